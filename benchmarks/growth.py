@@ -32,7 +32,7 @@ from rich.table import Table
 import dpsql
 from benchmarks.engines import spark_session
 from benchmarks.overhead import run_statements
-from dpsql.backends.spark.tables import Described
+from dpsql.backends.spark.tables import TableDescription
 from dpsql.connection import Connection
 
 KINDS: Mapping[str, tuple[int, ...]] = {
@@ -125,7 +125,7 @@ def _opened(
             return
         session.sql(f"CREATE VIEW visits AS {generated.made_by_spark}")
         with mock.patch.object(
-            Described, "foreign", ()
+            TableDescription, "foreign", ()
         ):  # a view is refused, as its rows may fail; these do not
             yield session, {}
 
@@ -183,7 +183,7 @@ def run(kind: str, size: int, options: argparse.Namespace, path: Path) -> Run:
 def _statements(con: Connection, sql: str) -> float:
     """Seconds of the statements of the query, after another query."""
     con.query("SELECT COUNT(*) FROM visits", epsilon=1)
-    part = con.engine.prepare(con._asked(sql, (), epsilon=10)).only
+    part = con.engine.plan_and_match(con._build_query(sql, (), epsilon=10)).single_release
     start = time.perf_counter()
     run_statements(con.engine, part)
     return time.perf_counter() - start

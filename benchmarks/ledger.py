@@ -28,12 +28,12 @@ from sqlalchemy import insert
 from dpsql.accounting import Pure
 from dpsql.accounting.partitions.boxes import Box
 from dpsql.ledger import Budget, open_ledger
-from dpsql.ledger.digest import text_digest
-from dpsql.ledger.protocol import AccountKey, Bill
-from dpsql.ledger.rows import entry_row, head_of, spend_columns
+from dpsql.ledger.digest import compute_text_digest
+from dpsql.ledger.protocol import AccountKey, TableCharge
+from dpsql.ledger.rows import get_row_head, make_entry_row, to_charge_columns
 from dpsql.ledger.schema import ENTRIES
 from dpsql.ledger.sql_ledger import SqlLedger
-from dpsql.shell.view import View, table
+from dpsql.shell.view import View, build_table
 
 BUDGETS = {"visits": Budget("zcdp", Fraction(10**6), Fraction(1, 10**6))}
 VISITS, EVENT = AccountKey("visits"), Pure(Fraction(1, 1000))
@@ -70,7 +70,7 @@ def skew(rng: random.Random) -> Box:
     for name in DIMENSIONS:
         ends = sorted(rng.sample(range(ENDS), 2 * RANGES))
         sides[name] = tuple(zip(ends[::2], ends[1::2], strict=True))
-    return Box.of(sides)
+    return Box.from_sides(sides)
 
 
 def boxed(folder: Path) -> float:
@@ -78,7 +78,7 @@ def boxed(folder: Path) -> float:
     rng, times = random.Random(1), list[float]()
     with closing(opened(folder / "boxes.ledger")) as ledger:
         for _ in range(BOXES):
-            bill = Bill("visits", EVENT, skew(rng))
+            bill = TableCharge("visits", EVENT, skew(rng))
             begun = time.process_time()
             ledger.charge([bill], analyst="ana", query=QUERY, details={"mechanism": "geometric"})
             times.append(time.process_time() - begun)
@@ -87,10 +87,10 @@ def boxed(folder: Path) -> float:
 
 def lengthen(ledger: SqlLedger, length: int) -> None:
     """Adds entries up to this length, each as a charge would write it, many in one transaction."""
-    cost = ledger._accounts[VISITS].accountant.cost(EVENT)
-    limit = spend_columns("limit_", ledger._accounts[VISITS].limit)
-    while (missing := length - ledger.head().entries) > 0:
-        with ledger._store.transaction(write=True) as connection:
+    cost = ledger._accounts[VISITS].accountant.compute_charge(EVENT)
+    limit = to_charge_columns("limit_", ledger._accounts[VISITS].limit)
+    while (missing := length - ledger.read_head().entries) > 0:
+        with ledger._store.open_transaction(write=True) as connection:
             end, standing = ledger._chain.head, ledger._chain.standing(VISITS)
             spent, count = standing.spent, standing.count
             rows = []
@@ -100,16 +100,16 @@ def lengthen(ledger: SqlLedger, length: int) -> None:
                     "at": "2026-11-01T12:00:00.000000+00:00",
                     "analyst": "ana",
                     "query": QUERY,
-                    "query_digest": text_digest(QUERY),
+                    "query_digest": compute_text_digest(QUERY),
                     "details": '{"mechanism":"geometric"}',
                     "charge": end.entries + 1,
                 }
-                amounts = spend_columns("", cost), spend_columns("spent_", spent), limit
+                amounts = to_charge_columns("", cost), to_charge_columns("spent_", spent), limit
                 budget = {"budget": ledger._budgets[VISITS]}
                 rows.append(
-                    entry_row(common, end, VISITS, number, EVENT, *amounts, budget, seal=ledger._seal)
+                    make_entry_row(common, end, VISITS, number, EVENT, *amounts, budget, seal=ledger._seal)
                 )
-                end = head_of(rows[-1])
+                end = get_row_head(rows[-1])
             connection.execute(insert(ENTRIES), rows)
 
 
@@ -190,7 +190,7 @@ def main() -> None:
             for _ in range(20):
                 charge(ledger)
         rows = [measured(Path(name), length, options.charges) for length in lengths]
-    print(View.of(sys.stdout).show(table(HEADS, rows, right=range(len(HEADS)))))
+    print(View.from_stream(sys.stdout).render_parts(build_table(HEADS, rows, right=range(len(HEADS)))))
 
 
 if __name__ == "__main__":

@@ -284,16 +284,16 @@ def _beside(console: Console, con: dpsql.Connection, people: People) -> None:
 
 
 def _draw(found: dict[str, Errors], path: Path) -> None:
-    from dpsql.charts import figures, save
+    from dpsql.charts import make_figure, save_figure
 
-    figure, axes = figures(len(found))
+    figure, axes = make_figure(len(found))
     pane: Any
     for pane, (accountant, errors) in zip(axes, found.items(), strict=True):
         for name in ("mst", "noisy counts", "columns"):
             pane.loglog(LOSSES, errors[name], marker="o", label=name)
         pane.set(xlabel="ε", ylabel="error of a pair, in parts of all rows", title=accountant)
         pane.legend()
-    save(figure, path)
+    save_figure(figure, path)
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ from rich.console import Console
 from rich.table import Table
 
 import dpsql
-from dpsql.accounting import accountant_named
+from dpsql.accounting import get_accountant
 from dpsql.errors import OperationalError
 from dpsql.mechanisms import RandomizedResponse
 
@@ -159,7 +159,7 @@ def streamed(
 
 def rho_of(accountant: str, epsilon: float) -> float | None:
     """The ρ of Gaussian noise that is charged as much as that loss."""
-    found = accountant_named(accountant).gaussian_rho(Fraction(epsilon))
+    found = get_accountant(accountant).find_gaussian_rho(Fraction(epsilon))
     return None if found is None else float(found)
 
 
@@ -207,9 +207,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _draw(found: dict[str, list[Error]], path: Path) -> None:
-    from dpsql.charts import figures, save
+    from dpsql.charts import make_figure, save_figure
 
-    figure, axes = figures(len(found))
+    figure, axes = make_figure(len(found))
     ways: dict[str, Callable[[Error], float]] = {
         "local": lambda error: error.local,
         "noisy counts": lambda error: error.counts,
@@ -223,7 +223,7 @@ def _draw(found: dict[str, list[Error]], path: Path) -> None:
             )
         pane.set(xlabel="ε", ylabel="error of a cell, in rows", title=accountant)
         pane.legend()
-    save(figure, path)
+    save_figure(figure, path)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from fractions import Fraction
 import numpy as np
 
 from dpsql.mechanisms import DiscreteGaussian, Geometric, SystemEntropy
-from dpsql.mechanisms.sampler import discrete_gaussian, two_sided_geometric
+from dpsql.mechanisms.sampler import sample_discrete_gaussian, sample_two_sided_geometric
 
 SCALES = (1, 10, 2**20, 2**31)
 DRAWS = 10**6
@@ -36,12 +36,12 @@ def samplers(scale: int) -> list[tuple[str, Callable[[int], object], Callable[[i
     return [
         (
             Geometric.name,
-            lambda size: two_sided_geometric(exact, size, entropy),
+            lambda size: sample_two_sided_geometric(exact, size, entropy),
             lambda size: generator.laplace(scale=scale, size=size),
         ),
         (
             DiscreteGaussian.name,
-            lambda size: discrete_gaussian(exact * exact, size, entropy),
+            lambda size: sample_discrete_gaussian(exact * exact, size, entropy),
             lambda size: generator.normal(scale=scale, size=size),
         ),
     ]

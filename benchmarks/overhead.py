@@ -184,12 +184,14 @@ def run_statements(engine: Engine, part: PreparedRelease) -> None:
     """Runs what the engine is sent for a release: its stages, with the expected clamps, or its one statement."""
     stages = part.statement.stages
     if stages is None:
-        engine.backend.run(part.statement.sql)
+        engine.backend.run_statement(part.statement.sql)
         return
-    clamps = tuple(replace(clamp, chosen=(clamp.expected,) * len(clamp.sides)) for clamp in part.plan.clamps)
-    with engine.backend.staged(stages.tables):
-        engine.backend.run(stages.histograms)
-        engine.backend.run(part.sums(replace(part.plan, clamps=clamps)).sql)
+    clamps = tuple(
+        replace(clamp, chosen=(clamp.default_index,) * len(clamp.sides)) for clamp in part.plan.clamps
+    )
+    with engine.backend.stage_tables(stages.tables):
+        engine.backend.run_statement(stages.histograms)
+        engine.backend.run_statement(part.emit_group_sums(replace(part.plan, clamps=clamps)).sql)
 
 
 def run(case: Case, path: Path, ledger: Path, rounds: int, clock: Callable[[], float]) -> Times:
@@ -199,7 +201,7 @@ def run(case: Case, path: Path, ledger: Path, rounds: int, clock: Callable[[], f
         duckdb.connect(str(path), read_only=True, config=LOCKED) as plain,
         dpsql.connect(path, policy=case.policy(), ledger=ledger, replay=False) as private,
     ):
-        part = private.engine.prepare(case.asked(0)).only
+        part = private.engine.plan_and_match(case.asked(0)).single_release
         times = []
         for number in range(rounds + 1):
             epsilon = case.asked(number).epsilon
@@ -217,7 +219,9 @@ def run(case: Case, path: Path, ledger: Path, rounds: int, clock: Callable[[], f
 def prepare_times(case: Case, path: Path, repeats: int = 50) -> list[float]:
     """Seconds from the text to the SQL for the engine: parse, lower, analyse, choose, verify, emit."""
     with dpsql.connect(path, policy=case.policy(), ledger=":memory:", replay=False) as private:
-        return [seconds(partial(private.engine.prepare, case.asked(number))) for number in range(repeats)]
+        return [
+            seconds(partial(private.engine.plan_and_match, case.asked(number))) for number in range(repeats)
+        ]
 
 
 def import_times(repeats: int = 5) -> list[float]:

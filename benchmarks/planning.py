@@ -92,8 +92,8 @@ def workloads(stack: ExitStack) -> Iterator[tuple[str, str, Connection, duckdb.D
 def planned(con: Connection, sql: str) -> bool:
     """Plans a statement; whether it would be answered."""
     try:
-        with con.engine.backend.snapshot():
-            con.engine.prepare(Query(sql, epsilon=Fraction(1), delta=Fraction(1, 1000), replay=False))
+        with con.engine.backend.open_snapshot():
+            con.engine.plan_and_match(Query(sql, epsilon=Fraction(1), delta=Fraction(1, 1000), replay=False))
     except dpsql.QueryRejected:
         return False
     return True

@@ -82,8 +82,8 @@ def serving(folder: Path, processes: int = 1) -> Iterator[Served]:
         made.execute(_TABLE)
     (folder / "visits.yaml").write_text(yaml.safe_dump(dict(_POLICY)), encoding="utf-8")
     store = UserStore.open(folder / "dpsql.users", create=True)
-    store.add("ana", Role.analyst, PASSWORD)
-    token = store.add_token("ana", "benchmark", 1).text()
+    store.add_user("ana", Role.analyst, PASSWORD)
+    token = store.add_token("ana", "benchmark", 1).to_text()
     store.close()
     command = [
         sys.executable, "-m", "dpsql.cli", "serve", "visits.yaml", "--database", "visits.duckdb", "--host", "127.0.0.1",

@@ -99,7 +99,7 @@ class PictureStream:
     def __init__(self, name: str) -> None:
         self._name, self._count = name.encode(), 0
 
-    def words(self, count: int) -> NDArray[np.uint64]:
+    def draw_words(self, count: int) -> NDArray[np.uint64]:
         """The next `count` words."""
         blocks = [
             hashlib.sha256(self._name + (self._count + k).to_bytes(8, "big")).digest()

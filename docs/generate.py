@@ -31,14 +31,14 @@ from dpsql.backends.postgres.dialect import CANNOT as POSTGRES_CANNOT
 from dpsql.backends.postgres.functions import SPELLINGS as POSTGRES_FUNCTIONS
 from dpsql.backends.spark.dialect import CANNOT as SPARK_CANNOT
 from dpsql.backends.spark.functions import SPELLINGS as SPARK_FUNCTIONS
-from dpsql.backends.spellings import ByCall, ByType, Spelling
+from dpsql.backends.spellings import CallSpelling, Spelling, TypeSpelling
 from dpsql.cli.app import app
 from dpsql.functions import FUNCTIONS
-from dpsql.functions.document import markdown
-from dpsql.policy import json_schema
-from dpsql.policy.engine_types import POLICY_TYPES, unread
+from dpsql.functions.document import render_markdown
+from dpsql.policy import build_json_schema
+from dpsql.policy.engine_types import POLICY_TYPES, describe_unread_type
 from dpsql.shell.commands import COMMANDS
-from dpsql.sql.lower.aggregates import AGGREGATE_CALLS, spelled_apart
+from dpsql.sql.lower.aggregates import AGGREGATE_CALLS, iterate_distinct_spellings
 
 ROOT = Path(__file__).resolve().parents[1]
 REFERENCE = ROOT / "docs" / "reference"
@@ -53,7 +53,7 @@ _MADE = "This page is made from {source} by `python docs/generate.py`; a test ho
 
 def policy() -> str:
     """Every key of a policy, with its type, its default and what it says."""
-    schema = json_schema()
+    schema = build_json_schema()
     models = schema["$defs"]
     lines = [
         "# Policy",
@@ -221,7 +221,7 @@ def _raised() -> dict[str, dict[str, set[str]]]:
                 for text in _texts(code, constants):
                     found[called][text].add(_message(node.args[0]) if node.args else "")
                 continue
-            places = {"refuse": "QueryRejected", "refusal": "PolicyError", "Problem": "PolicyError"}
+            places = {"refuse": "QueryRejected", "problem_error": "PolicyError", "Problem": "PolicyError"}
             kind = next((places[word] for word in places if word in called), None)
             if kind is not None:
                 for place, argument in enumerate(node.args[:-1]):
@@ -323,7 +323,7 @@ def _answered(con: dpsql.Connection, sql: str) -> bool:
 def _calls() -> Iterator[str]:
     """A call of each aggregate by each name, as a template over numbers x and y, and a key k."""
     for entry in AGGREGATE_CALLS:
-        for form, name in spelled_apart(entry):
+        for form, name in iterate_distinct_spellings(entry):
             yield name + form.sample
     # Of the keys, not of rows.
     yield "GROUPING({k})"
@@ -375,10 +375,10 @@ def types() -> str:
     """The table of the types of a policy, and of the engine types that none of them reads."""
     lines = ["| type | the engine's names | is read | what it can be used for |", "|---|---|---|---|"]
     lines += [
-        f"| `{kind.name}` | {', '.join(f'`{name}`' for name in kind.names if name != kind.name)} | {_cell(kind.read)} | {_cell(kind.does)} |"
+        f"| `{kind.name}` | {', '.join(f'`{name}`' for name in kind.names if name != kind.name)} | {_cell(kind.reading)} | {_cell(kind.operations)} |"
         for kind in POLICY_TYPES
     ]
-    lines += [f"| not read | `{name}` | {_cell(unread(name))} | |" for name in _UNREAD_TYPES]
+    lines += [f"| not read | `{name}` | {_cell(describe_unread_type(name))} | |" for name in _UNREAD_TYPES]
     return "\n".join(lines) + "\n"
 
 
@@ -419,11 +419,11 @@ def engines() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _spelt(spelling: Spelling | ByType | ByCall | None) -> tuple[str, str]:
+def _spelt(spelling: Spelling | TypeSpelling | CallSpelling | None) -> tuple[str, str]:
     """Of which types an engine has a function, and why it is total there."""
     if spelling is None:
         return "no", ""
-    kinds = spelling.by if isinstance(spelling, ByType) else spelling.takes
+    kinds = spelling.templates if isinstance(spelling, TypeSpelling) else spelling.takes
     listed = ", ".join(sorted(kind.name.lower() for kind in kinds if kind.name != "NULL")) or "all types"
     return listed, _cell(spelling.total)
 
@@ -440,7 +440,7 @@ def pages() -> dict[Path, str]:
     listed = re.sub(marks, lambda found: f"{found[1]}\n{types()}\n{found[2]}", text, flags=re.DOTALL)
     return {
         kinds: listed,
-        REFERENCE / "functions.md": markdown(),
+        REFERENCE / "functions.md": render_markdown(),
         REFERENCE / "policy.md": policy(),
         REFERENCE / "cli.md": cli(),
         REFERENCE / "errors.md": error_tree(),

@@ -17,7 +17,7 @@ from dpsql.plan.types import Type
 if TYPE_CHECKING:
     from sqlalchemy.engine.interfaces import ConnectArgsType, ReflectedColumn
 
-    from dpsql.backends.catalog import Catalog, CatalogTable
+    from dpsql.backends.catalog import AnalystSchema, AnalystTable
 
 SCHEMA = "main"
 OPTIONS = ("policy", "ledger", "ledger_key", "anchor", "analyst", "epsilon", "dialect")
@@ -105,7 +105,9 @@ class DpsqlDialect(default.DefaultDialect):
     def get_table_names(self, connection: sa.Connection, schema: str | None = None, **kw: Any) -> list[str]:
         """The tables that the policy declares."""
         return (
-            [table.name for table in _catalog(connection).tables.values()] if schema in (None, SCHEMA) else []
+            [table.name for table in _get_catalog(connection).tables.values()]
+            if schema in (None, SCHEMA)
+            else []
         )
 
     @reflection.cache
@@ -117,7 +119,7 @@ class DpsqlDialect(default.DefaultDialect):
         self, connection: sa.Connection, table_name: str, schema: str | None = None, **kw: Any
     ) -> bool:
         """Whether the policy declares a table."""
-        return schema in (None, SCHEMA) and _catalog(connection).find(table_name) is not None
+        return schema in (None, SCHEMA) and _get_catalog(connection).find_table(table_name) is not None
 
     @reflection.cache
     def get_columns(
@@ -132,24 +134,24 @@ class DpsqlDialect(default.DefaultDialect):
                 "default": None,
                 "autoincrement": False,
             }
-            for name, facts in _table(connection, table_name, schema).columns.values()
+            for name, facts in _require_table(connection, table_name, schema).columns.values()
         ]
 
     def get_pk_constraint(
         self, connection: sa.Connection, table_name: str, schema: str | None = None, **kw: Any
     ) -> Any:
         """None: a policy declares no keys of rows."""
-        _table(connection, table_name, schema)
+        _require_table(connection, table_name, schema)
         return {"constrained_columns": [], "name": None}
 
     def get_foreign_keys(
         self, connection: sa.Connection, table_name: str, schema: str | None = None, **kw: Any
     ) -> list[Any]:
         """The table through which a table's rows lead to their unit, by the policy's link."""
-        found = _table(connection, table_name, schema)
+        found = _require_table(connection, table_name, schema)
         if found.link is None or found.unit_column is None:
             return []
-        referred = _catalog(connection).find(found.link.table)
+        referred = _get_catalog(connection).find_table(found.link.table)
         if referred is None:
             return []
         return [
@@ -167,19 +169,19 @@ class DpsqlDialect(default.DefaultDialect):
         self, connection: sa.Connection, table_name: str, schema: str | None = None, **kw: Any
     ) -> list[Any]:
         """None."""
-        _table(connection, table_name, schema)
+        _require_table(connection, table_name, schema)
         return []
 
 
-def _catalog(connection: sa.Connection) -> Catalog:
+def _get_catalog(connection: sa.Connection) -> AnalystSchema:
     driver: Any = connection.connection.driver_connection
-    found: Catalog = driver.engine.catalog
+    found: AnalystSchema = driver.engine.catalog
     return found
 
 
-def _table(connection: sa.Connection, name: str, schema: str | None) -> CatalogTable:
+def _require_table(connection: sa.Connection, name: str, schema: str | None) -> AnalystTable:
     """A declared table. Raises sqlalchemy's NoSuchTableError for another."""
-    found = _catalog(connection).find(name) if schema in (None, SCHEMA) else None
+    found = _get_catalog(connection).find_table(name) if schema in (None, SCHEMA) else None
     if found is None:
         raise sa.exc.NoSuchTableError(name)
     return found

@@ -9,9 +9,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, Unpack, overload
 
 from dpsql import errors
-from dpsql.covariance import CovarianceMatrix, matrices
+from dpsql.covariance import CovarianceMatrix, iterate_matrices
 from dpsql.cursor import Cursor
-from dpsql.regression import Columns, covariances, regression
+from dpsql.regression import Columns, build_covariance_query, regression
 from dpsql.request.loss import Amount
 from dpsql.request.parameters import Parameters
 from dpsql.request.query import QueryOptions
@@ -91,16 +91,16 @@ class BaseConnection(ABC):
         refused.
         """
         if plan is not None:
-            return self._forecast(plan, epsilon, dialect)
+            return self._forecast_plan(plan, epsilon, dialect)
         from dpsql.budgets import Budgets
 
-        return Budgets(self._budgets())
+        return Budgets(self._read_budgets())
 
     @abstractmethod
-    def _budgets(self) -> dict[str, BudgetState]: ...
+    def _read_budgets(self) -> dict[str, BudgetState]: ...
 
     @abstractmethod
-    def _forecast(
+    def _forecast_plan(
         self, plan: str | Sequence[str], epsilon: Amount | None, dialect: str | None
     ) -> Forecast: ...
 
@@ -112,16 +112,16 @@ class BaseConnection(ABC):
         """Whether a statement is about tables of the session alone, and costs nothing."""
         return False
 
-    def tables_of_session(self) -> Mapping[str, Sequence[str]]:
+    def list_session_tables(self) -> Mapping[str, Sequence[str]]:
         """The columns of each table that this connection keeps; see `CREATE SYNTHETIC TABLE`."""
         return {}
 
     @abstractmethod
-    def watch(self, sql: str) -> Callable[[], str]:
+    def charge_probe(self, sql: str) -> Callable[[], str]:
         """Called before a query is asked: what it returns says, after Ctrl-C, whether the query was charged."""
 
     @abstractmethod
-    def answered_at(self, receipt: Receipt) -> datetime | None:
+    def find_answer_time(self, receipt: Receipt) -> datetime | None:
         """When the newest stored release was charged that an answer rests on; None where it rests on none, or is not known."""
 
     def cursor(self) -> Cursor:
@@ -155,8 +155,8 @@ class BaseConnection(ABC):
         It is one query at one price. A group in which no row has all values, as far as noise lets see, is left out.
         """
         options.setdefault("dialect", "duckdb")
-        asked = covariances(columns, source, by)
-        return list(matrices(asked, self.query(asked.sql, **options)))
+        asked = build_covariance_query(columns, source, by)
+        return list(iterate_matrices(asked, self.query(asked.sql, **options)))
 
     async def aquery(self, sql: str, parameters: Parameters = (), **options: Unpack[QueryOptions]) -> Result:
         """`query` for asyncio: the event loop goes on meanwhile. The arguments are those of `query`.

@@ -5,30 +5,30 @@ from __future__ import annotations
 import html
 from typing import TYPE_CHECKING
 
-from dpsql.rendering import aligned
-from dpsql.request.loss import rounded
+from dpsql.rendering import format_table
+from dpsql.request.loss import format_rounded
 
 if TYPE_CHECKING:
-    from dpsql.ledger import BudgetLeft, BudgetState
+    from dpsql.ledger import BudgetState, RemainingBudget
 
 BUDGET_HEADS = ("accountant", "ε", "δ", "queries", "spent ε", "left", "next query ε ≤")
 
 
-def budget_cells(state: BudgetState) -> tuple[str, ...]:
+def format_budget_cells(state: BudgetState) -> tuple[str, ...]:
     """Whose budget it is, and what `BUDGET_HEADS` says of it."""
     return (
         f"{state.name}, {state.renewal} ({state.period})" if state.renewal else state.name,
         state.accountant,
-        rounded(state.epsilon, 6),
-        rounded(state.delta, 6),
+        format_rounded(state.epsilon, 6),
+        format_rounded(state.delta, 6),
         f"{state.queries:,}",
-        rounded(state.spent_epsilon, up=True),
-        f"{percent_left(state)}%",
-        rounded(state.remaining_epsilon),
+        format_rounded(state.spent_epsilon, up=True),
+        f"{compute_remaining_percent(state)}%",
+        format_rounded(state.remaining_epsilon),
     )
 
 
-def percent_left(state: BudgetState | BudgetLeft) -> int:
+def compute_remaining_percent(state: BudgetState | RemainingBudget) -> int:
     """The part of the budget's loss that is left, in whole percent, rounded down."""
     left = max(state.limit.loss - state.spent.loss, 0)
     return 100 * left // state.limit.loss if state.limit.loss else 0
@@ -40,7 +40,9 @@ class Budgets(dict[str, "BudgetState"]):
     def __str__(self) -> str:
         heads = ("table", *BUDGET_HEADS)
         numbers = (False, False, *(True for _ in BUDGET_HEADS[1:]))
-        return "\n".join(aligned(heads, [budget_cells(state) for state in self.values()], numbers))
+        return "\n".join(
+            format_table(heads, [format_budget_cells(state) for state in self.values()], numbers)
+        )
 
     def __repr__(self) -> str:
         return str(self)

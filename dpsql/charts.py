@@ -20,7 +20,7 @@ Point = tuple[Any, tuple[float, float] | None]
 """A value with the ends of its interval."""
 
 
-def figures(count: int) -> tuple[Any, list[Any]]:
+def make_figure(count: int) -> tuple[Any, list[Any]]:
     """A figure with `count` panes side by side; ProgrammingError (`plot_unavailable`) without matplotlib."""
     try:
         from matplotlib.figure import Figure
@@ -34,7 +34,7 @@ def figures(count: int) -> tuple[Any, list[Any]]:
     return figure, [figure.add_subplot(1, count, place + 1) for place in range(count)]
 
 
-def save(figure: Any, path: Path) -> None:
+def save_figure(figure: Any, path: Path) -> None:
     """Writes the figure; the ending of the name says in which format."""
     try:
         figure.savefig(path)
@@ -46,7 +46,7 @@ def save(figure: Any, path: Path) -> None:
         ) from None
 
 
-def intervals_figure(
+def build_interval_figure(
     names: Sequence[str],
     keys: Sequence[tuple[Any, ...]],
     columns: Sequence[tuple[str, Sequence[Point]]],
@@ -57,11 +57,11 @@ def intervals_figure(
 
     Raises DataError where there is nothing to draw, or more than can be read.
     """
-    along, keys, columns, title_of_keys = _axis(names, keys, columns)
+    along, keys, columns, title_of_keys = _resolve_axis(names, keys, columns)
     _require_drawable(keys, columns, along=along)
-    figure, panes = figures(len(columns))
+    figure, panes = make_figure(len(columns))
     for axes, (name, points) in zip(panes, columns, strict=True):
-        drawn = _drawn(points)
+        drawn = _list_finite_points(points)
         # An interval need not hold its value, which may be clamped: its bar then ends there.
         bars = (
             [max(0, value - low) for _, value, (low, _) in drawn],
@@ -72,14 +72,14 @@ def intervals_figure(
         if along:
             axes.errorbar([keys[place][0] for place in places], values, yerr=bars, fmt="o", capsize=3)
             axes.set(ylabel=label, xlabel=title_of_keys)
-            if _whole(keys):  # no tick stands between two of them
+            if _has_whole_keys(keys):  # no tick stands between two of them
                 axes.xaxis.get_major_locator().set_params(integer=True)
         else:
             axes.errorbar(values, places, xerr=bars, fmt="o", capsize=3)
             axes.set(
                 xlabel=label,
                 yticks=range(len(keys)),
-                yticklabels=[_label(key) for key in keys],
+                yticklabels=[_format_label(key) for key in keys],
                 ylabel=title_of_keys,
             )
             axes.set_ylim(len(keys) - 0.5, -0.5)
@@ -89,7 +89,7 @@ def intervals_figure(
     return figure
 
 
-def intervals_chart(
+def build_interval_chart(
     names: Sequence[str],
     keys: Sequence[tuple[Any, ...]],
     columns: Sequence[tuple[str, Sequence[Point]]],
@@ -106,7 +106,7 @@ def intervals_chart(
             code="plot_unavailable",
             hint="pip install 'dpsql[altair]'; plot() draws with matplotlib",
         ) from None
-    along, keys, columns, title_of_keys = _axis(names, keys, columns)
+    along, keys, columns, title_of_keys = _resolve_axis(names, keys, columns)
     _require_drawable(keys, columns, along=along)
     days = along and isinstance(keys[0][0], dt.date)
     panes = []
@@ -115,18 +115,18 @@ def intervals_chart(
             {
                 "key": (keys[place][0].isoformat() if days else keys[place][0])
                 if along
-                else _label(keys[place]),
+                else _format_label(keys[place]),
                 "value": value,
                 "low": low,
                 "high": high,
             }
-            for place, value, (low, high) in _drawn(points)
+            for place, value, (low, high) in _list_finite_points(points)
         ]
         kind = "temporal" if days else "quantitative" if along else "nominal"
         key: dict[str, Any] = {"field": "key", "type": kind, "title": title_of_keys}
         if along:
             key["scale"] = {"zero": False, "padding": 12}
-            key["axis"] = _whole_axis(keys) if _whole(keys) else altair.Undefined
+            key["axis"] = _build_whole_axis(keys) if _has_whole_keys(keys) else altair.Undefined
         else:
             key["sort"] = None
         label = f"{name}, with {100 * confidence:g}% intervals"
@@ -174,7 +174,7 @@ def _require_drawable(
             )
 
 
-def _drawn(points: Sequence[Point]) -> list[tuple[int, float, tuple[float, float]]]:
+def _list_finite_points(points: Sequence[Point]) -> list[tuple[int, float, tuple[float, float]]]:
     """The places, values and ends of the points that are finite."""
     return [
         (place, value if isinstance(value, int) else float(value), ends)
@@ -185,7 +185,7 @@ def _drawn(points: Sequence[Point]) -> list[tuple[int, float, tuple[float, float
     ]
 
 
-def _axis(
+def _resolve_axis(
     names: Sequence[str], keys: Sequence[tuple[Any, ...]], columns: Sequence[tuple[str, Sequence[Point]]]
 ) -> tuple[bool, Sequence[tuple[Any, ...]], Sequence[tuple[str, Sequence[Point]]], str]:
     """Whether the keys are an axis; the keys and points to draw, and the keys' title.
@@ -207,16 +207,16 @@ def _axis(
     return True, [keys[place] for place in known], drawn, f"{title}, without NULL"
 
 
-def _whole(keys: Sequence[tuple[Any, ...]]) -> bool:
+def _has_whole_keys(keys: Sequence[tuple[Any, ...]]) -> bool:
     """Whether the keys of an axis are whole numbers."""
     return all(isinstance(key, int) for (key,) in keys)
 
 
-def _whole_axis(keys: Sequence[tuple[Any, ...]]) -> dict[str, Any]:
+def _build_whole_axis(keys: Sequence[tuple[Any, ...]]) -> dict[str, Any]:
     """Altair's axis of whole numbers: each of a few, else ticks at whole numbers."""
     found = sorted({key for (key,) in keys})
     return {"format": "d", **({"values": found} if len(found) <= _FEW_TICKS else {"tickMinStep": 1})}
 
 
-def _label(key: tuple[Any, ...]) -> str:
+def _format_label(key: tuple[Any, ...]) -> str:
     return ", ".join("NULL" if part is None else str(part) for part in key)

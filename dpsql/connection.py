@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
 
 from dpsql import errors
 from dpsql.errors import InterfaceError, ProgrammingError
-from dpsql.opening import ledger_beside, login, server, with_sources
+from dpsql.opening import get_ledger_path, get_user_name, open_server, with_sources
 from dpsql.remote.address import is_address, is_database_url, is_spark
-from dpsql.request.loss import Amount, amount
+from dpsql.request.loss import Amount, parse_amount
 from dpsql.request.parameters import Parameters
-from dpsql.request.query import Query, QueryOptions, utc_now
-from dpsql.request.target import Share
+from dpsql.request.query import Query, QueryOptions, get_naive_utc_now
+from dpsql.request.target import RelativeError
 from dpsql.result import Receipt, Result
 from dpsql.shared_ledger import SharedLedger
-from dpsql.synthetic_connection import SyntheticConnection, alone
+from dpsql.synthetic_connection import SyntheticConnection, exclusive
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from dpsql.engine.pipeline import Engine
     from dpsql.engine.prepare import PreparedQuery
     from dpsql.engine.reservation import Reservation
-    from dpsql.ledger import BudgetLeft, BudgetState, Head
+    from dpsql.ledger import BudgetState, LedgerHead, RemainingBudget
     from dpsql.remote.connection import RemoteConnection
 
 apilevel = "2.0"
@@ -51,7 +51,7 @@ def connect(
     ledger: str | Path | SharedLedger | None = None,
     analyst: str | None = None,
     epsilon: Amount | None = None,
-    anchor: Head | str | Path | None = None,
+    anchor: LedgerHead | str | Path | None = None,
     ledger_key: bytes | str | Path | None = None,
     dialect: str = "duckdb",
     replay: bool = True,
@@ -80,7 +80,7 @@ def connect(
     ledger: str | Path | SharedLedger | None = None,
     analyst: str | None = None,
     epsilon: Amount | None = None,
-    anchor: Head | str | Path | None = None,
+    anchor: LedgerHead | str | Path | None = None,
     ledger_key: bytes | str | Path | None = None,
     dialect: str = "duckdb",
     replay: bool = True,
@@ -120,7 +120,7 @@ def connect(
     """
     if is_address(database):
         owners = (policy, ledger, analyst, anchor, ledger_key, reserve, temp_directory, temp_limit)
-        return _remote(database, token, tls_ca, (epsilon, dialect, replay), owners)
+        return _open_remote(database, token, tls_ca, (epsilon, dialect, replay), owners)
     if policy is None:
         raise ProgrammingError(
             "no policy given",
@@ -135,17 +135,17 @@ def connect(
         )
 
     from dpsql.backends.duckdb import DuckDBBackend
-    from dpsql.engine.budgets import budgets
-    from dpsql.engine.identity import identity
+    from dpsql.engine.budgets import collect_budgets
+    from dpsql.engine.identity import find_ledger_identity
     from dpsql.engine.pipeline import Engine
     from dpsql.ledger import open_ledger  # the engine and its libraries load when they are needed
     from dpsql.ledger.open import is_url
     from dpsql.policy import load
-    from dpsql.sql.read.dialect import require
+    from dpsql.sql.read.dialect import require_dialect
 
-    require(dialect)
+    require_dialect(dialect)
     rules = load(policy)
-    target = ledger if ledger is not None else ledger_beside(policy)
+    target = ledger if ledger is not None else get_ledger_path(policy)
     shared = target if isinstance(target, SharedLedger) else None
     if shared is not None and not (anchor is None and ledger_key is None):
         raise ProgrammingError(
@@ -158,35 +158,35 @@ def connect(
     backend: Backend = (
         database
         if isinstance(database, DuckDBBackend)
-        else server(database, rules, policy, spills=temp_directory is not None)
+        else open_server(database, rules, policy, spills=temp_directory is not None)
         if is_database_url(database) or is_spark(database)
         else DuckDBBackend(
             with_sources(database, rules, policy),
             host=host,
-            types=rules.column_types(),
+            types=rules.get_column_types(),
             temp_directory=temp_directory,
             temp_limit=temp_limit,
         )
     )
     try:
-        who = rules.analyst(analyst or login())
+        who = rules.resolve_analyst_name(analyst or get_user_name())
         if isinstance(target, SharedLedger):
-            book = target.joined(rules, who, identity(rules, backend))
+            book = target.open_for_connection(rules, who, find_ledger_identity(rules, backend))
         else:
             book = open_ledger(
                 target,
-                budgets(rules, [who]),
+                collect_budgets(rules, [who]),
                 anchor=anchor,
                 key=ledger_key,
-                database=identity(rules, backend),
-                max_failures=rules.max_failures_of_tables(),
+                database=find_ledger_identity(rules, backend),
+                max_failures=rules.get_failure_limits(),
             )
         engine = Engine(rules, backend, book, who)
         engine.catalog  # noqa: B018  (the policy is held against the database now, not at the first query)
     except errors.Error:
         backend.close()
         raise
-    default = rules.default_epsilon if epsilon is None else amount(epsilon)
+    default = rules.default_epsilon if epsilon is None else parse_amount(epsilon)
     con = Connection(engine, default, dialect, replay=replay)
     con._shares_ledger = shared is not None  # noqa: SLF001  (this makes it)
     if reserve is not None:
@@ -198,7 +198,7 @@ def connect(
     return con
 
 
-def _remote(
+def _open_remote(
     url: str,
     token: str | None,
     tls_ca: str | Path | None,
@@ -215,12 +215,12 @@ def _remote(
         )
     found = os.environ.get("DPSQL_TOKEN", "") if token is None else token
     epsilon, dialect, replay = defaults
-    loss = None if epsilon is None else amount(epsilon)
+    loss = None if epsilon is None else parse_amount(epsilon)
     return RemoteConnection(url, found, epsilon=loss, dialect=dialect, replay=replay, tls_ca=tls_ca)
 
 
 class CombineOptions(TypedDict, total=False):
-    """The keyword arguments of `Connection.combine`."""
+    """The keyword arguments of `Connection.combine_stored_releases`."""
 
     max_groups: int | None
     dialect: str | None
@@ -236,30 +236,30 @@ class Connection(SyntheticConnection):
     def __init__(
         self, engine: Engine, epsilon: Any = None, dialect: str = "duckdb", *, replay: bool = True
     ) -> None:
-        self._engine = self._asking = engine
-        self._held: Reservation | None = None
+        self._engine = self._current_engine = engine
+        self._reservation: Reservation | None = None
         self._epsilon = epsilon
         self._dialect = dialect
         self._replay = replay
         self._closed = False
         self._shares_ledger = False
-        self._cells = []
+        self._cell_tables = []
 
     @property
     def engine(self) -> Engine:
         """The engine behind this connection. Raises InterfaceError once it is closed."""
         if self._closed:
             raise InterfaceError("the connection is closed", hint="dpsql.connect(…) opens another")
-        return self._asking
+        return self._current_engine
 
-    def _open(self, database: Any, policy: dict[str, Any]) -> Connection:
+    def _open_database(self, database: Any, policy: dict[str, Any]) -> Connection:
         return connect(database, policy=policy, ledger=":memory:", epsilon=1)
 
     def require_open(self) -> None:
         """Raises InterfaceError once the connection is closed."""
         self.engine  # noqa: B018  (refuses a closed connection)
 
-    @alone
+    @exclusive
     def query(
         self,
         sql: str,
@@ -268,7 +268,7 @@ class Connection(SyntheticConnection):
         epsilon: Amount | None = None,
         delta: Amount | None = None,
         max_groups: int | None = None,
-        target_error: Amount | Share | None = None,
+        target_error: Amount | RelativeError | None = None,
         confidence: Amount | None = None,
         dialect: str | None = None,
         replay: bool | None = None,
@@ -305,23 +305,23 @@ class Connection(SyntheticConnection):
             "dialect": dialect,
             "replay": replay,
         }
-        asked = self._asked(sql, parameters, **options)
-        in_session = self._session.answer(sql, parameters, options)
+        asked = self._build_query(sql, parameters, **options)
+        in_session = self._session.find_answer(sql, parameters, options)
         if in_session is not None:
             return in_session()
-        with self.engine.backend.snapshot():
-            return self._answered(self.engine.prepare(asked))
+        with self.engine.backend.open_snapshot():
+            return self._answer_prepared(self.engine.plan_and_match(asked))
 
-    def _answered(self, prepared: PreparedQuery) -> Result:
-        from dpsql.engine.progressive import answer
+    def _answer_prepared(self, prepared: PreparedQuery) -> Result:
+        from dpsql.engine.progressive import answer_in_steps
 
         if prepared.explain:
-            return self._explained(prepared).result()
-        result = answer(self.engine, prepared)
+            return self._explain_prepared(prepared).to_result()
+        result = answer_in_steps(self.engine, prepared)
         self.engine.stops.require_not_stopped()
         return result
 
-    @alone
+    @exclusive
     def combine(
         self,
         sql: str,
@@ -338,9 +338,9 @@ class Connection(SyntheticConnection):
 
         Raises QueryRejected with code "nothing_released" where there is no stored release.
         """
-        asked = self._asked(sql, parameters, max_groups=max_groups, dialect=dialect, replay=False)
-        with self.engine.backend.snapshot():
-            return self.engine.combine(asked)
+        asked = self._build_query(sql, parameters, max_groups=max_groups, dialect=dialect, replay=False)
+        with self.engine.backend.open_snapshot():
+            return self.engine.combine_stored_releases(asked)
 
     def best(self, sql: str, parameters: Parameters = (), **options: Unpack[CombineOptions]) -> Result:
         """The former name of `combine`."""
@@ -351,66 +351,68 @@ class Connection(SyntheticConnection):
         )
         return self.combine(sql, parameters, **options)
 
-    @alone
+    @exclusive
     def explain(self, sql: str, parameters: Parameters = (), **options: Unpack[QueryOptions]) -> Explanation:
         """The plan with its proofs and its price; charges nothing and reads nothing private.
 
         The arguments are those of `query`.
         """
-        asked = self._asked(sql, parameters, **options)
-        in_session = self._session.explained(sql, parameters, options)
+        asked = self._build_query(sql, parameters, **options)
+        in_session = self._session.find_explanation(sql, parameters, options)
         if in_session is not None:
             return in_session
-        with self.engine.backend.snapshot():
-            prepared = self.engine.prepare(asked, forecast=True)
-            self.engine.require_bound(prepared)
-            return self._explained(prepared)
+        with self.engine.backend.open_snapshot():
+            prepared = self.engine.plan_and_match(asked, forecast=True)
+            self.engine.require_bindable(prepared)
+            return self._explain_prepared(prepared)
 
-    @alone
+    @exclusive
     def plan(self, sql: str, parameters: Parameters = (), **options: Unpack[QueryOptions]) -> PreparedQuery:
         """The plan of a query, for `answer`: what `explain` shows, without its price; charges nothing and reads nothing private.
 
         The arguments are those of `query`.
         """
-        asked = self._asked(sql, parameters, **options)
-        self._session.require_none(sql, options)
-        with self.engine.backend.snapshot():
-            return self.engine.planned(asked)
+        asked = self._build_query(sql, parameters, **options)
+        self._session.require_no_session_tables(sql, options)
+        with self.engine.backend.open_snapshot():
+            return self.engine.plan(asked)
 
-    @alone
+    @exclusive
     def answer(self, planned: PreparedQuery) -> Result:
         """The private answer to what `plan` has planned, here or on another connection of the same analyst, under the same policy.
 
         It is planned again where it names the time, or where public tables may have changed since. Raises as `query`.
         """
         self.require_open()
-        with self.engine.backend.snapshot():
-            if planned.constants or not self.engine.backend.unchanging:
-                planned = self.engine.planned(replace(planned.asked, time=utc_now()))
-            return self._answered(self.engine.replayed(planned))
+        with self.engine.backend.open_snapshot():
+            if planned.constants or not self.engine.backend.is_unchanging:
+                planned = self.engine.plan(replace(planned.query, time=get_naive_utc_now()))
+            return self._answer_prepared(self.engine.match_stored(planned))
 
-    def _explained(self, prepared: PreparedQuery) -> Explanation:
+    def _explain_prepared(self, prepared: PreparedQuery) -> Explanation:
         from dpsql.engine.explain import Explanation
 
-        return Explanation.of(self.engine, prepared)
+        return Explanation.from_prepared(self.engine, prepared)
 
-    @alone
-    def _budgets(self) -> dict[str, BudgetState]:
+    @exclusive
+    def _read_budgets(self) -> dict[str, BudgetState]:
         # A shared ledger has accounts of other analysts too.
         own = ("", self.engine.analyst)
-        return {state.name: state for state in self.engine.ledger.states() if state.key.analyst in own}
+        return {state.name: state for state in self.engine.ledger.list_states() if state.key.analyst in own}
 
-    @alone
-    def left(self, receipt: Receipt) -> tuple[BudgetLeft, ...]:
+    @exclusive
+    def remaining_budget(self, receipt: Receipt) -> tuple[RemainingBudget, ...]:
         """What is left now in the accounts to which an answer was charged, by its receipt."""
         from dpsql.ledger.protocol import AccountKey
 
         charged = (AccountKey(entry["table"], entry.get("account", "")) for entry in receipt.entries)
-        return self.engine.ledger.left(dict.fromkeys(charged))
+        return self.engine.ledger.list_remaining_budgets(dict.fromkeys(charged))
 
-    @alone
-    def _forecast(self, plan: str | Sequence[str], epsilon: Amount | None, dialect: str | None) -> Forecast:
-        if self._held is not None:
+    @exclusive
+    def _forecast_plan(
+        self, plan: str | Sequence[str], epsilon: Amount | None, dialect: str | None
+    ) -> Forecast:
+        if self._reservation is not None:
             raise ProgrammingError(
                 "a forecast covers whole budgets, and this connection spends from its reservation",
                 code="slice_forecast",
@@ -419,35 +421,37 @@ class Connection(SyntheticConnection):
         from dpsql.engine.forecast import Forecast
 
         texts = [plan] if isinstance(plan, str) else plan
-        asked = [self._asked(sql, (), dialect=dialect) for sql in texts]
+        asked = [self._build_query(sql, (), dialect=dialect) for sql in texts]
         if epsilon is not None:
-            loss = amount(epsilon)
+            loss = parse_amount(epsilon)
             asked = [replace(query, default=loss) for query in asked]
-        with self.engine.backend.snapshot():
-            prepared = [self.engine.prepare(query, forecast=True) for query in asked]
+        with self.engine.backend.open_snapshot():
+            prepared = [self.engine.plan_and_match(query, forecast=True) for query in asked]
             for part in prepared:
-                self.engine.require_bound(part)
-            return Forecast.of(self.engine, prepared)
+                self.engine.require_bindable(part)
+            return Forecast.from_queries(self.engine, prepared)
 
     def describe(self) -> Description:
         """The tables that may be queried, with the bounds and public values of their columns, from the policy alone; then those of the session."""
         from dpsql.engine.description import Description
 
-        return self._session.described(Description.of(self.engine.policy, self.engine.catalog))
+        return self._session.extend_description(
+            Description.from_catalog(self.engine.policy, self.engine.catalog)
+        )
 
-    def watch(self, sql: str) -> Callable[[], str]:
+    def charge_probe(self, sql: str) -> Callable[[], str]:
         """Called before a query is asked: what it returns says, after Ctrl-C, whether the query was charged.
 
         It reads the ledger, which may have entries of others' meanwhile.
         """
         engine = self._engine
-        before = engine.ledger.head().entries
+        before = engine.ledger.read_head().entries
 
-        def left_behind() -> str:
-            since = engine.ledger.head().entries - before
+        def describe_charge() -> str:
+            since = engine.ledger.read_head().entries - before
             found = [
                 entry
-                for entry in (engine.ledger.entries(limit=since) if since else ())
+                for entry in (engine.ledger.list_entries(limit=since) if since else ())
                 if entry.id > before and entry.query == sql and entry.analyst == engine.analyst
             ]
             own = [str(entry.id) for entry in found if entry.kind != "failure"]
@@ -461,14 +465,14 @@ class Connection(SyntheticConnection):
             )
             return f"interrupted after the charge, which stays: ledger {several} {', '.join(own)}{counted}"
 
-        return left_behind
+        return describe_charge
 
-    def answered_at(self, receipt: Receipt) -> datetime | None:
+    def find_answer_time(self, receipt: Receipt) -> datetime | None:
         """When the newest stored release was charged that an answer rests on; None where it rests on none."""
-        entries = map(self._engine.ledger.entry, receipt.replayed)
+        entries = map(self._engine.ledger.find_entry, receipt.replayed)
         return max((entry.at for entry in entries if entry is not None), default=None)
 
-    @alone
+    @exclusive
     def reserve(
         self, *, epsilon: Amount, delta: Amount | None = None, tables: Iterable[str] | None = None
     ) -> Reservation:
@@ -483,38 +487,40 @@ class Connection(SyntheticConnection):
         Raises BudgetExhausted, with nothing reserved, where a budget does not suffice; ProgrammingError, `slice_held`
         while another reservation is open, `slice_table` for what is no private table.
         """
-        from dpsql.engine.reservation import reserved
+        from dpsql.engine.reservation import reserve_budgets
 
-        loss, share = amount(epsilon), None if delta is None else amount(delta, "delta")
-        self._require_none_held()
-        return self._hold(reserved(self.engine, self._let_go, loss, share, tables))
+        loss, share = parse_amount(epsilon), None if delta is None else parse_amount(delta, "delta")
+        self._require_no_reservation()
+        return self._hold_reservation(
+            reserve_budgets(self.engine, self._drop_reservation, loss, share, tables)
+        )
 
-    @alone
+    @exclusive
     def resume(self, number: int) -> Reservation:
         """Takes up a reservation of the same analyst that is still open, by its number, as after a crash.
 
         Raises ProgrammingError where there is none (`slice_closed`).
         """
-        from dpsql.engine.reservation import resumed
+        from dpsql.engine.reservation import resume_reservation
 
-        self._require_none_held()
-        return self._hold(resumed(self.engine, self._let_go, number))
+        self._require_no_reservation()
+        return self._hold_reservation(resume_reservation(self.engine, self._drop_reservation, number))
 
-    def _require_none_held(self) -> None:
-        if self._held is not None:
+    def _require_no_reservation(self) -> None:
+        if self._reservation is not None:
             raise ProgrammingError(
-                f"this connection holds reservation {self._held.number} already",
+                f"this connection holds reservation {self._reservation.number} already",
                 code="slice_held",
                 hint="close it first, or open another connection",
             )
 
-    def _hold(self, held: Reservation) -> Reservation:
-        self._held, self._asking = held, replace(self._engine, reservation=held.number)
+    def _hold_reservation(self, held: Reservation) -> Reservation:
+        self._reservation, self._current_engine = held, replace(self._engine, reservation=held.number)
         return held
 
-    @alone
-    def _let_go(self) -> None:
-        self._held, self._asking = None, self._engine
+    @exclusive
+    def _drop_reservation(self) -> None:
+        self._reservation, self._current_engine = None, self._engine
 
     def rehearse(
         self, *, units: int = 1000, rows: int | None = None, public: str | Path | None = None
@@ -526,14 +532,14 @@ class Connection(SyntheticConnection):
         the DuckDB file `public`. What is spent here is not spent there, and answers are about no real unit.
         """
         import dpsql.backends.simulated as simulation
-        from dpsql.policy.other_data import without_sources
+        from dpsql.policy.other_data import drop_sources
 
         for name, number in (("units", units), ("rows", rows)):
             if number is not None and (type(number) is not int or number < 1):
                 raise ProgrammingError(f"{name} must be a whole number of at least 1", code="argument")
-        rules = without_sources(self.engine.policy)
-        size = simulation.Size(units, 3 * units if rows is None else rows)
-        data = simulation.simulated_database(rules, size, None if public is None else Path(public))
+        rules = drop_sources(self.engine.policy)
+        size = simulation.SimulationSize(units, 3 * units if rows is None else rows)
+        data = simulation.create_simulated_database(rules, size, None if public is None else Path(public))
         return connect(
             data,
             policy=rules,
@@ -544,24 +550,24 @@ class Connection(SyntheticConnection):
             replay=self._replay,
         )
 
-    @alone
+    @exclusive
     def _close(self) -> None:
         if not self._closed:
             self._closed = True
-            for cells in self._cells:
+            for cells in self._cell_tables:
                 cells.close()
-            self._session.forget()
+            self._session.close_database()
             try:
-                if self._held is not None:
-                    self._held.close()
+                if self._reservation is not None:
+                    self._reservation.close()
             finally:
                 self._engine.backend.close()
                 if not self._shares_ledger:
                     self._engine.ledger.close()
 
-    def _asked(self, sql: str, parameters: Parameters, **options: Unpack[QueryOptions]) -> Query:
+    def _build_query(self, sql: str, parameters: Parameters, **options: Unpack[QueryOptions]) -> Query:
         self.require_open()
-        return Query.of(
+        return Query.from_call(
             sql,
             parameters,
             epsilon=options.get("epsilon"),

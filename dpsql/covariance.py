@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dpsql.regression import Covariances
+from dpsql.regression import CovarianceQuery
 from dpsql.result import Result
 
 if TYPE_CHECKING:
@@ -42,11 +42,11 @@ class CovarianceMatrix:
         return pandas.DataFrame(self.matrix, index=list(self.names), columns=list(self.names))
 
 
-def projected(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
+def project_semidefinite(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
     """The nearest positive semidefinite matrix in Frobenius norm of a symmetric one: without its negative eigenvalues.
 
     >>> import numpy as np
-    >>> projected(np.array([[1.0, 2.0], [2.0, 1.0]])).round(3).tolist()
+    >>> project_semidefinite(np.array([[1.0, 2.0], [2.0, 1.0]])).round(3).tolist()
     [[1.5, 1.5], [1.5, 1.5]]
     """
     import numpy as np
@@ -57,7 +57,7 @@ def projected(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
     return (found + found.T) / 2
 
 
-def semidefinite(rows: tuple[tuple[Any, ...], ...], places: Sequence[int]) -> tuple[tuple[Any, ...], ...]:
+def project_rows(rows: tuple[tuple[Any, ...], ...], places: Sequence[int]) -> tuple[tuple[Any, ...], ...]:
     """Rows in which the columns at these places, the entries on and above the diagonal of a matrix, are projected.
 
     A row in which an entry is missing stays as it is.
@@ -73,7 +73,7 @@ def semidefinite(rows: tuple[tuple[Any, ...], ...], places: Sequence[int]) -> tu
         if None not in entries:
             matrix = np.zeros((size, size))
             matrix[above] = entries
-            matrix = projected(matrix + np.triu(matrix, 1).T)
+            matrix = project_semidefinite(matrix + np.triu(matrix, 1).T)
             values = dict(zip(places, matrix[above].tolist(), strict=True))
             found.append(tuple(values.get(place, value) for place, value in enumerate(row)))
         else:
@@ -81,7 +81,7 @@ def semidefinite(rows: tuple[tuple[Any, ...], ...], places: Sequence[int]) -> tu
     return tuple(found)
 
 
-def matrices(asked: Covariances, result: Result) -> Iterator[CovarianceMatrix]:
+def iterate_matrices(asked: CovarianceQuery, result: Result) -> Iterator[CovarianceMatrix]:
     """The matrices of all groups in which there are rows, from the answer to their statement."""
     import numpy as np
 
@@ -96,4 +96,6 @@ def matrices(asked: Covariances, result: Result) -> Iterator[CovarianceMatrix]:
             found[a, b] = found[b, a] = float(entry)  # type: ignore[arg-type]  # a covariance is a number
             around[a][b] = around[b][a] = interval
         keys = dict(zip(asked.keys, row[:width], strict=True))
-        yield CovarianceMatrix(keys, asked.names, projected(found), found, tuple(map(tuple, around)))
+        yield CovarianceMatrix(
+            keys, asked.names, project_semidefinite(found), found, tuple(map(tuple, around))
+        )

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self, Unpack
 
 from dpsql.errors import InterfaceError, NotSupportedError, ProgrammingError
-from dpsql.plan.types import Answered, Value
+from dpsql.plan.types import AnswerValue, Value
 from dpsql.request.parameters import Parameters
 from dpsql.request.query import QueryOptions
 from dpsql.result import Result
@@ -41,12 +41,12 @@ class Cursor:
         self._result = result
         self._next = 0
         self._closed = False
-        self._alone = threading.RLock()
+        self._lock = threading.RLock()
 
     def execute(self, sql: str, parameters: Parameters = (), **options: Unpack[QueryOptions]) -> Self:
         """Answers a query; see `Connection.query`."""
-        with self._alone:
-            self._open()
+        with self._lock:
+            self._require_open()
             self._result = None
             self._result = self.connection.query(sql, parameters, **options)
             self._next = 0
@@ -67,7 +67,7 @@ class Cursor:
     @property
     def result(self) -> Result:
         """The answer with its intervals and receipt. Raises InterfaceError before `execute`."""
-        self._open()
+        self._require_open()
         if self._result is None:
             raise InterfaceError("this cursor has no result", hint="call execute first")
         return self._result
@@ -85,22 +85,22 @@ class Cursor:
         """The number of rows of the answer, or -1 before `execute`."""
         return -1 if self._result is None else len(self._result)
 
-    def fetchone(self) -> tuple[Answered, ...] | None:
+    def fetchone(self) -> tuple[AnswerValue, ...] | None:
         """The next row, or None."""
         rows = self.fetchmany(1)
         return rows[0] if rows else None
 
-    def fetchmany(self, size: int | None = None) -> list[tuple[Answered, ...]]:
+    def fetchmany(self, size: int | None = None) -> list[tuple[AnswerValue, ...]]:
         """The next `size` rows, by default `arraysize`."""
         wanted = self.arraysize if size is None else size
         if wanted < 0:
             raise ProgrammingError("the size of fetchmany must not be negative", code="size")
-        with self._alone:
+        with self._lock:
             rows = list(self.result.rows[self._next : self._next + wanted])
             self._next += len(rows)
         return rows
 
-    def fetchall(self) -> list[tuple[Answered, ...]]:
+    def fetchall(self) -> list[tuple[AnswerValue, ...]]:
         """All rows that are left."""
         return self.fetchmany(len(self.result))
 
@@ -127,7 +127,7 @@ class Cursor:
         self._closed = True
         self._result = None
 
-    def __iter__(self) -> Iterator[tuple[Answered, ...]]:
+    def __iter__(self) -> Iterator[tuple[AnswerValue, ...]]:
         while (row := self.fetchone()) is not None:
             yield row
 
@@ -139,7 +139,7 @@ class Cursor:
     ) -> None:
         self.close()
 
-    def _open(self) -> None:
+    def _require_open(self) -> None:
         if self._closed:
             raise InterfaceError("the cursor is closed")
         self.connection.require_open()

@@ -72,12 +72,12 @@ class Error(Exception):
         lines = [self.message]
         if self.position is not None:
             lines[0] += f" ({self.position})"
-            lines += self._caret()
+            lines += self._format_caret()
         if self.hint:
             lines.append(f"hint: {self.hint}")
         return "\n".join(lines)
 
-    def _caret(self) -> list[str]:
+    def _format_caret(self) -> list[str]:
         rows = (self.text or "").splitlines()
         position = self.position
         if position is None or not 1 <= position.line <= len(rows):

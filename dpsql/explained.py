@@ -6,12 +6,12 @@ import html
 from dataclasses import dataclass
 from fractions import Fraction
 
-from dpsql.request.loss import rounded
+from dpsql.request.loss import format_rounded
 from dpsql.result import Receipt, Result
 
 
 @dataclass(frozen=True, slots=True)
-class Price:
+class QueryCharge:
     """What a query would be charged: an ε (the most, if it is answered in steps) to the accounts of these names."""
 
     epsilon: Fraction
@@ -20,7 +20,7 @@ class Price:
 
     def __str__(self) -> str:
         most = "at most " if self.steps else ""
-        return f"{most}ε {rounded(self.epsilon, 6, up=True)}, charged to {' and '.join(self.accounts)}"
+        return f"{most}ε {format_rounded(self.epsilon, 6, up=True)}, charged to {' and '.join(self.accounts)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -32,7 +32,7 @@ class ExplainedQuery:
 
     lines: tuple[str, ...]
     receipt: Receipt
-    price: Price | None = None
+    price: QueryCharge | None = None
     notices: tuple[str, ...] = ()
 
     def __str__(self) -> str:
@@ -44,7 +44,7 @@ class ExplainedQuery:
     def _repr_html_(self) -> str:
         return f"<pre>{html.escape(str(self))}</pre>"
 
-    def result(self) -> Result:
+    def to_result(self) -> Result:
         """The explanation as a result of one text column."""
         rows = tuple((line,) for line in self.lines)
         return Result(

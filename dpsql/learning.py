@@ -11,8 +11,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.accounting.accountants import accountant_named
-from dpsql.accounting.accountants.base import largest
+from dpsql.accounting.accountants import get_accountant
+from dpsql.accounting.accountants.base import search_largest
 from dpsql.accounting.events import BoundedRange, Composed
 from dpsql.accounting.numerics.rigorous import ln_down
 from dpsql.errors import DataError, LossError
@@ -20,7 +20,7 @@ from dpsql.mechanisms.base import Floats
 from dpsql.mechanisms.entropy import Entropy, SystemEntropy
 from dpsql.mechanisms.release_cache import clear_cache
 from dpsql.mechanisms.selection import Exponential
-from dpsql.request.loss import Amount, amount
+from dpsql.request.loss import Amount, parse_amount
 
 __all__ = ["Schedule", "WeightedMajority"]
 
@@ -55,8 +55,8 @@ class Schedule:
     neighbors: Neighbors = "replace"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "rate", amount(self.rate, "rate"))
-        _rounds(self.rounds)
+        object.__setattr__(self, "rate", parse_amount(self.rate, "rate"))
+        _require_rounds(self.rounds)
         if self.neighbors not in ("replace", "add_remove"):
             raise LossError(f"neighbors are replace or add_remove, not {self.neighbors!r}")
 
@@ -72,10 +72,10 @@ class Schedule:
         >>> round(float(Schedule.published(rounds=1000, epsilon=1, delta=1e-6).rate), 6)
         0.001504
         """
-        asked, slack = amount(epsilon), amount(delta, "delta")
-        limit = _limit(asked, slack)
-        _rounds(rounds)
-        found = cls(rounds, _root_down(asked * asked / (32 * rounds * -ln_down(slack))))
+        asked, slack = parse_amount(epsilon), parse_amount(delta, "delta")
+        limit = _compute_rho_limit(asked, slack)
+        _require_rounds(rounds)
+        found = cls(rounds, _bound_root_below(asked * asked / (32 * rounds * -ln_down(slack))))
         if found.rho > limit:
             raise LossError(
                 "the published rate is not proved for so large an epsilon",
@@ -94,16 +94,16 @@ class Schedule:
         >>> round(float(Schedule.concentrated(rounds=1000, epsilon=1, delta=1e-6).rate), 6)
         0.006983
         """
-        asked, slack = amount(epsilon), amount(delta, "delta")
-        _rounds(rounds)
-        limit = _limit(asked, slack)
+        asked, slack = parse_amount(epsilon), parse_amount(delta, "delta")
+        _require_rounds(rounds)
+        limit = _compute_rho_limit(asked, slack)
 
-        def fits(units: int) -> bool:
+        def fits_limit(units: int) -> bool:
             return cls(rounds, Fraction(units, _GRID), neighbors).rho <= limit
 
-        if not fits(1):
+        if not fits_limit(1):
             raise LossError("the loss is too small for this number of rounds")
-        return cls(rounds, Fraction(largest(fits, _GRID // 100), _GRID), neighbors)
+        return cls(rounds, Fraction(search_largest(fits_limit, _GRID // 100), _GRID), neighbors)
 
     @property
     def range(self) -> Fraction:
@@ -124,7 +124,7 @@ class Schedule:
 class WeightedMajority:
     """Chooses one of `experts` each round, with probability proportional to e^(-η·its losses so far).
 
-    `choose()` and `observe(losses)` take turns, `schedule.rounds` times at most (LossError beyond): losses are in [0, 1], one for
+    `select_candidate()` and `observe(losses)` take turns, `schedule.rounds` times at most (LossError beyond): losses are in [0, 1], one for
     each expert, and values beyond are clamped. Only the choices are private to publish: `losses`, `regret` and `chances` are not.
 
     Claim: the choices are as private as the schedule says, and for any losses the expected regret to the best expert is at most
@@ -162,7 +162,7 @@ class WeightedMajority:
         if len(self.choices) >= self.schedule.rounds:
             raise LossError("all rounds of the schedule are over", hint="plan more rounds before the first")
         law = Exponential(self.schedule.rate / LATTICE)
-        found = law.choose([1] * self.experts, self._sums, self.entropy)
+        found = law.select_candidate([1] * self.experts, self._sums, self.entropy)
         clear_cache()  # of what was computed from losses
         self.choices.append(found)
         return found
@@ -176,7 +176,7 @@ class WeightedMajority:
             raise LossError("choose an expert before the losses of the round are seen")
         if len(losses) != self.experts:
             raise DataError(f"a round has a loss for each of {self.experts} experts, not {len(losses)}")
-        steps = [_steps(loss) for loss in losses]
+        steps = [_to_lattice_steps(loss) for loss in losses]
         self._sums = [before + step for before, step in zip(self._sums, steps, strict=True)]
         self._suffered += steps[self.choices[-1]]
         self._observed += 1
@@ -195,34 +195,34 @@ class WeightedMajority:
         return (self._suffered - min(self._sums)) / LATTICE / max(1, self._observed)
 
 
-def regret_bound(rate: float, rounds: int, experts: int) -> float:
+def bound_regret(rate: float, rounds: int, experts: int) -> float:
     """η + ln(k)/(η·T): no losses have a larger expected regret a round.
 
     >>> best = math.sqrt(math.log(10) / 1000)
-    >>> round(regret_bound(best, 1000, 10), 6) == round(2 * best, 6)
+    >>> round(bound_regret(best, 1000, 10), 6) == round(2 * best, 6)
     True
     """
     return rate + math.log(experts) / (rate * rounds)
 
 
-def _limit(epsilon: Fraction, delta: Fraction) -> Fraction:
+def _compute_rho_limit(epsilon: Fraction, delta: Fraction) -> Fraction:
     """The largest ρ that implies (ε, δ)-DP, rounded down."""
     if delta >= 1:
         raise LossError("delta must be below 1")
-    return accountant_named("zcdp").limit(epsilon, delta, Fraction(0)).loss_fraction
+    return get_accountant("zcdp").compute_limit(epsilon, delta, Fraction(0)).loss_fraction
 
 
-def _rounds(rounds: int) -> None:
+def _require_rounds(rounds: int) -> None:
     if type(rounds) is not int or not 1 <= rounds <= MOST_ROUNDS:
         raise LossError(f"a schedule has 1 to {MOST_ROUNDS:,} rounds, not {rounds!r}")
 
 
-def _root_down(square: Fraction) -> Fraction:
+def _bound_root_below(square: Fraction) -> Fraction:
     """A rational barely below the square root."""
     return Fraction(math.isqrt(math.floor(square * (1 << 2 * _BITS))), 1 << _BITS)
 
 
-def _steps(loss: Any) -> int:
+def _to_lattice_steps(loss: Any) -> int:
     """A loss, clamped to [0, 1], in steps of the lattice; exact rounding would gain nothing."""
     try:
         value = float(loss)

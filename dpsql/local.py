@@ -27,9 +27,9 @@ from dpsql.errors import DataError, LossError
 from dpsql.mechanisms.base import Floats
 from dpsql.mechanisms.entropy import Entropy, SystemEntropy
 from dpsql.mechanisms.library import LocalMechanism, RandomizedResponse, UnaryEncoding
-from dpsql.mechanisms.library.base import exact_number
-from dpsql.mechanisms.sampler import below
-from dpsql.request.loss import Amount, amount
+from dpsql.mechanisms.library.base import parse_exact_number
+from dpsql.mechanisms.sampler import sample_below
+from dpsql.request.loss import Amount, parse_amount
 
 __all__ = ["Answer", "Choice", "Estimate", "Number", "estimate", "joint", "randomize"]
 
@@ -56,7 +56,7 @@ class Choice:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "values", tuple(self.values))
-        object.__setattr__(self, "epsilon", amount(self.epsilon))
+        object.__setattr__(self, "epsilon", parse_amount(self.epsilon))
         if len(set(self.values)) != len(self.values):
             raise LossError("the values of a question differ from each other")
         if self.method not in ("auto", "response", "unary"):
@@ -68,7 +68,7 @@ class Choice:
 
     def event(self) -> Pure:
         """What an accountant is charged with for one answer."""
-        return Pure(amount(self.epsilon))
+        return Pure(parse_amount(self.epsilon))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,10 +88,10 @@ class Number:
     """What randomises the rounded bit."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "epsilon", amount(self.epsilon))
+        object.__setattr__(self, "epsilon", parse_amount(self.epsilon))
         object.__setattr__(self, "mechanism", RandomizedResponse(epsilon=self.epsilon))
         try:
-            low, high = map(exact_number, self.bounds)
+            low, high = map(parse_exact_number, self.bounds)
         except (TypeError, ValueError, DataError):
             raise LossError("bounds are two finite numbers") from None
         if low >= high:
@@ -100,7 +100,7 @@ class Number:
 
     def event(self) -> Pure:
         """What an accountant is charged with for one answer."""
-        return Pure(amount(self.epsilon))
+        return Pure(parse_amount(self.epsilon))
 
 
 Question: TypeAlias = Choice | Number
@@ -144,26 +144,26 @@ def randomize(value: object, question: Question, *, entropy: Entropy | None = No
     """
     source = entropy or SystemEntropy()
     if isinstance(question, Choice):
-        truth = _place(value, question)
+        truth = _find_value_place(value, question)
         if truth is None:
-            truth = int(below(np.array([len(question.values)], np.int64), source)[0])
+            truth = int(sample_below(np.array([len(question.values)], np.int64), source)[0])
         found = question.mechanism.release(truth, entropy=source)
         if isinstance(found, list):
             return Answer(question, sum(1 << place for place, bit in enumerate(found) if bit))
         return Answer(question, int(found))
-    above, whole = _part(value, question).as_integer_ratio()
-    bit = int(below(np.array([whole], object), source)[0]) < above
+    above, whole = _compute_relative_position(value, question).as_integer_ratio()
+    bit = int(sample_below(np.array([whole], object), source)[0]) < above
     return Answer(question, int(question.mechanism.release(int(bit), entropy=source)))
 
 
-def _place(value: object, question: Choice) -> int | None:
+def _find_value_place(value: object, question: Choice) -> int | None:
     try:
         return question.values.index(value)
     except Exception:  # noqa: BLE001 - a value may have any comparison, and none may keep an answer from being given
         return None
 
 
-def _part(value: object, question: Number) -> Fraction:
+def _compute_relative_position(value: object, question: Number) -> Fraction:
     """Where the clamped value lies between the bounds: 0 to 1; the middle for what is no number."""
     low, high = (Fraction(bound) for bound in question.bounds)
     plain = value.item() if isinstance(value, np.generic) and value.size == 1 else value
@@ -191,12 +191,12 @@ def estimate(answers: Iterable[Answer], confidence: float = 0.95) -> dict[Hashab
 
     DataError without an answer, for answers to several questions, or unless 0 < confidence < 1.
     """
-    given, question = _of_one_question(answers)
-    side = (1 - _confidence(confidence)) / 2
-    supported = _supports(given, question)
+    given, question = _require_one_question(answers)
+    side = (1 - _require_confidence(confidence)) / 2
+    supported = _compute_supports(given, question)
     counts = supported.sum(axis=0)
     p, q = question.mechanism.p, question.mechanism.q
-    found = [_from_count(int(count), len(given), p, q, side) for count in counts]
+    found = [_estimate_frequency(int(count), len(given), p, q, side) for count in counts]
     if isinstance(question, Choice):
         return dict(zip(question.values, found, strict=True))
     low, high = (float(bound) for bound in question.bounds)
@@ -218,18 +218,20 @@ def joint(
 
     DataError unless there are as many of the one as of the other, at least 2, and at most 65,536 pairs of values.
     """
-    ones, question = _of_one_question(first)
-    others, other_question = _of_one_question(second)
+    ones, question = _require_one_question(first)
+    others, other_question = _require_one_question(second)
     if not isinstance(question, Choice) or not isinstance(other_question, Choice):
         raise DataError("joint tables are of questions with a list of values")
     if len(ones) != len(others) or len(ones) < 2:
         raise DataError("joint tables need both answers of each person, of two people at least")
     if len(question.values) * len(other_question.values) > MOST_CELLS:
         raise DataError(f"a joint table has at most {MOST_CELLS:,} cells")
-    log = math.log(4 / (1 - _confidence(confidence)))
-    singles = [_singles(given, of) for given, of in ((ones, question), (others, other_question))]
+    log = math.log(4 / (1 - _require_confidence(confidence)))
+    singles = [
+        _compute_single_estimates(given, of) for given, of in ((ones, question), (others, other_question))
+    ]
     n = len(ones)
-    spread = _range(question, other_question)
+    spread = _compute_product_range(question, other_question)
     means = singles[0].T @ singles[1] / n
     squares = (singles[0] ** 2).T @ (singles[1] ** 2) / n
     variances = np.maximum(squares - means**2, 0) * n / (n - 1)
@@ -245,7 +247,7 @@ def joint(
     }
 
 
-def _of_one_question(answers: Iterable[Answer]) -> tuple[list[Answer], Question]:
+def _require_one_question(answers: Iterable[Answer]) -> tuple[list[Answer], Question]:
     given = list(answers)
     if not given:
         raise DataError("there is no answer to estimate from")
@@ -255,13 +257,13 @@ def _of_one_question(answers: Iterable[Answer]) -> tuple[list[Answer], Question]
     return given, question
 
 
-def _confidence(confidence: float) -> float:
+def _require_confidence(confidence: float) -> float:
     if not 0 < confidence < 1:
         raise DataError(f"a confidence lies between 0 and 1, and {confidence} does not")
     return confidence
 
 
-def _supports(given: Sequence[Answer], question: Question) -> NDArray[np.bool_]:
+def _compute_supports(given: Sequence[Answer], question: Question) -> NDArray[np.bool_]:
     """Which values each answer supports."""
     mechanism = question.mechanism
     if isinstance(mechanism, UnaryEncoding):
@@ -274,7 +276,7 @@ def _supports(given: Sequence[Answer], question: Question) -> NDArray[np.bool_]:
     return mechanism.supports(np.array([answer.report for answer in given], np.int64))
 
 
-def _from_count(count: int, n: int, p: float, q: float, side: float) -> Estimate:
+def _estimate_frequency(count: int, n: int, p: float, q: float, side: float) -> Estimate:
     """The frequency from a count of n answers that support it."""
     from scipy.special import betaincinv
 
@@ -284,14 +286,14 @@ def _from_count(count: int, n: int, p: float, q: float, side: float) -> Estimate
     return Estimate((count / n - q) / (p - q), *ends)
 
 
-def _singles(given: Sequence[Answer], question: Choice) -> Floats:
+def _compute_single_estimates(given: Sequence[Answer], question: Choice) -> Floats:
     """The estimate of each value from each single answer."""
     p, q = question.mechanism.p, question.mechanism.q
-    found: Floats = (_supports(given, question).astype(np.float64) - q) / (p - q)
+    found: Floats = (_compute_supports(given, question).astype(np.float64) - q) / (p - q)
     return found
 
 
-def _range(*questions: Choice) -> float:
+def _compute_product_range(*questions: Choice) -> float:
     """The range of a product of estimates from single answers."""
     ends: list[float] = [1.0]
     for question in questions:

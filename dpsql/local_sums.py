@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpsql.errors import QueryRejected
 from dpsql.local_table import LocalTable
-from dpsql.plan.types import Answered
+from dpsql.plan.types import AnswerValue
 from dpsql.rendering import Ends
 from dpsql.result import Receipt, Result
 from dpsql.sql.read.local_select import LocalOutput, LocalSelect
@@ -23,7 +23,7 @@ _ROWS_OFF = 0.999
 
 
 @dataclass(frozen=True, slots=True)
-class _Estimated:
+class _EstimatedCell:
     """A value with the standard deviation of its noise, what rows put in or left out may change, and its possible ends."""
 
     value: float | None
@@ -33,7 +33,7 @@ class _Estimated:
     high: float
     known: bool = True
 
-    def ends(self, confidence: float) -> Ends:
+    def compute_interval(self, confidence: float) -> Ends:
         """Its interval at a confidence."""
         from scipy.special import ndtri
 
@@ -46,7 +46,7 @@ class _Estimated:
 
 
 @dataclass(frozen=True, slots=True)
-class Statistics:
+class LocalStatistics:
     """Linear statistics of the private rows, estimated from the rows of a randomised table.
 
     Claim: the estimate of a sum of f over rows has no bias, but for rows that were put in or left out.
@@ -59,16 +59,16 @@ class Statistics:
     counts: NDArray[np.float64]
 
     @classmethod
-    def of(cls, table: LocalTable) -> Statistics:
+    def from_table(cls, table: LocalTable) -> LocalStatistics:
         """The statistics of a table."""
         import numpy as np
 
         counts = np.zeros(table.shape)
         for row in table.cells:
-            counts[table.place_of(row[:-1])] += float(row[-1])  # type: ignore[arg-type]  # the last column is a count
+            counts[table.find_value_places(row[:-1])] += float(row[-1])  # type: ignore[arg-type]  # the last column is a count
         return cls(table, counts)
 
-    def total(self, values: NDArray[np.float64]) -> tuple[float, float, float]:
+    def estimate_sum(self, values: NDArray[np.float64]) -> tuple[float, float, float]:
         """The sum of a value of each cell over the private rows, the deviation of its noise, and what other rows may change.
 
         The deviation is that of rows drawn anew, which is no less.
@@ -85,10 +85,10 @@ class Statistics:
         found = float((self.counts * weights).sum())
         spread = float((self.counts * weights**2).sum()) - found**2 / rows
         most = float(np.abs(values).max(initial=0.0))
-        return found, max(spread, 0.0) ** 0.5, self.table.rows_off(_ROWS_OFF) * most
+        return found, max(spread, 0.0) ** 0.5, self.table.bound_changed_rows(_ROWS_OFF) * most
 
 
-def estimated(table: LocalTable, select: LocalSelect, cells: Result, receipt: Receipt) -> Result:
+def estimate_answer(table: LocalTable, select: LocalSelect, cells: Result, receipt: Receipt) -> Result:
     """The answer to a SELECT over a randomised table; `cells` is the answer to `select.cells`.
 
     Raises QueryRejected (`local_query`) for sums of what is no number, and where there are too many groups.
@@ -96,29 +96,29 @@ def estimated(table: LocalTable, select: LocalSelect, cells: Result, receipt: Re
     groups: dict[tuple[Any, ...], list[Sequence[Any]]] = {} if select.keys else {(): []}
     for row in sorted(cells.rows, key=lambda row: row[0]):  # type: ignore[arg-type, return-value]  # numbers of cells
         groups.setdefault(tuple(row[1 : 1 + select.keys]), []).append(row)
-    statistics, size = Statistics.of(table), table.size
+    statistics, size = LocalStatistics.from_table(table), table.size
     if len(groups) * len(select.outputs) * size > _MOST_WORK:
         raise QueryRejected(
             "these are too many groups to estimate", code="local_query", hint="group by fewer columns"
         )
     lines = [
-        [_cell(statistics, select.keys, output, key, members) for output in select.outputs]
+        [_estimate_cell(statistics, select.keys, output, key, members) for output in select.outputs]
         for key, members in groups.items()
     ]
     for place, descending, nulls_first in reversed(select.order):
-        missing = [line for line in lines if _plain(line[place]) is None]
-        there = [line for line in lines if _plain(line[place]) is not None]
-        there.sort(key=lambda line: _plain(line[place]), reverse=descending)
+        missing = [line for line in lines if _get_sort_value(line[place]) is None]
+        there = [line for line in lines if _get_sort_value(line[place]) is not None]
+        there.sort(key=lambda line: _get_sort_value(line[place]), reverse=descending)
         lines = missing + there if nulls_first else there + missing
-    return _result(select, lines[: select.limit], receipt, cells.types)
+    return _build_result(select, lines[: select.limit], receipt, cells.types)
 
 
-def _plain(cell: Any) -> Any:
-    return cell.value if isinstance(cell, _Estimated) else cell
+def _get_sort_value(cell: Any) -> Any:
+    return cell.value if isinstance(cell, _EstimatedCell) else cell
 
 
-def _cell(
-    statistics: Statistics,
+def _estimate_cell(
+    statistics: LocalStatistics,
     keys: int,
     output: LocalOutput,
     key: Sequence[Any],
@@ -132,7 +132,7 @@ def _cell(
     step = (
         0.0
         if output.column is None
-        else statistics.table.step(statistics.table.columns.index(output.column)) / 2
+        else statistics.table.get_step(statistics.table.columns.index(output.column)) / 2
     )
     counted, summed = np.zeros(statistics.table.size), np.zeros(statistics.table.size)
     values = list[float]()
@@ -151,33 +151,33 @@ def _cell(
             summed[row[0]] = float(value)
             values.append(float(value))
     if output.function == "rows":
-        found, std, off = statistics.total(counted)
-        return _Estimated(found, std, off, 0.0, float("inf"))
+        found, std, off = statistics.estimate_sum(counted)
+        return _EstimatedCell(found, std, off, 0.0, float("inf"))
     if output.function == "total":
-        found, std, off = statistics.total(summed)
-        off += step * max(0.0, statistics.total(counted)[0])
-        return _Estimated(found if values else None, std, off, -float("inf"), float("inf"))
-    return _mean(statistics, counted, summed, values, step)
+        found, std, off = statistics.estimate_sum(summed)
+        off += step * max(0.0, statistics.estimate_sum(counted)[0])
+        return _EstimatedCell(found if values else None, std, off, -float("inf"), float("inf"))
+    return _estimate_mean(statistics, counted, summed, values, step)
 
 
-def _mean(
-    statistics: Statistics,
+def _estimate_mean(
+    statistics: LocalStatistics,
     counted: NDArray[np.float64],
     summed: NDArray[np.float64],
     values: Sequence[float],
     step: float,
-) -> _Estimated:
+) -> _EstimatedCell:
     """A ratio of two sums, whose noise is that of the numerator less its share of the denominator; `step` is what steps lose."""
-    total, _, _ = statistics.total(summed)
-    rows, std_of_rows, off_rows = statistics.total(counted)
+    total, _, _ = statistics.estimate_sum(summed)
+    rows, std_of_rows, off_rows = statistics.estimate_sum(counted)
     if not values or rows <= 0:
-        return _Estimated(None, 0.0, 0.0, 0.0, 0.0)
+        return _EstimatedCell(None, 0.0, 0.0, 0.0, 0.0)
     low, high = min(values), max(values)
     mean = min(max(total / rows, low), high)
-    _, std, off = statistics.total(summed - mean * counted)
+    _, std, off = statistics.estimate_sum(summed - mean * counted)
     sure = rows > 3 * std_of_rows + off_rows
     least = max(rows - off_rows, 1e-300)
-    return _Estimated(mean, std / least, off / least + step, low, high, known=sure)
+    return _EstimatedCell(mean, std / least, off / least + step, low, high, known=sure)
 
 
 def _is_number(value: Any) -> bool:
@@ -187,22 +187,24 @@ def _is_number(value: Any) -> bool:
         return False
 
 
-def _result(
+def _build_result(
     select: LocalSelect, lines: Sequence[Sequence[Any]], receipt: Receipt, types_of_cells: Sequence[str]
 ) -> Result:
     noisy = tuple(output.function != "key" for output in select.outputs)
     counts = tuple(output.function == "rows" for output in select.outputs)
 
-    def interval(row: int, column: int, confidence: float) -> Ends:
+    def compute_cell_interval(row: int, column: int, confidence: float) -> Ends:
         cell = lines[row][column]
-        return cell.ends(confidence) if isinstance(cell, _Estimated) else None
+        return cell.compute_interval(confidence) if isinstance(cell, _EstimatedCell) else None
 
     rows = tuple(
-        tuple(_as_answered(cell, whole=whole) for cell, whole in zip(line, counts, strict=True))
+        tuple(_to_answered(cell, whole=whole) for cell, whole in zip(line, counts, strict=True))
         for line in lines
     )
     scales = tuple(
-        tuple(cell.std if isinstance(cell, _Estimated) and cell.value is not None else None for cell in line)
+        tuple(
+            cell.std if isinstance(cell, _EstimatedCell) and cell.value is not None else None for cell in line
+        )
         for line in lines
     )
     names = tuple(output.name for output in select.outputs)
@@ -214,11 +216,11 @@ def _result(
         else types_of_cells[1 + (output.place or 0)]
         for output, whole in zip(select.outputs, counts, strict=True)
     )
-    return Result(names, types, rows, scales, receipt, interval, noisy, counts)
+    return Result(names, types, rows, scales, receipt, compute_cell_interval, noisy, counts)
 
 
-def _as_answered(cell: Any, *, whole: bool) -> Answered:
-    if not isinstance(cell, _Estimated):
-        found: Answered = cell
+def _to_answered(cell: Any, *, whole: bool) -> AnswerValue:
+    if not isinstance(cell, _EstimatedCell):
+        found: AnswerValue = cell
         return found
     return round(cell.value) if whole and cell.value is not None else cell.value

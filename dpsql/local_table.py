@@ -34,7 +34,7 @@ class LocalTable:
     cells: tuple[tuple[Value, ...], ...]
     odds: tuple[Fraction, ...]
     receipt: Receipt
-    _rows_off: Callable[[float], int] = field(repr=False, compare=False)
+    _changed_rows_bound: Callable[[float], int] = field(repr=False, compare=False)
     steps: tuple[float, ...] = ()
     """Of each column the length of a step of its values, before each was rounded to one of its two ends; 0 where none was."""
 
@@ -61,13 +61,13 @@ class LocalTable:
         """How many combinations of values there may be."""
         return math.prod(self.shape)
 
-    def place_of(self, values: Sequence[Value]) -> tuple[int, ...]:
+    def find_value_places(self, values: Sequence[Value]) -> tuple[int, ...]:
         """The places of the values of a row in the lists of their columns' values."""
         return tuple(domain.index(value) for domain, value in zip(self.domains, values, strict=True))
 
-    def rows_off(self, confidence: float) -> int:
+    def bound_changed_rows(self, confidence: float) -> int:
         """How many rows have been put in or left out at most, with that probability."""
-        return self._rows_off(confidence)
+        return self._changed_rows_bound(confidence)
 
     def estimate(self, *columns: str, confidence: float = 0.95) -> dict[tuple[Value, ...], Estimate]:
         """The shares of the combinations of values of these columns among the private rows, free.
@@ -84,9 +84,9 @@ class LocalTable:
 
         if not 0 < confidence < 1:
             raise DataError("a confidence must lie between 0 and 1", hint="confidence=0.95")
-        places = [self._place(name) for name in columns]
+        places = [self._get_column_place(name) for name in columns]
         for name, place in zip(columns, places, strict=True):
-            if self.step(place):
+            if self.get_step(place):
                 raise DataError(
                     f"values of {name} were rounded to its bounds, so only their mean can be estimated",
                     hint=f"table.mean({name!r})",
@@ -112,7 +112,7 @@ class LocalTable:
             mean = inside * mean + outside * (mean.sum(axis=axis, keepdims=True) - mean)
             square = inside**2 * square + outside**2 * (square.sum(axis=axis, keepdims=True) - square)
         spread = float(ndtri((1 + confidence) / 2)) * np.sqrt(np.maximum(square - mean**2, 0) / total)
-        off = spread + self._rows_off(0.999) / total
+        off = spread + self._changed_rows_bound(0.999) / total
         values = itertools.product(*(self.domains[place] for place in places))
         ends = zip(mean.ravel(), off.ravel(), strict=True)
         return {
@@ -120,7 +120,7 @@ class LocalTable:
             for key, (share, width) in zip(values, ends, strict=True)
         }
 
-    def step(self, place: int) -> float:
+    def get_step(self, place: int) -> float:
         """The length of a step of the column at a place, 0 if its values are answered as they are."""
         return self.steps[place] if self.steps else 0.0
 
@@ -130,23 +130,23 @@ class LocalTable:
 
         from dpsql.local import Estimate
 
-        place, rows = self._place(column), len(self)
-        if not self.step(place) or not rows or not 0 < confidence < 1:
+        place, rows = self._get_column_place(column), len(self)
+        if not self.get_step(place) or not rows or not 0 < confidence < 1:
             raise DataError(f"{column} has no mean here", hint="estimate(…) gives the shares of its values")
         (low, high), odds = map(float, self.domains[place]), float(self.odds[place])  # type: ignore[arg-type]  # ends are numbers
         share = sum(int(row[-1]) for row in self.cells if row[place] == high) / rows  # type: ignore[arg-type, misc]  # the last is a count
         gap = (odds - 1) / (odds + 1)
         value = (share - 1 / (odds + 1)) / gap
         noise = float(ndtri((1 + confidence) / 2)) * math.sqrt(share * (1 - share) / rows) / gap
-        width = noise + self._rows_off(0.999) / rows
-        step = self.step(place) / 2
+        width = noise + self._changed_rows_bound(0.999) / rows
+        step = self.get_step(place) / 2
         return Estimate(
             low + value * (high - low),
             max(low, low + (value - width) * (high - low) - step),
             min(high, low + (value + width) * (high - low) + step),
         )
 
-    def _place(self, name: str) -> int:
+    def _get_column_place(self, name: str) -> int:
         if name not in self.columns:
             raise DataError(f"the table has no column {name}", hint=f"there are: {', '.join(self.columns)}")
         return self.columns.index(name)

@@ -40,7 +40,7 @@ class Magic:
 
     def dpsql(self, line: str, cell: str | None = None) -> Any:
         """`%dpsql connect DATABASE …`, `%dpsql con`, `%dpsql budget`, `%dpsql SELECT …`; `%%dpsql [options]` and a statement."""
-        options, rest = _options(line, _OF_QUERY)
+        options, rest = _parse_options(line, _OF_QUERY)
         text = rest if cell is None else cell
         if cell is not None and rest.strip():
             raise ProgrammingError(
@@ -51,10 +51,10 @@ class Magic:
         words = text.split()
         if cell is None and words and not options:
             if words[0] == "connect":
-                self._opened(shlex.split(text)[1:])
+                self._open_connection(shlex.split(text)[1:])
                 return None
             if text.strip() == "budget":
-                return self._held().budget()
+                return self._require_connection().budget()
             known = self._shell.user_ns.get(text.strip())
             if isinstance(known, BaseConnection):
                 self._connection = known
@@ -65,21 +65,21 @@ class Magic:
             )
         into = options.pop("into", None)
         if "max_groups" in options:
-            options["max_groups"] = _groups(options["max_groups"])
-        result = self._held().query(text.strip().removesuffix(";"), **options)
+            options["max_groups"] = _parse_max_groups(options["max_groups"])
+        result = self._require_connection().query(text.strip().removesuffix(";"), **options)
         if into is None:
             return result
         self._shell.push({into: result})
         return None
 
-    def _held(self) -> BaseConnection:
+    def _require_connection(self) -> BaseConnection:
         if self._connection is None:
             raise ProgrammingError("no database is open", code="no_database", hint=_HINT)
         return self._connection
 
-    def _opened(self, words: list[str]) -> None:
+    def _open_connection(self, words: list[str]) -> None:
         place = words[0] if words and not words[0].startswith("-") else None
-        options, rest = _options(shlex.join(words[place is not None :]), _OF_CONNECT)
+        options, rest = _parse_options(shlex.join(words[place is not None :]), _OF_CONNECT)
         if rest.strip():
             raise ProgrammingError(
                 f"{rest.split()[0]} is not an option of connect",
@@ -89,7 +89,7 @@ class Magic:
         self._connection = connect(place, **options)
 
 
-def _options(line: str, known: tuple[str, ...]) -> tuple[dict[str, Any], str]:
+def _parse_options(line: str, known: tuple[str, ...]) -> tuple[dict[str, Any], str]:
     """The options before a text, and the text."""
     found: dict[str, Any] = {}
     end = 0
@@ -102,7 +102,7 @@ def _options(line: str, known: tuple[str, ...]) -> tuple[dict[str, Any], str]:
     return found, line[end:]
 
 
-def _groups(text: str) -> int | str:
+def _parse_max_groups(text: str) -> int | str:
     return int(text) if text.isdecimal() else text
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from dpsql.policy import Policy
 
 
-def server(url: Any, rules: Policy, policy: Any, *, spills: bool) -> Backend:
+def open_server(url: Any, rules: Policy, policy: Any, *, spills: bool) -> Backend:
     """A database of PostgreSQL or Spark: all of the policy's tables are there, and what it writes to disk is its own."""
     if spills:
         raise ProgrammingError(
@@ -23,7 +23,7 @@ def server(url: Any, rules: Policy, policy: Any, *, spills: bool) -> Backend:
         )
     if any(table.source is not None for table in rules.tables.values()):
         with_sources(url, rules, policy)  # says which tables are elsewhere
-    private = rules.private_tables()
+    private = rules.list_private_tables()
     public = [name for name in rules.tables if name not in private]
     if is_spark(url):
         from dpsql.backends.spark.connection import SparkBackend
@@ -37,7 +37,7 @@ def server(url: Any, rules: Policy, policy: Any, *, spills: bool) -> Backend:
 def with_sources(database: Any, rules: Policy, policy: Any) -> Any:
     """The database with the tables whose files the policy names."""
     named = isinstance(policy, Path) or (isinstance(policy, str) and "\n" not in policy)
-    sources = rules.sources(Path(policy).parent if named else Path())
+    sources = rules.resolve_source_paths(Path(policy).parent if named else Path())
     if database is None and not sources:
         raise ProgrammingError(
             "no database given, and the policy names no source of a table",
@@ -55,7 +55,7 @@ def with_sources(database: Any, rules: Policy, policy: Any) -> Any:
     return {**sources, **(database or {})}
 
 
-def ledger_beside(policy: Any) -> Path:
+def get_ledger_path(policy: Any) -> Path:
     """The ledger of a policy's path. Raises ProgrammingError (`ledger_missing`) for a policy that is no file."""
     if isinstance(policy, Path) or (isinstance(policy, str) and "\n" not in policy):
         return Path(policy).with_suffix(".ledger")
@@ -66,7 +66,7 @@ def ledger_beside(policy: Any) -> Path:
     )
 
 
-def login() -> str:
+def get_user_name() -> str:
     """The name that the operating system knows the present user by."""
     try:
         return getpass.getuser()

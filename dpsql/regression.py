@@ -20,14 +20,14 @@ Columns: TypeAlias = str | Sequence[str] | Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Regression:
+class RegressionQuery:
     """The statement of a regression of y on some x, in groups `by`: `names` are those of its coefficients."""
 
     sql: str
     names: tuple[str, ...]
 
 
-def regression(y: str, x: Columns, source: str, by: Columns = ()) -> Regression:
+def regression(y: str, x: Columns, source: str, by: Columns = ()) -> RegressionQuery:
     """The least-squares coefficients of y on x in each group, the intercept first, over rows in which all have a value.
 
     NULL where the covariances of x are not positive definite: where one does not vary, two vary alike, or noise makes it seem so.
@@ -36,22 +36,27 @@ def regression(y: str, x: Columns, source: str, by: Columns = ()) -> Regression:
     >>> regression("cost", ["age"], "visits").names
     ('intercept', 'age')
     """
-    xs, keys = _named(x), _named(by)
+    xs, keys = _name_columns(x), _name_columns(by)
     if not 1 <= len(xs) <= MOST_REGRESSORS:
-        raise _wrong(f"a regression has 1 to {MOST_REGRESSORS} columns x")
+        raise _make_error(f"a regression has 1 to {MOST_REGRESSORS} columns x")
     _require_distinct(["intercept", *xs, *keys])
     places = range(1, len(xs) + 1)
-    inner = _moments(
+    inner = _build_moments_query(
         {"v0": y, **{f"v{place}": text for place, text in zip(places, xs.values(), strict=True)}},
         source,
         keys,
     )
-    square = [[_covariance(a, b) for b in places] for a in places]
-    of_all = _determinant(square)
+    square = [[_format_covariance(a, b) for b in places] for a in places]
+    of_all = _format_determinant(square)
     slopes = []
     for place in places:
-        changed = [[_covariance(a, 0) if b == place else _covariance(a, b) for b in places] for a in places]
-        slopes.append(f"CASE WHEN {_positive(square)} THEN {_determinant(changed)} / {of_all} END")
+        changed = [
+            [_format_covariance(a, 0) if b == place else _format_covariance(a, b) for b in places]
+            for a in places
+        ]
+        slopes.append(
+            f"CASE WHEN {_format_positive_definite(square)} THEN {_format_determinant(changed)} / {of_all} END"
+        )
     group = [f"k{place}" for place in range(len(keys))]
     first = ", ".join(
         [*group, *(f"{slope} AS b{place}" for place, slope in zip(places, slopes, strict=True))]
@@ -59,16 +64,16 @@ def regression(y: str, x: Columns, source: str, by: Columns = ()) -> Regression:
     means = ", ".join(f"m{place}" for place in range(len(xs) + 1))
     line = " - ".join(["m0", *(f"b{place} * m{place}" for place in places)])
     outputs = [
-        *(f"{short} AS {_quoted(name)}" for short, name in zip(group, keys, strict=True)),
+        *(f"{short} AS {_quote_name(name)}" for short, name in zip(group, keys, strict=True)),
         f"{line} AS intercept",
-        *(f"b{place} AS {_quoted(name)}" for place, name in zip(places, xs, strict=True)),
+        *(f"b{place} AS {_quote_name(name)}" for place, name in zip(places, xs, strict=True)),
     ]
     sql = f"SELECT {', '.join(outputs)}\nFROM (SELECT {first}, {means} FROM ({inner}) AS moments) AS slopes"
-    return Regression(_ordered(sql, group), ("intercept", *xs))
+    return RegressionQuery(_add_order(sql, group), ("intercept", *xs))
 
 
 @dataclass(frozen=True, slots=True)
-class Covariances:
+class CovarianceQuery:
     """The statement of the covariances of some columns, in groups `by`: `pairs` are the columns of its entries, in order."""
 
     sql: str
@@ -77,24 +82,26 @@ class Covariances:
     pairs: tuple[tuple[int, int], ...]
 
 
-def covariances(columns: Columns, source: str, by: Columns = ()) -> Covariances:
+def build_covariance_query(columns: Columns, source: str, by: Columns = ()) -> CovarianceQuery:
     """The covariances of all pairs of columns in each group, over rows in which all have a value.
 
     Raises ProgrammingError (`regression`) for no column, more than `MOST_COLUMNS`, and names that are used twice.
     """
-    named, keys = _named(columns), _named(by)
+    named, keys = _name_columns(columns), _name_columns(by)
     if not 1 <= len(named) <= MOST_COLUMNS:
-        raise _wrong(f"a covariance matrix has 1 to {MOST_COLUMNS} columns")
+        raise _make_error(f"a covariance matrix has 1 to {MOST_COLUMNS} columns")
     _require_distinct([*named, *keys])
-    inner = _moments({f"v{place}": text for place, text in enumerate(named.values())}, source, keys)
+    inner = _build_moments_query(
+        {f"v{place}": text for place, text in enumerate(named.values())}, source, keys
+    )
     pairs = tuple(itertools.combinations_with_replacement(range(len(named)), 2))
     group = [f"k{place}" for place in range(len(keys))]
-    found = ", ".join([*group, *(_covariance(*pair) for pair in pairs)])
-    sql = _ordered(f"SELECT {found} FROM ({inner}) AS moments", group)
-    return Covariances(sql, tuple(named), tuple(keys), pairs)
+    found = ", ".join([*group, *(_format_covariance(*pair) for pair in pairs)])
+    sql = _add_order(f"SELECT {found} FROM ({inner}) AS moments", group)
+    return CovarianceQuery(sql, tuple(named), tuple(keys), pairs)
 
 
-def _moments(values: Mapping[str, str], source: str, keys: Mapping[str, str]) -> str:
+def _build_moments_query(values: Mapping[str, str], source: str, keys: Mapping[str, str]) -> str:
     """The query of all means and covariances in each group."""
     names, group = list(values), [f"k{place}" for place in range(len(keys))]
     columns = [
@@ -116,53 +123,53 @@ def _moments(values: Mapping[str, str], source: str, keys: Mapping[str, str]) ->
     return f"SELECT {', '.join(found)} FROM (SELECT {', '.join(columns)} FROM {source}) AS all_rows WHERE {there}{by}"
 
 
-def _covariance(a: int, b: int) -> str:
+def _format_covariance(a: int, b: int) -> str:
     return f"c{min(a, b)}_{max(a, b)}"
 
 
-def _determinant(square: Sequence[Sequence[str]]) -> str:
+def _format_determinant(square: Sequence[Sequence[str]]) -> str:
     """The determinant of a matrix of expressions, along its first row."""
     if len(square) == 1:
         return square[0][0]
     parts = []
     for place, entry in enumerate(square[0]):
         smaller = [[*row[:place], *row[place + 1 :]] for row in square[1:]]
-        parts.append(f"{'-' if place % 2 else '+'} {entry} * {_determinant(smaller)}")
+        parts.append(f"{'-' if place % 2 else '+'} {entry} * {_format_determinant(smaller)}")
     return f"({' '.join(parts).removeprefix('+ ')})"
 
 
-def _positive(square: Sequence[Sequence[str]]) -> str:
+def _format_positive_definite(square: Sequence[Sequence[str]]) -> str:
     """That a symmetric matrix is positive definite: all its leading minors are above zero (Sylvester)."""
     minors = ([row[:size] for row in square[:size]] for size in range(1, len(square) + 1))
-    return " AND ".join(f"{_determinant(minor)} > 0" for minor in minors)
+    return " AND ".join(f"{_format_determinant(minor)} > 0" for minor in minors)
 
 
-def _ordered(sql: str, group: Sequence[str]) -> str:
+def _add_order(sql: str, group: Sequence[str]) -> str:
     return f"{sql}\nORDER BY {', '.join(map(str, range(1, len(group) + 1)))}" if group else sql
 
 
-def _named(columns: Columns) -> dict[str, str]:
+def _name_columns(columns: Columns) -> dict[str, str]:
     if isinstance(columns, str):
         return {columns: columns}
     if isinstance(columns, Mapping):
         return dict(columns)
     listed = list(columns)
     if len(set(listed)) < len(listed):
-        raise _wrong("a column is named twice")
+        raise _make_error("a column is named twice")
     return {text: text for text in listed}
 
 
 def _require_distinct(names: Iterable[str]) -> None:
     folded = [name.casefold() for name in names]
     if len(set(folded)) < len(folded):
-        raise _wrong("two columns of the answer have one name")
+        raise _make_error("two columns of the answer have one name")
 
 
-def _quoted(name: str) -> str:
+def _quote_name(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _wrong(message: str) -> ProgrammingError:
+def _make_error(message: str) -> ProgrammingError:
     return ProgrammingError(
         message, code="regression", hint="con.regress('cost', ['age', 'days'], source='visits', by='plan')"
     )

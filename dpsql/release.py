@@ -1,6 +1,6 @@
 """The release: adds noise to exact statistics. The only module that reads the values of `Exact`.
 
-Everything after `release` is post-processing of released values.
+Everything after `draw_release` is post-processing of released values.
 """
 
 from __future__ import annotations
@@ -15,34 +15,34 @@ from typing import Any, Protocol
 import numpy as np
 
 from dpsql.aggregates import AGGREGATES, Moment
-from dpsql.aggregates.base import Series
+from dpsql.aggregates.base import EstimateSeries
 from dpsql.analysis.analyse import Analysis
-from dpsql.analysis.domains import Domain, product
+from dpsql.analysis.domains import Domain, list_combinations
 from dpsql.backends import Exact
 from dpsql.errors import InternalError
 from dpsql.mechanisms import Entropy
-from dpsql.plan.nodes import Aggregation, released_columns
+from dpsql.plan.nodes import Aggregation, list_released_columns
 from dpsql.plan.types import Value
-from dpsql.planning.choose import statistic_of
+from dpsql.planning.choose import get_statistic
 from dpsql.planning.clamp_histogram import (
     ClampedSum,
     ClampedSums,
     ClampHistogram,
     Packed,
     PackedHistograms,
-    choose_clamps,
-    clamp_targets,
-    clamped_series,
+    compute_clamped_series,
+    list_clamp_targets,
+    select_clamp_points,
 )
 from dpsql.planning.clamping import Clamp
 from dpsql.planning.measurement import MeasurementPlan, SynthesisPlan, VectorMeasurement
 from dpsql.planning.partition_selection import Threshold
-from dpsql.planning.quantiles import Window
+from dpsql.planning.quantiles import RankWindow
 from dpsql.planning.statistics import ROWS, UNITS, Statistic
-from dpsql.planning.verify import verify
-from dpsql.sql.emit.statement import Statement
+from dpsql.planning.verify import verify_plan
+from dpsql.sql.emit.statement import ReleaseStatement
 from dpsql.sql.emit.top_k_scores import SCORE
-from dpsql.synthesis.mst import Mst, read_by
+from dpsql.synthesis.mst import Mst, list_read_marginals
 from dpsql.synthesis.stream import RunningStream, WeightsStream
 from dpsql.synthesis.workload import Counts, Marginal
 
@@ -62,11 +62,13 @@ class ReleasedTable:
     rows: tuple[tuple[Value, ...], ...]
     components: tuple[Components, ...]
     plan: MeasurementPlan = field(compare=False)
-    withheld: frozenset[tuple[int, str]] = frozenset()
+    withheld_cells: frozenset[tuple[int, str]] = frozenset()
     """The cells, by row and aggregate, that are NULL since fewer units than the minimum frequency may be behind them."""
 
 
-def release(plan: MeasurementPlan, statement: Statement, exact: Exact, entropy: Entropy) -> ReleasedTable:
+def draw_release(
+    plan: MeasurementPlan, statement: ReleaseStatement, exact: Exact, entropy: Entropy
+) -> ReleasedTable:
     """Chooses the clamps, adds the noise, selects the groups, and chooses the quantiles; or makes a top-k selection.
 
     Claim: the loss of the released table is at most that of the plan's event.
@@ -76,60 +78,67 @@ def release(plan: MeasurementPlan, statement: Statement, exact: Exact, entropy: 
     Source: Dwork, Roth 2014, Theorems 3.6 and 3.16, Proposition 2.1 (post-processing).
     """
     if plan.top_k is not None:
-        keys, scores = _scores(plan.analysis, statement, exact.reveal())
-        best = [keys[index] for index in plan.top_k.choose(scores, entropy)]
-        return table_of(plan, best, ((),) * len(best))
+        keys, scores = _read_scores(plan.analysis, statement, exact.reveal())
+        best = [keys[index] for index in plan.top_k.select_groups(scores, entropy)]
+        return build_released_table(plan, best, ((),) * len(best))
     if plan.synthesis is not None:
         if isinstance(plan.synthesis.mechanism, Mst):
-            return _synthetic_rows(plan, plan.synthesis.mechanism, statement, exact, entropy)
-        return _synthetic(plan, plan.synthesis, _groups(plan, statement, exact.reveal()), entropy)
-    return _released(plan, _Whole(_groups(plan, statement, exact.reveal())), entropy)
+            return _draw_synthetic_rows(plan, plan.synthesis.mechanism, statement, exact, entropy)
+        return _draw_synthetic_histogram(
+            plan, plan.synthesis, _read_groups(plan, statement, exact.reveal()), entropy
+        )
+    return _draw_from_groups(plan, _WholeSource(_read_groups(plan, statement, exact.reveal())), entropy)
 
 
-def release_in_stages(
+def draw_release_in_stages(
     plan: MeasurementPlan, histograms: Exact, read: ReadGroups, entropy: Entropy
 ) -> ReleasedTable:
-    """As `release`, from the histograms of all clamps; `read` gives the groups of a plan whose clamps are chosen so far.
+    """As `draw_release`, from the histograms of all clamps; `read` gives the groups of a plan whose clamps are chosen so far.
 
-    Claim: the released table has the law of that of `release`.
+    Claim: the released table has the law of that of `draw_release`.
     Why: clamps are chosen from the same numbers of units, and noise is added to the same sums; see `sql.emit.stages`.
     """
-    return _released(plan, _Staged.of(plan, histograms, read), entropy)
+    return _draw_from_groups(plan, _StagedSource.from_histograms(plan, histograms, read), entropy)
 
 
-def _released(plan: MeasurementPlan, source: _Clamping, entropy: Entropy) -> ReleasedTable:
+def _draw_from_groups(plan: MeasurementPlan, source: _ClampSource, entropy: Entropy) -> ReleasedTable:
     optimal = plan.selection
     if isinstance(optimal, Threshold):
-        plan, groups, noisy = _selected_and_noisy(plan, source, optimal, entropy)
+        plan, groups, noisy = _draw_selected_groups(plan, source, optimal, entropy)
     else:
-        plan, groups, noisy = _noisy_groups(plan, source, range(len(plan.vectors)), entropy)
+        plan, groups, noisy = _draw_noisy_groups(plan, source, range(len(plan.vectors)), entropy)
         if optimal is not None:
-            units = enumerate(groups.units(plan))
-            selected = [place for place, number in units if optimal.selects(number, entropy)]
-            groups, noisy = groups.at(selected), [[column[place] for place in selected] for column in noisy]
-    components: list[Components] = list(_tuples(noisy, len(groups)))
+            units = enumerate(groups.get_unit_counts(plan))
+            selected = [place for place, number in units if optimal.draw_selection(number, entropy)]
+            groups, noisy = (
+                groups.select_groups(selected),
+                [[column[place] for place in selected] for column in noisy],
+            )
+    components: list[Components] = list(_iterate_rows(noisy, len(groups)))
     if plan.quantiles:
         chosen = [
-            tuple((part.choose(each, entropy),) for part, each in zip(plan.quantiles, near, strict=True))
-            for near in _tuples(groups.windows, len(groups))
+            tuple(
+                (part.select_point(each, entropy),) for part, each in zip(plan.quantiles, near, strict=True)
+            )
+            for near in _iterate_rows(groups.windows, len(groups))
         ]
         components = [(*found, *more) for found, more in zip(components, chosen, strict=True)]
-    return table_of(plan, groups.keys, components)
+    return build_released_table(plan, groups.keys, components)
 
 
 class RefinementLaw(Protocol):
     """How released components are refined, vector by vector."""
 
-    def components(
+    def refine_components(
         self, vector: int, exact: Sequence[int], before: Sequence[int], entropy: Entropy
     ) -> list[int]:
         """The refined components of a vector in all groups, from the exact and the released ones."""
         ...
 
 
-def refine(
+def refine_release(
     plan: MeasurementPlan,
-    measured: tuple[Statement, Exact],
+    measured: tuple[ReleaseStatement, Exact],
     before: ReleasedTable,
     law: RefinementLaw,
     entropy: Entropy,
@@ -140,36 +149,42 @@ def refine(
     Why: the exact components are those of the first release, and each is refined independently.
     """
     statement, exact = measured
-    groups = _groups(plan, statement, exact.reveal())
+    groups = _read_groups(plan, statement, exact.reveal())
     keys = groups.keys
     if keys != [row[: len(statement.keys)] for row in before.rows]:
         raise InternalError("a release is refined for the groups that it has", code="release")
     columns: list[list[tuple[int, ...]]] = []
     for place, part in enumerate(plan.vectors):
         components = part.vector.components
-        series = [component.exact_series(groups.moments) for component in components]
-        true = [value for values in _tuples(series, len(groups)) for value in values]
+        series = [component.compute_exact_series(groups.moments) for component in components]
+        true = [value for values in _iterate_rows(series, len(groups)) for value in values]
         old = [component for row in before.components for component in row[place]]
-        drawn = iter(law.components(place, true, old, entropy))
+        drawn = iter(law.refine_components(place, true, old, entropy))
         columns.append([tuple(next(drawn) for _ in components) for _ in groups])
-    return table_of(plan, keys, [tuple(column[index] for column in columns) for index in range(len(groups))])
+    return build_released_table(
+        plan, keys, [tuple(column[index] for column in columns) for index in range(len(groups))]
+    )
 
 
-def table_of(plan: MeasurementPlan, keys: Sequence[Keys], components: Sequence[Components]) -> ReleasedTable:
+def build_released_table(
+    plan: MeasurementPlan, keys: Sequence[Keys], components: Sequence[Components]
+) -> ReleasedTable:
     """The released table with these keys and noisy components, row by row."""
-    columns = tuple((column.name, column.type.value) for column in released_columns(plan.analysis.release))
+    columns = tuple(
+        (column.name, column.type.value) for column in list_released_columns(plan.analysis.release)
+    )
     values: list[list[Value]] = []
     if plan.synthesis is not None:
         values = [[rows for ((rows, _),) in components]]
     elif plan.top_k is None:
-        values = [_column(plan, item, components) for item in plan.analysis.release.aggregations]
+        values = [_compute_column(plan, item, components) for item in plan.analysis.release.aggregations]
     width = len(columns) - len(values)
     series = [*zip(*keys, strict=True)] if keys else [()] * width
     rows = tuple(zip(*series, *values, strict=True)) if columns else ((),) * len(keys)
     return ReleasedTable(columns, rows, tuple(components), plan)
 
 
-def _synthetic(
+def _draw_synthetic_histogram(
     plan: MeasurementPlan, synthesis: SynthesisPlan, groups: _Groups, entropy: Entropy
 ) -> ReleasedTable:
     """The cells of a synthetic histogram that have rows, or one without any; beside each, the distance of the whole.
@@ -181,15 +196,15 @@ def _synthetic(
         raise TypeError(
             "a histogram of all columns is read for neither a stream's answer nor a tree of pairs"
         )
-    found = synthesis.mechanism.run(_histogram(synthesis, groups), entropy)
+    found = synthesis.mechanism.run(_build_histogram(synthesis, groups), entropy)
     rows = found.histogram.ravel().tolist()
     places = [place for place, number in enumerate(rows) if number] or [0]
     components = [((rows[place], found.distance),) for place in places]
-    return table_of(plan, [groups.keys[place] for place in places], components)
+    return build_released_table(plan, [groups.keys[place] for place in places], components)
 
 
-def _synthetic_rows(
-    plan: MeasurementPlan, mechanism: Mst, statement: Statement, exact: Exact, entropy: Entropy
+def _draw_synthetic_rows(
+    plan: MeasurementPlan, mechanism: Mst, statement: ReleaseStatement, exact: Exact, entropy: Entropy
 ) -> ReleasedTable:
     """The different rows that a tree of pairs gives, in the order of their values, or one that stands for none.
 
@@ -197,7 +212,7 @@ def _synthetic_rows(
     Why: what is read of the sets of keys are marginals of that count.
     """
     domains = plan.analysis.domains or ()
-    found = mechanism.run(_tables(mechanism, domains, statement, exact.reveal()), entropy)
+    found = mechanism.run(_count_marginals(mechanism, domains, statement, exact.reveal()), entropy)
     rows, places = np.unique(found.rows, axis=0, return_inverse=True)
     numbers = np.zeros(len(rows), np.int64)
     np.add.at(numbers, places.ravel(), found.numbers)
@@ -205,15 +220,15 @@ def _synthetic_rows(
     if not keys:
         keys, numbers = [tuple(domain[0] for domain in domains)], np.zeros(1, np.int64)
     components = [((number, found.distance),) for number in numbers.tolist()]
-    return table_of(plan, keys, components)
+    return build_released_table(plan, keys, components)
 
 
-def _tables(
-    mechanism: Mst, domains: Sequence[Domain], statement: Statement, rows: Sequence[tuple[Any, ...]]
+def _count_marginals(
+    mechanism: Mst, domains: Sequence[Domain], statement: ReleaseStatement, rows: Sequence[tuple[Any, ...]]
 ) -> dict[Marginal, Counts]:
     """The exact tables of the sets of keys; what is no public value is not counted, as in any release."""
     width = len(domains)
-    parts = read_by(width, mechanism.workload)
+    parts = list_read_marginals(width, mechanism.workload)
     tables = {part: np.zeros([len(domains[axis]) for axis in part], np.int64) for part in parts}
     places = [{value: place for place, value in enumerate(domain)} for domain in domains]
     at = {sum(1 << axis for axis in range(width) if axis not in part): part for part in parts}
@@ -222,11 +237,13 @@ def _tables(
         part = at[row[left_out]]
         cell = tuple(places[axis].get(row[axis], -1) for axis in part)
         if -1 not in cell:
-            tables[part][cell] += _whole(row[number])
+            tables[part][cell] += _to_whole(row[number])
     return tables
 
 
-def open_stream(plan: MeasurementPlan, statement: Statement, exact: Exact, entropy: Entropy) -> RunningStream:
+def open_stream(
+    plan: MeasurementPlan, statement: ReleaseStatement, exact: Exact, entropy: Entropy
+) -> RunningStream:
     """A stream of counts over the exact histogram, which it holds and does not show.
 
     Claim: the loss of all its answers is that of its mechanism, for the sensitivity of its vector; see `WeightsStream`.
@@ -234,25 +251,27 @@ def open_stream(plan: MeasurementPlan, statement: Statement, exact: Exact, entro
     synthesis = plan.synthesis
     if synthesis is None or not isinstance(synthesis.mechanism, WeightsStream):
         raise TypeError("a stream has a plan of its own")
-    groups = _groups(plan, statement, exact.reveal())
-    return RunningStream.begin(synthesis.mechanism, _histogram(synthesis, groups), entropy)
+    groups = _read_groups(plan, statement, exact.reveal())
+    return RunningStream.start_stream(synthesis.mechanism, _build_histogram(synthesis, groups), entropy)
 
 
-def _histogram(synthesis: SynthesisPlan, groups: _Groups) -> Counts:
+def _build_histogram(synthesis: SynthesisPlan, groups: _Groups) -> Counts:
     """The exact counts, with an axis for each column."""
     (component,) = synthesis.vector.components
-    return np.array(component.exact_series(groups.moments), np.int64).reshape(synthesis.mechanism.shape)
+    return np.array(component.compute_exact_series(groups.moments), np.int64).reshape(
+        synthesis.mechanism.shape
+    )
 
 
-def _scores(
-    analysis: Analysis, statement: Statement, rows: Sequence[tuple[Any, ...]]
+def _read_scores(
+    analysis: Analysis, statement: ReleaseStatement, rows: Sequence[tuple[Any, ...]]
 ) -> tuple[tuple[Keys, ...], list[int]]:
     """All groups of the public keys, in order, and their scores: 0 for a group without rows."""
     if analysis.domains is None:
         raise TypeError("the best are chosen among groups that are known")
-    named = map(statement.named, rows)
-    found = {_keys(statement, row): _whole(row[SCORE]) for row in named}
-    known = tuple(product(analysis.domains))
+    named = map(statement.label_row, rows)
+    found = {_get_keys(statement, row): _to_whole(row[SCORE]) for row in named}
+    known = tuple(list_combinations(analysis.domains))
     return known, [found.get(keys, 0) for keys in known]
 
 
@@ -263,7 +282,7 @@ class _Group:
     keys: Keys
     moments: Mapping[Statistic, int]
     clamp_histograms: tuple[ClampHistogram, ...]
-    windows: tuple[Window, ...]
+    windows: tuple[RankWindow, ...]
 
     def __repr__(self) -> str:
         return "_Group(…)"  # exact values are never displayed
@@ -280,7 +299,7 @@ class _Groups:
     moments: Mapping[Statistic, Sequence[int]]
     histograms: tuple[Sequence[Packed], ...]
     clamped_sums: Mapping[ClampedSum, Sequence[int | None]]
-    windows: tuple[Sequence[Window], ...]
+    windows: tuple[Sequence[RankWindow], ...]
 
     def __repr__(self) -> str:
         return "_Groups(…)"  # exact values are never displayed
@@ -291,98 +310,107 @@ class _Groups:
     def __iter__(self) -> Iterator[_Group]:
         for place, keys in enumerate(self.keys):
             moments = {statistic: series[place] for statistic, series in self.moments.items()}
-            histograms = tuple(ClampHistogram.of(series[place]) for series in self.histograms)
+            histograms = tuple(ClampHistogram.from_packed(series[place]) for series in self.histograms)
             yield _Group(keys, moments, histograms, tuple(series[place] for series in self.windows))
 
-    def at(self, places: Sequence[int]) -> _Groups:
+    def select_groups(self, places: Sequence[int]) -> _Groups:
         """The groups in these places."""
 
-        def of(series: Sequence[Any]) -> list[Any]:
+        def select_places(series: Sequence[Any]) -> list[Any]:
             return [series[place] for place in places]
 
-        moments = {statistic: of(series) for statistic, series in self.moments.items()}
-        sums = {part: of(series) for part, series in self.clamped_sums.items()}
-        histograms, windows = tuple(map(of, self.histograms)), tuple(map(of, self.windows))
-        return _Groups(of(self.keys), moments, histograms, sums, windows)
+        moments = {statistic: select_places(series) for statistic, series in self.moments.items()}
+        sums = {part: select_places(series) for part, series in self.clamped_sums.items()}
+        histograms, windows = (
+            tuple(map(select_places, self.histograms)),
+            tuple(map(select_places, self.windows)),
+        )
+        return _Groups(select_places(self.keys), moments, histograms, sums, windows)
 
-    def units(self, plan: MeasurementPlan) -> Sequence[int]:
+    def get_unit_counts(self, plan: MeasurementPlan) -> Sequence[int]:
         """The exact numbers of units."""
         return self.moments[UNITS if plan.analysis.bound.per_unit else ROWS]
 
-    def clamped(self, clamps: Sequence[Clamp]) -> _Groups:
+    def with_clamped_moments(self, clamps: Sequence[Clamp]) -> _Groups:
         """The groups in which units count up to the chosen points."""
         if not clamps:
             return self
         totals = ClampedSums(self.clamped_sums) if self.clamped_sums else PackedHistograms(self.histograms)
-        return replace(self, moments={**self.moments, **clamped_series(clamps, totals)})
+        return replace(self, moments={**self.moments, **compute_clamped_series(clamps, totals)})
 
 
-def _groups(plan: MeasurementPlan, statement: Statement, rows: Sequence[tuple[Any, ...]]) -> _Groups:
+def _read_groups(
+    plan: MeasurementPlan, statement: ReleaseStatement, rows: Sequence[tuple[Any, ...]]
+) -> _Groups:
     """The groups in public order; the moments of empty ones of a domain are zeros."""
     analysis = plan.analysis
     found = zip(*rows, strict=True) if rows else itertools.repeat(())
     series = dict(zip(statement.columns, found, strict=bool(rows)))
-    keys = list(_tuples([series[name] for name in statement.keys], len(rows)))
-    moments = {statistic: list(map(_whole, series[name])) for name, statistic in statement.moments.items()}
+    keys = list(_iterate_rows([series[name] for name in statement.keys], len(rows)))
+    moments = {statistic: list(map(_to_whole, series[name])) for name, statistic in statement.moments.items()}
     if not analysis.bound.per_unit:
         moments[UNITS] = moments[ROWS]
     histograms = tuple(series[name] for name in statement.histograms)
-    sums = {part: series[name] for name, part in statement.clamped.items()}
-    windows = tuple([Window.of(packed) for packed in series[name]] for name in statement.windows)
+    sums = {part: series[name] for name, part in statement.clamped_sums.items()}
+    windows = tuple([RankWindow.from_packed(packed) for packed in series[name]] for name in statement.windows)
     if analysis.domains is None:
         return _Groups(keys, moments, histograms, sums, windows)
     places = {key: place for place, key in enumerate(keys)}
-    known = list(product(analysis.domains))
-    if analysis.selects:
+    known = list(list_combinations(analysis.domains))
+    if analysis.selects_keys:
         known = [key for key in known if key in places]
     at = [places.get(key, -1) for key in known]
 
-    def filled(values: Sequence[Any], empty: object) -> list[Any]:
+    def fill_domain(values: Sequence[Any], empty: object) -> list[Any]:
         return [empty if place < 0 else values[place] for place in at]
 
     return _Groups(
         known,
-        {statistic: filled(values, 0) for statistic, values in moments.items()},
-        tuple(filled(values, None) for values in histograms),
-        {part: filled(values, None) for part, values in sums.items()},
-        tuple(filled(values, Window()) for values in windows),
+        {statistic: fill_domain(values, 0) for statistic, values in moments.items()},
+        tuple(fill_domain(values, None) for values in histograms),
+        {part: fill_domain(values, None) for part, values in sums.items()},
+        tuple(fill_domain(values, RankWindow()) for values in windows),
     )
 
 
 @dataclass(frozen=True, slots=True)
-class _Selected:
+class _SelectedGroups:
     """Groups that partition selection returned: their places among all groups, and their keys, which are released."""
 
     places: list[int]
     keys: list[Keys]
 
 
-class _Clamping(Protocol):
+class _ClampSource(Protocol):
     """The exact groups, in which clamps are chosen."""
 
-    def groups(self, plan: MeasurementPlan, selected: _Selected | None = None) -> _Groups:
+    def read_groups(self, plan: MeasurementPlan, selected: _SelectedGroups | None = None) -> _Groups:
         """The groups, or the selected ones, in which units count up to the points of the clamps that are chosen."""
 
-    def choose(self, plan: MeasurementPlan, wanted: Container[int], entropy: Entropy) -> MeasurementPlan:
+    def select_clamps(
+        self, plan: MeasurementPlan, wanted: Container[int], entropy: Entropy
+    ) -> MeasurementPlan:
         """The plan with the `wanted` clamps chosen, by their indices."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Whole:
+class _WholeSource:
     """Groups with the histograms of their clamps."""
 
-    found: _Groups
+    exact_groups: _Groups
 
-    def groups(self, plan: MeasurementPlan, selected: _Selected | None = None) -> _Groups:
-        found = self.found if selected is None else self.found.at(selected.places)
-        return found.clamped(plan.clamps)
+    def read_groups(self, plan: MeasurementPlan, selected: _SelectedGroups | None = None) -> _Groups:
+        found = self.exact_groups if selected is None else self.exact_groups.select_groups(selected.places)
+        return found.with_clamped_moments(plan.clamps)
 
-    def choose(self, plan: MeasurementPlan, wanted: Container[int], entropy: Entropy) -> MeasurementPlan:
-        histograms = [group.clamp_histograms for group in self.found]
-        return plan.with_clamps(choose_clamps(plan.clamps, histograms, entropy, wanted))
+    def select_clamps(
+        self, plan: MeasurementPlan, wanted: Container[int], entropy: Entropy
+    ) -> MeasurementPlan:
+        histograms = [group.clamp_histograms for group in self.exact_groups]
+        return plan.with_clamps(select_clamp_points(plan.clamps, histograms, entropy, wanted))
 
 
-GroupRows = tuple[Statement, Exact]
+GroupRows = tuple[ReleaseStatement, Exact]
 """A statement of the groups, and its exact result."""
 
 
@@ -395,7 +423,7 @@ class ReadGroups(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _Staged:
+class _StagedSource:
     """The histograms of all clamps over all units; groups are read when their clamps are chosen."""
 
     histograms: tuple[ClampHistogram, ...]
@@ -405,40 +433,43 @@ class _Staged:
         return "_Staged(…)"  # exact values are never displayed
 
     @classmethod
-    def of(cls, plan: MeasurementPlan, histograms: Exact, read: ReadGroups) -> _Staged:
+    def from_histograms(cls, plan: MeasurementPlan, histograms: Exact, read: ReadGroups) -> _StagedSource:
         """From the rows of the query of histograms: the index of a target, that of an interval, and a number."""
-        targets = clamp_targets(plan.clamps)
+        targets = list_clamp_targets(plan.clamps)
         found: list[dict[int, int]] = [{} for _ in targets]
         for target, interval, units in histograms.reveal():
-            found[target][interval] = found[target].get(interval, 0) + _whole(units)
+            found[target][interval] = found[target].get(interval, 0) + _to_whole(units)
         each = zip(targets, found, strict=True)
         return cls(
-            tuple(ClampHistogram.of_units(plan.clamps[target.clamp], held) for target, held in each), read
+            tuple(ClampHistogram.from_unit_counts(plan.clamps[target.clamp], held) for target, held in each),
+            read,
         )
 
-    def groups(self, plan: MeasurementPlan, selected: _Selected | None = None) -> _Groups:
+    def read_groups(self, plan: MeasurementPlan, selected: _SelectedGroups | None = None) -> _Groups:
         statement, exact = self.read(plan, None if selected is None else selected.keys)
-        found = _groups(plan, statement, exact.reveal())
+        found = _read_groups(plan, statement, exact.reveal())
         if selected is not None and found.keys != selected.keys:
-            found = found.at(selected.places)
+            found = found.select_groups(selected.places)
             if found.keys != selected.keys:
                 raise InternalError("two statements disagree about the groups", code="release")
-        return found.clamped(plan.clamps)
+        return found.with_clamped_moments(plan.clamps)
 
-    def choose(self, plan: MeasurementPlan, wanted: Container[int], entropy: Entropy) -> MeasurementPlan:
-        return plan.with_clamps(choose_clamps(plan.clamps, [self.histograms], entropy, wanted))
+    def select_clamps(
+        self, plan: MeasurementPlan, wanted: Container[int], entropy: Entropy
+    ) -> MeasurementPlan:
+        return plan.with_clamps(select_clamp_points(plan.clamps, [self.histograms], entropy, wanted))
 
 
 _Column = list[tuple[int, ...]]
 """The noisy components of a vector, group by group."""
 
 
-def _noisy_groups(
+def _draw_noisy_groups(
     plan: MeasurementPlan,
-    source: _Clamping,
+    source: _ClampSource,
     vectors: Sequence[int],
     entropy: Entropy,
-    selected: _Selected | None = None,
+    selected: _SelectedGroups | None = None,
 ) -> tuple[MeasurementPlan, _Groups, list[_Column]]:
     """The plan with the clamps of these vectors chosen, the groups, or those selected, and their noisy components.
 
@@ -449,36 +480,36 @@ def _noisy_groups(
     wanted = {plan.vectors[index].clamp for index in vectors}
     unchosen = {place for place, clamp in enumerate(plan.clamps) if place in wanted and not clamp.chosen}
     if unchosen:
-        plan = source.choose(plan, unchosen, entropy)
-        verify(plan)
-    groups = source.groups(plan, selected)
-    return plan, groups, [_noisy_components(plan.vectors[index], groups, entropy) for index in vectors]
+        plan = source.select_clamps(plan, unchosen, entropy)
+        verify_plan(plan)
+    groups = source.read_groups(plan, selected)
+    return plan, groups, [_draw_noisy_components(plan.vectors[index], groups, entropy) for index in vectors]
 
 
-def _selected_and_noisy(
-    plan: MeasurementPlan, source: _Clamping, deciding: Threshold, entropy: Entropy
+def _draw_selected_groups(
+    plan: MeasurementPlan, source: _ClampSource, deciding: Threshold, entropy: Entropy
 ) -> tuple[MeasurementPlan, _Groups, list[_Column]]:
-    """As `_noisy_groups` for all vectors and the selected groups. The vector that decides comes first.
+    """As `_draw_noisy_groups` for all vectors and the selected groups. The vector that decides comes first.
 
     Claim: the choice of the other clamps may depend on the number of selected groups, and so may the number of draws.
     Why: the number is released, and a choice has the same loss whichever number of units it tolerates. Noise of groups
     that are not shown is not released.
     Source: Dwork, Roth 2014, Theorem 3.16 (adaptive composition).
     """
-    plan, groups, (counts,) = _noisy_groups(plan, source, [deciding.vector], entropy)
+    plan, groups, (counts,) = _draw_noisy_groups(plan, source, [deciding.vector], entropy)
     decided = plan.threshold or deciding
     places = [
         place
-        for place, (units, count) in enumerate(zip(groups.units(plan), counts, strict=True))
+        for place, (units, count) in enumerate(zip(groups.get_unit_counts(plan), counts, strict=True))
         if _is_selected(decided, units, count)
     ]
     others = [index for index in range(len(plan.vectors)) if index != deciding.vector]
-    plan = plan.for_groups(len(places))
+    plan = plan.with_released_groups(len(places))
     if others or plan.quantiles:
-        selected = _Selected(places, [groups.keys[place] for place in places])
-        plan, groups, noisy = _noisy_groups(plan, source, others, entropy, selected)
+        selected = _SelectedGroups(places, [groups.keys[place] for place in places])
+        plan, groups, noisy = _draw_noisy_groups(plan, source, others, entropy, selected)
     else:
-        groups, noisy = groups.at(places), []
+        groups, noisy = groups.select_groups(places), []
     noisy.insert(deciding.vector, [counts[place] for place in places])
     return plan, groups, noisy
 
@@ -489,73 +520,82 @@ def _is_selected(chosen: Threshold, units: int, components: tuple[int, ...]) -> 
     return units >= chosen.min_frequency and found >= chosen.threshold
 
 
-def _tuples(columns: Sequence[Iterable[Any]], length: int) -> Iterator[tuple[Any, ...]]:
+def _iterate_rows(columns: Sequence[Iterable[Any]], length: int) -> Iterator[tuple[Any, ...]]:
     """The rows of columns of this length."""
     return zip(*columns, strict=True) if columns else itertools.repeat((), length)
 
 
-def _keys(statement: Statement, row: Mapping[str, Any]) -> Keys:
+def _get_keys(statement: ReleaseStatement, row: Mapping[str, Any]) -> Keys:
     """The group keys of a row."""
     return tuple(row[name] for name in statement.keys)
 
 
-def _whole(value: Any) -> int:
+def _to_whole(value: Any) -> int:
     """A moment from the engine; NULL, the sum over no rows, is zero."""
     return 0 if value is None else int(value)
 
 
-def _noisy_components(measurement: VectorMeasurement, groups: _Groups, entropy: Entropy) -> _Column:
+def _draw_noisy_components(measurement: VectorMeasurement, groups: _Groups, entropy: Entropy) -> _Column:
     components = measurement.vector.components
-    draws, width = noise(measurement, len(groups), entropy), len(components)
+    draws, width = draw_noise(measurement, len(groups), entropy), len(components)
     noisy = [
         [
             value + draw
-            for value, draw in zip(component.exact_series(groups.moments), draws[at::width], strict=True)
+            for value, draw in zip(
+                component.compute_exact_series(groups.moments), draws[at::width], strict=True
+            )
         ]
         for at, component in enumerate(components)
     ]
     return list(zip(*noisy, strict=True))
 
 
-def noise(measurement: VectorMeasurement, groups: int, entropy: Entropy) -> list[int]:
+def draw_noise(measurement: VectorMeasurement, groups: int, entropy: Entropy) -> list[int]:
     """The noise of a vector in this many groups, component by component."""
     return measurement.mechanism.draw(groups * len(measurement.vector.components), entropy)
 
 
-def _column(plan: MeasurementPlan, item: Aggregation, components: Sequence[Components]) -> list[Value]:
+def _compute_column(
+    plan: MeasurementPlan, item: Aggregation, components: Sequence[Components]
+) -> list[Value]:
     """The values of an aggregate in all groups."""
     entry = AGGREGATES[item.function]
-    index = plan.analysis.measure(item)
+    index = plan.analysis.find_measure_index(item)
     interval = None if index is None else plan.analysis.measures[index].interval
-    series = [estimates(plan, item, moment, components) for moment in entry.moments]
-    if entry.column is not None:
-        return entry.column(series, interval, item.type)
+    series = [estimate_moments(plan, item, moment, components) for moment in entry.moments]
+    if entry.compute_column is not None:
+        return entry.compute_column(series, interval, item.type)
     found = zip(*([Fraction(each, of) for each in numerators] for numerators, of in series), strict=True)
-    return [entry.value(dict(zip(entry.moments, each, strict=True)), interval, item.type) for each in found]
+    return [
+        entry.compute_value(dict(zip(entry.moments, each, strict=True)), interval, item.type)
+        for each in found
+    ]
 
 
-def estimate(plan: MeasurementPlan, item: Aggregation, moment: Moment, components: Components) -> Fraction:
+def estimate_moment(
+    plan: MeasurementPlan, item: Aggregation, moment: Moment, components: Components
+) -> Fraction:
     """The estimate of a moment of an aggregate from a group's noisy components; TOTAL and RANKED in the value's units."""
-    ((numerator,), denominator) = estimates(plan, item, moment, [components])
+    ((numerator,), denominator) = estimate_moments(plan, item, moment, [components])
     return Fraction(numerator, denominator)
 
 
-def estimates(
+def estimate_moments(
     plan: MeasurementPlan, item: Aggregation, moment: Moment, components: Sequence[Components]
-) -> Series:
-    """The estimates of a moment of an aggregate in all groups, as `estimate` has them."""
-    place = plan.quantile_index(item)
+) -> EstimateSeries:
+    """The estimates of a moment of an aggregate in all groups, as `estimate_moment` has them."""
+    place = plan.find_quantile_index(item)
     if place is not None:
         chosen = plan.quantiles[place]
         step = chosen.lattice.step
-        points = [chosen.outward(group[len(plan.vectors) + place][0]) for group in components]
-        return Series([point * step.numerator for point in points], step.denominator)
-    vector, weights = plan.source(statistic_of(plan.analysis, item, moment))
-    index = plan.analysis.measure(item)
+        points = [chosen.round_outward(group[len(plan.vectors) + place][0]) for group in components]
+        return EstimateSeries([point * step.numerator for point in points], step.denominator)
+    vector, weights = plan.get_estimator(get_statistic(plan.analysis, item, moment))
+    index = plan.analysis.find_measure_index(item)
     lattice = None if index is None else plan.analysis.measures[index].lattice
-    if lattice is not None and moment.in_steps:
+    if lattice is not None and moment.is_sum_of_values:
         weights = tuple(weight * lattice.step for weight in weights)
     common = math.lcm(*(weight.denominator for weight in weights))
     whole = [(at, int(weight * common)) for at, weight in enumerate(weights) if weight] or [(0, 0)]
     parts = [[times * group[vector][at] for group in components] for at, times in whole]
-    return Series(parts[0] if len(parts) == 1 else list(map(sum, zip(*parts, strict=True))), common)
+    return EstimateSeries(parts[0] if len(parts) == 1 else list(map(sum, zip(*parts, strict=True))), common)

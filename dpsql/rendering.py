@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from dpsql.plan.types import Answered
+from dpsql.plan.types import AnswerValue
 
 Ends = tuple[float, float] | None
 CONFIDENCE = 0.95
@@ -19,24 +19,24 @@ NUMBERS = ("BIGINT", "DOUBLE", "HUGEINT")
 
 @dataclass(frozen=True, slots=True)
 class RenderedColumn:
-    """A column as people see it; `halves` are the half-widths of its 95% intervals, if it is noisy."""
+    """A column as people see it; `half_widths` are the half-widths of its 95% intervals, if it is noisy."""
 
     name: str
     cells: list[str]
-    number: bool
-    halves: list[str] | None
+    is_number: bool
+    half_widths: list[str] | None
 
 
 @dataclass(frozen=True, slots=True)
 class NoisyCell:
     """A value as it is displayed, the standard deviation of its noise, and its 95% interval."""
 
-    value: Answered
+    value: AnswerValue
     scale: float | None
     ends: Ends
 
 
-def rendered(name: str, kind: str, texts: list[str], cells: Sequence[NoisyCell]) -> RenderedColumn:
+def render_column(name: str, kind: str, texts: list[str], cells: Sequence[NoisyCell]) -> RenderedColumn:
     """A column of these texts.
 
     A value minus and plus its half-width encloses its interval. Where the value is NULL, the interval itself is written
@@ -44,41 +44,41 @@ def rendered(name: str, kind: str, texts: list[str], cells: Sequence[NoisyCell])
     """
     halves = None
     if any(cell.ends is not None for cell in cells):
-        halves = decimals_aligned([_half(cell.value, cell.scale, cell.ends) for cell in cells])
+        halves = align_decimals([_format_half_width(cell.value, cell.scale, cell.ends) for cell in cells])
     number = kind in NUMBERS or kind.startswith("DECIMAL(")
-    return RenderedColumn(name, decimals_aligned(texts) if number else texts, number, halves)
+    return RenderedColumn(name, align_decimals(texts) if number else texts, number, halves)
 
 
-def spread(columns: Sequence[RenderedColumn]) -> tuple[list[str], list[list[str]], list[bool]]:
+def expand_columns(columns: Sequence[RenderedColumn]) -> tuple[list[str], list[list[str]], list[bool]]:
     """Names, cells and whether they are numbers, column by column, with the half-widths as columns."""
     names, cells, numbers = list[str](), list[list[str]](), list[bool]()
     for column in columns:
         names.append(column.name)
         cells.append(column.cells)
-        numbers.append(column.number)
-        if column.halves is not None:
+        numbers.append(column.is_number)
+        if column.half_widths is not None:
             names.append(BESIDE)
-            cells.append(column.halves)
+            cells.append(column.half_widths)
             numbers.append(True)
     return names, cells, numbers
 
 
-def text(value: Any, scale: float | None = None) -> str:
+def format_value(value: Any, scale: float | None = None) -> str:
     """A value for people; a number's digits below its noise are left out.
 
-    >>> text(1234.5678, 3.2), text(0.123456, 0.004), text(None), text({10: 1234, 20: 5})
+    >>> format_value(1234.5678, 3.2), format_value(0.123456, 0.004), format_value(None), format_value({10: 1234, 20: 5})
     ('1,234.6', '0.1235', 'NULL', '{10: 1,234, 20: 5}')
-    >>> text(Decimal("1234.50")), text(Decimal("1234.50"), 3.2)
+    >>> format_value(Decimal("1234.50")), format_value(Decimal("1234.50"), 3.2)
     ('1,234.50', '1,234.5')
     """
     if value is None:
         return "NULL"
     if isinstance(value, dict):
-        return f"{{{', '.join(f'{key}: {text(count)}' for key, count in value.items())}}}"
+        return f"{{{', '.join(f'{key}: {format_value(count)}' for key, count in value.items())}}}"
     if isinstance(value, bool) or not isinstance(value, (int, float, Decimal)):
         return str(value)
     if isinstance(value, Decimal):
-        return f"{value:,f}" if scale is None or scale <= 0 else text(float(value), scale)
+        return f"{value:,f}" if scale is None or scale <= 0 else format_value(float(value), scale)
     if isinstance(value, int):
         return f"{value:,}"
     if not math.isfinite(value):
@@ -89,10 +89,10 @@ def text(value: Any, scale: float | None = None) -> str:
     return f"{value:,.{decimals}f}"
 
 
-def aligned(heads: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequence[bool]) -> list[str]:
+def format_table(heads: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequence[bool]) -> list[str]:
     r"""A table as lines of text with a rule under its heads, columns of `numbers` to the right.
 
-    >>> print(*aligned(("table", "ε"), [("visits", "1"), ("beds", "10")], (False, True)), sep="\n")
+    >>> print(*format_table(("table", "ε"), [("visits", "1"), ("beds", "10")], (False, True)), sep="\n")
     table    ε
     ──────────
     visits   1
@@ -100,10 +100,10 @@ def aligned(heads: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequen
     """
     widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
     rule = "─" * (sum(widths) + 2 * (len(widths) - 1))
-    return [_line(heads, widths, numbers), rule, *(_line(row, widths, numbers) for row in rows)]
+    return [_format_row(heads, widths, numbers), rule, *(_format_row(row, widths, numbers) for row in rows)]
 
 
-def _line(cells: Sequence[str], widths: Sequence[int], numbers: Sequence[bool]) -> str:
+def _format_row(cells: Sequence[str], widths: Sequence[int], numbers: Sequence[bool]) -> str:
     placed = (
         cell.rjust(width) if number else cell.ljust(width)
         for cell, width, number in zip(cells, widths, numbers, strict=True)
@@ -111,29 +111,29 @@ def _line(cells: Sequence[str], widths: Sequence[int], numbers: Sequence[bool]) 
     return "  ".join(placed).rstrip()
 
 
-def _half(value: Answered, scale: float | None, ends: Ends) -> str:
+def _format_half_width(value: AnswerValue, scale: float | None, ends: Ends) -> str:
     if ends is None:
         return ""
     low, high = ends
     value = float(value) if isinstance(value, Decimal) else value
     if not isinstance(value, (int, float)) or not math.isfinite(value):
-        return f"[{text(low, scale)}, {text(high, scale)}]"
-    decimals = 0 if isinstance(value, int) else _decimals(text(value, scale))
+        return f"[{format_value(low, scale)}, {format_value(high, scale)}]"
+    decimals = 0 if isinstance(value, int) else _count_decimals(format_value(value, scale))
     rounded = round(value, decimals)
-    return f"{_up(max(high - rounded, rounded - low, 0.0), decimals):,.{decimals}f}"
+    return f"{_round_up(max(high - rounded, rounded - low, 0.0), decimals):,.{decimals}f}"
 
 
-def _decimals(number: str) -> int:
+def _count_decimals(number: str) -> int:
     return len(number.partition(".")[2])
 
 
-def _up(value: float, decimals: int) -> float:
+def _round_up(value: float, decimals: int) -> float:
     """`value` rounded up, so that an interval is never shown too narrow."""
     steps = value * 10**decimals
     return math.ceil(steps) / 10**decimals if steps < 2**53 else value
 
 
-def decimals_aligned(cells: Sequence[str]) -> list[str]:
+def align_decimals(cells: Sequence[str]) -> list[str]:
     """Numbers filled up on the right, so that their decimal points are in line."""
     tails = [len(cell) - cell.find(".") if "." in cell and cell[-1].isdigit() else 0 for cell in cells]
     widest = max(tails, default=0)

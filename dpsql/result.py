@@ -8,10 +8,19 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from dpsql.analysis.decimals import stored_digits
+from dpsql.analysis.decimals import parse_decimal_type
 from dpsql.errors import DataError
-from dpsql.plan.types import Answered
-from dpsql.rendering import CONFIDENCE, Ends, NoisyCell, RenderedColumn, aligned, rendered, spread, text
+from dpsql.plan.types import AnswerValue
+from dpsql.rendering import (
+    CONFIDENCE,
+    Ends,
+    NoisyCell,
+    RenderedColumn,
+    expand_columns,
+    format_table,
+    format_value,
+    render_column,
+)
 
 if TYPE_CHECKING:
     import altair
@@ -71,7 +80,7 @@ class Receipt:
     constants: dict[str, str] = field(default_factory=dict)
 
     @property
-    def of_session(self) -> bool:
+    def is_of_session(self) -> bool:
         """Whether a statement was about tables of its session alone, so that nothing was planned."""
         return not self.plan
 
@@ -99,14 +108,16 @@ class Result:
 
     columns: tuple[str, ...]
     types: tuple[str, ...]
-    rows: tuple[tuple[Answered, ...], ...]
+    rows: tuple[tuple[AnswerValue, ...], ...]
     scales: tuple[tuple[float | None, ...], ...]
     receipt: Receipt
     _interval_of: IntervalOf = field(repr=False, compare=False)
     _bounded: tuple[bool, ...] = field(default=(), repr=False, compare=False)
     _counts: tuple[bool, ...] = field(default=(), repr=False, compare=False)
     _branches: tuple[int, ...] = field(default=(), repr=False, compare=False)
-    _noticed: Callable[[Result], tuple[str, ...]] | None = field(default=None, repr=False, compare=False)
+    _compute_notices: Callable[[Result], tuple[str, ...]] | None = field(
+        default=None, repr=False, compare=False
+    )
 
     def intervals(self, confidence: float = 0.95) -> tuple[tuple[Ends, ...], ...]:
         """For each cell, an interval that holds the true value with that probability.
@@ -135,7 +146,10 @@ class Result:
 
         They follow from the statement, the policy and the answer itself.
         """
-        return (*self.receipt.notices, *(() if self._noticed is None else self._noticed(self)))
+        return (
+            *self.receipt.notices,
+            *(() if self._compute_notices is None else self._compute_notices(self)),
+        )
 
     @property
     def branches(self) -> tuple[int, ...]:
@@ -143,21 +157,21 @@ class Result:
         return self._branches
 
     @property
-    def bounded(self) -> tuple[bool, ...]:
+    def bounded_columns(self) -> tuple[bool, ...]:
         """For each column, whether its cells have intervals; empty where none can have any."""
         return self._bounded
 
     @property
-    def counts(self) -> tuple[bool, ...]:
+    def count_columns(self) -> tuple[bool, ...]:
         """For each column, whether it is a noisy count; empty where none can be."""
         return self._counts
 
-    def with_ends(self, confidence: float) -> Result:
+    def with_interval_columns(self, confidence: float) -> Result:
         """The answer with both ends of its interval after each column that has intervals."""
         found = self.intervals(confidence)
-        parts: list[tuple[str, str, tuple[Answered, ...]]] = []
+        parts: list[tuple[str, str, tuple[AnswerValue, ...]]] = []
         for place, (name, kind, values) in enumerate(
-            zip(self.columns, self.types, self._series(), strict=True)
+            zip(self.columns, self.types, self._split_columns(), strict=True)
         ):
             parts.append((name, kind, values))
             if any(self._bounded[place : place + 1]):
@@ -174,12 +188,12 @@ class Result:
             )
         rows = tuple(zip(*series, strict=True)) if self.rows else ()
         scales = ((None,) * len(columns),) * len(rows)
-        return Result(columns, types, rows, scales, self.receipt, _nothing)
+        return Result(columns, types, rows, scales, self.receipt, _get_no_interval)
 
     def __len__(self) -> int:
         return len(self.rows)
 
-    def __iter__(self) -> Iterator[tuple[Answered, ...]]:
+    def __iter__(self) -> Iterator[tuple[AnswerValue, ...]]:
         return iter(self.rows)
 
     def df(self, *, intervals: bool = False, confidence: float = 0.95) -> pandas.DataFrame:
@@ -193,11 +207,11 @@ class Result:
         import pandas
 
         if intervals:
-            return self.with_ends(confidence).df()
+            return self.with_interval_columns(confidence).df()
         frame = pandas.DataFrame(
             {
                 index: pandas.Series(list(values), dtype=_PANDAS.get(kind.partition("(")[0], "object"))
-                for index, (values, kind) in enumerate(zip(self._series(), self.types, strict=True))
+                for index, (values, kind) in enumerate(zip(self._split_columns(), self.types, strict=True))
             }
         )
         frame.columns = pandas.Index(self.columns)
@@ -211,7 +225,7 @@ class Result:
         import pyarrow
 
         if intervals:
-            return self.with_ends(confidence).to_arrow_table()
+            return self.with_interval_columns(confidence).to_arrow_table()
         types = {
             "BIGINT": pyarrow.int64(),
             "DOUBLE": pyarrow.float64(),
@@ -228,11 +242,11 @@ class Result:
         try:
             arrays = [
                 pyarrow.array(
-                    [_of_arrow(value) for value in values],
+                    [_to_arrow(value) for value in values],
                     types.get(kind) if digits is None else pyarrow.decimal128(*digits),
                 )
-                for values, kind in zip(self._series(), self.types, strict=True)
-                for digits in [stored_digits(kind)]
+                for values, kind in zip(self._split_columns(), self.types, strict=True)
+                for digits in [parse_decimal_type(kind)]
             ]
         except pyarrow.ArrowException:
             raise DataError(
@@ -250,16 +264,16 @@ class Result:
             raise TypeError("polars made a series of a table")
         return frame
 
-    def _series(self) -> Sequence[tuple[Answered, ...]]:
+    def _split_columns(self) -> Sequence[tuple[AnswerValue, ...]]:
         return list(zip(*self.rows, strict=True)) if self.rows else [() for _ in self.columns]
 
     @property
-    def displayed(self) -> tuple[tuple[Answered, ...], ...]:
+    def displayed(self) -> tuple[tuple[AnswerValue, ...], ...]:
         """The rows as people are shown them: a noisy count below zero is 0 there, in `rows` it is as it is."""
         counts = self._counts or (False,) * len(self.columns)
         return tuple(
             tuple(
-                _displayed(value) if count or isinstance(value, dict) else value
+                _clip_count(value) if count or isinstance(value, dict) else value
                 for value, count in zip(row, counts, strict=True)
             )
             for row in self.rows
@@ -267,20 +281,20 @@ class Result:
 
     def texts(self) -> list[list[str]]:
         """Each cell as text, numbers rounded to their noise, years and other short keys as they are written."""
-        short = [_is_short(column) for column in self._series()]
+        short = [_is_short(column) for column in self._split_columns()]
         return [
             [
-                str(value) if key and scale is None and value is not None else text(value, scale)
+                str(value) if key and scale is None and value is not None else format_value(value, scale)
                 for value, scale, key in zip(row, scales, short, strict=True)
             ]
             for row, scales in zip(self.displayed, self.scales, strict=True)
         ]
 
-    def rendered(self) -> list[RenderedColumn]:
+    def render_columns(self) -> list[RenderedColumn]:
         """The columns as people are shown them: texts in line, and the half-widths of the 95% intervals of noisy ones."""
         texts, displayed, intervals = self.texts(), self.displayed, self.intervals(CONFIDENCE)
         return [
-            rendered(
+            render_column(
                 name,
                 kind,
                 [row[place] for row in texts],
@@ -307,9 +321,9 @@ class Result:
         `res.plot().savefig("visits.png")`. Raises DataError for a column that is not there or has no intervals, and
         where there are no rows or too many to read; ProgrammingError (`plot_unavailable`) without matplotlib.
         """
-        from dpsql.charts import intervals_figure
+        from dpsql.charts import build_interval_figure
 
-        figure: matplotlib.figure.Figure = intervals_figure(*self._panes(x, y, confidence), title)
+        figure: matplotlib.figure.Figure = build_interval_figure(*self._build_panes(x, y, confidence), title)
         return figure
 
     def chart(
@@ -325,19 +339,19 @@ class Result:
         `x`, `y` and errors are those of `plot`; ProgrammingError (`plot_unavailable`) without Altair. The chart holds
         released values and their intervals, nothing else.
         """
-        from dpsql.charts import intervals_chart
+        from dpsql.charts import build_interval_chart
 
-        chart: altair.Chart = intervals_chart(*self._panes(x, y, confidence), title)
+        chart: altair.Chart = build_interval_chart(*self._build_panes(x, y, confidence), title)
         return chart
 
-    def _panes(
+    def _build_panes(
         self, x: str | Sequence[str] | None, y: str | Sequence[str] | None, confidence: float
     ) -> tuple[list[str], list[tuple[Any, ...]], list[tuple[str, list[tuple[Any, Any]]]], float]:
         """The names of the key columns, each row's keys, and each noisy column's points, at this confidence."""
         found = self.intervals(confidence)
         bounded = {name for place, name in enumerate(self.columns) if any(row[place] for row in found)}
-        keys = self._places(x, [name for name in self.columns if name not in bounded])
-        drawn = self._places(y, [name for name in self.columns if name in bounded])
+        keys = self._resolve_columns(x, [name for name in self.columns if name not in bounded])
+        drawn = self._resolve_columns(y, [name for name in self.columns if name in bounded])
         for place in drawn:
             if self.columns[place] not in bounded:
                 raise DataError(
@@ -358,14 +372,14 @@ class Result:
             confidence,
         )
 
-    def _places(self, named: str | Sequence[str] | None, default: Sequence[str]) -> list[int]:
+    def _resolve_columns(self, named: str | Sequence[str] | None, default: Sequence[str]) -> list[int]:
         names = default if named is None else [named] if isinstance(named, str) else named
         for name in names:
             if name not in self.columns:
                 raise DataError(f"there is no column {name}", hint=f"there are: {', '.join(self.columns)}")
         return [self.columns.index(name) for name in names]
 
-    def _first(self) -> tuple[Result, str]:
+    def _limit_rows(self) -> tuple[Result, str]:
         """The rows that are printed, and a line for the others."""
         if len(self) <= MOST_PRINTED:
             return self, ""
@@ -373,16 +387,16 @@ class Result:
         return cut, f"… and {len(self) - MOST_PRINTED:,} more rows"
 
     def __str__(self) -> str:
-        cut, more = self._first()
-        names, columns, numbers = spread(cut.rendered())
-        lines = aligned(names, list(zip(*columns, strict=True)), numbers)
+        cut, more = self._limit_rows()
+        names, columns, numbers = expand_columns(cut.render_columns())
+        lines = format_table(names, list(zip(*columns, strict=True)), numbers)
         return "\n".join([*lines, *filter(None, [more]), *self.notices])
 
     def _repr_html_(self) -> str:
         import html
 
-        cut, more = self._first()
-        names, columns, numbers = spread(cut.rendered())
+        cut, more = self._limit_rows()
+        names, columns, numbers = expand_columns(cut.render_columns())
         side = [' style="text-align: right"' if number else "" for number in numbers]
         head = "".join(f"<th{at}>{html.escape(name)}</th>" for name, at in zip(names, side, strict=True))
         body = "".join(
@@ -395,24 +409,24 @@ class Result:
         return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{remarks}"
 
 
-def _nothing(_row: int, _column: int, _confidence: float) -> None:
+def _get_no_interval(_row: int, _column: int, _confidence: float) -> None:
     """The interval of what is an end of one itself."""
 
 
-def _of_arrow(value: Any) -> Any:
+def _to_arrow(value: Any) -> Any:
     """A value as Arrow takes it; of a UUID its text."""
     if isinstance(value, dict):
-        return [(_of_arrow(key), count) for key, count in value.items()]
+        return [(_to_arrow(key), count) for key, count in value.items()]
     return str(value) if isinstance(value, UUID) else value
 
 
-def _displayed(value: Any) -> Any:
+def _clip_count(value: Any) -> Any:
     """A count, or a map of counts, of which none is below zero."""
     if isinstance(value, dict):
-        return {key: _displayed(count) for key, count in value.items()}
+        return {key: _clip_count(count) for key, count in value.items()}
     return 0 if isinstance(value, int) and value < 0 else value
 
 
-def _is_short(column: Sequence[Answered]) -> bool:
+def _is_short(column: Sequence[AnswerValue]) -> bool:
     """Whether a column holds whole numbers of at most four digits, which are read without separators."""
     return all(value is None or (type(value) is int and abs(value) < 10_000) for value in column)

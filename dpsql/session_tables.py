@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, Unpack
 
 from dpsql.errors import Error, QueryRejected
 from dpsql.local_table import LocalTable
-from dpsql.policy import fold
+from dpsql.policy import normalize_name
 from dpsql.request.parameters import Parameters
 from dpsql.request.query import QueryOptions
 from dpsql.result import Receipt, Result
-from dpsql.sql.read.session_statement import CreateTable, DropTable, Kind, session_statement
+from dpsql.sql.read.session_statement import CreateTable, DropTable, SessionTableKind, parse_session_statement
 from dpsql.synthetic_table import SyntheticTable
 
 if TYPE_CHECKING:
@@ -40,26 +40,26 @@ class SessionTable:
     """A table of a session, by the name that it was given."""
 
     name: str
-    made: SyntheticTable | LocalTable
+    content: SyntheticTable | LocalTable
 
     @property
     def kind(self) -> str:
         """What it is, in a word."""
-        return "randomised" if isinstance(self.made, LocalTable) else "synthetic"
+        return "randomised" if isinstance(self.content, LocalTable) else "synthetic"
 
     @property
     def entries(self) -> tuple[int, ...]:
         """The ledger's entries that paid for it."""
-        receipt = self.made.receipt
+        receipt = self.content.receipt
         return (*(entry["id"] for entry in receipt.entries), *receipt.replayed)
 
     @property
     def columns(self) -> list[tuple[str, str]]:
         """Its columns with their types."""
-        return list(zip(self.made.columns, self.made.types, strict=True))
+        return list(zip(self.content.columns, self.content.types, strict=True))
 
 
-class Maker(Protocol):
+class SessionHost(Protocol):
     """What a connection does for the tables of its session."""
 
     @property
@@ -67,24 +67,24 @@ class Maker(Protocol):
         """The engine behind the connection."""
         ...
 
-    def asked(self, sql: str, parameters: Parameters, options: QueryOptions) -> Query:
+    def build_query(self, sql: str, parameters: Parameters, options: QueryOptions) -> Query:
         """A query with the connection's defaults."""
         ...
 
-    def dialect_of(self, options: QueryOptions) -> str:
+    def get_dialect(self, options: QueryOptions) -> str:
         """The dialect of a text."""
         ...
 
-    def synthesized(self, prepared: PreparedSynthesis) -> SyntheticTable:
+    def make_synthetic_table(self, prepared: PreparedSynthesis) -> SyntheticTable:
         """A synthetic table, charged."""
         ...
 
-    def opened(self, database: Any, policy: dict[str, Any]) -> Asked:
+    def open_database(self, database: Any, policy: dict[str, Any]) -> SessionConnection:
         """A connection to a database in memory."""
         ...
 
 
-class Asked(Protocol):
+class SessionConnection(Protocol):
     """A connection to a database that holds public tables."""
 
     def query(self, sql: str, parameters: Parameters = (), **options: Unpack[QueryOptions]) -> Result:
@@ -103,50 +103,52 @@ class Asked(Protocol):
 class SessionTables:
     """The tables that a connection keeps, by name, until it is closed."""
 
-    def __init__(self, maker: Maker, *, keeps: bool = True) -> None:
-        self._maker, self._keeps = maker, keeps
+    def __init__(self, host: SessionHost, *, is_enabled: bool = True) -> None:
+        self._host, self._is_enabled = host, is_enabled
         self._tables = dict[str, SessionTable]()
-        self._free: Asked | None = None
-        self._held: frozenset[str] = (
+        self._connection: SessionConnection | None = None
+        self._open_names: frozenset[str] = (
             frozenset()
-        )  # the tables of the database of `_free`, which were asked last
+        )  # the tables of the database of `_connection`, which were asked last
 
-    def answer(self, sql: str, parameters: Parameters, options: QueryOptions) -> Callable[[], Result] | None:
+    def find_answer(
+        self, sql: str, parameters: Parameters, options: QueryOptions
+    ) -> Callable[[], Result] | None:
         """What answers a statement about tables of the session, or a SELECT over them; None for any other."""
-        statement = session_statement(sql)
+        statement = parse_session_statement(sql)
         if isinstance(statement, CreateTable):
             if statement.explain:
-                return lambda: self._priced(statement, parameters, options).result()
-            return lambda: self._created(statement, parameters, options)
+                return lambda: self._explain_creation(statement, parameters, options).to_result()
+            return lambda: self._create_table(statement, parameters, options)
         if isinstance(statement, DropTable):
-            return lambda: self._dropped(statement)
-        found = self._names(sql, options)
-        return None if found is None else lambda: self._selected(*found, sql, parameters, options)
+            return lambda: self._drop_table(statement)
+        found = self._find_named_tables(sql, options)
+        return None if found is None else lambda: self._answer_select(*found, sql, parameters, options)
 
     def is_free(self, sql: str) -> bool:
         """Whether a statement is about tables of the session alone, and costs nothing."""
         try:
-            statement = session_statement(sql)
+            statement = parse_session_statement(sql)
             return isinstance(statement, DropTable) or (
-                statement is None and self._names(sql, {}) is not None
+                statement is None and self._find_named_tables(sql, {}) is not None
             )
         except Error:
             return False
 
-    def columns(self) -> Mapping[str, Sequence[str]]:
+    def list_columns(self) -> Mapping[str, Sequence[str]]:
         """The columns of each table of the session."""
-        return {table.name: table.made.columns for table in self._tables.values()}
+        return {table.name: table.content.columns for table in self._tables.values()}
 
-    def described(self, known: Description) -> Description:
+    def extend_description(self, known: Description) -> Description:
         """The description of what the policy declares, with the tables of the session."""
-        return replace(known, tables=(*known.tables, *map(_description, self._tables.values())))
+        return replace(known, tables=(*known.tables, *map(_describe_table, self._tables.values())))
 
-    def require_none(self, sql: str, options: QueryOptions) -> None:
+    def require_no_session_tables(self, sql: str, options: QueryOptions) -> None:
         """Raises QueryRejected (`session_table`) for a statement that is not planned, but answered at once."""
-        statement = session_statement(sql)
+        statement = parse_session_statement(sql)
         if isinstance(statement, CreateTable):
             self._require_free_name(statement)
-        if statement is not None or self._names(sql, options) is not None:
+        if statement is not None or self._find_named_tables(sql, options) is not None:
             raise QueryRejected(
                 "statements about tables of a session cannot be planned",
                 code="session_table",
@@ -154,57 +156,59 @@ class SessionTables:
                 text=sql,
             )
 
-    def explained(self, sql: str, parameters: Parameters, options: QueryOptions) -> Explanation | None:
+    def find_explanation(self, sql: str, parameters: Parameters, options: QueryOptions) -> Explanation | None:
         """The plan of a statement about tables of the session; None for any other."""
-        statement = session_statement(sql)
+        statement = parse_session_statement(sql)
         if isinstance(statement, CreateTable):
-            return self._priced(statement, parameters, options)
-        named = None if statement is not None else self._names(sql, options)
-        if named is None or any(isinstance(table.made, LocalTable) for table in named[1]):
-            self.require_none(sql, options)
+            return self._explain_creation(statement, parameters, options)
+        named = None if statement is not None else self._find_named_tables(sql, options)
+        if named is None or any(isinstance(table.content, LocalTable) for table in named[1]):
+            self.require_no_session_tables(sql, options)
             return None
-        dialect = self._maker.dialect_of(options)
-        return self._opened(named[1]).explain(sql, parameters, dialect=dialect)
+        dialect = self._host.get_dialect(options)
+        return self._open_tables(named[1]).explain(sql, parameters, dialect=dialect)
 
-    def _priced(self, statement: CreateTable, parameters: Parameters, options: QueryOptions) -> Explanation:
+    def _explain_creation(
+        self, statement: CreateTable, parameters: Parameters, options: QueryOptions
+    ) -> Explanation:
         """What CREATE would do and cost."""
         from dpsql.engine.explain import Explanation
 
         self._require_free_name(statement)
-        with self._maker.engine.backend.snapshot(), _at(statement):
-            prepared = self._prepared(statement, parameters, options)
-            self._maker.engine.require_bound(prepared.prepared)
-            return Explanation.of(self._maker.engine, prepared.prepared)
+        with self._host.engine.backend.open_snapshot(), _locate_errors(statement):
+            prepared = self._prepare_table(statement, parameters, options)
+            self._host.engine.require_bindable(prepared.prepared)
+            return Explanation.from_prepared(self._host.engine, prepared.prepared)
 
-    def _created(self, statement: CreateTable, parameters: Parameters, options: QueryOptions) -> Result:
-        from dpsql.engine.synthetic import randomized
+    def _create_table(self, statement: CreateTable, parameters: Parameters, options: QueryOptions) -> Result:
+        from dpsql.engine.synthetic import make_local_table
 
         self._require_free_name(statement)
         made: SyntheticTable | LocalTable
-        with self._maker.engine.backend.snapshot(), _at(statement):
-            prepared = self._prepared(statement, parameters, options)
-            if statement.kind is Kind.SYNTHETIC:
-                made = self._maker.synthesized(prepared)
+        with self._host.engine.backend.open_snapshot(), _locate_errors(statement):
+            prepared = self._prepare_table(statement, parameters, options)
+            if statement.kind is SessionTableKind.SYNTHETIC:
+                made = self._host.make_synthetic_table(prepared)
             else:
-                made = randomized(self._maker.engine, prepared)
+                made = make_local_table(self._host.engine, prepared)
         table = SessionTable(statement.name, made)
-        self._tables[fold(statement.name)] = table
-        self.forget()
+        self._tables[normalize_name(statement.name)] = table
+        self.close_database()
         notices = [f"{table.name} is {table.kind}, and belongs to this session: SELECTs over it are free"]
         if isinstance(made, SyntheticTable) and made.error is not None:
             notices.append(str(made.error))
         receipt = replace(made.receipt, notices=(*made.receipt.notices, *notices))
-        return _row({"table": (table.name, "VARCHAR"), "rows": (len(made), "BIGINT")}, receipt)
+        return _build_row_result({"table": (table.name, "VARCHAR"), "rows": (len(made), "BIGINT")}, receipt)
 
-    def _prepared(
+    def _prepare_table(
         self, statement: CreateTable, parameters: Parameters, options: QueryOptions
     ) -> PreparedSynthesis:
         """Everything up to the charge, under the statement's own text."""
-        from dpsql.engine.synthetic import prepare, prepare_local, under
+        from dpsql.engine.synthetic import prepare_local_table, prepare_synthetic_table, with_statement_text
 
         said = dict(statement.options)
-        if (self._maker.dialect_of(options)) != "duckdb":
-            statement.reject(
+        if (self._host.get_dialect(options)) != "duckdb":
+            statement.refuse_at(
                 statement.name_at,
                 "session_table",
                 "tables of a session are made in DuckDB's SQL",
@@ -213,7 +217,7 @@ class SessionTables:
         for name in _TERMS:
             called, written = options.get(name), said.get(name)
             if called is not None and written is not None and called != written:
-                statement.reject(
+                statement.refuse_at(
                     statement.places[name],
                     "ambiguous",
                     f"the text of the query and the call give different values of {name}",
@@ -223,24 +227,24 @@ class SessionTables:
         for name in _TERMS:
             if name in said:
                 terms[name] = said.pop(name)
-        asked = self._maker.asked(statement.query, parameters, terms)
-        self._require_private(statement, asked)
-        if statement.kind is Kind.LOCAL:
-            found = prepare_local(self._maker.engine, asked)
+        asked = self._host.build_query(statement.query, parameters, terms)
+        self._require_private_source(statement, asked)
+        if statement.kind is SessionTableKind.LOCAL:
+            found = prepare_local_table(self._host.engine, asked)
         else:
-            found = prepare(
-                self._maker.engine,
+            found = prepare_synthetic_table(
+                self._host.engine,
                 asked,
                 said.get("workload", "marginals(2)"),
                 said.get("method"),
                 said.get("rounds"),
             )
-        return under(found, statement.text)
+        return with_statement_text(found, statement.text)
 
-    def _require_private(self, statement: CreateTable, asked: Query) -> None:
-        if found := self._names(asked.sql, {}):
+    def _require_private_source(self, statement: CreateTable, asked: Query) -> None:
+        if found := self._find_named_tables(asked.sql, {}):
             _, (table, *_) = found
-            statement.reject(
+            statement.refuse_at(
                 statement.name_at,
                 "session_table",
                 f"{table.name} is a table of this session: what is made of it is free already",
@@ -248,63 +252,65 @@ class SessionTables:
             )
 
     def _require_free_name(self, statement: CreateTable) -> None:
-        if not self._keeps:
-            statement.reject(
+        if not self._is_enabled:
+            statement.refuse_at(
                 statement.name_at,
                 "session_table",
                 "a server keeps no tables of a session",
                 "dpsql shell, or dpsql.connect(…) where the data are, makes them",
             )
-        name = fold(statement.name)
-        if any(fold(each.name) == name for each in self._maker.engine.catalog.tables.values()):
-            statement.reject(
+        name = normalize_name(statement.name)
+        if any(normalize_name(each.name) == name for each in self._host.engine.catalog.tables.values()):
+            statement.refuse_at(
                 statement.name_at,
                 "session_table",
                 f"{statement.name} is a table of the owner's",
                 "give it another name",
             )
         if name in self._tables and not statement.replaces:
-            statement.reject(
+            statement.refuse_at(
                 statement.name_at,
                 "session_table",
                 f"there is a table {self._tables[name].name} in this session already",
                 "CREATE OR REPLACE makes it anew, DROP TABLE forgets it",
             )
         if name not in self._tables and len(self._tables) >= MOST_TABLES:
-            statement.reject(
+            statement.refuse_at(
                 statement.name_at,
                 "session_table",
                 f"a session keeps at most {MOST_TABLES} tables",
                 "DROP TABLE forgets one",
             )
 
-    def _dropped(self, statement: DropTable) -> Result:
-        found = self._tables.pop(fold(statement.name), None)
-        self.forget()
+    def _drop_table(self, statement: DropTable) -> Result:
+        found = self._tables.pop(normalize_name(statement.name), None)
+        self.close_database()
         if found is None and not statement.missing_ok:
-            owners = {fold(each.name) for each in self._maker.engine.catalog.tables.values()}
+            owners = {normalize_name(each.name) for each in self._host.engine.catalog.tables.values()}
             message = f"there is no table {statement.name} in this session"
-            if fold(statement.name) in owners:
+            if normalize_name(statement.name) in owners:
                 message = f"{statement.name} is a table of the owner's, which stays"
-            statement.reject("session_table", message, "SHOW TABLES lists the tables")
+            statement.refuse_name("session_table", message, "SHOW TABLES lists the tables")
         name = statement.name if found is None else found.name
-        return _row(
-            {"dropped": (None if found is None else name, "VARCHAR")}, self._receipt(statement.text, ())
+        return _build_row_result(
+            {"dropped": (None if found is None else name, "VARCHAR")}, self._build_receipt(statement.text, ())
         )
 
-    def _names(self, sql: str, options: QueryOptions) -> tuple[Statement, tuple[SessionTable, ...]] | None:
+    def _find_named_tables(
+        self, sql: str, options: QueryOptions
+    ) -> tuple[Statement, tuple[SessionTable, ...]] | None:
         """The statement that a text is, and the tables of the session that it names; None where it names none."""
         if not self._tables:
             return None
-        from dpsql.sql.read.named_tables import named_tables
-        from dpsql.sql.read.parse import parse_once
+        from dpsql.sql.read.named_tables import collect_table_names
+        from dpsql.sql.read.parse import parse_cached
 
-        statement = parse_once(sql, self._maker.dialect_of(options))
-        named = named_tables(statement)
+        statement = parse_cached(sql, self._host.get_dialect(options))
+        named = collect_table_names(statement)
         found = tuple(table for name, table in self._tables.items() if name in named)
         if not found:
             return None
-        owners = {fold(each.name): each.name for each in self._maker.engine.catalog.tables.values()}
+        owners = {normalize_name(each.name): each.name for each in self._host.engine.catalog.tables.values()}
         mixed = sorted(owners[name] for name in named if name in owners)
         if mixed:
             raise QueryRejected(
@@ -315,7 +321,7 @@ class SessionTables:
             )
         return statement, found
 
-    def _selected(
+    def _answer_select(
         self,
         statement: Statement,
         tables: tuple[SessionTable, ...],
@@ -324,31 +330,31 @@ class SessionTables:
         options: QueryOptions,
     ) -> Result:
         """The answer to a SELECT over tables of the session, which is free."""
-        local = next((each.made for each in tables if isinstance(each.made, LocalTable)), None)
+        local = next((each.content for each in tables if isinstance(each.content, LocalTable)), None)
         if local is None:
             notice = "rows of {} are invented: the answer is exact for them, and no more than near the private ones"
         else:
             notice = "values of {} are randomised one by one: the answer shows them as they are"
         names = ", ".join(each.name for each in tables)
         entries = tuple(dict.fromkeys(entry for each in tables for entry in each.entries))
-        receipt = replace(self._receipt(sql, entries), notices=(notice.format(names),))
-        if local is not None and not self._shows_rows(statement, tables):
-            return self._estimated(statement, tables, local, sql)
-        dialect = self._maker.dialect_of(options)
-        found = self._opened(tables).query(sql, parameters, dialect=dialect)
+        receipt = replace(self._build_receipt(sql, entries), notices=(notice.format(names),))
+        if local is not None and not self._is_row_select(statement, tables):
+            return self._estimate_select(statement, tables, local, sql)
+        dialect = self._host.get_dialect(options)
+        found = self._open_tables(tables).query(sql, parameters, dialect=dialect)
         return replace(found, receipt=replace(receipt, explained=found.receipt.explained))
 
-    def _shows_rows(self, statement: Statement, tables: tuple[SessionTable, ...]) -> bool:
-        from dpsql.sql.read.local_select import of_rows
+    def _is_row_select(self, statement: Statement, tables: tuple[SessionTable, ...]) -> bool:
+        from dpsql.sql.read.local_select import is_row_select
 
-        return len(tables) == 1 and of_rows(statement)
+        return len(tables) == 1 and is_row_select(statement)
 
-    def _estimated(
+    def _estimate_select(
         self, statement: Statement, tables: tuple[SessionTable, ...], local: LocalTable, sql: str
     ) -> Result:
         """Estimates from a randomised table."""
-        from dpsql.local_sums import estimated
-        from dpsql.sql.read.local_select import local_select
+        from dpsql.local_sums import estimate_answer
+        from dpsql.sql.read.local_select import parse_local_select
 
         if len(tables) > 1 or statement.explain or statement.translated:
             raise QueryRejected(
@@ -358,51 +364,54 @@ class SessionTables:
                 text=sql,
             )
         (table,) = tables
-        rounded = [name for place, name in enumerate(local.columns) if local.step(place)]
-        select = local_select(statement, local.columns, rounded)
+        rounded = [name for place, name in enumerate(local.columns) if local.get_step(place)]
+        select = parse_local_select(statement, local.columns, rounded)
         notice = f"{table.name} is randomised: these are estimates of the private rows, with their intervals"
-        receipt = replace(self._receipt(sql, table.entries), notices=(notice,))
-        with self._cells_of(table, local) as cells:
-            return estimated(local, select, cells.query(select.cells), receipt)
+        receipt = replace(self._build_receipt(sql, table.entries), notices=(notice,))
+        with self._open_cell_table(table, local) as cells:
+            return estimate_answer(local, select, cells.query(select.cells), receipt)
 
     @contextmanager
-    def _cells_of(self, table: SessionTable, local: LocalTable) -> Iterator[Asked]:
+    def _open_cell_table(self, table: SessionTable, local: LocalTable) -> Iterator[SessionConnection]:
         """A connection to a table of the same name with a row for each combination of values, and its number."""
-        from dpsql.analysis.domains import product
-        from dpsql.backends.memory import database_of
+        from dpsql.analysis.domains import list_combinations
+        from dpsql.backends.memory import create_database
         from dpsql.sql.read.local_select import CELL
 
-        rows = [(*keys, place) for place, keys in enumerate(product(local.domains))]
-        database = database_of(table.name, [*table.columns, (CELL, "BIGINT")], rows)
-        connection = self._maker.opened(database, _public([table.name]))
+        rows = [(*keys, place) for place, keys in enumerate(list_combinations(local.domains))]
+        database = create_database(table.name, [*table.columns, (CELL, "BIGINT")], rows)
+        connection = self._host.open_database(database, _make_public_policy([table.name]))
         try:
             yield connection
         finally:
             connection.close()
 
-    def _opened(self, tables: Sequence[SessionTable]) -> Asked:
+    def _open_tables(self, tables: Sequence[SessionTable]) -> SessionConnection:
         """A connection to a database of these tables, which is kept for the next SELECT."""
-        from dpsql.backends.memory import add_table, empty_database
+        from dpsql.backends.memory import add_table, create_empty_database
 
         names = frozenset(table.name for table in tables)
-        if self._free is None or not names <= self._held:
-            rows = {table.name: table.made.rows for table in tables}
-            self.forget()
-            database = empty_database()
+        if self._connection is None or not names <= self._open_names:
+            rows = {table.name: table.content.rows for table in tables}
+            self.close_database()
+            database = create_empty_database()
             for table in tables:
                 add_table(database, table.name, table.columns, rows[table.name])
-            self._free, self._held = self._maker.opened(database, _public(sorted(names))), names
-        return self._free
+            self._connection, self._open_names = (
+                self._host.open_database(database, _make_public_policy(sorted(names))),
+                names,
+            )
+        return self._connection
 
-    def forget(self) -> None:
+    def close_database(self) -> None:
         """Closes the database of tables, which is made anew when it is asked."""
-        if self._free is not None:
-            self._free.close()
-        self._free = None
+        if self._connection is not None:
+            self._connection.close()
+        self._connection = None
 
-    def _receipt(self, sql: str, paid: tuple[int, ...]) -> Receipt:
+    def _build_receipt(self, sql: str, paid: tuple[int, ...]) -> Receipt:
         """The receipt of a statement that is free; `paid` are the ledger's entries that what it reads was charged as."""
-        engine = self._maker.engine
+        engine = self._host.engine
         policy = engine.policy
         return Receipt(
             query=sql,
@@ -421,7 +430,7 @@ class SessionTables:
 
 
 @contextmanager
-def _at(statement: CreateTable) -> Iterator[None]:
+def _locate_errors(statement: CreateTable) -> Iterator[None]:
     """Says of a refusal within it where in the statement its reason stands, if that is an option or its query."""
     try:
         yield
@@ -430,7 +439,7 @@ def _at(statement: CreateTable) -> Iterator[None]:
             error.text = statement.text
         option = next((name for name in _REASONS.get(error.code, ()) if name in statement.places), None)
         if error.position is None and option is not None:
-            statement.place(error, option)
+            statement.locate_option_error(error, option)
         raise
 
 
@@ -443,7 +452,7 @@ _REASONS: Mapping[str, tuple[str, ...]] = {
 """The options that a refusal is about, by its code."""
 
 
-def _description(table: SessionTable) -> TableDescription:
+def _describe_table(table: SessionTable) -> TableDescription:
     from dpsql.engine.description import ColumnDescription, TableDescription
 
     columns = tuple(ColumnDescription(name, kind.lower()) for name, kind in table.columns)
@@ -453,7 +462,7 @@ def _description(table: SessionTable) -> TableDescription:
     )
 
 
-def _public(tables: list[str]) -> dict[str, Any]:
+def _make_public_policy(tables: list[str]) -> dict[str, Any]:
     """The policy of a database whose tables are public."""
     return {
         "version": 1,
@@ -463,12 +472,12 @@ def _public(tables: list[str]) -> dict[str, Any]:
     }
 
 
-def _row(values: Mapping[str, tuple[Any, str]], receipt: Receipt) -> Result:
+def _build_row_result(values: Mapping[str, tuple[Any, str]], receipt: Receipt) -> Result:
     """An answer of one row."""
     row = tuple(value for value, _ in values.values())
     types = tuple(kind for _, kind in values.values())
-    return Result(tuple(values), types, (row,), ((None,) * len(row),), receipt, _no_interval)
+    return Result(tuple(values), types, (row,), ((None,) * len(row),), receipt, _get_no_interval)
 
 
-def _no_interval(_row: int, _column: int, _confidence: float) -> None:
+def _get_no_interval(_row: int, _column: int, _confidence: float) -> None:
     """What is said of a table has no interval."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 from dpsql.errors import InterfaceError, PolicyError, ProgrammingError
 
 if TYPE_CHECKING:
-    from dpsql.ledger import Head, Ledger
+    from dpsql.ledger import Ledger, LedgerHead
     from dpsql.policy import Policy
 
 
@@ -42,44 +42,44 @@ class SharedLedger:
         *,
         policy: Any,
         analysts: Iterable[str] = (),
-        anchor: Head | str | Path | None = None,
+        anchor: LedgerHead | str | Path | None = None,
         ledger_key: bytes | str | Path | None = None,
     ) -> None:
         from dpsql.policy import load
 
         self.target, self._anchor, self._key = target, anchor, ledger_key
         self._policy = load(policy)
-        self._analysts = (*self._policy.analysts, *map(self._policy.analyst, analysts))
-        self._alone = threading.Lock()
+        self._analysts = (*self._policy.analysts, *map(self._policy.resolve_analyst_name, analysts))
+        self._lock = threading.Lock()
         self._ledger: Ledger | None = None
         self._database: str | None = None
         self._closed = False
 
-    def joined(self, policy: Policy, analyst: str, database: str | None) -> Ledger:
+    def open_for_connection(self, policy: Policy, analyst: str, database: str | None) -> Ledger:
         """The open ledger, for an analyst's connection to a database.
 
         Raises ProgrammingError (`shared_ledger`) for a connection under another policy, and for an analyst whose budget
         it was not opened with; PolicyError (`another_database`) for another database than the first connection's.
         """
-        from dpsql.engine.budgets import budgets
+        from dpsql.engine.budgets import collect_budgets
 
-        if policy.digest() != self._policy.digest():
+        if policy.compute_digest() != self._policy.compute_digest():
             raise ProgrammingError(
                 "the shared ledger was opened for another policy",
                 code="shared_ledger",
                 hint="open one for each policy",
             )
-        if not budgets(policy, [analyst]).keys() <= budgets(policy, self._analysts).keys():
+        if not collect_budgets(policy, [analyst]).keys() <= collect_budgets(policy, self._analysts).keys():
             raise ProgrammingError(
                 f"the shared ledger was opened without the budget of the analyst {analyst!r}",
                 code="shared_ledger",
                 hint="name all who will ask: SharedLedger(…, analysts=[…])",
             )
-        with self._alone:
+        with self._lock:
             if self._closed:
                 raise InterfaceError("the ledger is closed", code="ledger_closed")
             if self._ledger is None:
-                self._ledger, self._database = self._opened(database), database
+                self._ledger, self._database = self._open_ledger(database), database
             elif database != self._database:
                 raise PolicyError(
                     "the shared ledger is of another database",
@@ -88,22 +88,22 @@ class SharedLedger:
                 )
             return self._ledger
 
-    def _opened(self, database: str | None) -> Ledger:
-        from dpsql.engine.budgets import budgets
+    def _open_ledger(self, database: str | None) -> Ledger:
+        from dpsql.engine.budgets import collect_budgets
         from dpsql.ledger import open_ledger
 
         return open_ledger(
             self.target,
-            budgets(self._policy, self._analysts),
+            collect_budgets(self._policy, self._analysts),
             anchor=self._anchor,
             key=self._key,
             database=database,
-            max_failures=self._policy.max_failures_of_tables(),
+            max_failures=self._policy.get_failure_limits(),
         )
 
     def close(self) -> None:
         """Closes the ledger. Connections that share it are of no use after that."""
-        with self._alone:
+        with self._lock:
             self._closed = True
             if self._ledger is not None:
                 self._ledger.close()

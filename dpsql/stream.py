@@ -51,7 +51,7 @@ class Stream:
     @property
     def left(self) -> int:
         """How many times the hypothesis may still be wrong."""
-        return self._running.left
+        return self._running.updates_left
 
     def count(self, condition: str | None = None, /, **values: Value | Sequence[Value]) -> StreamAnswer:
         """How many rows fulfil a condition, or have these values: `count("age < 40", plan="A", ward=[1, 2])`.
@@ -59,19 +59,19 @@ class Stream:
         `condition` is what may stand behind WHERE, over the columns of the stream. Raises OperationalError (`stream_ended`) when
         the stream has ended, QueryRejected for a condition that is none, DataError for a value that the column cannot have.
         """
-        found = self._answer(self._chosen(condition, values))
+        found = self._answer(self._select_cells(condition, values))
         mechanism = self._running.mechanism
-        from_rows = found.counted or found.known
-        width = mechanism.count.half_width(0.95) if from_rows else mechanism.reach(0.95)
+        from_rows = found.counted or found.repeated
+        width = mechanism.count.compute_half_width(0.95) if from_rows else mechanism.bound_error(0.95)
         return StreamAnswer(
             found.value, found.counted, max(0, found.value - width), max(0, found.value + width)
         )
 
     def table(self) -> SyntheticTable:
         """The hypothesis as a synthetic table, free. Raises OperationalError (`stream_ended`) after a new beginning of the budget."""
-        return self._table(self._running.hypothesis())
+        return self._table(self._running.round_hypothesis())
 
-    def _chosen(self, condition: str | None, values: Mapping[str, Value | Sequence[Value]]) -> Cells:
+    def _select_cells(self, condition: str | None, values: Mapping[str, Value | Sequence[Value]]) -> Cells:
         import numpy as np
 
         shape = tuple(map(len, self._domains))
@@ -96,13 +96,13 @@ class Stream:
             listed: list[Value] = list(wanted) if many else [wanted]  # type: ignore[arg-type, list-item]
             allowed = np.zeros(shape[axis], bool)
             for value in listed:
-                allowed[self._place(axis, value)] = True
+                allowed[self._get_place(axis, value)] = True
             width = [1] * len(shape)
             width[axis] = shape[axis]
             chosen = chosen & allowed.reshape(width)
         return chosen
 
-    def _place(self, axis: int, value: Value) -> int:
+    def _get_place(self, axis: int, value: Value) -> int:
         for place, known in enumerate(self._domains[axis]):
             if known is value or (known is not None and value is not None and known == value):
                 return place

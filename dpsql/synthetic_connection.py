@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from dpsql.engine.explain import Explanation
     from dpsql.engine.pipeline import Engine
     from dpsql.engine.synthetic import PreparedSynthesis
-    from dpsql.session_tables import Asked, SessionTables
+    from dpsql.session_tables import SessionConnection, SessionTables
     from dpsql.synthesis.stream import Cells, RunningStream, StreamedCount
     from dpsql.synthesis.workload import Counts
 
@@ -31,17 +31,17 @@ _T = TypeVar("_T")
 _C = TypeVar("_C", bound="SyntheticConnection")
 
 
-def alone(
+def exclusive(
     method: Callable[Concatenate[_C, _P], _T],
 ) -> Callable[Concatenate[_C, _P], _T]:
     """The method, of which one thread after the other runs the whole, of all on the same database's connection."""
 
     @wraps(method)
-    def one_at_a_time(self: _C, /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
-        with self._engine.backend.alone():
+    def run_exclusively(self: _C, /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        with self._engine.backend.lock():
             return method(self, *args, **kwargs)
 
-    return one_at_a_time
+    return run_exclusively
 
 
 class SyntheticConnection(BaseConnection):
@@ -49,7 +49,7 @@ class SyntheticConnection(BaseConnection):
 
     _engine: Engine
     _dialect: str
-    _cells: list[_Cells]
+    _cell_tables: list[_CellTable]
     """The tables of cells of its streams, which end with it."""
 
     @property
@@ -58,17 +58,17 @@ class SyntheticConnection(BaseConnection):
         """The engine behind this connection. Raises InterfaceError once it is closed."""
 
     @abstractmethod
-    def _asked(self, sql: str, parameters: Parameters, **options: Unpack[QueryOptions]) -> Query: ...
+    def _build_query(self, sql: str, parameters: Parameters, **options: Unpack[QueryOptions]) -> Query: ...
 
     @abstractmethod
     def explain(self, sql: str, parameters: Parameters = (), **options: Unpack[QueryOptions]) -> Explanation:
         """The plan with its proofs and its price; see `Connection.explain`."""
 
     @abstractmethod
-    def _open(self, database: Any, policy: dict[str, Any]) -> SyntheticConnection:
+    def _open_database(self, database: Any, policy: dict[str, Any]) -> SyntheticConnection:
         """A connection to a database in memory."""
 
-    @alone
+    @exclusive
     def synthetic(
         self,
         sql: str,
@@ -99,18 +99,20 @@ class SyntheticConnection(BaseConnection):
         workload or a method that there is not, BudgetExhausted where the budget does not suffice: before anything is
         read or charged.
         """
-        from dpsql.engine.synthetic import prepare
+        from dpsql.engine.synthetic import prepare_synthetic_table
 
-        asked = self._asked(sql, parameters, epsilon=epsilon, max_groups=max_groups, replay=replay)
-        with self.engine.backend.snapshot():
-            return self._synthesized(prepare(self.engine, asked, workload, method, rounds))
+        asked = self._build_query(sql, parameters, epsilon=epsilon, max_groups=max_groups, replay=replay)
+        with self.engine.backend.open_snapshot():
+            return self._make_synthetic_table(
+                prepare_synthetic_table(self.engine, asked, workload, method, rounds)
+            )
 
-    def _synthesized(self, prepared: PreparedSynthesis) -> SyntheticTable:
-        from dpsql.engine.synthetic import released
+    def _make_synthetic_table(self, prepared: PreparedSynthesis) -> SyntheticTable:
+        from dpsql.engine.synthetic import make_synthetic_table
 
-        return replace(released(self.engine, prepared), _connect=self._table_of)
+        return replace(make_synthetic_table(self.engine, prepared), _connect=self._connect_to_table)
 
-    @alone
+    @exclusive
     def randomize(
         self,
         sql: str,
@@ -127,13 +129,13 @@ class SyntheticConnection(BaseConnection):
         query is, and the same table is answered again free, unless `replay=False`: a second one about the same rows tells
         as much again. Raises what `synthetic` raises.
         """
-        from dpsql.engine.synthetic import prepare_local, randomized
+        from dpsql.engine.synthetic import make_local_table, prepare_local_table
 
-        asked = self._asked(sql, parameters, epsilon=epsilon, max_groups=max_groups, replay=replay)
-        with self.engine.backend.snapshot():
-            return randomized(self.engine, prepare_local(self.engine, asked))
+        asked = self._build_query(sql, parameters, epsilon=epsilon, max_groups=max_groups, replay=replay)
+        with self.engine.backend.open_snapshot():
+            return make_local_table(self.engine, prepare_local_table(self.engine, asked))
 
-    @alone
+    @exclusive
     def stream(
         self,
         sql: str,
@@ -155,71 +157,82 @@ class SyntheticConnection(BaseConnection):
 
         Raises what `synthetic` raises.
         """
-        from dpsql.engine.synthetic import opened, prepare_stream
+        from dpsql.engine.synthetic import open_stream, prepare_stream
 
         if method != "pmw":
             raise ProgrammingError(f"there is no method {method!r}", code="synthetic_method", hint="'pmw'")
-        asked = self._asked(sql, parameters, epsilon=epsilon, max_groups=max_groups, replay=False)
-        with self.engine.backend.snapshot():
+        asked = self._build_query(sql, parameters, epsilon=epsilon, max_groups=max_groups, replay=False)
+        with self.engine.backend.open_snapshot():
             prepared = prepare_stream(self.engine, asked, workload, updates, queries)
-            running, receipt = opened(self.engine, prepared)
-        return self._streaming(prepared, running, receipt)
+            running, receipt = open_stream(self.engine, prepared)
+        return self._build_stream(prepared, running, receipt)
 
-    def keep_no_tables(self) -> None:
+    def disable_session_tables(self) -> None:
         """Refuses CREATE from now on, as for a connection that several sessions use in turn."""
         from dpsql.session_tables import SessionTables
 
-        self._session = SessionTables(_Maker(self), keeps=False)
+        self._session = SessionTables(_ConnectionHost(self), is_enabled=False)
 
     def is_free(self, sql: str) -> bool:
         """Whether a statement is about tables of the session alone, and costs nothing."""
         return self._session.is_free(sql)
 
-    def tables_of_session(self) -> Mapping[str, Sequence[str]]:
+    def list_session_tables(self) -> Mapping[str, Sequence[str]]:
         """The columns of each table that this connection keeps; see `CREATE SYNTHETIC TABLE`."""
-        return self._session.columns()
+        return self._session.list_columns()
 
     @cached_property
     def _session(self) -> SessionTables:
         from dpsql.session_tables import SessionTables
 
-        return SessionTables(_Maker(self))
+        return SessionTables(_ConnectionHost(self))
 
-    def _streaming(self, prepared: PreparedSynthesis, running: RunningStream, receipt: Receipt) -> Stream:
-        from dpsql.engine.synthetic import of_hypothesis
+    def _build_stream(self, prepared: PreparedSynthesis, running: RunningStream, receipt: Receipt) -> Stream:
+        from dpsql.engine.synthetic import build_hypothesis_table
 
-        cut, entry = _Cells(prepared, self._open), receipt.entries[0]["id"]
-        self._cells.append(cut)
+        cut, entry = _CellTable(prepared, self._open_database), receipt.entries[0]["id"]
+        self._cell_tables.append(cut)
         engine = self.engine
-        charged = engine.ledger.entry(entry)
+        charged = engine.ledger.find_entry(entry)
 
-        def answer(cells: Cells) -> StreamedCount:
-            with self.engine.backend.alone():
-                return engine.streamed(running, cells, prepared.prepared, charged)
+        def answer_cells(cells: Cells) -> StreamedCount:
+            with self.engine.backend.lock():
+                return engine.answer_stream_query(running, cells, prepared.prepared, charged)
 
-        def table(histogram: Counts) -> SyntheticTable:
-            engine.require_current(charged)
-            return replace(of_hypothesis(prepared, histogram, receipt), _connect=self._table_of)
+        def build_table(histogram: Counts) -> SyntheticTable:
+            engine.require_current_entry(charged)
+            return replace(
+                build_hypothesis_table(prepared, histogram, receipt), _connect=self._connect_to_table
+            )
 
         return Stream(
-            prepared.columns, prepared.types, receipt, prepared.domains, answer, running, cut.of, table
+            prepared.columns,
+            prepared.types,
+            receipt,
+            prepared.domains,
+            answer_cells,
+            running,
+            cut.list_matching_cells,
+            build_table,
         )
 
-    def _table_of(self, made: SyntheticTable) -> BaseConnection:
+    def _connect_to_table(self, made: SyntheticTable) -> BaseConnection:
         """A connection to a synthetic table, which is public."""
-        from dpsql.backends.memory import database_of
+        from dpsql.backends.memory import create_database
 
         columns = list(zip(made.columns, made.types, strict=True))
-        return self._open(database_of(made.name, columns, made.rows), _public(made.name))
+        return self._open_database(
+            create_database(made.name, columns, made.rows), _make_public_policy(made.name)
+        )
 
 
-def _public(table: str) -> dict[str, Any]:
+def _make_public_policy(table: str) -> dict[str, Any]:
     """The policy of a database with one table, which is public."""
     tables = {table: {"public": True}}
     return {"version": 1, "privacy_unit": "none", "budget": {"epsilon": 1}, "tables": tables}
 
 
-class _Cells:
+class _CellTable:
     """The public table of all cells of a stream, by which conditions are read as those of any query are."""
 
     def __init__(
@@ -227,24 +240,26 @@ class _Cells:
     ) -> None:
         self._prepared = prepared
         self._connect = connect
-        self._open: BaseConnection | None = None
+        self._connection: BaseConnection | None = None
 
     def close(self) -> None:
         """Ends the table, if there was a condition."""
-        if self._open is not None:
-            self._open.close()
+        if self._connection is not None:
+            self._connection.close()
 
-    def of(self, condition: str) -> list[int]:
+    def list_matching_cells(self, condition: str) -> list[int]:
         """The numbers of the cells for which a condition is true. Raises QueryRejected for what is none."""
-        from dpsql.analysis.domains import product
-        from dpsql.backends.memory import database_of
+        from dpsql.analysis.domains import list_combinations
+        from dpsql.backends.memory import create_database
 
-        if self._open is None:
+        if self._connection is None:
             named = self._prepared
             columns = [*zip(named.columns, named.types, strict=True), ("#cell", "BIGINT")]
-            cells = [(*keys, place) for place, keys in enumerate(product(named.domains))]
-            self._open = self._connect(database_of("stream", columns, cells), _public("stream"))
-        found = self._open.query(f'SELECT "#cell" FROM stream WHERE (\n{condition}\n)')
+            cells = [(*keys, place) for place, keys in enumerate(list_combinations(named.domains))]
+            self._connection = self._connect(
+                create_database("stream", columns, cells), _make_public_policy("stream")
+            )
+        found = self._connection.query(f'SELECT "#cell" FROM stream WHERE (\n{condition}\n)')
         places = [int(place) for (place,) in found.rows]  # type: ignore[arg-type]
         if len(found.columns) != 1 or len(set(places)) < len(places):
             raise QueryRejected("this is not a condition", code="condition", text=condition)
@@ -252,7 +267,7 @@ class _Cells:
 
 
 @dataclass(frozen=True, slots=True)
-class _Maker:
+class _ConnectionHost:
     """What the tables of a session need of its connection."""
 
     connection: SyntheticConnection
@@ -261,14 +276,14 @@ class _Maker:
     def engine(self) -> Engine:
         return self.connection.engine
 
-    def asked(self, sql: str, parameters: Parameters, options: QueryOptions) -> Query:
-        return self.connection._asked(sql, parameters, **options)  # noqa: SLF001  (it stands for the connection)
+    def build_query(self, sql: str, parameters: Parameters, options: QueryOptions) -> Query:
+        return self.connection._build_query(sql, parameters, **options)  # noqa: SLF001  (it stands for the connection)
 
-    def dialect_of(self, options: QueryOptions) -> str:
+    def get_dialect(self, options: QueryOptions) -> str:
         return options.get("dialect") or self.connection._dialect  # noqa: SLF001
 
-    def synthesized(self, prepared: PreparedSynthesis) -> SyntheticTable:
-        return self.connection._synthesized(prepared)  # noqa: SLF001
+    def make_synthetic_table(self, prepared: PreparedSynthesis) -> SyntheticTable:
+        return self.connection._make_synthetic_table(prepared)  # noqa: SLF001
 
-    def opened(self, database: Any, policy: dict[str, Any]) -> Asked:
-        return self.connection._open(database, policy)  # noqa: SLF001
+    def open_database(self, database: Any, policy: dict[str, Any]) -> SessionConnection:
+        return self.connection._open_database(database, policy)  # noqa: SLF001

@@ -21,7 +21,7 @@ _AGAIN = 0.1
 """Seconds between interrupts of an engine that has not stopped: it forgets one that comes before the query begins."""
 
 
-class End:
+class InterruptSafeEvent:
     """As `threading.Event`, set once, but for interrupts: whoever is interrupted while it waits leaves no lock held.
 
     Claim: `set` never waits.
@@ -45,19 +45,19 @@ class End:
         return self._is_set
 
 
-class Work(Generic[_T]):
-    """What a worker is to do. It is begun once at most, and `ended` is set when its outcome is known."""
+class WorkItem(Generic[_T]):
+    """What a worker is to do. It is begun once at most, and `done_event` is set when its outcome is known."""
 
     def __init__(self, do: Callable[[], _T]) -> None:
-        self.ended = End()
+        self.done_event = InterruptSafeEvent()
         self._do = [do]  # whoever takes it out begins it, or has withdrawn it
         self._values, self._errors = list[_T](), list[BaseException]()
 
-    def withdrawn(self) -> bool:
+    def try_withdraw(self) -> bool:
         """Whether it has not begun, and so never will."""
-        return bool(self._taken())
+        return bool(self._take_function())
 
-    def outcome(self) -> _T:
+    def take_outcome(self) -> _T:
         """What it returned, once, when it has ended; raises what it raised."""
         if self._values:
             return self._values.pop()
@@ -66,60 +66,60 @@ class Work(Generic[_T]):
 
     def begin(self) -> None:
         """Does it, unless it was withdrawn."""
-        for do in self._taken():
+        for do in self._take_function():
             try:
                 self._values.append(do())
             except BaseException as error:  # noqa: BLE001  (it is raised where the work was asked for)
                 self._errors.append(error)
 
-    def _taken(self) -> list[Callable[[], _T]]:
+    def _take_function(self) -> list[Callable[[], _T]]:
         try:
             return [self._do.pop()]
         except IndexError:
             return []
 
 
-class _Pool:
-    """The workers of a process: each adds itself to `idle` before it takes the next work that is `given`."""
+class _WorkerPool:
+    """The workers of a process: each adds itself to `idle` before it takes the next work that is `waiting_items`."""
 
     def __init__(self) -> None:
         self.process = os.getpid()
         self.idle = deque[None]()
-        self.given = SimpleQueue[Work[Any]]()
+        self.waiting_items = SimpleQueue[WorkItem[Any]]()
 
-    def serve(self, work: Work[Any]) -> None:
+    def serve_work(self, work: WorkItem[Any]) -> None:
         """What a worker does from its start on. It keeps nothing of what it has done."""
-        _HERE.working = True
+        _HERE.is_working = True
         while True:
             work.begin()
             self.idle.append(None)
-            work.ended.set()
+            work.done_event.set()
             del work
-            work = self.given.get()
+            work = self.waiting_items.get()
 
 
-_POOL = _Pool()
+_POOL = _WorkerPool()
 
 
-def at_work() -> bool:
+def is_worker() -> bool:
     """Whether this thread is a worker.
 
-    >>> at_work()
+    >>> is_worker()
     False
     """
-    return getattr(_HERE, "working", False)
+    return getattr(_HERE, "is_working", False)
 
 
-def be_at_work() -> None:
+def mark_as_worker() -> None:
     """Makes this thread one that does itself what others hand over to a worker: for threads that nothing ever interrupts.
 
     Python raises what signal handlers raise in the main thread alone, so a server's own threads are such ones, unless somebody
     raises exceptions in them from outside. To hand work over takes two changes of threads, and an interpreter runs one at a time.
     """
-    _HERE.working = True
+    _HERE.is_working = True
 
 
-def hand_over(work: Work[Any]) -> None:
+def submit(work: WorkItem[Any]) -> None:
     """Gives the work to a worker, who begins at once; where no thread can be had any more, this one does it.
 
     Claim: whatever interrupts this, the work is begun once or never, and no other work waits for one that has ended.
@@ -127,22 +127,22 @@ def hand_over(work: Work[Any]) -> None:
     worker too few is known to be idle, and another is started in its place. Workers are daemons: the interpreter's end does
     not wait for them.
 
-    >>> work = Work(lambda: 1 + 1)
-    >>> hand_over(work)
-    >>> work.ended.wait(), work.outcome(), work.withdrawn()
+    >>> work = WorkItem(lambda: 1 + 1)
+    >>> submit(work)
+    >>> work.done_event.wait(), work.take_outcome(), work.try_withdraw()
     (True, 2, False)
     """
     if sys.is_finalizing():
-        _do_here(work)
+        _run_here(work)
         return
     if _POOL.process != os.getpid():
-        _begin_anew()  # forked behind Python's back
+        _reset_after_fork()  # forked behind Python's back
     try:
         _POOL.idle.pop()
     except IndexError:
-        _start(work)
+        _start_worker(work)
     else:
-        _POOL.given.put(work)
+        _POOL.waiting_items.put(work)
 
 
 class Interruptible(Protocol):
@@ -153,7 +153,7 @@ class Interruptible(Protocol):
         ...
 
 
-def interruptible(engine: Interruptible, work: Callable[[], _T]) -> _T:
+def run_interruptibly(engine: Interruptible, work: Callable[[], _T]) -> _T:
     """What `work` on an engine returns or raises; Ctrl-C interrupts the engine, and is raised when it has stopped.
 
     Python delivers signals to the main thread alone. DuckDB 2.0 checks for them while a query runs there, but not while
@@ -162,18 +162,18 @@ def interruptible(engine: Interruptible, work: Callable[[], _T]) -> _T:
     """
     if threading.current_thread() is not threading.main_thread():
         return work()
-    given = Work(work)
+    given = WorkItem(work)
     try:
-        hand_over(given)
-        given.ended.wait()
+        submit(given)
+        given.done_event.wait()
     except BaseException:
-        if not given.withdrawn():
-            _stop(engine, given.ended)
+        if not given.try_withdraw():
+            _interrupt_until_done(engine, given.done_event)
         raise
-    return given.outcome()
+    return given.take_outcome()
 
 
-def _stop(engine: Interruptible, ended: End) -> None:
+def _interrupt_until_done(engine: Interruptible, ended: InterruptSafeEvent) -> None:
     """Interrupts an engine until its work has ended, however often Ctrl-C is pressed meanwhile."""
     while not ended.wait(0):
         try:
@@ -183,24 +183,24 @@ def _stop(engine: Interruptible, ended: End) -> None:
             continue
 
 
-def _start(work: Work[Any]) -> None:
+def _start_worker(work: WorkItem[Any]) -> None:
     try:
-        threading.Thread(target=_POOL.serve, args=(work,), name=NAME, daemon=True).start()
+        threading.Thread(target=_POOL.serve_work, args=(work,), name=NAME, daemon=True).start()
     except RuntimeError:
-        _do_here(work)
+        _run_here(work)
 
 
-def _do_here(work: Work[Any]) -> None:
+def _run_here(work: WorkItem[Any]) -> None:
     work.begin()
-    work.ended.set()
+    work.done_event.set()
 
 
-def _begin_anew() -> None:
+def _reset_after_fork() -> None:
     """In a fork, where the workers do not exist."""
     global _POOL  # noqa: PLW0603  (the fork has workers of its own)
-    _POOL = _Pool()
-    _HERE.working = False
+    _POOL = _WorkerPool()
+    _HERE.is_working = False
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_begin_anew)
+    os.register_at_fork(after_in_child=_reset_after_fork)

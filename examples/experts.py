@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from shared.pictures import draw, picture_of
 
-from dpsql.learning import Schedule, WeightedMajority, regret_bound
+from dpsql.learning import Schedule, WeightedMajority, bound_regret
 
 EXPERTS, DELTA = 10, 1e-6
 
@@ -57,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         )
         print("learner                      rate   bound   regret")
         for name, schedule in schedules(rounds).items():
-            bound = min(1.0, regret_bound(float(schedule.rate), rounds, EXPERTS))
+            bound = min(1.0, bound_regret(float(schedule.rate), rounds, EXPERTS))
             print(f"{name:24} {float(schedule.rate):8.4f}  {bound:6.3f}  {run(schedule, given)[-1]:7.3f}")
         print()
 

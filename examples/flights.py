@@ -29,9 +29,9 @@ from zipfile import ZipFile
 import duckdb
 
 import dpsql
-from dpsql.demo.beside import beside
+from dpsql.demo.beside import build_comparison_table
 from dpsql.demo.questions import Question
-from dpsql.shell.costs import budget_table
+from dpsql.shell.costs import build_budget_table
 from dpsql.shell.view import View
 
 POLICY = """
@@ -186,11 +186,11 @@ def main() -> None:
     with dpsql.connect(database, policy=POLICY, ledger=":memory:", analyst="ana", epsilon=0.4) as con:
         for number, question in enumerate(QUESTIONS, 1):
             truth = database.execute(question.select).fetchall()  # the owner of the data can, nobody else
-            answer = beside(con.query(question.sql), truth, question.keys)
+            answer = build_comparison_table(con.query(question.sql), truth, question.keys)
             print(f"\n{number}. {question.title}\n\n{indent(question.sql, '    ')}\n")
-            print(view.show(answer, "", fill(question.remark, view.columns)))
+            print(view.render_parts(answer, "", fill(question.remark, view.columns)))
         print()
-        print(view.show(budget_table(con.budget().values())))
+        print(view.render_parts(build_budget_table(con.budget().values())))
 
 
 if __name__ == "__main__":

@@ -18,10 +18,10 @@ from shared.pictures import draw, picture_of
 
 from dpsql.accounting.batch import Batch
 from dpsql.accounting.composition import Guarantee, advanced
-from dpsql.accounting.measurement import composed, is_gaussian, measure
-from dpsql.accounting.numerics.normal import Bounds, epsilon_within, gaussian_delta
-from dpsql.accounting.profiles import LaplaceProfile, Profile, Refined, near
-from dpsql.accounting.tradeoffs import mu_of_laplace
+from dpsql.accounting.measurement import compose_mu, is_gaussian, measure
+from dpsql.accounting.numerics.normal import Bounds, convert_to_epsilon, gaussian_delta
+from dpsql.accounting.profiles import LaplaceProfile, Profile, RefinedProfile, bound_probability
+from dpsql.accounting.tradeoffs import bound_laplace_mu
 
 ASKED = (1, 2, 4)
 GRID = tuple(Decimal(k) / 128 for k in range(24 * 128 + 1))
@@ -55,9 +55,9 @@ class NoisyGradients:
         with localcontext(prec=110):
             rate = Decimal(self.rate.numerator) / Decimal(self.rate.denominator)
             value = self.b * (-rate * epsilon * epsilon).exp()
-            return near(value, value)
+            return bound_probability(value, value)
 
-    def end(self, mu: Decimal) -> Decimal:
+    def bound_crossover_epsilon(self, mu: Decimal) -> Decimal:
         """An ε beyond which δ is below that of `mu`-GDP, for a `mu` of `tail` or more.
 
         With b = ε/μ + μ/2, δ_μ(ε) is at least φ(ε/μ - μ/2)·μ/(b²+3), as Mills' ratio is convex and at most
@@ -91,9 +91,9 @@ class InvisibilityCloak:
         """The δ that follows from the equation, at most 1."""
         with localcontext(prec=110):
             share = self.users * (Decimal(-self.messages) / 10).exp()
-            return Bounds(Decimal(1), Decimal(1)) if epsilon <= share else near(share / epsilon)
+            return Bounds(Decimal(1), Decimal(1)) if epsilon <= share else bound_probability(share / epsilon)
 
-    def end(self, mu: Decimal) -> Decimal:
+    def bound_crossover_epsilon(self, mu: Decimal) -> Decimal:
         """There is none."""
         raise ValueError(f"no δ of {mu}-GDP stays above one that falls as 1/ε")
 
@@ -102,8 +102,8 @@ LAPLACE = LaplaceProfile(Fraction(2))
 NAIVE: dict[str, Profile] = {"Laplace": LAPLACE, "SGD": NoisyGradients(), "ICEA": InvisibilityCloak()}
 REFINED: dict[str, Profile] = {
     "Laplace": LAPLACE,
-    "SGD": Refined(NAIVE["SGD"], GRID),
-    "ICEA": Refined(NAIVE["ICEA"], GRID),
+    "SGD": RefinedProfile(NAIVE["SGD"], GRID),
+    "ICEA": RefinedProfile(NAIVE["ICEA"], GRID),
 }
 
 
@@ -151,13 +151,13 @@ def identification() -> None:
 def batches(count: int) -> None:
     """So many Laplace releases at ε = 0.1, composed in every way."""
     one, delta = Fraction(1, 10), Fraction(1, 10**5)
-    parts = composed([mu_of_laplace(one)] * count)
-    batch = measure(Batch.of([(LaplaceProfile(one), count)], points=100), MARGIN / 2).high
+    parts = compose_mu([bound_laplace_mu(one)] * count)
+    batch = measure(Batch.from_profiles([(LaplaceProfile(one), count)], points=100), MARGIN / 2).high
     print(f"\n{count} Laplace releases at ε = {float(one)}, at δ = {float(delta):g}")
     print(f"ε added                          {float(count * one):.3f}")
     print(f"advanced composition             {float(advanced([Guarantee(one)] * count, delta).epsilon):.3f}")
-    print(f"each measured, μ = {float(parts):.3f}         {float(epsilon_within(parts, delta)):.3f}")
-    print(f"measured as one, μ = {float(batch):.3f}       {float(epsilon_within(batch, delta)):.3f}")
+    print(f"each measured, μ = {float(parts):.3f}         {float(convert_to_epsilon(parts, delta)):.3f}")
+    print(f"measured as one, μ = {float(batch):.3f}       {float(convert_to_epsilon(batch, delta)):.3f}")
 
 
 def panes(axes: Sequence[Any]) -> None:

@@ -47,14 +47,14 @@ def listening(listener: Listener) -> Iterator[None]:
             listener(f"{event} {name}")
 
     threading.setprofile(heard)  # a ledger works in threads of its own: here in new ones, which are heard
-    workers._begin_anew()
+    workers._reset_after_fork()
     sys.setprofile(heard)
     try:
         yield
     finally:
         sys.setprofile(None)
         threading.setprofile(None)
-        workers._begin_anew()
+        workers._reset_after_fork()
 
 
 def dying_at(step: int, counts: Callable[[str], bool] = changed_something) -> Listener:

@@ -17,7 +17,7 @@ class SeededEntropy:
     def __init__(self, seed: int) -> None:
         self._generator = np.random.Generator(np.random.PCG64(seed))
 
-    def words(self, count: int) -> NDArray[np.uint64]:
+    def draw_words(self, count: int) -> NDArray[np.uint64]:
         """The next `count` words of the stream."""
         return self._generator.integers(0, 2**64, size=count, dtype=np.uint64)
 
@@ -29,10 +29,10 @@ class RecordingEntropy:
     source: Entropy
     requests: list[int] = field(default_factory=list)
 
-    def words(self, count: int) -> NDArray[np.uint64]:
+    def draw_words(self, count: int) -> NDArray[np.uint64]:
         """What `source` gives."""
         self.requests.append(count)
-        return self.source.words(count)
+        return self.source.draw_words(count)
 
     @property
     def total(self) -> int:
@@ -46,7 +46,7 @@ class ScriptedEntropy:
     def __init__(self, words: Iterable[int]) -> None:
         self._words = list(words)
 
-    def words(self, count: int) -> NDArray[np.uint64]:
+    def draw_words(self, count: int) -> NDArray[np.uint64]:
         """The next `count` words of the script."""
         assert count <= len(self._words), f"{count} words asked for, {len(self._words)} left"
         head, self._words = self._words[:count], self._words[count:]

@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 from worlds import Row, cells, close_all, person, prepared, world
 
 from dpsql import aggregates
-from dpsql.aggregates.base import Series
+from dpsql.aggregates.base import EstimateSeries
 from dpsql.backends import Exact
 from dpsql.engine.pipeline import PreparedQuery
 from dpsql.mechanisms import Entropy, Mechanism
 from dpsql.plan.interval import Interval
 from dpsql.plan.types import Type
 from dpsql.planning.measurement import MeasurementPlan
-from dpsql.release import ReleasedTable, release
+from dpsql.release import ReleasedTable, draw_release
 
 AGGREGATES = "COUNT(*), AVG(cost), SUM(age), COUNT(DISTINCT word)"
 CROWDS: list[Row] = [
@@ -38,11 +38,11 @@ class Counted(Mechanism):
         """Its name."""
         return self.name
 
-    def sum_tail_up(self, *_: object) -> float:
+    def bound_sum_tail(self, *_: object) -> float:
         """Nobody asks."""
         raise NotImplementedError
 
-    def variance_float(self) -> float:
+    def compute_variance(self) -> float:
         """Nobody asks."""
         raise NotImplementedError
 
@@ -93,7 +93,7 @@ def noised(plan: MeasurementPlan, *firsts: int, step: int = 1) -> MeasurementPla
 
 def released(query: PreparedQuery, plan: MeasurementPlan, rows: Exact) -> ReleasedTable:
     """What is released of exact rows."""
-    return release(plan, query.statement, rows, SeededEntropy(1))
+    return draw_release(plan, query.statement, rows, SeededEntropy(1))
 
 
 @pytest.mark.parametrize("unit", ["id", "row"])
@@ -105,7 +105,9 @@ def test_every_cell_has_a_draw_of_its_own(keys: str, unit: str) -> None:
     query = prepared(connection, f"SELECT {keys}{AGGREGATES} FROM people{group}")
     exact = cells(connection, query)
     firsts = [10**15 * (1 + index) for index in range(len(query.plan.vectors))]
-    table = released(query, noised(query.plan, *firsts), connection.engine.backend.run(query.statement.sql))
+    table = released(
+        query, noised(query.plan, *firsts), connection.engine.backend.run_statement(query.statement.sql)
+    )
     width = len(query.statement.keys)
     noisy = {row[:width]: found for row, found in zip(table.rows, table.components, strict=True)}
     assert noisy.keys() == exact.keys()
@@ -123,7 +125,7 @@ def test_noise_decides_which_keys_are_shown(noise: int, shown: list[str], unit: 
     connection = world(*CROWDS, unit=unit)
     query = prepared(connection, "SELECT word, COUNT(*) FROM people GROUP BY word")
     plan = noised(query.plan, *[noise for _ in query.plan.vectors], step=0)
-    table = released(query, plan, connection.engine.backend.run(query.statement.sql))
+    table = released(query, plan, connection.engine.backend.run_statement(query.statement.sql))
     assert [row[0] for row in table.rows] == shown
 
 
@@ -135,7 +137,7 @@ def test_only_the_count_of_units_selects_keys() -> None:
     assert block.vector.joint
     assert chosen is not None
     (units,) = chosen.components
-    rows = connection.engine.backend.run(query.statement.sql)
+    rows = connection.engine.backend.run_statement(query.statement.sql)
     for noise in (10**18, -(10**18)):
         plan = replace(
             query.plan,
@@ -169,20 +171,20 @@ def test_a_column_is_the_values_of_its_groups(
     numerators: list[tuple[int, int]], of: int, of_others: int
 ) -> None:
     """Values of many groups made at once are those that each group has, to the last bit."""
-    entries = [entry for entry in aggregates.AGGREGATES.values() if entry.column is not None]
+    entries = [entry for entry in aggregates.AGGREGATES.values() if entry.compute_column is not None]
     assert {"count_rows", "count", "sum", "avg"} <= {entry.name for entry in entries}
     series = [
-        Series(list(column), common)
+        EstimateSeries(list(column), common)
         for column, common in zip(zip(*numerators, strict=True), (of, of_others), strict=True)
     ]
     for entry, kind in itertools.product(entries, (Type.INTEGER, Type.DOUBLE)):
         for interval in (Interval(Fraction(-7, 3), Fraction(11)), Interval(0, 10**20)):
             own = series[: len(entry.moments)]
-            assert entry.column is not None
+            assert entry.compute_column is not None
             estimates = [[Fraction(each, common) for each in found] for found, common in own]
             expected = [
-                entry.value(dict(zip(entry.moments, each, strict=True)), interval, kind)
+                entry.compute_value(dict(zip(entry.moments, each, strict=True)), interval, kind)
                 for each in zip(*estimates, strict=True)
             ]
-            found = entry.column(own, interval, kind)
+            found = entry.compute_column(own, interval, kind)
             assert list(map(repr, found)) == list(map(repr, expected))

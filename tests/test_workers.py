@@ -9,58 +9,58 @@ import threading
 
 import pytest
 
-from dpsql.workers import Work, hand_over
+from dpsql.workers import WorkItem, submit
 from tests.forks import quiet_fork
 
 HANGS = 10
 
 
-def done(work: Work[int]) -> int:
+def done(work: WorkItem[int]) -> int:
     """What the work returned, in time."""
-    hand_over(work)
-    assert work.ended.wait(HANGS)
-    return work.outcome()
+    submit(work)
+    assert work.done_event.wait(HANGS)
+    return work.take_outcome()
 
 
 def test_one_worker_does_one_work_after_the_other() -> None:
     """None is started for each."""
-    known = {done(Work(threading.get_ident)), *(each.ident for each in threading.enumerate())}
-    assert {done(Work(threading.get_ident)) for _ in range(50)} <= known
+    known = {done(WorkItem(threading.get_ident)), *(each.ident for each in threading.enumerate())}
+    assert {done(WorkItem(threading.get_ident)) for _ in range(50)} <= known
 
 
 def test_each_work_begins_at_once() -> None:
     """Also where others before it wait for it, more of them each time."""
     for many in range(1, 5):
         last = threading.Event()
-        waiting = [Work(lambda last=last: last.wait(HANGS)) for _ in range(many)]  # type: ignore[misc]
+        waiting = [WorkItem(lambda last=last: last.wait(HANGS)) for _ in range(many)]  # type: ignore[misc]
         for work in waiting:
-            hand_over(work)
-        hand_over(Work(last.set))
-        assert all(work.ended.wait(HANGS) and work.outcome() for work in waiting)
+            submit(work)
+        submit(WorkItem(last.set))
+        assert all(work.done_event.wait(HANGS) and work.take_outcome() for work in waiting)
 
 
 def test_an_error_is_raised_where_the_work_was_asked_for() -> None:
     """Whatever it is."""
     with pytest.raises(KeyboardInterrupt):
-        done(Work(lambda: signal.default_int_handler(0, None)))  # type: ignore[arg-type, return-value]
-    assert done(Work(lambda: 1)) == 1
+        done(WorkItem(lambda: signal.default_int_handler(0, None)))  # type: ignore[arg-type, return-value]
+    assert done(WorkItem(lambda: 1)) == 1
 
 
 def test_what_is_withdrawn_never_begins() -> None:
     """And what has begun cannot be withdrawn."""
-    work, begun = Work(lambda: 1), Work(lambda: 2)
-    assert work.withdrawn()
+    work, begun = WorkItem(lambda: 1), WorkItem(lambda: 2)
+    assert work.try_withdraw()
     work.begin()
     with pytest.raises(IndexError):
-        work.outcome()
+        work.take_outcome()
     assert done(begun) == 2
-    assert not begun.withdrawn()
+    assert not begun.try_withdraw()
 
 
 def test_a_fork_has_workers_of_its_own() -> None:
     """Those of its parent do not exist there."""
-    assert done(Work(lambda: 1)) == 1
-    fork = multiprocessing.get_context("fork").Process(target=lambda: sys.exit(done(Work(lambda: 7))))
+    assert done(WorkItem(lambda: 1)) == 1
+    fork = multiprocessing.get_context("fork").Process(target=lambda: sys.exit(done(WorkItem(lambda: 7))))
     fork.start()
     fork.join(HANGS)
     fork.kill()
@@ -72,12 +72,12 @@ def test_so_has_one_that_python_does_not_see() -> None:
     """As a library of C forks, or a server that it embeds."""
     quiet_fork(
         """
-        from dpsql.workers import Work, hand_over
+        from dpsql.workers import WorkItem, submit
 
         def done(number):
-            work = Work(lambda: number)
-            hand_over(work)
-            return work.ended.wait(10) and work.outcome()
+            work = WorkItem(lambda: number)
+            submit(work)
+            return work.done_event.wait(10) and work.take_outcome()
 
         assert done(1) == 1
         """,

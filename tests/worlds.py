@@ -116,10 +116,10 @@ def connected(database: Any, policy: Mapping[str, Any], *, ledger: Any = ":memor
     """A connection with seeded entropy and a clock that stands still."""
     rules = load({"version": 1, "privacy_unit": "person", **policy})
     budgets = {}
-    for name in rules.private_tables():
-        spec = rules.budget_of(name)
+    for name in rules.list_private_tables():
+        spec = rules.get_budget(name)
         budgets[name] = Budget(spec.accountant, spec.epsilon, spec.delta)
-    book = open_ledger(ledger, budgets, clock=lambda: NOON, max_failures=rules.max_failures_of_tables())
+    book = open_ledger(ledger, budgets, clock=lambda: NOON, max_failures=rules.get_failure_limits())
     entropy = RecordingEntropy(SeededEntropy(1))
     engine = Engine(rules, DuckDBBackend(database), book, "ana", entropy)
     assert engine.catalog.tables
@@ -145,12 +145,12 @@ def engine_of(connection: Connection) -> duckdb.DuckDBPyConnection:
 
 def prepared(connection: Connection, sql: str, max_groups: int | None = None) -> PreparedQuery:
     """The plan of a query at ε = 1."""
-    return connection.engine.prepare(Query(sql, max_groups=max_groups))
+    return connection.engine.plan_and_match(Query(sql, max_groups=max_groups))
 
 
 def cells(connection: Connection, plan: PreparedQuery) -> Statistics:
     """The exact cells of each group, which only the noise ever sees."""
-    found = cells_of(plan, connection.engine.backend.run(plan.statement.sql))
+    found = cells_of(plan, connection.engine.backend.run_statement(plan.statement.sql))
     return {
         tuple("NaN" if key != key else key for key in group): parts  # noqa: PLR0124  (NaN differs from itself)
         for group, parts in found.items()
@@ -255,7 +255,7 @@ def words_drawn(connection: Connection) -> int:
 
 def spent(connection: Connection) -> int:
     """How many charges the ledger holds."""
-    return sum(entry.kind == "charge" for entry in connection.engine.ledger.entries())
+    return sum(entry.kind == "charge" for entry in connection.engine.ledger.list_entries())
 
 
 def of_all_rows(call: Call) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 import dpsql
 from benchmarks.accuracy.data import DELTA, rules
 from benchmarks.accuracy.questions import Question
-from dpsql.backends import Backend, Exact, Origin, Place, Tables
+from dpsql.backends import Backend, DatabaseIdentity, Exact, TableOrigin, TemporaryTables
 from dpsql.backends.dialect import Dialect
 from dpsql.engine.pipeline import Engine
 from dpsql.request.query import Query
@@ -40,19 +40,19 @@ class Remembering:
     @property
     def unchanging(self) -> bool:
         """Whether public rows may be remembered."""
-        return self.inner.unchanging
+        return self.inner.is_unchanging
 
     def run(self, sql: str) -> Exact:
         """What the statement found when it was run first, over the same temporary tables."""
         name = "\n".join([*self._over, sql])
         if name not in self._found:
-            self._found[name] = self.inner.run(sql)
+            self._found[name] = self.inner.run_statement(sql)
         return self._found[name]
 
     @contextmanager
     def staged(self, tables: Sequence[tuple[str, str]]) -> Iterator[None]:
         """The temporary tables, which are made for each answer: a later statement depends on what was chosen."""
-        with self.inner.staged(tables):
+        with self.inner.stage_tables(tables):
             self._over.extend(sql for _, sql in tables)
             try:
                 yield
@@ -60,46 +60,46 @@ class Remembering:
                 self._over.clear()
 
     @property
-    def place(self) -> Place | None:
+    def place(self) -> DatabaseIdentity | None:
         """Which database this is."""
-        return self.inner.place
+        return self.inner.database_identity
 
     @property
     def database(self) -> str:
         """The name that the database has in the engine."""
-        return self.inner.database
+        return self.inner.database_name
 
-    def origin(self, table: str) -> Origin | None:
+    def origin(self, table: str) -> TableOrigin | None:
         """Where a table's rows come from."""
-        return self.inner.origin(table)
+        return self.inner.find_origin(table)
 
-    def binds(self, sql: str, held: Tables = ()) -> bool:
+    def binds(self, sql: str, held: TemporaryTables = ()) -> bool:
         """Whether the engine can bind the statement."""
-        return sql in self._found or self.inner.binds(sql, held)
+        return sql in self._found or self.inner.can_bind(sql, held)
 
     def alone(self) -> AbstractContextManager[object]:
         """Keeps other threads away."""
-        return self.inner.alone()
+        return self.inner.lock()
 
     def schema(self) -> dict[str, list[tuple[str, str]]]:
         """The tables' columns."""
-        return self.inner.schema()
+        return self.inner.read_schema()
 
     def public_number(self, sql: str) -> int:
         """A number of public tables."""
-        return self.inner.public_number(sql)
+        return self.inner.read_public_number(sql)
 
     def public_rows(self, sql: str) -> tuple[list[tuple[Any, ...]], list[str]]:
         """Rows of public tables."""
-        return self.inner.public_rows(sql)
+        return self.inner.read_public_rows(sql)
 
     def parses(self, text: str) -> bool:
         """Whether the engine reads the text."""
-        return self.inner.parses(text)
+        return self.inner.can_parse(text)
 
     def snapshot(self) -> AbstractContextManager[None]:
         """The database as it is at the start."""
-        return self.inner.snapshot()
+        return self.inner.open_snapshot()
 
     def close(self) -> None:
         """Lets the database go."""
@@ -124,7 +124,7 @@ def answers(path: Path, question: Question, epsilon: float, runs: int) -> list[l
             max_groups=question.groups_per_unit if question.seeks_keys else None,
         )
         try:
-            prepared = over.prepare(asked)
+            prepared = over.plan_and_match(asked)
         except dpsql.Error as refused:
             return str(refused).splitlines()[0]
-        return [list(over.answer(prepared).rows) for _ in range(runs)]
+        return [list(over.answer_query(prepared).rows) for _ in range(runs)]

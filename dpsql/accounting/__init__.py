@@ -6,10 +6,10 @@ import importlib
 import warnings
 from typing import Any
 
-from dpsql.accounting.accountants import ACCOUNTANTS, Accountant, accountant_named
-from dpsql.accounting.comparison import Charge, compare
+from dpsql.accounting.accountants import ACCOUNTANTS, Accountant, get_accountant
+from dpsql.accounting.comparison import ComparedCharge, compare
 from dpsql.accounting.events import Approximate, BoundedRange, Composed, Event, Gaussian, Pure, Selection
-from dpsql.accounting.spend import Spend
+from dpsql.accounting.spend import Charge
 
 __all__ = [
     "ACCOUNTANTS",
@@ -17,14 +17,14 @@ __all__ = [
     "Approximate",
     "BoundedRange",
     "Charge",
+    "ComparedCharge",
     "Composed",
     "Event",
     "Gaussian",
     "Pure",
     "Selection",
-    "Spend",
-    "accountant_named",
     "compare",
+    "get_accountant",
 ]
 
 _LEDGER = frozenset({"Anchor", "Budget", "BudgetState", "Entry", "Head", "Ledger", "Quote", "open_ledger"})

@@ -17,13 +17,13 @@ import numpy as np
 import numpy.typing as npt
 
 from dpsql.accounting.events import BoundedRange, Composed, Event, Gaussian, Pure
-from dpsql.accounting.measurement import composed, measure
-from dpsql.accounting.numerics.normal import Bounds, exactly
+from dpsql.accounting.measurement import compose_mu, measure
+from dpsql.accounting.numerics.normal import Bounds, to_decimal
 from dpsql.accounting.profiles import GeometricProfile, LaplaceProfile, PureProfile, ResponseProfile
-from dpsql.accounting.tradeoffs import mu_of_bounded_range, mu_of_lattice_gaussian
+from dpsql.accounting.tradeoffs import bound_lattice_gaussian_mu, bound_range_mu
 from dpsql.errors import LossError
 
-Symmetric: TypeAlias = PureProfile | LaplaceProfile | GeometricProfile | ResponseProfile
+SymmetricProfile: TypeAlias = PureProfile | LaplaceProfile | GeometricProfile | ResponseProfile
 """Releases whose δ is the same whichever neighbor is real, and whose loss has an end."""
 
 _BLUR = 1e-9  # a few thousand additions of positive floats err by less than a thousandth of that
@@ -40,25 +40,25 @@ class Batch:
     Claim: `delta` encloses the δ of the batch.
     Why: each part's loss is spread to the two nearest points of a grid so that both neighbors' chances are kept,
     which makes it no less telling: its δ is the chord of the part's own between grid points. That moves no loss up
-    by more than a step, so the δ at an ε less `moved` is not below the batch's there. All terms are positive, so
+    by more than a step, so the δ at an ε less `rounding_shift` is not below the batch's there. All terms are positive, so
     that floats lose no more than a share of 1e-9.
     Source: Doroshenko, Ghazi, Kamath, Kumar, Manurangsi 2022, "Connect the Dots" (the spread).
 
-    >>> sixteen = Batch.of([(LaplaceProfile(Fraction(1, 10)), 16)])
+    >>> sixteen = Batch.from_profiles([(LaplaceProfile(Fraction(1, 10)), 16)])
     >>> round(measure(sixteen).high, 3), round(4 * measure(LaplaceProfile(Fraction(1, 10))).low, 3)
     (Decimal('0.398'), Decimal('0.489'))
     """
 
     step: Fraction
-    moved: Decimal
+    rounding_shift: Decimal
     chances: npt.NDArray[np.float64]
 
     @classmethod
-    def of(cls, parts: Sequence[tuple[Symmetric, int]], points: int = _POINTS) -> Batch:
+    def from_profiles(cls, parts: Sequence[tuple[SymmetricProfile, int]], points: int = _POINTS) -> Batch:
         """The batch of profiles, each with its number of releases, on `points` steps of the smallest loss."""
         if not parts or any(count < 1 for _, count in parts):
             raise LossError("a batch has at least one release of each of its kinds")
-        ends = [_end(profile) for profile, _ in parts]
+        ends = [_compute_largest_loss(profile) for profile, _ in parts]
         if max(ends) > _LONGEST:
             raise LossError(f"a release in a batch has a loss of at most {_LONGEST}")
         if all(type(profile) is PureProfile for profile, _ in parts) and not any(
@@ -68,46 +68,49 @@ class Batch:
         step = min(ends) / points
         laws, moved = [], 0
         for (profile, count), end in zip(parts, ends, strict=True):
-            law = _spread(profile, step, -(-end // step))
+            law = _spread_losses(profile, step, -(-end // step))
             laws += [law] * count
             moved += 0 if np.count_nonzero(law) == 2 and end % step == 0 else count
-        return cls(step, exactly(moved * step), reduce(np.convolve, laws))
+        return cls(step, to_decimal(moved * step), reduce(np.convolve, laws))
 
     @property
     def tail(self) -> Decimal | None:
         """0: the losses have an end."""
         return Decimal(0)
 
-    def end(self, mu: Decimal) -> Decimal:  # noqa: ARG002  (the Protocol's)
+    def bound_crossover_epsilon(self, mu: Decimal) -> Decimal:  # noqa: ARG002  (the Protocol's)
         """The largest loss, beyond which there is no δ."""
-        return exactly(self._last * self.step)
+        return to_decimal(self._last_index * self.step)
 
     @property
-    def _last(self) -> int:
+    def _last_index(self) -> int:
         return len(self.chances) // 2
 
     def delta(self, epsilon: Decimal) -> Bounds:
         """Bounds of the batch's δ."""
-        low, high = self._delta(epsilon + self.moved, -_OFF), self._delta(epsilon, _OFF)
+        low, high = (
+            self._compute_delta(epsilon + self.rounding_shift, -_OFF),
+            self._compute_delta(epsilon, _OFF),
+        )
         return Bounds(
             Decimal(low * (1 - _BLUR)), min(Decimal(high * (1 + _BLUR) + _LEAST * (high > 0)), Decimal(1))
         )
 
-    def _delta(self, epsilon: Decimal, off: float) -> float:
-        first = int(epsilon / exactly(self.step)) + 1
-        if first > self._last:
+    def _compute_delta(self, epsilon: Decimal, off: float) -> float:
+        first = int(epsilon / to_decimal(self.step)) + 1
+        if first > self._last_index:
             return 0.0
-        losses = np.arange(first, self._last + 1) * float(self.step)
+        losses = np.arange(first, self._last_index + 1) * float(self.step)
         part = np.maximum(off - np.expm1(float(epsilon) - losses), 0.0)
-        return float(np.dot(self.chances[first + self._last :], part))
+        return float(np.dot(self.chances[first + self._last_index :], part))
 
 
-def mu_bounds(events: Iterable[Event], margin: Decimal = Decimal("1e-3")) -> Bounds:
+def bound_mu(events: Iterable[Event], margin: Decimal = Decimal("1e-3")) -> Bounds:
     """The μ of a batch of events: pure ones are measured as one, what is Gaussian is added by √Σμ².
 
     LossError for events with a δ of their own, which are not Gaussian.
 
-    >>> low, high = mu_bounds([Pure(Fraction(1, 10))] * 16)
+    >>> low, high = bound_mu([Pure(Fraction(1, 10))] * 16)
     >>> round(low, 3), round(high, 3)
     (Decimal('0.406'), Decimal('0.407'))
     """
@@ -121,33 +124,35 @@ def mu_bounds(events: Iterable[Event], margin: Decimal = Decimal("1e-3")) -> Bou
             case Pure(epsilon):
                 pure[epsilon] = pure.get(epsilon, 0) + 1
             case Gaussian(rho):
-                gaussian.append(mu_of_lattice_gaussian(rho))
+                gaussian.append(bound_lattice_gaussian_mu(rho))
             case BoundedRange(epsilon):
-                gaussian.append(mu_of_bounded_range(epsilon))
+                gaussian.append(bound_range_mu(epsilon))
             case other:
                 raise LossError(
                     f"a {type(other).__name__} has a δ of its own: it is not Gaussian", code="not_gaussian"
                 )
     whole = Bounds(Decimal(0), Decimal(0))
     if pure:
-        whole = measure(Batch.of([(PureProfile(epsilon), count) for epsilon, count in pure.items()]), margin)
-    return Bounds(whole.low, composed([whole.high, *gaussian]))
+        whole = measure(
+            Batch.from_profiles([(PureProfile(epsilon), count) for epsilon, count in pure.items()]), margin
+        )
+    return Bounds(whole.low, compose_mu([whole.high, *gaussian]))
 
 
-def _end(profile: Symmetric) -> Fraction:
+def _compute_largest_loss(profile: SymmetricProfile) -> Fraction:
     if isinstance(profile, GeometricProfile):
         return Fraction(profile.shift) / profile.scale
     return profile.epsilon
 
 
-def _spread(profile: Symmetric, step: Fraction, cells: int) -> npt.NDArray[np.float64]:
+def _spread_losses(profile: SymmetricProfile, step: Fraction, cells: int) -> npt.NDArray[np.float64]:
     """The chances of the losses -cells·step, …, cells·step, when a loss within a cell goes to its two ends.
 
     Between grid points δ is linear in e^ε; the chance on the neighbor is the change of its slope at a point.
     """
     with localcontext(prec=110):
-        above = [profile.delta(exactly(k * step)).high for k in range(cells)] + [Decimal(0)]
-        unit = exactly(step).exp()
+        above = [profile.delta(to_decimal(k * step)).high for k in range(cells)] + [Decimal(0)]
+        unit = to_decimal(step).exp()
         powers = [unit**k for k in range(-cells, cells + 1)]
         # The pair is symmetric: δ(-ε) = 1 - e^-ε + e^-ε·δ(ε).
         below = [1 - powers[cells - k] * (1 - above[k]) for k in range(cells, 0, -1)]

@@ -8,16 +8,16 @@ from fractions import Fraction
 
 from dpsql.accounting.accountants import ACCOUNTANTS, Accountant
 from dpsql.accounting.events import Event
-from dpsql.accounting.spend import NOTHING, Spend
+from dpsql.accounting.spend import NOTHING, Charge
 from dpsql.errors import NotSupportedError, PolicyError
 
 
 @dataclass(frozen=True, slots=True)
-class Charge:
+class ComparedCharge:
     """The charge of one accountant for a list of events.
 
     `loss` is in the accountant's own measure, named by `symbol`; `epsilon` is what it amounts to at the delta of the
-    comparison, rounded up. Both are None where the accountant does not support an event, and `refused` gives the reason.
+    comparison, rounded up. Both are None where the accountant does not support an event, and `refusal_reason` gives the reason.
     """
 
     accountant: str
@@ -25,10 +25,10 @@ class Charge:
     loss: Fraction | None = None
     delta: Fraction | None = None
     epsilon: Fraction | None = None
-    refused: str = ""
+    refusal_reason: str = ""
 
 
-def compare(events: Iterable[Event], delta: Fraction) -> tuple[Charge, ...]:
+def compare(events: Iterable[Event], delta: Fraction) -> tuple[ComparedCharge, ...]:
     """What each accountant charges for the events, in the registry's order.
 
     Claim: all the events together are (epsilon, `delta`)-DP by each accountant that does not refuse, even when each
@@ -44,12 +44,12 @@ def compare(events: Iterable[Event], delta: Fraction) -> tuple[Charge, ...]:
     gdp μ² 0.15707907085673425 1.748
     """
     asked = tuple(events)
-    return tuple(_charge(kind(), asked, delta) for kind in ACCOUNTANTS.values())
+    return tuple(_compute_charge(kind(), asked, delta) for kind in ACCOUNTANTS.values())
 
 
-def running(
+def compare_prefixes(
     events: Sequence[Event], delta: Fraction, most: int = 60
-) -> tuple[tuple[int, tuple[Charge, ...]], ...]:
+) -> tuple[tuple[int, tuple[ComparedCharge, ...]], ...]:
     """The comparison after the first n events, for at most `most` values of n, the last of which is all.
 
     Each is at the `delta` of the whole, as a budget's is.
@@ -61,15 +61,17 @@ def running(
     return tuple((stop, compare(events[:stop], delta)) for stop in stops)
 
 
-def _charge(accountant: Accountant, events: Sequence[Event], delta: Fraction) -> Charge:
+def _compute_charge(accountant: Accountant, events: Sequence[Event], delta: Fraction) -> ComparedCharge:
     try:
-        costs = {event: accountant.cost(event) for event in dict.fromkeys(events)}
+        costs = {event: accountant.compute_charge(event) for event in dict.fromkeys(events)}
         spend = sum((costs[event] for event in events), start=NOTHING)
         if spend.delta_fraction > delta:
-            return Charge(
-                accountant.name, accountant.symbol, refused="the releases need more delta themselves"
+            return ComparedCharge(
+                accountant.name, accountant.symbol, refusal_reason="the releases need more delta themselves"
             )
-        epsilon = accountant.epsilon_spent(Spend(spend.loss, 0), delta, spend.delta_fraction)
+        epsilon = accountant.compute_spent_epsilon(Charge(spend.loss, 0), delta, spend.delta_fraction)
     except (NotSupportedError, PolicyError) as error:
-        return Charge(accountant.name, accountant.symbol, refused=error.message)
-    return Charge(accountant.name, accountant.symbol, spend.loss_fraction, spend.delta_fraction, epsilon)
+        return ComparedCharge(accountant.name, accountant.symbol, refusal_reason=error.message)
+    return ComparedCharge(
+        accountant.name, accountant.symbol, spend.loss_fraction, spend.delta_fraction, epsilon
+    )

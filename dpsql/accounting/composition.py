@@ -11,8 +11,8 @@ from decimal import Decimal, localcontext
 from fractions import Fraction
 from typing import Literal, NamedTuple
 
-from dpsql.accounting.events import exact_positive
-from dpsql.accounting.numerics.rigorous import decimal_up, exp_minus_down, exp_minus_up, ln_down, ln_up
+from dpsql.accounting.events import require_exact_positive
+from dpsql.accounting.numerics.rigorous import exp_minus_down, exp_minus_up, ln_down, ln_up, to_decimal_up
 from dpsql.errors import LossError
 
 _FAR = 1000  # no power beyond is computed: nothing is left of a δ that grows by it
@@ -34,7 +34,7 @@ def sequential(releases: Iterable[Guarantee]) -> Guarantee:
     >>> sequential([Guarantee(Fraction(1, 10)), Guarantee(Fraction(1, 5), Fraction(1, 10**6))])
     Guarantee(epsilon=Fraction(3, 10), delta=Fraction(1, 1000000))
     """
-    guarantees = list(map(_checked, releases))
+    guarantees = list(map(_require_guarantee, releases))
     return Guarantee(
         sum((e for e, _ in guarantees), Fraction(0)), sum((d for _, d in guarantees), Fraction(0))
     )
@@ -49,7 +49,7 @@ def advanced(releases: Iterable[Guarantee], slack: Fraction) -> Guarantee:
     >>> float(advanced([Guarantee(Fraction(1, 100))] * 2945, Fraction(1, 10**6)).epsilon) < 3
     True
     """
-    guarantees = list(map(_checked, releases))
+    guarantees = list(map(_require_guarantee, releases))
     if not 0 < slack < 1:
         raise LossError("the slack must lie between 0 and 1")
     drift = Fraction(0)
@@ -58,7 +58,7 @@ def advanced(releases: Iterable[Guarantee], slack: Fraction) -> Guarantee:
         drift += epsilon * (1 - power) / (1 + power)
     spread = -2 * ln_down(slack) * sum((e * e for e, _ in guarantees), Fraction(0))
     simple = sequential(guarantees)
-    epsilon = drift + _root_up(spread)
+    epsilon = drift + _bound_root(spread)
     if simple.epsilon <= epsilon:
         return simple
     return Guarantee(epsilon, simple.delta + slack)
@@ -78,7 +78,7 @@ def parallel(
     >>> parallel(losses), parallel(losses, neighbors="replace").epsilon
     (Guarantee(epsilon=Fraction(1, 5), delta=Fraction(0, 1)), Fraction(3, 10))
     """
-    guarantees = list(map(_checked, releases))
+    guarantees = list(map(_require_guarantee, releases))
     if not guarantees:
         raise LossError("a composition needs at least one release")
     if neighbors not in ("add_remove", "replace"):
@@ -100,7 +100,7 @@ def post_processed(guarantee: Guarantee) -> Guarantee:
     >>> post_processed(Guarantee(Fraction(1, 10)))
     Guarantee(epsilon=Fraction(1, 10), delta=Fraction(0, 1))
     """
-    return _checked(guarantee)
+    return _require_guarantee(guarantee)
 
 
 def sampled(guarantee: Guarantee, rate: Fraction) -> Guarantee:
@@ -117,15 +117,15 @@ def sampled(guarantee: Guarantee, rate: Fraction) -> Guarantee:
     >>> round(float(sampled(Guarantee(Fraction(1)), Fraction(1, 10)).epsilon), 4)
     0.1586
     """
-    epsilon, delta = _checked(guarantee)
-    rate = exact_positive(rate, "rate")
+    epsilon, delta = _require_guarantee(guarantee)
+    rate = require_exact_positive(rate, "rate")
     if rate > 1:
         raise LossError("a unit is in the sample with a chance of at most 1")
     if rate == 1:
         return Guarantee(epsilon, delta)
     if epsilon > _FAR:  # ln(1 + rate·(e^ε - 1)) <= ε + ln(rate + e^-ε)
         return Guarantee(min(epsilon, epsilon + ln_up(rate + exp_minus_up(epsilon))), rate * delta)
-    return Guarantee(min(epsilon, ln_up(1 + rate * (_exp_up(epsilon) - 1))), rate * delta)
+    return Guarantee(min(epsilon, ln_up(1 + rate * (_bound_exp(epsilon) - 1))), rate * delta)
 
 
 def group(guarantee: Guarantee, size: int) -> Guarantee:
@@ -138,34 +138,34 @@ def group(guarantee: Guarantee, size: int) -> Guarantee:
     >>> group(Guarantee(Fraction(1, 10)), 5)
     Guarantee(epsilon=Fraction(1, 2), delta=Fraction(0, 1))
     """
-    epsilon, delta = _checked(guarantee)
+    epsilon, delta = _require_guarantee(guarantee)
     if size < 1:
         raise LossError("a group has one unit or more")
     if delta == 0:
         return Guarantee(size * epsilon)
     if size > 1 and epsilon > _FAR:
         return Guarantee(size * epsilon, Fraction(1))
-    factor, grown = _exp_up(epsilon), Fraction(0)
+    factor, grown = _bound_exp(epsilon), Fraction(0)
     for _ in range(size):
-        grown = Fraction(decimal_up(grown * factor + delta))
+        grown = Fraction(to_decimal_up(grown * factor + delta))
         if grown >= 1:
             break
     return Guarantee(size * epsilon, min(grown, Fraction(1)))
 
 
-def _exp_up(epsilon: Fraction) -> Fraction:
+def _bound_exp(epsilon: Fraction) -> Fraction:
     with localcontext(prec=70) as context:
-        return Fraction(context.next_plus(decimal_up(epsilon).exp()))
+        return Fraction(context.next_plus(to_decimal_up(epsilon).exp()))
 
 
-def _root_up(square: Fraction) -> Fraction:
+def _bound_root(square: Fraction) -> Fraction:
     with localcontext(prec=70) as context:
-        return Fraction(context.next_plus(decimal_up(square).sqrt())) if square else Fraction(Decimal(0))
+        return Fraction(context.next_plus(to_decimal_up(square).sqrt())) if square else Fraction(Decimal(0))
 
 
-def _checked(guarantee: Guarantee) -> Guarantee:
+def _require_guarantee(guarantee: Guarantee) -> Guarantee:
     epsilon, delta = guarantee
-    exact_positive(epsilon, "epsilon")
+    require_exact_positive(epsilon, "epsilon")
     if not 0 <= delta < 1:
         raise LossError("delta must be at least 0 and below 1")
     return Guarantee(Fraction(epsilon), Fraction(delta))

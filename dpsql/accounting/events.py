@@ -33,7 +33,7 @@ class Pure:
     epsilon: Fraction
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "epsilon", exact_positive(self.epsilon, "epsilon"))
+        object.__setattr__(self, "epsilon", require_exact_positive(self.epsilon, "epsilon"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Gaussian:
     rho: Fraction
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "rho", exact_positive(self.rho, "rho"))
+        object.__setattr__(self, "rho", require_exact_positive(self.rho, "rho"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Selection:
     delta: Fraction
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "delta", _probability(self.delta))
+        object.__setattr__(self, "delta", _require_probability(self.delta))
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class BoundedRange:
     epsilon: Fraction
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "epsilon", exact_positive(self.epsilon, "epsilon"))
+        object.__setattr__(self, "epsilon", require_exact_positive(self.epsilon, "epsilon"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +99,8 @@ class Approximate:
     delta: Fraction
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "epsilon", exact_positive(self.epsilon, "epsilon"))
-        object.__setattr__(self, "delta", _probability(self.delta))
+        object.__setattr__(self, "epsilon", require_exact_positive(self.epsilon, "epsilon"))
+        object.__setattr__(self, "delta", _require_probability(self.delta))
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +136,7 @@ _KINDS: dict[str, tuple[type[Pure | Gaussian | Selection | BoundedRange | Approx
 _TAGS: dict[type, str] = {kind: tag for tag, (kind, _) in _KINDS.items()}
 
 
-def exact_positive(value: object, name: str) -> Fraction:
+def require_exact_positive(value: object, name: str) -> Fraction:
     """`value` as a Fraction above 0; LossError for floats (NaN and infinities too), zero and less."""
     if isinstance(value, bool) or not isinstance(value, (int, Fraction)):
         raise LossError(f"{name} must be an exact Fraction, not {type(value).__name__}")
@@ -147,8 +147,8 @@ def exact_positive(value: object, name: str) -> Fraction:
     return value if type(value) is Fraction else Fraction(value)
 
 
-def _probability(value: object) -> Fraction:
-    delta = exact_positive(value, "delta")
+def _require_probability(value: object) -> Fraction:
+    delta = require_exact_positive(value, "delta")
     if delta >= 1:
         raise LossError("delta must be below 1")
     return delta
@@ -160,7 +160,7 @@ def to_json(event: Event) -> str:
     >>> to_json(Composed((Pure(Fraction(1, 2)), Selection(Fraction(1, 10**6)))))
     '{"events":[{"epsilon":"1/2","type":"pure"},{"delta":"1/1000000","type":"selection"}],"type":"composed","v":1}'
     """
-    return json.dumps({"v": VERSION, **_encode(event)}, sort_keys=True, separators=(",", ":"))
+    return json.dumps({"v": VERSION, **_encode_event(event)}, sort_keys=True, separators=(",", ":"))
 
 
 def from_json(text: str) -> Event:
@@ -173,14 +173,14 @@ def from_json(text: str) -> Event:
         data = json.loads(text)
         if data.pop("v") != VERSION:
             raise IntegrityError("the event was written by a newer dpsql", code="event_version")
-        return _decode(data)
+        return _decode_event(data)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, ZeroDivisionError):
         raise IntegrityError("the text is not an event that dpsql wrote", code="event_text") from None
 
 
-def _encode(event: Event) -> dict[str, Any]:
+def _encode_event(event: Event) -> dict[str, Any]:
     if isinstance(event, Composed):
-        return {"type": "composed", "events": [_encode(part) for part in event.events]}
+        return {"type": "composed", "events": [_encode_event(part) for part in event.events]}
     tag = _TAGS[type(event)]
     _, names = _KINDS[tag]
     numbers: list[Fraction] = [getattr(event, field.name) for field in fields(event)]
@@ -188,11 +188,11 @@ def _encode(event: Event) -> dict[str, Any]:
     return {"type": tag, **dict(zip(names, texts, strict=True))}
 
 
-def _decode(data: dict[str, Any]) -> Event:
+def _decode_event(data: dict[str, Any]) -> Event:
     tag = data.pop("type")
     if tag == "composed":
         (parts,) = data.values()
-        return Composed(tuple(_decode(part) for part in parts))
+        return Composed(tuple(_decode_event(part) for part in parts))
     kind, names = _KINDS[tag]
     if set(data) != set(names) or not all(isinstance(text, str) for text in data.values()):
         raise KeyError(tag)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from decimal import ROUND_CEILING, Context, Decimal, localcontext
 
-from dpsql.accounting.numerics.normal import Bounds, gaussian_delta, mu_at
+from dpsql.accounting.numerics.normal import Bounds, gaussian_delta, solve_mu
 from dpsql.accounting.profiles import Profile
 from dpsql.errors import LossError
 
@@ -36,7 +36,7 @@ def transform(profile: Profile, epsilon: Decimal) -> Bounds:
 
     Source: Liu, Sun, Jiang, Kong 2022, the Gaussian differential privacy transformation.
     """
-    return _solved(epsilon, profile.delta(epsilon))
+    return _solve_mu(epsilon, profile.delta(epsilon))
 
 
 def measure(profile: Profile, margin: Decimal = Decimal("1e-3")) -> Bounds:
@@ -44,7 +44,7 @@ def measure(profile: Profile, margin: Decimal = Decimal("1e-3")) -> Bounds:
 
     Claim: the release is μ-GDP with μ = `high`, and with no μ below `low` if the profile is exact.
     Why: G at any ε, and the tail, are lower bounds. Between ε and ε' > ε the profile is at most δ(ε), so the μ with
-    any μ with δ_μ(ε') >= δ(ε) is enough there; beyond `profile.end` the lower bound itself is. Intervals on which the
+    any μ with δ_μ(ε') >= δ(ε) is enough there; beyond `profile.bound_crossover_epsilon` the lower bound itself is. Intervals on which the
     largest G known, and the margin, are not enough are halved. A profile with bounds of its own that are further
     apart than the margin has a wider answer.
     Source: Liu, Sun, Jiang, Kong 2022, the measurement of μ on a grid; the halving is derived here.
@@ -62,7 +62,7 @@ def measure(profile: Profile, margin: Decimal = Decimal("1e-3")) -> Bounds:
         )
     first = transform(profile, Decimal(0))
     low, high = max(tail, first.low), max(tail, first.high)
-    last = profile.end(max(low, _LEAST))
+    last = profile.bound_crossover_epsilon(max(low, _LEAST))
     if last == 0:
         return Bounds(low, high)
     with localcontext(prec=110):
@@ -77,20 +77,20 @@ def measure(profile: Profile, margin: Decimal = Decimal("1e-3")) -> Bounds:
             middle = (start + stop) / 2
             here = profile.delta(middle)
             if gaussian_delta(max(low, _LEAST), middle).high < here.low:
-                low = max(low, mu_at(middle, here.low).low)
+                low = max(low, solve_mu(middle, here.low).low)
             if gaussian_delta(high - room / 2, middle).low < here.high:
-                high = mu_at(middle, here.high).high + room
+                high = solve_mu(middle, here.high).high + room
             high = max(high, low + room)
             open_intervals += [(middle, here, stop), (start, before, middle)]
     return Bounds(low, high)
 
 
-def composed(parts: Iterable[Decimal]) -> Decimal:
+def compose_mu(parts: Iterable[Decimal]) -> Decimal:
     """The μ of releases with these μ, each chosen after the earlier answers: √Σμ², rounded up.
 
     Source: Dong, Roth, Su 2022, Corollary 3.3; Smith, Thakurta 2022 where the μ are chosen so too.
 
-    >>> composed([Decimal(3), Decimal(4)])
+    >>> compose_mu([Decimal(3), Decimal(4)])
     Decimal('5')
     """
     total = Decimal(0)
@@ -99,6 +99,6 @@ def composed(parts: Iterable[Decimal]) -> Decimal:
     return _UP.sqrt(total) if _UP.sqrt(total) ** 2 >= total else _UP.next_plus(_UP.sqrt(total))
 
 
-def _solved(epsilon: Decimal, delta: Bounds) -> Bounds:
-    low = mu_at(epsilon, delta.low).low if delta.low > 0 else Decimal(0)
-    return Bounds(low, mu_at(epsilon, delta.high).high if delta.high > 0 else Decimal(0))
+def _solve_mu(epsilon: Decimal, delta: Bounds) -> Bounds:
+    low = solve_mu(epsilon, delta.low).low if delta.low > 0 else Decimal(0)
+    return Bounds(low, solve_mu(epsilon, delta.high).high if delta.high > 0 else Decimal(0))

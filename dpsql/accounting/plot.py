@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from dpsql.accounting.comparison import Charge
-from dpsql.charts import figures, save
+from dpsql.accounting.comparison import ComparedCharge
+from dpsql.charts import make_figure, save_figure
 
 
-def draw_running(found: Sequence[tuple[int, tuple[Charge, ...]]], delta: str, path: Path) -> None:
+def plot_comparison(found: Sequence[tuple[int, tuple[ComparedCharge, ...]]], delta: str, path: Path) -> None:
     """Draws the ε of each accountant after each number of releases."""
-    figure, axes = figures(1)
+    figure, axes = make_figure(1)
     for index, last in enumerate(found[-1][1]):
         if last.epsilon is None:
             continue
@@ -21,4 +21,4 @@ def draw_running(found: Sequence[tuple[int, tuple[Charge, ...]]], delta: str, pa
     axes[0].set(xlabel="releases", ylabel=f"ε at δ = {delta}", ylim=(0, None))
     if axes[0].lines:
         axes[0].legend()
-    save(figure, path)
+    save_figure(figure, path)

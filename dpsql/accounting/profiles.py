@@ -19,10 +19,10 @@ from dpsql.accounting.events import (
     Gaussian,
     Pure,
     Selection,
-    exact_positive,
+    require_exact_positive,
 )
-from dpsql.accounting.numerics.normal import MARGIN, Bounds, exactly, gaussian_delta
-from dpsql.accounting.tradeoffs import mu_of_lattice_gaussian
+from dpsql.accounting.numerics.normal import MARGIN, Bounds, gaussian_delta, to_decimal
+from dpsql.accounting.tradeoffs import bound_lattice_gaussian_mu
 from dpsql.errors import LossError
 
 NOTHING = Bounds(Decimal(0), Decimal(0))
@@ -40,12 +40,12 @@ class Profile(Protocol):
         """The least δ at an ε of 0 or more; for a profile that is only known from above, what is known."""
         ...
 
-    def end(self, mu: Decimal) -> Decimal:
+    def bound_crossover_epsilon(self, mu: Decimal) -> Decimal:
         """An ε from which on δ is at most that of `mu`-GDP, for a `mu` of `tail` or more and above 0."""
         ...
 
 
-def near(value: Decimal, size: Decimal = Decimal(1)) -> Bounds:
+def bound_probability(value: Decimal, size: Decimal = Decimal(1)) -> Bounds:
     """A chance that was computed from terms of at most that size."""
     with localcontext(prec=110):
         off = MARGIN * size
@@ -55,26 +55,26 @@ def near(value: Decimal, size: Decimal = Decimal(1)) -> Bounds:
 
 
 @dataclass(frozen=True, slots=True)
-class _Ending:
+class _BoundedLossProfile:
     """A profile that is 0 from `epsilon` on."""
 
     epsilon: Fraction
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "epsilon", exact_positive(self.epsilon, "epsilon"))
+        object.__setattr__(self, "epsilon", require_exact_positive(self.epsilon, "epsilon"))
 
     @property
     def tail(self) -> Decimal | None:
         """0: no loss is larger than ε."""
         return Decimal(0)
 
-    def end(self, mu: Decimal) -> Decimal:  # noqa: ARG002  (the Protocol's)
+    def bound_crossover_epsilon(self, mu: Decimal) -> Decimal:  # noqa: ARG002  (the Protocol's)
         """From ε on there is no δ."""
-        return exactly(self.epsilon)
+        return to_decimal(self.epsilon)
 
 
 @dataclass(frozen=True, slots=True)
-class PureProfile(_Ending):
+class PureProfile(_BoundedLossProfile):
     """That of ε-DP, hence of randomised response: δ = (e^ε₀ - e^ε)₊/(1 + e^ε₀).
 
     Claim: no ε₀-DP release has a larger δ, and randomised response with that loss has this one.
@@ -86,11 +86,11 @@ class PureProfile(_Ending):
 
     def delta(self, epsilon: Decimal) -> Bounds:
         """The largest that ε-DP leaves, exactly, but for rounding."""
-        return approximated(exactly(self.epsilon), NOTHING, epsilon)
+        return compute_implied_delta(to_decimal(self.epsilon), NOTHING, epsilon)
 
 
 @dataclass(frozen=True, slots=True)
-class ResponseProfile(_Ending):
+class ResponseProfile(_BoundedLossProfile):
     """That of randomised response among `choices` answers: the truth e^ε₀ times as likely as each other one.
 
     Claim: δ = (e^ε₀ - e^ε)₊/(e^ε₀ + choices - 1).
@@ -104,22 +104,22 @@ class ResponseProfile(_Ending):
     choices: int = 2
 
     def __post_init__(self) -> None:
-        _Ending.__post_init__(self)
+        _BoundedLossProfile.__post_init__(self)
         if self.choices < 2:
             raise LossError("randomised response needs two choices")
 
     def delta(self, epsilon: Decimal) -> Bounds:
         """The exact δ, but for rounding."""
-        whole = exactly(self.epsilon)
+        whole = to_decimal(self.epsilon)
         if epsilon >= whole:
             return NOTHING
         with localcontext(prec=110):
             shrunk = (-whole).exp()
-            return near((1 - (epsilon - whole).exp()) / (1 + (self.choices - 1) * shrunk))
+            return bound_probability((1 - (epsilon - whole).exp()) / (1 + (self.choices - 1) * shrunk))
 
 
 @dataclass(frozen=True, slots=True)
-class BoundedRangeProfile(_Ending):
+class BoundedRangeProfile(_BoundedLossProfile):
     """That of one choice of bounded range ε₀: δ = (e^(ε₀/2) - e^(ε/2))₊²/(e^ε₀ - 1).
 
     Claim: no choice of that range has a larger δ at any ε; which choice attains it depends on ε.
@@ -130,16 +130,16 @@ class BoundedRangeProfile(_Ending):
 
     def delta(self, epsilon: Decimal) -> Bounds:
         """The largest δ of any choice of that range, but for rounding."""
-        whole = exactly(self.epsilon)
+        whole = to_decimal(self.epsilon)
         if epsilon >= whole:
             return NOTHING
         with localcontext(prec=110):
             gap = 1 - ((epsilon - whole) / 2).exp()
-            return near(gap * gap / (1 - (-whole).exp()), 1 / min(whole, Decimal(1)))
+            return bound_probability(gap * gap / (1 - (-whole).exp()), 1 / min(whole, Decimal(1)))
 
 
 @dataclass(frozen=True, slots=True)
-class LaplaceProfile(_Ending):
+class LaplaceProfile(_BoundedLossProfile):
     """That of Laplace noise of scale sensitivity/ε₀ on one number: δ = (1 - e^((ε-ε₀)/2))₊.
 
     Source: Balle, Barthe, Gaboardi 2020, "Privacy Profiles and Amplification by Subsampling", Theorem 3.
@@ -150,9 +150,9 @@ class LaplaceProfile(_Ending):
 
     def delta(self, epsilon: Decimal) -> Bounds:
         """The exact δ, but for rounding."""
-        whole = exactly(self.epsilon)
+        whole = to_decimal(self.epsilon)
         with localcontext(prec=110):
-            return NOTHING if epsilon >= whole else near(1 - ((epsilon - whole) / 2).exp())
+            return NOTHING if epsilon >= whole else bound_probability(1 - ((epsilon - whole) / 2).exp())
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +172,7 @@ class GeometricProfile:
     shift: int
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "scale", exact_positive(self.scale, "scale"))
+        object.__setattr__(self, "scale", require_exact_positive(self.scale, "scale"))
         if type(self.shift) is not int or self.shift < 1:
             raise LossError("an integer moves by whole steps, one or more")
 
@@ -181,24 +181,24 @@ class GeometricProfile:
         """0: no loss is larger than shift/scale."""
         return Decimal(0)
 
-    def end(self, mu: Decimal) -> Decimal:  # noqa: ARG002  (the Protocol's)
+    def bound_crossover_epsilon(self, mu: Decimal) -> Decimal:  # noqa: ARG002  (the Protocol's)
         """From shift/scale on there is no δ."""
-        return exactly(self.shift / self.scale)
+        return to_decimal(self.shift / self.scale)
 
     def delta(self, epsilon: Decimal) -> Bounds:
         """The exact δ, but for rounding."""
         with localcontext(prec=110):
-            rate = exactly(1 / self.scale)
+            rate = to_decimal(1 / self.scale)
             last = int(((self.shift - epsilon / rate) / 2).to_integral_value(ROUND_CEILING)) - 1
             if last < 0:
                 return NOTHING
             whole = 1 + (-rate).exp()
             beyond = (-rate * (last + 1)).exp() + (epsilon - rate * (self.shift - last)).exp()
-            return near(1 - beyond / whole)
+            return bound_probability(1 - beyond / whole)
 
 
 @dataclass(frozen=True, slots=True)
-class StaircaseProfile(_Ending):
+class StaircaseProfile(_BoundedLossProfile):
     """That of staircase noise of the loss ε₀ on one integer that moves by `width` steps, or by fewer.
 
     Claim: δ = P·(1 - e^(ε-ε₀))₊, P the chance that an outcome is e^ε₀ times as likely as on the neighbor: that of k <= 0,
@@ -216,13 +216,13 @@ class StaircaseProfile(_Ending):
     inner: int = 1
 
     def __post_init__(self) -> None:
-        _Ending.__post_init__(self)
+        _BoundedLossProfile.__post_init__(self)
         if not 1 <= self.inner <= self.width:
             raise LossError("the first stair is one step or more, and no longer than the others")
 
     def delta(self, epsilon: Decimal) -> Bounds:
         """The exact δ, but for rounding."""
-        whole = exactly(self.epsilon)
+        whole = to_decimal(self.epsilon)
         if epsilon >= whole:
             return NOTHING
         with localcontext(prec=110):
@@ -231,11 +231,11 @@ class StaircaseProfile(_Ending):
             total = 2 * row / (1 - ratio) - 1
             between = max(0, min(self.inner - 1, self.width - self.inner))
             chance = ((total + 1) / 2 + between) / total
-            return near(chance * (1 - (epsilon - whole).exp()), 1 / min(whole, Decimal(1)))
+            return bound_probability(chance * (1 - (epsilon - whole).exp()), 1 / min(whole, Decimal(1)))
 
 
 @dataclass(frozen=True, slots=True)
-class UnaryProfile(_Ending):
+class UnaryProfile(_BoundedLossProfile):
     """That of optimised unary encoding: half of the one of randomised response, δ = (e^ε₀ - e^ε)₊/(2(1 + e^ε₀)).
 
     Claim: whatever the number of choices is.
@@ -251,7 +251,9 @@ class UnaryProfile(_Ending):
         """The exact δ, but for rounding."""
         low, high = PureProfile(self.epsilon).delta(epsilon)
         with localcontext(prec=110):
-            return Bounds(near(low / 2).low, near(high / 2).high) if high else NOTHING
+            return (
+                Bounds(bound_probability(low / 2).low, bound_probability(high / 2).high) if high else NOTHING
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,7 +275,7 @@ class SampledProfile:
     rate: Fraction
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "rate", exact_positive(self.rate, "rate"))
+        object.__setattr__(self, "rate", require_exact_positive(self.rate, "rate"))
         if self.rate > 1:
             raise LossError("a unit is in the sample with a chance of at most 1")
 
@@ -282,19 +284,23 @@ class SampledProfile:
         """That of the release from all units: ε₀ is ε + ln(1/rate), nearly."""
         return self.whole.tail
 
-    def end(self, mu: Decimal) -> Decimal:
+    def bound_crossover_epsilon(self, mu: Decimal) -> Decimal:
         """That of the release from all units, whose δ is no smaller at the same ε."""
-        return self.whole.end(mu)
+        return self.whole.bound_crossover_epsilon(mu)
 
     def delta(self, epsilon: Decimal) -> Bounds:
         """The upper bound, between its own bounds of rounding."""
-        rate = exactly(self.rate)
+        rate = to_decimal(self.rate)
         with localcontext(prec=110):
             inner = 1 + (epsilon.exp() - 1) / rate
             around = (inner.ln() - MARGIN * (1 + epsilon), inner.ln() + MARGIN * (1 + epsilon))
             high = self.whole.delta(max(around[0], Decimal(0))).high
             low = self.whole.delta(max(around[1], Decimal(0))).low
-            return Bounds(near(rate * low).low, near(rate * high).high) if high else NOTHING
+            return (
+                Bounds(bound_probability(rate * low).low, bound_probability(rate * high).high)
+                if high
+                else NOTHING
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,7 +317,7 @@ class GaussianProfile:
         """μ itself (Liu, Sun, Jiang, Kong 2022, Lemma 3.1)."""
         return self.mu
 
-    def end(self, mu: Decimal) -> Decimal:  # noqa: ARG002  (the Protocol's)
+    def bound_crossover_epsilon(self, mu: Decimal) -> Decimal:  # noqa: ARG002  (the Protocol's)
         """0: μ-GDP with a larger μ has a larger δ everywhere."""
         return Decimal(0)
 
@@ -339,19 +345,19 @@ class ApproximateProfile:
         """None: a δ that never falls below a floor is not Gaussian for any μ."""
         return None
 
-    def end(self, mu: Decimal) -> Decimal:
+    def bound_crossover_epsilon(self, mu: Decimal) -> Decimal:
         """There is none."""
         raise LossError(f"no δ of {float(mu):g}-GDP stays above a floor")
 
     def delta(self, epsilon: Decimal) -> Bounds:
         """The largest that (ε₀, δ₀)-DP leaves."""
-        floor = exactly(self.floor)
-        return approximated(exactly(self.epsilon), near(floor), epsilon)
+        floor = to_decimal(self.floor)
+        return compute_implied_delta(to_decimal(self.epsilon), bound_probability(floor), epsilon)
 
 
 @dataclass(frozen=True, slots=True)
-class Refined:
-    """A profile with all that each of its points implies: the least over ε' of `approximated`.
+class RefinedProfile:
+    """A profile with all that each of its points implies: the least over ε' of `compute_implied_delta`.
 
     Claim: it is a profile of the same release, never above `naive`. Upper bounds are what the points of the grid imply;
     lower bounds hold for the infimum over all ε'.
@@ -361,7 +367,7 @@ class Refined:
     Source: Liu, Sun, Jiang, Kong 2022, Theorem 2.1 and the refinement after it.
 
     >>> naive = ApproximateProfile(Fraction(1), Fraction(1, 10))
-    >>> refined = Refined(naive, tuple(Decimal(k) / 10 for k in range(30)))
+    >>> refined = RefinedProfile(naive, tuple(Decimal(k) / 10 for k in range(30)))
     >>> abs(refined.delta(Decimal(0)).high - naive.delta(Decimal(0)).high) < Decimal("1e-80")
     True
     """
@@ -377,7 +383,7 @@ class Refined:
             best = Bounds(Decimal(0), 1 / (1 + self.grid[-1].exp()) * (1 + MARGIN))
             heights, following = [], best.high
             for point in reversed(self.grid):
-                low, high = _heights_between(point, self.naive.delta(point))
+                low, high = _bound_heights(point, self.naive.delta(point))
                 best = Bounds(max(best.low, low), max(best.high, high, following))
                 heights.append(best)
                 # Up to the point before, h is at most what this δ' and that ε' make.
@@ -392,9 +398,9 @@ class Refined:
         """That of the naive profile."""
         return self.naive.tail
 
-    def end(self, mu: Decimal) -> Decimal:
+    def bound_crossover_epsilon(self, mu: Decimal) -> Decimal:
         """That of the naive profile, which lies above."""
-        return self.naive.end(mu)
+        return self.naive.bound_crossover_epsilon(mu)
 
     def delta(self, epsilon: Decimal) -> Bounds:
         """The least δ that follows from any point of the naive profile."""
@@ -407,16 +413,19 @@ class Refined:
             beyond = self._heights[index]
             next_high = self.naive.delta(self.grid[index]).low
             reached = max(beyond.high, (1 - next_high) / factor * (1 + MARGIN))
-            low, high = near(1 - factor * reached).low, near(1 - factor * beyond.low).high
+            low, high = (
+                bound_probability(1 - factor * reached).low,
+                bound_probability(1 - factor * beyond.low).high,
+            )
             return Bounds(min(low, here.high), min(high, here.high))
 
 
-def _heights_between(point: Decimal, delta: Bounds) -> Bounds:
+def _bound_heights(point: Decimal, delta: Bounds) -> Bounds:
     whole = 1 + point.exp()
     return Bounds((1 - delta.high) / whole * (1 - MARGIN), (1 - delta.low) / whole * (1 + MARGIN))
 
 
-def approximated(epsilon: Decimal, delta: Bounds, at: Decimal) -> Bounds:
+def compute_implied_delta(epsilon: Decimal, delta: Bounds, at: Decimal) -> Bounds:
     """The least δ at the ε `at` that (`epsilon`, `delta`)-DP implies.
 
     Source: Liu, Sun, Jiang, Kong 2022, Theorem 2.1.
@@ -426,14 +435,15 @@ def approximated(epsilon: Decimal, delta: Bounds, at: Decimal) -> Bounds:
     with localcontext(prec=110):
         lost = (1 - (at - epsilon).exp()) / (1 + (-epsilon).exp())
         return Bounds(
-            near(delta.low + (1 - delta.low) * lost).low, near(delta.high + (1 - delta.high) * lost).high
+            bound_probability(delta.low + (1 - delta.low) * lost).low,
+            bound_probability(delta.high + (1 - delta.high) * lost).high,
         )
 
 
-def profile_of(event: Event) -> Profile:
+def compute_profile(event: Event) -> Profile:
     """The profile of what an event says; LossError for a composition, whose profile is a batch's.
 
-    >>> round(profile_of(Selection(Fraction(1, 10))).delta(Decimal(1)).high, 12)
+    >>> round(compute_profile(Selection(Fraction(1, 10))).delta(Decimal(1)).high, 12)
     Decimal('0.100000000000')
     """
     match event:
@@ -442,7 +452,7 @@ def profile_of(event: Event) -> Profile:
         case BoundedRange(epsilon):
             return BoundedRangeProfile(epsilon)
         case Gaussian(rho):
-            return GaussianProfile(mu_of_lattice_gaussian(rho))
+            return GaussianProfile(bound_lattice_gaussian_mu(rho))
         case Approximate(epsilon, delta):
             return ApproximateProfile(epsilon, delta)
         case Selection(delta):

@@ -38,37 +38,37 @@ def fixed_epsilon(events: Iterable[Event], delta: Fraction) -> Fraction:
     >>> round(float(fixed_epsilon([Pure(Fraction(1, 4))] * 100, Fraction(1, 10**6))), 2)
     14.67
     """
-    counts = Counter(_single(events))
-    left = delta - sum((_own(event) * count for event, count in counts.items()), Fraction(0))
+    counts = Counter(_iterate_single_events(events))
+    left = delta - sum((_get_own_delta(event) * count for event, count in counts.items()), Fraction(0))
     if not 0 < left < 1:
         raise LossError("the releases need more delta themselves")
-    simple = _simple(counts)
+    simple = _sum_epsilons(counts)
     if simple == 0:
         return Fraction(0)
 
-    def epsilon_by(place: float) -> Fraction:
+    def compute_epsilon(place: float) -> Fraction:
         x = Fraction(math.exp(place))
-        curve = sum((count * _divergence(event, x) for event, count in counts.items()), Fraction(0))
+        curve = sum((count * _bound_divergence(event, x) for event, count in counts.items()), Fraction(0))
         return curve + ln_up(x) - (ln_down(left) + (1 + x) * ln_down(1 + x)) / x
 
-    best = max(_least(epsilon_by), Fraction(0))
+    best = max(_search_minimum(compute_epsilon), Fraction(0))
     return best if simple is None else min(best, simple)
 
 
-def _single(events: Iterable[Event]) -> Iterator[Event]:
+def _iterate_single_events(events: Iterable[Event]) -> Iterator[Event]:
     for event in events:
         if isinstance(event, Composed):
-            yield from _single(event.events)
+            yield from _iterate_single_events(event.events)
         else:
             yield event
 
 
-def _own(event: Event) -> Fraction:
+def _get_own_delta(event: Event) -> Fraction:
     """The δ of a release itself."""
     return event.delta if isinstance(event, (Selection, Approximate)) else Fraction(0)
 
 
-def _simple(counts: Mapping[Event, int]) -> Fraction | None:
+def _sum_epsilons(counts: Mapping[Event, int]) -> Fraction | None:
     """The sum of the ε; None where a release has none."""
     if any(isinstance(event, Gaussian) for event in counts):
         return None
@@ -82,32 +82,32 @@ def _simple(counts: Mapping[Event, int]) -> Fraction | None:
     )
 
 
-def _divergence(event: Event, x: Fraction) -> Fraction:
+def _bound_divergence(event: Event, x: Fraction) -> Fraction:
     """The Rényi divergence of order 1 + x, rounded up."""
     match event:
         case Gaussian(rho):
             return rho * (1 + x)
         case BoundedRange(epsilon):
-            return min(_of_response(epsilon, x), (1 + x) * epsilon * epsilon / 8)
+            return min(_bound_response_divergence(epsilon, x), (1 + x) * epsilon * epsilon / 8)
         case Pure(epsilon) | Approximate(epsilon, _):
-            return _of_response(epsilon, x)
+            return _bound_response_divergence(epsilon, x)
         case Selection():
             return Fraction(0)
         case _:
             raise NotSupportedError(f"{type(event).__name__} has no Rényi curve")
 
 
-def _of_response(epsilon: Fraction, x: Fraction) -> Fraction:
+def _bound_response_divergence(epsilon: Fraction, x: Fraction) -> Fraction:
     """That of randomised response: ε + ln((1 + e^-(2x+1)ε) / (1 + e^-ε)) / x."""
     ratio = (1 + exp_minus_up((2 * x + 1) * epsilon)) / (1 + exp_minus_down(epsilon))
     return min(epsilon, epsilon + ln_up(ratio) / x)
 
 
-def _least(of: Callable[[float], Fraction]) -> Fraction:
+def _search_minimum(function: Callable[[float], Fraction]) -> Fraction:
     """About the least value of a function of few valleys, and no less than it."""
     step, places = _STEP, [_SMALLEST + _STEP * place for place in range(_PLACES)]
-    values = {place: of(place) for place in places}
+    values = {place: function(place) for place in places}
     for _ in range(_FINER):
         middle, step = min(values, key=values.__getitem__), step / 5
-        values |= {near: of(near) for near in (middle + step * place for place in (-4, -2, 2, 4))}
+        values |= {near: function(near) for near in (middle + step * place for place in (-4, -2, 2, 4))}
     return min(values.values())

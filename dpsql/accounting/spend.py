@@ -10,14 +10,14 @@ from dpsql.errors import LossError
 
 
 @dataclass(frozen=True, slots=True)
-class Spend:
+class Charge:
     """A loss and a delta in units of 10^-30 (`UNIT` of them make 1).
 
     What the loss counts (ε, ρ, ...) is the accountant's business. Raises LossError for negatives and
     non-integers, so subtracting more than there is raises too.
 
-    >>> Spend(2, 1) + Spend(3, 0) - Spend(1, 1)
-    Spend(loss=4, delta=0)
+    >>> Charge(2, 1) + Charge(3, 0) - Charge(1, 1)
+    Charge(loss=4, delta=0)
     """
 
     UNIT: ClassVar[int] = 10**30
@@ -31,13 +31,13 @@ class Spend:
         if self.loss < 0 or self.delta < 0:
             raise LossError("a spend is never negative")
 
-    def __add__(self, other: Spend) -> Spend:
-        return Spend(self.loss + other.loss, self.delta + other.delta)
+    def __add__(self, other: Charge) -> Charge:
+        return Charge(self.loss + other.loss, self.delta + other.delta)
 
-    def __sub__(self, other: Spend) -> Spend:
-        return Spend(self.loss - other.loss, self.delta - other.delta)
+    def __sub__(self, other: Charge) -> Charge:
+        return Charge(self.loss - other.loss, self.delta - other.delta)
 
-    def within(self, limit: Spend) -> bool:
+    def is_within(self, limit: Charge) -> bool:
         """Whether both the loss and the delta are at most the limit's."""
         return self.loss <= limit.loss and self.delta <= limit.delta
 
@@ -52,22 +52,22 @@ class Spend:
         return Fraction(self.delta, self.UNIT)
 
 
-NOTHING = Spend(0, 0)
+NOTHING = Charge(0, 0)
 
 
-def units_up(value: Fraction) -> int:
+def to_units_up(value: Fraction) -> int:
     """`value` in units, rounded up: for costs.
 
-    >>> units_up(Fraction(1, 3)) * 3 - Spend.UNIT
+    >>> to_units_up(Fraction(1, 3)) * 3 - Charge.UNIT
     2
     """
-    return -(-value.numerator * Spend.UNIT // value.denominator)
+    return -(-value.numerator * Charge.UNIT // value.denominator)
 
 
-def units_down(value: Fraction) -> int:
+def to_units_down(value: Fraction) -> int:
     """`value` in units, rounded down: for limits.
 
-    >>> units_down(Fraction(1, 3)) * 3 - Spend.UNIT
+    >>> to_units_down(Fraction(1, 3)) * 3 - Charge.UNIT
     -1
     """
-    return value.numerator * Spend.UNIT // value.denominator
+    return value.numerator * Charge.UNIT // value.denominator

@@ -13,7 +13,7 @@ from fractions import Fraction
 from functools import lru_cache
 
 from dpsql.accounting.numerics.normal import MARGIN, PI, quantile_up
-from dpsql.accounting.numerics.rigorous import decimal_up
+from dpsql.accounting.numerics.rigorous import to_decimal_up
 
 _DIGITS = 110
 _LARGE = 10**6  # beyond, a simpler bound serves
@@ -21,13 +21,13 @@ _UP = Context(prec=_DIGITS, rounding=ROUND_CEILING)
 _DOWN = Context(prec=_DIGITS, rounding=ROUND_FLOOR)
 
 
-def squared_up(mu: Decimal) -> Fraction:
+def compute_squared_mu(mu: Decimal) -> Fraction:
     """The square of a μ."""
     return Fraction(mu) ** 2
 
 
 @lru_cache(maxsize=1024)
-def mu_of_pure(epsilon: Fraction) -> Decimal:
+def bound_pure_mu(epsilon: Fraction) -> Decimal:
     """The μ of a release that is ε-DP, rounded up.
 
     Claim: μ = -2Φ⁻¹(1/(1+e^ε)), and no smaller one serves all ε-DP releases.
@@ -36,18 +36,18 @@ def mu_of_pure(epsilon: Fraction) -> Decimal:
     Source: Liu, Sun, Jiang, Kong 2022, "Identification, amplification and measurement: a bridge to Gaussian
     differential privacy", the comparison of ε-DP with μ-GDP; Kairouz, Oh, Viswanath 2015, Theorem 2.
 
-    >>> round(mu_of_pure(Fraction(1)), 12)
+    >>> round(bound_pure_mu(Fraction(1)), 12)
     Decimal('1.232035385345')
     """
     if epsilon > _LARGE:
-        return _UP.next_plus(_UP.sqrt(_UP.multiply(8, decimal_up(epsilon))))
-    asked = decimal_up(epsilon)
+        return _UP.next_plus(_UP.sqrt(_UP.multiply(8, to_decimal_up(epsilon))))
+    asked = to_decimal_up(epsilon)
     with localcontext(prec=_DIGITS):
         log_tail = -(asked + (1 + (-asked).exp()).ln())
         return _UP.multiply(2, quantile_up(log_tail - MARGIN * (1 + asked)))
 
 
-def mu_of_bounded_range(epsilon: Fraction) -> Decimal:
+def bound_range_mu(epsilon: Fraction) -> Decimal:
     """The μ of choices whose ranges add up to at most ε, rounded up.
 
     Claim: that of an (ε/2)-DP release, -2Φ⁻¹(1/(1+e^(ε/2))), and no smaller one serves all such choices.
@@ -61,14 +61,14 @@ def mu_of_bounded_range(epsilon: Fraction) -> Decimal:
     Source: Dong, Durfee, Rogers 2020, "Optimal Differential Privacy Composition for Exponential Mechanisms",
     for the worst choice; the rest is derived here.
 
-    >>> mu_of_bounded_range(Fraction(2)) == mu_of_pure(Fraction(1))
+    >>> bound_range_mu(Fraction(2)) == bound_pure_mu(Fraction(1))
     True
     """
-    return mu_of_pure(epsilon / 2)
+    return bound_pure_mu(epsilon / 2)
 
 
 @lru_cache(maxsize=1024)
-def mu_of_laplace(epsilon: Fraction) -> Decimal:
+def bound_laplace_mu(epsilon: Fraction) -> Decimal:
     """The μ of continuous Laplace noise of scale sensitivity/ε on one number, rounded up.
 
     Claim: μ = -2Φ⁻¹(e^(-ε/2)/2), and no smaller one holds.
@@ -77,17 +77,17 @@ def mu_of_laplace(epsilon: Fraction) -> Decimal:
     difference is the one about 0, 2T(ε/2).
     Source: derived here; Liu, Sun, Jiang, Kong 2022 measure it.
 
-    >>> round(mu_of_laplace(Fraction(1)), 12)
+    >>> round(bound_laplace_mu(Fraction(1)), 12)
     Decimal('1.030063997624')
     """
     with localcontext(prec=_DIGITS):
-        asked = decimal_up(epsilon)
+        asked = to_decimal_up(epsilon)
         log_tail = -asked / 2 - Decimal(2).ln()
         return _UP.multiply(2, quantile_up(log_tail - MARGIN * (1 + asked)))
 
 
 @lru_cache(maxsize=1024)
-def mu_of_geometric(scale: Fraction, shift: int) -> Decimal:
+def bound_geometric_mu(scale: Fraction, shift: int) -> Decimal:
     """The μ of two-sided geometric noise on one integer that moves by `shift` at most, rounded up.
 
     Claim: with q(k) = -Φ⁻¹(a^k/(1+a)) and a = e^(-1/scale), μ is q(⌈v/2⌉) + q(⌊v/2⌋+1) for a shift of v. At
@@ -97,12 +97,12 @@ def mu_of_geometric(scale: Fraction, shift: int) -> Decimal:
     about the middle.
     Source: derived here.
 
-    >>> mu_of_geometric(Fraction(2), 1) == mu_of_pure(Fraction(1, 2))
+    >>> bound_geometric_mu(Fraction(2), 1) == bound_pure_mu(Fraction(1, 2))
     True
     """
     halves = ((shift + 1) // 2, shift // 2 + 1)
     with localcontext(prec=_DIGITS):
-        rate = decimal_up(1 / scale)
+        rate = to_decimal_up(1 / scale)
         total = Decimal(0)
         for power in halves:
             log_tail = -power * rate - (1 + (-rate).exp()).ln()
@@ -111,7 +111,7 @@ def mu_of_geometric(scale: Fraction, shift: int) -> Decimal:
 
 
 @lru_cache(maxsize=1024)
-def mu_of_lattice_gaussian(rho: Fraction) -> Decimal:
+def bound_lattice_gaussian_mu(rho: Fraction) -> Decimal:
     """The μ of discrete Gaussian noise on integers at ρ = l2_sensitivity²/(2σ²), rounded up.
 
     Claim: μ = 2Φ⁻¹(1/2 + √(ρ/π)/2), at most 2√(2ρ). Continuous or rounded Gaussian noise has √(2ρ), which is
@@ -131,11 +131,11 @@ def mu_of_lattice_gaussian(rho: Fraction) -> Decimal:
     w = e^(-1/(2σ²)) <= 1/2, from (1-p_0)/2 >= w/(1+2w) >= w/2 >= Φ(-1/σ).
     Source: derived here; Dong, Roth, Su 2022, Corollary 3.3 (vectors).
 
-    >>> mu = mu_of_lattice_gaussian(Fraction(1, 200))  # counts with σ = 10
+    >>> mu = bound_lattice_gaussian_mu(Fraction(1, 200))  # counts with σ = 10
     >>> round(mu, 8)
     Decimal('0.10004170')
     """
-    exact = decimal_up(rho)
+    exact = to_decimal_up(rho)
     simple = _UP.sqrt(_UP.multiply(8, exact))
     with localcontext(prec=_DIGITS):
         y = _UP.next_plus(_UP.sqrt(_UP.divide(exact, PI * (1 - MARGIN))))
@@ -146,20 +146,20 @@ def mu_of_lattice_gaussian(rho: Fraction) -> Decimal:
 
 
 @lru_cache(maxsize=1024)
-def mu_of_discrete_gaussian(variance: Fraction, l2_squared: Fraction) -> Decimal:
+def bound_discrete_gaussian_mu(variance: Fraction, l2_squared: Fraction) -> Decimal:
     """The μ of discrete Gaussian noise of this parameter for a vector of integers of this squared l2 sensitivity, rounded up.
 
     Claim: μ = l2_sensitivity·2Φ⁻¹((1+y)/2) with y = 1/√(2π·variance), at most 2·l2_sensitivity/√variance.
-    Why: the proof of `mu_of_lattice_gaussian` bounds the steps of one integer by that at any parameter; coordinates compose
+    Why: the proof of `bound_lattice_gaussian_mu` bounds the steps of one integer by that at any parameter; coordinates compose
     by √Σμ². Where the parameter is known it is less than the bound there, which is for the least parameter.
     Source: derived there.
 
-    >>> mu = mu_of_discrete_gaussian(Fraction(10**12), Fraction(10**12))
+    >>> mu = bound_discrete_gaussian_mu(Fraction(10**12), Fraction(10**12))
     >>> round(mu, 12), mu > 1
     (Decimal('1.000000000000'), True)
     """
-    length = _UP.sqrt(decimal_up(l2_squared))
-    length = length if length * length >= decimal_up(l2_squared) else _UP.next_plus(length)
+    length = _UP.sqrt(to_decimal_up(l2_squared))
+    length = length if length * length >= to_decimal_up(l2_squared) else _UP.next_plus(length)
     with localcontext(prec=_DIGITS):
         below = _DOWN.sqrt(
             _DOWN.multiply(2 * PI * (1 - MARGIN), _DOWN.divide(variance.numerator, variance.denominator))

@@ -14,11 +14,11 @@ from dpsql.aggregates.count import COUNT
 from dpsql.aggregates.count_distinct import COUNT_DISTINCT
 from dpsql.aggregates.count_rows import COUNT_ROWS
 from dpsql.aggregates.count_units import COUNT_UNITS
-from dpsql.aggregates.quantile import RANKED
+from dpsql.aggregates.quantile import ORDER_STATISTICS
 from dpsql.aggregates.sum import SUM
 from dpsql.aggregates.sum_distinct import SUM_DISTINCT
 
-_ENTRIES = (COUNT_ROWS, COUNT, COUNT_UNITS, COUNT_DISTINCT, SUM, AVG, SUM_DISTINCT, *RANKED)
+_ENTRIES = (COUNT_ROWS, COUNT, COUNT_UNITS, COUNT_DISTINCT, SUM, AVG, SUM_DISTINCT, *ORDER_STATISTICS)
 AGGREGATES = MappingProxyType({entry.name: entry for entry in _ENTRIES})
 
 __all__ = ["AGGREGATES", "Aggregate", "Moment"]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dpsql.aggregates.base import Aggregate, Estimates, Moment, Series, quotient
+from dpsql.aggregates.base import Aggregate, Estimates, EstimateSeries, Moment, divide_to_double
 from dpsql.plan.interval import Interval
 from dpsql.plan.types import Type, Value
 
 
-def _value(estimates: Estimates, interval: Interval | None, _: Type) -> Value:
+def _compute_value(estimates: Estimates, interval: Interval | None, _: Type) -> Value:
     count = estimates[Moment.COUNT]
     if count <= 0:
         return None
@@ -17,12 +17,12 @@ def _value(estimates: Estimates, interval: Interval | None, _: Type) -> Value:
     return float(min(high, max(low, estimates[Moment.TOTAL] / count)))
 
 
-def _column(series: Sequence[Series], interval: Interval | None, _: Type) -> list[Value]:
-    """As `_value`: rounding to a DOUBLE keeps the order, so that it may come before the interval's ends."""
+def _compute_column(series: Sequence[EstimateSeries], interval: Interval | None, _: Type) -> list[Value]:
+    """As `_compute_value`: rounding to a DOUBLE keeps the order, so that it may come before the interval's ends."""
     (totals, parts), (counts, shares) = series
     low, high = map(float, (interval or Interval()).ends)
     return [
-        min(high, max(low, quotient(total * shares, count * parts))) if count > 0 else None
+        min(high, max(low, divide_to_double(total * shares, count * parts))) if count > 0 else None
         for total, count in zip(totals, counts, strict=True)
     ]
 
@@ -32,9 +32,9 @@ AVG = Aggregate(
     "AVG(x)",
     (Moment.TOTAL, Moment.COUNT),
     lambda argument: Type.DOUBLE if argument in (Type.INTEGER, Type.DOUBLE) else None,
-    _value,
+    _compute_value,
     ratio=True,
-    column=_column,
+    compute_column=_compute_column,
 )
 """The mean of x clamped to its interval; NULL where no row is estimated to be.
 

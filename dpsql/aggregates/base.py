@@ -29,16 +29,16 @@ class Moment(TaggedEnum):
     COUNT = "count", "COUNT"
     TOTAL = "total", "TOTAL"
     DISTINCT = "distinct", "DISTINCT"
-    RANKED = "ranked", "RANKED"
+    ORDER_STATISTIC = "ranked", "RANKED"
     DISTINCT_TOTAL = "distinct_total", "DISTINCT_TOTAL"
 
     @property
-    def in_steps(self) -> bool:
+    def is_sum_of_values(self) -> bool:
         """Whether the moment adds up values, in steps of the argument's lattice."""
         return self in (Moment.TOTAL, Moment.DISTINCT_TOTAL)
 
     @property
-    def of_argument(self) -> bool:
+    def depends_on_argument(self) -> bool:
         """Whether the moment depends on the aggregate's argument."""
         return self not in (Moment.ROWS, Moment.UNITS)
 
@@ -47,7 +47,7 @@ Estimates = Mapping[Moment, Fraction]
 """Estimated moments, TOTAL and RANKED in the argument's own units; dates as their interval counts them."""
 
 
-class Series(NamedTuple):
+class EstimateSeries(NamedTuple):
     """The estimates of one moment in all groups: whole numbers over a common denominator above zero."""
 
     numerators: Sequence[int]
@@ -58,8 +58,8 @@ class Series(NamedTuple):
 class Aggregate:
     """An entry of the registry.
 
-    `moments` are those that `value` reads. `value` maps estimates and the argument's interval to the
-    released value: it is post-processing, so it may do anything. `column` makes the same values of many groups at once;
+    `moments` are those that `compute_value` reads. `compute_value` maps estimates and the argument's interval to the
+    released value: it is post-processing, so it may do anything. `compute_column` makes the same values of many groups at once;
     None where they are made one by one. `ratio` says that the value is
     TOTAL over COUNT rather than one moment. `rank` is that of a value in order of size, where the call
     does not say it. `keeps_scale` says that of DECIMAL values it is a DECIMAL with as many digits after the point.
@@ -69,24 +69,24 @@ class Aggregate:
     signature: str
     moments: tuple[Moment, ...]
     result_type: Callable[[Type | None], Type | None]
-    value: Callable[[Estimates, Interval | None, Type], Value]
+    compute_value: Callable[[Estimates, Interval | None, Type], Value]
     ratio: bool = False
     rank: Fraction | None = None
-    column: Callable[[Sequence[Series], Interval | None, Type], list[Value]] | None = None
+    compute_column: Callable[[Sequence[EstimateSeries], Interval | None, Type], list[Value]] | None = None
     keeps_scale: bool = False
 
     @property
     def within_argument(self) -> bool:
         """Whether the released value lies in the interval of the argument, as a quantile or an average does."""
-        return self.ratio or self.moments == (Moment.RANKED,)
+        return self.ratio or self.moments == (Moment.ORDER_STATISTIC,)
 
-    def call(self, argument: str, rank: Fraction | None = None, end: int = 0) -> str:
+    def format_call(self, argument: str, rank: Fraction | None = None, end: int = 0) -> str:
         """The call with an argument, as text, or of an end of its interval.
 
         >>> from dpsql.aggregates import AGGREGATES
-        >>> AGGREGATES["quantile_cont"].call("age", Fraction(9, 10))
+        >>> AGGREGATES["quantile_cont"].format_call("age", Fraction(9, 10))
         'QUANTILE_CONT(age, 0.9)'
-        >>> AGGREGATES["min"].call("age", end=1)
+        >>> AGGREGATES["min"].format_call("age", end=1)
         'DP_INTERVAL_HIGH(MIN(age))'
         """
         texts = {"x": argument, "q": f"{float(rank or 0):g}"}
@@ -94,17 +94,17 @@ class Aggregate:
         return f"DP_INTERVAL_{'LOW' if end < 0 else 'HIGH'}({called})" if end else called
 
 
-def number(estimate: Fraction, kind: Type) -> int | float:
+def to_value(estimate: Fraction, kind: Type) -> int | float:
     """An estimate as a value of the column's type; integers are rounded and kept within 64 bits."""
     if kind is Type.INTEGER:
         return max(-_MOST, min(_MOST, math.floor(estimate + Fraction(1, 2))))
-    return nearest(estimate)
+    return round_to_double(estimate)
 
 
-def numbers(series: Sequence[Series], _: Interval | None, kind: Type) -> list[Value]:
-    """The one moment of each group as `number` makes a value of it.
+def to_values(series: Sequence[EstimateSeries], _: Interval | None, kind: Type) -> list[Value]:
+    """The one moment of each group as `to_value` makes a value of it.
 
-    >>> numbers([Series([7, -7], 2)], None, Type.INTEGER), numbers([Series([7, -7], 2)], None, Type.DOUBLE)
+    >>> to_values([EstimateSeries([7, -7], 2)], None, Type.INTEGER), to_values([EstimateSeries([7, -7], 2)], None, Type.DOUBLE)
     ([4, -3], [3.5, -3.5])
     """
     ((numerators, denominator),) = series
@@ -113,21 +113,21 @@ def numbers(series: Sequence[Series], _: Interval | None, kind: Type) -> list[Va
             return list(numerators)
         whole = 2 * denominator
         return [max(-_MOST, min(_MOST, (2 * each + denominator) // whole)) for each in numerators]
-    return [quotient(each, denominator) for each in numerators]
+    return [divide_to_double(each, denominator) for each in numerators]
 
 
-def quotient(numerator: int, denominator: int) -> float:
-    """The nearest DOUBLE to a quotient of whole numbers, as `nearest` has it; the denominator is above zero."""
+def divide_to_double(numerator: int, denominator: int) -> float:
+    """The nearest DOUBLE to a quotient of whole numbers, as `round_to_double` has it; the denominator is above zero."""
     try:
         return numerator / denominator
     except OverflowError:
         return math.inf if numerator > 0 else -math.inf
 
 
-def nearest(value: Fraction) -> float:
+def round_to_double(value: Fraction) -> float:
     """The nearest DOUBLE; beyond the largest it is an infinity, as IEEE 754 rounds. It never raises.
 
-    >>> nearest(Fraction(1, 4)), nearest(Fraction(-(10**400)))
+    >>> round_to_double(Fraction(1, 4)), round_to_double(Fraction(-(10**400)))
     (0.25, -inf)
     """
     try:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dpsql.aggregates.base import Aggregate, Estimates, Moment, number, numbers
+from dpsql.aggregates.base import Aggregate, Estimates, Moment, to_value, to_values
 from dpsql.plan.interval import Interval
 from dpsql.plan.types import Type, Value
 
 
-def _value(estimates: Estimates, _: Interval | None, kind: Type) -> Value:
-    return number(estimates[Moment.DISTINCT], kind)
+def _compute_value(estimates: Estimates, _: Interval | None, kind: Type) -> Value:
+    return to_value(estimates[Moment.DISTINCT], kind)
 
 
 COUNT_DISTINCT = Aggregate(
@@ -16,8 +16,8 @@ COUNT_DISTINCT = Aggregate(
     "COUNT(DISTINCT x)",
     (Moment.DISTINCT,),
     lambda argument: None if argument in (None, Type.NULL) else Type.INTEGER,
-    _value,
-    column=numbers,
+    _compute_value,
+    compute_column=to_values,
 )
 """The number of values of x, NULL and NaN left out.
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dpsql.aggregates.base import Aggregate, Estimates, Moment, number, numbers
+from dpsql.aggregates.base import Aggregate, Estimates, Moment, to_value, to_values
 from dpsql.plan.interval import Interval
 from dpsql.plan.types import Type, Value
 
 
-def _value(estimates: Estimates, _: Interval | None, kind: Type) -> Value:
-    return number(estimates[Moment.ROWS], kind)
+def _compute_value(estimates: Estimates, _: Interval | None, kind: Type) -> Value:
+    return to_value(estimates[Moment.ROWS], kind)
 
 
 COUNT_ROWS = Aggregate(
@@ -16,8 +16,8 @@ COUNT_ROWS = Aggregate(
     "COUNT(*)",
     (Moment.ROWS,),
     lambda argument: Type.INTEGER if argument is None else None,
-    _value,
-    column=numbers,
+    _compute_value,
+    compute_column=to_values,
 )
 """The number of rows.
 

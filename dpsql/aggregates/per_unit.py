@@ -27,9 +27,9 @@ class ExactAggregate:
 
     `result` gives the type for the (first) argument's, or None where it refuses that. `interval` maps the
     argument's interval and the most rows of a group to the value's. `sql` is a template over the
-    argument; `adds` says that it sums values up, which for real ones takes bounds, and `nullable` that
-    it is NULL where there is no value. `by` says that it takes y besides, by which a row is chosen. `keeps_scale`
-    says that of DECIMAL values it is a DECIMAL with as many digits after the point, and `ranked` that it takes the share
+    argument; `is_sum` says that it sums values up, which for real ones takes bounds, and `nullable` that
+    it is NULL where there is no value. `takes_order_value` says that it takes y besides, by which a row is chosen. `keeps_scale`
+    says that of DECIMAL values it is a DECIMAL with as many digits after the point, and `takes_rank` that it takes the share
     of the values below it, {q} in the template.
     """
 
@@ -38,20 +38,20 @@ class ExactAggregate:
     result: Callable[[Type | None], Type | None]
     interval: Callable[[Interval, int], Interval]
     sql: str
-    adds: bool = False
+    is_sum: bool = False
     nullable: bool = True
-    by: bool = False
+    takes_order_value: bool = False
     keeps_scale: bool = False
-    ranked: bool = False
+    takes_rank: bool = False
 
-    def text(self, *arguments: str, rank: Fraction | None = None) -> str:
+    def emit_sql(self, *arguments: str, rank: Fraction | None = None) -> str:
         """The SQL over these arguments, of the values below which lies a share `rank`."""
         return self.sql.format(*arguments, q=repr(float(_MIDDLE if rank is None else rank)))
 
-    def call(self, *arguments: str, rank: Fraction | None = None) -> str:
+    def format_call(self, *arguments: str, rank: Fraction | None = None) -> str:
         """How it is written of these arguments.
 
-        >>> WITHIN["arg_max"].call("plan", "n")
+        >>> WITHIN["arg_max"].format_call("plan", "n")
         'ARG_MAX(plan, n)'
         """
         names = dict(zip("xy", arguments, strict=False)) | {
@@ -60,73 +60,106 @@ class ExactAggregate:
         return re.sub(r"\b[xyq]\b", lambda found: names.get(found[0], found[0]), self.signature)
 
 
-def _whole(_: Type | None) -> Type:
+def _infer_integer_type(_: Type | None) -> Type:
     return Type.INTEGER
 
 
-def _counted(_: Interval, rows: int) -> Interval:
+def _derive_count_interval(_: Interval, rows: int) -> Interval:
     return Interval(0, rows)
 
 
-def _added(each: Interval, rows: int) -> Interval:
+def _derive_sum_interval(each: Interval, rows: int) -> Interval:
     low = None if each.low is None else min(each.low, each.low * rows)
     high = None if each.high is None else max(each.high, each.high * rows)
     return Interval(low, high)
 
 
-def _one(each: Interval, _: int) -> Interval:
+def _derive_value_interval(each: Interval, _: int) -> Interval:
     return each
 
 
-def _ordered(kind: Type | None) -> Type | None:
+def _infer_ordered_type(kind: Type | None) -> Type | None:
     return None if kind is Type.NULL else kind
 
 
-def _number(kind: Type | None) -> Type | None:
+def _infer_numeric_type(kind: Type | None) -> Type | None:
     return kind if kind is not None and kind.numeric else None
 
 
-def _real(kind: Type | None) -> Type | None:
+def _infer_double_type(kind: Type | None) -> Type | None:
     return Type.DOUBLE if kind is not None and kind.numeric else None
 
 
 _ENTRIES = (
-    ExactAggregate("count_rows", "COUNT(*)", _whole, _counted, "COUNT(*)", nullable=False),
-    ExactAggregate("count", "COUNT(x)", _whole, _counted, "COUNT({0})", nullable=False),
     ExactAggregate(
-        "count_distinct", "COUNT(DISTINCT x)", _whole, _counted, "COUNT(DISTINCT {0})", nullable=False
-    ),
-    ExactAggregate("sum", "SUM(x)", _number, _added, "SUM({0})", adds=True, keeps_scale=True),
-    ExactAggregate("avg", "AVG(x)", _real, _one, "SUM({0}) / COUNT({0})", adds=True),
-    ExactAggregate(
-        "sum_distinct", "SUM(DISTINCT x)", _number, _added, "SUM(DISTINCT {0})", adds=True, keeps_scale=True
+        "count_rows", "COUNT(*)", _infer_integer_type, _derive_count_interval, "COUNT(*)", nullable=False
     ),
     ExactAggregate(
-        "avg_distinct", "AVG(DISTINCT x)", _real, _one, "SUM(DISTINCT {0}) / COUNT(DISTINCT {0})", adds=True
+        "count", "COUNT(x)", _infer_integer_type, _derive_count_interval, "COUNT({0})", nullable=False
     ),
-    ExactAggregate("min", "MIN(x)", _ordered, _one, "MIN({0})", keeps_scale=True),
-    ExactAggregate("max", "MAX(x)", _ordered, _one, "MAX({0})", keeps_scale=True),
     ExactAggregate(
-        "quantile_cont", "QUANTILE_CONT(x, q)", _real, _one, "QUANTILE_CONT({0}, {q})", ranked=True
+        "count_distinct",
+        "COUNT(DISTINCT x)",
+        _infer_integer_type,
+        _derive_count_interval,
+        "COUNT(DISTINCT {0})",
+        nullable=False,
+    ),
+    ExactAggregate(
+        "sum", "SUM(x)", _infer_numeric_type, _derive_sum_interval, "SUM({0})", is_sum=True, keeps_scale=True
+    ),
+    ExactAggregate(
+        "avg", "AVG(x)", _infer_double_type, _derive_value_interval, "SUM({0}) / COUNT({0})", is_sum=True
+    ),
+    ExactAggregate(
+        "sum_distinct",
+        "SUM(DISTINCT x)",
+        _infer_numeric_type,
+        _derive_sum_interval,
+        "SUM(DISTINCT {0})",
+        is_sum=True,
+        keeps_scale=True,
+    ),
+    ExactAggregate(
+        "avg_distinct",
+        "AVG(DISTINCT x)",
+        _infer_double_type,
+        _derive_value_interval,
+        "SUM(DISTINCT {0}) / COUNT(DISTINCT {0})",
+        is_sum=True,
+    ),
+    ExactAggregate(
+        "min", "MIN(x)", _infer_ordered_type, _derive_value_interval, "MIN({0})", keeps_scale=True
+    ),
+    ExactAggregate(
+        "max", "MAX(x)", _infer_ordered_type, _derive_value_interval, "MAX({0})", keeps_scale=True
+    ),
+    ExactAggregate(
+        "quantile_cont",
+        "QUANTILE_CONT(x, q)",
+        _infer_double_type,
+        _derive_value_interval,
+        "QUANTILE_CONT({0}, {q})",
+        takes_rank=True,
     ),
     ExactAggregate(
         "quantile_disc",
         "QUANTILE_DISC(x, q)",
-        _ordered,
-        _one,
+        _infer_ordered_type,
+        _derive_value_interval,
         "QUANTILE_DISC({0}, {q})",
         keeps_scale=True,
-        ranked=True,
+        takes_rank=True,
     ),
-    ExactAggregate("median", "MEDIAN(x)", _real, _one, "MEDIAN({0})"),
+    ExactAggregate("median", "MEDIAN(x)", _infer_double_type, _derive_value_interval, "MEDIAN({0})"),
     *(
         ExactAggregate(
             name,
             f"{name.upper()}(x, y)",
-            _ordered,
-            _one,
+            _infer_ordered_type,
+            _derive_value_interval,
             f"{name.upper()}({{0}}, ROW({{1}}, {{0}})) FILTER (WHERE {{1}} IS NOT NULL)",
-            by=True,
+            takes_order_value=True,
             keeps_scale=True,
         )
         for name in ("arg_min", "arg_max")

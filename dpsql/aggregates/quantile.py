@@ -6,37 +6,47 @@ import datetime as dt
 from fractions import Fraction
 from math import floor
 
-from dpsql.aggregates.base import Aggregate, Estimates, Moment, number
-from dpsql.plan.interval import Interval, time_at, timestamp_at
+from dpsql.aggregates.base import Aggregate, Estimates, Moment, to_value
+from dpsql.plan.interval import Interval, get_time_at, get_timestamp_at
 from dpsql.plan.types import Type, Value
 
 
-def _value(estimates: Estimates, interval: Interval | None, kind: Type) -> Value:
+def _compute_value(estimates: Estimates, interval: Interval | None, kind: Type) -> Value:
     low, high = (interval or Interval()).ends
-    found = min(high, max(low, estimates[Moment.RANKED]))
+    found = min(high, max(low, estimates[Moment.ORDER_STATISTIC]))
     if kind is Type.DATE:
         return dt.date.fromordinal(floor(found))
     if kind is Type.TIME:
-        return time_at(found)
-    return timestamp_at(found) if kind is Type.TIMESTAMP else number(found, kind)
+        return get_time_at(found)
+    return get_timestamp_at(found) if kind is Type.TIMESTAMP else to_value(found, kind)
 
 
-def _ranked(name: str, signature: str, *, between: bool, rank: Fraction | None = None) -> Aggregate:
-    def result(argument: Type | None) -> Type | None:
+def _define_order_statistic(
+    name: str, signature: str, *, between: bool, rank: Fraction | None = None
+) -> Aggregate:
+    def infer_result_type(argument: Type | None) -> Type | None:
         if argument is None or not (argument.numeric or argument.temporal or argument is Type.TIME):
             return None
         # As in DuckDB, what lies between whole numbers is none.
         return Type.DOUBLE if between and argument.numeric else argument
 
-    return Aggregate(name, signature, (Moment.RANKED,), result, _value, rank=rank, keeps_scale=True)
+    return Aggregate(
+        name,
+        signature,
+        (Moment.ORDER_STATISTIC,),
+        infer_result_type,
+        _compute_value,
+        rank=rank,
+        keeps_scale=True,
+    )
 
 
-RANKED = (
-    _ranked("min", "MIN(x)", between=False, rank=Fraction(0)),
-    _ranked("max", "MAX(x)", between=False, rank=Fraction(1)),
-    _ranked("median", "MEDIAN(x)", between=True, rank=Fraction(1, 2)),
-    _ranked("quantile_cont", "QUANTILE_CONT(x, q)", between=True),
-    _ranked("quantile_disc", "QUANTILE_DISC(x, q)", between=False),
+ORDER_STATISTICS = (
+    _define_order_statistic("min", "MIN(x)", between=False, rank=Fraction(0)),
+    _define_order_statistic("max", "MAX(x)", between=False, rank=Fraction(1)),
+    _define_order_statistic("median", "MEDIAN(x)", between=True, rank=Fraction(1, 2)),
+    _define_order_statistic("quantile_cont", "QUANTILE_CONT(x, q)", between=True),
+    _define_order_statistic("quantile_disc", "QUANTILE_DISC(x, q)", between=False),
 )
 """The value of x that a share q of the values lie below: within the interval of x, whatever the rows are.
 

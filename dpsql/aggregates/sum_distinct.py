@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dpsql.aggregates.base import Aggregate, Estimates, Moment, number, numbers
+from dpsql.aggregates.base import Aggregate, Estimates, Moment, to_value, to_values
 from dpsql.plan.interval import Interval
 from dpsql.plan.types import Type, Value
 
 
-def _value(estimates: Estimates, _: Interval | None, kind: Type) -> Value:
-    return number(estimates[Moment.DISTINCT_TOTAL], kind)
+def _compute_value(estimates: Estimates, _: Interval | None, kind: Type) -> Value:
+    return to_value(estimates[Moment.DISTINCT_TOTAL], kind)
 
 
 SUM_DISTINCT = Aggregate(
@@ -16,8 +16,8 @@ SUM_DISTINCT = Aggregate(
     "SUM(DISTINCT x)",
     (Moment.DISTINCT_TOTAL,),
     lambda argument: argument if argument in (Type.INTEGER, Type.DOUBLE) else None,
-    _value,
-    column=numbers,
+    _compute_value,
+    compute_column=to_values,
     keeps_scale=True,
 )
 """The total of the values of x in [L, U], each once; NULL and NaN left out.

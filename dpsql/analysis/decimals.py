@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from decimal import ROUND_HALF_UP, Context, Decimal
 
 from dpsql.aggregates.windows import OVER
-from dpsql.plan.expr import Call, Column, Expr, Literal, Released, Scalar, Windowed, walk
+from dpsql.plan.expr import Call, Column, Expr, Literal, ReleasedColumn, Scalar, WindowCall, walk
 from dpsql.plan.types import Type
 
 MOST_DIGITS = 38
@@ -26,20 +26,20 @@ _WHOLE = frozenset({"round", "floor", "ceil", "trunc"})
 _SHORTER = frozenset({"round_digits", "trunc_digits", "round_even"})
 
 
-def stored_digits(engine_type: str) -> tuple[int, int] | None:
+def parse_decimal_type(engine_type: str) -> tuple[int, int] | None:
     """The digits of a DECIMAL of the engine's, all of them and those after the point; None of other types.
 
-    >>> stored_digits("DECIMAL(7,2)"), stored_digits("DOUBLE")
+    >>> parse_decimal_type("DECIMAL(7,2)"), parse_decimal_type("DOUBLE")
     ((7, 2), None)
     """
     found = _STORED.fullmatch(engine_type)
     return None if found is None else (int(found[1]), int(found[2]))
 
 
-def as_decimal(value: float, digits: tuple[int, int]) -> Decimal:
+def to_decimal(value: float, digits: tuple[int, int]) -> Decimal:
     """A DOUBLE as a DECIMAL of so many digits; what is too large for one, and infinite, is the largest.
 
-    >>> as_decimal(0.1 + 0.2, (38, 2)), as_decimal(-float("inf"), (3, 1))
+    >>> to_decimal(0.1 + 0.2, (38, 2)), to_decimal(-float("inf"), (3, 1))
     (Decimal('0.30'), Decimal('-99.9'))
     """
     last = Decimal(1).scaleb(-digits[1])
@@ -48,27 +48,27 @@ def as_decimal(value: float, digits: tuple[int, int]) -> Decimal:
     return max(-most, min(most, exact)).quantize(last, context=_CONTEXT)
 
 
-def scale(expr: Expr) -> int | None:
+def find_scale(expr: Expr) -> int | None:
     """How many digits a value has after the point in the engine, as a DECIMAL or whole number; None if it is neither.
 
     A constant with a point counts as DECIMAL, as it is written without an exponent nearly always.
     """
-    return _Digits().scale(expr)
+    return _ScaleDerivation().find_scale(expr)
 
 
-def decimal_digits(expr: Expr) -> tuple[int, int] | None:
+def find_decimal_digits(expr: Expr) -> tuple[int, int] | None:
     """The digits of the DECIMAL that a value is in the engine, all of them and those after the point.
 
     None where it is another type, and where it is DECIMAL by constants alone: `COUNT(*) * 1.5` is a DOUBLE here. Digits of
     what is computed are 38, of which some may be too many.
     """
-    digits = scale(expr) if expr.type is Type.DOUBLE else None
+    digits = find_scale(expr) if expr.type is Type.DOUBLE else None
     if digits is None:
         return None
     match expr:
         case Column():
-            return stored_digits(expr.facts.engine_type) or expr.facts.decimal
-        case Released():
+            return parse_decimal_type(expr.facts.engine_type) or expr.facts.decimal
+        case ReleasedColumn():
             return expr.decimal
         case _:
             return (MOST_DIGITS, digits) if any(map(_is_decimal, walk(expr))) else None
@@ -76,10 +76,10 @@ def decimal_digits(expr: Expr) -> tuple[int, int] | None:
 
 def _is_decimal(part: Expr) -> bool:
     match part:
-        case Column() | Released():
-            return decimal_digits(part) is not None
+        case Column() | ReleasedColumn():
+            return find_decimal_digits(part) is not None
         case Scalar():
-            return decimal_digits(part.outer.outputs[0].expr) is not None
+            return find_decimal_digits(part.outer.outputs[0].expr) is not None
         case Call():
             return part.function.name == "cast_decimal"
         case _:
@@ -88,142 +88,146 @@ def _is_decimal(part: Expr) -> bool:
 
 def is_inexact(expr: Expr) -> bool:
     """Whether a DECIMAL with digits after the point is computed, which DOUBLE may have a few units in the last place off."""
-    digits = _Digits()
-    return expr.type is Type.DOUBLE and bool(digits.scale(expr)) and digits.differs(expr)
+    digits = _ScaleDerivation()
+    return expr.type is Type.DOUBLE and bool(digits.find_scale(expr)) and digits.is_inexact(expr)
 
 
-def unrounded(expr: Expr) -> Expr | None:
+def find_unrounded(expr: Expr) -> Expr | None:
     """What `sql.lower.decimals.exactly` has rounded to the digits of a DECIMAL; None of other expressions."""
-    return _Digits().unrounded(expr)
+    return _ScaleDerivation().find_unrounded(expr)
 
 
-class _Digits:
+class _ScaleDerivation:
     """Finds the digits of each part of an expression once, however often it is asked for."""
 
     def __init__(self) -> None:
         self._found: dict[int, int | None] = {}  # by identities: what follows of columns is not compared
 
-    def scale(self, expr: Expr) -> int | None:
+    def find_scale(self, expr: Expr) -> int | None:
         """As the function of this name."""
         if expr.type in (Type.INTEGER, Type.NULL):
             return 0
         if expr.type is not Type.DOUBLE:
             return None
         if id(expr) not in self._found:
-            found = self._scale(expr)
+            found = self._derive_scale(expr)
             self._found[id(expr)] = found if found is not None and found <= _MOST_SCALE else None
         return self._found[id(expr)]
 
-    def differs(self, expr: Expr) -> bool:
+    def is_inexact(self, expr: Expr) -> bool:
         """Whether arithmetic on decimals is behind a value, and has not been rounded to their digits since."""
         match expr:
             case Column():
                 return expr.facts.inexact
             case Call():
-                if expr.function.name == "divide" and self.scale(expr) is not None:
+                if expr.function.name == "divide" and self.find_scale(expr) is not None:
                     return False  # whole numbers are divided, which rounds once
                 inexact = expr.function.name in _INEXACT and not all(
                     isinstance(part, (Call, Literal))
                     for part in walk(expr)  # decimals alone are computed before
                 )
-                return inexact or any(map(self.differs, expr.arguments))
+                return inexact or any(map(self.is_inexact, expr.arguments))
             case _:
                 return False
 
-    def unrounded(self, expr: Expr) -> Expr | None:
+    def find_unrounded(self, expr: Expr) -> Expr | None:
         """As the function of this name."""
-        found = self._steps_over(expr)
+        found = self._match_rounding(expr)
         if found is None:
             return None
         inner, own, digits = found
         return inner if own == digits else None
 
-    def _scale(self, expr: Expr) -> int | None:
+    def _derive_scale(self, expr: Expr) -> int | None:
         match expr:
             case Column():
-                stored = stored_digits(expr.facts.engine_type)
+                stored = parse_decimal_type(expr.facts.engine_type)
                 return expr.facts.scale if stored is None else stored[1]
-            case Released():
+            case ReleasedColumn():
                 return None if expr.decimal is None else expr.decimal[1]
             case Scalar():
-                return scale(expr.outer.outputs[0].expr)
+                return find_scale(expr.outer.outputs[0].expr)
             case Literal(value=float() as value) if math.isfinite(value) and "e" not in repr(value):
                 return max(-int(Decimal(repr(value)).normalize().as_tuple().exponent), 0)
-            case Windowed() if OVER[expr.function].keeps_scale:
+            case WindowCall() if OVER[expr.function].keeps_scale:
                 values = (argument for place, argument in enumerate(expr.arguments) if place != 1)
-                return _most(map(self.scale, values))
+                return _combine_scales(map(self.find_scale, values))
             case Call():
-                return self._computed(expr)
+                return self._derive_call_scale(expr)
             case _:
                 return None
 
-    def _computed(self, expr: Call) -> int | None:
+    def _derive_call_scale(self, expr: Call) -> int | None:
         name, arguments = expr.function.name, expr.arguments
         match name:
             case "cast_decimal":
-                return _constant(arguments[2])
+                return _find_integer(arguments[2])
             case "divide":
-                inner = self.unrounded(expr)
-                return self._divided(expr) if inner is None else self.scale(inner)
+                inner = self.find_unrounded(expr)
+                return self._derive_quotient_scale(expr) if inner is None else self.find_scale(inner)
             case "nullif":
-                return self.scale(arguments[0])
+                return self.find_scale(arguments[0])
             case _ if name in _WHOLE:
-                return None if self.scale(arguments[0]) is None else 0
+                return None if self.find_scale(arguments[0]) is None else 0
             case _ if name in _SHORTER:
-                own, digits = self.scale(arguments[0]), _constant(arguments[1])
+                own, digits = self.find_scale(arguments[0]), _find_integer(arguments[1])
                 return None if own is None or digits is None else max(0, min(own, digits))
             case _ if name == "multiply" or name in _ALIKE:
-                scales = [self.scale(argument) for argument in arguments if argument.type is not Type.BOOLEAN]
-                return _most(scales, sum if name == "multiply" else max)
+                scales = [
+                    self.find_scale(argument) for argument in arguments if argument.type is not Type.BOOLEAN
+                ]
+                return _combine_scales(scales, sum if name == "multiply" else max)
             case _:
                 return None
 
-    def _steps_over(self, expr: Expr) -> tuple[Expr, int, int] | None:
+    def _match_rounding(self, expr: Expr) -> tuple[Expr, int, int] | None:
         """The x of ROUND(x * 10^s) / 10^d, with s, its own digits, and d."""
-        name, divided = _call(expr)
+        name, divided = _split_call(expr)
         if name != "divide":
             return None
-        name, rounded = _call(divided[0])
-        name, product = _call(rounded[0]) if name == "round" else ("", ())
-        name, cast = _call(product[0]) if name == "multiply" else ("", ())
+        name, rounded = _split_call(divided[0])
+        name, product = _split_call(rounded[0]) if name == "round" else ("", ())
+        name, cast = _split_call(product[0]) if name == "multiply" else ("", ())
         if name != "cast_double":
             return None
-        own, digits = _power(product[1]), _power(divided[1])
-        if own is None or digits is None or own != self.scale(cast[0]):
+        own, digits = _find_power_of_ten(product[1]), _find_power_of_ten(divided[1])
+        if own is None or digits is None or own != self.find_scale(cast[0]):
             return None
         return cast[0], own, digits
 
-    def _divided(self, expr: Call) -> int | None:
+    def _derive_quotient_scale(self, expr: Call) -> int | None:
         """To how many digits `sql.lower.decimals.rounded` has rounded a value, or a remainder; None of other quotients."""
-        name, inner = _call(expr.arguments[0])
-        digits = _power(expr.arguments[1])
+        name, inner = _split_call(expr.arguments[0])
+        digits = _find_power_of_ten(expr.arguments[1])
         if not inner or not digits:
             return None
         if name == "remainder":
-            name, product = _call(inner[0])
-            made = name == "round" and _call(product[0])[1][1:] == (expr.arguments[1],)
+            name, product = _split_call(inner[0])
+            made = name == "round" and _split_call(product[0])[1][1:] == (expr.arguments[1],)
             return digits if made else None
-        found = self._steps_over(inner[0])
+        found = self._match_rounding(inner[0])
         return digits if found is not None and found[1] == found[2] + digits else None
 
 
-def _power(expr: Expr) -> int | None:
+def _find_power_of_ten(expr: Expr) -> int | None:
     """The exponent of a power of ten."""
-    value = _constant(expr)
+    value = _find_integer(expr)
     digits = 0 if value is None else len(str(value)) - 1
     return digits if value == 10**digits else None
 
 
-def _call(expr: Expr) -> tuple[str, tuple[Expr, ...]]:
+def _split_call(expr: Expr) -> tuple[str, tuple[Expr, ...]]:
     return (expr.function.name, expr.arguments) if isinstance(expr, Call) else ("", ())
 
 
-def _most(scales: Iterable[int | None], of: Callable[[Iterable[int]], int] = max) -> int | None:
+def _combine_scales(
+    scales: Iterable[int | None], combine: Callable[[Iterable[int]], int] = max
+) -> int | None:
     """The largest of some numbers of digits, or their sum; None where one is not known."""
     digits = list(scales)
     known = [found for found in digits if found is not None]
-    return of(known) if known and len(known) == len(digits) else None
+    return combine(known) if known and len(known) == len(digits) else None
 
 
-def _constant(expr: Expr) -> int | None:
+def _find_integer(expr: Expr) -> int | None:
     return expr.value if isinstance(expr, Literal) and type(expr.value) is int else None

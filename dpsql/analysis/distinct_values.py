@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from math import prod
 
-from dpsql.analysis.domains import domain, listed
-from dpsql.analysis.intervals import Known
-from dpsql.analysis.unit_identity import separated_identity
-from dpsql.functions.conditional import case_branches
-from dpsql.plan.expr import UNIT_IDENTITY, Call, Expr, columns, is_null
+from dpsql.analysis.domains import derive_domain, derive_listed_values
+from dpsql.analysis.intervals import KnownIntervals
+from dpsql.analysis.unit_identity import find_injective_identity
+from dpsql.functions.conditional import split_case_branches
+from dpsql.plan.expr import UNIT_IDENTITY, Call, Expr, is_null, iterate_columns
 from dpsql.plan.nodes import Relation
 
 
-def most_distinct(expr: Expr, relation: Relation, known: Known) -> int | None:
+def bound_distinct_values(expr: Expr, relation: Relation, known: KnownIntervals) -> int | None:
     """The most values, NULL left out, that an expression has over all rows of one unit; None where that has no bound.
 
     Claim: whatever the rows of a unit hold, the expression has no more values other than NULL than this number.
@@ -23,17 +23,19 @@ def most_distinct(expr: Expr, relation: Relation, known: Known) -> int | None:
     """
     if is_null(expr):
         return 0
-    if separated_identity(expr, relation) == UNIT_IDENTITY:
+    if find_injective_identity(expr, relation) == UNIT_IDENTITY:
         return 1
-    values = domain(expr, known, listed(relation))
+    values = derive_domain(expr, known, derive_listed_values(relation))
     found = [] if values is None else [sum(value is not None for value in values)]
     if isinstance(expr, Call):
-        read = [most_distinct(column, relation, known) for column in dict.fromkeys(columns(expr))]
+        read = [
+            bound_distinct_values(column, relation, known) for column in dict.fromkeys(iterate_columns(expr))
+        ]
         found += [prod(count + 1 for count in read if count is not None)] * (None not in read)  # or NULL
     if isinstance(expr, Call) and expr.function.name == "case":
-        branches, otherwise = case_branches(expr.arguments)
+        branches, otherwise = split_case_branches(expr.arguments)
         each = [
-            most_distinct(part, relation, known)
+            bound_distinct_values(part, relation, known)
             for part in dict.fromkeys([*(value for _, value in branches), otherwise])
         ]
         found += [sum(count for count in each if count is not None)] * (None not in each)

@@ -17,11 +17,11 @@ from fractions import Fraction
 from functools import reduce
 from typing import Any, Protocol
 
-from dpsql.analysis.floats import nearest_float
-from dpsql.analysis.intervals import Known, interval
-from dpsql.functions.conditional import case_branches
+from dpsql.analysis.floats import find_nearest_float
+from dpsql.analysis.intervals import KnownIntervals, derive_interval
+from dpsql.functions.conditional import split_case_branches
 from dpsql.plan.expr import Call, Column, Expr, Literal
-from dpsql.plan.interval import position
+from dpsql.plan.interval import find_position
 from dpsql.plan.nodes import Filter, Join, Relation, SemiJoin
 from dpsql.plan.types import Type, Value
 
@@ -34,7 +34,7 @@ EXACT = 2**53
 """Whole numbers up to here are DOUBLE too, so that arithmetic on them is the same in either type."""
 
 Domain = tuple[Value, ...]
-Listed = Mapping[Expr, Domain | None]
+ListedValues = Mapping[Expr, Domain | None]
 """The values that conditions list of expressions, NULL never among them; None for any but NULL."""
 
 _LISTED = frozenset({Type.VARCHAR, Type.INTEGER, Type.DATE, Type.TIME, Type.UUID, Type.BLOB})
@@ -43,39 +43,39 @@ _PRESENT = frozenset({Type.VARCHAR, Type.INTEGER, Type.BOOLEAN, Type.UUID, Type.
 """Types of which no value but NULL has the key NULL: NaN has, and a day that is in no calendar."""
 
 
-class Image(Protocol):
+class ImageProvider(Protocol):
     """What computes an expression for all values of the columns that it reads."""
 
-    def of(self, expr: Expr, known: Known) -> Domain | None:
+    def compute_image(self, expr: Expr, known: KnownIntervals) -> Domain | None:
         """Every value of `expr`, NULL last if it can be NULL; None where it cannot be computed."""
         ...
 
 
-def domain(
-    expr: Expr, known: Known, stated: Listed | None = None, image: Image | None = None
+def derive_domain(
+    expr: Expr, known: KnownIntervals, stated: ListedValues | None = None, image: ImageProvider | None = None
 ) -> Domain | None:
     """Every value that `expr` can take, NULL last if it can be NULL; None if that is not public.
 
     `known` and `stated` are what conditions say of it. With an `image` they are those that it has of some values of
     its columns; else some may be values that it has of none.
     """
-    values = _derived(expr, known, stated, {})
-    computed = None if image is None else image.of(expr, known)
+    values = _derive_domain(expr, known, stated, {})
+    computed = None if image is None else image.compute_image(expr, known)
     if computed is None:
         return values
     if values is not None:
         found = frozenset(computed)
         return tuple(value for value in values if value in found)
-    there = narrowed(computed, expr, known)
+    there = narrow_domain(computed, expr, known)
     return tuple(value for value in there if value is not None) if expr in (stated or {}) else there
 
 
-def narrowed(values: Domain, expr: Expr, known: Known) -> Domain:
+def narrow_domain(values: Domain, expr: Expr, known: KnownIntervals) -> Domain:
     """Those of an expression's values, and NULL, that conditions leave."""
     around = known.get(expr)
     if around is None:
         return values
-    places = ((value, position(value)) for value in values)
+    places = ((value, find_position(value)) for value in values)
     return tuple(value for value, place in places if place is None or around.contains(place))
 
 
@@ -83,19 +83,21 @@ _Found = dict[int, Domain | None]
 """The domains of the parts of one expression, which outlives this, by identity: each is derived once, however often it is shared."""
 
 
-def _of_part(expr: Expr, known: Known, found: _Found) -> Domain | None:
+def _derive_part_domain(expr: Expr, known: KnownIntervals, found: _Found) -> Domain | None:
     if not isinstance(expr, Call):
-        return _derived(
+        return _derive_domain(
             expr, known, None, found
         )  # it may be made for this moment, and its identity given to another
     if id(expr) not in found:
-        found[id(expr)] = _derived(expr, known, None, found)
+        found[id(expr)] = _derive_domain(expr, known, None, found)
     return found[id(expr)]
 
 
-def _derived(expr: Expr, known: Known, stated: Listed | None, found: _Found) -> Domain | None:
+def _derive_domain(
+    expr: Expr, known: KnownIntervals, stated: ListedValues | None, found: _Found
+) -> Domain | None:
     """The values of an expression, from what its parts can be."""
-    values = _values(expr, known, found)
+    values = _derive_values(expr, known, found)
     stated = stated or {}
     named = stated.get(expr)
     if named is not None and values is None:
@@ -105,43 +107,45 @@ def _derived(expr: Expr, known: Known, stated: Listed | None, found: _Found) -> 
     distinct = tuple(dict.fromkeys(value for value in values if value is not None))
     if expr in stated:
         return tuple(value for value in distinct if named is None or value in named)
-    return (*distinct, None) if nullable(expr) or None in values else distinct
+    return (*distinct, None) if is_nullable(expr) or None in values else distinct
 
 
-def listed(relation: Relation) -> Listed:
+def derive_listed_values(relation: Relation) -> ListedValues:
     """What the filters of a relation leave to expressions: x = c, x IN (c, …), x IS NOT NULL, ANDs and ORs of them."""
     match relation:
         case Filter():
-            return _both(listed(relation.input), _lists(relation.predicate))
+            return _intersect_listed(
+                derive_listed_values(relation.input), _derive_predicate_values(relation.predicate)
+            )
         case SemiJoin():
-            return listed(relation.input)
+            return derive_listed_values(relation.input)
         case Join():
-            return listed(relation.left)
+            return derive_listed_values(relation.left)
         case _:
             return {}
 
 
-def _lists(predicate: Expr) -> Listed:
+def _derive_predicate_values(predicate: Expr) -> ListedValues:
     """The values that expressions can have where a predicate is true."""
     if not isinstance(predicate, Call):
         return {}
     match predicate.function.name:
         case "and":
-            return reduce(_both, map(_lists, predicate.arguments))
+            return reduce(_intersect_listed, map(_derive_predicate_values, predicate.arguments))
         case "or":
-            return reduce(_either, map(_lists, predicate.arguments))
+            return reduce(_union_listed, map(_derive_predicate_values, predicate.arguments))
         case "eq" | "in":
             first, *others = predicate.arguments
             if isinstance(first, Literal) and len(others) == 1:
                 first, others = others[0], [first]
-            return _one_of(first, others)
+            return _derive_membership(first, others)
         case "not":
-            return _present(predicate.arguments[0])
+            return _derive_not_null(predicate.arguments[0])
         case _:
             return {}
 
 
-def _present(expr: Expr) -> Listed:
+def _derive_not_null(expr: Expr) -> ListedValues:
     """What there is where an expression is false: a value, where that is IS NULL."""
     if not isinstance(expr, Call) or expr.function.name != "is_null":
         return {}
@@ -149,7 +153,7 @@ def _present(expr: Expr) -> Listed:
     return {argument: None} if argument.type in _PRESENT else {}
 
 
-def _one_of(expr: Expr, others: Sequence[Expr]) -> Listed:
+def _derive_membership(expr: Expr, others: Sequence[Expr]) -> ListedValues:
     if isinstance(expr, Literal) or expr.type not in _LISTED or len(others) > MAX_DERIVED:
         return {}
     constants = [other for other in others if isinstance(other, Literal) and other.type is expr.type]
@@ -157,43 +161,43 @@ def _one_of(expr: Expr, others: Sequence[Expr]) -> Listed:
     return {expr: tuple(distinct)} if len(constants) == len(others) else {}
 
 
-def _both(left: Listed, right: Listed) -> Listed:
-    shared = {expr: _in_both(left[expr], right[expr]) for expr in left.keys() & right.keys()}
+def _intersect_listed(left: ListedValues, right: ListedValues) -> ListedValues:
+    shared = {expr: _intersect_domains(left[expr], right[expr]) for expr in left.keys() & right.keys()}
     return {**left, **right, **shared}
 
 
-def _in_both(ours: Domain | None, theirs: Domain | None) -> Domain | None:
+def _intersect_domains(ours: Domain | None, theirs: Domain | None) -> Domain | None:
     if ours is None or theirs is None:
         return theirs if ours is None else ours
     return tuple(value for value in ours if value in theirs)
 
 
-def _either(left: Listed, right: Listed) -> Listed:
-    return {expr: _in_either(left[expr], right[expr]) for expr in left.keys() & right.keys()}
+def _union_listed(left: ListedValues, right: ListedValues) -> ListedValues:
+    return {expr: _union_domains(left[expr], right[expr]) for expr in left.keys() & right.keys()}
 
 
-def _in_either(ours: Domain | None, theirs: Domain | None) -> Domain | None:
+def _union_domains(ours: Domain | None, theirs: Domain | None) -> Domain | None:
     return None if ours is None or theirs is None else tuple(dict.fromkeys((*ours, *theirs)))
 
 
-def group_key(value: Any) -> Any:
+def normalize_group_key(value: Any) -> Any:
     """A value as the key of its group: -0.0 is 0.0, and NaN NULL."""
     if not isinstance(value, float):
         return value
     return None if math.isnan(value) else value + 0.0
 
 
-def product(domains: tuple[Domain, ...]) -> tuple[tuple[Value, ...], ...]:
+def list_combinations(domains: tuple[Domain, ...]) -> tuple[tuple[Value, ...], ...]:
     """All combinations, in the order of the domains."""
     return tuple(itertools.product(*domains))
 
 
-def nullable(expr: Expr) -> bool:
+def is_nullable(expr: Expr) -> bool:
     """Whether a group may have NULL for this key. Rows that the policy excludes are dropped."""
-    return _nullable(expr, {})
+    return _is_nullable_part(expr, {})
 
 
-def _nullable(expr: Expr, found: dict[int, bool]) -> bool:
+def _is_nullable_part(expr: Expr, found: dict[int, bool]) -> bool:
     match expr:
         case Column():
             return expr.facts.nullable
@@ -201,25 +205,27 @@ def _nullable(expr: Expr, found: dict[int, bool]) -> bool:
             return expr.value is None
         case Call():
             if id(expr) not in found:  # a part of one expression, which outlives this
-                found[id(expr)] = _gives_null(expr, found)
+                found[id(expr)] = _can_give_null(expr, found)
             return found[id(expr)]
         case _:
             return True
 
 
-def _gives_null(expr: Call, found: dict[int, bool]) -> bool:
-    if expr.function.certain:
+def _can_give_null(expr: Call, found: dict[int, bool]) -> bool:
+    if expr.function.never_null:
         return False
     if expr.function.name == "case":
-        branches, otherwise = case_branches(expr.arguments)
-        return any(_nullable(value, found) for value in (otherwise, *(value for _, value in branches)))
-    some = (_nullable(argument, found) for argument in expr.arguments)
+        branches, otherwise = split_case_branches(expr.arguments)
+        return any(
+            _is_nullable_part(value, found) for value in (otherwise, *(value for _, value in branches))
+        )
+    some = (_is_nullable_part(argument, found) for argument in expr.arguments)
     if expr.function.name == "coalesce":
         return all(some)
     return not expr.function.strict or any(some)
 
 
-def _values(expr: Expr, known: Known, found: _Found) -> Domain | None:
+def _derive_values(expr: Expr, known: KnownIntervals, found: _Found) -> Domain | None:
     if isinstance(expr, Literal):
         return (expr.value,)
     if isinstance(expr, Column) and expr.facts.domain is not None:
@@ -227,43 +233,45 @@ def _values(expr: Expr, known: Known, found: _Found) -> Domain | None:
     if expr.type is Type.BOOLEAN:
         return (False, True)
     if isinstance(expr, Call):
-        chosen = _chosen(expr, known, found)
+        chosen = _derive_choice_values(expr, known, found)
         if chosen is not None:
             return chosen
-        listed = _listed(expr, known)
+        listed = _list_function_values(expr, known)
         if listed is not None:
             return listed
-        computed = _computed(expr, known, found)
+        computed = _compute_arithmetic_values(expr, known, found)
         if computed is not None:
             return computed
-    return _counted(expr, known)
+    return _list_whole_values(expr, known)
 
 
-def _chosen(expr: Call, known: Known, found: _Found) -> Domain | None:
+def _derive_choice_values(expr: Call, known: KnownIntervals, found: _Found) -> Domain | None:
     """The domain of an expression that only picks among others."""
     if expr.function.name == "case":
-        branches, otherwise = case_branches(expr.arguments)
+        branches, otherwise = split_case_branches(expr.arguments)
         options = [*(value for _, value in branches), otherwise]
-    elif expr.function.name == "coalesce" or _dated(expr):
+    elif expr.function.name == "coalesce" or _is_date_as_timestamp(expr):
         # What comes after a value that is always there is never taken.
-        there = [not nullable(argument) for argument in expr.arguments]
+        there = [not is_nullable(argument) for argument in expr.arguments]
         options = list(expr.arguments[: there.index(True) + 1 if True in there else None])
     else:
         return None
-    domains = [_of_part(option, known, found) for option in options if option.type is not Type.NULL]
+    domains = [
+        _derive_part_domain(option, known, found) for option in options if option.type is not Type.NULL
+    ]
     known_domains = [values for values in domains if values is not None]
     if len(known_domains) < len(domains):
         return None
     together = tuple(itertools.chain.from_iterable(known_domains))
-    return tuple(_as(expr.type, value) for value in together if value is not None)
+    return tuple(_to_type(expr.type, value) for value in together if value is not None)
 
 
-def _dated(expr: Call) -> bool:
+def _is_date_as_timestamp(expr: Call) -> bool:
     """Whether a DATE is read as the TIMESTAMP at which it begins."""
     return expr.function.name == "cast_timestamp" and expr.arguments[0].type is Type.DATE
 
 
-def _as(kind: Type, value: Value) -> Value:
+def _to_type(kind: Type, value: Value) -> Value:
     """A value of an option's domain as the whole expression shows it: in its common type."""
     if kind is Type.DOUBLE:
         return float(value)  # type: ignore[arg-type]
@@ -272,20 +280,20 @@ def _as(kind: Type, value: Value) -> Value:
     return value
 
 
-def whole_values(expr: Expr, known: Known, most: int = MAX_DERIVED) -> Domain | None:
+def list_whole_values(expr: Expr, known: KnownIntervals, most: int = MAX_DERIVED) -> Domain | None:
     """All whole values of a bounded interval, of 64 bits where they are INTEGER; None where there are none or too many.
 
     NULL, which is at no place of an interval, is last where the expression may be NULL.
     """
-    values = _counted(expr, known, most)
-    return (*values, None) if values is not None and nullable(expr) else values
+    values = _list_whole_values(expr, known, most)
+    return (*values, None) if values is not None and is_nullable(expr) else values
 
 
-def _counted(expr: Expr, known: Known, most: int = MAX_DERIVED) -> Domain | None:
-    """As `whole_values`, without NULL."""
+def _list_whole_values(expr: Expr, known: KnownIntervals, most: int = MAX_DERIVED) -> Domain | None:
+    """As `list_whole_values`, without NULL."""
     whole = expr.type in (Type.INTEGER, Type.DATE) or (isinstance(expr, Call) and expr.function.integral)
-    around = interval(expr, known)
-    if not whole or not around.bounded:
+    around = derive_interval(expr, known)
+    if not whole or not around.is_bounded:
         return None
     low, high = (math.ceil(around.ends[0]), math.floor(around.ends[1]))
     if expr.type is Type.INTEGER:
@@ -298,9 +306,9 @@ def _counted(expr: Expr, known: Known, most: int = MAX_DERIVED) -> Domain | None
     return tuple(map(float, places)) if expr.type is Type.DOUBLE else tuple(places)
 
 
-def _listed(expr: Call, known: Known) -> Domain | None:
+def _list_function_values(expr: Call, known: KnownIntervals) -> Domain | None:
     """All that a function can give, where its entry says it and that is not too much."""
-    around = tuple(interval(argument, known) for argument in expr.arguments)
+    around = tuple(derive_interval(argument, known) for argument in expr.arguments)
     values = expr.function.values(expr.arguments, around)
     if values is None:
         return None
@@ -314,19 +322,19 @@ _ARITHMETIC: dict[str, Callable[..., int | float]] = {
     "multiply": operator.mul,
     "negate": operator.neg,
     "cast_double": float,
-    "cast_float": lambda value: nearest_float(value) or 0.0,
+    "cast_float": lambda value: find_nearest_float(value) or 0.0,
     "cast_bigint": int,
     "cast_integer": int,
 }
 """What is computed here as the engine computes it, as long as all numbers are whole and exact."""
 
 
-def _computed(expr: Call, known: Known, found: _Found) -> Domain | None:
+def _compute_arithmetic_values(expr: Call, known: KnownIntervals, found: _Found) -> Domain | None:
     """All results of arithmetic on few values, where these are fewer than its interval holds: `x // 10 * 10`."""
     operation = _ARITHMETIC.get(expr.function.name)
     if operation is None:
         return None
-    inputs = [_of_part(argument, known, found) for argument in expr.arguments]
+    inputs = [_derive_part_domain(argument, known, found) for argument in expr.arguments]
     given = [[value for value in values if value is not None] for values in inputs if values is not None]
     if len(given) < len(inputs) or math.prod(map(len, given)) > MAX_DERIVED:
         return None
@@ -337,7 +345,9 @@ def _computed(expr: Call, known: Known, found: _Found) -> Domain | None:
         return None
     around = known.get(expr)
     return tuple(
-        _as(expr.type, result) for result in results if around is None or around.contains(Fraction(result))
+        _to_type(expr.type, result)
+        for result in results
+        if around is None or around.contains(Fraction(result))
     )
 
 

@@ -9,8 +9,8 @@ import struct
 from collections.abc import Sequence
 
 from dpsql.aggregates.windows import OVER
-from dpsql.analysis.decimals import scale
-from dpsql.plan.expr import Call, Column, Expr, Literal, Released, Scalar, Windowed
+from dpsql.analysis.decimals import find_scale
+from dpsql.plan.expr import Call, Column, Expr, Literal, ReleasedColumn, Scalar, WindowCall
 from dpsql.plan.types import Type
 
 ROUNDED = frozenset({"add", "subtract", "multiply", "divide", "round_digits", "trunc_digits", "round_even"})
@@ -32,22 +32,24 @@ def is_float(expr: Expr) -> bool:
     match expr:
         case Column():
             return expr.facts.float32
-        case Released():
+        case ReleasedColumn():
             return expr.float32
         case Scalar():
             return is_float(expr.outer.outputs[0].expr)
-        case Windowed():
+        case WindowCall():
             return OVER[expr.function].keeps_scale and expr.function != "sum" and is_float(expr.arguments[0])
         case Call():
             name = expr.function.name
             if name == "nullif":
                 return is_float(expr.arguments[0])
-            return name == "cast_float" or (name in _ALIKE and are_floats(together(name, expr.arguments)))
+            return name == "cast_float" or (
+                name in _ALIKE and are_floats(list_typed_arguments(name, expr.arguments))
+            )
         case _:
             return False
 
 
-def together(name: str, arguments: Sequence[Expr]) -> tuple[Expr, ...]:
+def list_typed_arguments(name: str, arguments: Sequence[Expr]) -> tuple[Expr, ...]:
     """The arguments of a call that are of one type in the engine: neither conditions nor numbers of digits."""
     if name in _OF_FIRST:
         return (arguments[0],)
@@ -67,7 +69,7 @@ def are_floats(arguments: Sequence[Expr]) -> bool:
 
 def is_exact(expr: Expr) -> bool:
     """Return whether a value is a whole number, a DECIMAL or NULL in the engine, which beside a FLOAT becomes one."""
-    return not _reads_double(expr) and (isinstance(expr, Literal) or scale(expr) is not None)
+    return not _reads_double(expr) and (isinstance(expr, Literal) or find_scale(expr) is not None)
 
 
 def _reads_double(expr: Expr) -> bool:
@@ -80,15 +82,15 @@ def _reads_double(expr: Expr) -> bool:
         visited.add(id(part))
         if isinstance(part, Literal) and not part.exact:
             return True
-        if isinstance(part, Windowed) or (isinstance(part, Call) and part.function.name != "cast_decimal"):
+        if isinstance(part, WindowCall) or (isinstance(part, Call) and part.function.name != "cast_decimal"):
             pending += part.arguments
     return False
 
 
-def nearest_float(value: float) -> float | None:
+def find_nearest_float(value: float) -> float | None:
     """The FLOAT nearest to a number; None where that is infinite.
 
-    >>> nearest_float(0.1), nearest_float(1e39)
+    >>> find_nearest_float(0.1), find_nearest_float(1e39)
     (0.10000000149011612, None)
     """
     try:

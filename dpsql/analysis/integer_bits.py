@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dpsql.functions.conditional import case_branches
+from dpsql.functions.conditional import split_case_branches
 from dpsql.plan.expr import Call, Column, Expr, Literal, is_null
 from dpsql.plan.types import Type
 
@@ -28,40 +28,40 @@ _WIDEST = frozenset(
 """Functions whose results have the widest type of their arguments."""
 
 
-def bits(expr: Expr) -> int:
+def derive_bits(expr: Expr) -> int:
     """How many bits a whole number has in DuckDB; 64 where nothing says that it has fewer."""
     if isinstance(expr, Column):
         return _BITS.get(expr.facts.engine_type, expr.facts.bits)
-    if _constant(expr) is not None:
-        return _combined([expr])
+    if _find_constant(expr) is not None:
+        return _combine_bits([expr])
     if not isinstance(expr, Call) or expr.type is not Type.INTEGER:
         return WIDE
     name = expr.function.name
     if name in _FIRST:
-        return _combined(expr.arguments[:1])
+        return _combine_bits(expr.arguments[:1])
     if name in _WIDEST:
-        return _combined(expr.arguments)
+        return _combine_bits(expr.arguments)
     if name == "case":
-        branches, otherwise = case_branches(expr.arguments)
-        return _combined([*(value for _, value in branches), otherwise])
+        branches, otherwise = split_case_branches(expr.arguments)
+        return _combine_bits([*(value for _, value in branches), otherwise])
     return _CASTS.get(name) or _COUNTS.get(name) or WIDE
 
 
-def _combined(exprs: Sequence[Expr]) -> int:
+def _combine_bits(exprs: Sequence[Expr]) -> int:
     """The bits of the type that several numbers are cast to; NULL has any."""
     given = [expr for expr in exprs if not is_null(expr)]
-    constants = [value for expr in given if (value := _constant(expr)) is not None]
-    least = max((bits(expr) for expr in given if _constant(expr) is None), default=0)
+    constants = [value for expr in given if (value := _find_constant(expr)) is not None]
+    least = max((derive_bits(expr) for expr in given if _find_constant(expr) is None), default=0)
     beyond = [
         value for value in constants if not least or not -(2 ** (least - 1)) <= value < 2 ** (least - 1)
     ]
     return max(least, *(32 if abs(value) < 2**31 else WIDE for value in beyond)) if beyond else least or WIDE
 
 
-def _constant(expr: Expr) -> int | None:
+def _find_constant(expr: Expr) -> int | None:
     """The value of an untyped constant, with its sign."""
     if isinstance(expr, Call) and expr.function.name == "negate":
-        value = _constant(expr.arguments[0])
+        value = _find_constant(expr.arguments[0])
         return None if value is None else -value
     if isinstance(expr, Literal) and expr.type is Type.INTEGER and isinstance(expr.value, int):
         return expr.value

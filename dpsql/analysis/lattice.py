@@ -13,7 +13,7 @@ from fractions import Fraction
 from typing import ClassVar
 
 from dpsql.plan.interval import Interval
-from dpsql.plan.tags import later
+from dpsql.plan.tags import later_field
 
 LEAST_EXPONENT = -1000
 """No step is smaller: its inverse must be a DOUBLE."""
@@ -27,7 +27,7 @@ DECIMAL_BITS = 50
 class Lattice:
     """Multiples of 2^exponent / 10^digits from `low` to `high` steps.
 
-    >>> Lattice.of(Interval(0, 110), integral=True)
+    >>> Lattice.from_interval(Interval(0, 110), integral=True)
     Lattice(exponent=0, low=0, high=110, digits=0)
     """
 
@@ -36,10 +36,10 @@ class Lattice:
     exponent: int
     low: int
     high: int
-    digits: int = later(0, "digits")
+    digits: int = later_field(0, "digits")
 
     @classmethod
-    def of(
+    def from_interval(
         cls, interval: Interval, *, integral: bool, bits: int = BITS, digits: int | None = None
     ) -> Lattice:
         """The lattice of a bounded interval: its step follows from the bounds and the type alone.
@@ -47,12 +47,14 @@ class Lattice:
         Whole numbers keep a step of one while they fit, and decimals with `digits` after the point one of 10^-digits: `bits`
         are what the larger end may have.
 
-        >>> Lattice.of(Interval(0, 100), integral=False, digits=2).step
+        >>> Lattice.from_interval(Interval(0, 100), integral=False, digits=2).step
         Fraction(1, 100)
         """
         if digits is not None:
             times = 10**digits
-            whole = cls.of(Interval(*(end * times for end in interval.ends)), integral=True, bits=bits)
+            whole = cls.from_interval(
+                Interval(*(end * times for end in interval.ends)), integral=True, bits=bits
+            )
             return replace(whole, digits=digits)
         magnitude = interval.magnitude
         # The least e with magnitude <= 2^e, found without floats.
@@ -67,10 +69,10 @@ class Lattice:
         """The distance of neighboring points, in the value's own units."""
         return Fraction(2) ** self.exponent / Fraction(10**self.digits)
 
-    def point(self, position: Fraction) -> int:
+    def round_to_point(self, position: Fraction) -> int:
         """The point of a value, as the engine rounds it: half to even, and clamped.
 
-        >>> [Lattice(0, 0, 3).point(Fraction(half, 2)) for half in (1, 3, 5, 9)]
+        >>> [Lattice(0, 0, 3).round_to_point(Fraction(half, 2)) for half in (1, 3, 5, 9)]
         [0, 2, 2, 3]
         """
         return max(self.low, min(self.high, round(position / self.step)))

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dpsql.analysis.domains import Listed, listed
-from dpsql.analysis.images import is_settled
+from dpsql.analysis.domains import ListedValues, derive_listed_values
+from dpsql.analysis.images import is_statically_computable
 from dpsql.analysis.stability import PublicFacts
-from dpsql.functions.conditional import case_branches
-from dpsql.plan.expr import Call, Column, Expr, Literal, columns, substituted
+from dpsql.functions.conditional import split_case_branches
+from dpsql.plan.expr import Call, Column, Expr, Literal, iterate_columns, substitute_columns
 from dpsql.plan.nodes import (
     Aggregation,
     Filter,
@@ -26,7 +26,7 @@ from dpsql.plan.nodes import (
     Relation,
     Release,
     is_private,
-    sources,
+    iterate_sources,
 )
 from dpsql.plan.tables import Scan
 from dpsql.plan.types import Type
@@ -40,22 +40,24 @@ def measures_presence(release: Release) -> bool:
     return release.aggregations == (PRESENT,)
 
 
-def lists_keys(release: Release, facts: PublicFacts) -> bool:
+def reads_whole_table(release: Release, facts: PublicFacts) -> bool:
     """Return whether the rows of a release are those of a whole table, except for conditions on keys alone that are computed of the keys."""
-    return _is_whole(release.input, [key.expr for key in release.keys], facts)
+    return _reads_whole_table(release.input, [key.expr for key in release.keys], facts)
 
 
-def _is_whole(relation: Relation, keys: Sequence[Expr], facts: PublicFacts) -> bool:
+def _reads_whole_table(relation: Relation, keys: Sequence[Expr], facts: PublicFacts) -> bool:
     match relation:
         case Scan():
             return True
         case Filter():
-            read = {column for key in keys for column in columns(key)}
-            known = read.issuperset(columns(relation.predicate)) and is_settled(relation.predicate, facts)
-            return known and _is_whole(relation.input, keys, facts)
+            read = {column for key in keys for column in iterate_columns(key)}
+            known = read.issuperset(iterate_columns(relation.predicate)) and is_statically_computable(
+                relation.predicate, facts
+            )
+            return known and _reads_whole_table(relation.input, keys, facts)
         case Project():
             items: dict[Column, Expr] = dict(zip(relation.columns, relation.items, strict=True))
-            return _is_whole(relation.input, [substituted(key, items) for key in keys], facts)
+            return _reads_whole_table(relation.input, [substitute_columns(key, items) for key in keys], facts)
         case _:
             return False
 
@@ -64,15 +66,15 @@ _CHOICES = frozenset({"coalesce", "nullif"})
 """Functions whose value is that of an argument."""
 
 
-def from_bounds(release: Release) -> bool:
+def has_unlisted_keys(release: Release) -> bool:
     """Whether the values of a key of a release follow from bounds, and from no list."""
     if release.all_public_rows:
         return False
-    stated = listed(release.input)
+    stated = derive_listed_values(release.input)
     return not all(is_listed(key.expr, release.input, stated) for key in release.keys)
 
 
-def is_listed(expr: Expr, relation: Relation, stated: Listed) -> bool:
+def is_listed(expr: Expr, relation: Relation, stated: ListedValues) -> bool:
     """Whether the values of an expression are listed: by the policy, a condition, the query, a public table, or a calendar."""
     if isinstance(expr, Literal) or expr.type is Type.BOOLEAN or stated.get(expr) is not None:
         return True
@@ -81,21 +83,21 @@ def is_listed(expr: Expr, relation: Relation, stated: Listed) -> bool:
     if not isinstance(expr, Call):
         return False
     if expr.function.name == "case":
-        branches, otherwise = case_branches(expr.arguments)
+        branches, otherwise = split_case_branches(expr.arguments)
         options = [otherwise, *(value for _, value in branches)]
         return all(is_listed(option, relation, stated) for option in options)
-    times = {column for column in columns(expr) if column.type.temporal}
+    times = {column for column in iterate_columns(expr) if column.type.temporal}
     if times and expr.function.name not in _CHOICES:
         return len(times) == 1  # the parts of a calendar, as months; the time between two days is none
-    return all(is_listed(column, relation, stated) for column in columns(expr))
+    return all(is_listed(column, relation, stated) for column in iterate_columns(expr))
 
 
 def _is_listed_column(column: Column, relation: Relation) -> bool:
-    source = next((found for found in sources(relation) if found.alias == column.source), None)
+    source = next((found for found in iterate_sources(relation) if found.alias == column.source), None)
     if not isinstance(source, (Project, PerUnitGroupBy, PerUnitWindows)):
         return column.facts.domain is not None or (source is not None and not is_private(source))
     exprs = source.keys if isinstance(source, PerUnitGroupBy) else source.items
     # By name: what a LEFT JOIN may not find is known as nullable outside.
     item = dict(zip((known.name for known in source.columns), exprs, strict=False)).get(column.name)
     inner = source.input
-    return item is not None and is_listed(item, inner, listed(inner))
+    return item is not None and is_listed(item, inner, derive_listed_values(inner))

@@ -13,12 +13,12 @@ from math import ceil, floor, prod
 from typing import ClassVar, Protocol
 
 from dpsql.analysis import intervals
-from dpsql.analysis.domains import domain, listed
-from dpsql.analysis.nullability import never_null
-from dpsql.analysis.unit_identity import identity_where_present
+from dpsql.analysis.domains import derive_domain, derive_listed_values
+from dpsql.analysis.nullability import is_never_null
+from dpsql.analysis.unit_identity import find_identity_where_present
 from dpsql.errors import QueryRejected
-from dpsql.plan.dependencies import needs, releases
-from dpsql.plan.expr import UNIT_IDENTITY, Column, Expr, columns, substituted
+from dpsql.plan.dependencies import list_releases, list_required_steps
+from dpsql.plan.expr import UNIT_IDENTITY, Column, Expr, iterate_columns, substitute_columns
 from dpsql.plan.nodes import (
     Filter,
     Join,
@@ -35,15 +35,15 @@ from dpsql.plan.nodes import (
     SetOperation,
     Source,
     Values,
-    inputs,
-    is_answered,
+    has_public_subquery,
     is_private,
-    private_scans,
-    sources,
+    iterate_sources,
+    list_inputs,
+    list_private_scans,
 )
 from dpsql.plan.tables import Contribution, Scan, UnitKind
 from dpsql.plan.types import Value
-from dpsql.policy import fold
+from dpsql.policy import normalize_name
 
 MAX_ROWS = 2**30
 """The greatest bound on the rows of a unit: keeps every per-unit sum within 64 bits."""
@@ -58,20 +58,20 @@ Conditions = tuple[Expr, ...]
 class PublicFacts(Protocol):
     """Look-ups in public tables, before any charge."""
 
-    def multiplicity(self, join: Join) -> int:
+    def look_up_multiplicity(self, join: Join) -> int:
         """The most rows of the right side of `join` that match one row; 0 for an empty table."""
         ...
 
-    def rows(self, query: OuterQuery) -> Sequence[tuple[Value, ...]]:
+    def read_rows(self, query: OuterQuery) -> Sequence[tuple[Value, ...]]:
         """The rows of a query on public tables."""
         ...
 
-    def constants(self, query: OuterQuery) -> Sequence[tuple[Value, ...]] | None:
+    def evaluate_constants(self, query: OuterQuery) -> Sequence[tuple[Value, ...]] | None:
         """The rows of a query on rows of constants; None where that is more work than a statement is planned with."""
         ...
 
     @property
-    def approximate(self) -> Collection[str]:
+    def approximate_functions(self) -> Collection[str]:
         """The functions that the engine of private rows computes other than DuckDB, in the last digits."""
         ...
 
@@ -96,7 +96,7 @@ class ContributionBound:
     min_frequency: int
 
 
-def most_rows(relation: Relation, facts: PublicFacts) -> int:
+def bound_rows(relation: Relation, facts: PublicFacts) -> int:
     """The most rows of one privacy unit in a relation, if its tables keep to their declared bounds.
 
     Claim: filters, semi-joins and windows add no rows, and ROW_NUMBER <= n leaves n of each partition of the rows that it
@@ -112,7 +112,7 @@ def most_rows(relation: Relation, facts: PublicFacts) -> int:
     each unit. If each row is a unit, only filters and joins with public tables are accepted, whose multiplicity is looked
     up; values that a subquery computes are not relied on.
     """
-    return _Rows(facts).most(relation)
+    return _RowBounds(facts).bound_rows(relation)
 
 
 def require_bounded_joins(outer: OuterQuery, facts: PublicFacts) -> None:
@@ -120,12 +120,12 @@ def require_bounded_joins(outer: OuterQuery, facts: PublicFacts) -> None:
 
     Claim: where it does not, an engine that joins in the order of the plan has at most `MOST_JOINED` rows of one unit in all joins
     that make more rows than the unit has in some table, each times the tables of its FROM clause.
-    Why: `most_rows` bounds the rows of each join. One more row of a unit can double what each of many joins makes, so that
+    Why: `bound_rows` bounds the rows of each join. One more row of a unit can double what each of many joins makes, so that
     it takes longer than the rows of all others.
     Source: none but the definitions.
     """
-    rows, found = _Rows(facts), dict[int, int]()
-    total = sum(_joined_rows(release.input, rows, found) for release in releases(outer))
+    rows, found = _RowBounds(facts), dict[int, int]()
+    total = sum(_count_joined_rows(release.input, rows, found) for release in list_releases(outer))
     if total > MOST_JOINED:
         raise QueryRejected(
             f"the joins could make {total:,} rows of one privacy unit, times the tables of each, of {MOST_JOINED:,} at most",
@@ -134,21 +134,21 @@ def require_bounded_joins(outer: OuterQuery, facts: PublicFacts) -> None:
         )
 
 
-def _joined_rows(relation: Relation, rows: _Rows, found: dict[int, int]) -> int:
+def _count_joined_rows(relation: Relation, rows: _RowBounds, found: dict[int, int]) -> int:
     """Count the rows of a unit in all joins of a relation, as often as it is written out, each times its tables."""
     if id(relation) not in found:
-        parts = [part for part in inputs(relation) if is_private(part)]
-        total = sum(_joined_rows(part, rows, found) for part in parts)
+        parts = [part for part in list_inputs(relation) if is_private(part)]
+        total = sum(_count_joined_rows(part, rows, found) for part in parts)
         if isinstance(relation, Join):
-            most = rows.most(relation)
-            if most > max(map(rows.most, private_scans(relation))):
-                total += most * len(list(sources(relation)))
+            most = rows.bound_rows(relation)
+            if most > max(map(rows.bound_rows, list_private_scans(relation))):
+                total += most * len(list(iterate_sources(relation)))
         found[id(relation)] = total
     return found[id(relation)]
 
 
 @dataclass(frozen=True, slots=True)
-class _Rows:
+class _RowBounds:
     """Bounds the rows of one unit in each relation, memoized."""
 
     facts: PublicFacts
@@ -157,238 +157,263 @@ class _Rows:
     _keyed: dict[tuple[int, frozenset[tuple[str, str]]], int] = field(default_factory=dict)
     _alike: dict[tuple[int, str, str], int] = field(default_factory=dict)
 
-    def most(self, relation: Relation) -> int:
+    def bound_rows(self, relation: Relation) -> int:
         """The most rows of a unit."""
         if id(relation) not in self._counted:  # all are parts of one plan, which outlives this
-            self._counted[id(relation)] = self._where((), relation)
+            self._counted[id(relation)] = self._bound_relation_rows((), relation)
         return self._counted[id(relation)]
 
-    def where(self, known: Conditions, relation: Relation) -> int:
+    def bound_rows_where(self, known: Conditions, relation: Relation) -> int:
         """The most rows of a unit for which conditions on columns of the relation are true."""
-        most = self.most(relation)
-        return min(most, self._where(known, relation)) if known else most
+        most = self.bound_rows(relation)
+        return min(most, self._bound_relation_rows(known, relation)) if known else most
 
-    def _where(self, known: Conditions, relation: Relation) -> int:
+    def _bound_relation_rows(self, known: Conditions, relation: Relation) -> int:
         match relation:
             case Scan():
                 return 1 if relation.contribution is None else relation.contribution.rows
             case Filter():
-                return self.where((*known, relation.predicate), relation.input)
+                return self.bound_rows_where((*known, relation.predicate), relation.input)
             case SemiJoin():
-                return self.where(known, relation.input)
+                return self.bound_rows_where(known, relation.input)
             case Project() | PerUnitGroupBy() | PerUnitWindows():
-                within = _within(known, relation)
-                return min([self.where(within, relation.input), *_distinct(relation, known, within)])
+                within = _push_down_conditions(known, relation)
+                return min(
+                    [
+                        self.bound_rows_where(within, relation.input),
+                        *_iterate_distinct_bounds(relation, known, within),
+                    ]
+                )
             case SetOperation(kind=SetKind.UNION_ALL | SetKind.UNION):
-                sides = (self.most(relation.left), self.most(relation.right))
-                return max(sides) if _rows_are_units(relation) else sum(sides)
+                sides = (self.bound_rows(relation.left), self.bound_rows(relation.right))
+                return max(sides) if _has_row_units(relation) else sum(sides)
             case SetOperation():
-                return self.most(relation.left)
+                return self.bound_rows(relation.left)
             case Join():
-                return self._joined(relation, known)
+                return self._bound_join_rows(relation, known)
             case PublicSubquery() | Values():
                 raise TypeError("public rows belong to no unit")
 
-    def _joined(self, join: Join, known: Conditions) -> int:
+    def _bound_join_rows(self, join: Join, known: Conditions) -> int:
         """The most rows of a join for which conditions are true, from the matches of one row on either side."""
-        left, forwards = self.where(known, join.left), self._partners(join)
+        left, forwards = self.bound_rows_where(known, join.left), self._bound_right_matches(join)
         if not is_private(join.right):
             return left * max(1, forwards)
-        if join.kind is JoinKind.INNER or _requires(join.right, known):
-            also = () if join.also is None else (join.also,)
-            right = self.where((*known, *also), join.right)
-            return min(left * forwards, right * self._partners_back(join), left * right)
+        if join.kind is JoinKind.INNER or _needs_right_row(join.right, known):
+            also = () if join.condition is None else (join.condition,)
+            right = self.bound_rows_where((*known, *also), join.right)
+            return min(left * forwards, right * self._bound_left_matches(join), left * right)
         # A LEFT JOIN keeps an unmatched row once; if the right side has a row, `back` rows on the left match it.
-        right = self.where(() if join.also is None else (join.also,), join.right)
-        back = min(left, self._partners_back(join))
+        right = self.bound_rows_where(() if join.condition is None else (join.condition,), join.right)
+        back = min(left, self._bound_left_matches(join))
         return min(left * max(1, forwards), max(left, right * back + left - back))
 
-    def _partners(self, join: Join) -> int:
+    def _bound_right_matches(self, join: Join) -> int:
         """The most rows of the right side that one row of the left matches."""
         if id(join) not in self._matched:
-            self._matched[id(join)] = self._forwards(join)
+            self._matched[id(join)] = self._compute_right_matches(join)
         return self._matched[id(join)]
 
-    def _forwards(self, join: Join) -> int:
+    def _compute_right_matches(self, join: Join) -> int:
         if not is_private(join.right):
             # Lowering joins a public subquery on its group keys; other public tables are looked up.
-            return 1 if is_answered(join.right) else self.facts.multiplicity(join)
+            return 1 if has_public_subquery(join.right) else self.facts.look_up_multiplicity(join)
         theirs = [column for _, column in join.on]
-        if _distinguish(theirs, join.right):
+        if _is_unique_key(theirs, join.right):
             return 1
-        return min(self.key(theirs, join.right), *(self.alike(c, join.right) for c in theirs))
+        return min(
+            self.bound_rows_by_key(theirs, join.right),
+            *(self.bound_equal_rows(c, join.right) for c in theirs),
+        )
 
-    def _partners_back(self, join: Join) -> int:
+    def _bound_left_matches(self, join: Join) -> int:
         """The most rows of the left side that one row of the right matches."""
         ours = [side for side, _ in join.on]
-        return min(self.key(ours, join.left), *(self.alike(side, join.left) for side in ours))
+        return min(
+            self.bound_rows_by_key(ours, join.left),
+            *(self.bound_equal_rows(side, join.left) for side in ours),
+        )
 
-    def key(self, exprs: Sequence[Expr], relation: Relation) -> int:
+    def bound_rows_by_key(self, exprs: Sequence[Expr], relation: Relation) -> int:
         """The most rows of a unit in which several expressions have given values, by the keys that links refer to."""
         held = [expr for expr in exprs if isinstance(expr, Column)]
-        place = (id(relation), frozenset(_named(held)))
+        place = (id(relation), frozenset(_collect_names(held)))
         if place not in self._keyed:
-            self._keyed[place] = self._key_of(held, relation)
+            self._keyed[place] = self._compute_rows_by_key(held, relation)
         return self._keyed[place]
 
-    def _key_of(self, held: Sequence[Column], relation: Relation) -> int:
-        most = self.most(relation)
+    def _compute_rows_by_key(self, held: Sequence[Column], relation: Relation) -> int:
+        most = self.bound_rows(relation)
         match relation:
             case Filter() | SemiJoin():
-                return self.key(held, relation.input)
+                return self.bound_rows_by_key(held, relation.input)
             case Join():
                 theirs = [expr for expr in held if expr.source == relation.right.alias]
                 ours = [expr for expr in held if expr.source != relation.right.alias]
-                found = self.key(ours, relation.left) * max(1, self._partners(relation))
+                found = self.bound_rows_by_key(ours, relation.left) * max(
+                    1, self._bound_right_matches(relation)
+                )
                 # Of a LEFT JOIN, rows with values of the right side are those that are matched.
                 if is_private(relation.right) and (theirs or relation.kind is JoinKind.INNER):
-                    found = min(found, self.key(theirs, relation.right) * self._partners_back(relation))
+                    found = min(
+                        found,
+                        self.bound_rows_by_key(theirs, relation.right) * self._bound_left_matches(relation),
+                    )
                 return min(most, found)
             case Scan(contribution=Contribution() as contribution):
-                names = {fold(expr.name) for expr in held}
+                names = {normalize_name(expr.name) for expr in held}
                 return 1 if any(names.issuperset(key) for key in contribution.unique) else most
             case Project() | PerUnitWindows():
-                items = [item for expr in held if (item := _item(expr, relation)) is not None]
-                return min(most, self.key(items, relation.input))
+                items = [item for expr in held if (item := _find_item(expr, relation)) is not None]
+                return min(most, self.bound_rows_by_key(items, relation.input))
             case _:
                 return most
 
-    def alike(self, expr: Expr, relation: Relation) -> int:
+    def bound_equal_rows(self, expr: Expr, relation: Relation) -> int:
         """The most rows of a unit in which an expression has one value that is not NULL, by what is declared."""
         if not isinstance(expr, Column):
-            return self.most(relation)
+            return self.bound_rows(relation)
         place = (id(relation), expr.source, expr.name)
         if place not in self._alike:
-            self._alike[place] = self._alike_of(expr, relation)
+            self._alike[place] = self._compute_equal_rows(expr, relation)
         return self._alike[place]
 
-    def _alike_of(self, expr: Column, relation: Relation) -> int:
-        most = self.most(relation)
+    def _compute_equal_rows(self, expr: Column, relation: Relation) -> int:
+        most = self.bound_rows(relation)
         match relation:
             case Filter() | SemiJoin():
-                return self.alike(expr, relation.input)
+                return self.bound_equal_rows(expr, relation.input)
             case Join() if expr.source != relation.right.alias:
-                return min(most, self.alike(expr, relation.left) * max(1, self._partners(relation)))
+                return min(
+                    most,
+                    self.bound_equal_rows(expr, relation.left) * max(1, self._bound_right_matches(relation)),
+                )
             case Join() if is_private(relation.right):
-                return min(most, self.alike(expr, relation.right) * self._partners_back(relation))
+                return min(
+                    most, self.bound_equal_rows(expr, relation.right) * self._bound_left_matches(relation)
+                )
             case Scan(contribution=Contribution() as contribution):
-                return 1 if fold(expr.name) in contribution.keys else most
+                return 1 if normalize_name(expr.name) in contribution.keys else most
             case PerUnitGroupBy():
-                return 1 if _distinguish([expr], relation) else most
+                return 1 if _is_unique_key([expr], relation) else most
             case Project() | PerUnitWindows():
-                item = _item(expr, relation)
-                return most if item is None else min(most, self.alike(item, relation.input))
+                item = _find_item(expr, relation)
+                return most if item is None else min(most, self.bound_equal_rows(item, relation.input))
             case SetOperation(kind=SetKind.UNION_ALL | SetKind.UNION):
                 place = [known.name for known in relation.columns].index(expr.name)
                 sides = [side for side in (relation.left, relation.right) if not isinstance(side, Scan)]
-                return min(most, sum(self.alike(side.columns[place], side) for side in sides))
+                return min(most, sum(self.bound_equal_rows(side.columns[place], side) for side in sides))
             case _:
                 return most
 
 
-def _most_values(exprs: Sequence[Expr], relation: Relation, conditions: Conditions) -> int:
+def _bound_combinations(exprs: Sequence[Expr], relation: Relation, conditions: Conditions) -> int:
     """The most combinations of values among the rows of one unit for which conditions are true.
 
     A unit's identifier is one value.
     """
-    left = _left_by(conditions, relation)
-    known, stated = intervals.conditions(left), listed(left)
+    left = _apply_conditions(conditions, relation)
+    known, stated = intervals.derive_known_intervals(left), derive_listed_values(left)
     most = 1
     for expr in exprs:
-        if identity_where_present(expr, relation) == UNIT_IDENTITY:
-            size: int | None = 1 if never_null(expr, relation) else 2  # an outer join adds NULL
+        if find_identity_where_present(expr, relation) == UNIT_IDENTITY:
+            size: int | None = 1 if is_never_null(expr, relation) else 2  # an outer join adds NULL
         else:
-            values = domain(expr, known, stated)
+            values = derive_domain(expr, known, stated)
             size = None if values is None else len(values)
         most = MAX_ROWS if size is None else min(MAX_ROWS, most * size)
     return max(1, most)
 
 
-def _within(known: Conditions, source: Project | PerUnitGroupBy | PerUnitWindows) -> Conditions:
+def _push_down_conditions(known: Conditions, source: Project | PerUnitGroupBy | PerUnitWindows) -> Conditions:
     """Those of the conditions that name nothing but keys or items of a source, over its input."""
     items = source.keys if isinstance(source, PerUnitGroupBy) else source.items
     inner = {column.name: item for column, item in zip(source.columns, items, strict=False)}
-    parts = (part for condition in known for part in intervals.conjuncts(condition))
-    named = ((part, set(columns(part))) for part in parts)
+    parts = (part for condition in known for part in intervals.iterate_conjuncts(condition))
+    named = ((part, set(iterate_columns(part))) for part in parts)
     return tuple(
-        substituted(part, {column: inner[column.name] for column in read})
+        substitute_columns(part, {column: inner[column.name] for column in read})
         for part, read in named
         if all(column.source == source.alias and column.name in inner for column in read)
     )
 
 
-def _distinct(
+def _iterate_distinct_bounds(
     source: Project | PerUnitGroupBy | PerUnitWindows, known: Conditions, within: Conditions
 ) -> Iterator[int]:
-    """The most rows of a unit, where they are distinct in what a source computes; `within` as of `_within`."""
+    """The most rows of a unit, where they are distinct in what a source computes; `within` as of `_push_down_conditions`."""
     match source:
         case PerUnitWindows():
-            yield from _numbered(source, known, within)
+            yield from _iterate_row_number_bounds(source, known, within)
         case PerUnitGroupBy():
-            yield _most_values(source.keys, source.input, within)
+            yield _bound_combinations(source.keys, source.input, within)
         case Project(distinct=True):
-            yield _most_values(source.items, source.input, within)
+            yield _bound_combinations(source.items, source.input, within)
 
 
-def _numbered(source: PerUnitWindows, known: Conditions, within: Conditions) -> Iterator[int]:
+def _iterate_row_number_bounds(
+    source: PerUnitWindows, known: Conditions, within: Conditions
+) -> Iterator[int]:
     """Bounds on the rows of a unit by conditions on ROW_NUMBER: the numbers that one leaves, times the partitions."""
     items: dict[Column, Expr] = dict(zip(source.columns, source.items, strict=False))
-    said = intervals.conditions(_left_by(known, source)).items()
+    said = intervals.derive_known_intervals(_apply_conditions(known, source)).items()
     numbers = {(expr.source, expr.name): around for expr, around in said if isinstance(expr, Column)}
     for column, window in zip(source.columns[len(source.items) :], source.windows, strict=True):
         around = numbers.get((column.source, column.name))
         if around is not None and around.high is not None and window.function == "row_number":
-            partition = [substituted(part, items) for part in window.partition]
+            partition = [substitute_columns(part, items) for part in window.partition]
             least = max(1, ceil(around.low or 1))
             # Where conditions leave none, a bound of one row is still a bound, and sensitivities are above zero.
-            yield max(1, floor(around.high) - least + 1) * _most_values(partition, source.input, within)
+            yield max(1, floor(around.high) - least + 1) * _bound_combinations(
+                partition, source.input, within
+            )
 
 
-def _rows_are_units(relation: Relation) -> bool:
+def _has_row_units(relation: Relation) -> bool:
     """Whether each private row that a relation reads is a unit by itself."""
-    return all(scan.unit.kind is UnitKind.ROW for scan in private_scans(relation))
+    return all(scan.unit.kind is UnitKind.ROW for scan in list_private_scans(relation))
 
 
-def _requires(right: Source, known: Conditions) -> bool:
+def _needs_right_row(right: Source, known: Conditions) -> bool:
     """Whether conditions are true only of rows with a value of the right side of a join."""
-    there = intervals.conditions(_left_by(known, right))
+    there = intervals.derive_known_intervals(_apply_conditions(known, right))
     return any(isinstance(expr, Column) and expr.source == right.alias for expr in there)
 
 
-def _left_by(conditions: Conditions, relation: Relation) -> Relation:
+def _apply_conditions(conditions: Conditions, relation: Relation) -> Relation:
     """The rows for which conditions are true."""
     return reduce(Filter, conditions, relation)
 
 
-def _distinguish(columns: Sequence[Column], relation: Relation) -> bool:
+def _is_unique_key(columns: Sequence[Column], relation: Relation) -> bool:
     """Whether these columns are a unique key among the rows of a unit, by GROUP BY or DISTINCT."""
     match relation:
         case Filter() | SemiJoin():
-            return _distinguish(columns, relation.input)
+            return _is_unique_key(columns, relation.input)
         case PerUnitGroupBy():
             keys = relation.columns[: len(relation.keys)]
-            return _named(keys) <= _named(columns)
+            return _collect_names(keys) <= _collect_names(columns)
         case Project() | PerUnitWindows():
             distinct = isinstance(relation, Project) and relation.distinct
-            if distinct and _named(relation.columns) <= _named(columns):
+            if distinct and _collect_names(relation.columns) <= _collect_names(columns):
                 return True
-            items = (_item(column, relation) for column in columns)
-            return _distinguish([item for item in items if isinstance(item, Column)], relation.input)
+            items = (_find_item(column, relation) for column in columns)
+            return _is_unique_key([item for item in items if isinstance(item, Column)], relation.input)
         case _:
             return False
 
 
-def _named(columns: Sequence[Column]) -> set[tuple[str, str]]:
+def _collect_names(columns: Sequence[Column]) -> set[tuple[str, str]]:
     return {(column.source, column.name) for column in columns}
 
 
-def _item(column: Column, source: Project | PerUnitWindows) -> Expr | None:
+def _find_item(column: Column, source: Project | PerUnitWindows) -> Expr | None:
     """The expression that a column of a derived table is; None of a window."""
     place = [known.name for known in source.columns].index(column.name)
     return source.items[place] if place < len(source.items) else None
 
 
-def contribution_bound(
+def derive_contribution_bound(
     release: Release, sizes: Sequence[int | None], facts: PublicFacts, *, public: bool
 ) -> ContributionBound:
     """The contribution bound of a release, given the number of values of each key, None if unknown.
@@ -401,17 +426,17 @@ def contribution_bound(
     unit.
     Source: Wilson et al. 2020, "Differentially private SQL with bounded user contribution", section 3.
     """
-    tables = private_scans(release.input)
-    rows = most_rows(release.input, facts)
+    tables = list_private_scans(release.input)
+    rows = bound_rows(release.input, facts)
     if rows > MAX_ROWS:
         raise QueryRejected(
             f"one privacy unit could have {rows:,} rows after the joins",
             code="fanout",
             hint="join on a key that is unique in the public table, or lower rows_per_unit",
         )
-    proven = min(rows, _times(sizes) or rows) if public else rows
-    apart = [size for size, one in zip(sizes, constant_keys(release, facts), strict=True) if not one]
-    natural = min(proven, _times(apart) or rows)
+    proven = min(rows, _multiply_sizes(sizes) or rows) if public else rows
+    apart = [size for size, one in zip(sizes, mark_constant_keys(release, facts), strict=True) if not one]
+    natural = min(proven, _multiply_sizes(apart) or rows)
     declared = [scan.contribution for scan in tables if scan.contribution is not None]
     groups = [known.groups for known in declared]
     stated = min(filter(None, (*groups, release.max_groups, natural)))
@@ -421,129 +446,137 @@ def contribution_bound(
         limits_groups=stated < proven,
         covers_groups=stated == natural,
         per_unit=rows > 1
-        or _computed(release.input)
+        or _reads_subquery_values(release.input)
         or any(scan.unit.kind is UnitKind.COLUMN for scan in tables),
         min_frequency=max(known.min_frequency for known in declared),
     )
 
 
-def _times(sizes: Sequence[int | None]) -> int | None:
+def _multiply_sizes(sizes: Sequence[int | None]) -> int | None:
     """The number of combinations; None if some number is unknown."""
     known = [size for size in sizes if size is not None]
     return prod(known) if len(known) == len(sizes) else None
 
 
-def _computed(relation: Relation) -> bool:
+def _reads_subquery_values(relation: Relation) -> bool:
     """Whether rows are joined to public rows that depend on the value of a subquery, which may change."""
     match relation:
-        case Join(right=right) if not is_private(right) and not is_answered(right) and needs(right):
+        case Join(right=right) if (
+            not is_private(right) and not has_public_subquery(right) and list_required_steps(right)
+        ):
             return True
         case _:
-            return any(map(_computed, inputs(relation)))
+            return any(map(_reads_subquery_values, list_inputs(relation)))
 
 
-def constant_keys(release: Release, facts: PublicFacts) -> list[bool]:
+def mark_constant_keys(release: Release, facts: PublicFacts) -> list[bool]:
     """For each key, whether it has one value per unit by the owner's declarations.
 
     Declarations are not trusted: the emitted SQL enforces the bound on groups that follows.
     """
-    return [_constant(key.expr, release.input, facts) for key in release.keys]
+    return [_is_constant(key.expr, release.input, facts) for key in release.keys]
 
 
-def _constant(expr: Expr, relation: Relation, facts: PublicFacts) -> bool:
+def _is_constant(expr: Expr, relation: Relation, facts: PublicFacts) -> bool:
     """Whether an expression has one value per unit, if its tables keep to their declared bounds.
 
     That is so for columns of tables with one row per unit, for columns declared constant, and for columns of a public
     table that is joined on such columns, if at most one row matches.
     """
-    return all(_one_value(column, relation, facts) for column in columns(expr))
+    return all(_has_one_value(column, relation, facts) for column in iterate_columns(expr))
 
 
-def _one_value(column: Column, relation: Relation, facts: PublicFacts) -> bool:
+def _has_one_value(column: Column, relation: Relation, facts: PublicFacts) -> bool:
     match relation:
         case Filter() | SemiJoin():
-            return _one_value(column, relation.input, facts)
+            return _has_one_value(column, relation.input, facts)
         case Join(left=left, right=right) if column.source != right.alias:
-            return _one_value(column, left, facts)
+            return _has_one_value(column, left, facts)
         case Join(left=left, right=right):
-            asked = [ours for ours, _ in relation.on] + ([] if relation.also is None else [relation.also])
+            asked = [ours for ours, _ in relation.on] + (
+                [] if relation.condition is None else [relation.condition]
+            )
             alike = all(
-                one.source == right.alias or _one_value(one, left, facts)
+                one.source == right.alias or _has_one_value(one, left, facts)
                 for expr in asked
-                for one in columns(expr)
+                for one in iterate_columns(expr)
             )
             if is_private(right):
                 # A LEFT JOIN that finds no row for some rows of a unit has NULL for these.
-                found = relation.kind is JoinKind.INNER or (alike and relation.also is None)
-                return found and _one_value(column, right, facts)
-            return alike and (is_answered(right) or facts.multiplicity(relation) <= 1)
-        case _ if column.facts.is_unit or most_rows(relation, facts) == 1:
+                found = relation.kind is JoinKind.INNER or (alike and relation.condition is None)
+                return found and _has_one_value(column, right, facts)
+            return alike and (has_public_subquery(right) or facts.look_up_multiplicity(relation) <= 1)
+        case _ if column.facts.is_unit or bound_rows(relation, facts) == 1:
             return True
         case Scan(contribution=Contribution(constant=constant)):
-            return fold(column.name) in constant
+            return normalize_name(column.name) in constant
         case Project() | PerUnitGroupBy() | PerUnitWindows():
             place = [known.name for known in relation.columns].index(column.name)
             items = relation.keys if isinstance(relation, PerUnitGroupBy) else relation.items
-            return place < len(items) and _constant(items[place], relation.input, facts)
+            return place < len(items) and _is_constant(items[place], relation.input, facts)
         case _:
             return False
 
 
-def as_declared(release: Release, rows: int) -> bool:
+def is_declared_bound(release: Release, rows: int) -> bool:
     """Whether `rows` is the declared bound of a table all of whose rows are read."""
     declared = [
-        scan.contribution.rows for scan in private_scans(release.input) if scan.contribution is not None
+        scan.contribution.rows for scan in list_private_scans(release.input) if scan.contribution is not None
     ]
-    return rows in declared and _whole(release.input)
+    return rows in declared and _reads_whole_tables(release.input)
 
 
-def _whole(relation: Relation) -> bool:
+def _reads_whole_tables(relation: Relation) -> bool:
     match relation:
         case Join():
-            return relation.also is None and _whole(relation.left) and _whole(relation.right)
+            return (
+                relation.condition is None
+                and _reads_whole_tables(relation.left)
+                and _reads_whole_tables(relation.right)
+            )
         case Project():
-            return not relation.distinct and _whole(relation.input)
+            return not relation.distinct and _reads_whole_tables(relation.input)
         case _:
             return isinstance(relation, Scan)
 
 
-def describe(relation: Relation, facts: PublicFacts) -> str:
+def describe_stability(relation: Relation, facts: PublicFacts) -> str:
     """The stability of one node, for EXPLAIN."""
     if not is_private(relation):
         return "public"
     match relation:
         case Scan():
-            return _whose(relation)
+            return _describe_scan(relation)
         case Filter() | SemiJoin():
             return "stability 1"
-        case Join(right=right) if is_answered(right) and not is_private(right):
+        case Join(right=right) if has_public_subquery(right) and not is_private(right):
             return "stability 1: at most one answered row for a key"
         case Join(right=right) if not is_private(right):
-            times = max(1, facts.multiplicity(relation))
+            times = max(1, facts.look_up_multiplicity(relation))
             return f"stability {times}: at most {times} public row{'s' * (times != 1)} for a key"
         case Join() | SetOperation():
-            return f"within a unit; {_many(most_rows(relation, facts))} of a unit"
+            return f"within a unit; {_format_row_count(bound_rows(relation, facts))} of a unit"
         case PerUnitWindows():
-            return f"windows within a unit; {_many(most_rows(relation, facts))} of a unit"
+            return f"windows within a unit; {_format_row_count(bound_rows(relation, facts))} of a unit"
         case PerUnitGroupBy():
-            return f"groups of a unit; {_many(most_rows(relation, facts))} of a unit"
+            return f"groups of a unit; {_format_row_count(bound_rows(relation, facts))} of a unit"
         case _:
-            return f"{'distinct rows of a unit; ' * getattr(relation, 'distinct', False)}{_many(most_rows(relation, facts))} of a unit"
+            return f"{'distinct rows of a unit; ' * getattr(relation, 'distinct', False)}{_format_row_count(bound_rows(relation, facts))} of a unit"
 
 
-def _whose(scan: Scan) -> str:
+def _describe_scan(scan: Scan) -> str:
     unit = scan.unit
     rows = 1 if scan.contribution is None else scan.contribution.rows
     if unit.column is not None:
         whose = f"unit {unit.column}"
     elif unit.link is not None:
         whose = f"unit through {unit.link.column} = {unit.link.owner.table}.{unit.link.key}"
-    elif unit.known:
+    elif unit.is_known:
         whose = "each row is a unit"
     else:
         whose = "unit of the row that it is joined to"
-    return f"{whose}, {_many(rows)} of a unit count"
+    return f"{whose}, {_format_row_count(rows)} of a unit count"
 
 
-def _many(rows: int) -> str:
+def _format_row_count(rows: int) -> str:
     return f"{rows:,} row{'s' * (rows != 1)}"

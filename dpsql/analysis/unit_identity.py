@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dpsql.analysis.nullability import never_null
-from dpsql.plan.expr import UNIT_IDENTITY, Call, Column, Expr, columns, is_null
+from dpsql.analysis.nullability import is_never_null
+from dpsql.plan.expr import UNIT_IDENTITY, Call, Column, Expr, is_null, iterate_columns
 from dpsql.plan.nodes import (
     PerUnitGroupBy,
     PerUnitWindows,
@@ -19,8 +19,8 @@ from dpsql.plan.nodes import (
     Relation,
     SetKind,
     SetOperation,
-    optional_sources,
-    sources,
+    iterate_sources,
+    list_optional_aliases,
 )
 from dpsql.plan.tables import Scan
 
@@ -35,13 +35,13 @@ _AS_FINE = _ONE_TO_ONE | {
 """Functions with about as many results as values of an argument."""
 
 
-def identity(expr: Expr, relation: Relation) -> str | None:
+def find_identity(expr: Expr, relation: Relation) -> str | None:
     """Return what the values of an expression identify; None if it may be NULL or identifies nothing."""
-    named = identity_where_present(expr, relation)
-    return named if named is not None and never_null(expr, relation) else None
+    named = find_identity_where_present(expr, relation)
+    return named if named is not None and is_never_null(expr, relation) else None
 
 
-def compared_identity(expr: Expr, relation: Relation) -> str | None:
+def find_compared_identity(expr: Expr, relation: Relation) -> str | None:
     """Return what equal values of an expression identify, as a column's facts state it: NULL equals nothing.
 
     A column of an optional side has none: what is grouped by it has many units' rows under NULL.
@@ -49,35 +49,35 @@ def compared_identity(expr: Expr, relation: Relation) -> str | None:
     if (
         isinstance(expr, Column)
         and expr.facts.identity is not None
-        and expr.source not in optional_sources(relation)
+        and expr.source not in list_optional_aliases(relation)
     ):
         return expr.facts.identity
-    return identity(expr, relation)
+    return find_identity(expr, relation)
 
 
-def identity_where_present(expr: Expr, relation: Relation) -> str | None:
+def find_identity_where_present(expr: Expr, relation: Relation) -> str | None:
     """Return what the values of an expression identify in rows where it is not NULL."""
     match expr:
         case Column():
-            return expr.facts.identity or _within(expr, relation)
+            return expr.facts.identity or _find_derived_identity(expr, relation)
         case Call() if expr.function.name == "coalesce":
             parts = [part for part in expr.arguments if not is_null(part)]
-            named = {identity_where_present(part, relation) for part in parts}
+            named = {find_identity_where_present(part, relation) for part in parts}
             alike = len(named) == 1 and all(part.type is expr.type for part in parts)
             return named.pop() if alike else None
         case _:
             return None
 
 
-def separated_identity(expr: Expr, relation: Relation) -> str | None:
+def find_injective_identity(expr: Expr, relation: Relation) -> str | None:
     """Return the identity that an expression is an injective function of, where it is not NULL."""
     if isinstance(expr, Call) and expr.function.name in _ONE_TO_ONE:
-        read = [part for part in expr.arguments if any(columns(part))]
-        return separated_identity(read[0], relation) if len(read) == 1 else None
-    return identity_where_present(expr, relation)
+        read = [part for part in expr.arguments if any(iterate_columns(part))]
+        return find_injective_identity(read[0], relation) if len(read) == 1 else None
+    return find_identity_where_present(expr, relation)
 
 
-def finer_keys(exprs: Sequence[Expr], relation: Relation) -> tuple[Expr, ...]:
+def list_finer_keys(exprs: Sequence[Expr], relation: Relation) -> tuple[Expr, ...]:
     """Return those of some group keys that are declared to belong to one privacy unit each; NULL belongs to many.
 
     These are columns that a link refers to or starts from, and injective functions of them; of a key of several columns,
@@ -88,9 +88,9 @@ def finer_keys(exprs: Sequence[Expr], relation: Relation) -> tuple[Expr, ...]:
     held = {
         expr: column
         for expr in exprs
-        for column in [separated_column(expr)]
-        if separated_identity(expr, relation) != UNIT_IDENTITY
-        and (column is None or never_null(expr, relation) or not _is_padded(column, relation))
+        for column in [find_injective_column(expr)]
+        if find_injective_identity(expr, relation) != UNIT_IDENTITY
+        and (column is None or is_never_null(expr, relation) or not _is_padded(column, relation))
     }
     met: dict[tuple[str, str, tuple[str, ...]], set[str]] = {}
     for column in held.values():
@@ -100,41 +100,41 @@ def finer_keys(exprs: Sequence[Expr], relation: Relation) -> tuple[Expr, ...]:
     return tuple(
         expr
         for expr, column in held.items()
-        if separated_identity(expr, relation) is not None
+        if find_injective_identity(expr, relation) is not None
         or (
             column is not None and any((column.source, *part[:2]) in whole for part in column.facts.link_keys)
         )
     )
 
 
-def separated_column(expr: Expr) -> Column | None:
+def find_injective_column(expr: Expr) -> Column | None:
     """Return the column that an expression is an injective function of."""
     if isinstance(expr, Call) and expr.function.name in _ONE_TO_ONE:
-        read = [part for part in expr.arguments if any(columns(part))]
-        return separated_column(read[0]) if len(read) == 1 else None
+        read = [part for part in expr.arguments if any(iterate_columns(part))]
+        return find_injective_column(read[0]) if len(read) == 1 else None
     return expr if isinstance(expr, Column) else None
 
 
-def is_fine(expr: Expr) -> bool:
+def is_fine_grained(expr: Expr) -> bool:
     """Return whether an expression may have about as many values as some column that it reads."""
     if isinstance(expr, Call):
-        return expr.function.name in _AS_FINE and any(map(is_fine, expr.arguments))
+        return expr.function.name in _AS_FINE and any(map(is_fine_grained, expr.arguments))
     return isinstance(expr, Column)
 
 
-def _within(column: Column, relation: Relation) -> str | None:
+def _find_derived_identity(column: Column, relation: Relation) -> str | None:
     """Return what a column of a derived table identifies in rows where it is not NULL."""
-    source = next((source for source in sources(relation) if source.alias == column.source), None)
+    source = next((source for source in iterate_sources(relation) if source.alias == column.source), None)
     match source:
         case Project() | PerUnitGroupBy() | PerUnitWindows():
             place = [known.name for known in source.columns].index(column.name)
             items = source.keys if isinstance(source, PerUnitGroupBy) else source.items
-            return identity_where_present(items[place], source.input) if place < len(items) else None
+            return find_identity_where_present(items[place], source.input) if place < len(items) else None
         case SetOperation(kind=SetKind.UNION_ALL):
             place = [known.name for known in source.columns].index(column.name)
             sides = [side for side in (source.left, source.right) if not isinstance(side, Scan)]
-            there = [side for side in sides if not _always_null(side.columns[place], side)]
-            named = {identity_where_present(side.columns[place], side) for side in there}
+            there = [side for side in sides if not _is_always_null(side.columns[place], side)]
+            named = {find_identity_where_present(side.columns[place], side) for side in there}
             alike = all(side.columns[place].type is column.type for side in there)
             return named.pop() if len(named) == 1 and alike else None
         case _:
@@ -143,23 +143,24 @@ def _within(column: Column, relation: Relation) -> str | None:
 
 def _is_padded(column: Column, relation: Relation) -> bool:
     """Return whether a column is NULL in rows for which an outer join finds nothing."""
-    if column.source in optional_sources(relation):
+    if column.source in list_optional_aliases(relation):
         return True
-    source = next((source for source in sources(relation) if source.alias == column.source), None)
+    source = next((source for source in iterate_sources(relation) if source.alias == column.source), None)
     if not isinstance(source, (Project, PerUnitGroupBy, PerUnitWindows, SetOperation)):
         return False
     place = [known.name for known in source.columns].index(column.name)
     if isinstance(source, SetOperation):
         sides = [side for side in (source.left, source.right) if not isinstance(side, Scan)]
         return any(
-            _always_null(side.columns[place], side) or _is_padded(side.columns[place], side) for side in sides
+            _is_always_null(side.columns[place], side) or _is_padded(side.columns[place], side)
+            for side in sides
         )
     items = source.keys if isinstance(source, PerUnitGroupBy) else source.items
-    item = separated_column(items[place]) if place < len(items) else None
+    item = find_injective_column(items[place]) if place < len(items) else None
     return item is not None and _is_padded(item, source.input)
 
 
-def _always_null(column: Column, relation: Relation) -> bool:
+def _is_always_null(column: Column, relation: Relation) -> bool:
     if not isinstance(relation, Project):
         return False
     return is_null(relation.items[[known.name for known in relation.columns].index(column.name)])

@@ -3,6 +3,6 @@
 This package alone imports a database engine.
 """
 
-from dpsql.backends.base import Backend, Exact, Origin, Place, Tables
+from dpsql.backends.base import Backend, DatabaseIdentity, Exact, TableOrigin, TemporaryTables
 
-__all__ = ["Backend", "Exact", "Origin", "Place", "Tables"]
+__all__ = ["Backend", "DatabaseIdentity", "Exact", "TableOrigin", "TemporaryTables"]

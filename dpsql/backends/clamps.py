@@ -14,58 +14,56 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from dpsql.backends.dialect import CALENDAR
-from dpsql.plan.expr import Facts
-from dpsql.plan.interval import date_at, timestamp_at
+from dpsql.plan.expr import ColumnInfo
+from dpsql.plan.interval import get_date_at, get_timestamp_at
 from dpsql.plan.types import Type, Value
 
 
 @dataclass(frozen=True, slots=True)
-class Clamps:
+class ColumnBounds:
     """Clamps in the SQL of an engine, which writes constants so, and these two of DOUBLE."""
 
-    constant: Callable[[Value], str]
+    emit_constant: Callable[[Value], str]
     nan: str
     infinity: str
 
-    def clean(self, raw: str, read: str, facts: Facts) -> str:
+    def emit_bounded_column(self, raw: str, read: str, facts: ColumnInfo) -> str:
         """A column, from the SQL of what is stored, and of that in the engine type of the plan type."""
         if facts.domain is not None:
-            return (
-                f"CASE WHEN {read} IN ({', '.join(map(self.constant, facts.domain or ()))}) THEN {read} END"
-            )
+            return f"CASE WHEN {read} IN ({', '.join(map(self.emit_constant, facts.domain or ()))}) THEN {read} END"
         match facts.type:
             case Type.INTEGER:
-                return self._integer(raw, read, facts)
+                return self._emit_bounded_integer(raw, read, facts)
             case Type.DOUBLE:
-                return self._double(read, facts)
+                return self._emit_bounded_double(read, facts)
             case Type.DATE | Type.TIMESTAMP | Type.TIME:
-                return self._temporal(read, facts)
+                return self._emit_bounded_temporal(read, facts)
             case _:
                 return read
 
-    def _integer(self, raw: str, read: str, facts: Facts) -> str:
-        if not facts.interval.bounded:
+    def _emit_bounded_integer(self, raw: str, read: str, facts: ColumnInfo) -> str:
+        if not facts.interval.is_bounded:
             return read
-        low, high = (self.constant(math.floor(end)) for end in facts.interval.ends)
+        low, high = (self.emit_constant(math.floor(end)) for end in facts.interval.ends)
         # Compared before it is read as 64 bits: a value too large for them is clamped, not lost.
         return f"CASE WHEN {raw} BETWEEN {low} AND {high} THEN {read} WHEN {raw} < {low} THEN {low} WHEN {raw} > {high} THEN {high} END"
 
-    def _double(self, read: str, facts: Facts) -> str:
-        if not facts.interval.bounded:
+    def _emit_bounded_double(self, read: str, facts: ColumnInfo) -> str:
+        if not facts.interval.is_bounded:
             return f"NULLIF({read}, {self.nan})"
-        low, high = (self.constant(float(end)) for end in facts.interval.ends)
+        low, high = (self.emit_constant(float(end)) for end in facts.interval.ends)
         return (
             f"CASE WHEN {read} BETWEEN {low} AND {high} THEN {read} "
             f"WHEN {read} < {low} THEN {low} WHEN {read} <= {self.infinity} THEN {high} END"
         )
 
-    def _temporal(self, read: str, facts: Facts) -> str:
+    def _emit_bounded_temporal(self, read: str, facts: ColumnInfo) -> str:
         ends: tuple[dt.date | dt.time, ...] = CALENDAR[facts.type]
-        if facts.interval.bounded:
-            at = timestamp_at if facts.type is Type.TIMESTAMP else date_at
+        if facts.interval.is_bounded:
+            at = get_timestamp_at if facts.type is Type.TIMESTAMP else get_date_at
             ends = tuple(map(at, facts.interval.ends))
-        low, high = map(self.constant, ends)
+        low, high = map(self.emit_constant, ends)
         within = f"CASE WHEN {read} BETWEEN {low} AND {high} THEN {read}"
-        if not facts.interval.bounded:
+        if not facts.interval.is_bounded:
             return f"{within} END"
         return f"{within} WHEN {read} < {low} THEN {low} WHEN {read} > {high} THEN {high} END"

@@ -8,8 +8,10 @@ from typing import Any
 from dpsql.policy.decisions import ForeignKey, TableKeys
 
 
-def table_keys(rows: Iterable[tuple[Any, ...]], called: Callable[[str, str], str]) -> dict[str, TableKeys]:
-    """The keys by the tables' names; `called` makes one of a schema and a table.
+def build_table_keys(
+    rows: Iterable[tuple[Any, ...]], format_name: Callable[[str, str], str]
+) -> dict[str, TableKeys]:
+    """The keys by the tables' names; `format_name` makes one of a schema and a table.
 
     A row has the schema, the table, PRIMARY KEY, UNIQUE or FOREIGN KEY, its columns, and the table and columns that it references,
     which are of its own schema.
@@ -18,13 +20,13 @@ def table_keys(rows: Iterable[tuple[Any, ...]], called: Callable[[str, str], str
     unique: dict[str, list[tuple[str, ...]]] = {}
     foreign: dict[str, list[ForeignKey]] = {}
     for schema, table, kind, columns, target, references in rows:
-        name = called(schema, table)
+        name = format_name(schema, table)
         if kind == "PRIMARY KEY":
             primary[name] = tuple(columns)
         elif kind == "UNIQUE":
             unique.setdefault(name, []).append(tuple(columns))
         else:
-            key = ForeignKey(tuple(columns), called(schema, target), tuple(references))
+            key = ForeignKey(tuple(columns), format_name(schema, target), tuple(references))
             foreign.setdefault(name, []).append(key)
     return {
         name: TableKeys(primary.get(name, ()), tuple(foreign.get(name, ())), tuple(unique.get(name, ())))

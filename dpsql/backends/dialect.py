@@ -15,7 +15,7 @@ from dpsql.plan.types import Pairs, Type, Value
 
 if TYPE_CHECKING:
     from dpsql.plan.nodes import Release
-    from dpsql.plan.tables import Elements
+    from dpsql.plan.tables import UnnestedList
 
 CALENDAR: dict[Type, tuple[dt.date | dt.time, dt.date | dt.time]] = {
     Type.DATE: (dt.date.min, dt.date.max),
@@ -27,10 +27,10 @@ TABLES = 2**55
 """More rows than a table has: what the ids of rows of one of several tables are apart from those of the next."""
 
 
-def fits(number: int | None) -> bool:
+def fits_int64(number: int | None) -> bool:
     """Whether a number is known, and of 64 bits with either sign.
 
-    >>> fits(-(2**63) + 1), fits(2**63), fits(None)
+    >>> fits_int64(-(2**63) + 1), fits_int64(2**63), fits_int64(None)
     (True, False, False)
     """
     return number is not None and abs(number) < 2**63
@@ -49,157 +49,157 @@ class Dialect(Protocol):
         ...
 
     @property
-    def stages(self) -> bool:
+    def supports_stages(self) -> bool:
         """Whether a release may be read in stages, over temporary tables."""
         ...
 
     @property
-    def holds(self) -> bool:
+    def materializes_ctes(self) -> bool:
         """Whether the rows of a query that a statement reads more than once are held in a temporary table."""
         ...
 
     @property
-    def ranks_all(self) -> bool:
+    def ranks_all_groups(self) -> bool:
         """Whether the groups of all units are put in order, in one pass, rather than those of units beyond a bound in several."""
         ...
 
     @property
-    def lists(self) -> bool:
+    def unnests_constant_lists(self) -> bool:
         """Whether many rows of constants are written as lists that UNNEST takes apart, one for each column."""
         ...
 
     @property
-    def places(self) -> bool:
+    def groups_by_domain_index(self) -> bool:
         """Whether a group key of a declared domain is grouped by its index in the domain."""
         ...
 
     @property
-    def work(self) -> Mapping[str, WorkRule]:
+    def work_rules(self) -> Mapping[str, WorkRule]:
         """The work of functions for one row, by their names in the registry, where it is not that of DuckDB."""
         ...
 
     @property
-    def approximate(self) -> frozenset[str]:
+    def approximate_functions(self) -> frozenset[str]:
         """The functions, by their names in the registry, whose values may differ from DuckDB's in the last digits."""
         ...
 
     @property
-    def by_place(self) -> frozenset[str]:
+    def numbered_row_aggregates(self) -> frozenset[str]:
         """The aggregates within a unit, by their names in the registry, that are computed of numbered rows."""
         ...
 
     @property
-    def ignores_nulls(self) -> bool:
+    def supports_ignore_nulls(self) -> bool:
         """Whether window functions take IGNORE NULLS; those of others take places that are computed."""
         ...
 
     @property
-    def frames_of_groups(self) -> bool:
+    def supports_groups_frames(self) -> bool:
         """Whether windows have frames of GROUPS; those of others are ranges of ranks."""
         ...
 
     @property
-    def in_turn(self) -> bool:
+    def short_circuits(self) -> bool:
         """Whether rows that a cheap condition leaves out are not looked at by others, as where each row is filtered by itself."""
         ...
 
     @property
-    def public_groups(self) -> bool:
+    def supports_public_groups(self) -> bool:
         """Whether it is asked for groups of public rows; of others they are known before, and are constants."""
         ...
 
-    def require(self, release: Release) -> None:
+    def require_supported_release(self, release: Release) -> None:
         """Refuses a release that the engine cannot be asked for: QueryRejected with code `engine`, before any charge."""
         ...
 
-    def require_text(self, sql: str) -> None:
-        """Refuses a whole statement that the engine would not read as it is written, as `require` does."""
+    def require_readable_sql(self, sql: str) -> None:
+        """Refuses a whole statement that the engine would not read as it is written, as `require_supported_release` does."""
         ...
 
-    def table_name(self, name: str) -> str:
+    def quote_table_name(self, name: str) -> str:
         """The name of a table of the policy."""
         ...
 
-    def constant(self, value: Value | Pairs) -> str:
+    def emit_constant(self, value: Value | Pairs) -> str:
         """A constant of exactly the engine type that its plan type stands for."""
         ...
 
-    def cast(self, text: str, kind: Type) -> str:
+    def emit_cast(self, text: str, kind: Type) -> str:
         """A value as one of a type, NULL where it has no counterpart; what is always NULL has no type."""
         ...
 
-    def call(self, expr: Call) -> str:
+    def emit_call_template(self, expr: Call) -> str:
         """The template of a scalar function: {0}, {1}, … are its arguments; see `dpsql.plan.expr.Function`."""
         ...
 
-    def clean(self, column: Column) -> str:
+    def emit_bounded_column(self, column: Column) -> str:
         """A column of a scanned table: clamped to its bounds, NULL outside its domain, never NaN."""
         ...
 
-    def widened(self, column: Column) -> str:
+    def emit_widened_column(self, column: Column) -> str:
         """A column of a scanned table in the engine type of its plan type, whatever its value."""
         ...
 
-    def stored(self, column: Column) -> str:
+    def emit_stored_column(self, column: Column) -> str:
         """A column of a scanned table as it is stored; of a DECIMAL, NaN is NULL."""
         ...
 
-    def unit_id(self, unit: Column) -> str:
+    def emit_unit_id(self, unit: Column) -> str:
         """A unit's id, of a type that two tables' ids can be compared in."""
         ...
 
-    def elements(self, table: str, listed: Elements) -> str:
+    def emit_list_elements(self, table: str, listed: UnnestedList) -> str:
         """The query of the rows of a table, once for each of the first elements of a list, which is in a column of its own."""
         ...
 
-    def sampled(self, unit: str, secret: str, below: int) -> str:
+    def emit_sample_condition(self, unit: str, secret: str, below: int) -> str:
         """Whether SHA-256 of a secret and a unit's id is below `below`, a whole number of 256 bits."""
         ...
 
-    def by_bytes(self, text: str) -> str:
+    def emit_binary_collation(self, text: str) -> str:
         """A text that is compared, grouped and put in order by its bytes."""
         ...
 
-    def row_id(self, values: Sequence[str], table: int = 0) -> str:
+    def emit_row_id(self, values: Sequence[str], table: int = 0) -> str:
         """A unique number of each row of a table whose rows are units; `values` are the columns that are read.
 
-        Above 2^63 it has a hash of the row's own values, which `row_hash` finds. A statement that reads several such tables
+        Above 2^63 it has a hash of the row's own values, which `emit_row_hash` finds. A statement that reads several such tables
         numbers them, with at most 2^7 numbers: no row of another table has the id.
         """
         ...
 
-    def row_hash(self, unit: str) -> str:
+    def emit_row_hash(self, unit: str) -> str:
         """The hash in the id of a row: the same whatever other rows there are."""
         ...
 
-    def shuffled(self, values: Sequence[str]) -> str:
+    def emit_shuffle_key(self, values: Sequence[str]) -> str:
         """What the groups of a unit are put in order by: a hash of these values, the same in every run."""
         ...
 
-    def point(self, number: str, factor: float) -> str:
+    def emit_lattice_point(self, number: str, factor: float) -> str:
         """A number times a power of two, rounded half to even: a whole number of 64 bits, or NULL."""
         ...
 
-    def added(self, points: str, most: int) -> str:
+    def emit_exact_sum(self, points: str, most: int) -> str:
         """The sum of whole numbers of 64 bits, of at most `most` in size, which does not overflow for 2^46 of them."""
         ...
 
-    def days(self, day: str) -> str:
+    def emit_day_number(self, day: str) -> str:
         """The number of a day of the calendar, the first being 1."""
         ...
 
-    def microseconds(self, moment: str) -> str:
+    def emit_epoch_microseconds(self, moment: str) -> str:
         """The microseconds of a moment of the calendar since 1970, or of a time of day since midnight, as 64 bits."""
         ...
 
-    def decimal_point(self, stored: str, low: str, high: str, factor: int) -> str | None:
+    def emit_decimal_lattice_point(self, stored: str, low: str, high: str, factor: int) -> str | None:
         """A DECIMAL clamped to two others, times a power of ten, as a whole number of 64 bits; NULL of NULL.
 
         All have at most 15 digits, and the product 18. None for engines in which DOUBLE is as fast.
         """
         ...
 
-    def binned(self, number: str, ends: Sequence[int], places: Sequence[int]) -> str | None:
+    def emit_histogram_items(self, number: str, ends: Sequence[int], places: Sequence[int]) -> str | None:
         """The items of a SELECT that has a row for each end: its place as `b`, and as `n` how many numbers are in its interval.
 
         In an interval are numbers up to its end and above the one before, in the first all below too, and in the last all
@@ -207,93 +207,95 @@ class Dialect(Protocol):
         """
         ...
 
-    def shifted(self, number: str, bits: int) -> str:
+    def emit_right_shift(self, number: str, bits: int) -> str:
         """A whole number of 64 bits without its lowest bits, divided by 2^bits."""
         ...
 
-    def wide(self, number: str, most: int | None = None) -> str:
+    def to_wide_int(self, number: str, most: int | None = None) -> str:
         """A whole number in a type in which sums and products of a statement do not overflow.
 
         Where `most` is given, the number is of 64 bits if that is, and so are all products that are made of it.
         """
         ...
 
-    def narrow(self, number: str, low: int, high: int) -> str:
+    def to_narrow_int(self, number: str, low: int, high: int) -> str:
         """A whole number from `low` to `high`, not NULL, in 64 bits where it fits and the engine is quicker with these."""
         ...
 
-    def real(self, number: str) -> str:
-        """A whole number of the type of `wide` as a DOUBLE."""
+    def to_double(self, number: str) -> str:
+        """A whole number of the type of `to_wide_int` as a DOUBLE."""
         ...
 
-    def whole_of(self, number: str, most: int) -> str:
-        """A DOUBLE that is whole and from 0 to `most`, which is at most 2^62, in the type of `wide` or in 64 bits."""
+    def cast_double_to_int(self, number: str, most: int) -> str:
+        """A DOUBLE that is whole and from 0 to `most`, which is at most 2^62, in the type of `to_wide_int` or in 64 bits."""
         ...
 
-    def wide_point(self, number: str, factors: tuple[float, float]) -> str:
-        """A DOUBLE times two powers of two, rounded half to even, of at most 2^80 in size, in the type of `wide`."""
+    def emit_wide_lattice_point(self, number: str, factors: tuple[float, float]) -> str:
+        """A DOUBLE times two powers of two, rounded half to even, of at most 2^80 in size, in the type of `to_wide_int`."""
         ...
 
-    def scaled(self, number: str, factors: tuple[float, float]) -> str:
+    def emit_scaled_double(self, number: str, factors: tuple[float, float]) -> str:
         """A number times two powers of two, as a DOUBLE."""
         ...
 
-    def narrowed(self, number: str, kind: Type) -> str:
+    def emit_aggregate_cast(self, number: str, kind: Type) -> str:
         """An aggregate as one of a type, NULL where it has no counterpart."""
         ...
 
-    def per_unit(self, function: str, template: str, kind: Type | None) -> str:
+    def emit_per_unit_aggregate(self, function: str, template: str, kind: Type | None) -> str:
         """The template of an aggregate within a unit, by its name in the registry, which has `template`.
 
         `kind` is the type of its argument.
         """
         ...
 
-    def window(self, function: str, arguments: Sequence[str], over: str, *, ignore_nulls: bool) -> str:
+    def emit_window_call(
+        self, function: str, arguments: Sequence[str], over: str, *, ignore_nulls: bool
+    ) -> str:
         """A window function that is no aggregate, by its name in the registry, with its OVER."""
         ...
 
-    def quotient(self, dividend: str, divisor: str, most: int | None = None) -> str:
+    def emit_integer_quotient(self, dividend: str, divisor: str, most: int | None = None) -> str:
         """The quotient of whole numbers towards zero; the divisor is above zero.
 
         Where `most` is given and of 64 bits, so are both numbers.
         """
         ...
 
-    def derived(self, query: str, name: str = "", *, once: bool = False) -> str:
+    def emit_derived_table(self, query: str, name: str = "", *, once: bool = False) -> str:
         """A query in FROM, under a name where one is needed; with `once`, each of its values is computed once a row."""
         ...
 
-    def gathered(self, query: str) -> str:
+    def emit_coalesced_query(self, query: str) -> str:
         """A query of few groups that are added up further; an engine of several machines does that on one of them."""
         ...
 
-    def semi_join(self, left: str, right: str, *, anti: bool = False) -> str:
+    def emit_semi_join(self, left: str, right: str, *, anti: bool = False) -> str:
         """FROM with the rows of `left` whose `u` is in `right`; with `anti`, those whose is not."""
         ...
 
-    def outer_join(self, query: str, name: str, on: Sequence[tuple[str, str]]) -> str:
+    def emit_full_join(self, query: str, name: str, on: Sequence[tuple[str, str]]) -> str:
         """A full join on equal pairs, of which NULL equals NULL."""
         ...
 
-    def collected(self, items: Sequence[str], order: str) -> str:
+    def emit_tuple_list_aggregate(self, items: Sequence[str], order: str) -> str:
         """The aggregate that makes a list of lists of whole numbers, in this order, of the rows where it is not NULL."""
         ...
 
-    def unpivoted(
+    def emit_unpivot(
         self, query: str, keys: Sequence[str], rows: Sequence[Sequence[str]], names: Sequence[str]
     ) -> str:
         """The query of the columns `keys`, and `names`, that has each of the `rows` for every row of `query`."""
         ...
 
-    def packed_window(self, keys: Sequence[str], rows: str, by: str, name: str) -> str:
+    def emit_packed_window(self, keys: Sequence[str], rows: str, by: str, name: str) -> str:
         """The query for a window of a quantile under `name`, over `rows` with total, before, p and n: see `Window.of`."""
         ...
 
-    def spread(self, values: str, most: str) -> str:
+    def emit_evenly_spaced_elements(self, values: str, most: str) -> str:
         """The elements of a sorted list as rows: all, or, where it has more than `most`, so many evenly spaced ones."""
         ...
 
-    def collected_values(self, value: str) -> str:
+    def emit_value_list_aggregate(self, value: str) -> str:
         """The aggregate that makes a sorted list of the values that are not NULL."""
         ...

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 
 import duckdb
 
-from dpsql.backends.base import Place
+from dpsql.backends.base import DatabaseIdentity
 from dpsql.backends.duckdb import DuckDBBackend
-from dpsql.backends.quoting import identifier, table_name
-from dpsql.policy import Policy, fold, table_parts
+from dpsql.backends.quoting import quote_identifier, quote_table_name
+from dpsql.policy import Policy, normalize_name, split_table_name
 
 _TYPES = {
     "integer": "BIGINT",
@@ -32,10 +32,10 @@ class EmptyBackend(DuckDBBackend):
     """The private tables of a policy without a row: no database that a ledger could be of."""
 
     def __init__(self, policy: Policy) -> None:
-        super().__init__(empty_database(policy))
+        super().__init__(create_empty_database(policy))
 
     @property
-    def place(self) -> Place | None:
+    def database_identity(self) -> DatabaseIdentity | None:
         """None: there are no data."""
         return None
 
@@ -44,61 +44,66 @@ class EmptyBackend(DuckDBBackend):
         self._connection.close()
 
 
-def empty_database(policy: Policy) -> duckdb.DuckDBPyConnection:
+def create_empty_database(policy: Policy) -> duckdb.DuckDBPyConnection:
     """An open database in memory with every private table of `policy`, empty."""
     connection = duckdb.connect()
-    declared_tables(connection, policy, policy.private_tables())
+    create_declared_tables(connection, policy, policy.list_private_tables())
     return connection
 
 
-def declared_tables(connection: duckdb.DuckDBPyConnection, policy: Policy, names: Iterable[str]) -> None:
+def create_declared_tables(
+    connection: duckdb.DuckDBPyConnection, policy: Policy, names: Iterable[str]
+) -> None:
     """Makes tables as the policy declares them, empty."""
     for name in names:
-        columns = types_of(policy, name).values()
-        listed = ", ".join(f"{identifier(column)} {kind}" for column, kind in columns)
+        columns = get_column_types(policy, name).values()
+        listed = ", ".join(f"{quote_identifier(column)} {kind}" for column, kind in columns)
         make_table(connection, name, f"({listed})")
 
 
 def make_table(connection: duckdb.DuckDBPyConnection, name: str, definition: str) -> None:
     """Makes a table of a policy's name, in its schema."""
-    schema, _ = table_parts(name)
+    schema, _ = split_table_name(name)
     if schema:
-        connection.execute(f"CREATE SCHEMA IF NOT EXISTS {identifier(schema)}")
-    connection.execute(f"CREATE TABLE {table_name(name)} {definition}")
+        connection.execute(f"CREATE SCHEMA IF NOT EXISTS {quote_identifier(schema)}")
+    connection.execute(f"CREATE TABLE {quote_table_name(name)} {definition}")
 
 
-def types_of(policy: Policy, name: str) -> dict[str, tuple[str, str]]:
+def get_column_types(policy: Policy, name: str) -> dict[str, tuple[str, str]]:
     """The columns of a table with their engine types, by folded names: those that are declared, and ids."""
     columns = {
-        fold(column): (column, _TYPES[spec.type] + "[]" * (spec.max_elements is not None))
+        normalize_name(column): (column, _TYPES[spec.type] + "[]" * (spec.max_elements is not None))
         for column, spec in policy.tables[name].columns.items()
     }
-    for (table, column), kind in _ids(policy).items():
-        if table == fold(name):
-            columns.setdefault(fold(column), (column, kind))
+    for (table, column), kind in _infer_id_types(policy).items():
+        if table == normalize_name(name):
+            columns.setdefault(normalize_name(column), (column, kind))
     return columns or {_NO_COLUMN: (_NO_COLUMN, "BOOLEAN")}
 
 
-def _ids(policy: Policy) -> dict[tuple[str, str], str]:
+def _infer_id_types(policy: Policy) -> dict[tuple[str, str], str]:
     """The columns that say whose a row is, with their types: what is linked has one type."""
     links = [
-        ((fold(name), ours), (fold(link.table), theirs))
-        for name, link in policy.foreign_keys()
+        ((normalize_name(name), ours), (normalize_name(link.table), theirs))
+        for name, link in policy.iterate_links()
         for ours, theirs in zip(link.names, link.keys, strict=True)
     ]
     units = [
-        (fold(name), column)
-        for name in policy.private_tables()
-        if (column := policy.unit_of(name).column) is not None
+        (normalize_name(name), column)
+        for name in policy.list_private_tables()
+        if (column := policy.get_unit(name).column) is not None
     ]
-    kinds = {place: _declared(policy, place) for place in (*units, *(end for link in links for end in link))}
+    kinds = {
+        place: _find_declared_type(policy, place)
+        for place in (*units, *(end for link in links for end in link))
+    }
     for _ in links:  # a type travels along a chain of links in as many steps as there are links
         for ours, theirs in links:
             kinds[ours] = kinds[theirs] = kinds[ours] or kinds[theirs]
     return {place: kind or _ID for place, kind in kinds.items()}
 
 
-def _declared(policy: Policy, place: tuple[str, str]) -> str | None:
+def _find_declared_type(policy: Policy, place: tuple[str, str]) -> str | None:
     table, column = place
     spec = policy.tables[table].columns.get(column)
     return None if spec is None else _TYPES[spec.type]

@@ -19,10 +19,10 @@ _LETTERS = " UNION ALL ".join(
 
 
 @cache
-def changed(function: str) -> tuple[str, str]:
+def read_case_mapping(function: str) -> tuple[str, str]:
     """The letters that `lower` or `upper` changes, and what they become, in the same order.
 
-    >>> before, after = changed("lower")
+    >>> before, after = read_case_mapping("lower")
     >>> after[before.index("Σ")]
     'σ'
     """

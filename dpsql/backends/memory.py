@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import duckdb
 
-from dpsql.backends.quoting import identifier
+from dpsql.backends.quoting import quote_identifier
 from dpsql.plan.types import Value
 
 
-def database_of(
+def create_database(
     table: str, columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[Value]]
 ) -> duckdb.DuckDBPyConnection:
     """A database with a table of these columns, names with engine types, and rows; it ends with the connection."""
@@ -19,7 +19,7 @@ def database_of(
     return connection
 
 
-def empty_database() -> duckdb.DuckDBPyConnection:
+def create_empty_database() -> duckdb.DuckDBPyConnection:
     """A database without tables; it ends with the connection."""
     return duckdb.connect()
 
@@ -31,8 +31,8 @@ def add_table(
     rows: Sequence[Sequence[Value]],
 ) -> None:
     """Makes a table of these columns, names with engine types, and rows."""
-    declared = ", ".join(f"{identifier(name)} {kind}" for name, kind in columns)
-    connection.execute(f"CREATE TABLE {identifier(table)} ({declared})")
+    declared = ", ".join(f"{quote_identifier(name)} {kind}" for name, kind in columns)
+    connection.execute(f"CREATE TABLE {quote_identifier(table)} ({declared})")
     unnested = ", ".join(f"unnest(CAST(? AS {kind}[]))" for _, kind in columns)
     series = [list(values) for values in zip(*rows, strict=True)] if rows else [[] for _ in columns]
-    connection.execute(f"INSERT INTO {identifier(table)} SELECT {unnested}", series)
+    connection.execute(f"INSERT INTO {quote_identifier(table)} SELECT {unnested}", series)

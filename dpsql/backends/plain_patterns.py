@@ -19,14 +19,14 @@ _ESCAPED = re.compile(r"\\(.)")
 PLAIN = "alternatives of literals with or without ^ and $: a text is searched for each"
 
 
-def alternatives(pattern: str, *, whole: bool) -> list[tuple[bool, bool, str]] | None:
+def parse_alternatives(pattern: str, *, whole: bool) -> list[tuple[bool, bool, str]] | None:
     r"""The literals of a pattern, each with whether it is at the beginning and at the end; None of other patterns.
 
     `whole` says that the expression is asked for all of the text.
 
-    >>> alternatives(r"^a|b\.c$", whole=False)
+    >>> parse_alternatives(r"^a|b\.c$", whole=False)
     [(True, False, 'a'), (False, True, 'b.c')]
-    >>> alternatives("a+", whole=False)
+    >>> parse_alternatives("a+", whole=False)
     """
     found, at = list[tuple[bool, bool, str]](), 0
     while (part := _ALTERNATIVE.match(pattern, at)) is not None:
@@ -37,21 +37,21 @@ def alternatives(pattern: str, *, whole: bool) -> list[tuple[bool, bool, str]] |
     return None
 
 
-def plain_pattern(
+def make_pattern_template(
     tests: Mapping[tuple[bool, bool], str],
-    constant: Callable[[str], str],
-    held: Callable[[str, str], str],
+    emit_constant: Callable[[str], str],
+    bind_arguments: Callable[[str, str], str],
     *,
     whole: bool = False,
 ) -> Callable[[Call], str | None]:
     """The template of a call by `tests` of a text `a` for a literal {0}, by whether it is at the beginning and at the end."""
 
-    def made(call: Call) -> str | None:
+    def build_template(call: Call) -> str | None:
         pattern = call.arguments[1]
-        found = alternatives(str(pattern.value), whole=whole) if isinstance(pattern, Literal) else None
+        found = parse_alternatives(str(pattern.value), whole=whole) if isinstance(pattern, Literal) else None
         if found is None:
             return None
-        each = [tests[first, last].format(constant(text)) for first, last, text in found]
-        return held(f"({' OR '.join(each)})".replace("{", "{{").replace("}", "}}"), "{0}")
+        each = [tests[first, last].format(emit_constant(text)) for first, last, text in found]
+        return bind_arguments(f"({' OR '.join(each)})".replace("{", "{{").replace("}", "}}"), "{0}")
 
-    return made
+    return build_template

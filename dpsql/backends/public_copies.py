@@ -12,10 +12,16 @@ from typing import Any
 import duckdb
 
 from dpsql.backends.duckdb import LOCKED, lock_down
-from dpsql.backends.quoting import identifier, table_name
+from dpsql.backends.quoting import quote_identifier, quote_table_name
 from dpsql.errors import BackendError
-from dpsql.policy import table_parts
-from dpsql.policy.engine_types import UNLIMITED, called, element, fields, read_as
+from dpsql.policy import split_table_name
+from dpsql.policy.engine_types import (
+    UNLIMITED,
+    infer_column_type,
+    parse_element_type,
+    parse_struct_fields,
+    rename_types,
+)
 
 _CONFIG = {**LOCKED, "memory_limit": "2GB"}
 _ZONED = "TIMESTAMP WITH TIME ZONE"
@@ -33,28 +39,31 @@ class PublicCopies:
     def __init__(self) -> None:
         self._connection = duckdb.connect(config=_CONFIG)
         lock_down(self._connection)
-        self._held: set[str] = set()
+        self._copied_names: set[str] = set()
 
-    def parses(self, text: str) -> bool:
+    def can_parse(self, text: str) -> bool:
         """Whether DuckDB's parser reads a text as one statement."""
         try:
             return len(self._connection.extract_statements(text)) == 1
         except duckdb.Error:
             return False
 
-    def require(
-        self, sql: str, tables: Mapping[str, Columns], read: Callable[[str, Columns], list[tuple[Any, ...]]]
+    def copy_missing_tables(
+        self,
+        sql: str,
+        tables: Mapping[str, Columns],
+        read_rows: Callable[[str, Columns], list[tuple[Any, ...]]],
     ) -> None:
-        """Copies the tables whose names stand in an emitted statement; `read` gives the rows of a table's columns.
+        """Copies the tables whose names stand in an emitted statement; `read_rows` gives the rows of a table's columns.
 
         A value is as Python holds it, days and moments of the calendar alone; a table without columns has some value.
         """
         for name, columns in tables.items():
-            if name not in self._held and table_name(name) in sql:
-                self._copy(name, columns, read(name, columns))
-                self._held.add(name)
+            if name not in self._copied_names and quote_table_name(name) in sql:
+                self._copy_table(name, columns, read_rows(name, columns))
+                self._copied_names.add(name)
 
-    def query(self, sql: str) -> tuple[list[tuple[Any, ...]], list[str]]:
+    def run_query(self, sql: str) -> tuple[list[tuple[Any, ...]], list[str]]:
         """The rows and the engine types of an emitted query over copies. Raises BackendError for any failure."""
         failed = False
         try:
@@ -65,65 +74,67 @@ class PublicCopies:
             failed = True
         raise BackendError if failed else AssertionError
 
-    def clear(self) -> None:
+    def drop_copies(self) -> None:
         """Drops all copies."""
-        for name in self._held:
-            self._connection.execute(f"DROP TABLE IF EXISTS {table_name(name)}")
-        self._held.clear()
+        for name in self._copied_names:
+            self._connection.execute(f"DROP TABLE IF EXISTS {quote_table_name(name)}")
+        self._copied_names.clear()
 
     def close(self) -> None:
         """Lets the engine go."""
         self._connection.close()
 
-    def _copy(self, name: str, columns: Columns, rows: list[tuple[Any, ...]]) -> None:
-        schema, _ = table_parts(name)
+    def _copy_table(self, name: str, columns: Columns, rows: list[tuple[Any, ...]]) -> None:
+        schema, _ = split_table_name(name)
         if schema:
-            self._connection.execute(f"CREATE SCHEMA IF NOT EXISTS {identifier(schema)}")
-        kinds = [_kind(kind) for _, kind in columns]
+            self._connection.execute(f"CREATE SCHEMA IF NOT EXISTS {quote_identifier(schema)}")
+        kinds = [_get_copy_type(kind) for _, kind in columns]
         declared = ", ".join(
-            f"{identifier(column)} {kind}" for (column, _), kind in zip(columns, kinds, strict=True)
+            f"{quote_identifier(column)} {kind}" for (column, _), kind in zip(columns, kinds, strict=True)
         )
-        self._connection.execute(f"CREATE OR REPLACE TABLE {table_name(name)} ({declared or NO_COLUMN})")
-        values = ", ".join(map(_unnested, kinds)) or "unnest(CAST(? AS INTEGER[]))"
+        self._connection.execute(
+            f"CREATE OR REPLACE TABLE {quote_table_name(name)} ({declared or NO_COLUMN})"
+        )
+        values = ", ".join(map(_emit_unnested_values, kinds)) or "unnest(CAST(? AS INTEGER[]))"
         for start in range(0, len(rows), _SPLIT):
             series = [list(each) for each in zip(*rows[start : start + _SPLIT], strict=True)]
-            self._connection.execute(f"INSERT INTO {table_name(name)} SELECT {values}", series)
+            self._connection.execute(f"INSERT INTO {quote_table_name(name)} SELECT {values}", series)
 
 
-def _unnested(kind: str) -> str:
+def _emit_unnested_values(kind: str) -> str:
     """The values of a column from a list of them, in which moments are in UTC."""
-    plain = called(kind, {_ZONED: "TIMESTAMP"})
-    return _zoned(f"unnest(CAST(? AS {plain}[]))", kind)
+    plain = rename_types(kind, {_ZONED: "TIMESTAMP"})
+    return _emit_in_utc(f"unnest(CAST(? AS {plain}[]))", kind)
 
 
-def _zoned(read: str, kind: str) -> str:
+def _emit_in_utc(read: str, kind: str) -> str:
     """A value as one of a type: a moment that has a zone, or a list of such."""
-    of = element(kind)
+    of = parse_element_type(kind)
     if of is not None and _ZONED in of:
-        return f"list_transform({read}, lambda x: {_zoned('x', of)})"
+        return f"list_transform({read}, lambda x: {_emit_in_utc('x', of)})"
     return f"{read} AT TIME ZONE 'UTC'" if kind == _ZONED else read
 
 
-def readable(columns: Columns) -> list[tuple[str, str]]:
+def select_readable_columns(columns: Columns) -> list[tuple[str, str]]:
     """The columns that a copy can have."""
-    return [(name, kind) for name, kind in columns if _readable(kind)]
+    return [(name, kind) for name, kind in columns if _is_readable_type(kind)]
 
 
-def _readable(kind: str) -> bool:
+def _is_readable_type(kind: str) -> bool:
     """Whether a type can be read, with all parts of a list or struct."""
-    of, inner = element(kind), fields(kind)
+    of, inner = parse_element_type(kind), parse_struct_fields(kind)
     if of is not None:
-        return _readable(of)
+        return _is_readable_type(of)
     if inner is not None:
-        return all(map(_readable, inner.values()))
-    return read_as(kind) is not None
+        return all(map(_is_readable_type, inner.values()))
+    return infer_column_type(kind) is not None
 
 
-def _kind(kind: str) -> str:
+def _get_copy_type(kind: str) -> str:
     """The type of a copy's column, which holds what is stored."""
-    inner = element(kind)
+    inner = parse_element_type(kind)
     if inner is not None:
-        return f"{_kind(inner)}[]"
+        return f"{_get_copy_type(inner)}[]"
     if kind == UNLIMITED:
         return "DOUBLE"
     return "VARCHAR" if kind.startswith("ENUM") else kind

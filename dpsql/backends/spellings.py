@@ -22,57 +22,57 @@ MOST_ROUNDED_TO_ZERO = 2.0**-150
 class Spelling:
     """How a function is written: a template, as `Function.sql`, and why it is total.
 
-    `takes` are the types that its arguments may have, all of them where it is empty; of `only`, the call must fulfil the
+    `takes` are the types that its arguments may have, all of them where it is empty; of `condition`, the call must fulfil the
     condition. A template for whole numbers may stand beside, for calls whose type is INTEGER.
     """
 
     sql: str
     total: str
-    whole: str = ""
+    integer_sql: str = ""
     takes: frozenset[Type] = frozenset()
-    only: Callable[[Call], bool] = lambda _: True
+    condition: Callable[[Call], bool] = lambda _: True
 
-    def template(self, call: Call) -> str | None:
+    def find_template(self, call: Call) -> str | None:
         """The template for a call, None where it is not written for it."""
         types = {argument.type for argument in call.arguments} - {Type.NULL}
-        if (self.takes and not types <= self.takes) or not self.only(call):
+        if (self.takes and not types <= self.takes) or not self.condition(call):
             return None
-        return self.whole if self.whole and call.type is Type.INTEGER else self.sql
+        return self.integer_sql if self.integer_sql and call.type is Type.INTEGER else self.sql
 
 
 @dataclass(frozen=True, slots=True)
-class ByCall:
+class CallSpelling:
     """A function whose template is made for a call, None where it is not written for it."""
 
-    made: Callable[[Call], str | None]
+    build_template: Callable[[Call], str | None]
     total: str
     takes: frozenset[Type] = frozenset()
 
-    def template(self, call: Call) -> str | None:
+    def find_template(self, call: Call) -> str | None:
         """The template for a call, None where it is not written for it."""
-        return self.made(call)
+        return self.build_template(call)
 
 
 @dataclass(frozen=True, slots=True)
-class ByType:
+class TypeSpelling:
     """A function of one argument that is written as its type says."""
 
-    by: Mapping[Type, str]
+    templates: Mapping[Type, str]
     total: str
 
-    def template(self, call: Call) -> str | None:
+    def find_template(self, call: Call) -> str | None:
         """The template for a call, None where it is not written for it."""
-        return self.by.get(call.arguments[0].type)
+        return self.templates.get(call.arguments[0].type)
 
 
-Spellings = Mapping[str, Spelling | ByType | ByCall]
+Spellings = Mapping[str, Spelling | TypeSpelling | CallSpelling]
 """How an engine writes functions, by their names in the registry."""
 
 
 def has_constant(place: int, least: int, most: int) -> Callable[[Call], bool]:
     """The condition that an argument, by its place, is a constant whole number in this range."""
 
-    def fits(call: Call) -> bool:
+    def fits_range(call: Call) -> bool:
         argument = call.arguments[place]
         return (
             isinstance(argument, Literal)
@@ -80,26 +80,26 @@ def has_constant(place: int, least: int, most: int) -> Callable[[Call], bool]:
             and least <= argument.value <= most
         )
 
-    return fits
+    return fits_range
 
 
-def part_of_text(call: Call) -> bool:
+def has_valid_part(call: Call) -> bool:
     """Whether a part begins within the text, or at its first character, and has a length."""
     return has_constant(1, 1, 2**30)(call) and (len(call.arguments) < 3 or has_constant(2, 0, 2**30)(call))
 
 
-def known_text(call: Call) -> bool:
+def has_constant_text(call: Call) -> bool:
     """Whether the second argument is a constant: else one long text in a row decides how long each comparison takes."""
     return isinstance(call.arguments[1], Literal)
 
 
-def few_wildcards(call: Call) -> bool:
+def has_few_wildcards(call: Call) -> bool:
     """Whether the pattern is a constant with few %, for each of which an engine may go one level deeper, and back."""
     pattern = call.arguments[1]
     return isinstance(pattern, Literal) and str(pattern.value).count("%") <= MOST_WILDCARDS
 
 
-def texts(call: Call) -> bool:
+def has_only_texts(call: Call) -> bool:
     """Whether all arguments are texts."""
     return all(argument.type is Type.VARCHAR for argument in call.arguments)
 
@@ -150,10 +150,10 @@ ALIKE: Mapping[str, Spelling] = MappingProxyType(
 """What standard SQL has, and each of these engines writes and means alike."""
 
 
-def written(spellings: Spellings, expr: Call, where: str) -> str:
+def require_template(spellings: Spellings, expr: Call, where: str) -> str:
     """The template of a call; QueryRejected (`engine_function`) where there is none: it cannot be computed `where` it says."""
     spelling = spellings.get(expr.function.name)
-    template = None if spelling is None else spelling.template(expr)
+    template = None if spelling is None else spelling.find_template(expr)
     if template is None:
         types = ", ".join(argument.type.name.lower() for argument in expr.arguments)
         raise QueryRejected(

@@ -27,12 +27,12 @@ _MOST = 100
 """The most characters of a format."""
 
 
-def formatted(
-    fields: Mapping[str, str], joined: Callable[[list[str]], str], constant: Callable[[str], str]
+def make_strftime_template(
+    fields: Mapping[str, str], join_parts: Callable[[list[str]], str], emit_constant: Callable[[str], str]
 ) -> Callable[[Call], str | None]:
-    """The template of STRFTIME by the texts of a moment's `fields`, with their zeros, which are `joined` with literals."""
+    """The template of STRFTIME by the texts of a moment's `fields`, with their zeros, which are `join_parts` with literals."""
 
-    def made(call: Call) -> str | None:
+    def build_template(call: Call) -> str | None:
         form = call.arguments[1]
         if not isinstance(form, Literal) or len(str(form.value)) > _MOST:
             return None
@@ -40,13 +40,13 @@ def formatted(
         parts = re.findall(r"%.?|[^%]+", text, re.DOTALL)
         if not all(part[0] != "%" or part == "%%" or part[1:] in PARTS for part in parts):
             return None
-        return joined(
+        return join_parts(
             [
                 fields[PARTS[part[1:]][0]]
                 if part[0] == "%" and part != "%%"
-                else constant("%" if part == "%%" else part).replace("{", "{{").replace("}", "}}")
+                else emit_constant("%" if part == "%%" else part).replace("{", "{{").replace("}", "}}")
                 for part in parts
             ]
         )
 
-    return made
+    return build_template

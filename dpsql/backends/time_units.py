@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from dpsql.backends.spellings import ByCall, Spelling
+from dpsql.backends.spellings import CallSpelling, Spelling
 from dpsql.plan.expr import Call, Literal
 
 DAY = 86_400_000_000
@@ -23,33 +23,35 @@ _MICROSECONDS = {
 _MONTHS = {"month": 1, "quarter": 3, "year": 12}
 
 
-def bucket_width(call: Call, unit: int) -> int | None:
+def find_bucket_width(call: Call, unit: int) -> int | None:
     """The width of the buckets of a call that has their number of units first; None where it is none, or too large."""
     times = call.arguments[0]
     width = unit * times.value if isinstance(times, Literal) and isinstance(times.value, int) else 0
     return width if 0 < width <= 2**62 else None
 
 
-def buckets(
-    of_microseconds: Callable[[int, str], ByCall], of_months: Callable[[int, str], ByCall], moment: str
-) -> dict[str, ByCall]:
+def define_time_buckets(
+    define_bucket: Callable[[int, str], CallSpelling],
+    define_month_bucket: Callable[[int, str], CallSpelling],
+    moment: str,
+) -> dict[str, CallSpelling]:
     """TIME_BUCKET of each unit, by its name in the registry; `moment` is the engine's type of moments.
 
     Buckets of days and longer units are of days, too.
     """
-    clock = {unit: of_microseconds(_MICROSECONDS[unit], moment) for unit in ("second", "minute", "hour")}
+    clock = {unit: define_bucket(_MICROSECONDS[unit], moment) for unit in ("second", "minute", "hour")}
     of_days = {
         f"{unit}{end}": made(worth, kind)
         for end, kind in (("", moment), ("_of_days", "DATE"))
         for made, units in (
-            (of_microseconds, {unit: _MICROSECONDS[unit] for unit in ("day", "week")}),
-            (of_months, _MONTHS),
+            (define_bucket, {unit: _MICROSECONDS[unit] for unit in ("day", "week")}),
+            (define_month_bucket, _MONTHS),
         )
         for unit, worth in units.items()
     }
     return {f"time_bucket_{name}": bucket for name, bucket in {**clock, **of_days}.items()}
 
 
-def whole_units(of: Callable[[int], Spelling]) -> dict[str, Spelling]:
+def define_full_differences(define_difference: Callable[[int], Spelling]) -> dict[str, Spelling]:
     """DATE_SUB of each unit that is always as long, by its name in the registry."""
-    return {f"date_sub_{unit}": of(worth) for unit, worth in _MICROSECONDS.items()}
+    return {f"date_sub_{unit}": define_difference(worth) for unit, worth in _MICROSECONDS.items()}

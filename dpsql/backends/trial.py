@@ -15,14 +15,14 @@ _CONFIG = {**LOCKED, "memory_limit": "100MB", "threads": 1}
 
 
 @lru_cache(maxsize=1024)
-def failure(expression: str) -> str | None:
+def find_evaluation_error(expression: str) -> str | None:
     """Why the engine cannot compute an expression of constants, in its words; None where it can.
 
-    >>> failure("REGEXP_MATCHES('a', 'b')") is None, failure("REGEXP_MATCHES('a', '(')")
+    >>> find_evaluation_error("REGEXP_MATCHES('a', 'b')") is None, find_evaluation_error("REGEXP_MATCHES('a', '(')")
     (True, 'missing ): (')
     """
     try:
-        _engine(os.getpid()).cursor().execute(f"SELECT {expression}").fetchall()
+        _open_engine(os.getpid()).cursor().execute(f"SELECT {expression}").fetchall()
     except duckdb.Error as error:
         return str(error).partition("\n")[0].partition(": ")[2]
     except UnicodeDecodeError:
@@ -30,26 +30,26 @@ def failure(expression: str) -> str | None:
     return None
 
 
-def value(expression: str) -> Any:
+def evaluate_constant(expression: str) -> Any:
     """What the engine makes of an expression of constants that cannot fail.
 
-    >>> value("COALESCE(NULL, 2) < 3")
+    >>> evaluate_constant("COALESCE(NULL, 2) < 3")
     True
     """
-    ((found,),) = _engine(os.getpid()).cursor().execute(f"SELECT {expression}").fetchall()
+    ((found,),) = _open_engine(os.getpid()).cursor().execute(f"SELECT {expression}").fetchall()
     return found
 
 
-def rows(query: str) -> list[tuple[Any, ...]]:
+def query_constant_rows(query: str) -> list[tuple[Any, ...]]:
     """The rows of an emitted query over constants. Raises BackendError where they need more than this engine has."""
     try:
-        return _engine(os.getpid()).cursor().execute(query).fetchall()
+        return _open_engine(os.getpid()).cursor().execute(query).fetchall()
     except duckdb.Error:
         raise BackendError from None
 
 
 @cache
-def _engine(_process: int) -> duckdb.DuckDBPyConnection:
+def _open_engine(_process: int) -> duckdb.DuckDBPyConnection:
     """An empty, locked, in-memory database of this process."""
     engine = duckdb.connect(config=_CONFIG)
     lock_down(engine)

@@ -16,9 +16,9 @@ from typing import Any
 import duckdb
 
 from dpsql.backends.duckdb import LOCKED, lock_down
-from dpsql.backends.quoting import identifier
+from dpsql.backends.quoting import quote_identifier
 from dpsql.errors import InternalError, OperationalError, QueryRejected
-from dpsql.policy import table_parts
+from dpsql.policy import split_table_name
 
 _MOST_ROWS = 100_000
 _MOST_CELLS = 1_000_000
@@ -50,7 +50,7 @@ _TYPES = {
 
 
 @dataclass(frozen=True, slots=True)
-class TwinColumn:
+class EmulatedColumn:
     """A column as clients see it: `oid` is the number of its type, `comment` what the policy says of it."""
 
     name: str
@@ -59,7 +59,7 @@ class TwinColumn:
     comment: str | None
 
 
-class Twin:
+class PgCatalogEmulator:
     """The catalogue of tables with their columns; `macros` are its functions, by name, as parameters := meaning.
 
     It answers one statement at a time.
@@ -68,7 +68,7 @@ class Twin:
     def __init__(
         self,
         database: str,
-        tables: Mapping[str, tuple[str | None, Sequence[TwinColumn]]],
+        tables: Mapping[str, tuple[str | None, Sequence[EmulatedColumn]]],
         macros: Mapping[str, Sequence[str]],
         prefix: str,
     ) -> None:
@@ -76,15 +76,15 @@ class Twin:
         self._columns = dict[str, list[tuple[str, str]]]()
         for schema in _SCHEMAS.values():
             self._connection.execute(f"CREATE SCHEMA {schema}")
-        self._make()
-        self._fill(database, tables)
+        self._create_tables()
+        self._fill_tables(database, tables)
         for name, meanings in macros.items():
             found = (meaning.partition(" := ") for meaning in meanings)
             overloads = ", ".join(f"({given.strip()}) AS {value}" for given, _, value in found)
             self._connection.execute(f"CREATE MACRO {prefix}{name} {overloads}")
         lock_down(self._connection)
 
-    def _make(self) -> None:
+    def _create_tables(self) -> None:
         """Every table of the catalogue, empty."""
         text = (Path(__file__).parent / "postgres_catalogue.txt").read_text(encoding="utf-8")
         for line in text.splitlines():
@@ -96,15 +96,15 @@ class Twin:
             self._columns[place] = [
                 (column, kind) for column, _, kind in (c.partition(" ") for c in columns.split(", "))
             ]
-            listed = ", ".join(f"{identifier(column)} {kind}" for column, kind in self._columns[place])
+            listed = ", ".join(f"{quote_identifier(column)} {kind}" for column, kind in self._columns[place])
             self._connection.execute(f"CREATE TABLE {place} ({listed})")
         self._connection.execute("CREATE TABLE pg.shown_types (oid UINTEGER, typname VARCHAR, shown VARCHAR)")
 
-    def _add(self, place: str, **values: Any) -> None:
+    def _add_row(self, place: str, **values: Any) -> None:
         """A row of a table; what is not given is zero, false or NULL."""
         names, marks, given = list[str](), list[str](), list[Any]()
         for column, kind in self._columns[place]:
-            names.append(identifier(column))
+            names.append(quote_identifier(column))
             if column in values:
                 marks.append("?")
                 given.append(values.pop(column))
@@ -116,27 +116,29 @@ class Twin:
             f"INSERT INTO {place} ({', '.join(names)}) VALUES ({', '.join(marks)})", given
         )
 
-    def _fill(self, database: str, tables: Mapping[str, tuple[str | None, Sequence[TwinColumn]]]) -> None:
+    def _fill_tables(
+        self, database: str, tables: Mapping[str, tuple[str | None, Sequence[EmulatedColumn]]]
+    ) -> None:
         own = {"pg_catalog": _CATALOGUE, "information_schema": _INFORMATION, "public": _PUBLIC}
         for name, number in own.items():
-            self._schema(database, name, number)
-        self._add("pg.pg_am", oid=2, amname="heap", amtype="t")
-        self._add("pg.pg_am", oid=403, amname="btree", amtype="i")
-        self._add("pg.pg_roles", oid=_OWNER, rolname="owner", rolconnlimit=-1)
-        self._add(
+            self._add_schema(database, name, number)
+        self._add_row("pg.pg_am", oid=2, amname="heap", amtype="t")
+        self._add_row("pg.pg_am", oid=403, amname="btree", amtype="i")
+        self._add_row("pg.pg_roles", oid=_OWNER, rolname="owner", rolconnlimit=-1)
+        self._add_row(
             "pg.pg_database", oid=5, datname=database, datdba=_OWNER, encoding=6, datcollate="C", datctype="C",
             datallowconn=True, datconnlimit=-1, datlocprovider="c",
         )  # fmt: skip
-        self._add("info.information_schema_catalog_name", catalog_name=database)
+        self._add_row("info.information_schema_catalog_name", catalog_name=database)
         for number, name in ((100, "default"), (950, "C")):
-            self._add("pg.pg_collation", oid=number, collname=name, collnamespace=_CATALOGUE)
+            self._add_row("pg.pg_collation", oid=number, collname=name, collnamespace=_CATALOGUE)
         for number, (name, length, by_value, category, element, array, collation, spelling) in _TYPES.items():
             both = (
                 (number, name, length, element, array, spelling),
                 (array, f"_{name}", -1, number, 0, f"{spelling}[]"),
             )
             for oid, typname, typlen, typelem, typarray, title in both:
-                self._add(
+                self._add_row(
                     "pg.pg_type", oid=oid, typname=typname, typnamespace=_CATALOGUE, typowner=_OWNER, typlen=typlen,
                     typbyval=by_value and oid == number, typtype="b", typisdefined=True, typelem=typelem,
                     typcategory=category if oid == number else "A", typarray=typarray, typdelim=",",
@@ -144,70 +146,72 @@ class Twin:
                 )  # fmt: skip
                 self._connection.execute("INSERT INTO pg.shown_types VALUES (?, ?, ?)", [oid, typname, title])
         catalogue = [
-            (place.partition(".")[2], schema) for place in self._columns for schema in _places(place)
+            (place.partition(".")[2], schema)
+            for place in self._columns
+            for schema in _iterate_schema_numbers(place)
         ]
         for number, (name, schema) in enumerate(catalogue, 1000):
-            self._class(number, name, schema, 0)
+            self._add_class(number, name, schema, 0)
         places = {"": ("public", _PUBLIC)} | {name: (name, number) for name, number in own.items()}
         for title in tables:
-            holder, _ = table_parts(title)
+            holder, _ = split_table_name(title)
             if holder not in places:
                 places[holder] = holder, _FIRST - len(places)
-                self._schema(database, *places[holder])
+                self._add_schema(database, *places[holder])
         for number, (title, (comment, columns)) in enumerate(tables.items(), _FIRST):
-            holder, table = table_parts(title)
-            self._table(database, number, (*places[holder], table), comment, columns)
+            holder, table = split_table_name(title)
+            self._add_table(database, number, (*places[holder], table), comment, columns)
 
-    def _schema(self, database: str, name: str, number: int) -> None:
-        self._add("pg.pg_namespace", oid=number, nspname=name, nspowner=_OWNER)
-        self._add("info.schemata", catalog_name=database, schema_name=name, schema_owner="owner")
+    def _add_schema(self, database: str, name: str, number: int) -> None:
+        self._add_row("pg.pg_namespace", oid=number, nspname=name, nspowner=_OWNER)
+        self._add_row("info.schemata", catalog_name=database, schema_name=name, schema_owner="owner")
 
-    def _class(self, number: int, name: str, schema: int, width: int) -> None:
-        self._add(
+    def _add_class(self, number: int, name: str, schema: int, width: int) -> None:
+        self._add_row(
             "pg.pg_class", oid=number, relname=name, relnamespace=schema, relowner=_OWNER, relam=2, reltuples=-1,
             relpersistence="p", relkind="r", relnatts=width, relreplident="d", relispopulated=True,
         )  # fmt: skip
 
-    def _table(
+    def _add_table(
         self,
         database: str,
         number: int,
         called: tuple[str, int, str],
         comment: str | None,
-        columns: Sequence[TwinColumn],
+        columns: Sequence[EmulatedColumn],
     ) -> None:
         schema, schema_number, name = called
-        self._class(number, name, schema_number, len(columns))
-        self._add("pg.pg_tables", schemaname=schema, tablename=name, tableowner="owner")
-        self._add(
+        self._add_class(number, name, schema_number, len(columns))
+        self._add_row("pg.pg_tables", schemaname=schema, tablename=name, tableowner="owner")
+        self._add_row(
             "info.tables", table_catalog=database, table_schema=schema, table_name=name, table_type="BASE TABLE",
             is_insertable_into="NO", is_typed="NO",
         )  # fmt: skip
-        self._comment(number, 0, comment)
+        self._add_comment(number, 0, comment)
         for place, column in enumerate(columns, 1):
             typname, length, by_value, _, _, _, collation, spelling = _TYPES[column.oid]
-            self._add(
+            self._add_row(
                 "pg.pg_attribute", attrelid=number, attname=column.name, atttypid=column.oid, attstattarget=-1,
                 attlen=length, attnum=place, attcacheoff=-1, atttypmod=-1, attbyval=by_value, attnotnull=column.required,
                 attidentity="", attgenerated="", attislocal=True, attcollation=collation, attstorage="p",
                 attcompression="", attalign="i",
             )  # fmt: skip
-            self._add(
+            self._add_row(
                 "info.columns", table_catalog=database, table_schema=schema, table_name=name, column_name=column.name,
                 ordinal_position=place, is_nullable="NO" if column.required else "YES", data_type=spelling,
                 udt_catalog=database, udt_schema="pg_catalog", udt_name=typname, is_updatable="NO", is_identity="NO",
                 is_generated="NEVER", dtd_identifier=str(place),
             )  # fmt: skip
-            self._comment(number, place, column.comment)
+            self._add_comment(number, place, column.comment)
 
-    def _comment(self, number: int, place: int, comment: str | None) -> None:
+    def _add_comment(self, number: int, place: int, comment: str | None) -> None:
         if comment is not None:
-            self._add(
-                "pg.pg_description", objoid=number, classoid=self._class_number("pg_class"), objsubid=place,
+            self._add_row(
+                "pg.pg_description", objoid=number, classoid=self._get_class_number("pg_class"), objsubid=place,
                 description=comment,
             )  # fmt: skip
 
-    def _class_number(self, name: str) -> int:
+    def _get_class_number(self, name: str) -> int:
         found = self._connection.execute("SELECT oid FROM pg.pg_class WHERE relname = ?", [name]).fetchone()
         return 0 if found is None else int(found[0])
 
@@ -215,9 +219,11 @@ class Twin:
         """Replaces what pg_stat_activity shows."""
         self._connection.execute("DELETE FROM pg.pg_stat_activity")
         for row in rows:
-            self._add("pg.pg_stat_activity", datid=5, datname=database, usesysid=_OWNER, **row)
+            self._add_row("pg.pg_stat_activity", datid=5, datname=database, usesysid=_OWNER, **row)
 
-    def answer(self, sql: str, seconds: float) -> tuple[list[tuple[str, str]], list[tuple[Any, ...]]]:
+    def answer_statement(
+        self, sql: str, seconds: float
+    ) -> tuple[list[tuple[str, str]], list[tuple[Any, ...]]]:
         """The columns, with engine types, and rows of a statement that was written for the twin.
 
         Raises QueryRejected for one that it cannot answer, OperationalError for one that takes longer than `seconds`.
@@ -228,8 +234,8 @@ class Twin:
         try:
             found = self._connection.execute(sql)
             columns = [(str(each[0]), str(each[1])) for each in found.description or ()]
-            rows = _fetched(found, time.monotonic() + seconds)
-        except _TooMuch:
+            rows = _fetch_rows(found, time.monotonic() + seconds)
+        except _AnswerTooLarge:
             much = True
         except duckdb.InterruptException:
             late = True
@@ -258,11 +264,11 @@ class Twin:
         self._connection.close()
 
 
-class _TooMuch(Exception):  # noqa: N818
+class _AnswerTooLarge(Exception):  # noqa: N818
     """An answer that is larger than any client needs."""
 
 
-def _fetched(found: duckdb.DuckDBPyConnection, end: float) -> list[tuple[Any, ...]]:
+def _fetch_rows(found: duckdb.DuckDBPyConnection, end: float) -> list[tuple[Any, ...]]:
     """The rows, of which each is made only if those before it are few. Raises _TooMuch for many values or long texts."""
     rows = list[tuple[Any, ...]]()
     cells = characters = 0
@@ -270,12 +276,12 @@ def _fetched(found: duckdb.DuckDBPyConnection, end: float) -> list[tuple[Any, ..
         cells += sum(len(value) if isinstance(value, list) else 1 for value in row)
         characters += sum(len(value) for value in row if isinstance(value, str))
         if cells > _MOST_CELLS or characters > _MOST_CHARACTERS:
-            raise _TooMuch
+            raise _AnswerTooLarge
         if time.monotonic() > end:
             raise duckdb.InterruptException
         rows.append(row)
     return rows
 
 
-def _places(place: str) -> Iterable[int]:
+def _iterate_schema_numbers(place: str) -> Iterable[int]:
     yield _CATALOGUE if place.startswith("pg.") else _INFORMATION

@@ -27,25 +27,25 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         app(None if arguments is None else list(arguments), prog_name="dpsql")
     except Error as error:
-        failure = _message(error)
+        failure = _format_error(error)
         code = next((code for kind, code in EXITS if isinstance(error, kind)), 1)
     except Exception as error:  # noqa: BLE001  (whatever it is, its words may quote private values)
-        from dpsql.shell.failures import unforeseen
+        from dpsql.shell.failures import format_unforeseen_error
 
-        failure = unforeseen(error)
+        failure = format_unforeseen_error(error)
     if failure:
-        _complain(failure)
+        _print_error(failure)
         sys.exit(code)
 
 
-def _message(error: Error) -> str:
-    from dpsql.shell.failures import message
+def _format_error(error: Error) -> str:
+    from dpsql.shell.failures import format_error
 
-    return message(error)
+    return format_error(error)
 
 
-def _complain(text: str) -> None:
-    from dpsql.shell.failures import styled
+def _print_error(text: str) -> None:
+    from dpsql.shell.failures import highlight_error
     from dpsql.shell.view import View
 
-    print(View.of(sys.stderr).show(styled(text)), file=sys.stderr)
+    print(View.from_stream(sys.stderr).render_parts(highlight_error(text)), file=sys.stderr)

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from dpsql.errors import LossError, OperationalError
-from dpsql.request.loss import amount
+from dpsql.request.loss import parse_amount
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from dpsql.accounting import Charge, Event
+    from dpsql.accounting import ComparedCharge, Event
 
 _Made = TypeVar("_Made")
 _MOST = 100_000
@@ -100,72 +100,77 @@ def account(  # noqa: PLR0917  (typer calls it by keyword)
     """
     from dpsql.accounting import compare
     from dpsql.accounting.renyi import fixed_epsilon
-    from dpsql.request.loss import rounded
+    from dpsql.request.loss import format_rounded
     from dpsql.shell.view import View
 
-    asked = _option(_chance, "--delta", delta)
-    releases = [*_asked(pure, gaussian, choice, select, approximate), *(_read(events) if events else ())]
+    asked = _parse_option(_parse_delta, "--delta", delta)
+    releases = [
+        *_iterate_releases(pure, gaussian, choice, select, approximate),
+        *(_read_events(events) if events else ()),
+    ]
     if not releases:
         raise typer.BadParameter("name at least one release, such as --pure 0.1x16")
     charges = compare(releases, asked)
-    print(View.of(sys.stdout).show(_table(charges, delta)))
+    print(View.from_stream(sys.stdout).render_parts(_build_table(charges, delta)))
     with suppress(LossError):  # no δ is left, as the table says
-        least = rounded(fixed_epsilon(releases, asked), 4, up=True)
+        least = format_rounded(fixed_epsilon(releases, asked), 4, up=True)
         print(f"\nε {least} if the list is fixed before the first answer (the best of all Rényi orders)")
     if plot is not None:
-        from dpsql.accounting.comparison import running
-        from dpsql.accounting.plot import draw_running
+        from dpsql.accounting.comparison import compare_prefixes
+        from dpsql.accounting.plot import plot_comparison
 
-        draw_running(running(releases, asked), delta, plot)
+        plot_comparison(compare_prefixes(releases, asked), delta, plot)
         print(f"drawn into {plot}")
 
 
-def _asked(pure: Many, gaussian: Many, choice: Many, select: Many, approximate: Many) -> Iterator[Event]:
+def _iterate_releases(
+    pure: Many, gaussian: Many, choice: Many, select: Many, approximate: Many
+) -> Iterator[Event]:
     from dpsql.accounting import Approximate, BoundedRange, Gaussian, Pure, Selection
 
-    def noise(text: str) -> Gaussian:
-        return Gaussian(1 / (2 * _amount(text) ** 2))
+    def parse_gaussian(text: str) -> Gaussian:
+        return Gaussian(1 / (2 * _parse_amount(text) ** 2))
 
-    def both(text: str) -> Approximate:
+    def parse_approximate(text: str) -> Approximate:
         epsilon, comma, delta = text.partition(",")
         if not comma:
             raise LossError("write ε and δ with a comma between them")
-        return Approximate(_amount(epsilon), _amount(delta))
+        return Approximate(_parse_amount(epsilon), _parse_amount(delta))
 
     makers: list[tuple[str, Many, Callable[[str], Event]]] = [
-        ("--pure", pure, lambda text: Pure(_amount(text))),
-        ("--gaussian", gaussian, noise),
-        ("--range", choice, lambda text: BoundedRange(_amount(text))),
-        ("--select", select, lambda text: Selection(_amount(text))),
-        ("--approximate", approximate, both),
+        ("--pure", pure, lambda text: Pure(_parse_amount(text))),
+        ("--gaussian", gaussian, parse_gaussian),
+        ("--range", choice, lambda text: BoundedRange(_parse_amount(text))),
+        ("--select", select, lambda text: Selection(_parse_amount(text))),
+        ("--approximate", approximate, parse_approximate),
     ]
     for name, texts, make in makers:
         for text in texts:
             value, times, count = text.partition("x")
             if times and not (count.isascii() and count.isdigit() and 0 < int(count[:9]) <= _MOST):
                 raise typer.BadParameter(f"{name} {text}: after the x stands a number up to {_MOST:,}")
-            yield from [_option(make, f"{name} {text}", value)] * int(count or 1)
+            yield from [_parse_option(make, f"{name} {text}", value)] * int(count or 1)
 
 
-def _option(make: Callable[[str], _Made], name: str, text: str) -> _Made:
+def _parse_option(make: Callable[[str], _Made], name: str, text: str) -> _Made:
     try:
         return make(text)
     except LossError as error:
         raise typer.BadParameter(f"{name}: {error.message}") from None
 
 
-def _amount(text: str) -> Fraction:
-    return amount(text, "the number")
+def _parse_amount(text: str) -> Fraction:
+    return parse_amount(text, "the number")
 
 
-def _chance(text: str) -> Fraction:
-    delta = _amount(text)
+def _parse_delta(text: str) -> Fraction:
+    delta = _parse_amount(text)
     if delta >= 1:
         raise LossError("delta must be below 1")
     return delta
 
 
-def _read(path: Path) -> list[Event]:
+def _read_events(path: Path) -> list[Event]:
     from dpsql.accounting.events import from_json
 
     try:
@@ -177,17 +182,17 @@ def _read(path: Path) -> list[Event]:
     return [from_json(line) for line in lines if line.strip()]
 
 
-def _table(charges: tuple[Charge, ...], delta: str) -> Table:
-    from dpsql.request.loss import rounded
-    from dpsql.shell.view import table
+def _build_table(charges: tuple[ComparedCharge, ...], delta: str) -> Table:
+    from dpsql.request.loss import format_rounded
+    from dpsql.shell.view import build_table
 
     heads = ("accountant", "charged", "in", "δ charged", f"ε at δ {delta}", "")
     rows = []
     for charge in charges:
         if charge.loss is None or charge.delta is None or charge.epsilon is None:
-            rows.append((charge.accountant, "–", charge.symbol, "–", "–", charge.refused))
+            rows.append((charge.accountant, "–", charge.symbol, "–", "–", charge.refusal_reason))
             continue
-        numbers = (rounded(value, 4, up=True) for value in (charge.loss, charge.delta, charge.epsilon))
+        numbers = (format_rounded(value, 4, up=True) for value in (charge.loss, charge.delta, charge.epsilon))
         loss, spent, epsilon = numbers
         rows.append((charge.accountant, loss, charge.symbol, spent, epsilon, ""))
-    return table(heads, rows, right=(1, 3, 4))
+    return build_table(heads, rows, right=(1, 3, 4))

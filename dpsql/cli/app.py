@@ -67,7 +67,7 @@ app.add_typer(receipt, name="receipt", context_settings={"help_option_names": ["
 app.add_typer(users, name="users", context_settings={"help_option_names": ["-h", "--help"]})
 
 
-def _version(wanted: bool) -> None:
+def _show_version(wanted: bool) -> None:
     if wanted:
         python = ".".join(map(str, sys.version_info[:3]))
         engines = ", ".join(f"{name} {version(name)}" for name in ("duckdb", "sqlglot"))
@@ -76,12 +76,12 @@ def _version(wanted: bool) -> None:
 
 
 @app.callback()
-def common(
+def define_common_options(
     show: Annotated[
         bool,
         typer.Option(
             "--version",
-            callback=_version,
+            callback=_show_version,
             is_eager=True,
             help="Show the versions of dpsql and its engines, and exit.",
         ),

@@ -1,4 +1,4 @@
-"""`dpsql audit verify`, `show` and `head`: what a server has noted of logins, questions and changes."""
+"""`dpsql audit verify`, `render_parts` and `head`: what a server has noted of logins, questions and changes."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dpsql.cli.ledger import AnchoredHead, anchored_head, opened
-from dpsql.cli.options import AnchorFile, LedgerKey
+from dpsql.cli.ledger import AnchoredHead, open_reader, read_anchored_head
+from dpsql.cli.options import AnchorPath, LedgerKey
 
 if TYPE_CHECKING:
     from dpsql.ledger.audit_log import AuditEvent
@@ -48,7 +48,7 @@ def verify(
     log: Log,
     *,
     ledger: Beside = None,
-    anchor: AnchorFile = None,
+    anchor: AnchorPath = None,
     head: AnchoredHead = None,
     ledger_key: LedgerKey = None,
 ) -> None:
@@ -56,21 +56,21 @@ def verify(
 
     The anchor is the one of the audit log, beside that of the ledger with the ending .audit.
     """
-    from dpsql.ledger.audit_log import require_ledger, verified
-    from dpsql.ledger.key import ledger_key as key_of
+    from dpsql.ledger.audit_log import require_ledger_entries, verify_log
+    from dpsql.ledger.key import read_ledger_key as key_of
     from dpsql.ledger.rows import START
 
-    expected = anchored_head(anchor, head)
-    found = verified(log, key_of(ledger_key), expected or START)
+    expected = read_anchored_head(anchor, head)
+    found = verify_log(log, key_of(ledger_key), expected or START)
     under = " under the ledger's key" if ledger_key else ""
     print(f"an unbroken chain{under}: events {found.head.entries:,}")
     for name, count in sorted(found.counts.items()):
         print(f"  {name}: {count:,}")
     if ledger is not None:
-        with opened(ledger, ledger_key) as history:
+        with open_reader(ledger, ledger_key) as history:
             history.verify()
-            require_ledger(found, history.rows())
-        print(f"the ledger holds what the log says of it: charges {len(found.charged):,}")
+            require_ledger_entries(found, history.iterate_rows())
+        print(f"the ledger holds what the log says of it: charges {len(found.charge_events):,}")
     if expected is None:
         print("that none is missing at the end shows beside a head that was kept: --anchor FILE, or --head")
     else:
@@ -89,12 +89,12 @@ def show(
     ledger_key: LedgerKey = None,
 ) -> None:
     """Show the newest events, oldest first; all are checked as they are read."""
-    from dpsql.ledger.audit_log import events
-    from dpsql.ledger.key import ledger_key as key_of
-    from dpsql.shell.view import View, table
+    from dpsql.ledger.audit_log import iterate_events
+    from dpsql.ledger.key import read_ledger_key as key_of
+    from dpsql.shell.view import View, build_table
 
     found: deque[AuditEvent] = deque(maxlen=last)
-    for each in events(log, key_of(ledger_key)):
+    for each in iterate_events(log, key_of(ledger_key)):
         if (user is None or user in (each.facts.get("user"), each.facts.get("by"))) and event in (
             None,
             each.name,
@@ -113,36 +113,38 @@ def show(
                 f"{each.at:%Y-%m-%d %H:%M:%S}",
                 str(each.facts.get("user") or each.facts.get("by") or ""),
                 each.name,
-                _said(each),
+                _describe_event(each),
             )
             for each in found
         ]
         print(
-            View.of(sys.stdout).show(table(("event", "at (UTC)", "user", "what", "facts"), rows, right=(0,)))
+            View.from_stream(sys.stdout).render_parts(
+                build_table(("event", "at (UTC)", "user", "what", "facts"), rows, right=(0,))
+            )
         )
 
 
 @audit.command()
 def head(log: Log, ledger_key: LedgerKey = None) -> None:
     """Print where the log ends: to be kept where nobody who can write the log can change it."""
-    from dpsql.ledger.audit_log import verified
-    from dpsql.ledger.key import ledger_key as key_of
+    from dpsql.ledger.audit_log import verify_log
+    from dpsql.ledger.key import read_ledger_key as key_of
 
-    print(verified(log, key_of(ledger_key)).head)
+    print(verify_log(log, key_of(ledger_key)).head)
 
 
-def _said(event: AuditEvent) -> str:
+def _describe_event(event: AuditEvent) -> str:
     """What is known of an event beside who caused it, in words."""
     return ", ".join(
-        f"{name} {_words(value)}"
+        f"{name} {_format_fact(value)}"
         for name, value in event.facts.items()
         if name not in ("user", "by", "ledger", "analyst")
     )
 
 
-def _words(value: object) -> str:
+def _format_fact(value: object) -> str:
     if isinstance(value, dict):
-        return " ".join(f"{name}: {_words(each)}" for name, each in value.items())
+        return " ".join(f"{name}: {_format_fact(each)}" for name, each in value.items())
     if isinstance(value, bool) or value is None:
         return {True: "yes", False: "no", None: "unknown"}[value]
     return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -55,99 +55,103 @@ def budget(
             print("\n" * bool(place) + each)
         if is_address(each):
             require_no_ledger(ledger, ledger_key)
-            _ask(each, entries)
+            _show_server_budgets(each, entries)
         else:
-            _show(Path(each), ledger or str(Path(each).with_suffix(".ledger")), entries, ledger_key)
+            _show_ledger_budgets(
+                Path(each), ledger or str(Path(each).with_suffix(".ledger")), entries, ledger_key
+            )
 
 
-def _ask(address: str, entries: int) -> None:
+def _show_server_budgets(address: str, entries: int) -> None:
     import dpsql
-    from dpsql.shell.costs import budget_table
-    from dpsql.shell.view import View, records
+    from dpsql.shell.costs import build_budget_table
+    from dpsql.shell.view import View, render_table
 
     if entries:
         raise ProgrammingError("--entries reads a ledger, which is the server's", code="argument")
     with dpsql.connect(address) as connection:
-        print(records(budget_table(connection.budget().values()), View.of(sys.stdout)))
+        print(render_table(build_budget_table(connection.budget().values()), View.from_stream(sys.stdout)))
 
 
-def _show(policy: Path, path: str, entries: int, ledger_key: Path | None) -> None:
-    from dpsql.engine.budgets import budgets
+def _show_ledger_budgets(policy: Path, path: str, entries: int, ledger_key: Path | None) -> None:
+    from dpsql.engine.budgets import collect_budgets
     from dpsql.ledger import open_ledger
     from dpsql.ledger.open import is_url
     from dpsql.policy import load
-    from dpsql.shell.costs import budget_table, failure_lines
-    from dpsql.shell.view import View, records
+    from dpsql.shell.costs import build_budget_table, describe_failures
+    from dpsql.shell.view import View, render_table
 
-    rules, view = load(policy), View.of(sys.stdout)
+    rules, view = load(policy), View.from_stream(sys.stdout)
     # A ledger that is not there yet is not made by looking at it.
     known = is_url(path) or Path(path).is_file()
-    asked = _analysts(path, ledger_key) if known else []
+    asked = _list_analysts(path, ledger_key) if known else []
     book = open_ledger(
         path if known else ":memory:",
-        budgets(rules, [*rules.analysts, *asked]),
+        collect_budgets(rules, [*rules.analysts, *asked]),
         key=ledger_key,
-        max_failures=rules.max_failures_of_tables(),
+        max_failures=rules.get_failure_limits(),
     )
     try:
-        print(records(budget_table(book.states()), view))
-        for state in book.reservations():
-            print(_reservation(state))
+        print(render_table(build_budget_table(book.list_states()), view))
+        for state in book.list_reservations():
+            print(_describe_reservation(state))
         if known:
-            for entry in _begun_anew(path, ledger_key):
-                print(_said(entry))
-            for line in failure_lines(book.states(), path):
+            for entry in _list_owner_actions(path, ledger_key):
+                print(_describe_owner_action(entry))
+            for line in describe_failures(book.list_states(), path):
                 print(line)
         if not known:
             print(f"nothing was asked yet: there is no {path}")
         if entries:
-            print(view.show("", *map(_line, book.entries(limit=entries))))
+            print(view.render_parts("", *map(_format_entry, book.list_entries(limit=entries))))
     finally:
         book.close()
 
 
-def _analysts(path: str, key: Path | None) -> list[str]:
+def _list_analysts(path: str, key: Path | None) -> list[str]:
     """Who has an account in a ledger."""
-    from dpsql.ledger.key import ledger_key
+    from dpsql.ledger.key import read_ledger_key
     from dpsql.ledger.reader import LedgerReader
 
-    with closing(LedgerReader.open(path, ledger_key(key))) as history:
-        return sorted({account.analyst for account in history.budgets() if account.analyst})
+    with closing(LedgerReader.open(path, read_ledger_key(key))) as history:
+        return sorted({account.analyst for account in history.read_budgets() if account.analyst})
 
 
-def _reservation(state: ReservationState) -> str:
-    from dpsql.request.loss import rounded
-    from dpsql.shell.view import printable
+def _describe_reservation(state: ReservationState) -> str:
+    from dpsql.request.loss import format_rounded
+    from dpsql.shell.view import escape_unprintable
 
-    part = Fraction(100 * state.left.loss, state.limit.loss)
-    whose = f"reservation {state.number} of {printable(state.key.name)}"
-    return f"{whose} is reserved by {printable(state.holder)}: {rounded(part)}% of it is left"
+    part = Fraction(100 * state.remaining.loss, state.limit.loss)
+    whose = f"reservation {state.number} of {escape_unprintable(state.key.name)}"
+    return f"{whose} is reserved by {escape_unprintable(state.holder)}: {format_rounded(part)}% of it is left"
 
 
-def _begun_anew(path: str, key: Path | None) -> list[Entry]:
+def _list_owner_actions(path: str, key: Path | None) -> list[Entry]:
     """The entries by which budgets were begun anew or amended, and tables opened again."""
-    from dpsql.ledger.key import ledger_key
+    from dpsql.ledger.key import read_ledger_key
     from dpsql.ledger.reader import LedgerReader
 
-    with closing(LedgerReader.open(path, ledger_key(key))) as history:
+    with closing(LedgerReader.open(path, read_ledger_key(key))) as history:
         found = [
-            entry for kind in ("reset", "unlock", "amend") for entry in history.last(_MOST_RESETS, kind=kind)
+            entry
+            for kind in ("reset", "unlock", "amend")
+            for entry in history.list_last_entries(_MOST_RESETS, kind=kind)
         ]
     return sorted(found, key=lambda entry: entry.id)
 
 
-def _said(entry: Entry) -> str:
-    from dpsql.shell.view import printable
+def _describe_owner_action(entry: Entry) -> str:
+    from dpsql.shell.view import escape_unprintable
 
-    when, why = entry.at.strftime("%Y-%m-%d"), printable(str(entry.details.get("reason", "")))
+    when, why = entry.at.strftime("%Y-%m-%d"), escape_unprintable(str(entry.details.get("reason", "")))
     whose = f"{entry.table} for {entry.account_analyst}" if entry.account_analyst else entry.table
     done = {"reset": "begun anew", "amend": "amended"}.get(entry.kind, "unlocked")
-    return f"{printable(whose)} was {done} on {when} by {printable(entry.analyst)}: {why}"
+    return f"{escape_unprintable(whose)} was {done} on {when} by {escape_unprintable(entry.analyst)}: {why}"
 
 
-def _line(entry: Entry) -> str:
-    from dpsql.shell.view import printable
+def _format_entry(entry: Entry) -> str:
+    from dpsql.shell.view import escape_unprintable
 
     when = entry.at.strftime("%Y-%m-%d %H:%M:%S")
-    query = printable(" ".join(entry.query.split()))
-    return f"{entry.id}  {when}  {printable(entry.analyst)}  {entry.table}  {query}"
+    query = escape_unprintable(" ".join(entry.query.split()))
+    return f"{entry.id}  {when}  {escape_unprintable(entry.analyst)}  {entry.table}  {query}"

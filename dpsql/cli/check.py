@@ -12,27 +12,27 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias, TypedDict, Unpack
 
 import typer
 
-from dpsql.cli.data_versions import compared, last_answer
+from dpsql.cli.data_versions import compare_fingerprints, find_last_answer_time
 from dpsql.cli.options import (
     Analyst,
     Dialect,
     Epsilon,
     LedgerFile,
     LedgerKey,
-    default_epsilon,
-    needed,
-    place_of,
-    without_password,
+    find_default_epsilon,
+    hide_password,
+    parse_location,
+    require_loss,
 )
-from dpsql.cli.query_files import PlannedText, texts
-from dpsql.cli.unread_rows import unread
-from dpsql.engine.advice import advice
+from dpsql.cli.query_files import FileQuery, read_queries
+from dpsql.cli.unread_rows import describe_unread_rows
+from dpsql.engine.advice import iterate_policy_warnings
 from dpsql.errors import Error, ProgrammingError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from dpsql.backends.catalog import Schema
+    from dpsql.backends.catalog import DatabaseSchema
     from dpsql.connection import Connection
     from dpsql.policy import Column, Policy
 
@@ -72,9 +72,9 @@ def check(
     """
     from dpsql.ledger.open import is_url
     from dpsql.policy import load
-    from dpsql.shell.costs import failure_lines
+    from dpsql.shell.costs import describe_failures
 
-    places = [place_of(file) for file in files]
+    places = [parse_location(file) for file in files]
     queries = [place for place in places if isinstance(place, Path) and place.suffix.lower() == ".sql"]
     others = [place for place in places if place not in queries]
     if policy is None:
@@ -87,18 +87,18 @@ def check(
             hint="dpsql check queries/*.sql --policy hie.yaml, or dpsql check hie.yaml hie.duckdb",
         )
     rules = load(policy)
-    database: Database | None = next(iter(others), None) or rules.sources(policy.parent) or None
+    database: Database | None = next(iter(others), None) or rules.resolve_source_paths(policy.parent) or None
     ledger_name = ledger or str(policy.with_suffix(".ledger"))
     # A ledger that is not there yet is not made by planning.
     book = ledger_name if is_url(ledger_name) or Path(ledger_name).is_file() else ":memory:"
     if not queries:
-        _summed_up(policy, rules, database, (book, ledger_key))
+        _show_policy_summary(policy, rules, database, (book, ledger_key))
         if book == ledger_name:
-            _print_failures(rules, ledger_name, ledger_key)
+            _show_failures(rules, ledger_name, ledger_key)
         return
-    found = [planned for file in queries for planned in texts(file)]
-    default = default_epsilon(rules)
-    with _stand_in(
+    found = [planned for file in queries for planned in read_queries(file)]
+    default = find_default_epsilon(rules)
+    with _connect_for_planning(
         rules, database, dialect, ledger=book, ledger_key=ledger_key, analyst=analyst, epsilon=default
     ) as connection:
         good = [query for query in found if _is_answered(connection, query, epsilon, dialect, default)]
@@ -106,11 +106,11 @@ def check(
         states = list(connection.budget().values())
     if good:
         print(forecast)
-    for line in failure_lines(states, ledger_name):
+    for line in describe_failures(states, ledger_name):
         print(line)
     if len(good) < len(found):
         print(f"{len(good)} of {len(found)} queries would be answered", file=sys.stderr)
-        if database is None and len(rules.private_tables()) < len(rules.tables):
+        if database is None and len(rules.list_private_tables()) < len(rules.tables):
             print(
                 "public tables were left out: name the database for queries that read them", file=sys.stderr
             )
@@ -129,26 +129,26 @@ class _LedgerOptions(TypedDict):
 
 def _is_answered(
     connection: Connection,
-    query: PlannedText,
+    query: FileQuery,
     epsilon: Fraction | None,
     dialect: str,
     default: Fraction | None,
 ) -> bool:
     """Whether a query would be answered; what is wrong with it goes to standard error."""
-    from dpsql.shell.failures import message, styled
+    from dpsql.shell.failures import format_error, highlight_error
     from dpsql.shell.view import View
 
     try:
-        needed(epsilon, None, query.sql, dialect, default)
+        require_loss(epsilon, None, query.sql, dialect, default)
         connection.budget([query.sql], epsilon=epsilon)
     except Error as error:
-        said = View.of(sys.stderr).show(styled(message(error)))
+        said = View.from_stream(sys.stderr).render_parts(highlight_error(format_error(error)))
         print(f"{query.file}, query {query.number}:", said, sep="\n", file=sys.stderr)
         return False
     return True
 
 
-def _stand_in(
+def _connect_for_planning(
     rules: Policy, database: Database | None, dialect: str, **ledger_options: Unpack[_LedgerOptions]
 ) -> Connection:
     """A connection to the database, or to empty tables as the policy declares them."""
@@ -159,117 +159,119 @@ def _stand_in(
     from dpsql.backends.empty import EmptyBackend
     from dpsql.policy.names import NameMap
 
-    private = {name: rules.tables[name] for name in rules.private_tables()}
+    private = {name: rules.tables[name] for name in rules.list_private_tables()}
     rules = rules.model_copy(update={"tables": NameMap(private)})
     return dpsql.connect(EmptyBackend(rules), policy=rules, dialect=dialect, **ledger_options)
 
 
-def _summed_up(
+def _show_policy_summary(
     policy: Path, rules: Policy, database: Database | None, ledger: tuple[str, Path | None]
 ) -> None:
     from dpsql.shell.view import View
 
     schema, versions = None, list[str]()
     if database is not None:
-        schema, versions = _held_against(rules, database, policy, ledger)
-    view = View.of(sys.stdout)
+        schema, versions = _compare_with_database(rules, database, policy, ledger)
+    view = View.from_stream(sys.stdout)
     print(f"{policy} is a valid policy")
-    print(view.show(*_summary(rules)))
+    print(view.render_parts(*_render_policy_summary(rules)))
     if database is not None and schema is not None:
-        data = _called(database)
+        data = _describe_database(database)
         print(f"\n{data} has every table and column that it declares")
         for line in versions:
             print(line)
-        hidden = list(_undeclared(rules, schema))
+        hidden = list(_iterate_undeclared_names(rules, schema))
         if hidden:
             print(f"not declared, so analysts cannot see: {', '.join(hidden)}")
 
 
-def _called(database: Database) -> str:
+def _describe_database(database: Database) -> str:
     """What is said of the data: a URL without its password."""
     if isinstance(database, Mapping):
         return "what it names as sources"
-    return without_password(database)
+    return hide_password(database)
 
 
-def _print_failures(rules: Policy, ledger: str, key: Path | None) -> None:
+def _show_failures(rules: Policy, ledger: str, key: Path | None) -> None:
     """What the policy's ledger says of queries that have failed."""
-    from dpsql.engine.budgets import budgets
+    from dpsql.engine.budgets import collect_budgets
     from dpsql.ledger import open_ledger
-    from dpsql.shell.costs import failure_lines
+    from dpsql.shell.costs import describe_failures
 
     try:
         with closing(
-            open_ledger(ledger, budgets(rules), key=key, max_failures=rules.max_failures_of_tables())
+            open_ledger(ledger, collect_budgets(rules), key=key, max_failures=rules.get_failure_limits())
         ) as book:
-            lines = list(failure_lines(book.states(), ledger))
+            lines = list(describe_failures(book.list_states(), ledger))
     except Error as error:
         lines = [f"its ledger was not looked at: {error.message}"]
     for line in lines:
         print(line)
 
 
-def _held_against(
+def _compare_with_database(
     rules: Policy, database: Database, policy: Path, ledger: tuple[str, Path | None]
-) -> tuple[Schema, list[str]]:
+) -> tuple[DatabaseSchema, list[str]]:
     """The database's schema, after the policy was held against it, and whether the data are those of their version."""
     from dpsql.backends import catalog
     from dpsql.backends.duckdb import DuckDBBackend
-    from dpsql.opening import server
+    from dpsql.opening import open_server
 
     if isinstance(database, str):
-        with closing(server(database, rules, policy, spills=False)) as elsewhere:
-            schema = elsewhere.schema()
-            catalog.build(rules, schema, elsewhere.origin)
+        with closing(open_server(database, rules, policy, spills=False)) as elsewhere:
+            schema = elsewhere.read_schema()
+            catalog.build_analyst_schema(rules, schema, elsewhere.find_origin)
             return schema, []  # whether the data are those of their version takes all rows
-    backend = DuckDBBackend(database, types=rules.column_types())
+    backend = DuckDBBackend(database, types=rules.get_column_types())
     with closing(backend):
-        schema = backend.schema()
-        declared = catalog.build(rules, schema, backend.origin)
-        found = [*compared(rules, policy, backend, schema, _last_answer(rules, *ledger))]
-        return schema, [*found, *unread(rules, declared, backend, database)]
+        schema = backend.read_schema()
+        declared = catalog.build_analyst_schema(rules, schema, backend.find_origin)
+        found = [
+            *compare_fingerprints(rules, policy, backend, schema, _find_last_answer_time(rules, *ledger))
+        ]
+        return schema, [*found, *describe_unread_rows(rules, declared, backend, database)]
 
 
-def _last_answer(rules: Policy, ledger: str, key: Path | None) -> datetime | None:
+def _find_last_answer_time(rules: Policy, ledger: str, key: Path | None) -> datetime | None:
     from dpsql.ledger.open import MEMORY
 
     with suppress(Error):  # what is wrong with the ledger is said beside its failures
-        return None if ledger == MEMORY else last_answer(ledger, key, str(rules.data_version))
+        return None if ledger == MEMORY else find_last_answer_time(ledger, key, str(rules.data_version))
     return None
 
 
-def _summary(rules: Policy) -> Iterator[RenderableType]:
-    from dpsql.shell.describe import span
-    from dpsql.shell.view import table
+def _render_policy_summary(rules: Policy) -> Iterator[RenderableType]:
+    from dpsql.shell.describe import format_domain
+    from dpsql.shell.view import build_table
 
     yield f"privacy unit: {rules.privacy_unit}; neighbors: {rules.neighbors}"
     if rules.max_epsilon is not None:
         yield f"a query may ask for ε {float(rules.max_epsilon):g} at most"
-    yield from _warnings(rules)
-    yield from advice(rules)
+    yield from _iterate_warnings(rules)
+    yield from iterate_policy_warnings(rules)
     yield ""
     rows = []
     for name, found in rules.tables.items():
         if found.public:
             rows.append((name, "public", "", "", ""))
             continue
-        budget = rules.budget_of(name)
+        budget = rules.get_budget(name)
         limit = f"ε {float(budget.epsilon):g}, δ {float(budget.delta):g}, {budget.accountant}"
         rows.append((name, "private", rules.describe_unit(name), f"{found.rows_per_unit:,}", limit))
-    yield table(("table", "kind", "unit", "rows of a unit", "budget"), rows, right=(3,))
+    yield build_table(("table", "kind", "unit", "rows of a unit", "budget"), rows, right=(3,))
     yield ""
     columns = [
-        (f"{name}.{column}", spec.type, span(spec), "" if spec.nullable else "never NULL")
+        (f"{name}.{column}", spec.type, format_domain(spec), "" if spec.nullable else "never NULL")
         for name, found in rules.tables.items()
         for column, spec in found.columns.items()
     ]
-    yield table(("column", "type", "bounds or values", "notes"), columns)
+    yield build_table(("column", "type", "bounds or values", "notes"), columns)
 
 
-def _warnings(rules: Policy) -> Iterator[str]:
+def _iterate_warnings(rules: Policy) -> Iterator[str]:
     """What an owner may not expect of the budgets."""
-    for name in rules.private_tables():
-        spec, table = rules.budget_of(name), rules.tables[name]
+    for name in rules.list_private_tables():
+        spec, table = rules.get_budget(name), rules.tables[name]
         if spec.renew is not None:
             yield (
                 f"{name}: the budget begins anew ({spec.renew}), so what is guaranteed is ε {float(spec.epsilon):g} in each"
@@ -279,25 +281,25 @@ def _warnings(rules: Policy) -> Iterator[str]:
             yield f"{name}: one who is replaced may change parts, so no part is charged for itself"
         for column in table.partition or ():
             declared = table.columns[column]
-            if declared.type != "boolean" and declared.values is None and not _whole(declared):
+            if declared.type != "boolean" and declared.values is None and not _has_whole_bounds(declared):
                 yield f"{name}.{column}: neither values nor whole bounds are declared, so its parts are not charged for themselves"
     if rules.analysts or rules.per_analyst is not None:
         yield "analysts' own budgets bound each of them alone; what they learn together is bounded by the tables' budgets"
 
 
-def _whole(column: Column) -> bool:
+def _has_whole_bounds(column: Column) -> bool:
     return column.bounds is not None and column.type in ("integer", "date", "timestamp")
 
 
-def _undeclared(rules: Policy, schema: Schema) -> Iterator[str]:
+def _iterate_undeclared_names(rules: Policy, schema: DatabaseSchema) -> Iterator[str]:
     """The tables and columns of the database that the policy leaves out."""
-    from dpsql.policy import fold
+    from dpsql.policy import normalize_name
 
     for name, columns in schema.items():
-        declared = rules.table(name)
+        declared = rules.find_table(name)
         if declared is None:
             yield name
         elif not declared.public:
-            unit = fold(rules.unit_of(name).column or "")
+            unit = normalize_name(rules.get_unit(name).column or "")
             hidden = (column for column, _ in columns if column not in declared.columns)
-            yield from (f"{name}.{column}" for column in hidden if fold(column) != unit)
+            yield from (f"{name}.{column}" for column in hidden if normalize_name(column) != unit)

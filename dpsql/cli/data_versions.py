@@ -1,7 +1,7 @@
 """Whether the data are still those of their `data_version`: fingerprints of tables, stored beside the policy for its owner.
 
 A stored release answers a query again while the policy's `data_version` is the same, so an owner who changes the data and
-forgets the version has answers of former data. What was there is a file, `hie.fingerprints` for `hie.yaml`: for each version
+forgets the version has answers of former data. What was there is a file, `hie.compute_fingerprints` for `hie.yaml`: for each version
 the time and a fingerprint of each declared table, under a salt that is drawn once. It says exactly whether data changed, so only
 its owner can read the file.
 """
@@ -17,18 +17,18 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from dpsql.policy.names import fold
+from dpsql.policy.names import normalize_name
 
 if TYPE_CHECKING:
-    from dpsql.backends.catalog import Schema
+    from dpsql.backends.catalog import DatabaseSchema
     from dpsql.backends.duckdb import DuckDBBackend
     from dpsql.policy import Policy
 
 ENDING: Final = ".fingerprints"
 
 
-def compared(
-    rules: Policy, policy: Path, backend: DuckDBBackend, schema: Schema, answered: datetime | None
+def compare_fingerprints(
+    rules: Policy, policy: Path, backend: DuckDBBackend, schema: DatabaseSchema, answered: datetime | None
 ) -> Iterator[str]:
     """What is to be said of the data beside their version; a version that is new, or a table, is noted.
 
@@ -36,22 +36,22 @@ def compared(
     """
     path, this = policy.with_suffix(ENDING), str(rules.data_version)
     try:
-        record = _read(path)
+        record = _read_record(path)
     except OSError as error:  # somebody else's file is not begun anew
         yield f"{path} cannot be read ({error.strerror}), so that changes of the data are not noticed"
         return
     engine = f"duckdb {version('duckdb')}"
     if record.get("engine") != engine:  # another engine hashes otherwise
         record = {"engine": engine, "salt": secrets.token_hex(32), "versions": {}}
-    now = backend.fingerprints(_columns(rules, schema), bytes.fromhex(record["salt"]))
+    now = backend.compute_fingerprints(_list_answer_columns(rules, schema), bytes.fromhex(record["salt"]))
     known = record["versions"].setdefault(
         this, {"at": datetime.now(UTC).isoformat(timespec="seconds"), "tables": {}}
     )
-    when = _time(datetime.fromisoformat(known["at"]))
+    when = _format_time(datetime.fromisoformat(known["at"]))
     changed = [table for table, found in now.items() if known["tables"].get(table, found) != found]
     fresh = {table: found for table, found in now.items() if table not in known["tables"]}
     if changed:
-        last = "" if answered is None else f", and the ledger's last answer of it of {_time(answered)}"
+        last = "" if answered is None else f", and the ledger's last answer of it of {_format_time(answered)}"
         yield (
             f"{', '.join(changed)} changed: the fingerprint of data_version {this} is of {when}{last}."
             " Write another data_version into the policy: until then stored answers are of the former data"
@@ -60,45 +60,49 @@ def compared(
         yield f"the data are those of data_version {this}, as they were on {when}"
     if fresh:
         known["tables"] |= fresh
-        if _written(path, record):
+        if _write_record(path, record):
             yield f"the fingerprint of data_version {this} is noted in {path.name}: the next check compares"
         else:
             yield f"{path} cannot be written, so that changes of the data will not be noticed"
 
 
-def last_answer(ledger: str, key: Path | None, this: str) -> datetime | None:
+def find_last_answer_time(ledger: str, key: Path | None, this: str) -> datetime | None:
     """When a ledger last charged an answer of this data version."""
     from contextlib import closing
 
-    from dpsql.ledger.key import ledger_key
+    from dpsql.ledger.key import read_ledger_key
     from dpsql.ledger.reader import LedgerReader
 
-    with closing(LedgerReader.open(ledger, ledger_key(key))) as history:
-        times = [entry.at for entry in history.entries() if str(entry.details.get("data_version")) == this]
+    with closing(LedgerReader.open(ledger, read_ledger_key(key))) as history:
+        times = [
+            entry.at for entry in history.iterate_entries() if str(entry.details.get("data_version")) == this
+        ]
     return max(times, default=None)
 
 
-def _columns(rules: Policy, schema: Schema) -> dict[str, list[str]]:
+def _list_answer_columns(rules: Policy, schema: DatabaseSchema) -> dict[str, list[str]]:
     """The columns of each declared table that answers may depend on."""
     found: dict[str, list[str]] = {}
     for name, columns in schema.items():
-        declared = rules.table(name)
+        declared = rules.find_table(name)
         if declared is None:
             continue
-        names = {fold(column) for column in declared.columns}
-        names |= {fold(column.partition(".")[0]) for column in declared.columns}  # fields of a STRUCT
-        names |= {fold(column) for link in declared.every_link for column in link.names}
-        names.add(fold(declared.unit or ""))
+        names = {normalize_name(column) for column in declared.columns}
+        names |= {
+            normalize_name(column.partition(".")[0]) for column in declared.columns
+        }  # fields of a STRUCT
+        names |= {normalize_name(column) for link in declared.all_links for column in link.names}
+        names.add(normalize_name(declared.unit or ""))
         every = declared.public and not declared.columns
-        found[name] = [column for column, _ in columns if every or fold(column) in names]
+        found[name] = [column for column, _ in columns if every or normalize_name(column) in names]
     return found
 
 
-def _time(moment: datetime) -> str:
+def _format_time(moment: datetime) -> str:
     return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read_record(path: Path) -> dict[str, Any]:
     """What is stored, empty where there is none or it is not what was written. Raises OSError where it cannot be read."""
     try:
         text = path.read_bytes()
@@ -115,7 +119,7 @@ def _read(path: Path) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _written(path: Path, record: Mapping[str, Any]) -> bool:
+def _write_record(path: Path, record: Mapping[str, Any]) -> bool:
     """Whether the file could be written, for its owner alone."""
     beside = path.with_name(f"{path.name}.{os.getpid()}.new")
     try:

@@ -25,7 +25,7 @@ def demo(save: Save = None) -> None:
     Each private answer is shown beside the true one. The data is the RAND Health Insurance Experiment, which is public: that is
     why its true answers can be shown here, and nowhere else.
     """
-    from dpsql.demo.tour import run
+    from dpsql.demo.tour import run_tour
     from dpsql.shell.view import View
 
-    run(View.of(sys.stdout), print, save)
+    run_tour(View.from_stream(sys.stdout), print, save)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dpsql.cli.options import (
     Analyst,
-    AnchorFile,
+    AnchorPath,
     Confidence,
     Delta,
     Dialect,
@@ -18,10 +18,10 @@ from dpsql.cli.options import (
     Source,
     Sql,
     TargetError,
-    asked_of,
-    default_of,
-    needed,
-    text_of,
+    connect_to_source,
+    find_source_epsilon,
+    read_sql,
+    require_loss,
 )
 from dpsql.remote.address import is_address
 
@@ -33,7 +33,7 @@ def explain(
     policy: PolicyFile = None,
     ledger: LedgerFile = None,
     ledger_key: LedgerKey = None,
-    anchor: AnchorFile = None,
+    anchor: AnchorPath = None,
     new_ledger: NewLedger = False,
     analyst: Analyst = None,
     epsilon: Epsilon = None,
@@ -49,10 +49,10 @@ def explain(
     It says what is proved of each step, and which error to expect. Nothing is charged, and nothing private
     is read.
     """
-    text = text_of(sql)
-    default = default_of(database, policy)
-    needed(epsilon, target_error, text, dialect, default, server=is_address(database))
-    with asked_of(
+    text = read_sql(sql)
+    default = find_source_epsilon(database, policy)
+    require_loss(epsilon, target_error, text, dialect, default, server=is_address(database))
+    with connect_to_source(
         database,
         policy,
         ledger,

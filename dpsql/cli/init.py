@@ -11,10 +11,10 @@ from urllib.parse import urlsplit
 
 import typer
 
-from dpsql.cli.options import Database, place_of, policy_beside
+from dpsql.cli.options import Database, get_default_policy_path, parse_location
 from dpsql.errors import OperationalError, ProgrammingError
 from dpsql.remote.address import is_spark
-from dpsql.shell.view import printable
+from dpsql.shell.view import escape_unprintable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -57,38 +57,42 @@ def init(
     file some rows are read, to guess the types of columns. Keys are proposed as units and links. An existing file is never overwritten.
     """
     from dpsql.backends.duckdb import DuckDBBackend
-    from dpsql.policy import fold, skeleton
-    from dpsql.policy.check_constraints import checked
+    from dpsql.policy import normalize_name, skeleton
+    from dpsql.policy.check_constraints import parse_constraints
     from dpsql.policy.decisions import Decisions
 
-    place = place_of(database)
-    target = output or _named(place)
+    place = parse_location(database)
+    target = output or _make_policy_path(place)
     if interactive and str(target) != "-" and target.exists():  # before anything is asked
-        raise _is_there(target)
-    decisions, stated = (Decisions(), {}) if metadata is None else _read(metadata)
-    with closing(_opened(place)) as backend:
-        schema = backend.schema()
-        suggested = backend.suggested() if isinstance(backend, DuckDBBackend) else {}
+        raise _make_exists_error(target)
+    decisions, stated = (Decisions(), {}) if metadata is None else _read_metadata(metadata)
+    with closing(_open_backend(place)) as backend:
+        schema = backend.read_schema()
+        suggested = backend.suggest_columns() if isinstance(backend, DuckDBBackend) else {}
         schema |= suggested
-        origins = {table: backend.origin(table) for table in schema}
-        keys = backend.keys()
-    required = {table: found.required for table, found in origins.items() if found is not None}
-    checks = {table: found.checks for table, found in origins.items() if found is not None}
-    keys |= {table: stated[fold(table)] for table in schema if fold(table) in stated and table not in keys}
-    unknown = [table for table in decisions.tables if table not in map(fold, schema)]
+        origins = {table: backend.find_origin(table) for table in schema}
+        keys = backend.read_table_keys()
+    required = {table: found.not_null_columns for table, found in origins.items() if found is not None}
+    checks = {table: found.check_constraints for table, found in origins.items() if found is not None}
+    keys |= {
+        table: stated[normalize_name(table)]
+        for table in schema
+        if normalize_name(table) in stated and table not in keys
+    }
+    unknown = [table for table in decisions.tables if table not in map(normalize_name, schema)]
     sources = ["the schema alone, its types, keys, NOT NULL and CHECK"]
     if metadata is not None:
-        sources = ["the schema, its types, keys, NOT NULL and CHECK", printable(metadata.name)]
+        sources = ["the schema, its types, keys, NOT NULL and CHECK", escape_unprintable(metadata.name)]
     if interactive:
-        from dpsql.cli.interview import interview
+        from dpsql.cli.interview import ask_decisions
 
         sources = [source.replace(" alone", "") for source in sources] + ["its owner's answers"]
-        constraints = {table: checked(checks.get(table, ())) for table in schema}
+        constraints = {table: parse_constraints(checks.get(table, ())) for table in schema}
         bounded = {
             table: {name: each for name, each in said.items() if each.values or each.low or each.high}
             for table, said in constraints.items()
         }
-        decisions = interview(schema, keys, decisions, bounded)
+        decisions = ask_decisions(schema, keys, decisions, bounded)
     text = skeleton(
         schema,
         place.resolve().name if isinstance(place, Path) else target.stem,
@@ -106,7 +110,7 @@ def init(
         with target.open("x", encoding="utf-8") as file:
             file.write(text)
     except FileExistsError:
-        raise _is_there(target) from None
+        raise _make_exists_error(target) from None
     except OSError as error:
         raise OperationalError(f"cannot write {target}: {error.strerror}", code="not_written") from None
     if metadata is not None and unknown and len(unknown) == len(decisions.tables):
@@ -116,15 +120,15 @@ def init(
     print(f"wrote {target}: {todo} dpsql check {target} {data}")
 
 
-def _named(place: Path | str) -> Path:
+def _make_policy_path(place: Path | str) -> Path:
     """The policy beside the data; of a database elsewhere, in this folder, with the database's name."""
     if isinstance(place, Path):
-        return policy_beside(place)
+        return get_default_policy_path(place)
     name = Path(urlsplit(place).path).name
     return Path(f"{name if re.fullmatch(_PLAIN, name) else 'database'}.yaml")
 
 
-def _opened(place: Path | str) -> DuckDBBackend | PostgresBackend:
+def _open_backend(place: Path | str) -> DuckDBBackend | PostgresBackend:
     """The schema's database. Raises ProgrammingError for one whose catalogue says nothing of keys."""
     from dpsql.backends.duckdb import DuckDBBackend
     from dpsql.backends.postgres.connection import PostgresBackend
@@ -140,14 +144,14 @@ def _opened(place: Path | str) -> DuckDBBackend | PostgresBackend:
     return PostgresBackend(place, warns=False)
 
 
-def _is_there(target: Path) -> OperationalError:
+def _make_exists_error(target: Path) -> OperationalError:
     return OperationalError(
         f"{target} exists already", code="file_exists", hint="--output FILE names another"
     )
 
 
-def _read(file: Path) -> tuple[Decisions, Mapping[str, TableKeys]]:
-    from dpsql.policy.metadata import metadata
+def _read_metadata(file: Path) -> tuple[Decisions, Mapping[str, TableKeys]]:
+    from dpsql.policy.metadata import parse_metadata
 
     try:
         text = file.read_text(encoding="utf-8-sig")
@@ -155,4 +159,4 @@ def _read(file: Path) -> tuple[Decisions, Mapping[str, TableKeys]]:
         raise ProgrammingError(
             f"{file} cannot be read as text", code="metadata", hint="check its name"
         ) from None
-    return metadata(text, file.name)
+    return parse_metadata(text, file.name)

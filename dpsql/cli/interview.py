@@ -12,11 +12,11 @@ from pydantic_core import PydanticCustomError
 
 from dpsql.errors import Error
 from dpsql.policy.decisions import ColumnDecision, Decisions, TableDecision, TableKeys
-from dpsql.policy.domain import ColumnType, bounds_of, values_of
-from dpsql.policy.names import fold, name_problem
-from dpsql.policy.skeleton import Schema, column_type, leaves
-from dpsql.request.loss import amount
-from dpsql.shell.view import printable
+from dpsql.policy.domain import ColumnType, parse_bounds, parse_values
+from dpsql.policy.names import find_name_problem, normalize_name
+from dpsql.policy.skeleton import Schema, find_declarable_type, iterate_declarable_columns
+from dpsql.request.loss import parse_amount
+from dpsql.shell.view import escape_unprintable
 
 T = TypeVar("T")
 _UNIT = """
@@ -42,75 +42,85 @@ _EPSILON = """
 _DELTA = """   δ is how likely that fails, far below 1 / (number of units): 1e-7. 0 is strict, and needs groups that are listed."""
 
 
-def interview(
+def ask_decisions(
     schema: Schema,
     keys: Mapping[str, TableKeys],
     stated: Decisions,
-    said: Mapping[str, Mapping[str, object]],
+    constrained: Mapping[str, Mapping[str, object]],
 ) -> Decisions:
     """The owner's decisions about the tables of a schema; what is `stated` already is proposed.
 
-    `said` are the columns of which constraints say bounds or values, about which nothing is asked.
+    `constrained` are the columns of which constraints say bounds or values, about which nothing is asked.
     """
     typer.echo(_UNIT)
-    unit = _ask("privacy unit", stated.privacy_unit, _word)
+    unit = _ask_until_valid("privacy unit", stated.privacy_unit, _parse_unit)
     typer.echo(_TABLES)
     tables: dict[str, TableDecision] = {}
     for name, columns in schema.items():
-        before = stated.tables.get(fold(name), TableDecision())
-        tables[fold(name)] = _table(name, columns, keys.get(name, TableKeys()), before)
+        before = stated.tables.get(normalize_name(name), TableDecision())
+        tables[normalize_name(name)] = _ask_table(name, columns, keys.get(name, TableKeys()), before)
     typer.echo(_COLUMNS)
     for name, columns in schema.items():
-        own = tables[fold(name)]
-        if own.public or own.omitted or name_problem(name, "table", dots=False):
+        own = tables[normalize_name(name)]
+        if own.public or own.omitted or find_name_problem(name, "table", dots=False):
             continue
         asked = dict(own.columns)
-        for column, kind in leaves(columns):
-            known = column_type(kind)
-            place = fold(column)
+        for column, kind in iterate_declarable_columns(columns):
+            known = find_declarable_type(kind)
+            place = normalize_name(column)
             if (
                 known is None
-                or place in said.get(name, {})
-                or place == fold(own.unit or "")
+                or place in constrained.get(name, {})
+                or place == normalize_name(own.unit or "")
                 or _is_key(own, place)
             ):
                 continue
             if known in ("boolean", "blob", "time", "uuid"):
                 continue
-            asked[place] = _column(f"{name}.{column}", known, asked.get(place, ColumnDecision()))
-        tables[fold(name)] = replace(own, columns=asked)
+            asked[place] = _ask_column(f"{name}.{column}", known, asked.get(place, ColumnDecision()))
+        tables[normalize_name(name)] = replace(own, columns=asked)
     typer.echo(_EPSILON)
-    epsilon = _ask("epsilon", stated.epsilon or "1", _loss)
+    epsilon = _ask_until_valid("epsilon", stated.epsilon or "1", _parse_epsilon)
     typer.echo(_DELTA)
-    delta = _ask("delta", stated.delta or "1e-7", _delta)
+    delta = _ask_until_valid("delta", stated.delta or "1e-7", _parse_delta)
     return Decisions(unit, epsilon, delta, tables)
 
 
-def _table(
+def _ask_table(
     name: str, columns: Sequence[tuple[str, str]], keys: TableKeys, before: TableDecision
 ) -> TableDecision:
-    if name_problem(name, "table", dots=False):
+    if find_name_problem(name, "table", dots=False):
         return before  # the skeleton leaves it out, and says why
-    typer.echo(f"\n   {printable(name)}: {printable(', '.join(column for column, _ in columns))}")
+    typer.echo(
+        f"\n   {escape_unprintable(name)}: {escape_unprintable(', '.join(column for column, _ in columns))}"
+    )
     for key in keys.foreign:
-        typer.echo(f"   foreign key: {printable(str(key))}")
+        typer.echo(f"   foreign key: {escape_unprintable(str(key))}")
     if keys.primary:
-        typer.echo(f"   primary key: {printable(', '.join(keys.primary))}")
-    names = {fold(column): column for column, _ in columns}
+        typer.echo(f"   primary key: {escape_unprintable(', '.join(keys.primary))}")
+    names = {normalize_name(column): column for column, _ in columns}
     proposed = "link" if before.link else before.unit or ("public" if before.public else None)
     if proposed is None and len(keys.primary) == 1:
         proposed = keys.primary[0]
-    found = _ask(f"{name}: whose is a row", proposed, lambda text: _whose(fold(text), names, keys, before))
+    found = _ask_until_valid(
+        f"{name}: whose is a row",
+        proposed,
+        lambda text: _parse_row_owner(normalize_name(text), names, keys, before),
+    )
     if found.public or found.omitted or found.unit == "row":
         return found
     typer.echo(_ROWS)
     alone = found.unit is not None and keys.primary == (found.unit,)
     default = found.rows_per_unit or (1 if alone else None)
-    rows = _ask(f"{name}: rows of one unit", None if default is None else str(default), _count)
+    rows = _ask_until_valid(
+        f"{name}: rows of one unit", None if default is None else str(default), _parse_row_count
+    )
     return replace(found, rows_per_unit=rows)
 
 
-def _whose(word: str, names: Mapping[str, str], keys: TableKeys, before: TableDecision) -> TableDecision:
+def _parse_row_owner(
+    word: str, names: Mapping[str, str], keys: TableKeys, before: TableDecision
+) -> TableDecision:
     """The table's decision with the answer to whose a row is. Raises ValueError for what is no answer."""
     if word in names:
         return replace(before, unit=names[word], link=None, public=False)
@@ -127,11 +137,11 @@ def _whose(word: str, names: Mapping[str, str], keys: TableKeys, before: TableDe
 
 
 def _is_key(table: TableDecision, column: str) -> bool:
-    return table.link is not None and column in map(fold, table.link.columns)
+    return table.link is not None and column in map(normalize_name, table.link.columns)
 
 
-def _column(name: str, kind: ColumnType, before: ColumnDecision) -> ColumnDecision:
-    def domain(text: str) -> ColumnDecision:
+def _ask_column(name: str, kind: ColumnType, before: ColumnDecision) -> ColumnDecision:
+    def parse_domain(text: str) -> ColumnDecision:
         parts = [part.strip() for part in text.split(",") if part.strip()]
         if not parts:
             return replace(before, bounds=None, values=None)
@@ -139,53 +149,55 @@ def _column(name: str, kind: ColumnType, before: ColumnDecision) -> ColumnDecisi
             return replace(before, omitted=True)
         try:
             if kind == "varchar":
-                return replace(before, values=values_of(parts, kind))
-            bounds_of(values := [_number(part) for part in parts], kind)
+                return replace(before, values=parse_values(parts, kind))
+            parse_bounds(values := [_parse_number(part) for part in parts], kind)
         except PydanticCustomError as error:
             raise ValueError(error.message()) from None
         return replace(before, bounds=(values[0], values[1]))
 
     proposed = before.values or before.bounds or ()
-    return _ask(f"{name} ({kind})", ", ".join(map(str, proposed)), domain)
+    return _ask_until_valid(f"{name} ({kind})", ", ".join(map(str, proposed)), parse_domain)
 
 
-def _number(text: str) -> object:
+def _parse_number(text: str) -> object:
     try:
         return int(text)
     except ValueError:
         return text
 
 
-def _ask(what: str, default: str | None, read: Callable[[str], T]) -> T:
+def _ask_until_valid(what: str, default: str | None, read: Callable[[str], T]) -> T:
     """An answer that can be read; else it is said what is wrong, and asked again."""
     while True:
-        text = typer.prompt(f"   {printable(what)}", default=default, show_default=bool(default)).strip()
+        text = typer.prompt(
+            f"   {escape_unprintable(what)}", default=default, show_default=bool(default)
+        ).strip()
         try:
             return read(text)
         except (ValueError, Error) as error:
             typer.echo(f"   {error}")
 
 
-def _word(text: str) -> str:
+def _parse_unit(text: str) -> str:
     if not text or "TODO" in text:
         raise ValueError("say in a word what one unit is")
     return text
 
 
-def _count(text: str) -> int:
+def _parse_row_count(text: str) -> int:
     if not text.isdecimal() or not 1 <= int(text) <= 10**9:
         raise ValueError("a whole number from 1")
     return int(text)
 
 
-def _loss(text: str) -> str:
-    amount(text, "epsilon")
+def _parse_epsilon(text: str) -> str:
+    parse_amount(text, "epsilon")
     return text
 
 
-def _delta(text: str) -> str:
+def _parse_delta(text: str) -> str:
     if text == "0":
         return text
-    if amount(text, "delta") >= Fraction(1):
+    if parse_amount(text, "delta") >= Fraction(1):
         raise ValueError("delta is below 1")
     return text

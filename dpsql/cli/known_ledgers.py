@@ -24,7 +24,7 @@ _HEAD: Final = "# The ledgers that this policy was asked with, for dpsql. A furt
 _MOST_BYTES: Final = 100_000
 
 
-def begins(rules: Path, ledger: str, *, wanted: bool = False) -> bool:
+def is_new_ledger(rules: Path, ledger: str, *, wanted: bool = False) -> bool:
     """Whether a ledger is not there yet. In memory none begins.
 
     Raises ProgrammingError (`new_ledger`) where it would begin though the policy has been asked with a ledger before,
@@ -32,16 +32,16 @@ def begins(rules: Path, ledger: str, *, wanted: bool = False) -> bool:
     """
     from dpsql.ledger.open import MEMORY
 
-    if ledger == MEMORY or _is_there(ledger):
+    if ledger == MEMORY or _is_existing_ledger(ledger):
         return False
-    met = next(_met(rules, ledger), None)
+    met = next(_iterate_known_ledgers(rules, ledger), None)
     if met is not None and not wanted:
-        gone = met == _named(ledger)
+        gone = met == _normalize_ledger_name(ledger)
         said = (
             "is not there any more" if gone else f"is not there, and {rules.name} was asked with {met} before"
         )
         raise ProgrammingError(
-            f"the ledger {_named(ledger)} {said}: a new ledger is a new budget for the same data",
+            f"the ledger {_normalize_ledger_name(ledger)} {said}: a new ledger is a new budget for the same data",
             code="new_ledger",
             hint=f"{'restore it' if gone else 'correct the path'};"
             " or --new-ledger begins one, and what both answer adds up",
@@ -49,26 +49,26 @@ def begins(rules: Path, ledger: str, *, wanted: bool = False) -> bool:
     return True
 
 
-def remember(rules: Path, ledger: str) -> None:
+def remember_ledger(rules: Path, ledger: str) -> None:
     """Notes that the policy was asked with a ledger, once; where that cannot be written, nothing is noted."""
     from dpsql.ledger.open import MEMORY
 
-    name, path = _named(ledger), rules.with_suffix(ENDING)
-    if ledger == MEMORY or name in _listed(path):
+    name, path = _normalize_ledger_name(ledger), rules.with_suffix(ENDING)
+    if ledger == MEMORY or name in _read_listed_ledgers(path):
         return
     with contextlib.suppress(OSError), path.open("a", encoding="utf-8") as file:
         file.write(f"{'' if file.tell() else _HEAD}{name}\n")
 
 
-def _met(rules: Path, ledger: str) -> Iterator[str]:
+def _iterate_known_ledgers(rules: Path, ledger: str) -> Iterator[str]:
     """The ledgers that the policy has met: those that are listed, and the one beside it."""
-    yield from _listed(rules.with_suffix(ENDING))
+    yield from _read_listed_ledgers(rules.with_suffix(ENDING))
     beside = rules.with_suffix(".ledger")
-    if beside.is_file() and _named(str(beside)) != _named(ledger):
-        yield _named(str(beside))
+    if beside.is_file() and _normalize_ledger_name(str(beside)) != _normalize_ledger_name(ledger):
+        yield _normalize_ledger_name(str(beside))
 
 
-def _listed(path: Path) -> list[str]:
+def _read_listed_ledgers(path: Path) -> list[str]:
     try:
         with path.open(encoding="utf-8", errors="replace") as file:
             lines = file.read(_MOST_BYTES).splitlines()
@@ -77,23 +77,23 @@ def _listed(path: Path) -> list[str]:
     return [line.strip() for line in lines if line.strip() and not line.startswith("#")]
 
 
-def _is_there(ledger: str) -> bool:
-    from dpsql.ledger.open import existing_store, is_url
+def _is_existing_ledger(ledger: str) -> bool:
+    from dpsql.ledger.open import is_url, open_existing_store
 
     if not is_url(ledger):
         return Path(ledger).exists()
     try:
-        store = existing_store(ledger)
+        store = open_existing_store(ledger)
     except OperationalError:
         return True  # whoever opens it says what is wrong
-    with contextlib.closing(store), store.connected() as connection:
+    with contextlib.closing(store), store.open_connection() as connection:
         return not store.is_empty(connection)
 
 
-def _named(ledger: str) -> str:
+def _normalize_ledger_name(ledger: str) -> str:
     """A ledger's name in the list: a path from the root, or a URL without user, password and options.
 
-    >>> _named("postgresql://ana:secret@host:5432/ledgers?sslmode=require")
+    >>> _normalize_ledger_name("postgresql://ana:secret@host:5432/ledgers?sslmode=require")
     'postgresql://host:5432/ledgers'
     """
     from dpsql.ledger.open import is_url

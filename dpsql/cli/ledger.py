@@ -1,4 +1,4 @@
-"""`dpsql ledger verify`, `export`, `show` and `head`: a ledger without its policy."""
+"""`dpsql ledger verify`, `export`, `render_parts` and `read_head`: a ledger without its policy."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dpsql.cli.options import AnchorFile, LedgerKey
+from dpsql.cli.options import AnchorPath, LedgerKey
 from dpsql.errors import OperationalError
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from dpsql.ledger import Budget, Entry, Head
+    from dpsql.ledger import Budget, Entry, LedgerHead
     from dpsql.ledger.protocol import AccountKey
     from dpsql.ledger.reader import LedgerReader
 
@@ -38,14 +38,16 @@ AnchoredHead = Annotated[
 ]
 
 
-class Format(StrEnum):
+class ExportFormat(StrEnum):
     """How a ledger is exported."""
 
     jsonl = "jsonl"
     csv = "csv"
 
 
-FormatName = Annotated[Format, typer.Option("--format", "-f", help="One entry a line, as JSON or as CSV.")]
+FormatName = Annotated[
+    ExportFormat, typer.Option("--format", "-f", help="One entry a line, as JSON or as CSV.")
+]
 TableName = Annotated[str | None, typer.Option("--table", help="Only this table's.", show_default=False)]
 Who = Annotated[
     str | None, typer.Option("--analyst", help="Only what this analyst asked.", show_default=False)
@@ -63,11 +65,11 @@ Last = Annotated[int, typer.Option("--last", min=1, help="At most so many, the n
 
 @ledger.command()
 def verify(
-    target: Target, anchor: AnchorFile = None, head: AnchoredHead = None, ledger_key: LedgerKey = None
+    target: Target, anchor: AnchorPath = None, head: AnchoredHead = None, ledger_key: LedgerKey = None
 ) -> None:
     """Check every entry, from the first to the last."""
-    anchored = anchored_head(anchor, head)
-    with opened(target, ledger_key) as history:
+    anchored = read_anchored_head(anchor, head)
+    with open_reader(target, ledger_key) as history:
         chain = history.verify(anchored)
     under = " under its key" if ledger_key else ""
     print(f"an unbroken chain{under}: entries {chain.head.entries:,}, accounts {len(chain.balances):,}")
@@ -77,20 +79,20 @@ def verify(
         print("that none is missing at the end shows beside a head that was kept: --anchor FILE, or --head")
     else:
         print(f"the head of {anchored.entries:,} entries that was kept is part of it")
-    print(f"head: {chain.head_with(chain.stored)}")
+    print(f"head: {chain.compute_full_head(chain.stored_head)}")
 
 
 @ledger.command()
-def export(target: Target, format_: FormatName = Format.jsonl, ledger_key: LedgerKey = None) -> None:
+def export(target: Target, format_: FormatName = ExportFormat.jsonl, ledger_key: LedgerKey = None) -> None:
     """Write all entries to standard output, each checked against its digest."""
-    with opened(target, ledger_key) as history:
-        if format_ is Format.jsonl:
-            for row in history.rows():
+    with open_reader(target, ledger_key) as history:
+        if format_ is ExportFormat.jsonl:
+            for row in history.iterate_rows():
                 print(json.dumps(row, ensure_ascii=False))
             return
         writer = csv.writer(sys.stdout, lineterminator="\n")
         writer.writerow(history.columns)
-        for row in history.rows():
+        for row in history.iterate_rows():
             writer.writerow(row.values())
 
 
@@ -107,43 +109,43 @@ def show(
     """Show the newest entries, oldest first."""
     from dpsql.shell.view import View
 
-    with opened(target, ledger_key) as history:
-        entries = history.last(last, table=table, analyst=analyst, kind=kind)
-        budgets = history.budgets()
+    with open_reader(target, ledger_key) as history:
+        entries = history.list_last_entries(last, table=table, analyst=analyst, kind=kind)
+        budgets = history.read_budgets()
     if not entries:
         chosen = table or analyst or kind
         print("the ledger has no such entries" if chosen else "the ledger has no entries")
         return
-    print(View.of(sys.stdout).show(_table(entries, budgets)))
+    print(View.from_stream(sys.stdout).render_parts(_build_entry_table(entries, budgets)))
 
 
 @ledger.command()
 def head(target: Target, ledger_key: LedgerKey = None) -> None:
     """Print where the ledger ends: to be kept where nobody who can write the ledger can change it."""
-    with opened(target, ledger_key) as history:
-        print(history.head())
+    with open_reader(target, ledger_key) as history:
+        print(history.read_head())
 
 
-def opened(target: str, key: Path | None) -> closing[LedgerReader]:
+def open_reader(target: str, key: Path | None) -> closing[LedgerReader]:
     """A reader of a ledger, with the key that a file holds."""
-    from dpsql.ledger.key import ledger_key
+    from dpsql.ledger.key import read_ledger_key
     from dpsql.ledger.reader import LedgerReader
 
-    return closing(LedgerReader.open(target, ledger_key(key)))
+    return closing(LedgerReader.open(target, read_ledger_key(key)))
 
 
-def anchored_head(anchor: Path | None, head: str | None) -> Head | None:
+def read_anchored_head(anchor: Path | None, head: str | None) -> LedgerHead | None:
     """The head that an anchor or an option names; None where neither is given."""
-    from dpsql.ledger import Anchor
-    from dpsql.ledger.protocol import Head
+    from dpsql.ledger import AnchorFile
+    from dpsql.ledger.protocol import LedgerHead
 
     if anchor is not None and head is not None:
         raise typer.BadParameter("--anchor and --head each name a head: give one")
     if head is not None:
-        return Head.parse(head)
+        return LedgerHead.parse(head)
     if anchor is None:
         return None
-    anchored = Anchor(anchor).head()
+    anchored = AnchorFile(anchor).read_head()
     if anchored is None:
         raise OperationalError(
             f"there is no anchor {anchor}", code="anchor_unavailable", hint="correct the path"
@@ -151,13 +153,13 @@ def anchored_head(anchor: Path | None, head: str | None) -> Head | None:
     return anchored
 
 
-def _table(entries: list[Entry], budgets: dict[AccountKey, Budget]) -> Table:
-    from dpsql.accounting import accountant_named
+def _build_entry_table(entries: list[Entry], budgets: dict[AccountKey, Budget]) -> Table:
+    from dpsql.accounting import get_accountant
     from dpsql.accounting.partitions.boxes import Box
-    from dpsql.analysis.partitions.dimension import described
+    from dpsql.analysis.partitions.dimension import describe_ranges
     from dpsql.ledger.protocol import AccountKey
-    from dpsql.request.loss import rounded
-    from dpsql.shell.view import table
+    from dpsql.request.loss import format_rounded
+    from dpsql.shell.view import build_table
 
     parts = any(entry.box is not None for entry in entries)
     heads = (
@@ -178,9 +180,9 @@ def _table(entries: list[Entry], budgets: dict[AccountKey, Budget]) -> Table:
     rows = []
     for entry in entries:
         budget = budgets.get(AccountKey(entry.table, entry.account_analyst))
-        symbol = "?" if budget is None else accountant_named(budget.accountant).symbol
+        symbol = "?" if budget is None else get_accountant(budget.accountant).symbol
         costs = (entry.spend.loss_fraction, entry.spend.delta_fraction, entry.spent.loss_fraction)
-        loss, delta, spent = (rounded(amount, 4, up=True) for amount in costs)
+        loss, delta, spent = (format_rounded(amount, 4, up=True) for amount in costs)
         rows.append(
             (
                 f"{entry.id}",
@@ -190,7 +192,7 @@ def _table(entries: list[Entry], budgets: dict[AccountKey, Budget]) -> Table:
                 entry.account_analyst or "the table's",
                 *(("all",) if parts and entry.box is None else ()),
                 *(
-                    " and ".join(described(*side) for side in Box.parse(box).sides)
+                    " and ".join(describe_ranges(*side) for side in Box.parse(box).sides)
                     for box in [entry.box]
                     if box
                 ),
@@ -199,8 +201,8 @@ def _table(entries: list[Entry], budgets: dict[AccountKey, Budget]) -> Table:
                 symbol,
                 delta,
                 spent,
-                rounded(entry.limit.loss_fraction, 4),
+                format_rounded(entry.limit.loss_fraction, 4),
                 " ".join(entry.query.split()),
             )
         )
-    return table(heads, rows, right=(0, *(place + parts for place in (6, 8, 9, 10))))
+    return build_table(heads, rows, right=(0, *(place + parts for place in (6, 8, 9, 10))))

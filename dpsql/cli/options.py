@@ -15,8 +15,8 @@ import typer
 
 from dpsql.errors import LossError, ProgrammingError
 from dpsql.remote.address import is_address, is_database_url, is_spark
-from dpsql.request.loss import amount
-from dpsql.request.target import CONFIDENCE, Target, confidence_amount, error_amount
+from dpsql.request.loss import parse_amount
+from dpsql.request.target import CONFIDENCE, Target, parse_confidence, parse_target_error
 
 if TYPE_CHECKING:
     from dpsql.base_connection import BaseConnection
@@ -26,35 +26,35 @@ if TYPE_CHECKING:
 _Number = TypeVar("_Number")
 
 
-def _epsilon(text: str) -> Fraction:
-    return _amount(text, "epsilon")
+def _parse_epsilon(text: str) -> Fraction:
+    return _parse_amount(text, "epsilon")
 
 
-def _delta(text: str) -> Fraction:
-    return _amount(text, "delta")
+def _parse_delta(text: str) -> Fraction:
+    return _parse_amount(text, "delta")
 
 
-def _amount(text: str, name: str) -> Fraction:
-    return _read(lambda: amount(text, name))
+def _parse_amount(text: str, name: str) -> Fraction:
+    return _parse_option(lambda: parse_amount(text, name))
 
 
-def number(name: str) -> Callable[[str], Fraction]:
+def make_number_parser(name: str) -> Callable[[str], Fraction]:
     """The parser of an option that is a finite number above zero."""
-    return partial(_amount, name=name)
+    return partial(_parse_amount, name=name)
 
 
-def _target_error(text: str) -> str:
-    _read(lambda: error_amount(text))
+def _parse_target_error(text: str) -> str:
+    _parse_option(lambda: parse_target_error(text))
     return text
 
 
-def _confidence(text: str) -> Fraction:
-    return _read(lambda: confidence_amount(text))
+def _parse_confidence(text: str) -> Fraction:
+    return _parse_option(lambda: parse_confidence(text))
 
 
-def _read(number: Callable[[], _Number]) -> _Number:
+def _parse_option(parse: Callable[[], _Number]) -> _Number:
     try:
-        return number()
+        return parse()
     except LossError as error:
         raise typer.BadParameter(error.message) from None
 
@@ -107,7 +107,7 @@ LedgerKey = Annotated[
         show_default=False,
     ),
 ]
-AnchorFile = Annotated[
+AnchorPath = Annotated[
     Path | None,
     typer.Option(
         "--anchor",
@@ -134,7 +134,7 @@ Epsilon = Annotated[
     typer.Option(
         "--epsilon",
         "-e",
-        parser=_epsilon,
+        parser=_parse_epsilon,
         metavar="NUMBER",
         help="The privacy loss of a query. [default: DPSQL_EPSILON, or the policy's default_epsilon]",
         show_default=False,
@@ -143,7 +143,7 @@ Epsilon = Annotated[
 TargetError = Annotated[
     str | None,
     typer.Option(
-        parser=_target_error,
+        parser=_parse_target_error,
         metavar="NUMBER|PERCENT%",
         help="Instead of epsilon: the largest error of a value, which finds the least epsilon that keeps to it; "
         "as 5% of the value itself, in steps.",
@@ -153,7 +153,7 @@ TargetError = Annotated[
 Confidence = Annotated[
     Fraction | None,
     typer.Option(
-        parser=_confidence,
+        parser=_parse_confidence,
         metavar="NUMBER",
         help="How often a value keeps to the target error. [default: 0.95]",
         show_default=False,
@@ -162,7 +162,7 @@ Confidence = Annotated[
 Delta = Annotated[
     Fraction | None,
     typer.Option(
-        parser=_delta,
+        parser=_parse_delta,
         metavar="NUMBER",
         help="What a query spends on choosing group keys. [default: in proportion to epsilon]",
         show_default=False,
@@ -186,7 +186,7 @@ Fresh = Annotated[
 Reserve = Annotated[
     Fraction | None,
     typer.Option(
-        parser=_epsilon,
+        parser=_parse_epsilon,
         metavar="NUMBER",
         help="Reserve this ε of each private table until the session ends.",
         show_default=False,
@@ -204,21 +204,21 @@ Sql = Annotated[
 ]
 
 
-def place_of(source: str) -> Path | str:
+def parse_location(source: str) -> Path | str:
     """The data that are named: files, or the URL of a database or a cluster, which is no path."""
     return source if is_database_url(source) or is_spark(source) else Path(source)
 
 
-def beside(folder: Path, source: str) -> Path | str:
+def resolve_location(folder: Path, source: str) -> Path | str:
     """The data that a file in a folder names: files beside it, or a URL."""
-    place = place_of(source)
+    place = parse_location(source)
     return folder / place if isinstance(place, Path) else place
 
 
-def without_password(place: Path | str) -> str:
+def hide_password(place: Path | str) -> str:
     """The data in words: of a URL where it leads, without whatever else it holds, as a password.
 
-    >>> without_password("postgresql://ana:secret@db.example.org:5432/clinic?password=secret")
+    >>> hide_password("postgresql://ana:secret@db.example.org:5432/clinic?password=secret")
     'postgresql://db.example.org/clinic'
     """
     if isinstance(place, Path):
@@ -227,10 +227,10 @@ def without_password(place: Path | str) -> str:
     return f"{parts.scheme}://{parts.hostname or ''}{parts.path}"
 
 
-def policy_beside(place: Path) -> Path:
+def get_default_policy_path(place: Path) -> Path:
     """Return the path of the policy beside a file or folder, which has its name with the ending .yaml.
 
-    >>> policy_beside(Path("shop/orders.csv")).as_posix()
+    >>> get_default_policy_path(Path("shop/orders.csv")).as_posix()
     'shop/orders.yaml'
     """
     if place.name in ("", ".."):  # the current folder, or one above it
@@ -238,16 +238,16 @@ def policy_beside(place: Path) -> Path:
     return place.with_suffix(".yaml") if place.name else place / "policy.yaml"
 
 
-def is_policy(database: Path | str) -> bool:
+def is_policy_path(database: Path | str) -> bool:
     """Whether a policy stands in the place of the database: it says itself where its tables lie."""
     return isinstance(database, Path) and database.suffix.lower() in {".yaml", ".yml"}
 
 
-def policy_of(database: Path | str, policy: Path | None) -> Path:
+def resolve_policy_path(database: Path | str, policy: Path | None) -> Path:
     """The policy that is named, or the one beside the database. Raises ProgrammingError without either."""
     if policy is not None:
         return policy
-    if is_policy(database):
+    if is_policy_path(database):
         return Path(database)
     if named := os.environ.get("DPSQL_POLICY"):
         return Path(named)
@@ -257,7 +257,7 @@ def policy_of(database: Path | str, policy: Path | None) -> Path:
             code="policy_missing",
             hint="--policy FILE or DPSQL_POLICY names it",
         )
-    beside = policy_beside(database)
+    beside = get_default_policy_path(database)
     if not beside.is_file():
         raise ProgrammingError(
             f"no policy given for {database}, and there is no {beside}",
@@ -267,7 +267,7 @@ def policy_of(database: Path | str, policy: Path | None) -> Path:
     return beside
 
 
-def opened(
+def connect_to_database(
     database: Path | str,
     policy: Path | None,
     ledger: str | None,
@@ -288,11 +288,11 @@ def opened(
     import dpsql
     from dpsql.cli import known_ledgers
 
-    rules = policy_of(database, policy)
+    rules = resolve_policy_path(database, policy)
     book = ledger or str(rules.with_suffix(".ledger"))
-    begins = known_ledgers.begins(rules, book, wanted=new_ledger)
+    begins = known_ledgers.is_new_ledger(rules, book, wanted=new_ledger)
     connection = dpsql.connect(
-        None if is_policy(database) else str(database),
+        None if is_policy_path(database) else str(database),
         policy=rules,
         ledger=ledger,
         analyst=analyst,
@@ -302,13 +302,13 @@ def opened(
         replay=not fresh,
         reserve=reserve,
     )
-    known_ledgers.remember(rules, book)
+    known_ledgers.remember_ledger(rules, book)
     if begins:
         print(f"a new ledger begins: {book}", file=sys.stderr)
     return connection
 
 
-def asked_of(
+def connect_to_source(
     source: str,
     policy: Path | None,
     ledger: str | None,
@@ -321,15 +321,15 @@ def asked_of(
     reserve: Fraction | None = None,
     default: Fraction | None = None,
 ) -> BaseConnection:
-    """A connection to what is named, as `opened`; to a server with the token of DPSQL_TOKEN.
+    """A connection to what is named, as `connect_to_database`; to a server with the token of DPSQL_TOKEN.
 
     What belongs to the owner is refused beside a server's address.
     """
     import dpsql
 
     if not is_address(source):
-        return opened(
-            place_of(source),
+        return connect_to_database(
+            parse_location(source),
             policy,
             ledger,
             analyst,
@@ -371,26 +371,26 @@ def require_no_ledger(ledger: str | None, ledger_key: Path | None) -> None:
             )
 
 
-def default_of(source: str, policy: Path | None) -> Fraction | None:
-    """The loss of a query for which nothing else says it, as `default_epsilon`; a server has its own beside DPSQL_EPSILON."""
+def find_source_epsilon(source: str, policy: Path | None) -> Fraction | None:
+    """The loss of a query for which nothing else says it, as `find_default_epsilon`; a server has its own beside DPSQL_EPSILON."""
     from dpsql.policy import load
 
     if is_address(source):
         found = os.environ.get("DPSQL_EPSILON")
-        return amount(found, "DPSQL_EPSILON") if found else None
-    return default_epsilon(load(policy_of(place_of(source), policy)))
+        return parse_amount(found, "DPSQL_EPSILON") if found else None
+    return find_default_epsilon(load(resolve_policy_path(parse_location(source), policy)))
 
 
-def default_epsilon(rules: Policy) -> Fraction | None:
+def find_default_epsilon(rules: Policy) -> Fraction | None:
     """The loss of a query for which nothing else says it: what DPSQL_EPSILON says, else the policy.
 
     Raises LossError where the variable holds no loss.
     """
     found = os.environ.get("DPSQL_EPSILON")
-    return amount(found, "DPSQL_EPSILON") if found else rules.default_epsilon
+    return parse_amount(found, "DPSQL_EPSILON") if found else rules.default_epsilon
 
 
-def needed(
+def require_loss(
     epsilon: Fraction | None,
     target_error: str | None,
     sql: str,
@@ -403,9 +403,9 @@ def needed(
 
     Raises ProgrammingError if there is none, unless a `server` may have one.
     """
-    from dpsql.sql.read.stated import stated
+    from dpsql.sql.read.stated import parse_stated_options
 
-    said = stated(sql, dialect)
+    said = parse_stated_options(sql, dialect)
     if target_error is None and said.target_error is None:
         for loss in (epsilon, said.epsilon, default):
             if loss is not None:
@@ -420,7 +420,7 @@ def needed(
     return said.epsilon if epsilon is None else epsilon
 
 
-def target_of(
+def parse_target(
     epsilon: Fraction | None, target_error: str | None, confidence: Fraction | None
 ) -> Target | None:
     """The accuracy that options give, None without one. Raises ProgrammingError beside a loss."""
@@ -432,9 +432,9 @@ def target_of(
             code="ambiguous",
             hint="--epsilon 0.1, or --target-error 50 --confidence 0.95",
         )
-    return Target(error_amount(target_error), CONFIDENCE if confidence is None else confidence)
+    return Target(parse_target_error(target_error), CONFIDENCE if confidence is None else confidence)
 
 
-def text_of(sql: str) -> str:
+def read_sql(sql: str) -> str:
     """The query itself, read from standard input where `-` stands for it."""
     return typer.get_text_stream("stdin").read() if sql == "-" else sql

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dpsql.errors import OperationalError, ProgrammingError
-from dpsql.shell.answers import Format
+from dpsql.shell.answers import AnswerFormat
 
 if TYPE_CHECKING:
     from dpsql.result import Result
     from dpsql.shell.describe import Listing
 
 
-class Style(StrEnum):
+class OutputFormat(StrEnum):
     """How an answer is written: to people, or as data."""
 
     table = "table"
@@ -28,9 +28,14 @@ class Style(StrEnum):
     parquet = "parquet"
 
 
-_BY_ENDING = {".csv": Style.csv, ".json": Style.json, ".md": Style.markdown, ".parquet": Style.parquet}
+_BY_ENDING = {
+    ".csv": OutputFormat.csv,
+    ".json": OutputFormat.json,
+    ".md": OutputFormat.markdown,
+    ".parquet": OutputFormat.parquet,
+}
 StyleOption = Annotated[
-    Style | None,
+    OutputFormat | None,
     typer.Option(
         "--format",
         "-f",
@@ -46,10 +51,12 @@ Output = Annotated[
 ]
 
 
-def style_of(style: Style | None, output: Path | None) -> Style:
+def resolve_output_format(style: OutputFormat | None, output: Path | None) -> OutputFormat:
     """The format that is named, or that of a file's ending. Raises ProgrammingError for Parquet without a file."""
-    found = style or (Style.table if output is None else _BY_ENDING.get(output.suffix.lower(), Style.table))
-    if found is Style.parquet:
+    found = style or (
+        OutputFormat.table if output is None else _BY_ENDING.get(output.suffix.lower(), OutputFormat.table)
+    )
+    if found is OutputFormat.parquet:
         if output is None:
             raise ProgrammingError(
                 "Parquet goes into a file, and none is named", code="argument", hint="--output answer.parquet"
@@ -63,40 +70,42 @@ def style_of(style: Style | None, output: Path | None) -> Style:
     return found
 
 
-def deliver(result: Result, style: Style, output: Path | None) -> None:
+def write_answer(result: Result, style: OutputFormat, output: Path | None) -> None:
     """Writes the answer. Raises OperationalError (`not_written`): what was charged is answered again, free."""
-    from dpsql.shell.answers import arrow_table, written
+    from dpsql.shell.answers import build_arrow_table, format_answer
     from dpsql.shell.view import View
 
     if output is None:
-        print(written(result, Format(style.value), View.of(sys.stdout)), flush=True)
+        print(format_answer(result, AnswerFormat(style.value), View.from_stream(sys.stdout)), flush=True)
         return
     try:
-        if style is Style.parquet:
+        if style is OutputFormat.parquet:
             from pyarrow import parquet
 
-            parquet.write_table(arrow_table(result), output)
+            parquet.write_table(build_arrow_table(result), output)
         else:
-            output.write_text(written(result, Format(style.value), View()) + "\n", encoding="utf-8")
+            output.write_text(
+                format_answer(result, AnswerFormat(style.value), View()) + "\n", encoding="utf-8"
+            )
     except OSError as error:
         said = error.strerror
     else:
         return
-    raise _not_written(output, said)
+    raise _make_write_error(output, said)
 
 
-def list_rows(found: Listing, style: Style, output: Path | None) -> None:
+def write_listing(found: Listing, style: OutputFormat, output: Path | None) -> None:
     """Writes rows of the catalogue. Raises OperationalError (`not_written`), ProgrammingError for Parquet."""
-    from dpsql.shell.answers import listed
+    from dpsql.shell.answers import format_listing
     from dpsql.shell.view import View
 
-    if style is Style.parquet:
+    if style is OutputFormat.parquet:
         raise ProgrammingError(
             "a list of tables or columns is not written as Parquet", code="argument", hint="--format csv"
         )
-    view = View.of(sys.stdout) if output is None else View()
-    text = listed(
-        found.heads, found.rows, Format(style.value), view, numbers=found.numbers, rules=found.rules
+    view = View.from_stream(sys.stdout) if output is None else View()
+    text = format_listing(
+        found.heads, found.rows, AnswerFormat(style.value), view, numbers=found.numbers, rules=found.rules
     )
     if output is None:
         print(text)
@@ -104,10 +113,10 @@ def list_rows(found: Listing, style: Style, output: Path | None) -> None:
     try:
         output.write_text(text + "\n", encoding="utf-8")
     except OSError as error:
-        raise _not_written(output, error.strerror) from None
+        raise _make_write_error(output, error.strerror) from None
 
 
-def _not_written(output: Path, said: str | None) -> OperationalError:
+def _make_write_error(output: Path, said: str | None) -> OperationalError:
     return OperationalError(
         f"{output} cannot be written: {said}",
         code="not_written",

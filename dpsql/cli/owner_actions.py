@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dpsql.cli.ledger import Target
-from dpsql.cli.options import AnchorFile, LedgerKey
+from dpsql.cli.options import AnchorPath, LedgerKey
 
 if TYPE_CHECKING:
     from dpsql.ledger import Budget
@@ -48,15 +48,15 @@ def reset(
     reason: Reason,
     analyst: Who = None,
     by: By = None,
-    anchor: AnchorFile = None,
+    anchor: AnchorPath = None,
     ledger_key: LedgerKey = None,
 ) -> None:
     """Reset the budget of a table. Earlier answers stay known: the two budgets add up."""
-    from dpsql.engine.budgets import budgets
+    from dpsql.engine.budgets import collect_budgets
     from dpsql.errors import OperationalError
     from dpsql.ledger import open_ledger
     from dpsql.ledger.open import is_url
-    from dpsql.opening import login
+    from dpsql.opening import get_user_name
     from dpsql.policy import load
 
     rules = load(policy)
@@ -64,10 +64,10 @@ def reset(
         raise OperationalError(
             f"there is no ledger {target}", code="ledger_unavailable", hint="correct the path"
         )
-    who = "" if analyst is None else rules.analyst(analyst)
-    name = rules.canonical(table) or table
-    with closing(open_ledger(target, budgets(rules, [who]), anchor=anchor, key=ledger_key)) as book:
-        entry = book.reset(name, analyst=who, by=by or login(), reason=reason)
+    who = "" if analyst is None else rules.resolve_analyst_name(analyst)
+    name = rules.find_table_name(table) or table
+    with closing(open_ledger(target, collect_budgets(rules, [who]), anchor=anchor, key=ledger_key)) as book:
+        entry = book.reset(name, analyst=who, by=by or get_user_name(), reason=reason)
     whose = f"{name} for {who}" if who else name
     print(f"the budget of {whose} is reset: entry {entry.id} of the ledger")
     print("earlier answers stay known: the guarantees before and after the reset add up")
@@ -79,7 +79,7 @@ def amend(
     policy: Rules,
     reason: Reason,
     by: By = None,
-    anchor: AnchorFile = None,
+    anchor: AnchorPath = None,
     ledger_key: LedgerKey = None,
 ) -> None:
     """Change the budgets that the ledger holds to those that the policy has now: a larger or a smaller one, for a reason.
@@ -88,25 +88,27 @@ def amend(
     if answers led to the change, it is the largest budget that any answers would have led to. Whoever has the ledger
     open must connect again.
     """
-    from dpsql.engine.budgets import budgets
+    from dpsql.engine.budgets import collect_budgets
     from dpsql.ledger import open_ledger
     from dpsql.ledger.protocol import AccountKey
-    from dpsql.opening import login
+    from dpsql.opening import get_user_name
     from dpsql.policy import load
-    from dpsql.shell.view import printable
+    from dpsql.shell.view import escape_unprintable
 
-    rules, recorded = load(policy), _recorded_budgets(target, ledger_key)
+    rules, recorded = load(policy), _read_recorded_budgets(target, ledger_key)
     analysts = {key.analyst for key in recorded if isinstance(key, AccountKey)}
     wanted = {
         AccountKey(key) if isinstance(key, str) else key: budget
-        for key, budget in budgets(rules, sorted(analysts)).items()
+        for key, budget in collect_budgets(rules, sorted(analysts)).items()
     }
     known = {key: wanted[key] for key in recorded if isinstance(key, AccountKey) and key in wanted}
     with closing(open_ledger(target, recorded, anchor=anchor, key=ledger_key)) as book:
-        done = book.amend(known, by=by or login(), reason=reason)
+        done = book.amend(known, by=by or get_user_name(), reason=reason)
     for entry, before, after in done:
         whose = f"{entry.table} for {entry.account_analyst}" if entry.account_analyst else entry.table
-        print(f"the budget of {printable(whose)} was {before}; it is {after}: entry {entry.id} of the ledger")
+        print(
+            f"the budget of {escape_unprintable(whose)} was {before}; it is {after}: entry {entry.id} of the ledger"
+        )
     print(
         "what was spent stays spent: all answers together, those before included, are now within the new budget"
     )
@@ -118,20 +120,20 @@ def unlock(
     *,
     reason: Reason,
     by: By = None,
-    anchor: AnchorFile = None,
+    anchor: AnchorPath = None,
     ledger_key: LedgerKey = None,
 ) -> None:
     """Unlock a table that failures have locked. First find the cause: a failure may depend on the data."""
     from dpsql.ledger import open_ledger
     from dpsql.ledger.protocol import AccountKey
-    from dpsql.opening import login
+    from dpsql.opening import get_user_name
 
-    budgets = _recorded_budgets(target, ledger_key)
+    budgets = _read_recorded_budgets(target, ledger_key)
     names = {account.table for account in budgets if isinstance(account, AccountKey)}
     name = next((known for known in sorted(names) if known.lower() == table.lower()), table)
     with closing(open_ledger(target, budgets, anchor=anchor, key=ledger_key)) as book:
-        before = book.state(name).failures
-        entry = book.unlock(name, by=by or login(), reason=reason)
+        before = book.get_state(name).failures
+        entry = book.unlock(name, by=by or get_user_name(), reason=reason)
     times = "1 failure" if before == 1 else f"{before} failures"
     print(f"the table {name} is open again after {times}: entry {entry.id} of the ledger")
 
@@ -142,23 +144,23 @@ def give_back(
     number: Number = None,
     former_number: FormerNumber = None,
     by: By = None,
-    anchor: AnchorFile = None,
+    anchor: AnchorPath = None,
     ledger_key: LedgerKey = None,
 ) -> None:
     """End a reservation and return what it has not spent. Its session can spend no more of it."""
     from dpsql.errors import OperationalError
     from dpsql.ledger import open_ledger
-    from dpsql.opening import login
-    from dpsql.request.loss import rounded
+    from dpsql.opening import get_user_name
+    from dpsql.request.loss import format_rounded
 
     if former_number is not None:
         typer.echo("--slice is called --reservation; the old name goes with the next version", err=True)
         number = former_number
     if number is None:
         raise typer.BadParameter("name the reservation", param_hint="--reservation")
-    budgets = _recorded_budgets(target, ledger_key)
+    budgets = _read_recorded_budgets(target, ledger_key)
     with closing(open_ledger(target, budgets, anchor=anchor, key=ledger_key)) as book:
-        entries = book.give_back(number, by=by or login())
+        entries = book.close_reservation(number, by=by or get_user_name())
     if not entries:
         raise OperationalError(
             f"there is no open reservation {number}",
@@ -167,14 +169,14 @@ def give_back(
         )
     for entry in entries:
         whose = f"{entry.table} for {entry.account_analyst}" if entry.account_analyst else entry.table
-        loss, delta = rounded(entry.spend.loss_fraction), rounded(entry.spend.delta_fraction)
+        loss, delta = format_rounded(entry.spend.loss_fraction), format_rounded(entry.spend.delta_fraction)
         print(f"given back to {whose}: a loss of {loss} and δ {delta}, entry {entry.id} of the ledger")
 
 
-def _recorded_budgets(target: str, ledger_key: Path | None) -> dict[str | AccountKey, Budget]:
+def _read_recorded_budgets(target: str, ledger_key: Path | None) -> dict[str | AccountKey, Budget]:
     """The budgets that the ledger records: no policy is needed."""
-    from dpsql.ledger.key import ledger_key as read_key
+    from dpsql.ledger.key import read_ledger_key as read_key
     from dpsql.ledger.reader import LedgerReader
 
     with closing(LedgerReader.open(target, read_key(ledger_key))) as history:
-        return dict(history.budgets().items())
+        return dict(history.read_budgets().items())

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dpsql.cli.options import Dialect
-from dpsql.cli.query_files import PlannedText, texts
-from dpsql.cli.simulate import Public, Rows, Units, Variant, sized
+from dpsql.cli.query_files import FileQuery, read_queries
+from dpsql.cli.simulate import Public, Rows, Units, Variant, make_size
 from dpsql.errors import Error, LossError, ProgrammingError
-from dpsql.request.loss import amount, rounded
+from dpsql.request.loss import format_rounded, parse_amount
 
 if TYPE_CHECKING:
     from dpsql.connection import Connection
@@ -46,7 +46,7 @@ class Accuracy:
     """
 
     epsilon: Fraction
-    halves: dict[str, tuple[float, float | None]]
+    half_widths: dict[str, tuple[float, float | None]]
     selected: int
     groups: int
     share: Fraction
@@ -70,24 +70,24 @@ def plan(
     The rows are drawn from the policy alone, as `dpsql simulate` draws them; no data are read and nothing is charged. Intervals
     are in the values' own units. The exit code is 1 if a query would be refused.
     """
-    from dpsql.backends.simulated import simulated
+    from dpsql.backends.simulated import open_simulated_database
     from dpsql.policy import load
-    from dpsql.policy.other_data import without_sources
-    from dpsql.shell.failures import message, styled
-    from dpsql.shell.view import View, table
+    from dpsql.policy.other_data import drop_sources
+    from dpsql.shell.failures import format_error, highlight_error
+    from dpsql.shell.view import View, build_table
 
-    rules, losses, view = without_sources(load(policy)), _losses(epsilons), View.of(sys.stdout)
+    rules, losses, view = drop_sources(load(policy)), _parse_losses(epsilons), View.from_stream(sys.stdout)
     drawn, refused = dict[str, list[Accuracy]](), 0
-    with simulated(rules, sized(units, rows, variant), public) as data:
+    with open_simulated_database(rules, make_size(units, rows, variant), public) as data:
         print(f"invented rows of {units:,} units\n")
-        for text in (each for file in queries for each in texts(file)):
-            print(f"{text.file}, query {text.number}: {text.short}", flush=True)
+        for text in (each for file in queries for each in read_queries(file)):
+            print(f"{text.file}, query {text.number}: {text.short_sql}", flush=True)
             try:
-                found = list(_tried(data, rules, text, losses, dialect))
+                found = list(_measure_accuracies(data, rules, text, losses, dialect))
             except Error as error:
                 refused += 1
                 print(
-                    View.of(sys.stderr).show(styled(message(error))),
+                    View.from_stream(sys.stderr).render_parts(highlight_error(format_error(error))),
                     "",
                     sep="\n",
                     file=sys.stderr,
@@ -95,10 +95,14 @@ def plan(
                 )
                 continue
             drawn[f"{text.file.name}, {text.number}"] = found
-            print(view.show(table(_HEADS, list(_lines(found)), right=(0, 2, 3, 4, 5, 6))))
+            print(
+                view.render_parts(
+                    build_table(_HEADS, list(_iterate_table_rows(found)), right=(0, 2, 3, 4, 5, 6))
+                )
+            )
             print()
     if plot is not None:
-        _draw(drawn, plot)
+        _plot_accuracies(drawn, plot)
     if refused:
         raise typer.Exit(1)
 
@@ -106,22 +110,22 @@ def plan(
 _HEADS = ("ε", "column", "±95%", "of value", "groups", "of budget", "fits")
 
 
-def _losses(listed: str) -> list[Fraction]:
+def _parse_losses(listed: str) -> list[Fraction]:
     try:
-        return sorted(amount(text.strip(), "epsilon") for text in listed.split(","))
+        return sorted(parse_amount(text.strip(), "epsilon") for text in listed.split(","))
     except LossError as error:
         raise typer.BadParameter(error.message) from None
 
 
-def _tried(
-    data: object, rules: Policy, text: PlannedText, losses: Sequence[Fraction], dialect: str
+def _measure_accuracies(
+    data: object, rules: Policy, text: FileQuery, losses: Sequence[Fraction], dialect: str
 ) -> Iterator[Accuracy]:
     """A query at each loss, smallest first. Raises ProgrammingError for one that says itself what it may lose, and EXPLAIN."""
     import dpsql
     from dpsql.shell.session import is_explain
-    from dpsql.sql.read.stated import stated
+    from dpsql.sql.read.stated import parse_stated_options
 
-    said = stated(text.sql, dialect)
+    said = parse_stated_options(text.sql, dialect)
     if is_explain(text.sql) or said.epsilon is not None or said.target_error is not None:
         raise ProgrammingError(
             "a query is planned at several epsilons, and this one says its own or asks for its plan",
@@ -130,17 +134,19 @@ def _tried(
         )
     with (
         closing(
-            dpsql.connect(data, policy=_generous(rules), ledger=":memory:", dialect=dialect, replay=False)
+            dpsql.connect(
+                data, policy=_with_unlimited_budget(rules), ledger=":memory:", dialect=dialect, replay=False
+            )
         ) as able,
         closing(dpsql.connect(data, policy=rules, ledger=":memory:", dialect=dialect)) as limited,
     ):
         whole = able.query(text.sql, epsilon=_EXACT)
         for epsilon in losses:
-            share, times = _price(limited, text.sql, epsilon)
-            yield _measured(able.query(text.sql, epsilon=epsilon), whole, epsilon, share, times)
+            share, times = _forecast_budget_share(limited, text.sql, epsilon)
+            yield _compute_accuracy(able.query(text.sql, epsilon=epsilon), whole, epsilon, share, times)
 
 
-def _generous(rules: Policy) -> Policy:
+def _with_unlimited_budget(rules: Policy) -> Policy:
     """The policy with a budget that no plan exhausts: whether the real one admits a query is asked apart."""
     from dpsql.policy.names import NameMap
 
@@ -162,7 +168,9 @@ def _generous(rules: Policy) -> Policy:
     return rules.model_copy(update=changed)
 
 
-def _price(connection: Connection, sql: str, epsilon: Fraction) -> tuple[Fraction, int | None]:
+def _forecast_budget_share(
+    connection: Connection, sql: str, epsilon: Fraction
+) -> tuple[Fraction, int | None]:
     """The part of the budget that a query costs, and how often it fits."""
     forecast = connection.budget([sql], epsilon=epsilon)
     priced = [query for query in forecast.queries if query.quote is not None]
@@ -172,7 +180,7 @@ def _price(connection: Connection, sql: str, epsilon: Fraction) -> tuple[Fractio
     )
 
 
-def _measured(
+def _compute_accuracy(
     result: Result, whole: Result, epsilon: Fraction, share: Fraction, times: int | None
 ) -> Accuracy:
     """What was answered at a loss, beside the answer of all groups that is next to exact."""
@@ -191,13 +199,13 @@ def _measured(
     return Accuracy(epsilon, halves, len(result), len(whole), share, times)
 
 
-def _lines(found: Sequence[Accuracy]) -> Iterator[tuple[str, ...]]:
+def _iterate_table_rows(found: Sequence[Accuracy]) -> Iterator[tuple[str, ...]]:
     for each in found:
         times = "free" if each.times is None else "no" if not each.times else f"{each.times:,} times"
         groups = f"{each.selected:,} of {max(each.groups, each.selected):,}"
-        rest = (groups, f"{rounded(100 * each.share, up=True)}%", times)
+        rest = (groups, f"{format_rounded(100 * each.share, up=True)}%", times)
         first = f"{float(each.epsilon):g}"
-        for name, (half, part) in each.halves.items() or {"": (None, None)}.items():
+        for name, (half, part) in each.half_widths.items() or {"": (None, None)}.items():
             size = "" if half is None else f"{half:,.3g}"
             yield (
                 first,
@@ -209,20 +217,20 @@ def _lines(found: Sequence[Accuracy]) -> Iterator[tuple[str, ...]]:
             first, rest = "", ("", "", "")
 
 
-def _draw(drawn: dict[str, list[Accuracy]], path: Path) -> None:
-    from dpsql.charts import figures, save
+def _plot_accuracies(drawn: dict[str, list[Accuracy]], path: Path) -> None:
+    from dpsql.charts import make_figure, save_figure
 
-    figure, (axes,) = figures(1)
+    figure, (axes,) = make_figure(1)
     for label, found in drawn.items():
-        for name in dict.fromkeys(name for each in found for name in each.halves):
+        for name in dict.fromkeys(name for each in found for name in each.half_widths):
             points = [
-                (float(each.epsilon), each.halves[name][1])
+                (float(each.epsilon), each.half_widths[name][1])
                 for each in found
-                if name in each.halves and each.halves[name][1] is not None
+                if name in each.half_widths and each.half_widths[name][1] is not None
             ]
             if points:
                 axes.plot(*zip(*points, strict=True), marker="o", label=f"{label}: {name}")
     axes.set(xlabel="ε", ylabel="±95% of the value", xscale="log", yscale="log")
     if axes.lines:
         axes.legend(fontsize="small")
-    save(figure, path)
+    save_figure(figure, path)

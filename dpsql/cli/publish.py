@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dpsql.cli.options import AnchorFile, LedgerKey, NewLedger, beside, opened
+from dpsql.cli.options import AnchorPath, LedgerKey, NewLedger, connect_to_database, resolve_location
 from dpsql.errors import ProgrammingError
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from dpsql.connection import Connection
     from dpsql.publish.publication import Publication
-    from dpsql.publish.release import Refused
+    from dpsql.publish.release import RefusedQuery
     from dpsql.result import Result
 
 File = Annotated[
@@ -40,7 +40,7 @@ def publish(
     output: Folder = None,
     check: Check = False,
     ledger_key: LedgerKey = None,
-    anchor: AnchorFile = None,
+    anchor: AnchorPath = None,
     new_ledger: NewLedger = False,
 ) -> None:
     """Ask the queries of a publication, and write tables, intervals, receipts, charts and a note on methods.
@@ -49,19 +49,19 @@ def publish(
     same numbers, and goes on where it was interrupted.
     """
     from dpsql.ledger.open import MEMORY, is_url
-    from dpsql.publish.publication import load
+    from dpsql.publish.publication import load_publication
 
-    publication = load(file)
+    publication = load_publication(file)
     policy = file.parent / publication.policy
-    database = policy if publication.database is None else beside(file.parent, publication.database)
+    database = policy if publication.database is None else resolve_location(file.parent, publication.database)
     ledger = publication.ledger
     if ledger is None:
         ledger = str(policy.with_suffix(".ledger"))
     elif not is_url(ledger):
         ledger = str(file.parent / ledger)
-    book = ledger_for(ledger, check=check)
+    book = resolve_ledger(ledger, check=check)
     with closing(
-        opened(
+        connect_to_database(
             database,
             policy,
             book,
@@ -71,19 +71,21 @@ def publish(
             new_ledger=new_ledger,
         )
     ) as connection:
-        carry_out(connection, publication, output, check=check)
+        run_publication(connection, publication, output, check=check)
 
 
-def ledger_for(ledger: str, *, check: bool) -> str:
+def resolve_ledger(ledger: str, *, check: bool) -> str:
     """The ledger to open: one that is not there yet is not made by looking at it."""
     from dpsql.ledger.open import MEMORY, is_url
 
     return MEMORY if check and not is_url(ledger) and not Path(ledger).is_file() else ledger
 
 
-def carry_out(connection: Connection, publication: Publication, output: Path | None, *, check: bool) -> None:
+def run_publication(
+    connection: Connection, publication: Publication, output: Path | None, *, check: bool
+) -> None:
     """Asks all, or says what it costs. Raises typer.Exit with 3 where a query is refused, 4 where all do not fit."""
-    from dpsql.publish.release import forecast, release, require_budget
+    from dpsql.publish.release import forecast_publication, publish_tables, require_budget
 
     if output is None and not check:
         raise ProgrammingError(
@@ -91,30 +93,36 @@ def carry_out(connection: Connection, publication: Publication, output: Path | N
             code="argument",
             hint="--output FOLDER, or --check for the cost alone",
         )
-    planned, refused = forecast(connection, publication)
+    planned, refused = forecast_publication(connection, publication)
     if planned is None:
-        _say(refused)
+        _report_refused_queries(refused)
         raise typer.Exit(3)
     if check:
         print(planned)
         raise typer.Exit(0 if planned.fits else 4)
     require_budget(planned)
     folder = output or Path()
-    for name, result in release(connection, publication, folder):
-        print(f"{folder / name}.csv: {_said(result)}", flush=True)
+    for name, result in publish_tables(connection, publication, folder):
+        print(f"{folder / name}.csv: {_describe_result(result)}", flush=True)
     print(folder / "methods.md")
 
 
-def _said(result: Result) -> str:
+def _describe_result(result: Result) -> str:
     rows = "1 row" if len(result) == 1 else f"{len(result):,} rows"
     return rows if result.receipt.entries else f"{rows}, nothing was charged"
 
 
-def _say(refused: Sequence[Refused]) -> None:
+def _report_refused_queries(refused: Sequence[RefusedQuery]) -> None:
     """Says of each refused query why, in one go."""
-    from dpsql.shell.failures import message, styled
+    from dpsql.shell.failures import format_error, highlight_error
     from dpsql.shell.view import View
 
-    view = View.of(sys.stderr)
+    view = View.from_stream(sys.stderr)
     for each in refused:
-        print(f"{each.name}:", view.show(styled(message(each.error))), "", sep="\n", file=sys.stderr)
+        print(
+            f"{each.name}:",
+            view.render_parts(highlight_error(format_error(each.error))),
+            "",
+            sep="\n",
+            file=sys.stderr,
+        )

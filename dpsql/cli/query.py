@@ -8,7 +8,7 @@ import typer
 
 from dpsql.cli.options import (
     Analyst,
-    AnchorFile,
+    AnchorPath,
     Confidence,
     Delta,
     Dialect,
@@ -22,12 +22,19 @@ from dpsql.cli.options import (
     Source,
     Sql,
     TargetError,
-    asked_of,
-    default_of,
-    needed,
-    text_of,
+    connect_to_source,
+    find_source_epsilon,
+    read_sql,
+    require_loss,
 )
-from dpsql.cli.outputs import Output, Style, StyleOption, deliver, list_rows, style_of
+from dpsql.cli.outputs import (
+    Output,
+    OutputFormat,
+    StyleOption,
+    resolve_output_format,
+    write_answer,
+    write_listing,
+)
 from dpsql.remote.address import is_address
 from dpsql.request.query import QueryOptions
 
@@ -42,7 +49,7 @@ def query(
     policy: PolicyFile = None,
     ledger: LedgerFile = None,
     ledger_key: LedgerKey = None,
-    anchor: AnchorFile = None,
+    anchor: AnchorPath = None,
     new_ledger: NewLedger = False,
     analyst: Analyst = None,
     epsilon: Epsilon = None,
@@ -61,22 +68,22 @@ def query(
     a table; for the other formats it goes to standard error.
     """
     from dpsql.shell import describe
-    from dpsql.shell.asking import Interrupted, ask
-    from dpsql.shell.costs import remarks
+    from dpsql.shell.asking import QueryInterrupted, run_query
+    from dpsql.shell.costs import format_remarks
     from dpsql.shell.session import is_explain
-    from dpsql.shell.view import View, dim
+    from dpsql.shell.view import View, make_dim
 
-    text, form = text_of(sql), style_of(style, output)
-    if (table := describe.asked(text)) is not None:
-        with asked_of(
+    text, form = read_sql(sql), resolve_output_format(style, output)
+    if (table := describe.parse_describe_statement(text)) is not None:
+        with connect_to_source(
             database, policy, ledger, analyst, ledger_key, anchor=anchor, new_ledger=new_ledger
         ) as connection:
-            found = describe.described(table, connection.describe())
-        list_rows(found, form, output)
+            found = describe.build_listing(table, connection.describe())
+        write_listing(found, form, output)
         return
-    default = default_of(database, policy)
-    loss = needed(epsilon, target_error, text, dialect, default, server=is_address(database))
-    with asked_of(
+    default = find_source_epsilon(database, policy)
+    loss = require_loss(epsilon, target_error, text, dialect, default, server=is_address(database))
+    with connect_to_source(
         database,
         policy,
         ledger,
@@ -100,12 +107,12 @@ def query(
             return
         progress = sys.stderr if sys.stderr.isatty() else None
         try:
-            result = ask(connection, text, terms, progress=progress)
-        except Interrupted as stopped:
+            result = run_query(connection, text, terms, progress=progress)
+        except QueryInterrupted as stopped:
             print(stopped.text, file=sys.stderr)
             raise typer.Exit(INTERRUPTED) from None
-        deliver(result, form, output)
-        beside = sys.stdout if form is Style.table and output is None else sys.stderr
-        when = connection.answered_at(result.receipt)
-        cost = remarks(result, loss, connection.budget().values(), when)
-        print(View.of(beside).show(dim(cost)), file=beside)
+        write_answer(result, form, output)
+        beside = sys.stdout if form is OutputFormat.table and output is None else sys.stderr
+        when = connection.find_answer_time(result.receipt)
+        cost = format_remarks(result, loss, connection.budget().values(), when)
+        print(View.from_stream(beside).render_parts(make_dim(cost)), file=beside)

@@ -12,7 +12,7 @@ _WIDTH = 60
 
 
 @dataclass(frozen=True, slots=True)
-class PlannedText:
+class FileQuery:
     """A query of a file, `number` from 1."""
 
     file: Path
@@ -20,15 +20,15 @@ class PlannedText:
     sql: str
 
     @property
-    def short(self) -> str:
+    def short_sql(self) -> str:
         """Its beginning, in one line."""
         line = " ".join(self.sql.split())
         return line if len(line) <= _WIDTH else f"{line[: _WIDTH - 1]}…"
 
 
-def texts(file: Path) -> Iterator[PlannedText]:
+def read_queries(file: Path) -> Iterator[FileQuery]:
     """The queries of a file. Raises ProgrammingError (`query_file`) where it cannot be read."""
-    from dpsql.shell.statements import blank, split
+    from dpsql.shell.statements import is_blank, split_statements
 
     try:
         text = file.read_text(encoding="utf-8")
@@ -36,7 +36,7 @@ def texts(file: Path) -> Iterator[PlannedText]:
         raise ProgrammingError(
             f"{file} cannot be read as text", code="query_file", hint="check that it is there, in UTF-8"
         ) from None
-    cut = split(text)
-    statements = [*cut.statements, *([] if blank(cut.rest) else [cut.rest.strip()])]
+    cut = split_statements(text)
+    statements = [*cut.statements, *([] if is_blank(cut.rest) else [cut.rest.strip()])]
     for number, sql in enumerate(statements, 1):
-        yield PlannedText(file, number, sql)
+        yield FileQuery(file, number, sql)

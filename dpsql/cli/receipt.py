@@ -34,27 +34,27 @@ Target = Annotated[
 
 
 @receipt.callback()
-def _group() -> None:
+def _keep_command_name() -> None:
     """Keeps `verify` a command of its own name."""
 
 
 @receipt.command()
 def verify(file: File, ledger: Target, ledger_key: LedgerKey = None) -> None:
     """Check that the ledger holds what a receipt says was charged."""
-    from dpsql.ledger.key import ledger_key as read_key
+    from dpsql.ledger.key import read_ledger_key as read_key
     from dpsql.ledger.reader import LedgerReader
-    from dpsql.ledger.receipts import check_receipt, read_receipt
+    from dpsql.ledger.receipts import check_receipt, parse_receipt
 
     with closing(LedgerReader.open(ledger, read_key(ledger_key))) as history:
-        checked = check_receipt(read_receipt(_read(file)), history)
-    for line in _said(checked):
+        checked = check_receipt(parse_receipt(_read_receipt_text(file)), history)
+    for line in _describe_checked_receipt(checked):
         print(line)
     print(
         "not shown: that rows which came with the receipt are the answer; the rest of the ledger (ledger verify)"
     )
 
 
-def _read(file: Path) -> str:
+def _read_receipt_text(file: Path) -> str:
     try:
         return typer.get_text_stream("stdin").read() if str(file) == "-" else file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
@@ -63,21 +63,21 @@ def _read(file: Path) -> str:
         ) from None
 
 
-def _said(checked: CheckedReceipt) -> Iterator[str]:
+def _describe_checked_receipt(checked: CheckedReceipt) -> Iterator[str]:
     """What is shown, and which fields are not."""
     if checked.entries:
-        yield f"the ledger holds the charge: {_entries(checked.entries)}"
+        yield f"the ledger holds the charge: {_format_entries(checked.entries)}"
         yield "shown: every field that is not named below; no other entry is of this charge"
-    elif checked.paid:
+    elif checked.paying_entries:
         yield "nothing was charged: the answer follows from what was released before"
     else:
         yield "the receipt names no charge: the query was explained, or reads nothing private"
-    if checked.paid:
-        yield f"the ledger holds what paid for it: {_entries(checked.paid)}"
-    if checked.unverified:
-        yield f"not in the ledger, so not shown: {', '.join(checked.unverified)}"
+    if checked.paying_entries:
+        yield f"the ledger holds what paid for it: {_format_entries(checked.paying_entries)}"
+    if checked.unverified_fields:
+        yield f"not in the ledger, so not shown: {', '.join(checked.unverified_fields)}"
 
 
-def _entries(entries: Sequence[Entry]) -> str:
+def _format_entries(entries: Sequence[Entry]) -> str:
     named = ", ".join(f"{entry.id} ({entry.table})" for entry in entries)
     return f"{'entry' if len(entries) == 1 else 'entries'} {named}"

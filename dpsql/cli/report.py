@@ -24,9 +24,9 @@ def report(target: Target, *, output: Output, ledger_key: LedgerKey = None) -> N
 
     It holds the texts of queries, as the ledger does, and no answer.
     """
-    from dpsql.ledger.key import ledger_key as key_of
+    from dpsql.ledger.key import read_ledger_key as key_of
     from dpsql.ledger.reader import LedgerReader
-    from dpsql.report.page import page
+    from dpsql.report.page import render_page
     from dpsql.report.summary import LedgerSummary
 
     if str(output) != "-" and output.suffix.lower() not in {".html", ".htm"}:
@@ -34,7 +34,7 @@ def report(target: Target, *, output: Output, ledger_key: LedgerKey = None) -> N
             f"{output} is not the name of a page", code="argument", hint="--output report.html, or --output -"
         )
     with closing(LedgerReader.open(target, key_of(ledger_key))) as history:
-        text = page(LedgerSummary.of(history), Path(history.where).name)
+        text = render_page(LedgerSummary.from_ledger(history), Path(history.where).name)
     if str(output) == "-":
         sys.stdout.write(text)
         return

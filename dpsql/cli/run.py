@@ -10,20 +10,20 @@ import typer
 
 from dpsql.cli.options import (
     Analyst,
-    AnchorFile,
+    AnchorPath,
     Dialect,
     Epsilon,
     LedgerFile,
     LedgerKey,
     NewLedger,
     PolicyFile,
-    default_epsilon,
-    opened,
-    place_of,
-    policy_of,
+    connect_to_database,
+    find_default_epsilon,
+    parse_location,
+    resolve_policy_path,
 )
-from dpsql.cli.publish import Check, Folder, carry_out, ledger_for
-from dpsql.cli.query_files import texts
+from dpsql.cli.publish import Check, Folder, resolve_ledger, run_publication
+from dpsql.cli.query_files import read_queries
 
 Queries = Annotated[list[Path], typer.Argument(help="Files of queries.", show_default=False)]
 DatabaseOption = Annotated[
@@ -46,7 +46,7 @@ def run(
     policy: PolicyFile = None,
     ledger: LedgerFile = None,
     ledger_key: LedgerKey = None,
-    anchor: AnchorFile = None,
+    anchor: AnchorPath = None,
     new_ledger: NewLedger = False,
     analyst: Analyst = None,
     epsilon: Epsilon = None,
@@ -59,19 +59,21 @@ def run(
     """
     from dpsql.ledger.open import MEMORY
     from dpsql.policy import load
-    from dpsql.publish.publication import of_texts
+    from dpsql.publish.publication import build_publication
 
-    data = place_of(database)
-    rules = policy_of(data, policy)
-    loss = epsilon or default_epsilon(load(rules))
+    data = parse_location(database)
+    rules = resolve_policy_path(data, policy)
+    loss = epsilon or find_default_epsilon(load(rules))
     named = dict[str, str]()
-    for text in (each for file in queries for each in texts(file)):
+    for text in (each for file in queries for each in read_queries(file)):
         stem = text.file.stem if text.number == 1 else f"{text.file.stem}_{text.number}"
-        named[_free(stem, named)] = text.sql
-    publication = of_texts(", ".join(file.stem for file in queries), str(rules), named, loss, dialect)
-    book = ledger_for(ledger or str(rules.with_suffix(".ledger")), check=check)
+        named[_make_unique_name(stem, named)] = text.sql
+    publication = build_publication(
+        ", ".join(file.stem for file in queries), str(rules), named, loss, dialect
+    )
+    book = resolve_ledger(ledger or str(rules.with_suffix(".ledger")), check=check)
     with closing(
-        opened(
+        connect_to_database(
             data,
             policy,
             book,
@@ -81,10 +83,10 @@ def run(
             new_ledger=new_ledger,
         )
     ) as connection:
-        carry_out(connection, publication, output, check=check)
+        run_publication(connection, publication, output, check=check)
 
 
-def _free(stem: str, taken: dict[str, str]) -> str:
+def _make_unique_name(stem: str, taken: dict[str, str]) -> str:
     """A name for files that no other query has."""
     names = {name.casefold() for name in taken}
     number, name = 1, stem

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dpsql.cli.options import AnchorFile, AuditFile, LedgerFile, LedgerKey
-from dpsql.cli.options import _epsilon as epsilon_of
+from dpsql.cli.options import AnchorPath, AuditFile, LedgerFile, LedgerKey
+from dpsql.cli.options import _parse_epsilon as epsilon_of
 from dpsql.cli.users import USERS, Store
 from dpsql.errors import Error
 
 if TYPE_CHECKING:
-    from dpsql.server.http.door import Door
-    from dpsql.server.http.oidc import Provider
+    from dpsql.server.http.door import HttpServer
+    from dpsql.server.http.oidc import OidcProvider
 
 PolicyArgument = Annotated[
     Path, typer.Argument(metavar="POLICY", help="The owner's policy.", show_default=False)
@@ -142,7 +142,7 @@ Processes = Annotated[
 ]
 
 
-def _seconds(text: str) -> float:
+def _parse_seconds(text: str) -> float:
     match = re.fullmatch(r"(\d{1,6}(?:\.\d{1,6})?)(ms|s|min)", text.strip())
     if match is None:
         raise typer.BadParameter("a time is a number of min, s or ms, as 1s or 250ms")
@@ -153,7 +153,7 @@ AnswerGrid = Annotated[
     float | None,
     typer.Option(
         "--answer-grid",
-        parser=_seconds,
+        parser=_parse_seconds,
         metavar="TIME",
         help="Answer at whole multiples of this time after a statement's turn began, as 1s: how long it takes tells less.",
         show_default=False,
@@ -163,7 +163,7 @@ Longest = Annotated[
     float | None,
     typer.Option(
         "--longest",
-        parser=_seconds,
+        parser=_parse_seconds,
         metavar="TIME",
         help="Stop a statement that has run for this time; if it was charged, that is a failure. 0s never stops one. [default: 10min]",
         show_default=False,
@@ -175,7 +175,7 @@ Idle = Annotated[
     float | None,
     typer.Option(
         "--idle",
-        parser=_seconds,
+        parser=_parse_seconds,
         metavar="TIME",
         help="End PostgreSQL sessions that ask nothing for this time, as 3600s.",
         show_default=False,
@@ -189,7 +189,7 @@ def serve(
     database: DatabaseFile = None,
     ledger: LedgerFile = None,
     ledger_key: LedgerKey = None,
-    anchor: AnchorFile = None,
+    anchor: AnchorPath = None,
     audit: AuditFile = None,
     users: Store = USERS,
     host: Host = "localhost",
@@ -221,10 +221,10 @@ def serve(
     import asyncio
 
     redirect = oidc_redirect or f"http{'s' * (tls_certificate is not None)}://{host}:{http_port}/"
-    provider = _provider(oidc_issuer, oidc_client, oidc_secret, redirect, oidc_audience)
+    provider = _make_login_provider(oidc_issuer, oidc_client, oidc_secret, redirect, oidc_audience)
     if check:
-        ports = (("PostgreSQL", port), *([] if _http_door() is None else [("HTTP", http_port)]))
-        _check(
+        ports = (("PostgreSQL", port), *([] if _find_http_server() is None else [("HTTP", http_port)]))
+        _check_server(
             policy,
             database,
             users=users,
@@ -241,22 +241,22 @@ def serve(
         return
 
     from dpsql.ledger.audit_log import AuditLog
-    from dpsql.ledger.key import ledger_key as read_key
-    from dpsql.server.audit import Audit, anchor_of
-    from dpsql.server.changes import UserChanges
-    from dpsql.server.listener import Listener
-    from dpsql.server.service import Limits, Service, reload, summary
+    from dpsql.ledger.key import read_ledger_key as read_key
+    from dpsql.server.audit import ServerAudit, get_audit_anchor
+    from dpsql.server.changes import UserChangeWatcher
+    from dpsql.server.listener import PgServer
+    from dpsql.server.service import Limits, Service, describe_service, reload_service
     from dpsql.server.serving import Lifecycle
-    from dpsql.server.serving import serve as served
-    from dpsql.server.sockets import is_local, log, tls_context
+    from dpsql.server.serving import serve_until_signal as served
+    from dpsql.server.sockets import is_local, load_tls_context, log_event
     from dpsql.server.users import UserStore
 
-    tls = None if tls_certificate is None else tls_context(tls_certificate, tls_key)
+    tls = None if tls_certificate is None else load_tls_context(tls_certificate, tls_key)
     store = UserStore.open(users)
     if provider is not None:
         store.require_issuer(provider.client.issuer)
     log_of_events = AuditLog.open(
-        audit or policy.with_suffix(".audit"), read_key(ledger_key), anchor_of(anchor)
+        audit or policy.with_suffix(".audit"), read_key(ledger_key), get_audit_anchor(anchor)
     )
     service = Service(
         policy,
@@ -266,79 +266,83 @@ def serve(
         ledger_key=ledger_key,
         anchor=anchor,
         epsilon=None if epsilon is None else str(epsilon),
-        audit=Audit(log_of_events),
+        audit=ServerAudit(log_of_events),
         processes=processes,
         limits=Limits(
             workers=workers,
-            running=running,
+            running_per_user=running,
             connections=connections,
-            longest=Limits().longest if longest is None else longest,
+            statement_seconds=Limits().statement_seconds if longest is None else longest,
             answer_grid=answer_grid or 0.0,
             idle_seconds=idle or 0.0,
         ),
     )
-    door_of = _http_door()
+    door_of = _find_http_server()
 
-    def ready(ports: list[list[int]]) -> None:
-        print(summary(service))
+    def report_ports(ports: list[list[int]]) -> None:
+        print(describe_service(service))
         for what, found in zip(("PostgreSQL", "HTTP"), filter(None, ports), strict=False):
             print(f"{what}: listening on {host}:{', '.join(map(str, found))}")
         if door_of is None:
             print(_NO_HTTP)
         print("Ctrl-C stops", flush=True)
 
-    async def run() -> None:
-        listener = Listener(service, tls=tls, encrypted=tls is not None and not is_local(host), log=log)
+    async def run_server() -> None:
+        listener = PgServer(
+            service, tls=tls, requires_tls=tls is not None and not is_local(host), log=log_event
+        )
         doors = [Lifecycle(lambda: listener.start(host, port, in_the_clear=in_the_clear), listener.stop)]
         if door_of is not None:
-            door = door_of(service, tls=tls, log=log, provider=provider)
+            door = door_of(service, tls=tls, log=log_event, provider=provider)
             doors.append(Lifecycle(lambda: door.start(host, http_port, in_the_clear=in_the_clear), door.stop))
-        changes = UserChanges(service, log)
+        changes = UserChangeWatcher(service, log_event)
         doors.append(Lifecycle(changes.start, changes.stop))
 
-        async def again() -> None:
+        async def reload_quietly() -> None:
             with suppress(Error):  # which is in the log
-                await reload(service, log, "SIGHUP")
+                await reload_service(service, log_event, "SIGHUP")
 
-        await served(doors, ready, again)
+        await served(doors, report_ports, reload_quietly)
 
     try:
-        asyncio.run(run())
+        asyncio.run(run_server())
     finally:
         service.close()
         store.close()
 
 
-def _provider(
+def _make_login_provider(
     issuer: str | None, client: str | None, secret: Path | None, redirect: str, audience: str | None
-) -> Provider | None:
+) -> OidcProvider | None:
     """Where users log in by OpenID Connect; None where that is not wanted."""
     if issuer is None and client is None and secret is None and audience is None:
         return None
     if issuer is None or client is None:
         raise typer.BadParameter("OpenID Connect takes both --oidc-issuer and --oidc-client")
     try:
-        from dpsql.server.http.oidc import Client
-        from dpsql.server.http.oidc import Provider as Found
+        from dpsql.server.http.oidc import OidcClient
+        from dpsql.server.http.oidc import OidcProvider as Found
     except ModuleNotFoundError:
         raise typer.BadParameter("logins by OpenID Connect need joserfc: pip install 'dpsql[oidc]'") from None
     try:
         text = None if secret is None else secret.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError):
         raise typer.BadParameter(f"the client's secret cannot be read from {secret}") from None
-    return Found(Client(issuer, client, redirect, text, audience))
+    return Found(OidcClient(issuer, client, redirect, text, audience))
 
 
-def _check(policy: Path, database: Path | None, **plan: Any) -> None:
+def _check_server(policy: Path, database: Path | None, **plan: Any) -> None:
     """Prints what was checked; ends with exit code 1 where a server would not start."""
-    from dpsql.server.check import Plan, checks
-    from dpsql.shell.failures import message
+    from dpsql.server.check import ServerOptions, iterate_findings
+    from dpsql.shell.failures import format_error
 
     wrong = False
-    for each in checks(Plan(policy, database, **plan)):
+    for each in iterate_findings(ServerOptions(policy, database, **plan)):
         wrong = wrong or each.error is not None
-        print(f"{each.name}: {each.found}" if each.error is None else f"{each.name}: {message(each.error)}")
-    if _http_door() is None:
+        print(
+            f"{each.name}: {each.found}" if each.error is None else f"{each.name}: {format_error(each.error)}"
+        )
+    if _find_http_server() is None:
         print(_NO_HTTP)
     if wrong:
         raise typer.Exit(1)
@@ -347,12 +351,12 @@ def _check(policy: Path, database: Path | None, **plan: Any) -> None:
 _NO_HTTP = "HTTP: not served, as starlette or uvicorn is not installed: pip install 'dpsql[server]'"
 
 
-def _http_door() -> type[Door] | None:
+def _find_http_server() -> type[HttpServer] | None:
     """The HTTP API, None where what it needs is not installed."""
     try:
-        from dpsql.server.http.door import Door
+        from dpsql.server.http.door import HttpServer
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] in ("starlette", "uvicorn", "h11", "anyio"):
             return None
         raise
-    return Door
+    return HttpServer

@@ -13,7 +13,7 @@ import typer
 
 from dpsql.cli.options import (
     Analyst,
-    AnchorFile,
+    AnchorPath,
     Confidence,
     Delta,
     Epsilon,
@@ -26,22 +26,22 @@ from dpsql.cli.options import (
     Reserve,
     Source,
     TargetError,
-    asked_of,
-    default_of,
-    number,
-    place_of,
-    policy_of,
-    target_of,
-    without_password,
+    connect_to_source,
+    find_source_epsilon,
+    hide_password,
+    make_number_parser,
+    parse_location,
+    parse_target,
+    resolve_policy_path,
 )
 from dpsql.remote.address import is_address
-from dpsql.shell.answers import Format
+from dpsql.shell.answers import AnswerFormat
 
 if TYPE_CHECKING:
-    from dpsql.shell.state import State
+    from dpsql.shell.state import SessionState
 
 
-class Written(StrEnum):
+class ShellFormat(StrEnum):
     """How answers are written."""
 
     table = "table"
@@ -51,7 +51,7 @@ class Written(StrEnum):
 
 
 ShellStyle = Annotated[
-    Written | None,
+    ShellFormat | None,
     typer.Option(
         "--format",
         "-f",
@@ -70,7 +70,7 @@ ShellDialect = Annotated[
 AskAbove = Annotated[
     Fraction | None,
     typer.Option(
-        parser=number("ask_above"),
+        parser=make_number_parser("ask_above"),
         metavar="NUMBER",
         help="The ε above which the shell states the price of a query first, and asks it only after a yes. [default: 1, or that of the settings]",
         show_default=False,
@@ -84,7 +84,7 @@ def shell(
     policy: PolicyFile = None,
     ledger: LedgerFile = None,
     ledger_key: LedgerKey = None,
-    anchor: AnchorFile = None,
+    anchor: AnchorPath = None,
     new_ledger: NewLedger = False,
     analyst: Analyst = None,
     epsilon: Epsilon = None,
@@ -103,21 +103,21 @@ def shell(
     Statements end in a semicolon. From a pipe they are answered one by one, without a prompt. How the shell looks is
     set in ~/.config/dpsql/config.toml.
     """
-    from dpsql.shell.prompt import follow, history_file, interact
+    from dpsql.shell.prompt import get_history_path, run_interactive, run_piped
     from dpsql.shell.session import Session
-    from dpsql.shell.settings import PLAIN, config_file, settings
-    from dpsql.shell.state import State
+    from dpsql.shell.settings import PLAIN, get_config_path, load_settings
+    from dpsql.shell.state import SessionState
     from dpsql.shell.view import View
-    from dpsql.sql.read.dialect import require
+    from dpsql.sql.read.dialect import require_dialect
 
-    chosen = settings(config_file())
+    chosen = load_settings(get_config_path())
     if ask_above is not None:
         chosen = replace(chosen, ask_above=ask_above)
-    read_as, form = dialect or chosen.dialect, Format(chosen.format if style is None else style.value)
-    require(read_as)
-    target = target_of(epsilon, target_error, confidence)
-    default = default_of(database, policy)
-    with asked_of(
+    read_as, form = dialect or chosen.dialect, AnswerFormat(chosen.format if style is None else style.value)
+    require_dialect(read_as)
+    target = parse_target(epsilon, target_error, confidence)
+    default = find_source_epsilon(database, policy)
+    with connect_to_source(
         database,
         policy,
         ledger,
@@ -129,8 +129,8 @@ def shell(
         reserve=reserve,
     ) as connection:
         loss = default if epsilon is None and target is None else epsilon
-        view = View.of(sys.stdout)
-        state = State(
+        view = View.from_stream(sys.stdout)
+        state = SessionState(
             connection,
             replace(view, color=view.color and chosen.theme != PLAIN),
             loss,
@@ -142,18 +142,22 @@ def shell(
             settings=chosen,
         )
         if sys.stdin.isatty() and sys.stdout.isatty():
-            print(_banner(state, _what(database, policy)))
-            interact(Session(state), history=history_file() if chosen.history else None)
-        elif not follow(Session(state), sys.stdin, _flushed, _complain):
+            print(_format_banner(state, _describe_source(database, policy)))
+            run_interactive(Session(state), history=get_history_path() if chosen.history else None)
+        elif not run_piped(Session(state), sys.stdin, _write_flushed, _write_error):
             raise typer.Exit(1)
 
 
-def _what(database: str, policy: Path | None) -> str:
-    place = place_of(database)
-    return database if is_address(database) else f"{without_password(place)} under {policy_of(place, policy)}"
+def _describe_source(database: str, policy: Path | None) -> str:
+    place = parse_location(database)
+    return (
+        database
+        if is_address(database)
+        else f"{hide_password(place)} under {resolve_policy_path(place, policy)}"
+    )
 
 
-def _banner(state: State, what: str) -> str:
+def _format_banner(state: SessionState, what: str) -> str:
     import dpsql
 
     unit = state.connection.describe().privacy_unit
@@ -168,9 +172,9 @@ def _banner(state: State, what: str) -> str:
     )
 
 
-def _flushed(text: str) -> None:
+def _write_flushed(text: str) -> None:
     print(text, flush=True)
 
 
-def _complain(text: str) -> None:
+def _write_error(text: str) -> None:
     print(text, file=sys.stderr, flush=True)

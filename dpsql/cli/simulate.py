@@ -11,7 +11,7 @@ import typer
 from dpsql.errors import OperationalError
 
 if TYPE_CHECKING:
-    from dpsql.backends.simulated import Size
+    from dpsql.backends.simulated import SimulationSize
 
 PolicyArgument = Annotated[
     Path, typer.Argument(help="The policy that declares the tables.", show_default=False)
@@ -54,15 +54,15 @@ def simulate(
     Values are drawn evenly from declared bounds and values; ids lead to units as the links say. Nothing private is read.
     The policy is written beside it under its name, so that queries of it have a ledger of their own.
     """
-    from dpsql.backends.simulated import simulated_file
+    from dpsql.backends.simulated import write_simulated_file
     from dpsql.policy import load
-    from dpsql.policy.other_data import policy_text_for
+    from dpsql.policy.other_data import rewrite_policy_text
 
     rules, beside = load(policy), output.with_suffix(".yaml")
     if beside.exists():
         raise OperationalError(f"{beside} exists already", code="file_exists", hint="name another file")
-    text = policy_text_for(policy, f"invented rows, {output.name}")
-    missing = simulated_file(rules, sized(units, rows, variant), output, public)
+    text = rewrite_policy_text(policy, f"invented rows, {output.name}")
+    missing = write_simulated_file(rules, make_size(units, rows, variant), output, public)
     made = [name for name in rules.tables if name not in missing]
     beside.write_text(text, encoding="utf-8")
     print(f"{output} has invented rows of {', '.join(made)}; its policy is {beside}")
@@ -73,8 +73,8 @@ def simulate(
         )
 
 
-def sized(units: int, rows: int | None, variant: int) -> Size:
+def make_size(units: int, rows: int | None, variant: int) -> SimulationSize:
     """How much is made of what the options say."""
-    from dpsql.backends.simulated import Size
+    from dpsql.backends.simulated import SimulationSize
 
-    return Size(units, 3 * units if rows is None else rows, variant)
+    return SimulationSize(units, 3 * units if rows is None else rows, variant)

@@ -16,24 +16,24 @@ import typer
 
 from dpsql.cli.options import (
     Analyst,
-    AnchorFile,
+    AnchorPath,
     Epsilon,
     LedgerFile,
     LedgerKey,
     NewLedger,
     PolicyFile,
-    default_epsilon,
-    opened,
-    place_of,
-    policy_of,
+    connect_to_database,
+    find_default_epsilon,
+    parse_location,
+    resolve_policy_path,
 )
-from dpsql.cli.publish import ledger_for
+from dpsql.cli.publish import resolve_ledger
 from dpsql.errors import OperationalError, ProgrammingError
-from dpsql.policy.names import fold
-from dpsql.shell.view import printable
+from dpsql.policy.names import normalize_name
+from dpsql.shell.view import escape_unprintable
 
 if TYPE_CHECKING:
-    from dpsql.backends.catalog import Schema
+    from dpsql.backends.catalog import DatabaseSchema
     from dpsql.policy import Policy
     from dpsql.result import Result
     from dpsql.suggest.questions import Proposal, Question
@@ -98,7 +98,7 @@ def suggest(
     policy: PolicyFile = None,
     ledger: LedgerFile = None,
     ledger_key: LedgerKey = None,
-    anchor: AnchorFile = None,
+    anchor: AnchorPath = None,
     new_ledger: NewLedger = False,
     analyst: Analyst = None,
     epsilon: Epsilon = None,
@@ -118,28 +118,28 @@ def suggest(
     from dpsql.connection import Connection
     from dpsql.engine.pipeline import Engine
     from dpsql.policy import load
-    from dpsql.publish.publication import of_texts
-    from dpsql.publish.release import forecast, require_budget
-    from dpsql.suggest.questions import proposal, questions
+    from dpsql.publish.publication import build_publication
+    from dpsql.publish.release import forecast_publication, require_budget
+    from dpsql.suggest.questions import build_questions, find_proposal
     from dpsql.suggest.text import with_keys
 
-    data = None if database is None else place_of(database)
-    rules = policy_of(data, policy) if data is not None else policy or _named_policy()
+    data = None if database is None else parse_location(database)
+    rules = resolve_policy_path(data, policy) if data is not None else policy or _require_policy_variable()
     target = output or rules.with_suffix(".suggested.yaml")
     receipts = target.with_suffix(".receipts.json")
     declared = load(rules)
-    loss = epsilon or default_epsilon(declared)
+    loss = epsilon or find_default_epsilon(declared)
     if loss is None:
         raise ProgrammingError(
             "no privacy loss given: pass --epsilon", code="epsilon_missing", hint="--epsilon 0.1"
         )
     if not check:
-        _require_free(target, receipts)
+        _require_new_files(target, receipts)
     with closing(
-        opened(
+        connect_to_database(
             data or rules,
             rules,
-            ledger_for(ledger or str(rules.with_suffix(".ledger")), check=check),
+            resolve_ledger(ledger or str(rules.with_suffix(".ledger")), check=check),
             analyst,
             ledger_key,
             anchor=None if check else anchor,
@@ -147,8 +147,8 @@ def suggest(
         )
     ) as connection:
         engine = connection.engine
-        types = dict(_columns_of(engine.backend.schema(), table))
-        wide, asked = questions(declared, table, types, column or (), values or (), rows=rows_per_unit)
+        types = dict(_list_columns(engine.backend.read_schema(), table))
+        wide, asked = build_questions(declared, table, types, column or (), values or (), rows=rows_per_unit)
         if not asked:
             raise ProgrammingError(
                 f"each column of {table} has bounds or values, or needs none",
@@ -157,15 +157,15 @@ def suggest(
             )
         wide, text = load(wide), rules.read_text(encoding="utf-8-sig")
         with_keys(
-            text, table, _samples(wide, table, asked)
+            text, table, _build_sample_keys(wide, table, asked)
         )  # whether the text can be edited, before a charge
         share = Fraction(loss) / len(asked)
         asking = Connection(
             Engine(wide, engine.backend, engine.ledger, engine.analyst, engine.entropy), share
         )
         named = {f"c{number}": each.sql for number, each in enumerate(asked)}
-        publication = of_texts(f"proposals for {table}", str(rules), named, share, "duckdb")
-        planned, refused = forecast(asking, publication)
+        publication = build_publication(f"proposals for {table}", str(rules), named, share, "duckdb")
+        planned, refused = forecast_publication(asking, publication)
         if planned is None:
             raise refused[0].error
         if check:
@@ -173,11 +173,11 @@ def suggest(
             raise typer.Exit(0 if planned.fits else 4)
         require_budget(planned)
         answers = [(each, asking.query(each.sql, epsilon=share)) for each in asked]
-    found = [(each, result, proposal(each, wide, table, result)) for each, result in answers]
-    _propose(rules, table, found, text, target)
+    found = [(each, result, find_proposal(each, wide, table, result)) for each, result in answers]
+    _write_proposals(rules, table, found, text, target)
 
 
-def _propose(
+def _write_proposals(
     rules: Path,
     table: str,
     found: Sequence[tuple[Question, Result, Proposal | None]],
@@ -189,32 +189,34 @@ def _propose(
 
     receipts = target.with_suffix(".receipts.json")
     columns = {each.column: {each.key: each.found} for _, _, each in found if each is not None}
-    _write(
+    _write_new_file(
         receipts,
         json.dumps([json.loads(result.receipt.to_json()) for _, result, _ in found], indent=2) + "\n",
     )
-    proposed = with_keys(text, table, columns, _remarks(table, found, rules, receipts)) if columns else text
+    proposed = (
+        with_keys(text, table, columns, _iterate_remarks(table, found, rules, receipts)) if columns else text
+    )
     for each, result, what in found:
         if what is None:
-            print(f"nothing is proposed for {_place(table, each)}: {_why_not(each)}")
+            print(f"nothing is proposed for {_format_column_name(table, each)}: {_explain_no_proposal(each)}")
         elif each.key != "values":
-            print(f"{_place(table, each)}: {_answer(each, result)}")
+            print(f"{_format_column_name(table, each)}: {_format_quantiles(each, result)}")
     if not columns:
         print(f"wrote {receipts}")
         return
-    _write(target, proposed)
-    print(_difference(text, proposed, rules.name, target.name), end="")
+    _write_new_file(target, proposed)
+    print(_format_difference(text, proposed, rules.name, target.name), end="")
     print(f"wrote {target} and {receipts}")
     print(f"look at it, then let it take the place of {rules}: under that name its ledger goes on")
 
 
-def _answer(question: Question, result: Result) -> str:
+def _format_quantiles(question: Question, result: Result) -> str:
     """The released quantiles behind a proposal, with their 95% intervals as far as they have some."""
-    from dpsql.rendering import text
+    from dpsql.rendering import format_value
 
     (row,), (ends,) = result.rows, result.intervals(0.95)
     said = [
-        text(value) + ("" if end is None else f" [{text(end[0])}, {text(end[1])}]")
+        format_value(value) + ("" if end is None else f" [{format_value(end[0])}, {format_value(end[1])}]")
         for value, end in zip(row, ends, strict=True)
     ]
     which = "quantiles 1% and 99%" if question.key == "bounds" else "quantile 99%"
@@ -224,22 +226,24 @@ def _answer(question: Question, result: Result) -> str:
     return f"{which}: {' and '.join(said)}{without}"
 
 
-def _samples(wide: Policy, table: str, asked: Sequence[Question]) -> Keys:
+def _build_sample_keys(wide: Policy, table: str, asked: Sequence[Question]) -> Keys:
     """For each question the bounds that it is asked under, or a value that the type has: what an answer may propose."""
     from dpsql.suggest.questions import SAMPLES
 
-    declared = wide.tables[next(name for name in wide.tables if fold(name) == fold(table))]
+    declared = wide.tables[
+        next(name for name in wide.tables if normalize_name(name) == normalize_name(table))
+    ]
 
-    def sample(each: Question) -> Sequence[Any] | int:
+    def get_sample(each: Question) -> Sequence[Any] | int:
         if each.column is None:
             return 1
         spec = declared.columns[each.column]
         return SAMPLES[spec.type] if each.key == "values" else spec.bounds or ()
 
-    return {each.column: {each.key: sample(each)} for each in asked}
+    return {each.column: {each.key: get_sample(each)} for each in asked}
 
 
-def _remarks(
+def _iterate_remarks(
     table: str, found: Sequence[tuple[Question, Result, Proposal | None]], rules: Path, receipts: Path
 ) -> Iterator[str]:
     """What a reader of the proposed policy should know of where its numbers are from."""
@@ -249,14 +253,14 @@ def _remarks(
     for each, result, what in found:
         if what is not None:
             entries = ", ".join(str(entry["id"]) for entry in result.receipt.entries) or "stored"
-            yield f"  {_place(table, each)}: {each.key} {_SAID[each.key]}; entry of the ledger: {entries}"
+            yield f"  {_format_column_name(table, each)}: {each.key} {_SAID[each.key]}; entry of the ledger: {entries}"
 
 
-def _place(table: str, question: Question) -> str:
+def _format_column_name(table: str, question: Question) -> str:
     return table if question.column is None else f"{table}.{question.column}"
 
 
-def _why_not(question: Question) -> str:
+def _explain_no_proposal(question: Question) -> str:
     from dpsql.suggest.questions import MOST_LISTED
 
     if question.key != "values":
@@ -264,16 +268,18 @@ def _why_not(question: Question) -> str:
     return f"no value is held by enough units, or more than {MOST_LISTED} are; without values it can be grouped and counted"
 
 
-def _difference(before: str, after: str, old: str, new: str) -> str:
+def _format_difference(before: str, after: str, old: str, new: str) -> str:
     lines = difflib.unified_diff(before.splitlines(), after.splitlines(), old, new, n=0, lineterm="")
-    return "".join(f"{printable(line)}\n" for line in lines)
+    return "".join(f"{escape_unprintable(line)}\n" for line in lines)
 
 
-def _columns_of(schema: Schema, table: str) -> Sequence[tuple[str, str]]:
-    return next((columns for name, columns in schema.items() if fold(name) == fold(table)), ())
+def _list_columns(schema: DatabaseSchema, table: str) -> Sequence[tuple[str, str]]:
+    return next(
+        (columns for name, columns in schema.items() if normalize_name(name) == normalize_name(table)), ()
+    )
 
 
-def _require_free(*files: Path) -> None:
+def _require_new_files(*files: Path) -> None:
     """Raises OperationalError where a file is there already, before anything is charged."""
     for file in files:
         if file.exists():
@@ -284,7 +290,7 @@ def _require_free(*files: Path) -> None:
             )
 
 
-def _write(path: Path, text: str) -> None:
+def _write_new_file(path: Path, text: str) -> None:
     try:
         with path.open("x", encoding="utf-8") as file:
             file.write(text)
@@ -296,7 +302,7 @@ def _write(path: Path, text: str) -> None:
         ) from None
 
 
-def _named_policy() -> Path:
+def _require_policy_variable() -> Path:
     named = os.environ.get("DPSQL_POLICY")
     if not named:
         raise ProgrammingError(

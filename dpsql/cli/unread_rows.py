@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from dpsql.backends.catalog import Catalog
+    from dpsql.backends.catalog import AnalystSchema
     from dpsql.backends.duckdb import DuckDBBackend
     from dpsql.policy import Policy
 
@@ -23,88 +23,96 @@ _WRITTEN = {
 """How texts of files have to be written for each type of the policy."""
 
 
-def unread(
-    rules: Policy, declared: Catalog, backend: DuckDBBackend, database: Path | Mapping[str, Path]
+def describe_unread_rows(
+    rules: Policy, declared: AnalystSchema, backend: DuckDBBackend, database: Path | Mapping[str, Path]
 ) -> Iterator[str]:
     """Yield a line for each kind of cells or rows that no answer reads, or joins to nothing."""
-    yield from _texts(rules, database)
-    yield from _without_unit(rules, declared, backend)
-    yield from _crossing(rules, declared, backend)
+    yield from _describe_unread_texts(rules, database)
+    yield from _describe_rows_without_unit(rules, declared, backend)
+    yield from _describe_crossing_rows(rules, declared, backend)
 
 
-def _texts(rules: Policy, database: Path | Mapping[str, Path]) -> Iterator[str]:
+def _describe_unread_texts(rules: Policy, database: Path | Mapping[str, Path]) -> Iterator[str]:
     """Yield a line for each column of a file with texts that are none of its type."""
-    from dpsql.backends.duckdb.files import table_of, tables_of, unread_texts
-    from dpsql.policy import fold
+    from dpsql.backends.duckdb.files import count_unread_texts, find_file_tables, resolve_file_table
+    from dpsql.policy import normalize_name
 
-    types = rules.column_types()
+    types = rules.get_column_types()
     if isinstance(database, Mapping):
-        files = {name: table_of(path) for name, path in database.items()}
+        files = {name: resolve_file_table(path) for name, path in database.items()}
     else:
-        files = tables_of(database)
-    for table in (name for name in files if fold(name) in types):
-        known = types[fold(table)]
-        for column, many in unread_texts(table, files[table], known).items():
+        files = find_file_tables(database)
+    for table in (name for name in files if normalize_name(name) in types):
+        known = types[normalize_name(table)]
+        for column, many in count_unread_texts(table, files[table], known).items():
             kind = known[column]
             found = "1 text is" if many == 1 else f"{many:,} texts are"
             read = "is" if many == 1 else "are"
             yield f"{table}.{column}: {found} no {kind}, and {read} read as NULL: {_WRITTEN[kind]}"
 
 
-def _without_unit(rules: Policy, declared: Catalog, backend: DuckDBBackend) -> Iterator[str]:
+def _describe_rows_without_unit(
+    rules: Policy, declared: AnalystSchema, backend: DuckDBBackend
+) -> Iterator[str]:
     """Yield a line for each table with rows that belong to no privacy unit."""
-    from dpsql.policy import fold
-    from dpsql.sql.emit.relations import emit_without_unit
-    from dpsql.sql.lower.table_names import scan
+    from dpsql.policy import normalize_name
+    from dpsql.sql.emit.relations import emit_count_without_unit
+    from dpsql.sql.lower.table_names import build_scan
 
-    names = rules.private_tables()
-    queries = [emit_without_unit(scan(declared, "a", declared.tables[fold(name)])) for name in names]
+    names = rules.list_private_tables()
+    queries = [
+        emit_count_without_unit(build_scan(declared, "a", declared.tables[normalize_name(name)]))
+        for name in names
+    ]
     asked = [(name, sql) for name, sql in zip(names, queries, strict=True) if sql is not None]
-    for (name, _), many in zip(asked, backend.counts([sql for _, sql in asked]), strict=True):
-        link, unit = rules.tables[name].owner, rules.unit_of(name).column
+    for (name, _), many in zip(asked, backend.read_counts([sql for _, sql in asked]), strict=True):
+        link, unit = rules.tables[name].unit_link, rules.get_unit(name).column
         if many and link is None:
-            yield f"{name}: {_rows(many)} no {unit}: they belong to no privacy unit, and no answer reads them"
+            yield f"{name}: {_format_row_count(many)} no {unit}: they belong to no privacy unit, and no answer reads them"
         elif many and link is not None:
             lead = "row leads" if many == 1 else "rows lead"
             yield f"{name}: {many:,} {lead} to no row of {link.table} that has a unit: no answer reads them"
 
 
-def _crossing(rules: Policy, declared: Catalog, backend: DuckDBBackend) -> Iterator[str]:
+def _describe_crossing_rows(rules: Policy, declared: AnalystSchema, backend: DuckDBBackend) -> Iterator[str]:
     """Yield a line for each declared link and key that rows of several units contradict; no guarantee rests on these."""
     from dpsql.plan.expr import Column
-    from dpsql.policy import fold
+    from dpsql.policy import normalize_name
     from dpsql.sql.emit.relations import emit_crossings
-    from dpsql.sql.lower.table_names import scan
+    from dpsql.sql.lower.table_names import build_scan
 
     asked = [
         (name, link.names, link.table, link.keys)
-        for name, link in rules.foreign_keys()
-        if link is not rules.tables[name].owner
+        for name, link in rules.iterate_links()
+        if link is not rules.tables[name].unit_link
     ]
     asked += [(name, key, name, key) for name, table in rules.tables.items() for key in table.unique]
     queries = []
     for name, names, other, keys in asked:
-        ours, theirs = declared.tables[fold(name)], declared.tables[fold(other)]
+        ours, theirs = declared.tables[normalize_name(name)], declared.tables[normalize_name(other)]
         on = [
-            (Column("a", *ours.columns[fold(column)]), Column("b", *theirs.columns[fold(key)]))
+            (
+                Column("a", *ours.columns[normalize_name(column)]),
+                Column("b", *theirs.columns[normalize_name(key)]),
+            )
             for column, key in zip(names, keys, strict=True)
         ]
-        queries.append(emit_crossings(scan(declared, "a", ours), scan(declared, "b", theirs), on))
-    for (name, names, other, keys), many in zip(asked, backend.counts(queries), strict=True):
+        queries.append(emit_crossings(build_scan(declared, "a", ours), build_scan(declared, "b", theirs), on))
+    for (name, names, other, keys), many in zip(asked, backend.read_counts(queries), strict=True):
         if not many:
             continue
         source, target = f"{name}.{' and '.join(names)}", f"{other}.{' and '.join(keys)}"
         if source == target:
             yield (
-                f"{source} is declared unique: {_rows(many)} the value of a row of another unit, and each unit has a group "
+                f"{source} is declared unique: {_format_row_count(many)} the value of a row of another unit, and each unit has a group "
                 "of it; take it out of the policy, if it is not within a unit"
             )
         else:
             yield (
-                f"{source} refers to {target}: {_rows(many)} the key of a row of another unit, to which they are not joined; "
+                f"{source} refers to {target}: {_format_row_count(many)} the key of a row of another unit, to which they are not joined; "
                 "take the link out of the policy, if it is not within a unit"
             )
 
 
-def _rows(many: int) -> str:
+def _format_row_count(many: int) -> str:
     return "1 row has" if many == 1 else f"{many:,} rows have"

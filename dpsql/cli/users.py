@@ -87,14 +87,14 @@ def add(
     """Let a user log in. The password is asked for, or read from standard input if that is no terminal."""
     from dpsql.server.users import Role as Kind
 
-    password = _password(generate or subject is not None)
-    with _opened(store, create=True) as known:
-        known.add(name, Kind(role.value), password)
+    password = _read_password(generate or subject is not None)
+    with _open_store(store, create=True) as known:
+        known.add_user(name, Kind(role.value), password)
         if subject is not None:
             try:
                 known.set_subject(name, subject)
             except Error:
-                known.remove(name)
+                known.remove_user(name)
                 raise
     print(f"{name} may log in as {role.value}" + " by OpenID Connect" * (subject is not None))
     if generate:
@@ -104,9 +104,9 @@ def add(
 @users.command("password")
 def change(name: Name, generate: Generate = False, store: Store = USERS) -> None:
     """Change a user's password, and revoke all of the user's tokens. Sessions that are open stay open."""
-    password = _password(generate)
-    with _opened(store) as known:
-        known.change(name, password)
+    password = _read_password(generate)
+    with _open_store(store) as known:
+        known.change_password(name, password)
     print(f"the password of {name} is changed")
     if generate:
         print(f"password: {password}")
@@ -119,7 +119,7 @@ def set_subject(
     """Say what the issuer of OpenID Connect calls a user. Sessions of the web page that are open end."""
     if (subject is None) is not none:
         raise typer.BadParameter("give a subject, or --none")
-    with _opened(store) as known:
+    with _open_store(store) as known:
         known.set_subject(name, subject)
     print(f"{name} logs in by OpenID Connect" + " no more" * none)
 
@@ -127,24 +127,28 @@ def set_subject(
 @users.command()
 def remove(name: Name, store: Store = USERS) -> None:
     """Stop a user from logging in, by password or by token. What was charged to the name stays charged."""
-    with _opened(store) as known:
-        known.remove(name)
+    with _open_store(store) as known:
+        known.remove_user(name)
     print(f"{name} may log in no more")
 
 
 @users.command("list")
 def list_(store: Store = USERS) -> None:
     """Show who may log in."""
-    from dpsql.shell.view import View, table
+    from dpsql.shell.view import View, build_table
 
-    with _opened(store) as known:
-        found = known.list()
+    with _open_store(store) as known:
+        found = known.list_users()
     heads, named = ["user", "role", "since"], any(user.subject for user in found)
     rows = [
         (user.name, user.role.value, f"{user.created:%Y-%m-%d}", *([user.subject or ""] if named else []))
         for user in found
     ]
-    print(View.of(sys.stdout).show(table((*heads, *(["subject"] if named else [])), rows, right=())))
+    print(
+        View.from_stream(sys.stdout).render_parts(
+            build_table((*heads, *(["subject"] if named else [])), rows, right=())
+        )
+    )
 
 
 @users.command()
@@ -154,10 +158,10 @@ def token(name: Name, expires: Days = 90, label: Label = "", store: Store = USER
     The HTTP API takes it, and so do `dpsql.connect` and the commands that take its address; the PostgreSQL protocol takes
     passwords.
     """
-    with _opened(store) as known:
+    with _open_store(store) as known:
         secret = known.add_token(name, label, expires)
     print(f"token {secret.id} of {name}, valid for {expires} day{'s' * (expires > 1)}")
-    print(f"token: {secret.text()}")
+    print(f"token: {secret.to_text()}")
 
 
 @users.command()
@@ -165,10 +169,10 @@ def tokens(name: Whose = None, store: Store = USERS) -> None:
     """Show the tokens that there are, without their secrets."""
     from datetime import UTC, datetime
 
-    from dpsql.shell.view import View, table
+    from dpsql.shell.view import View, build_table
 
     now = datetime.now(UTC)
-    with _opened(store) as known:
+    with _open_store(store) as known:
         rows = [
             (
                 each.id,
@@ -177,21 +181,25 @@ def tokens(name: Whose = None, store: Store = USERS) -> None:
                 f"{each.created:%Y-%m-%d}",
                 f"{each.expires:%Y-%m-%d}" + " (expired)" * (each.expires <= now),
             )
-            for each in known.tokens(name)
+            for each in known.list_tokens(name)
         ]
-    print(View.of(sys.stdout).show(table(("token", "user", "name", "since", "until"), rows, right=())))
+    print(
+        View.from_stream(sys.stdout).render_parts(
+            build_table(("token", "user", "name", "since", "until"), rows, right=())
+        )
+    )
 
 
 @users.command()
 def revoke(token: TokenId, store: Store = USERS) -> None:
     """End a token: what is asked with it from now on is refused."""
-    with _opened(store) as known:
-        known.revoke(token)
+    with _open_store(store) as known:
+        known.revoke_token(token)
     print(f"token {token} is revoked")
 
 
 @contextmanager
-def _opened(target: str, *, create: bool = False) -> Iterator[UserStore]:
+def _open_store(target: str, *, create: bool = False) -> Iterator[UserStore]:
     from dpsql.server.users import UserStore
 
     store = UserStore.open(target, create=create)
@@ -201,7 +209,7 @@ def _opened(target: str, *, create: bool = False) -> Iterator[UserStore]:
         store.close()
 
 
-def _password(generate: bool) -> str:
+def _read_password(generate: bool) -> str:
     if generate:
         return secrets.token_urlsafe(18)
     if sys.stdin.isatty():

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dpsql.rendering import BESIDE, decimals_aligned, text
+from dpsql.rendering import BESIDE, align_decimals, format_value
 from dpsql.result import Result
-from dpsql.shell.view import table
+from dpsql.shell.view import build_table
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -15,29 +15,31 @@ if TYPE_CHECKING:
 TRUE = "true"
 
 
-def beside(result: Result, truth: Iterable[Sequence[Any]], keys: int) -> Table:
+def build_comparison_table(result: Result, truth: Iterable[Sequence[Any]], keys: int) -> Table:
     """The answer as a table. `truth` are the true rows of all groups; the first `keys` columns name a group."""
     known = {tuple(row[:keys]): row for row in truth}
     names: list[str] = []
     columns: list[list[str]] = []
     right: list[int] = []
-    for index, column in enumerate(result.rendered()):
+    for index, column in enumerate(result.render_columns()):
         added = [(column.name, column.cells)]
-        if column.halves is not None:
-            added.append((BESIDE, column.halves))
+        if column.half_widths is not None:
+            added.append((BESIDE, column.half_widths))
         if index >= keys:
-            added.append((TRUE, _true(result, known, keys, index)))
-        if column.number:
+            added.append((TRUE, _format_true_values(result, known, keys, index)))
+        if column.is_number:
             right += range(len(names), len(names) + len(added))
         names += [name for name, _ in added]
         columns += [cells for _, cells in added]
-    return table(names, list(zip(*columns, strict=True)), right=right)
+    return build_table(names, list(zip(*columns, strict=True)), right=right)
 
 
-def _true(result: Result, known: Mapping[tuple[Any, ...], Sequence[Any]], keys: int, index: int) -> list[str]:
+def _format_true_values(
+    result: Result, known: Mapping[tuple[Any, ...], Sequence[Any]], keys: int, index: int
+) -> list[str]:
     """The true values of a column, to as many digits as the noisy ones; empty for an empty group."""
     cells = []
     for row, scales in zip(result.rows, result.scales, strict=True):
         exactly = known.get(row[:keys])
-        cells.append("" if exactly is None else text(exactly[index], scales[index]))
-    return decimals_aligned(cells)
+        cells.append("" if exactly is None else format_value(exactly[index], scales[index]))
+    return align_decimals(cells)

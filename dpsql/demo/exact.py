@@ -18,7 +18,7 @@ _DATA = files("dpsql.demo").joinpath(f"{NAME}.parquet")
 _POLICY = files("dpsql.demo").joinpath(f"{NAME}.yaml")
 
 
-def lay_out(directory: Path) -> tuple[Path, Path]:
+def write_demo_files(directory: Path) -> tuple[Path, Path]:
     """Writes the database and its policy; returns their paths. Raises OperationalError if one is there."""
     database, policy = directory / f"{NAME}.duckdb", directory / f"{NAME}.yaml"
     for path in (database, policy, policy.with_suffix(".ledger")):
@@ -36,7 +36,7 @@ def lay_out(directory: Path) -> tuple[Path, Path]:
     return database, policy
 
 
-def answers(sql: str) -> list[tuple[Any, ...]]:
+def compute_true_rows(sql: str) -> list[tuple[Any, ...]]:
     """The true rows of a query to the public file."""
     with as_file(_DATA) as data, duckdb.connect() as connection:
         connection.execute(f"CREATE TABLE {NAME} AS SELECT * FROM read_parquet(?)", [str(data)])

@@ -10,11 +10,11 @@ from textwrap import fill, indent
 
 import dpsql
 from dpsql.demo import exact
-from dpsql.demo.beside import beside
+from dpsql.demo.beside import build_comparison_table
 from dpsql.demo.questions import QUESTIONS
-from dpsql.request.loss import amount
-from dpsql.shell.costs import remarks
-from dpsql.shell.view import View, dim, strong
+from dpsql.request.loss import parse_amount
+from dpsql.shell.costs import format_remarks
+from dpsql.shell.view import View, make_bold, make_dim
 
 _INTRO = (
     "The RAND Health Insurance Experiment gave American families a health insurance plan by lot and followed "
@@ -31,29 +31,31 @@ _OUTRO = "Run it again: other noise, the same story. docs/tutorial.md has the ne
 _GO_ON = "To ask your own questions of this data: dpsql demo --save hie"
 
 
-def run(view: View, write: Callable[[str], object], keep: Path | None = None) -> None:
+def run_tour(view: View, write: Callable[[str], object], keep: Path | None = None) -> None:
     """Asks the five questions of a fresh copy of the data, with a fresh ledger.
 
     `keep` is a directory in which the database, its policy and the ledger stay; by default they are
     thrown away. Raises OperationalError if there are such files already.
     """
-    with _directory(keep) as directory:
-        database, policy = exact.lay_out(directory)
+    with _open_directory(keep) as directory:
+        database, policy = exact.write_demo_files(directory)
         write(f"{fill(_INTRO, view.columns)}\n\n{fill(_READING, view.columns)}")
         with dpsql.connect(str(database), policy=policy, analyst="demo") as connection:
             for number, question in enumerate(QUESTIONS, 1):
-                write("\n" + view.show(strong(f"{number}. {question.title}")) + "\n")
+                write("\n" + view.render_parts(make_bold(f"{number}. {question.title}")) + "\n")
                 write(indent(question.sql, "    ") + "\n")
                 result = connection.query(question.sql, epsilon=question.epsilon)
-                answer = beside(result, exact.answers(question.select), question.keys)
-                cost = remarks(result, amount(question.epsilon), connection.budget().values())
-                write(view.show(answer, "", fill(question.remark, view.columns), dim(cost)))
+                answer = build_comparison_table(
+                    result, exact.compute_true_rows(question.select), question.keys
+                )
+                cost = format_remarks(result, parse_amount(question.epsilon), connection.budget().values())
+                write(view.render_parts(answer, "", fill(question.remark, view.columns), make_dim(cost)))
     write("\n" + fill(_OUTRO, view.columns))
     write(_GO_ON if keep is None else f"To go on with this data: dpsql shell {database} --epsilon 0.2")
 
 
 @contextmanager
-def _directory(keep: Path | None) -> Iterator[Path]:
+def _open_directory(keep: Path | None) -> Iterator[Path]:
     if keep is not None:
         yield keep
         return

@@ -11,19 +11,19 @@ from dpsql.accounting.spend import NOTHING
 from dpsql.aggregates import AGGREGATES
 from dpsql.analysis.analyse import Analysis
 from dpsql.analysis.stability import PublicFacts
-from dpsql.engine.loss_split import loss_shares
+from dpsql.engine.loss_split import split_loss
 from dpsql.errors import QueryRejected
 from dpsql.ledger.protocol import Account
-from dpsql.plan.dependencies import needed, releases
-from dpsql.plan.expr import Expr, Released, Scalar, walk
-from dpsql.plan.linear import linear
-from dpsql.plan.nodes import Aggregation, OuterQuery, Release, private_tables
-from dpsql.plan.provenance import provenance, unfiltered
-from dpsql.planning.choose import choose, statistic_of
+from dpsql.plan.dependencies import list_releases, list_required_subqueries
+from dpsql.plan.expr import Expr, ReleasedColumn, Scalar, walk
+from dpsql.plan.linear import match_linear
+from dpsql.plan.nodes import Aggregation, OuterQuery, Release, list_private_tables
+from dpsql.plan.provenance import find_provenance, is_unfiltered
+from dpsql.planning.choose import choose_plan, get_statistic
 from dpsql.planning.measurement import MeasurementPlan
-from dpsql.request.target import Share, Target
+from dpsql.request.target import RelativeError, Target
 from dpsql.uncertainty import laws
-from dpsql.uncertainty.cut_off import allowance, clamp_of
+from dpsql.uncertainty.cut_off import compute_allowance, find_clamp
 
 FIRST = 1024
 """The first step to an error that is a part of each value costs one of so many parts of the most."""
@@ -33,37 +33,37 @@ _DECADE = 900
 _GRID = range(_DECADE * 320)
 
 
-def predicted_half_width(plan: MeasurementPlan, item: Aggregation, confidence: float) -> float | None:
+def predict_half_width(plan: MeasurementPlan, item: Aggregation, confidence: float) -> float | None:
     """The half-width of an aggregate's interval, for its noise and what a clamp cuts off, in the value's own units.
 
     None where the data decides it, as the number of rows does for a mean, and how near values lie for a median.
     """
-    half, clamp = noise_half_width(plan, item, confidence), clamp_of(plan, item)
+    half, clamp = predict_noise_half_width(plan, item, confidence), find_clamp(plan, item)
     if half is None or clamp is None:
         return half
-    return half + sum(allowance(plan, item, clamp.released, confidence)) / 2
+    return half + sum(compute_allowance(plan, item, clamp.released_groups, confidence)) / 2
 
 
-def noise_half_width(plan: MeasurementPlan, item: Aggregation, confidence: float) -> float | None:
-    """As `predicted_half_width`, for the noise alone."""
+def predict_noise_half_width(plan: MeasurementPlan, item: Aggregation, confidence: float) -> float | None:
+    """As `predict_half_width`, for the noise alone."""
     moment, *more = AGGREGATES[item.function].moments
-    if more or plan.quantile_index(item) is not None:
+    if more or plan.find_quantile_index(item) is not None:
         return None
-    block, weights = plan.source(statistic_of(plan.analysis, item, moment))
-    half = laws.half_width(plan.vectors[block].mechanism, weights, confidence)
-    index = plan.analysis.measure(item)
+    block, weights = plan.get_estimator(get_statistic(plan.analysis, item, moment))
+    half = laws.compute_half_width(plan.vectors[block].mechanism, weights, confidence)
+    index = plan.analysis.find_measure_index(item)
     lattice = None if index is None else plan.analysis.measures[index].lattice
-    return half if lattice is None or not moment.in_steps else half * float(lattice.step)
+    return half if lattice is None or not moment.is_sum_of_values else half * float(lattice.step)
 
 
 Place = tuple[int, int]
 """Which part of a UNION ALL of releases, and which column."""
-Allowed = Callable[[Place], Fraction]
+AllowedError = Callable[[Place], Fraction]
 """The error that values may have, by their place."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Value:
+class _NoisyOutput:
     """A column of the answer: an aggregate of a release, times a factor, plus what does not matter here."""
 
     name: str
@@ -72,11 +72,11 @@ class _Value:
     item: Aggregation
     factor: float
 
-    def error(self, plan: MeasurementPlan, confidence: float) -> float:
+    def predict_error(self, plan: MeasurementPlan, confidence: float) -> float:
         """The half-width of the value's noise. Raises QueryRejected where the data decides it."""
-        half = predicted_half_width(plan, self.item, confidence)
+        half = predict_half_width(plan, self.item, confidence)
         if half is None:
-            raise _refused(
+            raise _make_rejection(
                 f"the error of {self.name} depends on the data and is not known beforehand, as that of a mean on the number of rows",
                 "use `target_error` for sums and counts, `epsilon` for this value",
             )
@@ -84,23 +84,23 @@ class _Value:
 
 
 @dataclass(frozen=True, slots=True)
-class Search:
+class LossSearch:
     """A statement whose loss is looked for: its releases, public facts, who keeps budgets, and what is asked of it.
 
-    `refined` says of tables whether a release that reads them may be refined given its noise,
+    `can_refine` says of tables whether a release that reads them may be refined given its noise,
     and `cap` is the policy's for one query, None without one.
     """
 
     outer: OuterQuery
     analyses: Mapping[Release, Analysis]
     facts: PublicFacts
-    account_of: Callable[[str], Account]
+    get_account: Callable[[str], Account]
     delta: Fraction | None
     target: Target
     cap: Fraction | None
-    refined: Callable[[Sequence[str]], bool]
+    can_refine: Callable[[Sequence[str]], bool]
 
-    def least_epsilon(self) -> Fraction:
+    def search_least_epsilon(self) -> Fraction:
         """The ε of the public grid that meets the target where the one before it does not.
 
         Claim: it depends on the query and public metadata alone, and at it each value of the answer has noise
@@ -115,101 +115,119 @@ class Search:
         of `FIRST` parts of the most: more depends on what that step releases.
         """
         if not self.analyses:
-            return _grid(0)
+            return _get_grid_epsilon(0)
         error = self.target.error
-        most, whose = self.most()
-        if isinstance(error, Share):
-            self._require_relative()
-            first = _grid(max(0, bisect_right(_GRID, most / FIRST, key=_grid) - 1))
-            self.errors_at(first)  # refuses what has none that is known
+        most, whose = self.compute_epsilon_limit()
+        if isinstance(error, RelativeError):
+            self._require_relative_target()
+            first = _get_grid_epsilon(max(0, bisect_right(_GRID, most / FIRST, key=_get_grid_epsilon) - 1))
+            self.predict_errors(first)  # refuses what has none that is known
             return first
-        found = self.within(lambda _: error)
+        found = self.find_epsilon(lambda _: error)
         if found is None:
-            bought, name = self._widest(tuple(self._values()), most)
-            raise _refused(
+            bought, name = self._find_largest_error(tuple(self._iterate_noisy_outputs()), most)
+            raise _make_rejection(
                 f"{self.target} takes more than {whose}, ε {float(most):.6g}, which buys ±{bought:.6g} for {name}",
                 "use a larger target_error, or fewer aggregates in one query",
             )
         return found
 
-    def within(self, allowed: Allowed) -> Fraction | None:
-        """The least ε of the grid, or the most, at which values have at most the `allowed` error; None above."""
-        values, (most, _) = tuple(self._values()), self.most()
-        top = bisect_right(_GRID, most, key=_grid) - 1
-        if top < 0 or self._excess(values, _grid(top), allowed) > 1:
-            return most if self._excess(values, most, allowed) <= 1 else None
-        start = min(Fraction(1), _grid(top))
-        guess = start * self._excess(values, start, allowed)
-        near = bisect_right(_GRID, guess, key=_grid) - 1
-        return _grid(_first(lambda at: self._excess(values, _grid(at), allowed) <= 1, top, near))
+    def find_epsilon(self, allowed_error: AllowedError) -> Fraction | None:
+        """The least ε of the grid, or the most, at which values have at most the `allowed_error` error; None above."""
+        values, (most, _) = tuple(self._iterate_noisy_outputs()), self.compute_epsilon_limit()
+        top = bisect_right(_GRID, most, key=_get_grid_epsilon) - 1
+        if top < 0 or self._compute_largest_excess(values, _get_grid_epsilon(top), allowed_error) > 1:
+            return most if self._compute_largest_excess(values, most, allowed_error) <= 1 else None
+        start = min(Fraction(1), _get_grid_epsilon(top))
+        guess = start * self._compute_largest_excess(values, start, allowed_error)
+        near = bisect_right(_GRID, guess, key=_get_grid_epsilon) - 1
+        return _get_grid_epsilon(
+            _search_first_index(
+                lambda at: self._compute_largest_excess(values, _get_grid_epsilon(at), allowed_error) <= 1,
+                top,
+                near,
+            )
+        )
 
-    def error_at(self, epsilon: Fraction) -> float:
+    def predict_largest_error(self, epsilon: Fraction) -> float:
         """The largest error of a value that an ε buys, at the target's confidence."""
-        return self._widest(tuple(self._values()), epsilon)[0]
+        return self._find_largest_error(tuple(self._iterate_noisy_outputs()), epsilon)[0]
 
-    def errors_at(self, epsilon: Fraction) -> dict[Place, float]:
+    def predict_errors(self, epsilon: Fraction) -> dict[Place, float]:
         """The errors of values that an ε buys, by their places."""
-        return {value.place: error for value, error in self._errors(tuple(self._values()), epsilon)}
+        return {
+            value.place: error
+            for value, error in self._iterate_errors(tuple(self._iterate_noisy_outputs()), epsilon)
+        }
 
-    def most(self) -> tuple[Fraction, str]:
+    def compute_epsilon_limit(self) -> tuple[Fraction, str]:
         """The largest ε that can be asked for, and whose limit that is."""
-        tables = dict.fromkeys(name for release in self.analyses for name in private_tables(release.input))
+        tables = dict.fromkeys(
+            name for release in self.analyses for name in list_private_tables(release.input)
+        )
         found = []
         for table in tables:
-            account = self.account_of(table)
-            whole = account.accountant.remaining_epsilon(NOTHING, account.limit)
+            account = self.get_account(table)
+            whole = account.accountant.compute_remaining_epsilon(NOTHING, account.limit)
             found.append((whole, f"the whole budget of {table}"))
         if self.cap is not None:
             found.append((self.cap, "the policy's cap for one query"))
         return min(found, key=lambda pair: pair[0])
 
-    def _excess(self, values: Sequence[_Value], epsilon: Fraction, allowed: Allowed) -> Fraction:
+    def _compute_largest_excess(
+        self, values: Sequence[_NoisyOutput], epsilon: Fraction, allowed_error: AllowedError
+    ) -> Fraction:
         """The largest error over what it is allowed."""
-        return max(Fraction(error) / allowed(value.place) for value, error in self._errors(values, epsilon))
+        return max(
+            Fraction(error) / allowed_error(value.place)
+            for value, error in self._iterate_errors(values, epsilon)
+        )
 
-    def _widest(self, values: Sequence[_Value], epsilon: Fraction) -> tuple[float, str]:
+    def _find_largest_error(self, values: Sequence[_NoisyOutput], epsilon: Fraction) -> tuple[float, str]:
         """The largest error at a loss, and the value that has it."""
-        return max((error, value.name) for value, error in self._errors(values, epsilon))
+        return max((error, value.name) for value, error in self._iterate_errors(values, epsilon))
 
-    def _errors(self, values: Sequence[_Value], epsilon: Fraction) -> Iterator[tuple[_Value, float]]:
+    def _iterate_errors(
+        self, values: Sequence[_NoisyOutput], epsilon: Fraction
+    ) -> Iterator[tuple[_NoisyOutput, float]]:
         """The error of each value at a loss."""
-        parts = loss_shares(self.analyses, self.account_of, epsilon, self.delta, self.refined)
+        parts = split_loss(self.analyses, self.get_account, epsilon, self.delta, self.can_refine)
         plans = {
-            release: choose(analysis, part, self.facts, learn=False)
+            release: choose_plan(analysis, part, self.facts, allow_clamps=False)
             for (release, analysis), part in zip(self.analyses.items(), parts, strict=True)
         }
         confidence = float(self.target.confidence)
         for value in values:
-            yield value, value.error(plans[value.release], confidence)
+            yield value, value.predict_error(plans[value.release], confidence)
 
-    def _require_relative(self) -> None:
+    def _require_relative_target(self) -> None:
         """Raises QueryRejected where the values of an answer at one loss tell little of those at another."""
         hint = "use an absolute error, as target_error=50, or an epsilon"
         for release, analysis in self.analyses.items():
-            if analysis.domains is None or analysis.selects:
+            if analysis.domains is None or analysis.selects_keys:
                 raise QueryRejected(
                     "a relative target_error needs public group keys: noise decides here which groups are released",
                     code="relative_target",
                     hint=f"JOIN a public table of the keys, or list their values in the policy; or {hint}",
                 )
-            if needed(release):
+            if list_required_subqueries(release):
                 raise QueryRejected(
                     "a relative target_error does not apply to a value that reads another noisy answer: each step would change that answer",
                     code="relative_target",
                     hint=hint,
                 )
-        if not unfiltered(self.outer):
+        if not is_unfiltered(self.outer):
             raise QueryRejected(
                 "a relative target_error does not apply under HAVING, QUALIFY or LIMIT: noise decides which values are there",
                 code="relative_target",
                 hint=f"query all values and filter the result; or {hint}",
             )
 
-    def _values(self) -> Iterator[_Value]:
+    def _iterate_noisy_outputs(self) -> Iterator[_NoisyOutput]:
         """The columns of the answer that have noise."""
-        found = provenance(self.outer)
+        found = find_provenance(self.outer)
         if found is None:
-            raise _refused(
+            raise _make_rejection(
                 "a value computed from several released rows has no error that is known beforehand",
                 "query the aggregates themselves, or use an epsilon",
             )
@@ -217,48 +235,50 @@ class Search:
         for branch, trace in enumerate(found):
             items = {item.name: item for item in trace.release.aggregations}
             for column, (output, expr) in enumerate(zip(self.outer.outputs, trace.outputs, strict=True)):
-                if _noisy(expr, items):
+                if _is_noisy(expr, items):
                     some = True
-                    yield _value(output.name, (branch, column), trace.release, expr, items)
+                    yield _build_noisy_output(output.name, (branch, column), trace.release, expr, items)
         if not some:
-            raise _refused(
+            raise _make_rejection(
                 "no value of the answer has noise, so target_error does not apply", "use an epsilon"
             )
 
 
-def _noisy(expr: Expr, items: Mapping[str, Aggregation]) -> bool:
+def _is_noisy(expr: Expr, items: Mapping[str, Aggregation]) -> bool:
     """Whether an output reads aggregates, of its own release or by a query of its own."""
     parts = tuple(walk(expr))
-    return any(isinstance(part, Released) and part.name in items for part in parts) or any(
-        isinstance(part, Scalar) and releases(part.outer) for part in parts
+    return any(isinstance(part, ReleasedColumn) and part.name in items for part in parts) or any(
+        isinstance(part, Scalar) and list_releases(part.outer) for part in parts
     )
 
 
-def _value(name: str, place: Place, release: Release, expr: Expr, items: Mapping[str, Aggregation]) -> _Value:
-    found = linear(expr)
+def _build_noisy_output(
+    name: str, place: Place, release: Release, expr: Expr, items: Mapping[str, Aggregation]
+) -> _NoisyOutput:
+    found = match_linear(expr)
     if found is None or found.column.name not in items:
-        raise _refused(
+        raise _make_rejection(
             f"the error of {name}, which is computed from noisy values, is not known beforehand",
             "query the aggregates themselves, or use an epsilon",
         )
-    return _Value(name, place, release, items[found.column.name], abs(found.factor))
+    return _NoisyOutput(name, place, release, items[found.column.name], abs(found.factor))
 
 
-def _refused(message: str, hint: str) -> QueryRejected:
+def _make_rejection(message: str, hint: str) -> QueryRejected:
     return QueryRejected(message, code="target_error", hint=hint)
 
 
-def _grid(index: int) -> Fraction:
+def _get_grid_epsilon(index: int) -> Fraction:
     """The losses that are tried, in order.
 
-    >>> [float(_grid(at)) for at in (0, 1, 899, 900)]
+    >>> [float(_get_grid_epsilon(at)) for at in (0, 1, 899, 900)]
     [1e-06, 1.01e-06, 9.99e-06, 1e-05]
     """
     decades, rest = divmod(index, _DECADE)
     return (100 + rest) * Fraction(10) ** (decades + _LEAST - 2)
 
 
-def _first(meets: Callable[[int], bool], top: int, near: int) -> int:
+def _search_first_index(meets: Callable[[int], bool], top: int, near: int) -> int:
     """The index that `meets` where the one before it does not, up to `top`, which does; searched from `near`."""
     low, high, stride = -1, top, 1
     at = near

@@ -8,9 +8,9 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Final
 
 from dpsql.accounting.spend import NOTHING
-from dpsql.engine.budgets import budget, budgets
+from dpsql.engine.budgets import collect_budgets, get_table_budget
 from dpsql.ledger.protocol import Account, AccountKey
-from dpsql.request.loss import rounded
+from dpsql.request.loss import format_rounded
 
 if TYPE_CHECKING:
     from dpsql.ledger import Budget
@@ -25,20 +25,23 @@ _IDENTIFIERS: Final = re.compile(
 )
 
 
-def advice(policy: Policy) -> Iterator[str]:
+def iterate_policy_warnings(policy: Policy) -> Iterator[str]:
     """A sentence for each setting that an owner should look at again. It follows from the policy alone."""
-    reach = {name: _reach(budget(policy, name)) for name in policy.private_tables()}
+    reach = {
+        name: _compute_largest_epsilon(get_table_budget(policy, name))
+        for name in policy.list_private_tables()
+    }
     for name in reach:
-        yield from _of_budget(name, budget(policy, name))
-    yield from _never_reached(policy, reach)
-    yield from _of_analysts(policy)
+        yield from _describe_weak_budget(name, get_table_budget(policy, name))
+    yield from _describe_idle_caps(policy, reach)
+    yield from _describe_idle_analyst_budgets(policy)
     for name in reach:
         for column in policy.tables[name].columns:
             if _IDENTIFIERS.search(column):
                 yield f"{name}.{column} looks like an identifier of people: leave it out unless analysts need it"
 
 
-def _of_budget(name: str, own: Budget) -> Iterator[str]:
+def _describe_weak_budget(name: str, own: Budget) -> Iterator[str]:
     if own.epsilon > _LARGE_EPSILON:
         yield f"{name}: ε {float(own.epsilon):g} is weak: above {_LARGE_EPSILON}, little is promised to one unit"
     if own.delta > _LARGE_DELTA:
@@ -48,7 +51,7 @@ def _of_budget(name: str, own: Budget) -> Iterator[str]:
         )
 
 
-def _never_reached(policy: Policy, reach: dict[str, Fraction]) -> Iterator[str]:
+def _describe_idle_caps(policy: Policy, reach: dict[str, Fraction]) -> Iterator[str]:
     """Caps and defaults beside the ε of the largest single query that each budget admits."""
     if not reach:
         return
@@ -56,37 +59,37 @@ def _never_reached(policy: Policy, reach: dict[str, Fraction]) -> Iterator[str]:
     if policy.max_epsilon is not None and policy.max_epsilon > most:
         yield (
             f"max_epsilon {float(policy.max_epsilon):g} has no effect: no table's budget admits a query above"
-            f" ε {_down(most)}"
+            f" ε {_format_rounded_down(most)}"
         )
     for name, own in reach.items():
         cap = policy.tables[name].max_epsilon
         if cap is not None and cap > own:
-            yield f"{name}: max_epsilon {float(cap):g} has no effect: its budget admits no query above ε {_down(own)}"
+            yield f"{name}: max_epsilon {float(cap):g} has no effect: its budget admits no query above ε {_format_rounded_down(own)}"
         if policy.default_epsilon is not None and policy.default_epsilon > own:
             yield (
                 f"{name}: default_epsilon {float(policy.default_epsilon):g} is refused: its budget admits no query"
-                f" above ε {_down(own)}"
+                f" above ε {_format_rounded_down(own)}"
             )
         if policy.min_epsilon > own:
             yield f"{name}: nothing can be asked: its budget admits no query of min_epsilon {float(policy.min_epsilon):g}"
 
 
-def _of_analysts(policy: Policy) -> Iterator[str]:
+def _describe_idle_analyst_budgets(policy: Policy) -> Iterator[str]:
     """Budgets of analysts that are not below the table's own."""
     named = [*policy.analysts, *([] if policy.per_analyst is None else ["#"])]
-    found = {key: own for key, own in budgets(policy, named).items() if isinstance(key, AccountKey)}
+    found = {key: own for key, own in collect_budgets(policy, named).items() if isinstance(key, AccountKey)}
     for key, own in found.items():
-        table = Account.of(budgets(policy)[key.table])
-        if table.limit.within(Account.of(own).limit):
+        table = Account.from_budget(collect_budgets(policy)[key.table])
+        if table.limit.is_within(Account.from_budget(own).limit):
             whose = "per_analyst" if key.analyst == "#" else f"the budget of {key.analyst}"
             yield f"{key.table}: {whose} has no effect: it is not less than the table's own"
 
 
-def _reach(own: Budget) -> Fraction:
+def _compute_largest_epsilon(own: Budget) -> Fraction:
     """The ε of the largest single query that a budget admits."""
-    account = Account.of(own)
-    return account.accountant.remaining_epsilon(NOTHING, account.limit)
+    account = Account.from_budget(own)
+    return account.accountant.compute_remaining_epsilon(NOTHING, account.limit)
 
 
-def _down(value: Fraction) -> str:
-    return rounded(value)
+def _format_rounded_down(value: Fraction) -> str:
+    return format_rounded(value)

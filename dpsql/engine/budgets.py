@@ -7,20 +7,20 @@ from fractions import Fraction
 
 from dpsql.errors import QueryRejected
 from dpsql.ledger import Budget
-from dpsql.ledger.digest import text_digest
+from dpsql.ledger.digest import compute_text_digest
 from dpsql.ledger.protocol import AccountKey
-from dpsql.plan.nodes import Release, private_tables
+from dpsql.plan.nodes import Release, list_private_tables
 from dpsql.policy import Policy
 from dpsql.policy.tables import BudgetSpec
 from dpsql.request.target import Target
 
 
-def budget(policy: Policy, table: str) -> Budget:
+def get_table_budget(policy: Policy, table: str) -> Budget:
     """The budget that a policy gives to a private table."""
-    return _budget(policy.budget_of(table))
+    return _build_budget(policy.get_budget(table))
 
 
-def budgets(policy: Policy, analysts: Iterable[str] = ()) -> dict[str | AccountKey, Budget]:
+def collect_budgets(policy: Policy, analysts: Iterable[str] = ()) -> dict[str | AccountKey, Budget]:
     """The budgets of all private tables, and of these analysts at each, where the policy gives them any.
 
     Raises ProgrammingError for a name that is no text.
@@ -28,29 +28,29 @@ def budgets(policy: Policy, analysts: Iterable[str] = ()) -> dict[str | AccountK
     found: dict[str | AccountKey, Budget] = {}
     names = [name for name in dict.fromkeys(analysts) if name]
     for name in names:
-        text_digest(name)  # refuses what no ledger can hold
-    for table in policy.private_tables():
-        found[table] = budget(policy, table)
+        compute_text_digest(name)  # refuses what no ledger can hold
+    for table in policy.list_private_tables():
+        found[table] = get_table_budget(policy, table)
         for name in names:
-            spec = policy.budget_of_analyst(table, name)
+            spec = policy.find_analyst_budget(table, name)
             if spec is not None:
-                found[AccountKey(table, name)] = _budget(spec)
+                found[AccountKey(table, name)] = _build_budget(spec)
     return found
 
 
-def _budget(spec: BudgetSpec) -> Budget:
+def _build_budget(spec: BudgetSpec) -> Budget:
     return Budget(spec.accountant, spec.epsilon, spec.delta, renewal=spec.renew)
 
 
-def cap(policy: Policy, releases: Iterable[Release]) -> Fraction | None:
+def compute_epsilon_cap(policy: Policy, releases: Iterable[Release]) -> Fraction | None:
     """The most that one query with these releases may ask for: the policy's cap, and those of the tables read."""
-    names = (name for release in releases for name in private_tables(release.input))
-    tables = (policy.table(name) for name in names)
+    names = (name for release in releases for name in list_private_tables(release.input))
+    tables = (policy.find_table(name) for name in names)
     caps = [policy.max_epsilon, *(table.max_epsilon for table in tables if table is not None)]
     return min((most for most in caps if most is not None), default=None)
 
 
-def require_above(least: Fraction, loss: Fraction | Target) -> None:
+def require_above_floor(least: Fraction, loss: Fraction | Target) -> None:
     """Raises QueryRejected for a loss below the policy's least: noise of any size would be there for nothing.
 
     A target's loss is searched for above it.
@@ -63,7 +63,7 @@ def require_above(least: Fraction, loss: Fraction | Target) -> None:
         )
 
 
-def require_below(most: Fraction | None, loss: Fraction | Target) -> None:
+def require_below_cap(most: Fraction | None, loss: Fraction | Target) -> None:
     """Raises QueryRejected for a loss above a cap. A target's loss is searched for below it."""
     if most is not None and not isinstance(loss, Target) and loss > most:
         raise QueryRejected(

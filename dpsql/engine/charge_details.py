@@ -11,17 +11,17 @@ from dpsql.engine.prepare import PreparedQuery
 from dpsql.policy import Policy
 
 
-def charge_details(
+def build_charge_details(
     prepared: PreparedQuery, policy: Policy, policy_digest: str, versions: Mapping[str, str]
 ) -> dict[str, Any]:
     """The details of a charge, known before it: they follow from the query, the policy and what was released.
 
     `mechanisms` is what is drawn for this charge. `answered` is the noise of the answer, which differs where a part
-    was released before or is put together with what was; `refines` and `replayed` are the entries that paid for it.
-    `loss` is the event of all releases, where an entry has another; `steps` are the charges of earlier steps to
+    was released before or is put together with what was; `refinements` and `replayed_entries` are the entries that paid for it.
+    `loss` is the event of all releases, where an entry has another; `earlier_charges` are the charges of earlier steps to
     the same target.
     """
-    event, drawn, answered = prepared.event, prepared.drawn, prepared.mechanisms
+    event, drawn, answered = prepared.event, prepared.drawn_mechanisms, prepared.mechanisms
     found: dict[str, Any] = {
         "plan": prepared.plan_digest,
         "data_version": policy.data_version,
@@ -33,12 +33,12 @@ def charge_details(
     }
     optional: dict[str, Any] = {
         "answered": None if answered == drawn else answered,
-        "refines": [base.entry for base in prepared.refines],
-        "replayed": list(prepared.replayed),
-        "target": prepared.terms.targeted(),
-        "steps": list(prepared.steps),
+        "refines": [base.entry for base in prepared.refinements],
+        "replayed": list(prepared.replayed_entries),
+        "target": prepared.terms.to_target_record(),
+        "steps": list(prepared.earlier_charges),
         "loss": None
-        if event is None or all(bill.event == event for bill in prepared.bills)
+        if event is None or all(bill.event == event for bill in prepared.table_charges)
         else json.loads(to_json(event)),
     }
     return found | {name: value for name, value in optional.items() if value}

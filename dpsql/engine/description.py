@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 
-from dpsql.backends.catalog import Catalog, CatalogTable
+from dpsql.backends.catalog import AnalystSchema, AnalystTable
 from dpsql.errors import ProgrammingError
-from dpsql.plan.expr import Facts
-from dpsql.policy import Column, Policy, fold
+from dpsql.plan.expr import ColumnInfo
+from dpsql.policy import Column, Policy, normalize_name
 
 _MOST_VALUES = 12
 
@@ -60,79 +60,87 @@ class Description:
     tables: tuple[TableDescription, ...]
 
     @classmethod
-    def of(cls, policy: Policy, catalog: Catalog) -> Description:
+    def from_catalog(cls, policy: Policy, catalog: AnalystSchema) -> Description:
         """The description of a catalogue. Nothing in it depends on private rows."""
-        return cls(policy.privacy_unit, tuple(_table(found, policy) for found in catalog.tables.values()))
+        return cls(
+            policy.privacy_unit, tuple(_describe_table(found, policy) for found in catalog.tables.values())
+        )
 
-    def table(self, name: str) -> TableDescription:
-        """The table of a name, whatever its case. Raises ProgrammingError (`table`) for one that is not declared."""
-        wanted = fold(name.strip().strip('"'))
+    def get_table(self, name: str) -> TableDescription:
+        """The table of a name, whatever its case. Raises ProgrammingError (`get_table`) for one that is not declared."""
+        wanted = normalize_name(name.strip().strip('"'))
         for each in self.tables:
-            if fold(each.name) == wanted:
+            if normalize_name(each.name) == wanted:
                 return each
         known = ", ".join(sorted(each.name for each in self.tables))
         raise ProgrammingError(f"there is no table {name}", code="table", hint=f"there are: {known}")
 
 
-def bounds_of(column: Column | None) -> tuple[str, ...]:
+def format_bounds(column: Column | None) -> tuple[str, ...]:
     """The ends of a column's bounds, as texts."""
-    return () if column is None or column.bounds is None else tuple(map(_end, column.bounds))
+    return () if column is None or column.bounds is None else tuple(map(_format_bound, column.bounds))
 
 
-def values_of(column: Column | None) -> tuple[str, ...]:
+def format_values(column: Column | None) -> tuple[str, ...]:
     """The public values of a column, as texts."""
     known = () if column is None or column.bounds is not None or column.values is None else column.values
     return tuple(map(str, known))
 
 
-def _table(found: CatalogTable, policy: Policy) -> TableDescription:
+def _describe_table(found: AnalystTable, policy: Policy) -> TableDescription:
     declared = policy.tables[found.name].columns
     columns = tuple(
         ColumnDescription(
             spelt,
             facts.type.name.lower(),
-            bounds_of(declared.get(spelt)),
-            values_of(declared.get(spelt)),
-            tuple(_notes(spelt, facts, found)),
+            format_bounds(declared.get(spelt)),
+            format_values(declared.get(spelt)),
+            tuple(_describe_column(spelt, facts, found)),
         )
         for spelt, facts in found.columns.values()
     )
     return TableDescription(
-        found.name, found.private, _unit(found, policy), columns, tuple(_rules(found, policy))
+        found.name,
+        found.is_private,
+        _describe_unit(found, policy),
+        columns,
+        tuple(_describe_rules(found, policy)),
     )
 
 
-def _unit(found: CatalogTable, policy: Policy) -> str:
+def _describe_unit(found: AnalystTable, policy: Policy) -> str:
     """Whom the rows of a table belong to, in the policy's words."""
-    if not found.private:
+    if not found.is_private:
         return ""
     return f"{policy.privacy_unit}: {policy.describe_unit(found.name)}"
 
 
-def _end(bound: object) -> str:
+def _format_bound(bound: object) -> str:
     if isinstance(bound, Fraction):
         return str(bound.numerator) if bound.denominator == 1 else f"{float(bound):.6g}"
     return str(bound)
 
 
-def _notes(name: str, facts: Facts, found: CatalogTable) -> Iterator[str]:
+def _describe_column(name: str, facts: ColumnInfo, found: AnalystTable) -> Iterator[str]:
     if facts.is_unit:
         yield "privacy unit"
-    if found.contribution is not None and fold(name) in found.contribution.constant:
+    if found.contribution is not None and normalize_name(name) in found.contribution.constant:
         yield "one value a unit"
-    if found.private and not facts.nullable:
+    if found.is_private and not facts.nullable:
         yield "never NULL"
 
 
-def _rules(found: CatalogTable, policy: Policy) -> Iterator[str]:
+def _describe_rules(found: AnalystTable, policy: Policy) -> Iterator[str]:
     """The table's bounds on what one unit contributes, and its budget."""
-    if not found.private or found.contribution is None:
+    if not found.is_private or found.contribution is None:
         return
-    declared, budget = policy.tables[found.name], policy.budget_of(found.name)
+    declared, budget = policy.tables[found.name], policy.get_budget(found.name)
     if found.unit_column is not None:
         yield f"at most {declared.rows_per_unit:,} rows of one {policy.privacy_unit} count"
         if all(
-            facts.nullable for name, facts in found.columns.values() if fold(name) == fold(found.unit_column)
+            facts.nullable
+            for name, facts in found.columns.values()
+            if normalize_name(name) == normalize_name(found.unit_column)
         ):
             yield f"rows whose {found.unit_column} is NULL belong to nobody and are not read"
     if declared.max_groups is not None:

@@ -18,31 +18,31 @@ from dpsql.result import Result
 
 
 @dataclass(frozen=True, slots=True)
-class Experts:
-    """The columns of an answer that hold the losses of `number` experts, from `place` on, and behind them the number of the round."""
+class ExpertLosses:
+    """The columns of an answer that hold the losses of `expert_count` experts, from `first_column` on, and behind them the number of the round."""
 
-    place: int
-    number: int
+    first_column: int
+    expert_count: int
 
     @classmethod
-    def of(cls, found: tuple[int, int] | None, outputs: Sequence[Output]) -> Experts | None:
+    def from_outputs(cls, found: tuple[int, int] | None, outputs: Sequence[Output]) -> ExpertLosses | None:
         """The experts whose losses are columns of an answer, if there are some. Raises QueryRejected where a loss is no number."""
         if found is None:
             return None
         experts = cls(*found)
-        losses = outputs[experts.place : experts.place + experts.number]
+        losses = outputs[experts.first_column : experts.first_column + experts.expert_count]
         if not all(loss.expr.type.numeric or loss.expr.type is Type.NULL for loss in losses):
             raise QueryRejected(
                 "the losses of experts are numbers", code="best_expert", hint="a loss is from 0 to 1"
             )
         return experts
 
-    def columns(self, names: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+    def replace_loss_columns(self, names: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
         """The columns of the answer: one of choices in place of the losses, by the name of the first."""
-        first, after = names[self.place], self.place + self.number + 1
-        return (*names[: self.place], (first[0], "BIGINT"), *names[after:])
+        first, after = names[self.first_column], self.first_column + self.expert_count + 1
+        return (*names[: self.first_column], (first[0], "BIGINT"), *names[after:])
 
-    def chosen(self, result: Result, entropy: Entropy) -> Result:
+    def choose_experts(self, result: Result, entropy: Entropy) -> Result:
         """The answer with the expert that is followed in each round, from 1, in place of the losses.
 
         Claim: for any losses in [0, 1], the expected mean loss of the choices is that of the best expert and no more than
@@ -51,37 +51,41 @@ class Experts:
         are released, or public, so that this is post-processing.
         Source: Littlestone, Warmuth 1994; Dwork, Roth 2014, Theorem 11.1 and Proposition 2.1.
         """
-        place, after = self.place, self.place + self.number + 1
+        place, after = self.first_column, self.first_column + self.expert_count + 1
         rows: list[tuple[Any, ...]] = [tuple(row) for row in result.rows]
         choices = dict[int, int]()
         learner = WeightedMajority(
-            self.number, Schedule(max(1, len(rows)), _rate(self.number, len(rows))), entropy
+            self.expert_count,
+            Schedule(max(1, len(rows)), _compute_learning_rate(self.expert_count, len(rows))),
+            entropy,
         )
         for number in sorted(range(len(rows)), key=lambda number: rows[number][after - 1]):
             choices[number] = learner.choose() + 1
             learner.observe(rows[number][place : after - 1])
 
-        def interval(row: int, column: int, confidence: float) -> Ends:
+        def get_interval(row: int, column: int, confidence: float) -> Ends:
             if column == place:
                 return None
-            return result._interval_of(row, column if column < place else column + self.number, confidence)  # noqa: SLF001  (of the answer that this one replaces)
+            return result._interval_of(  # noqa: SLF001  (of the answer that this one replaces)
+                row, column if column < place else column + self.expert_count, confidence
+            )
 
         def with_choice(cells: tuple[Any, ...], choice: Any) -> tuple[Any, ...]:
             return (*cells[:place], choice, *cells[after:]) if cells else ()
 
-        names = self.columns(tuple(zip(result.columns, result.types, strict=True)))
+        names = self.replace_loss_columns(tuple(zip(result.columns, result.types, strict=True)))
         return replace(
             result,
             columns=tuple(name for name, _ in names),
             types=tuple(kind for _, kind in names),
             rows=tuple(with_choice(row, choices[number]) for number, row in enumerate(rows)),
             scales=tuple(with_choice(row, None) for row in result.scales),
-            _interval_of=interval,
-            _bounded=with_choice(result.bounded, False),
-            _counts=with_choice(result.counts, False),
+            _interval_of=get_interval,
+            _bounded=with_choice(result.bounded_columns, False),
+            _counts=with_choice(result.count_columns, False),
         )
 
 
-def _rate(experts: int, rounds: int) -> Fraction:
+def _compute_learning_rate(experts: int, rounds: int) -> Fraction:
     """√(ln(k)/T), with which the regret is least, above 0."""
     return Fraction(math.sqrt(math.log(max(2, experts)) / max(1, rounds))).limit_denominator(1 << 20)

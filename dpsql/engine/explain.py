@@ -9,18 +9,18 @@ from fractions import Fraction
 
 from dpsql.aggregates import AGGREGATES
 from dpsql.aggregates.per_unit import WITHIN
-from dpsql.analysis.listed_keys import from_bounds
-from dpsql.analysis.partitions.assign import described
-from dpsql.analysis.stability import describe
+from dpsql.analysis.listed_keys import has_unlisted_keys
+from dpsql.analysis.partitions.assign import describe_box
+from dpsql.analysis.stability import describe_stability
 from dpsql.engine import group_notices, notices
-from dpsql.engine.accuracy import predicted_half_width
+from dpsql.engine.accuracy import predict_half_width
 from dpsql.engine.pipeline import Engine
 from dpsql.engine.prepare import PreparedQuery, PreparedRelease
 from dpsql.engine.progressive import STEPS
-from dpsql.explained import ExplainedQuery, Price
+from dpsql.explained import ExplainedQuery, QueryCharge
 from dpsql.ledger import Quote
 from dpsql.plan.expr import Column, Expr, Scalar
-from dpsql.plan.interval import span
+from dpsql.plan.interval import format_interval
 from dpsql.plan.nodes import (
     Aggregation,
     Filter,
@@ -35,19 +35,19 @@ from dpsql.plan.nodes import (
     SemiJoin,
     SetOperation,
     Values,
-    inputs,
-    private_scans,
+    list_inputs,
+    list_private_scans,
 )
-from dpsql.plan.render import ordered, phrase
-from dpsql.plan.sampling import percent, sampling_rate
+from dpsql.plan.render import format_expression, format_order_item
+from dpsql.plan.sampling import find_sampling_rate, format_percent
 from dpsql.plan.tables import Scan, UnitKind
-from dpsql.planning.choose import predicted_std, statistic_of
+from dpsql.planning.choose import compute_predicted_std, get_statistic
 from dpsql.planning.clamping import BEYOND_CONFIDENCE, Clamp
 from dpsql.planning.measurement import MeasurementPlan, VectorMeasurement
 from dpsql.planning.partition_selection import OptimalPartitionSelection
-from dpsql.planning.sampling import loss_on_sample
+from dpsql.planning.sampling import compute_sample_loss
 from dpsql.request.target import CONFIDENCE, Target
-from dpsql.sql.emit.outer_query import Copies
+from dpsql.sql.emit.outer_query import ReleasedTables
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -57,105 +57,115 @@ class Explanation(ExplainedQuery):
     prepared: PreparedQuery
 
     @classmethod
-    def of(cls, engine: Engine, prepared: PreparedQuery) -> Explanation:
+    def from_prepared(cls, engine: Engine, prepared: PreparedQuery) -> Explanation:
         """Explains what was prepared. Reads public tables at most, charges nothing."""
-        quotes = engine.quote(prepared) if prepared.bills else ()
-        messages = notices.of_statement(prepared.outer)
+        quotes = engine.compute_quotes(prepared) if prepared.table_charges else ()
+        messages = notices.list_statement_notices(prepared.outer)
         return cls(
             prepared=prepared,
-            lines=tuple(_lines(engine, prepared, quotes, messages)),
-            receipt=replace(engine.receipt(prepared, ()), explained=True),
-            price=_price_of(engine, prepared, quotes),
+            lines=tuple(_format_lines(engine, prepared, quotes, messages)),
+            receipt=replace(engine.build_receipt(prepared, ()), explained=True),
+            price=_compute_charge(engine, prepared, quotes),
             notices=messages,
         )
 
 
-def _price_of(engine: Engine, prepared: PreparedQuery, quotes: Sequence[Quote]) -> Price | None:
+def _compute_charge(engine: Engine, prepared: PreparedQuery, quotes: Sequence[Quote]) -> QueryCharge | None:
     if not quotes:
         return None
     accounts, target = tuple(dict.fromkeys(quote.key.name for quote in quotes)), prepared.terms.target
-    if isinstance(target, Target) and target.share is not None:
-        most, _ = engine.search(prepared, target).most()
-        return Price(most, accounts, steps=True)
-    return Price(prepared.terms.epsilon, accounts)
+    if isinstance(target, Target) and target.relative_error is not None:
+        most, _ = engine.build_loss_search(prepared, target).compute_epsilon_limit()
+        return QueryCharge(most, accounts, steps=True)
+    return QueryCharge(prepared.terms.epsilon, accounts)
 
 
-def _lines(
+def _format_lines(
     engine: Engine, prepared: PreparedQuery, quotes: Sequence[Quote], messages: Sequence[str]
 ) -> Iterator[str]:
     if messages:
         yield "Notices"
         yield from (f"  {notice}" for notice in messages)
         yield ""
-    yield from _price(engine, prepared, quotes)
+    yield from _describe_charge(engine, prepared, quotes)
     yield ""
-    yield from _outer_query(engine, prepared, prepared.outer, "")
-    for scalar in (step for step in prepared.before if isinstance(step, Scalar)):
+    yield from _describe_outer_query(engine, prepared, prepared.outer, "")
+    for scalar in (step for step in prepared.steps if isinstance(step, Scalar)):
         yield f"First {scalar}"
-        yield from _outer_query(engine, prepared, scalar.outer, "  ")
-    for number, (release, adjusted) in enumerate(zip(prepared.releases, prepared.adjusted, strict=True), 1):
+        yield from _describe_outer_query(engine, prepared, scalar.outer, "  ")
+    for number, (release, adjusted) in enumerate(
+        zip(prepared.releases, prepared.shown_plans, strict=True), 1
+    ):
         several = len(prepared.releases) > 1
         yield ""
         yield f"Measurements{f' in release {number}' * several}"
-        yield from _measurements(release, adjusted, _confidence(prepared))
+        yield from _describe_measurements(release, adjusted, _get_confidence(prepared))
     for number, release in enumerate(prepared.releases, 1):
         yield ""
         yield f"SQL sent to the engine{f' for release {number}' * (len(prepared.releases) > 1)}"
-        for text in release.texts:
+        for text in release.sql_texts:
             yield from (f"  {line}" for line in text.splitlines())
 
 
-def _outer_query(engine: Engine, prepared: PreparedQuery, outer: OuterQuery, indent: str) -> Iterator[str]:
+def _describe_outer_query(
+    engine: Engine, prepared: PreparedQuery, outer: OuterQuery, indent: str
+) -> Iterator[str]:
     names = {}
     if isinstance(outer.source, Release):
-        names = {key.name: phrase(key.expr) for key in outer.source.keys}
-        names |= {item.name: notices.call_text(item) for item in outer.source.aggregations}
-    outputs = ", ".join(f"{phrase(output.expr, names)} AS {output.name}" for output in outer.outputs)
+        names = {key.name: format_expression(key.expr) for key in outer.source.keys}
+        names |= {item.name: notices.format_call(item) for item in outer.source.aggregations}
+    outputs = ", ".join(
+        f"{format_expression(output.expr, names)} AS {output.name}" for output in outer.outputs
+    )
     yield f"{indent}Output {outputs}   free: reads released and public values alone"
     if outer.having is not None:
-        yield f"{indent}  HAVING {phrase(outer.having, names)}"
+        yield f"{indent}  HAVING {format_expression(outer.having, names)}"
     if outer.qualify is not None:
-        yield f"{indent}  QUALIFY {phrase(outer.qualify, names)}"
+        yield f"{indent}  QUALIFY {format_expression(outer.qualify, names)}"
     if outer.order:
-        yield f"{indent}  ORDER BY {', '.join(ordered(item, names) for item in outer.order)}"
+        yield f"{indent}  ORDER BY {', '.join(format_order_item(item, names) for item in outer.order)}"
     if outer.limit is not None or outer.offset:
         yield f"{indent}  LIMIT {outer.limit} OFFSET {outer.offset}"
     if isinstance(outer.source, Release):
-        yield from _release(engine, prepared, outer.source, indent)
+        yield from _describe_release(engine, prepared, outer.source, indent)
     else:
-        yield from _tree(engine, prepared, outer.source, indent + "   ")
+        yield from _describe_tree(engine, prepared, outer.source, indent + "   ")
 
 
-def _release(engine: Engine, prepared: PreparedQuery, released: Release, indent: str) -> Iterator[str]:
+def _describe_release(
+    engine: Engine, prepared: PreparedQuery, released: Release, indent: str
+) -> Iterator[str]:
     number = [part.release for part in prepared.releases].index(released)
     part = prepared.releases[number]
     analysis, bound = part.plan.analysis, part.plan.analysis.bound
-    keys = ", ".join(phrase(key.expr) for key in released.keys)
+    keys = ", ".join(format_expression(key.expr) for key in released.keys)
     title = f"Release{f' {number + 1}' * (len(prepared.releases) > 1)}{f' by {keys}' if keys else ''}"
     yield f"{indent}└─ {title}   the boundary: below it rows belong to one {engine.policy.privacy_unit}"
     enforced = (
-        "each row is its own unit" if not bound.per_unit else f"at most {_many(bound.rows, 'row')} of a unit"
+        "each row is its own unit"
+        if not bound.per_unit
+        else f"at most {_format_count(bound.rows, 'row')} of a unit"
     )
     if bound.per_unit and keys:
-        enforced += f" in at most {_many(bound.groups, 'group')}"
+        enforced += f" in at most {_format_count(bound.groups, 'group')}"
         enforced += ", enforced" if bound.limits_groups else ""
     yield f"{indent}   │  contribution: {enforced}; neighbors: {engine.policy.neighbors}"
-    for scan in private_scans(analysis.release.input):
+    for scan in list_private_scans(analysis.release.input):
         if scan.partition_filters:
-            yield f"{indent}   │  part: {_confined(scan, engine.policy.privacy_unit)}"
+            yield f"{indent}   │  part: {_describe_partition_scan(scan, engine.policy.privacy_unit)}"
     for index, key in enumerate(released.keys):
-        yield f"{indent}   │  key {phrase(key.expr)}: {_domain(part, index)}"
-    if isinstance(prepared.above, Copies) and released in prepared.above.occupied:
-        which = "a group whose key follows from bounds" if from_bounds(released) else "a group of NULL"
+        yield f"{indent}   │  key {format_expression(key.expr)}: {_describe_domain(part, index)}"
+    if isinstance(prepared.post_processing, ReleasedTables) and released in prepared.post_processing.occupied:
+        which = "a group whose key follows from bounds" if has_unlisted_keys(released) else "a group of NULL"
         yield f"{indent}   │  {which} is left out where, by its noisy count, it may be empty"
     for index, measure in enumerate(analysis.measures):
         lattice = measure.lattice
-        grid = "" if lattice is None else f", summed in steps of {_number(lattice.step)}"
-        yield f"{indent}   │  x{index} = {phrase(measure.expr)} in {span(measure.interval, measure.expr.type)}{grid}"
-    yield from _tree(engine, prepared, released.input, indent + "      ")
+        grid = "" if lattice is None else f", summed in steps of {_format_number(lattice.step)}"
+        yield f"{indent}   │  x{index} = {format_expression(measure.expr)} in {format_interval(measure.interval, measure.expr.type)}{grid}"
+    yield from _describe_tree(engine, prepared, released.input, indent + "      ")
 
 
-def _confined(scan: Scan, unit: str) -> str:
+def _describe_partition_scan(scan: Scan, unit: str) -> str:
     """What is read of a table, and whose rows do not count for it."""
     read = f"of {scan.table} {' and '.join(map(str, scan.partition_filters))} alone is read"
     if scan.unit.kind is not UnitKind.COLUMN:
@@ -164,86 +174,92 @@ def _confined(scan: Scan, unit: str) -> str:
     return f"{read}; a {unit} with several values of {names}, or none, does not count"
 
 
-def _domain(part: PreparedRelease, index: int) -> str:
+def _describe_domain(part: PreparedRelease, index: int) -> str:
     domains, chosen = part.plan.analysis.domains, part.plan.selection
     known = "not public" if domains is None else f"{len(domains[index])} public values"
     if part.plan.top_k is not None:
         return f"{known}, of which the top groups are selected"
     if chosen is None:
         return f"{known}, all released"
-    return f"{known}; {group_notices.selected_from(part.plan)}"
+    return f"{known}; {group_notices.describe_selection_threshold(part.plan)}"
 
 
-def _tree(engine: Engine, prepared: PreparedQuery, relation: Relation, indent: str) -> Iterator[str]:
+def _describe_tree(engine: Engine, prepared: PreparedQuery, relation: Relation, indent: str) -> Iterator[str]:
     if isinstance(relation, PublicSubquery):
-        yield f"{indent[3:]}└─ Answer{_known_as('', relation.alias)}   public"
-        yield from _outer_query(engine, prepared, relation.outer, indent)
+        yield f"{indent[3:]}└─ Answer{_format_alias('', relation.alias)}   public"
+        yield from _describe_outer_query(engine, prepared, relation.outer, indent)
         return
-    yield f"{indent[3:]}└─ {_title(relation)}   {describe(relation, engine.public)}"
-    for part in inputs(relation):
-        yield from _tree(engine, prepared, part, indent + "   ")
+    yield f"{indent[3:]}└─ {_describe_node(relation)}   {describe_stability(relation, engine.public_lookups)}"
+    for part in list_inputs(relation):
+        yield from _describe_tree(engine, prepared, part, indent + "   ")
 
 
-def _title(relation: Relation) -> str:
+def _describe_node(relation: Relation) -> str:
     match relation:
         case Scan():
-            part = "" if relation.sample is None else f", {percent(relation.sample)} of the units"
-            return f"Scan {relation.table}{_known_as(relation.table, relation.alias)}{part}"
+            part = "" if relation.sample is None else f", {format_percent(relation.sample)} of the units"
+            return f"Scan {relation.table}{_format_alias(relation.table, relation.alias)}{part}"
         case Filter():
-            return f"Filter {phrase(relation.predicate)}"
+            return f"Filter {format_expression(relation.predicate)}"
         case SemiJoin():
-            return f"Rows with{'out' * relation.anti} a match where {phrase(relation.on)}"
+            return f"Rows with{'out' * relation.anti} a match where {format_expression(relation.on)}"
         case Join():
-            on = [f"{phrase(ours)} = {phrase(theirs)}" for ours, theirs in relation.on]
-            on += [] if relation.also is None else [phrase(relation.also)]
+            on = [f"{format_expression(ours)} = {format_expression(theirs)}" for ours, theirs in relation.on]
+            on += [] if relation.condition is None else [format_expression(relation.condition)]
             return f"{relation.kind.value.title()} join on {' AND '.join(on) or 'nothing'}"
         case Project():
-            return f"Select{' distinct' * relation.distinct} {_columns(relation.items, relation.columns)}{_known_as('', relation.alias)}"
+            return f"Select{' distinct' * relation.distinct} {_format_columns(relation.items, relation.columns)}{_format_alias('', relation.alias)}"
         case PerUnitGroupBy():
-            return f"Group by {', '.join(map(phrase, relation.keys))}: {_aggregated(relation)}"
+            return (
+                f"Group by {', '.join(map(format_expression, relation.keys))}: {_format_aggregates(relation)}"
+            )
         case PerUnitWindows():
-            windows = ", ".join(map(phrase, relation.windows))
-            return f"Windows {windows}{_known_as('', relation.alias)}"
+            windows = ", ".join(map(format_expression, relation.windows))
+            return f"Windows {windows}{_format_alias('', relation.alias)}"
         case SetOperation():
-            return f"{relation.kind.value.title()}{_known_as('', relation.alias)}"
+            return f"{relation.kind.value.title()}{_format_alias('', relation.alias)}"
         case PublicSubquery() | Values():
-            return f"{type(relation).__name__}{_known_as('', relation.alias)}"
+            return f"{type(relation).__name__}{_format_alias('', relation.alias)}"
 
 
-def _known_as(table: str, alias: str) -> str:
+def _format_alias(table: str, alias: str) -> str:
     return "" if alias == table or alias.startswith("#") else f" AS {alias}"
 
 
-def _columns(items: Sequence[Expr], named: Sequence[Column]) -> str:
-    return ", ".join(f"{phrase(item)} AS {name}" for item, name in zip(items, named, strict=True))
+def _format_columns(items: Sequence[Expr], named: Sequence[Column]) -> str:
+    return ", ".join(f"{format_expression(item)} AS {name}" for item, name in zip(items, named, strict=True))
 
 
-def _aggregated(relation: PerUnitGroupBy) -> str:
+def _format_aggregates(relation: PerUnitGroupBy) -> str:
     texts = []
     for item, name in zip(relation.aggregates, relation.columns[len(relation.keys) :], strict=True):
-        texts.append(f"{WITHIN[item.function].call(*map(phrase, item.arguments), rank=item.rank)} AS {name}")
+        texts.append(
+            f"{WITHIN[item.function].format_call(*map(format_expression, item.arguments), rank=item.rank)} AS {name}"
+        )
     return ", ".join(texts) or "nothing"
 
 
-def _confidence(prepared: PreparedQuery) -> float:
+def _get_confidence(prepared: PreparedQuery) -> float:
     target = prepared.terms.target
     return float(CONFIDENCE if target is None else target.confidence)
 
 
-def _sample(part: PreparedRelease) -> Iterator[str]:
+def _describe_sample(part: PreparedRelease) -> Iterator[str]:
     """The sample that is read, and the loss of the noise on it."""
-    rate = sampling_rate(part.release.input)
+    rate = find_sampling_rate(part.release.input)
     if rate is not None:
-        inner = float(loss_on_sample(part.price.epsilon, rate))
+        inner = float(compute_sample_loss(part.loss_share.epsilon, rate))
         yield (
-            f"  Poisson sample of {percent(rate)} of the units: ε {float(part.price.epsilon):.4g} is charged for noise of "
+            f"  Poisson sample of {format_percent(rate)} of the units: ε {float(part.loss_share.epsilon):.4g} is charged for noise of "
             f"ε {inner:.4g} on the sample"
         )
 
 
-def _measurements(part: PreparedRelease, adjusted: MeasurementPlan, confidence: float) -> Iterator[str]:
+def _describe_measurements(
+    part: PreparedRelease, adjusted: MeasurementPlan, confidence: float
+) -> Iterator[str]:
     plan = part.plan
-    yield from _sample(part)
+    yield from _describe_sample(part)
     if plan.synthesis is not None:
         for each in plan.synthesis.mechanism.describe():
             yield f"  {each['statistic']}: {each['noise']}"
@@ -251,22 +267,22 @@ def _measurements(part: PreparedRelease, adjusted: MeasurementPlan, confidence: 
     if plan.top_k is not None:
         chosen, (item,) = plan.top_k, part.release.aggregations
         which = "greatest" if chosen.top.descending else "least"
-        yield f"  the {_many(chosen.top.count, 'group')} of {which} {notices.call_text(item)}: {chosen.mechanism.describe()}"
+        yield f"  the {_format_count(chosen.top.count, 'group')} of {which} {notices.format_call(item)}: {chosen.mechanism.describe()}"
         yield f"  a unit adds {chosen.low:,} to {chosen.high:,} (in steps) to any score, which is not released"
-        yield f"  {group_notices.shortfall(plan, chosen, confidence)}"
+        yield f"  {group_notices.describe_shortfall(plan, chosen, confidence)}"
         return
     if isinstance(plan.selection, OptimalPartitionSelection):
         yield f"  partition selection: {plan.selection.mechanism.describe()}"
     elif not plan.vectors and not plan.quantiles:
         yield "  nothing: the group keys are public"
-    yield from _blocks(plan, adjusted)
+    yield from _describe_vectors(plan, adjusted)
     for clamp in plan.clamps:
-        yield f"  {_clamp(plan, clamp)}"
+        yield f"  {_describe_clamp(plan, clamp)}"
     for ranked in plan.quantiles:
-        law = ranked.describe() if ranked.public else f"{ranked.mechanism.describe()} (in steps of rank)"
+        law = ranked.describe() if ranked.is_public else f"{ranked.mechanism.describe()} (in steps of rank)"
         yield f"  {ranked.statistic}: {law}"
     for item in part.release.aggregations:
-        yield f"  {notices.call_text(item)}: {_expected(adjusted, item, confidence)}"
+        yield f"  {notices.format_call(item)}: {_describe_expected_error(adjusted, item, confidence)}"
     for candidate in plan.candidates[1:]:
         ratio = math.exp(min(candidate.score - plan.candidates[0].score, 700.0))  # still a float
         worse = (
@@ -277,10 +293,10 @@ def _measurements(part: PreparedRelease, adjusted: MeasurementPlan, confidence: 
         yield f"  not chosen: {candidate.name}, with {ratio:.2f} times {worse}"
 
 
-def _blocks(plan: MeasurementPlan, adjusted: MeasurementPlan) -> Iterator[str]:
+def _describe_vectors(plan: MeasurementPlan, adjusted: MeasurementPlan) -> Iterator[str]:
     """What is noised together, and whether it is made to agree with other releases after that."""
     for measurement, after in zip(plan.vectors, adjusted.vectors, strict=True):
-        noise = f"{_norms(measurement)}, {measurement.mechanism.describe()} (in steps)"
+        noise = f"{_format_sensitivities(measurement)}, {measurement.mechanism.describe()} (in steps)"
         if measurement.clamp is not None:
             noise = f"clamping threshold chosen privately; at its expected value, {noise}"
         agrees = "; then totals are made consistent with their parts by least squares, free" * (
@@ -289,19 +305,19 @@ def _blocks(plan: MeasurementPlan, adjusted: MeasurementPlan) -> Iterator[str]:
         yield f"  {measurement.vector.name}: {noise}{agrees}"
 
 
-def _clamp(plan: MeasurementPlan, clamp: Clamp) -> str:
-    beyond = f"; then at most {_many(clamp.most_beyond, 'unit')} beyond it, with {BEYOND_CONFIDENCE:.0%} confidence"
+def _describe_clamp(plan: MeasurementPlan, clamp: Clamp) -> str:
+    beyond = f"; then at most {_format_count(clamp.max_n_clipped, 'unit')} beyond it, with {BEYOND_CONFIDENCE:.0%} confidence"
     if clamp.total is None:
         return (
-            f"{clamp.statistic}: at most {clamp.most:,}, declared or derived; "
+            f"{clamp.statistic}: at most {clamp.upper_limit:,}, declared or derived; "
             f"chosen privately, {clamp.mechanism.describe()}, over {len(clamp.grid)} points; "
             f"expected {clamp.points[0]:,}{beyond}"
         )
     lattice = plan.analysis.measures[clamp.total].lattice
     step = Fraction(1) if lattice is None else lattice.step
-    ends = " and ".join(_number(sign * clamp.most * step) for sign in clamp.sides)
+    ends = " and ".join(_format_number(sign * clamp.upper_limit * step) for sign in clamp.sides)
     usual = " and ".join(
-        _number(sign * point * step) for sign, point in zip(clamp.sides, clamp.points, strict=True)
+        _format_number(sign * point * step) for sign, point in zip(clamp.sides, clamp.points, strict=True)
     )
     return (
         f"{clamp.statistic}: at most {ends}, derived from rows and bounds; "
@@ -309,35 +325,37 @@ def _clamp(plan: MeasurementPlan, clamp: Clamp) -> str:
     )
 
 
-def _norms(measurement: VectorMeasurement) -> str:
+def _format_sensitivities(measurement: VectorMeasurement) -> str:
     l1, l2 = measurement.sensitivity.l1, math.sqrt(measurement.sensitivity.l2_squared)
-    linf = f", l∞ sensitivity {_number(measurement.sensitivity.linf)}" * measurement.vector.joint
-    return f"l1 sensitivity {_number(l1)}, l2 sensitivity {l2:,.6g}{linf}"
+    linf = f", l∞ sensitivity {_format_number(measurement.sensitivity.linf)}" * measurement.vector.joint
+    return f"l1 sensitivity {_format_number(l1)}, l2 sensitivity {l2:,.6g}{linf}"
 
 
-def _expected(plan: MeasurementPlan, item: Aggregation, confidence: float) -> str:
+def _describe_expected_error(plan: MeasurementPlan, item: Aggregation, confidence: float) -> str:
     """The half-width that so many of all answers will keep to, as far as it can be known beforehand."""
-    place = plan.quantile_index(item)
+    place = plan.find_quantile_index(item)
     if place is not None:
-        if plan.quantiles[place].public:
+        if plan.quantiles[place].is_public:
             return "free"
-        rows = plan.quantiles[place].rows(confidence)
+        rows = plan.quantiles[place].bound_row_error(confidence)
         return f"expected to be at most {rows:,.4g} rows from its rank, {100 * confidence:.12g} times of 100"
-    half = predicted_half_width(plan, item, confidence)
+    half = predict_half_width(plan, item, confidence)
     if half is None:
-        return f"expected 95% half-width about {1.96 * predicted_std(plan, item):,.4g} / number of rows"
-    block, _ = plan.source(statistic_of(plan.analysis, item, AGGREGATES[item.function].moments[0]))
+        return (
+            f"expected 95% half-width about {1.96 * compute_predicted_std(plan, item):,.4g} / number of rows"
+        )
+    block, _ = plan.get_estimator(get_statistic(plan.analysis, item, AGGREGATES[item.function].moments[0]))
     learnt = " where the clamp is as expected" * (plan.vectors[block].clamp is not None)
     return f"expected {100 * confidence:.12g}% half-width {half:,.4g}{learnt}"
 
 
-def _price(engine: Engine, prepared: PreparedQuery, quotes: Sequence[Quote]) -> Iterator[str]:
+def _describe_charge(engine: Engine, prepared: PreparedQuery, quotes: Sequence[Quote]) -> Iterator[str]:
     yield "Price"
     several = len(prepared.releases) > 1
     for number, part in enumerate(prepared.releases, 1):
-        if part.stored is not None:
+        if part.replayed_release is not None:
             what = f"release {number}" if several else "the release"
-            yield f"  {what} is stored (ledger entry {', '.join(map(str, part.stored.entries))}): replayed free"
+            yield f"  {what} is stored (ledger entry {', '.join(map(str, part.replayed_release.entries))}): replayed free"
         if part.refinement is not None:
             what = f"release {number}" if several else "the release"
             yield (
@@ -347,42 +365,42 @@ def _price(engine: Engine, prepared: PreparedQuery, quotes: Sequence[Quote]) -> 
     if not quotes:
         yield "  nothing"
         return
-    yield from _asked(engine, prepared)
+    yield from _describe_target(engine, prepared)
     for quote in quotes:
-        account = engine.account(quote.table)
+        account = engine.get_account(quote.table)
         unit = account.accountant.symbol
-        loss, left = float(quote.spend.loss_fraction), float(quote.left.loss_fraction)
+        loss, left = float(quote.charge.loss_fraction), float(quote.remaining.loss_fraction)
         verdict = "" if quote.fits else "; REFUSED: the budget does not suffice"
         yield (
-            f"  {_part(prepared, quote)}: {unit} = {loss:.4g} and δ = {float(quote.spend.delta_fraction):.3g}, "
+            f"  {_describe_account(prepared, quote)}: {unit} = {loss:.4g} and δ = {float(quote.charge.delta_fraction):.3g}, "
             f"as for ε = {float(prepared.terms.epsilon):g}; left {unit} = {left:.4g}{verdict}"
         )
 
 
-def _asked(engine: Engine, prepared: PreparedQuery) -> Iterator[str]:
+def _describe_target(engine: Engine, prepared: PreparedQuery) -> Iterator[str]:
     """The accuracy that was asked for, and what of its price is known before anything is released."""
     target, epsilon = prepared.terms.target, float(prepared.terms.epsilon)
     if target is None:
         return
-    if target.share is None:
+    if target.relative_error is None:
         yield f"  asked for {target}: ε = {epsilon:g} is the least that keeps to it"
         return
-    most, whose = engine.search(prepared, target).most()
+    most, whose = engine.build_loss_search(prepared, target).compute_epsilon_limit()
     yield f"  asked for {target}: what that takes follows from released values, and is not known before"
     yield f"  first step: ε = {epsilon:g}, where nothing was released before; at most {STEPS} steps"
     yield f"  all steps together: at most as for ε = {float(most):g}, {whose}; less where the target is met or out of reach"
 
 
-def _part(prepared: PreparedQuery, quote: Quote) -> str:
+def _describe_account(prepared: PreparedQuery, quote: Quote) -> str:
     """The account that is charged, and the part of its table in words."""
     name = f"{quote.table} for {quote.analyst}" if quote.analyst else quote.table
-    part = described(quote.box, [part.plan.analysis.release for part in prepared.releases])
+    part = describe_box(quote.box, [part.plan.analysis.release for part in prepared.releases])
     return f"{name}, {part} alone" if part else name
 
 
-def _many(count: int, what: str) -> str:
+def _format_count(count: int, what: str) -> str:
     return f"{count:,} {what}{'s' * (count != 1)}"
 
 
-def _number(value: Fraction) -> str:
+def _format_number(value: Fraction) -> str:
     return f"{value.numerator:,}" if value.denominator == 1 else f"{float(value):.6g}"

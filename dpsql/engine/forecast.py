@@ -7,16 +7,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from dpsql.accounting.spend import Spend
+from dpsql.accounting.spend import Charge
 from dpsql.engine import notices
 from dpsql.engine.pipeline import Engine
 from dpsql.engine.prepare import PreparedQuery
 from dpsql.errors import QueryRejected
 from dpsql.ledger import BudgetState, Quote
-from dpsql.ledger.protocol import Bill
+from dpsql.ledger.protocol import TableCharge
 from dpsql.plan.nodes import OuterQuery
-from dpsql.rendering import aligned
-from dpsql.request.loss import rounded
+from dpsql.rendering import format_table
+from dpsql.request.loss import format_rounded
 from dpsql.request.query import ResolvedQuery
 
 _WIDTH = 48
@@ -39,13 +39,13 @@ class PlannedQuery:
     share: Fraction = Fraction(0)
     times: int | None = None
 
-    def cells(self) -> tuple[str, ...]:
+    def format_cells(self) -> tuple[str, ...]:
         """The query as a line of a table."""
-        first = (str(self.number), _short(self.query))
+        first = (str(self.number), _shorten_query(self.query))
         if self.quote is None:
             return (*first, "", "", "", "free")
-        loss = rounded(self.epsilon, up=True)
-        return (*first, self.quote.key.name, loss, _percent(self.share), f"{self.times:,} times")
+        loss = format_rounded(self.epsilon, up=True)
+        return (*first, self.quote.key.name, loss, _format_percent(self.share), f"{self.times:,} times")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +58,12 @@ class PlannedAccount:
     @property
     def share(self) -> Fraction:
         """The part of the whole budget by which its spend grows."""
-        return _share(self.after.spent - self.now.spent, self.now.limit)
+        return _compute_share(self.after.spent - self.now.spent, self.now.limit)
 
     @property
     def fits(self) -> bool:
         """Whether the budget can bear the plan."""
-        return self.after.spent.within(self.after.limit)
+        return self.after.spent.is_within(self.after.limit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,38 +80,42 @@ class Forecast:
     notices: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, engine: Engine, plan: Sequence[PreparedQuery]) -> Forecast:
+    def from_queries(cls, engine: Engine, plan: Sequence[PreparedQuery]) -> Forecast:
         """The forecast of queries that are asked in this order."""
-        states = {state.key: state for state in engine.ledger.states()}
-        queries, together, asked = list[PlannedQuery](), list[Bill](), set[tuple[OuterQuery, ResolvedQuery]]()
+        states = {state.key: state for state in engine.ledger.list_states()}
+        queries, together, asked = (
+            list[PlannedQuery](),
+            list[TableCharge](),
+            set[tuple[OuterQuery, ResolvedQuery]](),
+        )
         for number, prepared in enumerate(plan, 1):
-            if prepared.terms.target is not None and prepared.terms.target.share is not None:
+            if prepared.terms.target is not None and prepared.terms.target.relative_error is not None:
                 raise QueryRejected(
                     "the cost of a relative target_error depends on the released values and is not known beforehand",
                     code="relative_target",
                     hint="forecast with the epsilon that it may cost, or with an absolute error",
                 )
             # The second time it is answered as it was the first time.
-            again = prepared.asked.replay and (prepared.outer, prepared.terms) in asked
+            again = prepared.query.replay and (prepared.outer, prepared.terms) in asked
             asked.add((prepared.outer, prepared.terms))
-            line = PlannedQuery(number, prepared.asked.sql, prepared.terms.epsilon)
-            quotes = () if again else engine.quote(prepared)
-            together += prepared.bills if quotes else ()
+            line = PlannedQuery(number, prepared.query.sql, prepared.terms.epsilon)
+            quotes = () if again else engine.compute_quotes(prepared)
+            together += prepared.table_charges if quotes else ()
             queries += [
                 replace(
                     line,
                     quote=quote,
-                    share=_share(quote.spend, states[quote.key].limit),
-                    times=_times(quote.spend, quote.left),
+                    share=_compute_share(quote.charge, states[quote.key].limit),
+                    times=_count_repetitions(quote.charge, quote.remaining),
                 )
                 for quote in quotes
             ] or [line]
-        after = engine.ledger.after(together, analyst=engine.analyst)
+        after = engine.ledger.compute_states_after(together, analyst=engine.analyst)
         accounts = (PlannedAccount(states[end.key], end) for end in after)
         messages = (
             f"{number}: {notice}"
             for number, prepared in enumerate(plan, 1)
-            for notice in notices.of_statement(prepared.outer)
+            for notice in notices.list_statement_notices(prepared.outer)
         )
         return cls(tuple(queries), tuple(accounts), tuple(messages))
 
@@ -121,26 +125,26 @@ class Forecast:
         return all(account.fits for account in self.accounts)
 
     def __str__(self) -> str:
-        return "\n".join([*self._lines(), *self.notices])
+        return "\n".join([*self._format_lines(), *self.notices])
 
-    def _lines(self) -> Iterator[str]:
+    def _format_lines(self) -> Iterator[str]:
         if not self.accounts:
             yield "the plan costs nothing"
             return
         heads = ("", "query", "budget", "ε", "of budget", "fits")
         right = (True, False, False, True, True, True)
-        yield from aligned(heads, [query.cells() for query in self.queries], right)
+        yield from format_table(heads, [query.format_cells() for query in self.queries], right)
         yield ""
-        yield from aligned(
+        yield from format_table(
             ("budget", "accountant", "the plan", "spent before", "after", "of ε", ""),
             [
                 (
                     account.now.name,
                     account.now.accountant,
-                    _percent(account.share),
-                    f"ε {rounded(account.now.spent_epsilon, up=True)}",
-                    f"ε {rounded(account.after.spent_epsilon, up=True)}",
-                    rounded(account.now.epsilon, 6),
+                    _format_percent(account.share),
+                    f"ε {format_rounded(account.now.spent_epsilon, up=True)}",
+                    f"ε {format_rounded(account.after.spent_epsilon, up=True)}",
+                    format_rounded(account.now.epsilon, 6),
                     "fits" if account.fits else "does not fit",
                 )
                 for account in self.accounts
@@ -149,22 +153,22 @@ class Forecast:
         )
 
 
-def _share(spend: Spend, limit: Spend) -> Fraction:
+def _compute_share(spend: Charge, limit: Charge) -> Fraction:
     """The part of a limit that a spend takes, by its loss or by its δ, whichever is more."""
     pairs = ((spend.loss, limit.loss), (spend.delta, limit.delta))
     return max((Fraction(cost, whole) for cost, whole in pairs if whole), default=Fraction(0))
 
 
-def _times(spend: Spend, left: Spend) -> int:
+def _count_repetitions(spend: Charge, left: Charge) -> int:
     """How often a spend fits into what is left."""
     pairs = ((spend.loss, left.loss), (spend.delta, left.delta))
     return min(rest // cost for cost, rest in pairs if cost)
 
 
-def _percent(share: Fraction) -> str:
-    return f"{rounded(100 * share, up=True)}%" if share else "0%"
+def _format_percent(share: Fraction) -> str:
+    return f"{format_rounded(100 * share, up=True)}%" if share else "0%"
 
 
-def _short(query: str) -> str:
+def _shorten_query(query: str) -> str:
     line = " ".join(_COMMENT.sub(" ", query).split())
     return line if len(line) <= _WIDTH else f"{line[: _WIDTH - 1]}…"

@@ -6,28 +6,28 @@ import math
 from collections.abc import Iterator, Sequence
 
 from dpsql.analysis.listed_keys import measures_presence
-from dpsql.engine.statement_notices import plan_parts
-from dpsql.plan.dependencies import children
-from dpsql.plan.expr import windowed
+from dpsql.engine.statement_notices import iterate_plan_parts
+from dpsql.plan.dependencies import list_children
+from dpsql.plan.expr import has_window
 from dpsql.plan.nodes import (
     OuterQuery,
     PerUnitGroupBy,
     PublicSubquery,
     Release,
-    inputs,
+    list_inputs,
 )
-from dpsql.plan.render import phrase
+from dpsql.plan.render import format_expression
 from dpsql.planning.measurement import MeasurementPlan
 from dpsql.planning.partition_selection import OptimalPartitionSelection
 from dpsql.planning.top_k import TopKSelection
-from dpsql.postprocess.occupied_groups import may_have_no_rows, occupied
+from dpsql.postprocess.occupied_groups import list_possibly_empty_rows, mark_occupied_groups
 from dpsql.release import ReleasedTable
-from dpsql.uncertainty.cells import intervals_of
+from dpsql.uncertainty.cells import compute_intervals
 
 CONFIDENCE = 0.95
 
 
-def selected_from(plan: MeasurementPlan) -> str:
+def describe_selection_threshold(plan: MeasurementPlan) -> str:
     """From which size on a group is released by partition selection."""
     chosen = plan.selection
     if isinstance(chosen, OptimalPartitionSelection):
@@ -40,16 +40,16 @@ def selected_from(plan: MeasurementPlan) -> str:
     return f"{least}{' where the clamp is as expected' * learnt}"
 
 
-def shortfall(plan: MeasurementPlan, chosen: TopKSelection, confidence: float) -> str:
+def describe_shortfall(plan: MeasurementPlan, chosen: TopKSelection, confidence: float) -> str:
     """How far from the best the scores of the chosen groups are, at most."""
     groups = math.prod(map(len, plan.analysis.domains or ()))
-    steps = chosen.shortfall(groups, confidence)
+    steps = chosen.bound_shortfall(groups, confidence)
     lattice = plan.analysis.measures[0].lattice if plan.analysis.measures else None
     off = steps * float(lattice.step) if lattice is not None else steps
     return f"with {confidence:.0%} probability no chosen score is more than {off:,.4g} from the best of {groups:,} that was left to choose from"
 
 
-def withheld_groups(tables: Sequence[ReleasedTable], table: ReleasedTable) -> Iterator[str]:
+def describe_withheld_groups(tables: Sequence[ReleasedTable], table: ReleasedTable) -> Iterator[str]:
     """A notice of a release of which partition selection may have left groups out, and how much as far as that is known.
 
     How many are missing is known where the keys are listed. Which part of the rows is missing follows, up to noise, where the
@@ -64,19 +64,19 @@ def withheld_groups(tables: Sequence[ReleasedTable], table: ReleasedTable) -> It
         if visible < listed:
             yield (
                 f"{listed - visible:,} of {listed:,} listed groups ({(listed - visible) / listed:.0%}) are not shown: "
-                f"{selected_from(plan)}."
+                f"{describe_selection_threshold(plan)}."
             )
         return
-    near, missing = _near_threshold(table), _missing_share(tables, table)
+    near, missing = _count_near_threshold(table), _estimate_missing_share(tables, table)
     yield (
-        f"Groups may be missing: the policy does not list the keys, so {selected_from(plan)}."
+        f"Groups may be missing: the policy does not list the keys, so {describe_selection_threshold(plan)}."
         + f" {near:,} of the {visible:,} shown have a count below twice that, so smaller ones are likely."
         * (near > 0)
         + (f" About {missing:.0%} of the rows are in groups that are not shown." if missing else "")
     )
 
 
-def _near_threshold(table: ReleasedTable) -> int:
+def _count_near_threshold(table: ReleasedTable) -> int:
     """How many shown groups have a noisy count below twice the threshold; 0 where none is released."""
     chosen = table.plan.threshold
     if chosen is None:
@@ -85,7 +85,7 @@ def _near_threshold(table: ReleasedTable) -> int:
     return sum(count < 2 * chosen.threshold for count in counts)
 
 
-def _missing_share(tables: Sequence[ReleasedTable], table: ReleasedTable) -> float:
+def _estimate_missing_share(tables: Sequence[ReleasedTable], table: ReleasedTable) -> float:
     """Which part of all rows is in no shown group, where the same rows were counted without keys; 0 where it may be noise."""
     release = table.plan.analysis.release
     for item in release.aggregations:
@@ -96,8 +96,8 @@ def _missing_share(tables: Sequence[ReleasedTable], table: ReleasedTable) -> flo
             of_all = next((one for one in whole.aggregations if one.function == item.function), None)
             if whole.keys or of_all is None or whole.input != release.input:
                 continue
-            every = intervals_of(other.plan, other, of_all, [0], CONFIDENCE)
-            found = [*every, *intervals_of(table.plan, table, item, range(len(table.rows)), CONFIDENCE)]
+            every = compute_intervals(other.plan, other, of_all, [0], CONFIDENCE)
+            found = [*every, *compute_intervals(table.plan, table, item, range(len(table.rows)), CONFIDENCE)]
             middles = [(ends[0] + ends[1]) / 2 for ends in found if ends is not None]
             noise = math.hypot(*((ends[1] - ends[0]) / 2 for ends in found if ends is not None))
             missing = middles[0] - sum(middles[1:])
@@ -105,50 +105,50 @@ def _missing_share(tables: Sequence[ReleasedTable], table: ReleasedTable) -> flo
     return 0.0
 
 
-def nothing_selected(plan: MeasurementPlan, which: str) -> str:
+def describe_empty_selection(plan: MeasurementPlan, which: str) -> str:
     """Return the notice of a release of which no group passed the threshold."""
     return (
-        f"No group{which} is shown: the policy does not list the keys, so {selected_from(plan)}. A larger epsilon or "
+        f"No group{which} is shown: the policy does not list the keys, so {describe_selection_threshold(plan)}. A larger epsilon or "
         "delta, fewer groups of a unit (max_groups) or larger groups help; keys whose values the policy lists are all shown. "
         "Where each key belongs to one unit, none of this helps: group by it in a subquery, with the unit, and aggregate its rows."
     )
 
 
-def missing_groups(table: ReleasedTable) -> Iterator[str]:
+def describe_missing_groups(table: ReleasedTable) -> Iterator[str]:
     """A notice if groups whose keys follow from bounds are left out, since they may be empty."""
     keys = len(table.plan.analysis.release.keys)
-    holds = occupied(table.plan, table)
+    holds = mark_occupied_groups(table.plan, table)
     if measures_presence(table.plan.analysis.release):
         missing = len(holds) - sum(holds)
         if missing:
             yield (
-                f"{_groups_are(missing, len(holds))} not shown: by the noisy counts of units, there may be no rows. A query "
+                f"{_format_group_subject(missing, len(holds))} not shown: by the noisy counts of units, there may be no rows. A query "
                 "with COUNT(*) shows all groups that the policy lists."
             )
         return
     missing = sum(not holds[place] for place, row in enumerate(table.rows) if None not in row[:keys])
     if missing:
         yield (
-            f"{_groups_are(missing, len(holds))} left out, as keys follow from bounds and, by the noisy counts, there may be no rows. "
+            f"{_format_group_subject(missing, len(holds))} left out, as keys follow from bounds and, by the noisy counts, there may be no rows. "
             "Groups whose keys are listed, by the policy or by a condition with IN, are all shown."
         )
 
 
-def _groups_are(few: int, many: int) -> str:
+def _format_group_subject(few: int, many: int) -> str:
     """Format a number of groups, out of all of them, as a subject with its verb."""
     return f"{few:,} of {many:,} groups {'is' if few == 1 else 'are'}"
 
 
-def known_groups(table: ReleasedTable, *, chosen: bool, unconditional: bool) -> Iterator[str]:
+def describe_empty_groups(table: ReleasedTable, *, chosen: bool, unconditional: bool) -> Iterator[str]:
     """Notices that groups without rows are shown, or take part in an order, since their keys are public."""
     analysis = table.plan.analysis
-    if analysis.undecided and table.rows and analysis.release.top is None:
-        names = " and ".join(dict.fromkeys(map(phrase, analysis.undecided)))
+    if analysis.undecided_conditions and table.rows and analysis.release.top is None:
+        names = " and ".join(dict.fromkeys(map(format_expression, analysis.undecided_conditions)))
         yield (
             f"Groups are shown whether or not {names} holds for their keys, which was not computed for all values in advance: those "
             "with no rows may be groups that this condition excludes."
         )
-    if analysis.free and not analysis.release.all_public_rows and table.rows:
+    if analysis.is_free and not analysis.release.all_public_rows and table.rows:
         yield (
             f"Groups ({len(table.rows):,}) follow from values that the policy lists, or from bounds: nothing is measured, and some may "
             "have no rows. Add a condition, or COUNT(*), to see which."
@@ -159,8 +159,8 @@ def known_groups(table: ReleasedTable, *, chosen: bool, unconditional: bool) -> 
             "among them: add COUNT(*) to see how many rows each has."
         )
     elif (chosen or unconditional) and not measures_presence(analysis.release):
-        holds = occupied(table.plan, table)
-        empty = sum(holds[place] for place in may_have_no_rows(table.plan, table))
+        holds = mark_occupied_groups(table.plan, table)
+        empty = sum(holds[place] for place in list_possibly_empty_rows(table.plan, table))
         if empty:
             yield (
                 f"{empty:,} of the {sum(holds):,} groups{' that are put in order' * chosen} may have no rows, by their noisy values: "
@@ -168,15 +168,15 @@ def known_groups(table: ReleasedTable, *, chosen: bool, unconditional: bool) -> 
             )
 
 
-def shows_all_groups(outer: OuterQuery) -> bool:
+def has_unfiltered_groups(outer: OuterQuery) -> bool:
     """Return whether the groups of a release are shown, or read further, without a condition on them."""
     return any(
         isinstance(part, OuterQuery) and isinstance(part.source, Release) and part.having is None
-        for part in plan_parts(outer)
+        for part in iterate_plan_parts(outer)
     )
 
 
-def is_ordered(outer: OuterQuery) -> bool:
+def is_ordered_selection(outer: OuterQuery) -> bool:
     """Whether some rows are put out for their places in an order: by LIMIT or by windows, and not for their counts."""
     waiting: list[object] = [outer]
     seen = set[int]()
@@ -189,44 +189,44 @@ def is_ordered(outer: OuterQuery) -> bool:
             items = [output.expr for output in part.outputs] + (
                 [] if part.qualify is None else [part.qualify]
             )
-            if (part.order and part.limit is not None) or any(map(windowed, items)):
+            if (part.order and part.limit is not None) or any(map(has_window, items)):
                 return True
-        waiting += children(part)
+        waiting += list_children(part)
     return False
 
 
-def totals_of_shown_groups(outer: OuterQuery, tables: Sequence[ReleasedTable]) -> Iterator[str]:
+def describe_partial_totals(outer: OuterQuery, tables: Sequence[ReleasedTable]) -> Iterator[str]:
     """Yield a notice where a window or an aggregate reads released groups of which some may not be shown.
 
     It follows from the plans alone.
     """
     plans = {table.plan.analysis.release: table.plan for table in tables if table.plan.selection is not None}
     found: dict[Release, None] = {}
-    for part in plan_parts(outer) if plans else ():
+    for part in iterate_plan_parts(outer) if plans else ():
         if isinstance(part, OuterQuery):
             exprs = [*(each.expr for each in part.outputs), *(each.expr for each in part.order)]
-            reads = any(map(windowed, exprs)) or part.qualify is not None
+            reads = any(map(has_window, exprs)) or part.qualify is not None
             source: object = part.source
         else:
             reads, source = isinstance(part, PerUnitGroupBy) and bool(part.aggregates), part
         if reads:
-            found |= dict.fromkeys(each for each in _released_below(source) if each in plans)
+            found |= dict.fromkeys(each for each in _iterate_releases_below(source) if each in plans)
     for release in found:
-        keys = ", ".join(phrase(key.expr) for key in release.keys)
+        keys = ", ".join(format_expression(key.expr) for key in release.keys)
         yield (
             f"Totals, means, ranks and running sums over the groups by {keys} are over the groups that are shown: "
-            f"{selected_from(plans[release])}. The rows of other groups are missing; an aggregate without GROUP BY reads all rows."
+            f"{describe_selection_threshold(plans[release])}. The rows of other groups are missing; an aggregate without GROUP BY reads all rows."
         )
 
 
-def _released_below(part: object) -> Iterator[Release]:
+def _iterate_releases_below(part: object) -> Iterator[Release]:
     """Yield the releases whose rows a part reads: not those that are below them, or values in its conditions."""
     if isinstance(part, Release):
         yield part
     elif isinstance(part, OuterQuery):
-        yield from _released_below(part.source)
+        yield from _iterate_releases_below(part.source)
     elif isinstance(part, PublicSubquery):
-        yield from _released_below(part.outer)
+        yield from _iterate_releases_below(part.outer)
     else:
-        for each in inputs(part):  # type: ignore[arg-type]
-            yield from _released_below(each)
+        for each in list_inputs(part):  # type: ignore[arg-type]
+            yield from _iterate_releases_below(each)

@@ -13,15 +13,15 @@ from dpsql.ledger.identity import NAMED
 from dpsql.policy import Policy
 
 
-def identity(policy: Policy, backend: Backend) -> str | None:
+def find_ledger_identity(policy: Policy, backend: Backend) -> str | None:
     """What a ledger keeps of which database it is of; None for one without data."""
-    if backend.place is None:
+    if backend.database_identity is None:
         return None
-    return backend.place.identity if policy.database is None else NAMED + policy.database
+    return backend.database_identity.ledger_text if policy.database is None else NAMED + policy.database
 
 
-def mark(policy: Policy, backend: Backend) -> str:
+def get_database_mark(policy: Policy, backend: Backend) -> str:
     """What tells a database from every other, as far as its owner or the engine can say."""
     if policy.database is not None:
         return NAMED + policy.database
-    return "" if backend.place is None else backend.place.mark
+    return "" if backend.database_identity is None else backend.database_identity.instance_mark

@@ -12,12 +12,18 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from dpsql.analysis.text_bounds import row_work
+from dpsql.analysis.text_bounds import bound_row_work
 from dpsql.backends import Backend, trial
-from dpsql.engine.post_processor import as_constants
+from dpsql.engine.post_processor import to_constants
 from dpsql.errors import BackendError, QueryRejected
-from dpsql.plan.dependencies import Known, PublicGroups, needs, steps, substitute
-from dpsql.plan.expr import Expr, Scalar, size_of
+from dpsql.plan.dependencies import (
+    KnownValues,
+    PublicGroups,
+    list_required_steps,
+    list_steps,
+    substitute_subqueries,
+)
+from dpsql.plan.expr import Expr, Scalar, compute_expression_size
 from dpsql.plan.nodes import (
     Join,
     OuterQuery,
@@ -26,9 +32,9 @@ from dpsql.plan.nodes import (
     Relation,
     Release,
     Values,
-    public_groups,
+    iterate_public_groups,
 )
-from dpsql.sql.emit.outer_query import Originals, emit_outer_query
+from dpsql.sql.emit.outer_query import OriginalTables, emit_outer_query
 from dpsql.sql.emit.relations import emit_multiplicity
 
 _MOST = 256
@@ -38,16 +44,16 @@ MOST_GROUPS = 10_000
 """The most groups of public rows that are written into a statement."""
 
 MOST_TRIED = 2**29
-"""The most work on constants for one statement, in steps as of `row_work`: about half a second of DuckDB."""
+"""The most work on constants for one statement, in steps as of `bound_row_work`: about half a second of DuckDB."""
 _VALUE, _CALL = 1_500, 100
 """The steps of reading and writing a constant, and of a call besides those on its texts."""
 _LONG = 10_000
 """Look-ups of more characters are not kept from one statement to the next."""
 
-_LookUp = TypeVar("_LookUp")
+_Lookup = TypeVar("_Lookup")
 
 
-def _bounded(found: dict[str, _LookUp]) -> dict[str, _LookUp]:
+def _make_room(found: dict[str, _Lookup]) -> dict[str, _Lookup]:
     """The same dictionary, with room for one more."""
     if len(found) >= _MOST:
         found.clear()
@@ -55,7 +61,7 @@ def _bounded(found: dict[str, _LookUp]) -> dict[str, _LookUp]:
 
 
 @dataclass(slots=True)
-class _Tried:
+class _ConstantEvaluations:
     """What was computed of constants for one statement, and how much work that was."""
 
     work: int = 0
@@ -63,68 +69,72 @@ class _Tried:
 
 
 @dataclass(frozen=True, slots=True)
-class PublicTables:
+class PublicLookups:
     """Memoized look-ups in public tables."""
 
     backend: Backend
-    _known: dict[str, int] = field(default_factory=dict)
+    _multiplicities: dict[str, int] = field(default_factory=dict)
     _rows: dict[str, list[tuple[Any, ...]]] = field(default_factory=dict)
-    _tried: _Tried = field(default_factory=_Tried)
+    _evaluations: _ConstantEvaluations = field(default_factory=_ConstantEvaluations)
 
-    def for_statement(self) -> PublicTables:
+    def with_fresh_evaluations(self) -> PublicLookups:
         """Return the same look-ups for one more statement, whose work on constants is counted anew."""
-        return replace(self, _tried=_Tried())
+        return replace(self, _evaluations=_ConstantEvaluations())
 
     @property
-    def approximate(self) -> frozenset[str]:
+    def approximate_functions(self) -> frozenset[str]:
         """The functions that the engine of private rows computes other than DuckDB, in the last digits."""
-        return self.backend.dialect.approximate
+        return self.backend.dialect.approximate_functions
 
-    def multiplicity(self, join: Join) -> int:
+    def look_up_multiplicity(self, join: Join) -> int:
         """The most rows of the right side of `join` that match one row."""
-        right = substitute(join.right, self._values(join.right))
+        right = substitute_subqueries(join.right, self._evaluate_subqueries(join.right))
         sql = emit_multiplicity(replace(join, right=right))
-        if sql not in self._known:
-            _bounded(self._known)[sql] = self.backend.public_number(sql)
-        return self._known[sql]
+        if sql not in self._multiplicities:
+            _make_room(self._multiplicities)[sql] = self.backend.read_public_number(sql)
+        return self._multiplicities[sql]
 
-    def rows(self, query: OuterQuery) -> Sequence[tuple[Any, ...]]:
+    def read_rows(self, query: OuterQuery) -> Sequence[tuple[Any, ...]]:
         """The rows of a query on public tables; a query on constants does not use the database.
 
         It may read values of subqueries on public tables, and no release.
         """
-        sql = emit_outer_query(substitute(query, self._values(query)), Originals())
+        sql = emit_outer_query(
+            substitute_subqueries(query, self._evaluate_subqueries(query)), OriginalTables()
+        )
         found = self._rows.get(sql)
         if found is None:
             constants = isinstance(query.source, Values)
-            found = trial.rows(sql) if constants else self.backend.public_rows(sql)[0]
+            found = trial.query_constant_rows(sql) if constants else self.backend.read_public_rows(sql)[0]
             if not constants or len(sql) <= _LONG:
-                _bounded(self._rows)[sql] = found
+                _make_room(self._rows)[sql] = found
         return found
 
-    def constants(self, query: OuterQuery) -> Sequence[tuple[Any, ...]] | None:
+    def evaluate_constants(self, query: OuterQuery) -> Sequence[tuple[Any, ...]] | None:
         """The rows of a query on constants; None where that is more work than a statement is planned with.
 
         Claim: it is the same whenever the statement is planned.
         Why: the work is computed from the plan, and what was tried for the statement before is part of it.
         """
-        if query not in self._tried.rows:
-            work = _work(query)
+        if query not in self._evaluations.rows:
+            work = _compute_work(query)
             found = None
-            if work is not None and self._tried.work + work <= MOST_TRIED:
-                self._tried.work += work
+            if work is not None and self._evaluations.work + work <= MOST_TRIED:
+                self._evaluations.work += work
                 with suppress(BackendError):
-                    found = self.rows(query)
-            self._tried.rows[query] = found
-        return self._tried.rows[query]
+                    found = self.read_rows(query)
+            self._evaluations.rows[query] = found
+        return self._evaluations.rows[query]
 
-    def groups(self, relation: Relation) -> PublicGroups:
+    def read_public_groups(self, relation: Relation) -> PublicGroups:
         """The rows of the groups of public rows that a relation reads, but for those that are of released values."""
         found = {}
-        for group in public_groups(relation):
-            if group not in found and not any(isinstance(step, Release) for step in needs(group)):
+        for group in iterate_public_groups(relation):
+            if group not in found and not any(
+                isinstance(step, Release) for step in list_required_steps(group)
+            ):
                 query = OuterQuery(group, tuple(Output(column.name, column) for column in group.columns))
-                rows = tuple(self.rows(substitute(query, self._values(group))))
+                rows = tuple(self.read_rows(substitute_subqueries(query, self._evaluate_subqueries(group))))
                 if len(rows) > MOST_GROUPS:
                     raise QueryRejected(
                         f"a group of public rows becomes part of the statement on this engine: at most {MOST_GROUPS:,} of them",
@@ -134,25 +144,27 @@ class PublicTables:
                 found[group] = Values(rows, group.alias, group.columns)
         return found
 
-    def _values(self, source: Relation | OuterQuery) -> Known:
+    def _evaluate_subqueries(self, source: Relation | OuterQuery) -> KnownValues:
         """The values of the subqueries that a public source or query depends on."""
         values: dict[Scalar | PublicSubquery, Expr | Values] = {}
-        for step in steps(source) if isinstance(source, OuterQuery) else needs(source):
+        for step in list_steps(source) if isinstance(source, OuterQuery) else list_required_steps(source):
             if isinstance(step, Release):
                 raise TypeError("a source that depends on a release cannot be looked up before the release")
-            found, _ = self.backend.public_rows(emit_outer_query(substitute(step.outer, values), Originals()))
-            values[step] = as_constants(step, found)
+            found, _ = self.backend.read_public_rows(
+                emit_outer_query(substitute_subqueries(step.outer, values), OriginalTables())
+            )
+            values[step] = to_constants(step, found)
         return values
 
 
-def _work(query: OuterQuery) -> int | None:
+def _compute_work(query: OuterQuery) -> int | None:
     """The steps of a query on constants; None where a text would be too long."""
     if not isinstance(query.source, Values):
         raise TypeError("it reads more than constants")
     box, exprs = query.source, [output.expr for output in query.outputs]
     try:
-        steps = row_work(exprs, box)
+        steps = bound_row_work(exprs, box)
     except QueryRejected:
         return None
-    each = _VALUE * (len(box.columns) + len(exprs)) + _CALL * sum(map(size_of, exprs))
+    each = _VALUE * (len(box.columns) + len(exprs)) + _CALL * sum(map(compute_expression_size, exprs))
     return len(box.rows) * (each + steps)

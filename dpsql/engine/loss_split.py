@@ -13,70 +13,78 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import cache
 
-from dpsql.accounting.accountants.base import largest_epsilon
+from dpsql.accounting.accountants.base import search_largest_epsilon
 from dpsql.accounting.events import BoundedRange, Pure
 from dpsql.analysis.analyse import Analysis
 from dpsql.errors import QueryRejected
 from dpsql.ledger.protocol import Account
-from dpsql.plan.nodes import Release, private_tables
+from dpsql.plan.nodes import Release, list_private_tables
 from dpsql.planning.choose import LossShare
 
 
-def loss_shares(
+def split_loss(
     analyses: Mapping[Release, Analysis],
-    account_of: Callable[[str], Account],
+    get_account: Callable[[str], Account],
     epsilon: Fraction,
     delta: Fraction | None,
-    refined: Callable[[Sequence[str]], bool],
+    can_refine: Callable[[Sequence[str]], bool],
 ) -> list[LossShare]:
     """The loss share of each release, in the order of `analyses`; `delta` None takes the share of the budget's delta.
 
-    `refined` says, for the tables that a release reads, whether it may be refined by coupled noise.
+    `can_refine` says, for the tables that a release reads, whether it may be refined by coupled noise.
 
     A release has a weight of one for each aggregate, which minimizes the mean of the logs of all errors. Free releases
     have none. Raises QueryRejected with code "epsilon_small" if a share is too small to be charged.
     """
-    tables = [private_tables(release.input) for release in analyses]
+    tables = [list_private_tables(release.input) for release in analyses]
     weights = [
-        0 if analysis.free else max(1, len(release.aggregations)) for release, analysis in analyses.items()
+        0 if analysis.is_free else max(1, len(release.aggregations)) for release, analysis in analyses.items()
     ]
     totals = {
         table: sum(weight for weight, read in zip(weights, tables, strict=True) if table in read)
         for table in dict.fromkeys(name for read in tables for name in read)
     }
-    accounts = {table: account_of(table) for table in totals}
+    accounts = {table: get_account(table) for table in totals}
     return [
         replace(
-            _loss_share([(accounts[table], _share(weight, totals[table])) for table in read], epsilon, delta),
-            refinable=refined(read),
+            _build_loss_share(
+                [(accounts[table], _compute_weight_share(weight, totals[table])) for table in read],
+                epsilon,
+                delta,
+            ),
+            refinable=can_refine(read),
         )
         for weight, read in zip(weights, tables, strict=True)
     ]
 
 
-def _share(weight: int, total: int) -> Fraction:
+def _compute_weight_share(weight: int, total: int) -> Fraction:
     """The part of a weight in a total; for a free release the whole, of which it spends nothing."""
     return Fraction(weight, total) if weight else Fraction(1)
 
 
-def _loss_share(
+def _build_loss_share(
     shares: Sequence[tuple[Account, Fraction]], epsilon: Fraction, delta: Fraction | None
 ) -> LossShare:
-    part = min(_epsilon(account, epsilon, share) for account, share in shares)
+    part = min(_compute_epsilon(account, epsilon, share) for account, share in shares)
     if part <= 0:
         raise QueryRejected(
             "the privacy loss is too small to be split among the releases of the query", code="epsilon_small"
         )
-    deltas = [share * (_delta(account, epsilon) if delta is None else delta) for account, share in shares]
-    rhos = [account.accountant.gaussian_rho(part) for account, _ in shares]
+    deltas = [
+        share * (_compute_delta_share(account, epsilon) if delta is None else delta)
+        for account, share in shares
+    ]
+    rhos = [account.accountant.find_gaussian_rho(part) for account, _ in shares]
     known = [rho for rho in rhos if rho is not None]
-    units = [(account, _units(account, epsilon, share)) for account, share in shares]
+    units = [(account, _compute_units(account, epsilon, share)) for account, share in shares]
 
     @cache
-    def choice(of: Fraction) -> Fraction:
+    def search_choice_range(fraction: Fraction) -> Fraction:
         """The range of an exponential mechanism that spends this share of the release's part of each table."""
         found = min(
-            largest_epsilon(account.accountant.cost, int(left * of), BoundedRange) for account, left in units
+            search_largest_epsilon(account.accountant.compute_charge, int(left * fraction), BoundedRange)
+            for account, left in units
         )
         if not found:
             raise QueryRejected(
@@ -84,9 +92,12 @@ def _loss_share(
             )
         return found
 
-    def pure(of: Fraction) -> Fraction:
+    def search_pure_epsilon(fraction: Fraction) -> Fraction:
         """The ε of an ε-DP release that spends this share of the release's part of each table."""
-        found = min(largest_epsilon(account.accountant.cost, int(left * of)) for account, left in units)
+        found = min(
+            search_largest_epsilon(account.accountant.compute_charge, int(left * fraction))
+            for account, left in units
+        )
         if not found:
             raise QueryRejected(
                 "the privacy loss is too small to be split among the answers of a stream",
@@ -97,35 +108,35 @@ def _loss_share(
     return LossShare(
         part,
         min(known) if len(known) == len(rhos) else None,
-        _rounded_down(min(deltas)),
-        choice,
-        pure_of=pure,
+        _round_down(min(deltas)),
+        search_choice_range,
+        pure_of=search_pure_epsilon,
     )
 
 
-def _epsilon(account: Account, epsilon: Fraction, share: Fraction) -> Fraction:
+def _compute_epsilon(account: Account, epsilon: Fraction, share: Fraction) -> Fraction:
     """The loss at which a release spends at most this share."""
     if share == 1:
         return epsilon
-    return largest_epsilon(account.accountant.cost, _units(account, epsilon, share))
+    return search_largest_epsilon(account.accountant.compute_charge, _compute_units(account, epsilon, share))
 
 
-def _units(account: Account, epsilon: Fraction, share: Fraction) -> int:
+def _compute_units(account: Account, epsilon: Fraction, share: Fraction) -> int:
     """This share of the spend of a release at the loss, in units."""
-    return int(account.accountant.cost(Pure(epsilon)).loss * share)
+    return int(account.accountant.compute_charge(Pure(epsilon)).loss * share)
 
 
-def proportional_delta(account: Account, epsilon: Fraction) -> Fraction:
+def compute_proportional_delta(account: Account, epsilon: Fraction) -> Fraction:
     """The δ of a query on the account's table with this loss, if the query gives none."""
-    return _rounded_down(_delta(account, epsilon))
+    return _round_down(_compute_delta_share(account, epsilon))
 
 
-def _delta(account: Account, epsilon: Fraction) -> Fraction:
+def _compute_delta_share(account: Account, epsilon: Fraction) -> Fraction:
     """The part of an account's delta that equals the loss's part of its epsilon, so that both are used up together."""
-    loss = account.accountant.cost(Pure(epsilon)).loss_fraction
+    loss = account.accountant.compute_charge(Pure(epsilon)).loss_fraction
     return account.limit.delta_fraction * min(loss / account.limit.loss_fraction, Fraction(1))
 
 
-def _rounded_down(delta: Fraction) -> Fraction:
+def _round_down(delta: Fraction) -> Fraction:
     """The delta rounded down to a short fraction: this is safe, and keeps the arithmetic fast."""
     return Fraction(int(delta * 10**30), 10**30)

@@ -14,24 +14,28 @@ from decimal import Decimal
 
 from dpsql.aggregates import AGGREGATES, Moment
 from dpsql.aggregates.count import COUNT
-from dpsql.analysis.intervals import conditions, interval
-from dpsql.engine.accuracy import noise_half_width
+from dpsql.analysis.intervals import derive_interval, derive_known_intervals
+from dpsql.engine.accuracy import predict_noise_half_width
 from dpsql.engine.group_notices import (
     CONFIDENCE,
-    is_ordered,
-    known_groups,
-    missing_groups,
-    nothing_selected,
-    shortfall,
-    shows_all_groups,
-    totals_of_shown_groups,
-    withheld_groups,
+    describe_empty_groups,
+    describe_empty_selection,
+    describe_missing_groups,
+    describe_partial_totals,
+    describe_shortfall,
+    describe_withheld_groups,
+    has_unfiltered_groups,
+    is_ordered_selection,
 )
 from dpsql.engine.prepare import PreparedQuery
-from dpsql.engine.statement_notices import absent_ids, constant_questions, excluded_constants
-from dpsql.engine.within_units import within_units
-from dpsql.plan.expr import Column, Expr, Released, walk
-from dpsql.plan.interval import Interval, position, span
+from dpsql.engine.statement_notices import (
+    describe_absent_ids,
+    describe_constant_questions,
+    describe_excluded_constants,
+)
+from dpsql.engine.within_units import describe_unit_keys
+from dpsql.plan.expr import Column, Expr, ReleasedColumn, walk
+from dpsql.plan.interval import Interval, find_position, format_interval
 from dpsql.plan.nodes import (
     Aggregation,
     Filter,
@@ -43,22 +47,22 @@ from dpsql.plan.nodes import (
     SemiJoin,
     SetKind,
     SetOperation,
-    inputs,
+    list_inputs,
 )
-from dpsql.plan.noiseless import noiseless
-from dpsql.plan.provenance import provenance
-from dpsql.plan.render import phrase
-from dpsql.plan.sampling import percent, sampling_rate
+from dpsql.plan.noiseless import mark_noiseless_outputs
+from dpsql.plan.provenance import find_provenance
+from dpsql.plan.render import format_expression
+from dpsql.plan.sampling import find_sampling_rate, format_percent
 from dpsql.plan.types import Type, Value
 from dpsql.planning.clamping import Clamp
 from dpsql.planning.measurement import MeasurementPlan
-from dpsql.postprocess.nobody import has_condition, is_told_of_nobody
+from dpsql.postprocess.nobody import has_condition, has_value_count
 from dpsql.release import ReleasedTable
-from dpsql.rendering import text
+from dpsql.rendering import format_value
 from dpsql.result import Result
-from dpsql.sql.emit.outer_query import Copies
-from dpsql.uncertainty.cells import RowProvenance, intervals_of, released_ends
-from dpsql.uncertainty.cut_off import allowances, clamp_of
+from dpsql.sql.emit.outer_query import ReleasedTables
+from dpsql.uncertainty.cells import RowProvenance, compute_intervals, find_released_ends
+from dpsql.uncertainty.cut_off import compute_allowances, find_clamp
 
 FEW_VALUES = 100
 """An end of so few whole numbers, as of months, is often reached by right values."""
@@ -71,74 +75,86 @@ _MATTERS = 0.01
 """A notice says what clamps may cut off if that is at least this part of the value."""
 
 
-def of_statement(outer: OuterQuery) -> tuple[str, ...]:
+def list_statement_notices(outer: OuterQuery) -> tuple[str, ...]:
     """The notices that follow from a statement and the policy alone.
 
     One for each constant that a column is compared with and never equals or reaches, for each question whose answer is the
     same for every row, where rows without a unit are asked for, and for each key by which rows are joined or grouped within
     a unit alone.
     """
-    found = (*excluded_constants(outer), *constant_questions(outer), *absent_ids(outer), *within_units(outer))
+    found = (
+        *describe_excluded_constants(outer),
+        *describe_constant_questions(outer),
+        *describe_absent_ids(outer),
+        *describe_unit_keys(outer),
+    )
     return tuple(dict.fromkeys(found))
 
 
-def of_answer(
+def make_answer_notices(
     prepared: PreparedQuery,
     tables: Sequence[ReleasedTable],
     origins: RowProvenance | None,
-    bounded: Sequence[bool],
+    bounded_columns: Sequence[bool],
 ) -> Callable[[Result], tuple[str, ...]]:
     """The notices of an answer that is computed from these released tables, when it is asked for them.
 
-    `bounded` says which columns have intervals.
+    `bounded_columns` says which columns have intervals.
     """
     outer = prepared.outer
-    chosen, bare = () if origins is None else origins.chosen, _bare_columns(prepared, bounded)
-    ordered, unconditional = is_ordered(outer), shows_all_groups(outer)
+    chosen, bare = (
+        () if origins is None else origins.row_selections,
+        _list_unbounded_columns(prepared, bounded_columns),
+    )
+    ordered, unconditional = is_ordered_selection(outer), has_unfiltered_groups(outer)
     return lambda result: (
-        *of_statement(outer),
-        *_chosen(chosen, result),
-        *totals_of_shown_groups(outer, tables),
-        *_answer(tables, result, released=provenance(outer) is not None),
-        *_counts_of_no_rows(prepared.asked.sql, tables),
+        *list_statement_notices(outer),
+        *_describe_row_selection(chosen, result),
+        *describe_partial_totals(outer, tables),
+        *_describe_answer(tables, result, released=find_provenance(outer) is not None),
+        *_describe_count_if(prepared.query.sql, tables),
         *(
             notice
             for table in tables
-            for notice in known_groups(table, chosen=ordered, unconditional=unconditional)
+            for notice in describe_empty_groups(table, chosen=ordered, unconditional=unconditional)
         ),
-        *_bare(bare, result),
+        *_describe_unbounded_columns(bare, result),
     )
 
 
-def _bare_columns(prepared: PreparedQuery, bounded: Sequence[bool]) -> tuple[int, ...]:
+def _list_unbounded_columns(prepared: PreparedQuery, bounded: Sequence[bool]) -> tuple[int, ...]:
     """The columns that have noise and no intervals, and are no quantiles or ends of intervals themselves.
 
     Those that are true or false, texts or lists are among them: noise decides about `COUNT(*) > 100`, too.
     """
-    outer, copies = prepared.outer, prepared.above
-    if prepared.matrix or prepared.experts is not None or not isinstance(copies, Copies):
+    outer, copies = prepared.outer, prepared.post_processing
+    if (
+        prepared.matrix_columns
+        or prepared.expert_losses is not None
+        or not isinstance(copies, ReleasedTables)
+    ):
         return ()
-    found = provenance(outer)
-    if found is None and any(copies.ends.values()):
+    found = find_provenance(outer)
+    if found is None and any(copies.interval_ends.values()):
         return ()
-    exact = noiseless(outer)
+    exact = mark_noiseless_outputs(outer)
     return tuple(
         place
         for place in range(len(outer.outputs))
         if not exact[place]
         and not any(bounded[place : place + 1])
-        and not any(_are_selected(trace.outputs[place], trace.release) for trace in found or ())
+        and not any(_is_selected_value(trace.outputs[place], trace.release) for trace in found or ())
     )
 
 
-def _are_selected(expr: Expr, release: Release) -> bool:
+def _is_selected_value(expr: Expr, release: Release) -> bool:
     """Whether an expression reads a quantile or the end of an interval."""
     ranked = {item.name for item in release.aggregations if item.rank is not None}
-    read = [part for part in walk(expr) if isinstance(part, Released)]
+    read = [part for part in walk(expr) if isinstance(part, ReleasedColumn)]
     return any(part.end_of is not None or part.name in ranked for part in read)
 
 
-def _bare(bare: Sequence[int], result: Result) -> Iterator[str]:
+def _describe_unbounded_columns(bare: Sequence[int], result: Result) -> Iterator[str]:
     """A notice of noisy columns of which no interval is known."""
     names = [result.columns[place] for place in bare if any(row[place] is not None for row in result.rows)]
     if names:
@@ -148,52 +164,52 @@ def _bare(bare: Sequence[int], result: Result) -> Iterator[str]:
         )
 
 
-def _chosen(chosen: Sequence[tuple[int, int]], result: Result) -> Iterator[str]:
+def _describe_row_selection(chosen: Sequence[tuple[int, int]], result: Result) -> Iterator[str]:
     """A notice that noise has a part in which rows are shown, and that intervals allow for it."""
     chosen_rows, released = sum(few for few, _ in chosen), sum(many for _, many in chosen)
-    if chosen_rows and any(result.bounded):
+    if chosen_rows and any(result.bounded_columns):
         yield (
             f"Noisy values chose {chosen_rows:,} of {released:,} rows, and a row whose noise favors it is chosen more often. "
             "Intervals are wider for this: 95% of the intervals of chosen rows hold."
         )
 
 
-def _answer(tables: Sequence[ReleasedTable], result: Result, *, released: bool) -> Iterator[str]:
+def _describe_answer(tables: Sequence[ReleasedTable], result: Result, *, released: bool) -> Iterator[str]:
     for number, table in enumerate(tables, 1):
         plan = table.plan
         if plan.selection is not None and not table.rows:
-            yield nothing_selected(plan, f" of release {number}" * (len(tables) > 1))
-    yield from dict.fromkeys(text for table in tables for text in withheld_groups(tables, table))
-    yield from dict.fromkeys(text for table in tables for text in _sampled(table.plan))
-    noisy = list(_mostly_noise(result))
+            yield describe_empty_selection(plan, f" of release {number}" * (len(tables) > 1))
+    yield from dict.fromkeys(text for table in tables for text in describe_withheld_groups(tables, table))
+    yield from dict.fromkeys(text for table in tables for text in _describe_sampling(table.plan))
+    noisy = list(_describe_noisy_columns(result))
     yield from noisy
     if noisy or any(None in row for row in result.rows):
-        yield from dict.fromkeys(notice for table in tables for notice in _far_bounds(table.plan))
+        yield from dict.fromkeys(notice for table in tables for notice in _describe_wide_bounds(table.plan))
     for table in tables if released else ():
-        yield from missing_groups(table)
+        yield from describe_missing_groups(table)
     for table in tables:
         if table.plan.top_k is not None and table.rows:
-            far = shortfall(table.plan, table.plan.top_k, CONFIDENCE)
+            far = describe_shortfall(table.plan, table.plan.top_k, CONFIDENCE)
             yield f"{far[0].upper()}{far[1:]}."
-        yield from _beyond_clamps(table)
-        yield from _at_bounds(table)
-        yield from _uncounted(table.plan)
-        yield from _uncounted_sums(table)
-        yield from _ranks(table)
-    yield from dict.fromkeys(notice for table in tables for notice in _withheld_values(table))
+        yield from _describe_clamped_units(table)
+        yield from _describe_quantiles_at_bounds(table)
+        yield from _describe_uncounted_quantiles(table.plan)
+        yield from _describe_uncounted_sums(table)
+        yield from _describe_rank_errors(table)
+    yield from dict.fromkeys(notice for table in tables for notice in _describe_withheld_cells(table))
 
 
-def _sampled(plan: MeasurementPlan) -> Iterator[str]:
+def _describe_sampling(plan: MeasurementPlan) -> Iterator[str]:
     """A notice that an answer is of a sample, and how it is scaled."""
-    rate = sampling_rate(plan.analysis.release.input)
+    rate = find_sampling_rate(plan.analysis.release.input)
     if rate is not None:
         yield (
-            f"The answer is of a sample, which holds each privacy unit with probability {percent(rate)}; intervals hold for the "
+            f"The answer is of a sample, which holds each privacy unit with probability {format_percent(rate)}; intervals hold for the "
             f"sample. Divide a count or a sum by {float(rate):.6g} to estimate it for all units."
         )
 
 
-def _mostly_noise(result: Result) -> Iterator[str]:
+def _describe_noisy_columns(result: Result) -> Iterator[str]:
     """A notice for each column of which most cells have a 95% interval with a half-width above the value.
 
     It is the half-width that tables show: an interval is from the value less it to the value and it, at most.
@@ -212,19 +228,19 @@ def _mostly_noise(result: Result) -> Iterator[str]:
         if 2 * len(poor) <= len(cells):
             continue
         where = (
-            f"its 95% interval is {text(poor[0][0], poor[0][1])} ± {text(poor[0][1], poor[0][1])}"
+            f"its 95% interval is {format_value(poor[0][0], poor[0][1])} ± {format_value(poor[0][1], poor[0][1])}"
             if len(cells) == 1
             else f"in {len(poor):,} of {len(cells):,} rows its 95% interval has a half-width above the value"
         )
         yield f"Most of {name} is noise: {where}. A larger epsilon, fewer groups or fewer aggregates help."
 
 
-def _far_bounds(plan: MeasurementPlan) -> Iterator[str]:
+def _describe_wide_bounds(plan: MeasurementPlan) -> Iterator[str]:
     """A notice for what is added up and may be very large, as nobody has said how large it is."""
     for measure in plan.analysis.measures:
         if measure.lattice is None or isinstance(measure.expr, Column) or measure.interval.magnitude < _FAR:
             continue
-        sql = phrase(measure.expr)
+        sql = format_expression(measure.expr)
         named = list(dict.fromkeys(str(part) for part in walk(measure.expr) if isinstance(part, Column)))
         if len(sql) > _LONG and named:
             what, bounded = f"What is computed of {' and '.join(named)} and added up", named[0]
@@ -236,10 +252,10 @@ def _far_bounds(plan: MeasurementPlan) -> Iterator[str]:
         )
 
 
-def _beyond_clamps(table: ReleasedTable) -> Iterator[str]:
+def _describe_clamped_units(table: ReleasedTable) -> Iterator[str]:
     """A notice for each learnt clamp beyond which units may contribute more than the noise, and a part of the value.
 
-    How many units that are is known from the choice: see `Clamp.most_beyond`. Of how many units is known if they are counted.
+    How many units that are is known from the choice: see `Clamp.max_n_clipped`. Of how many units is known if they are counted.
     """
     plan, mentions = table.plan, set[int]()
     release, groups = plan.analysis.release, len(table.rows)
@@ -249,10 +265,10 @@ def _beyond_clamps(table: ReleasedTable) -> Iterator[str]:
         (at for at, item in enumerate(release.aggregations) if item.function == "count_units"), None
     )
     for place, item in enumerate(release.aggregations, len(release.keys)):
-        clamp, noise = clamp_of(plan, item), noise_half_width(plan, item, CONFIDENCE)
+        clamp, noise = find_clamp(plan, item), predict_noise_half_width(plan, item, CONFIDENCE)
         if clamp is None or noise is None or not clamp.chosen or id(clamp) in mentions:
             continue
-        (cut,) = allowances(plan, table, item, range(groups), CONFIDENCE)
+        (cut,) = compute_allowances(plan, table, item, range(groups), CONFIDENCE)
         allowed = max(
             (
                 most
@@ -265,7 +281,7 @@ def _beyond_clamps(table: ReleasedTable) -> Iterator[str]:
         if not allowed:
             continue
         mentions.add(id(clamp))
-        most, units = clamp.most_beyond, "unit" if clamp.most_beyond == 1 else "units"
+        most, units = clamp.max_n_clipped, "unit" if clamp.max_n_clipped == 1 else "units"
         if (
             counted is not None
             and groups == 1
@@ -274,99 +290,99 @@ def _beyond_clamps(table: ReleasedTable) -> Iterator[str]:
             count = max(count, 1)
             most, units = min(most, count), f"of about {count:,} unit{'s' * (count > 1)}"
         yield (
-            f"Up to {most:,} {units} contribute{'s' * (most == 1)} more to {call_text(item)} than {_limits(plan, clamp)}, the bound that "
-            f"was chosen privately. What is beyond it is not counted; the 95% interval allows for {'up to ' * (groups > 1)}{text(allowed)} more. "
+            f"Up to {most:,} {units} contribute{'s' * (most == 1)} more to {format_call(item)} than {_format_clamp_limits(plan, clamp)}, the bound that "
+            f"was chosen privately. What is beyond it is not counted; the 95% interval allows for {'up to ' * (groups > 1)}{format_value(allowed)} more. "
             "A larger epsilon helps, and so do lower bounds on rows and values in the policy."
         )
 
 
-def _limits(plan: MeasurementPlan, clamp: Clamp) -> str:
+def _format_clamp_limits(plan: MeasurementPlan, clamp: Clamp) -> str:
     """The chosen points of a clamp, in the units of what it limits."""
     if clamp.total is None:
         return f"{clamp.points[0]:,} {clamp.amount.value}"
     lattice = plan.analysis.measures[clamp.total].lattice
     step = 1.0 if lattice is None else float(lattice.step)
     return " or ".join(
-        text(sign * point * step) for sign, point in zip(clamp.sides, clamp.points, strict=True)
+        format_value(sign * point * step) for sign, point in zip(clamp.sides, clamp.points, strict=True)
     )
 
 
-def _at_bounds(table: ReleasedTable) -> Iterator[str]:
+def _describe_quantiles_at_bounds(table: ReleasedTable) -> Iterator[str]:
     """A notice for each quantile that is released at an end of its bounds."""
     release = table.plan.analysis.release
     for place, item in enumerate(release.aggregations, len(release.keys)):
-        around = _clamped_to(table.plan, item)
+        around = _find_quantile_bounds(table.plan, item)
         if around is None or item.argument is None:
             continue
-        hit = sum(_at_an_end(row[place], around) for row in table.rows)
+        hit = sum(_is_at_bound(row[place], around) for row in table.rows)
         if hit:
             rows = "" if len(table.rows) == 1 else f" in {hit:,} of {len(table.rows):,} groups"
             yield (
-                f"{call_text(item)} is at an end of its bounds {span(around, item.argument.type)}{rows}: values beyond "
+                f"{format_call(item)} is at an end of its bounds {format_interval(around, item.argument.type)}{rows}: values beyond "
                 "count as that end, which no interval covers."
             )
 
 
-def _withheld_values(table: ReleasedTable) -> Iterator[str]:
+def _describe_withheld_cells(table: ReleasedTable) -> Iterator[str]:
     """Yield a notice if cells are withheld, as their noisy counts are below the minimum frequency."""
-    if table.withheld:
+    if table.withheld_cells:
         cells = len(table.rows) * len(table.plan.analysis.release.aggregations)
         yield (
-            f"{len(table.withheld):,} of {cells:,} values are withheld (NULL): by their noisy counts, fewer than "
+            f"{len(table.withheld_cells):,} of {cells:,} values are withheld (NULL): by their noisy counts, fewer than "
             f"{table.plan.analysis.bound.min_frequency:,} units, the policy's min_frequency, may be behind them."
         )
 
 
-def _uncounted(plan: MeasurementPlan) -> Iterator[str]:
+def _describe_uncounted_quantiles(plan: MeasurementPlan) -> Iterator[str]:
     """Yield a notice for each quantile that is a value at random if it is over no values, where nothing says whether it is."""
     release = plan.analysis.release
     groups = bool(release.keys)
     if release.top is not None:
         return
-    for item, ranked in zip(release.aggregations, _are_chosen(plan), strict=True):
+    for item, ranked in zip(release.aggregations, _mark_chosen_quantiles(plan), strict=True):
         none = groups or has_condition(item) or _is_restricted(release.input)
-        if ranked and none and not is_told_of_nobody(plan, item):
+        if ranked and none and not has_value_count(plan, item):
             yield (
-                f"{call_text(item)} has no count of its values beside it: over no values it is a random value within its bounds. "
-                f"Add {_count_of(item)}, which says whether there are any; where there are none, it is then NULL."
+                f"{format_call(item)} has no count of its values beside it: over no values it is a random value within its bounds. "
+                f"Add {_format_count_call(item)}, which says whether there are any; where there are none, it is then NULL."
             )
 
 
-def _count_of(item: Aggregation) -> str:
+def _format_count_call(item: Aggregation) -> str:
     """The count of an aggregate's values, as it is written in SQL."""
     if has_condition(item):
         return "a COUNT with the same FILTER"
-    return "COUNT(*)" if item.argument is None else f"COUNT({phrase(item.argument)})"
+    return "COUNT(*)" if item.argument is None else f"COUNT({format_expression(item.argument)})"
 
 
-def _uncounted_sums(table: ReleasedTable) -> Iterator[str]:
+def _describe_uncounted_sums(table: ReleasedTable) -> Iterator[str]:
     """Yield a notice for each sum that may be over no values, by its interval, where no count says whether it is."""
     plan, release = table.plan, table.plan.analysis.release
     for item in release.aggregations if release.top is None else ():
-        if AGGREGATES[item.function].moments != (Moment.TOTAL,) or is_told_of_nobody(plan, item):
+        if AGGREGATES[item.function].moments != (Moment.TOTAL,) or has_value_count(plan, item):
             continue
-        near = _near_zero(table, item)
+        near = _count_near_zero(table, item)
         if near:
             yield (
-                f"{call_text(item)} may be over no values{f' in {near:,} of {len(table.rows):,} groups' * bool(release.keys)}, where SQL "
-                f"has NULL and it is a noisy number near 0. {_count_of(item)} beside it says whether there are any, and it is NULL "
+                f"{format_call(item)} may be over no values{f' in {near:,} of {len(table.rows):,} groups' * bool(release.keys)}, where SQL "
+                f"has NULL and it is a noisy number near 0. {_format_count_call(item)} beside it says whether there are any, and it is NULL "
                 "where there are none."
             )
 
 
-def _counts_of_no_rows(text: str, tables: Sequence[ReleasedTable]) -> Iterator[str]:
+def _describe_count_if(text: str, tables: Sequence[ReleasedTable]) -> Iterator[str]:
     """Yield a notice if the text of a statement has COUNT_IF, and a count under a condition may be 0."""
     if _COUNT_IF.search(text) and any(
-        item.function == COUNT.name and has_condition(item) and _near_zero(table, item)
+        item.function == COUNT.name and has_condition(item) and _count_near_zero(table, item)
         for table in tables
         for item in table.plan.analysis.release.aggregations
     ):
         yield "COUNT_IF of no rows is 0, where DuckDB has NULL."
 
 
-def _near_zero(table: ReleasedTable, item: Aggregation) -> int:
+def _count_near_zero(table: ReleasedTable, item: Aggregation) -> int:
     """In how many rows the 95% interval of an aggregate holds 0."""
-    ends = intervals_of(table.plan, table, item, range(len(table.rows)), CONFIDENCE)
+    ends = compute_intervals(table.plan, table, item, range(len(table.rows)), CONFIDENCE)
     return sum(end is not None and end[0] <= 0 <= end[1] for end in ends)
 
 
@@ -380,25 +396,25 @@ def _is_restricted(relation: Relation) -> bool:
             | SetOperation(kind=SetKind.INTERSECT | SetKind.EXCEPT)
         ):
             return True
-    return any(map(_is_restricted, inputs(relation)))
+    return any(map(_is_restricted, list_inputs(relation)))
 
 
-def _are_chosen(plan: MeasurementPlan) -> list[bool]:
+def _mark_chosen_quantiles(plan: MeasurementPlan) -> list[bool]:
     """Return of each aggregate whether it is a quantile that is chosen with noise."""
-    places = [plan.quantile_index(item) for item in plan.analysis.release.aggregations]
+    places = [plan.find_quantile_index(item) for item in plan.analysis.release.aggregations]
     return [place is not None and not plan.quantiles[place].interval_end for place in places]
 
 
-def _ranks(table: ReleasedTable) -> Iterator[str]:
+def _describe_rank_errors(table: ReleasedTable) -> Iterator[str]:
     """A notice for each quantile without an interval: how many values its rank is off by."""
     plan = table.plan
     for item in plan.analysis.release.aggregations if table.rows else ():
-        place = plan.quantile_index(item)
-        if place is None or item.interval_end or released_ends(plan, item) is not None:
+        place = plan.find_quantile_index(item)
+        if place is None or item.interval_end or find_released_ends(plan, item) is not None:
             continue
-        chosen, call = plan.quantiles[place], call_text(item)
-        off = chosen.rows(CONFIDENCE)
-        if chosen.public or off < 1:
+        chosen, call = plan.quantiles[place], format_call(item)
+        off = chosen.bound_row_error(CONFIDENCE)
+        if chosen.is_public or off < 1:
             continue
         where = "" if len(table.rows) == 1 else " of a group"
         yield (
@@ -407,28 +423,28 @@ def _ranks(table: ReleasedTable) -> Iterator[str]:
         )
 
 
-def _clamped_to(plan: MeasurementPlan, item: Aggregation) -> Interval | None:
+def _find_quantile_bounds(plan: MeasurementPlan, item: Aggregation) -> Interval | None:
     """The bounds by which the values of a quantile are clamped; None for others, and for few whole numbers."""
-    index = None if item.rank is None or item.interval_end else plan.analysis.measure(item)
+    index = None if item.rank is None or item.interval_end else plan.analysis.find_measure_index(item)
     if index is None:
         return None
     measure = plan.analysis.measures[index]
-    stated = interval(measure.expr, conditions(plan.analysis.release.input))
-    if not stated.bounded or measure.expr.type is Type.BOOLEAN:
+    stated = derive_interval(measure.expr, derive_known_intervals(plan.analysis.release.input))
+    if not stated.is_bounded or measure.expr.type is Type.BOOLEAN:
         return None  # the values of a public table are not clamped
     low, high = stated.ends
     return None if measure.expr.type is Type.INTEGER and high - low < FEW_VALUES else stated
 
 
-def _at_an_end(value: Value, around: Interval) -> bool:
-    return value is not None and position(value) in around.ends
+def _is_at_bound(value: Value, around: Interval) -> bool:
+    return value is not None and find_position(value) in around.ends
 
 
-def call_text(item: Aggregation) -> str:
+def format_call(item: Aggregation) -> str:
     """An aggregate as it is written in SQL."""
     entry = AGGREGATES[item.function]
     return (
         entry.signature
         if item.argument is None
-        else entry.call(phrase(item.argument), item.rank, item.interval_end)
+        else entry.format_call(format_expression(item.argument), item.rank, item.interval_end)
     )

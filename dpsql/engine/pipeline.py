@@ -13,26 +13,26 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 from dpsql.accounting.spend import NOTHING
-from dpsql.analysis.analyse import Analysis, analyse
-from dpsql.analysis.decimals import decimal_digits
+from dpsql.analysis.analyse import Analysis, analyze_release
+from dpsql.analysis.decimals import find_decimal_digits
 from dpsql.analysis.partitions.assign import with_partition_filters
 from dpsql.backends import Backend, Exact, catalog
-from dpsql.backends.scratch import Scratch
-from dpsql.covariance import semidefinite
+from dpsql.backends.scratch import ScratchDatabase
+from dpsql.covariance import project_rows
 from dpsql.engine import notices
-from dpsql.engine.accuracy import Search
-from dpsql.engine.budgets import budget, cap, require_above, require_below
-from dpsql.engine.charge_details import charge_details
-from dpsql.engine.experts import Experts
-from dpsql.engine.finish import finish
-from dpsql.engine.lookups import PublicTables
-from dpsql.engine.loss_split import loss_shares
-from dpsql.engine.post_processor import PostProcessor, answer_rows, as_constants
-from dpsql.engine.prepare import PreparedQuery, PreparedRelease, emitted
-from dpsql.engine.receipts import receipt_of, versions_of
-from dpsql.engine.replay import Replay
+from dpsql.engine.accuracy import LossSearch
+from dpsql.engine.budgets import compute_epsilon_cap, get_table_budget, require_above_floor, require_below_cap
+from dpsql.engine.charge_details import build_charge_details
+from dpsql.engine.experts import ExpertLosses
+from dpsql.engine.finish import finish_statement
+from dpsql.engine.lookups import PublicLookups
+from dpsql.engine.loss_split import split_loss
+from dpsql.engine.post_processor import PostProcessor, build_answer_rows, to_constants
+from dpsql.engine.prepare import PreparedQuery, PreparedRelease, emit_statement
+from dpsql.engine.receipts import build_receipt, collect_versions
+from dpsql.engine.replay import ReleaseStore
 from dpsql.engine.sampling import require_one_sample
-from dpsql.engine.stops import CANCELLED, Interruptibles, StopRequests, is_interruption, run_recorded
+from dpsql.engine.stops import CANCELLED, InterruptibleGroup, StopRequests, is_interruption, run_and_record
 from dpsql.errors import (
     BackendError,
     BudgetExhausted,
@@ -46,30 +46,43 @@ from dpsql.ledger.protocol import Account
 from dpsql.ledger.refusal import require_payable
 from dpsql.mechanisms import Entropy, SystemEntropy
 from dpsql.mechanisms.release_cache import clear_cache
-from dpsql.plan.dependencies import Known, final_releases, steps, substitute
+from dpsql.plan.dependencies import KnownValues, list_final_releases, list_steps, substitute_subqueries
 from dpsql.plan.expr import Expr, Scalar
-from dpsql.plan.nodes import OuterQuery, PublicSubquery, Release, Values, private_tables
-from dpsql.plan.provenance import provenance
-from dpsql.planning.choose import LossShare, choose
+from dpsql.plan.nodes import OuterQuery, PublicSubquery, Release, Values, list_private_tables
+from dpsql.plan.provenance import find_provenance
+from dpsql.planning.choose import LossShare, choose_plan
 from dpsql.planning.measurement import MeasurementPlan
-from dpsql.planning.verify import verify
+from dpsql.planning.verify import verify_plan
 from dpsql.policy import Policy
-from dpsql.postprocess.nobody import counted_sums, presented, with_null_sums
-from dpsql.postprocess.occupied_groups import may_be_empty, occupied
-from dpsql.release import GroupRows, Keys, ReleasedTable, open_stream, refine, release, release_in_stages
-from dpsql.replay.combine import combined
+from dpsql.postprocess.nobody import list_counted_sums, present_table, with_null_sums
+from dpsql.postprocess.occupied_groups import list_possibly_empty_releases, mark_occupied_groups
+from dpsql.release import (
+    GroupRows,
+    Keys,
+    ReleasedTable,
+    draw_release,
+    draw_release_in_stages,
+    open_stream,
+    refine_release,
+)
+from dpsql.replay.combine import combine_tables
 from dpsql.replay.refine import CoupledRefinement, IndependentTopUp
-from dpsql.request.query import Query, ResolvedQuery, resolve
+from dpsql.request.query import Query, ResolvedQuery, resolve_query
 from dpsql.request.target import Target
 from dpsql.result import Receipt, Result
-from dpsql.sql.emit.outer_query import Copies, Originals, emit_outer_query, unchanged
+from dpsql.sql.emit.outer_query import (
+    OriginalTables,
+    ReleasedTables,
+    emit_outer_query,
+    find_unchanged_columns,
+)
 from dpsql.sql.emit.stages import Stages
-from dpsql.sql.emit.statement import Statement
-from dpsql.sql.lower.statement import lower
-from dpsql.sql.read.parse import noting_translation, parse_once, require_room
+from dpsql.sql.emit.statement import ReleaseStatement
+from dpsql.sql.lower.statement import lower_statement
+from dpsql.sql.read.parse import mark_translation_errors, parse_cached, require_stack_room
 from dpsql.synthesis.stream import Cells, RunningStream, StreamedCount
 from dpsql.uncertainty.cells import RowProvenance
-from dpsql.uncertainty.derived import DerivedIntervals, bounded_columns, intervals_of_answer
+from dpsql.uncertainty.derived import DerivedIntervals, make_interval_function, mark_bounded_columns
 from dpsql.workers import Interruptible
 
 
@@ -86,74 +99,87 @@ class Engine:
     stops: StopRequests = field(default_factory=StopRequests, compare=False)
 
     @cached_property
-    def catalog(self) -> catalog.Catalog:
+    def catalog(self) -> catalog.AnalystSchema:
         """What exists for an analyst."""
-        built = catalog.build(self.policy, self.backend.schema(), self.backend.origin)
-        return replace(built, database=self.backend.database)
+        built = catalog.build_analyst_schema(
+            self.policy, self.backend.read_schema(), self.backend.find_origin
+        )
+        return replace(built, database_name=self.backend.database_name)
 
     @cached_property
     def policy_digest(self) -> str:
         """The digest of the policy."""
-        return self.policy.digest()
+        return self.policy.compute_digest()
 
     @cached_property
-    def _replay(self) -> Replay:
-        return Replay(self.policy, self.analyst, self.ledger, self.backend, self.account)
+    def _release_store(self) -> ReleaseStore:
+        return ReleaseStore(self.policy, self.analyst, self.ledger, self.backend, self.get_account)
 
     @property
-    def public(self) -> PublicTables:
+    def public_lookups(self) -> PublicLookups:
         """What may be looked up before a charge, for one statement: each thing once, or once for good where nothing changes."""
-        return self._public_tables.for_statement() if self.backend.unchanging else PublicTables(self.backend)
+        return (
+            self._public_lookups.with_fresh_evaluations()
+            if self.backend.is_unchanging
+            else PublicLookups(self.backend)
+        )
 
     @cached_property
-    def _public_tables(self) -> PublicTables:
-        return PublicTables(self.backend)
+    def _public_lookups(self) -> PublicLookups:
+        return PublicLookups(self.backend)
 
     @cached_property
     def _accounts(self) -> dict[str, Account]:
-        return {table: Account.of(budget(self.policy, table)) for table in self.policy.private_tables()}
+        return {
+            table: Account.from_budget(get_table_budget(self.policy, table))
+            for table in self.policy.list_private_tables()
+        }
 
-    def account(self, table: str) -> Account:
+    def get_account(self, table: str) -> Account:
         """The budget of a private table with its accountant and limit."""
         return self._accounts[table]
 
-    def prepare(self, asked: Query, at: Fraction | None = None, *, forecast: bool = False) -> PreparedQuery:
+    def plan_and_match(
+        self, query: Query, at: Fraction | None = None, *, forecast: bool = False
+    ) -> PreparedQuery:
         """Everything up to the charge: pure, but for look-ups in public tables and stored releases.
 
         `at` is the loss of a step to an accuracy, without which it is the first step's. With `forecast`
         a loss beyond the whole budget is planned too, and shown as refused. Raises QueryRejected with the place in the text.
         """
-        return self.replayed(self.planned(asked, at, forecast=forecast))
+        return self.match_stored(self.plan(query, at, forecast=forecast))
 
-    def replayed(self, planned: PreparedQuery) -> PreparedQuery:
+    def match_stored(self, prepared: PreparedQuery) -> PreparedQuery:
         """What was planned, with the stored releases that there are now, where the query allows them."""
-        return self._replay.replay(planned) if planned.asked.replay else planned
+        return self._release_store.match_stored(prepared) if prepared.query.replay else prepared
 
-    def planned(
+    def plan(
         self,
-        asked: Query,
+        query: Query,
         at: Fraction | None = None,
         *,
-        apart: bool = False,
-        free: bool = False,
+        separate_keys: bool = False,
+        is_free: bool = False,
         forecast: bool = False,
     ) -> PreparedQuery:
-        """As `prepare`, without a look at stored releases; `apart` is as for `analyse`, `free` says that nothing will be charged.
+        """As `plan_and_match`, without a look at stored releases; `separate_keys` is as for `analyze_release`, `is_free` says that nothing will be charged.
 
         A plan stays right as long as policy, catalogue and public tables stay; where it has `constants`, it is of the
         moment at which it was asked for.
         """
-        require_room()
-        parsed = parse_once(asked.sql, asked.dialect)
-        wanted = resolve(asked, parsed.options)
-        require_above(self.policy.min_epsilon, wanted.loss)
-        require_below(self.policy.max_epsilon, wanted.loss)
-        public = self.public
-        with noting_translation() if parsed.translated else nullcontext():
-            lowered = lower(parsed, self.catalog, public, asked.parameters, wanted.max_groups, at=asked.time)
-            outer = finish(lowered, public, self.backend.dialect.work)
-        before = steps(outer)
-        if not self.backend.parses(parsed.text):
+        require_stack_room()
+        parsed = parse_cached(query.sql, query.dialect)
+        wanted = resolve_query(query, parsed.options)
+        require_above_floor(self.policy.min_epsilon, wanted.loss)
+        require_below_cap(self.policy.max_epsilon, wanted.loss)
+        public = self.public_lookups
+        with mark_translation_errors() if parsed.translated else nullcontext():
+            lowered = lower_statement(
+                parsed, self.catalog, public, query.parameters, wanted.max_groups, at=query.time
+            )
+            outer = finish_statement(lowered, public, self.backend.dialect.work_rules)
+        before = list_steps(outer)
+        if not self.backend.can_parse(parsed.text):
             # The parser here forgives much that the engine does not; an answer must not rest on a guess.
             raise QueryRejected(
                 "the parser of the database engine cannot read the query", code="syntax", text=parsed.text
@@ -168,39 +194,45 @@ class Engine:
         )
         analyses = {
             # One who is replaced may leave one part and come to another: no part is charged for itself.
-            release: analyse(
+            release: analyze_release(
                 release if replaced else with_partition_filters(release),
                 public,
                 replace=replaced,
-                apart=apart,
+                separate_keys=separate_keys,
             )
             for release in before
             if isinstance(release, Release)
         }
-        if not free:
-            require_below(cap(self.policy, analyses), wanted.loss)
+        if not is_free:
+            require_below_cap(compute_epsilon_cap(self.policy, analyses), wanted.loss)
             if not forecast and not isinstance(wanted.loss, Target):
-                charged = [part for part, analysis in analyses.items() if not analysis.free]
+                charged = [part for part, analysis in analyses.items() if not analysis.is_free]
                 accounts = {
-                    name: self.account(name) for part in charged for name in private_tables(part.input)
+                    name: self.get_account(name)
+                    for part in charged
+                    for name in list_private_tables(part.input)
                 }
                 require_payable(self.ledger, accounts, wanted.loss, self.analyst, self.reservation)
-        agreed = wanted.at(self._epsilon(wanted, outer, analyses) if at is None else at)
-        parts = loss_shares(analyses, self.account, agreed.epsilon, agreed.delta, self._replay.couples)
+        agreed = wanted.with_epsilon(self._resolve_epsilon(wanted, outer, analyses) if at is None else at)
+        parts = split_loss(
+            analyses, self.get_account, agreed.epsilon, agreed.delta, self._release_store.can_couple
+        )
         prepared = tuple(
-            self._measured(release, analysis, part, public, learn=not isinstance(wanted.loss, Target))
+            self._plan_release(
+                release, analysis, part, public, allow_clamps=not isinstance(wanted.loss, Target)
+            )
             for (release, analysis), part in zip(analyses.items(), parts, strict=True)
         )
         named = {release: f"#released{index}" for index, release in enumerate(analyses)}
-        empty = may_be_empty({part.release: part.plan for part in prepared})
-        sums = {part.release: counted_sums(part.plan) for part in prepared}
-        above = Copies(named, empty, sums) if named else Originals()
+        empty = list_possibly_empty_releases({part.release: part.plan for part in prepared})
+        sums = {part.release: list_counted_sums(part.plan) for part in prepared}
+        above = ReleasedTables(named, empty, sums) if named else OriginalTables()
         sql = emit_outer_query(outer, above, traced=True)
         for step in before:
             if not isinstance(step, Release):
-                emit_outer_query(step.outer, above.of_step(step))  # for the copies that it reads
+                emit_outer_query(step.outer, above.with_step(step))  # for the copies that it reads
         return PreparedQuery(
-            asked,
+            query,
             agreed,
             parsed.explain,
             outer,
@@ -208,140 +240,164 @@ class Engine:
             above,
             sql,
             constants=lowered.constants,
-            matrix=parsed.matrix,
-            experts=Experts.of(parsed.experts, outer.outputs),
+            matrix_columns=parsed.matrix,
+            expert_losses=ExpertLosses.from_outputs(parsed.experts, outer.outputs),
         )
 
-    def _measured(
-        self, release: Release, analysis: Analysis, price: LossShare, public: PublicTables, *, learn: bool
+    def _plan_release(
+        self,
+        release: Release,
+        analysis: Analysis,
+        loss_share: LossShare,
+        public: PublicLookups,
+        *,
+        allow_clamps: bool,
     ) -> PreparedRelease:
-        plan, dialect = choose(analysis, price, public, learn=learn), self.backend.dialect
-        verify(plan)
-        groups = {} if dialect.public_groups else public.groups(release.input)
-        read, tables = substitute(analysis, {}, groups), private_tables(release.input)
-        statement = emitted(plan, read, dialect)
-        return PreparedRelease(release, tables, plan, statement, price, dialect=dialect, groups=groups)
+        plan, dialect = (
+            choose_plan(analysis, loss_share, public, allow_clamps=allow_clamps),
+            self.backend.dialect,
+        )
+        verify_plan(plan)
+        groups = {} if dialect.supports_public_groups else public.read_public_groups(release.input)
+        read, tables = substitute_subqueries(analysis, {}, groups), list_private_tables(release.input)
+        statement = emit_statement(plan, read, dialect)
+        return PreparedRelease(release, tables, plan, statement, loss_share, dialect=dialect, groups=groups)
 
-    def combine(self, asked: Query) -> Result:
+    def combine_stored_releases(self, query: Query) -> Result:
         """The most accurate answer that follows from stored releases: free, and nothing private is read.
 
         The loss decides only which statistics are meant. Raises QueryRejected with code "nothing_released".
         """
-        loss = asked.epsilon or asked.default or min(self.policy.max_epsilon or Fraction(1), Fraction(1))
-        asked = replace(asked, epsilon=loss, target_error=None, confidence=None, replay=False)
-        return self.answer_combined(self.planned(asked, free=True))
+        loss = query.epsilon or query.default or min(self.policy.max_epsilon or Fraction(1), Fraction(1))
+        query = replace(query, epsilon=loss, target_error=None, confidence=None, replay=False)
+        return self.answer_combined(self.plan(query, is_free=True))
 
     def answer_combined(self, prepared: PreparedQuery) -> Result:
-        """As `combine`, of a query that is prepared."""
-        return self.answer(self._replay.combine(prepared))
+        """As `combine_stored_releases`, of a query that is prepared."""
+        return self.answer_query(self._release_store.combine_stored(prepared))
 
-    def _epsilon(
+    def _resolve_epsilon(
         self, wanted: ResolvedQuery, outer: OuterQuery, analyses: Mapping[Release, Analysis]
     ) -> Fraction:
         """The loss that was asked for, or the least that is accurate enough; any where nothing private is read."""
         if not isinstance(wanted.loss, Target):
             return wanted.loss
-        found = self._search(outer, analyses, wanted.delta, wanted.loss).least_epsilon()
+        found = self._build_search(outer, analyses, wanted.delta, wanted.loss).search_least_epsilon()
         return max(found, self.policy.min_epsilon) if analyses else found
 
-    def _search(
+    def _build_search(
         self, outer: OuterQuery, analyses: Mapping[Release, Analysis], delta: Fraction | None, target: Target
-    ) -> Search:
-        most = cap(self.policy, analyses)
-        return Search(outer, analyses, self.public, self.account, delta, target, most, self._replay.couples)
+    ) -> LossSearch:
+        most = compute_epsilon_cap(self.policy, analyses)
+        return LossSearch(
+            outer,
+            analyses,
+            self.public_lookups,
+            self.get_account,
+            delta,
+            target,
+            most,
+            self._release_store.can_couple,
+        )
 
-    def search(self, prepared: PreparedQuery, target: Target) -> Search:
+    def build_loss_search(self, prepared: PreparedQuery, target: Target) -> LossSearch:
         """The search for the loss at which what was prepared meets a target."""
         analyses = {part.release: part.plan.analysis for part in prepared.releases}
-        return self._search(prepared.outer, analyses, prepared.terms.delta, target)
+        return self._build_search(prepared.outer, analyses, prepared.terms.delta, target)
 
-    def quote(self, prepared: PreparedQuery) -> tuple[Quote, ...]:
+    def compute_quotes(self, prepared: PreparedQuery) -> tuple[Quote, ...]:
         """What the ledger would say to the charge now; writes nothing."""
-        return self.ledger.dry_run(prepared.bills, analyst=self.analyst, reservation=self.reservation)
+        return self.ledger.dry_run(prepared.table_charges, analyst=self.analyst, reservation=self.reservation)
 
-    def require_bound(self, prepared: PreparedQuery) -> None:
+    def require_bindable(self, prepared: PreparedQuery) -> None:
         """Refuses a query that the database cannot bind, so that nothing is charged that is not answered.
 
         Raises OperationalError, with constant text. Nothing is run.
         """
         charged = (part for part in prepared.releases if part.event is not None)
-        if not all(self.backend.binds(part.statement.sql, part.statement.held) for part in charged):
+        if not all(
+            self.backend.can_bind(part.statement.sql, part.statement.held_queries) for part in charged
+        ):
             raise OperationalError(
                 "the database cannot bind the statement of the query; nothing was charged",
                 code="unbound",
                 hint="reconnect if a table or view has changed since the connection was opened",
             )
 
-    def answer(self, prepared: PreparedQuery) -> Result:
+    def answer_query(self, prepared: PreparedQuery) -> Result:
         """Charges durably first, then reads, noises and post-processes what was prepared."""
-        if isinstance(prepared.above, Originals):
-            return self._public(prepared)
-        places = unchanged(prepared.outer)
+        if isinstance(prepared.post_processing, OriginalTables):
+            return self._answer_public(prepared)
+        places = find_unchanged_columns(prepared.outer)
         if places is not None:
-            return self._unchanged(prepared, places)
-        with Scratch() as scratch:
-            above = PostProcessor(scratch, prepared.above, self.backend)
-            above.create(prepared.releases)
+            return self._answer_unchanged(prepared, places)
+        with ScratchDatabase() as scratch:
+            above = PostProcessor(scratch, prepared.post_processing, self.backend)
+            above.create_tables(prepared.releases)
             # A query whose post-processing cannot even be bound fails here, before it is charged.
-            scratch.query(prepared.outer_sql)
-            entries = self._charge(prepared)
+            scratch.run_query(prepared.outer_sql)
+            entries = self._charge_query(prepared)
 
-            def finished() -> Result:
-                parts, tables, values = self._released(above, prepared, entries)
-                self._keep(parts, tables, values, entries)
-                consistent_tables = above.load_consistent(prepared, tables)
-                rows, types = above.rows(prepared, consistent_tables, values)
-                receipt = self.receipt(prepared, entries, [table.plan for table in tables])
-                derived = above.derived(prepared, tables, consistent_tables, values, rows)
-                return self._result(prepared, consistent_tables, rows, types, receipt, derived=derived)
+            def finish_answer() -> Result:
+                parts, tables, values = self._run_releases(above, prepared, entries)
+                self._store_releases(parts, tables, values, entries)
+                consistent_tables = above.load_consistent_tables(prepared, tables)
+                rows, types = above.compute_rows(prepared, consistent_tables, values)
+                receipt = self.build_receipt(prepared, entries, [table.plan for table in tables])
+                derived = above.find_derived_intervals(prepared, tables, consistent_tables, values, rows)
+                return self._build_result(prepared, consistent_tables, rows, types, receipt, derived=derived)
 
-            return self._after_charge(prepared, entries, finished, scratch)
+            return self._run_after_charge(prepared, entries, finish_answer, scratch)
 
-    def release_alone(self, prepared: PreparedQuery) -> tuple[ReleasedTable, Receipt]:
-        """The released table of a query that has one release, and its receipt: charged, read and stored as by `answer`."""
-        entries = self._charge(prepared)
+    def answer_single_release(self, prepared: PreparedQuery) -> tuple[ReleasedTable, Receipt]:
+        """The released table of a query that has one release, and its receipt: charged, read and stored as by `answer_query`."""
+        entries = self._charge_query(prepared)
 
-        def finished() -> tuple[ReleasedTable, Receipt]:
-            table = self._release(prepared.only, prepared, entries)
-            self._keep(prepared.releases, [table], {}, entries)
-            return table, self.receipt(prepared, entries, [table.plan])
+        def finish_release() -> tuple[ReleasedTable, Receipt]:
+            table = self._run_release(prepared.single_release, prepared, entries)
+            self._store_releases(prepared.releases, [table], {}, entries)
+            return table, self.build_receipt(prepared, entries, [table.plan])
 
-        return self._after_charge(prepared, entries, finished)
+        return self._run_after_charge(prepared, entries, finish_release)
 
     def open_stream(self, prepared: PreparedQuery) -> tuple[RunningStream, Receipt]:
         """A stream of counts of the groups of a query with one release, all of it charged before its groups are read."""
-        part, entries = prepared.only, self._charge(prepared)
+        part, entries = prepared.single_release, self._charge_query(prepared)
 
-        def begin() -> RunningStream:
-            return open_stream(part.plan, part.statement, self.backend.run(part.statement.sql), self.entropy)
+        def begin_stream() -> RunningStream:
+            return open_stream(
+                part.plan, part.statement, self.backend.run_statement(part.statement.sql), self.entropy
+            )
 
-        def finished() -> tuple[RunningStream, Receipt]:
+        def finish_opening() -> tuple[RunningStream, Receipt]:
             try:
-                running = _without_frames(begin)
+                running = _run_without_frames(begin_stream)
             except (BackendError, InternalError) as error:
-                self._record(part.tables, prepared, entries, error.code)
+                self._record_failure(part.tables, prepared, entries, error.code)
                 raise
-            return running, self.receipt(prepared, entries, [part.plan])
+            return running, self.build_receipt(prepared, entries, [part.plan])
 
-        return self._after_charge(prepared, entries, finished)
+        return self._run_after_charge(prepared, entries, finish_opening)
 
-    def streamed(
+    def answer_stream_query(
         self, running: RunningStream, cells: Cells, prepared: PreparedQuery, entry: Entry | None
     ) -> StreamedCount:
         """One answer of a stream; a failure ends it, says nothing of exact counts, and is recorded as any other is."""
-        self.require_current(entry)
-        before = running.known(cells)
+        self.require_current_entry(entry)
+        before = running.find_known_count(cells)
         if before is not None:
             return before
         entries = () if entry is None else (entry,)
         try:
-            return _without_frames(lambda: running.answer(cells, self.entropy))
+            return _run_without_frames(lambda: running.answer_query(cells, self.entropy))
         except BaseException as error:
             if is_interruption(error) or isinstance(error, (BackendError, InternalError)):
-                self._record(prepared.only.tables, prepared, entries, getattr(error, "code", CANCELLED))
+                self._record_failure(
+                    prepared.single_release.tables, prepared, entries, getattr(error, "code", CANCELLED)
+                )
             raise
 
-    def require_current(self, entry: Entry | None) -> None:
+    def require_current_entry(self, entry: Entry | None) -> None:
         """Refuses what an entry has paid for where its period has ended since: see `Ledger.is_current`.
 
         Raises OperationalError (`stream_ended`).
@@ -361,176 +417,189 @@ class Engine:
         """Ends the statement that runs for the owner; for other threads to call."""
         self.stops.stop(self.backend)
 
-    def _after_charge(
+    def _run_after_charge(
         self,
         prepared: PreparedQuery,
         entries: Sequence[Entry],
-        work: Callable[[], _Drawn],
+        work: Callable[[], _Outcome],
         *beside: Interruptible,
-    ) -> _Drawn:
-        """What `work` returns, which is all that follows a charge; see `dpsql.engine.stops.run_recorded`."""
-        record = self._recorder(prepared, entries) if entries else None
-        return run_recorded(Interruptibles((self.backend, *beside)), work, record, self.stops)
+    ) -> _Outcome:
+        """What `work` returns, which is all that follows a charge; see `dpsql.engine.stops.run_and_record`."""
+        record = self._make_failure_recorder(prepared, entries) if entries else None
+        return run_and_record(InterruptibleGroup((self.backend, *beside)), work, record, self.stops)
 
-    def _recorder(self, prepared: PreparedQuery, entries: Sequence[Entry]) -> Callable[[str], None]:
+    def _make_failure_recorder(
+        self, prepared: PreparedQuery, entries: Sequence[Entry]
+    ) -> Callable[[str], None]:
         """What records that a statement has failed after its charge, with a code, of all its tables."""
         tables = tuple(dict.fromkeys(table for part in prepared.releases for table in part.tables))
-        return lambda code: self._record(tables, prepared, entries, code)
+        return lambda code: self._record_failure(tables, prepared, entries, code)
 
-    def _record(
+    def _record_failure(
         self, tables: Sequence[str], prepared: PreparedQuery, entries: Sequence[Entry], code: str
     ) -> None:
         """Records a failure after a charge, which counts towards a lock."""
         if entries:
-            self.ledger.fail(tables, entries[0], analyst=self.analyst, query=prepared.asked.sql, code=code)
+            self.ledger.record_failure(
+                tables, entries[0], analyst=self.analyst, query=prepared.query.sql, code=code
+            )
 
-    def _unchanged(self, prepared: PreparedQuery, places: Sequence[int]) -> Result:
+    def _answer_unchanged(self, prepared: PreparedQuery, places: Sequence[int]) -> Result:
         """The released rows themselves, in these columns."""
-        entries = self._charge(prepared)
+        entries = self._charge_query(prepared)
 
-        def finished() -> Result:
-            table = self._release(prepared.only, prepared, entries)
-            self._keep(prepared.releases, [table], {}, entries)
-            receipt, table = self.receipt(prepared, entries, [table.plan]), presented(table)
-            groups = zip(with_null_sums(table.plan, table), occupied(table.plan, table), strict=True)
+        def finish_answer() -> Result:
+            table = self._run_release(prepared.single_release, prepared, entries)
+            self._store_releases(prepared.releases, [table], {}, entries)
+            receipt, table = self.build_receipt(prepared, entries, [table.plan]), present_table(table)
+            groups = zip(
+                with_null_sums(table.plan, table), mark_occupied_groups(table.plan, table), strict=True
+            )
             inhabited_rows = [(row, number) for number, (row, inhabited) in enumerate(groups) if inhabited]
             rows = [(*(row[place] for place in places), number, 0) for row, number in inhabited_rows]
             types = [table.columns[place][1] for place in places]
-            return self._result(prepared, [table], rows, types, receipt)
+            return self._build_result(prepared, [table], rows, types, receipt)
 
-        return self._after_charge(prepared, entries, finished)
+        return self._run_after_charge(prepared, entries, finish_answer)
 
-    def _public(self, prepared: PreparedQuery) -> Result:
+    def _answer_public(self, prepared: PreparedQuery) -> Result:
         """A query on nothing private is answered exactly, and free."""
         values: dict[Scalar | PublicSubquery, Expr | Values] = {}
-        for step in prepared.before:
+        for step in prepared.steps:
             if not isinstance(step, Release):
-                found, _ = self.backend.public_rows(
-                    emit_outer_query(substitute(step.outer, values), prepared.above)
+                found, _ = self.backend.read_public_rows(
+                    emit_outer_query(substitute_subqueries(step.outer, values), prepared.post_processing)
                 )
-                values[step] = as_constants(step, found)
-        rows, types = self.backend.public_rows(
-            emit_outer_query(substitute(prepared.outer, values), prepared.above)
+                values[step] = to_constants(step, found)
+        rows, types = self.backend.read_public_rows(
+            emit_outer_query(substitute_subqueries(prepared.outer, values), prepared.post_processing)
         )
-        return self._result(prepared, [], rows, types, self.receipt(prepared, (), []))
+        return self._build_result(prepared, [], rows, types, self.build_receipt(prepared, (), []))
 
-    def _released(
+    def _run_releases(
         self, above: PostProcessor, prepared: PreparedQuery, entries: Sequence[Entry]
-    ) -> tuple[list[PreparedRelease], list[ReleasedTable], Known]:
+    ) -> tuple[list[PreparedRelease], list[ReleasedTable], KnownValues]:
         """Answers the releases, and the queries whose values stand in others, each after what it needs.
 
         Returns the releases with these values in their statements, their tables, and the values. The tables that only
         the outer query reads are not loaded yet.
         """
-        values: dict[Scalar | PublicSubquery, Expr | Values] = dict(prepared.known)
-        parts, last = {part.release: part for part in prepared.releases}, final_releases(prepared.before)
+        values: dict[Scalar | PublicSubquery, Expr | Values] = dict(prepared.known_values)
+        parts, last = {part.release: part for part in prepared.releases}, list_final_releases(prepared.steps)
         made, tables = list[PreparedRelease](), list[ReleasedTable]()
-        for step in prepared.before:
+        for step in prepared.steps:
             if isinstance(step, Release):
                 made.append(parts[step].with_values(values))
-                tables.append(self._release(made[-1], prepared, entries))
+                tables.append(self._run_release(made[-1], prepared, entries))
                 if step not in last:
-                    above.load(step, presented(tables[-1]))
+                    above.load_table(step, present_table(tables[-1]))
             elif step not in values:
-                values[step] = above.evaluate(step, values)
+                values[step] = above.evaluate_subquery(step, values)
         return made, tables, values
 
-    def _keep(
+    def _store_releases(
         self,
         parts: Sequence[PreparedRelease],
         tables: Sequence[ReleasedTable],
-        values: Known,
+        values: KnownValues,
         entries: Sequence[Entry],
     ) -> None:
         """Stores what was charged, before anybody sees it."""
         if entries:
-            self._replay.store(parts, tables, values, entries[0])
+            self._release_store.store_releases(parts, tables, values, entries[0])
 
-    def _charge(self, prepared: PreparedQuery) -> tuple[Entry, ...]:
-        if not prepared.bills:
+    def _charge_query(self, prepared: PreparedQuery) -> tuple[Entry, ...]:
+        if not prepared.table_charges:
             return ()  # the keys alone, all of them public
-        self.require_bound(prepared)
+        self.require_bindable(prepared)
         self.stops.require_not_stopped()
         self.stops.begin_charge()
         try:
             entries = self.ledger.charge(
-                prepared.bills,
+                prepared.table_charges,
                 analyst=self.analyst,
-                query=prepared.asked.sql,
-                details=charge_details(prepared, self.policy, self.policy_digest, versions_of(self.backend)),
-                refines=[base.number for base in prepared.refines],
+                query=prepared.query.sql,
+                details=build_charge_details(
+                    prepared, self.policy, self.policy_digest, collect_versions(self.backend)
+                ),
+                refines=[base.number for base in prepared.refinements],
                 reservation=self.reservation,
             )
         except BudgetExhausted as error:
-            error.hint = self._what_is_left_buys(prepared, error.code) or error.hint
+            error.hint = self._describe_affordable_target(prepared, error.code) or error.hint
             raise
-        self.stops.charged(self._recorder(prepared, entries))
+        self.stops.note_charge(self._make_failure_recorder(prepared, entries))
         return entries
 
-    def _what_is_left_buys(self, prepared: PreparedQuery, code: str) -> str | None:
+    def _describe_affordable_target(self, prepared: PreparedQuery, code: str) -> str | None:
         """To one who asked for an accuracy: which one there still is. The budget is public, and so is its answer."""
         target = prepared.terms.target
-        if target is None or target.share is not None or code != BudgetExhausted.code:
+        if target is None or target.relative_error is not None or code != BudgetExhausted.code:
             return None
-        quotes = self.quote(prepared)
+        quotes = self.compute_quotes(prepared)
         left = min(
-            self.account(quote.table).accountant.remaining_epsilon(NOTHING, quote.left) for quote in quotes
+            self.get_account(quote.table).accountant.compute_remaining_epsilon(NOTHING, quote.remaining)
+            for quote in quotes
         )
         if left <= 0:
             return None
-        bought = self.search(prepared, target).error_at(left)
+        bought = self.build_loss_search(prepared, target).predict_largest_error(left)
         return f"nothing was charged; what is left buys {replace(target, error=Fraction(bought))}"
 
-    def _release(
+    def _run_release(
         self, part: PreparedRelease, prepared: PreparedQuery, entries: Sequence[Entry]
     ) -> ReleasedTable:
         """One release; a failure, which the caller sees, is recorded in the ledger and counts towards a lock."""
         try:
-            return self._drawn(part)
+            return self._draw_noise(part)
         except (BackendError, InternalError) as error:
-            self._record(part.tables, prepared, entries, error.code)
+            self._record_failure(part.tables, prepared, entries, error.code)
             raise
 
-    def _drawn(self, prepared: PreparedRelease) -> ReleasedTable:
-        if prepared.stored is not None:
-            return prepared.stored.table
-        prepared = prepared.sampled(self.entropy)
+    def _draw_noise(self, prepared: PreparedRelease) -> ReleasedTable:
+        if prepared.replayed_release is not None:
+            return prepared.replayed_release.table
+        prepared = prepared.with_sampling_secret(self.entropy)
         plan, statement, refinement = prepared.plan, prepared.statement, prepared.refinement
         if statement.stages is not None and refinement is None:
-            return self._drawn_in_stages(prepared, statement.stages)
+            return self._draw_noise_in_stages(prepared, statement.stages)
         # What is not charged, because it follows from the policy alone, reads nothing private either.
-        with self._held(statement if plan.event is not None else None):
-            exact = Exact([]) if plan.event is None else self.backend.run(statement.sql)
+        with self._hold_tables(statement if plan.event is not None else None):
+            exact = Exact([]) if plan.event is None else self.backend.run_statement(statement.sql)
 
-        def draw() -> ReleasedTable:
+        def draw_table() -> ReleasedTable:
             match None if refinement is None else refinement.law:
                 case CoupledRefinement() as law if refinement is not None:
-                    return refine(plan, (statement, exact), refinement.table, law, self.entropy)
+                    return refine_release(plan, (statement, exact), refinement.table, law, self.entropy)
                 case IndependentTopUp(plan=beside) if refinement is not None:
-                    return combined([refinement.table, release(beside, statement, exact, self.entropy)])
-            return release(plan, statement, exact, self.entropy)
+                    return combine_tables(
+                        [refinement.table, draw_release(beside, statement, exact, self.entropy)]
+                    )
+            return draw_release(plan, statement, exact, self.entropy)
 
-        return _without_frames(draw)
+        return _run_without_frames(draw_table)
 
-    def _held(self, statement: Statement | None) -> AbstractContextManager[None]:
+    def _hold_tables(self, statement: ReleaseStatement | None) -> AbstractContextManager[None]:
         """The temporary tables that a statement reads, where the engine's dialect holds any."""
-        if statement is None or not statement.held:
+        if statement is None or not statement.held_queries:
             return nullcontext()
-        return self.backend.staged(statement.held)
+        return self.backend.stage_tables(statement.held_queries)
 
-    def _drawn_in_stages(self, prepared: PreparedRelease, stages: Stages) -> ReleasedTable:
+    def _draw_noise_in_stages(self, prepared: PreparedRelease, stages: Stages) -> ReleasedTable:
         """A release with clamps by group: contributions are read once, and the groups when clamps are chosen."""
 
-        def read(plan: MeasurementPlan, selected: Sequence[Keys] | None = None) -> GroupRows:
-            sums = prepared.sums(plan, selected)
-            with self._held(sums):
-                return sums, self.backend.run(sums.sql)
+        def read_groups(plan: MeasurementPlan, selected: Sequence[Keys] | None = None) -> GroupRows:
+            sums = prepared.emit_group_sums(plan, selected)
+            with self._hold_tables(sums):
+                return sums, self.backend.run_statement(sums.sql)
 
-        with self.backend.staged(stages.tables):
-            histograms = self.backend.run(stages.histograms)
-            return _without_frames(lambda: release_in_stages(prepared.plan, histograms, read, self.entropy))
+        with self.backend.stage_tables(stages.tables):
+            histograms = self.backend.run_statement(stages.histograms)
+            return _run_without_frames(
+                lambda: draw_release_in_stages(prepared.plan, histograms, read_groups, self.entropy)
+            )
 
-    def _result(
+    def _build_result(
         self,
         prepared: PreparedQuery,
         tables: Sequence[ReleasedTable],
@@ -542,46 +611,52 @@ class Engine:
     ) -> Result:
         outer, width = prepared.outer, len(prepared.outer.outputs)
         origins: RowProvenance | None = None
-        if (found := provenance(outer)) is not None:
+        if (found := find_provenance(outer)) is not None:
             places = [part.release for part in prepared.releases]
             read = [tables[places.index(trace.release)] for trace in found]
             parts = [(table.plan, trace, table) for table, trace in zip(read, found, strict=True)]
-            origins = RowProvenance.of(parts, [(int(row[width]), int(row[width + 1])) for row in rows])
-        digits = [decimal_digits(output.expr) for output in outer.outputs]
-        bounded = bounded_columns(origins, derived, width)
+            origins = RowProvenance.from_branches(
+                parts, [(int(row[width]), int(row[width + 1])) for row in rows]
+            )
+        digits = [find_decimal_digits(output.expr) for output in outer.outputs]
+        bounded = mark_bounded_columns(origins, derived, width)
         result = Result(
             columns=tuple(output.name for output in prepared.outer.outputs),
             types=tuple(
                 kind if of is None else f"DECIMAL({of[0]},{of[1]})"
                 for kind, of in zip(types, digits, strict=False)
             ),
-            rows=semidefinite(answer_rows(rows, digits), prepared.matrix),
-            scales=((None,) * width,) * len(rows) if origins is None else origins.scales(),
+            rows=project_rows(build_answer_rows(rows, digits), prepared.matrix_columns),
+            scales=((None,) * width,) * len(rows) if origins is None else origins.compute_scales(),
             receipt=receipt,
-            _interval_of=intervals_of_answer(origins, derived),
+            _interval_of=make_interval_function(origins, derived),
             _bounded=bounded,
-            _counts=() if origins is None else origins.counts,
+            _counts=() if origins is None else origins.count_columns,
             _branches=() if origins is None else tuple(int(row[width + 1]) for row in rows),
-            _noticed=notices.of_answer(prepared, tables, origins, bounded),
+            _compute_notices=notices.make_answer_notices(prepared, tables, origins, bounded),
         )
-        return result if prepared.experts is None else prepared.experts.chosen(result, self.entropy)
+        return (
+            result
+            if prepared.expert_losses is None
+            else prepared.expert_losses.choose_experts(result, self.entropy)
+        )
 
-    def receipt(
+    def build_receipt(
         self,
         prepared: PreparedQuery,
         entries: Sequence[Entry],
         measured: Sequence[MeasurementPlan] | None = None,
     ) -> Receipt:
-        """Return the receipt, as `receipt_of`."""
-        return receipt_of(
+        """Return the receipt, as `build_receipt`."""
+        return build_receipt(
             prepared, entries, measured, self.policy, self.policy_digest, self.backend, self.analyst
         )
 
 
-_Drawn = TypeVar("_Drawn")
+_Outcome = TypeVar("_Outcome")
 
 
-def _without_frames(draw: Callable[[], _Drawn]) -> _Drawn:
+def _run_without_frames(draw: Callable[[], _Outcome]) -> _Outcome:
     """What is released; an error that stops it says nothing of exact values, neither in its words nor by its frames."""
     failure: DatabaseError
     try:

@@ -8,26 +8,26 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from dpsql.analysis.decimals import as_decimal
-from dpsql.analysis.intervals import answer_intervals, interval
+from dpsql.analysis.decimals import to_decimal
+from dpsql.analysis.intervals import derive_answer_intervals, derive_interval
 from dpsql.backends import Backend
-from dpsql.backends.scratch import Scratch
+from dpsql.backends.scratch import ScratchDatabase
 from dpsql.engine.prepare import PreparedQuery, PreparedRelease
-from dpsql.functions.enclosures import doubles
-from dpsql.plan.dependencies import Known, final_releases, substitute
-from dpsql.plan.expr import Expr, Literal, Released, Scalar
+from dpsql.functions.enclosures import round_to_doubles
+from dpsql.plan.dependencies import KnownValues, list_final_releases, substitute_subqueries
+from dpsql.plan.expr import Expr, Literal, ReleasedColumn, Scalar
 from dpsql.plan.interval import ANYWHERE, Interval
 from dpsql.plan.nodes import PublicSubquery, Release, Values
-from dpsql.plan.noiseless import noiseless
-from dpsql.plan.provenance import provenance
-from dpsql.postprocess.consistency import consistent
-from dpsql.postprocess.nobody import null_sums, presented
-from dpsql.postprocess.occupied_groups import occupied
+from dpsql.plan.noiseless import mark_noiseless_outputs
+from dpsql.plan.provenance import find_provenance
+from dpsql.postprocess.consistency import make_consistent
+from dpsql.postprocess.nobody import mark_null_sums, present_table
+from dpsql.postprocess.occupied_groups import mark_occupied_groups
 from dpsql.release import ReleasedTable
-from dpsql.sql.emit.outer_query import OCCUPIED, Copies, emit_copy, emit_outer_query, null_sum
-from dpsql.uncertainty.cells import CONFIDENCE, ends_of
-from dpsql.uncertainty.derived import DerivedIntervals, PublicCopy, derived_columns
-from dpsql.uncertainty.selected_rows import RowChoice, confidence_for
+from dpsql.sql.emit.outer_query import OCCUPIED, ReleasedTables, emit_copy, emit_outer_query, name_null_column
+from dpsql.uncertainty.cells import CONFIDENCE, compute_interval_ends
+from dpsql.uncertainty.derived import DerivedIntervals, PublicCopy, list_simulated_columns
+from dpsql.uncertainty.selected_rows import RowChoice, compute_kept_row_confidence
 
 ROUNDS = 8
 """How often ends of intervals are made again for fewer kept rows, before they are made for one."""
@@ -37,63 +37,68 @@ ROUNDS = 8
 class PostProcessor:
     """A scratch engine with the tables that `copies` names: released tables, and copies of public tables."""
 
-    scratch: Scratch
-    copies: Copies
+    scratch: ScratchDatabase
+    copies: ReleasedTables
     backend: Backend
-    public: dict[str, PublicCopy] = field(default_factory=dict)
+    public_copies: dict[str, PublicCopy] = field(default_factory=dict)
 
-    def create(self, parts: Sequence[PreparedRelease]) -> None:
+    def create_tables(self, parts: Sequence[PreparedRelease]) -> None:
         """Creates the released tables, empty, and copies of the public tables."""
         for part in parts:
-            ends = [(end.name, end.type.value) for end in self.copies.ends.get(part.release, ())]
+            ends = [(end.name, end.type.value) for end in self.copies.interval_ends.get(part.release, ())]
             occupancy = [(OCCUPIED, "BOOLEAN")] * (part.release in self.copies.occupied)
-            nulls = [(null_sum(name), "BOOLEAN") for name in self.copies.null_sums.get(part.release, ())]
-            self.scratch.create(
+            nulls = [
+                (name_null_column(name), "BOOLEAN") for name in self.copies.null_sums.get(part.release, ())
+            ]
+            self.scratch.create_table(
                 self.copies.released[part.release], [*part.columns, *ends, *occupancy, *nulls]
             )
         for table, read in self.copies.columns.items():
             columns = list(read.values())
-            rows, _ = self.backend.public_rows(emit_copy(table, columns))
+            rows, _ = self.backend.read_public_rows(emit_copy(table, columns))
             declared = [(column.name, column.type.value) for column in columns] or [("#", "BIGINT")]
-            series = _series(rows, len(columns)) if columns else [[1] * len(rows)]
-            self.scratch.create(table, declared)
-            self.scratch.fill(table, series)
-            self.public[table] = PublicCopy(declared, series)
+            series = _split_columns(rows, len(columns)) if columns else [[1] * len(rows)]
+            self.scratch.create_table(table, declared)
+            self.scratch.fill_table(table, series)
+            self.public_copies[table] = PublicCopy(declared, series)
 
-    def load(
-        self, release: Release, table: ReleasedTable, confidences: Mapping[Released, float] | None = None
+    def load_table(
+        self,
+        release: Release,
+        table: ReleasedTable,
+        confidences: Mapping[ReleasedColumn, float] | None = None,
     ) -> None:
         """Load a released table, with the ends of intervals at these confidences, or else at the usual one."""
         ends = [
-            ends_of(table.plan, table, end, (confidences or {}).get(end, CONFIDENCE))
-            for end in self.copies.ends.get(release, ())
+            compute_interval_ends(table.plan, table, end, (confidences or {}).get(end, CONFIDENCE))
+            for end in self.copies.interval_ends.get(release, ())
         ]
-        series = _series(table.rows, len(table.columns))
-        occupancy = [occupied(table.plan, table)] if release in self.copies.occupied else []
-        nulls = [null_sums(table.plan, table, name) for name in self.copies.null_sums.get(release, ())]
+        series = _split_columns(table.rows, len(table.columns))
+        occupancy = [mark_occupied_groups(table.plan, table)] if release in self.copies.occupied else []
+        nulls = [mark_null_sums(table.plan, table, name) for name in self.copies.null_sums.get(release, ())]
         columns = [*series, list(range(len(table.rows))), *ends, *occupancy, *nulls]
-        self.scratch.fill(self.copies.released[release], columns)
+        self.scratch.fill_table(self.copies.released[release], columns)
 
-    def load_consistent(
+    def load_consistent_tables(
         self, prepared: PreparedQuery, tables: Sequence[ReleasedTable]
     ) -> list[ReleasedTable]:
         """Makes the final releases consistent and loads them; returns the tables of all releases, as they are shown."""
-        last = final_releases(prepared.before)
+        last = list_final_releases(prepared.steps)
         by_release = dict(zip((part.release for part in prepared.releases), tables, strict=True))
-        by_release |= zip(last, consistent([by_release[release] for release in last]), strict=True)
-        by_release = {release: presented(table) for release, table in by_release.items()}
+        by_release |= zip(last, make_consistent([by_release[release] for release in last]), strict=True)
+        by_release = {release: present_table(table) for release, table in by_release.items()}
         for release in last:
-            self.load(release, by_release[release])
+            self.load_table(release, by_release[release])
         return list(by_release.values())
 
-    def evaluate(self, step: Scalar | PublicSubquery, values: Known) -> Literal | Values:
+    def evaluate_subquery(self, step: Scalar | PublicSubquery, values: KnownValues) -> Literal | Values:
         """Evaluates a subquery over the tables; its rows as constants."""
-        query = substitute(step.outer, values, within_releases=False)
-        rows, _ = self.scratch.query(emit_outer_query(query, self.copies.of_step(step)))
-        return as_constants(step, rows)
+        query = substitute_subqueries(step.outer, values, within_releases=False)
+        rows, _ = self.scratch.run_query(emit_outer_query(query, self.copies.with_step(step)))
+        return to_constants(step, rows)
 
-    def rows(
-        self, prepared: PreparedQuery, tables: Sequence[ReleasedTable], values: Known
+    def compute_rows(
+        self, prepared: PreparedQuery, tables: Sequence[ReleasedTable], values: KnownValues
     ) -> tuple[list[tuple[Any, ...]], list[str]]:
         """The rows of the outer query, with their provenance, and the engine types.
 
@@ -106,14 +111,16 @@ class PostProcessor:
         sql = prepared.outer_sql
         if values:
             sql = emit_outer_query(
-                substitute(prepared.outer, values, within_releases=False), self.copies, traced=True
+                substitute_subqueries(prepared.outer, values, within_releases=False), self.copies, traced=True
             )
         by_release = dict(zip((part.release for part in prepared.releases), tables, strict=True))
         choices = [
-            RowChoice.of(by_release[trace.release], trace, tuple(self.copies.ends.get(trace.release, ())))
-            for trace in provenance(prepared.outer) or ()
+            RowChoice.from_ends(
+                by_release[trace.release], trace, tuple(self.copies.interval_ends.get(trace.release, ()))
+            )
+            for trace in find_provenance(prepared.outer) or ()
         ]
-        found = self.scratch.query(sql)
+        found = self.scratch.run_query(sql)
         if not any(choice.ends for choice in choices):
             return found
         wide = [len(choice.table.rows) for choice in choices]
@@ -124,55 +131,59 @@ class PostProcessor:
                 break
             wide = [1 if last else min(now, of) for now, of in zip(fewer, wide, strict=True)]
             for release in {choice.table.plan.analysis.release: None for choice in choices}:
-                self._reload(release, by_release[release], choices, wide)
-            found = self.scratch.query(sql)
+                self._reload_table(release, by_release[release], choices, wide)
+            found = self.scratch.run_query(sql)
         return found
 
-    def _reload(
+    def _reload_table(
         self, release: Release, table: ReleasedTable, choices: Sequence[RowChoice], numbers: Sequence[int]
     ) -> None:
         """Load a released table again, with interval ends for these numbers of kept rows of each branch."""
-        confidences: dict[Released, float] = {}
+        confidences: dict[ReleasedColumn, float] = {}
         for choice, rows in zip(choices, numbers, strict=True):
             if choice.table is table:
                 for end in choice.ends:
-                    wanted = confidence_for(CONFIDENCE, rows, len(table.rows))
+                    wanted = compute_kept_row_confidence(CONFIDENCE, rows, len(table.rows))
                     confidences[end] = max(wanted, confidences.get(end, CONFIDENCE))
-        self.scratch.empty(self.copies.released[release])
-        self.load(release, table, confidences)
+        self.scratch.delete_rows(self.copies.released[release])
+        self.load_table(release, table, confidences)
 
-    def derived(
+    def find_derived_intervals(
         self,
         prepared: PreparedQuery,
         released: Sequence[ReleasedTable],
         tables: Sequence[ReleasedTable],
-        values: Known,
+        values: KnownValues,
         rows: Sequence[tuple[Any, ...]],
     ) -> DerivedIntervals | None:
         """The intervals of what the answer computes of several rows; None where there are none.
 
         `released` are the tables before, and `tables` after they were made consistent: then their noise is one of all.
         """
-        last = final_releases(prepared.before)
+        last = list_final_releases(prepared.steps)
         by_release = dict(zip((part.release for part in prepared.releases), tables, strict=True))
         if set(last) != set(by_release) or any(
             one is not other for one, other in zip(released, tables, strict=True)
         ):
             return None
-        columns = derived_columns(prepared.outer, self.copies, by_release)
+        columns = list_simulated_columns(prepared.outer, self.copies, by_release)
         if not columns or not rows:
             return None
-        outer = substitute(prepared.outer, values, within_releases=False) if values else prepared.outer
+        outer = (
+            substitute_subqueries(prepared.outer, values, within_releases=False) if values else prepared.outer
+        )
         inhabited = {
-            release: occupied(table.plan, table)
+            release: mark_occupied_groups(table.plan, table)
             for release, table in by_release.items()
             if release in self.copies.occupied
         }
-        found = DerivedIntervals(outer, self.copies, by_release, dict(self.public), inhabited, rows, columns)
-        return found if found.are_told_apart() else None
+        found = DerivedIntervals(
+            outer, self.copies, by_release, dict(self.public_copies), inhabited, rows, columns
+        )
+        return found if found.has_distinct_rows() else None
 
 
-def as_constants(step: Scalar | PublicSubquery, rows: Sequence[tuple[Any, ...]]) -> Literal | Values:
+def to_constants(step: Scalar | PublicSubquery, rows: Sequence[tuple[Any, ...]]) -> Literal | Values:
     """The rows of an evaluated subquery as constants; a scalar subquery without rows is NULL.
 
     Claim: each noisy number is within the interval that the plan derives for it. No two different values of a column
@@ -183,14 +194,13 @@ def as_constants(step: Scalar | PublicSubquery, rows: Sequence[tuple[Any, ...]])
     """
     columns: Sequence[Expr] = step.columns if isinstance(step, PublicSubquery) else (step,)
     ranges = [
-        ANYWHERE if exact else interval(column).meet(around)
+        ANYWHERE if exact else derive_interval(column).narrow_to(around)
         for column, around, exact in zip(
-            columns, answer_intervals(step.outer), noiseless(step.outer), strict=True
+            columns, derive_answer_intervals(step.outer), mark_noiseless_outputs(step.outer), strict=True
         )
     ]
     series = [
-        _clamped_column(values, around)
-        for values, around in zip(zip(*rows, strict=True), ranges, strict=False)
+        _clip_column(values, around) for values, around in zip(zip(*rows, strict=True), ranges, strict=False)
     ]
     cleaned = tuple(zip(*series, strict=True)) if rows else ()
     if isinstance(step, PublicSubquery):
@@ -198,14 +208,14 @@ def as_constants(step: Scalar | PublicSubquery, rows: Sequence[tuple[Any, ...]])
     return Literal(cleaned[0][0] if cleaned else None, step.type)
 
 
-def _series(rows: Sequence[tuple[Any, ...]], width: int) -> list[Sequence[Any]]:
+def _split_columns(rows: Sequence[tuple[Any, ...]], width: int) -> list[Sequence[Any]]:
     """Rows as columns."""
     return list(zip(*rows, strict=True)) if rows else [()] * width
 
 
-def _clamped_column(values: Sequence[Any], around: Interval) -> list[Any]:
+def _clip_column(values: Sequence[Any], around: Interval) -> list[Any]:
     """The values of a column clamped to an interval; NULL for those that clamping makes equal to others."""
-    moved = [_clamped(value, around) for value in values]
+    moved = [_clip_value(value, around) for value in values]
     pairs = [(value, at) for value, at in zip(values, moved, strict=True) if isinstance(at, (int, float))]
     met: dict[Any, set[Any]] = {}
     for value, at in pairs:
@@ -217,7 +227,7 @@ def _clamped_column(values: Sequence[Any], around: Interval) -> list[Any]:
     ]
 
 
-def _clamped(value: Any, around: Interval) -> Any:
+def _clip_value(value: Any, around: Interval) -> Any:
     """A released value as a constant: finite, and clamped to its interval."""
     if isinstance(value, dict):
         return tuple(value.items())
@@ -226,7 +236,7 @@ def _clamped(value: Any, around: Interval) -> Any:
     if not math.isfinite(value):
         return None
     whole = isinstance(value, int)
-    around = around if whole else doubles(around)
+    around = around if whole else round_to_doubles(around)
     low, high = around.low, around.high
     if low is not None and value < low:
         return math.ceil(low) if whole else float(low)
@@ -235,15 +245,15 @@ def _clamped(value: Any, around: Interval) -> Any:
     return value
 
 
-def answer_rows(
+def build_answer_rows(
     rows: Sequence[tuple[Any, ...]], digits: Sequence[tuple[int, int] | None]
 ) -> tuple[tuple[Any, ...], ...]:
     """Return the outputs of each row; what is behind them says where it comes from."""
     if not any(digits):
         return tuple(tuple(row[: len(digits)]) for row in rows)
-    return tuple(tuple(map(_value, row, digits)) for row in rows)
+    return tuple(tuple(map(_convert_value, row, digits)) for row in rows)
 
 
-def _value(value: Any, digits: tuple[int, int] | None) -> Any:
+def _convert_value(value: Any, digits: tuple[int, int] | None) -> Any:
     """Return a value of the answer, which is a DECIMAL where its expression is one in the engine."""
-    return value if digits is None or not isinstance(value, (int, float)) else as_decimal(value, digits)
+    return value if digits is None or not isinstance(value, (int, float)) else to_decimal(value, digits)

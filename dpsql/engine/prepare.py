@@ -10,31 +10,39 @@ from typing import Any
 from dpsql.accounting.events import Composed, Event
 from dpsql.accounting.partitions.boxes import Box
 from dpsql.analysis.analyse import Analysis
-from dpsql.analysis.partitions.assign import boxes
+from dpsql.analysis.partitions.assign import compute_boxes
 from dpsql.backends.dialect import Dialect
 from dpsql.backends.duckdb.dialect import DUCKDB
-from dpsql.engine.experts import Experts
-from dpsql.ledger.protocol import Bill
-from dpsql.mechanisms.entropy import Entropy, secret
+from dpsql.engine.experts import ExpertLosses
+from dpsql.ledger.protocol import TableCharge
+from dpsql.mechanisms.entropy import Entropy, draw_secret
 from dpsql.plan import fingerprint
-from dpsql.plan.dependencies import Known, PublicGroups, Step, final_releases, needed, steps, substitute
-from dpsql.plan.nodes import OuterQuery, Release, released_columns
-from dpsql.plan.sampling import percent, sampling_rate
+from dpsql.plan.dependencies import (
+    KnownValues,
+    PublicGroups,
+    Step,
+    list_final_releases,
+    list_required_subqueries,
+    list_steps,
+    substitute_subqueries,
+)
+from dpsql.plan.nodes import OuterQuery, Release, list_released_columns
+from dpsql.plan.sampling import find_sampling_rate, format_percent
 from dpsql.plan.types import Value
 from dpsql.planning.choose import LossShare
-from dpsql.planning.clamp_histogram import clamped_statistics
+from dpsql.planning.clamp_histogram import list_clamped_statistics
 from dpsql.planning.clamping import Clamp
-from dpsql.planning.hierarchy import adjusted_plans, hierarchies
+from dpsql.planning.hierarchy import adjust_plans, list_hierarchies
 from dpsql.planning.measurement import MeasurementPlan
 from dpsql.planning.partition_selection import OptimalPartitionSelection
 from dpsql.planning.statistics import Statistic
 from dpsql.release import ReleasedTable
-from dpsql.replay.combine import combined_plan
+from dpsql.replay.combine import combine_plans
 from dpsql.replay.refine import CoupledRefinement, IndependentTopUp
 from dpsql.request.query import Query, ResolvedQuery
-from dpsql.sql.emit.outer_query import ORDINAL, Copies, Originals
+from dpsql.sql.emit.outer_query import ORDINAL, OriginalTables, ReleasedTables
 from dpsql.sql.emit.sample import PLACEHOLDER
-from dpsql.sql.emit.statement import Statement, emit, emit_sums, reads_selected
+from dpsql.sql.emit.statement import ReleaseStatement, can_read_selected, emit_release, emit_sums
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,28 +57,30 @@ class ReplayedRelease:
 class Refinement:
     """How a release is made from one that was made before with more noise; `number` is that of the ledger.
 
-    That one is in `table`, and was paid for by `entry`, as `paid` says with all that it refines itself.
+    That one is in `table`, and was paid for by `entry`, as `paid_event` says with all that it refines itself.
     """
 
     number: int
     entry: int
     table: ReleasedTable
     law: CoupledRefinement | IndependentTopUp
-    paid: Event
+    paid_event: Event
 
-    def whole(self, event: Event) -> Event:
+    def compute_total_event(self, event: Event) -> Event:
         """What both have cost; `event` is that of a release at the whole price."""
-        return event if isinstance(self.law, CoupledRefinement) else Composed((self.paid, self.law.event))
+        return (
+            event if isinstance(self.law, CoupledRefinement) else Composed((self.paid_event, self.law.event))
+        )
 
-    def drawn(self, plan: MeasurementPlan) -> MeasurementPlan:
+    def get_drawn_plan(self, plan: MeasurementPlan) -> MeasurementPlan:
         """What is drawn now, for a release that `plan` measures."""
         return plan if isinstance(self.law, CoupledRefinement) else self.law.plan
 
-    def answered(self, plan: MeasurementPlan) -> MeasurementPlan:
+    def build_answer_plan(self, plan: MeasurementPlan) -> MeasurementPlan:
         """The noise of the answer: what is drawn now, put together with what was released."""
         if isinstance(self.law, CoupledRefinement):
             return plan
-        return combined_plan([self.table.plan, self.law.plan])
+        return combine_plans([self.table.plan, self.law.plan])
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +88,7 @@ class PreparedRelease:
     """One release of a query: the statement that measures it, on which tables, and its share of the loss.
 
     `values` are the values of earlier answers that stand in `statement`, `groups` the rows of groups of public rows, where the
-    engine is not asked for them. `stored` is the stored release that answers
+    engine is not asked for them. `replayed_release` is the stored release that answers
     it, `refinement` the refinement of a stored one; both are None for a new release. `dialect` is that of the engine which
     holds the rows. `secret` is what units are sampled by, while the release is drawn.
     """
@@ -86,11 +96,11 @@ class PreparedRelease:
     release: Release
     tables: tuple[str, ...]
     plan: MeasurementPlan
-    statement: Statement
-    price: LossShare
-    stored: ReplayedRelease | None = None
+    statement: ReleaseStatement
+    loss_share: LossShare
+    replayed_release: ReplayedRelease | None = None
     refinement: Refinement | None = None
-    values: Known = field(default_factory=dict, hash=False)
+    values: KnownValues = field(default_factory=dict, hash=False)
     dialect: Dialect = DUCKDB
     groups: PublicGroups = field(default_factory=dict, hash=False)
     secret: str = field(default=PLACEHOLDER, repr=False, compare=False)
@@ -98,38 +108,44 @@ class PreparedRelease:
     @property
     def event(self) -> Event | None:
         """What is charged: nothing for what was charged before."""
-        if self.stored is not None:
+        if self.replayed_release is not None:
             return None
         return self.plan.event if self.refinement is None else self.refinement.law.event
 
-    def with_values(self, values: Known) -> PreparedRelease:
+    def with_values(self, values: KnownValues) -> PreparedRelease:
         """The release with the values of earlier answers in its statement, which is emitted once for the same ones."""
-        read = {step: values[step] for step in needed(self.release) if step in values} if values else {}
-        if self.stored is not None or read == self.values:
+        read = (
+            {step: values[step] for step in list_required_subqueries(self.release) if step in values}
+            if values
+            else {}
+        )
+        if self.replayed_release is not None or read == self.values:
             return self
-        return replace(self, statement=self._emitted(read, self.secret), values=read)
+        return replace(self, statement=self._emit_with_values(read, self.secret), values=read)
 
-    def sampled(self, entropy: Entropy) -> PreparedRelease:
+    def with_sampling_secret(self, entropy: Entropy) -> PreparedRelease:
         """The release with a fresh secret by which its units are sampled, if they are; for the time in which it is drawn."""
-        if sampling_rate(self.release.input) is None:
+        if find_sampling_rate(self.release.input) is None:
             return self
-        drawn = secret(entropy)
-        return replace(self, statement=self._emitted(self.values, drawn), secret=drawn)
+        drawn = draw_secret(entropy)
+        return replace(self, statement=self._emit_with_values(self.values, drawn), secret=drawn)
 
-    def _emitted(self, values: Known, secret: str) -> Statement:
+    def _emit_with_values(self, values: KnownValues, secret: str) -> ReleaseStatement:
         plan = self.plan
-        analysis = substitute(plan.analysis, values, self.groups)
-        return emitted(plan, analysis, self.dialect, secret)
+        analysis = substitute_subqueries(plan.analysis, values, self.groups)
+        return emit_statement(plan, analysis, self.dialect, secret)
 
-    def sums(self, plan: MeasurementPlan, selected: Sequence[tuple[Value, ...]] | None = None) -> Statement:
+    def emit_group_sums(
+        self, plan: MeasurementPlan, selected: Sequence[tuple[Value, ...]] | None = None
+    ) -> ReleaseStatement:
         """The last stage of `statement`, for a plan whose clamps are chosen so far.
 
         Values are put in order when all of them are. With the keys of the `selected` groups, where they are known, only
         these groups are read if the statement can be of them alone.
         """
-        read = substitute(plan.analysis, self.values, self.groups)
+        read = substitute_subqueries(plan.analysis, self.values, self.groups)
         chosen = all(clamp.chosen for clamp in plan.clamps)
-        alone = selected is not None and reads_selected(read, plan.quantiles)
+        alone = selected is not None and can_read_selected(read, plan.quantiles)
         quantiles = plan.quantiles if chosen else ()
         chosen_keys = selected if alone else None
         return emit_sums(
@@ -137,64 +153,74 @@ class PreparedRelease:
             quantiles,
             plan.clamps,
             chosen_keys,
-            _read_unclamped(plan),
+            _collect_unclamped_statistics(plan),
             target=self.dialect,
             secret=self.secret,
         )
 
     @property
-    def texts(self) -> list[str]:
+    def sql_texts(self) -> list[str]:
         """The SQL that is sent to the engine; of groups with clamps, that for the expected points."""
         stages = self.statement.stages
         if stages is None or self.refinement is not None:
-            return [*_made(self.statement.held), self.statement.sql]
-        made = _made(stages.tables)
-        expected = (replace(clamp, chosen=(clamp.expected,) * len(clamp.sides)) for clamp in self.plan.clamps)
-        last = self.sums(replace(self.plan, clamps=tuple(expected)))
+            return [*_format_temporary_tables(self.statement.held_queries), self.statement.sql]
+        made = _format_temporary_tables(stages.tables)
+        expected = (
+            replace(clamp, chosen=(clamp.default_index,) * len(clamp.sides)) for clamp in self.plan.clamps
+        )
+        last = self.emit_group_sums(replace(self.plan, clamps=tuple(expected)))
         return [
             *made,
             f"{stages.histograms};",
-            *_made(last.held),
+            *_format_temporary_tables(last.held_queries),
             f"-- with the clamps that are chosen:\n{last.sql}",
         ]
 
     @property
     def columns(self) -> list[tuple[str, str]]:
         """The columns of the released table with their engine types, and the ordinal of its rows."""
-        named = [(column.name, column.type.value) for column in released_columns(self.release)]
+        named = [(column.name, column.type.value) for column in list_released_columns(self.release)]
         return [*named, (ORDINAL, "BIGINT")]
 
     @property
     def mechanisms(self) -> list[dict[str, Any]]:
         """What is noised, chosen or tossed for in the answer, and how, as far as it is known beforehand."""
-        return mechanisms_of(self.plan if self.refinement is None else self.refinement.answered(self.plan))
+        return describe_mechanisms(
+            self.plan if self.refinement is None else self.refinement.build_answer_plan(self.plan)
+        )
 
     @property
-    def drawn(self) -> list[dict[str, Any]]:
+    def drawn_mechanisms(self) -> list[dict[str, Any]]:
         """The same of what is drawn for the charge: nothing for what was released before."""
         if self.event is None:
             return []
-        return mechanisms_of(self.plan if self.refinement is None else self.refinement.drawn(self.plan))
+        return describe_mechanisms(
+            self.plan if self.refinement is None else self.refinement.get_drawn_plan(self.plan)
+        )
 
 
-def emitted(plan: MeasurementPlan, read: Analysis, dialect: Dialect, secret: str = PLACEHOLDER) -> Statement:
+def emit_statement(
+    plan: MeasurementPlan, read: Analysis, dialect: Dialect, secret: str = PLACEHOLDER
+) -> ReleaseStatement:
     """The statement of a plan, with the rows of the analysis `read`, which knows the values of earlier answers."""
     parts = (plan.quantiles, plan.top_k, plan.clamps)
-    return emit(read, *parts, dialect, counted=plan.counted, secret=secret)
+    return emit_release(read, *parts, dialect, counted=plan.counted_measures, secret=secret)
 
 
-def _made(tables: Sequence[tuple[str, str]]) -> list[str]:
+def _format_temporary_tables(tables: Sequence[tuple[str, str]]) -> list[str]:
     """How the temporary tables are shown that a statement reads."""
     return [f"CREATE TEMPORARY TABLE {name} AS {sql};" for name, sql in tables]
 
 
-def _read_unclamped(plan: MeasurementPlan) -> set[Statistic]:
+def _collect_unclamped_statistics(plan: MeasurementPlan) -> set[Statistic]:
     """The statistics of vectors that can be noised by now, apart from those that clamps give."""
     ready = (part for part in plan.vectors if part.clamp is None or plan.clamps[part.clamp].chosen)
-    return {statistic for part in ready for statistic in part.read} - clamped_statistics(plan.clamps)
+    return {statistic for part in ready for statistic in part.source_statistics} - list_clamped_statistics(
+        plan.clamps
+    )
 
 
-def mechanisms_of(plan: MeasurementPlan) -> list[dict[str, Any]]:
+def describe_mechanisms(plan: MeasurementPlan) -> list[dict[str, Any]]:
     """What is noised, chosen or tossed for, and how: for receipts and the ledger."""
     noised: list[dict[str, Any]] = [
         {
@@ -204,13 +230,19 @@ def mechanisms_of(plan: MeasurementPlan) -> list[dict[str, Any]]:
             "l2_sensitivity_squared": str(measurement.sensitivity.l2_squared),
             "linf_sensitivity": str(measurement.sensitivity.linf),
             "cells": len(measurement.vector.components),
-            **({} if measurement.clamp is None else {"clamp": _clamp(plan.clamps[measurement.clamp])}),
+            **(
+                {}
+                if measurement.clamp is None
+                else {"clamp": _describe_clamp(plan.clamps[measurement.clamp])}
+            ),
         }
         for measurement in plan.vectors
     ]
-    rate = sampling_rate(plan.analysis.release.input)
+    rate = find_sampling_rate(plan.analysis.release.input)
     if rate is not None:
-        noised.insert(0, {"statistic": "units", "noise": f"Poisson sample, {percent(rate)} of the units"})
+        noised.insert(
+            0, {"statistic": "units", "noise": f"Poisson sample, {format_percent(rate)} of the units"}
+        )
     if plan.top_k is not None:
         best = plan.top_k
         noised.append({"statistic": f"the {best.top.count} best groups", "noise": best.mechanism.describe()})
@@ -222,17 +254,17 @@ def mechanisms_of(plan: MeasurementPlan) -> list[dict[str, Any]]:
     return noised
 
 
-def _clamp(clamp: Clamp) -> dict[str, Any]:
+def _describe_clamp(clamp: Clamp) -> dict[str, Any]:
     """What of a unit counts, as it was chosen; before that noise is as is expected of it."""
     return {
         "choice": clamp.mechanism.describe(),
         "of": clamp.statistic,
         "points": len(clamp.grid),
-        "most": str(clamp.most),
+        "most": str(clamp.upper_limit),
         "chosen": [str(sign * point) for sign, point in zip(clamp.sides, clamp.points, strict=True)]
         if clamp.chosen
         else "learnt",
-        **({"beyond": clamp.most_beyond} if clamp.evidence else {}),
+        **({"beyond": clamp.max_n_clipped} if clamp.min_support else {}),
     }
 
 
@@ -241,38 +273,38 @@ class PreparedQuery:
     """All that is decided about a query before anything is charged or any private row is read.
 
     `releases` are in the order in which they are answered; there are none where the query reads
-    nothing private. `outer_sql` is what is done with them, over the tables that `above` names. `known` are the
-    values of queries over what was released before, `steps` the charges of earlier steps to the same target,
-    `constants` what the statement reads of the time at which it was asked. `matrix` are the places of the columns that are the
+    nothing private. `outer_sql` is what is done with them, over the tables that `post_processing` names. `known_values` are the
+    values of queries over what was released before, `earlier_charges` the charges of earlier steps to the same target,
+    `constants` what the statement reads of the time at which it was asked. `matrix_columns` are the places of the columns that are the
     entries on and above the diagonal of a covariance matrix, `experts` the losses from which choices follow.
     """
 
-    asked: Query
+    query: Query
     terms: ResolvedQuery
     explain: bool
     outer: OuterQuery
     releases: tuple[PreparedRelease, ...]
-    above: Copies | Originals
+    post_processing: ReleasedTables | OriginalTables
     outer_sql: str
-    known: Known = field(default_factory=dict, hash=False)
-    steps: tuple[int, ...] = ()
+    known_values: KnownValues = field(default_factory=dict, hash=False)
+    earlier_charges: tuple[int, ...] = ()
     constants: Mapping[str, str] = field(default_factory=dict, hash=False)
-    matrix: tuple[int, ...] = ()
-    experts: Experts | None = None
+    matrix_columns: tuple[int, ...] = ()
+    expert_losses: ExpertLosses | None = None
 
     @property
     def columns(self) -> tuple[tuple[str, str], ...]:
         """The names of the answer's columns, with their engine types."""
         found = tuple((output.name, str(output.expr.type.value)) for output in self.outer.outputs)
-        return found if self.experts is None else self.experts.columns(found)
+        return found if self.expert_losses is None else self.expert_losses.replace_loss_columns(found)
 
     @cached_property
-    def before(self) -> tuple[Step, ...]:
+    def steps(self) -> tuple[Step, ...]:
         """The steps that precede the statement, in order of dependency."""
-        return steps(self.outer)
+        return list_steps(self.outer)
 
     @property
-    def only(self) -> PreparedRelease:
+    def single_release(self) -> PreparedRelease:
         """The release of a statement that has one."""
         (release,) = self.releases
         return release
@@ -280,17 +312,17 @@ class PreparedQuery:
     @property
     def plan(self) -> MeasurementPlan:
         """What is measured by a statement with one release."""
-        return self.only.plan
+        return self.single_release.plan
 
     @property
-    def statement(self) -> Statement:
+    def statement(self) -> ReleaseStatement:
         """The SQL of a statement with one release."""
-        return self.only.statement
+        return self.single_release.statement
 
     @property
-    def price(self) -> LossShare:
+    def loss_share(self) -> LossShare:
         """What a statement with one release may spend."""
-        return self.only.price
+        return self.single_release.loss_share
 
     @property
     def tables(self) -> tuple[str, ...]:
@@ -303,50 +335,52 @@ class PreparedQuery:
         return [mechanism for release in self.releases for mechanism in release.mechanisms]
 
     @property
-    def drawn(self) -> list[dict[str, Any]]:
+    def drawn_mechanisms(self) -> list[dict[str, Any]]:
         """What is noised, chosen or tossed for by the releases that are made now, and how."""
-        return [mechanism for release in self.releases for mechanism in release.drawn]
+        return [mechanism for release in self.releases for mechanism in release.drawn_mechanisms]
 
     @property
-    def adjusted(self) -> list[MeasurementPlan]:
+    def shown_plans(self) -> list[MeasurementPlan]:
         """The plans of what is shown of each release: where totals agree with their parts, with the noise after that."""
-        last = final_releases(self.before)
+        last = list_final_releases(self.steps)
         plans = {part.release: part.plan for part in self.releases}
         read = [plans[release] for release in last]
-        return list((plans | dict(zip(last, adjusted_plans(read, hierarchies(read)), strict=True))).values())
+        return list(
+            (plans | dict(zip(last, adjust_plans(read, list_hierarchies(read)), strict=True))).values()
+        )
 
     @property
-    def replayed(self) -> tuple[int, ...]:
+    def replayed_entries(self) -> tuple[int, ...]:
         """The ledger's entries that paid for what is answered again."""
-        found = [part.stored.entries for part in self.releases if part.stored is not None]
+        found = [part.replayed_release.entries for part in self.releases if part.replayed_release is not None]
         return tuple(dict.fromkeys(entry for entries in found for entry in entries))
 
     @property
-    def refines(self) -> tuple[Refinement, ...]:
+    def refinements(self) -> tuple[Refinement, ...]:
         """Those that were made before with more noise, and are refined."""
         return tuple(part.refinement for part in self.releases if part.refinement is not None)
 
     @cached_property
     def plan_digest(self) -> str:
         """The digest of the plan."""
-        return fingerprint.digest(self.outer)
+        return fingerprint.compute_digest(self.outer)
 
     @cached_property
     def event(self) -> Event | None:
         """Everything that is released now, as one event."""
-        return _composed([release.event for release in self.releases])
+        return _compose_events([release.event for release in self.releases])
 
     @cached_property
-    def bills(self) -> tuple[Bill, ...]:
+    def table_charges(self) -> tuple[TableCharge, ...]:
         """What is charged to each part of a table: the releases that read one and the same part together."""
         read: dict[tuple[str, Box], list[Event | None]] = {}
         for release in self.releases:
-            for table, box in boxes(release.plan.analysis.release).items():
+            for table, box in compute_boxes(release.plan.analysis.release).items():
                 read.setdefault((table, box), []).append(release.event)
-        events = ((table, _composed(parts), box) for (table, box), parts in read.items())
-        return tuple(Bill(table, event, box) for table, event, box in events if event is not None)
+        events = ((table, _compose_events(parts), box) for (table, box), parts in read.items())
+        return tuple(TableCharge(table, event, box) for table, event, box in events if event is not None)
 
 
-def _composed(events: Sequence[Event | None]) -> Event | None:
+def _compose_events(events: Sequence[Event | None]) -> Event | None:
     charged = tuple(event for event in events if event is not None)
     return Composed(charged) if len(charged) > 1 else next(iter(charged), None)

@@ -26,14 +26,14 @@ from fractions import Fraction
 from dpsql.accounting.accountants import Accountant
 from dpsql.accounting.events import Composed, Event, Pure, to_json
 from dpsql.accounting.partitions.boxes import Box
-from dpsql.accounting.spend import NOTHING, Spend
-from dpsql.engine.accuracy import FIRST, Place, Search
+from dpsql.accounting.spend import NOTHING, Charge
+from dpsql.engine.accuracy import FIRST, LossSearch, Place
 from dpsql.engine.pipeline import Engine
 from dpsql.engine.prepare import PreparedQuery
 from dpsql.errors import BudgetExhausted, Error, QueryRejected
 from dpsql.ledger import Quote
 from dpsql.ledger.protocol import AccountKey
-from dpsql.replay.combine import combinable
+from dpsql.replay.combine import is_combinable
 from dpsql.request.target import Target
 from dpsql.result import Result
 
@@ -49,10 +49,10 @@ class Cell:
 
     place: Place
     value: Fraction
-    half: Fraction
+    half_width: Fraction
 
     @classmethod
-    def all_of(cls, result: Result, confidence: float) -> tuple[Cell, ...]:
+    def from_result(cls, result: Result, confidence: float) -> tuple[Cell, ...]:
         """The noisy values of an answer."""
         return tuple(
             cls((branch, column), Fraction(value), (Fraction(ends[1]) - Fraction(ends[0])) / 2)
@@ -63,134 +63,142 @@ class Cell:
             if ends is not None and isinstance(value, (int, float, Decimal))
         )
 
-    def met(self, share: Fraction) -> bool:
+    def is_within_target(self, share: Fraction) -> bool:
         """Whether the error is at most that part of the value."""
-        return self.half <= share * abs(self.value)
+        return self.half_width <= share * abs(self.value)
 
-    def near(self, share: Fraction) -> bool:
+    def is_near_target(self, share: Fraction) -> bool:
         """Whether the value is known well enough to say what its error may be."""
-        return self.met(min(max(Fraction(1, 8), share * 5 / 2), Fraction(1, 2)))
+        return self.is_within_target(min(max(Fraction(1, 8), share * 5 / 2), Fraction(1, 2)))
 
     @property
-    def nothing(self) -> bool:
+    def is_exact_zero(self) -> bool:
         """Whether the value is zero and has no noise to speak of: no smaller error makes it better known."""
-        return not self.half and not self.value
+        return not self.half_width and not self.value
 
-    def hopeless(self, share: Fraction, least: float) -> bool:
+    def is_out_of_reach(self, share: Fraction, least: float) -> bool:
         """Whether the most that the value may be is too small for the `least` error there is."""
-        return not self.nothing and Fraction(least) > share * (abs(self.value) + self.half)
+        return not self.is_exact_zero and Fraction(least) > share * (abs(self.value) + self.half_width)
 
-    def allowed(self, share: Fraction) -> Fraction:
+    def compute_next_error(self, share: Fraction) -> Fraction:
         """The error to ask for next: where the value is near, what meets the target wherever in its interval it lies.
 
-        Else it is what brings it near, were it the most that it may be. Above zero, but of what is `nothing`.
+        Else it is what brings it near, were it the most that it may be. Above zero, but of what is `is_exact_zero`.
         """
-        surely = share * (abs(self.value) - self.half) / (1 + share)
+        surely = share * (abs(self.value) - self.half_width) / (1 + share)
         part = min(max(Fraction(1, 16), share * 3 / 2), Fraction(1, 4))
-        return surely if self.near(share) else max(surely, part * (abs(self.value) + self.half))
+        return (
+            surely if self.is_near_target(share) else max(surely, part * (abs(self.value) + self.half_width))
+        )
 
 
-def answer(engine: Engine, prepared: PreparedQuery) -> Result:
+def answer_in_steps(engine: Engine, prepared: PreparedQuery) -> Result:
     """The answer to what was prepared, in as many steps as its target takes.
 
     Where the target cannot be met, or a later step fails, the last answer comes back with a notice that says so.
-    Raises as `Engine.answer` does, as long as nothing was released.
+    Raises as `Engine.answer_query` does, as long as nothing was released.
     """
     target = prepared.terms.target
-    if target is None or target.share is None or not prepared.releases:
-        return engine.answer(prepared)
-    return _Steps(
-        engine, prepared, target, engine.search(prepared, stricter(target)), target.share.of
-    ).answer()
+    if target is None or target.relative_error is None or not prepared.releases:
+        return engine.answer_query(prepared)
+    return _StepwiseSearch(
+        engine,
+        prepared,
+        target,
+        engine.build_loss_search(prepared, tighten_target(target)),
+        target.relative_error.fraction,
+    ).run_steps()
 
 
-def stricter(target: Target) -> Target:
+def tighten_target(target: Target) -> Target:
     """The target whose half-widths a search goes by."""
     return replace(target, confidence=1 - (1 - target.confidence) * _MISSED)
 
 
 @dataclass(frozen=True, slots=True)
-class _Steps:
+class _StepwiseSearch:
     """A search on its way: what is asked at which losses, what was charged to whom, and the answer after each step."""
 
     engine: Engine
     first: PreparedQuery
     target: Target
-    search: Search
+    search: LossSearch
     share: Fraction
-    spent: Counter[_Part] = field(default_factory=Counter)
-    taken: list[tuple[Event | None, Result]] = field(default_factory=list)
-    reached: list[tuple[Result, Fraction]] = field(default_factory=list)
+    spent_units: Counter[_Part] = field(default_factory=Counter)
+    steps: list[tuple[Event | None, Result]] = field(default_factory=list)
+    answers: list[tuple[Result, Fraction]] = field(default_factory=list)
 
-    def answer(self) -> Result:
+    def run_steps(self) -> Result:
         """The answer after the last step that was released, whatever ends the search after that."""
-        result = self._before()
-        self.reached.append(
-            (self._take(self.first), self.first.terms.epsilon) if result is None else (result, Fraction(0))
+        result = self._find_stored_answer()
+        self.answers.append(
+            (self._take_step(self.first), self.first.terms.epsilon)
+            if result is None
+            else (result, Fraction(0))
         )
         try:
-            why = self._search()
-            notice = self._notice(self.reached[-1][0], why)
+            why = self._take_steps()
+            notice = self._describe_missed_target(self.answers[-1][0], why)
         except Error as error:
-            notice = self._failed(error.code)
+            notice = self._describe_failure(error.code)
         except Exception as error:  # noqa: BLE001  (what was charged is answered; its words may quote private values)
-            notice = self._failed(type(error).__name__)
-        return self._ended(*self.reached[-1], notice)
+            notice = self._describe_failure(type(error).__name__)
+        return self._finish_answer(*self.answers[-1], notice)
 
-    def _failed(self, what: str) -> str:
+    def _describe_failure(self, what: str) -> str:
         return (
             f"{self.target} may not be met: the next step failed ({what}), and stays charged if it was; what was "
             "released before is the answer"
         )
 
-    def _search(self) -> str:
+    def _take_steps(self) -> str:
         """Takes steps until the target is met; returns why there are no more."""
-        most, whose = self.search.most()
+        most, whose = self.search.compute_epsilon_limit()
         tried = False
-        while self._missed(self.reached[-1][0]):
-            result, last = self.reached[-1]
-            if last == most or self._hopeless(result, most):
+        while self._list_missed_cells(self.answers[-1][0]):
+            result, last = self.answers[-1]
+            if last == most or self._is_out_of_reach(result, most):
                 return f"more takes more than {whose}, ε {float(most):.6g}"
-            aimed, wanted = self._next(result)
+            aimed, wanted = self._plan_next_loss(result)
             least = last if aimed and not tried else 2 * last
-            step = self._payable(min(max(wanted or most, least), most), min(least, most))
+            step = self._find_payable_step(min(max(wanted or most, least), most), min(least, most))
             if step is None or (
-                step.terms.epsilon < (wanted or most) and self._hopeless(result, step.terms.epsilon)
+                step.terms.epsilon < (wanted or most) and self._is_out_of_reach(result, step.terms.epsilon)
             ):
                 return "what may still be spent is too little for more"
             try:
-                self.reached.append((self._take(step), step.terms.epsilon))
+                self.answers.append((self._take_step(step), step.terms.epsilon))
             except BudgetExhausted:
                 return "the budget was spent by others meanwhile"
             tried = tried or aimed
         return ""
 
-    def _cells(self, result: Result) -> tuple[Cell, ...]:
-        return Cell.all_of(result, float(self.search.target.confidence))
+    def _list_cells(self, result: Result) -> tuple[Cell, ...]:
+        return Cell.from_result(result, float(self.search.target.confidence))
 
-    def _missed(self, result: Result) -> list[Cell]:
-        return [cell for cell in self._cells(result) if not cell.met(self.share)]
+    def _list_missed_cells(self, result: Result) -> list[Cell]:
+        return [cell for cell in self._list_cells(result) if not cell.is_within_target(self.share)]
 
-    def _hopeless(self, result: Result, epsilon: Fraction) -> bool:
+    def _is_out_of_reach(self, result: Result, epsilon: Fraction) -> bool:
         """Whether some value is too small for its error at that loss, wherever in its interval it lies."""
-        least = self.search.errors_at(epsilon)
-        return any(cell.hopeless(self.share, least[cell.place]) for cell in self._cells(result))
+        least = self.search.predict_errors(epsilon)
+        return any(cell.is_out_of_reach(self.share, least[cell.place]) for cell in self._list_cells(result))
 
-    def _next(self, result: Result) -> tuple[bool, Fraction | None]:
+    def _plan_next_loss(self, result: Result) -> tuple[bool, Fraction | None]:
         """Whether the next step aims at the target, as all values are near, and its loss, None above the most."""
-        cells = [cell for cell in self._cells(result) if not cell.nothing]
+        cells = [cell for cell in self._list_cells(result) if not cell.is_exact_zero]
         allowed = dict[Place, Fraction]()
         for cell in cells:
-            error = cell.allowed(self.share)
+            error = cell.compute_next_error(self.share)
             allowed[cell.place] = min(error, allowed.get(cell.place, error))
         loosest = max(allowed.values())  # for a place without values, whose error is nobody's
-        wanted = self.search.within(lambda place: allowed.get(place, loosest))
-        return all(cell.near(self.share) for cell in cells), wanted
+        wanted = self.search.find_epsilon(lambda place: allowed.get(place, loosest))
+        return all(cell.is_near_target(self.share) for cell in cells), wanted
 
-    def _before(self) -> Result | None:
+    def _find_stored_answer(self) -> Result | None:
         """The best of what was released until now, where it can be put together; None without."""
         parts = [part.plan for part in self.first.releases if part.plan.event is not None]
-        if not self.first.asked.replay or not all(map(combinable, parts)):
+        if not self.first.query.replay or not all(map(is_combinable, parts)):
             return None
         try:
             return self.engine.answer_combined(self.first)
@@ -199,47 +207,55 @@ class _Steps:
                 raise
         return None
 
-    def _payable(self, epsilon: Fraction, least: Fraction) -> PreparedQuery | None:
+    def _find_payable_step(self, epsilon: Fraction, least: Fraction) -> PreparedQuery | None:
         """The step at that loss, or at the largest from the `least` on that there is room for."""
-        step = replace(self.engine.prepare(self.first.asked, at=epsilon), steps=self._charges())
-        rooms = [(quote, self._room(quote)) for quote in self.engine.quote(step)]
-        if all(quote.spend.within(room) for quote, room in rooms):
+        step = replace(
+            self.engine.plan_and_match(self.first.query, at=epsilon),
+            earlier_charges=self._list_charge_entries(),
+        )
+        rooms = [(quote, self._compute_room(quote)) for quote in self.engine.compute_quotes(step)]
+        if all(quote.charge.is_within(room) for quote, room in rooms):
             return step
-        left = min(self._accountant(quote).remaining_epsilon(NOTHING, room) for quote, room in rooms)
-        return self._payable(left, least) if 0 < left < epsilon and left >= least else None
+        left = min(
+            self._get_accountant(quote).compute_remaining_epsilon(NOTHING, room) for quote, room in rooms
+        )
+        return self._find_payable_step(left, least) if 0 < left < epsilon and left >= least else None
 
-    def _charges(self) -> tuple[int, ...]:
+    def _list_charge_entries(self) -> tuple[int, ...]:
         """The first entry of each charge until now."""
-        entries = (result.receipt.entries for _, result in self.taken)
+        entries = (result.receipt.entries for _, result in self.steps)
         return tuple(found[0]["id"] for found in entries if found)
 
-    def _room(self, quote: Quote) -> Spend:
+    def _compute_room(self, quote: Quote) -> Charge:
         """What the search may still charge to one part of an account."""
-        most, _ = self.search.most()
-        whole = self._accountant(quote).cost(Pure(most)).loss - self.spent[quote.key, quote.box]
-        return replace(quote.left, loss=min(quote.left.loss, whole))
+        most, _ = self.search.compute_epsilon_limit()
+        whole = (
+            self._get_accountant(quote).compute_charge(Pure(most)).loss
+            - self.spent_units[quote.key, quote.box]
+        )
+        return replace(quote.remaining, loss=min(quote.remaining.loss, whole))
 
-    def _accountant(self, quote: Quote) -> Accountant:
-        return self.engine.account(quote.table).accountant
+    def _get_accountant(self, quote: Quote) -> Accountant:
+        return self.engine.get_account(quote.table).accountant
 
-    def _take(self, step: PreparedQuery) -> Result:
+    def _take_step(self, step: PreparedQuery) -> Result:
         """The answer after one step more: all that was released, put together where it can be."""
-        quotes = self.engine.quote(step)
-        result = self.engine.answer(step)
+        quotes = self.engine.compute_quotes(step)
+        result = self.engine.answer_query(step)
         for quote in quotes:
-            self.spent[quote.key, quote.box] += quote.spend.loss
-        self.taken.append((step.event, result))
-        return self._before() or result
+            self.spent_units[quote.key, quote.box] += quote.charge.loss
+        self.steps.append((step.event, result))
+        return self._find_stored_answer() or result
 
-    def _ended(self, result: Result, last: Fraction, notice: str) -> Result:
+    def _finish_answer(self, result: Result, last: Fraction, notice: str) -> Result:
         """The answer with all that was charged for it, and, where the target is not met, a notice that says why."""
-        receipts = [each.receipt for _, each in self.taken]
+        receipts = [each.receipt for _, each in self.steps]
         entries = tuple(entry for receipt in receipts for entry in receipt.entries)
         own = {entry["id"] for entry in entries}
         refined = dict.fromkeys(
             entry for receipt in receipts for entry in receipt.refined if entry not in own
         )
-        events = tuple(event for event, _ in self.taken if event is not None)
+        events = tuple(event for event, _ in self.steps if event is not None)
         loss = Composed(events) if len(events) > 1 else next(iter(events), None)
         outcome = {"epsilon": str(last), "met": "no" if notice else "yes"}
         receipt = replace(
@@ -253,15 +269,19 @@ class _Steps:
         )
         return replace(result, receipt=receipt)
 
-    def _notice(self, result: Result, why: str) -> str:
+    def _describe_missed_target(self, result: Result, why: str) -> str:
         """What is not as accurate as it was asked for; nothing where all is."""
-        reported = Cell.all_of(result, float(self.target.confidence))
-        held = self._cells(result)
-        missed = [cell for cell, strict in zip(reported, held, strict=True) if not strict.met(self.share)]
+        reported = Cell.from_result(result, float(self.target.confidence))
+        held = self._list_cells(result)
+        missed = [
+            cell
+            for cell, strict in zip(reported, held, strict=True)
+            if not strict.is_within_target(self.share)
+        ]
         if not missed:
             return ""
-        worst = max(missed, key=lambda cell: (cell.half - self.share * abs(cell.value), cell.place))
+        worst = max(missed, key=lambda cell: (cell.half_width - self.share * abs(cell.value), cell.place))
         return (
             f"{self.target} is not met: {result.columns[worst.place[1]]} is {float(worst.value):,.6g} "
-            f"±{float(worst.half):,.4g}, and {why}; what was released is the answer"
+            f"±{float(worst.half_width):,.4g}, and {why}; what was released is the answer"
         )

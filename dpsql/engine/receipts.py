@@ -9,7 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from dpsql.accounting.events import to_json
 from dpsql.backends import Backend
-from dpsql.engine.prepare import PreparedQuery, mechanisms_of
+from dpsql.engine.prepare import PreparedQuery, describe_mechanisms
 from dpsql.ledger import Entry
 from dpsql.planning.measurement import MeasurementPlan
 from dpsql.policy import Policy
@@ -17,7 +17,7 @@ from dpsql.result import Receipt
 from dpsql.version import VERSION
 
 
-def receipt_of(  # noqa: PLR0917  (each is a fact of who asked and of what)
+def build_receipt(  # noqa: PLR0917  (each is a fact of who asked and of what)
     prepared: PreparedQuery,
     entries: Sequence[Entry],
     measured: Sequence[MeasurementPlan] | None,
@@ -32,7 +32,7 @@ def receipt_of(  # noqa: PLR0917  (each is a fact of who asked and of what)
     """
     event = prepared.event
     return Receipt(
-        query=prepared.asked.sql,
+        query=prepared.query.sql,
         plan=prepared.plan_digest,
         analyst=analyst,
         privacy_unit=policy.privacy_unit,
@@ -42,7 +42,7 @@ def receipt_of(  # noqa: PLR0917  (each is a fact of who asked and of what)
         mechanisms=tuple(
             prepared.mechanisms
             if measured is None
-            else [mechanism for plan in measured for mechanism in mechanisms_of(plan)]
+            else [mechanism for plan in measured for mechanism in describe_mechanisms(plan)]
         ),
         loss=None if event is None else json.loads(to_json(event)),
         entries=tuple(
@@ -59,21 +59,21 @@ def receipt_of(  # noqa: PLR0917  (each is a fact of who asked and of what)
             }
             for entry in entries
         ),
-        versions=versions_of(backend),
+        versions=collect_versions(backend),
         constants=dict(prepared.constants),
-        target=prepared.terms.targeted(),
-        replayed=prepared.replayed,
-        refined=tuple(dict.fromkeys(base.entry for base in prepared.refines)),
+        target=prepared.terms.to_target_record(),
+        replayed=prepared.replayed_entries,
+        refined=tuple(dict.fromkeys(base.entry for base in prepared.refinements)),
     )
 
 
-def versions_of(backend: Backend) -> dict[str, str]:
+def collect_versions(backend: Backend) -> dict[str, str]:
     """Return the versions of the engine, of dpsql and of its parser."""
-    return {backend.name: backend.version, "dpsql": VERSION, "sqlglot": _parser_version()}
+    return {backend.name: backend.version, "dpsql": VERSION, "sqlglot": _get_parser_version()}
 
 
 @cache
-def _parser_version() -> str:
+def _get_parser_version() -> str:
     try:
         return version("sqlglot")
     except PackageNotFoundError:

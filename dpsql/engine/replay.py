@@ -11,39 +11,44 @@ from functools import cached_property, partial
 
 from dpsql.accounting.events import Gaussian, Pure
 from dpsql.backends import Backend
-from dpsql.backends.scratch import Scratch
-from dpsql.engine.identity import mark
+from dpsql.backends.scratch import ScratchDatabase
+from dpsql.engine.identity import get_database_mark
 from dpsql.engine.post_processor import PostProcessor
 from dpsql.engine.prepare import PreparedQuery, PreparedRelease, Refinement, ReplayedRelease
 from dpsql.errors import QueryRejected
 from dpsql.ledger import Entry, Ledger
 from dpsql.ledger.protocol import Account
 from dpsql.ledger.stored_release import NewRelease, ReleaseRecord
-from dpsql.plan.dependencies import Known, needed, releases
+from dpsql.plan.dependencies import KnownValues, list_releases, list_required_subqueries
 from dpsql.plan.expr import Expr, Scalar
 from dpsql.plan.nodes import PublicSubquery, Release, Values, reads_a_table_twice
-from dpsql.plan.sampling import sampling_rate
-from dpsql.planning.choose import former, is_of_former_rule, mean_error
+from dpsql.plan.sampling import find_sampling_rate
+from dpsql.planning.choose import compute_mean_log_error, find_former_plan, is_of_former_rule
 from dpsql.planning.measurement import MeasurementPlan
-from dpsql.planning.verify import verify
+from dpsql.planning.verify import verify_plan
 from dpsql.policy import Policy
 from dpsql.release import ReleasedTable
-from dpsql.replay.combine import combinable, combined, compatible
+from dpsql.replay.combine import combine_tables, is_combinable, list_compatible_indices
 from dpsql.replay.coverage import Coverage
 from dpsql.replay.fingerprint import Fingerprint, FingerprintRules
-from dpsql.replay.refine import CoupledRefinement, IndependentTopUp, coupled_refinement, independent_top_up
-from dpsql.replay.stored_release import StoredRelease, corrupt
-from dpsql.sql.emit.outer_query import Copies
+from dpsql.replay.refine import (
+    CoupledRefinement,
+    IndependentTopUp,
+    find_coupled_refinement,
+    find_independent_top_up,
+)
+from dpsql.replay.stored_release import StoredRelease, make_corruption_error
+from dpsql.sql.emit.outer_query import ReleasedTables
 
 _NAMED, _COVERED = 8, 1000
 """How many plans' fingerprints are remembered, and how many statistics whose coverage is known to be stored."""
 
-Find = Callable[[PreparedRelease, Known], PreparedRelease]
+Find = Callable[[PreparedRelease, KnownValues], PreparedRelease]
 """How a stored release is found for a release of a statement, given the values of its subqueries."""
 
 
 @dataclass(frozen=True)
-class Replay:
+class ReleaseStore:
     """Finds and stores the releases of one policy and database in a ledger.
 
     Claim: an answer from stored releases costs no privacy loss.
@@ -56,27 +61,33 @@ class Replay:
     analyst: str
     ledger: Ledger
     backend: Backend
-    account_of: Callable[[str], Account]
-    _named: deque[tuple[MeasurementPlan, Known, Fingerprint]] = field(
+    get_account: Callable[[str], Account]
+    _fingerprints: deque[tuple[MeasurementPlan, KnownValues, Fingerprint]] = field(
         default_factory=lambda: deque(maxlen=_NAMED), repr=False, compare=False
     )
-    _covered: deque[str] = field(default_factory=lambda: deque(maxlen=_COVERED), repr=False, compare=False)
+    _covered_statistics: deque[str] = field(
+        default_factory=lambda: deque(maxlen=_COVERED), repr=False, compare=False
+    )
 
     @cached_property
     def rules(self) -> FingerprintRules:
         """The part of fingerprints that does not depend on the plan."""
-        return FingerprintRules.of(self.policy, self.analyst, mark(self.policy, self.backend))
+        return FingerprintRules.from_policy(
+            self.policy, self.analyst, get_database_mark(self.policy, self.backend)
+        )
 
-    def replay(self, prepared: PreparedQuery) -> PreparedQuery:
+    def match_stored(self, prepared: PreparedQuery) -> PreparedQuery:
         """The statement with its stored releases, and the values of subqueries that follow from them."""
-        return self._each(prepared, partial(self._exact_or_refined, promised=prepared.terms.promised))
+        return self._match_releases(
+            prepared, partial(self._find_exact_or_refined, promised=prepared.terms.is_error_promised)
+        )
 
-    def combine(self, prepared: PreparedQuery) -> PreparedQuery:
+    def combine_stored(self, prepared: PreparedQuery) -> PreparedQuery:
         """The statement with all stored releases of its statistics combined, whatever their noise.
 
         Raises QueryRejected with code "nothing_released" if some statistic has no stored release.
         """
-        found = self._each(prepared, self._combined)
+        found = self._match_releases(prepared, self._combine_coverages)
         for part in found.releases:
             if part.event is not None:
                 raise QueryRejected(
@@ -86,97 +97,109 @@ class Replay:
                 )
         return found
 
-    def _each(self, prepared: PreparedQuery, find: Find) -> PreparedQuery:
-        if not isinstance(prepared.above, Copies):
+    def _match_releases(self, prepared: PreparedQuery, find: Find) -> PreparedQuery:
+        if not isinstance(prepared.post_processing, ReleasedTables):
             return prepared
-        read = {step for part in prepared.releases for step in needed(part.release)}
+        read = {step for part in prepared.releases for step in list_required_subqueries(part.release)}
         if not read:
             found = tuple(find(part, {}) for part in prepared.releases)
-            return replace(prepared, releases=_each_once(found))
-        with Scratch() as scratch:
-            above = PostProcessor(scratch, prepared.above, self.backend)
-            above.create(prepared.releases)
-            return self._in_order(prepared, above, read, find)
+            return replace(prepared, releases=_refine_each_once(found))
+        with ScratchDatabase() as scratch:
+            above = PostProcessor(scratch, prepared.post_processing, self.backend)
+            above.create_tables(prepared.releases)
+            return self._match_in_order(prepared, above, read, find)
 
-    def _in_order(
+    def _match_in_order(
         self, prepared: PreparedQuery, above: PostProcessor, read: set[Scalar | PublicSubquery], find: Find
     ) -> PreparedQuery:
-        """As `_each`, for releases that use values of other releases."""
+        """As `_match_releases`, for releases that use values of other releases."""
         parts = {part.release: part for part in prepared.releases}
         values: dict[Scalar | PublicSubquery, Expr | Values] = {}
-        for step in prepared.before:
+        for step in prepared.steps:
             if isinstance(step, Release):
-                if all(inner in values for inner in needed(step)):
+                if all(inner in values for inner in list_required_subqueries(step)):
                     parts[step] = found = find(parts[step], values)
-                    if found.stored is not None:
-                        above.load(step, found.stored.table)
-            elif step in read and all(_is_there(parts[inner]) for inner in releases(step.outer)):
-                values[step] = above.evaluate(step, values)
-        return replace(prepared, releases=_each_once(parts.values()), known=values)
+                    if found.replayed_release is not None:
+                        above.load_table(step, found.replayed_release.table)
+            elif step in read and all(_is_replayed(parts[inner]) for inner in list_releases(step.outer)):
+                values[step] = above.evaluate_subquery(step, values)
+        return replace(prepared, releases=_refine_each_once(parts.values()), known_values=values)
 
-    def _exact_or_refined(self, part: PreparedRelease, values: Known, *, promised: bool) -> PreparedRelease:
+    def _find_exact_or_refined(
+        self, part: PreparedRelease, values: KnownValues, *, promised: bool
+    ) -> PreparedRelease:
         """The stored release of the same measurement; else the cheapest refinement of one with more noise."""
         if part.plan.event is None:
             return part
-        records, found = self._exact(part, values)
-        if found is None and any(map(is_of_former_rule, self.ledger.versions())):
-            earlier = former(part.plan, part.price)
-            found = None if earlier is None else self._exact(replace(part, plan=earlier), values)[1]
+        records, found = self._find_exact_release(part, values)
+        if found is None and any(map(is_of_former_rule, self.ledger.list_versions())):
+            earlier = find_former_plan(part.plan, part.loss_share)
+            found = (
+                None if earlier is None else self._find_exact_release(replace(part, plan=earlier), values)[1]
+            )
         if found is not None:
             return found
         part = part.with_values(values)
-        able = [self._refined(part, release, promised=promised) for release in records if not release.refined]
-        least = min(filter(None, able), key=_difference, default=None)
+        able = [
+            self._find_refinement(part, release, promised=promised)
+            for release in records
+            if not release.is_refined
+        ]
+        least = min(filter(None, able), key=_get_charged_difference, default=None)
         return replace(part, refinement=least)
 
-    def _exact(
-        self, part: PreparedRelease, values: Known
+    def _find_exact_release(
+        self, part: PreparedRelease, values: KnownValues
     ) -> tuple[Sequence[ReleaseRecord], PreparedRelease | None]:
         """The stored releases of the statistic, and the answer by that of the same measurement, or None."""
-        names = self._fingerprint(part.plan, values)
-        refinable = self._refinable(part.tables)
+        names = self._compute_fingerprint(part.plan, values)
+        refinable = self._can_refine(part.tables)
         # Where nothing is refined, the stored releases with other noise are not read.
-        records = self.ledger.stored_releases(names.statistic, None if refinable else names.measurement)
+        records = self.ledger.list_stored_releases(names.statistic, None if refinable else names.measurement)
         for release in records:
-            if release.released.measurement == names.measurement:
-                table = _table(_written(release), part)
+            if release.release.measurement == names.measurement:
+                table = _build_table(_parse_record(release), part)
                 return records, replace(
-                    part, plan=table.plan, stored=ReplayedRelease(table, (release.entry,))
+                    part, plan=table.plan, replayed_release=ReplayedRelease(table, (release.entry,))
                 )
         return records, None
 
-    def _combined(self, part: PreparedRelease, values: Known) -> PreparedRelease:
+    def _combine_coverages(self, part: PreparedRelease, values: KnownValues) -> PreparedRelease:
         """The combined releases that cover a plan's statistics; of several coverages, that with the least error."""
         if part.plan.event is None:
             return part
-        own = self._fingerprint(part.plan, values).statistic
+        own = self._compute_fingerprint(part.plan, values).statistic
         plans = {own: part.plan}
-        for record in self.ledger.stored_releases(self.rules.rows_digest(part.plan, values)):
-            layout = Coverage.parse(record.released.body)
-            plan = layout.reading(part.plan, values)
+        for record in self.ledger.list_stored_releases(self.rules.compute_rows_digest(part.plan, values)):
+            layout = Coverage.parse(record.release.body)
+            plan = layout.find_covered_plan(part.plan, values)
             if plan is not None:
                 plans.setdefault(layout.statistic, plan)
-        found = [self._combined_statistic(replace(part, plan=plan), name) for name, plan in plans.items()]
+        found = [self._combine_statistic(replace(part, plan=plan), name) for name, plan in plans.items()]
         if len(found) == 1:
             return found[0]
-        return min(filter(_is_there, found), key=lambda each: mean_error(each.plan), default=part)
-
-    def _combined_statistic(self, part: PreparedRelease, statistic: str) -> PreparedRelease:
-        """All that was released of a statistic, put together where each has noise of its own; else the first."""
-        records = self.ledger.stored_releases(statistic)
-        refined = {release.released.refines for release in records}
-        ends = [release for release in records if release.number not in refined]
-        tables = [(_table(_written(release), part), release.entry) for release in ends]
-        if not tables:
-            return part
-        able = [pair for pair in tables if combinable(pair[0].plan)] or tables[:1]
-        able = [able[place] for place in compatible([each.plan for each, _ in able])]
-        table = combined([each for each, _ in able])
-        return replace(
-            part, plan=table.plan, stored=ReplayedRelease(table, tuple(entry for _, entry in able))
+        return min(
+            filter(_is_replayed, found), key=lambda each: compute_mean_log_error(each.plan), default=part
         )
 
-    def _refined(self, part: PreparedRelease, record: ReleaseRecord, *, promised: bool) -> Refinement | None:
+    def _combine_statistic(self, part: PreparedRelease, statistic: str) -> PreparedRelease:
+        """All that was released of a statistic, put together where each has noise of its own; else the first."""
+        records = self.ledger.list_stored_releases(statistic)
+        refined = {release.release.refines for release in records}
+        ends = [release for release in records if release.number not in refined]
+        tables = [(_build_table(_parse_record(release), part), release.entry) for release in ends]
+        if not tables:
+            return part
+        able = [pair for pair in tables if is_combinable(pair[0].plan)] or tables[:1]
+        able = [able[place] for place in list_compatible_indices([each.plan for each, _ in able])]
+        table = combine_tables([each for each, _ in able])
+        return replace(
+            part, plan=table.plan, replayed_release=ReplayedRelease(table, tuple(entry for _, entry in able))
+        )
+
+    def _find_refinement(
+        self, part: PreparedRelease, record: ReleaseRecord, *, promised: bool
+    ) -> Refinement | None:
         """The refinement of a stored release to this one; None if there is none.
 
         If an accuracy is `promised`, the noise must have the law of a single release.
@@ -184,46 +207,50 @@ class Replay:
         The noise of the stored release is computed from the exact components, which must be those that it was added to:
         the policy must declare a data version, and engine and statement must be the same.
         """
-        if not self._refinable(part.tables) or sampling_rate(part.release.input) is not None:
+        if not self._can_refine(part.tables) or find_sampling_rate(part.release.input) is not None:
             return None  # another sample has other exact components
-        written = _written(record)
-        if written.source != self._source(part):
+        written = _parse_record(record)
+        if written.source != self._compute_source_digest(part):
             return None
-        accountants = [self.account_of(table).accountant for table in part.tables]
+        accountants = [self.get_account(table).accountant for table in part.tables]
         law: CoupledRefinement | IndependentTopUp | None = None
-        if self.couples(part.tables):
-            law = coupled_refinement(part.plan, written)
-        elif not promised and not any(accountant.by_path for accountant in accountants):
-            law = independent_top_up(part.plan, written, [accountant.cost for accountant in accountants])
+        if self.can_couple(part.tables):
+            law = find_coupled_refinement(part.plan, written)
+        elif not promised and not any(accountant.can_charge_difference for accountant in accountants):
+            law = find_independent_top_up(
+                part.plan, written, [accountant.compute_charge for accountant in accountants]
+            )
             if law is not None:
-                verify(law.plan)
+                verify_plan(law.plan)
         if law is None:
             return None
-        return Refinement(record.number, record.entry, _table(written, part), law, written.event)
+        return Refinement(record.number, record.entry, _build_table(written, part), law, written.event)
 
-    def couples(self, tables: Sequence[str]) -> bool:
+    def can_couple(self, tables: Sequence[str]) -> bool:
         """Whether a release that reads these tables may be refined by coupled noise."""
-        return self._refinable(tables) and all(self.account_of(table).accountant.by_path for table in tables)
+        return self._can_refine(tables) and all(
+            self.get_account(table).accountant.can_charge_difference for table in tables
+        )
 
-    def _refinable(self, tables: Sequence[str]) -> bool:
+    def _can_refine(self, tables: Sequence[str]) -> bool:
         """Whether releases of these tables may be refined: the policy declares a data version, and no budget renews."""
-        return "data_version" in self.policy.model_fields_set and self._renewed.isdisjoint(tables)
+        return "data_version" in self.policy.model_fields_set and self._renewing_tables.isdisjoint(tables)
 
     @cached_property
-    def _renewed(self) -> frozenset[str]:
+    def _renewing_tables(self) -> frozenset[str]:
         """The tables with a budget that renews: the guarantee is then per period, and the first release may be of another."""
         found = set[str]()
-        for table in self.policy.private_tables():
-            own = self.policy.budget_of_analyst(table, self.analyst)
-            if self.policy.budget_of(table).renew is not None or (own is not None and own.renew is not None):
+        for table in self.policy.list_private_tables():
+            own = self.policy.find_analyst_budget(table, self.analyst)
+            if self.policy.get_budget(table).renew is not None or (own is not None and own.renew is not None):
                 found.add(table)
         return frozenset(found)
 
-    def store(
+    def store_releases(
         self,
         parts: Sequence[PreparedRelease],
         tables: Sequence[ReleasedTable],
-        values: Known,
+        values: KnownValues,
         entry: Entry,
     ) -> None:
         """Stores the new releases, all or none; `entry` is the first entry that was charged for them."""
@@ -231,30 +258,30 @@ class Replay:
         for part, table in zip(parts, tables, strict=True):
             # A refined release is stored with the total loss of both releases.
             if part.event is not None and part.plan.event is not None:
-                names = self._fingerprint(part.plan, values)
+                names = self._compute_fingerprint(part.plan, values)
                 base, paid = None, part.plan.event
                 if part.refinement is not None:
-                    base, paid = part.refinement.number, part.refinement.whole(paid)
-                body = StoredRelease.of(table, paid, self._source(part)).text()
+                    base, paid = part.refinement.number, part.refinement.compute_total_event(paid)
+                body = StoredRelease.from_table(table, paid, self._compute_source_digest(part)).to_text()
                 new.append(NewRelease(names.statistic, names.measurement, body, base))
-                known = names.statistic in self._covered
-                layout = None if known else Coverage.of(names.statistic, part.plan, values)
+                known = names.statistic in self._covered_statistics
+                layout = None if known else Coverage.from_plan(names.statistic, part.plan, values)
                 if layout is not None:
-                    rows = self.rules.rows_digest(part.plan, values)
-                    new.append(NewRelease(rows, names.statistic, layout.text(), once=True))
+                    rows = self.rules.compute_rows_digest(part.plan, values)
+                    new.append(NewRelease(rows, names.statistic, layout.to_text(), once=True))
         self.ledger.store_releases(new, entry)
-        self._covered.extend(each.measurement for each in new if each.once)
+        self._covered_statistics.extend(each.measurement for each in new if each.once)
 
-    def _fingerprint(self, plan: MeasurementPlan, values: Known) -> Fingerprint:
+    def _compute_fingerprint(self, plan: MeasurementPlan, values: KnownValues) -> Fingerprint:
         """The fingerprint of a plan, computed once for the same plan: it is looked for, and then stored."""
-        for known, with_values, found in self._named:
+        for known, with_values, found in self._fingerprints:
             if known is plan and with_values == values:
                 return found
-        names = self.rules.fingerprint(plan, values)
-        self._named.append((plan, dict(values), names))
+        names = self.rules.compute_fingerprint(plan, values)
+        self._fingerprints.append((plan, dict(values), names))
         return names
 
-    def _source(self, part: PreparedRelease) -> str:
+    def _compute_source_digest(self, part: PreparedRelease) -> str:
         """The digest of the engine and the statement that a release is made by.
 
         A statement that reads a table twice ran with an unsound optimizer before 0.2.0, so its exact components may have
@@ -265,7 +292,7 @@ class Replay:
         return hashlib.sha256(source.encode()).hexdigest()
 
 
-def _each_once(parts: Iterable[PreparedRelease]) -> tuple[PreparedRelease, ...]:
+def _refine_each_once(parts: Iterable[PreparedRelease]) -> tuple[PreparedRelease, ...]:
     """The releases, of which only one refines each stored release; others are charged in full."""
     found, refined = [], set[int]()
     for part in parts:
@@ -275,23 +302,23 @@ def _each_once(parts: Iterable[PreparedRelease]) -> tuple[PreparedRelease, ...]:
     return tuple(found)
 
 
-def _is_there(part: PreparedRelease) -> bool:
-    return part.stored is not None
+def _is_replayed(part: PreparedRelease) -> bool:
+    return part.replayed_release is not None
 
 
-def _written(record: ReleaseRecord) -> StoredRelease:
-    return StoredRelease.parse(record.released.body)
+def _parse_record(record: ReleaseRecord) -> StoredRelease:
+    return StoredRelease.parse(record.release.body)
 
 
-def _table(written: StoredRelease, part: PreparedRelease) -> ReleasedTable:
+def _build_table(written: StoredRelease, part: PreparedRelease) -> ReleasedTable:
     """The released table of a stored release of the same measurement as `part`."""
     try:
-        return written.table(part.plan)
+        return written.to_table(part.plan)
     except (ValueError, TypeError, LookupError, ArithmeticError):
-        raise corrupt() from None
+        raise make_corruption_error() from None
 
 
-def _difference(refinement: Refinement) -> Fraction:
+def _get_charged_difference(refinement: Refinement) -> Fraction:
     match refinement.law.event:
         case Pure(epsilon):
             return epsilon

@@ -7,12 +7,12 @@ from fractions import Fraction
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from dpsql.accounting import accountant_named
+from dpsql.accounting import get_accountant
 from dpsql.accounting.events import Composed, Event, Pure, Selection
 from dpsql.accounting.spend import NOTHING
-from dpsql.engine.loss_split import proportional_delta
+from dpsql.engine.loss_split import compute_proportional_delta
 from dpsql.errors import LossError, ProgrammingError
-from dpsql.request.loss import Figure
+from dpsql.request.loss import DisplayedFraction
 
 if TYPE_CHECKING:
     from dpsql.engine.pipeline import Engine
@@ -29,27 +29,29 @@ class Reservation:
         self.number = number
         self._ledger = engine.ledger
         self._analyst = engine.analyst
-        self._end = end
-        self._ended = False
+        self._on_close = end
+        self._is_closed = False
 
     def left(self) -> dict[str, Fraction]:
         """The ε of the largest query that still fits, by the names of the budgets, as `Connection.budget` has them.
 
         It is rounded down. {} once the reservation has ended.
         """
-        accountants = {state.key: accountant_named(state.accountant) for state in self._ledger.states()}
+        accountants = {state.key: get_accountant(state.accountant) for state in self._ledger.list_states()}
         return {
-            state.key.name: Figure(accountants[state.key].remaining_epsilon(NOTHING, state.left))
-            for state in self._ledger.reservations()
+            state.key.name: DisplayedFraction(
+                accountants[state.key].compute_remaining_epsilon(NOTHING, state.remaining)
+            )
+            for state in self._ledger.list_reservations()
             if state.number == self.number
         }
 
     def close(self) -> None:
         """Gives back what is not spent, durably when it returns; a second time it does nothing."""
-        if not self._ended:
-            self._ledger.give_back(self.number, by=self._analyst)
-            self._ended = True
-            self._end()
+        if not self._is_closed:
+            self._ledger.close_reservation(self.number, by=self._analyst)
+            self._is_closed = True
+            self._on_close()
 
     def __enter__(self) -> Self:
         return self
@@ -60,7 +62,7 @@ class Reservation:
         self.close()
 
 
-def reserved(
+def reserve_budgets(
     engine: Engine,
     end: Callable[[], None],
     epsilon: Fraction,
@@ -68,17 +70,21 @@ def reserved(
     tables: Iterable[str] | None,
 ) -> Reservation:
     """Reserves of each table what a query of all of it would be charged; see `Connection.reserve`."""
-    names = engine.policy.private_tables() if tables is None else [_private(engine, name) for name in tables]
+    names = (
+        engine.policy.list_private_tables()
+        if tables is None
+        else [_resolve_private_table(engine, name) for name in tables]
+    )
     if not names:
         raise ProgrammingError("a reservation needs a private table, and there is none", code="slice_table")
-    charges = {name: _room(engine, name, epsilon, delta) for name in names}
-    entries = engine.ledger.reserve(charges, analyst=engine.analyst, details=_details(engine, charges))
+    charges = {name: _build_reserved_event(engine, name, epsilon, delta) for name in names}
+    entries = engine.ledger.reserve(charges, analyst=engine.analyst, details=_build_details(engine, charges))
     return Reservation(entries[0].id, engine, end)
 
 
-def resumed(engine: Engine, end: Callable[[], None], number: int) -> Reservation:
+def resume_reservation(engine: Engine, end: Callable[[], None], number: int) -> Reservation:
     """The reservation of that number, which the engine's analyst holds; see `Connection.resume`."""
-    found = engine.ledger.reservations()
+    found = engine.ledger.list_reservations()
     if not any(state.number == number and state.holder == engine.analyst for state in found):
         raise ProgrammingError(
             f"{engine.analyst!r} holds no open reservation {number}",
@@ -88,9 +94,9 @@ def resumed(engine: Engine, end: Callable[[], None], number: int) -> Reservation
     return Reservation(number, engine, end)
 
 
-def _private(engine: Engine, name: str) -> str:
-    found = engine.policy.canonical(name)
-    if found is None or found not in engine.policy.private_tables():
+def _resolve_private_table(engine: Engine, name: str) -> str:
+    found = engine.policy.find_table_name(name)
+    if found is None or found not in engine.policy.list_private_tables():
         raise ProgrammingError(
             f"the policy has no private table {name}",
             code="slice_table",
@@ -99,14 +105,14 @@ def _private(engine: Engine, name: str) -> str:
     return found
 
 
-def _room(engine: Engine, table: str, epsilon: Fraction, delta: Fraction | None) -> Event:
+def _build_reserved_event(engine: Engine, table: str, epsilon: Fraction, delta: Fraction | None) -> Event:
     """What is reserved of a table: the loss, and the δ that goes with it or was asked for."""
-    share = proportional_delta(engine.account(table), epsilon) if delta is None else delta
+    share = compute_proportional_delta(engine.get_account(table), epsilon) if delta is None else delta
     if not 0 <= share < 1:
         raise LossError("delta is at least 0 and below 1")
     loss = Pure(epsilon)
     return Composed((loss, Selection(share))) if share else loss
 
 
-def _details(engine: Engine, charges: Mapping[str, Event]) -> dict[str, object]:
+def _build_details(engine: Engine, charges: Mapping[str, Event]) -> dict[str, object]:
     return {"policy": engine.policy_digest, "tables": sorted(charges)}

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from dpsql.errors import Position, QueryRejected
-from dpsql.plan.nodes import Release, private_scans
+from dpsql.plan.nodes import Release, list_private_scans
 
 CODE = "sample"
 
@@ -26,7 +26,7 @@ def require_one_sample(
     def refuse_sample(rule: str, hint: str) -> NoReturn:
         raise QueryRejected(rule, code=CODE, hint=hint, position=at, text=text)
 
-    read = [{scan.sample for scan in private_scans(release.input)} for release in releases]
+    read = [{scan.sample for scan in list_private_scans(release.input)} for release in releases]
     if not set().union(*read) - {None}:
         return
     if replace:

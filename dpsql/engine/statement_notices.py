@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 
-from dpsql.plan.dependencies import children
-from dpsql.plan.expr import Call, Column, Expr, Literal, Released
-from dpsql.plan.interval import position, span
+from dpsql.plan.dependencies import list_children
+from dpsql.plan.expr import Call, Column, Expr, Literal, ReleasedColumn
+from dpsql.plan.interval import find_position, format_interval
 from dpsql.plan.nodes import (
     Join,
     JoinKind,
     OuterQuery,
     Release,
 )
-from dpsql.plan.render import phrase
+from dpsql.plan.render import format_expression
 from dpsql.plan.tables import Scan
 from dpsql.plan.types import Type, Value
 
@@ -27,44 +27,47 @@ _EQUALITIES = ("eq", "ne", "in", "is_distinct", "is_not_distinct")
 _MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
 
 
-def excluded_constants(outer: OuterQuery) -> Iterator[str]:
+def describe_excluded_constants(outer: OuterQuery) -> Iterator[str]:
     """Yield a notice for each constant that a column is compared with and, by the policy, never equals or reaches."""
-    for call, keys in _calls(outer):
+    for call, keys in _iterate_calls(outer):
         name = call.function.name
         arguments = [
-            keys.get(each.name, each) if isinstance(each, Released) else each for each in call.arguments
+            keys.get(each.name, each) if isinstance(each, ReleasedColumn) else each for each in call.arguments
         ]
         constants = [each for each in arguments if isinstance(each, Literal)]
         for column in arguments if constants else ():
             if isinstance(column, Column):
                 mirrored = name if column is arguments[0] else _MIRRORED.get(name, name)
-                known = [each for each in dict.fromkeys(constants) if _comparable(each, column)]
-                never = _never(column, mirrored, known)
-                yield from (_why_never(call, column, constant) for constant in never[:_MOST_CONSTANTS])
+                known = [each for each in dict.fromkeys(constants) if _is_comparable(each, column)]
+                never = _list_unmatched_constants(column, mirrored, known)
+                yield from (
+                    _describe_unmatched_constant(call, column, constant)
+                    for constant in never[:_MOST_CONSTANTS]
+                )
                 if len(never) > _MOST_CONSTANTS:
-                    yield f"Likewise {len(never) - _MOST_CONSTANTS:,} more constants of {phrase(call)}."
+                    yield f"Likewise {len(never) - _MOST_CONSTANTS:,} more constants of {format_expression(call)}."
 
 
-def constant_questions(outer: OuterQuery) -> Iterator[str]:
+def describe_constant_questions(outer: OuterQuery) -> Iterator[str]:
     """Yield a notice for each question for NaN or infinities that has one answer, as columns are read."""
-    for call, keys in _calls(outer):
+    for call, keys in _iterate_calls(outer):
         name = call.function.name
         column = call.arguments[0] if name in _QUESTIONS else None
-        column = keys.get(column.name, column) if isinstance(column, Released) else column
-        if not isinstance(column, Column) or not column.facts.stored:
+        column = keys.get(column.name, column) if isinstance(column, ReleasedColumn) else column
+        if not isinstance(column, Column) or not column.facts.is_stored:
             continue
-        bounded = column.facts.interval.bounded
+        bounded = column.facts.interval.is_bounded
         if column.type is Type.DOUBLE and (bounded or name == "isnan"):
             how = ", infinities as the ends of its bounds" * bounded
             yield (
-                f"{phrase(call)} is {_QUESTIONS[name]} for every value: NaN in {column} is read as NULL{how}. "
+                f"{format_expression(call)} is {_QUESTIONS[name]} for every value: NaN in {column} is read as NULL{how}. "
                 f"{column} IS NULL finds NaN and NULL alike."
             )
 
 
-def absent_ids(outer: OuterQuery) -> Iterator[str]:
+def describe_absent_ids(outer: OuterQuery) -> Iterator[str]:
     """Yield a notice for each condition on rows without a unit's id, which belong to nobody and are not read."""
-    parts = [*plan_parts(outer)]
+    parts = [*iterate_plan_parts(outer)]
     # Behind a LEFT JOIN it is asked whether there is a partner.
     optional = {part.right.alias for part in parts if isinstance(part, Join) and part.kind is JoinKind.LEFT}
     units = {
@@ -72,17 +75,17 @@ def absent_ids(outer: OuterQuery) -> Iterator[str]:
         for part in parts
         if isinstance(part, Scan) and part.unit.private and part.unit.column is not None
     }
-    for call, _ in _calls(outer):
+    for call, _ in _iterate_calls(outer):
         for column in call.arguments if call.function.name in _NULL_TESTS else ():
             known = isinstance(column, Column) and (column.source, column.name) in units
             if isinstance(column, Column) and known and column.source not in optional:
                 yield (
-                    f"Rows whose {column} is NULL belong to no privacy unit and are not read: {phrase(call)} is the same for "
+                    f"Rows whose {column} is NULL belong to no privacy unit and are not read: {format_expression(call)} is the same for "
                     "every row that counts."
                 )
 
 
-def plan_parts(outer: OuterQuery) -> Iterator[object]:
+def iterate_plan_parts(outer: OuterQuery) -> Iterator[object]:
     """Yield each part of a plan once."""
     waiting: list[object] = [outer]
     seen = set[int]()
@@ -91,10 +94,10 @@ def plan_parts(outer: OuterQuery) -> Iterator[object]:
         if id(part) not in seen:
             seen.add(id(part))
             yield part
-            waiting += children(part)
+            waiting += list_children(part)
 
 
-def _calls(outer: OuterQuery) -> Iterator[tuple[Call, Mapping[str, Expr]]]:
+def _iterate_calls(outer: OuterQuery) -> Iterator[tuple[Call, Mapping[str, Expr]]]:
     """Each call of a plan, once, with the expressions of the keys that its names mean above the boundary."""
     waiting: list[tuple[object, Mapping[str, Expr]]] = [(outer, {})]
     seen = set[tuple[int, int]]()
@@ -109,27 +112,27 @@ def _calls(outer: OuterQuery) -> Iterator[tuple[Call, Mapping[str, Expr]]]:
             keys = (
                 {key.name: key.expr for key in part.source.keys} if isinstance(part.source, Release) else {}
             )
-        waiting += [(child, keys) for child in reversed(children(part))]
+        waiting += [(child, keys) for child in reversed(list_children(part))]
 
 
-def _comparable(constant: Literal, column: Column) -> bool:
+def _is_comparable(constant: Literal, column: Column) -> bool:
     """Whether a constant is one of the column's type, and not NULL."""
     numbers = constant.type.numeric and column.type.numeric
     return constant.value is not None and (constant.type is column.type or numbers)
 
 
-def _never(column: Column, name: str, constants: Sequence[Literal]) -> list[Literal]:
+def _list_unmatched_constants(column: Column, name: str, constants: Sequence[Literal]) -> list[Literal]:
     """The constants with which a comparison of a column is the same whatever value the policy allows."""
     stated = column.facts
     if name in _EQUALITIES and stated.domain is not None:
         listed = frozenset(stated.domain)
         return [each for each in constants if each.value not in listed]
-    if not stated.interval.bounded:
+    if not stated.interval.is_bounded:
         return []
     low, high = stated.interval.ends
     found = []
     for each in constants:
-        at = position(each.value)
+        at = find_position(each.value)
         if at is None:
             continue
         beyond = {"lt": low >= at, "le": low > at, "gt": high <= at, "ge": high < at}
@@ -138,18 +141,18 @@ def _never(column: Column, name: str, constants: Sequence[Literal]) -> list[Lite
     return found
 
 
-def _why_never(call: Call, column: Column, constant: Literal) -> str:
+def _describe_unmatched_constant(call: Call, column: Column, constant: Literal) -> str:
     stated = column.facts
     if call.function.name in _EQUALITIES and stated.domain is not None:
-        return _not_listed(constant, column, stated.domain)
-    ends = "" if not stated.stored else ", and values beyond its bounds count as the nearest end"
-    return f"{phrase(constant)} in {phrase(call)} is out of reach: {column} is in {span(stated.interval, column.type)}{ends}."
+        return _describe_unlisted_constant(constant, column, stated.domain)
+    ends = "" if not stated.is_stored else ", and values beyond its bounds count as the nearest end"
+    return f"{format_expression(constant)} in {format_expression(call)} is out of reach: {column} is in {format_interval(stated.interval, column.type)}{ends}."
 
 
-def _not_listed(constant: Literal, column: Column, domain: tuple[Value, ...]) -> str:
+def _describe_unlisted_constant(constant: Literal, column: Column, domain: tuple[Value, ...]) -> str:
     values = ", ".join(map(str, domain[:_LISTED])) + f", … ({len(domain):,} values)" * (len(domain) > _LISTED)
     near = get_close_matches(str(constant.value), map(str, domain), 1)
     return (
-        f"{phrase(constant)} is none of the values that the policy lists for {column}: {values}. Others count as NULL."
+        f"{format_expression(constant)} is none of the values that the policy lists for {column}: {values}. Others count as NULL."
         + "".join(f" Did you mean {each}?" for each in near)
     )

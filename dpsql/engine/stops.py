@@ -4,7 +4,7 @@ Claim: apart from time, what an analyst observes of a charged statement does not
 or an error for which the ledger has a failure, and failures lock the table (`max_failures`).
 Why: `cancel` and `begin_charge` take one lock. Where `cancel` is first, `begin_charge` raises, so that nothing is charged and no
 private row is read. Where it is second, it does nothing, and the statement goes on to its end or to the owner's limit. What else
-ends a statement after its charge, the owner's limit, Ctrl-C or a program's `interrupt`, is recorded where it ends (`run_recorded`).
+ends a statement after its charge, the owner's limit, Ctrl-C or a program's `interrupt`, is recorded where it ends (`run_and_record`).
 A statement that was stopped and is answered all the same is one whose time passed the limit: it is recorded, too.
 Not claimed: whether a limit falls before the charge depends on how long the statement waited, parsed and planned. None of this
 reads private rows, but what it waits for does: this is time, which the guarantee leaves out.
@@ -22,7 +22,7 @@ from typing import TypeVar
 from dpsql.errors import OperationalError
 from dpsql.ledger import Entry, Ledger
 from dpsql.ledger.entry_kinds import FAILURE, RELEASED
-from dpsql.workers import Interruptible, interruptible
+from dpsql.workers import Interruptible, run_interruptibly
 
 _T = TypeVar("_T")
 _RECENT = 1_000
@@ -31,14 +31,14 @@ CANCELLED, STOPPED = "cancelled", "stopped"
 
 
 @dataclass(frozen=True, slots=True)
-class Interruptibles:
+class InterruptibleGroup:
     """Several that are interrupted together."""
 
-    each: tuple[Interruptible, ...]
+    members: tuple[Interruptible, ...]
 
     def interrupt(self) -> None:
         """Stop what runs now on any of them."""
-        for one in self.each:
+        for one in self.members:
             one.interrupt()
 
 
@@ -47,12 +47,12 @@ class StopRequests:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self.begin()
+        self.reset_requests()
 
-    def begin(self) -> None:
+    def reset_requests(self) -> None:
         """Forget the requests about the statement before."""
         with self._lock:
-            self._is_cancelled = self._is_charged = self.stopped = False
+            self._is_cancelled = self._is_charged = self.is_stopped = False
             self._record: Callable[[str], None] | None = None
 
     def cancel(self, engine: Interruptible) -> None:
@@ -66,7 +66,7 @@ class StopRequests:
     def stop(self, engine: Interruptible) -> None:
         """End the statement for the owner, charged or not."""
         with self._lock:
-            self.stopped = True
+            self.is_stopped = True
         engine.interrupt()
 
     def begin_charge(self) -> None:
@@ -74,27 +74,27 @@ class StopRequests:
         with self._lock:
             if self._is_charged:
                 return
-            if self.stopped:
-                raise stopped_error()
+            if self.is_stopped:
+                raise make_stopped_error()
             if self._is_cancelled:
                 raise OperationalError("the statement was cancelled; nothing was charged", code="cancelled")
             self._is_charged = True
 
-    def charged(self, record: Callable[[str], None]) -> None:
+    def note_charge(self, record: Callable[[str], None]) -> None:
         """Note how to record a failure after the newest charge, with its code."""
         self._record = record
 
     def require_not_stopped(self) -> None:
         """Record and raise the failure of a charged statement that the owner stopped and that ended by itself."""
-        if not self.stopped or self._record is None:
+        if not self.is_stopped or self._record is None:
             return
         self._record(STOPPED)
-        error = stopped_error()
+        error = make_stopped_error()
         error.charged = True
         raise error
 
 
-def run_recorded(
+def run_and_record(
     engine: Interruptible,
     work: Callable[[], _T],
     record: Callable[[str], None] | None,
@@ -102,27 +102,31 @@ def run_recorded(
 ) -> _T:
     """Return what `work`, all that follows a charge, returns; where somebody ends it, `record` notes the failure.
 
-    Without a charge there is no `record`. `Error.charged` of what is raised says whether there was one.
+    Without a charge there is no `record`. `Error.note_charge` of what is raised says whether there was one.
 
     Claim: Ctrl-C ends the work only where the ledger has the failure, however often it is pressed.
     Why: a worker does the work and records how it ended, and Python raises KeyboardInterrupt in the main thread alone. That one
     waits for the worker, and interrupts the engine meanwhile.
     """
 
-    def recorded(note: Callable[[str], None]) -> _T:
+    def run_noting_end(note: Callable[[str], None]) -> _T:
         ended: BaseException
         try:
             return work()
         except BaseException as error:
             if not is_interruption(error):
                 raise
-            ended = stopped_error() if requests.stopped else error
-        note(STOPPED if requests.stopped else CANCELLED)
+            ended = make_stopped_error() if requests.is_stopped else error
+        note(STOPPED if requests.is_stopped else CANCELLED)
         raise ended
 
     context = copy_context()
     try:
-        return work() if record is None else interruptible(engine, lambda: context.run(recorded, record))
+        return (
+            work()
+            if record is None
+            else run_interruptibly(engine, lambda: context.run(run_noting_end, record))
+        )
     except BaseException as error:
         error.__dict__["charged"] = record is not None
         raise
@@ -137,7 +141,7 @@ def is_interruption(error: BaseException) -> bool:
     return not isinstance(error, Exception) or getattr(error, "code", "") == CANCELLED
 
 
-def stopped_error() -> OperationalError:
+def make_stopped_error() -> OperationalError:
     """Return the error of a statement that the owner stopped, the same whatever it was doing."""
     return OperationalError(
         "the statement was stopped at the owner's limit; what was charged stays charged, and the failure is recorded",
@@ -146,9 +150,9 @@ def stopped_error() -> OperationalError:
     )
 
 
-def record_lost(ledger: Ledger, analyst: str, sql: str, since: datetime) -> None:
+def record_lost_charges(ledger: Ledger, analyst: str, sql: str, since: datetime) -> None:
     """Record as failures an analyst's charges for a query since a time, made by a process that has ended before it answered."""
-    recent = ledger.entries(limit=_RECENT)
+    recent = ledger.list_entries(limit=_RECENT)
     failed = {entry.charge for entry in recent if entry.kind == FAILURE}
     lost = dict[int, list[Entry]]()
     for entry in recent:
@@ -157,4 +161,4 @@ def record_lost(ledger: Ledger, analyst: str, sql: str, since: datetime) -> None
             lost.setdefault(entry.charge, []).append(entry)
     for entries in lost.values():
         tables = [entry.table for entry in entries]
-        ledger.fail(tables, entries[0], analyst=analyst, query=sql, code="process_ended")
+        ledger.record_failure(tables, entries[0], analyst=analyst, query=sql, code="process_ended")

@@ -11,34 +11,40 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from dpsql.analysis.domains import MAX_GROUPS, Domain, domain, product
-from dpsql.analysis.intervals import conditions, interval
-from dpsql.backends.quoting import identifier
+from dpsql.analysis.domains import MAX_GROUPS, Domain, derive_domain, list_combinations
+from dpsql.analysis.intervals import derive_interval, derive_known_intervals
+from dpsql.backends.quoting import quote_identifier
 from dpsql.engine.pipeline import Engine
 from dpsql.engine.prepare import PreparedQuery
 from dpsql.errors import LossError, Position, ProgrammingError, QueryRejected
 from dpsql.local_table import LocalTable
 from dpsql.plan.interval import Interval
 from dpsql.plan.nodes import Release
-from dpsql.plan.sampling import sampling_rate
+from dpsql.plan.sampling import find_sampling_rate
 from dpsql.plan.types import Type
 from dpsql.planning.synthesis import MOST_COLUMNS as MOST_HELD
-from dpsql.planning.synthesis import Request, StreamRequest, fits, planned, shape_of
-from dpsql.planning.verify import verify
+from dpsql.planning.synthesis import (
+    StreamRequest,
+    SynthesisRequest,
+    find_shape,
+    fits_histogram,
+    plan_synthesis,
+)
+from dpsql.planning.verify import verify_plan
 from dpsql.request.query import Query
 from dpsql.request.target import Target
 from dpsql.result import Receipt
 from dpsql.sql.emit.marginals import emit_marginals
-from dpsql.sql.emit.outer_query import unchanged
-from dpsql.sql.emit.statement import emit
-from dpsql.sql.lower.statement import lower
-from dpsql.sql.read.parse import parse_once
+from dpsql.sql.emit.outer_query import find_unchanged_columns
+from dpsql.sql.emit.statement import emit_release
+from dpsql.sql.lower.statement import lower_statement
+from dpsql.sql.read.parse import parse_cached
 from dpsql.synthesis.mechanism import Mwem
 from dpsql.synthesis.methods import METHODS, SyntheticMethod
-from dpsql.synthesis.mst import MOST_COLUMNS, Mst, read_by, require_tables
+from dpsql.synthesis.mst import MOST_COLUMNS, Mst, list_read_marginals, require_small_tables
 from dpsql.synthesis.randomized import RandomizedTable
 from dpsql.synthesis.stream import RunningStream, WeightsStream
-from dpsql.synthesis.workload import Counts, Marginal, workload
+from dpsql.synthesis.workload import Counts, Marginal, parse_workload
 from dpsql.synthetic_table import SyntheticTable, WorkloadError
 
 STEPS = 256
@@ -60,13 +66,13 @@ class PreparedSynthesis:
     @property
     def workload(self) -> tuple[Marginal, ...]:
         """The marginals that are asked for."""
-        made = _mechanism(self.prepared)
+        made = _get_mechanism(self.prepared)
         if isinstance(made, RandomizedTable):
             return ()
         return made.start.workload if isinstance(made, WeightsStream) else made.workload
 
 
-def prepare(
+def prepare_synthetic_table(
     engine: Engine, asked: Query, wanted: Workload, method: str | None, rounds: int | None
 ) -> PreparedSynthesis:
     """Everything up to the charge; see `Connection.synthetic`."""
@@ -82,55 +88,59 @@ def prepare(
         raise ProgrammingError(
             "rounds is how many marginals method='mwem' selects, a whole number", code="synthetic_method"
         )
-    found = _prepared(
+    found = _prepare_synthesis(
         engine,
         asked,
         wanted,
-        lambda shape, marginals: Request(
-            marginals, method or (Mwem.method if fits(shape) else Mst.method), rounds
+        lambda shape, marginals: SynthesisRequest(
+            marginals, method or (Mwem.method if fits_histogram(shape) else Mst.method), rounds
         ),
         "SYNTHETIC TABLE",
     )
-    return replace(found, prepared=engine.replayed(found.prepared))
+    return replace(found, prepared=engine.match_stored(found.prepared))
 
 
-def prepare_local(engine: Engine, asked: Query) -> PreparedSynthesis:
+def prepare_local_table(engine: Engine, asked: Query) -> PreparedSynthesis:
     """Everything up to the charge; see `Connection.randomize`."""
     try:
-        found = _randomizing(engine, asked)
+        found = _prepare_randomization(engine, asked)
     except QueryRejected as error:
         if error.code not in ("synthetic_domain", "delta_required"):
             raise
-        bounds = bounds_of_columns(engine, asked)
+        bounds = derive_column_bounds(engine, asked)
         if not any(bounds.values()):
             raise
         rounded = tuple(place for place, ends in enumerate(bounds.values()) if ends is not None)
-        steps = _randomizing(engine, replace(asked, sql=in_steps(asked.sql, bounds)), rounded)
-        found = under(replace(steps, ends=tuple(bounds.values())), _statement_of(steps, asked, "LOCAL TABLE"))
-    return replace(found, prepared=engine.replayed(found.prepared)) if asked.replay else found
+        steps = _prepare_randomization(
+            engine, replace(asked, sql=build_rounding_query(asked.sql, bounds)), rounded
+        )
+        found = with_statement_text(
+            replace(steps, ends=tuple(bounds.values())), _format_statement(steps, asked, "LOCAL TABLE")
+        )
+    return replace(found, prepared=engine.match_stored(found.prepared)) if asked.replay else found
 
 
-def _randomizing(engine: Engine, asked: Query, rounded: tuple[int, ...] = ()) -> PreparedSynthesis:
-    return _prepared(
+def _prepare_randomization(engine: Engine, asked: Query, rounded: tuple[int, ...] = ()) -> PreparedSynthesis:
+    return _prepare_synthesis(
         engine,
         asked,
         "marginals(1)",
-        lambda _, __: Request((), RandomizedTable.method, rounded=rounded),
+        lambda _, __: SynthesisRequest((), RandomizedTable.method, step_columns=rounded),
         "LOCAL TABLE",
     )
 
 
-def randomized(engine: Engine, synthesis: PreparedSynthesis) -> LocalTable:
+def make_local_table(engine: Engine, synthesis: PreparedSynthesis) -> LocalTable:
     """Charges durably, reads and randomises the rows; or has them from what is stored, free."""
-    table, receipt = engine.release_alone(synthesis.prepared)
-    made = _mechanism(synthesis.prepared)
+    table, receipt = engine.answer_single_release(synthesis.prepared)
+    made = _get_mechanism(synthesis.prepared)
     if not isinstance(made, RandomizedTable):
         raise TypeError("a randomised table has a plan of its own")
     ends = synthesis.ends or (None,) * len(synthesis.columns)
     meaning = [
         dict(zip(values, values, strict=True))
         if end is None
-        else {values[0]: end_of(end)[0], values[-1]: end_of(end)[1]}
+        else {values[0]: get_ends(end)[0], values[-1]: get_ends(end)[1]}
         for values, end in zip(synthesis.domains, ends, strict=True)
     ]
     cells = (
@@ -148,8 +158,8 @@ def randomized(engine: Engine, synthesis: PreparedSynthesis) -> LocalTable:
         tuple(cells),
         made.odds,
         receipt,
-        made.count.half_width,
-        steps=tuple(0.0 if end is None else step_of(end) for end in ends),
+        made.count.compute_half_width,
+        steps=tuple(0.0 if end is None else compute_step(end) for end in ends),
     )
 
 
@@ -160,7 +170,7 @@ def prepare_stream(
     for name, number in (("updates", updates), ("queries", queries)):
         if type(number) is not int or not 1 <= number <= 10**9:
             raise ProgrammingError(f"{name} is a whole number of at least 1", code="stream")
-    return _prepared(
+    return _prepare_synthesis(
         engine,
         asked,
         wanted,
@@ -169,67 +179,67 @@ def prepare_stream(
     )
 
 
-def _prepared(
+def _prepare_synthesis(
     engine: Engine,
     asked: Query,
     wanted: Workload,
-    request: Callable[[tuple[int, ...], tuple[Marginal, ...]], Request | StreamRequest],
+    request: Callable[[tuple[int, ...], tuple[Marginal, ...]], SynthesisRequest | StreamRequest],
     what: str,
 ) -> PreparedSynthesis:
-    prepared = _prepared_count(engine, asked)
-    columns = _columns(prepared, asked.sql)
-    part = prepared.only
+    prepared = _prepare_count(engine, asked)
+    columns = _list_column_names(prepared, asked.sql)
+    part = prepared.single_release
     analysis = part.plan.analysis
-    if sampling_rate(part.release.input) is not None:
+    if find_sampling_rate(part.release.input) is not None:
         raise QueryRejected(
             f"no {what.lower()} is made of a sample of the units",
             code="sample",
             hint="leave the sample out",
             text=asked.sql,
         )
-    shape = shape_of(analysis)
+    shape = find_shape(analysis)
     if shape is None:
         raise QueryRejected(
             "a synthetic table is of columns whose values are public, none of them hidden for being rare",
             code="synthetic_domain",
             hint="let the policy list the values, or group values: CAST(FLOOR(cost / 100) AS INTEGER) AS cost",
         )
-    marginals = workload(wanted, columns)
+    marginals = parse_workload(wanted, columns)
     made = request(shape, marginals)
     method = made.method
     if method == Mst.method:
-        require_tables(shape, marginals, columns)
-    elif not fits(shape):
+        require_small_tables(shape, marginals, columns)
+    elif not fits_histogram(shape):
         raise QueryRejected(
             f"these columns have {math.prod(shape):,} combinations of values; what is held for each of them is for "
             f"{MAX_GROUPS:,} at most, of {MOST_HELD} columns",
             code="synthetic_domain",
             hint="con.synthetic(…, method='mst'), fewer columns, or groups of values: CAST(FLOOR(cost / 100) AS INTEGER) AS cost",
         )
-    plan = planned(analysis, part.price, engine.public, made)
-    verify(plan)
-    statement = emit(analysis, (), None, (), part.dialect)
+    plan = plan_synthesis(analysis, part.loss_share, engine.public_lookups, made)
+    verify_plan(plan)
+    statement = emit_release(analysis, (), None, (), part.dialect)
     if method == Mst.method:
-        statement = emit_marginals(statement, read_by(len(shape), marginals), part.dialect)
+        statement = emit_marginals(statement, list_read_marginals(len(shape), marginals), part.dialect)
     whole = replace(prepared, releases=(replace(part, plan=plan, statement=statement),))
     types = tuple(key.expr.type.value for key in part.release.keys)
     found = PreparedSynthesis(whole, columns, types, analysis.domains or ())
-    text = _statement_of(found, asked, what, method)
-    return under(replace(found, prepared=replace(whole, asked=asked)), text)
+    text = _format_statement(found, asked, what, method)
+    return with_statement_text(replace(found, prepared=replace(whole, query=asked)), text)
 
 
-def _statement_of(
+def _format_statement(
     found: PreparedSynthesis, asked: Query, what: str, method: str = RandomizedTable.method
 ) -> str:
     """The text of the ledger's entry: a statement that says what is made."""
     epsilon = float(found.prepared.terms.epsilon)
-    terms = f"epsilon = {epsilon:g}, workload = {_named(found)}, method = '{method}'"
+    terms = f"epsilon = {epsilon:g}, workload = {_format_workload(found)}, method = '{method}'"
     return f"CREATE {what} AS {asked.sql.strip()} WITH ({terms})"
 
 
-def released(engine: Engine, synthesis: PreparedSynthesis) -> SyntheticTable:
+def make_synthetic_table(engine: Engine, synthesis: PreparedSynthesis) -> SyntheticTable:
     """Charges durably, reads, and makes the table; or makes it again from what is stored, free."""
-    table, receipt = engine.release_alone(synthesis.prepared)
+    table, receipt = engine.answer_single_release(synthesis.prepared)
     plan = table.plan.synthesis
     if plan is None or isinstance(plan.mechanism, (WeightsStream, RandomizedTable)):
         raise LookupError("a synthetic table has a plan of its own")
@@ -241,36 +251,38 @@ def released(engine: Engine, synthesis: PreparedSynthesis) -> SyntheticTable:
         marginals=len(made.workload),
         distance=distance,
         direct=made.direct_distance,
-        half_width=made.check.half_width,
+        half_width=made.check.compute_half_width,
     )
     return SyntheticTable(synthesis.columns, synthesis.types, cells, error, receipt)
 
 
-def of_hypothesis(synthesis: PreparedSynthesis, histogram: Counts, receipt: Receipt) -> SyntheticTable:
+def build_hypothesis_table(
+    synthesis: PreparedSynthesis, histogram: Counts, receipt: Receipt
+) -> SyntheticTable:
     """The hypothesis of a stream as a synthetic table, whose distance from the private rows was not measured."""
-    keys = product(synthesis.domains)
+    keys = list_combinations(synthesis.domains)
     counts = histogram.ravel().tolist()
     cells = tuple((*key, number) for key, number in zip(keys, counts, strict=True) if number)
     return SyntheticTable(synthesis.columns, synthesis.types, cells, None, receipt)
 
 
-def opened(engine: Engine, synthesis: PreparedSynthesis) -> tuple[RunningStream, Receipt]:
+def open_stream(engine: Engine, synthesis: PreparedSynthesis) -> tuple[RunningStream, Receipt]:
     """Charges all that a stream may lose, durably, and reads its histogram."""
     return engine.open_stream(synthesis.prepared)
 
 
-def _mechanism(prepared: PreparedQuery) -> SyntheticMethod | WeightsStream | RandomizedTable:
+def _get_mechanism(prepared: PreparedQuery) -> SyntheticMethod | WeightsStream | RandomizedTable:
     plan = prepared.plan.synthesis
     if plan is None:
         raise LookupError("a synthetic table has a plan of its own")
     return plan.mechanism
 
 
-def _prepared_count(engine: Engine, asked: Query) -> PreparedQuery:
+def _prepare_count(engine: Engine, asked: Query) -> PreparedQuery:
     """The count that is prepared; the place of a refusal is that in the text which was asked."""
-    counted = _counted(asked.sql)
+    counted = _build_count_query(asked.sql)
     try:
-        return engine.planned(replace(asked, sql=counted, replay=False), apart=True)
+        return engine.plan(replace(asked, sql=counted, replay=False), separate_keys=True)
     except QueryRejected as error:
         if error.text == counted and error.position is not None:
             line = error.position.line - 1
@@ -280,65 +292,65 @@ def _prepared_count(engine: Engine, asked: Query) -> PreparedQuery:
         raise
 
 
-def under(synthesis: PreparedSynthesis, text: str) -> PreparedSynthesis:
+def with_statement_text(synthesis: PreparedSynthesis, text: str) -> PreparedSynthesis:
     """The same, charged under the statement that a user wrote."""
     prepared = synthesis.prepared
-    return replace(synthesis, prepared=replace(prepared, asked=replace(prepared.asked, sql=text)))
+    return replace(synthesis, prepared=replace(prepared, query=replace(prepared.query, sql=text)))
 
 
-def bounds_of_columns(engine: Engine, asked: Query) -> dict[str, Interval | None]:
+def derive_column_bounds(engine: Engine, asked: Query) -> dict[str, Interval | None]:
     """The bounds of each column that has no public values, by name; None for a column that has values, or no bounds either."""
-    parsed = parse_once(_counted(asked.sql), asked.dialect)
-    outer = lower(
-        parsed, engine.catalog, engine.public, asked.parameters, asked.max_groups, at=asked.time
+    parsed = parse_cached(_build_count_query(asked.sql), asked.dialect)
+    outer = lower_statement(
+        parsed, engine.catalog, engine.public_lookups, asked.parameters, asked.max_groups, at=asked.time
     ).outer
     release = outer.source
     if not isinstance(release, Release):
         return {}
-    known = conditions(release.input)
+    known = derive_known_intervals(release.input)
     found = dict[str, Interval | None]()
     for output, key in zip(outer.outputs, release.keys, strict=False):
-        ends = interval(key.expr, known)
-        rounds = key.expr.type.numeric and ends.bounded and domain(key.expr, known) is None
-        found[output.name] = ends if rounds and step_of(ends) > 0 else None
+        ends = derive_interval(key.expr, known)
+        rounds = key.expr.type.numeric and ends.is_bounded and derive_domain(key.expr, known) is None
+        found[output.name] = ends if rounds and compute_step(ends) > 0 else None
     return found
 
 
-def in_steps(sql: str, bounds: Mapping[str, Interval | None]) -> str:
+def build_rounding_query(sql: str, bounds: Mapping[str, Interval | None]) -> str:
     """The query in which each column that has bounds is the nearest of `STEPS` steps, the middle one where it is missing."""
     columns = list[str]()
     for name, ends in bounds.items():
-        quoted = identifier(name)
+        quoted = quote_identifier(name)
         if ends is None:
             columns.append(quoted)
             continue
-        low, _ = end_of(ends)
-        level = f"CAST(FLOOR(({quoted} - {low!r}) / {step_of(ends)!r} + 0.5) AS INTEGER)"
+        low, _ = get_ends(ends)
+        level = f"CAST(FLOOR(({quoted} - {low!r}) / {compute_step(ends)!r} + 0.5) AS INTEGER)"
         columns.append(f"COALESCE({level}, {STEPS // 2}) AS {quoted}")
     return f"SELECT {', '.join(columns)} FROM (\n{sql.rstrip().rstrip(';')}\n) AS rows_in_steps"
 
 
-def end_of(ends: Interval) -> tuple[float, float]:
+def get_ends(ends: Interval) -> tuple[float, float]:
     """Both ends of a bounded interval."""
     if ends.low is None or ends.high is None:
         raise TypeError("a column that is rounded has bounds")
     return float(ends.low), float(ends.high)
 
 
-def step_of(ends: Interval) -> float:
+def compute_step(ends: Interval) -> float:
     """The length of one step between the ends."""
-    low, high = end_of(ends)
+    low, high = get_ends(ends)
     return (high - low) / STEPS
 
 
-def _counted(sql: str) -> str:
+def _build_count_query(sql: str) -> str:
     """The query that counts the rows of another by all its columns; each place of it is one line further down."""
     return f"SELECT *, COUNT(*) FROM (\n{sql.rstrip().rstrip(';')}\n) AS synthetic_rows GROUP BY ALL"
 
 
-def _columns(prepared: PreparedQuery, sql: str) -> tuple[str, ...]:
+def _list_column_names(prepared: PreparedQuery, sql: str) -> tuple[str, ...]:
     """The names of the columns, where the query is of private rows and is nothing but that count."""
-    places = unchanged(prepared.outer)
+    places = find_unchanged_columns(prepared.outer)
     release = prepared.releases[0].release if len(prepared.releases) == 1 else None
     width = len(prepared.outer.outputs) - 1
     counts = (
@@ -368,7 +380,7 @@ def _columns(prepared: PreparedQuery, sql: str) -> tuple[str, ...]:
     return names
 
 
-def _named(found: PreparedSynthesis) -> str:
+def _format_workload(found: PreparedSynthesis) -> str:
     """The workload as text: its marginals by the names of their columns."""
     return json.dumps(
         [[found.columns[place] for place in part] for part in found.workload], ensure_ascii=False

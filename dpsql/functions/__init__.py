@@ -46,7 +46,7 @@ FUNCTIONS = MappingProxyType(
 )
 
 
-def _overloads(functions: Iterable[Function]) -> dict[str, tuple[Function, ...]]:
+def _group_by_name(functions: Iterable[Function]) -> dict[str, tuple[Function, ...]]:
     found: dict[str, list[Function]] = {}
     for function in functions:
         for name in function.names or (function.name,):
@@ -54,7 +54,7 @@ def _overloads(functions: Iterable[Function]) -> dict[str, tuple[Function, ...]]
     return {name: tuple(entries) for name, entries in found.items()}
 
 
-OVERLOADS = MappingProxyType(_overloads(FUNCTIONS.values()))
+OVERLOADS = MappingProxyType(_group_by_name(FUNCTIONS.values()))
 """The entries of each name, of which the first that takes the arguments is meant."""
 
 BY_UNIT = MappingProxyType(
@@ -80,28 +80,28 @@ CALLS = frozenset(
 """The names by which entries are called, but for those of `BY_UNIT`."""
 
 
-def overloads(name: str) -> tuple[Function, ...]:
+def get_overloads(name: str) -> tuple[Function, ...]:
     """The entries that a name may mean: those called so, or those that share a name with an entry.
 
-    >>> [entry.name for entry in overloads("substr")], [entry.name for entry in overloads("round_digits")]
+    >>> [entry.name for entry in get_overloads("substr")], [entry.name for entry in get_overloads("round_digits")]
     (['substring_from', 'substring'], ['round', 'round_digits'])
     """
     found = OVERLOADS.get(name)
     return found if found is not None else OVERLOADS[FUNCTIONS[name].names[0]]
 
 
-def call(name: str, *arguments: Expr) -> Call | None:
+def build_function_call(name: str, *arguments: Expr) -> Call | None:
     """The typed call of an entry, or None where it refuses the arguments' types.
 
     >>> from dpsql.plan.expr import Literal
     >>> from dpsql.plan.types import Type
-    >>> call("add", Literal(1, Type.INTEGER), Literal("a", Type.VARCHAR)) is None
+    >>> build_function_call("add", Literal(1, Type.INTEGER), Literal("a", Type.VARCHAR)) is None
     True
     """
-    return typed(FUNCTIONS[name], arguments)
+    return build_typed_call(FUNCTIONS[name], arguments)
 
 
-def typed(function: Function, arguments: tuple[Expr, ...]) -> Call | None:
+def build_typed_call(function: Function, arguments: tuple[Expr, ...]) -> Call | None:
     """The call of an entry, or None where it refuses the arguments' types."""
     result = function.result(tuple(argument.type for argument in arguments))
     return None if result is None else Call(function, arguments, result)

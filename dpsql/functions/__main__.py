@@ -4,6 +4,6 @@ from __future__ import annotations
 
 import sys
 
-from dpsql.functions.document import markdown
+from dpsql.functions.document import render_markdown
 
-sys.stdout.write(markdown())
+sys.stdout.write(render_markdown())

@@ -4,70 +4,75 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from dpsql.functions.enclosures import unchanged
-from dpsql.functions.growth import as_long, longest, shorter, untouched
-from dpsql.functions.signatures import several
+from dpsql.functions.enclosures import derive_first_interval
+from dpsql.functions.growth import (
+    bound_by_first_text,
+    bound_comparison_work,
+    bound_longest_text,
+    bound_untouched_work,
+)
+from dpsql.functions.signatures import make_variadic_rule
 from dpsql.plan.expr import Expr, Function, is_null
-from dpsql.plan.interval import Interval, hull
-from dpsql.plan.types import Type, common
+from dpsql.plan.interval import Interval, merge_intervals
+from dpsql.plan.types import Type, find_common_type
 
 T = TypeVar("T")
 
 _CHOICE = "no value is computed"
 
 
-def case_branches(arguments: tuple[T, ...]) -> tuple[tuple[tuple[T, T], ...], T]:
+def split_case_branches(arguments: tuple[T, ...]) -> tuple[tuple[tuple[T, T], ...], T]:
     """The (condition, value) pairs and the ELSE value of a CASE call's arguments, as they are or written."""
     *pairs, otherwise = arguments
     return tuple(zip(pairs[::2], pairs[1::2], strict=True)), otherwise
 
 
-def _case(types: tuple[Type, ...]) -> Type | None:
+def _infer_case_type(types: tuple[Type, ...]) -> Type | None:
     if len(types) < 3 or len(types) % 2 == 0:
         return None
     conditions, values = types[:-1:2], (*types[1::2], types[-1])
-    return common(values) if set(conditions) <= {Type.BOOLEAN, Type.NULL} else None
+    return find_common_type(values) if set(conditions) <= {Type.BOOLEAN, Type.NULL} else None
 
 
-def _coalesce(arguments: tuple[Expr, ...], of: tuple[Interval, ...]) -> Interval:
+def _derive_coalesce_interval(arguments: tuple[Expr, ...], of: tuple[Interval, ...]) -> Interval:
     known = [around for argument, around in zip(arguments, of, strict=True) if not is_null(argument)]
-    return hull(known) if known else Interval()
+    return merge_intervals(known) if known else Interval()
 
 
 ENTRIES = (
     Function(
         "case",
         "CASE WHEN p THEN x … ELSE y END",
-        _case,
+        _infer_case_type,
         "CASE {case} END",
         _CHOICE,
-        size=longest,
-        work=untouched,
+        size=bound_longest_text,
+        work=bound_untouched_work,
         example=("CASE WHEN 6 > 3 THEN 'more' ELSE 'less' END", "more"),
     ),
     Function(
         "coalesce",
         "COALESCE(x, …)",
-        several(1),
+        make_variadic_rule(1),
         "COALESCE({args})",
         _CHOICE,
-        interval=_coalesce,
+        interval=_derive_coalesce_interval,
         names=("coalesce", "ifnull"),
-        size=longest,
-        work=untouched,
+        size=bound_longest_text,
+        work=bound_untouched_work,
         example=("COALESCE(NULL, 6)", "6"),
     ),
     Function(
         "nullif",
         "NULLIF(x, y)",
-        lambda types: types[0] if len(types) == 2 and common(types) is not None else None,
+        lambda types: types[0] if len(types) == 2 and find_common_type(types) is not None else None,
         "NULLIF({0}, {1})",
         "values of one type compare",
-        interval=unchanged,
-        doubled=frozenset({0}),
+        interval=derive_first_interval,
+        doubled_arguments=frozenset({0}),
         names=("nullif",),
-        size=as_long,
-        work=shorter,
+        size=bound_by_first_text,
+        work=bound_comparison_work,
         example=("NULLIF(6, 6)", "NULL"),
     ),
 )

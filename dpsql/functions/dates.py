@@ -12,10 +12,17 @@ import datetime as dt
 from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
 
-from dpsql.functions.enclosures import Rule, constantly, widened
-from dpsql.functions.growth import at_most, formatted
-from dpsql.functions.moments import UNITS, at_end, ends, every, mapped, truncate
-from dpsql.functions.signatures import TEMPORAL, TEXT, fixed
+from dpsql.functions.enclosures import IntervalRule, expand_interval, make_constant_rule
+from dpsql.functions.growth import bound_formatted_text, make_fixed_size_rule
+from dpsql.functions.moments import (
+    UNITS,
+    find_end_timestamp,
+    find_timestamp_pair,
+    iterate_timestamps,
+    map_interval,
+    truncate_timestamp,
+)
+from dpsql.functions.signatures import TEMPORAL, TEXT, make_fixed_rule
 from dpsql.plan.expr import Expr, Function
 from dpsql.plan.interval import Interval
 from dpsql.plan.types import Type, Value
@@ -33,65 +40,65 @@ MOST_FORMAT = 100
 """Most characters of a format."""
 
 
-def _yearly(number: Callable[[dt.datetime], int]) -> Rule:
+def _make_yearly_rule(number: Callable[[dt.datetime], int]) -> IntervalRule:
     """A number of each moment that never falls as time goes on."""
 
-    def interval(arguments: tuple[Expr, ...], of: tuple[Interval, ...]) -> Interval:
-        low, high = (at_end(arguments[0].type, end) for end in (of[0].low, of[0].high))
+    def derive_interval(arguments: tuple[Expr, ...], of: tuple[Interval, ...]) -> Interval:
+        low, high = (find_end_timestamp(arguments[0].type, end) for end in (of[0].low, of[0].high))
         return Interval(None if low is None else number(low), None if high is None else number(high))
 
-    return interval
+    return derive_interval
 
 
-def _isoyear(at: dt.datetime) -> int:
+def _get_iso_year(at: dt.datetime) -> int:
     return at.isocalendar().year
 
 
-def _yearweek(at: dt.datetime) -> int:
+def _compute_year_week(at: dt.datetime) -> int:
     year, week, _ = at.isocalendar()
     return year * 100 + week
 
 
-def _since(scale: int, origin: int) -> Rule:
+def _make_elapsed_time_rule(scale: int, origin: int) -> IntervalRule:
     """The time since midnight of a day, in units of which a day has `scale`."""
 
-    def interval(arguments: tuple[Expr, ...], of: tuple[Interval, ...]) -> Interval:
+    def derive_interval(arguments: tuple[Expr, ...], of: tuple[Interval, ...]) -> Interval:
         ends_ = (
-            None if end is None else (_days(arguments[0].type, end) - origin) * scale
+            None if end is None else (_to_days(arguments[0].type, end) - origin) * scale
             for end in (of[0].low, of[0].high)
         )
-        return widened(Interval(*ends_))
+        return expand_interval(Interval(*ends_))
 
-    return interval
+    return derive_interval
 
 
-def _days(kind: Type, end: Fraction) -> Fraction:
+def _to_days(kind: Type, end: Fraction) -> Fraction:
     """A position in days, of which the first of the year 1 is day 1."""
     return end if kind is Type.DATE else end / 86_400_000_000 + _DAY_OF_1970
 
 
-_RULES: Mapping[str, Rule] = {
-    "year": _yearly(lambda at: at.year),
-    "quarter": constantly(Interval(1, 4)),
-    "month": constantly(Interval(1, 12)),
-    "week": constantly(Interval(1, 53)),
-    "day": constantly(Interval(1, 31)),
-    "doy": constantly(Interval(1, 366)),
-    "dow": constantly(Interval(0, 6)),
-    "isodow": constantly(Interval(1, 7)),
-    "hour": constantly(Interval(0, 23)),
-    "minute": constantly(Interval(0, 59)),
-    "second": constantly(Interval(0, 59)),
-    "millisecond": constantly(Interval(0, 59_999)),
-    "microsecond": constantly(Interval(0, 59_999_999)),
-    "decade": _yearly(lambda at: at.year // 10),
-    "century": _yearly(lambda at: (at.year - 1) // 100 + 1),
-    "millennium": _yearly(lambda at: (at.year - 1) // 1000 + 1),
-    "isoyear": _yearly(_isoyear),
-    "yearweek": _yearly(_yearweek),
-    "era": constantly(Interval(0, 1)),
-    "epoch": _since(86_400, _DAY_OF_1970),
-    "julian": _since(1, _DAY_OF_JULIAN_0),
+_RULES: Mapping[str, IntervalRule] = {
+    "year": _make_yearly_rule(lambda at: at.year),
+    "quarter": make_constant_rule(Interval(1, 4)),
+    "month": make_constant_rule(Interval(1, 12)),
+    "week": make_constant_rule(Interval(1, 53)),
+    "day": make_constant_rule(Interval(1, 31)),
+    "doy": make_constant_rule(Interval(1, 366)),
+    "dow": make_constant_rule(Interval(0, 6)),
+    "isodow": make_constant_rule(Interval(1, 7)),
+    "hour": make_constant_rule(Interval(0, 23)),
+    "minute": make_constant_rule(Interval(0, 59)),
+    "second": make_constant_rule(Interval(0, 59)),
+    "millisecond": make_constant_rule(Interval(0, 59_999)),
+    "microsecond": make_constant_rule(Interval(0, 59_999_999)),
+    "decade": _make_yearly_rule(lambda at: at.year // 10),
+    "century": _make_yearly_rule(lambda at: (at.year - 1) // 100 + 1),
+    "millennium": _make_yearly_rule(lambda at: (at.year - 1) // 1000 + 1),
+    "isoyear": _make_yearly_rule(_get_iso_year),
+    "yearweek": _make_yearly_rule(_compute_year_week),
+    "era": make_constant_rule(Interval(0, 1)),
+    "epoch": _make_elapsed_time_rule(86_400, _DAY_OF_1970),
+    "julian": _make_elapsed_time_rule(1, _DAY_OF_JULIAN_0),
 }
 PARTS = tuple(_RULES)
 """What EXTRACT can take out."""
@@ -110,12 +117,12 @@ _VALUES = {
 }  # fmt: skip
 
 
-def _part(name: str, interval: Rule) -> Function:
+def _define_part(name: str, interval: IntervalRule) -> Function:
     result = Type.DOUBLE if name in _REAL else Type.INTEGER
     return Function(
         name,
         f"EXTRACT({name} FROM t)",
-        fixed(result, TEMPORAL),
+        make_fixed_rule(result, TEMPORAL),
         f"CAST(TRY(EXTRACT({name} FROM TRY_CAST({{0}} AS TIMESTAMP))) AS {result.value})",
         _TOTAL,
         interval=interval,
@@ -125,11 +132,11 @@ def _part(name: str, interval: Rule) -> Function:
     )
 
 
-def _part_of_time(name: str) -> Function:
+def _define_time_part(name: str) -> Function:
     return Function(
         f"time_{name}",
         f"{name.upper()}(time)",
-        fixed(Type.INTEGER, (Type.TIME,)),
+        make_fixed_rule(Type.INTEGER, (Type.TIME,)),
         f"CAST(TRY(EXTRACT({name} FROM {{0}})) AS BIGINT)",
         "a time of day has each of its parts",
         interval=_RULES[name],
@@ -139,97 +146,97 @@ def _part_of_time(name: str) -> Function:
     )
 
 
-def _truncation(unit: str) -> Function:
-    def interval(arguments: tuple[Expr, ...], of: tuple[Interval, ...]) -> Interval:
-        return mapped(lambda at: truncate(unit, at), arguments[0].type, of[0])
+def _define_truncation(unit: str) -> Function:
+    def derive_interval(arguments: tuple[Expr, ...], of: tuple[Interval, ...]) -> Interval:
+        return map_interval(lambda at: truncate_timestamp(unit, at), arguments[0].type, of[0])
 
-    def values(arguments: tuple[Expr, ...], of: tuple[Interval, ...]) -> Iterable[Value] | None:
-        known = ends(Type.TIMESTAMP, interval(arguments, of))
-        return None if known is None else every(unit, 1, *known)
+    def iterate_values(arguments: tuple[Expr, ...], of: tuple[Interval, ...]) -> Iterable[Value] | None:
+        known = find_timestamp_pair(Type.TIMESTAMP, derive_interval(arguments, of))
+        return None if known is None else iterate_timestamps(unit, 1, *known)
 
     return Function(
         f"date_trunc_{unit}",
         f"DATE_TRUNC('{unit}', t)",
-        fixed(Type.TIMESTAMP, TEMPORAL),
+        make_fixed_rule(Type.TIMESTAMP, TEMPORAL),
         f"TRY(DATE_TRUNC('{unit}', TRY_CAST({{0}} AS TIMESTAMP)))",
         _TOTAL,
-        interval=interval,
+        interval=derive_interval,
         strict=True,
-        values=values,
+        values=iterate_values,
         example=(
             f"DATE_TRUNC('{unit}', {_EXAMPLE})",
-            str(truncate(unit, dt.datetime(2024, 2, 29, 12, 34, 56))),  # noqa: DTZ001  (SQL timestamps have no zone)
+            str(truncate_timestamp(unit, dt.datetime(2024, 2, 29, 12, 34, 56))),  # noqa: DTZ001  (SQL timestamps have no zone)
         ),
     )
 
 
-def _name(name: str, words: tuple[str, ...], example: str) -> Function:
+def _define_name_function(name: str, words: tuple[str, ...], example: str) -> Function:
     return Function(
         name,
         f"{name.upper()}(t)",
-        fixed(Type.VARCHAR, TEMPORAL),
+        make_fixed_rule(Type.VARCHAR, TEMPORAL),
         f"TRY({name.upper()}(TRY_CAST({{0}} AS TIMESTAMP)))",
         _TOTAL,
         strict=True,
-        size=at_most(16),
+        size=make_fixed_size_rule(16),
         values=lambda _, __: words,
         names=(name,),
         example=(f"{name.upper()}({_EXAMPLE})", example),
     )
 
 
-def month_end(at: dt.datetime) -> dt.date:
+def compute_month_end(at: dt.datetime) -> dt.date:
     """The last day of a moment's month."""
     return at.date().replace(day=calendar.monthrange(at.year, at.month)[1])
 
 
-def _last_days(arguments: tuple[Expr, ...], of: tuple[Interval, ...]) -> Iterable[Value] | None:
-    known = ends(arguments[0].type, of[0])
+def _iterate_last_days(arguments: tuple[Expr, ...], of: tuple[Interval, ...]) -> Iterable[Value] | None:
+    known = find_timestamp_pair(arguments[0].type, of[0])
     if known is None:
         return None
     low, high = known
-    return map(month_end, every("month", 1, truncate("month", low), high))
+    return map(compute_month_end, iterate_timestamps("month", 1, truncate_timestamp("month", low), high))
 
 
-def _format(values: tuple[Value, ...]) -> str | None:
+def _find_format_error(values: tuple[Value, ...]) -> str | None:
     text = str(values[0])
     return (
         f"a format has between 1 and {MOST_FORMAT} characters" if not 0 < len(text) <= MOST_FORMAT else None
     )
 
 
-def _format_to_read(values: tuple[Value, ...]) -> str | None:
+def _find_strptime_format_error(values: tuple[Value, ...]) -> str | None:
     text = str(values[0]).replace("%%", "")
     if any(code in text for code in ("%z", "%Z", "%n")):
         return "a TIMESTAMP has no zone and no nanoseconds: %z, %Z and %n are not read"
-    return _format(values)
+    return _find_format_error(values)
 
 
 ENTRIES = (
-    *(_part(name, interval) for name, interval in _RULES.items()),
-    *map(_part_of_time, ("hour", "minute", "second", "millisecond", "microsecond")),
-    *(_truncation(unit) for unit in UNITS),
-    _name("dayname", _DAYS, "Thursday"),
-    _name("monthname", _MONTHS, "February"),
+    *(_define_part(name, interval) for name, interval in _RULES.items()),
+    *map(_define_time_part, ("hour", "minute", "second", "millisecond", "microsecond")),
+    *(_define_truncation(unit) for unit in UNITS),
+    _define_name_function("dayname", _DAYS, "Thursday"),
+    _define_name_function("monthname", _MONTHS, "February"),
     Function(
         "last_day",
         "LAST_DAY(t)",
-        fixed(Type.DATE, TEMPORAL),
+        make_fixed_rule(Type.DATE, TEMPORAL),
         "TRY_CAST(TRY_CAST(TRY(LAST_DAY(TRY_CAST({0} AS TIMESTAMP))) AS TIMESTAMP) AS DATE)",
         _TOTAL,
-        interval=lambda arguments, of: mapped(month_end, arguments[0].type, of[0]),
+        interval=lambda arguments, of: map_interval(compute_month_end, arguments[0].type, of[0]),
         strict=True,
-        values=_last_days,
+        values=_iterate_last_days,
         names=("last_day",),
         example=("LAST_DAY(DATE '2024-02-03')", "2024-02-29"),
     ),
     Function(
         "days_in_month",
         "DAYS_IN_MONTH(t)",
-        fixed(Type.INTEGER, TEMPORAL),
+        make_fixed_rule(Type.INTEGER, TEMPORAL),
         "DAY(TRY(LAST_DAY(TRY_CAST({0} AS TIMESTAMP))))",
         _TOTAL,
-        interval=constantly(Interval(28, 31)),
+        interval=make_constant_rule(Interval(28, 31)),
         strict=True,
         names=("days_in_month",),
         example=("DAYS_IN_MONTH(DATE '2024-02-03')", "29"),
@@ -237,25 +244,25 @@ ENTRIES = (
     Function(
         "strftime",
         "STRFTIME(t, 'format')",
-        fixed(Type.VARCHAR, TEMPORAL, TEXT),
+        make_fixed_rule(Type.VARCHAR, TEMPORAL, TEXT),
         "TRY(STRFTIME(TRY_CAST({0} AS TIMESTAMP), {1}))",
         "the format is a constant that was tried before",
         literals=frozenset({1}),
-        check=_format,
-        tried=True,
-        size=formatted,
+        check=_find_format_error,
+        checked_by_engine=True,
+        size=bound_formatted_text,
         names=("strftime",),
         example=("STRFTIME(DATE '2024-02-29', '%Y-%m')", "2024-02"),
     ),
     Function(
         "strptime",
         "STRPTIME(s, 'format')",
-        fixed(Type.TIMESTAMP, TEXT, TEXT),
+        make_fixed_rule(Type.TIMESTAMP, TEXT, TEXT),
         "TRY_CAST(TRY_STRPTIME({0}, {1}) AS TIMESTAMP)",
         "text that is not so formatted gives NULL; the format is a constant that was tried before",
         literals=frozenset({1}),
-        check=_format_to_read,
-        tried=True,
+        check=_find_strptime_format_error,
+        checked_by_engine=True,
         names=("strptime", "try_strptime"),
         example=("STRPTIME('29.2.2024', '%d.%m.%Y')", "2024-02-29 00:00:00"),
     ),

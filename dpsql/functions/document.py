@@ -55,7 +55,7 @@ _WORDS = (
 )
 
 
-def names() -> frozenset[str]:
+def list_names() -> frozenset[str]:
     """All that functions and operators may be called in a query."""
     called = {name for function in FUNCTIONS.values() for name in function.names if " " not in name}
     compared = {"=", "<>", "<", "<=", ">", ">=", "is distinct from"}
@@ -63,13 +63,14 @@ def names() -> frozenset[str]:
 
 
 @cache
-def signatures(function: Function) -> tuple[tuple[Type, ...], ...]:
+def list_signatures(function: Function) -> tuple[tuple[Type, ...], ...]:
     """The types of arguments that an entry takes, without NULL; of any number of arguments the fewest."""
     holes = {int(hole) for hole in re.findall(r"\{(\d+)\}", function.sql)}
     lengths: Iterable[int] = (len(holes),) if "{" not in re.sub(r"\{\d+\}", "", function.sql) else range(1, 4)
     for length in lengths:
         places = [
-            [kind for kind in _KINDS if _fits(function, length, place, kind)] for place in range(length)
+            [kind for kind in _KINDS if _accepts_type(function, length, place, kind)]
+            for place in range(length)
         ]
         found = tuple(types for types in itertools.product(*places) if function.result(types) is not None)
         if found:
@@ -77,18 +78,19 @@ def signatures(function: Function) -> tuple[tuple[Type, ...], ...]:
     return ()
 
 
-def _fits(function: Function, length: int, place: int, kind: Type) -> bool:
+def _accepts_type(function: Function, length: int, place: int, kind: Type) -> bool:
     """Whether an argument can be of a type where the others are NULL."""
     types = (*[Type.NULL] * place, kind, *[Type.NULL] * (length - place - 1))
     return function.result(types) is not None
 
 
-def markdown() -> str:
+def render_markdown() -> str:
     """The whole document."""
     typed = sum(
-        len(function.names or (function.name,)) * len(signatures(function)) for function in FUNCTIONS.values()
+        len(function.names or (function.name,)) * len(list_signatures(function))
+        for function in FUNCTIONS.values()
     )
-    lines = [_HEAD.format(names=len(names()), typed=typed, most=MOST_COMPARED)]
+    lines = [_HEAD.format(names=len(list_names()), typed=typed, most=MOST_COMPARED)]
     for title, family in FAMILIES.items():
         lines += [
             "",
@@ -96,16 +98,16 @@ def markdown() -> str:
             "",
             "| written | also | takes | gives | within | why no row fails | example |",
         ]
-        lines += ["|---|---|---|---|---|---|---|", *_rows(family.ENTRIES)]
+        lines += ["|---|---|---|---|---|---|---|", *_render_rows(family.ENTRIES)]
     return "\n".join(lines) + "\n"
 
 
-def _rows(entries: Iterable[Function]) -> Iterator[str]:
+def _render_rows(entries: Iterable[Function]) -> Iterator[str]:
     """A row for each entry; those that differ by their unit of time alone share one."""
-    for _, alike in itertools.groupby(entries, _shape):
+    for _, alike in itertools.groupby(entries, _get_row_key):
         functions = list(alike)
         first = functions[-1] if len(functions) > 1 else functions[0]
-        written = _cell(_folded(first) if len(functions) > 1 else first.signature)
+        written = _format_cell(_replace_units(first) if len(functions) > 1 else first.signature)
         units = [found[0].lower() for entry in functions if (found := _UNIT.search(entry.signature))]
         also = (
             [name.upper() for name in first.names[1:]]
@@ -116,20 +118,24 @@ def _rows(entries: Iterable[Function]) -> Iterator[str]:
         cells = (
             written,
             ", ".join(also),
-            _taken(first),
-            " or ".join(sorted({str(first.result(types)) for types in signatures(first)})),
-            _range(first),
+            _describe_arguments(first),
+            " or ".join(sorted({str(first.result(types)) for types in list_signatures(first)})),
+            _format_range(first),
             first.total,
-            f"{_cell(text)} → {_cell(value)}",
+            f"{_format_cell(text)} → {_format_cell(value)}",
         )
         yield f"| {' | '.join(cell.replace('|', _BAR) for cell in cells)} |"
 
 
-def _shape(function: Function) -> str:
-    return f"{_folded(function)} {_taken(function)}" if _UNIT.search(function.name) else function.name
+def _get_row_key(function: Function) -> str:
+    return (
+        f"{_replace_units(function)} {_describe_arguments(function)}"
+        if _UNIT.search(function.name)
+        else function.name
+    )
 
 
-def _folded(function: Function) -> str:
+def _replace_units(function: Function) -> str:
     return re.sub(
         rf"'({'|'.join(UNITS)})'|(?<=\) )({'|'.join(UNITS)})\b",
         lambda found: "'unit'" if found[1] else "UNIT",
@@ -138,34 +144,34 @@ def _folded(function: Function) -> str:
     )
 
 
-def _cell(text: str) -> str:
+def _format_cell(text: str) -> str:
     return f"`{text}`" if text else ""
 
 
-def _taken(function: Function) -> str:
+def _describe_arguments(function: Function) -> str:
     """The types of each argument; of a function that takes any number, of all."""
-    found = signatures(function)
+    found = list_signatures(function)
     if "…" in function.signature:
-        return f"{_kinds(types[-1] for types in found)}, …"
-    places = [_kinds(kinds) for kinds in zip(*found, strict=True)]
+        return f"{_describe_types(types[-1] for types in found)}, …"
+    places = [_describe_types(kinds) for kinds in zip(*found, strict=True)]
     return ", ".join(
         f"constant {kind}" if place in function.literals else kind for place, kind in enumerate(places)
     )
 
 
-def _kinds(kinds: Iterable[Type]) -> str:
+def _describe_types(kinds: Iterable[Type]) -> str:
     found = frozenset(kinds)
     return _GROUPS.get(found) or " or ".join(str(kind) for kind in _KINDS if kind in found)
 
 
-def _range(function: Function) -> str:
+def _format_range(function: Function) -> str:
     """The range of the results where nothing is known of the arguments."""
     intervals = set()
-    for types in signatures(function):
+    for types in list_signatures(function):
         arguments = tuple(Literal(None, kind) for kind in types)
         if function.literals:
             return ""
         intervals.add(function.interval(arguments, tuple(Interval() for _ in types)))
     (around, *others) = intervals
-    known = not others and around.within(2**62) and around != Interval(0, 1)
+    known = not others and around.is_within(2**62) and around != Interval(0, 1)
     return str(around) if known else ""

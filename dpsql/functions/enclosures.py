@@ -16,75 +16,76 @@ from dpsql.plan.expr import Expr
 from dpsql.plan.interval import End, Interval
 from dpsql.plan.types import Type
 
-Rule = Callable[[tuple[Expr, ...], tuple[Interval, ...]], Interval]
+IntervalRule = Callable[[tuple[Expr, ...], tuple[Interval, ...]], Interval]
 """What an entry derives of its arguments and their intervals."""
 
 SLACK = Fraction(1, 2**49)
 """The relative error of exp, ln, sin and their like is below this: sixteen times what libraries claim."""
 
 
-def constantly(interval: Interval) -> Rule:
+def make_constant_rule(interval: Interval) -> IntervalRule:
     """The rule of a function whose range does not depend on its arguments."""
     return lambda _, __: interval
 
 
-def unchanged(_: tuple[Expr, ...], of: tuple[Interval, ...]) -> Interval:
+def derive_first_interval(_: tuple[Expr, ...], of: tuple[Interval, ...]) -> Interval:
     """The rule of a function that gives its first argument, or NULL."""
     return of[0]
 
 
-def doubles(interval: Interval) -> Interval:
+def round_to_doubles(interval: Interval) -> Interval:
     """The interval between the DOUBLEs around the ends.
 
-    >>> doubles(Interval(1, 2)), doubles(Interval(0, Fraction(1, 3))).high >= Fraction(1, 3)
+    >>> round_to_doubles(Interval(1, 2)), round_to_doubles(Interval(0, Fraction(1, 3))).high >= Fraction(1, 3)
     (Interval(1, 2), True)
     """
-    low = None if interval.low is None else _double(interval.low, -math.inf)
-    high = None if interval.high is None else _double(interval.high, math.inf)
-    return Interval(_end(low), _end(high))
+    low = None if interval.low is None else _round_to_double(interval.low, -math.inf)
+    high = None if interval.high is None else _round_to_double(interval.high, math.inf)
+    return Interval(_to_end(low), _to_end(high))
 
 
-def machine(exact: Callable[[tuple[Expr, ...], tuple[Interval, ...]], Interval]) -> Rule:
+def make_arithmetic_rule(exact: Callable[[tuple[Expr, ...], tuple[Interval, ...]], Interval]) -> IntervalRule:
     """The rule of an exact operation that is rounded where an argument is a DOUBLE."""
 
-    def interval(arguments: tuple[Expr, ...], of: tuple[Interval, ...]) -> Interval:
+    def derive_interval(arguments: tuple[Expr, ...], of: tuple[Interval, ...]) -> Interval:
         if all(argument.type in (Type.INTEGER, Type.NULL) for argument in arguments):
             return exact(arguments, of)
-        return doubles(exact(arguments, tuple(map(doubles, of))))
+        return round_to_doubles(exact(arguments, tuple(map(round_to_doubles, of))))
 
-    return interval
+    return derive_interval
 
 
-def rounded(exact: Callable[[tuple[Expr, ...], tuple[Interval, ...]], Interval]) -> Rule:
+def make_double_rule(exact: Callable[[tuple[Expr, ...], tuple[Interval, ...]], Interval]) -> IntervalRule:
     """The rule of an exact operation that is always done in DOUBLE."""
-    return lambda arguments, of: doubles(exact(arguments, tuple(map(doubles, of))))
+    return lambda arguments, of: round_to_doubles(exact(arguments, tuple(map(round_to_doubles, of))))
 
 
-def increasing(
+def make_increasing_rule(
     function: Callable[[float], float],
     within: Interval | None = None,
     onto: Interval | None = None,
     slack: Fraction = SLACK,
-) -> Rule:
+) -> IntervalRule:
     """The rule of an increasing function that is NULL or not a number outside of `within`.
 
-    >>> increasing(math.sqrt, within=Interval(0), slack=Fraction(0))((), (Interval(-1, 4),))
+    >>> make_increasing_rule(math.sqrt, within=Interval(0), slack=Fraction(0))((), (Interval(-1, 4),))
     Interval(0, 2)
     """
 
-    def interval(_: tuple[Expr, ...], of: tuple[Interval, ...]) -> Interval:
-        inside = (within or Interval()).meet(of[0])
+    def derive_interval(_: tuple[Expr, ...], of: tuple[Interval, ...]) -> Interval:
+        inside = (within or Interval()).narrow_to(of[0])
         ends = Interval(
-            image(function, inside.low, -math.inf, slack), image(function, inside.high, math.inf, slack)
+            bound_image(function, inside.low, -math.inf, slack),
+            bound_image(function, inside.high, math.inf, slack),
         )
-        return ends if onto is None else ends.meet(onto)
+        return ends if onto is None else ends.narrow_to(onto)
 
-    return interval
+    return derive_interval
 
 
-def image(function: Callable[[float], float], end: End, away: float, slack: Fraction = SLACK) -> End:
+def bound_image(function: Callable[[float], float], end: End, away: float, slack: Fraction = SLACK) -> End:
     """An end under an increasing function, moved towards the infinity `away` by what is rounded."""
-    at = None if end is None else _double(end, away)
+    at = None if end is None else _round_to_double(end, away)
     if at is None or math.isinf(at):
         return None
     try:
@@ -93,19 +94,19 @@ def image(function: Callable[[float], float], end: End, away: float, slack: Frac
         return None
     if not math.isfinite(value):
         return None
-    return _moved(Fraction(value), slack if away > 0 else -slack)
+    return _move_end(Fraction(value), slack if away > 0 else -slack)
 
 
-def widened(interval: Interval) -> Interval:
+def expand_interval(interval: Interval) -> Interval:
     """An interval of exact values as one of what the engine computes for them with an error below `SLACK`."""
-    return Interval(_moved(interval.low, -SLACK), _moved(interval.high, SLACK))
+    return Interval(_move_end(interval.low, -SLACK), _move_end(interval.high, SLACK))
 
 
-def _moved(end: End, by: Fraction) -> End:
+def _move_end(end: End, by: Fraction) -> End:
     return None if end is None else end + by * abs(end)
 
 
-def _double(end: Fraction, away: float) -> float:
+def _round_to_double(end: Fraction, away: float) -> float:
     """The nearest DOUBLE that is not before `end` on the way to the infinity `away`."""
     try:
         near = float(end)
@@ -116,7 +117,7 @@ def _double(end: Fraction, away: float) -> float:
     return math.nextafter(near, away) if short else near
 
 
-def _end(value: float | None) -> End:
+def _to_end(value: float | None) -> End:
     return None if value is None or math.isinf(value) else Fraction(value)
 
 

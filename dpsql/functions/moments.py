@@ -12,10 +12,10 @@ import math
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 
-from dpsql.plan.interval import End, Interval, position, timestamp_at
+from dpsql.plan.interval import End, Interval, find_position, get_timestamp_at
 from dpsql.plan.types import Type
 
-Pair = tuple[dt.datetime, dt.datetime]
+TimestampPair = tuple[dt.datetime, dt.datetime]
 
 MONTHS = {"month": 1, "quarter": 3, "year": 12, "decade": 120, "century": 1_200, "millennium": 12_000}
 """The number of months in each unit that is made of months."""
@@ -56,38 +56,40 @@ _ORIGIN_OF_MONTHS = 2000 * 12
 _ORIGIN = dt.datetime(2000, 1, 3)  # noqa: DTZ001  (SQL timestamps have no zone)
 
 
-def moment(kind: Type, at: Fraction) -> dt.datetime:
+def convert_position(kind: Type, at: Fraction) -> dt.datetime:
     """The timestamp at a position on the line of a DATE or TIMESTAMP interval."""
     if kind is Type.DATE:
         return dt.datetime.fromordinal(math.floor(at))
-    return timestamp_at(at)
+    return get_timestamp_at(at)
 
 
-def at_end(kind: Type, end: End) -> dt.datetime | None:
+def find_end_timestamp(kind: Type, end: End) -> dt.datetime | None:
     """The timestamp at an end of an interval, or None where it is not bounded."""
     if end is None or kind is Type.NULL:
         return None
     try:
-        return moment(kind, end)
+        return convert_position(kind, end)
     except (ValueError, OverflowError):
         return None
 
 
-def ends(kind: Type, interval: Interval) -> Pair | None:
+def find_timestamp_pair(kind: Type, interval: Interval) -> TimestampPair | None:
     """The timestamps at both ends of an interval that is bounded."""
-    low, high = at_end(kind, interval.low), at_end(kind, interval.high)
+    low, high = find_end_timestamp(kind, interval.low), find_end_timestamp(kind, interval.high)
     return None if low is None or high is None else (low, high)
 
 
-def between(low: dt.date | None, high: dt.date | None) -> Interval:
+def to_interval(low: dt.date | None, high: dt.date | None) -> Interval:
     """The interval of the days or moments from `low` to `high`."""
-    return Interval(None if low is None else position(low), None if high is None else position(high))
+    return Interval(
+        None if low is None else find_position(low), None if high is None else find_position(high)
+    )
 
 
-def truncate(unit: str, at: dt.datetime) -> dt.datetime:
+def truncate_timestamp(unit: str, at: dt.datetime) -> dt.datetime:
     """DATE_TRUNC in Python. Raises ValueError where the unit starts before the year 1.
 
-    >>> truncate("week", dt.datetime(2026, 11, 21)), truncate("decade", dt.datetime(2026, 11, 21))
+    >>> truncate_timestamp("week", dt.datetime(2026, 11, 21)), truncate_timestamp("decade", dt.datetime(2026, 11, 21))
     (datetime.datetime(2026, 11, 16, 0, 0), datetime.datetime(2020, 1, 1, 0, 0))
     """
     months = MONTHS.get(unit)
@@ -101,23 +103,23 @@ def truncate(unit: str, at: dt.datetime) -> dt.datetime:
     return day + (at - day) // LENGTHS[unit] * LENGTHS[unit]
 
 
-def every(unit: str, count: int, first: dt.datetime, last: dt.datetime) -> Iterator[dt.datetime]:
+def iterate_timestamps(unit: str, count: int, first: dt.datetime, last: dt.datetime) -> Iterator[dt.datetime]:
     """The moments from `first` to `last` in steps of `count` units."""
     at = first
     try:
         while at <= last:
             yield at
-            at = shifted(unit, at, count)
+            at = shift_timestamp(unit, at, count)
     except OverflowError:
         return
 
 
-def shifted(unit: str, at: dt.datetime, count: int) -> dt.datetime:
+def shift_timestamp(unit: str, at: dt.datetime, count: int) -> dt.datetime:
     """The moment `count` units later; a day that the month lacks is its last.
 
     Raises OverflowError outside of the calendar.
 
-    >>> shifted("month", dt.datetime(2024, 1, 31), 1)
+    >>> shift_timestamp("month", dt.datetime(2024, 1, 31), 1)
     datetime.datetime(2024, 2, 29, 0, 0)
     """
     if unit in LENGTHS:
@@ -129,10 +131,10 @@ def shifted(unit: str, at: dt.datetime, count: int) -> dt.datetime:
     return at.replace(year=year, month=month, day=min(at.day, calendar.monthrange(year, month)[1]))
 
 
-def index(unit: str, at: dt.datetime) -> int:
+def compute_unit_index(unit: str, at: dt.datetime) -> int:
     """The number of the unit that a moment lies in: DATE_DIFF is the difference of two of these.
 
-    >>> index("month", dt.datetime(2024, 3, 1)) - index("month", dt.datetime(2024, 2, 29))
+    >>> compute_unit_index("month", dt.datetime(2024, 3, 1)) - compute_unit_index("month", dt.datetime(2024, 2, 29))
     1
     """
     if unit in MONTHS:
@@ -142,12 +144,12 @@ def index(unit: str, at: dt.datetime) -> int:
     return (at - dt.datetime.min) // LENGTHS[unit]  # noqa: DTZ901  (SQL timestamps have no zone)
 
 
-def bucket(unit: str, count: int, at: dt.datetime) -> dt.datetime:
+def compute_bucket_start(unit: str, count: int, at: dt.datetime) -> dt.datetime:
     """TIME_BUCKET in Python: the start of the stretch of `count` units that a moment lies in.
 
     Raises ValueError or OverflowError where it starts before the year 1.
 
-    >>> bucket("day", 7, dt.datetime(2026, 11, 21)), bucket("month", 2, dt.datetime(2026, 12, 21))
+    >>> compute_bucket_start("day", 7, dt.datetime(2026, 11, 21)), compute_bucket_start("month", 2, dt.datetime(2026, 12, 21))
     (datetime.datetime(2026, 11, 16, 0, 0), datetime.datetime(2026, 11, 1, 0, 0))
     """
     if unit in LENGTHS:
@@ -159,14 +161,14 @@ def bucket(unit: str, count: int, at: dt.datetime) -> dt.datetime:
     return dt.datetime(month // 12, month % 12 + 1, 1)  # noqa: DTZ001  (SQL timestamps have no zone)
 
 
-def mapped(rule: Callable[[dt.datetime], dt.date], kind: Type, interval: Interval) -> Interval:
+def map_interval(rule: Callable[[dt.datetime], dt.date], kind: Type, interval: Interval) -> Interval:
     """The image of an interval under an increasing function; what leaves the calendar is not bounded."""
 
-    def end(at: End) -> dt.date | None:
-        start = at_end(kind, at)
+    def map_end(at: End) -> dt.date | None:
+        start = find_end_timestamp(kind, at)
         try:
             return None if start is None else rule(start)
         except (ValueError, OverflowError):
             return None
 
-    return between(end(interval.low), end(interval.high))
+    return to_interval(map_end(interval.low), map_end(interval.high))

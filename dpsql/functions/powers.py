@@ -10,44 +10,51 @@ from collections.abc import Callable
 from fractions import Fraction
 from itertools import product
 
-from dpsql.functions.enclosures import Rule, constantly, image, increasing, rounded, widened
-from dpsql.functions.signatures import NUMBER, fixed
+from dpsql.functions.enclosures import (
+    IntervalRule,
+    bound_image,
+    expand_interval,
+    make_constant_rule,
+    make_double_rule,
+    make_increasing_rule,
+)
+from dpsql.functions.signatures import NUMBER, make_fixed_rule
 from dpsql.plan.expr import Expr, Function
 from dpsql.plan.interval import Interval
 from dpsql.plan.types import Type
 
 _GUARDED = "defined for every DOUBLE, or TRY gives NULL where the engine is set to refuse some"
 _NO_ZERO = "zero gives NULL, and so does TRY where the engine is set to refuse negative numbers"
-_ONE = fixed(Type.DOUBLE, NUMBER)
-_TWO = fixed(Type.DOUBLE, NUMBER, NUMBER)
+_ONE = make_fixed_rule(Type.DOUBLE, NUMBER)
+_TWO = make_fixed_rule(Type.DOUBLE, NUMBER, NUMBER)
 _LEAST_DOUBLE = Fraction(math.ulp(0.0))
 
 
-def _logarithm(function: Callable[[float], float]) -> Rule:
+def _make_logarithm_rule(function: Callable[[float], float]) -> IntervalRule:
     """Of a whole number that is at least 1; of another that is at least the smallest DOUBLE."""
 
-    def interval(arguments: tuple[Expr, ...], of: tuple[Interval, ...]) -> Interval:
+    def derive_interval(arguments: tuple[Expr, ...], of: tuple[Interval, ...]) -> Interval:
         least = Fraction(1) if arguments[0].type is Type.INTEGER else _LEAST_DOUBLE
-        return increasing(function, within=Interval(least))(arguments, of)
+        return make_increasing_rule(function, within=Interval(least))(arguments, of)
 
-    return interval
+    return derive_interval
 
 
-def _power(_: tuple[Expr, ...], of: tuple[Interval, ...]) -> Interval:
+def _derive_power_interval(_: tuple[Expr, ...], of: tuple[Interval, ...]) -> Interval:
     """A power of a positive base is monotone in the base and in the exponent: its extremes are corners."""
     base, exponent = of
     # Negative zero is within [0, 1], and to the power of -1 it is -inf.
     inverted = exponent.low is None or exponent.low < 0
     positive = base.low is not None and (base.low > 0 or (base.low == 0 and not inverted))
     anything = Interval(0) if positive else Interval()
-    if not (base.bounded and exponent.bounded):
+    if not (base.is_bounded and exponent.is_bounded):
         return anything
     (low, high), (least, most) = base.ends, exponent.ends
     if least == most and least.denominator == 1:
         if least < 0 and base.contains(0):
             return Interval(0) if least % 2 == 0 else anything
         ends = {low, high, *([Fraction(0)] if base.contains(0) else [])}
-        return _around([(end, least) for end in ends])
+        return _compute_power_hull([(end, least) for end in ends])
     if low < 0 and (least < most or high < 0):
         return anything
     if low == 0 and least < 0:
@@ -55,32 +62,34 @@ def _power(_: tuple[Expr, ...], of: tuple[Interval, ...]) -> Interval:
     low = max(low, Fraction(0))
     if low == 0 and least < 0:
         return Interval(0)
-    return _around(list(product({low, high}, {least, most}))).meet(Interval(0))
+    return _compute_power_hull(list(product({low, high}, {least, most}))).narrow_to(Interval(0))
 
 
-def _around(points: list[tuple[Fraction, Fraction]]) -> Interval:
-    lows = [image(_to_the(exponent), base, -math.inf) for base, exponent in points]
-    highs = [image(_to_the(exponent), base, math.inf) for base, exponent in points]
+def _compute_power_hull(points: list[tuple[Fraction, Fraction]]) -> Interval:
+    lows = [bound_image(_make_power(exponent), base, -math.inf) for base, exponent in points]
+    highs = [bound_image(_make_power(exponent), base, math.inf) for base, exponent in points]
     if None in lows or None in highs:
         return Interval()
     return Interval(min(end for end in lows if end is not None), max(end for end in highs if end is not None))
 
 
-def _to_the(exponent: Fraction) -> Callable[[float], float]:
+def _make_power(exponent: Fraction) -> Callable[[float], float]:
     return lambda base: math.pow(base, float(exponent))
 
 
-def _logarithm_to_base(arguments: tuple[Expr, ...], of: tuple[Interval, ...]) -> Interval:
+def _derive_log_base_interval(arguments: tuple[Expr, ...], of: tuple[Interval, ...]) -> Interval:
     """The quotient of two logarithms, which is what the engine computes."""
     base, number = (
-        _logarithm(math.log10)((argument,), (interval,))
+        _make_logarithm_rule(math.log10)((argument,), (interval,))
         for argument, interval in zip(arguments, of, strict=True)
     )
     known = of[0].low is not None and (of[0].low > 1 or (of[0].low > 0 and (of[0].high or 1) < 1))
-    return widened(number / base) if known else Interval()
+    return expand_interval(number / base) if known else Interval()
 
 
-def _plain(word: str, interval: Rule, example: tuple[str, str], *, of: str = "{0}") -> Function:
+def _define_function(
+    word: str, interval: IntervalRule, example: tuple[str, str], *, of: str = "{0}"
+) -> Function:
     return Function(
         word.lower(),
         f"{word}(x)",
@@ -93,7 +102,7 @@ def _plain(word: str, interval: Rule, example: tuple[str, str], *, of: str = "{0
     )
 
 
-def _of_positive(
+def _define_logarithm(
     word: str, function: Callable[[float], float], aliases: tuple[str, ...], example: tuple[str, str]
 ) -> Function:
     return Function(
@@ -102,30 +111,32 @@ def _of_positive(
         _ONE,
         f"TRY({word}(NULLIF({{0}}, 0)))",
         _NO_ZERO,
-        interval=_logarithm(function),
-        doubled=frozenset({0}),
+        interval=_make_logarithm_rule(function),
+        doubled_arguments=frozenset({0}),
         names=(word.lower(), *aliases),
         example=example,
     )
 
 
 ENTRIES = (
-    _plain("SQRT", increasing(math.sqrt, within=Interval(0), slack=Fraction(0)), ("SQRT(2.25)", "1.5")),
+    _define_function(
+        "SQRT", make_increasing_rule(math.sqrt, within=Interval(0), slack=Fraction(0)), ("SQRT(2.25)", "1.5")
+    ),
     # The engine knows nothing of what TRY gives. Else it compares what it computes at the least and the largest
     # argument, which its rounding turns around where they are close, and fails.
-    _plain("CBRT", increasing(math.cbrt), ("CBRT(8)", "2.0"), of="TRY({0})"),
-    _plain("EXP", increasing(math.exp, onto=Interval(0)), ("EXP(0)", "1.0")),
-    _of_positive("LN", math.log, (), ("LN(1)", "0.0")),
-    _of_positive("LOG10", math.log10, ("log",), ("LOG(1000)", "3.0")),
-    _of_positive("LOG2", math.log2, (), ("LOG2(8)", "3.0")),
+    _define_function("CBRT", make_increasing_rule(math.cbrt), ("CBRT(8)", "2.0"), of="TRY({0})"),
+    _define_function("EXP", make_increasing_rule(math.exp, onto=Interval(0)), ("EXP(0)", "1.0")),
+    _define_logarithm("LN", math.log, (), ("LN(1)", "0.0")),
+    _define_logarithm("LOG10", math.log10, ("log",), ("LOG(1000)", "3.0")),
+    _define_logarithm("LOG2", math.log2, (), ("LOG2(8)", "3.0")),
     Function(
         "log_base",
         "LOG(b, x)",
         _TWO,
         "TRY(LOG({0}, NULLIF({1}, 0)))",
         _NO_ZERO,
-        interval=_logarithm_to_base,
-        doubled=frozenset({1}),
+        interval=_derive_log_base_interval,
+        doubled_arguments=frozenset({1}),
         names=("log",),
         example=("LOG(2, 8)", "3.0"),
     ),
@@ -135,10 +146,10 @@ ENTRIES = (
         _TWO,
         "TRY(POWER({0}, {1}))",
         _GUARDED,
-        interval=rounded(_power),
+        interval=make_double_rule(_derive_power_interval),
         names=("^", "power", "pow"),
         example=("POWER(2, 10)", "1024.0"),
     ),
-    _plain("GAMMA", constantly(Interval()), ("GAMMA(5)", "24.0")),
-    _plain("LGAMMA", constantly(Interval()), ("LGAMMA(1)", "0.0")),
+    _define_function("GAMMA", make_constant_rule(Interval()), ("GAMMA(5)", "24.0")),
+    _define_function("LGAMMA", make_constant_rule(Interval()), ("LGAMMA(1)", "0.0")),
 )

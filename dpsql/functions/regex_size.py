@@ -1,6 +1,6 @@
 r"""How much work a regular expression of RE2 is, read from its text.
 
-Claim: a search takes at most `work` steps for each byte of the text; where `consumes`, no match is empty; where `linear`, the
+Claim: a search takes at most `work` steps for each byte of the text; where `is_never_empty`, no match is empty; where `is_linear`, the
 search for the next match reads no further than a bounded number of letters beyond the end of the match that it finds.
 Why: RE2 runs the expression as an automaton, over all of whose states it goes for each byte at worst; an expression of s
 steps that is repeated n times has n * s states. An alternative in which only the last letter may be repeated without end
@@ -41,14 +41,14 @@ _ENDING = re.compile(rf"(?:\^)?{_ATOM}\+?\$", re.DOTALL)
 
 
 @dataclass(frozen=True)
-class Pattern:
+class RegexPattern:
     r"""A regular expression.
 
-    >>> Pattern(r"\s+").linear, Pattern("a*b|a").linear, Pattern(r"^\s+|\s+$").linear
+    >>> RegexPattern(r"\s+").is_linear, RegexPattern("a*b|a").is_linear, RegexPattern(r"^\s+|\s+$").is_linear
     (True, False, True)
-    >>> Pattern("a*").consumes, Pattern("[^a-z]").consumes
+    >>> RegexPattern("a*").is_never_empty, RegexPattern("[^a-z]").is_never_empty
     (False, True)
-    >>> Pattern("abc").work, Pattern("((a.{1,15}){1,15}x){2}q").work > 5_000
+    >>> RegexPattern("abc").work, RegexPattern("((a.{1,15}){1,15}x){2}q").work > 5_000
     (4, True)
     """
 
@@ -70,7 +70,7 @@ class Pattern:
                 added = last[0] * (times - 1), last[1] * (times - 1)
                 last = last[0] * times, last[1] * times
             else:
-                last = added = _letters(found)
+                last = added = _count_states(found)
             size, several = open_groups[-1]
             open_groups[-1] = size + added[0], several + added[1]
         return sum(size for size, _ in open_groups), sum(several for _, several in open_groups)
@@ -88,14 +88,14 @@ class Pattern:
         return [] if "(" in text else re.split(r"(?<!\\)\|", text)
 
     @property
-    def consumes(self) -> bool:
+    def is_never_empty(self) -> bool:
         """Whether every match has a letter, as far as is known."""
         return bool(self._alternatives) and all(
             _CONSUMING.fullmatch(part) or _ENDING.fullmatch(part) for part in self._alternatives
         )
 
     @property
-    def linear(self) -> bool:
+    def is_linear(self) -> bool:
         """Whether all matches are found in one pass over the text, as far as is known."""
         if not _ENDLESS.search(self.text):
             return True
@@ -109,7 +109,7 @@ class Pattern:
         )
 
 
-def _letters(found: re.Match[str]) -> tuple[int, int]:
+def _count_states(found: re.Match[str]) -> tuple[int, int]:
     """The states of one token that is no group and no count, and whether it takes several letters."""
     if found["unicode"] or (found["class"] and re.search(r"\\[pP]|\[:\^", found["class"])):
         return _CLASS, 1

@@ -8,30 +8,36 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from dpsql.functions.enclosures import Rule, constantly, image, increasing, widened
-from dpsql.functions.signatures import NUMBER, fixed
+from dpsql.functions.enclosures import (
+    IntervalRule,
+    bound_image,
+    expand_interval,
+    make_constant_rule,
+    make_increasing_rule,
+)
+from dpsql.functions.signatures import NUMBER, make_fixed_rule
 from dpsql.plan.expr import Expr, Function
-from dpsql.plan.interval import Interval, position
+from dpsql.plan.interval import Interval, find_position
 from dpsql.plan.types import Type
 
 _GUARDED = "defined for every DOUBLE, or TRY gives NULL where the engine is set to refuse some"
-_ONE = fixed(Type.DOUBLE, NUMBER)
+_ONE = make_fixed_rule(Type.DOUBLE, NUMBER)
 _UNIT = Interval(-1, 1)
-_HALF_TURN = widened(Interval(position(-math.pi), position(math.pi)))
+_HALF_TURN = expand_interval(Interval(find_position(-math.pi), find_position(math.pi)))
 
 
-def _decreasing(function: Callable[[float], float], within: Interval) -> Rule:
-    mirrored = increasing(lambda x: -function(x), within=within)
+def _make_decreasing_rule(function: Callable[[float], float], within: Interval) -> IntervalRule:
+    mirrored = make_increasing_rule(lambda x: -function(x), within=within)
     return lambda arguments, of: -mirrored(arguments, of)
 
 
-def _cosh(_: tuple[Expr, ...], of: tuple[Interval, ...]) -> Interval:
+def _derive_cosh_interval(_: tuple[Expr, ...], of: tuple[Interval, ...]) -> Interval:
     size = abs(of[0])
-    low = image(math.cosh, size.low, -math.inf)
-    return Interval(low, image(math.cosh, size.high, math.inf)).meet(Interval(1))
+    low = bound_image(math.cosh, size.low, -math.inf)
+    return Interval(low, bound_image(math.cosh, size.high, math.inf)).narrow_to(Interval(1))
 
 
-def _function(word: str, interval: Rule, argument: str, value: str) -> Function:
+def _define_function(word: str, interval: IntervalRule, argument: str, value: str) -> Function:
     return Function(
         word.lower(),
         f"{word}(x)",
@@ -48,37 +54,39 @@ ENTRIES = (
     Function(
         "pi",
         "PI()",
-        fixed(Type.DOUBLE),
+        make_fixed_rule(Type.DOUBLE),
         "PI()",
         "a constant",
-        interval=constantly(Interval(position(math.pi), position(math.pi))),
+        interval=make_constant_rule(Interval(find_position(math.pi), find_position(math.pi))),
         strict=True,
         names=("pi",),
         example=("PI()", "3.141592653589793"),
     ),
-    _function("DEGREES", increasing(math.degrees), "0", "0.0"),
-    _function("RADIANS", increasing(math.radians), "180", "3.141592653589793"),
-    _function("SIN", constantly(_UNIT), "0", "0.0"),
-    _function("COS", constantly(_UNIT), "0", "1.0"),
-    _function("TAN", constantly(Interval()), "0", "0.0"),
-    _function("COT", constantly(Interval()), "0.5", "1.830487721712452"),
-    _function("ASIN", increasing(math.asin, within=_UNIT), "0", "0.0"),
-    _function("ACOS", _decreasing(math.acos, _UNIT), "1", "0.0"),
-    _function("ATAN", increasing(math.atan, onto=_HALF_TURN), "0", "0.0"),
+    _define_function("DEGREES", make_increasing_rule(math.degrees), "0", "0.0"),
+    _define_function("RADIANS", make_increasing_rule(math.radians), "180", "3.141592653589793"),
+    _define_function("SIN", make_constant_rule(_UNIT), "0", "0.0"),
+    _define_function("COS", make_constant_rule(_UNIT), "0", "1.0"),
+    _define_function("TAN", make_constant_rule(Interval()), "0", "0.0"),
+    _define_function("COT", make_constant_rule(Interval()), "0.5", "1.830487721712452"),
+    _define_function("ASIN", make_increasing_rule(math.asin, within=_UNIT), "0", "0.0"),
+    _define_function("ACOS", _make_decreasing_rule(math.acos, _UNIT), "1", "0.0"),
+    _define_function("ATAN", make_increasing_rule(math.atan, onto=_HALF_TURN), "0", "0.0"),
     Function(
         "atan2",
         "ATAN2(y, x)",
-        fixed(Type.DOUBLE, NUMBER, NUMBER),
+        make_fixed_rule(Type.DOUBLE, NUMBER, NUMBER),
         "TRY(ATAN2({0}, {1}))",
         _GUARDED,
-        interval=constantly(_HALF_TURN),
+        interval=make_constant_rule(_HALF_TURN),
         names=("atan2",),
         example=("ATAN2(0, 1)", "0.0"),
     ),
-    _function("SINH", increasing(math.sinh), "0", "0.0"),
-    _function("COSH", _cosh, "0", "1.0"),
-    _function("TANH", increasing(math.tanh, onto=_UNIT), "0", "0.0"),
-    _function("ASINH", increasing(math.asinh), "0", "0.0"),
-    _function("ACOSH", increasing(math.acosh, within=Interval(1), onto=Interval(0)), "1", "0.0"),
-    _function("ATANH", increasing(math.atanh, within=_UNIT), "0", "0.0"),
+    _define_function("SINH", make_increasing_rule(math.sinh), "0", "0.0"),
+    _define_function("COSH", _derive_cosh_interval, "0", "1.0"),
+    _define_function("TANH", make_increasing_rule(math.tanh, onto=_UNIT), "0", "0.0"),
+    _define_function("ASINH", make_increasing_rule(math.asinh), "0", "0.0"),
+    _define_function(
+        "ACOSH", make_increasing_rule(math.acosh, within=Interval(1), onto=Interval(0)), "1", "0.0"
+    ),
+    _define_function("ATANH", make_increasing_rule(math.atanh, within=_UNIT), "0", "0.0"),
 )

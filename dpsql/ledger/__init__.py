@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
-from dpsql.ledger.anchor import Anchor
+from dpsql.ledger.anchor import AnchorFile
 from dpsql.ledger.budget import Budget
 from dpsql.ledger.open import open_ledger
-from dpsql.ledger.protocol import BudgetLeft, BudgetState, Entry, Head, Ledger, Quote
+from dpsql.ledger.protocol import BudgetState, Entry, Ledger, LedgerHead, Quote, RemainingBudget
 
-__all__ = ["Anchor", "Budget", "BudgetLeft", "BudgetState", "Entry", "Head", "Ledger", "Quote", "open_ledger"]
+__all__ = [
+    "AnchorFile",
+    "Budget",
+    "BudgetState",
+    "Entry",
+    "Ledger",
+    "LedgerHead",
+    "Quote",
+    "RemainingBudget",
+    "open_ledger",
+]

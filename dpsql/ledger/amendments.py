@@ -17,11 +17,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from dpsql.accounting.spend import Spend
+from dpsql.accounting.spend import Charge
 from dpsql.errors import Error, PolicyError
 from dpsql.ledger.digest import KeyedDigest, Row
 from dpsql.ledger.protocol import Account, AccountKey
-from dpsql.ledger.rows import account_of, stored_budget, stored_spend, tampered
+from dpsql.ledger.rows import get_account_key, make_tampering_error, parse_budget, parse_charge
 
 _COLUMNS: Final = ("accountant", "epsilon", "delta", "selection", "limit_loss", "limit_delta", "renewal")
 
@@ -35,14 +35,14 @@ class Amendment:
     digests: tuple[str, str]
 
     @classmethod
-    def of(cls, row: Row, digests: KeyedDigest) -> Amendment:
+    def from_row(cls, row: Row, digests: KeyedDigest) -> Amendment:
         """The amendment of an entry; IntegrityError (`ledger_tampered`) for one that dpsql did not write."""
         try:
             details = json.loads(row["details"])
-            rows = [_account_columns(row, details[name], digests) for name in ("before", "after")]
-            before, after = (_account(each, digests) for each in rows)
+            rows = [_restore_account_row(row, details[name], digests) for name in ("before", "after")]
+            before, after = (_parse_account(each, digests) for each in rows)
         except (ValueError, TypeError, LookupError, RecursionError, Error):
-            raise tampered(row["id"], "is no amendment that dpsql wrote") from None
+            raise make_tampering_error(row["id"], "is no amendment that dpsql wrote") from None
         return cls(before, after, (rows[0]["digest"], rows[1]["digest"]))
 
 
@@ -50,38 +50,38 @@ class Amendment:
 class BudgetHistory:
     """The digest of each account's budget: as it is stored now, and, by its amendments, at each entry.
 
-    `amended` has, for each account, the numbers of its amendments with the digest of the budget before each, oldest first.
+    `amendments` has, for each account, the numbers of its amendments with the digest of the budget before each, oldest first.
     """
 
     current: Mapping[AccountKey, str] = field(default_factory=dict)
-    amended: Mapping[AccountKey, tuple[tuple[int, str], ...]] = field(default_factory=dict)
+    amendments: Mapping[AccountKey, tuple[tuple[int, str], ...]] = field(default_factory=dict)
 
     @classmethod
-    def of(
+    def from_rows(
         cls, accounts: Mapping[AccountKey, Row], amendments: Iterable[Row], digests: KeyedDigest
     ) -> BudgetHistory:
         """The history by the stored accounts and all entries that amend one, oldest first."""
         amended: dict[AccountKey, tuple[tuple[int, str], ...]] = {}
         for row in amendments:
-            key, before = account_of(row), Amendment.of(row, digests).digests[0]
+            key, before = get_account_key(row), Amendment.from_row(row, digests).digests[0]
             amended[key] = (*amended.get(key, ()), (row["id"], before))
         return cls({key: str(row["digest"]) for key, row in accounts.items()}, amended)
 
-    def at(self, key: AccountKey, number: int) -> str | None:
+    def find_budget_digest(self, key: AccountKey, number: int) -> str | None:
         """The digest of the budget that holds at an entry: before the first amendment after it. None without an account.
 
         >>> visits = AccountKey("visits")
         >>> history = BudgetHistory({visits: "c"}, {visits: ((3, "a"), (7, "b"))})
-        >>> [history.at(visits, number) for number in (2, 3, 6, 7)]
+        >>> [history.find_budget_digest(visits, number) for number in (2, 3, 6, 7)]
         ['a', 'b', 'b', 'c']
         """
-        for amendment, before in self.amended.get(key, ()):
+        for amendment, before in self.amendments.get(key, ()):
             if number < amendment:
                 return before
         return self.current.get(key)
 
 
-def require_amendable(key: AccountKey, before: Account, after: Account, spent: Spend) -> None:
+def require_amendable(key: AccountKey, before: Account, after: Account, spent: Charge) -> None:
     """Raises PolicyError where an amendment would not be one number for all entries.
 
     `amend_kind`: another accountant counts in another measure, another renewal in other periods. `amend_spent`: more is
@@ -94,7 +94,7 @@ def require_amendable(key: AccountKey, before: Account, after: Account, spent: S
             hint="epsilon, delta and its share can be amended; another accountant or renewal needs a new ledger,"
             " whose budget adds to this one",
         )
-    if not spent.within(after.limit):
+    if not spent.is_within(after.limit):
         raise PolicyError(
             f"more is spent of the budget of {key} than {after.budget} allows",
             code="amend_spent",
@@ -102,44 +102,47 @@ def require_amendable(key: AccountKey, before: Account, after: Account, spent: S
         )
 
 
-def amendment_details(before: Row, after: Row, reason: str) -> dict[str, Any]:
+def make_amendment_details(before: Row, after: Row, reason: str) -> dict[str, Any]:
     """The details of an entry that amends: why, and both rows of the account."""
-    return {"reason": reason, **{name: _of(row) for name, row in (("before", before), ("after", after))}}
+    return {
+        "reason": reason,
+        **{name: _get_account_columns(row) for name, row in (("before", before), ("after", after))},
+    }
 
 
-def require_amendment(row: Row, spent: Spend, digests: KeyedDigest) -> None:
+def require_amendment(row: Row, spent: Charge, digests: KeyedDigest) -> None:
     """Requires of an entry that amends an account, of which `spent` is spent, that dpsql would have written it.
 
     Raises IntegrityError (`ledger_tampered`): the budget that it states is that of its details, whose limit is no more
     than the budget's and within which all is that was spent.
     """
-    found = Amendment.of(row, digests)
-    stated = row["budget"], stored_spend(row["limit_loss"], row["limit_delta"])
+    found = Amendment.from_row(row, digests)
+    stated = row["budget"], parse_charge(row["limit_loss"], row["limit_delta"])
     try:
-        require_amendable(account_of(row), found.before, found.after, spent)
+        require_amendable(get_account_key(row), found.before, found.after, spent)
     except PolicyError:
         fits = False
     else:
         fits = stated == (found.digests[1], found.after.limit) and found.digests[0] != found.digests[1]
     if not fits:
-        raise tampered(row["id"], "does not add up with those before")
+        raise make_tampering_error(row["id"], "does not add up with those before")
 
 
-def _of(row: Row) -> dict[str, Any]:
+def _get_account_columns(row: Row) -> dict[str, Any]:
     return {name: row[name] for name in _COLUMNS}
 
 
-def _account_columns(row: Row, columns: Mapping[str, Any], digests: KeyedDigest) -> dict[str, Any]:
-    key = account_of(row)
+def _restore_account_row(row: Row, columns: Mapping[str, Any], digests: KeyedDigest) -> dict[str, Any]:
+    key = get_account_key(row)
     if set(columns) != set(_COLUMNS):
         raise LookupError
     found = {"table_name": key.table, "account_analyst": key.analyst, **columns}
-    return found | {"digest": digests.digest(found)}
+    return found | {"digest": digests.compute_digest(found)}
 
 
-def _account(row: Row, digests: KeyedDigest) -> Account:
-    account = Account.of(stored_budget(row, digests))
-    limit = stored_spend(row["limit_loss"], row["limit_delta"])
-    if not limit.within(account.limit):
+def _parse_account(row: Row, digests: KeyedDigest) -> Account:
+    account = Account.from_budget(parse_budget(row, digests))
+    limit = parse_charge(row["limit_loss"], row["limit_delta"])
+    if not limit.is_within(account.limit):
         raise ValueError
     return replace(account, limit=limit)

@@ -9,26 +9,26 @@ from pathlib import Path
 
 from dpsql.errors import IntegrityError, OperationalError
 from dpsql.ledger.atomic_file import replace_file
-from dpsql.ledger.protocol import Head
+from dpsql.ledger.protocol import LedgerHead
 from dpsql.ledger.rows import START
 
 _MOST_BYTES = 200
 
 
-class Anchor:
-    """The file at `path` that holds the `Head` of a ledger, in one line of text.
+class AnchorFile:
+    """The file at `path` that holds the `LedgerHead` of a ledger, in one line of text.
 
     It belongs where nothing that puts back an older ledger puts back the anchor too: on another disk or machine.
     """
 
     def __init__(self, path: str | Path) -> None:
-        with _explained(path):
+        with _translate_errors(path):
             # Absolute and without links, so that neither a chdir nor the replacing leads to another file.
             self.path = Path(os.path.realpath(path))
 
-    def head(self) -> Head | None:
+    def read_head(self) -> LedgerHead | None:
         """The head in the file, None if there is no file; IntegrityError for any other content."""
-        with _explained(self.path):
+        with _translate_errors(self.path):
             try:
                 with self.path.open("rb") as file:
                     text = file.read(_MOST_BYTES).decode("ascii")
@@ -37,7 +37,7 @@ class Anchor:
             except UnicodeDecodeError:
                 text = ""
         try:
-            return Head.parse(text.removesuffix("\n"))
+            return LedgerHead.parse(text.removesuffix("\n"))
         except IntegrityError:
             raise IntegrityError(
                 f"{self.path} is not the anchor of a ledger",
@@ -45,14 +45,14 @@ class Anchor:
                 hint="give the anchor's own path",
             ) from None
 
-    def replace(self, head: Head) -> None:
+    def replace_head(self, head: LedgerHead) -> None:
         """Replaces the head in the file, atomically; durable when it returns."""
-        with _explained(self.path):
+        with _translate_errors(self.path):
             replace_file(self.path, f"{head}\n".encode("ascii"))
 
 
 @contextmanager
-def _explained(path: str | Path) -> Iterator[None]:
+def _translate_errors(path: str | Path) -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError):
@@ -63,6 +63,6 @@ def _explained(path: str | Path) -> Iterator[None]:
         ) from None
 
 
-def anchored_head(anchor: Anchor | None) -> Head:
+def read_anchored_head(anchor: AnchorFile | None) -> LedgerHead:
     """The head that an anchor holds; START without one."""
-    return (None if anchor is None else anchor.head()) or START
+    return (None if anchor is None else anchor.read_head()) or START

@@ -24,13 +24,13 @@ from pathlib import Path
 from typing import IO, Any, TypeAlias
 
 from dpsql.errors import Error, IntegrityError, OperationalError
-from dpsql.ledger.anchor import Anchor
+from dpsql.ledger.anchor import AnchorFile
 from dpsql.ledger.atomic_file import sync_directory
-from dpsql.ledger.digest import KeyedDigest, Row, canonical
-from dpsql.ledger.protocol import Clock, Head, utc_now
+from dpsql.ledger.digest import KeyedDigest, Row, to_canonical_json
+from dpsql.ledger.protocol import Clock, LedgerHead, utc_now
 from dpsql.ledger.rows import FIRST_PREVIOUS, START
 
-Facts: TypeAlias = Mapping[str, Any]
+EventFacts: TypeAlias = Mapping[str, Any]
 _FIELDS = frozenset({"number", "at", "event", "facts", "previous", "digest"})
 _MOST_BYTES = 65_536
 """Bytes of a line."""
@@ -44,19 +44,19 @@ class AuditEvent:
     number: int
     at: datetime
     name: str
-    facts: Facts
+    facts: EventFacts
     digest: str
 
     @property
-    def head(self) -> Head:
+    def head(self) -> LedgerHead:
         """The head of a log that ends with this event."""
-        return Head(self.number, self.digest)
+        return LedgerHead(self.number, self.digest)
 
 
 @dataclass(slots=True, eq=False)
-class _Pending:
+class _PendingEvent:
     name: str
-    facts: Facts
+    facts: EventFacts
     number: int = 0
     error: Error | None = None
     done: bool = False
@@ -66,12 +66,12 @@ class AuditLog:
     """A log that is appended to; any number of threads may. Close it after use."""
 
     def __init__(
-        self, path: Path, file: int, digests: KeyedDigest, anchor: Anchor | None, clock: Clock
+        self, path: Path, file: int, digests: KeyedDigest, anchor: AnchorFile | None, clock: Clock
     ) -> None:
         self.path, self._file, self._digests = path, file, digests
         self._anchor, self._clock = anchor, clock
         self._end, self._head = 0, START
-        self._waiting = deque[_Pending]()
+        self._waiting = deque[_PendingEvent]()
         self._writing = threading.Lock()
         self._failed = False
 
@@ -83,41 +83,41 @@ class AuditLog:
         anchor: str | Path | None = None,
         clock: Clock = utc_now,
     ) -> AuditLog:
-        """The log in a file, which is made with mode 0600 if it is missing; its last line is checked, `verified` checks all.
+        """The log in a file, which is made with mode 0600 if it is missing; its last line is checked, `verify_log` checks all.
 
         A line that a crash has left unfinished was never acknowledged, and is removed. `anchor` is the path of a file that
         keeps the newest head. Raises IntegrityError (`audit_tampered`) where the last line is not what dpsql wrote with this
         key, (`audit_rolled_back`) where the anchor's head is not in the log; OperationalError (`audit_unavailable`)
         where the file cannot be written.
         """
-        place, beside = Path(os.path.realpath(path)), None if anchor is None else Anchor(anchor)
-        with _explained(path):
+        place, beside = Path(os.path.realpath(path)), None if anchor is None else AnchorFile(anchor)
+        with _translate_errors(path):
             file = os.open(place, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600)
             log = cls(place, file, KeyedDigest(key), beside, clock)
             try:
                 sync_directory(place.parent)
-                with _alone(file):
-                    log._find_end()
-                expected = START if beside is None else beside.head() or START
+                with _lock_file(file):
+                    log._recover_end()
+                expected = START if beside is None else beside.read_head() or START
                 if expected not in (START, log._head):
-                    require_holds(place, expected)
+                    require_log_head(place, expected)
             except BaseException:
                 log.close()
                 raise
         return log
 
     @property
-    def head(self) -> Head:
+    def head(self) -> LedgerHead:
         """The number and digest of the last event that this process knows of."""
         return self._head
 
-    def append(self, name: str, facts: Facts) -> int:
+    def append(self, name: str, facts: EventFacts) -> int:
         """Appends an event, and returns its number when it is durable. What waits meanwhile is written with the next one.
 
         Raises OperationalError (`audit_unavailable`) where it cannot be written, and IntegrityError (`audit_tampered`) where
         the file was replaced, cut or edited at its end since; no line was added then.
         """
-        mine = _Pending(name, facts)
+        mine = _PendingEvent(name, facts)
         self._waiting.append(mine)
         with self._writing:
             if not mine.done:
@@ -127,31 +127,31 @@ class AuditLog:
         return mine.number
 
     def _write_waiting(self) -> None:
-        group = list[_Pending]()
+        group = list[_PendingEvent]()
         while self._waiting:
             group.append(self._waiting.popleft())
         failed: Error | None = None
         try:
-            with _explained(self.path), _alone(self._file):
-                self._write(group)
+            with _translate_errors(self.path), _lock_file(self._file):
+                self._write_group(group)
         except Error as error:
             failed = error
         for each in group:
             # An error of its own for each thread: a traceback is of one.
-            each.error = None if failed is None else _like(failed)
+            each.error = None if failed is None else _copy_error(failed)
             each.done = True
 
-    def _write(self, group: list[_Pending]) -> None:
+    def _write_group(self, group: list[_PendingEvent]) -> None:
         if self._failed:
             raise OSError
         self._require_same_file()
         head, lines = self._head, list[bytes]()
         for each in group:
-            line, head = self._line(each, head)
+            line, head = self._encode_event(each, head)
             lines.append(line)
         data = b"".join(lines)
         try:
-            _write_all(self._file, data, self._end)
+            _write_bytes(self._file, data, self._end)
         except OSError:
             os.ftruncate(self._file, self._end)
             raise
@@ -162,9 +162,9 @@ class AuditLog:
             raise
         self._end, self._head = self._end + len(data), head
         if self._anchor is not None:
-            self._anchor.replace(head)
+            self._anchor.replace_head(head)
 
-    def _line(self, pending: _Pending, before: Head) -> tuple[bytes, Head]:
+    def _encode_event(self, pending: _PendingEvent, before: LedgerHead) -> tuple[bytes, LedgerHead]:
         row = {
             "number": before.entries + 1,
             "at": self._clock().astimezone(UTC).isoformat(timespec="milliseconds"),
@@ -172,157 +172,159 @@ class AuditLog:
             "facts": dict(pending.facts),
             "previous": before.digest,
         }
-        digest = self._digests.digest(row)
-        line = f"{canonical({**row, 'digest': digest})}\n".encode("ascii")
+        digest = self._digests.compute_digest(row)
+        line = f"{to_canonical_json({**row, 'digest': digest})}\n".encode("ascii")
         if len(line) > _MOST_BYTES:
             raise OSError
         pending.number = before.entries + 1
-        return line, Head(pending.number, digest)
+        return line, LedgerHead(pending.number, digest)
 
     def _require_same_file(self) -> None:
         """Another file, or less of this one, is a log that somebody has replaced or cut; more is another process'."""
         own, named = os.fstat(self._file), self.path.stat()
         if (own.st_dev, own.st_ino) != (named.st_dev, named.st_ino) or own.st_size < self._end:
-            raise _tampered(self._head.entries, "was cut off or replaced while the log was in use")
+            raise _make_tampering_error(
+                self._head.entries, "was cut off or replaced while the log was in use"
+            )
         if own.st_size > self._end:
             known = self._head
-            self._find_end()
+            self._recover_end()
             if self._head.entries < known.entries or (
                 self._head.entries == known.entries and self._head != known
             ):
-                raise _tampered(known.entries, "was changed while the log was in use")
+                raise _make_tampering_error(known.entries, "was changed while the log was in use")
 
-    def _find_end(self) -> None:
+    def _recover_end(self) -> None:
         """Finds the last line and checks it; removes an unfinished one behind it."""
         size = os.fstat(self._file).st_size
         start = max(0, size - 2 * _MOST_BYTES)
         os.lseek(self._file, start, os.SEEK_SET)
-        tail = _read_all(self._file, size - start)
+        tail = _read_bytes(self._file, size - start)
         whole = tail[: tail.rfind(b"\n") + 1]
         if not whole and start:
-            raise _tampered(None, "ends with what is no line")
+            raise _make_tampering_error(None, "ends with what is no line")
         if len(whole) < len(tail):
             os.ftruncate(self._file, start + len(whole))
             os.fsync(self._file)
         self._end, self._head = start + len(whole), START
         if whole:
             last = whole[:-1].rpartition(b"\n")[2]
-            row = _row(last, None)
-            if not self._digests.holds(row):
-                raise _tampered(row["number"], "was changed, or made with another key")
-            self._head = Head(row["number"], row["digest"])
+            row = _parse_line(last, None)
+            if not self._digests.is_intact(row):
+                raise _make_tampering_error(row["number"], "was changed, or made with another key")
+            self._head = LedgerHead(row["number"], row["digest"])
 
     def close(self) -> None:
         """Closes the file."""
         os.close(self._file)
 
 
-def events(path: str | Path, key: bytes | None = None) -> Iterator[AuditEvent]:
+def iterate_events(path: str | Path, key: bytes | None = None) -> Iterator[AuditEvent]:
     """The events of a log, each held against the one before as it is read.
 
     An unfinished line at the end, which a crash leaves, is no event. Raises IntegrityError (`audit_tampered`) with the number
     of the first line that is not what dpsql wrote, OperationalError (`audit_unavailable`) where there is no log.
     """
     digests, before = KeyedDigest(key), START
-    for line in _lines(path):
+    for line in _iterate_lines(path):
         number = before.entries + 1
-        row = _row(line, number)
+        row = _parse_line(line, number)
         if row["number"] > number:
-            raise _tampered(number, "is missing")
+            raise _make_tampering_error(number, "is missing")
         if row["number"] < number:
-            raise _tampered(number, f"has the number {row['number']}: it was moved or put in")
-        if not digests.holds(row):
-            raise _tampered(number, "was changed, or made with another key")
+            raise _make_tampering_error(number, f"has the number {row['number']}: it was moved or put in")
+        if not digests.is_intact(row):
+            raise _make_tampering_error(number, "was changed, or made with another key")
         if row["previous"] != (before.digest if before.entries else FIRST_PREVIOUS):
-            raise _tampered(number, "does not follow the one before")
-        before = Head(number, row["digest"])
+            raise _make_tampering_error(number, "does not follow the one before")
+        before = LedgerHead(number, row["digest"])
         yield AuditEvent(number, datetime.fromisoformat(row["at"]), row["event"], row["facts"], row["digest"])
 
 
 @dataclass(slots=True)
-class Verified:
+class VerifiedLog:
     """What a verified log holds: its head, and how many events there are of each name.
 
-    `ledger` are the digests that the events state of entries of the ledger, by number; `charged` whose charges begin with which entry.
+    `ledger_digests` are the digests that the events state of entries of the ledger, by number; `charge_events` whose charges begin with which entry.
     """
 
-    head: Head = START
+    head: LedgerHead = START
     counts: dict[str, int] = field(default_factory=dict)
-    ledger: dict[int, tuple[int, str]] = field(default_factory=dict)
-    charged: dict[int, tuple[int, str]] = field(default_factory=dict)
+    ledger_digests: dict[int, tuple[int, str]] = field(default_factory=dict)
+    charge_events: dict[int, tuple[int, str]] = field(default_factory=dict)
 
 
-def verified(path: str | Path, key: bytes | None = None, expected: Head = START) -> Verified:
+def verify_log(path: str | Path, key: bytes | None = None, expected: LedgerHead = START) -> VerifiedLog:
     """The log, checked from the first line to the last, and that it holds the head `expected`.
 
-    Raises as `events`; IntegrityError (`audit_rolled_back`) where that head is not in it.
+    Raises as `iterate_events`; IntegrityError (`audit_rolled_back`) where that head is not in it.
     """
-    found, holds = Verified(), expected == START
-    for each in events(path, key):
+    found, holds = VerifiedLog(), expected == START
+    for each in iterate_events(path, key):
         found.head = each.head
         found.counts[each.name] = found.counts.get(each.name, 0) + 1
         holds = holds or each.head == expected
         stated = each.facts.get("ledger")
         if isinstance(stated, str):
-            entry = Head.parse(stated)
+            entry = LedgerHead.parse(stated)
             if entry.entries:
-                known = found.ledger.setdefault(entry.entries, (each.number, entry.digest))
+                known = found.ledger_digests.setdefault(entry.entries, (each.number, entry.digest))
                 if known[1] != entry.digest:
-                    raise _of_another_ledger(each.number, entry.entries)
+                    raise _make_other_ledger_error(each.number, entry.entries)
         charge = each.facts.get("charge")
         if type(charge) is int:
-            found.charged[charge] = each.number, str(each.facts.get("analyst"))
+            found.charge_events[charge] = each.number, str(each.facts.get("analyst"))
     if not holds:
-        raise _rolled_back(path, expected)
+        raise _make_rollback_error(path, expected)
     return found
 
 
-def require_ledger(found: Verified, entries: Iterable[Row]) -> None:
+def require_ledger_entries(found: VerifiedLog, entries: Iterable[Row]) -> None:
     """Requires that a ledger, whose entries are these, holds all entries that a verified log states.
 
     Raises IntegrityError (`audit_ledger`) with the event that it does not agree with.
     """
-    heads, charged = dict(found.ledger), dict(found.charged)
+    heads, charged = dict(found.ledger_digests), dict(found.charge_events)
     for row in entries:
         number = row["id"]
         event, digest = heads.pop(number, (0, row["digest"]))
         if digest != row["digest"]:
-            raise _of_another_ledger(event, number)
+            raise _make_other_ledger_error(event, number)
         event, analyst = charged.pop(number, (0, row["analyst"]))
         if analyst != row["analyst"] or (event and row["charge"] != number):
-            raise _of_another_ledger(event, number)
+            raise _make_other_ledger_error(event, number)
     for number, (event, _) in sorted({**charged, **heads}.items()):
-        raise _of_another_ledger(event, number)
+        raise _make_other_ledger_error(event, number)
 
 
-def require_holds(path: str | Path, head: Head) -> None:
+def require_log_head(path: str | Path, head: LedgerHead) -> None:
     """Raises IntegrityError (`audit_rolled_back`) unless a log holds a head that it had; nothing else is checked."""
-    for line in _lines(path):
-        row = _row(line, None)
+    for line in _iterate_lines(path):
+        row = _parse_line(line, None)
         if (row["number"], row["digest"]) == (head.entries, head.digest):
             return
-    raise _rolled_back(path, head)
+    raise _make_rollback_error(path, head)
 
 
-def _lines(path: str | Path) -> Iterator[bytes]:
-    with _explained(path):
-        file = _opened(path)
+def _iterate_lines(path: str | Path) -> Iterator[bytes]:
+    with _translate_errors(path):
+        file = _open_file(path)
     with file:
         while True:
-            with _explained(path):
+            with _translate_errors(path):
                 line = file.readline(_MOST_BYTES + 1)
             if not line.endswith(b"\n"):
                 if len(line) > _MOST_BYTES:
-                    raise _tampered(None, "is longer than any that dpsql writes")
+                    raise _make_tampering_error(None, "is longer than any that dpsql writes")
                 return
             yield line[:-1]
 
 
-def _opened(path: str | Path) -> IO[bytes]:
+def _open_file(path: str | Path) -> IO[bytes]:
     return Path(path).open("rb")
 
 
-def _row(line: bytes, number: int | None) -> dict[str, Any]:
+def _parse_line(line: bytes, number: int | None) -> dict[str, Any]:
     """The fields of a line, whose types are those that dpsql writes; what they say is not checked."""
     try:
         row = json.loads(line)
@@ -333,10 +335,10 @@ def _row(line: bytes, number: int | None) -> dict[str, Any]:
         not isinstance(row, dict)
         or row.keys() != _FIELDS
         or any(type(row[name]) is not kinds.get(name, str) for name in _FIELDS)
-        or canonical(row).encode("ascii") != line
+        or to_canonical_json(row).encode("ascii") != line
         or not _is_time(row["at"])
     ):
-        raise _tampered(number, "is none that dpsql wrote")
+        raise _make_tampering_error(number, "is none that dpsql wrote")
     return row
 
 
@@ -347,7 +349,7 @@ def _is_time(text: str) -> bool:
         return False
 
 
-def _read_all(file: int, size: int) -> bytes:
+def _read_bytes(file: int, size: int) -> bytes:
     parts = list[bytes]()
     while size and (part := os.read(file, size)):
         parts.append(part)
@@ -355,14 +357,14 @@ def _read_all(file: int, size: int) -> bytes:
     return b"".join(parts)
 
 
-def _write_all(file: int, data: bytes, place: int) -> None:
-    os.lseek(file, place, os.SEEK_SET)
+def _write_bytes(file: int, data: bytes, offset: int) -> None:
+    os.lseek(file, offset, os.SEEK_SET)
     while data:
         data = data[os.write(file, data) :]
 
 
 @contextmanager
-def _alone(file: int) -> Iterator[None]:
+def _lock_file(file: int) -> Iterator[None]:
     """Keeps other processes from appending meanwhile, where the system has locks for it."""
     try:
         import fcntl
@@ -377,14 +379,14 @@ def _alone(file: int) -> Iterator[None]:
 
 
 @contextmanager
-def _explained(path: str | Path) -> Iterator[None]:
+def _translate_errors(path: str | Path) -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError):
-        raise unavailable(path) from None
+        raise make_unavailable_error(path) from None
 
 
-def unavailable(path: str | Path) -> OperationalError:
+def make_unavailable_error(path: str | Path) -> OperationalError:
     """The error of a log that cannot be read or written."""
     return OperationalError(
         f"the audit log {path} cannot be read or written",
@@ -393,16 +395,16 @@ def unavailable(path: str | Path) -> OperationalError:
     )
 
 
-def _like(error: Error) -> Error:
+def _copy_error(error: Error) -> Error:
     return type(error)(error.message, code=error.code, hint=error.hint)
 
 
-def _tampered(number: int | None, what: str) -> IntegrityError:
+def _make_tampering_error(number: int | None, what: str) -> IntegrityError:
     which = "a line" if number is None else f"event {number}"
     return IntegrityError(f"{which} of the audit log {what}", code="audit_tampered", hint=_RESTORE)
 
 
-def _rolled_back(path: str | Path, head: Head) -> IntegrityError:
+def _make_rollback_error(path: str | Path, head: LedgerHead) -> IntegrityError:
     return IntegrityError(
         f"the audit log {path} no longer holds event {head.entries} as it was: it was cut, or another one took its place",
         code="audit_rolled_back",
@@ -410,7 +412,7 @@ def _rolled_back(path: str | Path, head: Head) -> IntegrityError:
     )
 
 
-def _of_another_ledger(event: int, entry: int) -> IntegrityError:
+def _make_other_ledger_error(event: int, entry: int) -> IntegrityError:
     return IntegrityError(
         f"event {event} of the audit log states entry {entry} of the ledger, and the ledger has another one or none there",
         code="audit_ledger",

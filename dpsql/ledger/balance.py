@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from dpsql.accounting.partitions.boxes import WHOLE, Box, PartitionSpend
-from dpsql.accounting.spend import NOTHING, Spend
-from dpsql.ledger.digest import canonical, text_digest
-from dpsql.ledger.protocol import Account, AccountKey, BudgetLeft, BudgetState, ReservationState
+from dpsql.accounting.partitions.boxes import WHOLE, Box, PartitionCharges
+from dpsql.accounting.spend import NOTHING, Charge
+from dpsql.ledger.digest import compute_text_digest, to_canonical_json
+from dpsql.ledger.protocol import Account, AccountKey, BudgetState, RemainingBudget, ReservationState
 from dpsql.ledger.reservations import Reservations
-from dpsql.request.loss import Figure
+from dpsql.request.loss import DisplayedFraction
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,56 +21,58 @@ class Balance:
     renews. `failures` counts the failed queries since the last unlock, in all periods.
     """
 
-    parts: PartitionSpend = field(default_factory=PartitionSpend)
+    parts: PartitionCharges = field(default_factory=PartitionCharges)
     count: int = 0
     period: str = ""
     reservations: Reservations = field(default_factory=dict)
     failures: int = 0
 
     @property
-    def spent(self) -> Spend:
+    def spent(self) -> Charge:
         """The largest spend over the partitions."""
-        return self.parts.most()
+        return self.parts.compute_largest_charge()
 
-    def in_period(self, period: str, *, anew: bool = False) -> Balance:
+    def move_to_period(self, period: str, *, anew: bool = False) -> Balance:
         """The balance in a period: a later one begins without spends and reservations; an earlier one changes nothing.
 
         A reset begins `anew` in any period: after a clock that was ahead, the budget renews again from the present one on. What was
         charged in the later period is of before the reset.
         """
         begins = period > self.period or (anew and period != self.period)
-        return replace(self, parts=PartitionSpend(), period=period, reservations={}) if begins else self
+        return replace(self, parts=PartitionCharges(), period=period, reservations={}) if begins else self
 
-    def left(self, limit: Spend, box: Box = WHOLE) -> Spend:
+    def compute_remaining(self, limit: Charge, box: Box = WHOLE) -> Charge:
         """What may still be charged to a box."""
-        spent = self.parts.most(box)
-        return Spend(max(limit.loss - spent.loss, 0), max(limit.delta - spent.delta, 0))
+        spent = self.parts.compute_largest_charge(box)
+        return Charge(max(limit.loss - spent.loss, 0), max(limit.delta - spent.delta, 0))
 
 
-def partitions_digest(parts: PartitionSpend) -> str | None:
+def compute_partitions_digest(parts: PartitionCharges) -> str | None:
     """The digest of the spend of each partition, which entries hold; None where only the whole table was charged."""
     if not parts.cells:
         return None
-    return text_digest(
-        canonical({box: [str(own.loss), str(own.delta)] for box, own in partition_rows(parts).items()})
+    return compute_text_digest(
+        to_canonical_json(
+            {box: [str(own.loss), str(own.delta)] for box, own in to_charges_by_box(parts).items()}
+        )
     )
 
 
-def partition_rows(parts: PartitionSpend) -> dict[str, Spend]:
+def to_charges_by_box(parts: PartitionCharges) -> dict[str, Charge]:
     """The spend of each box, and of the whole table, by the box's text; {} where only the whole table was charged."""
     if not parts.cells:
         return {}
-    return {**parts.by_text(), str(WHOLE): parts.base}
+    return {**parts.compute_charges_by_text(), str(WHOLE): parts.base}
 
 
-def partition_spend_of(rows: dict[str, Spend]) -> PartitionSpend:
-    """The spend that `partition_rows` wrote as these rows."""
+def from_charges_by_box(rows: dict[str, Charge]) -> PartitionCharges:
+    """The spend that `to_charges_by_box` wrote as these rows."""
     cells = {Box.parse(text): own for text, own in rows.items()}
     base = cells.pop(WHOLE, NOTHING)
-    return PartitionSpend(base, cells)
+    return PartitionCharges(base, cells)
 
 
-def state_of(
+def compute_budget_state(
     key: AccountKey, account: Account, balance: Balance, failures: int, *, locked: bool
 ) -> BudgetState:
     """The state of an account at a table with this number of failures; it follows from the policy and the entries."""
@@ -78,13 +80,15 @@ def state_of(
     return BudgetState(
         table=key.table,
         accountant=budget.accountant,
-        epsilon=Figure(budget.epsilon),
-        delta=Figure(budget.delta),
+        epsilon=DisplayedFraction(budget.epsilon),
+        delta=DisplayedFraction(budget.delta),
         spent=spent,
         limit=account.limit,
         queries=balance.count,
-        remaining_epsilon=Figure(accountant.remaining_epsilon(spent, account.limit)),
-        spent_epsilon=Figure(accountant.epsilon_spent(spent, budget.delta, budget.selection), up=True),
+        remaining_epsilon=DisplayedFraction(accountant.compute_remaining_epsilon(spent, account.limit)),
+        spent_epsilon=DisplayedFraction(
+            accountant.compute_spent_epsilon(spent, budget.delta, budget.selection), up=True
+        ),
         analyst=key.analyst,
         renewal=budget.renewal,
         period=balance.period,
@@ -93,17 +97,17 @@ def state_of(
     )
 
 
-def left_of(key: AccountKey, account: Account, balance: Balance) -> BudgetLeft:
+def compute_remaining_budget(key: AccountKey, account: Account, balance: Balance) -> RemainingBudget:
     """What is left in an account."""
     spent = balance.spent
-    remaining = Figure(account.accountant.remaining_epsilon(spent, account.limit))
-    return BudgetLeft(key.table, key.analyst, account.budget.accountant, spent, account.limit, remaining)
+    remaining = DisplayedFraction(account.accountant.compute_remaining_epsilon(spent, account.limit))
+    return RemainingBudget(key.table, key.analyst, account.budget.accountant, spent, account.limit, remaining)
 
 
-def reservation_states(balances: Mapping[AccountKey, Balance]) -> tuple[ReservationState, ...]:
+def list_reservation_states(balances: Mapping[AccountKey, Balance]) -> tuple[ReservationState, ...]:
     """The open reservations of accounts, in the order of their numbers."""
     found = (
-        ReservationState(number, key, each.holder, each.limit, each.left())
+        ReservationState(number, key, each.holder, each.limit, each.compute_remaining())
         for key, balance in balances.items()
         for number, each in balance.reservations.items()
     )

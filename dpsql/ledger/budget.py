@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from fractions import Fraction
 
-from dpsql.accounting.events import exact_positive
+from dpsql.accounting.events import require_exact_positive
 from dpsql.errors import LossError
 
 _PERIODS: Mapping[str, Callable[[datetime], str]] = {
@@ -23,10 +23,10 @@ _PERIODS: Mapping[str, Callable[[datetime], str]] = {
 RENEWALS = tuple(_PERIODS)
 
 
-def period(renewal: str | None, at: datetime) -> str:
+def compute_period(renewal: str | None, at: datetime) -> str:
     """The period, in UTC, that a moment lies in; "" for a budget that never renews. Later ones sort later.
 
-    >>> period("monthly", datetime(2026, 11, 22, tzinfo=UTC)), period("weekly", datetime(2027, 1, 1, tzinfo=UTC))
+    >>> compute_period("monthly", datetime(2026, 11, 22, tzinfo=UTC)), compute_period("weekly", datetime(2027, 1, 1, tzinfo=UTC))
     ('2026-11', '2026-W53')
     """
     return "" if renewal is None else _PERIODS[renewal](at.astimezone(UTC))
@@ -51,12 +51,14 @@ class Budget:
     renewal: str | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "epsilon", exact_positive(self.epsilon, "epsilon"))
-        object.__setattr__(self, "delta", _share(self.delta, "delta"))
+        object.__setattr__(self, "epsilon", require_exact_positive(self.epsilon, "epsilon"))
+        object.__setattr__(self, "delta", _require_delta_share(self.delta, "delta"))
         if self.delta >= 1:
             raise LossError("delta must be below 1")
         if self.selection is not None:
-            object.__setattr__(self, "selection", _share(self.selection, "the selection share of delta"))
+            object.__setattr__(
+                self, "selection", _require_delta_share(self.selection, "the selection share of delta")
+            )
             if self.selection > self.delta:
                 raise LossError("the selection share of delta must be at most delta")
         if self.renewal is not None and self.renewal not in RENEWALS:
@@ -68,6 +70,6 @@ class Budget:
         return f"epsilon {self.epsilon}, delta {self.delta}{share}, accountant {self.accountant}{renewed}"
 
 
-def _share(value: object, name: str) -> Fraction:
+def _require_delta_share(value: object, name: str) -> Fraction:
     zero = type(value) in (int, Fraction) and value == 0
-    return Fraction(0) if zero else exact_positive(value, name)
+    return Fraction(0) if zero else require_exact_positive(value, name)

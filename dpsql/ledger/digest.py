@@ -33,7 +33,7 @@ LATER_COLUMNS: Final[Row] = {
 """Columns of schemas 3 to 5, with the values that rows of earlier schemas count as having."""
 
 
-def canonical(value: Row) -> str:
+def to_canonical_json(value: Row) -> str:
     """The value as JSON text, the same for equal values; ProgrammingError if JSON cannot hold it."""
     try:
         return _JSON.encode(value)
@@ -41,9 +41,9 @@ def canonical(value: Row) -> str:
         raise ProgrammingError("an entry's details must be JSON", code="ledger_details") from None
 
 
-def text_digest(text: str) -> str:
+def compute_text_digest(text: str) -> str:
     """The SHA-256 of the text's UTF-8 bytes, in hex; ProgrammingError if it has none."""
-    return hashlib.sha256(_bytes(text)).hexdigest()
+    return hashlib.sha256(_encode_text(text)).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,32 +52,32 @@ class KeyedDigest:
 
     Claim: equal digests mean equal rows (else SHA-256 has a collision), and without the key nobody makes a row
     that passes.
-    Why: the text that is digested is all of the row's columns but `digest`. A column in `LATER_COLUMNS` is left out where
+    Why: the text that is digested is all of the row's columns but `compute_digest`. A column in `LATER_COLUMNS` is left out where
     it has the value there, and only there, so that each text still stands for one row; rows of older schemas, which
     had no such columns, keep their digests, and with them the heads and receipts that were given out.
     Source: Bellare, Canetti, Krawczyk 1996, "Keying hash functions for message authentication".
 
-    >>> KeyedDigest().digest({"id": 1, "kind": "charge"}) == KeyedDigest().digest({"id": 1})
+    >>> KeyedDigest().compute_digest({"id": 1, "kind": "charge"}) == KeyedDigest().compute_digest({"id": 1})
     True
-    >>> KeyedDigest(b"a key of some length").digest({"id": 1}) == KeyedDigest().digest({"id": 1})
+    >>> KeyedDigest(b"a key of some length").compute_digest({"id": 1}) == KeyedDigest().compute_digest({"id": 1})
     False
     """
 
     key: bytes | None = field(default=None, repr=False)
 
-    def digest(self, row: Row) -> str:
+    def compute_digest(self, row: Row) -> str:
         """The digest that the row is to have, in hex. Raises ProgrammingError for values that JSON cannot hold."""
-        text = canonical(
+        text = to_canonical_json(
             {name: value for name, value in row.items() if name != "digest" and not _is_default(name, value)}
         )
         if self.key is None:
-            return text_digest(text)
-        return hmac.digest(self.key, _bytes(text), "sha256").hex()
+            return compute_text_digest(text)
+        return hmac.digest(self.key, _encode_text(text), "sha256").hex()
 
-    def holds(self, row: Row) -> bool:
+    def is_intact(self, row: Row) -> bool:
         """Whether the row has its digest."""
         try:
-            return hmac.compare_digest(self.digest(row), row["digest"])
+            return hmac.compare_digest(self.compute_digest(row), row["digest"])
         except (ProgrammingError, TypeError):
             return False
 
@@ -86,7 +86,7 @@ def _is_default(name: str, value: object) -> bool:
     return name in LATER_COLUMNS and type(value) is type(LATER_COLUMNS[name]) and value == LATER_COLUMNS[name]
 
 
-def _bytes(text: str) -> bytes:
+def _encode_text(text: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError:

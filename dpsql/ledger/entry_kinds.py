@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final, NamedTuple, TypeAlias
 
-from dpsql.accounting.partitions.boxes import WHOLE, Box, PartitionSpend
-from dpsql.accounting.spend import NOTHING, Spend
+from dpsql.accounting.partitions.boxes import WHOLE, Box, PartitionCharges
+from dpsql.accounting.spend import NOTHING, Charge
 from dpsql.ledger.balance import Balance
 from dpsql.ledger.reservations import AccountReservation
 
@@ -17,113 +17,114 @@ RELEASED: Final = frozenset({CHARGE, DRAW})
 """The kinds of entries that pay for a release, which have an event."""
 
 
-Rule: TypeAlias = Callable[[PartitionSpend, Box, Spend], PartitionSpend]
+ChargeRule: TypeAlias = Callable[[PartitionCharges, Box, Charge], PartitionCharges]
 """Adds a charge to a box to the spend of the partitions."""
 
 
-class EntryKind(NamedTuple):
-    """The effect of one entry: `who` asks for it, and `reservation` is the number of the reservation that it makes, uses or ends.
+class EntryEffect(NamedTuple):
+    """The effect of one entry: `actor` asks for it, and `reservation` is the number of the reservation that it makes, uses or ends.
 
     `rule` adds its spend to the partitions; entries of an older dpsql have another one.
     """
 
     kind: str
-    spend: Spend = NOTHING
+    charge: Charge = NOTHING
     box: Box = WHOLE
     reservation: int | None = None
-    who: str = ""
-    rule: Rule = PartitionSpend.charged
+    actor: str = ""
+    rule: ChargeRule = PartitionCharges.with_charge
 
 
-class NotAnEntryError(ValueError):
+class InvalidEntryError(ValueError):
     """dpsql writes no such entry for such an account."""
 
 
-def applied(before: Balance, step: EntryKind) -> Balance:
+def apply_effect(before: Balance, step: EntryEffect) -> Balance:
     """The balance after one more entry of its period, whether its spend fits or not.
 
     Raises NotAnEntryError for an unknown kind, a reservation that is not there, or not that analyst's, and for any other
     amount given back than all that is left of a reservation.
     """
     if step.kind not in _KINDS:
-        raise NotAnEntryError(step.kind)
+        raise InvalidEntryError(step.kind)
     return replace(_KINDS[step.kind](before, step), count=before.count + 1)
 
 
-def _charged(before: Balance, step: EntryKind) -> Balance:
-    _require(step.reservation is None)
-    return replace(before, parts=step.rule(before.parts, step.box, step.spend))
+def _apply_charge(before: Balance, step: EntryEffect) -> Balance:
+    _require_valid_entry(step.reservation is None)
+    return replace(before, parts=step.rule(before.parts, step.box, step.charge))
 
 
-def _reset(before: Balance, step: EntryKind) -> Balance:
+def _apply_reset(before: Balance, step: EntryEffect) -> Balance:
     # The guarantee from now on comes on top of the one before: a reservation of the old budget must not be spent in it.
-    _require(step.reservation is None and step.spend == NOTHING and step.box == WHOLE)
-    return replace(before, parts=PartitionSpend(), reservations={})
+    _require_valid_entry(step.reservation is None and step.charge == NOTHING and step.box == WHOLE)
+    return replace(before, parts=PartitionCharges(), reservations={})
 
 
-def _reserved(before: Balance, step: EntryKind) -> Balance:
-    number = _number(step)
-    _require(number not in before.reservations and step.box == WHOLE)
-    reservations = {**before.reservations, number: AccountReservation(step.who, step.spend)}
-    return replace(before, parts=before.parts.charged(WHOLE, step.spend), reservations=reservations)
+def _apply_reservation(before: Balance, step: EntryEffect) -> Balance:
+    number = _get_reservation_number(step)
+    _require_valid_entry(number not in before.reservations and step.box == WHOLE)
+    reservations = {**before.reservations, number: AccountReservation(step.actor, step.charge)}
+    return replace(before, parts=before.parts.with_charge(WHOLE, step.charge), reservations=reservations)
 
 
-def _drawn(before: Balance, step: EntryKind) -> Balance:
-    number, held = _open(before, step)
-    _require(held.holder == step.who)
+def _apply_draw(before: Balance, step: EntryEffect) -> Balance:
+    number, held = _get_reservation(before, step)
+    _require_valid_entry(held.holder == step.actor)
     return replace(
-        before, reservations={**before.reservations, number: held.drawn(step.box, step.spend, step.rule)}
+        before,
+        reservations={**before.reservations, number: held.with_charge(step.box, step.charge, step.rule)},
     )
 
 
-def _returned(before: Balance, step: EntryKind) -> Balance:
-    number, held = _open(before, step)
-    _require(step.spend == held.left() and step.box == WHOLE)
-    parts = PartitionSpend(before.parts.base - step.spend, before.parts.cells)
+def _apply_return(before: Balance, step: EntryEffect) -> Balance:
+    number, held = _get_reservation(before, step)
+    _require_valid_entry(step.charge == held.compute_remaining() and step.box == WHOLE)
+    parts = PartitionCharges(before.parts.base - step.charge, before.parts.cells)
     rest = {other: each for other, each in before.reservations.items() if other != number}
     return replace(before, parts=parts, reservations=rest)
 
 
-def _failed(before: Balance, step: EntryKind) -> Balance:
-    _require(step.reservation is None and step.spend == NOTHING and step.box == WHOLE)
+def _apply_failure(before: Balance, step: EntryEffect) -> Balance:
+    _require_valid_entry(step.reservation is None and step.charge == NOTHING and step.box == WHOLE)
     return replace(before, failures=before.failures + 1)
 
 
-def _unlocked(before: Balance, step: EntryKind) -> Balance:
-    _require(step.reservation is None and step.spend == NOTHING and step.box == WHOLE)
+def _apply_unlock(before: Balance, step: EntryEffect) -> Balance:
+    _require_valid_entry(step.reservation is None and step.charge == NOTHING and step.box == WHOLE)
     return replace(before, failures=0)
 
 
-def _amended(before: Balance, step: EntryKind) -> Balance:
+def _apply_amendment(before: Balance, step: EntryEffect) -> Balance:
     # The limit is another one; what was spent, reserved and has failed stays as it is.
-    _require(step.reservation is None and step.spend == NOTHING and step.box == WHOLE)
+    _require_valid_entry(step.reservation is None and step.charge == NOTHING and step.box == WHOLE)
     return before
 
 
-def _open(before: Balance, step: EntryKind) -> tuple[int, AccountReservation]:
-    number = _number(step)
-    _require(number in before.reservations)
+def _get_reservation(before: Balance, step: EntryEffect) -> tuple[int, AccountReservation]:
+    number = _get_reservation_number(step)
+    _require_valid_entry(number in before.reservations)
     return number, before.reservations[number]
 
 
-def _number(step: EntryKind) -> int:
+def _get_reservation_number(step: EntryEffect) -> int:
     if step.reservation is None:
-        raise NotAnEntryError
+        raise InvalidEntryError
     return step.reservation
 
 
-def _require(fits: bool) -> None:
+def _require_valid_entry(fits: bool) -> None:
     if not fits:
-        raise NotAnEntryError
+        raise InvalidEntryError
 
 
-_KINDS: Final[Mapping[str, Callable[[Balance, EntryKind], Balance]]] = {
-    CHARGE: _charged,
-    RESET: _reset,
-    RESERVE: _reserved,
-    DRAW: _drawn,
-    RETURN: _returned,
-    FAILURE: _failed,
-    UNLOCK: _unlocked,
-    AMEND: _amended,
+_KINDS: Final[Mapping[str, Callable[[Balance, EntryEffect], Balance]]] = {
+    CHARGE: _apply_charge,
+    RESET: _apply_reset,
+    RESERVE: _apply_reservation,
+    DRAW: _apply_draw,
+    RETURN: _apply_return,
+    FAILURE: _apply_failure,
+    UNLOCK: _apply_unlock,
+    AMEND: _apply_amendment,
 }

@@ -18,17 +18,17 @@ class FailureLimit:
 
     by_table: Mapping[str, int] = field(default_factory=dict)
 
-    def locks(self, table: str, failures: int) -> bool:
+    def is_locked(self, table: str, failures: int) -> bool:
         """Whether a table is locked after `failures` since the last unlock.
 
-        >>> FailureLimit({"visits": 1}).locks("visits", 1), FailureLimit().locks("visits", 2)
+        >>> FailureLimit({"visits": 1}).is_locked("visits", 1), FailureLimit().is_locked("visits", 2)
         (True, False)
         """
         return failures >= self.by_table.get(table, MOST_FAILURES)
 
-    def require_open(self, table: str, failures: int) -> None:
+    def require_unlocked(self, table: str, failures: int) -> None:
         """Raises OperationalError (`table_locked`) for a table that is locked."""
-        if self.locks(table, failures):
+        if self.is_locked(table, failures):
             times = "once" if failures == 1 else f"{failures} times"
             raise OperationalError(
                 f"the table {table} is locked: its queries have failed {times} while they ran",

@@ -23,72 +23,72 @@ from typing import Any, TypeAlias
 from weakref import WeakSet
 
 from dpsql.errors import Error
-from dpsql.ledger.uninterrupted import uninterrupted
+from dpsql.ledger.uninterrupted import run_uninterrupted
 
 Rows: TypeAlias = list[dict[str, Any]]
 
 
 @dataclass(eq=False, slots=True)
 class PendingCharge:
-    """One caller's charge: `rows_now` makes its entries, which follow the ledger's head of that moment.
+    """One caller's charge: `build_rows` makes its entries, which follow the ledger's head of that moment.
 
     `rows` are those that were written, `error` is why none were; both are final once it is `done`. A caller who has
-    `left` is charged nothing, unless the commit had begun.
+    `abandoned` is charged nothing, unless the commit had begun.
     """
 
-    rows_now: Callable[[], Rows]
+    build_rows: Callable[[], Rows]
     refines: Sequence[int] = ()
     rows: Rows = field(default_factory=list)
     error: Error | None = None
     done: bool = False
-    left: bool = False
+    abandoned: bool = False
 
-    def refused(self, error: Error) -> None:
+    def refuse_charge(self, error: Error) -> None:
         """Nothing of the charge is written, for this reason."""
         self.rows, self.error = [], error
 
 
-Alone: TypeAlias = Callable[[], AbstractContextManager[object]]
-Commit: TypeAlias = Callable[[list[PendingCharge]], None]
+LedgerLock: TypeAlias = Callable[[], AbstractContextManager[object]]
+CommitFunction: TypeAlias = Callable[[list[PendingCharge]], None]
 
 
 class GroupCommit:
     """The pending charges of one ledger."""
 
     def __init__(self) -> None:
-        self.begin()
+        self.reset_queue()
         _GROUPS.add(self)
 
-    def begin(self) -> None:
+    def reset_queue(self) -> None:
         """Empties the queue: at first, and in a fork, where the waiting threads do not exist."""
         self._leading = threading.Lock()
         self._waiting = deque[PendingCharge]()
 
-    def appended(self, mine: PendingCharge, alone: Alone, commit: Commit) -> Rows:
+    def append_charge(self, mine: PendingCharge, lock_ledger: LedgerLock, commit: CommitFunction) -> Rows:
         """The rows that were written for `mine`, durable; raises the error that refused it or made the commit fail.
 
-        `alone` locks the ledger, `commit` writes the charges of a group in one transaction.
+        `lock_ledger` locks the ledger, `commit` writes the charges of a group in one transaction.
         """
         self._waiting.append(mine)
         try:
-            uninterrupted(lambda: self._serve(mine, alone, commit))
+            run_uninterrupted(lambda: self._serve_charge(mine, lock_ledger, commit))
         except BaseException:
             # A caller that was interrupted as it waited gets no answer, so it is not to be charged.
-            mine.left = True
+            mine.abandoned = True
             raise
         if mine.error is not None:
             raise mine.error
         return mine.rows
 
-    def _serve(self, mine: PendingCharge, alone: Alone, commit: Commit) -> None:
+    def _serve_charge(self, mine: PendingCharge, lock_ledger: LedgerLock, commit: CommitFunction) -> None:
         """Commits the pending charges, unless another thread has committed this one meanwhile."""
         with self._leading:
             if mine.done:
                 return
             group = list[PendingCharge]()
             try:
-                with alone():
-                    group = self._taken()
+                with lock_ledger():
+                    group = self._take_pending()
                     commit(group)
             except BaseException:
                 for other in reversed(group):
@@ -99,21 +99,21 @@ class GroupCommit:
             for each in group:
                 each.done = True
 
-    def _taken(self) -> list[PendingCharge]:
+    def _take_pending(self) -> list[PendingCharge]:
         """All pending charges, in the order of their arrival."""
         found = list[PendingCharge]()
         while self._waiting:
             found.append(self._waiting.popleft())
-        return [each for each in found if not each.left]
+        return [each for each in found if not each.abandoned]
 
 
 _GROUPS: WeakSet[GroupCommit] = WeakSet()
 
 
-def _begin_anew() -> None:
+def _reset_queues() -> None:
     for group in tuple(_GROUPS):
-        group.begin()
+        group.reset_queue()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_begin_anew)
+    os.register_at_fork(after_in_child=_reset_queues)

@@ -17,10 +17,10 @@ POSTGRES: Final = "postgresql:"
 SPARK: Final = "spark:"
 
 
-def may_follow(before: str | None, after: str | None) -> bool:
+def can_follow(before: str | None, after: str | None) -> bool:
     """Whether a ledger of one database goes on as that of another: of the same, or once an owner has named it.
 
-    >>> may_follow(None, "file:/a"), may_follow("file:/a", "named:a"), may_follow("named:a", "file:/a")
+    >>> can_follow(None, "file:/a"), can_follow("file:/a", "named:a"), can_follow("named:a", "file:/a")
     (True, True, False)
     """
     if before is None or before == after:
@@ -28,19 +28,19 @@ def may_follow(before: str | None, after: str | None) -> bool:
     return after is not None and after.startswith(NAMED) and not before.startswith(NAMED)
 
 
-def require_same(where: str, before: str | None, own: str | None) -> None:
+def require_same_database(where: str, before: str | None, own: str | None) -> None:
     """Raises PolicyError (`another_database`) where a ledger is of another database than `own`; None is unknown."""
-    if own is None or may_follow(before, own):
+    if own is None or can_follow(before, own):
         return
     raise PolicyError(
-        f"the ledger {where} is of the database {_words(before)}, and this is {_words(own)}",
+        f"the ledger {where} is of the database {_describe_database(before)}, and this is {_describe_database(own)}",
         code="another_database",
         hint="nothing was charged; give each database a ledger of its own; or, where this is the same one at another"
         " place, say so: `database: NAME` in the policy, one name for ever",
     )
 
 
-def _words(identity: str | None) -> str:
+def _describe_database(identity: str | None) -> str:
     text = identity or ""
     if text.startswith(NAMED):
         return repr(text.removeprefix(NAMED))

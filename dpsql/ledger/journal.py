@@ -17,58 +17,58 @@ from sqlalchemy import Connection, insert, select
 from dpsql.accounting.events import Event
 from dpsql.errors import DatabaseError, Error, IntegrityError, InterfaceError, OperationalError, PolicyError
 from dpsql.ledger.amendments import BudgetHistory
-from dpsql.ledger.anchor import Anchor, anchored_head
-from dpsql.ledger.balance import Balance, partitions_digest
-from dpsql.ledger.budget import period
+from dpsql.ledger.anchor import AnchorFile, read_anchored_head
+from dpsql.ledger.balance import Balance, compute_partitions_digest
+from dpsql.ledger.budget import compute_period
 from dpsql.ledger.chain import Chain
 from dpsql.ledger.claims import Claims
 from dpsql.ledger.digest import KeyedDigest, Row
 from dpsql.ledger.entry_kinds import AMEND
 from dpsql.ledger.failures import FailureLimit
 from dpsql.ledger.group_commit import GroupCommit, PendingCharge, Rows
-from dpsql.ledger.identity import require_same
+from dpsql.ledger.identity import require_same_database
 from dpsql.ledger.migration import migrate
-from dpsql.ledger.protocol import Account, AccountKey, Clock, Entry, Head
-from dpsql.ledger.refusal import rolled_back
-from dpsql.ledger.releases import note_claims, release_chain_end, require_refinable, stored_claims
-from dpsql.ledger.reservations import reservations_digest
+from dpsql.ledger.protocol import Account, AccountKey, Clock, Entry, LedgerHead
+from dpsql.ledger.refusal import make_rollback_error
+from dpsql.ledger.releases import read_claims, read_release_head, require_refinable, write_claims
+from dpsql.ledger.reservations import compute_reservations_digest
 from dpsql.ledger.rows import (
     START,
-    account_of,
-    account_row,
-    entry_of,
-    entry_row,
-    head_of,
-    spend_columns,
-    stored_spend,
-    tampered,
+    get_account_key,
+    get_row_head,
+    make_entry_row,
+    make_tampering_error,
+    parse_charge,
+    parse_entry,
+    to_account_row,
+    to_charge_columns,
 )
 from dpsql.ledger.schema import ACCOUNTS, ENTRIES, SCHEMA
 from dpsql.ledger.stored_budget import require_one_spelling, with_stored_limit
 from dpsql.ledger.stores.base import UNKNOWN, Store
 from dpsql.ledger.tables import (
     OLDEST_FIRST,
-    budget_history,
-    charging_versions,
-    end_row,
-    entry_rows,
-    last_reset,
-    last_rows,
+    find_last_row,
+    iterate_charge_rows,
+    iterate_entry_rows,
     make_missing_index,
     make_tables,
-    recognised,
-    require_derived,
-    require_holds,
+    read_accounts,
+    read_budget_history,
+    read_charging_versions,
+    read_last_entries,
+    read_last_reset,
+    read_ledger_meta,
+    read_partitions,
+    read_reservations,
+    read_rows_from,
+    require_derived_rows,
     require_key,
-    rows_from,
-    rows_of_charge,
-    store_partitions,
-    store_reservations,
-    stored_accounts,
-    stored_partitions,
-    stored_reservations,
+    require_ledger_head,
+    write_partitions,
+    write_reservations,
 )
-from dpsql.ledger.uninterrupted import uninterrupted
+from dpsql.ledger.uninterrupted import run_uninterrupted
 
 _MOST_FOLLOWED = 1000  # new entries; beyond, the last one of each account is looked up instead
 
@@ -90,7 +90,7 @@ class SqlJournal:
         store: Store,
         accounts: Mapping[AccountKey, Account],
         clock: Clock,
-        anchor: Anchor | None = None,
+        anchor: AnchorFile | None = None,
         digests: KeyedDigest | None = None,
         *,
         database: str | None = None,
@@ -104,18 +104,18 @@ class SqlJournal:
         self._database = database
         self._failure_limit = failure_limit or FailureLimit()
         self._chain = Chain()
-        self._stored = START
+        self._stored_head = START
         self._budgets = BudgetHistory()
-        self._own: dict[AccountKey, str] = {}
+        self._own_digests: dict[AccountKey, str] = {}
         self._closed = False
         self._group = GroupCommit()
         weakref.finalize(self, store.abandon)
 
-    def prepare(self, expected: Head) -> None:
+    def prepare_database(self, expected: LedgerHead) -> None:
         """Makes the tables in an empty database, or checks what is there; errors as `open_ledger` says."""
-        uninterrupted(lambda: self._prepare(expected))
+        run_uninterrupted(lambda: self._prepare_with_retries(expected))
 
-    def _prepare(self, expected: Head) -> None:
+    def _prepare_with_retries(self, expected: LedgerHead) -> None:
         deadline = time.monotonic() + self._store.patience
         while True:
             try:
@@ -129,48 +129,52 @@ class SqlJournal:
     def close(self) -> None:
         """Ends the use of this object; a ledger in memory is gone."""
         self._closed = True
-        uninterrupted(self._store.close)
+        run_uninterrupted(self._store.close)
 
-    def _appended(self, rows_now: Callable[[], Rows], refines: Sequence[int] = ()) -> tuple[Entry, ...]:
-        """Appends the entries that `rows_now` makes while this has the ledger alone; they are durable when it returns."""
+    def _append_entries(
+        self, build_rows: Callable[[], Rows], refines: Sequence[int] = ()
+    ) -> tuple[Entry, ...]:
+        """Appends the entries that `build_rows` makes while this has the ledger alone; they are durable when it returns."""
         return tuple(
             map(
-                entry_of,
-                self._group.appended(PendingCharge(rows_now, refines), self._store.held, self._commit),
+                parse_entry,
+                self._group.append_charge(
+                    PendingCharge(build_rows, refines), self._store.lock, self._commit_group
+                ),
             )
         )
 
-    def _commit(self, group: Sequence[PendingCharge]) -> None:
+    def _commit_group(self, group: Sequence[PendingCharge]) -> None:
         """Commits a group in one transaction: each charge has its rows then, or the error that refused it."""
         before, head = self._chain, START
         try:
-            with self._transaction(write=True) as connection:
+            with self._open_transaction(write=True) as connection:
                 before = self._chain
-                head = self._written(connection, group)
+                head = self._write_group(connection, group)
         except Error as error:
             self._chain = before
             if error.code != UNKNOWN or head == START:
                 raise
-            self._find_out(head, error, group)
+            self._settle_commit_outcome(head, error, group)
         except BaseException:
             self._chain = before
             if head != START:
                 # The commit may be done: those of the group are not to be charged again then.
-                self._find_out(head, self._outcome_unknown(), group)
+                self._settle_commit_outcome(head, self._make_unknown_outcome_error(), group)
             raise
         for each in group:
             each.done = True
         self._update_anchor(group)
 
-    def _find_out(self, head: Head, error: Error, group: Sequence[PendingCharge]) -> None:
+    def _settle_commit_outcome(self, head: LedgerHead, error: Error, group: Sequence[PendingCharge]) -> None:
         try:
             self._require_committed(head, error)
         except OperationalError as unknown:
-            _refuse(group, unknown)
+            _refuse_charges(group, unknown)
         for each in group:
             each.done = True
 
-    def _outcome_unknown(self) -> OperationalError:
+    def _make_unknown_outcome_error(self) -> OperationalError:
         return OperationalError(
             f"the ledger {self._store.where} was left as it committed; the charge may stand",
             code="ledger_unknown",
@@ -182,159 +186,165 @@ class SqlJournal:
             raise InterfaceError("the ledger is closed", code="ledger_closed")
         self._store.require_owner()
 
-    def _balance(self, key: AccountKey, now: datetime | None = None) -> Balance:
+    def _compute_balance(self, key: AccountKey, now: datetime | None = None) -> Balance:
         """The balance of an account now: at the end of the chain, or at the beginning of a later period."""
         renewal = self._accounts[key].budget.renewal
-        return self._chain.balance(key).in_period(period(renewal, self._clock() if now is None else now))
+        return self._chain.get_balance(key).move_to_period(
+            compute_period(renewal, self._clock() if now is None else now)
+        )
 
     def _is_current(self, connection: Connection, number: int) -> bool:
         """Whether what the charge of this number has paid for may still be released: no account of it has begun anew since.
 
         Claim: what is drawn from private rows in one period of an account, or between two of its resets, was charged to it there.
         Why: a charge is followed at once by its releases, which are of the period in which they were charged. Three more draw from
-        what was paid for earlier. A reservation is part of an account's balance, and ends with it (`Balance.in_period`, the entry of
+        what was paid for earlier. A reservation is part of an account's balance, and ends with it (`Balance.move_to_period`, the entry of
         a reset). A refinement asks here within the transaction of its charge, a stream before each answer. Whatever else is to be held
         and released later asks here, too.
         """
         now = self._clock()
-        for row in rows_of_charge(connection, number):
-            key = account_of(row)
-            balance = self._balance(key, now) if key in self._accounts else self._chain.balance(key)
-            if row["period"] != balance.period or row["id"] < last_reset(connection, key):
+        for row in iterate_charge_rows(connection, number):
+            key = get_account_key(row)
+            balance = (
+                self._compute_balance(key, now) if key in self._accounts else self._chain.get_balance(key)
+            )
+            if row["period"] != balance.period or row["id"] < read_last_reset(connection, key):
                 return False
         return True
 
-    def _row(
+    def _make_entry_row(
         self,
         common: Row,
-        end: Head,
+        end: LedgerHead,
         key: AccountKey,
         event: Event | None,
         balance: Balance,
         *,
         claims: Claims | None = None,
-        amended: Row | None = None,
+        amended_account: Row | None = None,
     ) -> dict[str, Any]:
         """The row of the entry after `end`, with the balance of its account then, and the claimed releases.
 
-        `amended` is the stored row of the account where the entry changes that.
+        `amended_account` is the stored row of the account where the entry changes that.
         """
         known = self._chain.claims if claims is None else claims
-        limit, budget = self._accounts[key].limit, self._budgets.at(key, end.entries + 1)
-        if amended is not None:
-            limit = stored_spend(amended["limit_loss"], amended["limit_delta"])
-            budget = amended["digest"]
+        limit, budget = self._accounts[key].limit, self._budgets.find_budget_digest(key, end.entries + 1)
+        if amended_account is not None:
+            limit = parse_charge(amended_account["limit_loss"], amended_account["limit_delta"])
+            budget = amended_account["digest"]
         columns: tuple[dict[str, str | int | None], ...] = (
-            {**spend_columns("spent_", balance.spent), "parts": partitions_digest(balance.parts)},
-            {**spend_columns("limit_", limit), "budget": budget},
-            {"period": balance.period, "slices": reservations_digest(balance.reservations)},
+            {**to_charge_columns("spent_", balance.spent), "parts": compute_partitions_digest(balance.parts)},
+            {**to_charge_columns("limit_", limit), "budget": budget},
+            {"period": balance.period, "slices": compute_reservations_digest(balance.reservations)},
             {"failures": balance.failures or None, "claims": known.digest},
-            {"stored": None if self._stored == START else str(self._stored)},
+            {"stored": None if self._stored_head == START else str(self._stored_head)},
             {"database": self._database or self._chain.database},
         )
-        return entry_row(common, end, key, balance.count, event, *columns, digests=self._digests)
+        return make_entry_row(common, end, key, balance.count, event, *columns, digests=self._digests)
 
-    def _written(self, connection: Connection, group: Sequence[PendingCharge]) -> Head:
+    def _write_group(self, connection: Connection, group: Sequence[PendingCharge]) -> LedgerHead:
         """Inserts the entries of a group, and returns the head after them; START if there are none."""
         before, rows = self._chain, Rows()
-        require_same(self._store.where, before.database, self._database)
-        self._stored = release_chain_end(connection, self._digests, before.stored)
+        require_same_database(self._store.where, before.database, self._database)
+        self._stored_head = read_release_head(connection, self._digests, before.stored_head)
         for each in group:
             try:
                 if each.refines:
                     require_refinable(
                         connection, each.refines, self._chain.claims, partial(self._is_current, connection)
                     )
-                each.rows = each.rows_now()
+                each.rows = each.build_rows()
             except Error as error:
-                each.refused(error)
+                each.refuse_charge(error)
                 continue
-            self._chain = self._chain.followed(each.rows, self._digests, self._budgets.at)
+            self._chain = self._chain.follow_entries(
+                each.rows, self._digests, self._budgets.find_budget_digest
+            )
             if each.rows and each.refines:
-                note_claims(connection, each.refines, each.rows[0]["id"])
+                write_claims(connection, each.refines, each.rows[0]["id"])
             rows += each.rows
         if not rows:
             return START
-        for key in {account_of(row) for row in rows}:
-            store_partitions(connection, key, before.balance(key), self._chain.balance(key))
-            store_reservations(connection, key, before.balance(key), self._chain.balance(key))
-        self._insert(connection, rows, before.head)
+        for key in {get_account_key(row) for row in rows}:
+            write_partitions(connection, key, before.get_balance(key), self._chain.get_balance(key))
+            write_reservations(connection, key, before.get_balance(key), self._chain.get_balance(key))
+        self._insert_entries(connection, rows, before.head)
         return self._chain.head
 
-    def _insert(self, connection: Connection, rows: Rows, last: Head | None = None) -> None:
+    def _insert_entries(self, connection: Connection, rows: Rows, last: LedgerHead | None = None) -> None:
         """Inserts entries after the present last one, or after `last`, and reads them back."""
         connection.execute(_ENTRY, rows)
         self._require_written(connection, self._chain.head if last is None else last, rows)
 
-    def _require_written(self, connection: Connection, last: Head, rows: Rows) -> None:
+    def _require_written(self, connection: Connection, last: LedgerHead, rows: Rows) -> None:
         """Reads back what was written, which must be the same, digests and all, and the end of the ledger."""
-        found = rows_from(connection, last.entries + 1, len(rows) + 1)
+        found = read_rows_from(connection, last.entries + 1, len(rows) + 1)
         for row, own in zip_longest(found, rows):
             if row != own:
-                raise tampered((own or row)["id"], "is not kept as it was written")
+                raise make_tampering_error((own or row)["id"], "is not kept as it was written")
 
-    def _read(self, found: Callable[[Connection], _T]) -> _T:
-        """The result of `found` in one reading transaction, at the present end of the chain."""
+    def _read_in_transaction(self, query: Callable[[Connection], _T]) -> _T:
+        """The result of `query` in one reading transaction, at the present end of the chain."""
 
-        def read() -> _T:
-            with self._transaction(write=False) as connection:
-                return found(connection)
+        def run_query() -> _T:
+            with self._open_transaction(write=False) as connection:
+                return query(connection)
 
-        return uninterrupted(read)
+        return run_uninterrupted(run_query)
 
     @contextmanager
-    def _transaction(self, *, write: bool) -> Iterator[Connection]:
+    def _open_transaction(self, *, write: bool) -> Iterator[Connection]:
         self._require_usable()
-        with self._store.held():
+        with self._store.lock():
             # Read before the transaction begins, so that it cannot be ahead of what that sees.
-            expected = anchored_head(self._anchor)
-            with self._store.transaction(write=write) as connection:
-                self._catch_up(connection, expected)
+            expected = read_anchored_head(self._anchor)
+            with self._store.open_transaction(write=write) as connection:
+                self._follow_new_entries(connection, expected)
                 yield connection
 
-    def _catch_up(self, connection: Connection, expected: Head) -> None:
+    def _follow_new_entries(self, connection: Connection, expected: LedgerHead) -> None:
         """Checks what was added since the last time, and that the expected head is part of the chain."""
-        self._chain = chain = self._caught_up(connection)
+        self._chain = chain = self._extend_chain(connection)
         if expected not in (START, chain.head):
-            require_holds(connection, expected, self._store.where)
-        if self._anchor is not None and chain.head != START and self._anchor.head() is None:
+            require_ledger_head(connection, expected, self._store.where)
+        if self._anchor is not None and chain.head != START and self._anchor.read_head() is None:
             raise IntegrityError(
                 f"the ledger {self._store.where} has entries, but there is no anchor {self._anchor.path}",
                 code="anchor_missing",
                 hint="restore the anchor; if there never was one, keep the ledger's head() there",
             )
 
-    def _caught_up(self, connection: Connection) -> Chain:
+    def _extend_chain(self, connection: Connection) -> Chain:
         chain, last = self._chain, self._chain.head
-        rows = rows_from(connection, max(last.entries, 1), _MOST_FOLLOWED + 1)
+        rows = read_rows_from(connection, max(last.entries, 1), _MOST_FOLLOWED + 1)
         if last != START:
-            if not rows or head_of(rows[0]) != last:
-                raise rolled_back(self._store.where, last)
-            if not self._digests.holds(rows[0]):
-                raise tampered(last.entries, "was changed")
+            if not rows or get_row_head(rows[0]) != last:
+                raise make_rollback_error(self._store.where, last)
+            if not self._digests.is_intact(rows[0]):
+                raise make_tampering_error(last.entries, "was changed")
         if len(rows) > _MOST_FOLLOWED:
-            return self._looked_up(connection)
+            return self._rebuild_chain(connection)
         new = rows if last == START else rows[1:]
-        if any(row["kind"] == AMEND or account_of(row) not in self._budgets.current for row in new):
+        if any(row["kind"] == AMEND or get_account_key(row) not in self._budgets.current for row in new):
             self._read_budgets(connection)
-        return chain.followed(new, self._digests, self._budgets.at)
+        return chain.follow_entries(new, self._digests, self._budgets.find_budget_digest)
 
-    def _looked_up(self, connection: Connection) -> Chain:
+    def _rebuild_chain(self, connection: Connection) -> Chain:
         """The chain by the last entry of each account."""
         self._read_budgets(connection)
-        return Chain.ending(
-            end_row(connection),
-            last_rows(connection),
+        return Chain.from_last_entries(
+            find_last_row(connection),
+            read_last_entries(connection),
             self._digests,
-            self._budgets.at,
-            lambda key: (stored_partitions(connection, key), stored_reservations(connection, key)),
-            noted_claims=lambda: stored_claims(connection),
+            self._budgets.find_budget_digest,
+            lambda key: (read_partitions(connection, key), read_reservations(connection, key)),
+            read_claims=lambda: read_claims(connection),
         )
 
-    def _head(self, connection: Connection) -> Head:
+    def _read_head(self, connection: Connection) -> LedgerHead:
         """The head of the ledger, with its stored releases."""
-        end = release_chain_end(connection, self._digests, self._chain.stored)
-        return self._chain.head_with(end)
+        end = read_release_head(connection, self._digests, self._chain.stored_head)
+        return self._chain.compute_full_head(end)
 
     def _read_budgets(self, connection: Connection) -> None:
         """Reads the budgets again, to which another process may have added one, or amended one.
@@ -342,8 +352,8 @@ class SqlJournal:
         Raises PolicyError (`budget_changed`) where the budget of an account of this policy was amended: what it is now,
         a policy of before does not say.
         """
-        self._budgets = budget_history(connection, self._digests)
-        for key, own in self._own.items():
+        self._budgets = read_budget_history(connection, self._digests)
+        for key, own in self._own_digests.items():
             if self._budgets.current.get(key) != own:
                 raise PolicyError(
                     f"the budget of {key} was amended since the ledger {self._store.where} was opened",
@@ -351,17 +361,17 @@ class SqlJournal:
                     hint="connect again, with the policy that the ledger was amended to",
                 )
 
-    def _versions_by(self, connection: Connection) -> frozenset[str]:
+    def _read_versions(self, connection: Connection) -> frozenset[str]:
         """The versions of dpsql that charged the entries, found once and then followed."""
         if self._chain.versions is None:
-            self._chain = replace(self._chain, versions=charging_versions(connection))
+            self._chain = replace(self._chain, versions=read_charging_versions(connection))
         return self._chain.versions or frozenset()
 
-    def _require_committed(self, head: Head, error: Error) -> None:
+    def _require_committed(self, head: LedgerHead, error: Error) -> None:
         """Finds out whether a commit landed whose answer was lost, or raises the error that says nobody knows."""
         try:
             # Whoever has the ledger alone waits for the lost connection's transaction to end, one way or the other.
-            with self._transaction(write=True) as connection:
+            with self._open_transaction(write=True) as connection:
                 landed = connection.execute(
                     select(ENTRIES.c.digest).where(ENTRIES.c.id == head.entries)
                 ).scalar()
@@ -376,31 +386,31 @@ class SqlJournal:
 
     def _update_anchor(self, group: Sequence[PendingCharge]) -> None:
         try:
-            self._anchor_newest()
+            self._write_anchor()
         except DatabaseError as error:
-            _refuse(group, error)
+            _refuse_charges(group, error)
 
-    def _anchor_newest(self) -> None:
+    def _write_anchor(self) -> None:
         """Writes the present head to the anchor, if there is one; its errors state that the charge stays."""
         if self._anchor is None:
             return
         try:
             # Whoever has the ledger alone sees the newest head, so the anchor never goes back.
-            with self._transaction(write=True) as connection:
-                self._anchor.replace(self._head(connection))
+            with self._open_transaction(write=True) as connection:
+                self._anchor.replace_head(self._read_head(connection))
         except DatabaseError as error:
             raise type(error)(
                 f"{error.message}; the charge stays", code=error.code, hint="nothing was answered"
             ) from None
 
-    def _prepare_once(self, expected: Head) -> None:
-        with self._store.connected() as connection:
+    def _prepare_once(self, expected: LedgerHead) -> None:
+        with self._store.open_connection() as connection:
             # Before anything is changed, for the database may be somebody else's.
-            if meta := recognised(self._store, connection):
+            if meta := read_ledger_meta(self._store, connection):
                 require_key(meta, self._digests, self._store.where)
-            self._store.settle(connection)
-        with self._store.transaction(write=True) as connection:
-            meta = recognised(self._store, connection)
+            self._store.configure_database(connection)
+        with self._store.open_transaction(write=True) as connection:
+            meta = read_ledger_meta(self._store, connection)
             if not meta:
                 make_tables(connection, self._digests)
             else:
@@ -409,34 +419,36 @@ class SqlJournal:
                 migrate(connection, schema)
             make_missing_index(connection)
             if schema == "2":
-                rows = entry_rows(connection, OLDEST_FIRST)
-                Chain().followed(rows, self._digests, budget_history(connection, self._digests).at)
-            self._catch_up(connection, expected)
-            require_derived(connection, self._chain.balances)
-            require_same(self._store.where, self._chain.database, self._database)
-            self._settle_accounts(connection)
-            if self._anchor is not None and self._anchor.head() is None:
-                self._anchor.replace(START)
+                rows = iterate_entry_rows(connection, OLDEST_FIRST)
+                Chain().follow_entries(
+                    rows, self._digests, read_budget_history(connection, self._digests).find_budget_digest
+                )
+            self._follow_new_entries(connection, expected)
+            require_derived_rows(connection, self._chain.balances)
+            require_same_database(self._store.where, self._chain.database, self._database)
+            self._store_missing_accounts(connection)
+            if self._anchor is not None and self._anchor.read_head() is None:
+                self._anchor.replace_head(START)
 
-    def _settle_accounts(self, connection: Connection) -> None:
-        stored = stored_accounts(connection, self._digests)
+    def _store_missing_accounts(self, connection: Connection) -> None:
+        stored = read_accounts(connection, self._digests)
         require_one_spelling(self._accounts, stored)
         for key, account in self._accounts.items():
             if key in stored:
                 self._accounts[key] = with_stored_limit(key, account, stored[key], self._digests)
             else:
-                stored[key] = account_row(key, account, self._digests)
+                stored[key] = to_account_row(key, account, self._digests)
                 connection.execute(insert(ACCOUNTS), stored[key])
-        self._budgets = replace(self._budgets, current=_digests(stored))
-        self._own = {key: self._budgets.current[key] for key in self._accounts}
+        self._budgets = replace(self._budgets, current=_get_digests(stored))
+        self._own_digests = {key: self._budgets.current[key] for key in self._accounts}
 
 
-def _refuse(group: Sequence[PendingCharge], error: DatabaseError) -> None:
+def _refuse_charges(group: Sequence[PendingCharge], error: DatabaseError) -> None:
     """Refuses all charges of a group that have written entries, each with an error of its own."""
     for each in group:
         if each.rows:
-            each.refused(type(error)(error.message, code=error.code, hint=error.hint))
+            each.refuse_charge(type(error)(error.message, code=error.code, hint=error.hint))
 
 
-def _digests(stored: Mapping[AccountKey, Row]) -> dict[AccountKey, str]:
+def _get_digests(stored: Mapping[AccountKey, Row]) -> dict[AccountKey, str]:
     return {key: str(row["digest"]) for key, row in stored.items()}

@@ -10,18 +10,18 @@ _LEAST = 16  # bytes: 128 bits, if they are random
 _MOST = 1024
 
 
-def ledger_key(source: bytes | str | Path | None) -> bytes | None:
+def read_ledger_key(source: bytes | str | Path | None) -> bytes | None:
     r"""The key that bytes are, or that the file at a path holds, without a line's end; None without one.
 
     A text is always a path, so that no key stands in a command line or a program. Raises OperationalError where the
     file cannot be read, ProgrammingError for a key of less than 16 or more than 1024 bytes.
 
-    >>> ledger_key(b"0123456789abcdef\n")
+    >>> read_ledger_key(b"0123456789abcdef\n")
     b'0123456789abcdef'
     """
     if source is None:
         return None
-    key = (source if isinstance(source, bytes) else _read(source)).rstrip(b"\r\n")
+    key = (source if isinstance(source, bytes) else _read_key_file(source)).rstrip(b"\r\n")
     if not _LEAST <= len(key) <= _MOST:
         raise ProgrammingError(
             f"a ledger's key has {_LEAST} to {_MOST} bytes",
@@ -31,7 +31,7 @@ def ledger_key(source: bytes | str | Path | None) -> bytes | None:
     return key
 
 
-def _read(path: str | Path) -> bytes:
+def _read_key_file(path: str | Path) -> bytes:
     try:
         with Path(path).open("rb") as file:
             return file.read(_MOST + 3)

@@ -29,7 +29,7 @@ def migrate(connection: Connection, schema: str) -> None:
     release.
     """
     if schema == "2":
-        _from_schema_2(connection)
+        _migrate_schema_2(connection)
     else:
         columns = ["failures BIGINT", "refines TEXT", "claims TEXT", "stored TEXT", "database TEXT"]
         if schema == "3":
@@ -42,7 +42,7 @@ def migrate(connection: Connection, schema: str) -> None:
     connection.execute(update(META).where(META.c.key == "schema").values(value=SCHEMA))
 
 
-def _from_schema_2(connection: Connection) -> None:
+def _migrate_schema_2(connection: Connection) -> None:
     for statement in (
         "ALTER TABLE entries RENAME TO entries_2",
         "DROP INDEX entries_of_table",

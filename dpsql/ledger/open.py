@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dpsql.errors import NotSupportedError, OperationalError, ProgrammingError
-from dpsql.ledger.anchor import Anchor, anchored_head
+from dpsql.ledger.anchor import AnchorFile, read_anchored_head
 from dpsql.ledger.budget import Budget
 from dpsql.ledger.digest import KeyedDigest
 from dpsql.ledger.failures import FailureLimit
-from dpsql.ledger.key import ledger_key
-from dpsql.ledger.protocol import Account, AccountKey, Clock, Head, Ledger, utc_now
+from dpsql.ledger.key import read_ledger_key
+from dpsql.ledger.protocol import Account, AccountKey, Clock, Ledger, LedgerHead, utc_now
 
 if TYPE_CHECKING:
     from dpsql.ledger.stores.base import Store
@@ -26,7 +26,7 @@ def open_ledger(
     budgets: Mapping[str, Budget] | Mapping[str | AccountKey, Budget],
     *,
     clock: Clock = utc_now,
-    anchor: Head | str | Path | None = None,
+    anchor: LedgerHead | str | Path | None = None,
     key: bytes | str | Path | None = None,
     database: str | None = None,
     max_failures: Mapping[str, int] | None = None,
@@ -40,37 +40,37 @@ def open_ledger(
     `ledger_tampered`), PolicyError (`budget_changed`) when a stored budget differs, OperationalError when the
     target cannot be a ledger.
 
-    `anchor` is a `Head` that the ledger had before, or the path of a file that keeps its newest one: made
+    `anchor` is a `LedgerHead` that the ledger had before, or the path of a file that keeps its newest one: made
     with a new ledger, replaced after each charge. IntegrityError (`ledger_rolled_back`) if the ledger does
     not hold that head, (`anchor_missing`) if the ledger has entries and the file is not there.
 
     `key` is the owner's secret, or the path of a file that holds it: a new ledger's digests are made with it (HMAC),
-    and nobody without it can change what the last entries say. OperationalError (`ledger_key`) without the key that
+    and nobody without it can change what the last entries say. OperationalError (`read_ledger_key`) without the key that
     the ledger was made with, and for a key of one that was made without.
 
     `database` says which one is asked, as `dpsql.ledger.identity` has it: PolicyError (`another_database`) where
     the ledger is of another; None where none is. `max_failures` are those that lock each table, three unless given.
     """
-    digests = KeyedDigest(ledger_key(key))
+    digests = KeyedDigest(read_ledger_key(key))
     accounts = {
-        AccountKey(name) if isinstance(name, str) else name: Account.of(budget)
+        AccountKey(name) if isinstance(name, str) else name: Account.from_budget(budget)
         for name, budget in budgets.items()
     }
     # SQLAlchemy takes longer to import than the rest of dpsql, and only a ledger in use needs it.
     from dpsql.ledger.sql_ledger import SqlLedger
 
-    anchor_file = None if anchor is None or isinstance(anchor, Head) else Anchor(anchor)
-    if anchor_file is not None and not is_url(target) and anchor_file.path == _real_path(target):
+    anchor_file = None if anchor is None or isinstance(anchor, LedgerHead) else AnchorFile(anchor)
+    if anchor_file is not None and not is_url(target) and anchor_file.path == _resolve_path(target):
         raise ProgrammingError("a ledger cannot be its own anchor", code="anchor_unavailable")
-    expected = anchor if isinstance(anchor, Head) else anchored_head(anchor_file)
+    expected = anchor if isinstance(anchor, LedgerHead) else read_anchored_head(anchor_file)
     if is_url(target):
-        store = _on_a_server(str(target))
+        store = _open_server_store(str(target))
     elif str(target) == MEMORY:
         if anchor is not None:
             raise NotSupportedError("a ledger in memory has no past to anchor", code="ledger_target")
-        store = _in_memory()
+        store = _open_memory_store()
     else:
-        store = _in_a_file(target, expected)
+        store = _open_file_store(target, expected)
     ledger = SqlLedger(
         store,
         accounts,
@@ -81,7 +81,7 @@ def open_ledger(
         failure_limit=FailureLimit(max_failures or {}),
     )
     try:
-        ledger.prepare(expected)
+        ledger.prepare_database(expected)
     except BaseException:
         ledger.close()
         raise
@@ -93,13 +93,13 @@ def is_url(target: str | Path) -> bool:
     return isinstance(target, str) and "://" in target
 
 
-def existing_store(target: str | Path) -> Store:
+def open_existing_store(target: str | Path) -> Store:
     """The database of a ledger that is there. Raises OperationalError (`ledger_unavailable`) if there is none."""
     if is_url(target):
-        return _on_a_server(str(target))
+        return _open_server_store(str(target))
     from dpsql.ledger.stores.sqlite import SqliteStore
 
-    path = _real_path(target)
+    path = _resolve_path(target)
     if not path.is_file():
         raise OperationalError(
             f"there is no ledger {target}", code="ledger_unavailable", hint="correct the path"
@@ -107,26 +107,26 @@ def existing_store(target: str | Path) -> Store:
     return SqliteStore(path)
 
 
-def _in_memory() -> Store:
+def _open_memory_store() -> Store:
     from dpsql.ledger.stores.sqlite import SqliteStore
 
     return SqliteStore(None)
 
 
-def _in_a_file(target: str | Path, expected: Head) -> Store:
-    from dpsql.ledger.refusal import rolled_back
+def _open_file_store(target: str | Path, expected: LedgerHead) -> Store:
+    from dpsql.ledger.refusal import make_rollback_error
     from dpsql.ledger.rows import START
-    from dpsql.ledger.stores.sqlite import SqliteStore, make_private
+    from dpsql.ledger.stores.sqlite import SqliteStore, create_private_file
 
     # Absolute, so that a later chdir cannot lead to another, fresh, ledger.
-    path = _real_path(target)
+    path = _resolve_path(target)
     if expected != START and not path.exists():
-        raise rolled_back(str(path), expected)
-    make_private(path)
+        raise make_rollback_error(str(path), expected)
+    create_private_file(path)
     return SqliteStore(path)
 
 
-def _on_a_server(url: str) -> Store:
+def _open_server_store(url: str) -> Store:
     if url.partition("://")[0] not in {"postgresql", "postgres"}:
         raise NotSupportedError(
             "a ledger is kept in a file or in PostgreSQL",
@@ -138,7 +138,7 @@ def _on_a_server(url: str) -> Store:
     return PostgresStore(url.replace("postgres://", "postgresql://", 1))
 
 
-def _real_path(target: str | Path) -> Path:
+def _resolve_path(target: str | Path) -> Path:
     try:
         return Path(os.path.realpath(target))
     except (OSError, ValueError):

@@ -14,10 +14,10 @@ from datetime import UTC, datetime
 from fractions import Fraction
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from dpsql.accounting.accountants import Accountant, accountant_named
+from dpsql.accounting.accountants import Accountant, get_accountant
 from dpsql.accounting.events import Event
 from dpsql.accounting.partitions.boxes import WHOLE, Box
-from dpsql.accounting.spend import Spend
+from dpsql.accounting.spend import Charge
 from dpsql.errors import IntegrityError
 from dpsql.ledger.budget import Budget
 from dpsql.ledger.stored_release import NewRelease, ReleaseRecord
@@ -32,7 +32,7 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
-class Bill(NamedTuple):
+class TableCharge(NamedTuple):
     """A charge to one table: an event, and the partitions that its release reads."""
 
     table: str
@@ -65,16 +65,18 @@ class Account:
 
     budget: Budget
     accountant: Accountant
-    limit: Spend
+    limit: Charge
 
     @classmethod
-    def of(cls, budget: Budget) -> Account:
+    def from_budget(cls, budget: Budget) -> Account:
         """The account of a budget; PolicyError if no accountant supports it."""
-        accountant = accountant_named(budget.accountant)
-        return cls(budget, accountant, accountant.limit(budget.epsilon, budget.delta, budget.selection))
+        accountant = get_accountant(budget.accountant)
+        return cls(
+            budget, accountant, accountant.compute_limit(budget.epsilon, budget.delta, budget.selection)
+        )
 
 
-def _former_slice(number: int | None) -> int | None:
+def _warn_former_slice(number: int | None) -> int | None:
     warnings.warn("the attribute is called reservation", DeprecationWarning, stacklevel=3)
     return number
 
@@ -114,9 +116,9 @@ class Entry:
     query: str
     query_digest: str
     event: Event | None
-    spend: Spend
-    spent: Spend
-    limit: Spend
+    spend: Charge
+    spent: Charge
+    limit: Charge
     budget: str
     details: Mapping[str, Any]
     previous: str
@@ -128,18 +130,18 @@ class Entry:
     @property
     def slice(self) -> int | None:
         """The former name of `reservation`, which goes with the next version."""
-        return _former_slice(self.reservation)
+        return _warn_former_slice(self.reservation)
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class LedgerHead:
     """The head of a ledger: how many entries it has, and the digest of the last, which covers all before it.
 
     It holds the same of the stored releases, of which the newest may have no entry after it yet. A copy that nobody
     who can write the ledger can change proves later whether the ledger still holds all that it held. `str` and
     `parse` are inverse; IntegrityError for any other text.
 
-    >>> Head.parse("2 " + "c0" * 32).entries
+    >>> LedgerHead.parse("2 " + "c0" * 32).entries
     2
     """
 
@@ -153,7 +155,7 @@ class Head:
         return f"{self.entries} {self.digest}{stored}"
 
     @classmethod
-    def parse(cls, text: str) -> Head:
+    def parse(cls, text: str) -> LedgerHead:
         """The head that was written as `text`."""
         match = _HEAD.fullmatch(text)
         found = None if match is None else cls(int(match[1]), match[2], int(match[3] or 0), match[4] or "")
@@ -166,12 +168,12 @@ class Head:
 class Quote:
     """The quote of a charge for one account: its cost, what is left before it in its box, whether it fits.
 
-    For a charge to a reservation, `reservation` is its number, and `left` is what is left of the reservation.
+    For a charge to a reservation, `reservation` is its number, and `remaining` is what is left of the reservation.
     """
 
     table: str
-    spend: Spend
-    left: Spend
+    charge: Charge
+    remaining: Charge
     analyst: str = ""
     box: Box = WHOLE
     reservation: int | None = None
@@ -179,7 +181,7 @@ class Quote:
     @property
     def slice(self) -> int | None:
         """The former name of `reservation`, which goes with the next version."""
-        return _former_slice(self.reservation)
+        return _warn_former_slice(self.reservation)
 
     @property
     def key(self) -> AccountKey:
@@ -189,7 +191,7 @@ class Quote:
     @property
     def fits(self) -> bool:
         """Whether the cost is within what is left."""
-        return self.spend.within(self.left)
+        return self.charge.is_within(self.remaining)
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,8 +209,8 @@ class BudgetState:
     accountant: str
     epsilon: Fraction
     delta: Fraction
-    spent: Spend
-    limit: Spend
+    spent: Charge
+    limit: Charge
     queries: int
     remaining_epsilon: Fraction
     spent_epsilon: Fraction
@@ -230,14 +232,14 @@ class BudgetState:
 
 
 @dataclass(frozen=True, slots=True)
-class BudgetLeft:
+class RemainingBudget:
     """What is left in an account: the part of `BudgetState` that is stated after each answer."""
 
     table: str
     analyst: str
     accountant: str
-    spent: Spend
-    limit: Spend
+    spent: Charge
+    limit: Charge
     remaining_epsilon: Fraction
 
     @property
@@ -253,17 +255,19 @@ class ReservationState:
     number: int
     key: AccountKey
     holder: str
-    limit: Spend
-    left: Spend
+    limit: Charge
+    remaining: Charge
 
 
-Charges: TypeAlias = Mapping[str, Event] | Sequence[Bill]
+RequestedCharges: TypeAlias = Mapping[str, Event] | Sequence[TableCharge]
 """Events by the tables to which they are charged as a whole, or bills for partitions."""
 
 
-def bills(charges: Charges) -> list[Bill]:
+def list_table_charges(charges: RequestedCharges) -> list[TableCharge]:
     """The bills, in the order in which they are charged."""
-    listed = [Bill(*item) for item in charges.items()] if isinstance(charges, Mapping) else list(charges)
+    listed = (
+        [TableCharge(*item) for item in charges.items()] if isinstance(charges, Mapping) else list(charges)
+    )
     return sorted(listed, key=lambda bill: (bill.table, str(bill.box)))
 
 
@@ -272,7 +276,7 @@ class Ledger(Protocol):
 
     def charge(
         self,
-        charges: Charges,
+        charges: RequestedCharges,
         *,
         analyst: str,
         query: str,
@@ -294,24 +298,24 @@ class Ledger(Protocol):
         ...
 
     def reserve(
-        self, charges: Charges, *, analyst: str, details: Mapping[str, Any] | None = None
+        self, charges: RequestedCharges, *, analyst: str, details: Mapping[str, Any] | None = None
     ) -> tuple[Entry, ...]:
         """Charges the same accounts as `charge` would, for a reservation that the analyst may spend from after that.
 
-        All or none; the reservation's number is the first entry's id. It ends with `give_back`, and in an account which
+        All or none; the reservation's number is the first entry's id. It ends with `close_reservation`, and in an account which
         is set to zero, by its period or a `reset`. BudgetExhausted, and nothing is written, where a budget would be
         exceeded; ProgrammingError (`slice_part`) for partitions of a table.
         """
         ...
 
-    def give_back(self, number: int, *, by: str) -> tuple[Entry, ...]:
+    def close_reservation(self, number: int, *, by: str) -> tuple[Entry, ...]:
         """Ends a reservation, and takes what it has not spent from what its accounts count as spent.
 
         Returns one entry for each account where it is open: none where it has ended already.
         """
         ...
 
-    def reservations(self) -> tuple[ReservationState, ...]:
+    def list_reservations(self) -> tuple[ReservationState, ...]:
         """The reservations that are open in the accounts of the policy, in the order of their numbers and accounts."""
         ...
 
@@ -323,7 +327,7 @@ class Ledger(Protocol):
         """
         ...
 
-    def fail(
+    def record_failure(
         self, tables: Sequence[str], entry: Entry, *, analyst: str, query: str, code: str
     ) -> tuple[Entry, ...]:
         """Records that a query failed while it read these tables, one entry for each; the charge of `entry` stays.
@@ -355,32 +359,34 @@ class Ledger(Protocol):
         ...
 
     def dry_run(
-        self, charges: Charges, *, analyst: str = "", reservation: int | None = None
+        self, charges: RequestedCharges, *, analyst: str = "", reservation: int | None = None
     ) -> tuple[Quote, ...]:
         """What `charge` would do now, one quote an entry; writes nothing."""
         ...
 
-    def after(self, charges: Charges, *, analyst: str = "") -> tuple[BudgetState, ...]:
+    def compute_states_after(
+        self, charges: RequestedCharges, *, analyst: str = ""
+    ) -> tuple[BudgetState, ...]:
         """The states of the accounts after these charges, whether they fit or not; writes nothing."""
         ...
 
-    def state(self, table: str) -> BudgetState:
+    def get_state(self, table: str) -> BudgetState:
         """The state of the budget of `table`."""
         ...
 
-    def left(self, keys: Iterable[AccountKey]) -> tuple[BudgetLeft, ...]:
+    def list_remaining_budgets(self, keys: Iterable[AccountKey]) -> tuple[RemainingBudget, ...]:
         """What is left in these accounts, of those that the policy has: a part of their states, which takes less time."""
         ...
 
-    def states(self) -> tuple[BudgetState, ...]:
+    def list_states(self) -> tuple[BudgetState, ...]:
         """The states of all budgets of the policy, in the order of the tables."""
         ...
 
-    def entries(self, table: str | None = None, limit: int | None = None) -> tuple[Entry, ...]:
+    def list_entries(self, table: str | None = None, limit: int | None = None) -> tuple[Entry, ...]:
         """The entries (of one table; the last `limit`), oldest first."""
         ...
 
-    def entry(self, number: int) -> Entry | None:
+    def find_entry(self, number: int) -> Entry | None:
         """The entry of this number, None if there is none."""
         ...
 
@@ -395,22 +401,24 @@ class Ledger(Protocol):
         """Stores releases durably, all or none; `entry` is the first of those that paid for them."""
         ...
 
-    def stored_releases(self, statistic: str, measurement: str | None = None) -> tuple[ReleaseRecord, ...]:
+    def list_stored_releases(
+        self, statistic: str, measurement: str | None = None
+    ) -> tuple[ReleaseRecord, ...]:
         """The stored releases of a statistic, or of a measurement of it alone, oldest first.
 
         Raises IntegrityError for one of them that was changed.
         """
         ...
 
-    def versions(self) -> frozenset[str]:
+    def list_versions(self) -> frozenset[str]:
         """The versions of dpsql that charged the entries, up to the last that this object has read."""
         ...
 
-    def head(self) -> Head:
+    def read_head(self) -> LedgerHead:
         """The head of the ledger now."""
         ...
 
-    def verify(self) -> Head:
+    def verify(self) -> LedgerHead:
         """Checks every entry from the first to the last, and returns where they end.
 
         Raises IntegrityError (`ledger_tampered`) with the number of the first entry that is not what dpsql wrote.

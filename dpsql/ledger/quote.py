@@ -5,13 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from dpsql.accounting.spend import Spend
+from dpsql.accounting.spend import Charge
 from dpsql.errors import OperationalError, PolicyError
 from dpsql.ledger.balance import Balance
-from dpsql.ledger.entry_kinds import DRAW, RESERVE, EntryKind, applied
-from dpsql.ledger.protocol import Account, AccountKey, Bill, Charges, Quote, bills
+from dpsql.ledger.entry_kinds import DRAW, RESERVE, EntryEffect, apply_effect
+from dpsql.ledger.protocol import (
+    Account,
+    AccountKey,
+    Quote,
+    RequestedCharges,
+    TableCharge,
+    list_table_charges,
+)
 from dpsql.ledger.reservations import AccountReservation
-from dpsql.policy.names import account_name
+from dpsql.policy.names import normalize_account_name
 
 MOST_RESERVATIONS, MOST_OWN_RESERVATIONS = 64, 16
 """The most open reservations of an account, and of one analyst in it."""
@@ -23,90 +30,93 @@ class AccountCharge(NamedTuple):
     """The cost of a bill for one account."""
 
     key: AccountKey
-    bill: Bill
-    cost: Spend
+    table_charge: TableCharge
+    charge: Charge
 
 
 class QuotedCharge(NamedTuple):
     """A bill with its quote, its entry kind, and the balance of its account after it and all bills before it."""
 
-    bill: Bill
+    table_charge: TableCharge
     quote: Quote
-    step: EntryKind
+    effect: EntryEffect
     balance: Balance
 
 
-def account_at(key: AccountKey, accounts: Accounts) -> Account:
+def get_account(key: AccountKey, accounts: Accounts) -> Account:
     """The account of that key; PolicyError (`no_budget`) if there is none."""
     if key not in accounts:
         raise PolicyError(f"the ledger has no budget for {key}", code="no_budget")
     return accounts[key]
 
 
-def account_charges(charges: Charges, analyst: str, accounts: Accounts) -> list[AccountCharge]:
+def list_account_charges(charges: RequestedCharges, analyst: str, accounts: Accounts) -> list[AccountCharge]:
     """The costs for each account: the tables' own, and those of the analyst where they exist."""
     charges_due = []
-    for bill in bills(charges):
-        keys = [AccountKey(bill.table), *_of_analyst(bill.table, analyst, accounts)]
+    for bill in list_table_charges(charges):
+        keys = [AccountKey(bill.table), *_list_analyst_accounts(bill.table, analyst, accounts)]
         charges_due += [
-            AccountCharge(key, bill, account_at(key, accounts).accountant.cost(bill.event)) for key in keys
+            AccountCharge(key, bill, get_account(key, accounts).accountant.compute_charge(bill.event))
+            for key in keys
         ]
     return sorted(charges_due, key=lambda part: part.key)  # stable: an account's bills stay in their order
 
 
-def _of_analyst(table: str, analyst: str, accounts: Accounts) -> list[AccountKey]:
+def _list_analyst_accounts(table: str, analyst: str, accounts: Accounts) -> list[AccountKey]:
     """The analyst's own account at a table, whatever the spelling of the name; [] where there is none."""
-    who = account_name(analyst)
+    who = normalize_account_name(analyst)
     if not who:
         return []
     return [
-        key for key in accounts if key.table == table and key.analyst and account_name(key.analyst) == who
+        key
+        for key in accounts
+        if key.table == table and key.analyst and normalize_account_name(key.analyst) == who
     ]
 
 
-def quoted_charges(
+def iterate_quoted_charges(
     charges_due: Sequence[AccountCharge],
-    kind: EntryKind,
+    kind: EntryEffect,
     accounts: Accounts,
-    balance_of: Callable[[AccountKey], Balance],
+    compute_balance: Callable[[AccountKey], Balance],
 ) -> Iterator[QuotedCharge]:
     """Quotes each bill as an entry of `kind`, which names the analyst and the reservation too.
 
     Raises OperationalError (`slice_closed`) where the reservation is not open to the analyst, and (`slice_many`) where the
     account has the most reservations already.
     """
-    balances = {key: balance_of(key) for key in {part.key for part in charges_due}}
+    balances = {key: compute_balance(key) for key in {part.key for part in charges_due}}
     for key, bill, cost in charges_due:
         before = balances[key]
         if kind.kind == DRAW:
-            left = _held(before, kind, key).left(bill.box)
+            left = _get_reservation(before, kind, key).compute_remaining(bill.box)
         else:
-            left = before.left(accounts[key].limit, bill.box)
+            left = before.compute_remaining(accounts[key].limit, bill.box)
         if kind.kind == RESERVE:
             _require_room(before, kind, key)
-        step = kind._replace(spend=cost, box=bill.box)
-        balances[key] = applied(before, step)
+        step = kind._replace(charge=cost, box=bill.box)
+        balances[key] = apply_effect(before, step)
         spent_from = kind.reservation if kind.kind == DRAW else None
         quote = Quote(key.table, cost, left, key.analyst, bill.box, spent_from)
         yield QuotedCharge(bill, quote, step, balances[key])
 
 
-def _require_room(balance: Balance, step: EntryKind, key: AccountKey) -> None:
+def _require_room(balance: Balance, step: EntryEffect, key: AccountKey) -> None:
     """Bounds the open reservations, each of which every later charge reads."""
-    own = sum(each.holder == step.who for each in balance.reservations.values())
+    own = sum(each.holder == step.actor for each in balance.reservations.values())
     if own >= MOST_OWN_RESERVATIONS or len(balance.reservations) >= MOST_RESERVATIONS:
         raise OperationalError(
-            f"{key} has {own} open reservations of {step.who!r} and {len(balance.reservations)} in all: no more are kept open",
+            f"{key} has {own} open reservations of {step.actor!r} and {len(balance.reservations)} in all: no more are kept open",
             code="slice_many",
             hint="close a reservation; dpsql ledger return ends one that was left open",
         )
 
 
-def _held(balance: Balance, step: EntryKind, key: AccountKey) -> AccountReservation:
+def _get_reservation(balance: Balance, step: EntryEffect, key: AccountKey) -> AccountReservation:
     held = None if step.reservation is None else balance.reservations.get(step.reservation)
-    if held is None or held.holder != step.who:
+    if held is None or held.holder != step.actor:
         raise OperationalError(
-            f"reservation {step.reservation} holds nothing of {key} for {step.who!r}: it has ended, or was reserved for others",
+            f"reservation {step.reservation} holds nothing of {key} for {step.actor!r}: it has ended, or was reserved for others",
             code="slice_closed",
             hint="nothing was charged; make another reservation",
         )

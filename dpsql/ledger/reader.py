@@ -14,28 +14,28 @@ from dpsql.ledger.budget import Budget
 from dpsql.ledger.chain import Chain
 from dpsql.ledger.digest import KeyedDigest, Row
 from dpsql.ledger.entry_kinds import FAILURE
-from dpsql.ledger.open import existing_store
-from dpsql.ledger.protocol import AccountKey, Entry, Head
-from dpsql.ledger.releases import release_chain_end
-from dpsql.ledger.rows import START, head_of, stored_budget, stored_entry
+from dpsql.ledger.open import open_existing_store
+from dpsql.ledger.protocol import AccountKey, Entry, LedgerHead
+from dpsql.ledger.releases import read_release_head
+from dpsql.ledger.rows import START, get_row_head, parse_budget, parse_checked_entry
 from dpsql.ledger.schema import ENTRIES, SCHEMA
 from dpsql.ledger.stores.base import Store
 from dpsql.ledger.tables import (
     NEWEST_FIRST,
     OLDEST_FIRST,
-    end_row,
-    entry_rows,
-    recognised,
+    find_last_row,
+    iterate_entry_rows,
+    read_accounts,
+    read_ledger_meta,
     require_key,
-    stored_accounts,
 )
-from dpsql.ledger.verification import verified_chain
+from dpsql.ledger.verification import verify_chain
 
 _BATCH = 1000
 
 
 class LedgerReader:
-    """The entries of a ledger; `columns` are the names of what `rows` gives of each. Close it after use."""
+    """The entries of a ledger; `columns` are the names of what `iterate_rows` gives of each. Close it after use."""
 
     columns: tuple[str, ...] = tuple(ENTRIES.columns.keys())
 
@@ -52,109 +52,110 @@ class LedgerReader:
         where there is none (`ledger_unavailable`), where it is of another schema (`ledger_version`) and for a wrong
         key (`ledger_key`).
         """
-        store, digests = existing_store(target), KeyedDigest(key)
+        store, digests = open_existing_store(target), KeyedDigest(key)
         try:
-            with store.transaction(write=False) as connection:
-                _require_present(recognised(store, connection), digests, store.where)
+            with store.open_transaction(write=False) as connection:
+                _require_current_schema(read_ledger_meta(store, connection), digests, store.where)
         except BaseException:
             store.close()
             raise
         return cls(store, digests)
 
-    def verify(self, expected: Head | None = None) -> Chain:
+    def verify(self, expected: LedgerHead | None = None) -> Chain:
         """Checks every entry, and that the ledger holds the head `expected`; returns the head and each account's balance.
 
         Raises IntegrityError, `ledger_tampered` with the number of the first entry that is not what dpsql wrote,
         `ledger_rolled_back` where the head is not part of the chain.
         """
-        return verified_chain(self._store, self._digests, expected or START)
+        return verify_chain(self._store, self._digests, expected or START)
 
-    def head(self) -> Head:
+    def read_head(self) -> LedgerHead:
         """Where the ledger ends, as its last entry says; whether that is true is for `verify`."""
-        with self._store.transaction(write=False) as connection:
-            end = end_row(connection)
-            chain = Chain() if end is None else Chain(head_of(end))
-            return chain.head_with(release_chain_end(connection, self._digests, START))
+        with self._store.open_transaction(write=False) as connection:
+            end = find_last_row(connection)
+            chain = Chain() if end is None else Chain(get_row_head(end))
+            return chain.compute_full_head(read_release_head(connection, self._digests, START))
 
-    def budgets(self) -> dict[AccountKey, Budget]:
+    def read_budgets(self) -> dict[AccountKey, Budget]:
         """The budget of each account, checked against its digest."""
-        with self._store.transaction(write=False) as connection:
-            rows = stored_accounts(connection, self._digests)
-        return {key: stored_budget(row, self._digests) for key, row in rows.items()}
+        with self._store.open_transaction(write=False) as connection:
+            rows = read_accounts(connection, self._digests)
+        return {key: parse_budget(row, self._digests) for key, row in rows.items()}
 
-    def row(self, number: int) -> Row | None:
+    def find_row(self, number: int) -> Row | None:
         """The row of the entry of this number, unchecked; None if there is none."""
-        with self._store.transaction(write=False) as connection:
+        with self._store.open_transaction(write=False) as connection:
             return next(
-                iter(list(entry_rows(connection, select(ENTRIES).where(ENTRIES.c.id == number)))), None
+                iter(list(iterate_entry_rows(connection, select(ENTRIES).where(ENTRIES.c.id == number)))),
+                None,
             )
 
-    def entry(self, number: int) -> Entry | None:
+    def find_entry(self, number: int) -> Entry | None:
         """The entry of this number, checked against its digest; None if there is none."""
-        row = self.row(number)
-        return None if row is None else stored_entry(row, self._digests)
+        row = self.find_row(number)
+        return None if row is None else parse_checked_entry(row, self._digests)
 
-    def charge(self, number: int) -> list[Entry]:
+    def list_charge_entries(self, number: int) -> list[Entry]:
         """The entries of the charge whose first entry has this number, checked against their digests.
 
         Not those of its failures.
         """
-        with self._store.transaction(write=False) as connection:
+        with self._store.open_transaction(write=False) as connection:
             wanted = OLDEST_FIRST.where(
                 ENTRIES.c.id >= number,
                 ENTRIES.c.id < number + _BATCH,
                 ENTRIES.c.charge == number,
                 ENTRIES.c.kind != FAILURE,
             )
-            rows = list(entry_rows(connection, wanted))
-        return [stored_entry(row, self._digests) for row in rows]
+            rows = list(iterate_entry_rows(connection, wanted))
+        return [parse_checked_entry(row, self._digests) for row in rows]
 
     @property
     def where(self) -> str:
         """The ledger's place, as errors name it: without a password."""
         return self._store.where
 
-    def rows(self) -> Iterator[dict[str, Any]]:
+    def iterate_rows(self) -> Iterator[dict[str, Any]]:
         """The rows of all entries, oldest first, each checked against its digest; read on demand."""
-        return (dict(row) for row, _ in self._checked())
+        return (dict(row) for row, _ in self._iterate_checked_rows())
 
-    def entries(self) -> Iterator[Entry]:
-        """All entries, as `rows`."""
-        return (entry for _, entry in self._checked())
+    def iterate_entries(self) -> Iterator[Entry]:
+        """All entries, as `iterate_rows`."""
+        return (entry for _, entry in self._iterate_checked_rows())
 
-    def _checked(self) -> Iterator[tuple[Row, Entry]]:
+    def _iterate_checked_rows(self) -> Iterator[tuple[Row, Entry]]:
         after = None
         while True:
             wanted = OLDEST_FIRST if after is None else OLDEST_FIRST.where(ENTRIES.c.id > after)
-            with self._store.transaction(write=False) as connection:
-                rows = list(entry_rows(connection, wanted.limit(_BATCH)))
+            with self._store.open_transaction(write=False) as connection:
+                rows = list(iterate_entry_rows(connection, wanted.limit(_BATCH)))
             if not rows:
                 return
             for row in rows:
-                yield row, stored_entry(row, self._digests)
+                yield row, parse_checked_entry(row, self._digests)
             after = rows[-1]["id"]
 
-    def last(
-        self, most: int, *, table: str | None = None, analyst: str | None = None, kind: str | None = None
+    def list_last_entries(
+        self, limit: int, *, table: str | None = None, analyst: str | None = None, kind: str | None = None
     ) -> list[Entry]:
         """The last entries (of a table, that an analyst asked for, of a kind), oldest first, each checked by its digest."""
-        wanted = NEWEST_FIRST.limit(most)
+        wanted = NEWEST_FIRST.limit(limit)
         if kind is not None:
             wanted = wanted.where(ENTRIES.c.kind == kind)
         if table is not None:
             wanted = wanted.where(ENTRIES.c.table_name == table)
         if analyst is not None:
             wanted = wanted.where(ENTRIES.c.analyst == analyst)
-        with self._store.transaction(write=False) as connection:
-            rows = list(entry_rows(connection, wanted))
-        return [stored_entry(row, self._digests) for row in reversed(rows)]
+        with self._store.open_transaction(write=False) as connection:
+            rows = list(iterate_entry_rows(connection, wanted))
+        return [parse_checked_entry(row, self._digests) for row in reversed(rows)]
 
     def close(self) -> None:
         """Ends the use of the ledger; it stays."""
         self._store.close()
 
 
-def _require_present(meta: Mapping[str, str], digests: KeyedDigest, where: str) -> None:
+def _require_current_schema(meta: Mapping[str, str], digests: KeyedDigest, where: str) -> None:
     if not meta:
         raise OperationalError(f"{where} is not a ledger yet", code="not_a_ledger", hint="give another path")
     if meta["schema"] != SCHEMA:

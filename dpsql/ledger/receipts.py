@@ -1,10 +1,10 @@
 """Verification of a receipt against the ledger that recorded its charge.
 
-Claim: a field of a receipt that is checked and not named in `unverified` is what dpsql wrote; a receipt that dpsql wrote
+Claim: a field of a receipt that is checked and not named in `unverified_fields` is what dpsql wrote; a receipt that dpsql wrote
 passes.
 Why: fields are compared with the entries that the receipt names, whose digests are checked first. An entry holds all
 that was known before the charge: the query, the plan, the policy, who asked, what was drawn, the noise of the answer,
-what it was made from and the steps before it. A field that no entry determines is named in `unverified`; a field that
+what it was made from and the steps before it. A field that no entry determines is named in `unverified_fields`; a field that
 dpsql does not write is refused.
 
 Not proved: that the rows which came with the receipt are the answer; that the rest of the ledger is intact, which
@@ -21,7 +21,7 @@ from typing import Any
 
 from dpsql.accounting.events import Composed, Event, from_json, to_json
 from dpsql.errors import IntegrityError, ProgrammingError
-from dpsql.ledger.digest import canonical
+from dpsql.ledger.digest import to_canonical_json
 from dpsql.ledger.protocol import Entry
 from dpsql.ledger.reader import LedgerReader
 
@@ -50,17 +50,17 @@ _LEARNT = "clamps that were learnt, and their noise"
 class CheckedReceipt:
     """A receipt that agrees with its ledger.
 
-    `entries` are those of its charge, `paid` those of earlier charges for what it replays; `unverified` are the fields
+    `entries` are those of its charge, `paying_entries` those of earlier charges for what it replays; `unverified_fields` are the fields
     that the ledger does not determine.
     """
 
     entries: tuple[Entry, ...]
-    paid: tuple[Entry, ...]
-    unverified: tuple[str, ...]
+    paying_entries: tuple[Entry, ...]
+    unverified_fields: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class _Charge:
+class _RecordedCharge:
     """The entries of one charge, with their common details."""
 
     entries: tuple[Entry, ...]
@@ -74,14 +74,14 @@ class _Charge:
         return self.entries[0].details
 
     @property
-    def complete(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether the entries hold all that receipts state; those of older versions do not."""
         return "versions" in self.details
 
     @property
-    def answered(self) -> Any:
+    def answer_mechanisms(self) -> Any:
         """The noise of the answer as known before the charge; None where an older entry does not hold it."""
-        if not self.complete and "refines" in self.details:
+        if not self.is_complete and "refines" in self.details:
             return None
         return self.details.get("answered", self.details.get("mechanisms"))
 
@@ -89,7 +89,7 @@ class _Charge:
     def event(self) -> Event | None:
         """The event of the whole charge; None where the entries do not hold it."""
         if "loss" in self.details:
-            return from_json(_text(self.details["loss"]))
+            return from_json(_to_canonical_text(self.details["loss"]))
         events = {entry.event for entry in self.entries}
         return self.entries[0].event if len(events) == 1 else None
 
@@ -100,55 +100,59 @@ def check_receipt(receipt: object, reader: LedgerReader) -> CheckedReceipt:
     Raises ProgrammingError (`receipt_text`) for data that is no receipt, IntegrityError (`receipt`) with the reason where
     it disagrees with the ledger.
     """
-    data = _read(receipt)
-    charges = _charges(data, reader)
+    data = _require_receipt_fields(receipt)
+    charges = _list_charges(data, reader)
     # The first receipts lack fields, as the entries of their charges do.
-    if not _ABSENT.keys() <= data.keys() and (not charges or charges[0].complete):
-        raise _no_receipt()
+    if not _ABSENT.keys() <= data.keys() and (not charges or charges[0].is_complete):
+        raise _make_format_error()
     data = {**_ABSENT, **data}
     _require_notices(data)
-    checked = _checked(data, charges, reader)
-    return replace(checked, unverified=(*checked.unverified, *(["constants"] * ("constants" in data))))
+    checked = _check_against_ledger(data, charges, reader)
+    return replace(
+        checked, unverified_fields=(*checked.unverified_fields, *(["constants"] * ("constants" in data)))
+    )
 
 
-def _checked(data: Mapping[str, Any], charges: tuple[_Charge, ...], reader: LedgerReader) -> CheckedReceipt:
+def _check_against_ledger(
+    data: Mapping[str, Any], charges: tuple[_RecordedCharge, ...], reader: LedgerReader
+) -> CheckedReceipt:
     """The receipt, but for what the statement reads of the time, held against the ledger."""
     if "explained" in data:
         return _check_explanation(data)
-    paid = tuple(_paying_entry(number, reader) for number in data["replayed"])
+    paid = tuple(_get_paying_entry(number, reader) for number in data["replayed"])
     if not charges:
         return _check_uncharged(data, paid, reader)
     unverified: list[str] = []
     for charge in charges:
-        unverified += _unverified_common(data, charge)
-    unverified += _unverified_loss(data, charges)
-    unverified += _unverified_target(data, charges)
-    unverified += _unverified_sources(data, charges, paid, reader)
+        unverified += _verify_common_fields(data, charge)
+    unverified += _verify_loss(data, charges)
+    unverified += _verify_target(data, charges)
+    unverified += _verify_sources(data, charges, paid, reader)
     entries = tuple(entry for charge in charges for entry in charge.entries)
     return CheckedReceipt(entries, paid, tuple(dict.fromkeys(unverified)))
 
 
-def _read(receipt: object) -> Mapping[str, Any]:
+def _require_receipt_fields(receipt: object) -> Mapping[str, Any]:
     if not isinstance(receipt, dict):
-        raise _no_receipt()
+        raise _make_format_error()
     unknown = receipt.keys() - _FIELDS
     needed = {*_TEXTS, "mechanisms", "entries", "loss", "versions"}
     if not needed <= receipt.keys() or not all(isinstance(receipt[name], str) for name in _TEXTS):
-        raise _no_receipt()
+        raise _make_format_error()
     if unknown:
-        raise _refused(f"has a field that dpsql does not write: {min(unknown)}")
+        raise _make_receipt_error(f"has a field that dpsql does not write: {min(unknown)}")
     for name, kind in _LISTS.items():
         values = receipt.get(name, [])
         if not isinstance(values, list) or not all(type(value) is kind for value in values):
-            raise _no_receipt()
+            raise _make_format_error()
     if not isinstance(receipt["loss"], dict | None) or not isinstance(receipt["versions"], dict):
-        raise _no_receipt()
+        raise _make_format_error()
     if not isinstance(receipt.get("target"), dict | None) or receipt.get("explained", True) is not True:
-        raise _no_receipt()
+        raise _make_format_error()
     if not _is_named_texts(receipt.get("constants", {"": ""})):
-        raise _no_receipt()
+        raise _make_format_error()
     if not all(type(entry.get("id")) is int for entry in receipt["entries"]):
-        raise _no_receipt()
+        raise _make_format_error()
     return receipt
 
 
@@ -157,24 +161,28 @@ def _is_named_texts(value: object) -> bool:
     return isinstance(value, dict) and bool(value) and all(isinstance(text, str) for text in value.values())
 
 
-def _charges(data: Mapping[str, Any], reader: LedgerReader) -> tuple[_Charge, ...]:
+def _list_charges(data: Mapping[str, Any], reader: LedgerReader) -> tuple[_RecordedCharge, ...]:
     """The charges that a receipt names, oldest first, each with all of its entries."""
-    entries = [_entry(named, reader) for named in data["entries"]]
-    charges = tuple(_Charge(tuple(group)) for _, group in groupby(entries, key=lambda entry: entry.charge))
+    entries = [_get_named_entry(named, reader) for named in data["entries"]]
+    charges = tuple(
+        _RecordedCharge(tuple(group)) for _, group in groupby(entries, key=lambda entry: entry.charge)
+    )
     if any(later.id <= earlier.id for earlier, later in pairwise(charges)):
-        raise _refused("names its charges in another order than they were made")
+        raise _make_receipt_error("names its charges in another order than they were made")
     for charge in charges:
-        if [entry.id for entry in reader.charge(charge.id)] != [entry.id for entry in charge.entries]:
-            raise _refused(
+        if [entry.id for entry in reader.list_charge_entries(charge.id)] != [
+            entry.id for entry in charge.entries
+        ]:
+            raise _make_receipt_error(
                 f"does not name all entries of the charge that entry {charge.id} begins, or others too"
             )
     return charges
 
 
-def _entry(named: Mapping[str, Any], reader: LedgerReader) -> Entry:
+def _get_named_entry(named: Mapping[str, Any], reader: LedgerReader) -> Entry:
     """The entry that a receipt names; IntegrityError where it differs from what the receipt states."""
     number = named["id"]
-    entry = _charge_entry(number, reader)
+    entry = _get_charge_entry(number, reader)
     recorded: dict[str, object] = {
         "id": number,
         "digest": entry.digest,
@@ -187,27 +195,27 @@ def _entry(named: Mapping[str, Any], reader: LedgerReader) -> Entry:
     recorded |= {"slice": entry.reservation} if entry.reservation is not None else {}
     recorded |= {"account": entry.account_analyst} if entry.account_analyst else {}
     for name, value in recorded.items():
-        _require(number, name, named.get(name), value)
+        _require_equal(number, name, named.get(name), value)
     if unknown := named.keys() - recorded.keys():
-        raise _refused(f"says of entry {number} what the ledger does not: {min(unknown)}")
+        raise _make_receipt_error(f"says of entry {number} what the ledger does not: {min(unknown)}")
     return entry
 
 
-def _charge_entry(number: int, reader: LedgerReader) -> Entry:
+def _get_charge_entry(number: int, reader: LedgerReader) -> Entry:
     """The charge of that number."""
-    entry = reader.entry(number) if 0 < number < 2**63 else None
+    entry = reader.find_entry(number) if 0 < number < 2**63 else None
     if entry is None:
-        raise _refused(f"names entry {number}, which the ledger does not hold")
+        raise _make_receipt_error(f"names entry {number}, which the ledger does not hold")
     if entry.kind not in _CHARGES:
-        raise _refused(f"names entry {number}, which charges nothing")
+        raise _make_receipt_error(f"names entry {number}, which charges nothing")
     return entry
 
 
-def _paying_entry(number: int, reader: LedgerReader) -> Entry:
+def _get_paying_entry(number: int, reader: LedgerReader) -> Entry:
     """The entry of an earlier charge that paid for a replay: the first of that charge."""
-    entry = _charge_entry(number, reader)
+    entry = _get_charge_entry(number, reader)
     if entry.charge != number:
-        raise _refused(f"names entry {number}, which begins no charge")
+        raise _make_receipt_error(f"names entry {number}, which begins no charge")
     return entry
 
 
@@ -215,76 +223,80 @@ def _require_notices(data: Mapping[str, Any]) -> None:
     """A search that ends before its target is met has a notice, and no other receipt has one."""
     met = (data["target"] or {}).get("met")
     if met not in (None, "yes", "no") or (met == "no") != bool(data["notices"]):
-        raise _refused("has notices that do not go with whether its target was met")
+        raise _make_receipt_error("has notices that do not go with whether its target was met")
 
 
 def _check_explanation(data: Mapping[str, Any]) -> CheckedReceipt:
     """The receipt of an EXPLAIN, which names no charge; the ledger holds nothing of it."""
     if data["entries"] or data["notices"]:
-        raise _refused("is of an explanation, and names what was charged")
+        raise _make_receipt_error("is of an explanation, and names what was charged")
     return CheckedReceipt((), (), tuple(sorted(_FIELDS - {"entries", "notices", *_OPTIONAL})))
 
 
 def _check_uncharged(data: Mapping[str, Any], paid: Sequence[Entry], reader: LedgerReader) -> CheckedReceipt:
     """The receipt of an answer without a charge: it follows from public tables and replayed releases."""
     if data["loss"] is not None or data["refined"] or (data["mechanisms"] and not paid):
-        raise _refused("names no charge for what it says was released")
+        raise _make_receipt_error("names no charge for what it says was released")
     if len({entry.id for entry in paid}) != len(paid):
-        raise _refused("names an entry twice")
+        raise _make_receipt_error("names an entry twice")
     unverified = [*_TEXTS, "versions", "target", "notices", "replayed", "mechanisms"]
     if paid and all("data_version" in entry.details for entry in paid):
         for entry in paid:
-            _require(entry.id, "data_version", data["data_version"], entry.details["data_version"])
+            _require_equal(entry.id, "data_version", data["data_version"], entry.details["data_version"])
         unverified.remove("data_version")
-    unverified += _unverified_noise(data, paid, reader)
+    unverified += _verify_mechanisms(data, paid, reader)
     return CheckedReceipt((), tuple(paid), tuple(dict.fromkeys(unverified)))
 
 
-def _unverified_common(data: Mapping[str, Any], charge: _Charge) -> list[str]:
+def _verify_common_fields(data: Mapping[str, Any], charge: _RecordedCharge) -> list[str]:
     for entry in charge.entries:
-        _require(entry.id, "query", data["query"], entry.query)
-        _require(entry.id, "analyst", data["analyst"], entry.analyst)
+        _require_equal(entry.id, "query", data["query"], entry.query)
+        _require_equal(entry.id, "analyst", data["analyst"], entry.analyst)
         for name in _DETAILS:
             if name in entry.details:
-                _require(entry.id, name, data[name], entry.details[name])
+                _require_equal(entry.id, name, data[name], entry.details[name])
     return [name for name in _DETAILS if name not in charge.details]
 
 
-def _unverified_loss(data: Mapping[str, Any], charges: Sequence[_Charge]) -> list[str]:
+def _verify_loss(data: Mapping[str, Any], charges: Sequence[_RecordedCharge]) -> list[str]:
     """The loss is of all releases together, in all steps."""
     events = tuple(event for charge in charges if (event := charge.event) is not None)
     if len(events) < len(charges):
         return ["loss"]
     loss = Composed(events) if len(events) > 1 else events[0]
-    if data["loss"] is None or _text(data["loss"]) != to_json(loss):
-        raise _refused(f"says another loss than entry {charges[0].id} of the ledger")
+    if data["loss"] is None or _to_canonical_text(data["loss"]) != to_json(loss):
+        raise _make_receipt_error(f"says another loss than entry {charges[0].id} of the ledger")
     return []
 
 
-def _unverified_target(data: Mapping[str, Any], charges: Sequence[_Charge]) -> list[str]:
+def _verify_target(data: Mapping[str, Any], charges: Sequence[_RecordedCharge]) -> list[str]:
     """Each step has the target, the last one the loss that was found; only the receipt states whether it was met."""
     stated, last = data["target"], charges[-1]
-    if not all(charge.complete for charge in charges):
+    if not all(charge.is_complete for charge in charges):
         return ["target", "notices"] if stated is not None else []
     recorded = last.details.get("target")
     in_steps = recorded is not None and recorded["error"].endswith("%")
     if (stated is not None and "met" in stated) != in_steps:
-        raise _refused(f"says another target than entry {last.id} of the ledger")
-    _require(last.id, "target", stated and {name: stated[name] for name in stated if name != "met"}, recorded)
+        raise _make_receipt_error(f"says another target than entry {last.id} of the ledger")
+    _require_equal(
+        last.id, "target", stated and {name: stated[name] for name in stated if name != "met"}, recorded
+    )
     for charge in charges[:-1]:
-        _require(charge.id, "target", _common_target(charge.details.get("target")), _common_target(stated))
+        _require_equal(
+            charge.id, "target", _get_common_target(charge.details.get("target")), _get_common_target(stated)
+        )
     if [charge.id for charge in charges[:-1]] != last.details.get("steps", []):
-        raise _refused(f"names other steps than entry {last.id} of the ledger")
+        raise _make_receipt_error(f"names other steps than entry {last.id} of the ledger")
     return ["target.met", "notices"] if in_steps else []
 
 
-def _common_target(target: Mapping[str, Any] | None) -> dict[str, Any]:
+def _get_common_target(target: Mapping[str, Any] | None) -> dict[str, Any]:
     """The fields of a target that all steps share."""
     return {name: value for name, value in (target or {}).items() if name not in _OF_A_STEP}
 
 
-def _unverified_sources(
-    data: Mapping[str, Any], charges: Sequence[_Charge], paid: Sequence[Entry], reader: LedgerReader
+def _verify_sources(
+    data: Mapping[str, Any], charges: Sequence[_RecordedCharge], paid: Sequence[Entry], reader: LedgerReader
 ) -> list[str]:
     """What was refined or replayed, and the noise of the answer.
 
@@ -294,47 +306,51 @@ def _unverified_sources(
     own, last = {entry.id for charge in charges for entry in charge.entries}, charges[-1]
     bases = (base for charge in charges for base in charge.details.get("refines", []))
     refined = [base for base in dict.fromkeys(bases) if base not in own]
-    _require(last.id, "refined", data["refined"], refined)
+    _require_equal(last.id, "refined", data["refined"], refined)
     replayed = [id_ for id_ in last.details.get("replayed", []) if id_ not in own and id_ not in refined]
-    recorded = last.answered
-    if recorded is not None and _all_agree(data["mechanisms"], recorded) and data["replayed"] == replayed:
-        return [_LEARNT] if any(map(_is_learnt, recorded)) else []
-    if not last.complete and (recorded is None or data["replayed"]):
+    recorded = last.answer_mechanisms
+    if (
+        recorded is not None
+        and _matches_all_records(data["mechanisms"], recorded)
+        and data["replayed"] == replayed
+    ):
+        return [_LEARNT] if any(map(_has_selected_clamp, recorded)) else []
+    if not last.is_complete and (recorded is None or data["replayed"]):
         return ["mechanisms", "replayed"]
-    if last.complete and "met" in (data["target"] or {}):
+    if last.is_complete and "met" in (data["target"] or {}):
         named = [
             *(charge.entries[0] for charge in charges),
             *paid,
-            *(_charge_entry(id_, reader) for id_ in refined),
+            *(_get_charge_entry(id_, reader) for id_ in refined),
         ]
-        return ["mechanisms", "replayed", *_unverified_noise(data, named, reader)]
+        return ["mechanisms", "replayed", *_verify_mechanisms(data, named, reader)]
     if data["replayed"] != replayed:
-        raise _refused(f"says that other entries paid than entry {last.id} of the ledger")
-    raise _refused(f"says other mechanisms than entry {last.id} of the ledger")
+        raise _make_receipt_error(f"says that other entries paid than entry {last.id} of the ledger")
+    raise _make_receipt_error(f"says other mechanisms than entry {last.id} of the ledger")
 
 
-def _all_agree(stated: Sequence[Any], recorded: Sequence[Mapping[str, Any]]) -> bool:
+def _matches_all_records(stated: Sequence[Any], recorded: Sequence[Mapping[str, Any]]) -> bool:
     """Whether mechanisms agree with those of the entries; what follows from a learnt clamp is not known before."""
-    return len(stated) == len(recorded) and all(map(_agrees, stated, recorded))
+    return len(stated) == len(recorded) and all(map(_matches_record, stated, recorded))
 
 
-def _agrees(stated: Any, recorded: Mapping[str, Any]) -> bool:
-    return _text(_before_clamps(stated, recorded)) == _text(recorded)
+def _matches_record(stated: Any, recorded: Mapping[str, Any]) -> bool:
+    return _to_canonical_text(_undo_clamp_selection(stated, recorded)) == _to_canonical_text(recorded)
 
 
-def _unverified_noise(data: Mapping[str, Any], named: Sequence[Entry], reader: LedgerReader) -> list[str]:
+def _verify_mechanisms(data: Mapping[str, Any], named: Sequence[Entry], reader: LedgerReader) -> list[str]:
     """Requires that each mechanism was drawn for one of the charges, or combines such mechanisms."""
-    sources = list(_paying_entries(named, reader))
-    known = [item for entry in sources for item in _mechanisms(entry)]
+    sources = list(_iterate_paying_entries(named, reader))
+    known = [item for entry in sources for item in _list_mechanisms(entry)]
     if not all("versions" in entry.details for entry in sources):
         return []  # older entries do not say what was drawn for a refinement
     drawn = {item["noise"] for item in known}
     learnt = False
     for stated in data["mechanisms"]:
-        of = [item for item in known if _agrees(stated, item)]
+        of = [item for item in known if _matches_record(stated, item)]
         if not of and not _is_combination(stated, drawn):
-            raise _refused("says a mechanism that was drawn for none of the entries that it names")
-        learnt = learnt or any(map(_is_learnt, of))
+            raise _make_receipt_error("says a mechanism that was drawn for none of the entries that it names")
+        learnt = learnt or any(map(_has_selected_clamp, of))
     return [_LEARNT] if learnt else []
 
 
@@ -346,7 +362,7 @@ def _is_combination(stated: Mapping[str, Any], drawn: Iterable[str]) -> bool:
     return all(part.partition(" of ")[2] in drawn for part in parts)
 
 
-def _paying_entries(named: Iterable[Entry], reader: LedgerReader) -> Iterator[Entry]:
+def _iterate_paying_entries(named: Iterable[Entry], reader: LedgerReader) -> Iterator[Entry]:
     """Entries, and those that paid for what they refine or replay."""
     waiting, known = list(named), set[int]()
     while waiting:
@@ -355,16 +371,20 @@ def _paying_entries(named: Iterable[Entry], reader: LedgerReader) -> Iterator[En
             known.add(entry.id)
             yield entry
             before = (*entry.details.get("refines", []), *entry.details.get("replayed", []))
-            waiting += [_charge_entry(number, reader) for number in before]
+            waiting += [_get_charge_entry(number, reader) for number in before]
 
 
-def _mechanisms(entry: Entry) -> list[Mapping[str, Any]]:
+def _list_mechanisms(entry: Entry) -> list[Mapping[str, Any]]:
     return [*entry.details.get("mechanisms", []), *entry.details.get("answered", [])]
 
 
-def _before_clamps(stated: Any, recorded: Mapping[str, Any]) -> Any:
+def _undo_clamp_selection(stated: Any, recorded: Mapping[str, Any]) -> Any:
     """What a receipt states of a mechanism, with all that follows from its clamp as it was before that was learnt."""
-    if not _is_learnt(recorded) or not isinstance(stated, dict) or not isinstance(stated.get("clamp"), dict):
+    if (
+        not _has_selected_clamp(recorded)
+        or not isinstance(stated, dict)
+        or not isinstance(stated.get("clamp"), dict)
+    ):
         return stated
     followed = {name: recorded[name] for name in _OF_A_CLAMP if name in stated and name in recorded}
     of_clamp = {
@@ -375,43 +395,43 @@ def _before_clamps(stated: Any, recorded: Mapping[str, Any]) -> Any:
     return stated | followed | {"clamp": stated["clamp"] | of_clamp}
 
 
-def _is_learnt(mechanism: Mapping[str, Any]) -> bool:
+def _has_selected_clamp(mechanism: Mapping[str, Any]) -> bool:
     return bool(mechanism.get("clamp", {}).get("chosen") == "learnt")
 
 
-def _text(value: object) -> str:
-    return canonical({"": value})[4:-1]
+def _to_canonical_text(value: object) -> str:
+    return to_canonical_json({"": value})[4:-1]
 
 
-def _require(number: int, name: str, stated: object, recorded: object) -> None:
-    if _text(stated) != _text(recorded):
-        raise _refused(f"says another {name.replace('_', ' ')} than entry {number} of the ledger")
+def _require_equal(number: int, name: str, stated: object, recorded: object) -> None:
+    if _to_canonical_text(stated) != _to_canonical_text(recorded):
+        raise _make_receipt_error(f"says another {name.replace('_', ' ')} than entry {number} of the ledger")
 
 
-def read_receipt(text: str) -> object:
+def parse_receipt(text: str) -> object:
     """The JSON data of a receipt's text, to be checked by `check_receipt`.
 
     Raises ProgrammingError (`receipt_text`) for other text, and where a name stands twice in one object: of those a
     reader may see either.
     """
     try:
-        return json.loads(text, object_pairs_hook=_once, parse_constant=_no_constant)
+        return json.loads(text, object_pairs_hook=_to_unique_dict, parse_constant=_refuse_constant)
     except (ValueError, RecursionError):
-        raise _no_receipt() from None
+        raise _make_format_error() from None
 
 
-def _once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+def _to_unique_dict(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
         raise ValueError("a name stands twice")
     return found
 
 
-def _no_constant(text: str) -> object:
+def _refuse_constant(text: str) -> object:
     raise ValueError(text)
 
 
-def _refused(reason: str) -> IntegrityError:
+def _make_receipt_error(reason: str) -> IntegrityError:
     return IntegrityError(
         f"the receipt {reason}",
         code="receipt",
@@ -419,7 +439,7 @@ def _refused(reason: str) -> IntegrityError:
     )
 
 
-def _no_receipt() -> ProgrammingError:
+def _make_format_error() -> ProgrammingError:
     return ProgrammingError(
         "the text is not a receipt of dpsql",
         code="receipt_text",

@@ -17,8 +17,8 @@ from sqlalchemy import Connection, bindparam, func, insert, select
 
 from dpsql.errors import IntegrityError, OperationalError
 from dpsql.ledger.claims import Claims
-from dpsql.ledger.digest import KeyedDigest, Row, text_digest
-from dpsql.ledger.protocol import Entry, Head
+from dpsql.ledger.digest import KeyedDigest, Row, compute_text_digest
+from dpsql.ledger.protocol import Entry, LedgerHead
 from dpsql.ledger.rows import START
 from dpsql.ledger.schema import ENTRIES, REFINEMENTS, RELEASES
 from dpsql.ledger.stored_release import NewRelease, ReleaseRecord
@@ -46,28 +46,28 @@ _WITHOUT_BODY = [column for column in RELEASES.columns if column.name != "body"]
 _LAST = select(*_WITHOUT_BODY).order_by(RELEASES.c.number.desc()).limit(1)
 
 
-def release_chain_end(connection: Connection, digests: KeyedDigest, vouched: Head) -> Head:
+def read_release_head(connection: Connection, digests: KeyedDigest, vouched_head: LedgerHead) -> LedgerHead:
     """The number and digest of the newest stored release.
 
-    `vouched`, which the last entry holds of it, where it is missing or was changed: no entry is to vouch for that.
+    `vouched_head`, which the last entry holds of it, where it is missing or was changed: no entry is to vouch for that.
     """
     last = connection.execute(_LAST).mappings().first()
-    if last is None or last["number"] < vouched.entries or not digests.holds(dict(last)):
-        return vouched
-    return Head(last["number"], last["digest"])
+    if last is None or last["number"] < vouched_head.entries or not digests.is_intact(dict(last)):
+        return vouched_head
+    return LedgerHead(last["number"], last["digest"])
 
 
-def stored_releases(
+def iterate_stored_releases(
     connection: Connection,
     digests: KeyedDigest,
     wanted: tuple[str, str | None],
     claims: Claims,
-    vouched: Head,
+    vouched_head: LedgerHead,
 ) -> Iterator[ReleaseRecord]:
     """The stored releases of a statistic, oldest first; IntegrityError (`ledger_tampered`) for what was changed.
 
     `wanted` is the statistic with the one measurement of it that is looked for, None for all of them. `claims` are
-    those of the chain of entries, `vouched` is the newest release that the last entry holds.
+    those of the chain of entries, `vouched_head` is the newest release that the last entry holds.
     """
     statistic, measurement = wanted
     if measurement is None:
@@ -78,19 +78,19 @@ def stored_releases(
         ).all()
     if not found:
         return
-    require_claims(connection, claims)
+    require_claim_count(connection, claims)
     rows = []
     for *own, paid, link in found:
         row = dict(zip(RELEASES.columns.keys(), own, strict=True))
         _require_intact(row, digests, paid)
         if link is not None and link != row["digest"]:
-            raise _changed(row["number"])
-        if link is None and row["number"] < vouched.entries:
-            raise _changed(row["number"] + 1)
-        if row["number"] == vouched.entries and row["digest"] != vouched.digest:
-            raise _changed(row["number"])
+            raise _make_tampering_error(row["number"])
+        if link is None and row["number"] < vouched_head.entries:
+            raise _make_tampering_error(row["number"] + 1)
+        if row["number"] == vouched_head.entries and row["digest"] != vouched_head.digest:
+            raise _make_tampering_error(row["number"])
         rows.append(row)
-    reset = _last_reset(connection)
+    reset = _read_last_reset(connection)
     # A refinement that was released says so itself.
     refined = claims.entries.keys() | {row["refines"] for row in rows}
     for row in rows:
@@ -101,12 +101,16 @@ def stored_releases(
 
 
 def store_releases(
-    connection: Connection, digests: KeyedDigest, releases: Sequence[NewRelease], entry: Entry, vouched: Head
+    connection: Connection,
+    digests: KeyedDigest,
+    releases: Sequence[NewRelease],
+    entry: Entry,
+    vouched_head: LedgerHead,
 ) -> None:
-    """Adds releases that an entry has paid for; `vouched` is the newest release that the last entry holds."""
-    last, end = connection.execute(_LAST).mappings().first(), vouched
-    if last is not None and last["number"] >= vouched.entries:
-        end = Head(last["number"], last["digest"])
+    """Adds releases that an entry has paid for; `vouched_head` is the newest release that the last entry holds."""
+    last, end = connection.execute(_LAST).mappings().first(), vouched_head
+    if last is not None and last["number"] >= vouched_head.entries:
+        end = LedgerHead(last["number"], last["digest"])
     rows: list[dict[str, Any]] = []
     for released in releases:
         if released.once and _is_stored(connection, released, rows):
@@ -119,11 +123,11 @@ def store_releases(
             "entry_digest": entry.digest,
             "refines": released.refines,
             "previous": end.digest,
-            "body_digest": text_digest(released.body),
+            "body_digest": compute_text_digest(released.body),
         }
-        row["digest"] = digests.digest(row)
+        row["digest"] = digests.compute_digest(row)
         rows.append(row | {"body": released.body})
-        end = Head(row["number"], row["digest"])
+        end = LedgerHead(row["number"], row["digest"])
     if rows:
         connection.execute(insert(RELEASES), rows)
 
@@ -135,20 +139,20 @@ def _is_stored(connection: Connection, released: NewRelease, rows: Sequence[Row]
     return new or connection.execute(_NUMBER_OF_MEASUREMENT, names).first() is not None
 
 
-def stored_claims(connection: Connection) -> Claims:
+def read_claims(connection: Connection) -> Claims:
     """The claims as their table repeats them; an entry vouches for them."""
     claims = Claims()
     for base, entry in connection.execute(
         select(REFINEMENTS).order_by(REFINEMENTS.c.entry, REFINEMENTS.c.base)
     ):
-        claims = claims.added((base,), entry)
+        claims = claims.with_claims((base,), entry)
     return claims
 
 
-def require_claims(connection: Connection, claims: Claims) -> None:
+def require_claim_count(connection: Connection, claims: Claims) -> None:
     """Raises IntegrityError (`ledger_tampered`) unless as many claims are noted as the entries make."""
     if connection.execute(select(func.count()).select_from(REFINEMENTS)).scalar() != len(claims.entries):
-        raise _unfounded()
+        raise _make_claims_error()
 
 
 def require_refinable(
@@ -160,7 +164,7 @@ def require_refinable(
     together cost more than the two differences. And where a budget was begun anew meanwhile: what comes after is
     guaranteed for itself, with nothing paid before it.
     """
-    require_claims(connection, claims)
+    require_claim_count(connection, claims)
     released = select(RELEASES.c.refines).where(RELEASES.c.refines.in_(bases))
     known = connection.execute(select(RELEASES.c.entry).where(RELEASES.c.number.in_(bases))).scalars().all()
     paid = len(known) == len(set(bases)) and all(map(is_current, set(known)))
@@ -176,58 +180,61 @@ def require_refinable(
         )
 
 
-def note_claims(connection: Connection, bases: Iterable[int], entry: int) -> None:
+def write_claims(connection: Connection, bases: Iterable[int], entry: int) -> None:
     """Repeats in their table what an entry claims."""
     connection.execute(insert(REFINEMENTS), [{"base": base, "entry": entry} for base in bases])
 
 
-def require_stored(
-    connection: Connection, digests: KeyedDigest, claims: Claims, marks: dict[int, str]
-) -> Head:
+def verify_stored_releases(
+    connection: Connection, digests: KeyedDigest, claims: Claims, vouched_digests: dict[int, str]
+) -> LedgerHead:
     """Walks all stored releases and claims, and returns the newest release's number and digest.
 
-    `claims` are those of all entries; `marks` are the digests of those releases that an entry has vouched for, by
+    `claims` are those of all entries; `vouched_digests` are the digests of those releases that an entry has vouched for, by
     number. Raises IntegrityError (`ledger_tampered`) for whatever does not follow from the entries.
     """
-    if stored_claims(connection) != claims:
-        raise _unfounded()
+    if read_claims(connection) != claims:
+        raise _make_claims_error()
     end = START
     while rows := connection.execute(_NUMBERED.where(RELEASES.c.number > end.entries).limit(_BATCH)).all():
         for *own, paid, _ in rows:
             row = dict(zip(RELEASES.columns.keys(), own, strict=True))
             if row["number"] != end.entries + 1:
-                raise _changed(end.entries + 1, "is missing")
+                raise _make_tampering_error(end.entries + 1, "is missing")
             if paid is None:
-                raise _changed(row["number"], f"names entry {row['entry']}, which is not there")
+                raise _make_tampering_error(row["number"], f"names entry {row['entry']}, which is not there")
             _require_intact(row, digests, paid)
-            if row["previous"] != end.digest or marks.get(row["number"], row["digest"]) != row["digest"]:
-                raise _changed(row["number"])
-            end = Head(row["number"], row["digest"])
-    if max(marks, default=0) > end.entries:
-        raise _changed(end.entries + 1, "is missing")
+            if (
+                row["previous"] != end.digest
+                or vouched_digests.get(row["number"], row["digest"]) != row["digest"]
+            ):
+                raise _make_tampering_error(row["number"])
+            end = LedgerHead(row["number"], row["digest"])
+    if max(vouched_digests, default=0) > end.entries:
+        raise _make_tampering_error(end.entries + 1, "is missing")
     return end
 
 
 def _require_intact(row: dict[str, Any], digests: KeyedDigest, paid: object) -> None:
     digested: Row = {name: value for name, value in row.items() if name != "body"}
     if (
-        not digests.holds(digested)
+        not digests.is_intact(digested)
         or paid != row["entry_digest"]
-        or _digest_of(row["body"]) != row["body_digest"]
+        or _compute_body_digest(row["body"]) != row["body_digest"]
     ):
-        raise _changed(row["number"])
+        raise _make_tampering_error(row["number"])
 
 
-def _digest_of(body: object) -> str | None:
-    return text_digest(body) if isinstance(body, str) else None
+def _compute_body_digest(body: object) -> str | None:
+    return compute_text_digest(body) if isinstance(body, str) else None
 
 
-def _last_reset(connection: Connection) -> int:
+def _read_last_reset(connection: Connection) -> int:
     found = connection.execute(_LAST_RESET).scalar()
     return int(found or 0)
 
 
-def _unfounded() -> IntegrityError:
+def _make_claims_error() -> IntegrityError:
     return IntegrityError(
         "what the ledger notes of refined releases does not follow from its entries",
         code="ledger_tampered",
@@ -235,7 +242,7 @@ def _unfounded() -> IntegrityError:
     )
 
 
-def _changed(number: object, what: str = "was changed") -> IntegrityError:
+def _make_tampering_error(number: object, what: str = "was changed") -> IntegrityError:
     return IntegrityError(
         f"release {number} of the ledger {what}",
         code="ledger_tampered",

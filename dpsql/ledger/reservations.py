@@ -17,52 +17,52 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
-from dpsql.accounting.partitions.boxes import WHOLE, Box, PartitionSpend
-from dpsql.accounting.spend import Spend
+from dpsql.accounting.partitions.boxes import WHOLE, Box, PartitionCharges
+from dpsql.accounting.spend import Charge
 from dpsql.errors import IntegrityError, LossError
-from dpsql.ledger.digest import canonical, text_digest
+from dpsql.ledger.digest import compute_text_digest, to_canonical_json
 
 
 @dataclass(frozen=True, slots=True)
 class AccountReservation:
     """The reservation of an account by `holder`: at most `limit` on any partition, of which `parts` is spent.
 
-    >>> held = AccountReservation("ana", Spend(5, 0)).drawn(WHOLE, Spend(2, 0))
-    >>> held.left(), held.drawn(WHOLE, Spend(4, 0)).is_within_limit
-    (Spend(loss=3, delta=0), False)
+    >>> held = AccountReservation("ana", Charge(5, 0)).with_charge(WHOLE, Charge(2, 0))
+    >>> held.compute_remaining(), held.with_charge(WHOLE, Charge(4, 0)).is_within_limit
+    (Charge(loss=3, delta=0), False)
     """
 
     holder: str
-    limit: Spend
-    parts: PartitionSpend = field(default_factory=PartitionSpend)
+    limit: Charge
+    parts: PartitionCharges = field(default_factory=PartitionCharges)
 
-    def left(self, box: Box = WHOLE) -> Spend:
+    def compute_remaining(self, box: Box = WHOLE) -> Charge:
         """What may still be charged to a box; for the whole table, what is given back."""
-        spent = self.parts.most(box)
-        return Spend(max(self.limit.loss - spent.loss, 0), max(self.limit.delta - spent.delta, 0))
+        spent = self.parts.compute_largest_charge(box)
+        return Charge(max(self.limit.loss - spent.loss, 0), max(self.limit.delta - spent.delta, 0))
 
-    def drawn(
+    def with_charge(
         self,
         box: Box,
-        spend: Spend,
-        rule: Callable[[PartitionSpend, Box, Spend], PartitionSpend] = PartitionSpend.charged,
+        charge: Charge,
+        rule: Callable[[PartitionCharges, Box, Charge], PartitionCharges] = PartitionCharges.with_charge,
     ) -> AccountReservation:
         """The reservation after a charge to a box, whether that fits or not."""
-        return replace(self, parts=rule(self.parts, box, spend))
+        return replace(self, parts=rule(self.parts, box, charge))
 
     @property
     def is_within_limit(self) -> bool:
         """Whether no more is spent than was reserved."""
-        return self.parts.most().within(self.limit)
+        return self.parts.compute_largest_charge().is_within(self.limit)
 
     def __str__(self) -> str:
         """The reservation as canonical JSON text: equal reservations have equal texts."""
-        return canonical(
+        return to_canonical_json(
             {
                 "holder": self.holder,
-                "limit": _pair(self.limit),
-                "base": _pair(self.parts.base),
-                "cells": {str(box): _pair(own) for box, own in self.parts.cells.items()},
+                "limit": _to_pair(self.limit),
+                "base": _to_pair(self.parts.base),
+                "cells": {str(box): _to_pair(own) for box, own in self.parts.cells.items()},
             }
         )
 
@@ -71,8 +71,10 @@ class AccountReservation:
         """The reservation that was written as `text`; IntegrityError for any other text."""
         try:
             data = json.loads(text)
-            cells = {Box.parse(box): _spend(own) for box, own in data["cells"].items()}
-            found = cls(data["holder"], _spend(data["limit"]), PartitionSpend(_spend(data["base"]), cells))
+            cells = {Box.parse(box): _parse_pair(own) for box, own in data["cells"].items()}
+            found = cls(
+                data["holder"], _parse_pair(data["limit"]), PartitionCharges(_parse_pair(data["base"]), cells)
+            )
             known = str(found) == text
         except (ValueError, TypeError, LookupError, AttributeError, RecursionError, LossError):
             known = False
@@ -85,17 +87,19 @@ Reservations: TypeAlias = Mapping[int, AccountReservation]
 """The reservations of an account that are open, by the numbers of the entries that reserved them."""
 
 
-def reservations_digest(reservations: Reservations) -> str | None:
+def compute_reservations_digest(reservations: Reservations) -> str | None:
     """The digest of an account's open reservations, by which an entry vouches for them; None where there are none."""
     if not reservations:
         return None
-    return text_digest(canonical({str(number): str(each) for number, each in reservations.items()}))
+    return compute_text_digest(
+        to_canonical_json({str(number): str(each) for number, each in reservations.items()})
+    )
 
 
-def _pair(spend: Spend) -> list[str]:
+def _to_pair(spend: Charge) -> list[str]:
     return [str(spend.loss), str(spend.delta)]
 
 
-def _spend(pair: Any) -> Spend:
+def _parse_pair(pair: Any) -> Charge:
     loss, delta = pair
-    return Spend(int(loss), int(delta))
+    return Charge(int(loss), int(delta))

@@ -10,13 +10,13 @@ from fractions import Fraction
 from typing import Any
 
 from dpsql.accounting.events import Event, from_json, to_json
-from dpsql.accounting.spend import Spend
+from dpsql.accounting.spend import Charge
 from dpsql.errors import IntegrityError, LossError
 from dpsql.ledger.budget import Budget
-from dpsql.ledger.claims import claimed_by
-from dpsql.ledger.digest import LATER_COLUMNS, KeyedDigest, Row, canonical, text_digest
+from dpsql.ledger.claims import parse_claims
+from dpsql.ledger.digest import LATER_COLUMNS, KeyedDigest, Row, compute_text_digest, to_canonical_json
 from dpsql.ledger.entry_kinds import RELEASED
-from dpsql.ledger.protocol import Account, AccountKey, Entry, Head
+from dpsql.ledger.protocol import Account, AccountKey, Entry, LedgerHead
 
 _WHOLE = re.compile(r"0|[1-9][0-9]{0,1999}")
 _RATIO = re.compile(r"(0|[1-9][0-9]{0,1999})/([1-9][0-9]{0,1999})")
@@ -24,38 +24,38 @@ _RATIO = re.compile(r"(0|[1-9][0-9]{0,1999})/([1-9][0-9]{0,1999})")
 _RESTORE = "restore the newest backup, and find out who can write the ledger"
 
 FIRST_PREVIOUS = "0" * 64
-START = Head(0, FIRST_PREVIOUS)
+START = LedgerHead(0, FIRST_PREVIOUS)
 VERSION_KEY = '"dpsql":"'
 """What precedes the version of dpsql in the details of an entry."""
 
 
-def account_of(row: Row) -> AccountKey:
+def get_account_key(row: Row) -> AccountKey:
     """The key of the account of a row."""
     return AccountKey(row["table_name"], row["account_analyst"])
 
 
-def account_row(key: AccountKey, account: Account, digests: KeyedDigest) -> dict[str, Any]:
+def to_account_row(key: AccountKey, account: Account, digests: KeyedDigest) -> dict[str, Any]:
     """The row of an account's budget and limit."""
     budget, limit = account.budget, account.limit
     row = {
         "table_name": key.table,
         "account_analyst": key.analyst,
         "accountant": budget.accountant,
-        "epsilon": _ratio_text(budget.epsilon),
-        "delta": _ratio_text(budget.delta),
-        "selection": None if budget.selection is None else _ratio_text(budget.selection),
+        "epsilon": _format_ratio(budget.epsilon),
+        "delta": _format_ratio(budget.delta),
+        "selection": None if budget.selection is None else _format_ratio(budget.selection),
         "limit_loss": str(limit.loss),
         "limit_delta": str(limit.delta),
         "renewal": budget.renewal,
     }
-    return row | {"digest": digests.digest(row)}
+    return row | {"digest": digests.compute_digest(row)}
 
 
-def stored_budget(row: Row, digests: KeyedDigest) -> Budget:
+def parse_budget(row: Row, digests: KeyedDigest) -> Budget:
     """The budget of a row; IntegrityError if it is not one that dpsql wrote."""
-    if not digests.holds(row):
+    if not digests.is_intact(row):
         raise IntegrityError(
-            f"the budget of {account_of(row)} in the ledger was changed",
+            f"the budget of {get_account_key(row)} in the ledger was changed",
             code="ledger_tampered",
             hint=_RESTORE,
         )
@@ -63,32 +63,32 @@ def stored_budget(row: Row, digests: KeyedDigest) -> Budget:
     try:
         return Budget(
             str(row["accountant"]),
-            _ratio(row["epsilon"]),
-            _ratio(row["delta"]),
-            None if selection is None else _ratio(selection),
+            _parse_ratio(row["epsilon"]),
+            _parse_ratio(row["delta"]),
+            None if selection is None else _parse_ratio(selection),
             row["renewal"],
         )
     except LossError:
-        raise _corrupt("budget") from None
+        raise _make_corruption_error("budget") from None
 
 
-def entry_columns(
+def make_common_columns(
     at: datetime, analyst: str, query: str, details: Mapping[str, Any] | None
 ) -> dict[str, Any]:
     """The columns that all entries of a charge share."""
-    text_digest(analyst)
+    compute_text_digest(analyst)
     return {
         "at": at.isoformat(timespec="microseconds"),
         "analyst": analyst,
         "query": query,
-        "query_digest": text_digest(query),
-        "details": canonical(dict(details or {})),
+        "query_digest": compute_text_digest(query),
+        "details": to_canonical_json(dict(details or {})),
     }
 
 
-def entry_row(
+def make_entry_row(
     common: Row,
-    after: Head,
+    after: LedgerHead,
     key: AccountKey,
     number: int,
     event: Event | None,
@@ -97,7 +97,7 @@ def entry_row(
 ) -> dict[str, Any]:
     """The row of the entry after `after`, the account's `number`-th.
 
-    `common` has the columns that all entries of a charge share; `amounts` are columns of `spend_columns`.
+    `common` has the columns that all entries of a charge share; `amounts` are columns of `to_charge_columns`.
     """
     row: dict[str, Any] = {name: value for name, value in LATER_COLUMNS.items() if name != "renewal"}
     row |= common
@@ -110,44 +110,44 @@ def entry_row(
     row |= {"table_name": key.table, "account_analyst": key.analyst}
     for columns in amounts:
         row |= columns
-    return row | {"digest": digests.digest(row)}
+    return row | {"digest": digests.compute_digest(row)}
 
 
-def version_of(row: Row) -> str:
+def parse_version(row: Row) -> str:
     r"""The version of dpsql that charged an entry; "" where it does not say, as of what is no charge.
 
     Why: details are JSON without spaces, in which no text holds a quotation mark that is not escaped.
 
-    >>> version_of({"details": '{"plan":"\\"dpsql\\":\\"7","versions":{"dpsql":"0.1.0","duckdb":"2.0.0"}}'})
+    >>> parse_version({"details": '{"plan":"\\"dpsql\\":\\"7","versions":{"dpsql":"0.1.0","duckdb":"2.0.0"}}'})
     '0.1.0'
     """
     _, _, rest = str(row["details"]).partition(VERSION_KEY)
     return rest.partition('"')[0]
 
 
-def head_of(row: Row) -> Head:
+def get_row_head(row: Row) -> LedgerHead:
     """The head of a ledger that ends with this entry."""
-    return Head(row["id"], row["digest"])
+    return LedgerHead(row["id"], row["digest"])
 
 
-def spend_columns(prefix: str, spend: Spend) -> dict[str, str]:
+def to_charge_columns(prefix: str, spend: Charge) -> dict[str, str]:
     """The two columns of an amount."""
     return {f"{prefix}loss": str(spend.loss), f"{prefix}delta": str(spend.delta)}
 
 
-def stored_spend(loss: object, delta: object) -> Spend:
+def parse_charge(loss: object, delta: object) -> Charge:
     """The spend of two columns; IntegrityError if they are not whole numbers as dpsql writes them."""
-    return Spend(_whole(loss), _whole(delta))
+    return Charge(_parse_integer(loss), _parse_integer(delta))
 
 
-def stored_entry(row: Row, digests: KeyedDigest) -> Entry:
+def parse_checked_entry(row: Row, digests: KeyedDigest) -> Entry:
     """The entry of a row; IntegrityError if it is not one that dpsql wrote."""
-    if not digests.holds(row):
-        raise tampered(row["id"], "was changed")
-    return entry_of(row)
+    if not digests.is_intact(row):
+        raise make_tampering_error(row["id"], "was changed")
+    return parse_entry(row)
 
 
-def entry_of(row: Row) -> Entry:
+def parse_entry(row: Row) -> Entry:
     """The entry of a row whose digest is known to be its own."""
     try:
         return Entry(
@@ -165,44 +165,44 @@ def entry_of(row: Row) -> Entry:
             query=str(row["query"]),
             query_digest=str(row["query_digest"]),
             event=from_json(row["event"]) if row["event"] or row["kind"] in RELEASED else None,
-            spend=stored_spend(row["loss"], row["delta"]),
-            spent=stored_spend(row["spent_loss"], row["spent_delta"]),
-            limit=stored_spend(row["limit_loss"], row["limit_delta"]),
+            spend=parse_charge(row["loss"], row["delta"]),
+            spent=parse_charge(row["spent_loss"], row["spent_delta"]),
+            limit=parse_charge(row["limit_loss"], row["limit_delta"]),
             budget=str(row["budget"]),
             details=json.loads(row["details"]),
             previous=str(row["previous"]),
             digest=str(row["digest"]),
             failures=int(row["failures"] or 0),
-            refines=claimed_by(row),
+            refines=parse_claims(row),
             database=None if row["database"] is None else str(row["database"]),
         )
     except (TypeError, ValueError, RecursionError):
-        raise _corrupt("entry") from None
+        raise _make_corruption_error("entry") from None
 
 
-def tampered(number: int, what: str) -> IntegrityError:
+def make_tampering_error(number: int, what: str) -> IntegrityError:
     """The error for an entry that is not where or what it was."""
     return IntegrityError(f"entry {number} of the ledger {what}", code="ledger_tampered", hint=_RESTORE)
 
 
-def _whole(text: object) -> int:
+def _parse_integer(text: object) -> int:
     if not isinstance(text, str) or not _WHOLE.fullmatch(text):
-        raise _corrupt("amount")
+        raise _make_corruption_error("amount")
     return int(text)
 
 
-def _ratio_text(value: Fraction) -> str:
+def _format_ratio(value: Fraction) -> str:
     return f"{value.numerator}/{value.denominator}"
 
 
-def _ratio(text: object) -> Fraction:
+def _parse_ratio(text: object) -> Fraction:
     match = _RATIO.fullmatch(text) if isinstance(text, str) else None
     if match is None:
-        raise _corrupt("budget")
+        raise _make_corruption_error("budget")
     return Fraction(int(match[1]), int(match[2]))
 
 
-def _corrupt(what: str) -> IntegrityError:
+def _make_corruption_error(what: str) -> IntegrityError:
     return IntegrityError(
         f"the ledger holds something as {what} that dpsql did not write", code="ledger_corrupt"
     )

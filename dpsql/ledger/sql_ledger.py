@@ -11,10 +11,15 @@ from sqlalchemy import Connection
 from dpsql.accounting.partitions.boxes import WHOLE
 from dpsql.accounting.spend import NOTHING
 from dpsql.errors import ProgrammingError
-from dpsql.ledger.amendments import amendment_details, require_amendable
-from dpsql.ledger.balance import Balance, left_of, reservation_states, state_of
-from dpsql.ledger.budget import Budget, period
-from dpsql.ledger.claims import claims_text
+from dpsql.ledger.amendments import make_amendment_details, require_amendable
+from dpsql.ledger.balance import (
+    Balance,
+    compute_budget_state,
+    compute_remaining_budget,
+    list_reservation_states,
+)
+from dpsql.ledger.budget import Budget, compute_period
+from dpsql.ledger.claims import to_claims_text
 from dpsql.ledger.entry_kinds import (
     AMEND,
     CHARGE,
@@ -25,38 +30,50 @@ from dpsql.ledger.entry_kinds import (
     RESET,
     RETURN,
     UNLOCK,
-    EntryKind,
-    applied,
+    EntryEffect,
+    apply_effect,
 )
 from dpsql.ledger.journal import SqlJournal
 from dpsql.ledger.protocol import (
     Account,
     AccountKey,
-    BudgetLeft,
     BudgetState,
-    Charges,
     Entry,
-    Head,
+    LedgerHead,
     Quote,
+    RemainingBudget,
+    RequestedCharges,
     ReservationState,
 )
-from dpsql.ledger.quote import AccountCharge, QuotedCharge, account_at, account_charges, quoted_charges
-from dpsql.ledger.refusal import exhausted
-from dpsql.ledger.releases import release_chain_end, store_releases, stored_releases
+from dpsql.ledger.quote import (
+    AccountCharge,
+    QuotedCharge,
+    get_account,
+    iterate_quoted_charges,
+    list_account_charges,
+)
+from dpsql.ledger.refusal import make_exhaustion_error
+from dpsql.ledger.releases import iterate_stored_releases, read_release_head, store_releases
 from dpsql.ledger.rows import (
-    account_of,
-    account_row,
-    entry_columns,
-    entry_of,
-    head_of,
-    spend_columns,
-    stored_entry,
+    get_account_key,
+    get_row_head,
+    make_common_columns,
+    parse_checked_entry,
+    parse_entry,
+    to_account_row,
+    to_charge_columns,
 )
 from dpsql.ledger.schema import ENTRIES
 from dpsql.ledger.stored_release import NewRelease, ReleaseRecord
-from dpsql.ledger.tables import NEWEST_FIRST, budget_history, entry_rows, store_amended, stored_accounts
-from dpsql.ledger.uninterrupted import uninterrupted
-from dpsql.ledger.verification import verified_chain
+from dpsql.ledger.tables import (
+    NEWEST_FIRST,
+    iterate_entry_rows,
+    read_accounts,
+    read_budget_history,
+    write_amended_account,
+)
+from dpsql.ledger.uninterrupted import run_uninterrupted
+from dpsql.ledger.verification import verify_chain
 
 
 class SqlLedger(SqlJournal):
@@ -64,7 +81,7 @@ class SqlLedger(SqlJournal):
 
     def charge(
         self,
-        charges: Charges,
+        charges: RequestedCharges,
         *,
         analyst: str,
         query: str,
@@ -73,48 +90,50 @@ class SqlLedger(SqlJournal):
         reservation: int | None = None,
     ) -> tuple[Entry, ...]:
         """As `Ledger.charge`; PolicyError (`no_budget`) for a table without a budget."""
-        charges_due = account_charges(charges, analyst, self._accounts)
-        return self._charged(
-            charges_due, _spending(analyst, reservation), query, details, sorted(set(refines))
+        charges_due = list_account_charges(charges, analyst, self._accounts)
+        return self._append_charges(
+            charges_due, _make_charge_effect(analyst, reservation), query, details, sorted(set(refines))
         )
 
     def reserve(
-        self, charges: Charges, *, analyst: str, details: Mapping[str, Any] | None = None
+        self, charges: RequestedCharges, *, analyst: str, details: Mapping[str, Any] | None = None
     ) -> tuple[Entry, ...]:
         """As `Ledger.reserve`."""
-        charges_due = account_charges(charges, analyst, self._accounts)
-        if any(part.bill.box != WHOLE for part in charges_due) or len(
+        charges_due = list_account_charges(charges, analyst, self._accounts)
+        if any(part.table_charge.box != WHOLE for part in charges_due) or len(
             {part.key for part in charges_due}
         ) < len(charges_due):
             raise ProgrammingError("a reservation covers whole tables, each once", code="slice_part")
-        return self._charged(charges_due, EntryKind(RESERVE, who=analyst), "", details)
+        return self._append_charges(charges_due, EntryEffect(RESERVE, actor=analyst), "", details)
 
-    def give_back(self, number: int, *, by: str) -> tuple[Entry, ...]:
-        """As `Ledger.give_back`."""
+    def close_reservation(self, number: int, *, by: str) -> tuple[Entry, ...]:
+        """As `Ledger.close_reservation`."""
         now = self._clock().astimezone(UTC)
-        common = entry_columns(now, by, "", {})
+        common = make_common_columns(now, by, "", {})
 
-        def rows() -> list[dict[str, Any]]:
+        def build_rows() -> list[dict[str, Any]]:
             end, found = self._chain.head, list[dict[str, Any]]()
             shared = {**common, "charge": end.entries + 1, "kind": RETURN, "slice": number}
             for key in self._accounts:
-                before = self._balance(key, now)
+                before = self._compute_balance(key, now)
                 if number in before.reservations:
-                    rest = before.reservations[number].left()
-                    after = applied(before, EntryKind(RETURN, rest, reservation=number, who=by))
-                    found.append(self._row(shared | spend_columns("", rest), end, key, None, after))
-                    end = head_of(found[-1])
+                    rest = before.reservations[number].compute_remaining()
+                    after = apply_effect(before, EntryEffect(RETURN, rest, reservation=number, actor=by))
+                    found.append(
+                        self._make_entry_row(shared | to_charge_columns("", rest), end, key, None, after)
+                    )
+                    end = get_row_head(found[-1])
             return found
 
-        return self._appended(rows)
+        return self._append_entries(build_rows)
 
     def reset(self, table: str, *, by: str, reason: str, analyst: str = "") -> Entry:
         """As `Ledger.reset`."""
-        return self._owner_entry(AccountKey(table, analyst), RESET, by, reason)
+        return self._append_owner_entry(AccountKey(table, analyst), RESET, by, reason)
 
     def unlock(self, table: str, *, by: str, reason: str) -> Entry:
         """As `Ledger.unlock`."""
-        return self._owner_entry(AccountKey(table), UNLOCK, by, reason)
+        return self._append_owner_entry(AccountKey(table), UNLOCK, by, reason)
 
     def amend(
         self, budgets: Mapping[AccountKey, Budget], *, by: str, reason: str
@@ -123,10 +142,10 @@ class SqlLedger(SqlJournal):
         if not reason.strip():
             raise ProgrammingError("an amendment needs a reason", code="amend_reason", hint="say why")
         for key in budgets:
-            account_at(key, self._accounts)
+            get_account(key, self._accounts)
         now = self._clock().astimezone(UTC)
         changed = {
-            key: Account.of(budget)
+            key: Account.from_budget(budget)
             for key, budget in sorted(budgets.items())
             if budget != self._accounts[key].budget
         }
@@ -138,21 +157,25 @@ class SqlLedger(SqlJournal):
             )
 
         def commit() -> list[dict[str, Any]]:
-            with self._transaction(write=True) as connection:
-                return self._amended(connection, changed, now, by, reason)
+            with self._open_transaction(write=True) as connection:
+                return self._write_amendments(connection, changed, now, by, reason)
 
         try:
-            rows = uninterrupted(commit)
-            self._own = {}  # the anchor is that of the amended ledger
-            uninterrupted(self._anchor_newest)
+            rows = run_uninterrupted(commit)
+            self._own_digests = {}  # the anchor is that of the amended ledger
+            run_uninterrupted(self._write_anchor)
         finally:
             self.close()
         return tuple(
-            (entry_of(row), self._accounts[account_of(row)].budget, changed[account_of(row)].budget)
+            (
+                parse_entry(row),
+                self._accounts[get_account_key(row)].budget,
+                changed[get_account_key(row)].budget,
+            )
             for row in rows
         )
 
-    def _amended(
+    def _write_amendments(
         self,
         connection: Connection,
         changed: Mapping[AccountKey, Account],
@@ -161,171 +184,199 @@ class SqlLedger(SqlJournal):
         reason: str,
     ) -> list[dict[str, Any]]:
         """Writes one entry for each account, and the account's row, and checks all as whoever reads them will."""
-        self._stored = release_chain_end(connection, self._digests, self._chain.stored)
+        self._stored_head = read_release_head(connection, self._digests, self._chain.stored_head)
         stored, end, rows = (
-            stored_accounts(connection, self._digests),
+            read_accounts(connection, self._digests),
             self._chain.head,
             list[dict[str, Any]](),
         )
         for key, account in changed.items():
-            balance = applied(self._balance(key, now), EntryKind(AMEND))
+            balance = apply_effect(self._compute_balance(key, now), EntryEffect(AMEND))
             require_amendable(key, self._accounts[key], account, balance.spent)
-            after = account_row(key, account, self._digests)
-            details = amendment_details(stored[key], after, reason)
-            common = entry_columns(now, by, "", details) | spend_columns("", NOTHING)
+            after = to_account_row(key, account, self._digests)
+            details = make_amendment_details(stored[key], after, reason)
+            common = make_common_columns(now, by, "", details) | to_charge_columns("", NOTHING)
             common |= {"charge": self._chain.head.entries + 1, "kind": AMEND}
-            rows.append(self._row(common, end, key, None, balance, amended=after))
-            end = head_of(rows[-1])
-            store_amended(connection, after)
-        self._insert(connection, rows)
+            rows.append(self._make_entry_row(common, end, key, None, balance, amended_account=after))
+            end = get_row_head(rows[-1])
+            write_amended_account(connection, after)
+        self._insert_entries(connection, rows)
         # Budgets are read back, too: what a trap in the database undoes is not amended.
-        self._chain.followed(rows, self._digests, budget_history(connection, self._digests).at)
+        self._chain.follow_entries(
+            rows, self._digests, read_budget_history(connection, self._digests).find_budget_digest
+        )
         return rows
 
-    def _owner_entry(self, key: AccountKey, kind: str, by: str, reason: str) -> Entry:
+    def _append_owner_entry(self, key: AccountKey, kind: str, by: str, reason: str) -> Entry:
         """The entry by which an owner begins something anew, for a reason."""
-        account_at(key, self._accounts)
+        get_account(key, self._accounts)
         if not reason.strip():
             article = "an" if kind == UNLOCK else "a"
             raise ProgrammingError(f"{article} {kind} needs a reason", code=f"{kind}_reason", hint="say why")
-        now, step = self._clock().astimezone(UTC), EntryKind(kind)
-        common = entry_columns(now, by, "", {"reason": reason}) | spend_columns("", step.spend)
+        now, step = self._clock().astimezone(UTC), EntryEffect(kind)
+        common = make_common_columns(now, by, "", {"reason": reason}) | to_charge_columns("", step.charge)
 
-        def rows() -> list[dict[str, Any]]:
-            present = period(self._accounts[key].budget.renewal, now)
-            before = self._chain.balance(key).in_period(present, anew=kind == RESET)
-            end, balance = self._chain.head, applied(before, step)
-            return [self._row({**common, "charge": end.entries + 1, "kind": kind}, end, key, None, balance)]
+        def build_rows() -> list[dict[str, Any]]:
+            present = compute_period(self._accounts[key].budget.renewal, now)
+            before = self._chain.get_balance(key).move_to_period(present, anew=kind == RESET)
+            end, balance = self._chain.head, apply_effect(before, step)
+            return [
+                self._make_entry_row(
+                    {**common, "charge": end.entries + 1, "kind": kind}, end, key, None, balance
+                )
+            ]
 
-        (entry,) = self._appended(rows)
+        (entry,) = self._append_entries(build_rows)
         return entry
 
-    def fail(
+    def record_failure(
         self, tables: Sequence[str], entry: Entry, *, analyst: str, query: str, code: str
     ) -> tuple[Entry, ...]:
-        """As `Ledger.fail`."""
+        """As `Ledger.record_failure`."""
         keys = sorted({AccountKey(table) for table in tables})
-        now, step = self._clock().astimezone(UTC), EntryKind(FAILURE)
-        common = entry_columns(now, analyst, query, {"failure": code}) | spend_columns("", step.spend)
+        now, step = self._clock().astimezone(UTC), EntryEffect(FAILURE)
+        common = make_common_columns(now, analyst, query, {"failure": code}) | to_charge_columns(
+            "", step.charge
+        )
         common |= {"charge": entry.id, "kind": FAILURE}
 
-        def rows() -> list[dict[str, Any]]:
+        def build_rows() -> list[dict[str, Any]]:
             end, found = self._chain.head, list[dict[str, Any]]()
             for key in keys:
-                account_at(key, self._accounts)
-                balance = applied(self._balance(key, now), step)
-                found.append(self._row(common, end, key, None, balance))
-                end = head_of(found[-1])
+                get_account(key, self._accounts)
+                balance = apply_effect(self._compute_balance(key, now), step)
+                found.append(self._make_entry_row(common, end, key, None, balance))
+                end = get_row_head(found[-1])
             return found
 
-        return self._appended(rows)
+        return self._append_entries(build_rows)
 
     def dry_run(
-        self, charges: Charges, *, analyst: str = "", reservation: int | None = None
+        self, charges: RequestedCharges, *, analyst: str = "", reservation: int | None = None
     ) -> tuple[Quote, ...]:
         """As `Ledger.dry_run`."""
-        charges_due, kind = account_charges(charges, analyst, self._accounts), _spending(analyst, reservation)
-        return self._read(
-            lambda _: tuple(planned.quote for planned in self._quoted(charges_due, kind, self._clock()))
+        charges_due, kind = (
+            list_account_charges(charges, analyst, self._accounts),
+            _make_charge_effect(analyst, reservation),
+        )
+        return self._read_in_transaction(
+            lambda _: tuple(
+                planned.quote for planned in self._iterate_quoted_charges(charges_due, kind, self._clock())
+            )
         )
 
-    def after(self, charges: Charges, *, analyst: str = "") -> tuple[BudgetState, ...]:
-        """As `Ledger.after`."""
-        charges_due, kind = account_charges(charges, analyst, self._accounts), _spending(analyst, None)
+    def compute_states_after(
+        self, charges: RequestedCharges, *, analyst: str = ""
+    ) -> tuple[BudgetState, ...]:
+        """As `Ledger.compute_states_after`."""
+        charges_due, kind = (
+            list_account_charges(charges, analyst, self._accounts),
+            _make_charge_effect(analyst, None),
+        )
 
-        def found(_: Connection) -> tuple[BudgetState, ...]:
-            plan = self._quoted(charges_due, kind, self._clock())
+        def read_states(_: Connection) -> tuple[BudgetState, ...]:
+            plan = self._iterate_quoted_charges(charges_due, kind, self._clock())
             balances = {planned.quote.key: planned.balance for planned in plan}
-            return tuple(self._state(key, balance) for key, balance in balances.items())
+            return tuple(self._compute_state(key, balance) for key, balance in balances.items())
 
-        return self._read(found)
+        return self._read_in_transaction(read_states)
 
-    def state(self, table: str) -> BudgetState:
-        """As `Ledger.state`; PolicyError (`no_budget`) for a table without a budget."""
+    def get_state(self, table: str) -> BudgetState:
+        """As `Ledger.get_state`; PolicyError (`no_budget`) for a table without a budget."""
         key = AccountKey(table)
-        account_at(key, self._accounts)
-        return self._read(lambda _: self._state(key, self._balance(key)))
+        get_account(key, self._accounts)
+        return self._read_in_transaction(lambda _: self._compute_state(key, self._compute_balance(key)))
 
-    def states(self) -> tuple[BudgetState, ...]:
-        """As `Ledger.states`, all at one moment."""
-        return self._read(lambda _: tuple(self._state(key, self._balance(key)) for key in self._accounts))
+    def list_states(self) -> tuple[BudgetState, ...]:
+        """As `Ledger.list_states`, all at one moment."""
+        return self._read_in_transaction(
+            lambda _: tuple(self._compute_state(key, self._compute_balance(key)) for key in self._accounts)
+        )
 
-    def left(self, keys: Iterable[AccountKey]) -> tuple[BudgetLeft, ...]:
+    def list_remaining_budgets(self, keys: Iterable[AccountKey]) -> tuple[RemainingBudget, ...]:
         """As `Ledger.left`."""
         wanted = [key for key in keys if key in self._accounts]
-        found = self._read(lambda _: [(key, self._balance(key)) for key in wanted])
-        return tuple(left_of(key, self._accounts[key], balance) for key, balance in found)
+        found = self._read_in_transaction(lambda _: [(key, self._compute_balance(key)) for key in wanted])
+        return tuple(compute_remaining_budget(key, self._accounts[key], balance) for key, balance in found)
 
-    def _state(self, key: AccountKey, balance: Balance) -> BudgetState:
-        failures = self._chain.balance(AccountKey(key.table)).failures
-        locked = self._failure_limit.locks(key.table, failures)
-        return state_of(key, self._accounts[key], balance, failures, locked=locked)
+    def _compute_state(self, key: AccountKey, balance: Balance) -> BudgetState:
+        failures = self._chain.get_balance(AccountKey(key.table)).failures
+        locked = self._failure_limit.is_locked(key.table, failures)
+        return compute_budget_state(key, self._accounts[key], balance, failures, locked=locked)
 
-    def reservations(self) -> tuple[ReservationState, ...]:
-        """As `Ledger.reservations`, all at one moment."""
-        return self._read(lambda _: reservation_states({key: self._balance(key) for key in self._accounts}))
+    def list_reservations(self) -> tuple[ReservationState, ...]:
+        """As `Ledger.list_reservations`, all at one moment."""
+        return self._read_in_transaction(
+            lambda _: list_reservation_states({key: self._compute_balance(key) for key in self._accounts})
+        )
 
-    def entries(self, table: str | None = None, limit: int | None = None) -> tuple[Entry, ...]:
-        """As `Ledger.entries`."""
+    def list_entries(self, table: str | None = None, limit: int | None = None) -> tuple[Entry, ...]:
+        """As `Ledger.list_entries`."""
         wanted = NEWEST_FIRST if table is None else NEWEST_FIRST.where(ENTRIES.c.table_name == table)
         wanted = wanted if limit is None else wanted.limit(max(limit, 0))
-        rows = self._read(lambda connection: list(entry_rows(connection, wanted)))
-        return tuple(stored_entry(row, self._digests) for row in reversed(rows))
+        rows = self._read_in_transaction(lambda connection: list(iterate_entry_rows(connection, wanted)))
+        return tuple(parse_checked_entry(row, self._digests) for row in reversed(rows))
 
-    def entry(self, number: int) -> Entry | None:
-        """As `Ledger.entry`."""
+    def find_entry(self, number: int) -> Entry | None:
+        """As `Ledger.find_entry`."""
         wanted = NEWEST_FIRST.where(ENTRIES.c.id == number)
-        rows = self._read(lambda connection: list(entry_rows(connection, wanted)))
-        return stored_entry(rows[0], self._digests) if rows else None
+        rows = self._read_in_transaction(lambda connection: list(iterate_entry_rows(connection, wanted)))
+        return parse_checked_entry(rows[0], self._digests) if rows else None
 
     def is_current(self, entry: Entry) -> bool:
         """As `Ledger.is_current`."""
-        return self._read(lambda connection: self._is_current(connection, entry.charge))
+        return self._read_in_transaction(lambda connection: self._is_current(connection, entry.charge))
 
     def store_releases(self, releases: Sequence[NewRelease], entry: Entry) -> None:
         """As `Ledger.store_releases`."""
 
         def commit() -> None:
-            with self._transaction(write=True) as connection:
-                store_releases(connection, self._digests, releases, entry, self._chain.stored)
-            self._anchor_newest()
+            with self._open_transaction(write=True) as connection:
+                store_releases(connection, self._digests, releases, entry, self._chain.stored_head)
+            self._write_anchor()
 
         if releases:
-            uninterrupted(commit)
+            run_uninterrupted(commit)
 
-    def stored_releases(self, statistic: str, measurement: str | None = None) -> tuple[ReleaseRecord, ...]:
+    def list_stored_releases(
+        self, statistic: str, measurement: str | None = None
+    ) -> tuple[ReleaseRecord, ...]:
         """As `Ledger.stored_releases`."""
 
-        def found(connection: Connection) -> tuple[ReleaseRecord, ...]:
+        def read_releases(connection: Connection) -> tuple[ReleaseRecord, ...]:
             chain, wanted = self._chain, (statistic, measurement)
-            return tuple(stored_releases(connection, self._digests, wanted, chain.claims, chain.stored))
+            return tuple(
+                iterate_stored_releases(connection, self._digests, wanted, chain.claims, chain.stored_head)
+            )
 
-        return self._read(found)
+        return self._read_in_transaction(read_releases)
 
-    def versions(self) -> frozenset[str]:
-        """As `Ledger.versions`."""
+    def list_versions(self) -> frozenset[str]:
+        """As `Ledger.list_versions`."""
         known = self._chain.versions
-        return self._read(self._versions_by) if known is None else known
+        return self._read_in_transaction(self._read_versions) if known is None else known
 
-    def head(self) -> Head:
-        """As `Ledger.head`."""
-        return self._read(self._head)
+    def read_head(self) -> LedgerHead:
+        """As `Ledger.read_head`."""
+        return self._read_in_transaction(self._read_head)
 
-    def verify(self) -> Head:
+    def verify(self) -> LedgerHead:
         """As `Ledger.verify`; what is added meanwhile is checked too."""
         self._require_usable()
-        verified_chain(self._store, self._digests)
-        return self.head()
+        verify_chain(self._store, self._digests)
+        return self.read_head()
 
-    def _quoted(
-        self, charges_due: Sequence[AccountCharge], kind: EntryKind, now: datetime
+    def _iterate_quoted_charges(
+        self, charges_due: Sequence[AccountCharge], kind: EntryEffect, now: datetime
     ) -> Iterator[QuotedCharge]:
-        return quoted_charges(charges_due, kind, self._accounts, lambda key: self._balance(key, now))
+        return iterate_quoted_charges(
+            charges_due, kind, self._accounts, lambda key: self._compute_balance(key, now)
+        )
 
-    def _charged(
+    def _append_charges(
         self,
         charges_due: Sequence[AccountCharge],
-        kind: EntryKind,
+        kind: EntryEffect,
         query: str,
         details: Mapping[str, Any] | None,
         refines: Sequence[int] = (),
@@ -334,32 +385,36 @@ class SqlLedger(SqlJournal):
         if not charges_due:
             return ()
         now = self._clock().astimezone(UTC)
-        common = entry_columns(now, kind.who, query, details)
+        common = make_common_columns(now, kind.actor, query, details)
 
-        def rows() -> list[dict[str, Any]]:
+        def build_rows() -> list[dict[str, Any]]:
             end, found = self._chain.head, list[dict[str, Any]]()
             wanted = kind._replace(reservation=end.entries + 1) if kind.kind == RESERVE else kind
             for table in {part.key.table for part in charges_due}:
-                self._failure_limit.require_open(table, self._chain.balance(AccountKey(table)).failures)
-            claims = self._chain.claims.added(refines, end.entries + 1)
+                self._failure_limit.require_unlocked(
+                    table, self._chain.get_balance(AccountKey(table)).failures
+                )
+            claims = self._chain.claims.with_claims(refines, end.entries + 1)
             shared = {**common, "charge": end.entries + 1, "kind": kind.kind, "slice": wanted.reservation}
-            for planned in self._quoted(charges_due, wanted, now):
-                bill, quote = planned.bill, planned.quote
+            for planned in self._iterate_quoted_charges(charges_due, wanted, now):
+                bill, quote = planned.table_charge, planned.quote
                 if not quote.fits:
                     account, found_in = self._accounts[quote.key], planned.balance.period
-                    ahead = found_in if found_in > period(account.budget.renewal, now) else ""
-                    raise exhausted(account, quote, kind.kind, ahead)
+                    ahead = found_in if found_in > compute_period(account.budget.renewal, now) else ""
+                    raise make_exhaustion_error(account, quote, kind.kind, ahead)
                 box = None if bill.box == WHOLE else str(bill.box)
-                columns = {**shared, **spend_columns("", quote.spend), "box": box}
-                columns["refines"] = None if found else claims_text(refines)
+                columns = {**shared, **to_charge_columns("", quote.charge), "box": box}
+                columns["refines"] = None if found else to_claims_text(refines)
                 event = bill.event if kind.kind in RELEASED else None
-                found.append(self._row(columns, end, quote.key, event, planned.balance, claims=claims))
-                end = head_of(found[-1])
+                found.append(
+                    self._make_entry_row(columns, end, quote.key, event, planned.balance, claims=claims)
+                )
+                end = get_row_head(found[-1])
             return found
 
-        return self._appended(rows, refines)
+        return self._append_entries(build_rows, refines)
 
 
-def _spending(analyst: str, reservation: int | None) -> EntryKind:
+def _make_charge_effect(analyst: str, reservation: int | None) -> EntryEffect:
     """The kind of a charge: to a reservation of the analyst's, or to the accounts themselves."""
-    return EntryKind(CHARGE if reservation is None else DRAW, reservation=reservation, who=analyst)
+    return EntryEffect(CHARGE if reservation is None else DRAW, reservation=reservation, actor=analyst)

@@ -24,11 +24,11 @@ class NewRelease:
 class ReleaseRecord:
     """The stored release `number`; `entry` is the first ledger entry of the charge that paid for it.
 
-    `refined` says that it may not be refined any more: a refinement of it was charged, whether or not that was
+    `is_refined` says that it may not be refined any more: a refinement of it was charged, whether or not that was
     released, or an owner has reset a budget since.
     """
 
     number: int
     entry: int
-    released: NewRelease
-    refined: bool
+    release: NewRelease
+    is_refined: bool

@@ -20,23 +20,23 @@ from sqlalchemy import (
 )
 from sqlalchemy.schema import CreateIndex
 
-from dpsql.accounting.partitions.boxes import PartitionSpend
+from dpsql.accounting.partitions.boxes import PartitionCharges
 from dpsql.errors import IntegrityError, OperationalError
 from dpsql.ledger.amendments import BudgetHistory
-from dpsql.ledger.balance import Balance, partition_rows, partition_spend_of
-from dpsql.ledger.chain import Last
-from dpsql.ledger.digest import KeyedDigest, Row, text_digest
+from dpsql.ledger.balance import Balance, from_charges_by_box, to_charges_by_box
+from dpsql.ledger.chain import LastEntry
+from dpsql.ledger.digest import KeyedDigest, Row, compute_text_digest
 from dpsql.ledger.entry_kinds import AMEND, RELEASED, RESET
-from dpsql.ledger.protocol import AccountKey, Head
-from dpsql.ledger.refusal import rolled_back
+from dpsql.ledger.protocol import AccountKey, LedgerHead
+from dpsql.ledger.refusal import make_rollback_error
 from dpsql.ledger.reservations import AccountReservation, Reservations
 from dpsql.ledger.rows import (
     VERSION_KEY,
-    account_of,
-    spend_columns,
-    stored_budget,
-    stored_spend,
-    version_of,
+    get_account_key,
+    parse_budget,
+    parse_charge,
+    parse_version,
+    to_charge_columns,
 )
 from dpsql.ledger.schema import (
     ACCOUNTS,
@@ -80,12 +80,12 @@ _OF_ONE_CHARGE = 16  # entries that are looked at together: few charges have mor
 _PLAIN, _KEYED = "sha256", "hmac-sha256"
 
 
-def recognised(store: Store, connection: Connection) -> dict[str, str]:
+def read_ledger_meta(store: Store, connection: Connection) -> dict[str, str]:
     """The ledger's own description of itself, {} for an empty database; raises for anything else."""
     if store.is_empty(connection):
         return {}
     meta: dict[str, str] = {}
-    if {"key", "value"} <= store.columns(connection, META.name):
+    if {"key", "value"} <= store.list_columns(connection, META.name):
         meta = {str(row.key): str(row.value) for row in connection.execute(select(META))}
     if meta.get("format") != FORMAT:
         raise OperationalError(
@@ -105,7 +105,7 @@ def recognised(store: Store, connection: Connection) -> dict[str, str]:
 def make_tables(connection: Connection, digests: KeyedDigest) -> None:
     """Makes the tables in an empty database."""
     METADATA.create_all(connection, checkfirst=False)
-    describe(connection, {"format": FORMAT, "schema": SCHEMA, **_of_key(digests)})
+    write_ledger_meta(connection, {"format": FORMAT, "schema": SCHEMA, **_make_key_meta(digests)})
 
 
 def make_missing_index(connection: Connection) -> None:
@@ -113,7 +113,7 @@ def make_missing_index(connection: Connection) -> None:
     connection.execute(CreateIndex(ENTRIES_OF_ANALYST, if_not_exists=True))
 
 
-def describe(connection: Connection, meta: Mapping[str, str]) -> None:
+def write_ledger_meta(connection: Connection, meta: Mapping[str, str]) -> None:
     """Adds to the ledger's description of itself."""
     connection.execute(insert(META), [{"key": key, "value": value} for key, value in meta.items()])
 
@@ -126,96 +126,100 @@ def require_key(meta: Mapping[str, str], digests: KeyedDigest, where: str) -> No
     elif given and not keyed:
         text = "was made without a key, so that a key proves nothing of it"
         hint = "leave the key out; or begin a new ledger with it, whose budget is less what was spent"
-    elif given and not hmac.compare_digest(meta.get("key", ""), _of_key(digests)["key"]):
+    elif given and not hmac.compare_digest(meta.get("key", ""), _make_key_meta(digests)["key"]):
         text, hint = "has another key than this one", "give the key that it was made with"
     else:
         return
     raise OperationalError(f"the ledger {where} {text}", code="ledger_key", hint=hint)
 
 
-def _of_key(digests: KeyedDigest) -> dict[str, str]:
+def _make_key_meta(digests: KeyedDigest) -> dict[str, str]:
     if digests.key is None:
         return {"digests": _PLAIN}
-    return {"digests": _KEYED, "key": digests.digest({"format": FORMAT})}
+    return {"digests": _KEYED, "key": digests.compute_digest({"format": FORMAT})}
 
 
-def stored_accounts(connection: Connection, digests: KeyedDigest) -> dict[AccountKey, dict[str, Any]]:
+def read_accounts(connection: Connection, digests: KeyedDigest) -> dict[AccountKey, dict[str, Any]]:
     """The rows of all accounts, each checked against its digest."""
     rows = [dict(row) for row in connection.execute(select(ACCOUNTS)).mappings()]
     for row in rows:
-        stored_budget(row, digests)
-    return {account_of(row): row for row in rows}
+        parse_budget(row, digests)
+    return {get_account_key(row): row for row in rows}
 
 
-def budget_history(connection: Connection, digests: KeyedDigest) -> BudgetHistory:
+def read_budget_history(connection: Connection, digests: KeyedDigest) -> BudgetHistory:
     """Which budget each account had at each entry, by the stored accounts and all amendments."""
-    rows = list(entry_rows(connection, _AMENDMENTS))
-    return BudgetHistory.of(stored_accounts(connection, digests), rows, digests)
+    rows = list(iterate_entry_rows(connection, _AMENDMENTS))
+    return BudgetHistory.from_rows(read_accounts(connection, digests), rows, digests)
 
 
-def store_amended(connection: Connection, row: Row) -> None:
+def write_amended_account(connection: Connection, row: Row) -> None:
     """Writes the amended row of an account."""
-    connection.execute(update(ACCOUNTS).where(*_of(ACCOUNTS, account_of(row))).values(dict(row)))
+    connection.execute(
+        update(ACCOUNTS).where(*_match_account(ACCOUNTS, get_account_key(row))).values(dict(row))
+    )
 
 
-def stored_partitions(connection: Connection, key: AccountKey) -> PartitionSpend:
+def read_partitions(connection: Connection, key: AccountKey) -> PartitionCharges:
     """The stored spend of an account's partitions; an entry holds its digest."""
-    found = connection.execute(select(PARTS).where(*_of(PARTS, key))).mappings()
-    return partition_spend_of({row["box"]: stored_spend(row["loss"], row["delta"]) for row in found})
+    found = connection.execute(select(PARTS).where(*_match_account(PARTS, key))).mappings()
+    return from_charges_by_box({row["box"]: parse_charge(row["loss"], row["delta"]) for row in found})
 
 
-def store_partitions(connection: Connection, key: AccountKey, before: Balance, after: Balance) -> None:
+def write_partitions(connection: Connection, key: AccountKey, before: Balance, after: Balance) -> None:
     """Writes the changes in the spend of an account's partitions."""
-    old, new = partition_rows(before.parts), partition_rows(after.parts)
+    old, new = to_charges_by_box(before.parts), to_charges_by_box(after.parts)
     stale = [box for box, own in old.items() if new.get(box) != own]
     if before.period != after.period or 2 * len(stale) > len(old):
         # One statement that deletes all takes less time than one for each of most boxes.
-        connection.execute(delete(PARTS).where(*_of(PARTS, key)))
+        connection.execute(delete(PARTS).where(*_match_account(PARTS, key)))
         old = {}
     elif stale:
-        wanted = delete(PARTS).where(*_of(PARTS, key), PARTS.c.box_digest == bindparam("stale"))
-        connection.execute(wanted, [{"stale": text_digest(box)} for box in stale])
-    fresh = [row for row in _partition_columns(key, after) if old.get(row["box"]) != new[row["box"]]]
+        wanted = delete(PARTS).where(*_match_account(PARTS, key), PARTS.c.box_digest == bindparam("stale"))
+        connection.execute(wanted, [{"stale": compute_text_digest(box)} for box in stale])
+    fresh = [row for row in _to_partition_rows(key, after) if old.get(row["box"]) != new[row["box"]]]
     if fresh:
         connection.execute(insert(PARTS), fresh)
 
 
-def _partition_columns(key: AccountKey, balance: Balance) -> list[dict[str, Any]]:
+def _to_partition_rows(key: AccountKey, balance: Balance) -> list[dict[str, Any]]:
     """The rows of an account's partitions."""
     common = {"table_name": key.table, "account_analyst": key.analyst, "period": balance.period}
     return [
-        {**common, "box_digest": text_digest(box), "box": box, **spend_columns("", own)}
-        for box, own in partition_rows(balance.parts).items()
+        {**common, "box_digest": compute_text_digest(box), "box": box, **to_charge_columns("", own)}
+        for box, own in to_charges_by_box(balance.parts).items()
     ]
 
 
-def stored_reservations(connection: Connection, key: AccountKey) -> Reservations:
+def read_reservations(connection: Connection, key: AccountKey) -> Reservations:
     """The stored open reservations of an account; an entry holds their digest."""
-    wanted = select(SLICES.c.number, SLICES.c.body).where(*_of(SLICES, key)).order_by(SLICES.c.number)
+    wanted = (
+        select(SLICES.c.number, SLICES.c.body).where(*_match_account(SLICES, key)).order_by(SLICES.c.number)
+    )
     return {int(number): AccountReservation.parse(body) for number, body in connection.execute(wanted)}
 
 
-def store_reservations(connection: Connection, key: AccountKey, before: Balance, after: Balance) -> None:
+def write_reservations(connection: Connection, key: AccountKey, before: Balance, after: Balance) -> None:
     """Writes the changes in an account's open reservations."""
     stale = [number for number, each in before.reservations.items() if after.reservations.get(number) != each]
     if stale:
-        connection.execute(delete(SLICES).where(*_of(SLICES, key), SLICES.c.number.in_(stale)))
+        connection.execute(delete(SLICES).where(*_match_account(SLICES, key), SLICES.c.number.in_(stale)))
     fresh = [
         row
-        for row in _reservation_columns(key, after)
+        for row in _to_reservation_rows(key, after)
         if before.reservations.get(row["number"]) != after.reservations[row["number"]]
     ]
     if fresh:
         connection.execute(insert(SLICES), fresh)
 
 
-def _reservation_columns(key: AccountKey, balance: Balance) -> list[dict[str, Any]]:
+def _to_reservation_rows(key: AccountKey, balance: Balance) -> list[dict[str, Any]]:
     """The rows of an account's open reservations."""
     common = {"table_name": key.table, "account_analyst": key.analyst}
     return [{**common, "number": number, "body": str(each)} for number, each in balance.reservations.items()]
 
 
-def require_derived(connection: Connection, balances: Mapping[AccountKey, Balance]) -> None:
+def require_derived_rows(connection: Connection, balances: Mapping[AccountKey, Balance]) -> None:
     """Requires that the rows of partitions and reservations are those that follow from the entries, column by column, and no more.
 
     Claim: these two tables say nothing that the chain of entries does not vouch for.
@@ -223,8 +227,8 @@ def require_derived(connection: Connection, balances: Mapping[AccountKey, Balanc
     Raises IntegrityError (`ledger_tampered`).
     """
     for table, columns, what in (
-        (PARTS, _partition_columns, "partitions"),
-        (SLICES, _reservation_columns, "reservations"),
+        (PARTS, _to_partition_rows, "partitions"),
+        (SLICES, _to_reservation_rows, "reservations"),
     ):
         expected = {tuple(row.values()) for key, balance in balances.items() for row in columns(key, balance)}
         found = {tuple(row) for row in connection.execute(select(table))}
@@ -236,52 +240,54 @@ def require_derived(connection: Connection, balances: Mapping[AccountKey, Balanc
             )
 
 
-def require_holds(connection: Connection, expected: Head, where: str) -> None:
+def require_ledger_head(connection: Connection, expected: LedgerHead, where: str) -> None:
     """Raises IntegrityError (`ledger_rolled_back`) unless the ledger still holds a head that it had."""
     entry = select(ENTRIES.c.digest).where(ENTRIES.c.id == expected.entries)
     if expected.entries and connection.execute(entry).scalar() != expected.digest:
-        raise rolled_back(where, expected)
+        raise make_rollback_error(where, expected)
     release = select(RELEASES.c.digest).where(RELEASES.c.number == expected.releases)
     if expected.releases and connection.execute(release).scalar() != expected.release_digest:
-        raise rolled_back(where, expected)
+        raise make_rollback_error(where, expected)
 
 
-def charging_versions(connection: Connection) -> frozenset[str]:
+def read_charging_versions(connection: Connection) -> frozenset[str]:
     """The versions of dpsql that charged the entries: one pass for each, and one more."""
     details, found = ENTRIES.c.details, set[str]()
     wanted = select(details).where(details.contains(VERSION_KEY, autoescape=True)).limit(1)
     while (row := connection.execute(wanted).mappings().first()) is not None:
-        found.add(version := version_of({"details": row["details"]}))
+        found.add(version := parse_version({"details": row["details"]}))
         wanted = wanted.where(~details.contains(f'{VERSION_KEY}{version}"', autoescape=True))
     return frozenset(found)
 
 
-def _of(table: Table, key: AccountKey) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
+def _match_account(table: Table, key: AccountKey) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
     return table.c.table_name == key.table, table.c.account_analyst == key.analyst
 
 
-def entry_rows(connection: Connection, wanted: Select[Any], values: Row | None = None) -> Iterator[Row]:
+def iterate_entry_rows(
+    connection: Connection, wanted: Select[Any], values: Row | None = None
+) -> Iterator[Row]:
     """The rows that a selection of entries finds, read as they are asked for."""
     names = ENTRIES.columns.keys()
     for row in connection.execute(wanted, values).yield_per(1000):
         yield dict(zip(names, row, strict=True))
 
 
-def rows_from(connection: Connection, start: int, most: int) -> list[Row]:
+def read_rows_from(connection: Connection, start: int, most: int) -> list[Row]:
     """At most so many entries in their order, from the one with this number on.
 
     From 1 on they are all, whatever number somebody gave to one that was put in before it.
     """
     if start == 1:
-        return list(entry_rows(connection, OLDEST_FIRST.limit(most)))
-    return list(entry_rows(connection, _FROM, {"start": start, "most": most}))
+        return list(iterate_entry_rows(connection, OLDEST_FIRST.limit(most)))
+    return list(iterate_entry_rows(connection, _FROM, {"start": start, "most": most}))
 
 
-def rows_of_charge(connection: Connection, number: int) -> Iterator[Row]:
+def iterate_charge_rows(connection: Connection, number: int) -> Iterator[Row]:
     """The entries of one charge that pay for its releases: they follow one another, from that of this number on."""
     start, own = number, True
     while own:
-        rows = rows_from(connection, start, _OF_ONE_CHARGE)
+        rows = read_rows_from(connection, start, _OF_ONE_CHARGE)
         for row in rows:
             if row["charge"] != number or row["kind"] not in RELEASED:
                 return
@@ -290,21 +296,21 @@ def rows_of_charge(connection: Connection, number: int) -> Iterator[Row]:
         start = rows[-1]["id"] + 1 if rows else start
 
 
-def last_reset(connection: Connection, key: AccountKey) -> int:
+def read_last_reset(connection: Connection, key: AccountKey) -> int:
     """The number of the last entry that has reset an account, 0 where there is none."""
-    newest = select(func.max(ENTRIES.c.id)).where(ENTRIES.c.kind == RESET, *_of(ENTRIES, key))
+    newest = select(func.max(ENTRIES.c.id)).where(ENTRIES.c.kind == RESET, *_match_account(ENTRIES, key))
     return int(connection.execute(newest).scalar() or 0)
 
 
-def end_row(connection: Connection) -> Row | None:
+def find_last_row(connection: Connection) -> Row | None:
     """The ledger's last entry."""
-    return next(entry_rows(connection, NEWEST_FIRST.limit(1)), None)
+    return next(iterate_entry_rows(connection, NEWEST_FIRST.limit(1)), None)
 
 
-def last_rows(connection: Connection) -> list[Last]:
+def read_last_entries(connection: Connection) -> list[LastEntry]:
     """The last entry of each account that has any, found through the index."""
     names = ENTRIES.columns.keys()
     found = []
     for *values, before, after in connection.execute(_LASTS):
-        found.append(Last(dict(zip(names, values, strict=True)), before, after))
+        found.append(LastEntry(dict(zip(names, values, strict=True)), before, after))
     return found

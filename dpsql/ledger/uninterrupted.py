@@ -14,23 +14,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from dpsql.workers import Work, at_work, hand_over
+from dpsql.workers import WorkItem, is_worker, submit
 
 _T = TypeVar("_T")
 
 
-def uninterrupted(work: Callable[[], _T]) -> _T:
+def run_uninterrupted(work: Callable[[], _T]) -> _T:
     """What `work` returns or raises, done by another thread; who is interrupted meanwhile does not hear of it.
 
     Work within work is done by the same thread, and so is what is asked for when the interpreter ends. What has not been
     committed when the process ends is undone by the database, as after a crash.
 
-    >>> uninterrupted(lambda: 1 + 1)
+    >>> run_uninterrupted(lambda: 1 + 1)
     2
     """
-    if at_work():
+    if is_worker():
         return work()
-    given = Work(work)
-    hand_over(given)
-    given.ended.wait()
-    return given.outcome()
+    given = WorkItem(work)
+    submit(given)
+    given.done_event.wait()
+    return given.take_outcome()

@@ -17,7 +17,7 @@ from __future__ import annotations
 from dpsql.mechanisms.base import Mechanism, Refinement, Sensitivity
 from dpsql.mechanisms.combined import CombinedNoise
 from dpsql.mechanisms.consistency import ConsistencyNoise
-from dpsql.mechanisms.cube import Cube
+from dpsql.mechanisms.cube import LInfinityMechanism
 from dpsql.mechanisms.entropy import Entropy, SystemEntropy
 from dpsql.mechanisms.gaussian import DiscreteGaussian
 from dpsql.mechanisms.geometric import Geometric
@@ -43,21 +43,20 @@ from dpsql.mechanisms.library import (
     WishartMechanism,
 )
 from dpsql.mechanisms.partition_selection import PartitionSelection
-from dpsql.mechanisms.records import register
+from dpsql.mechanisms.records import register_mechanisms
 from dpsql.mechanisms.selection import Exponential, PermuteAndFlip
 from dpsql.mechanisms.staircase import Staircase
 
-MECHANISMS: tuple[type[Mechanism], ...] = (Geometric, DiscreteGaussian, Cube, Staircase)
+MECHANISMS: tuple[type[Mechanism], ...] = (Geometric, DiscreteGaussian, LInfinityMechanism, Staircase)
 """The additive noise mechanisms that plans may have."""
 
-register(*MECHANISMS, CombinedNoise)
+register_mechanisms(*MECHANISMS, CombinedNoise)
 
 __all__ = [
     "LIBRARY",
     "MECHANISMS",
     "CombinedNoise",
     "ConsistencyNoise",
-    "Cube",
     "CubeMechanism",
     "DiscreteGaussian",
     "DiscreteGaussianMechanism",
@@ -67,6 +66,7 @@ __all__ = [
     "GaussianMechanism",
     "Geometric",
     "GeometricMechanism",
+    "LInfinityMechanism",
     "LaplaceMechanism",
     "LibraryMechanism",
     "LocalMechanism",

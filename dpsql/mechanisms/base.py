@@ -54,7 +54,7 @@ class Sensitivity:
             raise InternalError(f"no vector has l1 norm {self.l1} and l∞ norm {self.linf}")
 
 
-def _fraction(value: object) -> Fraction:
+def _parse_fraction(value: object) -> Fraction:
     if isinstance(value, Fraction):
         return value
     if not isinstance(value, str):
@@ -65,7 +65,7 @@ def _fraction(value: object) -> Fraction:
         raise ValueError("the denominator is zero") from None
 
 
-ExactText = Annotated[Fraction, PlainValidator(_fraction), PlainSerializer(str)]
+ExactText = Annotated[Fraction, PlainValidator(_parse_fraction), PlainSerializer(str)]
 """An exact number in a record: the text of a whole number or of a ratio."""
 
 
@@ -78,7 +78,7 @@ class MechanismRecord(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    def mechanism(self) -> Mechanism:
+    def to_mechanism(self) -> Mechanism:
         """The mechanism with these parameters."""
         raise NotImplementedError
 
@@ -123,14 +123,14 @@ class Mechanism(Protocol):
     """A symmetric law on the integers, added to exact values: 1 is one lattice step.
 
     A mechanism states, in its own file:
-    - its law: `draw`, `variance_float`, `sum_tail_up`, `describe`, and whether its coordinates are `independent`;
-    - its privacy: `privacy_loss` of a sensitivity, and `rescaled` to the same loss for another sensitivity;
-    - its intervals, where those of Laplace noise with its variance do not serve: `is_gaussian`, `sum_bound`,
-      `characteristic`;
-    - its form in stored releases: `record` and `record_type`;
-    - whether releases with it can be refined (`refinement`) and combined (`independent`).
+    - its law: `draw`, `compute_variance`, `bound_sum_tail`, `describe`, and whether its coordinates are `independent`;
+    - its privacy: `compute_privacy_loss` of a sensitivity, and `rescale_to_sensitivity` to the same loss for another sensitivity;
+    - its intervals, where those of Laplace noise with its variance do not serve: `is_gaussian`, `find_sum_bound`,
+      `compute_characteristic_function`;
+    - its form in stored releases: `to_record` and `record_type`;
+    - whether releases with it can be refined (`find_refinement`) and combined (`independent`).
 
-    `dpsql.planning.verify` has one rule for each mechanism besides, derived from its law and independent of `privacy_loss`:
+    `dpsql.planning.verify` has one rule for each mechanism besides, derived from its law and independent of `compute_privacy_loss`:
     without it no plan with the mechanism runs.
     """
 
@@ -142,19 +142,19 @@ class Mechanism(Protocol):
     independent: ClassVar[bool] = True
     """Whether the coordinates of a vector are drawn independently; if not, releases are neither combined nor topped up."""
     tight_tail: ClassVar[bool] = True
-    """Whether `tail_up` is tight enough for the interval of one draw."""
+    """Whether `bound_tail` is tight enough for the interval of one draw."""
     scaled_by_changes: ClassVar[bool] = False
-    """Whether `rescaled` reads the changes of single components."""
+    """Whether `rescale_to_sensitivity` reads the changes of single components."""
 
     def draw(self, size: int, entropy: Entropy) -> list[int]:
         """`size` independent draws from the exact law."""
         ...
 
-    def variance_float(self) -> float:
+    def compute_variance(self) -> float:
         """The variance in squared lattice steps, rounded to nearest: for predictions, not for proofs."""
         ...
 
-    def sum_tail_up(self, terms: int, threshold: int) -> float:
+    def bound_sum_tail(self, terms: int, threshold: int) -> float:
         """An upper bound on the probability that `terms` >= 1 independent draws sum to >= `threshold`."""
         ...
 
@@ -166,7 +166,9 @@ class Mechanism(Protocol):
         """Equal mechanisms hash alike; a dataclass puts the hash of its parameters in place of this."""
         return hash(self.name)
 
-    def privacy_loss(self, sensitivity: Sensitivity, changes: ComponentChanges | None) -> Pure | Gaussian:
+    def compute_privacy_loss(
+        self, sensitivity: Sensitivity, changes: ComponentChanges | None
+    ) -> Pure | Gaussian:
         """The privacy loss of noise with this law, for a vector of this sensitivity.
 
         `changes` are those of its cells where it is known to move one cell at a time. InternalError where the law has no
@@ -174,15 +176,17 @@ class Mechanism(Protocol):
         """
         raise InternalError(f"{self.name} noise is computed from releases, and has no loss")
 
-    def rescaled(self, old: Sensitivity, new: Sensitivity, changes: ComponentChanges | None) -> Mechanism:
+    def rescale_to_sensitivity(
+        self, old: Sensitivity, new: Sensitivity, changes: ComponentChanges | None
+    ) -> Mechanism:
         """The mechanism with the same loss for the sensitivity `new`, and for as many `changes`, as this has for `old`."""
         raise InternalError(f"{self.name} noise is computed from releases, and is not rescaled")
 
-    def record(self) -> MechanismRecord:
+    def to_record(self) -> MechanismRecord:
         """The mechanism as stored releases hold it."""
         raise InternalError(f"{self.name} noise is not stored")
 
-    def refinement(self, finer: Mechanism) -> Refinement | None:
+    def find_refinement(self, finer: Mechanism) -> Refinement | None:
         """How noise of the law `finer` is drawn given noise of this law, for the difference of both losses; or None.
 
         Only where the difference of the two draws is independent of the finer one.
@@ -204,14 +208,14 @@ class Mechanism(Protocol):
         """The independent noises, with whole weights, that this is a sum of."""
         return ((1, self),)
 
-    def sum_bound(self, confidence: float) -> Callable[[Sequence[float]], float] | None:
+    def find_sum_bound(self, confidence: float) -> Callable[[Sequence[float]], float] | None:
         """The t with P(|Σ size · draw| <= t) >= `confidence` for coordinates of one vector, as a function of sizes.
 
         Sizes are positive and fall. None where the law of a sum of Laplace variables of this variance serves.
         """
         return None
 
-    def characteristic(self, weights: Sequence[float], at: Floats) -> Floats:
+    def compute_characteristic_function(self, weights: Sequence[float], at: Floats) -> Floats:
         """The characteristic function of Σ weight · draw, for draws of one vector; that of Laplace noise by default."""
         found = np.ones_like(at)
         for each in weights:
@@ -221,24 +225,24 @@ class Mechanism(Protocol):
     @property
     def std(self) -> float:
         """The standard deviation in lattice steps."""
-        return math.sqrt(self.variance_float())
+        return math.sqrt(self.compute_variance())
 
-    def tail_up(self, threshold: int) -> float:
+    def bound_tail(self, threshold: int) -> float:
         """An upper bound on the probability that one draw is >= `threshold`."""
-        return self.sum_tail_up(1, threshold)
+        return self.bound_sum_tail(1, threshold)
 
-    def half_width(self, confidence: float) -> int:
-        """The smallest t, in lattice steps, with P(|draw| <= t) >= `confidence`, as `tail_up` shows it.
+    def compute_half_width(self, confidence: float) -> int:
+        """The smallest t, in lattice steps, with P(|draw| <= t) >= `confidence`, as `bound_tail` shows it.
 
         DataError unless 0 < confidence < 1.
         """
         if not 0 < confidence < 1:
             raise DataError(f"a confidence lies between 0 and 1, and {confidence} does not")
         side = (1 - Fraction(confidence)) / 2
-        return max(smallest_with_tail(self.tail_up, side, math.ceil(min(self.std, _LARGE))), 1) - 1
+        return max(search_tail_threshold(self.bound_tail, side, math.ceil(min(self.std, _LARGE))), 1) - 1
 
-    def sum_threshold(self, terms: int, probability: Fraction) -> int:
-        """The smallest t >= 0 with P(sum of `terms` draws >= t) <= `probability`, as `sum_tail_up` shows it.
+    def compute_sum_threshold(self, terms: int, probability: Fraction) -> int:
+        """The smallest t >= 0 with P(sum of `terms` draws >= t) <= `probability`, as `bound_sum_tail` shows it.
 
         The bound holds; rounding can only make t larger. LossError unless 2**-900 <= probability < 1,
         InternalError unless `terms` >= 1.
@@ -247,7 +251,7 @@ class Mechanism(Protocol):
             raise InternalError(f"a sum has at least one term, not {terms}")
         if not _LEAST_PROBABILITY <= probability < 1:
             raise LossError("a probability of failure lies between 2**-900 and 1")
-        return _sum_threshold(self, terms, probability)
+        return _compute_sum_threshold(self, terms, probability)
 
 
 def require_parameter(value: Fraction, bits: int, what: str) -> None:
@@ -264,27 +268,27 @@ def require_parameter(value: Fraction, bits: int, what: str) -> None:
         )
 
 
-def rescale(parameter: Fraction, new: Fraction, old: Fraction) -> Fraction:
+def rescale_parameter(parameter: Fraction, new: Fraction, old: Fraction) -> Fraction:
     """`parameter * new / old`, reduced once; ZeroDivisionError if `old` is zero.
 
-    >>> rescale(Fraction(3, 2), Fraction(4), Fraction(6))
+    >>> rescale_parameter(Fraction(3, 2), Fraction(4), Fraction(6))
     Fraction(1, 1)
     """
     above = parameter.numerator * new.numerator * old.denominator
     return Fraction(above, parameter.denominator * new.denominator * old.numerator)
 
 
-def positive_loss(value: Fraction, what: str) -> Fraction:
+def require_positive_loss(value: Fraction, what: str) -> Fraction:
     """`value` itself; LossError unless it is a positive Fraction."""
     if not isinstance(value, Fraction) or value.numerator <= 0:
         raise LossError(f"{what} is a positive Fraction, and {value!r} is not")
     return value
 
 
-def smallest(holds: Callable[[int], bool]) -> int:
+def search_smallest(holds: Callable[[int], bool]) -> int:
     """The smallest t >= 0 where `holds`, given that it holds from there on.
 
-    >>> smallest(lambda t: t * t > 50)
+    >>> search_smallest(lambda t: t * t > 50)
     8
     """
     high = 1
@@ -298,19 +302,19 @@ def smallest(holds: Callable[[int], bool]) -> int:
 
 
 @lru_cache(maxsize=1024)
-def _sum_threshold(mechanism: Mechanism, terms: int, probability: Fraction) -> int:
-    """As `Mechanism.sum_threshold`, computed once for equal arguments."""
-    return smallest_with_tail(
-        partial(mechanism.sum_tail_up, terms), probability, math.ceil(min(mechanism.std, _LARGE))
+def _compute_sum_threshold(mechanism: Mechanism, terms: int, probability: Fraction) -> int:
+    """As `Mechanism.compute_sum_threshold`, computed once for equal arguments."""
+    return search_tail_threshold(
+        partial(mechanism.bound_sum_tail, terms), probability, math.ceil(min(mechanism.std, _LARGE))
     )
 
 
-def smallest_with_tail(tail: Callable[[int], float], probability: Fraction, start: int) -> int:
+def search_tail_threshold(tail: Callable[[int], float], probability: Fraction, start: int) -> int:
     """The smallest t >= 0 where a tail, which falls, is at most a `probability`; `start` is near the scale of the tail.
 
     It interpolates the logarithm of the tail, which is nearly a line or a parabola, and halves the rest in between.
 
-    >>> smallest_with_tail(lambda t: math.exp(-t / 1000), Fraction(1, 10**6), 1000)
+    >>> search_tail_threshold(lambda t: math.exp(-t / 1000), Fraction(1, 10**6), 1000)
     13816
     """
     wanted, steps = math.log(probability), itertools.chain((True, True, False) * 6, itertools.repeat(False))

@@ -12,13 +12,13 @@ from fractions import Fraction
 from math import exp, floor
 
 from dpsql.mechanisms.entropy import Entropy
-from dpsql.mechanisms.exponentials import exp_bounds
-from dpsql.mechanisms.release_cache import cached_for_release
+from dpsql.mechanisms.exponentials import bound_exp
+from dpsql.mechanisms.release_cache import cache_for_release
 
 _WORD = 64
 _FEW = 24  # digits that a float may decide
 _FLOAT_MOST = 700  # beyond, exp overflows
-_MARGIN = 2.0**-40  # see `_threshold_float`
+_MARGIN = 2.0**-40  # see `_find_float_threshold`
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,28 +31,28 @@ class Coin:
     exponent: Fraction
     as_odds: bool = False
 
-    def threshold(self, bits: int) -> int:
+    def compute_threshold(self, bits: int) -> int:
         """floor(p * 2**bits), exactly.
 
-        >>> Coin(Fraction(1)).threshold(10)
+        >>> Coin(Fraction(1)).compute_threshold(10)
         376
         """
-        return _threshold(self.exponent, self.as_odds, bits)
+        return _compute_threshold(self.exponent, self.as_odds, bits)
 
-    def settle(self, prefix: int, bits: int, entropy: Entropy) -> bool:
+    def settle_toss(self, prefix: int, bits: int, entropy: Entropy) -> bool:
         """The toss, given that the first `bits` binary digits of its uniform number are `prefix`."""
-        while prefix == (threshold := self.threshold(bits)):
-            prefix = prefix << _WORD | int(entropy.words(1)[0])
+        while prefix == (threshold := self.compute_threshold(bits)):
+            prefix = prefix << _WORD | int(entropy.draw_words(1)[0])
             bits += _WORD
         return prefix < threshold
 
     def toss(self, entropy: Entropy) -> bool:
         """True with probability p."""
-        return self.settle(0, 0, entropy)
+        return self.settle_toss(0, 0, entropy)
 
 
-def _threshold_float(exponent: Fraction, as_odds: bool, bits: int) -> int | None:
-    """As `_threshold`, if a float surely decides it; else None. The exponent is above 0.
+def _find_float_threshold(exponent: Fraction, as_odds: bool, bits: int) -> int | None:
+    """As `_compute_threshold`, if a float surely decides it; else None. The exponent is above 0.
 
     Claim: what it returns is floor(p * 2**bits).
     Why: 1 - exp(-x) is below x, and 1/2 - 1/(1 + exp(x)) below x/4, both above 0; where that is less than one unit, the
@@ -69,8 +69,8 @@ def _threshold_float(exponent: Fraction, as_odds: bool, bits: int) -> int | None
     return floor(scaled) if _MARGIN * 2.0**bits < rest < 1 - _MARGIN * 2.0**bits else None
 
 
-@cached_for_release
-def _threshold(exponent: Fraction, as_odds: bool, bits: int) -> int:
+@cache_for_release
+def _compute_threshold(exponent: Fraction, as_odds: bool, bits: int) -> int:
     """floor(p * 2**bits), from bounds on exp(-exponent) that tighten until both give one integer.
 
     They do in the end: unless the exponent is zero, p is transcendental (Lindemann), so p * 2**bits lies
@@ -79,13 +79,13 @@ def _threshold(exponent: Fraction, as_odds: bool, bits: int) -> int:
     odds = int(as_odds)
     if not exponent:
         return (1 << bits) >> odds
-    found = _threshold_float(exponent, as_odds, bits)
+    found = _find_float_threshold(exponent, as_odds, bits)
     if found is not None:
         return found
     places = bits // 3 + 20
     while True:
         unit: int = 10**places
-        low, high = exp_bounds(exponent, places)
+        low, high = bound_exp(exponent, places)
         floor = (low << bits) // (unit + odds * low)
         if floor == (high << bits) // (unit + odds * high):
             return floor

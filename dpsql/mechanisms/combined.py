@@ -22,7 +22,7 @@ class CombinedNoiseRecord(MechanismRecord):
     kind: Literal["merged"] = "merged"
     parts: list[tuple[StrictInt, StoredMechanism]]
 
-    def mechanism(self) -> Mechanism:
+    def to_mechanism(self) -> Mechanism:
         """The mechanism with these parameters."""
         return CombinedNoise(tuple(self.parts))
 
@@ -67,15 +67,15 @@ class CombinedNoise(Mechanism):
         """Whether all of it is Gaussian noise."""
         return all(noise.is_gaussian for _, noise in self.parts)
 
-    def record(self) -> MechanismRecord:
+    def to_record(self) -> MechanismRecord:
         """The mechanism as stored releases hold it."""
         return CombinedNoiseRecord.model_construct(parts=list(self.parts))
 
-    def characteristic(self, weights: Sequence[float], at: Floats) -> Floats:
+    def compute_characteristic_function(self, weights: Sequence[float], at: Floats) -> Floats:
         """The characteristic function of Σ weight · draw: the product of those of all parts."""
         found = np.ones_like(at)
         for weight, part in self.parts:
-            found *= part.characteristic([weight * each for each in weights], at)
+            found *= part.compute_characteristic_function([weight * each for each in weights], at)
         return found
 
     def draw(self, size: int, entropy: Entropy) -> list[int]:
@@ -83,13 +83,13 @@ class CombinedNoise(Mechanism):
         drawn = [[weight * each for each in noise.draw(size, entropy)] for weight, noise in self.parts]
         return [sum(each) for each in zip(*drawn, strict=True)]
 
-    def variance_float(self) -> float:
+    def compute_variance(self) -> float:
         """The variance in squared steps of 1/Σ n, rounded to nearest."""
-        return math.fsum(float(weight) ** 2 * noise.variance_float() for weight, noise in self.parts)
+        return math.fsum(float(weight) ** 2 * noise.compute_variance() for weight, noise in self.parts)
 
-    def sum_tail_up(self, terms: int, threshold: int) -> float:
+    def bound_sum_tail(self, terms: int, threshold: int) -> float:
         """An upper bound on the probability that `terms` >= 1 independent draws sum to >= `threshold`."""
-        return tail_by_variance(terms * self.variance_float(), threshold)
+        return bound_tail_by_variance(terms * self.compute_variance(), threshold)
 
     def describe(self) -> str:
         """The law in words."""
@@ -99,7 +99,7 @@ class CombinedNoise(Mechanism):
         return f"{self.name}: {noises}"
 
 
-def tail_by_variance(variance: float, threshold: int) -> float:
+def bound_tail_by_variance(variance: float, threshold: int) -> float:
     """An upper bound on the probability that a noise with this variance is >= `threshold`.
 
     Source: Cantelli 1910, the one-sided inequality of Chebyshev.

@@ -12,7 +12,7 @@ import numpy as np
 
 from dpsql.errors import InternalError
 from dpsql.mechanisms.base import Floats, Mechanism
-from dpsql.mechanisms.combined import tail_by_variance
+from dpsql.mechanisms.combined import bound_tail_by_variance
 from dpsql.mechanisms.entropy import Entropy
 
 _MANY = 16
@@ -65,7 +65,7 @@ class ConsistencyNoise(Mechanism):
         """The divisor of the sum."""
         return self.whole
 
-    def sum_bound(self, confidence: float) -> Callable[[Sequence[float]], float]:
+    def find_sum_bound(self, confidence: float) -> Callable[[Sequence[float]], float]:
         """The t with P(|Σ size · draw| <= t) = `confidence` for cells of one group, in steps of the adjusted cells.
 
         Claim: the bounds are those of the law in which geometric noise is Laplace's, but for a 1,000th part.
@@ -75,15 +75,15 @@ class ConsistencyNoise(Mechanism):
         """
         longest = max(abs(weight) for weight, _, _ in self.parts)
 
-        def bound(sizes: Sequence[float]) -> float:
+        def bound_sum(sizes: Sequence[float]) -> float:
             if not sizes or not sizes[0]:
                 return 0.0
             if not self.std:
                 return sizes[0] * longest / 2  # all noise is zero, but for what no float can tell from it
             shape = tuple(math.ceil(size / sizes[0] * _RATIOS) for size in sizes if size)
-            return sizes[0] * (self.std * _quantile(self, shape, confidence) + longest / 2)
+            return sizes[0] * (self.std * _compute_sum_quantile(self, shape, confidence) + longest / 2)
 
-        return bound
+        return bound_sum
 
     def draw(self, size: int, entropy: Entropy) -> list[int]:
         """`size` draws for simulations: of the exact law, but that many equal noises are drawn as a normal one."""
@@ -94,19 +94,22 @@ class ConsistencyNoise(Mechanism):
                 columns.append([weight * sum(drawn[at::size]) for at in range(size)])
             else:
                 columns.append(
-                    [weight * each for each in _normals(noise.std * math.sqrt(times), size, entropy)]
+                    [
+                        weight * each
+                        for each in _draw_rounded_normals(noise.std * math.sqrt(times), size, entropy)
+                    ]
                 )
         return [sum(each) for each in zip(*columns, strict=True)]
 
-    def variance_float(self) -> float:
+    def compute_variance(self) -> float:
         """The variance in squared steps of 1/`whole`, rounded to nearest."""
         return math.fsum(
-            float(weight) ** 2 * times * noise.variance_float() for weight, times, noise in self.parts
+            float(weight) ** 2 * times * noise.compute_variance() for weight, times, noise in self.parts
         )
 
-    def sum_tail_up(self, terms: int, threshold: int) -> float:
+    def bound_sum_tail(self, terms: int, threshold: int) -> float:
         """An upper bound on the probability that `terms` >= 1 independent draws sum to >= `threshold`."""
-        return tail_by_variance(terms * self.variance_float(), threshold)
+        return bound_tail_by_variance(terms * self.compute_variance(), threshold)
 
     def describe(self) -> str:
         """The law in words."""
@@ -115,14 +118,17 @@ class ConsistencyNoise(Mechanism):
 
 
 @lru_cache(maxsize=4096)
-def _quantile(mechanism: ConsistencyNoise, shape: tuple[int, ...], confidence: float) -> float:
+def _compute_sum_quantile(mechanism: ConsistencyNoise, shape: tuple[int, ...], confidence: float) -> float:
     """The t with P(|S| <= t·std) = `confidence`, S = Σ w_i z_i, w being `shape` over `_RATIOS`."""
     weights = [part / _RATIOS for part in shape]
     at: Floats = np.arange(_STEP / 2, _REACH, _STEP, dtype=np.float64)
     found = np.ones_like(at)
     scale = mechanism.std
     for weight, times, noise in mechanism.parts:
-        found *= noise.characteristic([abs(weight) / scale * each for each in weights], at) ** times
+        found *= (
+            noise.compute_characteristic_function([abs(weight) / scale * each for each in weights], at)
+            ** times
+        )
     density = found / at
     low, high = 0.0, 4 * math.sqrt(len(weights)) * (1 - math.log1p(-confidence))
     for _ in range(_HALVINGS):
@@ -132,9 +138,9 @@ def _quantile(mechanism: ConsistencyNoise, shape: tuple[int, ...], confidence: f
     return high
 
 
-def _normals(std: float, size: int, entropy: Entropy) -> list[int]:
+def _draw_rounded_normals(std: float, size: int, entropy: Entropy) -> list[int]:
     from scipy.special import ndtri  # scipy costs a tenth of a second, which not every query needs
 
-    words = entropy.words(size).astype(np.float64)
+    words = entropy.draw_words(size).astype(np.float64)
     drawn: list[int] = [round(each) for each in (std * ndtri((words + 0.5) / 2.0**64)).tolist()]
     return drawn

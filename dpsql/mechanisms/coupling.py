@@ -10,9 +10,9 @@ from itertools import accumulate
 
 from dpsql.errors import InternalError
 from dpsql.mechanisms.entropy import Entropy
-from dpsql.mechanisms.exponentials import exp_bounds
-from dpsql.mechanisms.release_cache import cached_for_release
-from dpsql.mechanisms.sampler import two_sided_geometric
+from dpsql.mechanisms.exponentials import bound_exp
+from dpsql.mechanisms.release_cache import cache_for_release
+from dpsql.mechanisms.sampler import sample_two_sided_geometric
 
 _WORD = 64
 
@@ -45,7 +45,7 @@ class Coupling:
     Theorem 5 (the continuous law); the discrete law is derived above.
 
     >>> law = Coupling(Fraction(10), Fraction(5))
-    >>> round(law.chances(0)[0] / 2**64, 6)  # of V1 = 0: it is kept about half of the time
+    >>> round(law.compute_chance_thresholds(0)[0] / 2**64, 6)  # of V1 = 0: it is kept about half of the time
     0.49751
     """
 
@@ -59,73 +59,79 @@ class Coupling:
     def refine(self, noise: Sequence[int], entropy: Entropy) -> list[int]:
         """For each V1 a draw of V2, independent of the others."""
         parts = [
-            self._part(abs(old), int(word), entropy)
-            for old, word in zip(noise, entropy.words(len(noise)), strict=True)
+            self._draw_part(abs(old), int(word), entropy)
+            for old, word in zip(noise, entropy.draw_words(len(noise)), strict=True)
         ]
-        near = _magnitudes(1 / (1 / self.new - 1 / self.old), len(noise), entropy)
-        far = _magnitudes(1 / (1 / self.new + 1 / self.old), len(noise), entropy)
+        near = _draw_magnitudes(1 / (1 / self.new - 1 / self.old), len(noise), entropy)
+        far = _draw_magnitudes(1 / (1 / self.new + 1 / self.old), len(noise), entropy)
         return [
-            self._placed(old, part, inner, outer)
+            self._place_draw(old, part, inner, outer)
             for old, part, inner, outer in zip(noise, parts, near, far, strict=True)
         ]
 
-    def chances(self, distance: int, bits: int = _WORD) -> tuple[int, ...]:
+    def compute_chance_thresholds(self, distance: int, bits: int = _WORD) -> tuple[int, ...]:
         """floor(c · 2**bits) for the chances c, added up, of the first three parts, where |V1| is `distance`.
 
         Bounds on the chances tighten until both have one floor. They do in the end: the chances are rational
         functions of e to a rational power, none of them constant, and so are transcendental (Lindemann).
         """
-        return _cumulated(self, distance, bits)
+        return _compute_chance_thresholds(self, distance, bits)
 
-    def _part(self, distance: int, prefix: int, entropy: Entropy) -> int:
+    def _draw_part(self, distance: int, prefix: int, entropy: Entropy) -> int:
         """Which of the four parts: a uniform number is compared with their chances, carried on where it must."""
         bits = _WORD
-        while prefix in (known := self.chances(distance, bits)):
-            prefix = prefix << _WORD | int(entropy.words(1)[0])
+        while prefix in (known := self.compute_chance_thresholds(distance, bits)):
+            prefix = prefix << _WORD | int(entropy.draw_words(1)[0])
             bits += _WORD
         return bisect_right(known, prefix)
 
     @staticmethod
-    def _placed(old: int, part: int, inner: int, outer: int) -> int:
+    def _place_draw(old: int, part: int, inner: int, outer: int) -> int:
         distance = abs(old)
         place = (distance, -1 - outer, distance + 1 + outer, inner % (distance + 1))[part]
         return place if old >= 0 else -place
 
 
-def _magnitudes(scale: Fraction, size: int, entropy: Entropy) -> list[int]:
+def _draw_magnitudes(scale: Fraction, size: int, entropy: Entropy) -> list[int]:
     """Independent geometric magnitudes 0, 1, … of ratio exp(-1/scale)."""
-    signed: list[int] = two_sided_geometric(scale, size, entropy).tolist()
+    signed: list[int] = sample_two_sided_geometric(scale, size, entropy).tolist()
     return [~draw if draw < 0 else draw for draw in signed]
 
 
-@cached_for_release
-def _cumulated(law: Coupling, distance: int, bits: int) -> tuple[int, ...]:
+@cache_for_release
+def _compute_chance_thresholds(law: Coupling, distance: int, bits: int) -> tuple[int, ...]:
     places = bits // 3 + 40
     while True:
-        floors = [_floors(law, distance, bits, places, upper=upper) for upper in (False, True)]
+        floors = [
+            _bound_chance_thresholds(law, distance, bits, places, upper=upper) for upper in (False, True)
+        ]
         if floors[0] == floors[1]:
             return floors[0]
         places *= 2
 
 
-def _floors(law: Coupling, distance: int, bits: int, places: int, *, upper: bool) -> tuple[int, ...]:
+def _bound_chance_thresholds(
+    law: Coupling, distance: int, bits: int, places: int, *, upper: bool
+) -> tuple[int, ...]:
     """The floors of lower or upper bounds on the chances; each factor below is bounded on its own."""
     unit: int = 10**places
     rate, more = 1 / law.old, 1 / law.new - 1 / law.old
 
-    def power(exponent: Fraction, *, high: bool) -> int:
-        return exp_bounds(exponent, places)[high]
+    def bound_power(exponent: Fraction, *, high: bool) -> int:
+        return bound_exp(exponent, places)[high]
 
-    def rest(exponent: Fraction, *, high: bool) -> int:
-        return unit - power(exponent, high=not high)
+    def bound_complement(exponent: Fraction, *, high: bool) -> int:
+        return unit - bound_power(exponent, high=not high)
 
     both = rate + 1 / law.new
     parts = (
-        power(more * (distance + 1), high=upper) * rest(2 * rate, high=upper) * unit,
-        power(both, high=upper) * rest(more, high=upper) * unit,
-        power(more * distance, high=upper) * power(both, high=upper) * rest(more, high=upper),
+        bound_power(more * (distance + 1), high=upper) * bound_complement(2 * rate, high=upper) * unit,
+        bound_power(both, high=upper) * bound_complement(more, high=upper) * unit,
+        bound_power(more * distance, high=upper)
+        * bound_power(both, high=upper)
+        * bound_complement(more, high=upper),
     )
-    whole = rest(2 / law.new, high=not upper) * unit * unit
+    whole = bound_complement(2 / law.new, high=not upper) * unit * unit
     if whole <= 0 or min(parts) < 0:
         return (-1 - upper,)  # nothing is known yet
     return tuple((part << bits) // whole for part in accumulate(parts))

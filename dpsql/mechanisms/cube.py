@@ -25,12 +25,12 @@ from dpsql.mechanisms.base import (
     Mechanism,
     MechanismRecord,
     Sensitivity,
-    positive_loss,
     require_parameter,
+    require_positive_loss,
 )
 from dpsql.mechanisms.entropy import Entropy
-from dpsql.mechanisms.exponentials import exp, guarded
-from dpsql.mechanisms.sampler import centrals, cube
+from dpsql.mechanisms.exponentials import exp, make_guarded_context
+from dpsql.mechanisms.sampler import compute_eulerian_coefficients, sample_l_infinity_vectors
 
 _UP = 1 + Decimal(10) ** -30
 _RADII = 128
@@ -40,20 +40,20 @@ MOST_DIMENSIONS = 64
 """More coordinates than this are noised in several cubes, or otherwise."""
 
 
-class CubeRecord(MechanismRecord):
-    """A `Cube` in a stored release."""
+class LInfinityRecord(MechanismRecord):
+    """A `LInfinityMechanism` in a stored release."""
 
     kind: Literal["cube"] = "cube"
     scale: ExactText
     dimensions: StrictInt
 
-    def mechanism(self) -> Mechanism:
+    def to_mechanism(self) -> Mechanism:
         """The mechanism with these parameters."""
-        return Cube(self.scale, self.dimensions)
+        return LInfinityMechanism(self.scale, self.dimensions)
 
 
 @dataclass(frozen=True, slots=True)
-class Cube(Mechanism):
+class LInfinityMechanism(Mechanism):
     """Noise z on `dimensions` integers with probability proportional to a**max|z_i|, a = exp(-1/`scale`).
 
     `scale` is in lattice steps. InternalError unless it is a positive Fraction and there are 1 to 64
@@ -71,15 +71,15 @@ class Cube(Mechanism):
     Source: Hardt, Talwar 2010, "On the geometry of differential privacy", section 4 (the K-norm
     mechanism); Awan, Slavkovic 2021, "Structure and sensitivity in differential privacy", for the cube.
 
-    >>> Cube.calibrate(linf_sensitivity=Fraction(2), epsilon=Fraction(1, 10), dimensions=3)
-    Cube(scale=Fraction(20, 1), dimensions=3)
-    >>> Cube(Fraction(20), 3).epsilon(Fraction(2))
+    >>> LInfinityMechanism.calibrate(linf_sensitivity=Fraction(2), epsilon=Fraction(1, 10), dimensions=3)
+    LInfinityMechanism(scale=Fraction(20, 1), dimensions=3)
+    >>> LInfinityMechanism(Fraction(20), 3).compute_epsilon(Fraction(2))
     Fraction(1, 10)
     """
 
     tag: ClassVar[str] = "Cube"
     name: ClassVar[str] = "cube"
-    record_type: ClassVar[type[MechanismRecord]] = CubeRecord
+    record_type: ClassVar[type[MechanismRecord]] = LInfinityRecord
     independent: ClassVar[bool] = False
 
     scale: Fraction
@@ -91,23 +91,25 @@ class Cube(Mechanism):
             raise InternalError(f"no cube has {self.dimensions} dimensions")
 
     @classmethod
-    def calibrate(cls, linf_sensitivity: Fraction, epsilon: Fraction, dimensions: int) -> Cube:
+    def calibrate(cls, linf_sensitivity: Fraction, epsilon: Fraction, dimensions: int) -> LInfinityMechanism:
         """The mechanism with loss exactly `epsilon`; LossError unless it is a positive Fraction."""
-        return cls(linf_sensitivity / positive_loss(epsilon, "epsilon"), dimensions)
+        return cls(linf_sensitivity / require_positive_loss(epsilon, "epsilon"), dimensions)
 
-    def epsilon(self, linf_sensitivity: Fraction) -> Fraction:
+    def compute_epsilon(self, linf_sensitivity: Fraction) -> Fraction:
         """The loss of a release with this sensitivity, exactly."""
         return linf_sensitivity / self.scale
 
-    def privacy_loss(self, sensitivity: Sensitivity, changes: ComponentChanges | None) -> Pure:
+    def compute_privacy_loss(self, sensitivity: Sensitivity, changes: ComponentChanges | None) -> Pure:
         """The privacy loss of noise with this law, for a vector of this sensitivity."""
-        return Pure(self.epsilon(sensitivity.linf))
+        return Pure(self.compute_epsilon(sensitivity.linf))
 
-    def rescaled(self, old: Sensitivity, new: Sensitivity, changes: ComponentChanges | None) -> Cube:
+    def rescale_to_sensitivity(
+        self, old: Sensitivity, new: Sensitivity, changes: ComponentChanges | None
+    ) -> LInfinityMechanism:
         """The mechanism with the same loss for the sensitivity `new` as this has for `old`."""
-        return Cube(self.scale * new.linf / old.linf, self.dimensions)
+        return LInfinityMechanism(self.scale * new.linf / old.linf, self.dimensions)
 
-    def sum_bound(self, confidence: float) -> Callable[[Sequence[float]], float]:
+    def find_sum_bound(self, confidence: float) -> Callable[[Sequence[float]], float]:
         """A bound on |Σ size · z_i| at a confidence, for coordinates of one vector z and sizes that fall.
 
         Claim: it holds for the discrete cube, and is as tight as the continuous one's but for a few steps.
@@ -118,15 +120,15 @@ class Cube(Mechanism):
         """
         scale, k = float(self.scale), self.dimensions
 
-        def bound(sizes: Sequence[float]) -> float:
+        def bound_sum(sizes: Sequence[float]) -> float:
             if not sizes:
                 return 0.0
             shape = tuple(math.ceil(size / sizes[0] * _RATIOS) for size in sizes)
-            return sizes[0] * scale * _sum_quantile(k, shape, confidence) + (k + 1) * sum(sizes)
+            return sizes[0] * scale * _compute_sum_quantile(k, shape, confidence) + (k + 1) * sum(sizes)
 
-        return bound
+        return bound_sum
 
-    def characteristic(self, weights: Sequence[float], at: Floats) -> Floats:
+    def compute_characteristic_function(self, weights: Sequence[float], at: Floats) -> Floats:
         """The characteristic function of Σ weight · draw, for coordinates of one vector of the continuous law.
 
         Why: a vector is its radius, a gamma variable, times uniform variables, so it is the mean over the radius of a
@@ -142,9 +144,9 @@ class Cube(Mechanism):
         found: Floats = product.mean(axis=0)
         return found
 
-    def record(self) -> MechanismRecord:
+    def to_record(self) -> MechanismRecord:
         """The mechanism as stored releases hold it."""
-        return CubeRecord(scale=self.scale, dimensions=self.dimensions)
+        return LInfinityRecord(scale=self.scale, dimensions=self.dimensions)
 
     def draw(self, size: int, entropy: Entropy) -> list[int]:
         """Coordinates of independent vectors, one vector after the other.
@@ -154,10 +156,12 @@ class Cube(Mechanism):
         vectors, left = divmod(size, self.dimensions)
         if left:
             raise InternalError(f"{size} numbers are no vectors of {self.dimensions}")
-        draws: list[int] = cube(self.scale, self.dimensions, vectors, entropy).ravel().tolist()
+        draws: list[int] = (
+            sample_l_infinity_vectors(self.scale, self.dimensions, vectors, entropy).ravel().tolist()
+        )
         return draws
 
-    def variance_float(self) -> float:
+    def compute_variance(self) -> float:
         """The variance of a coordinate in squared lattice steps, rounded to nearest.
 
         Why: given the radius R a coordinate is uniform on -R..R, with variance R(R+1)/3. As 4R(R+1) is
@@ -165,26 +169,28 @@ class Cube(Mechanism):
         their difference, over a common denominator, the coefficients are whole numbers, none negative.
         """
         k = self.dimensions
-        ours, wider = centrals(k), centrals(k + 2)
+        ours, wider = compute_eulerian_coefficients(k), compute_eulerian_coefficients(k + 2)
         spread = [
             more - here + 2 * before - beyond
             for more, here, before, beyond in zip(
                 wider, (*ours, 0, 0), (0, *ours, 0), (0, 0, *ours), strict=True
             )
         ]
-        with localcontext(guarded(self.scale)):
+        with localcontext(make_guarded_context(self.scale)):
             ratio = exp(-1 / self.scale)
-            found = _polynomial(spread, ratio) / (12 * _polynomial(ours, ratio) * (1 - ratio) ** 2)
+            found = _evaluate_polynomial(spread, ratio) / (
+                12 * _evaluate_polynomial(ours, ratio) * (1 - ratio) ** 2
+            )
             return float(found)
 
-    def sum_tail_up(self, terms: int, threshold: int) -> float:
+    def bound_sum_tail(self, terms: int, threshold: int) -> float:
         """An upper bound on the probability that `terms` >= 1 coordinates of a vector sum to >= `threshold`.
 
         Claim: for one term it is the exact probability, rounded up; for more a bound.
         Why: given the radius R >= t >= 1, R-t+1 of the 2R+1 values of a coordinate are >= t. So the
         probability is the sum over R >= t of (R-t+1) * (2R+1)**(k-1) * a**R, over that of all
         (2R+1)**k * a**R. With R = t+s and 2R+1 = 2t + (2s+1) it is a**t times sums over s >= 0 of
-        (2s+1)**j * a**s with positive weights, for which `_moments` has closed forms. For t < 1 symmetry
+        (2s+1)**j * a**s with positive weights, for which `_compute_moments` has closed forms. For t < 1 symmetry
         gives P(z >= t) = 1 - P(z >= 1-t). A sum of n coordinates is >= t only if R >= t/n.
         All terms are positive, so 50 digits leave a relative error far below the 1e-30 put on top, and
         the next float up is above what is too small for a float.
@@ -193,8 +199,8 @@ class Cube(Mechanism):
             return 1.0
         k = self.dimensions
         distance = max(threshold, 1 - threshold) if terms == 1 else -(-threshold // terms)
-        with localcontext(guarded(self.scale)):
-            moments = _moments(self.scale, k)
+        with localcontext(make_guarded_context(self.scale)):
+            moments = _compute_moments(self.scale, k)
             power = k if terms > 1 else k - 1
             shares = [math.comb(power, j) * (2 * distance) ** (power - j) for j in range(power + 1)]
             if terms > 1:
@@ -209,14 +215,14 @@ class Cube(Mechanism):
     def describe(self) -> str:
         """The law in words.
 
-        >>> Cube(Fraction(20), 3).describe()
+        >>> LInfinityMechanism(Fraction(20), 3).describe()
         'cube, scale 20, of 3 numbers at once'
         """
         return f"{self.name}, scale {float(self.scale):.6g}, of {self.dimensions} numbers at once"
 
 
 @lru_cache(maxsize=4096)
-def _sum_quantile(dimensions: int, shape: tuple[int, ...], confidence: float) -> float:
+def _compute_sum_quantile(dimensions: int, shape: tuple[int, ...], confidence: float) -> float:
     """The t with P(|Σ w_i r u_i| <= t) = `confidence`, w being `shape` over `_RATIOS`.
 
     Here u_1, …, u_k are uniform on [-1, 1] and r is a gamma variable of shape k+1, the radius of a cube.
@@ -252,19 +258,22 @@ def _sum_quantile(dimensions: int, shape: tuple[int, ...], confidence: float) ->
 
 
 @lru_cache(maxsize=64)
-def _moments(scale: Fraction, most: int) -> tuple[Decimal, ...]:
+def _compute_moments(scale: Fraction, most: int) -> tuple[Decimal, ...]:
     """The sums over s >= 0 of (2s+1)**j * a**s, for j up to `most`, in the context of the scale.
 
-    Why: such a sum is the polynomial with the coefficients `centrals(j)` at a, over (1-a)**(j+1).
+    Why: such a sum is the polynomial with the coefficients `compute_eulerian_coefficients(j)` at a, over (1-a)**(j+1).
     Source: Brenti 1994, "q-Eulerian polynomials arising from Coxeter groups", Theorem 3.4.
     """
-    with localcontext(guarded(scale)):
+    with localcontext(make_guarded_context(scale)):
         ratio = exp(-1 / scale)
         powers = accumulate([1 - ratio] * (most + 1), lambda x, y: x * y)
-        return tuple(_polynomial(centrals(j), ratio) / power for j, power in enumerate(powers))
+        return tuple(
+            _evaluate_polynomial(compute_eulerian_coefficients(j), ratio) / power
+            for j, power in enumerate(powers)
+        )
 
 
-def _polynomial(coefficients: Sequence[int], at: Decimal) -> Decimal:
+def _evaluate_polynomial(coefficients: Sequence[int], at: Decimal) -> Decimal:
     total = Decimal(0)
     for coefficient in reversed(coefficients):
         total = total * at + coefficient

@@ -13,14 +13,14 @@ from numpy.typing import NDArray
 class Entropy(Protocol):
     """A source of independent uniform words."""
 
-    def words(self, count: int) -> NDArray[np.uint64]:
+    def draw_words(self, count: int) -> NDArray[np.uint64]:
         """`count` fresh words, each uniform on 0..2**64-1 and independent of all others."""
         ...
 
 
-def secret(entropy: Entropy) -> str:
+def draw_secret(entropy: Entropy) -> str:
     """128 fresh bits as 32 hexadecimal digits: with an id of up to 23 letters they are one block of SHA-256."""
-    return "".join(f"{word:016x}" for word in entropy.words(2).tolist())
+    return "".join(f"{word:016x}" for word in entropy.draw_words(2).tolist())
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +30,6 @@ class SystemEntropy:
     It has no seed and no state in this process, so nothing can be set, pickled or shared by a fork.
     """
 
-    def words(self, count: int) -> NDArray[np.uint64]:
+    def draw_words(self, count: int) -> NDArray[np.uint64]:
         """`count` words, shape `(count,)`; OSError if the system has no generator."""
         return np.frombuffer(os.urandom(8 * count), dtype=np.uint64)

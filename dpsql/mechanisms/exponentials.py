@@ -9,7 +9,7 @@ from fractions import Fraction
 _PLACES = 50
 
 
-def guarded(scale: Fraction) -> Context:
+def make_guarded_context(scale: Fraction) -> Context:
     """Digits enough to leave 50 of them after the cancellation in 1 - exp(-1/scale)."""
     return Context(prec=_PLACES + len(str(math.ceil(scale))))
 
@@ -19,7 +19,7 @@ def exp(exponent: Fraction) -> Decimal:
     return (Decimal(exponent.numerator) / Decimal(exponent.denominator)).exp()
 
 
-def exp_bounds(exponent: Fraction, places: int) -> tuple[int, int]:
+def bound_exp(exponent: Fraction, places: int) -> tuple[int, int]:
     """Integers around exp(-exponent) * 10**places.
 
     With ten spare digits the value is known to 1e-9 of a unit: `Decimal.exp` is correctly rounded, and a

@@ -18,15 +18,15 @@ from dpsql.mechanisms.base import (
     Mechanism,
     MechanismRecord,
     Sensitivity,
-    positive_loss,
     require_parameter,
-    rescale,
+    require_positive_loss,
+    rescale_parameter,
 )
 from dpsql.mechanisms.entropy import Entropy
-from dpsql.mechanisms.sampler import discrete_gaussian
+from dpsql.mechanisms.sampler import sample_discrete_gaussian
 
 _SUMMED = 2.0**16  # variances up to it have their tails summed, beyond it integrated
-_UP = 1 + 2.0**-30  # see `_tail`
+_UP = 1 + 2.0**-30  # see `_bound_tail`
 _FLOOR = 1e-300  # added where a float may have lost a smaller probability
 
 
@@ -36,7 +36,7 @@ class DiscreteGaussianRecord(MechanismRecord):
     kind: Literal["discrete gaussian"] = "discrete gaussian"
     variance: ExactText
 
-    def mechanism(self) -> Mechanism:
+    def to_mechanism(self) -> Mechanism:
         """The mechanism with these parameters."""
         return DiscreteGaussian(self.variance)
 
@@ -58,9 +58,9 @@ class DiscreteGaussian(Mechanism):
 
     >>> DiscreteGaussian.calibrate(l2_squared=Fraction(4), rho=Fraction(1, 50))
     DiscreteGaussian(variance=Fraction(100, 1))
-    >>> DiscreteGaussian(Fraction(100)).rho(Fraction(4))
+    >>> DiscreteGaussian(Fraction(100)).compute_rho(Fraction(4))
     Fraction(1, 50)
-    >>> DiscreteGaussian(Fraction(100)).half_width(0.95)
+    >>> DiscreteGaussian(Fraction(100)).compute_half_width(0.95)
     20
     """
 
@@ -76,42 +76,42 @@ class DiscreteGaussian(Mechanism):
     @classmethod
     def calibrate(cls, l2_squared: Fraction, rho: Fraction) -> DiscreteGaussian:
         """The mechanism with loss exactly `rho` (zCDP); LossError unless it is a positive Fraction."""
-        return cls(l2_squared / (2 * positive_loss(rho, "rho")))
+        return cls(l2_squared / (2 * require_positive_loss(rho, "rho")))
 
-    def rho(self, l2_squared: Fraction) -> Fraction:
+    def compute_rho(self, l2_squared: Fraction) -> Fraction:
         """The zCDP loss of a release whose l2 sensitivity has this square, exactly."""
         return l2_squared / (2 * self.variance)
 
-    def privacy_loss(self, sensitivity: Sensitivity, changes: ComponentChanges | None) -> Gaussian:
+    def compute_privacy_loss(self, sensitivity: Sensitivity, changes: ComponentChanges | None) -> Gaussian:
         """The privacy loss of noise with this law, for a vector of this sensitivity."""
-        return Gaussian(self.rho(sensitivity.l2_squared))
+        return Gaussian(self.compute_rho(sensitivity.l2_squared))
 
-    def rescaled(
+    def rescale_to_sensitivity(
         self, old: Sensitivity, new: Sensitivity, changes: ComponentChanges | None
     ) -> DiscreteGaussian:
         """The mechanism with the same loss for the sensitivity `new` as this has for `old`."""
-        return DiscreteGaussian(rescale(self.variance, new.l2_squared, old.l2_squared))
+        return DiscreteGaussian(rescale_parameter(self.variance, new.l2_squared, old.l2_squared))
 
     @property
     def is_gaussian(self) -> bool:
         """True."""
         return True
 
-    def characteristic(self, weights: Sequence[float], at: Floats) -> Floats:
+    def compute_characteristic_function(self, weights: Sequence[float], at: Floats) -> Floats:
         """The characteristic function of Σ weight · draw, for independent draws; that of the continuous law."""
         found: Floats = np.exp(-((self.std * at) ** 2) * sum(each**2 for each in weights) / 2)
         return found
 
-    def record(self) -> MechanismRecord:
+    def to_record(self) -> MechanismRecord:
         """The mechanism as stored releases hold it."""
         return DiscreteGaussianRecord(variance=self.variance)
 
     def draw(self, size: int, entropy: Entropy) -> list[int]:
         """`size` independent draws from the exact law."""
-        draws: list[int] = discrete_gaussian(self.variance, size, entropy).tolist()
+        draws: list[int] = sample_discrete_gaussian(self.variance, size, entropy).tolist()
         return draws
 
-    def variance_float(self) -> float:
+    def compute_variance(self) -> float:
         """The variance of the law in squared lattice steps, rounded to nearest.
 
         It falls short of the parameter by a share of order exp(-2 * pi**2 * variance) (Poisson
@@ -123,7 +123,7 @@ class DiscreteGaussian(Mechanism):
         weights = np.exp(-(steps**2) / (2 * float(self.variance)))
         return float((steps**2 * weights).sum() / (0.5 + weights.sum()))
 
-    def sum_tail_up(self, terms: int, threshold: int) -> float:
+    def bound_sum_tail(self, terms: int, threshold: int) -> float:
         """An upper bound on the probability that `terms` >= 1 independent draws sum to >= `threshold`.
 
         Claim: for t >= 1 the sum of n draws is >= t with probability at most exp(-t*t / (2nV)), V the
@@ -146,7 +146,7 @@ class DiscreteGaussian(Mechanism):
         blur = 0.0 if terms == 1 else terms * math.log1p(2 / math.expm1(min(700.0, 9.8 * self.variance)))
         if blur > 1:
             return chernoff
-        return min(chernoff, _tail(threshold, float(terms * self.variance), blur))
+        return min(chernoff, _bound_tail(threshold, float(terms * self.variance), blur))
 
     def describe(self) -> str:
         """The law in words.
@@ -157,7 +157,7 @@ class DiscreteGaussian(Mechanism):
         return f"{self.name}, standard deviation {self.std:.6g}"
 
 
-def _tail(threshold: int, variance: float, blur: float) -> float:
+def _bound_tail(threshold: int, variance: float, blur: float) -> float:
     """exp(`blur`) times an upper bound on P(one draw of this parameter >= `threshold`), threshold >= 1.
 
     Summed where that is cheap; what lies 40 sigma beyond the threshold is less than a float can show.

@@ -16,14 +16,14 @@ from dpsql.mechanisms.base import (
     Mechanism,
     MechanismRecord,
     Sensitivity,
-    positive_loss,
     require_parameter,
-    rescale,
+    require_positive_loss,
+    rescale_parameter,
 )
 from dpsql.mechanisms.coupling import Coupling
 from dpsql.mechanisms.entropy import Entropy
-from dpsql.mechanisms.exponentials import exp, guarded
-from dpsql.mechanisms.sampler import two_sided_geometric
+from dpsql.mechanisms.exponentials import exp, make_guarded_context
+from dpsql.mechanisms.sampler import sample_two_sided_geometric
 
 _UP = 1 + Decimal(10) ** -30
 
@@ -34,7 +34,7 @@ class GeometricRecord(MechanismRecord):
     kind: Literal["geometric"] = "geometric"
     scale: ExactText
 
-    def mechanism(self) -> Mechanism:
+    def to_mechanism(self) -> Mechanism:
         """The mechanism with these parameters."""
         return Geometric(self.scale)
 
@@ -54,9 +54,9 @@ class Geometric(Mechanism):
 
     >>> Geometric.calibrate(l1_sensitivity=Fraction(2), epsilon=Fraction(1, 10))
     Geometric(scale=Fraction(20, 1))
-    >>> Geometric(Fraction(20)).epsilon(Fraction(2))
+    >>> Geometric(Fraction(20)).compute_epsilon(Fraction(2))
     Fraction(1, 10)
-    >>> Geometric(Fraction(20)).half_width(0.95)
+    >>> Geometric(Fraction(20)).compute_half_width(0.95)
     60
     """
 
@@ -72,55 +72,57 @@ class Geometric(Mechanism):
     @classmethod
     def calibrate(cls, l1_sensitivity: Fraction, epsilon: Fraction) -> Geometric:
         """The mechanism with loss exactly `epsilon`; LossError unless it is a positive Fraction."""
-        return cls(l1_sensitivity / positive_loss(epsilon, "epsilon"))
+        return cls(l1_sensitivity / require_positive_loss(epsilon, "epsilon"))
 
-    def epsilon(self, l1_sensitivity: Fraction) -> Fraction:
+    def compute_epsilon(self, l1_sensitivity: Fraction) -> Fraction:
         """The loss of a release with this sensitivity, exactly."""
         return l1_sensitivity / self.scale
 
-    def privacy_loss(self, sensitivity: Sensitivity, changes: ComponentChanges | None) -> Pure:
+    def compute_privacy_loss(self, sensitivity: Sensitivity, changes: ComponentChanges | None) -> Pure:
         """The privacy loss of noise with this law, for a vector of this sensitivity."""
-        return Pure(self.epsilon(sensitivity.l1))
+        return Pure(self.compute_epsilon(sensitivity.l1))
 
-    def rescaled(self, old: Sensitivity, new: Sensitivity, changes: ComponentChanges | None) -> Geometric:
+    def rescale_to_sensitivity(
+        self, old: Sensitivity, new: Sensitivity, changes: ComponentChanges | None
+    ) -> Geometric:
         """The mechanism with the same loss for the sensitivity `new` as this has for `old`."""
-        return Geometric(rescale(self.scale, new.l1, old.l1))
+        return Geometric(rescale_parameter(self.scale, new.l1, old.l1))
 
-    def refinement(self, finer: Mechanism) -> Coupling | None:
+    def find_refinement(self, finer: Mechanism) -> Coupling | None:
         """The `Coupling` with geometric noise of a smaller scale."""
         if not isinstance(finer, Geometric) or finer.scale >= self.scale:
             return None
         return Coupling(self.scale, finer.scale)
 
-    def record(self) -> MechanismRecord:
+    def to_record(self) -> MechanismRecord:
         """The mechanism as stored releases hold it."""
         return GeometricRecord(scale=self.scale)
 
     def draw(self, size: int, entropy: Entropy) -> list[int]:
         """`size` independent draws from the exact law."""
-        draws: list[int] = two_sided_geometric(self.scale, size, entropy).tolist()
+        draws: list[int] = sample_two_sided_geometric(self.scale, size, entropy).tolist()
         return draws
 
-    def variance_float(self) -> float:
+    def compute_variance(self) -> float:
         """2a / (1-a)**2 in squared lattice steps, rounded to nearest."""
         rate = float(1 / self.scale)
         return 2 * math.exp(-rate) / math.expm1(-rate) ** 2
 
-    def sum_tail_up(self, terms: int, threshold: int) -> float:
+    def bound_sum_tail(self, terms: int, threshold: int) -> float:
         """An upper bound on the probability that `terms` >= 1 independent draws sum to >= `threshold`.
 
         Claim: the exact probability, rounded up. For one draw and t >= 0 it is a**t / (1+a).
         Why: the sum S of n draws is the difference of two negative binomials, with generating function
         (1-a)**(2n) / ((1-az)**n * (1-a/z)**n). Split into partial fractions at z = 1/a, its part in
-        z**t, t >= 0, is a mixture, with the positive weights of `_mixture`, of negative binomials of
+        z**t, t >= 0, is a mixture, with the positive weights of `_compute_mixture_weights`, of negative binomials of
         1 to n terms; and P(one of i terms >= t) = a**t * sum over l < i of C(t+l-1, l) * (1-a)**l.
         For t < 1 symmetry gives P(S >= t) = 1 - P(S >= 1-t).
         All terms are positive, so 50 digits leave a relative error far below the 1e-30 put on top, and
         the next float up is above what is too small for a float.
         """
         distance = max(threshold, 1 - threshold)
-        weights = _mixture(self.scale, terms)
-        with localcontext(guarded(self.scale)):
+        weights = _compute_mixture_weights(self.scale, terms)
+        with localcontext(make_guarded_context(self.scale)):
             complement = 1 - exp(-1 / self.scale)
             term, total = Decimal(1), Decimal(0)
             for index, weight in enumerate(weights):
@@ -140,14 +142,14 @@ class Geometric(Mechanism):
 
 
 @lru_cache(maxsize=256)
-def _mixture(scale: Fraction, terms: int) -> tuple[Decimal, ...]:
+def _compute_mixture_weights(scale: Fraction, terms: int) -> tuple[Decimal, ...]:
     """For l = 0 to terms-1, the weight of the negative binomials of more than l terms.
 
     With u = 1-a and v = 1/(1+a), the weight of n-k terms is v**n times the coefficient g_k of x**k in
     G(x) = ((1-ux)/(1-vx))**n. From (1-vx) * G'(x) = n * a*a * v * G(x)/(1-ux), where h_k are the
     coefficients of G(x)/(1-ux), follows a recurrence without a subtraction.
     """
-    with localcontext(guarded(scale)):
+    with localcontext(make_guarded_context(scale)):
         ratio = exp(-1 / scale)
         u, v = 1 - ratio, 1 / (1 + ratio)
         g = h = v**terms

@@ -8,13 +8,13 @@ from functools import lru_cache
 from typing import ClassVar
 
 from dpsql.errors import LossError
-from dpsql.mechanisms.base import require_parameter, smallest
+from dpsql.mechanisms.base import require_parameter, search_smallest
 from dpsql.mechanisms.entropy import Entropy
-from dpsql.mechanisms.exponentials import exp_bounds
-from dpsql.mechanisms.release_cache import cached_for_release
+from dpsql.mechanisms.exponentials import bound_exp
+from dpsql.mechanisms.release_cache import cache_for_release
 
 _WORD = 64
-Bounds = tuple[Fraction, Fraction]
+ProbabilityBounds = tuple[Fraction, Fraction]
 """A lower and an upper bound of one number."""
 
 
@@ -40,7 +40,7 @@ class PartitionSelection:
     Kairouz, Oh, Viswanath 2015, "The composition theorem for differential privacy", section 3 (the pair).
 
     >>> rule = PartitionSelection(Fraction(1), Fraction(1, 10**6))
-    >>> [f"{float(rule.bounds(units, 20)[0]):.4g}" for units in (0, 1, 2, 13, 14, 28)]
+    >>> [f"{float(rule.bound_probability(units, 20)[0]):.4g}" for units in (0, 1, 2, 13, 14, 28)]
     ['0', '1e-06', '3.718e-06', '0.2575', '0.6999', '1']
     """
 
@@ -63,38 +63,38 @@ class PartitionSelection:
         """
         return f"{self.name}, ε {float(self.epsilon):.6g} and δ {float(self.delta):.6g} for each group"
 
-    def shows(self, units: int, entropy: Entropy) -> bool:
+    def draw_selection(self, units: int, entropy: Entropy) -> bool:
         """Whether a group of this many units is released: a Bernoulli draw that reads one word, and more only on a tie."""
-        prefix, bits = int(entropy.words(1)[0]), _WORD
+        prefix, bits = int(entropy.draw_words(1)[0]), _WORD
         if units < 1:
             return False
-        while prefix == (threshold := _threshold(self, units, bits)):
-            prefix = prefix << _WORD | int(entropy.words(1)[0])
+        while prefix == (threshold := _compute_threshold(self, units, bits)):
+            prefix = prefix << _WORD | int(entropy.draw_words(1)[0])
             bits += _WORD
         return prefix < threshold
 
-    def half(self) -> int:
+    def compute_median_units(self) -> int:
         """The fewest units with which a group is released with probability 1/2 or more."""
-        return smallest(lambda units: units > 0 and _threshold(self, units, 1) >= 1)
+        return search_smallest(lambda units: units > 0 and _compute_threshold(self, units, 1) >= 1)
 
-    def bounds(self, units: int, places: int) -> Bounds:
+    def bound_probability(self, units: int, places: int) -> ProbabilityBounds:
         """Bounds of p(units), nearer to each other the more decimal `places` are asked for."""
         if units < 2:
             exact = self.delta if units == 1 else Fraction(0)
             return exact, exact
         places += len(str(int(1 / self.epsilon))) + 2 * len(str(int(1 / self.delta)))
-        turn = _turn(self)
-        low, high = _grown(self, min(units, turn), places)
+        turn = _compute_turning_point(self)
+        low, high = _bound_growth(self, min(units, turn), places)
         if units > turn:
-            a, less = _power(self, 1, places), _power(self, units - turn, places)
+            a, less = _bound_power(self, 1, places), _bound_power(self, units - turn, places)
             more = tuple(self.delta * one / (1 - one) for one in a)
             low = 1 + more[0] - less[1] * (1 + more[0] - low)
             high = 1 + more[1] - less[0] * (1 + more[1] - high)
         return max(Fraction(0), min(low, Fraction(1))), min(high, Fraction(1))
 
 
-@cached_for_release
-def _threshold(rule: PartitionSelection, units: int, bits: int) -> int:
+@cache_for_release
+def _compute_threshold(rule: PartitionSelection, units: int, bits: int) -> int:
     """floor(p(units) * 2**bits), exactly.
 
     Unless p is 0, δ or 1, it is a rational function of e^(ε/q), ε having the denominator q, that is not constant;
@@ -102,7 +102,7 @@ def _threshold(rule: PartitionSelection, units: int, bits: int) -> int:
     """
     places = bits // 3 + 20
     while True:
-        low, high = rule.bounds(units, places)
+        low, high = rule.bound_probability(units, places)
         floor = (low.numerator << bits) // low.denominator
         if floor == (high.numerator << bits) // high.denominator:
             return floor
@@ -110,39 +110,39 @@ def _threshold(rule: PartitionSelection, units: int, bits: int) -> int:
 
 
 @lru_cache(maxsize=256)
-def _turn(rule: PartitionSelection) -> int:
+def _compute_turning_point(rule: PartitionSelection) -> int:
     """The last n that p grows to by the first of the three numbers.
 
     That is the lesser while p(n-1) is at most (1-δ)/(e^ε+1), which p(n-1) never is exactly.
     """
 
-    def past(units: int) -> bool:
+    def is_past_turning_point(units: int) -> bool:
         if not units:
             return False
         places = 40 + len(str(int(1 / rule.epsilon))) + 2 * len(str(int(1 / rule.delta)))
         while True:
-            low, high = _grown(rule, units, places)
-            a = _power(rule, 1, places)
+            low, high = _bound_growth(rule, units, places)
+            a = _bound_power(rule, 1, places)
             least, most = ((1 - rule.delta) * one / (1 + one) for one in a)
             if high <= least or low > most:
                 return low > most
             places *= 2
 
-    return smallest(past)
+    return search_smallest(is_past_turning_point)
 
 
-def _grown(rule: PartitionSelection, units: int, places: int) -> Bounds:
+def _bound_growth(rule: PartitionSelection, units: int, places: int) -> ProbabilityBounds:
     """δ·(e^nε - 1)/(e^ε - 1), as δ·(1 - a^n)/(a^(n-1)·(1 - a)) with a = e^-ε; at most 1."""
-    a, whole, less = (_power(rule, times, places) for times in (1, units, units - 1))
+    a, whole, less = (_bound_power(rule, times, places) for times in (1, units, units - 1))
     low = rule.delta * (1 - whole[1]) / (less[1] * (1 - a[0]))
     if less[0] == 0 or a[1] >= 1:
         return min(low, Fraction(1)), Fraction(1)
     return min(low, Fraction(1)), min(rule.delta * (1 - whole[0]) / (less[0] * (1 - a[1])), Fraction(1))
 
 
-def _power(rule: PartitionSelection, times: int, places: int) -> Bounds:
+def _bound_power(rule: PartitionSelection, times: int, places: int) -> ProbabilityBounds:
     """e^(-times·ε)."""
     if times == 0:
         return Fraction(1), Fraction(1)
-    low, high = exp_bounds(rule.epsilon * times, places)
+    low, high = bound_exp(rule.epsilon * times, places)
     return Fraction(low, 10**places), Fraction(min(high, 10**places), 10**places)

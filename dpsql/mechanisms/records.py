@@ -17,7 +17,7 @@ RECORDS: dict[str, type[MechanismRecord]] = {}
 """The record of each mechanism that a stored release may name, by its word."""
 
 
-def register(*mechanisms: type[Mechanism]) -> None:
+def register_mechanisms(*mechanisms: type[Mechanism]) -> None:
     """Adds the records of mechanisms to `RECORDS`; InternalError where another has the word."""
     for mechanism in mechanisms:
         record = mechanism.record_type
@@ -26,41 +26,41 @@ def register(*mechanisms: type[Mechanism]) -> None:
             raise InternalError(f"two mechanisms are stored as {word!r}")
 
 
-def to_record(mechanism: Mechanism) -> list[Any]:
+def to_stored_list(mechanism: Mechanism) -> list[Any]:
     """The list that a stored release holds for a mechanism; InternalError for one that is not stored.
 
     >>> from fractions import Fraction
     >>> from dpsql.mechanisms import Geometric
-    >>> to_record(Geometric(Fraction(7, 2)))
+    >>> to_stored_list(Geometric(Fraction(7, 2)))
     ['geometric', '7/2']
     """
-    record = mechanism.record()
+    record = mechanism.to_record()
     listed: Any = record.model_dump()  # a list, by the record's own serializer
     if RECORDS.get(listed[0]) is not type(record):
         raise InternalError(f"{mechanism.name} noise is not registered, so no stored release holds it")
     return list(listed)
 
 
-def from_record(value: object) -> Mechanism:
-    """The mechanism that `to_record` wrote; ValueError for anything else.
+def from_stored_list(value: object) -> Mechanism:
+    """The mechanism that `to_stored_list` wrote; ValueError for anything else.
 
-    >>> from_record(["geometric", "7/2"])
+    >>> from_stored_list(["geometric", "7/2"])
     Geometric(scale=Fraction(7, 2))
     """
-    record: MechanismRecord = _union(tuple(RECORDS.items())).validate_python(value)
-    return record.mechanism()
+    record: MechanismRecord = _make_record_adapter(tuple(RECORDS.items())).validate_python(value)
+    return record.to_mechanism()
 
 
-StoredMechanism = Annotated[Any, PlainValidator(from_record), PlainSerializer(to_record)]
+StoredMechanism = Annotated[Any, PlainValidator(from_stored_list), PlainSerializer(to_stored_list)]
 """A mechanism within the record of another one."""
 
 
 @lru_cache(maxsize=8)
-def _union(records: tuple[tuple[str, type[MechanismRecord]], ...]) -> TypeAdapter[Any]:
+def _make_record_adapter(records: tuple[tuple[str, type[MechanismRecord]], ...]) -> TypeAdapter[Any]:
     choices = tuple(Annotated[record, Tag(word)] for word, record in records)
-    union: Any = Annotated[Union[choices], Discriminator(_word)]  # noqa: UP007 - the choices are a value
+    union: Any = Annotated[Union[choices], Discriminator(_find_record_kind)]  # noqa: UP007 - the choices are a value
     return TypeAdapter(union)
 
 
-def _word(value: object) -> object:
+def _find_record_kind(value: object) -> object:
     return value[0] if isinstance(value, list) and value and isinstance(value[0], str) else None

@@ -12,7 +12,7 @@ _MOST = 1 << 16
 _CLEAR: list[Callable[[], None]] = []
 
 
-def cached_for_release(function: Callable[P, R]) -> Callable[P, R]:
+def cache_for_release(function: Callable[P, R]) -> Callable[P, R]:
     """Caches results by their arguments until `clear_cache`."""
     remembered = lru_cache(maxsize=_MOST)(function)
     _CLEAR.append(remembered.cache_clear)

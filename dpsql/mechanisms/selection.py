@@ -13,8 +13,8 @@ import numpy as np
 from dpsql.mechanisms.base import require_parameter
 from dpsql.mechanisms.coin import Coin
 from dpsql.mechanisms.entropy import Entropy
-from dpsql.mechanisms.exponentials import exp_bounds
-from dpsql.mechanisms.release_cache import cached_for_release
+from dpsql.mechanisms.exponentials import bound_exp
+from dpsql.mechanisms.release_cache import cache_for_release
 
 _WORD = 64
 _MANY = 256
@@ -55,7 +55,7 @@ class Exponential:
         """The mechanism of range `epsilon`, where a unit moves penalties apart by `step_range` at most."""
         return cls(epsilon / step_range)
 
-    def range(self, step_range: int) -> Fraction:
+    def compute_range(self, step_range: int) -> Fraction:
         """The range of a choice where a unit moves penalties apart by that many steps at most."""
         return self.rate * step_range
 
@@ -67,29 +67,33 @@ class Exponential:
         """
         return f"{self.name}, rate {float(self.rate):.6g}"
 
-    def choose(self, weights: Sequence[int], penalties: Sequence[int], entropy: Entropy) -> int:
+    def select_candidate(self, weights: Sequence[int], penalties: Sequence[int], entropy: Entropy) -> int:
         """The index of the chosen candidate; weights are 0 or more, and one at least is above 0."""
         least = min(penalty for weight, penalty in zip(weights, penalties, strict=True) if weight)
         steps = [penalty - least for penalty in penalties]
-        prefix, bits, places = int(entropy.words(1)[0]), _WORD, 40
-        found = held_in_floats(self.rate, weights, steps, prefix) if len(weights) >= _MANY else None
+        prefix, bits, places = int(entropy.draw_words(1)[0]), _WORD, 40
+        found = find_candidate_in_floats(self.rate, weights, steps, prefix) if len(weights) >= _MANY else None
         if found is not None:
             return found
         while True:
-            found = self._held(weights, steps, prefix, bits, places)
+            found = self._find_decided_candidate(weights, steps, prefix, bits, places)
             if found is not None:
                 return found
-            prefix = prefix << _WORD | int(entropy.words(1)[0])
+            prefix = prefix << _WORD | int(entropy.draw_words(1)[0])
             bits += _WORD
             places *= 2
 
-    def _held(
+    def _find_decided_candidate(
         self, weights: Sequence[int], steps: Sequence[int], prefix: int, bits: int, places: int
     ) -> int | None:
         """The candidate of all uniform numbers with these first bits; None where the bounds do not decide it."""
-        bounds = [_bounds(self.rate, step, places) for step in steps]
-        lows = _cumulated(weight * low for weight, (low, _) in zip(weights, bounds, strict=True))
-        highs = _cumulated(weight * high for weight, (_, high) in zip(weights, bounds, strict=True))
+        bounds = [_bound_weight(self.rate, step, places) for step in steps]
+        lows = _compute_cumulative_sums(
+            weight * low for weight, (low, _) in zip(weights, bounds, strict=True)
+        )
+        highs = _compute_cumulative_sums(
+            weight * high for weight, (_, high) in zip(weights, bounds, strict=True)
+        )
         first, last = prefix * lows[-1], (prefix + 1) * highs[-1]
         for index, weight in enumerate(weights):
             if weight and highs[index] << bits <= first and last <= lows[index + 1] << bits:
@@ -128,7 +132,7 @@ class PermuteAndFlip:
         """The mechanism of loss `epsilon`, where a unit moves penalties apart by `step_range` at most."""
         return cls(epsilon / step_range)
 
-    def range(self, step_range: int) -> Fraction:
+    def compute_range(self, step_range: int) -> Fraction:
         """The loss of a choice where a unit moves penalties apart by that many steps at most."""
         return self.rate * step_range
 
@@ -140,11 +144,11 @@ class PermuteAndFlip:
         """
         return f"{self.name}, rate {float(self.rate):.6g}"
 
-    def choose(self, penalties: Sequence[int], entropy: Entropy) -> int:
+    def select_candidate(self, penalties: Sequence[int], entropy: Entropy) -> int:
         """The index of the chosen candidate, of one or more."""
         waiting, least = list(range(len(penalties))), min(penalties)
         while True:
-            place = uniform(len(waiting), entropy)
+            place = sample_uniform_index(len(waiting), entropy)
             index = waiting[place]
             if Coin(self.rate * (penalties[index] - least)).toss(entropy):
                 return index
@@ -152,18 +156,20 @@ class PermuteAndFlip:
             waiting.pop()
 
 
-def uniform(size: int, entropy: Entropy) -> int:
+def sample_uniform_index(size: int, entropy: Entropy) -> int:
     """One of 0 to size-1, each with the same probability; `size` is between 1 and 2**64.
 
     A word that would favour the first few of a last, incomplete lap is drawn again.
     """
     whole = (1 << _WORD) // size * size
-    while (word := int(entropy.words(1)[0])) >= whole:
+    while (word := int(entropy.draw_words(1)[0])) >= whole:
         pass
     return word % size
 
 
-def held_in_floats(rate: Fraction, weights: Sequence[int], steps: Sequence[int], word: int) -> int | None:
+def find_candidate_in_floats(
+    rate: Fraction, weights: Sequence[int], steps: Sequence[int], word: int
+) -> int | None:
     """The candidate of all uniform numbers whose first 64 bits are `word`, None where floats do not decide it.
 
     Claim: what is returned is what exact arithmetic returns.
@@ -188,11 +194,11 @@ def held_in_floats(rate: Fraction, weights: Sequence[int], steps: Sequence[int],
     return index if held else None
 
 
-def _cumulated(values: Iterable[int]) -> list[int]:
+def _compute_cumulative_sums(values: Iterable[int]) -> list[int]:
     return list(accumulate(values, initial=0))
 
 
-@cached_for_release
-def _bounds(rate: Fraction, step: int, places: int) -> tuple[int, int]:
+@cache_for_release
+def _bound_weight(rate: Fraction, step: int, places: int) -> tuple[int, int]:
     """Integers around exp(-rate * step) * 10**places; both are exact where nothing is lost."""
-    return (10**places, 10**places) if step == 0 else exp_bounds(rate * step, places)
+    return (10**places, 10**places) if step == 0 else bound_exp(rate * step, places)

@@ -14,7 +14,7 @@ from dpsql.mechanisms.geometric import Geometric
 class AboveThreshold:
     """Says of each score whether it is above the `threshold`, both with noise, until one is.
 
-    The noise of the threshold, `near`, is drawn once by `start`; that of a score, `far`, for each score anew. Scores are whole
+    The noise of the threshold, `near`, is drawn once by `draw_noisy_threshold`; that of a score, `far`, for each score anew. Scores are whole
     numbers, and may be chosen after the answers before.
 
     Claim: with scores that one unit changes by at most d, all answers up to the first "above" together are
@@ -26,7 +26,7 @@ class AboveThreshold:
     Source: Dwork, Roth 2014, Theorem 3.23; Lyu, Su, Li 2017, "Understanding the sparse vector technique for differential
     privacy", Theorem 2 and section 3 (the variants that fail).
 
-    >>> AboveThreshold(100, Geometric(Fraction(10)), Geometric(Fraction(20))).epsilon(1)
+    >>> AboveThreshold(100, Geometric(Fraction(10)), Geometric(Fraction(20))).compute_epsilon(1)
     Fraction(1, 5)
     """
 
@@ -50,16 +50,18 @@ class AboveThreshold:
             Geometric.calibrate(Fraction(2 * sensitivity), epsilon - part),
         )
 
-    def epsilon(self, sensitivity: int | Fraction) -> Fraction:
+    def compute_epsilon(self, sensitivity: int | Fraction) -> Fraction:
         """The loss of all answers up to the first "above", where a unit changes scores by at most that much."""
-        return self.near.epsilon(Fraction(sensitivity)) + self.far.epsilon(Fraction(2 * sensitivity))
+        return self.near.compute_epsilon(Fraction(sensitivity)) + self.far.compute_epsilon(
+            Fraction(2 * sensitivity)
+        )
 
-    def start(self, entropy: Entropy) -> int:
+    def draw_noisy_threshold(self, entropy: Entropy) -> int:
         """The noisy threshold, which is not shown."""
         (noise,) = self.near.draw(1, entropy)
         return self.threshold + noise
 
-    def above(self, score: int, noisy_threshold: int, entropy: Entropy) -> bool:
+    def is_above_threshold(self, score: int, noisy_threshold: int, entropy: Entropy) -> bool:
         """Whether a score with noise reaches the noisy threshold."""
         (noise,) = self.far.draw(1, entropy)
         return score + noise >= noisy_threshold

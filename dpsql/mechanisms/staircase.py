@@ -11,7 +11,7 @@ from typing import ClassVar, Literal
 
 from pydantic import StrictInt
 
-from dpsql.accounting.accountants.base import largest
+from dpsql.accounting.accountants.base import search_largest
 from dpsql.accounting.events import Pure
 from dpsql.errors import InternalError
 from dpsql.mechanisms.base import (
@@ -20,12 +20,12 @@ from dpsql.mechanisms.base import (
     Mechanism,
     MechanismRecord,
     Sensitivity,
-    positive_loss,
     require_parameter,
+    require_positive_loss,
 )
 from dpsql.mechanisms.entropy import Entropy
-from dpsql.mechanisms.exponentials import exp, guarded
-from dpsql.mechanisms.sampler import staircase
+from dpsql.mechanisms.exponentials import exp, make_guarded_context
+from dpsql.mechanisms.sampler import sample_staircase
 
 _UP = 1 + Decimal(10) ** -30
 _WIDEST = 1 << 256
@@ -41,7 +41,7 @@ class StaircaseRecord(MechanismRecord):
     width: StrictInt
     inner: StrictInt
 
-    def mechanism(self) -> Mechanism:
+    def to_mechanism(self) -> Mechanism:
         """The mechanism with these parameters."""
         return Staircase(self.loss, self.width, self.inner)
 
@@ -66,9 +66,9 @@ class Staircase(Mechanism):
     (integers); Geng, Kairouz, Oh, Viswanath 2015, "The staircase mechanism in differential privacy".
 
     >>> noise = Staircase.calibrate(cell=1000, cells=1, epsilon=Fraction(3))
-    >>> noise, noise.epsilon(cell=1000, cells=1)
+    >>> noise, noise.compute_epsilon(cell=1000, cells=1)
     (Staircase(loss=Fraction(3, 1), width=1000, inner=260), Fraction(3, 1))
-    >>> noise.epsilon(cell=500, cells=2)
+    >>> noise.compute_epsilon(cell=500, cells=2)
     Fraction(6, 1)
     """
 
@@ -96,42 +96,44 @@ class Staircase(Mechanism):
         """
         if cells < 1 or not 1 <= cell <= _WIDEST:
             raise InternalError(f"no staircase is for {cells} moves by {cell} steps")
-        loss = positive_loss(epsilon, "epsilon") / cells
+        loss = require_positive_loss(epsilon, "epsilon") / cells
         require_parameter(loss, 256, "loss of a stair")
-        return cls(loss, cell, _least(loss, cell))
+        return cls(loss, cell, _compute_optimal_inner(loss, cell))
 
-    def epsilon(self, cell: int, cells: int) -> Fraction:
+    def compute_epsilon(self, cell: int, cells: int) -> Fraction:
         """The loss of a release whose change is `cells` moves of one cell by at most `cell`, exactly."""
         return cells * -(-cell // self.width) * self.loss
 
-    def privacy_loss(self, sensitivity: Sensitivity, changes: ComponentChanges | None) -> Pure:
+    def compute_privacy_loss(self, sensitivity: Sensitivity, changes: ComponentChanges | None) -> Pure:
         """The privacy loss of noise with this law, for these moves of single cells."""
         if changes is None:
             raise InternalError("staircase noise is for cells that move one at a time")
-        return Pure(self.epsilon(changes.size, changes.count))
+        return Pure(self.compute_epsilon(changes.size, changes.count))
 
-    def rescaled(self, old: Sensitivity, new: Sensitivity, changes: ComponentChanges | None) -> Staircase:
+    def rescale_to_sensitivity(
+        self, old: Sensitivity, new: Sensitivity, changes: ComponentChanges | None
+    ) -> Staircase:
         """The mechanism with the same loss for as many `moves`."""
         if changes is None:
             raise InternalError("staircase noise is for cells that move one at a time")
         return Staircase.calibrate(changes.size, changes.count, changes.count * self.loss)
 
-    def record(self) -> MechanismRecord:
+    def to_record(self) -> MechanismRecord:
         """The mechanism as stored releases hold it."""
         return StaircaseRecord(loss=self.loss, width=self.width, inner=self.inner)
 
     def draw(self, size: int, entropy: Entropy) -> list[int]:
         """`size` independent draws from the exact law."""
-        draws: list[int] = staircase(self.loss, self.width, self.inner, size, entropy).tolist()
+        draws: list[int] = sample_staircase(self.loss, self.width, self.inner, size, entropy).tolist()
         return draws
 
-    def variance_float(self) -> float:
+    def compute_variance(self) -> float:
         """The variance in squared lattice steps, rounded to nearest."""
-        with localcontext(_digits(self.loss, self.width)):
-            above, below = _variance(exp(-self.loss), self.width, self.inner)
+        with localcontext(_make_precise_context(self.loss, self.width)):
+            above, below = _compute_variance_ratio(exp(-self.loss), self.width, self.inner)
             return float(above / below)
 
-    def sum_tail_up(self, terms: int, threshold: int) -> float:
+    def bound_sum_tail(self, terms: int, threshold: int) -> float:
         """An upper bound on the probability that `terms` >= 1 independent draws sum to >= `threshold`.
 
         Claim: for one term it is the exact probability, rounded up; for more a bound.
@@ -145,11 +147,11 @@ class Staircase(Mechanism):
         float.
         """
         if terms > 1:
-            each = self.sum_tail_up(1, -(-threshold // terms)) if threshold >= 1 else 1.0
+            each = self.bound_sum_tail(1, -(-threshold // terms)) if threshold >= 1 else 1.0
             return min(1.0, math.nextafter(terms * each, math.inf))
         distance = max(threshold, 1 - threshold)
         rows, place = divmod(distance, self.width)
-        with localcontext(guarded(1 / self.loss)):
+        with localcontext(make_guarded_context(1 / self.loss)):
             ratio = exp(-self.loss)
             row = self.inner + ratio * (self.width - self.inner)
             left = max(0, self.inner - place) + ratio * (self.width - max(self.inner, place))
@@ -170,28 +172,33 @@ class Staircase(Mechanism):
 
 
 @lru_cache(maxsize=1024)
-def _least(loss: Fraction, width: int) -> int:
+def _compute_optimal_inner(loss: Fraction, width: int) -> int:
     """The length of the first stair at which the variance is least.
 
     Why: as a function of that length the variance is a cubic over a line, both positive, and the cubic is
     convex; so it falls up to its least value and rises from there on. That it is the least over all lengths
     is an aim, not a claim of privacy.
     """
-    with localcontext(_digits(loss, width)):
+    with localcontext(_make_precise_context(loss, width)):
         ratio = exp(-loss)
 
-        def rises(inner: int) -> bool:
-            above, below = _variance(ratio, width, inner)
-            above_next, below_next = _variance(ratio, width, inner + 1)
+        def is_rising(inner: int) -> bool:
+            above, below = _compute_variance_ratio(ratio, width, inner)
+            above_next, below_next = _compute_variance_ratio(ratio, width, inner + 1)
             return above_next * below >= above * below_next
 
-        if width == 1 or rises(1):
+        if width == 1 or is_rising(1):
             return 1
         # One more than the greatest length from which the variance still falls; all lengths are below `width`.
-        return largest(lambda inner: inner < width and not rises(inner), _about(loss, width)) + 1
+        return (
+            search_largest(
+                lambda inner: inner < width and not is_rising(inner), _guess_optimal_inner(loss, width)
+            )
+            + 1
+        )
 
 
-def _about(loss: Fraction, width: int) -> int:
+def _guess_optimal_inner(loss: Fraction, width: int) -> int:
     """About the length of the first stair at which the variance is least: that of the continuous law.
 
     Source: Geng, Viswanath 2016, "The optimal noise-adding mechanism in differential privacy", section IV.
@@ -202,7 +209,7 @@ def _about(loss: Fraction, width: int) -> int:
     return int(((ratio * (1 + ratio) / 2) ** (1 / 3) - ratio) / (1 - ratio) * width)
 
 
-def _variance(ratio: Decimal, width: int, inner: int) -> tuple[Decimal, Decimal]:
+def _compute_variance_ratio(ratio: Decimal, width: int, inner: int) -> tuple[Decimal, Decimal]:
     """The variance as a quotient.
 
     Why: a row of `width` numbers has the sums of weights, of weights times places and of weights times
@@ -216,7 +223,7 @@ def _variance(ratio: Decimal, width: int, inner: int) -> tuple[Decimal, Decimal]
     return 2 * above, 2 * s0 - rest
 
 
-def _digits(loss: Fraction, width: int) -> Context:
-    """As `guarded`, with as many more as neighboring lengths of the first stair are alike in."""
-    known = guarded(1 / loss)
+def _make_precise_context(loss: Fraction, width: int) -> Context:
+    """As `make_guarded_context`, with as many more as neighboring lengths of the first stair are alike in."""
+    known = make_guarded_context(1 / loss)
     return Context(prec=3 * known.prec + 3 * len(str(width)))

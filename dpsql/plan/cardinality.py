@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from dpsql.plan.expr import Column, Released
+from dpsql.plan.expr import Column, ReleasedColumn
 from dpsql.plan.nodes import Filter, PerUnitGroupBy, Project, PublicSubquery, Release, Source, Values
 
 
@@ -16,23 +16,23 @@ def is_unique(answer: Source, columns: Iterable[Column]) -> bool:
     selected = {
         output.expr.name
         for output, column in zip(answer.outer.outputs, answer.columns, strict=True)
-        if isinstance(output.expr, Released) and column.name in named
+        if isinstance(output.expr, ReleasedColumn) and column.name in named
     }
     return selected >= {key.name for key in answer.outer.source.keys}
 
 
-def is_single(source: Source) -> bool:
+def is_single_row(source: Source) -> bool:
     """Whether a public source has at most one row."""
     match source:
         case PublicSubquery(outer=outer):
             whole = isinstance(outer.source, Release) and not outer.source.keys
-            below = isinstance(outer.source, (Project, Values)) and is_single(outer.source)
+            below = isinstance(outer.source, (Project, Values)) and is_single_row(outer.source)
             return outer.limit in (0, 1) or whole or below
         case (
             Project(input=PerUnitGroupBy() | Project() as rows)
             | Project(input=Filter(input=PerUnitGroupBy() | Project() as rows))
         ):
-            return is_single(rows)
+            return is_single_row(rows)
         case PerUnitGroupBy():
             return not source.keys
         case Values():

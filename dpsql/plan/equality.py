@@ -1,7 +1,7 @@
 """Plan equality up to renaming of sources and the order of commutative operators, as a canonical text.
 
 Claim: plans with one text have, on every database, the same exact answer.
-Why: the text is `fingerprint.canonical`, which determines the plan, with two changes. Sources are numbered in the order
+Why: the text is `fingerprint.compute_canonical_text`, which determines the plan, with two changes. Sources are numbered in the order
 in which the plan names them, an injective renaming. The arguments of AND, OR, = and <> are sorted: these functions are
 commutative, and total, so that none fails in another order.
 Source: Chandra, Merlin 1977, "Optimal implementation of conjunctive queries" (queries up to renaming).
@@ -12,9 +12,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 
-from dpsql.plan.expr import Call, Column, Expr, Facts
+from dpsql.plan.expr import Call, Column, ColumnInfo, Expr
 from dpsql.plan.fields import COMPARED_FIELDS
-from dpsql.plan.fingerprint import canonical
+from dpsql.plan.fingerprint import compute_canonical_text
 from dpsql.plan.nodes import PerUnitGroupBy, PerUnitWindows, Project, PublicSubquery, SetOperation, Values
 from dpsql.plan.tables import Scan
 from dpsql.plan.tags import FORMS, Form
@@ -24,94 +24,99 @@ _SPREAD = frozenset({"and", "or"})
 _SYMMETRIC = frozenset({"eq", "ne"})
 
 
-def equal_text(part: object) -> str:
+def compute_equality_text(part: object) -> str:
     """A text that equal plans share, in every process. Plans with different texts may still be equivalent."""
     names: dict[str, str] = {}
-    _name(part, names, set())
-    return _Text(names).of(part)
+    _number_sources(part, names, set())
+    return _EqualityEncoder(names).encode_part(part)
 
 
-def equal_texts(common: tuple[object, ...], *rests: tuple[object, ...]) -> tuple[str, ...]:
+def compute_equality_texts(common: tuple[object, ...], *rests: tuple[object, ...]) -> tuple[str, ...]:
     """The texts of several tuples that begin alike. What these have in common is named once, and written once."""
     names: dict[str, str] = {}
     seen = set[int]()
-    _name(common, names, seen)
+    _number_sources(common, names, seen)
     found: list[str] = []
-    text = _Text(names)
+    text = _EqualityEncoder(names)
     for rest in rests:
         own = dict(names)
-        _name(rest, own, set(seen))
-        text = text if own == text.names else _Text(own)
-        found.append(text.of((*common, *rest)))
+        _number_sources(rest, own, set(seen))
+        text = text if own == text.names else _EqualityEncoder(own)
+        found.append(text.encode_part((*common, *rest)))
     return tuple(found)
 
 
-def _name(part: object, names: dict[str, str], seen: set[int]) -> None:
+def _number_sources(part: object, names: dict[str, str], seen: set[int]) -> None:
     """Numbers the sources, in an order that does not depend on the order of conditions."""
     seen.add(id(part))
     if isinstance(part, _NAMED):
         names.setdefault(part.alias, f"#{len(names)}")
-    for child in part if isinstance(part, tuple) else _fields(part):
+    for child in part if isinstance(part, tuple) else _list_fields(part):
         # Expressions name no source that is not made elsewhere.
         if (isinstance(child, tuple) or COMPARED_FIELDS[type(child)]) and not (
             isinstance(child, Expr) or id(child) in seen
         ):
-            _name(child, names, seen)
+            _number_sources(child, names, seen)
 
 
-def _fields(part: object) -> list[object]:
+def _list_fields(part: object) -> list[object]:
     return [getattr(part, name) for name in COMPARED_FIELDS[type(part)]]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Text:
+class _EqualityEncoder:
     names: dict[str, str]
     facts: dict[int, str] = dataclasses.field(default_factory=dict)
     """The text of a column's facts, by identity: many mentions share one object, which the plan keeps alive."""
     done: dict[int, str] = dataclasses.field(default_factory=dict)
     """The text of each tagged part, by identity, likewise."""
 
-    def of(self, part: object) -> str:
+    def encode_part(self, part: object) -> str:
         form = FORMS[type(part)]
         if form is None:
-            return f"({' '.join(map(self.of, part))})" if isinstance(part, tuple) else canonical(part)
-        if isinstance(part, Column):
             return (
-                f"({Column.tag} {self._named(part.source)} {canonical(part.name)} {self._facts(part.facts)})"
+                f"({' '.join(map(self.encode_part, part))})"
+                if isinstance(part, tuple)
+                else compute_canonical_text(part)
             )
+        if isinstance(part, Column):
+            return f"({Column.tag} {self._encode_source(part.source)} {compute_canonical_text(part.name)} {self._encode_column_info(part.facts)})"
         if isinstance(part, Call):
-            return self._call(part)
+            return self._encode_call(part)
         if id(part) not in self.done:
-            self.done[id(part)] = self._tagged(part, form)
+            self.done[id(part)] = self._encode_tagged(part, form)
         return self.done[id(part)]
 
-    def _tagged(self, part: object, form: Form) -> str:
-        alias = self._named(part.alias) if isinstance(part, _NAMED) else None
-        fields = [alias if alias and name == "alias" else self.of(getattr(part, name)) for name in form.names]
-        return f"({form.tag} {' '.join([*fields, *form.rest(part, self.of)])})"
+    def _encode_tagged(self, part: object, form: Form) -> str:
+        alias = self._encode_source(part.alias) if isinstance(part, _NAMED) else None
+        fields = [
+            alias if alias and name == "alias" else self.encode_part(getattr(part, name))
+            for name in form.names
+        ]
+        return f"({form.tag} {' '.join([*fields, *form.encode_later_fields(part, self.encode_part)])})"
 
-    def _facts(self, facts: Facts) -> str:
+    def _encode_column_info(self, facts: ColumnInfo) -> str:
         if id(facts) not in self.facts:
-            self.facts[id(facts)] = canonical(facts)
+            self.facts[id(facts)] = compute_canonical_text(facts)
         return self.facts[id(facts)]
 
-    def _named(self, source: str) -> str:
+    def _encode_source(self, source: str) -> str:
         # A source that nothing in the plan makes keeps its name.
-        return self.names.get(source) or canonical(source)
+        return self.names.get(source) or compute_canonical_text(source)
 
-    def _call(self, call: Call) -> str:
+    def _encode_call(self, call: Call) -> str:
         name = call.function.name
-        parts = _spread(call, name) if name in _SPREAD else call.arguments
-        texts = [self.of(part) for part in parts]
+        parts = _iterate_operands(call, name) if name in _SPREAD else call.arguments
+        texts = [self.encode_part(part) for part in parts]
         if name in _SPREAD | _SYMMETRIC:
             texts.sort()
         return f"({Call.tag} {name} ({' '.join(texts)}))"
 
 
-def _spread(call: Call, name: str) -> Iterator[Expr]:
+def _iterate_operands(call: Call, name: str) -> Iterator[Expr]:
     """The operands of a chain of ANDs, or of ORs."""
     for argument in call.arguments:
         if isinstance(argument, Call) and argument.function.name == name:
-            yield from _spread(argument, name)
+            yield from _iterate_operands(argument, name)
         else:
             yield argument

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from dpsql.plan.interval import ANYWHERE, Interval
-from dpsql.plan.tags import TaggedEnum, later
+from dpsql.plan.tags import TaggedEnum, later_field
 from dpsql.plan.text_size import TextSize
 from dpsql.plan.types import Type, Value
 
@@ -26,7 +26,7 @@ LinkKey = tuple[str, tuple[str, ...], str]
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class ColumnInfo:
     """What the policy and the schema say of a column: public knowledge, whatever the data holds.
 
     `engine_type` is the column's type in the database, empty for a column of a derived table; `interval`
@@ -51,7 +51,7 @@ class Facts:
     identity: str | None = None
     scale: int | None = field(default=None, compare=False)
     link_keys: frozenset[LinkKey] = field(default=frozenset(), compare=False)
-    path: tuple[str, ...] = later((), "path")
+    path: tuple[str, ...] = later_field((), "path")
     decimal: tuple[int, int] | None = field(default=None, compare=False)
     inexact: bool = field(default=False, compare=False)
     widened: bool = field(default=False, compare=False)
@@ -65,20 +65,20 @@ class Facts:
         return self.identity == UNIT_IDENTITY
 
     @property
-    def stored(self) -> bool:
+    def is_stored(self) -> bool:
         """Whether it is a column of a table of the database."""
         return self.engine_type != ""
 
     @property
-    def zoned(self) -> bool:
+    def has_time_zone(self) -> bool:
         """Whether the database holds moments with a time zone, which are read in UTC."""
         return self.engine_type in ("TIMESTAMP WITH TIME ZONE", "TIMESTAMPTZ_NS")
 
     @property
-    def verbatim(self) -> bool:
+    def is_read_verbatim(self) -> bool:
         """Whether values are read as they are stored: none is clamped or taken for NULL."""
         free = self.interval == ANYWHERE or self.type is Type.BOOLEAN
-        return self.stored and free and self.domain is None
+        return self.is_stored and free and self.domain is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class Column:
 
     source: str
     name: str
-    facts: Facts
+    facts: ColumnInfo
 
     def __hash__(self) -> int:
         # What is known of it seldom tells columns apart, and its fractions and lists take long to hash.
@@ -119,7 +119,7 @@ class Literal:
 
 
 @dataclass(frozen=True, slots=True)
-class Released:
+class ReleasedColumn:
     """A column of the released table, by its name there: public from the release on.
 
     Beside each aggregate, and each expression over aggregates of one row, there may be the two ends of its 95% confidence
@@ -139,13 +139,13 @@ class Released:
     def __str__(self) -> str:
         return self.name
 
-    def end(self, which: str) -> Released:
+    def get_interval_end(self, which: str) -> ReleasedColumn:
         """The column with the "low" or "high" end of this aggregate's interval.
 
-        >>> Released("a0", Type.INTEGER).end("low")
-        Released(name='a0#low', type=<Type.DOUBLE: 'DOUBLE'>)
+        >>> ReleasedColumn("a0", Type.INTEGER).get_interval_end("low")
+        ReleasedColumn(name='a0#low', type=<Type.DOUBLE: 'DOUBLE'>)
         """
-        return Released(f"{self.name}#{which}", Type.DOUBLE, (self, which))
+        return ReleasedColumn(f"{self.name}#{which}", Type.DOUBLE, (self, which))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -156,17 +156,17 @@ class Function:
     may share a name, of which the first that takes the arguments is meant. `result` gives the type for
     argument types, or None where it refuses them. `interval` maps the arguments and their intervals to
     the result's. `sql` is a template whose holes {0}, {1}, … take the written arguments and {args} all
-    of them, comma-separated. `total` says why no row can make the written SQL fail. `whole` is the
+    of them, comma-separated. `total` says why no row can make the written SQL fail. `integer_sql` is the
     template of arithmetic whose result is an INTEGER: it gives NULL beyond 64 bits, whatever the arguments are, and
     is only written where their intervals exclude that, as else the arguments are cast to DOUBLE. `strict` means that the result is NULL only if an
-    argument is, `certain` that it never is; `integral` that a DOUBLE is whole. `values` gives all that
+    argument is, `never_null` that it never is; `integral` that a DOUBLE is whole. `values` gives all that
     the result can be, where that is public and no interval says it.
 
-    `doubled` are the argument positions that the engine writes out twice, as it does for NULLIF, so that
+    `doubled_arguments` are the argument positions that the engine writes out twice, as it does for NULLIF, so that
     nesting them takes time and memory without end.
 
     `literals` are the argument positions that must be constants. `check` says what is wrong with them,
-    in the order of their positions; where it is `tried`, an engine without data says so too. `size` bounds the text
+    in the order of their positions; where it is `checked_by_engine`, an engine without data says so too. `size` bounds the text
     that it gives by bounds on its arguments' texts, and `work` what it does for one row, which is to read and write each of
     them once where it is None. `example` is a call of constants and what it gives, as text.
     """
@@ -177,17 +177,17 @@ class Function:
     sql: str
     total: str
     interval: Callable[[tuple[Expr, ...], tuple[Interval, ...]], Interval] = lambda _, __: ANYWHERE
-    whole: str = ""
+    integer_sql: str = ""
     strict: bool = False
     integral: bool = False
     literals: frozenset[int] = frozenset()
-    doubled: frozenset[int] = frozenset()
+    doubled_arguments: frozenset[int] = frozenset()
     names: tuple[str, ...] = ()
     example: tuple[str, str] = ("", "")
-    certain: bool = False
+    never_null: bool = False
     values: Callable[[tuple[Expr, ...], tuple[Interval, ...]], Iterable[Value] | None] = lambda _, __: None
     check: Callable[[tuple[Value, ...]], str | None] = lambda _: None
-    tried: bool = False
+    checked_by_engine: bool = False
     size: SizeRule | None = None
     work: WorkRule | None = None
 
@@ -209,9 +209,9 @@ class Call:
     _hash: int = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        doubled = self.function.doubled
+        doubled = self.function.doubled_arguments
         sizes = [
-            size_of(argument) * (2 if place in doubled else 1)
+            compute_expression_size(argument) * (2 if place in doubled else 1)
             for place, argument in enumerate(self.arguments)
         ]
         object.__setattr__(self, "size", 1 + sum(sizes) + sizes.count(0) // LEAVES)
@@ -274,7 +274,7 @@ class Frame:
 
 
 @dataclass(frozen=True, slots=True)
-class Windowed:
+class WindowCall:
     """A function of several released or public rows, by its name in the registry of window functions."""
 
     tag: ClassVar[str] = "Windowed"
@@ -288,15 +288,15 @@ class Windowed:
     type: Type
 
 
-Expr = Column | Literal | Released | Scalar | Call | Windowed
+Expr = Column | Literal | ReleasedColumn | Scalar | Call | WindowCall
 """A scalar expression."""
 
 
-def size_of(expr: Expr) -> int:
+def compute_expression_size(expr: Expr) -> int:
     """How many calls an expression has when an engine has written out the derived tables that it reads.
 
-    >>> tripled = Column("d", "x", Facts(Type.INTEGER, "", size=3))
-    >>> size_of(tripled), size_of(Column("t", "x", Facts(Type.INTEGER, "BIGINT")))
+    >>> tripled = Column("d", "x", ColumnInfo(Type.INTEGER, "", size=3))
+    >>> compute_expression_size(tripled), compute_expression_size(Column("t", "x", ColumnInfo(Type.INTEGER, "BIGINT")))
     (3, 0)
     """
     match expr:
@@ -304,9 +304,9 @@ def size_of(expr: Expr) -> int:
             return expr.size
         case Column():
             return expr.facts.size
-        case Windowed():
+        case WindowCall():
             read = (*expr.arguments, *expr.partition, *(item.expr for item in expr.order))
-            return 1 + sum(map(size_of, read))
+            return 1 + sum(map(compute_expression_size, read))
         case _:
             return 0
 
@@ -317,7 +317,7 @@ def walk(expr: Expr) -> Iterator[Expr]:
 
 
 def _walk(expr: Expr, visited: set[int]) -> Iterator[Expr]:
-    if isinstance(expr, (Call, Windowed)):
+    if isinstance(expr, (Call, WindowCall)):
         if id(expr) in visited:
             return
         visited.add(id(expr))
@@ -325,24 +325,28 @@ def _walk(expr: Expr, visited: set[int]) -> Iterator[Expr]:
     if isinstance(expr, Call):
         for argument in expr.arguments:
             yield from _walk(argument, visited)
-    elif isinstance(expr, Windowed):
+    elif isinstance(expr, WindowCall):
         for part in (*expr.arguments, *expr.partition, *(item.expr for item in expr.order)):
             yield from _walk(part, visited)
 
 
-def columns(expr: Expr) -> Iterator[Column]:
+def iterate_columns(expr: Expr) -> Iterator[Column]:
     """The columns that an expression reads."""
     return (part for part in walk(expr) if isinstance(part, Column))
 
 
-def substituted(expr: Expr, items: Mapping[Column, Expr]) -> Expr:
+def substitute_columns(expr: Expr, items: Mapping[Column, Expr]) -> Expr:
     """An expression over rows with `items` in the place of its columns, each of which is among them."""
-    return _Substitution(lambda part: items[part] if isinstance(part, Column) else part).of(expr)
+    return _Substitution(lambda part: items[part] if isinstance(part, Column) else part).rewrite_expression(
+        expr
+    )
 
 
-def replaced(expr: Expr, known: Mapping[Expr, Expr]) -> Expr:
+def replace_parts(expr: Expr, known: Mapping[Expr, Expr]) -> Expr:
     """An expression with what is known of its columns, released values and windows in their place; others stay."""
-    return _Substitution(lambda part: known.get(part, part), lambda window: window not in known).of(expr)
+    return _Substitution(
+        lambda part: known.get(part, part), lambda window: window not in known
+    ).rewrite_expression(expr)
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,33 +354,33 @@ class _Substitution:
     """Gives each leaf what `leaf` says, and builds the calls and the windows that are `opened` anew, a shared one once."""
 
     leaf: Callable[[Expr], Expr]
-    opened: Callable[[Windowed], bool] = lambda _: False
+    opened: Callable[[WindowCall], bool] = lambda _: False
     done: dict[int, Expr] = field(default_factory=dict)
 
-    def of(self, expr: Expr) -> Expr:
-        if not isinstance(expr, Call) and not (isinstance(expr, Windowed) and self.opened(expr)):
+    def rewrite_expression(self, expr: Expr) -> Expr:
+        if not isinstance(expr, Call) and not (isinstance(expr, WindowCall) and self.opened(expr)):
             return self.leaf(expr)
         if id(expr) not in self.done:  # a part of one expression, which outlives this
-            self.done[id(expr)] = self._built(expr)
+            self.done[id(expr)] = self._rebuild_expression(expr)
         return self.done[id(expr)]
 
-    def _built(self, expr: Call | Windowed) -> Expr:
-        arguments = tuple(map(self.of, expr.arguments))
+    def _rebuild_expression(self, expr: Call | WindowCall) -> Expr:
+        arguments = tuple(map(self.rewrite_expression, expr.arguments))
         if isinstance(expr, Call):
             return replace(expr, arguments=arguments)
-        partition = tuple(map(self.of, expr.partition))
-        order = tuple(replace(item, expr=self.of(item.expr)) for item in expr.order)
+        partition = tuple(map(self.rewrite_expression, expr.partition))
+        order = tuple(replace(item, expr=self.rewrite_expression(item.expr)) for item in expr.order)
         return replace(expr, arguments=arguments, partition=partition, order=order)
 
 
-def replaced_order(order: Iterable[Order], known: Mapping[Expr, Expr]) -> tuple[Order, ...]:
+def replace_order_parts(order: Iterable[Order], known: Mapping[Expr, Expr]) -> tuple[Order, ...]:
     """An order by expressions that are replaced."""
-    return tuple(replace(item, expr=replaced(item.expr, known)) for item in order)
+    return tuple(replace(item, expr=replace_parts(item.expr, known)) for item in order)
 
 
-def windowed(expr: Expr) -> bool:
+def has_window(expr: Expr) -> bool:
     """Whether an expression looks at several rows."""
-    return any(isinstance(part, Windowed) for part in walk(expr))
+    return any(isinstance(part, WindowCall) for part in walk(expr))
 
 
 def is_conditional(expr: Expr | None) -> bool:

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable
 
 
-class _Names(dict[type, tuple[str, ...]]):
+class _FieldNames(dict[type, tuple[str, ...]]):
     """The names of the wanted fields of each class; none if it is not a dataclass."""
 
     def __init__(self, wanted: Callable[[dataclasses.Field[object]], bool]) -> None:
@@ -18,7 +18,7 @@ class _Names(dict[type, tuple[str, ...]]):
         return self[kind]
 
 
-INIT_FIELDS = _Names(lambda item: item.init)
+INIT_FIELDS = _FieldNames(lambda item: item.init)
 """The fields that the constructor of a class takes."""
-COMPARED_FIELDS = _Names(lambda item: item.compare)
+COMPARED_FIELDS = _FieldNames(lambda item: item.compare)
 """The fields that equality of a class compares."""

@@ -12,7 +12,7 @@ from dpsql.plan.tags import FORMS, TaggedEnum
 _VALUES: set[type] = set()
 
 
-def canonical(part: object) -> str:
+def compute_canonical_text(part: object) -> str:
     """A text that is the same for equal plans, in this process and every other, and in every version of dpsql.
 
     Raises TypeError for what has no tag.
@@ -24,20 +24,20 @@ def canonical(part: object) -> str:
         return part.name
     form = FORMS[kind]
     if form is not None:
-        texts = [canonical(getattr(part, name)) for name in form.names]
-        return f"({form.tag} {' '.join([*texts, *form.rest(part, canonical)])})"
+        texts = [compute_canonical_text(getattr(part, name)) for name in form.names]
+        return f"({form.tag} {' '.join([*texts, *form.encode_later_fields(part, compute_canonical_text)])})"
     if isinstance(part, (tuple, list)):
-        return f"({' '.join(map(canonical, part))})"
+        return f"({' '.join(map(compute_canonical_text, part))})"
     if isinstance(part, TaggedEnum):
         return part.tag
     if isinstance(part, frozenset):
-        return canonical(sorted(part))
+        return compute_canonical_text(sorted(part))
     if isinstance(part, Enum) or kind.__module__.partition(".")[0] == __name__.partition(".")[0]:
         raise TypeError(f"{kind.__name__} has no tag, so no fingerprint holds it")
     _VALUES.add(kind)  # a value of Python's own, as all of its class are
     return f"{kind.__name__}:{part!r}"
 
 
-def digest(outer: OuterQuery) -> str:
+def compute_digest(outer: OuterQuery) -> str:
     """The SHA-256 of a plan, in hexadecimal."""
-    return hashlib.sha256(canonical(outer).encode()).hexdigest()
+    return hashlib.sha256(compute_canonical_text(outer).encode()).hexdigest()

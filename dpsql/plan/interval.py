@@ -43,15 +43,15 @@ class Interval:
             raise ValueError("an interval's low end is above its high end")
 
     def __repr__(self) -> str:
-        return f"Interval({_text(self.low)}, {_text(self.high)})"
+        return f"Interval({_format_end(self.low)}, {_format_end(self.high)})"
 
     def __str__(self) -> str:
-        low = "(-∞" if self.low is None else f"[{_text(self.low)}"
-        high = "∞)" if self.high is None else f"{_text(self.high)}]"
+        low = "(-∞" if self.low is None else f"[{_format_end(self.low)}"
+        high = "∞)" if self.high is None else f"{_format_end(self.high)}]"
         return f"{low}, {high}"
 
     @property
-    def bounded(self) -> bool:
+    def is_bounded(self) -> bool:
         """Whether both ends are known."""
         return self.low is not None and self.high is not None
 
@@ -68,26 +68,26 @@ class Interval:
         low, high = self.ends
         return max(abs(low), abs(high))
 
-    def within(self, limit: Fraction | int) -> bool:
+    def is_within(self, limit: Fraction | int) -> bool:
         """Whether every value lies in [-limit, limit]."""
-        return self.bounded and self.magnitude <= limit
+        return self.is_bounded and self.magnitude <= limit
 
     def contains(self, value: Fraction | int) -> bool:
         """Whether `value` lies in the interval."""
         return (self.low is None or self.low <= value) and (self.high is None or value <= self.high)
 
     def __add__(self, other: Interval) -> Interval:
-        return Interval(_plus(self.low, other.low), _plus(self.high, other.high))
+        return Interval(_add_ends(self.low, other.low), _add_ends(self.high, other.high))
 
     def __neg__(self) -> Interval:
-        return Interval(_minus(self.high), _minus(self.low))
+        return Interval(_negate_end(self.high), _negate_end(self.low))
 
     def __sub__(self, other: Interval) -> Interval:
         return self + (-other)
 
     def __mul__(self, other: Interval) -> Interval:
         """All products. An end without a bound times zero counts as unbounded: inf * 0 is not 0."""
-        if not (self.bounded and other.bounded):
+        if not (self.is_bounded and other.is_bounded):
             if self.low is not None and other.low is not None and self.low >= 0 and other.low >= 0:
                 return Interval(self.low * other.low, None)
             return Interval()
@@ -98,7 +98,7 @@ class Interval:
         """All quotients; unbounded when the divisor may come arbitrarily near zero."""
         low, high = other.low, other.high
         away = (low is not None and low > 0) or (high is not None and high < 0)
-        if not away or not self.bounded:
+        if not away or not self.is_bounded:
             return Interval()
         inverse = [Fraction(0) if end is None else 1 / end for end in (low, high)]
         return self * Interval(min(inverse), max(inverse))
@@ -108,7 +108,7 @@ class Interval:
             return self
         if self.high is not None and self.high <= 0:
             return -self
-        high = None if not self.bounded else self.magnitude
+        high = None if not self.is_bounded else self.magnitude
         return Interval(0, high)
 
     def map(self, rounded_down: Callable[[Fraction], int], rounded_up: Callable[[Fraction], int]) -> Interval:
@@ -126,15 +126,15 @@ class Interval:
         """The image under ⌈·⌉."""
         return self.map(math.ceil, math.ceil)
 
-    def outward(self) -> Interval:
+    def round_outward(self) -> Interval:
         """The smallest enclosing interval with integer ends: holds under any rounding to integers."""
         return self.map(math.floor, math.ceil)
 
-    def hull(self, other: Interval) -> Interval:
+    def compute_hull(self, other: Interval) -> Interval:
         """The smallest interval around both."""
-        return Interval(_lesser(self.low, other.low), _greater(self.high, other.high))
+        return Interval(_take_lesser(self.low, other.low), _take_greater(self.high, other.high))
 
-    def meet(self, other: Interval) -> Interval:
+    def narrow_to(self, other: Interval) -> Interval:
         """The values in both, or `self` where there are none: an empty filter needs no bound."""
         low = other.low if self.low is None else self.low if other.low is None else max(self.low, other.low)
         high = (
@@ -153,18 +153,18 @@ ANYWHERE = Interval()
 """Where nothing is known."""
 
 
-def hull(intervals: Iterable[Interval]) -> Interval:
+def merge_intervals(intervals: Iterable[Interval]) -> Interval:
     """The smallest interval around all of one or more."""
     first, *rest = intervals
     for interval in rest:
-        first = first.hull(interval)
+        first = first.compute_hull(interval)
     return first
 
 
-def position(value: Value) -> Fraction | None:
+def find_position(value: Value) -> Fraction | None:
     """Where a value lies on the line that intervals live on; None for text and NULL.
 
-    >>> position(dt.date(1970, 1, 2)), position(True), position('a')
+    >>> find_position(dt.date(1970, 1, 2)), find_position(True), find_position('a')
     (Fraction(719164, 1), Fraction(1, 1), None)
     """
     if isinstance(value, dt.datetime):
@@ -178,25 +178,25 @@ def position(value: Value) -> Fraction | None:
     return None
 
 
-def date_at(day: Fraction) -> dt.date:
+def get_date_at(day: Fraction) -> dt.date:
     """The date at a position, rounded down to its day."""
     return dt.date.fromordinal(math.floor(day))
 
 
-def timestamp_at(microseconds: Fraction) -> dt.datetime:
+def get_timestamp_at(microseconds: Fraction) -> dt.datetime:
     """The timestamp at a position, rounded down to its microsecond."""
     return _EPOCH + dt.timedelta(microseconds=math.floor(microseconds))
 
 
-def time_at(microseconds: Fraction) -> dt.time:
+def get_time_at(microseconds: Fraction) -> dt.time:
     """The time of day at a position within `DAY`, rounded down to its microsecond."""
     return (_EPOCH + dt.timedelta(microseconds=math.floor(microseconds))).time()
 
 
-def span(values: Interval, kind: Type) -> str:
+def format_interval(values: Interval, kind: Type) -> str:
     """Return an interval of values of a type in words: the ends of dates and times are dates and times.
 
-    >>> span(Interval(719163, 719164), Type.DATE), span(Interval(0, None), Type.DOUBLE)
+    >>> format_interval(Interval(719163, 719164), Type.DATE), format_interval(Interval(0, None), Type.DOUBLE)
     ('[1970-01-01, 1970-01-02]', '[0, ∞)')
     """
     point = _POINTS.get(kind)
@@ -211,32 +211,32 @@ def span(values: Interval, kind: Type) -> str:
 
 
 _POINTS: Mapping[Type, Callable[[Fraction], object]] = {
-    Type.DATE: date_at,
-    Type.TIMESTAMP: timestamp_at,
-    Type.TIME: time_at,
+    Type.DATE: get_date_at,
+    Type.TIMESTAMP: get_timestamp_at,
+    Type.TIME: get_time_at,
 }
 """What lies at a position, for each type whose values are no numbers."""
 DAY = Interval(Fraction(0), Fraction(24 * 60 * 60 * 10**6 - 1))
 """Where times of day lie, in microseconds after midnight."""
 
 
-def _plus(a: End, b: End) -> End:
+def _add_ends(a: End, b: End) -> End:
     return None if a is None or b is None else a + b
 
 
-def _minus(a: End) -> End:
+def _negate_end(a: End) -> End:
     return None if a is None else -a
 
 
-def _lesser(a: End, b: End) -> End:
+def _take_lesser(a: End, b: End) -> End:
     return None if a is None or b is None else min(a, b)
 
 
-def _greater(a: End, b: End) -> End:
+def _take_greater(a: End, b: End) -> End:
     return None if a is None or b is None else max(a, b)
 
 
-def _text(end: End) -> str:
+def _format_end(end: End) -> str:
     if end is None:
         return "None"
     if abs(end) > _LONG:

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import ClassVar
 
-from dpsql.plan.expr import Column, Expr, Order, Released, Windowed, windowed
+from dpsql.plan.expr import Column, Expr, Order, ReleasedColumn, WindowCall, has_window
 from dpsql.plan.tables import Link, Scan, Unit, UnitKind
-from dpsql.plan.tags import TaggedEnum, later
+from dpsql.plan.tags import TaggedEnum, later_field
 from dpsql.plan.types import Type, Value
 
 
@@ -33,12 +33,12 @@ class Project:
     items: tuple[Expr, ...]
     columns: tuple[Column, ...]
     distinct: bool = False
-    once: bool = later(False, "once")
+    once: bool = later_field(False, "once")
 
     def __post_init__(self) -> None:
         _check_columns(self.alias, self.columns, len(self.items))
         _check_names(self.columns)
-        _check_rows(self.items)
+        _check_no_windows(self.items)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class PerUnitAggregate:
     function: str
     argument: Expr | None
     order_by: Expr | None = None
-    rank: Fraction | None = later(None, "rank")  # noqa: RUF009  (a field, whose default is None)
+    rank: Fraction | None = later_field(None, "rank")  # noqa: RUF009  (a field, whose default is None)
 
     @property
     def arguments(self) -> tuple[Expr, ...]:
@@ -77,7 +77,7 @@ class PerUnitGroupBy:
     def __post_init__(self) -> None:
         _check_columns(self.alias, self.columns, len(self.keys) + len(self.aggregates))
         _check_names(self.columns)
-        _check_rows((*self.keys, *(expr for item in self.aggregates for expr in item.arguments)))
+        _check_no_windows((*self.keys, *(expr for item in self.aggregates for expr in item.arguments)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,15 +93,19 @@ class PerUnitWindows:
     input: Relation
     alias: str
     items: tuple[Expr, ...]
-    windows: tuple[Windowed, ...]
+    windows: tuple[WindowCall, ...]
     columns: tuple[Column, ...]
 
     def __post_init__(self) -> None:
         _check_columns(self.alias, self.columns, len(self.items) + len(self.windows))
         _check_names(self.columns)
         read = [part for window in self.windows for part in (*window.arguments, *window.partition)]
-        _check_rows((*self.items, *read, *(item.expr for window in self.windows for item in window.order)))
-        if not is_private(self.input) or any(scan.unit.kind is UnitKind.ROW for scan in scans(self.input)):
+        _check_no_windows(
+            (*self.items, *read, *(item.expr for window in self.windows for item in window.order))
+        )
+        if not is_private(self.input) or any(
+            scan.unit.kind is UnitKind.ROW for scan in list_scans(self.input)
+        ):
             raise ValueError("windows within a unit are over rows of units that have an identifier")
 
 
@@ -125,12 +129,12 @@ class SetOperation:
     alias: str
     kind: SetKind
     columns: tuple[Column, ...]
-    once: bool = later(False, "once")
+    once: bool = later_field(False, "once")
 
     def __post_init__(self) -> None:
         if is_private(self.left) != is_private(self.right):
             raise ValueError("both sides have units, or neither has")
-        scanned = private_scans(self)
+        scanned = list_private_scans(self)
         kinds = {scan.unit.kind for scan in scanned}
         once = len({scan.table for scan in scanned}) == len(scanned)
         if UnitKind.ROW in kinds and not (len(kinds) == 1 and once):
@@ -180,9 +184,9 @@ def _check_columns(alias: str, columns: tuple[Column, ...], wanted: int) -> None
         raise ValueError("a derived table has one column of its own for each item")
 
 
-def _check_rows(exprs: Iterable[Expr]) -> None:
+def _check_no_windows(exprs: Iterable[Expr]) -> None:
     """Raises ValueError for a window function: below the boundary an expression reads one row."""
-    if any(map(windowed, exprs)):
+    if any(map(has_window, exprs)):
         raise ValueError("a window stands among the outputs of released or public rows, and nowhere else")
 
 
@@ -200,7 +204,7 @@ class JoinKind(TaggedEnum):
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """A join of `left` and `right` on equal pairs `on` and a further condition `also`.
+    """A join of `left` and `right` on equal pairs `on` and a further condition `condition`.
 
     If both sides are private, only rows of the same unit are joined. The emitted SQL enforces this, unless `proven` says
     that a pair of `on` identifies the unit.
@@ -212,7 +216,7 @@ class Join:
     right: Source
     kind: JoinKind
     on: tuple[tuple[Expr, Column], ...]
-    also: Expr | None = None
+    condition: Expr | None = None
     proven: bool = False
 
     def __post_init__(self) -> None:
@@ -220,8 +224,10 @@ class Join:
             raise ValueError("the second of each pair is a column of the right side")
         if is_private(self.right) and not (is_private(self.left) and self.on):
             raise ValueError("private rows are joined to private rows, on what identifies their unit")
-        _check_rows((*(ours for ours, _ in self.on), *(() if self.also is None else (self.also,))))
-        if self.also is not None and self.also.type not in (Type.BOOLEAN, Type.NULL):
+        _check_no_windows(
+            (*(ours for ours, _ in self.on), *(() if self.condition is None else (self.condition,)))
+        )
+        if self.condition is not None and self.condition.type not in (Type.BOOLEAN, Type.NULL):
             raise ValueError("a condition is boolean")
 
 
@@ -237,7 +243,7 @@ class Filter:
     def __post_init__(self) -> None:
         if self.predicate.type not in (Type.BOOLEAN, Type.NULL):
             raise ValueError("a predicate is boolean")
-        _check_rows([self.predicate])
+        _check_no_windows([self.predicate])
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +263,7 @@ class SemiJoin:
     def __post_init__(self) -> None:
         if is_private(self.right) and not is_private(self.input):
             raise ValueError("private rows are matched with private rows")
-        _check_rows([self.on])
+        _check_no_windows([self.on])
 
 
 Relation = Source | Join | Filter | SemiJoin
@@ -327,8 +333,8 @@ class Release:
         return hash((self.keys, self.aggregations))
 
     def __post_init__(self) -> None:
-        _check_rows(key.expr for key in self.keys)
-        _check_rows(item.argument for item in self.aggregations if item.argument is not None)
+        _check_no_windows(key.expr for key in self.keys)
+        _check_no_windows(item.argument for item in self.aggregations if item.argument is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,7 +351,7 @@ class Output:
 class OuterQuery:
     """The query above the boundary: SELECT, HAVING, QUALIFY, ORDER BY and LIMIT over released or public rows. It is free.
 
-    Over a `Release` its expressions read `Released` columns; over a public relation, the columns of its sources.
+    Over a `Release` its expressions read `ReleasedColumn` columns; over a public relation, the columns of its sources.
     `qualify` filters by window functions over the rows that `having` keeps.
     """
 
@@ -361,7 +367,7 @@ class OuterQuery:
     qualify: Expr | None = None
 
     def __post_init__(self) -> None:
-        _check_rows([] if self.having is None else [self.having])
+        _check_no_windows([] if self.having is None else [self.having])
         if not isinstance(self.source, Release) and is_private(self.source):
             raise ValueError("private rows are released, and nothing else")
 
@@ -373,7 +379,7 @@ class OuterQuery:
         return self.source
 
 
-def inputs(relation: Relation) -> tuple[Relation, ...]:
+def list_inputs(relation: Relation) -> tuple[Relation, ...]:
     """The direct inputs of a relation, in the order of the query."""
     match relation:
         case Scan() | PublicSubquery() | Values():
@@ -386,72 +392,72 @@ def inputs(relation: Relation) -> tuple[Relation, ...]:
             return (relation.left, relation.right)
 
 
-def scans(relation: Relation) -> tuple[Scan, ...]:
+def list_scans(relation: Relation) -> tuple[Scan, ...]:
     """The scans of a relation, including those in derived tables, in the order of the query."""
     if isinstance(relation, Scan):
         return (relation,)
-    return tuple(scan for part in inputs(relation) for scan in scans(part))
+    return tuple(scan for part in list_inputs(relation) for scan in list_scans(part))
 
 
-def is_answered(relation: Relation) -> bool:
+def has_public_subquery(relation: Relation) -> bool:
     """Whether some rows come from a subquery that is answered before the relation is read."""
-    return isinstance(relation, PublicSubquery) or any(map(is_answered, inputs(relation)))
+    return isinstance(relation, PublicSubquery) or any(map(has_public_subquery, list_inputs(relation)))
 
 
-def public_groups(relation: Relation) -> Iterator[PerUnitGroupBy]:
+def iterate_public_groups(relation: Relation) -> Iterator[PerUnitGroupBy]:
     """The groups of public rows that a relation reads, without those that they read themselves."""
     if isinstance(relation, PerUnitGroupBy) and not is_private(relation):
         yield relation
     else:
-        for part in inputs(relation):
-            yield from public_groups(part)
+        for part in list_inputs(relation):
+            yield from iterate_public_groups(part)
 
 
 def is_private(relation: Relation) -> bool:
     """Whether the rows belong to privacy units."""
     if isinstance(relation, Scan):
         return relation.unit.private
-    return any(map(is_private, inputs(relation)))
+    return any(map(is_private, list_inputs(relation)))
 
 
-def sources(relation: Relation) -> Iterator[Source]:
+def iterate_sources(relation: Relation) -> Iterator[Source]:
     """The sources whose columns are visible in the rows of a relation."""
     match relation:
         case Filter() | SemiJoin():
-            yield from sources(relation.input)
+            yield from iterate_sources(relation.input)
         case Join():
-            yield from sources(relation.left)
+            yield from iterate_sources(relation.left)
             yield relation.right
         case _:
             yield relation
 
 
-def unit_source(relation: Relation) -> Source:
+def get_unit_source(relation: Relation) -> Source:
     """The source whose privacy unit the rows of a private relation have."""
-    for source in sources(relation):
-        if is_private(source) and not (isinstance(source, Scan) and not source.unit.known):
+    for source in iterate_sources(relation):
+        if is_private(source) and not (isinstance(source, Scan) and not source.unit.is_known):
             return source
     raise ValueError("no source gives the privacy unit of the rows")
 
 
-def optional_sources(relation: Relation) -> frozenset[str]:
+def list_optional_aliases(relation: Relation) -> frozenset[str]:
     """The aliases of the sources on the nullable side of a LEFT JOIN."""
     match relation:
         case Filter() | SemiJoin():
-            return optional_sources(relation.input)
+            return list_optional_aliases(relation.input)
         case Join(left=left, right=right, kind=JoinKind.LEFT):
-            return optional_sources(left) | {right.alias}
+            return list_optional_aliases(left) | {right.alias}
         case Join(left=left):
-            return optional_sources(left)
+            return list_optional_aliases(left)
         case _:
             return frozenset()
 
 
-def unit_type(relation: Relation) -> Type:
+def get_unit_type(relation: Relation) -> Type:
     """The type of the unit identifiers of a private relation."""
-    match unit_source(relation):
+    match get_unit_source(relation):
         case Scan(unit=Unit(link=Link(owner=owner))):
-            return unit_type(owner)
+            return get_unit_type(owner)
         case Scan(unit=Unit(column=Column() as column)):
             return column.type
         case (
@@ -460,20 +466,20 @@ def unit_type(relation: Relation) -> Type:
             | PerUnitWindows(input=inner)
             | SetOperation(left=inner)
         ):
-            return unit_type(inner)
+            return get_unit_type(inner)
         case _:
             return Type.INTEGER
 
 
-def private_scans(relation: Relation) -> tuple[Scan, ...]:
+def list_private_scans(relation: Relation) -> tuple[Scan, ...]:
     """The scans of private tables."""
-    return tuple(scan for scan in scans(relation) if scan.unit.private)
+    return tuple(scan for scan in list_scans(relation) if scan.unit.private)
 
 
-def private_tables(relation: Relation) -> tuple[str, ...]:
+def list_private_tables(relation: Relation) -> tuple[str, ...]:
     """The private tables that a relation depends on, including the owners of links."""
     tables: dict[str, None] = {}
-    for scan in private_scans(relation):
+    for scan in list_private_scans(relation):
         reader: Scan | None = scan
         while reader is not None:
             tables[reader.table] = None
@@ -484,7 +490,7 @@ def private_tables(relation: Relation) -> tuple[str, ...]:
 def reads_a_table_twice(relation: Relation) -> bool:
     """Whether a relation reads some table more than once, the owners of links included."""
     read: list[str] = []
-    for scan in scans(relation):
+    for scan in list_scans(relation):
         reader: Scan | None = scan
         while reader is not None:
             read.append(reader.table)
@@ -492,9 +498,9 @@ def reads_a_table_twice(relation: Relation) -> bool:
     return len(read) > len(set(read))
 
 
-def released_columns(release: Release) -> tuple[Released, ...]:
+def list_released_columns(release: Release) -> tuple[ReleasedColumn, ...]:
     """The columns of the released table: keys, then aggregates."""
-    keys = tuple(Released(key.name, key.expr.type) for key in release.keys)
+    keys = tuple(ReleasedColumn(key.name, key.expr.type) for key in release.keys)
     if release.top is not None:
         return keys
-    return (*keys, *(Released(item.name, item.type) for item in release.aggregations))
+    return (*keys, *(ReleasedColumn(item.name, item.type) for item in release.aggregations))

@@ -8,8 +8,8 @@ rows, window functions and all unknown cases count as noisy.
 
 from __future__ import annotations
 
-from dpsql.plan.dependencies import releases
-from dpsql.plan.expr import Column, Expr, Released, Scalar, walk, windowed
+from dpsql.plan.dependencies import list_releases
+from dpsql.plan.expr import Column, Expr, ReleasedColumn, Scalar, has_window, walk
 from dpsql.plan.nodes import (
     OuterQuery,
     PerUnitGroupBy,
@@ -21,7 +21,7 @@ from dpsql.plan.nodes import (
     SetOperation,
     Source,
     Values,
-    sources,
+    iterate_sources,
 )
 from dpsql.plan.tables import Scan
 
@@ -29,38 +29,40 @@ _CHOOSES = frozenset({"min", "max"})
 """Aggregates within groups whose value is one of the values of their argument."""
 
 
-def noiseless(outer: OuterQuery) -> tuple[bool, ...]:
+def mark_noiseless_outputs(outer: OuterQuery) -> tuple[bool, ...]:
     """For each output of a query, whether it has no noise in it."""
-    if not releases(outer):
+    if not list_releases(outer):
         return (True,) * len(outer.outputs)
     return tuple(is_noiseless(output.expr, outer.source) for output in outer.outputs)
 
 
 def is_noiseless(expr: Expr, source: Release | Relation) -> bool:
     """Whether an expression over a source has no noise in it."""
-    return not windowed(expr) and all(_leaf(part, source) for part in dict.fromkeys(walk(expr)))
+    return not has_window(expr) and all(
+        _is_noiseless_leaf(part, source) for part in dict.fromkeys(walk(expr))
+    )
 
 
-def _leaf(part: Expr, source: Release | Relation) -> bool:
+def _is_noiseless_leaf(part: Expr, source: Release | Relation) -> bool:
     match part:
-        case Released():
+        case ReleasedColumn():
             return isinstance(source, Release) and part.name in {key.name for key in source.keys}
         case Column():
-            found = [] if isinstance(source, Release) else sources(source)
-            return any(each.alias == part.source and _column(part, each) for each in found)
+            found = [] if isinstance(source, Release) else iterate_sources(source)
+            return any(each.alias == part.source and _is_noiseless_column(part, each) for each in found)
         case Scalar():
-            return all(noiseless(part.outer))
+            return all(mark_noiseless_outputs(part.outer))
         case _:
             return True
 
 
-def _column(column: Column, source: Source) -> bool:
+def _is_noiseless_column(column: Column, source: Source) -> bool:
     """Whether a column of a source has no noise in it."""
     match source:
         case Scan() | Values():
             return True
         case PublicSubquery():
-            return noiseless(source.outer)[source.columns.index(column)]
+            return mark_noiseless_outputs(source.outer)[source.columns.index(column)]
         case Project():
             return is_noiseless(source.items[source.columns.index(column)], source.input)
         case PerUnitGroupBy():
@@ -76,5 +78,7 @@ def _column(column: Column, source: Source) -> bool:
         case SetOperation(left=left, right=right):
             place = source.columns.index(column)
             return all(
-                _column(side.columns[place], side) for side in (left, right) if not isinstance(side, Scan)
+                _is_noiseless_column(side.columns[place], side)
+                for side in (left, right)
+                if not isinstance(side, Scan)
             )

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from dpsql.plan.expr import Expr, replaced
+from dpsql.plan.expr import Expr, replace_parts
 from dpsql.plan.nodes import (
     Filter,
     Join,
@@ -27,8 +27,8 @@ from dpsql.plan.nodes import (
     SetKind,
     SetOperation,
     Source,
-    inputs,
-    is_answered,
+    has_public_subquery,
+    list_inputs,
 )
 
 
@@ -36,99 +36,99 @@ from dpsql.plan.nodes import (
 class Provenance:
     """One branch of a UNION ALL, or the whole query: its outputs as expressions over the columns of one release.
 
-    `order` are the expressions that order its rows, and `deciding` those that decide which rows are kept.
+    `order` are the expressions that order its rows, and `filters` those that decide which rows are kept.
     """
 
     release: Release
     outputs: tuple[Expr, ...]
     order: tuple[Expr, ...] = ()
-    deciding: tuple[Expr, ...] = ()
+    filters: tuple[Expr, ...] = ()
 
 
-def provenance(outer: OuterQuery) -> tuple[Provenance, ...] | None:
+def find_provenance(outer: OuterQuery) -> tuple[Provenance, ...] | None:
     """The branches of a query, each row of which comes from one branch; None if rows have no single origin."""
     if outer.distinct:
         return None
     if isinstance(outer.source, Release):
         below: _Branches | None = (_Branch(outer.source, {}),)
     else:
-        below = _below(outer.source)
-    return None if below is None else tuple(_traced(outer, branch) for branch in below)
+        below = _find_branches(outer.source)
+    return None if below is None else tuple(_trace_branch(outer, branch) for branch in below)
 
 
-def _traced(outer: OuterQuery, branch: _Branch) -> Provenance:
+def _trace_branch(outer: OuterQuery, branch: _Branch) -> Provenance:
     """A query as it reads one branch below it."""
-    order = tuple(replaced(item.expr, branch.known) for item in outer.order) + branch.order
+    order = tuple(replace_parts(item.expr, branch.known) for item in outer.order) + branch.order
     conditions = tuple(
-        replaced(part, branch.known) for part in (outer.having, outer.qualify) if part is not None
+        replace_parts(part, branch.known) for part in (outer.having, outer.qualify) if part is not None
     )
     cut = outer.limit is not None or outer.offset > 0
     return Provenance(
         branch.release,
-        tuple(replaced(output.expr, branch.known) for output in outer.outputs),
+        tuple(replace_parts(output.expr, branch.known) for output in outer.outputs),
         order,
-        (*branch.deciding, *conditions, *(order if cut else ())),
+        (*branch.filters, *conditions, *(order if cut else ())),
     )
 
 
-def traced(expr: Expr, relation: Relation) -> tuple[tuple[Release, Expr], ...] | None:
-    """An expression over a relation, for each release that the rows come from; None as for `provenance`."""
-    below = _below(relation)
+def trace_expression(expr: Expr, relation: Relation) -> tuple[tuple[Release, Expr], ...] | None:
+    """An expression over a relation, for each release that the rows come from; None as for `find_provenance`."""
+    below = _find_branches(relation)
     if below is None:
         return None
-    return tuple((branch.release, replaced(expr, branch.known)) for branch in below)
+    return tuple((branch.release, replace_parts(expr, branch.known)) for branch in below)
 
 
-def branches(relation: Relation) -> int:
+def count_branches(relation: Relation) -> int:
     """The number of branches of a relation with provenance."""
-    return len(_below(relation) or ())
+    return len(_find_branches(relation) or ())
 
 
-def unfiltered(outer: OuterQuery) -> bool:
+def is_unfiltered(outer: OuterQuery) -> bool:
     """Whether a query with provenance returns every row of its releases."""
     hides = outer.having is not None or outer.qualify is not None or outer.limit is not None or outer.offset
-    return not hides and (isinstance(outer.source, Release) or _unfiltered(outer.source))
+    return not hides and (isinstance(outer.source, Release) or _is_unfiltered_relation(outer.source))
 
 
-def _unfiltered(relation: Relation) -> bool:
+def _is_unfiltered_relation(relation: Relation) -> bool:
     match relation:
         case PublicSubquery():
-            return unfiltered(relation.outer)
+            return is_unfiltered(relation.outer)
         case Filter():
             return False
         case _:
-            return all(map(_unfiltered, inputs(relation)))
+            return all(map(_is_unfiltered_relation, list_inputs(relation)))
 
 
 @dataclass(frozen=True, slots=True)
 class _Branch:
     """A release that rows of a relation come from, with the relation's columns as expressions over it.
 
-    `order` and `deciding` are as in `Provenance`.
+    `order` and `filters` are as in `Provenance`.
     """
 
     release: Release
     known: Mapping[Expr, Expr]
     order: tuple[Expr, ...] = ()
-    deciding: tuple[Expr, ...] = ()
+    filters: tuple[Expr, ...] = ()
 
 
 _Branches = tuple[_Branch, ...]
 
 
-def _below(relation: Relation) -> _Branches | None:
+def _find_branches(relation: Relation) -> _Branches | None:
     """The branches that the rows of a relation come from."""
     match relation:
         case Filter():
-            below = _below(relation.input)
+            below = _find_branches(relation.input)
             if below is None:
                 return None
             return tuple(
-                replace(branch, deciding=(*branch.deciding, replaced(relation.predicate, branch.known)))
+                replace(branch, filters=(*branch.filters, replace_parts(relation.predicate, branch.known)))
                 for branch in below
             )
         case PublicSubquery():
-            found = provenance(relation.outer)
+            found = find_provenance(relation.outer)
             if found is None:
                 return None
             return tuple(
@@ -136,33 +136,33 @@ def _below(relation: Relation) -> _Branches | None:
                     trace.release,
                     dict(zip(relation.columns, trace.outputs, strict=True)),
                     trace.order,
-                    trace.deciding,
+                    trace.filters,
                 )
                 for trace in found
             )
         case Project(distinct=False):
-            below = _below(relation.input)
+            below = _find_branches(relation.input)
             if below is None:
                 return None
             items = list(zip(relation.columns, relation.items, strict=True))
             return tuple(
-                replace(branch, known={column: replaced(item, branch.known) for column, item in items})
+                replace(branch, known={column: replace_parts(item, branch.known) for column, item in items})
                 for branch in below
             )
         case SetOperation(kind=SetKind.UNION_ALL):
-            sides = [_side(relation, side) for side in (relation.left, relation.right)]
+            sides = [_find_side_branches(relation, side) for side in (relation.left, relation.right)]
             return None if None in sides else tuple(branch for side in sides for branch in side or ())
-        case Join(kind=JoinKind.LEFT, left=left) if _finds_one_row(relation):
-            return _below(left)
+        case Join(kind=JoinKind.LEFT, left=left) if _matches_one_row(relation):
+            return _find_branches(left)
         case _:
             return None
 
 
-def _side(operation: SetOperation, side: Source) -> _Branches | None:
+def _find_side_branches(operation: SetOperation, side: Source) -> _Branches | None:
     """The branches of one side of a UNION ALL, with the columns of the whole."""
     if not isinstance(side, (PublicSubquery, Project, SetOperation)):
         return None
-    below, pairs = _below(side), list(zip(operation.columns, side.columns, strict=True))
+    below, pairs = _find_branches(side), list(zip(operation.columns, side.columns, strict=True))
     if below is None:
         return None
     return tuple(
@@ -170,9 +170,9 @@ def _side(operation: SetOperation, side: Source) -> _Branches | None:
     )
 
 
-def _finds_one_row(join: Join) -> bool:
+def _matches_one_row(join: Join) -> bool:
     """Whether a row finds at most one row of the right side, whatever is released, and reads no release there."""
     right = join.right
-    if not isinstance(right, PerUnitGroupBy) or is_answered(right):
+    if not isinstance(right, PerUnitGroupBy) or has_public_subquery(right):
         return False
     return {column for _, column in join.on} >= set(right.columns[: len(right.keys)])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from dpsql.plan.expr import Call, Expr, Frame, Literal, Order, Released, Windowed
+from dpsql.plan.expr import Call, Expr, Frame, Literal, Order, ReleasedColumn, WindowCall
 from dpsql.plan.types import Type
 
 _INFIX = {
@@ -28,34 +28,34 @@ _MOST_LISTED = 9
 """What is compared in `x IN (…)`, x with it, that is written out."""
 
 
-def phrase(expr: Expr, names: Mapping[str, str] | None = None) -> str:
+def format_expression(expr: Expr, names: Mapping[str, str] | None = None) -> str:
     """An expression as text; `names` says what released columns stand for.
 
-    >>> from dpsql.functions import call
-    >>> phrase(call("add", Literal(1, Type.INTEGER), Literal(2, Type.INTEGER)))
+    >>> from dpsql.functions import build_function_call
+    >>> format_expression(build_function_call("add", Literal(1, Type.INTEGER), Literal(2, Type.INTEGER)))
     '(1 + 2)'
     """
     match expr:
         case Literal():
-            return _constant(expr)
-        case Released():
-            return _released(expr, names or {})
+            return _format_literal(expr)
+        case ReleasedColumn():
+            return _format_released(expr, names or {})
         case Call():
-            return _call(expr, names)
-        case Windowed():
-            return _windowed(expr, names)
+            return _format_call(expr, names)
+        case WindowCall():
+            return _format_window(expr, names)
         case _:
             return str(expr)
 
 
-def _released(expr: Released, names: Mapping[str, str]) -> str:
+def _format_released(expr: ReleasedColumn, names: Mapping[str, str]) -> str:
     if expr.end_of is None:
         return names.get(expr.name, expr.name)
     of, which = expr.end_of
-    return f"DP_INTERVAL_{which.upper()}({phrase(of, names)})"
+    return f"DP_INTERVAL_{which.upper()}({format_expression(of, names)})"
 
 
-def _constant(expr: Literal) -> str:
+def _format_literal(expr: Literal) -> str:
     if expr.value is None:
         return "NULL"
     if expr.type in (Type.INTEGER, Type.DOUBLE, Type.BOOLEAN):
@@ -63,10 +63,10 @@ def _constant(expr: Literal) -> str:
     return "'" + str(expr.value).replace("'", "''") + "'"
 
 
-def _call(expr: Call, names: Mapping[str, str] | None) -> str:
+def _format_call(expr: Call, names: Mapping[str, str] | None) -> str:
     name, many = expr.function.name, len(expr.arguments)
     taken = expr.arguments if name != "in" or many <= _MOST_LISTED else expr.arguments[: _MOST_LISTED - 1]
-    parts = [phrase(argument, names) for argument in taken]
+    parts = [format_expression(argument, names) for argument in taken]
     if name in _INFIX:
         return f"({f' {_INFIX[name]} '.join(parts)})"
     if name == "case":
@@ -91,38 +91,40 @@ def _call(expr: Call, names: Mapping[str, str] | None) -> str:
     return f"{name.upper()}({', '.join(parts)})"
 
 
-def _windowed(expr: Windowed, names: Mapping[str, str] | None) -> str:
-    arguments = ", ".join(phrase(argument, names) for argument in expr.arguments)
+def _format_window(expr: WindowCall, names: Mapping[str, str] | None) -> str:
+    arguments = ", ".join(format_expression(argument, names) for argument in expr.arguments)
     if expr.function == "count":
         arguments = arguments or "*"
-    parts = [f"PARTITION BY {', '.join(phrase(part, names) for part in expr.partition)}"] * bool(
+    parts = [f"PARTITION BY {', '.join(format_expression(part, names) for part in expr.partition)}"] * bool(
         expr.partition
     )
-    parts += [f"ORDER BY {', '.join(ordered(item, names) for item in expr.order)}"] * bool(expr.order)
-    parts += [frame_text(expr.frame)] if expr.frame is not None else []
+    parts += [f"ORDER BY {', '.join(format_order_item(item, names) for item in expr.order)}"] * bool(
+        expr.order
+    )
+    parts += [format_frame(expr.frame)] if expr.frame is not None else []
     ignored = " IGNORE NULLS" * expr.ignore_nulls
     return f"{expr.function.upper()}({arguments}{ignored}) OVER ({' '.join(parts)})"
 
 
-def ordered(item: Order, names: Mapping[str, str] | None = None) -> str:
+def format_order_item(item: Order, names: Mapping[str, str] | None = None) -> str:
     """An item of ORDER BY as text, without where NULLs go."""
-    return f"{phrase(item.expr, names)}{' DESC' * item.descending}"
+    return f"{format_expression(item.expr, names)}{' DESC' * item.descending}"
 
 
-def frame_text(frame: Frame) -> str:
+def format_frame(frame: Frame) -> str:
     """A frame in SQL.
 
     >>> from dpsql.plan.expr import FrameKind
-    >>> frame_text(Frame(FrameKind.ROWS, -1, None))
+    >>> format_frame(Frame(FrameKind.ROWS, -1, None))
     'ROWS BETWEEN 1 PRECEDING AND UNBOUNDED FOLLOWING'
     """
-    first = "UNBOUNDED PRECEDING" if frame.first is None else _frame_end(frame.first)
-    last = "UNBOUNDED FOLLOWING" if frame.last is None else _frame_end(frame.last)
+    first = "UNBOUNDED PRECEDING" if frame.first is None else _format_frame_end(frame.first)
+    last = "UNBOUNDED FOLLOWING" if frame.last is None else _format_frame_end(frame.last)
     exclude = f" EXCLUDE {frame.exclude}" if frame.exclude else ""
     return f"{frame.kind.value} BETWEEN {first} AND {last}{exclude}"
 
 
-def _frame_end(offset: int) -> str:
+def _format_frame_end(offset: int) -> str:
     if offset == 0:
         return "CURRENT ROW"
     return f"{abs(offset)} {'PRECEDING' if offset < 0 else 'FOLLOWING'}"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from dpsql.plan.nodes import Relation, private_scans
+from dpsql.plan.nodes import Relation, list_private_scans
 
 
-def sampling_rate(relation: Relation) -> Fraction | None:
+def find_sampling_rate(relation: Relation) -> Fraction | None:
     """The probability with which a unit is in the sample that a relation is read from; None where it is read whole.
 
     Claim: what follows from the relation over a sample is what follows from it over a database of the sampled units alone.
@@ -17,16 +17,16 @@ def sampling_rate(relation: Relation) -> Fraction | None:
 
     Raises ValueError where tables differ in it.
     """
-    rates = {scan.sample for scan in private_scans(relation)}
+    rates = {scan.sample for scan in list_private_scans(relation)}
     if len(rates) > 1:
         raise ValueError("all private tables of a release are read from one sample, or none is")
     return next(iter(rates), None)
 
 
-def percent(rate: Fraction) -> str:
+def format_percent(rate: Fraction) -> str:
     """A rate for people.
 
-    >>> percent(Fraction(1, 8))
+    >>> format_percent(Fraction(1, 8))
     '12.5%'
     """
     return f"{float(rate * 100):.6g}%"

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from dpsql.plan.dependencies import releases
-from dpsql.plan.expr import Call, Column, Expr, Scalar, Windowed, walk
+from dpsql.plan.dependencies import list_releases
+from dpsql.plan.expr import Call, Column, Expr, Scalar, WindowCall, walk
 from dpsql.plan.nodes import (
     Filter,
     Join,
@@ -25,7 +25,7 @@ from dpsql.plan.nodes import (
     SetOperation,
     Source,
     Values,
-    sources,
+    iterate_sources,
 )
 from dpsql.plan.noiseless import is_noiseless
 from dpsql.plan.tables import Scan
@@ -61,7 +61,7 @@ _WINDOWS = frozenset({"sum", "avg", "lag", "lead", "first_value", "last_value", 
 _AGGREGATES = frozenset({"sum", "avg"})
 
 
-def smooth(outer: OuterQuery) -> tuple[bool, ...]:
+def mark_smooth_outputs(outer: OuterQuery) -> tuple[bool, ...]:
     """For each output of a query, whether it changes steadily with the noise; none does if noise decides which rows there are.
 
     The order and the limit of the query itself are left out of account.
@@ -74,10 +74,10 @@ def smooth(outer: OuterQuery) -> tuple[bool, ...]:
 def is_cut_by_noise(outer: OuterQuery) -> bool:
     """Whether the limit of a query keeps rows by their noisy values."""
     cut = outer.limit is not None or outer.offset > 0
-    return cut and not _all_noiseless([item.expr for item in outer.order], outer.source)
+    return cut and not _are_all_noiseless([item.expr for item in outer.order], outer.source)
 
 
-def noisy_divisors(expr: Expr, source: Release | Relation) -> Iterator[Expr]:
+def iterate_noisy_divisors(expr: Expr, source: Release | Relation) -> Iterator[Expr]:
     """What an expression divides by, where that is noisy."""
     divided = (
         part.arguments[1]
@@ -89,30 +89,34 @@ def noisy_divisors(expr: Expr, source: Release | Relation) -> Iterator[Expr]:
 
 def _has_steady_rows(outer: OuterQuery) -> bool:
     conditions = [part for part in (outer.having, outer.qualify) if part is not None]
-    if outer.distinct or is_cut_by_noise(outer) or not _all_noiseless(conditions, outer.source):
+    if outer.distinct or is_cut_by_noise(outer) or not _are_all_noiseless(conditions, outer.source):
         return False
-    return isinstance(outer.source, Release) or _are_steady(outer.source)
+    return isinstance(outer.source, Release) or _is_steady_relation(outer.source)
 
 
-def _are_steady(relation: Relation) -> bool:
+def _is_steady_relation(relation: Relation) -> bool:
     """Whether noise has no part in which rows a relation has."""
     match relation:
         case Scan() | Values():
             return True
         case Filter(input=below):
-            return _all_noiseless([relation.predicate], below) and _are_steady(below)
+            return _are_all_noiseless([relation.predicate], below) and _is_steady_relation(below)
         case PublicSubquery(outer=outer):
             return _has_steady_rows(outer)
         case Project(distinct=False, input=below):
-            return _are_steady(below)
+            return _is_steady_relation(below)
         case PerUnitGroupBy(input=below):
-            return _all_noiseless(relation.keys, below) and _are_steady(below)
+            return _are_all_noiseless(relation.keys, below) and _is_steady_relation(below)
         case Join(left=left, right=right):
-            also = () if relation.also is None else (relation.also,)
+            also = () if relation.condition is None else (relation.condition,)
             on = [expr for pair in relation.on for expr in pair]
-            return _all_noiseless([*on, *also], relation) and _are_steady(left) and _are_steady(right)
+            return (
+                _are_all_noiseless([*on, *also], relation)
+                and _is_steady_relation(left)
+                and _is_steady_relation(right)
+            )
         case SetOperation(kind=SetKind.UNION_ALL):
-            return _are_steady(relation.left) and _are_steady(relation.right)
+            return _is_steady_relation(relation.left) and _is_steady_relation(relation.right)
         case _:
             return False
 
@@ -129,17 +133,17 @@ def _is_smooth(expr: Expr, source: Release | Relation, *, divides: bool = False)
             else:
                 steady = name in _ARITHMETIC
             return steady and all(_is_smooth(part, source, divides=divides) for part in expr.arguments)
-        case Windowed():
+        case WindowCall():
             order = [item.expr for item in expr.order]
             return (
                 expr.function in _WINDOWS
-                and _all_noiseless([*expr.partition, *order, *expr.arguments[1:]], source)
+                and _are_all_noiseless([*expr.partition, *order, *expr.arguments[1:]], source)
                 and all(_is_smooth(part, source, divides=divides) for part in expr.arguments)
             )
         case Scalar():
-            return not releases(expr.outer)
+            return not list_releases(expr.outer)
         case Column():
-            found = [] if isinstance(source, Release) else sources(source)
+            found = [] if isinstance(source, Release) else iterate_sources(source)
             return any(each.alias == expr.source and _is_smooth_column(expr, each) for each in found)
         case _:
             return True
@@ -155,7 +159,7 @@ def _is_smooth_column(column: Column, source: Source) -> bool:
             return _is_smooth(source.items[source.columns.index(column)], below)
         case PerUnitGroupBy(input=below):
             found = source.aggregates[source.columns.index(column) - len(source.keys)]
-            return _all_noiseless(found.arguments, below) or (
+            return _are_all_noiseless(found.arguments, below) or (
                 found.function in _AGGREGATES and all(_is_smooth(each, below) for each in found.arguments)
             )
         case SetOperation(left=left, right=right):
@@ -169,5 +173,5 @@ def _is_smooth_column(column: Column, source: Source) -> bool:
             return False
 
 
-def _all_noiseless(exprs: Iterable[Expr], source: Release | Relation) -> bool:
+def _are_all_noiseless(exprs: Iterable[Expr], source: Release | Relation) -> bool:
     return all(is_noiseless(expr, source) for expr in exprs)

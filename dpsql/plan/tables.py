@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import ClassVar
 
 from dpsql.plan.expr import Column
-from dpsql.plan.tags import TaggedEnum, later
+from dpsql.plan.tags import TaggedEnum, later_field
 from dpsql.plan.types import Value
 
 
@@ -31,7 +31,7 @@ class Link:
     column: Column
     owner: Scan
     key: Column
-    rest: tuple[tuple[Column, Column], ...] = later((), "rest")
+    rest: tuple[tuple[Column, Column], ...] = later_field((), "rest")
 
     @property
     def pairs(self) -> tuple[tuple[Column, Column], ...]:
@@ -59,7 +59,7 @@ class Unit:
         return self.kind is not UnitKind.PUBLIC
 
     @property
-    def known(self) -> bool:
+    def is_known(self) -> bool:
         """Whether the scan itself gives the unit of its rows."""
         return self.private and (self.kind is UnitKind.ROW or (self.column or self.link) is not None)
 
@@ -80,7 +80,7 @@ class Contribution:
     constant: frozenset[str] = frozenset()
     min_frequency: int = 1
     keys: frozenset[str] = frozenset()
-    unique: frozenset[tuple[str, ...]] = later(frozenset(), "unique")
+    unique: frozenset[tuple[str, ...]] = later_field(frozenset(), "unique")
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +120,8 @@ class PartitionFilter:
 
 
 @dataclass(frozen=True, slots=True)
-class Elements:
-    """A list column of which each row is read once for each element, the first `most` of them.
+class UnnestedList:
+    """A list column of which each row is read once for each element, the first `max_elements` of them.
 
     `stored` is the path to the list in the table; `column` is the column that holds the element. A row without elements is
     read once, with NULL for the element, where the join with the list is `outer`.
@@ -131,8 +131,8 @@ class Elements:
 
     stored: tuple[str, ...]
     column: Column
-    most: int
-    outer: bool = later(False, "outer")
+    max_elements: int
+    outer: bool = later_field(False, "outer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,8 +151,8 @@ class Scan:
     unit: Unit
     contribution: Contribution | None = None
     partition_filters: tuple[PartitionFilter, ...] = ()
-    unnested: tuple[Elements, ...] = later((), "unnested")
-    sample: Fraction | None = later(None, "sample")  # noqa: RUF009  (a field, whose default is None)
+    unnested: tuple[UnnestedList, ...] = later_field((), "unnested")
+    sample: Fraction | None = later_field(None, "sample")  # noqa: RUF009  (a field, whose default is None)
 
     def __post_init__(self) -> None:
         if self.unit.private != (self.contribution is not None):

@@ -6,7 +6,7 @@ its own: names of classes, modules, members and fields do not enter, and may cha
 
 What enters beside tags: the values of compared fields, in the order of the fields; the names of functions, aggregates
 and window functions in their registries; and texts that plans hold, as generated names of columns and the names of
-blocks and cells. All of these stay as they are. A field that is new is declared by `later`.
+blocks and cells. All of these stay as they are. A field that is new is declared by `later_field`.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ class TaggedEnum(Enum):
         return member
 
 
-def later(default: Any, tag: str) -> Any:
+def later_field(default: Any, tag: str) -> Any:
     """A field that was added to a class after others had entered fingerprints: it enters where it is not its default.
 
-    >>> from dpsql.plan.fingerprint import canonical
+    >>> from dpsql.plan.fingerprint import compute_canonical_text
     >>> @dataclasses.dataclass(frozen=True)
     ... class Row:
     ...     tag = "Line"
     ...     number: int
-    ...     color: str = later("black", "color")
-    >>> canonical(Row(1)), canonical(Row(1, "red"))
+    ...     color: str = later_field("black", "color")
+    >>> compute_canonical_text(Row(1)), compute_canonical_text(Row(1, "red"))
     ('(Line int:1)', "(Line int:1 (=color str:'red'))")
     """
     return dataclasses.field(default=default, metadata={_LATER: tag})
@@ -69,7 +69,7 @@ class Form:
     names: tuple[str, ...]
     later: tuple[tuple[str, str, object], ...]
 
-    def rest(self, part: object, text: Callable[[object], str]) -> Iterator[str]:
+    def encode_later_fields(self, part: object, text: Callable[[object], str]) -> Iterator[str]:
         """The texts of a part's later fields."""
         for name, tag, default in self.later:
             value = getattr(part, name)
@@ -81,11 +81,11 @@ class _Forms(dict[type, Form | None]):
     """The form of each class, found once; None for what is no dataclass."""
 
     def __missing__(self, kind: type) -> Form | None:
-        self[kind] = form = _form(kind) if dataclasses.is_dataclass(kind) else None
+        self[kind] = form = _make_form(kind) if dataclasses.is_dataclass(kind) else None
         return form
 
 
-def _form(kind: type) -> Form:
+def _make_form(kind: type) -> Form:
     # A class that inherited the tag of another would be taken for it.
     tag = vars(kind).get("tag")
     if not isinstance(tag, str):

@@ -45,16 +45,16 @@ class Type(TaggedEnum):
 
 Value = int | float | str | bool | dt.date | dt.datetime | dt.time | uuid.UUID | bytes | None
 """A value of one of the types: what literals, domains and released cells hold."""
-Answered = Value | Decimal
+AnswerValue = Value | Decimal
 """A value of an answer, where what is DECIMAL in the engine is one."""
 Pairs = tuple[tuple[Value, Value], ...]
 """A map of released values as a literal of the plan holds it."""
 
 
-def type_of(value: Value) -> Type:
+def get_value_type(value: Value) -> Type:
     """The type of a Python value.
 
-    >>> type_of(True), type_of(2), type_of(2.0)
+    >>> get_value_type(True), get_value_type(2), get_value_type(2.0)
     (<Type.BOOLEAN: 'BOOLEAN'>, <Type.INTEGER: 'BIGINT'>, <Type.DOUBLE: 'DOUBLE'>)
     """
     for python, kind in _PYTHON:
@@ -77,12 +77,12 @@ _PYTHON: tuple[tuple[type, Type], ...] = (
 )
 
 
-def common(types: tuple[Type, ...]) -> Type | None:
+def find_common_type(types: tuple[Type, ...]) -> Type | None:
     """The one type that values of all `types` can be read as, or None.
 
-    >>> common((Type.INTEGER, Type.NULL, Type.DOUBLE))
+    >>> find_common_type((Type.INTEGER, Type.NULL, Type.DOUBLE))
     <Type.DOUBLE: 'DOUBLE'>
-    >>> common((Type.INTEGER, Type.VARCHAR)) is None
+    >>> find_common_type((Type.INTEGER, Type.VARCHAR)) is None
     True
     """
     known = set(types) - {Type.NULL}

@@ -26,7 +26,7 @@ class ClampTarget:
     side: int
 
 
-def clamp_targets(clamps: Sequence[Clamp]) -> tuple[ClampTarget, ...]:
+def list_clamp_targets(clamps: Sequence[Clamp]) -> tuple[ClampTarget, ...]:
     """The targets of all clamps, in order. By the first of a clamp, or for a total one per side, it is chosen."""
     return tuple(
         ClampTarget(place, measure, sign)
@@ -53,8 +53,8 @@ class ClampHistogram:
         return "ClampHistogram(…)"  # exact values are never displayed
 
     @classmethod
-    def of_units(cls, clamp: Clamp, intervals: Mapping[int, int]) -> ClampHistogram:
-        """From the number of units (or pairs) in each interval, by its index, for `units_beyond` alone.
+    def from_unit_counts(cls, clamp: Clamp, intervals: Mapping[int, int]) -> ClampHistogram:
+        """From the number of units (or pairs) in each interval, by its index, for `count_units_beyond` alone.
 
         For a clamp on groups these are intervals of the number of a unit's groups: it has one of the rank that starts the
         next interval if it is in a later one.
@@ -63,11 +63,14 @@ class ClampHistogram:
         if clamp.amount is not Amount.GROUPS:
             return found
         return cls(
-            tuple((place, 0, units) for place, units in enumerate(_exceeding_pairs(len(clamp.grid), [found])))
+            tuple(
+                (place, 0, units)
+                for place, units in enumerate(_count_exceeding_pairs(len(clamp.grid), [found]))
+            )
         )
 
     @classmethod
-    def of(cls, packed: Iterable[Iterable[int | None]] | None) -> ClampHistogram:
+    def from_packed(cls, packed: Iterable[Iterable[int | None]] | None) -> ClampHistogram:
         """From the list that the statement returns."""
         return cls(
             tuple(
@@ -76,7 +79,7 @@ class ClampHistogram:
         )
 
 
-def choose_clamps(
+def select_clamp_points(
     clamps: Sequence[Clamp],
     groups: Sequence[Sequence[ClampHistogram]],
     entropy: Entropy,
@@ -86,26 +89,26 @@ def choose_clamps(
 
     Groups that are not selected take part: a single unit may decide which groups these are.
     """
-    targets = clamp_targets(clamps)
+    targets = list_clamp_targets(clamps)
     found = []
     for place, clamp in enumerate(clamps):
         if wanted is not None and place not in wanted:
             found.append(clamp)
             continue
         sides = [index for index, target in enumerate(targets) if target.clamp == place][: len(clamp.sides)]
-        exceeding = [units_beyond(clamp, [group[side] for group in groups]) for side in sides]
-        found.append(clamp.choose(exceeding, entropy))
+        exceeding = [count_units_beyond(clamp, [group[side] for group in groups]) for side in sides]
+        found.append(clamp.select_points(exceeding, entropy))
     return tuple(found)
 
 
-def units_beyond(clamp: Clamp, parts: Iterable[ClampHistogram]) -> list[int]:
+def count_units_beyond(clamp: Clamp, parts: Iterable[ClampHistogram]) -> list[int]:
     """The numbers of unit-group pairs, or of units, that contribute more than nothing, and more than each point of a side."""
     if clamp.amount is Amount.GROUPS:
-        return _exceeding_units(len(clamp.grid), parts)
-    return _exceeding_pairs(len(clamp.grid), parts)
+        return _count_exceeding_units(len(clamp.grid), parts)
+    return _count_exceeding_pairs(len(clamp.grid), parts)
 
 
-def _exceeding_pairs(size: int, parts: Iterable[ClampHistogram]) -> list[int]:
+def _count_exceeding_pairs(size: int, parts: Iterable[ClampHistogram]) -> list[int]:
     """The numbers of unit-group pairs beyond zero and beyond each point; those of nothing have the interval -1."""
     at = [0] * size
     for part in parts:
@@ -115,7 +118,7 @@ def _exceeding_pairs(size: int, parts: Iterable[ClampHistogram]) -> list[int]:
     return [*list(accumulate(reversed(at)))[::-1], 0]
 
 
-def _exceeding_units(size: int, parts: Iterable[ClampHistogram]) -> list[int]:
+def _count_exceeding_units(size: int, parts: Iterable[ClampHistogram]) -> list[int]:
     """The numbers of units in any group, and in more groups than each point: each has one group of the next rank."""
     at = [0] * (size + 1)
     for part in parts:
@@ -128,10 +131,10 @@ Packed = Sequence[Sequence[int | None]] | None
 """The intervals of a clamp histogram as the statement returns them."""
 
 
-def clamped_statistics(clamps: Sequence[Clamp]) -> set[Statistic]:
-    """The statistics that `clamped_series` gives for the clamps that are chosen."""
-    no_groups = PackedHistograms([()] * len(clamp_targets(clamps)))
-    return set(clamped_series(clamps, no_groups))
+def list_clamped_statistics(clamps: Sequence[Clamp]) -> set[Statistic]:
+    """The statistics that `compute_clamped_series` gives for the clamps that are chosen."""
+    no_groups = PackedHistograms([()] * len(list_clamp_targets(clamps)))
+    return set(compute_clamped_series(clamps, no_groups))
 
 
 class ClampedSum(NamedTuple):
@@ -141,10 +144,10 @@ class ClampedSum(NamedTuple):
     place: int
 
 
-class Totals(Protocol):
+class ContributionTotals(Protocol):
     """What is known of the contributions to each group, target by target."""
 
-    def weighted(
+    def compute_weighted_sums(
         self, target: int, chosen: int, within: tuple[int, int], beyond: tuple[int, int]
     ) -> list[int]:
         """For each group, the weighted sum of two totals: over the intervals up to the chosen point, and beyond it.
@@ -163,10 +166,10 @@ class PackedHistograms:
     def __repr__(self) -> str:
         return "PackedHistograms(…)"  # exact values are never displayed
 
-    def weighted(
+    def compute_weighted_sums(
         self, target: int, chosen: int, within: tuple[int, int], beyond: tuple[int, int]
     ) -> list[int]:
-        """As `Totals`."""
+        """As `ContributionTotals`."""
         (place, times), (after, as_often) = within, beyond
         return [
             sum(
@@ -188,10 +191,10 @@ class ClampedSums:
     def __repr__(self) -> str:
         return "ClampedSums(…)"  # exact values are never displayed
 
-    def weighted(
+    def compute_weighted_sums(
         self, target: int, chosen: int, within: tuple[int, int], beyond: tuple[int, int]
     ) -> list[int]:
-        """As `Totals`; the engine was given the same point."""
+        """As `ContributionTotals`; the engine was given the same point."""
         del chosen
         (place, times), (after, as_often) = within, beyond
         held = self.series[ClampedSum(target, place)]
@@ -201,13 +204,15 @@ class ClampedSums:
         return [times * (value or 0) + as_often * (more or 0) for value, more in zip(held, cut, strict=True)]
 
 
-def clamped_moments(clamps: Sequence[Clamp], histograms: Sequence[ClampHistogram]) -> dict[Statistic, int]:
-    """As `clamped_series`, of one group."""
-    found = clamped_series(clamps, PackedHistograms([[part.intervals] for part in histograms]))
+def compute_clamped_moments(
+    clamps: Sequence[Clamp], histograms: Sequence[ClampHistogram]
+) -> dict[Statistic, int]:
+    """As `compute_clamped_series`, of one group."""
+    found = compute_clamped_series(clamps, PackedHistograms([[part.intervals] for part in histograms]))
     return {statistic: value for statistic, (value,) in found.items()}
 
 
-def clamped_series(clamps: Sequence[Clamp], totals: Totals) -> dict[Statistic, list[int]]:
+def compute_clamped_series(clamps: Sequence[Clamp], totals: ContributionTotals) -> dict[Statistic, list[int]]:
     """The moments of groups with the contribution of each unit clamped, in subdivisions of the chosen clamps.
 
     If a unit has more rows than the clamp allows, each counted row
@@ -215,16 +220,16 @@ def clamped_series(clamps: Sequence[Clamp], totals: Totals) -> dict[Statistic, l
     """
     found: dict[Statistic, list[int]] = {}
     apart = {clamp.total for clamp in clamps}
-    for number, target in enumerate(clamp_targets(clamps)):
+    for number, target in enumerate(list_clamp_targets(clamps)):
         clamp = clamps[target.clamp]
         if not clamp.chosen:
             continue
         side = clamp.sides.index(target.side)
         index, point = clamp.chosen[side], clamp.points[side]
         if clamp.amount is Amount.GROUPS:
-            found[UNITS] = totals.weighted(number, index, (1, 1), (1, 0))
+            found[UNITS] = totals.compute_weighted_sums(number, index, (1, 1), (1, 0))
             continue
-        amounts = totals.weighted(number, index, (2, clamp.subdivisions), (1, point))
+        amounts = totals.compute_weighted_sums(number, index, (2, clamp.subdivisions), (1, point))
         if clamp.total is not None:
             statistic = (Moment.TOTAL, clamp.total)
             amounts = [target.side * amount for amount in amounts]
@@ -236,7 +241,7 @@ def clamped_series(clamps: Sequence[Clamp], totals: Totals) -> dict[Statistic, l
             found[Moment.COUNT, target.measure] = amounts
             if target.measure in apart:
                 continue
-            found[Moment.TOTAL, target.measure] = totals.weighted(
+            found[Moment.TOTAL, target.measure] = totals.compute_weighted_sums(
                 number, index, (3, clamp.subdivisions), (4, point)
             )
     return found

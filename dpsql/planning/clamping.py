@@ -19,15 +19,15 @@ from typing import ClassVar
 from dpsql.aggregates import Moment
 from dpsql.analysis.analyse import Analysis
 from dpsql.analysis.lattice import Lattice
-from dpsql.analysis.stability import ContributionBound, as_declared
+from dpsql.analysis.stability import ContributionBound, is_declared_bound
 from dpsql.mechanisms import (
     Entropy,
     Exponential,
     Sensitivity,
 )
-from dpsql.plan.tags import TaggedEnum, later
-from dpsql.planning.learning_rule import LearningRule, released_groups, tier
-from dpsql.planning.sensitivity import UnitChange, sensitivity, unit_change
+from dpsql.plan.tags import TaggedEnum, later_field
+from dpsql.planning.learning_rule import ClampSelectionRule, count_released_groups, get_tier
+from dpsql.planning.sensitivity import UnitChange, compute_sensitivity, compute_unit_change
 from dpsql.planning.statistics import Statistic, StatisticVector
 
 OCTAVES = 14
@@ -70,17 +70,17 @@ class Clamp:
     contribution to all its groups together; contributions above it are scaled down in each group. `subdivisions` are
     those of a row or lattice step in which clamped contributions are counted. `grid` ends with the greatest contribution
     of a unit. `exponent` is the power of the inverse of a point that is its weight where many groups are released.
-    `chosen` has the index of the chosen point of each side, and is empty before the release; `expected` is
+    `chosen` has the index of the chosen point of each side, and is empty before the release; `default_index` is
     the index that the noise is calibrated to until then. `euclidean` says that a clamp across groups limits the l2 norm
     of the contributions, and not their sum. `tolerance` is the square of the number of units beyond the clamp that are
-    tolerated for each of the `released` groups, and `evidence` the number that is needed beyond these and the prior odds:
-    see `penalties`. Without evidence it is a clamp of a release before 0.3.0.
+    tolerated for each of the `released_groups` groups, and `min_support` the number that is needed beyond these and the prior odds:
+    see `compute_penalties`. Without evidence it is a clamp of a release before 0.3.0.
 
     Claim: the choices of both sides together have a range of `mechanism.rate` times n, where n is the most groups of a
     unit; 1 for a clamp on groups; the number of sides for a clamp across groups; and twice as much under `replace`.
     Why: the penalties of a point follow from the unit-group pairs, the units by their groups, or the units by their
     contribution to all groups. Adding one of these raises the penalty of any point by at most one, and lowers none (see
-    `penalties`); a unit is one of them, or as many as its groups. The contribution of a unit to a group has one sign.
+    `compute_penalties`); a unit is one of them, or as many as its groups. The contribution of a unit to a group has one sign.
     Source: McSherry, Talwar 2007, Theorem 6; Dong, Durfee, Rogers 2020, section 3 (range); Durfee 2023,
     "Unbounded differentially private quantile and maximum estimation", section 5 (clamps for sums).
     """
@@ -93,14 +93,14 @@ class Clamp:
     grid: tuple[int, ...]
     mechanism: Exponential
     exponent: int = 1
-    expected: int = 0
+    default_index: int = 0
     chosen: tuple[int, ...] = ()
     across_groups: bool = False
     subdivisions: int = 1
-    euclidean: bool = later(False, "euclidean")
-    tolerance: Fraction | int = later(0, "tolerance")  # noqa: RUF009 (a field, not a value)
-    released: int = later(1, "released")
-    evidence: int = later(0, "evidence")
+    euclidean: bool = later_field(False, "euclidean")
+    tolerance: Fraction | int = later_field(0, "tolerance")  # noqa: RUF009 (a field, not a value)
+    released_groups: int = later_field(1, "released")
+    min_support: int = later_field(0, "evidence")
 
     @property
     def total(self) -> int | None:
@@ -108,7 +108,7 @@ class Clamp:
         return self.measures[0] if self.amount is Amount.TOTAL else None
 
     @property
-    def most(self) -> int:
+    def upper_limit(self) -> int:
         """The greatest contribution of a unit, in rows, lattice steps or groups, as was derived."""
         return self.grid[-1]
 
@@ -130,13 +130,13 @@ class Clamp:
     @property
     def points(self) -> tuple[int, ...]:
         """The threshold of each side: the chosen one, or before the release the expected one."""
-        return tuple(self.grid[index] for index in self.chosen or (self.expected,) * len(self.sides))
+        return tuple(self.grid[index] for index in self.chosen or (self.default_index,) * len(self.sides))
 
     @property
     def weights(self) -> tuple[int, ...]:
         """The prior weight of each point, above zero: its inverse to a power, in whole numbers."""
         power = self.power
-        scale = _LEAST_WEIGHT * self.most**power
+        scale = _LEAST_WEIGHT * self.upper_limit**power
         return tuple(scale // point**power for point in self.grid)
 
     @property
@@ -145,10 +145,12 @@ class Clamp:
 
         It is a function of released values: the number of groups is public, or selected before.
         """
-        return min(self.exponent, tier(self.released).exponent) if self.evidence else self.exponent
+        return (
+            min(self.exponent, get_tier(self.released_groups).exponent) if self.min_support else self.exponent
+        )
 
     @property
-    def most_beyond(self) -> int:
+    def max_n_clipped(self) -> int:
         """The most units beyond the threshold of a side, with `BEYOND_CONFIDENCE`; at the expected threshold before the release.
 
         Claim: for a rate r, weights w and t tolerated units, at most t + ln(w/w' * n/β)/r units contribute more than
@@ -160,14 +162,14 @@ class Clamp:
         Source: McSherry, Talwar 2007, Theorem 7; Dwork, Roth 2014, Theorem 3.11.
         """
         weights = self.weights
-        places = [place for place in self.chosen or (self.expected,) if place < len(self.grid) - 1]
+        places = [place for place in self.chosen or (self.default_index,) if place < len(self.grid) - 1]
         if not places:
             return 0
         odds = max(log(Fraction(weights[place], weights[-1])) for place in places)
         rest = odds + log(len(self.grid) / (1 - BEYOND_CONFIDENCE))
-        return self.tolerated + ceil(Fraction(rest) / self.mechanism.rate)
+        return self.tolerated_units + ceil(Fraction(rest) / self.mechanism.rate)
 
-    def overlooked(self, confidence: float) -> tuple[float, ...]:
+    def estimate_overlooked_amounts(self, confidence: float) -> tuple[float, ...]:
         """The contributions beyond the point of each side, of all units to all groups, that an interval allows for.
 
         Claim: they are those of as many units as are overlooked with the probability that the interval may miss, if each
@@ -178,35 +180,37 @@ class Clamp:
         is wide for those of all lighter tails. It was measured (`benchmarks.clamps`).
         Source: Dwork, Roth 2014, Theorem 3.11 (utility of the exponential mechanism).
         """
-        return self.beyond(log(1 / (1 - confidence)) / float(self.mechanism.rate) if self.evidence else 0.0)
+        return self.estimate_clipped_amounts(
+            log(1 / (1 - confidence)) / float(self.mechanism.rate) if self.min_support else 0.0
+        )
 
-    def beyond(self, units: float, spread: float = 1) -> tuple[float, ...]:
+    def estimate_clipped_amounts(self, units: float, spread: float = 1) -> tuple[float, ...]:
         """What so many units contribute beyond the point of each side: each twice the point, or the greatest contribution.
 
         Contributions are measured as the clamp does. For an l2 norm, the contribution of a unit to all its groups together
         is `spread` times its norm, so its greatest norm is as much less than its greatest contribution.
         """
-        return tuple(units * max(0, min(point, self.most / spread - point)) for point in self.points)
+        return tuple(units * max(0, min(point, self.upper_limit / spread - point)) for point in self.points)
 
-    def range(self, analysis: Analysis) -> Fraction:
+    def compute_range(self, analysis: Analysis) -> Fraction:
         """The range of the choices of both sides together."""
-        return self.mechanism.range(
-            step_range(analysis, self.amount, len(self.sides) if self.across_groups else 0)
+        return self.mechanism.compute_range(
+            compute_step_range(analysis, self.amount, len(self.sides) if self.across_groups else 0)
         )
 
-    def groups(self, analysis: Analysis) -> int:
+    def bound_groups(self, analysis: Analysis) -> int:
         """The bound on the groups of a unit."""
         return self.points[0] if self.amount is Amount.GROUPS else analysis.bound.groups
 
     @property
-    def tolerated(self) -> int:
+    def tolerated_units(self) -> int:
         """The number of units beyond the clamp that are tolerated."""
-        return isqrt(int(self.released**2 * self.tolerance))
+        return isqrt(int(self.released_groups**2 * self.tolerance))
 
     @property
     def norm_shift(self) -> int:
         """Contributions are divided by two to this power, rounded up, before they are squared."""
-        return max(0, self.most.bit_length() - NORM_BITS)
+        return max(0, self.upper_limit.bit_length() - NORM_BITS)
 
     @property
     def thresholds(self) -> tuple[int, ...]:
@@ -220,10 +224,10 @@ class Clamp:
         shift = self.norm_shift
         return tuple((point >> shift) ** 2 for point in self.grid)
 
-    def penalties(self, above: Sequence[int]) -> list[int]:
+    def compute_penalties(self, above: Sequence[int]) -> list[int]:
         """The penalty of each point of a side, from the numbers of units (or pairs) `above` zero and above each point.
 
-        More than the `tolerated` number above a point count against it. The greatest point is favoured by the number that
+        More than the `tolerated_units` number above a point count against it. The greatest point is favoured by the number that
         is lacking, of units which contribute something, for a clear choice. So a clamp is lowered by evidence only: if few
         units contribute, the greatest point is chosen.
 
@@ -232,33 +236,36 @@ class Clamp:
         penalty grows with each by at most as much.
         """
         some, *beyond = above
-        found = [max(0, more - self.tolerated) for more in beyond]
-        found[-1] -= max(0, self._needed - (some - beyond[-1]))
+        found = [max(0, more - self.tolerated_units) for more in beyond]
+        found[-1] -= max(0, self._needed_units - (some - beyond[-1]))
         return found
 
     @property
-    def _needed(self) -> int:
+    def _needed_units(self) -> int:
         """The number of units without which the greatest point is favoured.
 
         The prior odds of the least and the greatest point are their ratio to the `power`: the log of these odds, in steps
-        of the mechanism's rate, is needed besides the `evidence` and what is tolerated.
+        of the mechanism's rate, is needed besides the `min_support` and what is tolerated.
         """
-        if not self.evidence:
+        if not self.min_support:
             return 0
         # The natural log of 2 is less than 0.7.
-        odds = Fraction(7, 10) * self.power * (self.most // self.grid[0]).bit_length()
-        return self.evidence + self.tolerated + -(-odds // self.mechanism.rate)
+        odds = Fraction(7, 10) * self.power * (self.upper_limit // self.grid[0]).bit_length()
+        return self.min_support + self.tolerated_units + -(-odds // self.mechanism.rate)
 
-    def choose(self, above: Sequence[Sequence[int]], entropy: Entropy) -> Clamp:
-        """The clamp with a chosen point for each side; `above` has the numbers of units that `penalties` takes."""
-        chosen = (self.mechanism.choose(self.weights, self.penalties(side), entropy) for side in above)
+    def select_points(self, above: Sequence[Sequence[int]], entropy: Entropy) -> Clamp:
+        """The clamp with a chosen point for each side; `above` has the numbers of units that `compute_penalties` takes."""
+        chosen = (
+            self.mechanism.select_candidate(self.weights, self.compute_penalties(side), entropy)
+            for side in above
+        )
         return replace(self, chosen=tuple(chosen))
 
 
-def expected_mean(lattice: Lattice) -> Fraction:
+def compute_expected_mean(lattice: Lattice) -> Fraction:
     """The expected mean of values, in lattice steps: a part of the way from the point nearest to zero to the farthest end.
 
-    >>> expected_mean(Lattice(0, 0, 80)), expected_mean(Lattice(0, -40, 8)), expected_mean(Lattice(0, 1960, 2000))
+    >>> compute_expected_mean(Lattice(0, 0, 80)), compute_expected_mean(Lattice(0, -40, 8)), compute_expected_mean(Lattice(0, 1960, 2000))
     (Fraction(10, 1), Fraction(-5, 1), Fraction(1965, 1))
     """
     nearest = min(max(0, lattice.low), lattice.high)
@@ -266,7 +273,7 @@ def expected_mean(lattice: Lattice) -> Fraction:
     return nearest + Fraction(farthest - nearest, EXPECTED_VALUE)
 
 
-def step_range(analysis: Analysis, amount: Amount, sides: int) -> int:
+def compute_step_range(analysis: Analysis, amount: Amount, sides: int) -> int:
     """The most by which one unit changes the difference of the penalties of two points, summed over the sides.
 
     `sides` is the number of sides of a clamp across groups, and 0 for a clamp per group.
@@ -277,16 +284,16 @@ def step_range(analysis: Analysis, amount: Amount, sides: int) -> int:
     return people * (sides or analysis.bound.groups)
 
 
-def clamped_bound(analysis: Analysis, clamp: Clamp) -> ContributionBound:
+def compute_clamped_bound(analysis: Analysis, clamp: Clamp) -> ContributionBound:
     """The contribution bound with the groups of a unit limited by a clamp."""
-    return replace(analysis.bound, groups=clamp.groups(analysis))
+    return replace(analysis.bound, groups=clamp.bound_groups(analysis))
 
 
 @lru_cache(maxsize=256)
-def grid(most: int) -> tuple[int, ...]:
+def compute_grid(most: int) -> tuple[int, ...]:
     """Grid points up to `most`, four to each power of two, computed without floats.
 
-    >>> grid(10)
+    >>> compute_grid(10)
     (1, 2, 3, 4, 5, 6, 8, 9, 10)
     """
     start = max(1, most >> OCTAVES)
@@ -298,14 +305,14 @@ def grid(most: int) -> tuple[int, ...]:
     return tuple(sorted(points))
 
 
-def clamped_sensitivity(vector: StatisticVector, clamp: Clamp, analysis: Analysis) -> Sensitivity:
+def compute_clamped_sensitivity(vector: StatisticVector, clamp: Clamp, analysis: Analysis) -> Sensitivity:
     """The sensitivity of a vector whose contributions are clamped.
 
     Claim: let τ be the larger point, times the vector's contribution per row for a clamp on rows; S the greatest
     contribution of a unit to all groups; G its most groups. Adding or removing a unit moves all components of all
     groups by at most l1 = min(Gτ, S) in l1 norm, and by at most √(τ·l1) in l2 norm. For a clamp across groups both norms
     are at most the sum of the points of all sides; if it is euclidean, the l2 norm is at most the root of the sum of
-    their squares, and the l1 norm √G times that. `replace` is as in `sensitivity`: an ungrouped single component
+    their squares, and the l1 norm √G times that. `replace` is as in `compute_sensitivity`: an ungrouped single component
     moves by at most the distance of the points.
     Why: the contribution to one group has norm at most τ, and these norms sum to at most S; a sum of squares of numbers
     up to τ is at most τ times their sum. Subdivisions are rounded down, so they sum to at most the point, or their
@@ -316,23 +323,26 @@ def clamped_sensitivity(vector: StatisticVector, clamp: Clamp, analysis: Analysi
     Source: Dwork, McSherry, Nissim, Smith 2006, section 3; Dwork, Roth 2014, Definition 3.8.
     """
     if clamp.amount is Amount.GROUPS:
-        return sensitivity(
-            vector, clamped_bound(analysis, clamp), grouped=analysis.grouped, replace=analysis.replace
+        return compute_sensitivity(
+            vector,
+            compute_clamped_bound(analysis, clamp),
+            grouped=analysis.is_grouped,
+            replace=analysis.replace,
         )
     rows = clamp.amount is Amount.ROWS
     unit, points = vector.contribution if rows else clamp.subdivisions, clamp.points
     top = max(points) * unit
-    l1 = min(analysis.bound.groups * top, clamp.most * unit)
+    l1 = min(analysis.bound.groups * top, clamp.upper_limit * unit)
     l2_squared = top * l1
     if clamp.euclidean:
         squares = sum(point**2 for point in points)
-        l1, l2_squared = root_above(analysis.bound.groups * squares) * unit, squares * unit**2
+        l1, l2_squared = compute_ceil_sqrt(analysis.bound.groups * squares) * unit, squares * unit**2
     elif clamp.across_groups:
-        l1 = min(sum(points), clamp.most) * unit
+        l1 = min(sum(points), clamp.upper_limit) * unit
         l2_squared = l1 * l1
     if not analysis.replace:
         return Sensitivity(Fraction(l1), Fraction(l2_squared))
-    if not analysis.grouped and vector.range is not None:
+    if not analysis.is_grouped and vector.range is not None:
         span = points[0] * vector.range if rows else sum(points)
         return Sensitivity(Fraction(span), Fraction(span * span))
     if clamp.euclidean and not rows:
@@ -341,16 +351,16 @@ def clamped_sensitivity(vector: StatisticVector, clamp: Clamp, analysis: Analysi
     return Sensitivity(Fraction(2 * l1), Fraction((2 if one_sign else 4) * l2_squared))
 
 
-def root_above(square: int) -> int:
+def compute_ceil_sqrt(square: int) -> int:
     """The least integer that is at least the square root.
 
-    >>> [root_above(square) for square in (0, 1, 2, 4, 5)]
+    >>> [compute_ceil_sqrt(square) for square in (0, 1, 2, 4, 5)]
     [0, 1, 2, 2, 3]
     """
     return isqrt(square - 1) + 1 if square else 0
 
 
-def clamped_unit_change(
+def compute_clamped_unit_change(
     vector: StatisticVector, clamp: Clamp | None, analysis: Analysis
 ) -> UnitChange | None:
     """The changes of single components that one unit causes, with a clamp; None if there is no such bound.
@@ -358,19 +368,21 @@ def clamped_unit_change(
     A unit's contribution to a group is at most the larger point, and differs from that of another unit by at most the sum
     of both points; for rows, times the contribution of a row.
     """
-    grouped, replaced = analysis.grouped, analysis.replace
+    grouped, replaced = analysis.is_grouped, analysis.replace
     if clamp is not None and clamp.amount is Amount.GROUPS:
-        return unit_change(vector, clamped_bound(analysis, clamp), grouped=grouped, replace=replaced)
-    moved = unit_change(vector, analysis.bound, grouped=grouped, replace=replaced)
+        return compute_unit_change(
+            vector, compute_clamped_bound(analysis, clamp), grouped=grouped, replace=replaced
+        )
+    moved = compute_unit_change(vector, analysis.bound, grouped=grouped, replace=replaced)
     if clamp is None or moved is None:
         return moved
     share, span = max(clamp.points), sum(clamp.points)
     if clamp.amount is Amount.ROWS:
         share, span = share * vector.contribution, clamp.points[0] * (vector.range or 2 * vector.contribution)
-    return UnitChange.of(share, span, analysis.bound, grouped=grouped, replace=replaced)
+    return UnitChange.from_contribution(share, span, analysis.bound, grouped=grouped, replace=replaced)
 
 
-def sensitivities(
+def compute_sensitivities(
     analysis: Analysis,
     vectors: Sequence[StatisticVector],
     clamps: Sequence[Clamp],
@@ -378,9 +390,9 @@ def sensitivities(
 ) -> list[Sensitivity]:
     """The sensitivity of each vector, of those that have taken a clamp at its points."""
     return [
-        sensitivity(vector, analysis.bound, grouped=analysis.grouped, replace=analysis.replace)
+        compute_sensitivity(vector, analysis.bound, grouped=analysis.is_grouped, replace=analysis.replace)
         if place is None
-        else clamped_sensitivity(vector, clamps[place], analysis)
+        else compute_clamped_sensitivity(vector, clamps[place], analysis)
         for vector, place in zip(vectors, taken, strict=True)
     ]
 
@@ -397,14 +409,14 @@ BY_GROUP, BY_SUM, BY_NORM = ClampScope(False), ClampScope(True), ClampScope(True
 
 
 @dataclass(frozen=True, slots=True)
-class Learning:
+class ClampSelection:
     """How the clamps of a layout are chosen: by which rule and scope, at which part of the loss, and for which noise.
 
     `part` is what the choice spends of the loss of each of its vectors, and `range_of` gives the range of a choice that
     spends a part. `variance` is that of the noise in a group for a sensitivity of one.
     """
 
-    rule: LearningRule
+    rule: ClampSelectionRule
     scope: ClampScope
     part: Fraction
     exponent: int
@@ -412,7 +424,7 @@ class Learning:
     variance: Fraction
 
     @property
-    def gaussian(self) -> bool:
+    def allows_gaussian(self) -> bool:
         """Whether these clamps are for Gaussian noise too: not on sums, if l2 norms are clamped, which are smaller."""
         return not (self.rule.euclidean and self.scope == BY_SUM)
 
@@ -428,13 +440,13 @@ class Learning:
         """
         return self.rule.tolerance**2 * self.variance or 0
 
-    def evidence(self, mechanism: Exponential) -> int:
+    def compute_min_support(self, mechanism: Exponential) -> int:
         """The rule's `slack`, in steps of the mechanism's rate: the units that must contribute beyond all odds."""
         return 0 if self.rule.slack is None else -(-self.rule.slack // mechanism.rate)
 
 
-def clamps_for(
-    analysis: Analysis, vectors: Sequence[StatisticVector], learning: Learning
+def build_clamps(
+    analysis: Analysis, vectors: Sequence[StatisticVector], clamp_selection: ClampSelection
 ) -> tuple[tuple[Clamp, ...], tuple[int | None, ...]]:
     """The clamps for a layout, and the index of the clamp of each vector, or None.
 
@@ -444,15 +456,15 @@ def clamps_for(
     # The sensitivity of joint and of padded vectors is proved for unclamped rows only.
     able = analysis.bound.per_unit and not any(vector.joint or vector.padded for vector in vectors)
     rows = analysis.bound.rows if able else 1
-    scope = learning.scope
+    scope = clamp_selection.scope
 
-    def made(
+    def make_clamp(
         amount: Amount, measures: tuple[int | None, ...], signs: tuple[int, ...], most: int, vectors: int
     ) -> Clamp:
         own = BY_GROUP if amount is Amount.GROUPS else scope
-        steps = step_range(analysis, amount, len(signs) if own.across_groups else 0)
-        mechanism = Exponential.calibrate(steps, learning.range_of(learning.part * vectors))
-        usual = _expected_amount(analysis, amount, most, part, own)
+        steps = compute_step_range(analysis, amount, len(signs) if own.across_groups else 0)
+        mechanism = Exponential.calibrate(steps, clamp_selection.range_of(clamp_selection.part * vectors))
+        usual = _compute_expected_amount(analysis, amount, most, part, own)
         if amount is Amount.TOTAL and measures[0] in apart:
             # What a unit has above zero and below is together as much as its values in magnitude.
             usual *= Fraction(EXPECTED_PART, EXPECTED_VALUE * len(signs))
@@ -460,55 +472,59 @@ def clamps_for(
             amount,
             measures,
             signs,
-            grid(most),
+            compute_grid(most),
             mechanism,
-            learning.exponent,
+            clamp_selection.exponent,
             across_groups=own.across_groups,
-            subdivisions=_subdivisions(analysis, amount, measures, across_groups=own.across_groups),
+            subdivisions=_compute_subdivisions(analysis, amount, measures, across_groups=own.across_groups),
             euclidean=own.euclidean,
-            tolerance=learning.tolerance,
-            released=released_groups(analysis) if learning.tolerance else 1,
-            evidence=learning.evidence(mechanism),
+            tolerance=clamp_selection.tolerance,
+            released_groups=count_released_groups(analysis) if clamp_selection.tolerance else 1,
+            min_support=clamp_selection.compute_min_support(mechanism),
         )
-        return replace(clamp, expected=_expected_place(clamp, usual))
+        return replace(clamp, default_index=_compute_default_index(clamp, usual))
 
     apart = {index for vector in vectors for (moment, index), _ in vector.estimates if moment is Moment.COUNT}
     taken: list[int | None] = [None] * len(vectors)
     found: list[Clamp] = []
-    part, learns = _expected_part(analysis, learning, rows)
+    part, learns = _compute_expected_part(analysis, clamp_selection, rows)
     sharing = [place for place, vector in enumerate(vectors) if learns and _counts_rows(vector)]
     for place, vector in enumerate(vectors):
-        measure = _single_total(vector)
+        measure = _find_single_total(vector)
         if measure is not None and rows >= LEAST_ADDED:
             taken[place] = len(found)
-            signs, most = _total_sides(analysis, measure)
-            found.append(made(Amount.TOTAL, (measure,), signs, most, 1))
+            signs, most = _compute_total_sides(analysis, measure)
+            found.append(make_clamp(Amount.TOTAL, (measure,), signs, most, 1))
     if sharing and rows >= LEAST_ROWS:
         for place in sharing:
             taken[place] = len(found)
-        read = dict.fromkeys(index for place in sharing for _, index in _statistics_read(vectors[place]))
+        read = dict.fromkeys(
+            index for place in sharing for _, index in _iterate_read_statistics(vectors[place])
+        )
         # If the vectors read rows of one measure, those are counted; else rows of any kind.
         measures = tuple(read) if len(read) == 1 else (None, *(index for index in read if index is not None))
-        found.append(made(Amount.ROWS, measures, (1,), rows, len(sharing)))
-    people = [place for place, vector in enumerate(vectors) if vector.by_unit]
-    groups = analysis.bound.groups if able and analysis.grouped else 1
+        found.append(make_clamp(Amount.ROWS, measures, (1,), rows, len(sharing)))
+    people = [place for place, vector in enumerate(vectors) if vector.counts_units]
+    groups = analysis.bound.groups if able and analysis.is_grouped else 1
     if people and groups >= LEAST_GROUPS:
         for place in people:
             taken[place] = len(found)
-        found.append(made(Amount.GROUPS, (None,), (1,), groups, len(people)))
+        found.append(make_clamp(Amount.GROUPS, (None,), (1,), groups, len(people)))
     return tuple(found), tuple(taken)
 
 
-def _expected_part(analysis: Analysis, learning: Learning, rows: int) -> tuple[int, bool]:
+def _compute_expected_part(
+    analysis: Analysis, clamp_selection: ClampSelection, rows: int
+) -> tuple[int, bool]:
     """One part in how many of the rows of a unit is expected, and whether rows have clamps."""
-    if not as_declared(analysis.release, rows):
+    if not is_declared_bound(analysis.release, rows):
         return EXPECTED_PART, True
-    if learning.rule.stated and rows >= LEAST_STATED:
+    if clamp_selection.rule.clamps_declared_rows and rows >= LEAST_STATED:
         return _EXPECTED_STATED, True
-    return 1, analysis.bound.groups > 1 and learning.scope != BY_SUM
+    return 1, analysis.bound.groups > 1 and clamp_selection.scope != BY_SUM
 
 
-def _subdivisions(
+def _compute_subdivisions(
     analysis: Analysis, amount: Amount, measures: Sequence[int | None], *, across_groups: bool
 ) -> int:
     """The subdivisions of a row or lattice step in which clamped contributions are counted; 1 if none are needed.
@@ -526,7 +542,9 @@ def _subdivisions(
     return SUBDIVISIONS if amount is Amount.ROWS and valued else 1
 
 
-def _expected_amount(analysis: Analysis, amount: Amount, most: int, part: int, scope: ClampScope) -> Fraction:
+def _compute_expected_amount(
+    analysis: Analysis, amount: Amount, most: int, part: int, scope: ClampScope
+) -> Fraction:
     """The expected contribution of a unit: a `part` of its groups and rows, with values a quarter of their bounds.
 
     Rows are expected to be as many in each group.
@@ -542,7 +560,7 @@ def _expected_amount(analysis: Analysis, amount: Amount, most: int, part: int, s
     return most / (part * max(among, Fraction(1)))
 
 
-def _expected_place(clamp: Clamp, usual: Fraction) -> int:
+def _compute_default_index(clamp: Clamp, usual: Fraction) -> int:
     """The index of the point that is expected to be chosen, if units contribute `usual` at most.
 
     Claim: where the signal is clear, the noise has the mean square of that at the point returned, rounded up.
@@ -550,14 +568,14 @@ def _expected_place(clamp: Clamp, usual: Fraction) -> int:
     without evidence is expected to choose the first of them.
     """
     first = bisect_left(clamp.grid, ceil(usual))
-    if not clamp.evidence:
+    if not clamp.min_support:
         return first
     likely = list(zip(clamp.grid, clamp.weights, strict=True))[first:]
     squares, weights = sum(weight * point**2 for point, weight in likely), sum(weight for _, weight in likely)
     return next(at for at, point in enumerate(clamp.grid) if weights * point**2 >= squares)
 
 
-def _total_sides(analysis: Analysis, measure: int) -> tuple[tuple[int, ...], int]:
+def _compute_total_sides(analysis: Analysis, measure: int) -> tuple[tuple[int, ...], int]:
     """The signs that a unit's total can have, and its greatest magnitude."""
     lattice = analysis.measures[measure].lattice
     if lattice is None:
@@ -566,7 +584,7 @@ def _total_sides(analysis: Analysis, measure: int) -> tuple[tuple[int, ...], int
     return tuple(sign for sign, end in ends.items() if end), analysis.bound.rows * max(ends.values())
 
 
-def _single_total(vector: StatisticVector) -> int | None:
+def _find_single_total(vector: StatisticVector) -> int | None:
     """The measure whose total is all that a vector measures; None for other vectors."""
     match vector.estimates:
         case (((Moment.TOTAL, measure), _),):
@@ -576,9 +594,9 @@ def _single_total(vector: StatisticVector) -> int | None:
 
 
 def _counts_rows(vector: StatisticVector) -> bool:
-    moments = {moment for moment, _ in _statistics_read(vector)}
-    return _single_total(vector) is None and moments <= {Moment.ROWS, Moment.COUNT, Moment.TOTAL}
+    moments = {moment for moment, _ in _iterate_read_statistics(vector)}
+    return _find_single_total(vector) is None and moments <= {Moment.ROWS, Moment.COUNT, Moment.TOTAL}
 
 
-def _statistics_read(vector: StatisticVector) -> Iterator[Statistic]:
+def _iterate_read_statistics(vector: StatisticVector) -> Iterator[Statistic]:
     return (statistic for component in vector.components for statistic, _ in component.combination)

@@ -68,18 +68,18 @@ class Hierarchy:
     members: tuple[Member, ...]
     sizes: tuple[int, ...]
 
-    def groups(self, keys: Axes) -> int:
+    def count_groups(self, keys: Axes) -> int:
         """How many groups these keys have."""
         return prod(self.sizes[key] for key in keys)
 
-    def variance(self, member: Member) -> float:
+    def compute_variance(self, member: Member) -> float:
         """The variance of a member's noise, in squared steps of the lattice that all share."""
-        return max(member.noise.variance_float() / member.noise.subdivisions**2, _LEAST)
+        return max(member.noise.compute_variance() / member.noise.subdivisions**2, _LEAST)
 
     @cached_property
     def effects(self) -> tuple[Axes, ...]:
         """The key sets whose effects some member measures."""
-        found = {keys: None for member in self.members for keys in subsets(member.keys)}
+        found = {keys: None for member in self.members for keys in iterate_subsets(member.keys)}
         return tuple(found)
 
     @cached_property
@@ -90,7 +90,7 @@ class Hierarchy:
             precise = [
                 0.0
                 if not effect <= member.keys
-                else 1 / (self.variance(member) * self.groups(member.keys - effect))
+                else 1 / (self.compute_variance(member) * self.count_groups(member.keys - effect))
                 for member in self.members
             ]
             parts = [round(WEIGHTS * each / math.fsum(precise)) for each in precise]
@@ -98,56 +98,61 @@ class Hierarchy:
             found[effect] = tuple(parts)
         return found
 
-    def steps(self, member: Member) -> int:
+    def compute_subdivisions(self, member: Member) -> int:
         """Into how many a step is divided, so that each adjusted component of a member is a whole number."""
-        return WEIGHTS * self.groups(member.keys) * self.common
+        return WEIGHTS * self.count_groups(member.keys) * self.common_subdivisions
 
     @cached_property
-    def common(self) -> int:
+    def common_subdivisions(self) -> int:
         """Into how many a step is divided for what was released."""
         return math.lcm(*(member.noise.subdivisions for member in self.members))
 
-    def law(self, member: Member) -> ConsistencyNoise:
+    def derive_noise(self, member: Member) -> ConsistencyNoise:
         """The noise of each of a member's adjusted components: that of one is that of all, since all keys are alike."""
         parts: dict[tuple[int, Mechanism], int] = {}
         for number, other in enumerate(self.members):
             shared = member.keys & other.keys
-            finer = self.common // other.noise.subdivisions
-            for equal in subsets(shared):
-                times = prod(self.sizes[key] - 1 for key in shared - equal) * self.groups(other.keys - shared)
-                weight = finer * self._weight(member, number, equal)
+            finer = self.common_subdivisions // other.noise.subdivisions
+            for equal in iterate_subsets(shared):
+                times = prod(self.sizes[key] - 1 for key in shared - equal) * self.count_groups(
+                    other.keys - shared
+                )
+                weight = finer * self._compute_weight(member, number, equal)
                 if times and weight:
                     parts[weight, other.noise] = parts.get((weight, other.noise), 0) + times
         return ConsistencyNoise(
-            tuple((weight, times, noise) for (weight, noise), times in parts.items()), self.steps(member)
+            tuple((weight, times, noise) for (weight, noise), times in parts.items()),
+            self.compute_subdivisions(member),
         )
 
-    def _weight(self, member: Member, number: int, equal: Axes) -> int:
+    def _compute_weight(self, member: Member, number: int, equal: Axes) -> int:
         """What a component of the member with that number counts in one of another, in steps, where `equal` keys are.
 
         The centred indicator of each key is 1 - 1/n where it is equal and -1/n elsewhere.
         """
         shared = member.keys & self.members[number].keys
         whole = Fraction(0)
-        for effect in subsets(shared):
+        for effect in iterate_subsets(shared):
             centred = prod(
                 (Fraction((key in equal) * self.sizes[key] - 1, self.sizes[key]) for key in effect),
                 start=Fraction(1),
             )
-            whole += self.weights[effect][number] * centred / self.groups(member.keys - effect)
-        return int(whole * self.groups(member.keys))
+            whole += self.weights[effect][number] * centred / self.count_groups(member.keys - effect)
+        return int(whole * self.count_groups(member.keys))
 
     @cached_property
-    def rounds(self) -> bool:
+    def can_round(self) -> bool:
         """Whether whole numbers that agree are constructed, one set of keys after another.
 
         The largest sets come one by one; each may share with those before it at most two sets of keys, of which neither
         is within the other.
         """
-        return all(len(self.fixed(number)) <= _MOST_FIXED for number in range(len(self.largest)))
+        return all(
+            len(self.list_shared_keys(number)) <= _MOST_FIXED for number in range(len(self.largest_key_sets))
+        )
 
     @cached_property
-    def largest(self) -> tuple[Axes, ...]:
+    def largest_key_sets(self) -> tuple[Axes, ...]:
         """The sets of keys that are within no other, in order."""
         sets = dict.fromkeys(member.keys for member in self.members)
         return tuple(keys for keys in sets if not any(keys < other for other in sets))
@@ -163,14 +168,14 @@ class Hierarchy:
             found |= more
         return tuple(sorted(found, key=lambda keys: (len(keys), sorted(keys))))
 
-    def fixed(self, number: int) -> tuple[Axes, ...]:
+    def list_shared_keys(self, number: int) -> tuple[Axes, ...]:
         """The greatest sets of keys that a largest set shares with those before it, the longest first."""
-        found = {self.largest[number] & before for before in self.largest[:number]}
+        found = {self.largest_key_sets[number] & before for before in self.largest_key_sets[:number]}
         greatest = (keys for keys in found if not any(keys < other for other in found))
         return tuple(sorted(greatest, key=lambda keys: (-len(keys), sorted(keys))))
 
 
-def hierarchies(plans: Sequence[MeasurementPlan]) -> tuple[Hierarchy, ...]:
+def list_hierarchies(plans: Sequence[MeasurementPlan]) -> tuple[Hierarchy, ...]:
     """The vectors of these plans, of one statement, that are made to agree.
 
     Their keys are public, so that all parts of a total are there; their components are sums over rows, or units that are in
@@ -180,33 +185,33 @@ def hierarchies(plans: Sequence[MeasurementPlan]) -> tuple[Hierarchy, ...]:
     for place, plan in enumerate(plans):
         if plan.selection is None and plan.top_k is None and plan.analysis.domains is not None:
             for index, measured in enumerate(plan.vectors):
-                if measured.clamp is None and _adds(plan.analysis, measured.vector):
-                    alike.setdefault(_measured_statistic(plan, index), []).append((place, index))
-    found = (_hierarchy(plans, members) for members in alike.values() if len(members) > 1)
+                if measured.clamp is None and _is_additive(plan.analysis, measured.vector):
+                    alike.setdefault(_compute_statistic_key(plan, index), []).append((place, index))
+    found = (_build_hierarchy(plans, members) for members in alike.values() if len(members) > 1)
     return tuple(agreement for agreement in found if agreement is not None)
 
 
-def adjusted_plans(plans: Sequence[MeasurementPlan], found: Sequence[Hierarchy]) -> list[MeasurementPlan]:
+def adjust_plans(plans: Sequence[MeasurementPlan], found: Sequence[Hierarchy]) -> list[MeasurementPlan]:
     """The plans with the vectors and the noise of the adjusted components."""
     after = list(plans)
     for agreement in found:
         for member in agreement.members:
-            plan, law = after[member.place], agreement.law(member)
-            vector = plan.vectors[member.vector].on_finer_lattice(
-                law, agreement.steps(member) // member.noise.subdivisions
+            plan, law = after[member.place], agreement.derive_noise(member)
+            vector = plan.vectors[member.vector].with_finer_lattice(
+                law, agreement.compute_subdivisions(member) // member.noise.subdivisions
             )
             vectors = (*plan.vectors[: member.vector], vector, *plan.vectors[member.vector + 1 :])
             after[member.place] = replace(plan, vectors=vectors)
     return after
 
 
-def subsets(keys: Axes) -> Iterator[Axes]:
+def iterate_subsets(keys: Axes) -> Iterator[Axes]:
     """All sets of these keys, small ones first."""
     for size in range(len(keys) + 1):
         yield from map(frozenset, itertools.combinations(sorted(keys), size))
 
 
-def _adds(analysis: Analysis, vector: StatisticVector) -> bool:
+def _is_additive(analysis: Analysis, vector: StatisticVector) -> bool:
     """Whether the components of a total are the sums of those of its parts, for data that keep to what is declared.
 
     Units add up where each counts in one group. Rows do where none is left out for the sake of a group, or all of a
@@ -221,7 +226,7 @@ def _adds(analysis: Analysis, vector: StatisticVector) -> bool:
     return moments <= _ADDED | {Moment.UNITS} and (bound.covers_groups or moments == {Moment.UNITS})
 
 
-def _measured_statistic(plan: MeasurementPlan, index: int) -> object:
+def _compute_statistic_key(plan: MeasurementPlan, index: int) -> object:
     """What a vector measures, of which rows, whatever the keys and the noise."""
     measured, analysis = plan.vectors[index], plan.analysis
     by = measured.mechanism.subdivisions
@@ -232,7 +237,9 @@ def _measured_statistic(plan: MeasurementPlan, index: int) -> object:
     return analysis.release.input, analysis.measures, analysis.replace, components
 
 
-def _hierarchy(plans: Sequence[MeasurementPlan], members: Sequence[tuple[int, int]]) -> Hierarchy | None:
+def _build_hierarchy(
+    plans: Sequence[MeasurementPlan], members: Sequence[tuple[int, int]]
+) -> Hierarchy | None:
     numbers: dict[Expr, int] = {}
     domains: dict[int, Domain] = {}
     found = []
@@ -246,5 +253,5 @@ def _hierarchy(plans: Sequence[MeasurementPlan], members: Sequence[tuple[int, in
             axes.append(number)
         found.append(Member(place, index, tuple(axes), plans[place].vectors[index].mechanism))
     agreement = Hierarchy(tuple(found), tuple(map(len, domains.values())))
-    small = sum(agreement.groups(member.keys) for member in found) <= MOST_GROUPS
+    small = sum(agreement.count_groups(member.keys) for member in found) <= MOST_GROUPS
     return agreement if small and all(agreement.sizes) else None

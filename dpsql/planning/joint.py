@@ -13,9 +13,9 @@ from fractions import Fraction
 
 from dpsql.aggregates import Moment
 from dpsql.analysis.analyse import Analysis
-from dpsql.analysis.domains import nullable
+from dpsql.analysis.domains import is_nullable
 from dpsql.analysis.lattice import Lattice
-from dpsql.functions.conditional import case_branches
+from dpsql.functions.conditional import split_case_branches
 from dpsql.mechanisms.cube import MOST_DIMENSIONS
 from dpsql.plan.expr import Call, Expr, Literal
 from dpsql.planning.statistics import ROWS, UNITS, Combination, Component, Statistic, StatisticVector
@@ -27,37 +27,39 @@ _RATIO = 2**10
 fill up but for a thousandth."""
 
 
-def joint_vectors(analysis: Analysis, wanted: Container[Statistic]) -> Iterator[StatisticVector]:
+def iterate_joint_vectors(analysis: Analysis, wanted: Container[Statistic]) -> Iterator[StatisticVector]:
     """Ways to measure all that is wanted, but for values that are counted, in one vector.
 
     Sums are taken about the middle of what a row may add, which takes a count of the rows, or as they
     are; units are counted within the vector, or else not at all.
     """
     units = [False, True] if UNITS in wanted and analysis.bound.rows > 1 else [False]
-    found = [_joint(analysis, wanted, centred=c, units=u) for c in (True, False) for u in units]
+    found = [_build_joint_vector(analysis, wanted, centered=c, units=u) for c in (True, False) for u in units]
     yield from dict.fromkeys(vector for vector in found if 1 <= len(vector.components) <= MOST_DIMENSIONS)
 
 
-def absences(expr: Expr) -> frozenset[Expr]:
+def derive_null_causes(expr: Expr) -> frozenset[Expr]:
     """The expressions of which at least one is NULL wherever `expr` is, and of which none is elsewhere."""
-    if not nullable(expr):
+    if not is_nullable(expr):
         return frozenset()
     if isinstance(expr, Call) and expr.function.strict:
-        return frozenset[Expr]().union(*map(absences, expr.arguments))
+        return frozenset[Expr]().union(*map(derive_null_causes, expr.arguments))
     if isinstance(expr, Call) and expr.function.name == "case":
-        branches, otherwise = case_branches(expr.arguments)
+        branches, otherwise = split_case_branches(expr.arguments)
         tests = [condition for condition, _ in branches if isinstance(condition, Call)]
         if len(tests) == len(branches) and all(
             test.function.name == "is_null" and value == Literal(None, value.type)
             for test, (_, value) in zip(tests, branches, strict=True)
         ):
-            return absences(otherwise).union(*(absences(test.arguments[0]) for test in tests))
+            return derive_null_causes(otherwise).union(
+                *(derive_null_causes(test.arguments[0]) for test in tests)
+            )
     return frozenset({expr})
 
 
-def always_there(analysis: Analysis, measure: int) -> bool:
+def is_always_present(analysis: Analysis, measure: int) -> bool:
     """Whether each row has a value of a measure, as far as is declared: then its count is that of the rows."""
-    return not nullable(analysis.measures[measure].expr)
+    return not is_nullable(analysis.measures[measure].expr)
 
 
 @dataclass(slots=True)
@@ -73,60 +75,64 @@ class _JointBuilder:
     estimates: dict[Statistic, tuple[tuple[int, Fraction], ...]] = field(default_factory=dict)
     counts: dict[frozenset[Expr] | Statistic, int] = field(default_factory=dict)
 
-    def component(self, name: str, combination: Combination, extent: int) -> int:
+    def add_component(self, name: str, combination: Combination, extent: int) -> int:
         """Adds a component; its number."""
         self.names.append(name)
         self.combinations.append(tuple((statistic, weight) for statistic, weight in combination if weight))
         self.extents.append(extent)
         return len(self.names) - 1
 
-    def rows(self) -> int:
+    def ensure_row_count(self) -> int:
         """The component that counts the rows."""
-        return self.count(frozenset(), "rows", ROWS)
+        return self.ensure_count(frozenset(), "rows", ROWS)
 
-    def count(self, absent: frozenset[Expr], name: str, statistic: Statistic) -> int:
+    def ensure_count(self, absent: frozenset[Expr], name: str, statistic: Statistic) -> int:
         """The component that counts the rows in which none of these is NULL: one for all measures that share them."""
         if absent not in self.counts:
-            self.counts[absent] = self.component(name, ((statistic, 1),), 1)
+            self.counts[absent] = self.add_component(name, ((statistic, 1),), 1)
         return self.counts[absent]
 
-    def add(self, analysis: Analysis, index: int, wanted: Container[Statistic], *, centred: bool) -> None:
+    def add_measure(
+        self, analysis: Analysis, index: int, wanted: Container[Statistic], *, centered: bool
+    ) -> None:
         """Adds what is wanted of a measure."""
         measure = analysis.measures[index]
         count, total, lattice = (Moment.COUNT, index), (Moment.TOTAL, index), measure.lattice
         if count in wanted or (lattice is not None and lattice.width == 0):
-            absent = absences(measure.expr)
-            present = self.count(absent, f"count of x{index}", count) if absent else self.rows()
+            absent = derive_null_causes(measure.expr)
+            present = (
+                self.ensure_count(absent, f"count of x{index}", count) if absent else self.ensure_row_count()
+            )
             self.estimates[count] = ((present, Fraction(1)),)
             if lattice is not None:
-                self._about_the_middle(index, lattice, present)
+                self._add_centered_total(index, lattice, present)
         elif lattice is not None:
             low, high = min(0, lattice.low), max(0, lattice.high)
-            if centred and low + high:
-                rows = self.rows()
-                component = self.component(
+            if centered and low + high:
+                rows = self.ensure_row_count()
+                component = self.add_component(
                     f"x{index} beside rows", ((total, 2), (ROWS, -low - high)), high - low
                 )
                 self.estimates[total] = ((component, Fraction(1, 2)), (rows, Fraction(low + high, 2)))
             else:
-                component = self.component(f"total of x{index}", ((total, 1),), max(-low, high))
+                component = self.add_component(f"total of x{index}", ((total, 1),), max(-low, high))
                 self.estimates[total] = ((component, Fraction(1)),)
 
-    def _about_the_middle(self, index: int, lattice: Lattice, present: int) -> None:
+    def _add_centered_total(self, index: int, lattice: Lattice, present: int) -> None:
         """A total about the middle of its lattice, twice over so that it is a whole number."""
         count, total = (Moment.COUNT, index), (Moment.TOTAL, index)
         ends = lattice.low + lattice.high
         estimate: tuple[tuple[int, Fraction], ...] = ((present, Fraction(ends, 2)),)
         if lattice.width:
-            component = self.component(
+            component = self.add_component(
                 f"x{index} about its middle", ((total, 2), (count, -ends)), lattice.width
             )
             estimate = ((component, Fraction(1, 2)), *estimate)
         self.estimates[total] = estimate
 
 
-def _joint(
-    analysis: Analysis, wanted: Container[Statistic], *, centred: bool, units: bool
+def _build_joint_vector(
+    analysis: Analysis, wanted: Container[Statistic], *, centered: bool, units: bool
 ) -> StatisticVector:
     """All that is wanted in one vector.
 
@@ -139,12 +145,12 @@ def _joint(
     """
     made = _JointBuilder()
     if ROWS in wanted or (UNITS in wanted and analysis.bound.rows == 1):
-        made.rows()
+        made.ensure_row_count()
     for index, measure in enumerate(analysis.measures):
         if measure.counts_rows:
-            made.add(analysis, index, wanted, centred=centred)
+            made.add_measure(analysis, index, wanted, centered=centered)
     if frozenset() in made.counts:
-        made.estimates[ROWS] = ((made.rows(), Fraction(1)),)
+        made.estimates[ROWS] = ((made.ensure_row_count(), Fraction(1)),)
         if analysis.bound.rows == 1:
             made.estimates[UNITS] = made.estimates[ROWS]
     largest = max(made.extents, default=1)
@@ -153,14 +159,14 @@ def _joint(
     times = [length // extent for extent in made.extents]
     unit_extent = 0
     if units:
-        made.estimates[UNITS] = ((made.component("units", ((UNITS, 1),), 1), Fraction(1)),)
+        made.estimates[UNITS] = ((made.add_component("units", ((UNITS, 1),), 1), Fraction(1)),)
         # In one group alone it takes a unit's rows together to move another component as far as it may move.
         unit_extent = length * (analysis.bound.rows if analysis.bound.groups == 1 else 1)
         times.append(unit_extent)
-    return _vector(made, times, unit_extent)
+    return _build_vector(made, times, unit_extent)
 
 
-def _vector(made: _JointBuilder, times: list[int], unit_extent: int) -> StatisticVector:
+def _build_vector(made: _JointBuilder, times: list[int], unit_extent: int) -> StatisticVector:
     extents = tuple(m * extent for m, extent in zip(times, made.extents, strict=True))
     components = tuple(
         Component(name, tuple((statistic, weight * m) for statistic, weight in combination))

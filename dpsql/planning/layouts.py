@@ -9,70 +9,71 @@ from dpsql.aggregates import Moment
 from dpsql.analysis.analyse import Analysis
 from dpsql.analysis.lattice import Lattice
 from dpsql.plan.expr import Call, Expr
-from dpsql.planning.clamping import EXPECTED_VALUE, LEAST_ADDED, expected_mean
-from dpsql.planning.joint import always_there, joint_vectors
+from dpsql.planning.clamping import EXPECTED_VALUE, LEAST_ADDED, compute_expected_mean
+from dpsql.planning.joint import is_always_present, iterate_joint_vectors
 from dpsql.planning.statistics import (
     ROWS,
     UNITS,
     Statistic,
     StatisticVector,
-    complementary_vector,
-    count_vector,
-    distinct_total_vector,
-    distinct_vector,
-    padded_vector,
-    presence_vector,
-    rows_vector,
-    total_vector,
-    units_vector,
+    build_complementary_vector,
+    build_count_vector,
+    build_distinct_total_vector,
+    build_distinct_vector,
+    build_padded_vector,
+    build_presence_vector,
+    build_rows_vector,
+    build_total_vector,
+    build_units_vector,
 )
 
 FEW_VALUES = 100
 """So few whole numbers are expected to be as large as their bounds allow."""
 
 
-def layouts(
-    analysis: Analysis, wanted: Mapping[Statistic, None], *, apart: bool = False
+def iterate_layouts(
+    analysis: Analysis, wanted: Mapping[Statistic, None], *, separate_totals: bool = False
 ) -> Iterator[tuple[StatisticVector, ...]]:
     """Every way to serve the needed statistics: vector by vector, or joint.
 
     COUNT(*) is measured alone, or carried by one of the measures. Where one row of a unit counts, units
-    are rows; otherwise they are measured alone, or fill up what counts the rows. With `apart`, there are also layouts in
-    which the total and the count of a measure are vectors of their own, where `favours_apart` says so.
+    are rows; otherwise they are measured alone, or fill up what counts the rows. With `separate_totals`, there are also layouts in
+    which the total and the count of a measure are vectors of their own, where `favors_separate_totals` says so.
     """
     if UNITS in wanted and analysis.bound.rows == 1:
         wanted = {**wanted, ROWS: None}
     distinct = [
-        distinct_vector(index, measure.most_distinct)
+        build_distinct_vector(index, measure.most_distinct)
         for index, measure in enumerate(analysis.measures)
         if measure.counts_distinct
     ]
     distinct += [
-        distinct_total_vector(index, measure.lattice, measure.most_distinct)
+        build_distinct_total_vector(index, measure.lattice, measure.most_distinct)
         for index, measure in enumerate(analysis.measures)
         if measure.sums_distinct and measure.lattice is not None
     ]
-    units = [units_vector()] if UNITS in wanted and analysis.bound.rows > 1 else []
+    units = [build_units_vector()] if UNITS in wanted and analysis.bound.rows > 1 else []
     fewest = len(analysis.measures) + 1
-    for vectors in _separate(analysis, wanted):
+    for vectors in _iterate_separate_vectors(analysis, wanted):
         fewest = min(fewest, len(vectors))
         yield tuple(_with_units(analysis, (*vectors, *distinct, *units)))
-    for split in _apart(analysis, wanted) if apart else ():
-        for vectors in _separate(analysis, wanted, split):
+    for split in _iterate_separated_measures(analysis, wanted) if separate_totals else ():
+        for vectors in _iterate_separate_vectors(analysis, wanted, split):
             yield tuple(_with_units(analysis, (*vectors, *distinct, *units)))
     of_rows = {Moment.ROWS, Moment.COUNT, Moment.TOTAL}.intersection(moment for moment, _ in wanted)
-    for vectors in _separate(analysis, {**wanted, ROWS: None}) if units and of_rows else ():
+    for vectors in _iterate_separate_vectors(analysis, {**wanted, ROWS: None}) if units and of_rows else ():
         most = analysis.bound.rows
         filled = (
-            vector if vector.weights(ROWS) is None else padded_vector(vector, most) for vector in vectors
+            vector if vector.find_weights(ROWS) is None else build_padded_vector(vector, most)
+            for vector in vectors
         )
         yield (*filled, *distinct)
-    for vector in joint_vectors(analysis, wanted):
+    for vector in iterate_joint_vectors(analysis, wanted):
         if fewest + bool(vector.unit_extent) > 1:
             yield (vector, *distinct, *([] if vector.unit_extent else units))
 
 
-def favours_apart(lattice: Lattice) -> bool:
+def favors_separate_totals(lattice: Lattice) -> bool:
     """Whether the total and the count of values of this lattice are measured apart, if each has a learnt clamp.
 
     Claim: let units have n rows in norm, and values of mean m and magnitude a. Measured apart, each at half of the loss, the
@@ -85,27 +86,29 @@ def favours_apart(lattice: Lattice) -> bool:
     """
     magnitude = Fraction(max(abs(lattice.low), abs(lattice.high)), EXPECTED_VALUE)
     wide = lattice.step != 1 or lattice.width >= FEW_VALUES
-    return wide and 4 * (magnitude**2 + expected_mean(lattice) ** 2) < lattice.width**2
+    return wide and 4 * (magnitude**2 + compute_expected_mean(lattice) ** 2) < lattice.width**2
 
 
-def _apart(analysis: Analysis, wanted: Mapping[Statistic, None]) -> Iterator[frozenset[int]]:
+def _iterate_separated_measures(
+    analysis: Analysis, wanted: Mapping[Statistic, None]
+) -> Iterator[frozenset[int]]:
     """The measures whose total and count are measured apart: those that have clamps, and lattices that favour it."""
     if not analysis.bound.per_unit or analysis.bound.rows < LEAST_ADDED:
         return
-    subtracted = _of_differences(analysis)
+    subtracted = _list_variance_measures(analysis)
     found = [
         index
         for index, measure in enumerate(analysis.measures)
         if {(Moment.TOTAL, index), (Moment.COUNT, index)} <= wanted.keys()
         and measure.lattice is not None
         and index not in subtracted
-        and favours_apart(measure.lattice)
+        and favors_separate_totals(measure.lattice)
     ]
     if found:
         yield frozenset(found)
 
 
-def _of_differences(analysis: Analysis) -> frozenset[int]:
+def _list_variance_measures(analysis: Analysis) -> frozenset[int]:
     """The measures of a variance or covariance: products of measures, and their factors.
 
     These are means of which one is subtracted from the other. What two clamps cut off of a total and of its count changes
@@ -114,7 +117,7 @@ def _of_differences(analysis: Analysis) -> frozenset[int]:
     """
     places: dict[Expr, list[int]] = {}
     for index, measure in enumerate(analysis.measures):
-        places.setdefault(_where_known(measure.expr), []).append(index)
+        places.setdefault(_strip_null_check(measure.expr), []).append(index)
     found = set[int]()
     for expr, indexes in places.items():
         factors = expr.arguments if isinstance(expr, Call) and expr.function.name == "multiply" else ()
@@ -123,64 +126,67 @@ def _of_differences(analysis: Analysis) -> frozenset[int]:
     return frozenset(found)
 
 
-def _where_known(expr: Expr) -> Expr:
+def _strip_null_check(expr: Expr) -> Expr:
     """What a measure is where the other column of a pair is not NULL."""
     if isinstance(expr, Call) and expr.function.name == "case" and len(expr.arguments) == 3:
         return expr.arguments[-1]
     return expr
 
 
-def _separate(
-    analysis: Analysis, wanted: Mapping[Statistic, None], apart: Container[int] = ()
+def _iterate_separate_vectors(
+    analysis: Analysis, wanted: Mapping[Statistic, None], separated: Container[int] = ()
 ) -> Iterator[list[StatisticVector]]:
-    """A vector for each measure, two for those `apart`, and one for COUNT(*) or a measure that carries it."""
+    """A vector for each measure, two for those `separated`, and one for COUNT(*) or a measure that carries it."""
     carriers: list[int | None] = [None]
     if ROWS in wanted:
         able = [index for index in range(len(analysis.measures)) if _can_carry_rows(analysis, index)]
-        functions = _functions(analysis)
+        functions = _list_functions(analysis)
         alike = {
-            _likeness(analysis, wanted, index, apart, functions[index]): index for index in reversed(able)
+            _compute_carrier_key(analysis, wanted, index, separated, functions[index]): index
+            for index in reversed(able)
         }
         carriers += sorted(alike.values())
     for carrier in carriers:
         vectors: list[StatisticVector] = []
         for index, measure in enumerate(analysis.measures):
-            if measure.counts_rows and measure.lattice is not None and index in apart:
-                vectors += _count_and_total(analysis, index, measure.lattice, with_rows=index == carrier)
+            if measure.counts_rows and measure.lattice is not None and index in separated:
+                vectors += _build_count_and_total(
+                    analysis, index, measure.lattice, with_rows=index == carrier
+                )
             elif measure.counts_rows:
-                vectors.append(_measure_vector(analysis, index, wanted, with_rows=index == carrier))
-        yield vectors + [rows_vector()] * (ROWS in wanted and carrier is None)
+                vectors.append(_build_measure_vector(analysis, index, wanted, with_rows=index == carrier))
+        yield vectors + [build_rows_vector()] * (ROWS in wanted and carrier is None)
 
 
-def _count_and_total(
+def _build_count_and_total(
     analysis: Analysis, index: int, lattice: Lattice, *, with_rows: bool
 ) -> list[StatisticVector]:
     """A vector that counts the values of a measure, and with rows also its NULLs, and one of their total."""
-    count = count_vector(index, lattice)
-    if with_rows and always_there(analysis, index):
-        count = count.also_serving(ROWS, (Moment.COUNT, index))
+    count = build_count_vector(index, lattice)
+    if with_rows and is_always_present(analysis, index):
+        count = count.with_estimate(ROWS, (Moment.COUNT, index))
     elif with_rows:
-        count = presence_vector(index)
-    return [count, total_vector(index, lattice)]
+        count = build_presence_vector(index)
+    return [count, build_total_vector(index, lattice)]
 
 
 def _with_units(analysis: Analysis, vectors: Sequence[StatisticVector]) -> Iterator[StatisticVector]:
     """The vectors, with what they say besides: where one row of a unit counts, as many units as rows do."""
     for vector in vectors:
-        yield vector.also_serving(UNITS, ROWS) if analysis.bound.rows == 1 else vector
+        yield vector.with_estimate(UNITS, ROWS) if analysis.bound.rows == 1 else vector
 
 
 def _can_carry_rows(analysis: Analysis, index: int) -> bool:
     measure = analysis.measures[index]
-    there = always_there(analysis, index)
+    there = is_always_present(analysis, index)
     return measure.counts_rows and (measure.lattice is None or measure.lattice.width > 0 or there)
 
 
-def _likeness(
+def _compute_carrier_key(
     analysis: Analysis,
     wanted: Mapping[Statistic, None],
     index: int,
-    apart: Container[int],
+    separated: Container[int],
     functions: tuple[str, ...],
 ) -> tuple[object, ...]:
     """What decides how well a measure carries COUNT(*); of several that are alike, the first is tried.
@@ -194,36 +200,36 @@ def _likeness(
     counted = (Moment.COUNT, index) in wanted
     return (
         functions,
-        always_there(analysis, index),
+        is_always_present(analysis, index),
         lattice is None,
         counted,
-        index in apart,
+        index in separated,
         *interval,
     )
 
 
-def _functions(analysis: Analysis) -> list[tuple[str, ...]]:
+def _list_functions(analysis: Analysis) -> list[tuple[str, ...]]:
     """The aggregate functions of each measure, in order."""
     found: list[list[str]] = [[] for _ in analysis.measures]
     for item in analysis.release.aggregations:
-        place = analysis.measure(item)
+        place = analysis.find_measure_index(item)
         if place is not None:
             found[place].append(item.function)
     return [tuple(sorted(each)) for each in found]
 
 
-def _measure_vector(
+def _build_measure_vector(
     analysis: Analysis, index: int, wanted: Mapping[Statistic, None], *, with_rows: bool
 ) -> StatisticVector:
     lattice, count = analysis.measures[index].lattice, (Moment.COUNT, index)
-    if with_rows and always_there(analysis, index):
-        return _measure_vector(analysis, index, {**wanted, count: None}, with_rows=False).also_serving(
+    if with_rows and is_always_present(analysis, index):
+        return _build_measure_vector(analysis, index, {**wanted, count: None}, with_rows=False).with_estimate(
             ROWS, count
         )
     if lattice is None:
-        return presence_vector(index) if with_rows else count_vector(index, Lattice(0, 0, 1))
+        return build_presence_vector(index) if with_rows else build_count_vector(index, Lattice(0, 0, 1))
     if lattice.width == 0:
-        return count_vector(index, lattice)
+        return build_count_vector(index, lattice)
     if with_rows or count in wanted:
-        return complementary_vector(index, lattice, with_rows=with_rows)
-    return total_vector(index, lattice)
+        return build_complementary_vector(index, lattice, with_rows=with_rows)
+    return build_total_vector(index, lattice)

@@ -36,60 +36,60 @@ TIERS = (
 """Measured by `benchmarks.clamps`."""
 
 
-def tier(groups: int) -> Tier:
+def get_tier(groups: int) -> Tier:
     """The constants of releases with this number of groups."""
     return next(each for each in TIERS if groups <= each.groups)
 
 
 @dataclass(frozen=True, slots=True)
-class LearningRule:
+class ClampSelectionRule:
     """The public constants by which clamps are chosen.
 
     `share` is the part of a statistic's loss that the choice of its clamp spends, and `exponent` the power of the inverse
-    of a point that is its prior weight; `pure_share` and `pure_exponent` are those of pure accounting. With `tiers` these
+    of a point that is its prior weight; `pure_share` and `pure_exponent` are those of pure accounting. With `uses_tiers` these
     follow from the number of groups: the share where it is public, the exponent where it is released. `tolerance` is the
     mean error that units beyond the clamp may cause in a group, as a part of the noise. `slack` is the surplus of evidence,
     as a log of odds, that a point below the greatest needs; None asks for no evidence, and then the power is the same for
-    any number of groups. `euclidean` says that l2 norms are clamped, `stated` that clamps are also chosen where the
-    owner declares the rows of a unit, and `apart` that the total and the count of a mean may have clamps of their own.
+    any number of groups. `euclidean` says that l2 norms are clamped, `clamps_declared_rows` that clamps are also chosen where the
+    owner declares the rows of a unit, and `separate_totals` that the total and the count of a mean may have clamps of their own.
     """
 
     share: Fraction
     pure_share: Fraction
     exponent: int
     pure_exponent: int
-    tiers: bool = False
+    uses_tiers: bool = False
     tolerance: Fraction = Fraction(0)
     slack: int | None = None
     euclidean: bool = False
-    stated: bool = False
-    apart: bool = False
+    clamps_declared_rows: bool = False
+    separate_totals: bool = False
 
-    def share_of(self, analysis: Analysis, *, pure: bool) -> Fraction:
+    def get_share(self, analysis: Analysis, *, pure: bool) -> Fraction:
         """The part of a statistic's loss that the choice of its clamp spends."""
-        public = not analysis.grouped or analysis.domains is not None
-        found = tier(released_groups(analysis)) if public and self.tiers else self
+        public = not analysis.is_grouped or analysis.domains is not None
+        found = get_tier(count_released_groups(analysis)) if public and self.uses_tiers else self
         return found.pure_share if pure else found.share
 
 
-LEARNING = LearningRule(
+CURRENT_RULE = ClampSelectionRule(
     Fraction(1, 5),
     Fraction(1, 4),
     4,
     4,
-    tiers=True,
+    uses_tiers=True,
     tolerance=Fraction(2, 5),
     slack=12,
     euclidean=True,
-    stated=True,
-    apart=True,
+    clamps_declared_rows=True,
+    separate_totals=True,
 )
 """The rule of all new releases. Its constants are those for which intervals hold the true value, cut included, in
 `benchmarks.clamps`."""
-FORMER = LearningRule(Fraction(1, 10), Fraction(1, 5), 3, 2)
+FORMER_RULE = ClampSelectionRule(Fraction(1, 10), Fraction(1, 5), 3, 2)
 """The rule of releases before 0.3.0: they are found again by the plan that was made then."""
 
 
-def released_groups(analysis: Analysis) -> int:
+def count_released_groups(analysis: Analysis) -> int:
     """The number of groups of a release, if their keys are public; else 1, until they are selected."""
     return 1 if analysis.domains is None else min(MOST_RELEASED, prod(map(len, analysis.domains)))

@@ -39,27 +39,27 @@ class VectorMeasurement:
     clamp: int | None = None
 
     @property
-    def read(self) -> set[Statistic]:
+    def source_statistics(self) -> set[Statistic]:
         """The exact statistics that its components are computed from."""
         return {statistic for component in self.vector.components for statistic, _ in component.combination}
 
-    def std(self, weights: tuple[Fraction, ...]) -> float:
+    def compute_std(self, weights: tuple[Fraction, ...]) -> float:
         """The standard deviation of a weighted sum of noisy components, in steps."""
         return self.mechanism.std * math.sqrt(sum(float(weight) ** 2 for weight in weights if weight))
 
-    def on_finer_lattice(self, law: Mechanism, by: int) -> VectorMeasurement:
+    def with_finer_lattice(self, law: Mechanism, by: int) -> VectorMeasurement:
         """The measurement with each lattice step divided in `by`, for values that are computed from released components."""
         old = self.sensitivity
         sensitivity = Sensitivity(old.l1 * by, old.l2_squared * by * by, old.linf * by)
-        return VectorMeasurement(self.vector.scaled(by), sensitivity, law, self.clamp)
+        return VectorMeasurement(self.vector.with_finer_steps(by), sensitivity, law, self.clamp)
 
     def with_clamp(self, clamp: Clamp, analysis: Analysis) -> VectorMeasurement:
         """The vector with the same loss, where its clamp has other points."""
-        found = clamping.clamped_sensitivity(self.vector, clamp, analysis)
+        found = clamping.compute_clamped_sensitivity(self.vector, clamp, analysis)
         # Few mechanisms are scaled by the changes of single components, which take as long to find as all the rest.
         by_change = self.mechanism.scaled_by_changes
-        moved = clamping.clamped_unit_change(self.vector, clamp, analysis) if by_change else None
-        noise = self.mechanism.rescaled(self.sensitivity, found, moved)
+        moved = clamping.compute_clamped_unit_change(self.vector, clamp, analysis) if by_change else None
+        noise = self.mechanism.rescale_to_sensitivity(self.sensitivity, found, moved)
         return VectorMeasurement(self.vector, found, noise, self.clamp)
 
 
@@ -106,10 +106,11 @@ class MeasurementPlan:
         if chosen is None or self.vectors[chosen.vector].clamp is None:
             return held
         return replace(
-            held, selection=chosen.calibrated(vectors[chosen.vector].mechanism, held.groups(chosen.vector))
+            held,
+            selection=chosen.calibrate_to(vectors[chosen.vector].mechanism, held.bound_groups(chosen.vector)),
         )
 
-    def for_groups(self, released: int) -> MeasurementPlan:
+    def with_released_groups(self, released: int) -> MeasurementPlan:
         """The plan in which partition selection has released this number of groups, for which clamps are chosen.
 
         The clamp of the count that selects them is chosen before. Without partition selection it is the same plan.
@@ -118,20 +119,25 @@ class MeasurementPlan:
             return self
         before = self.vectors[self.threshold.vector].clamp
         clamps = (
-            clamp if place == before else replace(clamp, released=max(1, released))
+            clamp if place == before else replace(clamp, released_groups=max(1, released))
             for place, clamp in enumerate(self.clamps)
         )
         return replace(self, clamps=tuple(clamps))
 
-    def groups(self, vector: int) -> int:
+    def bound_groups(self, vector: int) -> int:
         """The bound on the groups of a unit in the statistics of a vector."""
         place = self.vectors[vector].clamp
-        return self.analysis.bound.groups if place is None else self.clamps[place].groups(self.analysis)
+        return self.analysis.bound.groups if place is None else self.clamps[place].bound_groups(self.analysis)
 
     @property
-    def counted(self) -> set[int]:
+    def counted_measures(self) -> set[int]:
         """The measures whose values are counted, as a vector reads: each whose rows have a clamp is among them."""
-        counts = (index for part in self.vectors for moment, index in part.read if moment is Moment.COUNT)
+        counts = (
+            index
+            for part in self.vectors
+            for moment, index in part.source_statistics
+            if moment is Moment.COUNT
+        )
         return {index for index in counts if index is not None}
 
     @property
@@ -139,9 +145,9 @@ class MeasurementPlan:
         """The threshold of partition selection, if a noisy count decides; else None."""
         return self.selection if isinstance(self.selection, Threshold) else None
 
-    def quantile_index(self, item: Aggregation) -> int | None:
+    def find_quantile_index(self, item: Aggregation) -> int | None:
         """The index of an aggregate in `quantiles`; None if it is not a quantile."""
-        asked = (self.analysis.measure(item), item.rank, item.interval_end)
+        asked = (self.analysis.find_measure_index(item), item.rank, item.interval_end)
         found = (
             at
             for at, part in enumerate(self.quantiles)
@@ -149,19 +155,19 @@ class MeasurementPlan:
         )
         return next(found, None)
 
-    def source(self, statistic: Statistic) -> tuple[int, tuple[Fraction, ...]]:
+    def get_estimator(self, statistic: Statistic) -> tuple[int, tuple[Fraction, ...]]:
         """The index of the vector that estimates a statistic, and the weights of its components."""
-        found = self._sources.get(statistic)
+        found = self._estimators.get(statistic)
         if found is None:
             raise LookupError(f"no vector serves {statistic}")
         return found
 
     def is_measured(self, statistic: Statistic) -> bool:
         """Return whether some vector estimates a statistic."""
-        return statistic in self._sources
+        return statistic in self._estimators
 
     @cached_property
-    def _sources(self) -> dict[Statistic, tuple[int, tuple[Fraction, ...]]]:
+    def _estimators(self) -> dict[Statistic, tuple[int, tuple[Fraction, ...]]]:
         """The first vector that estimates each statistic."""
         found: dict[Statistic, tuple[int, tuple[Fraction, ...]]] = {}
         for index, measured in enumerate(self.vectors):
@@ -169,7 +175,7 @@ class MeasurementPlan:
                 found.setdefault(statistic, (index, weights))
         return found
 
-    def decides(self, vector: int, weights: tuple[Fraction, ...]) -> bool:
+    def is_selection_count(self, vector: int, weights: tuple[Fraction, ...]) -> bool:
         """Whether a weighted sum of a vector's components is the count that the threshold was compared with."""
         chosen = self.threshold
         if chosen is None or chosen.vector != vector:

@@ -38,13 +38,13 @@ class Threshold:
         """The least number of units of a group that is selected with probability 1/2 or more."""
         return max(self.min_frequency, math.ceil(self.count))
 
-    def calibrated(self, mechanism: Mechanism, groups: int) -> Threshold:
+    def calibrate_to(self, mechanism: Mechanism, groups: int) -> Threshold:
         """The threshold for this noise, and for units in at most this many groups."""
-        surplus = mechanism.sum_threshold(len(self.components), self.delta / groups)
+        surplus = mechanism.compute_sum_threshold(len(self.components), self.delta / groups)
         return replace(self, threshold=self.scale * self.min_frequency + surplus)
 
 
-def enough_epsilon(delta: Fraction) -> Fraction:
+def compute_sufficient_epsilon(delta: Fraction) -> Fraction:
     """An ε of the selection in one group beyond which no more is spent: then a group of two units is all but sure to be shown.
 
     Claim: with it a group of one unit is shown with probability δ, and a larger group withheld with probability below e^-64.
@@ -72,27 +72,27 @@ class OptimalPartitionSelection:
     @property
     def median_units(self) -> int:
         """The least number of units of a group that is selected with probability 1/2 or more."""
-        return self.mechanism.half() + self.min_frequency - 1
+        return self.mechanism.compute_median_units() + self.min_frequency - 1
 
-    def selects(self, units: int, entropy: Entropy) -> bool:
+    def draw_selection(self, units: int, entropy: Entropy) -> bool:
         """Whether a group of this many units is selected; random."""
-        return self.mechanism.shows(units - self.min_frequency + 1, entropy)
+        return self.mechanism.draw_selection(units - self.min_frequency + 1, entropy)
 
 
-def optimal_partition_selection(
+def calibrate_optimal_selection(
     analysis: Analysis, epsilon: Fraction, delta: Fraction
 ) -> tuple[OptimalPartitionSelection, Event]:
     """The optimal partition selection for this loss and at most this delta, and the event that is charged.
 
     Claim: the selected groups are (ε, δ)-DP.
     Why: a unit enters or leaves at most G groups, and a replaced unit leaves and enters at most G; each of these groups
-    has an equal share of ε and of δ, or less where `enough_epsilon` is less than its share. `min_frequency` subtracts the
+    has an equal share of ε and of δ, or less where `compute_sufficient_epsilon` is less than its share. `min_frequency` subtracts the
     same number from the counts of both neighbors.
     Source: Desfontaines, Voss, Gipson, Mandayam 2022, sections 3 and 5.
     """
     groups = analysis.bound.groups * (2 if analysis.replace else 1)
     spent = min(delta, Fraction(1, 4))
     each = spent / groups
-    mechanism = PartitionSelection(min(epsilon / groups, enough_epsilon(each)), each)
+    mechanism = PartitionSelection(min(epsilon / groups, compute_sufficient_epsilon(each)), each)
     chosen = OptimalPartitionSelection(mechanism, groups, spent, max(1, analysis.bound.min_frequency))
     return chosen, Composed((Pure(epsilon), Selection(spent)))

@@ -11,8 +11,8 @@ from typing import ClassVar
 
 from dpsql.analysis.lattice import Lattice
 from dpsql.mechanisms import Entropy, Exponential
-from dpsql.mechanisms.selection import uniform
-from dpsql.plan.tags import later
+from dpsql.mechanisms.selection import sample_uniform_index
+from dpsql.plan.tags import later_field
 
 _BITS = 40
 """Penalties are cut off where all points beyond are chosen with probability at most 2^-40 together."""
@@ -32,22 +32,22 @@ PUBLIC = ((Fraction(0), -1), (Fraction(1), 1))
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
-    """The exact values of a group near a rank: `count` of all values, the number `before` the first run, and the runs.
+class RankWindow:
+    """The exact values of a group near a rank: `count` of all values, the number `count_before` the first run, and the runs.
 
     A run is a lattice point and the number of values there. Runs are sorted, and cover all points with penalties below
     the cutoff.
     """
 
     count: int = 0
-    before: int = 0
+    count_before: int = 0
     runs: tuple[tuple[int, int], ...] = ()
 
     def __repr__(self) -> str:
         return "Window(…)"  # exact values are never displayed
 
     @classmethod
-    def of(cls, packed: Sequence[int] | None) -> Window:
+    def from_packed(cls, packed: Sequence[int] | None) -> RankWindow:
         """From the list that the statement returns: count, before, then points and counts in turn."""
         if packed is None:
             return cls()
@@ -64,12 +64,12 @@ class QuantileSelection:
     near 0 or 1 the offset is moved inward by `shift`: no value is beyond the points outside all values, so their penalty
     would be as low as that of the quantile, or hardly higher.
 
-    The candidates are all points of the lattice, or those `among` them that public values have, in order.
+    The candidates are all points of the lattice, or those `candidate_points` them that public values have, in order.
 
     An `interval_end` of -1 or 1 moves the offset `reach` steps down or up. There the least or greatest point of the
     lattice is treated as if any number of values were beyond it.
 
-    Claim: one more row changes the difference of the penalties of two points by at most `step_range`.
+    Claim: one more row changes the difference of the penalties of two points by at most `compute_step_range`.
     The candidates do not change.
     Why: offset(n) grows by g to w - g, g being `least_growth`; an end of the interval grows by w or not at all. So the
     distances to both ends change by at most w - g in either direction, and so does the maximum of the two and zero. The
@@ -78,7 +78,7 @@ class QuantileSelection:
     Algorithm 2; Dong, Durfee, Rogers 2020, "Optimal differential privacy composition for exponential
     mechanisms", section 3 (range).
 
-    >>> QuantileSelection.step_range(Fraction(1, 2)), QuantileSelection.step_range(Fraction(9, 10)), QuantileSelection.step_range(Fraction(1))
+    >>> QuantileSelection.compute_step_range(Fraction(1, 2)), QuantileSelection.compute_step_range(Fraction(9, 10)), QuantileSelection.compute_step_range(Fraction(1))
     (2, 38, 16)
     """
 
@@ -89,27 +89,27 @@ class QuantileSelection:
     lattice: Lattice
     mechanism: Exponential
     interval_end: int = 0
-    among: tuple[int, ...] | None = later(None, "among")
+    candidate_points: tuple[int, ...] | None = later_field(None, "among")
 
     @staticmethod
-    def step_range(rank: Fraction) -> int:
+    def compute_step_range(rank: Fraction) -> int:
         """The most by which one row changes the difference of the penalties of two points."""
-        return 2 * (_steps_per_row(rank) - _least_growth(rank))
+        return 2 * (_compute_steps_per_row(rank) - _compute_least_growth(rank))
 
     @property
-    def public(self) -> bool:
+    def is_public(self) -> bool:
         """Whether the choice is an end of the lattice, which is public."""
         return (self.rank, self.interval_end) in PUBLIC
 
     @property
     def candidates(self) -> int:
         """The number of points that may be chosen. It has as many bits as its base-2 logarithm, rounded up."""
-        return self.lattice.width + 1 if self.among is None else len(self.among)
+        return self.lattice.width + 1 if self.candidate_points is None else len(self.candidate_points)
 
     @property
     def steps_per_row(self) -> int:
         """Penalty steps per row."""
-        return _steps_per_row(self.rank)
+        return _compute_steps_per_row(self.rank)
 
     @property
     def steps_below(self) -> int:
@@ -124,7 +124,7 @@ class QuantileSelection:
     @property
     def least_growth(self) -> int:
         """The least number of steps by which one more row moves the offset, from either end of the values."""
-        return _least_growth(self.rank)
+        return _compute_least_growth(self.rank)
 
     @property
     def shift(self) -> int:
@@ -137,7 +137,7 @@ class QuantileSelection:
         farthest from both ends.
         Source: McSherry, Talwar 2007, Theorem 7.
         """
-        return self._steps(_OUTSIDE) if _tail(self.rank) and not self.interval_end else 0
+        return self._compute_penalty_steps(_OUTSIDE) if _is_tail(self.rank) and not self.interval_end else 0
 
     @property
     def reach(self) -> int:
@@ -148,20 +148,20 @@ class QuantileSelection:
         at rate r, w e^(-r reach) is at most e^-4.
         Source: McSherry, Talwar 2007, Theorem 7.
         """
-        return self._steps(_MISSED) if self.interval_end else 0
+        return self._compute_penalty_steps(_MISSED) if self.interval_end else 0
 
-    def _steps(self, nats: int) -> int:
+    def _compute_penalty_steps(self, nats: int) -> int:
         """The penalty at which all points together weigh at most e^-`nats` times a point without penalty."""
         # ln 2 is below 0.7.
         tenths = (7 * self.candidates.bit_length() + 10 * nats) * self.mechanism.rate.denominator
         return min(_FAR, -(-tenths // (10 * self.mechanism.rate.numerator)))
 
-    def offset(self, count: int) -> int:
+    def compute_offset(self, count: int) -> int:
         """The target rank among `count` values, in penalty steps from the least value up."""
-        (found,) = self.offsets([count])
+        (found,) = self.compute_offsets([count])
         return found
 
-    def offsets(self, counts: Sequence[int]) -> list[int]:
+    def compute_offsets(self, counts: Sequence[int]) -> list[int]:
         """The target rank among each number of values, in penalty steps from the least value up."""
         shift, below = self.shift, self.steps_below
         if not shift:
@@ -182,31 +182,31 @@ class QuantileSelection:
             _FAR, -(-bits * 7 * self.mechanism.rate.denominator // (10 * self.mechanism.rate.numerator))
         )
 
-    def regions(self, window: Window) -> list[tuple[int, int, int]]:
+    def list_regions(self, window: RankWindow) -> list[tuple[int, int, int]]:
         """The lattice as regions of equal penalty, in order: first point, number of points, penalty.
 
         The point of a value is a region of its own; the points between two values form one region.
         """
-        lattice, offset, cutoff = self.lattice, self.offset(window.count), self.cutoff
-        each, start, below = self.steps_per_row, lattice.low, window.before
+        lattice, offset, cutoff = self.lattice, self.compute_offset(window.count), self.cutoff
+        each, start, below = self.steps_per_row, lattice.low, window.count_before
         found = []
-        edge, runs = self._edge(window)
+        edge, runs = self._find_edge(window)
 
-        def add(size: int, here: int) -> None:
+        def add_region(size: int, here: int) -> None:
             above, under = each * below - offset, offset - each * (below + here)
             if start == edge and size == 1:
                 above, under = (0, under) if self.interval_end < 0 else (above, 0)
             found.append((start, size, min(cutoff, max(0, above, under))))
 
         for point, here in runs:
-            add(point - start, 0)
+            add_region(point - start, 0)
             start = point
-            add(1, here)
+            add_region(1, here)
             start, below = point + 1, below + here
-        add(lattice.high + 1 - start, 0)
+        add_region(lattice.high + 1 - start, 0)
         return found
 
-    def _edge(self, window: Window) -> tuple[int | None, tuple[tuple[int, int], ...]]:
+    def _find_edge(self, window: RankWindow) -> tuple[int | None, tuple[tuple[int, int], ...]]:
         """The lattice end that has no penalty for the interval end, or None; and the runs, with one for this point."""
         if not self.interval_end:
             return None, window.runs
@@ -215,33 +215,37 @@ class QuantileSelection:
             return edge, window.runs
         return edge, ((edge, 0), *window.runs) if self.interval_end < 0 else (*window.runs, (edge, 0))
 
-    def choose(self, window: Window, entropy: Entropy) -> int:
+    def select_point(self, window: RankWindow, entropy: Entropy) -> int:
         """The chosen point, in lattice steps."""
-        if self.public:
+        if self.is_public:
             return self.lattice.low if self.interval_end < 0 else self.lattice.high
-        regions = self.regions(window)
-        sizes = [self._candidates_in(start, size) for start, size, _ in regions]
-        chosen = self.mechanism.choose(sizes, [penalty for _, _, penalty in regions], entropy)
-        start, place = regions[chosen][0], uniform(sizes[chosen], entropy)
-        return start + place if self.among is None else self.among[bisect_left(self.among, start) + place]
+        regions = self.list_regions(window)
+        sizes = [self._count_candidates(start, size) for start, size, _ in regions]
+        chosen = self.mechanism.select_candidate(sizes, [penalty for _, _, penalty in regions], entropy)
+        start, place = regions[chosen][0], sample_uniform_index(sizes[chosen], entropy)
+        return (
+            start + place
+            if self.candidate_points is None
+            else self.candidate_points[bisect_left(self.candidate_points, start) + place]
+        )
 
-    def outward(self, point: int) -> int:
+    def round_outward(self, point: int) -> int:
         """The point of an interval end, moved outward by one; other points, ends of the lattice and whole numbers as they are.
 
         Claim: an interval that holds the quantile of the values on the lattice then holds that of the values.
         Why: each value is less than a step from its point, so their quantiles are, too.
         """
-        if not self.interval_end or self.public or self.lattice.step == 1:
+        if not self.interval_end or self.is_public or self.lattice.step == 1:
             return point
         return min(max(point + self.interval_end, self.lattice.low), self.lattice.high)
 
-    def _candidates_in(self, start: int, size: int) -> int:
+    def _count_candidates(self, start: int, size: int) -> int:
         """The number of candidates in a region."""
-        if self.among is None:
+        if self.candidate_points is None:
             return size
-        return bisect_left(self.among, start + size) - bisect_left(self.among, start)
+        return bisect_left(self.candidate_points, start + size) - bisect_left(self.candidate_points, start)
 
-    def rows(self, confidence: float) -> float:
+    def bound_row_error(self, confidence: float) -> float:
         """The error of the chosen point in rows, at this confidence.
 
         Source: McSherry, Talwar 2007, Theorem 7, where at least one point has a negligible penalty.
@@ -259,25 +263,25 @@ class QuantileSelection:
 
     def describe(self) -> str:
         """The mechanism, for EXPLAIN and receipts."""
-        if self.public:
+        if self.is_public:
             return "the bound itself, which is public"
-        what = "points" if self.among is None else "public values"
+        what = "points" if self.candidate_points is None else "public values"
         return f"{self.mechanism.describe()}, over {self.candidates:,} {what}"
 
 
-def _tail(rank: Fraction) -> bool:
+def _is_tail(rank: Fraction) -> bool:
     """Whether a rank is so close to 0 or 1 that few rows may be beyond it."""
     return min(rank, 1 - rank) <= _TAIL
 
 
-def _steps_per_row(rank: Fraction) -> int:
+def _compute_steps_per_row(rank: Fraction) -> int:
     """Penalty steps per row: the rank's denominator, doubled for ranks near 0 or 1, so that half a step can be the growth."""
     if rank in (0, 1):
         return _ENDS
-    return rank.denominator * (2 if _tail(rank) else 1)
+    return rank.denominator * (2 if _is_tail(rank) else 1)
 
 
-def _least_growth(rank: Fraction) -> int:
+def _compute_least_growth(rank: Fraction) -> int:
     """For ranks near 0 or 1, half of the steps beyond the rank: the inward shift then vanishes as rows are added."""
-    near = int(min(rank, 1 - rank) * _steps_per_row(rank))
-    return near // 2 if _tail(rank) else near
+    near = int(min(rank, 1 - rank) * _compute_steps_per_row(rank))
+    return near // 2 if _is_tail(rank) else near

@@ -16,30 +16,30 @@ from fractions import Fraction
 
 from dpsql.accounting.events import Composed, Event, Pure, Selection
 from dpsql.accounting.numerics.rigorous import ln_down
-from dpsql.mechanisms.exponentials import exp_bounds
+from dpsql.mechanisms.exponentials import bound_exp
 
 _DIGITS = 60
 _PLACES = 10**30
 """A loss is rounded down to a multiple of its inverse, so that the check of it need not be exact."""
 
 
-def loss_on_sample(epsilon: Fraction, rate: Fraction) -> Fraction:
+def compute_sample_loss(epsilon: Fraction, rate: Fraction) -> Fraction:
     """The loss on a sample that is amplified to at most `epsilon`: ln(1 + (e^ε - 1)/rate), rounded down, at least `epsilon`.
 
-    >>> round(float(loss_on_sample(Fraction(1), Fraction(1, 10))), 4)
+    >>> round(float(compute_sample_loss(Fraction(1), Fraction(1, 10))), 4)
     2.9005
-    >>> round(float(loss_on_sample(Fraction(10**9), Fraction(1, 10)) - 10**9), 4)
+    >>> round(float(compute_sample_loss(Fraction(10**9), Fraction(1, 10)) - 10**9), 4)
     2.3026
     """
     # ln(1 + (e^ε - 1)/q) = ε + ln(1/q - e^-ε·(1/q - 1)): no power is large.
-    _, power = exp_bounds(epsilon, _DIGITS)
+    _, power = bound_exp(epsilon, _DIGITS)
     grown = 1 / rate - Fraction(power, 10**_DIGITS) * (1 / rate - 1)
     if grown <= 1:
         return epsilon
     return max(epsilon, Fraction(int((epsilon + ln_down(grown)) * _PLACES), _PLACES))
 
 
-def charged(epsilon: Fraction, inner: Event | None, rate: Fraction) -> Event | None:
+def compute_charged_event(epsilon: Fraction, inner: Event | None, rate: Fraction) -> Event | None:
     """What is charged for a release from a sample: `epsilon`, and of the δ of `inner`, which is its event on the sample, `rate`."""
     if inner is None:
         return None

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 from dpsql.analysis.stability import ContributionBound
 from dpsql.mechanisms import Sensitivity
-from dpsql.planning.statistics import StatisticVector, most_pairs
+from dpsql.planning.statistics import StatisticVector, bound_counted_pairs
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class UnitChange:
     count: int
 
     @classmethod
-    def of(
+    def from_contribution(
         cls, share: int, span: int | None, bound: ContributionBound, *, grouped: bool, replace: bool
     ) -> UnitChange:
         """The changes if the contribution of a unit to a component is at most `share`, and its extremes differ by `span`.
@@ -38,7 +38,7 @@ class UnitChange:
         return cls(share, bound.groups * (2 if replace else 1))
 
 
-def sensitivity(
+def compute_sensitivity(
     vector: StatisticVector, bound: ContributionBound, *, grouped: bool, replace: bool
 ) -> Sensitivity:
     """The sensitivities of a vector over all groups together, that of l2 squared.
@@ -49,7 +49,7 @@ def sensitivity(
     group times as much.
     Under `replace` the l1 norm doubles; the squared l2 norm doubles if no contribution is negative, and quadruples
     otherwise. An ungrouped single component changes by at most the range of a unit's contribution. For a joint vector
-    see `_joint`. Of a count of distinct values R is the number of pairs of a group and a value that count; if a unit has
+    see `_compute_joint_sensitivity`. Of a count of distinct values R is the number of pairs of a group and a value that count; if a unit has
     at most v values in a group, its squared l2 norm is largest with v in as many groups as there are, and the rest in one.
     Why: the contributions of at most R rows add up by the triangle inequality; two vectors a, b without negative
     entries have |a-b|² ≤ |a|² + |b|². The squares of entries of at most v that add up to R are convex, so they are
@@ -57,12 +57,12 @@ def sensitivity(
     Source: Dwork, McSherry, Nissim, Smith 2006, section 3; Dwork, Roth 2014, Definitions 3.1 and 3.8.
     """
     if vector.joint:
-        return _joint(vector, bound, replace=replace)
-    if vector.by_unit or vector.padded:
+        return _compute_joint_sensitivity(vector, bound, replace=replace)
+    if vector.counts_units or vector.padded:
         each = vector.padded or 1
         l1, l2_squared, span = bound.groups * each, bound.groups * each**2, vector.range
     else:
-        rows = most_pairs(vector.most_distinct, bound)
+        rows = bound_counted_pairs(vector.most_distinct, bound)
         l1 = rows * vector.contribution
         most = min(rows, vector.most_distinct or rows)
         full, rest = divmod(rows, most)
@@ -75,7 +75,9 @@ def sensitivity(
     return Sensitivity(Fraction(2 * l1), Fraction((2 if vector.nonnegative else 4) * l2_squared))
 
 
-def _joint(vector: StatisticVector, bound: ContributionBound, *, replace: bool) -> Sensitivity:
+def _compute_joint_sensitivity(
+    vector: StatisticVector, bound: ContributionBound, *, replace: bool
+) -> Sensitivity:
     """The norms of a vector that several arguments share, whose rows move component i by at most e_i.
 
     Claim: with D the largest e_i, a unit that counts in h groups moves the components by at most R·Σe + h·u in l1
@@ -98,7 +100,7 @@ def _joint(vector: StatisticVector, bound: ContributionBound, *, replace: bool) 
     return Sensitivity(Fraction(times * l1), Fraction(times**2 * l2_squared), Fraction(times * linf))
 
 
-def unit_change(
+def compute_unit_change(
     vector: StatisticVector, bound: ContributionBound, *, grouped: bool, replace: bool
 ) -> UnitChange | None:
     """The changes that one unit causes in a vector of one component; None for other vectors.
@@ -106,8 +108,10 @@ def unit_change(
     The R rows of a unit contribute at most R times the vector's contribution; a unit is counted once. Distinct values
     in groups have no such bound here: each of a unit's R values may be in a different group.
     """
-    if vector.joint or len(vector.components) != 1 or (vector.by_value and grouped):
+    if vector.joint or len(vector.components) != 1 or (vector.counts_distinct_values and grouped):
         return None
-    times = 1 if vector.by_unit else most_pairs(vector.most_distinct, bound)
+    times = 1 if vector.counts_units else bound_counted_pairs(vector.most_distinct, bound)
     span = None if vector.range is None else times * vector.range
-    return UnitChange.of(times * vector.contribution, span, bound, grouped=grouped, replace=replace)
+    return UnitChange.from_contribution(
+        times * vector.contribution, span, bound, grouped=grouped, replace=replace
+    )

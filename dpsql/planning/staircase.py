@@ -7,7 +7,7 @@ from fractions import Fraction
 
 from dpsql.analysis.analyse import Analysis
 from dpsql.mechanisms import Mechanism, Staircase
-from dpsql.planning.clamping import Clamp, clamped_unit_change
+from dpsql.planning.clamping import Clamp, compute_clamped_unit_change
 from dpsql.planning.statistics import StatisticVector
 
 WORTH = 0.99
@@ -18,7 +18,7 @@ _MOST = 12
 """The greatest loss per step of the staircase: at more, the noise would vanish in the rounding to the lattice."""
 
 
-def staircases(
+def calibrate_staircases(
     analysis: Analysis,
     noises: Sequence[Mechanism],
     shares: Sequence[tuple[StatisticVector, Clamp | None, Fraction]],
@@ -38,16 +38,14 @@ def staircases(
     """
     if analysis.bound.groups > 1:
         return None
-    found = [
-        _staircase_if_better(analysis, noise, *share) for noise, share in zip(noises, shares, strict=True)
-    ]
+    found = [_choose_staircase(analysis, noise, *share) for noise, share in zip(noises, shares, strict=True)]
     return found if any(isinstance(noise, Staircase) for noise in found) else None
 
 
-def _staircase_if_better(
+def _choose_staircase(
     analysis: Analysis, noise: Mechanism, vector: StatisticVector, clamp: Clamp | None, epsilon: Fraction
 ) -> Mechanism:
-    change = clamped_unit_change(vector, clamp, analysis)
+    change = compute_clamped_unit_change(vector, clamp, analysis)
     if change is None or epsilon <= LEAST_LOSS * change.count:
         return noise
     found = Staircase.calibrate(change.size, change.count, min(epsilon, Fraction(_MOST * change.count)))

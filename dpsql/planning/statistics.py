@@ -15,7 +15,7 @@ from typing import ClassVar
 from dpsql.aggregates import Moment
 from dpsql.analysis.lattice import Lattice
 from dpsql.analysis.stability import ContributionBound
-from dpsql.plan.tags import later
+from dpsql.plan.tags import later_field
 
 Statistic = tuple[Moment, int | None]
 """A moment and the index of its measure; None for counts of rows and units."""
@@ -35,11 +35,11 @@ class Component:
     name: str
     combination: Combination
 
-    def exact(self, moments: Mapping[Statistic, int]) -> int:
+    def compute_exact(self, moments: Mapping[Statistic, int]) -> int:
         """The exact value of the component, from the moments of a group in lattice steps."""
         return sum(weight * moments[statistic] for statistic, weight in self.combination)
 
-    def exact_series(self, moments: Mapping[Statistic, Sequence[int]]) -> Sequence[int]:
+    def compute_exact_series(self, moments: Mapping[Statistic, Sequence[int]]) -> Sequence[int]:
         """The exact values of the component in many groups, from the moments of each."""
         series = [
             moments[statistic] if weight == 1 else [weight * each for each in moments[statistic]]
@@ -73,7 +73,7 @@ class StatisticVector:
     extents: tuple[int, ...] = ()
     unit_extent: int = 0
     padded: int = 0
-    most_distinct: int = later(0, "most_distinct")
+    most_distinct: int = later_field(0, "most_distinct")
 
     @property
     def joint(self) -> bool:
@@ -81,14 +81,14 @@ class StatisticVector:
         return bool(self.extents)
 
     @property
-    def by_unit(self) -> bool:
+    def counts_units(self) -> bool:
         """Whether it counts units rather than rows."""
         return not (self.joint or self.padded) and any(
             statistic == UNITS for component in self.components for statistic, _ in component.combination
         )
 
     @property
-    def by_value(self) -> bool:
+    def counts_distinct_values(self) -> bool:
         """Whether it counts or adds up distinct values, which may be in more groups than the counted rows of a unit."""
         return any(
             moment in (Moment.DISTINCT, Moment.DISTINCT_TOTAL)
@@ -96,14 +96,14 @@ class StatisticVector:
             for (moment, _), _ in component.combination
         )
 
-    def also_serving(self, statistic: Statistic, like: Statistic) -> StatisticVector:
+    def with_estimate(self, statistic: Statistic, like: Statistic) -> StatisticVector:
         """The same vector, which also estimates `statistic`, by the weights of `like`."""
-        weights = self.weights(like)
-        if weights is None or self.weights(statistic) is not None:
+        weights = self.find_weights(like)
+        if weights is None or self.find_weights(statistic) is not None:
             return self
         return replace(self, estimates=(*self.estimates, (statistic, weights)))
 
-    def scaled(self, by: int) -> StatisticVector:
+    def with_finer_steps(self, by: int) -> StatisticVector:
         """The same vector with each lattice step divided in `by`."""
         components = tuple(
             replace(
@@ -127,47 +127,49 @@ class StatisticVector:
             padded=self.padded * by,
         )
 
-    def subdivided(self, parts: int) -> StatisticVector:
+    def with_subdivisions(self, parts: int) -> StatisticVector:
         """The same vector, of moments that are counted in subdivisions of a row or lattice step."""
-        scaled = self.scaled(parts)
+        scaled = self.with_finer_steps(parts)
         return replace(scaled, components=self.components)
 
-    def weights(self, statistic: Statistic) -> tuple[Fraction, ...] | None:
+    def find_weights(self, statistic: Statistic) -> tuple[Fraction, ...] | None:
         """The weights that estimate a statistic from the components; None if it has none."""
         return next((weights for served, weights in self.estimates if served == statistic), None)
 
 
-def rows_vector() -> StatisticVector:
+def build_rows_vector() -> StatisticVector:
     """Counts the rows.
 
     Claim: one row contributes at most 1 in l1 norm.
     Why: it is counted once or not at all.
     Source: Dwork, McSherry, Nissim, Smith 2006, Example 1.
     """
-    return _single("rows", ROWS, 1, 1)
+    return _build_single_vector("rows", ROWS, 1, 1)
 
 
-def units_vector() -> StatisticVector:
+def build_units_vector() -> StatisticVector:
     """Counts the distinct units of each group.
 
     Claim: one unit contributes at most 1 to each group it counts in.
     Why: it is one element of the set.
     Source: Dwork, McSherry, Nissim, Smith 2006, Example 1.
     """
-    return _single("units", UNITS, 1, 1)
+    return _build_single_vector("units", UNITS, 1, 1)
 
 
-def distinct_vector(measure: int, most: int) -> StatisticVector:
+def build_distinct_vector(measure: int, most: int) -> StatisticVector:
     """Counts the values of the argument, of which one unit has `most` in a group, if that is above 0.
 
     Claim: one row contributes at most 1 in l1 norm.
     Why: it brings one value or none, which others may have brought already.
     Source: McSherry 2009, "Privacy integrated queries", section 3.2.
     """
-    return replace(_single(f"values of x{measure}", (Moment.DISTINCT, measure), 1, 1), most_distinct=most)
+    return replace(
+        _build_single_vector(f"values of x{measure}", (Moment.DISTINCT, measure), 1, 1), most_distinct=most
+    )
 
 
-def distinct_total_vector(measure: int, lattice: Lattice, most: int) -> StatisticVector:
+def build_distinct_total_vector(measure: int, lattice: Lattice, most: int) -> StatisticVector:
     """Adds the values of the argument up, each once, of which one unit has `most` in a group, if that is above 0.
 
     Claim: one row contributes at most max(|L|, |U|, 1) steps in l1 norm.
@@ -177,13 +179,13 @@ def distinct_total_vector(measure: int, lattice: Lattice, most: int) -> Statisti
     # Of zeros alone the total is 0, and noise needs a sensitivity above 0.
     low, high = min(0, lattice.low), max(1, lattice.high)
     statistic = (Moment.DISTINCT_TOTAL, measure)
-    vector = _single(
+    vector = _build_single_vector(
         f"total of values of x{measure}", statistic, max(-low, high), high - low, nonnegative=low == 0
     )
     return replace(vector, most_distinct=most)
 
 
-def most_pairs(most_distinct: int, bound: ContributionBound) -> int:
+def bound_counted_pairs(most_distinct: int, bound: ContributionBound) -> int:
     """How many pairs of a group and a distinct value are counted of one unit.
 
     That is the bound on its rows or, where a group has at most `most_distinct` of its values, this number times the
@@ -192,21 +194,21 @@ def most_pairs(most_distinct: int, bound: ContributionBound) -> int:
     return min(bound.rows, most_distinct * bound.groups) if most_distinct else bound.rows
 
 
-def count_vector(measure: int, lattice: Lattice) -> StatisticVector:
+def build_count_vector(measure: int, lattice: Lattice) -> StatisticVector:
     """Counts the rows whose argument is not NULL; where all values are equal that gives the total too.
 
     Claim: one row contributes at most 1 in l1 norm.
     Why: it is counted once or not at all.
     Source: Dwork, McSherry, Nissim, Smith 2006, Example 1.
     """
-    vector = _single(f"count of x{measure}", (Moment.COUNT, measure), 1, 1)
+    vector = _build_single_vector(f"count of x{measure}", (Moment.COUNT, measure), 1, 1)
     if lattice.width:
         return vector
     total = ((Moment.TOTAL, measure), (Fraction(lattice.low),))
     return StatisticVector(vector.name, vector.components, (*vector.estimates, total), 1, 1, nonnegative=True)
 
 
-def presence_vector(measure: int) -> StatisticVector:
+def build_presence_vector(measure: int) -> StatisticVector:
     """Counts the rows whose argument is not NULL and, in a second component, those whose argument is.
 
     Claim: one row contributes at most 1 in l1 norm.
@@ -223,7 +225,7 @@ def presence_vector(measure: int) -> StatisticVector:
     return StatisticVector(f"presence of x{measure}", components, estimates, 1, None, nonnegative=True)
 
 
-def total_vector(measure: int, lattice: Lattice) -> StatisticVector:
+def build_total_vector(measure: int, lattice: Lattice) -> StatisticVector:
     """Adds the values up.
 
     Claim: one row contributes at most max(|L|, |U|) steps in l1 norm.
@@ -232,10 +234,12 @@ def total_vector(measure: int, lattice: Lattice) -> StatisticVector:
     """
     low, high = min(0, lattice.low), max(0, lattice.high)
     statistic = (Moment.TOTAL, measure)
-    return _single(f"total of x{measure}", statistic, max(-low, high), high - low, nonnegative=low == 0)
+    return _build_single_vector(
+        f"total of x{measure}", statistic, max(-low, high), high - low, nonnegative=low == 0
+    )
 
 
-def complementary_vector(measure: int, lattice: Lattice, *, with_rows: bool) -> StatisticVector:
+def build_complementary_vector(measure: int, lattice: Lattice, *, with_rows: bool) -> StatisticVector:
     """The partition of unity: Σ(x−L) and Σ(U−x), and with rows also (U−L) for each NULL.
 
     Claim: one row contributes exactly U−L steps in l1 norm, whatever its value.
@@ -262,7 +266,7 @@ def complementary_vector(measure: int, lattice: Lattice, *, with_rows: bool) -> 
     )
 
 
-def padded_vector(vector: StatisticVector, rows: int) -> StatisticVector:
+def build_padded_vector(vector: StatisticVector, rows: int) -> StatisticVector:
     """A vector that counts rows, padded: with a component for the rows by which each unit of a group has less than `rows`.
 
     Claim: the contribution of a unit to each of its groups has an l1 norm of exactly R·c, where R is the bound on rows of
@@ -271,7 +275,7 @@ def padded_vector(vector: StatisticVector, rows: int) -> StatisticVector:
     the further component.
     Source: Kulesza, Suresh, Wang 2024, section 3, with rows in place of values.
     """
-    known = vector.weights(ROWS)
+    known = vector.find_weights(ROWS)
     if known is None or not vector.nonnegative or any(weight * vector.contribution != 1 for weight in known):
         raise LookupError("only a vector that counts rows by all of its components is padded")
     most, none = rows * vector.contribution, Fraction(0)
@@ -286,7 +290,7 @@ def padded_vector(vector: StatisticVector, rows: int) -> StatisticVector:
     )
 
 
-def _single(
+def _build_single_vector(
     name: str, statistic: Statistic, contribution: int, span: int, *, nonnegative: bool = True
 ) -> StatisticVector:
     component = Component(name, ((statistic, 1),))

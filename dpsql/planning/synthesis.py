@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from dpsql.analysis.analyse import Analysis
 from dpsql.analysis.domains import MAX_GROUPS
 from dpsql.analysis.stability import PublicFacts
-from dpsql.planning.choose import LossShare, choose
+from dpsql.planning.choose import LossShare, choose_plan
 from dpsql.planning.measurement import MeasurementPlan, SynthesisPlan
 from dpsql.planning.statistics import ROWS, StatisticVector
 from dpsql.synthesis.mechanism import Mwem, SmallDatabase
@@ -24,13 +24,13 @@ MOST_COLUMNS = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
-    """What is asked of a synthetic table beside its rows; None leaves a number to the method. `rounded` are columns of steps."""
+class SynthesisRequest:
+    """What is asked of a synthetic table beside its rows; None leaves a number to the method. `step_columns` are columns of steps."""
 
     workload: tuple[Marginal, ...]
     method: str
     rounds: int | None = None
-    rounded: tuple[int, ...] = ()
+    step_columns: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +43,8 @@ class StreamRequest:
     method: str = WeightsStream.method
 
 
-def planned(
-    analysis: Analysis, loss: LossShare, facts: PublicFacts, asked: Request | StreamRequest
+def plan_synthesis(
+    analysis: Analysis, loss: LossShare, facts: PublicFacts, asked: SynthesisRequest | StreamRequest
 ) -> MeasurementPlan:
     """The measurement plan of a synthetic histogram, or of a stream, of the groups of a release that counts rows.
 
@@ -52,12 +52,12 @@ def planned(
     Why: the histogram is the vector that COUNT(*) by all columns would measure, whose sensitivity is known; see the mechanisms
     in `dpsql.synthesis`.
     """
-    shape, (vector, l1) = shape_of(analysis), _counted(analysis, loss, facts)
+    shape, (vector, l1) = find_shape(analysis), _choose_count_vector(analysis, loss, facts)
     if shape is None:
         raise LookupError("a synthetic table is of columns whose values are public")
     made: SyntheticMethod | WeightsStream | RandomizedTable
     if isinstance(asked, StreamRequest):
-        made = WeightsStream.of(
+        made = WeightsStream.calibrate(
             shape,
             asked.workload,
             l1,
@@ -67,31 +67,35 @@ def planned(
             queries=asked.queries,
         )
     elif asked.method == RandomizedTable.method:
-        made = RandomizedTable.of(shape, l1, loss, replace=analysis.replace, rounded=asked.rounded)
+        made = RandomizedTable.calibrate(
+            shape, l1, loss, replace=analysis.replace, rounded=asked.step_columns
+        )
     elif asked.method == Mwem.method:
-        made = Mwem.of(shape, asked.workload, l1, loss, replace=analysis.replace, rounds=asked.rounds)
+        made = Mwem.calibrate(shape, asked.workload, l1, loss, replace=analysis.replace, rounds=asked.rounds)
     elif asked.method == Mst.method:
-        made = Mst.of(shape, asked.workload, l1, loss, replace=analysis.replace)
+        made = Mst.calibrate(shape, asked.workload, l1, loss, replace=analysis.replace)
     else:
-        made = SmallDatabase.of(shape, asked.workload, l1, loss, replace=analysis.replace)
+        made = SmallDatabase.calibrate(shape, asked.workload, l1, loss, replace=analysis.replace)
     return MeasurementPlan(analysis, (), None, made.event, synthesis=SynthesisPlan(vector, made))
 
 
-def _counted(analysis: Analysis, loss: LossShare, facts: PublicFacts) -> tuple[StatisticVector, int]:
+def _choose_count_vector(
+    analysis: Analysis, loss: LossShare, facts: PublicFacts
+) -> tuple[StatisticVector, int]:
     """The count of rows as a vector over all groups, and how far one unit moves it in l1 norm."""
-    (measured,) = choose(analysis, loss, facts, learn=False).vectors
+    (measured,) = choose_plan(analysis, loss, facts, allow_clamps=False).vectors
     l1 = measured.sensitivity.l1
     if [part.combination for part in measured.vector.components] != [((ROWS, 1),)] or l1.denominator != 1:
         raise LookupError("a synthetic table is made of whole numbers of rows")
     return measured.vector, int(l1)
 
 
-def shape_of(analysis: Analysis) -> tuple[int, ...] | None:
+def find_shape(analysis: Analysis) -> tuple[int, ...] | None:
     """How many public values each column has; None where they are not public, or some are hidden for being rare."""
-    domains: Sequence[Sequence[object]] | None = None if analysis.selects else analysis.domains
+    domains: Sequence[Sequence[object]] | None = None if analysis.selects_keys else analysis.domains
     return None if domains is None else tuple(map(len, domains))
 
 
-def fits(shape: Sequence[int]) -> bool:
+def fits_histogram(shape: Sequence[int]) -> bool:
     """Whether a histogram of all columns is held as a whole."""
     return len(shape) <= MOST_COLUMNS and math.prod(shape) <= MAX_GROUPS

@@ -11,7 +11,7 @@ from typing import ClassVar
 from dpsql.accounting.events import BoundedRange, Composed, Event, Pure
 from dpsql.aggregates import AGGREGATES, Moment
 from dpsql.analysis.analyse import Analysis
-from dpsql.analysis.stability import PublicFacts, most_rows
+from dpsql.analysis.stability import PublicFacts, bound_rows
 from dpsql.mechanisms import Entropy, Exponential, PermuteAndFlip
 from dpsql.plan.expr import Column
 from dpsql.plan.nodes import Filter, Join, Relation, SemiJoin, TopK, is_private
@@ -42,20 +42,20 @@ class TopKSelection:
     top: TopK
     mechanism: Exponential | PermuteAndFlip
 
-    def choose(self, scores: Sequence[int], entropy: Entropy) -> list[int]:
+    def select_groups(self, scores: Sequence[int], entropy: Entropy) -> list[int]:
         """The indices of the chosen groups, in rank order."""
         left = list(range(len(scores)))
         found = []
         for _ in range(min(self.top.count, len(scores))):
             penalties = [-scores[index] if self.top.descending else scores[index] for index in left]
             if isinstance(self.mechanism, Exponential):
-                place = self.mechanism.choose([1] * len(left), penalties, entropy)
+                place = self.mechanism.select_candidate([1] * len(left), penalties, entropy)
             else:
-                place = self.mechanism.choose(penalties, entropy)
+                place = self.mechanism.select_candidate(penalties, entropy)
             found.append(left.pop(place))
         return found
 
-    def shortfall(self, groups: int, confidence: float) -> float:
+    def bound_shortfall(self, groups: int, confidence: float) -> float:
         """How far, in steps, a chosen group's score is from the best that was left, at most, with that probability for all choices.
 
         Claim: a choice among n groups is off by (ln n + t)/rate or more with probability e^-t at most, by either mechanism.
@@ -70,12 +70,12 @@ class TopKSelection:
     @property
     def event(self) -> Event:
         """The event that is charged for all choices."""
-        epsilon = self.mechanism.range(self.steps)
+        epsilon = self.mechanism.compute_range(self.steps)
         each = BoundedRange(epsilon) if isinstance(self.mechanism, Exponential) else Pure(epsilon)
         return Composed((each,) * self.top.count) if self.top.count > 1 else each
 
 
-def top_k_selection(
+def calibrate_top_k(
     analysis: Analysis, facts: PublicFacts, top: TopK, pure: Fraction, ranged: Fraction
 ) -> TopKSelection:
     """The selection whose choices each have a loss of at most `pure`, or a range of at most `ranged`.
@@ -85,7 +85,7 @@ def top_k_selection(
     """
     (item,) = analysis.release.aggregations
     (moment,) = AGGREGATES[item.function].moments
-    rows = 1 if moment is Moment.UNITS else _rows(analysis, facts)
+    rows = 1 if moment is Moment.UNITS else _bound_group_rows(analysis, facts)
     low, high = 0, rows
     if moment is Moment.TOTAL:
         lattice = analysis.measures[0].lattice
@@ -101,7 +101,7 @@ def top_k_selection(
     return TopKSelection(low, high, rows, steps, top, mechanism)
 
 
-def _rows(analysis: Analysis, facts: PublicFacts) -> int:
+def _bound_group_rows(analysis: Analysis, facts: PublicFacts) -> int:
     """The bound on the rows of a unit in one group.
 
     A row that is joined to public rows is in a group once for each of them with the group's keys. The guarantee does not
@@ -110,19 +110,19 @@ def _rows(analysis: Analysis, facts: PublicFacts) -> int:
     keys = {key.expr for key in analysis.release.keys if isinstance(key.expr, Column)}
     if not analysis.bound.per_unit:
         return 1
-    return min(analysis.bound.rows, most_rows(_keyed(analysis.release.input, keys), facts))
+    return min(analysis.bound.rows, bound_rows(_add_key_conditions(analysis.release.input, keys), facts))
 
 
-def _keyed(relation: Relation, keys: set[Column]) -> Relation:
+def _add_key_conditions(relation: Relation, keys: set[Column]) -> Relation:
     """The rows of one group: the group keys of public sources are added to their join conditions."""
     match relation:
         case Filter() | SemiJoin():
-            return replace(relation, input=_keyed(relation.input, keys))
+            return replace(relation, input=_add_key_conditions(relation.input, keys))
         case Join() if not is_private(relation.right):
             own = [column for column in keys if column.source == relation.right.alias]
             pairs = (*relation.on, *((column, column) for column in sorted(own, key=str)))
-            return replace(relation, left=_keyed(relation.left, keys), on=pairs)
+            return replace(relation, left=_add_key_conditions(relation.left, keys), on=pairs)
         case Join():
-            return replace(relation, left=_keyed(relation.left, keys))
+            return replace(relation, left=_add_key_conditions(relation.left, keys))
         case _:
             return relation

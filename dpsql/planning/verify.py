@@ -3,7 +3,7 @@
 The planner bounds sensitivities in closed form. Here the components of every extreme row are computed, and the loss
 follows from the parameters of the mechanisms, not from the loss that they were calibrated to.
 
-Claim: if `verify` returns, the loss of the plan is at most that of its event. Of a plan whose clamps are not chosen yet this
+Claim: if `verify_plan` returns, the loss of the plan is at most that of its event. Of a plan whose clamps are not chosen yet this
 holds for the points that are tried; `release` verifies the plan again when they are chosen, before noise is drawn.
 Why: components are linear in a row's moments, so norms are largest at the extreme rows; a unit's rows in all
 groups together are at most R of them. Chosen points are released, so that a refusal by them tells nothing more.
@@ -23,17 +23,24 @@ from typing import Any
 from dpsql.aggregates import Moment
 from dpsql.analysis.analyse import Analysis
 from dpsql.errors import VerificationError
-from dpsql.mechanisms import Cube, DiscreteGaussian, Exponential, Geometric, Mechanism, Staircase
-from dpsql.mechanisms.exponentials import exp_bounds
-from dpsql.plan.sampling import sampling_rate
+from dpsql.mechanisms import (
+    DiscreteGaussian,
+    Exponential,
+    Geometric,
+    LInfinityMechanism,
+    Mechanism,
+    Staircase,
+)
+from dpsql.mechanisms.exponentials import bound_exp
+from dpsql.plan.sampling import find_sampling_rate
 from dpsql.planning.clamping import Amount, Clamp
 from dpsql.planning.measurement import MeasurementPlan, SynthesisPlan, VectorMeasurement
 from dpsql.planning.partition_selection import OptimalPartitionSelection
 from dpsql.planning.quantiles import QuantileSelection
 from dpsql.planning.statistics import ROWS, UNITS, Component, Statistic, StatisticVector
 from dpsql.planning.top_k import TopKSelection
-from dpsql.planning.verify_charge import allowed, charged_by_kind
-from dpsql.planning.verify_synthesis import spent_by
+from dpsql.planning.verify_charge import derive_allowed_loss, split_charge_by_kind
+from dpsql.planning.verify_synthesis import derive_synthesis_loss
 
 Vector = tuple[int, ...]
 Pair = tuple[int | Fraction, int | Fraction]
@@ -49,7 +56,7 @@ _PLACES = 40
 """Decimal places to which irrational probabilities are compared."""
 
 
-def verify(plan: MeasurementPlan) -> None:
+def verify_plan(plan: MeasurementPlan) -> None:
     """Raises VerificationError unless the event charges for at least the loss of the noise."""
     if plan.top_k is not None:
         _verify_top_k(plan, plan.top_k)
@@ -57,21 +64,21 @@ def verify(plan: MeasurementPlan) -> None:
     if plan.synthesis is not None:
         _verify_synthesis(plan, plan.synthesis)
         return
-    spent = loss_by_kind(plan)
-    chosen = sum((_quantile_range(part, plan.analysis) for part in plan.quantiles), start=Fraction(0))
-    chosen += sum((_clamp_range(clamp, plan.analysis) for clamp in plan.clamps), start=Fraction(0))
-    charged = allowed(plan, sum(spent.values(), start=chosen))
+    spent = derive_loss_by_kind(plan)
+    chosen = sum((_derive_quantile_range(part, plan.analysis) for part in plan.quantiles), start=Fraction(0))
+    chosen += sum((_derive_clamp_range(clamp, plan.analysis) for clamp in plan.clamps), start=Fraction(0))
+    charged = derive_allowed_loss(plan, sum(spent.values(), start=chosen))
     if chosen > charged["range"]:
         raise VerificationError(
             "the range of the exponential mechanism for quantiles or clamps exceeds the charged loss"
         )
     if spent["pure"] > charged["pure"] or spent["gaussian"] > charged["gaussian"]:
         raise VerificationError("the loss of the noise exceeds the charged loss")
-    if plan.analysis.selects:
+    if plan.analysis.selects_keys:
         _verify_selection(plan, charged["delta"])
 
 
-def loss_by_kind(plan: MeasurementPlan) -> dict[str, Fraction]:
+def derive_loss_by_kind(plan: MeasurementPlan) -> dict[str, Fraction]:
     """The loss of the noise and of partition selection, by kind: "pure" or "gaussian". Before clamps are chosen, the largest."""
     spent = {"pure": Fraction(0), "gaussian": Fraction(0)}
     totals = {clamp.total for clamp in plan.clamps}
@@ -84,28 +91,28 @@ def loss_by_kind(plan: MeasurementPlan) -> dict[str, Fraction]:
         # The engine limits a total by one clamp alone, which the noise of all that reads it is calibrated to.
         if any(moment is Moment.TOTAL and index in totals - {own} for moment, index in read):
             raise VerificationError(f"{measured.vector.name} reads a total that two clamps limit")
-        norms_at = _norms_at(measured.vector, plan.analysis, clamp)
+        norms_at = _build_norms_function(measured.vector, plan.analysis, clamp)
         kind, loss = max(
             (
-                _loss(vector, held, plan.analysis, norms_at(held.points if held else ()))
-                for vector, held in _with_each_point(plan, measured)
+                _derive_loss(vector, held, plan.analysis, norms_at(held.points if held else ()))
+                for vector, held in _iterate_at_points(plan, measured)
             ),
             key=itemgetter(1),
         )
         spent[kind] += loss
     if isinstance(plan.selection, OptimalPartitionSelection):
-        spent["pure"] += plan.selection.mechanism.epsilon * _changed(plan.analysis)
+        spent["pure"] += plan.selection.mechanism.epsilon * _count_changed_groups(plan.analysis)
     return spent
 
 
 def _verify_top_k(plan: MeasurementPlan, top_k: TopKSelection) -> None:
     """Tries a unit with the lowest and the highest contribution to all scores, and the replacement of one by the other."""
-    if plan.analysis.selects or plan.analysis.domains is None:
+    if plan.analysis.selects_keys or plan.analysis.domains is None:
         raise VerificationError("top-k selection is among keys that are not public")
     shares = (0, top_k.low, top_k.high)
     moves = {a - b if plan.analysis.replace else a for a, b in itertools.product(shares, repeat=2)}
-    loss = top_k.mechanism.range(max(moves) - min(moves)) * top_k.top.count
-    charged = allowed(plan, loss)
+    loss = top_k.mechanism.compute_range(max(moves) - min(moves)) * top_k.top.count
+    charged = derive_allowed_loss(plan, loss)
     kind = "range" if isinstance(top_k.mechanism, Exponential) else "pure"
     if loss > charged[kind]:
         raise VerificationError("the loss of top-k selection exceeds the charged loss")
@@ -114,22 +121,22 @@ def _verify_top_k(plan: MeasurementPlan, top_k: TopKSelection) -> None:
 def _verify_synthesis(plan: MeasurementPlan, synthesis: SynthesisPlan) -> None:
     """Tries the extreme rows of a unit, all of them in one cell of a marginal, and adds up what each step loses by them."""
     found, analysis = synthesis.mechanism, plan.analysis
-    if sampling_rate(analysis.release.input) is not None:
+    if find_sampling_rate(analysis.release.input) is not None:
         raise VerificationError("amplification by sampling is not known of a synthetic table")
-    if analysis.selects or analysis.domains is None:
+    if analysis.selects_keys or analysis.domains is None:
         raise VerificationError("a synthetic table has columns whose values are not public")
     if found.shape != tuple(map(len, analysis.domains)):
         raise VerificationError("a synthetic table has other columns than its rows")
-    l1 = Fraction(norms(synthesis.vector, analysis)[0])
-    spent = spent_by(found, l1, replaced=analysis.replace)
-    charged = charged_by_kind(plan.event)
+    l1 = Fraction(derive_norms(synthesis.vector, analysis)[0])
+    spent = derive_synthesis_loss(found, l1, replaced=analysis.replace)
+    charged = split_charge_by_kind(plan.event)
     if spent["range"] > charged["range"]:
         raise VerificationError("the range of the choices of a synthetic table exceeds the charged loss")
     if spent["pure"] > charged["pure"] or spent["gaussian"] > charged["gaussian"]:
         raise VerificationError("the noise of a synthetic table loses more than is charged")
 
 
-def _with_each_point(
+def _iterate_at_points(
     plan: MeasurementPlan, measured: VectorMeasurement
 ) -> Iterator[tuple[VectorMeasurement, Clamp | None]]:
     """The measurement; if its clamp is not chosen, with each point that is tried."""
@@ -137,22 +144,22 @@ def _with_each_point(
     if clamp is None or clamp.chosen:
         yield measured, clamp
         return
-    for tried in points(clamp):
+    for tried in iterate_tried_points(clamp):
         yield measured.with_clamp(tried, plan.analysis), tried
 
 
-def _plans_with_each_point(plan: MeasurementPlan, measured: VectorMeasurement) -> Iterator[MeasurementPlan]:
+def _iterate_plans_at_points(plan: MeasurementPlan, measured: VectorMeasurement) -> Iterator[MeasurementPlan]:
     """The plan; if the clamp of the vector is not chosen, with each point that is tried."""
     if measured.clamp is None or plan.clamps[measured.clamp].chosen:
         yield plan
         return
-    for clamp in points(plan.clamps[measured.clamp]):
+    for clamp in iterate_tried_points(plan.clamps[measured.clamp]):
         yield plan.with_clamps(
             tuple(clamp if at == measured.clamp else one for at, one in enumerate(plan.clamps))
         )
 
 
-def points(clamp: Clamp) -> Iterator[Clamp]:
+def iterate_tried_points(clamp: Clamp) -> Iterator[Clamp]:
     """The clamp at the points that are tried before one is chosen: the least, the expected and the greatest of each side.
 
     Claim: if noise is in proportion to the norm that the planner derives, the loss at no point of the grid is larger than at
@@ -167,42 +174,46 @@ def points(clamp: Clamp) -> Iterator[Clamp]:
     """
     last = len(clamp.grid) - 1
     if len(clamp.sides) == 1:
-        tried: set[tuple[int, ...]] = {(0,), (clamp.expected,), (last,)}
+        tried: set[tuple[int, ...]] = {(0,), (clamp.default_index,), (last,)}
     else:
-        tried = {(0, 0), (clamp.expected, clamp.expected), (last, last), (last, 0), (0, last)}
+        tried = {(0, 0), (clamp.default_index, clamp.default_index), (last, last), (last, 0), (0, last)}
     for chosen in sorted(tried):
         yield replace(clamp, chosen=chosen)
 
 
-def _loss(
+def _derive_loss(
     measured: VectorMeasurement, clamp: Clamp | None, analysis: Analysis, found: Norms
 ) -> tuple[str, Fraction]:
     """The kind and the loss of the noise of a vector whose norms were `found`."""
     l1, l2_squared, linf = found
     known = measured.sensitivity
-    if _above(l1, known.l1) or _above(l2_squared, known.l2_squared) or _above(linf, known.linf):
+    if (
+        _exceeds_norm(l1, known.l1)
+        or _exceeds_norm(l2_squared, known.l2_squared)
+        or _exceeds_norm(linf, known.linf)
+    ):
         raise VerificationError(f"the sensitivity of {measured.vector.name} is above what was derived")
     rule = RULES.get(type(measured.mechanism))
     if rule is None:
         raise VerificationError(f"verification has no rule for {measured.mechanism.name} noise")
     total = Fraction(l1)
     largest = total if linf is l1 else Fraction(linf)
-    change = Change(measured.vector, analysis, clamp, total, Fraction(l2_squared), largest)
+    change = VectorChange(measured.vector, analysis, clamp, total, Fraction(l2_squared), largest)
     return rule(measured.mechanism, change)
 
 
-def _ratio(above: Fraction, below: Fraction) -> Fraction:
+def _divide_fractions(above: Fraction, below: Fraction) -> Fraction:
     """A quotient that is reduced once."""
     return Fraction(above.numerator * below.denominator, above.denominator * below.numerator)
 
 
-def _above(found: int | Fraction, known: Fraction) -> bool:
+def _exceeds_norm(found: int | Fraction, known: Fraction) -> bool:
     """Whether a norm is above another; in whole numbers, of which there are many to a plan."""
     return found.numerator * known.denominator > known.numerator * found.denominator
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class VectorChange:
     """How far one unit moves a vector, by this derivation: the l1 norm, the squared l2 norm, the sum of l∞ norms."""
 
     vector: StatisticVector
@@ -213,11 +224,11 @@ class Change:
     linf: Fraction
 
 
-def _geometric(noise: Geometric, change: Change) -> tuple[str, Fraction]:
-    return "pure", _ratio(change.l1, noise.scale)
+def _derive_geometric_loss(noise: Geometric, change: VectorChange) -> tuple[str, Fraction]:
+    return "pure", _divide_fractions(change.l1, noise.scale)
 
 
-def _gaussian(noise: DiscreteGaussian, change: Change) -> tuple[str, Fraction]:
+def _derive_gaussian_loss(noise: DiscreteGaussian, change: VectorChange) -> tuple[str, Fraction]:
     variance = noise.variance
     return "gaussian", Fraction(
         change.l2_squared.numerator * variance.denominator,
@@ -225,7 +236,7 @@ def _gaussian(noise: DiscreteGaussian, change: Change) -> tuple[str, Fraction]:
     )
 
 
-def _cube(noise: Cube, change: Change) -> tuple[str, Fraction]:
+def _derive_l_infinity_loss(noise: LInfinityMechanism, change: VectorChange) -> tuple[str, Fraction]:
     if noise.dimensions != len(change.vector.components):
         raise VerificationError(
             f"{change.vector.name} has {len(change.vector.components)} components, not {noise.dimensions}"
@@ -233,20 +244,22 @@ def _cube(noise: Cube, change: Change) -> tuple[str, Fraction]:
     return "pure", change.linf / noise.scale
 
 
-def _staircase(noise: Staircase, change: Change) -> tuple[str, Fraction]:
-    return "pure", _most_steps(change.vector, change.analysis, change.clamp, noise.width) * noise.loss
+def _derive_staircase_loss(noise: Staircase, change: VectorChange) -> tuple[str, Fraction]:
+    return "pure", _bound_staircase_steps(
+        change.vector, change.analysis, change.clamp, noise.width
+    ) * noise.loss
 
 
-RULES: dict[type[Mechanism], Callable[[Any, Change], tuple[str, Fraction]]] = {
-    Geometric: _geometric,
-    DiscreteGaussian: _gaussian,
-    Cube: _cube,
-    Staircase: _staircase,
+RULES: dict[type[Mechanism], Callable[[Any, VectorChange], tuple[str, Fraction]]] = {
+    Geometric: _derive_geometric_loss,
+    DiscreteGaussian: _derive_gaussian_loss,
+    LInfinityMechanism: _derive_l_infinity_loss,
+    Staircase: _derive_staircase_loss,
 }
-"""The loss of each mechanism, "pure" or "gaussian", derived from its law and not by its `privacy_loss`."""
+"""The loss of each mechanism, "pure" or "gaussian", derived from its law and not by its `compute_privacy_loss`."""
 
 
-def _clamp_range(clamp: Clamp, analysis: Analysis) -> Fraction:
+def _derive_clamp_range(clamp: Clamp, analysis: Analysis) -> Fraction:
     """The range of the choice of a clamp: the contribution to each group is above all points, or above none.
 
     A clamp on groups counts the unit once, and a clamp across groups once per side.
@@ -259,139 +272,151 @@ def _clamp_range(clamp: Clamp, analysis: Analysis) -> Fraction:
     return clamp.mechanism.rate * steps
 
 
-def _quantile_range(part: QuantileSelection, analysis: Analysis) -> Fraction:
+def _derive_quantile_range(part: QuantileSelection, analysis: Analysis) -> Fraction:
     """The range of the choice of a quantile, from the effect of one row below or above a point on its penalty.
 
     Numbers of values of each magnitude are tried: for a rank that is moved inward, the growth changes at two of them.
     """
-    if part.public:
+    if part.is_public:
         return Fraction(0)
     moves = {0}
     counts = [0, *(2**power + odd for power in range(100) for odd in (0, 1))]
-    below, above = part.offsets(counts), part.offsets([count + 1 for count in counts])
+    below, above = part.compute_offsets(counts), part.compute_offsets([count + 1 for count in counts])
     for grown in {after - before for before, after in zip(below, above, strict=True)}:
         moves |= {part.steps_per_row - grown, grown - part.steps_per_row, grown, -grown}
     times = analysis.bound.rows * (2 if analysis.replace else 1)
     return part.mechanism.rate * (max(moves) - min(moves)) * times
 
 
-def norms(vector: StatisticVector, analysis: Analysis, clamp: Clamp | None = None) -> Norms:
+def derive_norms(vector: StatisticVector, analysis: Analysis, clamp: Clamp | None = None) -> Norms:
     """The l1 norm, squared l2 norm, and sum over groups of l∞ norms of the largest change, by trying all extreme rows."""
-    return _norms_at(vector, analysis, clamp)(clamp.points if clamp else ())
+    return _build_norms_function(vector, analysis, clamp)(clamp.points if clamp else ())
 
 
-def _norms_at(vector: StatisticVector, analysis: Analysis, clamp: Clamp | None) -> Callable[[Vector], Norms]:
-    """As `norms`, for each choice of the clamp's points: what is the same for all of them is derived once.
+def _build_norms_function(
+    vector: StatisticVector, analysis: Analysis, clamp: Clamp | None
+) -> Callable[[Vector], Norms]:
+    """As `derive_norms`, for each choice of the clamp's points: what is the same for all of them is derived once.
 
     The worst case has all rows of a unit in one group; with a clamp, groups filled to its point one after another, or
     each side in a group of its own.
     """
     if vector.joint:
-        joint = _joint_norms(vector, analysis)
+        joint = _compute_joint_norms(vector, analysis)
         return lambda _: joint
-    found = _pair_at(vector, analysis, clamp)
+    found = _build_pair_function(vector, analysis, clamp)
 
-    def at(points: Vector) -> Norms:
+    def compute_norms(points: Vector) -> Norms:
         l1, l2_squared = found(points)
         return l1, l2_squared, l1
 
-    return at
+    return compute_norms
 
 
-def _pair_at(vector: StatisticVector, analysis: Analysis, clamp: Clamp | None) -> Callable[[Vector], Pair]:
+def _build_pair_function(
+    vector: StatisticVector, analysis: Analysis, clamp: Clamp | None
+) -> Callable[[Vector], Pair]:
     """The l1 norm and squared l2 norm; the contributions of a unit to its groups are parts of one extreme contribution."""
     read = {statistic for component in vector.components for statistic, _ in component.combination}
     if UNITS in read and len(read) > 1:
-        padded = _padded_norms(vector, analysis)
+        padded = _compute_padded_norms(vector, analysis)
         return lambda _: padded
-    if vector.by_unit:
-        return lambda points: _unit_norms(points[0] if points else analysis.bound.groups, analysis)
+    if vector.counts_units:
+        return lambda points: _compute_unit_norms(points[0] if points else analysis.bound.groups, analysis)
     if clamp is not None and clamp.total is not None:
-        return _total_at(analysis, clamp)
-    shares = _contributions(vector.components, analysis)
-    l1, l2_squared = _largest_norms(shares, analysis)
+        return _build_total_function(analysis, clamp)
+    shares = _list_contributions(vector.components, analysis)
+    l1, l2_squared = _compute_largest_norms(shares, analysis)
     if clamp is not None and clamp.euclidean:
         longest = max(sum(map(abs, share)) for share in shares)
-        return lambda points: _euclidean_norms(clamp, points, longest, points[0] ** 2 * l2_squared, analysis)
+        return lambda points: _compute_euclidean_norms(
+            clamp, points, longest, points[0] ** 2 * l2_squared, analysis
+        )
     fine = 1 if clamp is None else clamp.subdivisions
     if clamp is not None and clamp.across_groups:
         # All in one group: the extreme contributions are those of a row, times the point.
         return lambda points: (fine * points[0] * l1, (fine * points[0]) ** 2 * l2_squared)
-    counted = _counted(vector, analysis)
+    counted = _bound_counted_rows(vector, analysis)
 
-    def by_group(points: Vector) -> Pair:
+    def compute_by_group(points: Vector) -> Pair:
         top = points[0] if points else min(counted, vector.most_distinct or counted)
-        amount, squared = _group_parts(counted, top, analysis)
+        amount, squared = _compute_group_sums(counted, top, analysis)
         return fine * amount * l1, fine**2 * squared * l2_squared
 
-    return by_group
+    return compute_by_group
 
 
-def _total_at(analysis: Analysis, clamp: Clamp) -> Callable[[Vector], Pair]:
-    """As `_pair_at`, for a clamp on a total: at most its points on each side, whatever a row contributes."""
+def _build_total_function(analysis: Analysis, clamp: Clamp) -> Callable[[Vector], Pair]:
+    """As `_build_pair_function`, for a clamp on a total: at most its points on each side, whatever a row contributes."""
     fine = clamp.subdivisions
 
-    def by_norm(points: Vector) -> Pair:
-        ends = _ends(clamp, points)
+    def compute_by_norm(points: Vector) -> Pair:
+        ends = _list_extreme_totals(clamp, points)
         # Alone, a unit is as long in any order of its groups.
         orders = [(0,) * len(ends), *itertools.permutations(ends)] if analysis.replace else [ends]
-        return _euclidean_norms(clamp, points, 1, _largest_norms(orders, analysis)[1], analysis)
+        return _compute_euclidean_norms(
+            clamp, points, 1, _compute_largest_norms(orders, analysis)[1], analysis
+        )
 
-    def by_sum(points: Vector) -> Pair:
-        l1, l2_squared = _largest_norms(_totals_across_groups(clamp, points), analysis)
+    def compute_by_sum(points: Vector) -> Pair:
+        l1, l2_squared = _compute_largest_norms(_list_totals_across_groups(clamp, points), analysis)
         return fine * l1, fine**2 * l2_squared
 
-    def by_group(points: Vector) -> Pair:
+    def compute_by_group(points: Vector) -> Pair:
         top = max(points)
-        l1, l2_squared = _largest_norms([(0,), *((end,) for end in _ends(clamp, points))], analysis)
-        amount, squared = _group_parts(clamp.most, top, analysis)
+        l1, l2_squared = _compute_largest_norms(
+            [(0,), *((end,) for end in _list_extreme_totals(clamp, points))], analysis
+        )
+        amount, squared = _compute_group_sums(clamp.upper_limit, top, analysis)
         return Fraction(amount * l1, top), Fraction(squared * l2_squared, top**2)
 
-    return by_norm if clamp.euclidean else by_sum if clamp.across_groups else by_group
+    return compute_by_norm if clamp.euclidean else compute_by_sum if clamp.across_groups else compute_by_group
 
 
-def _ends(clamp: Clamp, points: Vector) -> Vector:
+def _list_extreme_totals(clamp: Clamp, points: Vector) -> Vector:
     """The extreme totals of a unit, one on each side."""
     return tuple(sign * point for sign, point in zip(clamp.sides, points, strict=True))
 
 
-def _largest_norms(shares: Sequence[Vector], analysis: Analysis) -> tuple[int, int]:
+def _compute_largest_norms(shares: Sequence[Vector], analysis: Analysis) -> tuple[int, int]:
     """The largest l1 norm and squared l2 norm of a contribution; under `replace`, of the difference of two."""
     changes = list(shares)
     if analysis.replace:
-        changes = [_minus(a, b) for a, b in itertools.product(shares, repeat=2)]
-        if analysis.grouped:  # the removed and the added unit may be in different groups
+        changes = [_subtract_vectors(a, b) for a, b in itertools.product(shares, repeat=2)]
+        if analysis.is_grouped:  # the removed and the added unit may be in different groups
             changes += [(*a, *b) for a, b in itertools.product(shares, repeat=2)]
     l1 = max([sum(map(abs, change)) for change in changes])
     return l1, max([sum([x * x for x in change]) for change in changes])
 
 
-def _padded_norms(vector: StatisticVector, analysis: Analysis) -> Pair:
+def _compute_padded_norms(vector: StatisticVector, analysis: Analysis) -> Pair:
     """Tries units of one row, and of the most rows, in each group; norms are convex in between."""
-    rows = _extreme_rows(vector.components, analysis)
+    rows = _iterate_extreme_rows(vector.components, analysis)
     shares = [
         tuple(
-            component.exact({name: n if name == UNITS else n * times for name, n in row.items()})
+            component.compute_exact({name: n if name == UNITS else n * times for name, n in row.items()})
             for component in vector.components
         )
         for row in rows
         for times in (1, analysis.bound.rows)
     ]
-    l1, l2_squared = _largest_norms(shares, analysis)
-    groups = analysis.bound.groups if analysis.grouped else 1
+    l1, l2_squared = _compute_largest_norms(shares, analysis)
+    groups = analysis.bound.groups if analysis.is_grouped else 1
     return l1 * groups, l2_squared * groups
 
 
-def _totals_across_groups(clamp: Clamp, points: Vector) -> list[Vector]:
+def _list_totals_across_groups(clamp: Clamp, points: Vector) -> list[Vector]:
     """The extreme totals under a clamp across groups: all in one group, or each side in its own group."""
     if len(clamp.sides) == 1:
-        return [(0,), _ends(clamp, points)]
+        return [(0,), _list_extreme_totals(clamp, points)]
     above, below = points
-    ends = [(min(above, clamp.most - below), -below), (above, -min(below, clamp.most - above))]
+    ends = [(min(above, clamp.upper_limit - below), -below), (above, -min(below, clamp.upper_limit - above))]
     return [(0, 0), *ends, *(end[::-1] for end in ends)]
 
 
-def _euclidean_norms(clamp: Clamp, points: Vector, longest: int, l2_squared: int, analysis: Analysis) -> Pair:
+def _compute_euclidean_norms(
+    clamp: Clamp, points: Vector, longest: int, l2_squared: int, analysis: Analysis
+) -> Pair:
     """The norms under a clamp on the l2 norm: largest in l2 norm in one group, or with each side in a group of its own.
 
     The l1 norm is largest if the unit has as much in each of its groups; `longest` is the largest of a row.
@@ -403,7 +428,9 @@ def _euclidean_norms(clamp: Clamp, points: Vector, longest: int, l2_squared: int
     return clamp.subdivisions * l1, clamp.subdivisions**2 * l2_squared
 
 
-def _most_steps(vector: StatisticVector, analysis: Analysis, clamp: Clamp | None, width: int) -> int:
+def _bound_staircase_steps(
+    vector: StatisticVector, analysis: Analysis, clamp: Clamp | None, width: int
+) -> int:
     """The most steps of the staircase, each of `width`, by which a unit changes all components, rounded up per component.
 
     Each group is taken to have the largest change, which is tight for few groups only. A replaced unit changes its own
@@ -411,7 +438,7 @@ def _most_steps(vector: StatisticVector, analysis: Analysis, clamp: Clamp | None
     """
     if vector.joint or len(vector.components) != 1:
         raise VerificationError(f"{vector.name} has several components, so it cannot have staircase noise")
-    if vector.by_unit:
+    if vector.counts_units:
         shares: list[Vector] = [(0,), (1,)]
         times = 1
     elif clamp is not None and clamp.total is not None:
@@ -419,29 +446,33 @@ def _most_steps(vector: StatisticVector, analysis: Analysis, clamp: Clamp | None
         shares += [(sign * point,) for sign, point in zip(clamp.sides, clamp.points, strict=True)]
         times = 1
     else:
-        shares = _contributions(vector.components, analysis)
-        times = _counted(vector, analysis) if clamp is None else clamp.points[0] * clamp.subdivisions
+        shares = _list_contributions(vector.components, analysis)
+        times = (
+            _bound_counted_rows(vector, analysis) if clamp is None else clamp.points[0] * clamp.subdivisions
+        )
 
-    def steps(moves: Iterator[int]) -> int:
+    def count_steps(moves: Iterator[int]) -> int:
         return max(-(-times * abs(move) // width) for move in moves)
 
-    if analysis.replace and not analysis.grouped:
-        return steps(a - b for (a,), (b,) in itertools.product(shares, repeat=2))
+    if analysis.replace and not analysis.is_grouped:
+        return count_steps(a - b for (a,), (b,) in itertools.product(shares, repeat=2))
     people = 2 if analysis.replace else 1
-    if vector.by_value and analysis.grouped:
+    if vector.counts_distinct_values and analysis.is_grouped:
         # Each of a unit's values may be in a group of its own.
-        return people * _counted(vector, analysis) * -(-vector.contribution // width)
-    groups = clamp.points[0] if clamp is not None and vector.by_unit else analysis.bound.groups
-    return people * groups * steps(share for (share,) in shares)
+        return people * _bound_counted_rows(vector, analysis) * -(-vector.contribution // width)
+    groups = clamp.points[0] if clamp is not None and vector.counts_units else analysis.bound.groups
+    return people * groups * count_steps(share for (share,) in shares)
 
 
-def _counted(vector: StatisticVector, analysis: Analysis) -> int:
+def _bound_counted_rows(vector: StatisticVector, analysis: Analysis) -> int:
     """The rows of a unit that count; of distinct values, the pairs of one with a group, as the statement limits them."""
     each, bound = vector.most_distinct, analysis.bound
-    return bound.rows if not vector.by_value or not each else min(bound.rows, bound.groups * each)
+    return (
+        bound.rows if not vector.counts_distinct_values or not each else min(bound.rows, bound.groups * each)
+    )
 
 
-def _group_parts(most: int, top: int, analysis: Analysis) -> tuple[int, int]:
+def _compute_group_sums(most: int, top: int, analysis: Analysis) -> tuple[int, int]:
     """The sum, and the sum of squares, of what the groups have: each at most `top`, and all of them together `most`.
 
     As many groups as possible have as much as they can, and one more has the rest.
@@ -451,15 +482,15 @@ def _group_parts(most: int, top: int, analysis: Analysis) -> tuple[int, int]:
     return full * top + rest, full * top**2 + rest**2
 
 
-def _unit_norms(groups: int, analysis: Analysis) -> Pair:
+def _compute_unit_norms(groups: int, analysis: Analysis) -> Pair:
     """A unit is counted once in each of its groups; under `replace`, the two units may have different groups."""
-    if not analysis.grouped:
+    if not analysis.is_grouped:
         return 1, 1
     total = groups * (2 if analysis.replace else 1)
     return total, total
 
 
-def _joint_norms(vector: StatisticVector, analysis: Analysis) -> Norms:
+def _compute_joint_norms(vector: StatisticVector, analysis: Analysis) -> Norms:
     """As `norms`, for components of several arguments: each argument may be at either end of its interval.
 
     The rows of a unit are in up to its most groups, with one row in each but one. Under `replace`, the removed and the
@@ -473,17 +504,17 @@ def _joint_norms(vector: StatisticVector, analysis: Analysis) -> Norms:
             raise VerificationError(f"{component.name} mixes statistics that must be in separate components")
         if component not in units:
             parts.setdefault(next(iter(of), None), []).append(component)
-    shares = [_contributions(components, analysis) for components in parts.values()]
-    times = 2 if analysis.replace and analysis.grouped else 1
-    if analysis.replace and not analysis.grouped:
-        shares = [[_minus(a, b) for a, b in itertools.product(part, repeat=2)] for part in shares]
+    shares = [_list_contributions(components, analysis) for components in parts.values()]
+    times = 2 if analysis.replace and analysis.is_grouped else 1
+    if analysis.replace and not analysis.is_grouped:
+        shares = [[_subtract_vectors(a, b) for a, b in itertools.product(part, repeat=2)] for part in shares]
     l1, squares, largest = (
         sum(max(sum(map(abs, share)) for share in part) for part in shares),
         sum(max(sum(x * x for x in share) for share in part) for part in shares),
         max(max(map(abs, share)) for part in shares for share in part),
     )
     unit = sum(abs(weight) for component in units for _, weight in component.combination)
-    rows, groups = analysis.bound.rows, analysis.bound.groups if analysis.grouped else 1
+    rows, groups = analysis.bound.rows, analysis.bound.groups if analysis.is_grouped else 1
     worst = [Fraction(0)] * 3
     for used in {*range(1, min(groups, _TRIED) + 1), groups}:
         by_group = [rows - used + 1, 1]
@@ -497,13 +528,16 @@ def _joint_norms(vector: StatisticVector, analysis: Analysis) -> Norms:
     return worst[0] * times, worst[1] * times**2, worst[2] * times
 
 
-def _contributions(components: Sequence[Component], analysis: Analysis) -> list[Vector]:
+def _list_contributions(components: Sequence[Component], analysis: Analysis) -> list[Vector]:
     return [
-        tuple(component.exact(row) for component in components) for row in _extreme_rows(components, analysis)
+        tuple(component.compute_exact(row) for component in components)
+        for row in _iterate_extreme_rows(components, analysis)
     ]
 
 
-def _extreme_rows(components: Sequence[Component], analysis: Analysis) -> Iterator[dict[Statistic, int]]:
+def _iterate_extreme_rows(
+    components: Sequence[Component], analysis: Analysis
+) -> Iterator[dict[Statistic, int]]:
     """The moments of no row, and of each row whose argument is NULL or at an end of its lattice."""
     statistics = {statistic for component in components for statistic, _ in component.combination}
     yield dict.fromkeys(statistics, 0)
@@ -520,7 +554,7 @@ def _extreme_rows(components: Sequence[Component], analysis: Analysis) -> Iterat
             yield {ROWS: 1, UNITS: 1, count: 1, total: end, values: 1, added: end}
 
 
-def _minus(a: Vector, b: Vector) -> Vector:
+def _subtract_vectors(a: Vector, b: Vector) -> Vector:
     return tuple(x - y for x, y in zip(a, b, strict=True))
 
 
@@ -533,7 +567,7 @@ def _verify_selection(plan: MeasurementPlan, delta: Fraction) -> None:
         return
     measured, bound = plan.vectors[chosen.vector], plan.analysis.bound
     # The components must count units, or rows where a unit has one; then one more unit adds one `scale`.
-    weights = measured.vector.weights(UNITS if bound.per_unit and bound.rows > 1 else ROWS)
+    weights = measured.vector.find_weights(UNITS if bound.per_unit and bound.rows > 1 else ROWS)
     scaled = tuple(
         Fraction(at in chosen.components, chosen.scale) for at in range(len(measured.vector.components))
     )
@@ -542,18 +576,18 @@ def _verify_selection(plan: MeasurementPlan, delta: Fraction) -> None:
     alone = chosen.scale * max(bound.min_frequency, 1)
     # The other vectors do not decide, and each would be calibrated to each point again.
     alone_in_plan = replace(plan, vectors=(measured,), selection=replace(chosen, vector=0))
-    for held in _plans_with_each_point(alone_in_plan, measured):
+    for held in _iterate_plans_at_points(alone_in_plan, measured):
         noise, threshold = held.vectors[0].mechanism, held.threshold
         clamp = None if measured.clamp is None else held.clamps[measured.clamp]
         groups = bound.groups if clamp is None else clamp.points[0]
         above = 0 if threshold is None else threshold.threshold - alone
-        if Fraction(noise.sum_tail_up(len(chosen.components), above)) * groups > delta:
+        if Fraction(noise.bound_sum_tail(len(chosen.components), above)) * groups > delta:
             raise VerificationError("a lone unit's key is shown more often than delta allows")
     if chosen.min_frequency < bound.min_frequency:
         raise VerificationError("a key is shown of fewer units than the policy says")
 
 
-def _changed(analysis: Analysis) -> int:
+def _count_changed_groups(analysis: Analysis) -> int:
     """How many groups one unit changes: those that it enters, and where it replaces another those of that one."""
     return analysis.bound.groups + (analysis.bound.groups if analysis.replace else 0)
 
@@ -563,13 +597,18 @@ def _verify_tosses(analysis: Analysis, chosen: OptimalPartitionSelection, delta:
     rule = chosen.mechanism
     if not analysis.bound.per_unit and analysis.bound.rows != 1:
         raise VerificationError("the selection does not count privacy units")
-    if rule.delta * _changed(analysis) > delta or chosen.min_frequency < max(1, analysis.bound.min_frequency):
+    if rule.delta * _count_changed_groups(analysis) > delta or chosen.min_frequency < max(
+        1, analysis.bound.min_frequency
+    ):
         raise VerificationError("a lone unit's key is shown more often than delta allows")
-    half = rule.half()
+    half = rule.compute_median_units()
     tried = {*range(4), half // 2, half - 2, half - 1, half, half + 1, 2 * half}
-    shrunk = Fraction(exp_bounds(rule.epsilon, _PLACES)[0], 10**_PLACES)
+    shrunk = Fraction(bound_exp(rule.epsilon, _PLACES)[0], 10**_PLACES)
     for units in tried:
-        (_, less), (more, _) = rule.bounds(units, _PLACES), rule.bounds(units + 1, _PLACES)
+        (_, less), (more, _) = (
+            rule.bound_probability(units, _PLACES),
+            rule.bound_probability(units + 1, _PLACES),
+        )
         if (more - rule.delta) * shrunk > less or (1 - less - rule.delta) * shrunk > 1 - more:
             raise VerificationError(
                 "partition selection selects a group with a higher probability than its loss allows"

@@ -11,15 +11,15 @@ from fractions import Fraction
 
 from dpsql.accounting.events import BoundedRange, Composed, Event, Gaussian, Pure, Selection
 from dpsql.errors import VerificationError
-from dpsql.mechanisms.exponentials import exp_bounds
-from dpsql.plan.sampling import sampling_rate
+from dpsql.mechanisms.exponentials import bound_exp
+from dpsql.plan.sampling import find_sampling_rate
 from dpsql.planning.measurement import MeasurementPlan
 
 _PLACES = 90
 """Decimal places to which the inequality is tried: more than the planner rounds away."""
 
 
-def charged_by_kind(event: Event | None) -> dict[str, Fraction]:
+def split_charge_by_kind(event: Event | None) -> dict[str, Fraction]:
     """What an event charges, by kind of noise, and its δ."""
     total = dict.fromkeys(("pure", "gaussian", "range", "delta"), Fraction(0))
     stack = [] if event is None else [event]
@@ -38,16 +38,16 @@ def charged_by_kind(event: Event | None) -> dict[str, Fraction]:
     return total
 
 
-def allowed(plan: MeasurementPlan, loss: Fraction) -> dict[str, Fraction]:
+def derive_allowed_loss(plan: MeasurementPlan, loss: Fraction) -> dict[str, Fraction]:
     """What each kind of noise may lose, where all of it loses `loss` together: what is charged, or is amplified to that.
 
     Raises VerificationError where more is lost on a sample than is charged.
     """
-    charged, rate = charged_by_kind(plan.event), sampling_rate(plan.analysis.release.input)
-    return charged if rate is None else on_sample(charged, loss, rate, replace=plan.analysis.replace)
+    charged, rate = split_charge_by_kind(plan.event), find_sampling_rate(plan.analysis.release.input)
+    return charged if rate is None else derive_sample_loss(charged, loss, rate, replace=plan.analysis.replace)
 
 
-def on_sample(
+def derive_sample_loss(
     charged: Mapping[str, Fraction], loss: Fraction, rate: Fraction, *, replace: bool
 ) -> dict[str, Fraction]:
     """What each kind of noise on a sample may lose, if all of it loses `loss` together and is charged `charged`.
@@ -61,7 +61,7 @@ def on_sample(
     if replace or charged["gaussian"] or charged["range"] or not 0 < rate < 1:
         raise VerificationError("amplification is known for a pure loss, where a unit is added or removed")
     if loss > epsilon:
-        (_, of_loss), (of_rest, _) = exp_bounds(loss, _PLACES), exp_bounds(loss - epsilon, _PLACES)
+        (_, of_loss), (of_rest, _) = bound_exp(loss, _PLACES), bound_exp(loss - epsilon, _PLACES)
         known = rate * 10**_PLACES + (1 - rate) * of_loss <= of_rest
     else:
         known = True

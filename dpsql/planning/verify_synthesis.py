@@ -14,13 +14,13 @@ from dpsql.synthesis.randomized import RandomizedTable
 from dpsql.synthesis.stream import WeightsStream
 
 
-def spent_by(
+def derive_synthesis_loss(
     found: SyntheticMethod | WeightsStream | RandomizedTable, l1: Fraction, *, replaced: bool
 ) -> dict[str, Fraction]:
     """What each kind of step loses of a histogram that one unit moves by at most `l1`, from the laws."""
     spent = dict.fromkeys(("pure", "gaussian", "range"), Fraction(0))
 
-    def add(noise: Mechanism, moved: Fraction, length: Fraction, times: int = 1) -> None:
+    def add_loss(noise: Mechanism, moved: Fraction, length: Fraction, times: int = 1) -> None:
         if isinstance(noise, Geometric):
             spent["pure"] += times * moved / noise.scale
         elif isinstance(noise, DiscreteGaussian):
@@ -29,10 +29,10 @@ def spent_by(
             raise VerificationError(f"verification has no rule for {noise.name} noise of a synthetic table")
 
     if isinstance(found, WeightsStream):
-        spent |= spent_by(found.start, l1, replaced=replaced)
+        spent |= derive_synthesis_loss(found.start, l1, replaced=replaced)
         # The noise of the threshold makes up for a unit once, that of the score which is above for it twice.
         spent["pure"] += found.updates * (l1 / found.test.near.scale + 2 * l1 / found.test.far.scale)
-        add(found.count, l1, l1**2, found.updates)
+        add_loss(found.count, l1, l1**2, found.updates)
         return spent
     if isinstance(found, RandomizedTable):
         # Each row that a unit moves is answered anew: the product of the odds, of all columns, and the number of rows by one.
@@ -40,27 +40,27 @@ def spent_by(
         spent["pure"] += l1 * (sum(logs, Fraction(0)) + 1 / found.count.scale)
         return spent
     distances = l1 * len(found.workload)
-    add(found.check, distances, distances**2)
+    add_loss(found.check, distances, distances**2)
     if isinstance(found, SmallDatabase):
-        add(found.count, l1, l1**2)
-        spent["range"] += found.selection.range(1) * 2 * l1 * found.size
+        add_loss(found.count, l1, l1**2)
+        spent["range"] += found.selection.compute_range(1) * 2 * l1 * found.size
         return spent
     # A replaced unit takes its rows out of one cell of a marginal, and puts as many into another.
     squared = 2 * (l1 / 2) ** 2 if replaced else l1**2
     if isinstance(found, Mst):
         # A tree of c columns has c - 1 pairs, each of which is measured once, and chosen where there are others.
         pairs = len(found.shape) - 1
-        add(found.noise, l1, squared, pairs + 1)
-        add(found.pair_noise, l1, squared, pairs)
-        spent["range"] += _range(found.selection, 2 * l1, pairs if pairs > 1 else 0)
+        add_loss(found.noise, l1, squared, pairs + 1)
+        add_loss(found.pair_noise, l1, squared, pairs)
+        spent["range"] += _derive_range(found.selection, 2 * l1, pairs if pairs > 1 else 0)
         return spent
-    add(found.noise, l1, squared, len(found.shape) + found.rounds)
-    spent["range"] += _range(found.selection, 2 * l1, found.rounds)
+    add_loss(found.noise, l1, squared, len(found.shape) + found.rounds)
+    spent["range"] += _derive_range(found.selection, 2 * l1, found.rounds)
     return spent
 
 
-def _range(selection: Exponential | None, moved: Fraction, times: int) -> Fraction:
+def _derive_range(selection: Exponential | None, moved: Fraction, times: int) -> Fraction:
     """The bounded range of `times` choices together, whose scores one unit moves apart by at most `moved`."""
     if selection is None and times:
         raise VerificationError("a synthetic table has choices without a law")
-    return Fraction(0) if selection is None else selection.range(1) * moved * times
+    return Fraction(0) if selection is None else selection.compute_range(1) * moved * times

@@ -3,8 +3,8 @@
 from dpsql.policy.domain import Bound, ColumnType, Value
 from dpsql.policy.load import load
 from dpsql.policy.models import Policy
-from dpsql.policy.names import fold, table_parts
-from dpsql.policy.schema import json_schema
+from dpsql.policy.names import normalize_name, split_table_name
+from dpsql.policy.schema import build_json_schema
 from dpsql.policy.skeleton import skeleton
 from dpsql.policy.tables import BudgetOverride, BudgetSpec, Column, Link, Table, Unit
 
@@ -19,9 +19,9 @@ __all__ = [
     "Table",
     "Unit",
     "Value",
-    "fold",
-    "json_schema",
+    "build_json_schema",
     "load",
+    "normalize_name",
     "skeleton",
-    "table_parts",
+    "split_table_name",
 ]

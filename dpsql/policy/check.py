@@ -10,32 +10,34 @@ from collections.abc import Iterator, Mapping
 from fractions import Fraction
 
 from dpsql.policy.fields import CONVERTING
-from dpsql.policy.links import link_circles, link_problem
+from dpsql.policy.links import describe_link_cycles, find_link_problem
 from dpsql.policy.names import NameMap
 from dpsql.policy.problem import KeyPath, Problem
 from dpsql.policy.tables import BudgetSpec, Link, Table
 
 
-def policy_problems(budget: BudgetSpec | None, tables: Mapping[str, Table | None]) -> list[Problem]:
+def list_policy_problems(budget: BudgetSpec | None, tables: Mapping[str, Table | None]) -> list[Problem]:
     """The problems between tables, and between a table and the policy's budget.
 
     None stands for a budget or table that is wrong itself: nothing is said about it.
     """
     known = NameMap(tables)
-    circles = link_circles(known)
+    circles = describe_link_cycles(known)
     problems: list[Problem] = []
     for name, table in tables.items():
         if table is None:
             continue
         if budget is not None and not table.public:
-            problems += [found.below("tables", name) for found in _budget_problems(budget, table)]
-        for place, link in _links(table):
-            found = link_problem(name, link, known, circles if link is table.owner else {})
-            problems += [found.below("tables", name, *place, "references")] if found else []
+            problems += [
+                found.with_parents("tables", name) for found in _iterate_budget_problems(budget, table)
+            ]
+        for place, link in _iterate_links(table):
+            found = find_link_problem(name, link, known, circles if link is table.unit_link else {})
+            problems += [found.with_parents("tables", name, *place, "references")] if found else []
     return problems
 
 
-def _links(table: Table) -> Iterator[tuple[KeyPath, Link]]:
+def _iterate_links(table: Table) -> Iterator[tuple[KeyPath, Link]]:
     """Each link with the key at which it is written."""
     if table.link is not None:
         yield ("link",), table.link
@@ -43,7 +45,7 @@ def _links(table: Table) -> Iterator[tuple[KeyPath, Link]]:
         yield ("links", place), link
 
 
-def cap_problems(least: Fraction, most: Fraction | None, default: Fraction | None) -> list[Problem]:
+def list_cap_problems(least: Fraction, most: Fraction | None, default: Fraction | None) -> list[Problem]:
     """The problems between the least, the most and the default epsilon of one query."""
     if most is not None and least > most:
         words = f"no query can ask for at least {float(least):g} and at most {float(most):g}"
@@ -57,7 +59,7 @@ def cap_problems(least: Fraction, most: Fraction | None, default: Fraction | Non
     ]
 
 
-def _budget_problems(default: BudgetSpec, table: Table) -> Iterator[Problem]:
+def _iterate_budget_problems(default: BudgetSpec, table: Table) -> Iterator[Problem]:
     own = table.budget
     delta = default.delta if own is None or own.delta is None else own.delta
     accountant = default.accountant if own is None or own.accountant is None else own.accountant

@@ -17,9 +17,9 @@ from fractions import Fraction
 
 from pydantic_core import PydanticCustomError
 
-from dpsql.policy.domain import Bound, ColumnType, Value, bounds_of, values_of
-from dpsql.policy.exact import exact
-from dpsql.policy.names import fold
+from dpsql.policy.domain import Bound, ColumnType, Value, parse_bounds, parse_values
+from dpsql.policy.exact import parse_number
+from dpsql.policy.names import normalize_name
 
 LONGEST = 10_000
 """Characters of a constraint, beyond which it is ignored."""
@@ -41,18 +41,18 @@ Token = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class ColumnConstraint:
     """What constraints say of a column. A bound is a constant, and whether the bound itself is excluded."""
 
     low: tuple[Constant, bool] | None = None
     high: tuple[Constant, bool] | None = None
     values: tuple[Constant, ...] | None = None
-    present: bool = False
+    not_null: bool = False
 
-    def bounds(self, kind: ColumnType) -> tuple[Bound, Bound] | None:
+    def to_bounds(self, kind: ColumnType) -> tuple[Bound, Bound] | None:
         """The bounds as a policy may state them; None where an end is missing, or is none of the type.
 
-        >>> checked(["((n > 0) AND (n <= 9.5))"])["n"].bounds("integer")
+        >>> parse_constraints(["((n > 0) AND (n <= 9.5))"])["n"].to_bounds("integer")
         (Fraction(1, 1), Fraction(9, 1))
         """
         if self.low is None or self.high is None:
@@ -65,11 +65,11 @@ class Checked:
             low = Fraction(math.floor(low) + 1 if above else math.ceil(low))
             high = Fraction(math.ceil(high) - 1 if below else math.floor(high))
         try:
-            return bounds_of([low, high], kind)
+            return parse_bounds([low, high], kind)
         except PydanticCustomError:
             return None
 
-    def listed(self, kind: ColumnType) -> tuple[Value, ...] | None:
+    def to_values(self, kind: ColumnType) -> tuple[Value, ...] | None:
         """The values as a policy may list them; None where there is no list, or not one of the type.
 
         Not of real numbers: a constant is compared with them after it is rounded to their type.
@@ -79,7 +79,7 @@ class Checked:
         if kind in ("double", "boolean") or not all(isinstance(value, str) is texts for value in given):
             return None
         try:
-            return values_of(list(given), kind)
+            return parse_values(list(given), kind)
         except PydanticCustomError:
             return None
 
@@ -88,29 +88,29 @@ class _FormError(Exception):
     """A form that is not read."""
 
 
-def checked(constraints: Iterable[str]) -> Mapping[str, Checked]:
+def parse_constraints(constraints: Iterable[str]) -> Mapping[str, ColumnConstraint]:
     """What CHECK constraints say of columns, by their folded names. Forms that are not known are ignored.
 
-    >>> checked(["(sex IN ('f', 'm'))", "((age >= 0) AND (age IS NOT NULL))", "(length(sex) < 3)"])["sex"].values
+    >>> parse_constraints(["(sex IN ('f', 'm'))", "((age >= 0) AND (age IS NOT NULL))", "(length(sex) < 3)"])["sex"].values
     ('f', 'm')
     """
-    found: dict[str, Checked] = {}
+    found: dict[str, ColumnConstraint] = {}
     for text in constraints:
         if len(text) > LONGEST:
             continue
         try:
-            parts = list(_conjuncts(_tokens(text), 0))
+            parts = list(_iterate_conjuncts(_split_tokens(text), 0))
         except _FormError:
             continue
         for part in parts:
-            said = _said(part)
+            said = _parse_conjunct(part)
             if said is not None:
                 name, one = said
-                found[name] = _both(found.get(name, Checked()), one)
+                found[name] = _merge_constraints(found.get(name, ColumnConstraint()), one)
     return found
 
 
-def _tokens(text: str) -> list[Token]:
+def _split_tokens(text: str) -> list[Token]:
     """The tokens of a constraint: their kind, and their text."""
     tokens = []
     for match in _TOKEN.finditer(text.rstrip()):
@@ -122,27 +122,31 @@ def _tokens(text: str) -> list[Token]:
     return tokens
 
 
-def _conjuncts(tokens: list[Token], depth: int) -> Iterator[list[Token]]:
+def _iterate_conjuncts(tokens: list[Token], depth: int) -> Iterator[list[Token]]:
     """The parts of a conjunction, none within parentheses. AND binds tighter than OR, and looser than NOT."""
-    tokens = _bare(tokens)
+    tokens = _strip_parentheses(tokens)
     if depth > DEEPEST:
         raise _FormError
-    parts = _split(tokens, "and")
-    if len(parts) == 1 or len(_split(tokens, "or")) > 1:
+    parts = _split_at_word(tokens, "and")
+    if len(parts) == 1 or len(_split_at_word(tokens, "or")) > 1:
         yield tokens
         return
     for part in parts:
-        yield from _conjuncts(part, depth + 1)
+        yield from _iterate_conjuncts(part, depth + 1)
 
 
-def _bare(tokens: list[Token]) -> list[Token]:
+def _strip_parentheses(tokens: list[Token]) -> list[Token]:
     """The tokens within the parentheses around them all."""
-    while len(tokens) > 1 and tokens[0] == ("sign", "(") and _end(tokens, 0) == len(tokens) - 1:
+    while (
+        len(tokens) > 1
+        and tokens[0] == ("sign", "(")
+        and _locate_closing_parenthesis(tokens, 0) == len(tokens) - 1
+    ):
         tokens = tokens[1:-1]
     return tokens
 
 
-def _end(tokens: list[Token], start: int) -> int:
+def _locate_closing_parenthesis(tokens: list[Token], start: int) -> int:
     """The place of the parenthesis that closes the one at `start`."""
     depth = 0
     for place in range(start, len(tokens)):
@@ -152,7 +156,7 @@ def _end(tokens: list[Token], start: int) -> int:
     raise _FormError
 
 
-def _split(tokens: list[Token], word: str) -> list[list[Token]]:
+def _split_at_word(tokens: list[Token], word: str) -> list[list[Token]]:
     """The parts between a word that stands outside parentheses. The AND of a BETWEEN is none."""
     parts: list[list[Token]] = [[]]
     depth, ranges = 0, 0
@@ -169,21 +173,23 @@ def _split(tokens: list[Token], word: str) -> list[list[Token]]:
     return parts
 
 
-def _said(tokens: list[Token]) -> tuple[str, Checked] | None:
+def _parse_conjunct(tokens: list[Token]) -> tuple[str, ColumnConstraint] | None:
     """The column of a condition, and what it says of it; None for a form that is not known."""
     try:
-        if len(_split(tokens, "or")) > 1:
-            return _alternatives(_split(tokens, "or"))
-        return _condition(tokens)
+        if len(_split_at_word(tokens, "or")) > 1:
+            return _parse_alternatives(_split_at_word(tokens, "or"))
+        return _parse_condition(tokens)
     except _FormError:
         return None
 
 
-def _alternatives(parts: list[list[Token]]) -> tuple[str, Checked]:
+def _parse_alternatives(parts: list[list[Token]]) -> tuple[str, ColumnConstraint]:
     """A list of values that is spelt with OR; that NULL is one of them says nothing."""
-    found = [_condition(_bare(part)) for part in parts if not _is_null(_bare(part))]
+    found = [
+        _parse_condition(_strip_parentheses(part)) for part in parts if not _is_null(_strip_parentheses(part))
+    ]
     names = {name for name, _ in found} | {
-        _column(_bare(part)[:-2]) for part in parts if _is_null(_bare(part))
+        _parse_column(_strip_parentheses(part)[:-2]) for part in parts if _is_null(_strip_parentheses(part))
     }
     values: list[Constant] = []
     for _, one in found:
@@ -192,112 +198,116 @@ def _alternatives(parts: list[list[Token]]) -> tuple[str, Checked]:
         values += one.values
     if len(names) != 1 or not found:
         raise _FormError
-    return names.pop(), Checked(values=tuple(dict.fromkeys(values)))
+    return names.pop(), ColumnConstraint(values=tuple(dict.fromkeys(values)))
 
 
 def _is_null(tokens: list[Token]) -> bool:
     return [token for _, token in tokens[-2:]] == ["is", "null"]
 
 
-def _condition(tokens: list[Token]) -> tuple[str, Checked]:
+def _parse_condition(tokens: list[Token]) -> tuple[str, ColumnConstraint]:
     """A condition on one column."""
     signs = [token if kind == "sign" else "" for kind, token in tokens]
     if signs[:1] == ["not"]:
-        inner = _bare(tokens[1:])
+        inner = _strip_parentheses(tokens[1:])
         if not _is_null(inner):
             raise _FormError
-        return _column(inner[:-2]), Checked(present=True)
+        return _parse_column(inner[:-2]), ColumnConstraint(not_null=True)
     if signs[-3:] == ["is", "not", "null"]:
-        return _column(tokens[:-3]), Checked(present=True)
+        return _parse_column(tokens[:-3]), ColumnConstraint(not_null=True)
     if "between" in signs:
         at = signs.index("between")
-        low, high = _pair(_split(tokens[at + 1 :], "and"))
-        return _column(tokens[:at]), Checked((_constant(low), False), (_constant(high), False))
+        low, high = _require_pair(_split_at_word(tokens[at + 1 :], "and"))
+        return _parse_column(tokens[:at]), ColumnConstraint(
+            (_parse_constant(low), False), (_parse_constant(high), False)
+        )
     if "in" in signs:
         at = signs.index("in")
         items = _split_list(tokens[at + 1 :])
-        return _column(tokens[:at]), Checked(values=tuple(dict.fromkeys(map(_constant, items))))
-    return _comparison(tokens, signs)
+        return _parse_column(tokens[:at]), ColumnConstraint(
+            values=tuple(dict.fromkeys(map(_parse_constant, items)))
+        )
+    return _parse_comparison(tokens, signs)
 
 
-def _comparison(tokens: list[Token], signs: list[str]) -> tuple[str, Checked]:
+def _parse_comparison(tokens: list[Token], signs: list[str]) -> tuple[str, ColumnConstraint]:
     """A comparison of a column with a constant, on either side."""
     place = next((place for place, sign in enumerate(signs) if sign in _REVERSED), None)
     if place is None:
         raise _FormError
     left, right, sign = tokens[:place], tokens[place + 1 :], signs[place]
     try:
-        name, value = _column(left), _constant(right)
+        name, value = _parse_column(left), _parse_constant(right)
     except _FormError:
-        name, value, sign = _column(right), _constant(left), _REVERSED[sign]
+        name, value, sign = _parse_column(right), _parse_constant(left), _REVERSED[sign]
     if sign == "=":
-        return name, Checked(values=(value,))
+        return name, ColumnConstraint(values=(value,))
     if sign.startswith(">"):
-        return name, Checked(low=(value, sign == ">"))
-    return name, Checked(high=(value, sign == "<"))
+        return name, ColumnConstraint(low=(value, sign == ">"))
+    return name, ColumnConstraint(high=(value, sign == "<"))
 
 
-def _pair(parts: list[list[Token]]) -> tuple[list[Token], list[Token]]:
+def _require_pair(parts: list[list[Token]]) -> tuple[list[Token], list[Token]]:
     if len(parts) != 2:
         raise _FormError
     return parts[0], parts[1]
 
 
 def _split_list(tokens: list[Token]) -> list[list[Token]]:
-    if tokens[:1] != [("sign", "(")] or _end(tokens, 0) != len(tokens) - 1:
+    if tokens[:1] != [("sign", "(")] or _locate_closing_parenthesis(tokens, 0) != len(tokens) - 1:
         raise _FormError
-    return _split(tokens[1:-1], ",")
+    return _split_at_word(tokens[1:-1], ",")
 
 
-def _column(tokens: list[Token]) -> str:
+def _parse_column(tokens: list[Token]) -> str:
     """The folded name of a column, which the name of its table may precede."""
-    tokens = _bare(tokens)
+    tokens = _strip_parentheses(tokens)
     kinds = [kind for kind, _ in tokens]
     if len(tokens) == 3 and tokens[1] == ("sign", "."):
         tokens, kinds = tokens[2:], kinds[2:]
     if kinds == ["quoted"]:
-        return fold(tokens[0][1][1:-1].replace('""', '"'))
+        return normalize_name(tokens[0][1][1:-1].replace('""', '"'))
     if kinds != ["word"]:
         raise _FormError
-    return fold(tokens[0][1])
+    return normalize_name(tokens[0][1])
 
 
-def _constant(tokens: list[Token]) -> Constant:
+def _parse_constant(tokens: list[Token]) -> Constant:
     """A number, or a text, which may be cast to a date or a timestamp."""
-    tokens = _bare(tokens)
+    tokens = _strip_parentheses(tokens)
     words = [token.lower() for _, token in tokens]
     if words[:2] == ["cast", "("] and words[-3:-2] == ["as"] and words[-2] in ("date", "timestamp"):
         tokens = tokens[2:-3]
     negative = tokens[:1] == [("sign", "-")]
     if [kind for kind, _ in tokens[negative:]] == ["number"]:
-        number = _number(tokens[negative][1])
+        number = _parse_number(tokens[negative][1])
         return -number if negative else number
     if [kind for kind, _ in tokens] == ["text"]:
         return tokens[0][1][1:-1].replace("''", "'")
     raise _FormError
 
 
-def _number(text: str) -> Fraction:
+def _parse_number(text: str) -> Fraction:
     try:
-        return exact(text)
+        return parse_number(text)
     except PydanticCustomError:
         raise _FormError from None
 
 
-def _both(one: Checked, other: Checked) -> Checked:
+def _merge_constraints(one: ColumnConstraint, other: ColumnConstraint) -> ColumnConstraint:
     """What two constraints say together."""
     values = one.values if other.values is None else other.values
     if one.values is not None and other.values is not None:
         values = tuple(value for value in one.values if value in other.values)
-    return Checked(
-        _tighter(one.low, other.low, up=True),
-        _tighter(one.high, other.high, up=False),
+    return ColumnConstraint(
+        _tighten_bound(one.low, other.low, up=True),
+        _tighten_bound(one.high, other.high, up=False),
         values,
-        one.present or other.present,
+        one.not_null or other.not_null,
     )
 
 
-def _tighter(
+def _tighten_bound(
     one: tuple[Constant, bool] | None, other: tuple[Constant, bool] | None, *, up: bool
 ) -> tuple[Constant, bool] | None:
     """The tighter of two bounds; of texts, which may be days in several spellings, the first."""

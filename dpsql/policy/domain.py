@@ -12,8 +12,8 @@ from uuid import UUID
 
 from pydantic_core import PydanticCustomError
 
-from dpsql.policy.exact import exact, show_number
-from dpsql.policy.problem import Problem, problems_in, refusal, refusals, show
+from dpsql.policy.exact import format_number, parse_number
+from dpsql.policy.problem import Problem, format_value, list_problems, make_problem_error, make_problems_error
 
 ColumnType = Literal["integer", "double", "varchar", "date", "timestamp", "boolean", "time", "uuid", "blob"]
 Bound = Fraction | date | datetime
@@ -34,10 +34,10 @@ _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 _MOMENT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?")
 
 
-def bounds_of(pair: object, kind: ColumnType) -> tuple[Bound, Bound]:
+def parse_bounds(pair: object, kind: ColumnType) -> tuple[Bound, Bound]:
     """The two bounds of a column of type `kind`: numbers as Fraction, days as date, moments as datetime.
 
-    Raises through `refusal`: `bounds_type` for types without bounds, `bounds_shape`, `bounds_inverted`,
+    Raises through `make_problem_error`: `bounds_type` for types without bounds, `bounds_shape`, `bounds_inverted`,
     and whatever is wrong with one bound.
     """
     if kind not in _ORDERED:
@@ -46,137 +46,140 @@ def bounds_of(pair: object, kind: ColumnType) -> tuple[Bound, Bound]:
             if kind in ("boolean", "blob")
             else "list its public values instead, or delete the key"
         )
-        raise refusal("bounds_type", f"a {kind} column has no bounds", hint=hint)
+        raise make_problem_error("bounds_type", f"a {kind} column has no bounds", hint=hint)
     if not _is_list(pair) or len(pair) != _ENDS:
-        raise refusal("bounds_shape", f"must be [lower, upper], not {show(pair)}")
+        raise make_problem_error("bounds_shape", f"must be [lower, upper], not {format_value(pair)}")
     problems: list[Problem] = []
     ends: list[Bound] = []
     for place, end in enumerate(pair):
         try:
-            ends.append(_bound(end, kind))
+            ends.append(_parse_bound(end, kind))
         except PydanticCustomError as error:
-            problems += problems_in(error, place)
+            problems += list_problems(error, place)
     if problems:
-        raise refusals(problems)
+        raise make_problems_error(problems)
     low, high = ends
     if low > high:  # type: ignore[operator]  # both ends went through the same type
-        raise refusal(
-            "bounds_inverted", f"the lower bound {_show(low)} is above the upper bound {_show(high)}"
+        raise make_problem_error(
+            "bounds_inverted",
+            f"the lower bound {_format_bound(low)} is above the upper bound {_format_bound(high)}",
         )
     return low, high
 
 
-def _bound(value: object, kind: ColumnType) -> Bound:
+def _parse_bound(value: object, kind: ColumnType) -> Bound:
     if kind == "date":
-        return _day(value)
+        return _parse_date(value)
     if kind == "timestamp":
-        return _moment(value)
-    return _number(value, kind)
+        return _parse_timestamp(value)
+    return _parse_number(value, kind)
 
 
-def _number(value: object, kind: ColumnType) -> Fraction:
-    number = exact(value)
+def _parse_number(value: object, kind: ColumnType) -> Fraction:
+    number = parse_number(value)
     if kind == "integer" and number.denominator != 1:
-        raise refusal(
-            "not_whole", f"{show_number(number)} is not a whole number, which an integer column needs"
+        raise make_problem_error(
+            "not_whole", f"{format_number(number)} is not a whole number, which an integer column needs"
         )
     largest, words = (LARGEST_INTEGER, "10^15") if kind == "integer" else (LARGEST_DOUBLE, "1e150")
     if abs(number) > largest:
-        raise refusal(
-            "magnitude", f"{show_number(number)} is beyond ±{words}, the most for a column of type {kind}"
+        raise make_problem_error(
+            "magnitude", f"{format_number(number)} is beyond ±{words}, the most for a column of type {kind}"
         )
     return number
 
 
-def _show(bound: Bound) -> str:
-    return show_number(bound) if isinstance(bound, Fraction) else str(bound)
+def _format_bound(bound: Bound) -> str:
+    return format_number(bound) if isinstance(bound, Fraction) else str(bound)
 
 
-def _day(value: object) -> date:
+def _parse_date(value: object) -> date:
     if isinstance(value, date) and not isinstance(value, datetime):
         return date(value.year, value.month, value.day)
     if isinstance(value, str) and _DAY.fullmatch(value.strip()):
-        return _parse(value.strip(), date)
-    raise refusal("not_a_date", f"must be a date such as 2020-01-31, not {show(value)}")
+        return _parse_iso_text(value.strip(), date)
+    raise make_problem_error("not_a_date", f"must be a date such as 2020-01-31, not {format_value(value)}")
 
 
-def _moment(value: object) -> datetime:
+def _parse_timestamp(value: object) -> datetime:
     if isinstance(value, str) and _DAY.fullmatch(value.strip()):
-        value = _parse(value.strip(), date)
+        value = _parse_iso_text(value.strip(), date)
     elif isinstance(value, str) and _MOMENT.fullmatch(value.strip()):
-        value = _parse(value.strip(), datetime)
+        value = _parse_iso_text(value.strip(), datetime)
     if isinstance(value, datetime) and value.tzinfo is None:
         return datetime.combine(value.date(), value.time())
     if isinstance(value, date) and not isinstance(value, datetime):
         return datetime.combine(value, time())
     words = "must be a timestamp without a time zone, such as 2020-01-31 or 2020-01-31T08:30:00"
-    raise refusal("not_a_timestamp", f"{words}, not {show(value)}")
+    raise make_problem_error("not_a_timestamp", f"{words}, not {format_value(value)}")
 
 
-def _parse(text: str, kind: type[D]) -> D:
+def _parse_iso_text(text: str, kind: type[D]) -> D:
     try:
         return kind.fromisoformat(text)
     except ValueError:
-        raise refusal("not_a_date", f"{text} is not on the calendar") from None
+        raise make_problem_error("not_a_date", f"{text} is not on the calendar") from None
 
 
-def values_of(values: object, kind: ColumnType) -> tuple[Value, ...]:
+def parse_values(values: object, kind: ColumnType) -> tuple[Value, ...]:
     """The public domain of a column of type `kind`, in the order given.
 
-    Each value has the column's type: int, float, str, date, datetime, bool, time or UUID. Raises through `refusal`,
+    Each value has the column's type: int, float, str, date, datetime, bool, time or UUID. Raises through `make_problem_error`,
     all wrong values at once, at their place in the list.
     """
     if kind == "blob":
-        raise refusal("values_type", "a blob column has no list of values", hint="delete the key")
+        raise make_problem_error("values_type", "a blob column has no list of values", hint="delete the key")
     if not _is_list(values):
-        raise refusal("values_shape", f"must be a list of values, not {show(values)}")
+        raise make_problem_error("values_shape", f"must be a list of values, not {format_value(values)}")
     if not 1 <= len(values) <= MOST_VALUES:
-        raise refusal("values_count", f"must list 1 to {MOST_VALUES:,} values, not {len(values):,}")
+        raise make_problem_error(
+            "values_count", f"must list 1 to {MOST_VALUES:,} values, not {len(values):,}"
+        )
     problems: list[Problem] = []
     seen: dict[Value, None] = {}
     for place, entry in enumerate(values):
         try:
-            value = _value(entry, kind)
+            value = _parse_value(entry, kind)
         except PydanticCustomError as error:
-            problems += problems_in(error, place)
+            problems += list_problems(error, place)
             continue
         if value in seen:
-            problems.append(Problem((place,), "values_repeated", f"{show(entry)} is listed twice"))
+            problems.append(Problem((place,), "values_repeated", f"{format_value(entry)} is listed twice"))
         seen[value] = None
     if problems:
-        raise refusals(problems)
+        raise make_problems_error(problems)
     return tuple(seen)
 
 
-def _value(value: object, kind: ColumnType) -> Value:
+def _parse_value(value: object, kind: ColumnType) -> Value:
     if value is None:
-        raise refusal(
+        raise make_problem_error(
             "null_value",
             "NULL is not a value",
             hint="nullable says whether NULL may occur; the default is true",
         )
     if kind == "boolean":
-        return _boolean(value)
+        return _require_boolean(value)
     if kind == "varchar":
-        return _text(value)
+        return _require_text(value)
     if kind == "integer":
-        return int(_number(value, kind))
+        return int(_parse_number(value, kind))
     if kind == "double":
-        return float(_number(value, kind))
+        return float(_parse_number(value, kind))
     if kind == "time":
-        return _time(value)
+        return _parse_time(value)
     if kind == "uuid":
-        return _uuid(value)
-    return _day(value) if kind == "date" else _moment(value)
+        return _parse_uuid(value)
+    return _parse_date(value) if kind == "date" else _parse_timestamp(value)
 
 
-def _boolean(value: object) -> bool:
+def _require_boolean(value: object) -> bool:
     if not isinstance(value, bool):
-        raise refusal("not_a_boolean", f"must be true or false, not {show(value)}")
+        raise make_problem_error("not_a_boolean", f"must be true or false, not {format_value(value)}")
     return value
 
 
-def _time(value: object) -> time:
+def _parse_time(value: object) -> time:
     if isinstance(value, time) and value.tzinfo is None:
         return time(value.hour, value.minute, value.second, value.microsecond)
     if isinstance(value, str) and _TIME.fullmatch(value.strip()):
@@ -185,29 +188,31 @@ def _time(value: object) -> time:
         except ValueError:
             pass
     hint = "put quotes around it" if isinstance(value, int) else None  # YAML reads 12:30 as a number
-    raise refusal("not_a_time", f"must be a time of day such as '08:30:00', not {show(value)}", hint=hint)
+    raise make_problem_error(
+        "not_a_time", f"must be a time of day such as '08:30:00', not {format_value(value)}", hint=hint
+    )
 
 
-def _uuid(value: object) -> UUID:
+def _parse_uuid(value: object) -> UUID:
     if isinstance(value, UUID):
         return UUID(int=value.int)
     if isinstance(value, str) and _UUID.fullmatch(value.strip()):
         return UUID(value.strip())
     words = "must be a UUID such as 550e8400-e29b-41d4-a716-446655440000"
-    raise refusal("not_a_uuid", f"{words}, not {show(value)}")
+    raise make_problem_error("not_a_uuid", f"{words}, not {format_value(value)}")
 
 
-def _text(value: object) -> str:
+def _require_text(value: object) -> str:
     if isinstance(value, bool):
         read = f"is read as the truth value {str(value).lower()}, not as text"
-        raise refusal(
+        raise make_problem_error(
             "not_text", f"an unquoted yes, no, on, off, true or false {read}", hint="put quotes around it"
         )
     if not isinstance(value, str):
         hint = f"put quotes around it: '{value}'" if isinstance(value, (int, float, Decimal, date)) else None
-        raise refusal("not_text", f"{show(value)} is not text", hint=hint)
+        raise make_problem_error("not_text", f"{format_value(value)} is not text", hint=hint)
     if "\0" in value or any("\ud800" <= letter <= "\udfff" for letter in value):
-        raise refusal("not_text", f"{show(value)} holds a character that SQL cannot")
+        raise make_problem_error("not_text", f"{format_value(value)} holds a character that SQL cannot")
     return value
 
 

@@ -19,19 +19,19 @@ _ENUM = re.compile(r"ENUM\((.*)\)", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class PolicyType:
-    """A type of a policy: `names` are what else it may be called, `own` the engine types that it reads by themselves.
+    """A type of a policy: `names` are what else it may be called, `engine_types` the engine types that it reads by themselves.
 
-    `also` are engine types that it reads where the policy declares it. `sized` are the names that may have a length or a
-    precision in parentheses. Both forms are regular expressions over the engine's names. `read` says how a column is read, `does` what a query can do with it.
+    `further_engine_types` are engine types that it reads where the policy declares it. `sized_names` are the names that may have a length or a
+    precision in parentheses. Both forms are regular expressions over the engine's names. `reading` says how a column is read, `operations` what a query can do with it.
     """
 
     name: ColumnType
     names: tuple[str, ...]
-    own: str
-    read: str
-    does: str
-    also: str = "(?!)"
-    sized: tuple[str, ...] = ()
+    engine_types: str
+    reading: str
+    operations: str
+    further_engine_types: str = "(?!)"
+    sized_names: tuple[str, ...] = ()
 
 
 UNLIMITED = "NUMERIC"
@@ -51,7 +51,7 @@ POLICY_TYPES: tuple[PolicyType, ...] = (
         _WHOLE,
         "as 64 bits; beyond them the nearer bound, or NULL where there are no bounds",
         "everything: group, compare, count, sum, average, quantiles",
-        also=r"DECIMAL\(\d+, ?0\)",
+        further_engine_types=r"DECIMAL\(\d+, ?0\)",
     ),
     PolicyType(
         "double",
@@ -59,8 +59,8 @@ POLICY_TYPES: tuple[PolicyType, ...] = (
         r"FLOAT|DOUBLE|DECIMAL\(.*\)",
         "as the nearest 64-bit floating-point number; NaN is NULL; up to 15 decimal digits are exact",
         "as integer; a DECIMAL is computed, compared, grouped, added up and answered as one",
-        also=rf"{_WHOLE}|{UNLIMITED}",
-        sized=("decimal", "numeric", "dec", "float"),
+        further_engine_types=rf"{_WHOLE}|{UNLIMITED}",
+        sized_names=("decimal", "numeric", "dec", "float"),
     ),
     PolicyType(
         "varchar",
@@ -71,8 +71,17 @@ POLICY_TYPES: tuple[PolicyType, ...] = (
         r"VARCHAR|CHAR|JSON|ENUM\(.*\)",
         "as text, compared by its bytes; of an ENUM the member's name",
         "group, compare, count, patterns and functions of text",
-        also=r"UBIGINT|HUGEINT|UHUGEINT|UUID|DECIMAL\(.*\)",
-        sized=("varchar", "char", "character", "character varying", "bpchar", "nvarchar", "text", "string"),
+        further_engine_types=r"UBIGINT|HUGEINT|UHUGEINT|UUID|DECIMAL\(.*\)",
+        sized_names=(
+            "varchar",
+            "char",
+            "character",
+            "character varying",
+            "bpchar",
+            "nvarchar",
+            "text",
+            "string",
+        ),
     ),
     PolicyType(
         "date",
@@ -90,7 +99,7 @@ POLICY_TYPES: tuple[PolicyType, ...] = (
         r"TIMESTAMP(_S|_MS|_NS| WITH TIME ZONE)?|TIMESTAMPTZ_NS",
         "as a moment of the years 1 to 9999, to the microsecond, others NULL; WITH TIME ZONE: in UTC",
         "as date; AT TIME ZONE 'UTC', TIMESTAMPTZ '…+02:00'",
-        sized=("timestamp", "datetime"),
+        sized_names=("timestamp", "datetime"),
     ),
     PolicyType("boolean", ("boolean", "bool", "logical"), r"BOOLEAN", "as it is", "group, compare, count"),
     PolicyType(
@@ -99,7 +108,7 @@ POLICY_TYPES: tuple[PolicyType, ...] = (
         r"TIME(_NS)?",
         "as a time of day, to the microsecond; 24:00:00 is NULL",
         "group, compare, count, quantiles; HOUR, MINUTE, SECOND",
-        sized=("time",),
+        sized_names=("time",),
     ),
     PolicyType("uuid", ("uuid", "guid"), r"UUID", "as it is", "group, compare, count"),
     PolicyType(
@@ -127,91 +136,94 @@ _UNREAD: tuple[tuple[str, str], ...] = (
 """Engine types that no column is read as, each with what to do instead."""
 
 
-def policy_type(text: str) -> PolicyType | None:
+def find_policy_type(text: str) -> PolicyType | None:
     """The type that a policy's text names, in any case, with a length or precision where the engine allows one; or None.
 
     A DECIMAL without digits after the point is a whole number.
 
-    >>> [policy_type(text).name for text in ("BigInt", "numeric(12, 2)", "NUMERIC(12,0)", "timestamptz", "text")]
+    >>> [find_policy_type(text).name for text in ("BigInt", "numeric(12, 2)", "NUMERIC(12,0)", "timestamptz", "text")]
     ['integer', 'double', 'integer', 'timestamp', 'varchar']
-    >>> policy_type("date(3)") is None, policy_type("interval") is None
+    >>> find_policy_type("date(3)") is None, find_policy_type("interval") is None
     (True, True)
     """
     found = _DIGITS.fullmatch(" ".join(text.upper().split()))
     if found is None:
         return None
     name, digits, scale = found[1].lower(), found[2], found[3]
-    kind = _named().get(name)
-    if kind is None or (digits is not None and name not in kind.sized):
+    kind = _index_types_by_name().get(name)
+    if kind is None or (digits is not None and name not in kind.sized_names):
         return None
     if name not in _DECIMALS:
         return kind if scale is None else None
     if digits is not None and not (1 <= int(digits) <= 38 and int(scale or 0) <= int(digits)):
         return None
-    return _named()["integer"] if digits is not None and not int(scale or 0) else kind
+    return _index_types_by_name()["integer"] if digits is not None and not int(scale or 0) else kind
 
 
 _DECIMALS = frozenset({"decimal", "numeric", "dec"})
 
 
 @cache
-def _named() -> dict[str, PolicyType]:
+def _index_types_by_name() -> dict[str, PolicyType]:
     return {name: kind for kind in POLICY_TYPES for name in kind.names}
 
 
-def read_as(name: str) -> ColumnType | None:
+def infer_column_type(name: str) -> ColumnType | None:
     """The type as which a column of an engine type is read, or None where it cannot be.
 
-    >>> read_as("DECIMAL(10,2)"), read_as("UINTEGER"), read_as("INTERVAL")
+    >>> infer_column_type("DECIMAL(10,2)"), infer_column_type("UINTEGER"), infer_column_type("INTERVAL")
     ('double', 'integer', None)
     """
-    return next((kind.name for kind in POLICY_TYPES if re.fullmatch(kind.own, name, re.DOTALL)), None)
+    return next(
+        (kind.name for kind in POLICY_TYPES if re.fullmatch(kind.engine_types, name, re.DOTALL)), None
+    )
 
 
-def reads(kind: str, name: str) -> bool:
+def can_declare_type(kind: str, name: str) -> bool:
     """Whether a column of an engine type can be declared with a type of a policy.
 
-    >>> reads("varchar", "UHUGEINT"), reads("date", "VARCHAR")
+    >>> can_declare_type("varchar", "UHUGEINT"), can_declare_type("date", "VARCHAR")
     (True, False)
     """
     return any(
-        entry.name == kind and re.fullmatch(f"{entry.own}|{entry.also}", name, re.DOTALL)
+        entry.name == kind
+        and re.fullmatch(f"{entry.engine_types}|{entry.further_engine_types}", name, re.DOTALL)
         for entry in POLICY_TYPES
     )
 
 
-def unread(name: str) -> str:
+def describe_unread_type(name: str) -> str:
     """What to do with a column of an engine type that is not read.
 
-    >>> unread("VARCHAR[]")
+    >>> describe_unread_type("VARCHAR[]")
     'declare the type of its elements, and max_elements: the most of a row that count'
     """
     text = " ".join(name.upper().split())
     return next((hint for form, hint in _UNREAD if re.fullmatch(form, text, re.DOTALL)), VIEW)
 
 
-def members(name: str) -> tuple[str, ...] | None:
+def parse_enum_members(name: str) -> tuple[str, ...] | None:
     """The members of an ENUM in their order; None for other engine types.
 
-    >>> members("ENUM('a', 'it''s')"), members("ENUM('a')[]")
+    >>> parse_enum_members("ENUM('a', 'it''s')"), parse_enum_members("ENUM('a')[]")
     (('a', "it's"), None)
     """
     found = _ENUM.fullmatch(name)
     return None if found is None else tuple(text.replace("''", "'") for text in _MEMBER.findall(found[1]))
 
 
-def fields(name: str) -> dict[str, str] | None:
+def parse_struct_fields(name: str) -> dict[str, str] | None:
     """The fields of a STRUCT with their engine types; None for other engine types.
 
-    >>> fields('STRUCT(city VARCHAR, "zip code" DECIMAL(5,0), n STRUCT(a INTEGER))')
+    >>> parse_struct_fields('STRUCT(city VARCHAR, "zip code" DECIMAL(5,0), n STRUCT(a INTEGER))')
     {'city': 'VARCHAR', 'zip code': 'DECIMAL(5,0)', 'n': 'STRUCT(a INTEGER)'}
-    >>> fields("STRUCT(a INTEGER)[]") is None
+    >>> parse_struct_fields("STRUCT(a INTEGER)[]") is None
     True
     """
     if not name.startswith("STRUCT(") or not name.endswith(")"):
         return None
     found: dict[str, str] = {}
-    for part in _split(name[len("STRUCT(") : -1]):
+    for part in _split_at_commas(name[len("STRUCT(") : -1]):
         field = _FIELD.fullmatch(part.strip())
         if field is None:
             return None
@@ -219,29 +231,31 @@ def fields(name: str) -> dict[str, str] | None:
     return found
 
 
-def element(name: str) -> str | None:
+def parse_element_type(name: str) -> str | None:
     """The engine type of the elements of a list or array; None for other engine types.
 
-    >>> element("VARCHAR[]"), element("DECIMAL(5,2)[3]"), element("DATE")
+    >>> parse_element_type("VARCHAR[]"), parse_element_type("DECIMAL(5,2)[3]"), parse_element_type("DATE")
     ('VARCHAR', 'DECIMAL(5,2)', None)
     """
     found = _LIST.fullmatch(name)
     return None if found is None else found[1]
 
 
-def called(name: str, names: Mapping[str, str]) -> str:
+def rename_types(name: str, names: Mapping[str, str]) -> str:
     """An engine type with other names for some types, also where these are of its fields and elements.
 
-    >>> called("STRUCT(a VARCHAR, b JSON[3], c DATE)[]", {"VARCHAR": "TEXT"})
+    >>> rename_types("STRUCT(a VARCHAR, b JSON[3], c DATE)[]", {"VARCHAR": "TEXT"})
     'STRUCT("a" TEXT, "b" JSON[3], "c" DATE)[]'
     """
     found = _LIST.fullmatch(name)
     if found is not None:
-        return called(found[1], names) + name[len(found[1]) :]
-    inner = fields(name)
+        return rename_types(found[1], names) + name[len(found[1]) :]
+    inner = parse_struct_fields(name)
     if inner is None:
         return names.get(name, name)
-    parts = (f'"{field.replace(chr(34), chr(34) * 2)}" {called(of, names)}' for field, of in inner.items())
+    parts = (
+        f'"{field.replace(chr(34), chr(34) * 2)}" {rename_types(of, names)}' for field, of in inner.items()
+    )
     return f"STRUCT({', '.join(parts)})"
 
 
@@ -250,7 +264,7 @@ _FIELD = re.compile(r'(?:"((?:[^"]|"")*)"|([^\s"]+)) (.*)', re.DOTALL)
 _PIECE = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|.""", re.DOTALL)
 
 
-def _split(text: str) -> list[str]:
+def _split_at_commas(text: str) -> list[str]:
     """The parts of a text between the commas that are in no parentheses and no quotes."""
     parts, depth = [""], 0
     for piece in _PIECE.findall(text):

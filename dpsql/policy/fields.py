@@ -17,11 +17,19 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema, core_schema
 
-from dpsql.policy.domain import COLUMN_TYPES, MOST_VALUES, Bound, ColumnType, Value, bounds_of, values_of
-from dpsql.policy.engine_types import POLICY_TYPES, VIEW, policy_type, unread
-from dpsql.policy.exact import exact
-from dpsql.policy.names import fold, name_problem
-from dpsql.policy.problem import did_you_mean, refusal, show
+from dpsql.policy.domain import (
+    COLUMN_TYPES,
+    MOST_VALUES,
+    Bound,
+    ColumnType,
+    Value,
+    parse_bounds,
+    parse_values,
+)
+from dpsql.policy.engine_types import POLICY_TYPES, VIEW, describe_unread_type, find_policy_type
+from dpsql.policy.exact import parse_number
+from dpsql.policy.names import find_name_problem, normalize_name
+from dpsql.policy.problem import format_value, make_problem_error, suggest_choice
 
 Accountant = Literal["pure", "basic", "zcdp", "gdp"]
 CONVERTING = ("zcdp", "gdp")
@@ -32,7 +40,7 @@ Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Form:
+class _KeyCodec:
     """A key that `read` alone takes from its raw value, and `write` turns into JSON.
 
     pydantic's own annotations would keep the type's built-in handling beside ours.
@@ -50,72 +58,72 @@ class _Form:
         return dict(self.schema)
 
 
-def _epsilon(value: object, _: ValidationInfo) -> Fraction:
-    number = exact(value)
+def _parse_epsilon(value: object, _: ValidationInfo) -> Fraction:
+    number = parse_number(value)
     if number <= 0:
-        raise refusal("epsilon_range", "must be above 0")
+        raise make_problem_error("epsilon_range", "must be above 0")
     return number
 
 
-def _delta(value: object, _: ValidationInfo) -> Fraction:
-    number = exact(value)
+def _parse_delta(value: object, _: ValidationInfo) -> Fraction:
+    number = parse_number(value)
     if not 0 <= number < 1:
-        raise refusal("delta_range", "must be at least 0 and below 1")
+        raise make_problem_error("delta_range", "must be at least 0 and below 1")
     return number
 
 
-def _column_name(name: str) -> str:
-    wrong = name_problem(name, "column", dots=True)
+def _require_column_name(name: str) -> str:
+    wrong = find_name_problem(name, "column", dots=True)
     if wrong:
-        raise refusal("bad_name", wrong)
+        raise make_problem_error("bad_name", wrong)
     return name
 
 
-def _unique(value: object, info: ValidationInfo) -> tuple[tuple[str, ...], ...]:
+def _parse_unique_keys(value: object, info: ValidationInfo) -> tuple[tuple[str, ...], ...]:
     if not isinstance(value, (list, tuple)):
-        raise refusal("unique_shape", "must be a list of keys: names of columns, or lists of them")
-    keys = [_link_columns([key] if isinstance(key, str) else key, info) for key in value]
+        raise make_problem_error("unique_shape", "must be a list of keys: names of columns, or lists of them")
+    keys = [_parse_link_columns([key] if isinstance(key, str) else key, info) for key in value]
     found = tuple(key for key in keys if key is not None)
-    if len({frozenset(map(fold, key)) for key in found}) < len(keys):
-        raise refusal("unique_shape", "names a key twice, or none", hint="keep one of them")
+    if len({frozenset(map(normalize_name, key)) for key in found}) < len(keys):
+        raise make_problem_error("unique_shape", "names a key twice, or none", hint="keep one of them")
     return found
 
 
-def _as_keys(value: Any) -> list[Any]:
+def _to_key_list(value: Any) -> list[Any]:
     return [key[0] if len(key) == 1 else list(key) for key in value]
 
 
-def _partition(value: object, _: ValidationInfo) -> tuple[str, ...] | None:
+def _parse_partition(value: object, _: ValidationInfo) -> tuple[str, ...] | None:
     if value is None:
         return None
     names = [value] if isinstance(value, str) else value
     if not isinstance(names, (list, tuple)) or not names or not all(isinstance(name, str) for name in names):
-        raise refusal("partition_shape", "must be the name of a column, or a list of such names")
-    columns = tuple(map(_column_name, names))
-    if len(set(map(fold, columns))) < len(columns):
-        raise refusal("partition_repeated", "names a column twice", hint="keep one of them")
+        raise make_problem_error("partition_shape", "must be the name of a column, or a list of such names")
+    columns = tuple(map(_require_column_name, names))
+    if len(set(map(normalize_name, columns))) < len(columns):
+        raise make_problem_error("partition_repeated", "names a column twice", hint="keep one of them")
     return columns
 
 
-def _as_name(columns: tuple[str, ...]) -> object:
+def _to_name_or_list(columns: tuple[str, ...]) -> object:
     return columns[0] if len(columns) == 1 else list(columns)
 
 
-def _link_columns(value: object, _: ValidationInfo) -> tuple[str, ...] | None:
+def _parse_link_columns(value: object, _: ValidationInfo) -> tuple[str, ...] | None:
     if value is None:
         return None
     if not isinstance(value, (list, tuple)) or not value or not all(isinstance(name, str) for name in value):
-        raise refusal("link_shape", "must be a list of names of columns")
-    columns = tuple(map(_column_name, value))
-    if len(set(map(fold, columns))) < len(columns):
-        raise refusal("link_shape", "names a column twice", hint="keep one of them")
+        raise make_problem_error("link_shape", "must be a list of names of columns")
+    columns = tuple(map(_require_column_name, value))
+    if len(set(map(normalize_name, columns))) < len(columns):
+        raise make_problem_error("link_shape", "names a column twice", hint="keep one of them")
     return columns
 
 
-def _reference(value: object, _: ValidationInfo) -> str:
+def _parse_reference(value: object, _: ValidationInfo) -> str:
     """`table.column`, or of several columns `table.[a, b]`, which a list of single ones says as well."""
     if isinstance(value, (list, tuple)):
-        return _together(value)
+        return _combine_references(value)
     listed = isinstance(value, str) and ".[" in value  # a schema may stand before the table
     table, _dot, column = (
         (value.rpartition if listed else value.partition)(".[" if listed else ".")
@@ -124,70 +132,74 @@ def _reference(value: object, _: ValidationInfo) -> str:
     )
     column = f"[{column}" if listed else column
     if not isinstance(value, str) or not table.strip() or not column.strip():
-        raise refusal("bad_reference", f"must be <table>.<column>, not {value!r}")
+        raise make_problem_error("bad_reference", f"must be <table>.<column>, not {value!r}")
     if column.startswith("["):
         names = [name.strip() for name in column[1:].removesuffix("]").split(",")]
         if not column.endswith("]") or not all(names) or any("[" in name or "]" in name for name in names):
-            raise refusal("bad_reference", f"must be <table>.[<column>, <column>], not {value!r}")
-        return _together([f"{table}.{name}" for name in names])
+            raise make_problem_error("bad_reference", f"must be <table>.[<column>, <column>], not {value!r}")
+        return _combine_references([f"{table}.{name}" for name in names])
     return value
 
 
-def _together(parts: Sequence[object]) -> str:
+def _combine_references(parts: Sequence[object]) -> str:
     """Several references to one table as one text."""
     named = [part.partition(".") if isinstance(part, str) else ("", "", "") for part in parts]
-    tables, columns = {fold(table) for table, _, _ in named}, [column for _, _, column in named]
+    tables, columns = {normalize_name(table) for table, _, _ in named}, [column for _, _, column in named]
     if not named or not all(column.strip() and not set(column) & set("[],") for column in columns):
-        raise refusal("bad_reference", "must be a list of <table>.<column>")
+        raise make_problem_error("bad_reference", "must be a list of <table>.<column>")
     if len(tables) > 1 or not all(tables):
-        raise refusal("bad_reference", "must name columns of one table")
-    if len(set(map(fold, columns))) < len(columns):
-        raise refusal("bad_reference", "names a column twice", hint="keep one of them")
+        raise make_problem_error("bad_reference", "must name columns of one table")
+    if len(set(map(normalize_name, columns))) < len(columns):
+        raise make_problem_error("bad_reference", "names a column twice", hint="keep one of them")
     table = named[0][0]
     return f"{table}.{columns[0]}" if len(columns) == 1 else f"{table}.[{', '.join(columns)}]"
 
 
-def _type_name(value: object, _: ValidationInfo) -> ColumnType:
+def _parse_type_name(value: object, _: ValidationInfo) -> ColumnType:
     """The policy's own name for a type, whichever of the engine's names it is given by."""
     if not isinstance(value, str):
-        raise refusal("unknown_choice", f"{show(value)} is none of {', '.join(COLUMN_TYPES)}")
-    found = policy_type(value)
+        raise make_problem_error(
+            "unknown_choice", f"{format_value(value)} is none of {', '.join(COLUMN_TYPES)}"
+        )
+    found = find_policy_type(value)
     if found is None:
-        raise refusal(
-            "unknown_choice", f"{show(value)} is none of {', '.join(COLUMN_TYPES)}", hint=_meant(value)
+        raise make_problem_error(
+            "unknown_choice",
+            f"{format_value(value)} is none of {', '.join(COLUMN_TYPES)}",
+            hint=_suggest_type(value),
         )
     return found.name
 
 
-def _meant(value: str) -> str:
+def _suggest_type(value: str) -> str:
     """What to write instead of a name that is no type's."""
     names = [name for kind in POLICY_TYPES for name in kind.names]
     name = value.partition("(")[0].strip()
-    if fold(name) == "enum":
+    if normalize_name(name) == "enum":
         return "declare it varchar, with its members as values"
-    if fold(name) in names and "(" in value and ")" not in value:
+    if normalize_name(name) in names and "(" in value and ")" not in value:
         return f'between {{ and }} a comma begins the next key: write "{name}(12,2)" in quotes'
-    if fold(name) in names and "(" in value:
+    if normalize_name(name) in names and "(" in value:
         return f"write {name}, or the digits as in numeric(12,2)"
-    hint = unread(value)
-    return hint if hint != VIEW else did_you_mean(name, names) or hint
+    hint = describe_unread_type(value)
+    return hint if hint != VIEW else suggest_choice(name, names) or hint
 
 
-def _bounds(pair: object, info: ValidationInfo) -> tuple[Bound, Bound] | None:
+def _parse_bounds(pair: object, info: ValidationInfo) -> tuple[Bound, Bound] | None:
     kind = info.data.get("type")  # absent when the type itself is wrong, which is reported on its own
-    return None if pair is None or kind is None else bounds_of(pair, kind)
+    return None if pair is None or kind is None else parse_bounds(pair, kind)
 
 
-def _values(values: object, info: ValidationInfo) -> tuple[Value, ...] | None:
+def _parse_values(values: object, info: ValidationInfo) -> tuple[Value, ...] | None:
     kind = info.data.get("type")
-    return None if values is None or kind is None else values_of(values, kind)
+    return None if values is None or kind is None else parse_values(values, kind)
 
 
-def _as_list(items: tuple[object, ...]) -> list[object]:
+def _to_json_list(items: tuple[object, ...]) -> list[object]:
     return [item if isinstance(item, (bool, int, float)) else str(item) for item in items]
 
 
-def as_dict(entries: object) -> object:
+def to_dict(entries: object) -> object:
     """A mapping as the dict that pydantic's strict mode wants; nothing at all is an empty one."""
     return dict(entries) if isinstance(entries, Mapping) else {} if entries is None else entries
 
@@ -209,17 +221,21 @@ _DOMAIN: Json = {
 _NAME: Json = {"type": "string", "minLength": 1}
 
 AS_DICT = PlainSerializer(dict)
-Epsilon = Annotated[Fraction, _Form(_epsilon, str, _POSITIVE)]
-Delta = Annotated[Fraction, _Form(_delta, str, _BELOW_ONE)]
+Epsilon = Annotated[Fraction, _KeyCodec(_parse_epsilon, str, _POSITIVE)]
+Delta = Annotated[Fraction, _KeyCodec(_parse_delta, str, _BELOW_ONE)]
 Partition = Annotated[
     tuple[str, ...] | None,
-    _Form(_partition, _as_name, {"anyOf": [_NAME, {"type": "array", "minItems": 1, "items": _NAME}]}),
+    _KeyCodec(
+        _parse_partition,
+        _to_name_or_list,
+        {"anyOf": [_NAME, {"type": "array", "minItems": 1, "items": _NAME}]},
+    ),
 ]
 UniqueKeys = Annotated[
     tuple[tuple[str, ...], ...],
-    _Form(
-        _unique,
-        _as_keys,
+    _KeyCodec(
+        _parse_unique_keys,
+        _to_key_list,
         {
             "type": "array",
             "items": {
@@ -228,18 +244,19 @@ UniqueKeys = Annotated[
         },
     ),
 ]
-ColumnName = Annotated[str, AfterValidator(_column_name), WithJsonSchema(_NAME)]
+ColumnName = Annotated[str, AfterValidator(_require_column_name), WithJsonSchema(_NAME)]
 _ONE_REFERENCE: Json = {**_NAME, "pattern": r"^[^.]+\..+$"}
 Reference = Annotated[
     str,
-    _Form(
-        _reference,
+    _KeyCodec(
+        _parse_reference,
         str,
         {"anyOf": [_ONE_REFERENCE, {"type": "array", "minItems": 1, "items": _ONE_REFERENCE}]},
     ),
 ]
 LinkColumns = Annotated[
-    tuple[str, ...] | None, _Form(_link_columns, list, {"type": "array", "minItems": 1, "items": _NAME})
+    tuple[str, ...] | None,
+    _KeyCodec(_parse_link_columns, list, {"type": "array", "minItems": 1, "items": _NAME}),
 ]
 _TYPE_NAMES: Json = {
     "anyOf": [
@@ -247,7 +264,7 @@ _TYPE_NAMES: Json = {
         {"type": "string", "pattern": r"^[A-Za-z][A-Za-z0-9_ ]*(\([0-9]+( *, *[0-9]+)?\))?$"},
     ]
 }
-TypeName = Annotated[ColumnType, _Form(_type_name, str, _TYPE_NAMES)]
-Bounds = Annotated[tuple[Bound, Bound] | None, _Form(_bounds, _as_list, _PAIR)]
-Values = Annotated[tuple[Value, ...] | None, _Form(_values, _as_list, _DOMAIN)]
+TypeName = Annotated[ColumnType, _KeyCodec(_parse_type_name, str, _TYPE_NAMES)]
+Bounds = Annotated[tuple[Bound, Bound] | None, _KeyCodec(_parse_bounds, _to_json_list, _PAIR)]
+Values = Annotated[tuple[Value, ...] | None, _KeyCodec(_parse_values, _to_json_list, _DOMAIN)]
 Version = Annotated[str, WithJsonSchema({"type": ["string", "number"]})]

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from dpsql.policy.names import NameMap, fold, is_row
-from dpsql.policy.problem import Problem, did_you_mean
+from dpsql.policy.names import NameMap, is_row, normalize_name
+from dpsql.policy.problem import Problem, suggest_choice
 from dpsql.policy.tables import Link, Table
 
 _MOST_SHOWN = 10
 
 
-def link_problem(
-    name: str, link: Link, tables: NameMap[Table | None], circles: Mapping[str, str]
+def find_link_problem(
+    name: str, link: Link, tables: NameMap[Table | None], cycles: Mapping[str, str]
 ) -> Problem | None:
     """The problem of a link of table `name`, or None.
 
-    `circles` is what `link_circles` gives of links that lead to the unit. Nothing is said of links to a table that
+    `cycles` is what `describe_link_cycles` gives of links that lead to the unit. Nothing is said of links to a table that
     is None, which is wrong itself.
     """
     if link.table not in tables:
-        hint = did_you_mean(link.table, tables)
+        hint = suggest_choice(link.table, tables)
         return Problem((), "dangling_link", f"no table {link.table} is declared", hint)
     target = tables[link.table]
     if target is None:
@@ -32,30 +32,30 @@ def link_problem(
         hint = f"in {link.table} write `unit: {link.keys[0]}` and `rows_per_unit: 1`"
         words = f"the unit of {link.table} is a row, which has no id to link to"
         return Problem((), "row_link", words, hint)
-    if fold(name) in circles:
-        words = f"the links go round and never reach a unit: {circles[fold(name)]}"
+    if normalize_name(name) in cycles:
+        words = f"the links go round and never reach a unit: {cycles[normalize_name(name)]}"
         return Problem((), "link_cycle", words, "give one of these tables a `unit` instead of a link")
     for key in link.keys:
         if not _has_column(target, key):
-            hint = did_you_mean(key, [target.unit or "", *target.columns]) or f"declare it in {link.table}"
+            hint = suggest_choice(key, [target.unit or "", *target.columns]) or f"declare it in {link.table}"
             return Problem((), "dangling_link", f"no column {key} is declared in {link.table}", hint)
     return None
 
 
 def _has_column(table: Table, column: str) -> bool:
-    own = {fold(name) for link in table.every_link for name in link.names}
-    own |= set() if table.unit is None else {fold(table.unit)}
-    return column in table.columns or fold(column) in own
+    own = {normalize_name(name) for link in table.all_links for name in link.names}
+    own |= set() if table.unit is None else {normalize_name(table.unit)}
+    return column in table.columns or normalize_name(column) in own
 
 
-def link_circles(tables: NameMap[Table | None]) -> dict[str, str]:
+def describe_link_cycles(tables: NameMap[Table | None]) -> dict[str, str]:
     """Each table (by folded name) on a circle of links, with that circle in words: `a → b → a`."""
     target = {
-        fold(name): fold(table.owner.table)
+        normalize_name(name): normalize_name(table.unit_link.table)
         for name, table in tables.items()
-        if table is not None and table.owner is not None
+        if table is not None and table.unit_link is not None
     }
-    spelling = {fold(name): name for name in tables}
+    spelling = {normalize_name(name): name for name in tables}
     circles: dict[str, str] = {}
     done: set[str] = set()
     for start in target:

@@ -11,15 +11,15 @@ from pydantic import ValidationError
 from pydantic_core import PydanticCustomError
 
 from dpsql.errors import PolicyError
-from dpsql.policy.check import policy_problems
+from dpsql.policy.check import list_policy_problems
 from dpsql.policy.models import Policy
-from dpsql.policy.names import fold, name_problems
+from dpsql.policy.names import list_name_problems, normalize_name
 from dpsql.policy.problem import KeyPath, Problem
-from dpsql.policy.report import Source, policy_error
-from dpsql.policy.table_check import table_problems
+from dpsql.policy.report import PolicySource, make_policy_error
+from dpsql.policy.table_check import list_table_problems
 from dpsql.policy.tables import BudgetSpec, Table
-from dpsql.policy.tree import DEEPEST, read_tree
-from dpsql.policy.wording import problems_of
+from dpsql.policy.tree import DEEPEST, parse_yaml
+from dpsql.policy.wording import list_validation_problems
 
 LARGEST_FILE = 1_000_000  # bytes
 _PLACEHOLDER = re.compile(r"\bTODO\b")
@@ -36,34 +36,34 @@ def load(source: str | PathLike[str] | Mapping[str, object] | Policy) -> Policy:
     Fraction(1, 10)
     """
     if isinstance(source, Policy):
-        return _validated(_dumped(source), Source("policy"), ())
+        return _validate_policy(_dump_policy(source), PolicySource("policy"), ())
     if isinstance(source, Mapping):
-        return _validated(_plain(source, 0), Source("policy"), ())
+        return _validate_policy(_to_plain_dicts(source, 0), PolicySource("policy"), ())
     if isinstance(source, str) and "\n" in source:
-        return _parsed(source.encode("utf-8", "surrogatepass"), "policy text")
+        return _parse_policy(source.encode("utf-8", "surrogatepass"), "policy text")
     if isinstance(source, (str, PathLike)):
         name = fspath(source)
-        return _parsed(_read(name), name)
+        return _parse_policy(_read_file(name), name)
     raise PolicyError(
         f"a policy is a file, a text, a dict or a Policy, not {type(source).__name__}", code="policy_source"
     )
 
 
-def _dumped(policy: Policy) -> object:
+def _dump_policy(policy: Policy) -> object:
     try:
         return policy.model_dump(warnings=False, exclude_unset=True)
     except (AttributeError, TypeError, ValueError):  # only after model_construct or model_copy
         raise PolicyError("policy: this Policy was built without validation", code="policy_source") from None
 
 
-def _plain(value: object, depth: int) -> object:
+def _to_plain_dicts(value: object, depth: int) -> object:
     """Mappings of any kind as dicts, as deep as a policy goes."""
     if not isinstance(value, Mapping) or depth > DEEPEST:
         return value
-    return {key: _plain(part, depth + 1) for key, part in value.items()}
+    return {key: _to_plain_dicts(part, depth + 1) for key, part in value.items()}
 
 
-def _read(name: str) -> bytes:
+def _read_file(name: str) -> bytes:
     try:
         with Path(name).open("rb") as file:
             return file.read(LARGEST_FILE + 1)
@@ -75,7 +75,7 @@ def _read(name: str) -> bytes:
         raise PolicyError(f"{name}: cannot be read: {reason}", code="policy_unreadable") from None
 
 
-def _parsed(data: bytes, name: str) -> Policy:
+def _parse_policy(data: bytes, name: str) -> Policy:
     if len(data) > LARGEST_FILE:
         raise PolicyError(f"{name}: is larger than {LARGEST_FILE:,} bytes", code="policy_size")
     try:
@@ -83,40 +83,40 @@ def _parsed(data: bytes, name: str) -> Policy:
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise PolicyError(f"{name}, line {line}: is not UTF-8 text", code="policy_unreadable") from None
-    tree = read_tree(text, name)
+    tree = parse_yaml(text, name)
     if tree.value is None:
         raise PolicyError(f"{name}: the policy is empty", code="policy_empty")
-    return _validated(tree.value, tree.source, tree.problems)
+    return _validate_policy(tree.value, tree.source, tree.problems)
 
 
-def _validated(value: object, source: Source, found: tuple[Problem, ...]) -> Policy:
+def _validate_policy(value: object, source: PolicySource, found: tuple[Problem, ...]) -> Policy:
     """The policy in `value`; problems `found` already stop it, and silence what follows from them."""
-    found = (*found, *_placeholders(value, ()))
+    found = (*found, *_iterate_placeholder_problems(value, ()))
     policy: Policy | None = None
     problems: list[Problem] = []
     try:
         policy = Policy.model_validate(value)
     except ValidationError as error:
-        problems = [*problems_of(error), *_between_keys(value)]
+        problems = [*list_validation_problems(error), *_iterate_cross_key_problems(value)]
     blamed = {problem.path for problem in found}
     holders = {path[:-1] for path in blamed}
-    rest = [p for p in problems if p.path not in holders and not _within(p.path, blamed)]
+    rest = [p for p in problems if p.path not in holders and not _is_within(p.path, blamed)]
     if policy is None or found:
-        raise policy_error(source, [*found, *rest]) from None
+        raise make_policy_error(source, [*found, *rest]) from None
     return policy
 
 
-def _within(path: KeyPath, others: set[KeyPath]) -> bool:
+def _is_within(path: KeyPath, others: set[KeyPath]) -> bool:
     return any(path[:end] in others for end in range(len(path) + 1))
 
 
-def _between_keys(value: object) -> Iterator[Problem]:
+def _iterate_cross_key_problems(value: object) -> Iterator[Problem]:
     """What `dpsql.policy.check` says of a policy whose models could not all be built."""
     raw = value.get("tables") if isinstance(value, Mapping) else None
     if not isinstance(value, Mapping) or not isinstance(raw, Mapping):
         return
-    for found in name_problems(raw, "table", dots=False):
-        yield found.below("tables")
+    for found in list_name_problems(raw, "table", dots=False):
+        yield found.with_parents("tables")
     tables: dict[str, Table | None] = {}
     for name, entry in raw.items():
         if not isinstance(name, str) or not isinstance(entry, Mapping):
@@ -124,43 +124,44 @@ def _between_keys(value: object) -> Iterator[Problem]:
         columns = entry.get("columns")
         if isinstance(columns, Mapping):
             yield from (
-                found.below("tables", name, "columns")
-                for found in name_problems(columns, "column", dots=True)
+                found.with_parents("tables", name, "columns")
+                for found in list_name_problems(columns, "column", dots=True)
             )
         given = {key: part for key, part in entry.items() if isinstance(key, str) and part is not None}
-        yield from (found.below("tables", name) for found in table_problems(given))
-        tables[name] = _table(entry)
+        yield from (found.with_parents("tables", name) for found in list_table_problems(given))
+        tables[name] = _parse_table(entry)
     try:
         tables = {
-            name: table and table.seen_among(frozenset(map(fold, tables))) for name, table in tables.items()
+            name: table and table.resolve_links(frozenset(map(normalize_name, tables)))
+            for name, table in tables.items()
         }
     except PydanticCustomError:
         return  # which the models say themselves
-    yield from policy_problems(_budget(value.get("budget")), tables)
+    yield from list_policy_problems(_parse_budget(value.get("budget")), tables)
 
 
-def _table(entry: object) -> Table | None:
+def _parse_table(entry: object) -> Table | None:
     try:
         return Table.model_validate(entry)
     except ValidationError:
         return None
 
 
-def _budget(entry: object) -> BudgetSpec | None:
+def _parse_budget(entry: object) -> BudgetSpec | None:
     try:
         return BudgetSpec.model_validate(entry)
     except ValidationError:
         return None
 
 
-def _placeholders(value: object, path: KeyPath) -> Iterator[Problem]:
+def _iterate_placeholder_problems(value: object, path: KeyPath) -> Iterator[Problem]:
     """The places of a skeleton that were never filled in; `TODO` as a public value is a value."""
     if isinstance(value, str) and _PLACEHOLDER.search(value):
         yield Problem(path, "todo", "still holds TODO: write what the comments in the file ask for")
     elif isinstance(value, Mapping) and len(path) <= DEEPEST:
         for key, part in value.items():
-            yield from _placeholders(part, (*path, str(key)))
+            yield from _iterate_placeholder_problems(part, (*path, str(key)))
     elif isinstance(value, (list, tuple)) and path[-1:] != ("values",):
         for place, part in enumerate(value):
             if isinstance(part, str):
-                yield from _placeholders(part, (*path, place))
+                yield from _iterate_placeholder_problems(part, (*path, place))

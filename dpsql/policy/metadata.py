@@ -15,7 +15,7 @@ import yaml
 
 from dpsql.errors import PolicyError
 from dpsql.policy.decisions import ColumnDecision, Decisions, ForeignKey, TableDecision, TableKeys
-from dpsql.policy.names import fold
+from dpsql.policy.names import normalize_name
 
 _DBT = ("models", "sources", "seeds", "snapshots")
 _TABLE_KEYS = frozenset({"unit", "rows_per_unit", "public", "link"})
@@ -37,23 +37,23 @@ _REFERENCE = re.compile(r"(?:ref|source)\(\s*(?:['\"][^'\"]*['\"]\s*,\s*)*['\"](
 _DEFAULT_SCHEMAS = frozenset({"", "main", "public", "dbo"})
 
 
-def metadata(text: str, name: str) -> tuple[Decisions, Mapping[str, TableKeys]]:
+def parse_metadata(text: str, name: str) -> tuple[Decisions, Mapping[str, TableKeys]]:
     """What the YAML `text` of a file of this name says, and the keys that dbt's tests of relationships state.
 
-    Raises PolicyError (`metadata`) for what is neither dbt's nor SmartNoise's.
+    Raises PolicyError (`parse_metadata`) for what is neither dbt's nor SmartNoise's.
     """
     try:
         found = yaml.safe_load(text)
     except yaml.YAMLError:
         raise PolicyError(f"{name} is not YAML", code="metadata") from None
     if not isinstance(found, Mapping):
-        raise _wrong(name, "it is no mapping of keys")
+        raise _make_metadata_error(name, "it is no mapping of keys")
     if any(key in found for key in _DBT):
-        return _dbt(found, name)
-    return _smartnoise(found, name), {}
+        return _parse_dbt(found, name)
+    return _parse_smartnoise(found, name), {}
 
 
-def _wrong(name: str, why: str) -> PolicyError:
+def _make_metadata_error(name: str, why: str) -> PolicyError:
     return PolicyError(
         f"{name} is not metadata that can be read: {why}",
         code="metadata",
@@ -61,54 +61,58 @@ def _wrong(name: str, why: str) -> PolicyError:
     )
 
 
-def _dbt(found: Mapping[str, Any], name: str) -> tuple[Decisions, Mapping[str, TableKeys]]:
+def _parse_dbt(found: Mapping[str, Any], name: str) -> tuple[Decisions, Mapping[str, TableKeys]]:
     tables: dict[str, TableDecision] = {}
     keys: dict[str, TableKeys] = {}
-    for node in _nodes(found):
+    for node in _iterate_dbt_nodes(found):
         table = str(node.get("identifier") or node.get("alias") or node.get("name", ""))
-        own = _meta(node, name, table, _TABLE_KEYS)
+        own = _get_dpsql_meta(node, name, table, _TABLE_KEYS)
         columns, foreign = {}, []
-        for column in _mappings(node.get("columns")):
+        for column in _list_mappings(node.get("columns")):
             title = str(column.get("name", ""))
-            columns[fold(title)], references = _dbt_column(column, name, f"{table}.{title}")
+            columns[normalize_name(title)], references = _parse_dbt_column(column, name, f"{table}.{title}")
             foreign += [ForeignKey((title,), *reference) for reference in references]
         unit, rows, link = own.get("unit"), own.get("rows_per_unit"), own.get("link")
-        tables[fold(table)] = TableDecision(
+        tables[normalize_name(table)] = TableDecision(
             unit=None if unit is None else str(unit),
-            link=None if link is None else _link(link, name, table),
+            link=None if link is None else _parse_link(link, name, table),
             public=own.get("public") is True,
-            rows_per_unit=_rows(rows, name, table),
+            rows_per_unit=_parse_rows_per_unit(rows, name, table),
             columns=columns,
         )
-        keys[fold(table)] = TableKeys(foreign=tuple(foreign))
+        keys[normalize_name(table)] = TableKeys(foreign=tuple(foreign))
     return Decisions(tables=tables), keys
 
 
-def _nodes(found: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+def _iterate_dbt_nodes(found: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     for kind in _DBT:
-        for node in _mappings(found.get(kind)):
-            yield from _mappings(node.get("tables")) if kind == "sources" else [node]
+        for node in _list_mappings(found.get(kind)):
+            yield from _list_mappings(node.get("tables")) if kind == "sources" else [node]
 
 
-def _mappings(items: Any) -> list[Mapping[str, Any]]:
+def _list_mappings(items: Any) -> list[Mapping[str, Any]]:
     return [item for item in items or () if isinstance(item, Mapping)] if isinstance(items, list) else []
 
 
-def _meta(node: Mapping[str, Any], name: str, whose: str, known: frozenset[str]) -> Mapping[str, Any]:
+def _get_dpsql_meta(
+    node: Mapping[str, Any], name: str, whose: str, known: frozenset[str]
+) -> Mapping[str, Any]:
     """`meta.dpsql`, which newer versions of dbt have below `config`."""
     config = node.get("config")
     for place in (node.get("meta"), config.get("meta") if isinstance(config, Mapping) else None):
         if isinstance(place, Mapping) and (own := place.get("dpsql")) is not None:
             if not isinstance(own, Mapping) or set(own) - known:
-                raise _wrong(name, f"meta.dpsql of {whose} has other keys than {', '.join(sorted(known))}")
+                raise _make_metadata_error(
+                    name, f"meta.dpsql of {whose} has other keys than {', '.join(sorted(known))}"
+                )
             return own
     return {}
 
 
-def _dbt_column(
+def _parse_dbt_column(
     column: Mapping[str, Any], name: str, whose: str
 ) -> tuple[ColumnDecision, list[tuple[str, tuple[str, ...]]]]:
-    own = _meta(column, name, whose, _COLUMN_KEYS)
+    own = _get_dpsql_meta(column, name, whose, _COLUMN_KEYS)
     values, nullable = own.get("values"), own.get("nullable")
     references: list[tuple[str, tuple[str, ...]]] = []
     for test in [*(column.get("data_tests") or ()), *(column.get("tests") or ())]:
@@ -123,9 +127,9 @@ def _dbt_column(
             if title == "relationships" and (to := _REFERENCE.fullmatch(str(said.get("to", "")).strip())):
                 references.append((to[1], (str(said.get("field", "")),)))
     if values is not None and not isinstance(values, list):
-        raise _wrong(name, f"the values of {whose} are no list")
+        raise _make_metadata_error(name, f"the values of {whose} are no list")
     decided = ColumnDecision(
-        bounds=_bounds(own.get("bounds"), name, whose),
+        bounds=_parse_bounds(own.get("bounds"), name, whose),
         values=None if values is None else tuple(values),
         nullable=nullable if isinstance(nullable, bool) else None,
         omitted=own.get("omit") is True,
@@ -143,58 +147,62 @@ def _is_partial(given: Any) -> bool:
     )
 
 
-def _link(link: Any, name: str, table: str) -> ForeignKey:
+def _parse_link(link: Any, name: str, table: str) -> ForeignKey:
     words = link if isinstance(link, Mapping) else {}
     to, _dot, column = str(words.get("references", "")).rpartition(".")
     if not to or not column or not words.get("column"):
-        raise _wrong(name, f"the link of {table} is not {{column: …, references: table.column}}")
+        raise _make_metadata_error(
+            name, f"the link of {table} is not {{column: …, references: table.column}}"
+        )
     return ForeignKey((str(words["column"]),), to, (column,))
 
 
-def _bounds(bounds: Any, name: str, whose: str) -> tuple[Any, Any] | None:
+def _parse_bounds(bounds: Any, name: str, whose: str) -> tuple[Any, Any] | None:
     if bounds is None:
         return None
     if not isinstance(bounds, list) or len(bounds) != 2:
-        raise _wrong(name, f"the bounds of {whose} are not [lower, upper]")
+        raise _make_metadata_error(name, f"the bounds of {whose} are not [lower, upper]")
     return bounds[0], bounds[1]
 
 
-def _rows(rows: Any, name: str, table: str) -> int | None:
+def _parse_rows_per_unit(rows: Any, name: str, table: str) -> int | None:
     if rows is not None and (not isinstance(rows, int) or isinstance(rows, bool) or rows < 1):
-        raise _wrong(name, f"the rows of a unit in {table} are no whole number from 1")
+        raise _make_metadata_error(name, f"the rows of a unit in {table} are no whole number from 1")
     return rows
 
 
-def _smartnoise(found: Mapping[str, Any], name: str) -> Decisions:
+def _parse_smartnoise(found: Mapping[str, Any], name: str) -> Decisions:
     collections = [value for key, value in found.items() if key != "engine"]
     if len(collections) != 1 or not isinstance(collections[0], Mapping):
-        raise _wrong(name, "it has not one collection of schemas")
+        raise _make_metadata_error(name, "it has not one collection of schemas")
     tables: dict[str, TableDecision] = {}
     for schema, members in collections[0].items():
         if not isinstance(members, Mapping) or not all(isinstance(own, Mapping) for own in members.values()):
-            raise _wrong(name, f"the schema {schema} is no mapping of tables")
+            raise _make_metadata_error(name, f"the schema {schema} is no mapping of tables")
         for table, own in members.items():
-            decided = _smartnoise_table(own, name, str(table))
-            tables[fold(f"{schema}.{table}")] = decided
+            decided = _parse_smartnoise_table(own, name, str(table))
+            tables[normalize_name(f"{schema}.{table}")] = decided
             if str(schema).lower() in _DEFAULT_SCHEMAS or str(schema).lower() == str(table).lower():
-                tables[fold(str(table))] = decided
+                tables[normalize_name(str(table))] = decided
     return Decisions(tables=tables)
 
 
-def _smartnoise_table(own: Mapping[str, Any], name: str, table: str) -> TableDecision:
+def _parse_smartnoise_table(own: Mapping[str, Any], name: str, table: str) -> TableDecision:
     columns, unit = {}, None
     for column, spec in own.items():
         if column in _NOT_COLUMNS:
             continue
         if not isinstance(spec, Mapping):
-            raise _wrong(name, f"the column {table}.{column} is no mapping of keys")
+            raise _make_metadata_error(name, f"the column {table}.{column} is no mapping of keys")
         if spec.get("private_id") is True:
             unit = str(column)
         low, high = spec.get("lower"), spec.get("upper")
-        columns[fold(str(column))] = ColumnDecision(
+        columns[normalize_name(str(column))] = ColumnDecision(
             bounds=None if low is None or high is None else (low, high),
             nullable=False if spec.get("nullable") is False else None,
         )
     if own.get("row_privacy") is True:
         unit = "row"
-    return TableDecision(unit=unit, rows_per_unit=_rows(own.get("max_ids"), name, table), columns=columns)
+    return TableDecision(
+        unit=unit, rows_per_unit=_parse_rows_per_unit(own.get("max_ids"), name, table), columns=columns
+    )

@@ -26,37 +26,37 @@ from pydantic import (
 )
 
 from dpsql.errors import PolicyError
-from dpsql.policy.check import cap_problems, policy_problems
+from dpsql.policy.check import list_cap_problems, list_policy_problems
 from dpsql.policy.fields import (
     AS_DICT,
     Epsilon,
     Neighbors,
     Version,
-    as_dict,
+    to_dict,
 )
-from dpsql.policy.names import NameMap, account_name, declared, fold, is_row
-from dpsql.policy.problem import refusal, refusals
-from dpsql.policy.tables import AnalystBudget, BudgetSpec, Link, Model, Table, Unit, checked
+from dpsql.policy.names import NameMap, find_declared_name, is_row, normalize_account_name, normalize_name
+from dpsql.policy.problem import make_problem_error, make_problems_error
+from dpsql.policy.tables import AnalystBudget, BudgetSpec, Link, Model, Table, Unit, to_name_map
 
 V = TypeVar("V")
 
 
-def _tables(tables: Mapping[str, Table]) -> NameMap[Table]:
+def _resolve_tables(tables: Mapping[str, Table]) -> NameMap[Table]:
     if not tables:
-        raise refusal(
+        raise make_problem_error(
             "no_tables", "declares no table", hint="a table that is not declared does not exist for analysts"
         )
-    names = frozenset(map(fold, tables))
-    seen = {name: table.seen_among(names) for name, table in tables.items()}
-    return checked(seen, "table", dots=False)
+    names = frozenset(map(normalize_name, tables))
+    seen = {name: table.resolve_links(names) for name, table in tables.items()}
+    return to_name_map(seen, "table", dots=False)
 
 
 MIN_EPSILON = Fraction(1, 10**6)
 """Noise for less is so large that no answer is meant by it."""
 
 
-def _analysts(named: Mapping[str, AnalystBudget]) -> NameMap[AnalystBudget]:
-    return checked(named, "analyst", dots=True)
+def _check_analyst_names(named: Mapping[str, AnalystBudget]) -> NameMap[AnalystBudget]:
+    return to_name_map(named, "analyst", dots=True)
 
 
 class Policy(Model):
@@ -68,9 +68,9 @@ class Policy(Model):
         default="add_remove", description="Whether a unit is added or removed, or replaced."
     )
     budget: BudgetSpec = Field(description="The budget of every private table that does not override it.")
-    tables: Annotated[Mapping[str, Table], BeforeValidator(as_dict), AfterValidator(_tables), AS_DICT] = (
-        Field(description="The tables that exist for analysts.")
-    )
+    tables: Annotated[
+        Mapping[str, Table], BeforeValidator(to_dict), AfterValidator(_resolve_tables), AS_DICT
+    ] = Field(description="The tables that exist for analysts.")
     data_version: Version = Field(default="1", description="Changed by the owner when the data changes.")
     database: str | None = Field(
         default=None,
@@ -93,7 +93,7 @@ class Policy(Model):
         default=None, description="What each analyst who is not listed may spend of each table's budget."
     )
     analysts: Annotated[
-        Mapping[str, AnalystBudget], BeforeValidator(as_dict), AfterValidator(_analysts), AS_DICT
+        Mapping[str, AnalystBudget], BeforeValidator(to_dict), AfterValidator(_check_analyst_names), AS_DICT
     ] = Field(
         default_factory=lambda: NameMap({}),
         description="What these analysts may spend of each table's budget.",
@@ -101,38 +101,38 @@ class Policy(Model):
 
     @field_validator("version", mode="before")
     @classmethod
-    def _whole_version(cls, version: object) -> object:
+    def _check_version(cls, version: object) -> object:
         if type(version) is not int or version != 1:
-            raise refusal("version", "must be 1, the only version that this dpsql reads")
+            raise make_problem_error("version", "must be 1, the only version that this dpsql reads")
         return version
 
     @field_validator("privacy_unit")
     @classmethod
-    def _words(cls, words: str) -> str:
+    def _normalize_privacy_unit(cls, words: str) -> str:
         if not words.strip():
-            raise refusal("empty_key", "must say in words what one privacy unit is")
+            raise make_problem_error("empty_key", "must say in words what one privacy unit is")
         return words.strip()
 
     @field_validator("database")
     @classmethod
-    def _name(cls, name: str | None) -> str | None:
+    def _normalize_database(cls, name: str | None) -> str | None:
         if name is not None and not name.strip():
-            raise refusal("empty_key", "must not be empty")
+            raise make_problem_error("empty_key", "must not be empty")
         return None if name is None else name.strip()
 
     @field_validator("data_version", mode="before")
     @classmethod
-    def _as_text(cls, version: object) -> object:
+    def _normalize_data_version(cls, version: object) -> object:
         if isinstance(version, (date, datetime)):
             version = version.isoformat()
         elif isinstance(version, (int, float, Decimal)) and not isinstance(version, bool):
             version = str(version)
         if isinstance(version, str) and not version.strip():
-            raise refusal("empty_key", "must not be empty")
+            raise make_problem_error("empty_key", "must not be empty")
         return version
 
     @model_serializer(mode="wrap")
-    def _said_keys(self, rest: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _drop_default_keys(self, rest: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Without newer keys that say nothing: digests stay what they were."""
         newer = ("database", "max_failures", "default_epsilon")
         unset = {key for key in newer if getattr(self, key) is None}
@@ -140,40 +140,42 @@ class Policy(Model):
         return {key: value for key, value in rest(self).items() if key not in unset}
 
     @model_validator(mode="after")
-    def _tables_agree(self) -> Policy:
-        problems = policy_problems(self.budget, self.tables)
-        problems += cap_problems(self.min_epsilon, self.max_epsilon, self.default_epsilon)
+    def _check_constraints(self) -> Policy:
+        problems = list_policy_problems(self.budget, self.tables)
+        problems += list_cap_problems(self.min_epsilon, self.max_epsilon, self.default_epsilon)
         if problems:
-            raise refusals(problems)
+            raise make_problems_error(problems)
         return self
 
-    def table(self, name: str) -> Table | None:
+    def find_table(self, name: str) -> Table | None:
         """The table of that name, in any case, or None when it is not declared."""
         return self.tables.get(name)
 
-    def canonical(self, name: str) -> str | None:
+    def find_table_name(self, name: str) -> str | None:
         """The declared spelling of a table's name, or None when it is not declared."""
-        return declared(name, self.tables)
+        return find_declared_name(name, self.tables)
 
-    def private_tables(self) -> tuple[str, ...]:
+    def list_private_tables(self) -> tuple[str, ...]:
         """The declared names of the private tables, in the policy's order."""
         return tuple(name for name, table in self.tables.items() if not table.public)
 
-    def max_failures_of_tables(self) -> dict[str, int]:
+    def get_failure_limits(self) -> dict[str, int]:
         """How many failures lock each private table of which the policy says it."""
-        most = {name: self.tables[name].max_failures or self.max_failures for name in self.private_tables()}
+        most = {
+            name: self.tables[name].max_failures or self.max_failures for name in self.list_private_tables()
+        }
         return {name: count for name, count in most.items() if count is not None}
 
-    def budget_of(self, name: str) -> BudgetSpec:
+    def get_budget(self, name: str) -> BudgetSpec:
         """The budget of a private table: its own keys, then the policy's. Raises PolicyError otherwise."""
-        own = self._private(name).budget
+        own = self._require_private_table(name).budget
         given = {} if own is None else {key: value for key, value in own if value is not None}
         return BudgetSpec.model_validate({**dict(self.budget), **given})
 
-    def budget_of_analyst(self, name: str, analyst: str) -> BudgetSpec | None:
-        """What an analyst may spend of a private table's budget, None for all of it; PolicyError as `budget_of`."""
+    def find_analyst_budget(self, name: str, analyst: str) -> BudgetSpec | None:
+        """What an analyst may spend of a private table's budget, None for all of it; PolicyError as `get_budget`."""
         given = self.analysts.get(analyst, self.per_analyst)
-        own = self.budget_of(name)
+        own = self.get_budget(name)
         if given is None:
             return None
         delta = own.delta if given.delta is None else given.delta
@@ -181,63 +183,71 @@ class Policy(Model):
             epsilon=given.epsilon, delta=delta, accountant=own.accountant, renew=given.renew or own.renew
         )
 
-    def analyst(self, name: str) -> str:
+    def resolve_analyst_name(self, name: str) -> str:
         """An analyst's name as it is listed, where it is, whatever its case or spaces; as it is given elsewhere."""
-        wanted = account_name(name)
-        return next((listed for listed in self.analysts if account_name(listed) == wanted), name)
+        wanted = normalize_account_name(name)
+        return next((listed for listed in self.analysts if normalize_account_name(listed) == wanted), name)
 
-    def column_types(self) -> dict[str, NameMap[str]]:
+    def get_column_types(self) -> dict[str, NameMap[str]]:
         """The types of all declared columns, by the folded names of tables, and by the columns' names in any case."""
         return {
-            fold(name): NameMap({column: str(found.type) for column, found in table.columns.items()})
+            normalize_name(name): NameMap(
+                {column: str(found.type) for column, found in table.columns.items()}
+            )
             for name, table in self.tables.items()
         }
 
-    def sources(self, beside: Path) -> dict[str, Path]:
+    def resolve_source_paths(self, beside: Path) -> dict[str, Path]:
         """Where the tables lie that have a source, by name, seen from the policy's folder."""
         return {
             name: beside / table.source for name, table in self.tables.items() if table.source is not None
         }
 
-    def unit_of(self, name: str) -> Unit:
+    def get_unit(self, name: str) -> Unit:
         """Where the privacy unit of a private table is found. Raises PolicyError for other tables."""
-        trail = [self._private(name)]
-        while (link := trail[-1].owner) is not None:
-            trail.append(self._private(link.table))
+        trail = [self._require_private_table(name)]
+        while (link := trail[-1].unit_link) is not None:
+            trail.append(self._require_private_table(link.table))
         root = trail.pop()
         unit = Unit("row", None) if is_row(root.unit) else Unit("column", root.unit)
-        while trail and (link := trail.pop().owner) is not None:
-            keys = [fold(key) for key in link.keys]
-            direct = unit.kind == "column" and unit.column is not None and [fold(unit.column)] == keys
+        while trail and (link := trail.pop().unit_link) is not None:
+            keys = [normalize_name(key) for key in link.keys]
+            direct = (
+                unit.kind == "column" and unit.column is not None and [normalize_name(unit.column)] == keys
+            )
             unit = Unit("column" if direct else "indirect", link.names[0])
         return unit
 
     def describe_unit(self, name: str) -> str:
         """Return where the privacy unit of a private table's rows is found, in words: a column, each row, or a link."""
-        unit, link = self.unit_of(name), self._private(name).owner
+        unit, link = self.get_unit(name), self._require_private_table(name).unit_link
         if unit.kind == "indirect" and link is not None:
             equal = (f"{ours} = {link.table}.{key}" for ours, key in zip(link.names, link.keys, strict=True))
             return f"through {' and '.join(equal)}"
         return unit.column or "each row"
 
-    def links_to(self, name: str) -> tuple[str, ...]:
+    def list_referenced_columns(self, name: str) -> tuple[str, ...]:
         """The columns of a table by each of which others find their unit, in the order in which these are declared."""
-        links = (table.owner for table in self.tables.values())
-        found = (link.keys for link in links if link is not None and fold(link.table) == fold(name))
+        links = (table.unit_link for table in self.tables.values())
+        found = (
+            link.keys
+            for link in links
+            if link is not None and normalize_name(link.table) == normalize_name(name)
+        )
         return tuple(dict.fromkeys(keys[0] for keys in found if len(keys) == 1))
 
-    def foreign_keys(self) -> Iterator[tuple[str, Link]]:
+    def iterate_links(self) -> Iterator[tuple[str, Link]]:
         """Each link with the table that declares it."""
         for name, table in self.tables.items():
-            yield from ((name, link) for link in table.every_link)
+            yield from ((name, link) for link in table.all_links)
 
-    def digest(self) -> str:
+    def compute_digest(self) -> str:
         """SHA-256, in hexadecimal, of the whole policy as read: the same for two spellings of one number."""
         text = json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
         return sha256(text.encode()).hexdigest()
 
-    def _private(self, name: str) -> Table:
-        table = self.table(name)
+    def _require_private_table(self, name: str) -> Table:
+        table = self.find_table(name)
         if table is None:
             raise PolicyError(f"the policy declares no table {name}", code="undeclared_table")
         if table.public:

@@ -16,26 +16,26 @@ _UNSEEN = frozenset({"Cf", "Cn"})
 _ASCII_LOWER = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}
 
 
-def fold(name: str) -> str:
+def normalize_name(name: str) -> str:
     """The form under which two names are the same name: ASCII letters in lower case.
 
     DuckDB holds `é` and `É`, or `straße` and `strasse`, to be different columns, so `str.casefold`
     would take an undeclared table for a declared one.
 
-    >>> fold("Straße"), fold("É") == fold("é")
+    >>> normalize_name("Straße"), normalize_name("É") == normalize_name("é")
     ('straße', False)
     """
     return name.translate(_ASCII_LOWER)
 
 
-def account_name(name: str) -> str:
+def normalize_account_name(name: str) -> str:
     """The form under which two names of tables or of analysts have one account.
 
     Names that differ in case, in spaces, in Unicode's form or in characters that do not show must not have a budget
     each, whatever the engine or a login holds to be the same. `str.casefold` and NFKC: Unicode 15, chapter 3.13, D145
     (canonical caseless matching), with compatibility forms.
 
-    >>> account_name(" Bob\u200b  Ross ") == account_name("BOB ROSS"), account_name("e\u0301") == account_name("É")
+    >>> normalize_account_name(" Bob\u200b  Ross ") == normalize_account_name("BOB ROSS"), normalize_account_name("e\u0301") == normalize_account_name("É")
     (True, True)
     """
     visible = "".join(letter for letter in name if unicodedata.category(letter) not in _UNSEEN)
@@ -44,22 +44,22 @@ def account_name(name: str) -> str:
 
 
 class NameMap(Mapping[str, V]):
-    """An immutable, hashable mapping whose lookup ignores case as `fold` does.
+    """An immutable, hashable mapping whose lookup ignores case as `normalize_name` does.
 
     Iteration gives the names as declared. The names must differ by more than case: see
-    `name_problems`.
+    `list_name_problems`.
     """
 
     __slots__ = ("_entries",)
 
     def __init__(self, entries: Mapping[str, V]) -> None:
-        self._entries = {fold(name): (name, value) for name, value in entries.items()}
+        self._entries = {normalize_name(name): (name, value) for name, value in entries.items()}
 
     def __getitem__(self, name: str) -> V:
-        return self._entries[fold(name)][1]
+        return self._entries[normalize_name(name)][1]
 
     def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and fold(name) in self._entries
+        return isinstance(name, str) and normalize_name(name) in self._entries
 
     def __iter__(self) -> Iterator[str]:
         return (name for name, _ in self._entries.values())
@@ -77,12 +77,12 @@ class NameMap(Mapping[str, V]):
         return f"NameMap({dict(self)!r})"
 
 
-def declared(name: str, names: Iterable[str]) -> str | None:
+def find_declared_name(name: str, names: Iterable[str]) -> str | None:
     """The spelling among `names` of `name`, or None when it is not among them."""
-    return next((other for other in names if fold(other) == fold(name)), None)
+    return next((other for other in names if normalize_name(other) == normalize_name(name)), None)
 
 
-def name_problem(name: object, kind: str, *, dots: bool) -> str | None:
+def find_name_problem(name: object, kind: str, *, dots: bool) -> str | None:
     """The problem of one name of a `kind` ("table", "column"), or None."""
     if not isinstance(name, str):
         return f"the name of a {kind} must be text, not {name!r}"
@@ -91,57 +91,59 @@ def name_problem(name: object, kind: str, *, dots: bool) -> str | None:
     if "\0" in name or any("\ud800" <= letter <= "\udfff" for letter in name):
         return f"the name of a {kind} holds a character that SQL cannot"
     if "." in name and not dots:
-        return _schema_problem(name, kind)
+        return _find_schema_problem(name, kind)
     return None
 
 
-def table_parts(name: str) -> tuple[str, str]:
+def split_table_name(name: str) -> tuple[str, str]:
     """The schema of a declared table, empty for the default one, and its name there.
 
-    >>> table_parts("emr.visits"), table_parts("visits")
+    >>> split_table_name("emr.visits"), split_table_name("visits")
     (('emr', 'visits'), ('', 'visits'))
     """
     schema, _, table = name.rpartition(".")
     return schema, table
 
 
-def _schema_problem(name: str, kind: str) -> str | None:
+def _find_schema_problem(name: str, kind: str) -> str | None:
     """The problem of a table's name with dots: a schema stands before one, and the default schema goes without."""
     schema, *rest = name.split(".")
     if kind != "table" or len(rest) != 1 or not schema.strip() or not rest[0].strip() or '"' in name:
         return f"the name of a {kind} holds a dot: a table is called by its name, or <schema>.<name>"
-    if fold(schema) == DEFAULT_SCHEMA:
+    if normalize_name(schema) == DEFAULT_SCHEMA:
         return f"{schema} is the schema of tables without one: a dot would make it another table, with a budget of its own"
     return None
 
 
-def name_problems(names: Mapping[str, object], kind: str, *, dots: bool) -> list[Problem]:
+def list_name_problems(names: Mapping[str, object], kind: str, *, dots: bool) -> list[Problem]:
     """The names that cannot be used, and those that differ only by case from an earlier one.
 
-    Of tables and analysts, which have accounts, also those that differ as `account_name` does not.
+    Of tables and analysts, which have accounts, also those that differ as `normalize_account_name` does not.
     """
     problems: list[Problem] = []
     first: dict[str, str] = {}
     accounts: dict[str, str] = {}
     for name in names:
-        wrong = name_problem(name, kind, dots=dots)
+        wrong = find_name_problem(name, kind, dots=dots)
         if wrong:
             hint = "make a view with a simple name and declare that" if "dot" in wrong else None
             problems.append(Problem((str(name),), "bad_name", wrong, hint))
-        elif fold(name) in first:
-            words = f"{first[fold(name)]} and {name} differ only by case, which SQL does not tell apart"
+        elif normalize_name(name) in first:
+            words = (
+                f"{first[normalize_name(name)]} and {name} differ only by case, which SQL does not tell apart"
+            )
             problems.append(Problem((name,), "duplicate_name", words, "keep one of them"))
-        elif kind != "column" and account_name(name) in accounts:
-            other = accounts[account_name(name)]
+        elif kind != "column" and normalize_account_name(name) in accounts:
+            other = accounts[normalize_account_name(name)]
             words = (
                 f"{other!r} and {name!r} differ only by case, spaces or Unicode form, and have one account"
             )
             problems.append(Problem((name,), "duplicate_name", words, "keep one of them"))
         else:
-            first[fold(name)] = accounts[account_name(name)] = name
+            first[normalize_name(name)] = accounts[normalize_account_name(name)] = name
     return problems
 
 
 def is_row(unit: object) -> bool:
     """Whether the value of a `unit` key says that each row is a privacy unit."""
-    return isinstance(unit, str) and fold(unit) == "row"
+    return isinstance(unit, str) and normalize_name(unit) == "row"

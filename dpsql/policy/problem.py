@@ -26,39 +26,41 @@ class Problem:
     message: str
     hint: str | None = None
 
-    def below(self, *parents: str | int) -> Problem:
+    def with_parents(self, *parents: str | int) -> Problem:
         """The same problem seen from further up, `parents` before its path."""
         return replace(self, path=(*parents, *self.path))
 
 
-def refusals(problems: Sequence[Problem]) -> PydanticCustomError:
+def make_problems_error(problems: Sequence[Problem]) -> PydanticCustomError:
     """The error that a validator raises for `problems`, whose paths are relative to the value it validates."""
     text = "; ".join(problem.message for problem in problems)
     return PydanticCustomError("policy", "{text}", {"text": text, "problems": tuple(problems)})
 
 
-def refusal(code: str, message: str, *, hint: str | None = None, at: KeyPath = ()) -> PydanticCustomError:
+def make_problem_error(
+    code: str, message: str, *, hint: str | None = None, at: KeyPath = ()
+) -> PydanticCustomError:
     """The error that a validator raises for one problem, `at` a path below the value it validates."""
-    return refusals([Problem(at, code, message, hint)])
+    return make_problems_error([Problem(at, code, message, hint)])
 
 
-def problems_in(error: PydanticCustomError, *parents: str | int) -> list[Problem]:
-    """The problems that a validator raised through `refusal` or `refusals`, seen from above `parents`."""
-    return [problem.below(*parents) for problem in (error.context or {})["problems"]]
+def list_problems(error: PydanticCustomError, *parents: str | int) -> list[Problem]:
+    """The problems that a validator raised through `make_problem_error` or `make_problems_error`, seen from above `parents`."""
+    return [problem.with_parents(*parents) for problem in (error.context or {})["problems"]]
 
 
-def show_path(path: KeyPath) -> str:
+def format_path(path: KeyPath) -> str:
     """The path as an owner writes it: `tables.visits.columns.cost.bounds[0]`, odd names quoted."""
     text = ""
     for part in path:
         if isinstance(part, int):
             text += f"[{part}]"
         else:
-            text += ("." if text else "") + (part if _PLAIN.fullmatch(part) else show(part))
+            text += ("." if text else "") + (part if _PLAIN.fullmatch(part) else format_value(part))
     return text
 
 
-def show(value: object) -> str:
+def format_value(value: object) -> str:
     """One line, at most some 60 characters, that shows a value of the policy."""
     try:
         text = repr(value) if isinstance(value, str) else str(value)
@@ -68,7 +70,7 @@ def show(value: object) -> str:
     return text if len(text) <= _LONGEST_SHOWN else text[:_LONGEST_SHOWN] + "…"
 
 
-def did_you_mean(word: str, choices: Iterable[str]) -> str | None:
+def suggest_choice(word: str, choices: Iterable[str]) -> str | None:
     """A hint that names the closest of the first few hundred choices, or None when nothing is close."""
     by_lower = {choice.lower(): choice for choice in islice(choices, _MOST_COMPARED)}
     close = get_close_matches(word.lower(), by_lower, n=1)

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from dpsql.errors import PolicyError, Position
-from dpsql.policy.problem import KeyPath, Problem, show_path
+from dpsql.policy.problem import KeyPath, Problem, format_path
 
 MOST_SHOWN = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class PolicySource:
     """Where a policy comes from: the name shown, its text, and the place of each key in the text.
 
     A policy that is no text (a dict, a model) has neither text nor places.
@@ -20,24 +20,25 @@ class Source:
 
     name: str
     text: str | None = None
-    places: Mapping[KeyPath, Position] | None = None
+    positions: Mapping[KeyPath, Position] | None = None
 
-    def place(self, path: KeyPath) -> Position | None:
+    def find_position(self, path: KeyPath) -> Position | None:
         """The place of the key, or of the nearest key around it when it is not written."""
-        if not self.places:
+        if not self.positions:
             return None
         return next(
-            (self.places[path[:end]] for end in range(len(path), -1, -1) if path[:end] in self.places), None
+            (self.positions[path[:end]] for end in range(len(path), -1, -1) if path[:end] in self.positions),
+            None,
         )
 
 
-def policy_error(source: Source, problems: Sequence[Problem]) -> PolicyError:
+def make_policy_error(source: PolicySource, problems: Sequence[Problem]) -> PolicyError:
     """One error for all problems, in the order of the file; the first decides code and position."""
     known = {(problem.path, problem.code): problem for problem in problems}
-    placed = [(source.place(problem.path), problem) for problem in known.values()]
+    placed = [(source.find_position(problem.path), problem) for problem in known.values()]
     placed.sort(key=lambda found: (found[0].line, found[0].column) if found[0] else (0, 0))
     position, first = placed[0]
-    lines = [_line(source.name, *found) for found in placed[:MOST_SHOWN]]
+    lines = [_format_problem(source.name, *found) for found in placed[:MOST_SHOWN]]
     if len(placed) > MOST_SHOWN:
         lines.append(f"and {len(placed) - MOST_SHOWN} more")
     if len(placed) > 1:
@@ -45,20 +46,22 @@ def policy_error(source: Source, problems: Sequence[Problem]) -> PolicyError:
     return PolicyError(
         "\n".join(lines),
         code=first.code,
-        hint=_hint([problem for _, problem in placed[:MOST_SHOWN]]),
+        hint=_format_hints([problem for _, problem in placed[:MOST_SHOWN]]),
         position=position,
         text=source.text,
     )
 
 
-def _line(name: str, position: Position | None, problem: Problem) -> str:
+def _format_problem(name: str, position: Position | None, problem: Problem) -> str:
     where = f"{name}, line {position.line}" if position else name
-    key = f"{show_path(problem.path)}: " if problem.path else ""
+    key = f"{format_path(problem.path)}: " if problem.path else ""
     return f"{where}: {key}{problem.message}"
 
 
-def _hint(problems: Sequence[Problem]) -> str | None:
+def _format_hints(problems: Sequence[Problem]) -> str | None:
     if len(problems) == 1:
         return problems[0].hint
-    hints = [f"{show_path(problem.path) or 'policy'}: {problem.hint}" for problem in problems if problem.hint]
+    hints = [
+        f"{format_path(problem.path) or 'policy'}: {problem.hint}" for problem in problems if problem.hint
+    ]
     return "\n  ".join(hints) or None

@@ -7,7 +7,7 @@ from typing import Any
 from dpsql.policy.models import Policy
 
 
-def json_schema() -> dict[str, Any]:
+def build_json_schema() -> dict[str, Any]:
     """The JSON schema (draft 2020-12) of a policy.
 
     It knows keys, types and ranges; what spans keys is checked by `load` alone.

@@ -10,12 +10,17 @@ from fractions import Fraction
 from pydantic_core import PydanticCustomError
 
 from dpsql.errors import PolicyError
-from dpsql.policy.check_constraints import Checked, checked
+from dpsql.policy.check_constraints import ColumnConstraint, parse_constraints
 from dpsql.policy.decisions import ColumnDecision, Decisions, ForeignKey, TableDecision, TableKeys
-from dpsql.policy.domain import MOST_VALUES, Bound, ColumnType, Value, bounds_of, values_of
-from dpsql.policy.engine_types import element, fields, members, policy_type
-from dpsql.policy.exact import show_number
-from dpsql.policy.names import fold, is_row, name_problem
+from dpsql.policy.domain import MOST_VALUES, Bound, ColumnType, Value, parse_bounds, parse_values
+from dpsql.policy.engine_types import (
+    find_policy_type,
+    parse_element_type,
+    parse_enum_members,
+    parse_struct_fields,
+)
+from dpsql.policy.exact import format_number
+from dpsql.policy.names import find_name_problem, is_row, normalize_name
 
 Schema = Mapping[str, Sequence[tuple[str, str]]]
 
@@ -117,109 +122,114 @@ def skeleton(
     lines = [
         line
         for table, columns in schema.items()
-        for line in _table(
+        for line in _iterate_table_lines(
             table,
             columns,
             (required or {}).get(table, frozenset()),
-            checked((checks or {}).get(table, ())),
+            parse_constraints((checks or {}).get(table, ())),
             keys=(keys or {}).get(table, TableKeys()),
-            decided=decided.tables.get(fold(table), TableDecision()),
+            decided=decided.tables.get(normalize_name(table), TableDecision()),
         )
     ]
     if all(line.startswith("  #") for line in lines):
         lines.append("  TODO: TODO  # none of the tables above can be declared")
     head = _HEAD.format(
-        source=quoted(source),
+        source=quote_yaml(source),
         sources=sources,
         values=_GUESSED if types_are_guessed else "no value was read",
-        privacy_unit="TODO" if decided.privacy_unit is None else quoted(decided.privacy_unit),
+        privacy_unit="TODO" if decided.privacy_unit is None else quote_yaml(decided.privacy_unit),
         epsilon=decided.epsilon or "TODO",
         delta=decided.delta or "TODO",
     )
     return head + "\n".join(lines) + "\n"
 
 
-def column_type(duckdb_type: str) -> ColumnType | None:
+def find_declarable_type(duckdb_type: str) -> ColumnType | None:
     """The policy's type for a DuckDB type, or None when dpsql does not read it.
 
-    >>> column_type("DECIMAL(10,2)"), column_type("VARCHAR[]")
+    >>> find_declarable_type("DECIMAL(10,2)"), find_declarable_type("VARCHAR[]")
     ('double', None)
     """
     text = duckdb_type.strip()
-    found = policy_type("enum" if members(text) is not None else text)
+    found = find_policy_type("enum" if parse_enum_members(text) is not None else text)
     return None if found is None else found.name
 
 
-def leaves(columns: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+def iterate_declarable_columns(columns: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str]]:
     """The columns that a policy may declare, with their types: of a STRUCT its fields, by dotted names.
 
-    >>> [*leaves([("n", "INTEGER"), ("s", "STRUCT(city VARCHAR, at STRUCT(floor INTEGER))")])]
+    >>> [*iterate_declarable_columns([("n", "INTEGER"), ("s", "STRUCT(city VARCHAR, at STRUCT(floor INTEGER))")])]
     [('n', 'INTEGER'), ('s.city', 'VARCHAR'), ('s.at.floor', 'INTEGER')]
     """
     for column, kind in columns:
-        inner = fields(kind.strip())
+        inner = parse_struct_fields(kind.strip())
         if inner is None or any("." in name for name in inner):
             yield column, kind
         else:
-            yield from leaves([(f"{column}.{name}", of) for name, of in inner.items()])
+            yield from iterate_declarable_columns([(f"{column}.{name}", of) for name, of in inner.items()])
 
 
-def _table(
+def _iterate_table_lines(
     table: str,
     columns: Sequence[tuple[str, str]],
     required: AbstractSet[str],
-    checks: Mapping[str, Checked],
+    checks: Mapping[str, ColumnConstraint],
     *,
     keys: TableKeys,
     decided: TableDecision,
 ) -> Iterator[str]:
-    wrong = name_problem(table, "table", dots=False)
+    wrong = find_name_problem(table, "table", dots=False)
     if wrong:
-        yield f"  # {quoted(table)}: left out, {wrong}"
+        yield f"  # {quote_yaml(table)}: left out, {wrong}"
         return
     if decided.omitted:
-        yield f"  # {quoted(table)}: left out"
+        yield f"  # {quote_yaml(table)}: left out"
         return
-    yield f"  {_name(table)}:"
-    yield from _whose(keys, decided)
-    yield from _unique(keys, decided, columns)
-    if all(decided.columns.get(fold(column), ColumnDecision()).omitted for column, _ in columns):
+    yield f"  {_format_name(table)}:"
+    yield from _iterate_unit_lines(keys, decided)
+    yield from _iterate_unique_lines(keys, decided, columns)
+    if all(decided.columns.get(normalize_name(column), ColumnDecision()).omitted for column, _ in columns):
         yield "    columns: {}"
         return
     yield "    columns:"
-    for column, kind in leaves(columns):
-        known, listed = column_type(kind), column_type(element(kind.strip()) or "")
-        bad_name = name_problem(column, "column", dots=True)
-        own = decided.columns.get(fold(column), ColumnDecision())
+    for column, kind in iterate_declarable_columns(columns):
+        known, listed = (
+            find_declarable_type(kind),
+            find_declarable_type(parse_element_type(kind.strip()) or ""),
+        )
+        bad_name = find_name_problem(column, "column", dots=True)
+        own = decided.columns.get(normalize_name(column), ColumnDecision())
         if listed is not None and not bad_name:
-            yield f"      # {_name(column)}: {{type: {listed}, max_elements: TODO}}  # a list: the most elements of a row that count"
+            yield f"      # {_format_name(column)}: {{type: {listed}, max_elements: TODO}}  # a list: the most elements of a row that count"
         elif known is None or bad_name:
-            yield f"      # {_name(column)}: left out, {bad_name or f'the type {_outer_name(kind)} is not supported'}"
+            yield f"      # {_format_name(column)}: left out, {bad_name or f'the type {_parse_outer_name(kind)} is not supported'}"
         elif own.omitted:
-            yield f"      # {_name(column)}: left out"
+            yield f"      # {_format_name(column)}: left out"
         else:
-            said = checks.get(fold(column), Checked())
-            present = own.nullable is False or (own.nullable is None and (column in required or said.present))
+            said = checks.get(normalize_name(column), ColumnConstraint())
+            present = own.nullable is False or (
+                own.nullable is None and (column in required or said.not_null)
+            )
             rest = ", nullable: false" * present
-            found = _decided(own, known, f"{table}.{column}")
-            note = "" if found else _note(said, known, kind)
-            yield f"      {_name(column)}: {{type: {known}{found or _values(said, known, kind)}{rest}}}{note}"
+            found = _format_decision(own, known, f"{table}.{column}")
+            note = "" if found else _format_enum_note(said, known, kind)
+            yield f"      {_format_name(column)}: {{type: {known}{found or _format_domain(said, known, kind)}{rest}}}{note}"
 
 
-def _whose(keys: TableKeys, decided: TableDecision) -> Iterator[str]:
+def _iterate_unit_lines(keys: TableKeys, decided: TableDecision) -> Iterator[str]:
     """The lines that say whose a row is, and how many of one count."""
     if decided.public:
         yield "    public: true"
         return
     if decided.link is not None:
-        yield f"    link: {_link(decided.link)}"
+        yield f"    link: {_format_link(decided.link)}"
     elif decided.unit is not None:
-        yield f"    unit: {_name(decided.unit)}"
+        yield f"    unit: {_format_name(decided.unit)}"
     else:
         for key in keys.foreign:
-            yield f"    # instead of unit, by its foreign key, where {_bare(key.table)} says whose a row is: link: {_link(key)}"
+            yield f"    # instead of unit, by its foreign key, where {_format_comment_name(key.table)} says whose a row is: link: {_format_link(key)}"
         if len(keys.primary) == 1:
-            yield f"    # a candidate is its primary key {_name(keys.primary[0])}, if each row is a unit; rows_per_unit is 1 then"
+            yield f"    # a candidate is its primary key {_format_name(keys.primary[0])}, if each row is a unit; rows_per_unit is 1 then"
         yield "    unit: TODO           # a column, or row; or see link and public above"
     if decided.rows_per_unit is not None:
         yield f"    rows_per_unit: {decided.rows_per_unit}"
@@ -227,25 +237,29 @@ def _whose(keys: TableKeys, decided: TableDecision) -> Iterator[str]:
         yield "    rows_per_unit: TODO  # rows"
 
 
-def _unique(keys: TableKeys, decided: TableDecision, columns: Sequence[tuple[str, str]]) -> Iterator[str]:
+def _iterate_unique_lines(
+    keys: TableKeys, decided: TableDecision, columns: Sequence[tuple[str, str]]
+) -> Iterator[str]:
     """The line of the keys that tell rows apart, but for the unit's own; a comment as long as it is not decided whose a row is."""
     there = {
-        fold(column)
+        normalize_name(column)
         for column, kind in columns
-        if column_type(kind) is not None
-        and not name_problem(column, "column", dots=True)
-        and not decided.columns.get(fold(column), ColumnDecision()).omitted
+        if find_declarable_type(kind) is not None
+        and not find_name_problem(column, "column", dots=True)
+        and not decided.columns.get(normalize_name(column), ColumnDecision()).omitted
     }
     alone = decided.unit is not None and is_row(decided.unit)
     found = [
         key
         for key in dict.fromkeys((keys.primary, *keys.unique))
-        if key and there.issuperset(map(fold, key)) and [*map(fold, key)] != [fold(decided.unit or "")]
+        if key
+        and there.issuperset(map(normalize_name, key))
+        and [*map(normalize_name, key)] != [normalize_name(decided.unit or "")]
     ]
     if decided.public or alone or not found:
         return
     written = ", ".join(
-        _name(key[0]) if len(key) == 1 else f"[{', '.join(map(_name, key))}]" for key in found
+        _format_name(key[0]) if len(key) == 1 else f"[{', '.join(map(_format_name, key))}]" for key in found
     )
     open_ = decided.unit is None and decided.link is None
     yield (
@@ -255,28 +269,26 @@ def _unique(keys: TableKeys, decided: TableDecision, columns: Sequence[tuple[str
     )
 
 
-def _link(key: ForeignKey) -> str:
+def _format_link(key: ForeignKey) -> str:
     """A foreign key as a link of a policy."""
     if len(key.columns) == 1:
-        return (
-            f"{{column: {_name(key.columns[0])}, references: {quoted(f'{key.table}.{key.references[0]}')}}}"
-        )
-    references = ", ".join(quoted(f"{key.table}.{column}") for column in key.references)
-    return f"{{columns: [{', '.join(map(_name, key.columns))}], references: [{references}]}}"
+        return f"{{column: {_format_name(key.columns[0])}, references: {quote_yaml(f'{key.table}.{key.references[0]}')}}}"
+    references = ", ".join(quote_yaml(f"{key.table}.{column}") for column in key.references)
+    return f"{{columns: [{', '.join(map(_format_name, key.columns))}], references: [{references}]}}"
 
 
-def _bare(name: str) -> str:
+def _format_comment_name(name: str) -> str:
     """A name within a comment, on one line."""
-    return name if name.isprintable() else quoted(name)
+    return name if name.isprintable() else quote_yaml(name)
 
 
-def _decided(own: ColumnDecision, kind: ColumnType, whose: str) -> str:
+def _format_decision(own: ColumnDecision, kind: ColumnType, whose: str) -> str:
     """The keys of what is decided of a column. Raises PolicyError (`metadata`) for what its type cannot have."""
     try:
         if own.values is not None:
-            return f", values: [{', '.join(map(_scalar, values_of(list(own.values), kind)))}]"
+            return f", values: [{', '.join(map(_format_scalar, parse_values(list(own.values), kind)))}]"
         if own.bounds is not None:
-            return f", bounds: [{', '.join(map(_scalar, bounds_of(list(own.bounds), kind)))}]"
+            return f", bounds: [{', '.join(map(_format_scalar, parse_bounds(list(own.bounds), kind)))}]"
     except PydanticCustomError as error:
         raise PolicyError(
             f"what is decided of {whose} does not fit its type {kind}: {error.message()}", code="metadata"
@@ -284,58 +296,60 @@ def _decided(own: ColumnDecision, kind: ColumnType, whose: str) -> str:
     return ""
 
 
-def _values(said: Checked, known: ColumnType, kind: str) -> str:
+def _format_domain(said: ColumnConstraint, known: ColumnType, kind: str) -> str:
     """The keys of what the constraints of a column say; else the members of an ENUM, which are part of the schema."""
-    listed = _members(kind)
-    return _said(said, known) or (f", values: [{', '.join(map(quoted, listed))}]" if listed else "")
+    listed = _list_enum_members(kind)
+    return _format_constraint(said, known) or (
+        f", values: [{', '.join(map(quote_yaml, listed))}]" if listed else ""
+    )
 
 
-def _note(said: Checked, known: ColumnType, kind: str) -> str:
+def _format_enum_note(said: ColumnConstraint, known: ColumnType, kind: str) -> str:
     """What the owner has to say of the members of an ENUM."""
-    proposed = _members(kind) and not _said(said, known)
+    proposed = _list_enum_members(kind) and not _format_constraint(said, known)
     return "  # the ENUM's members: delete values unless they are public" if proposed else ""
 
 
-def _members(kind: str) -> Sequence[str]:
+def _list_enum_members(kind: str) -> Sequence[str]:
     """The members of an ENUM, if a policy can list them."""
-    named = members(kind.strip()) or ()
+    named = parse_enum_members(kind.strip()) or ()
     return () if len(named) > MOST_VALUES or any("\0" in name for name in named) else named
 
 
-def _said(said: Checked, kind: ColumnType) -> str:
+def _format_constraint(said: ColumnConstraint, kind: ColumnType) -> str:
     """The keys of what the constraints of a column say."""
-    values, bounds = said.listed(kind), said.bounds(kind)
+    values, bounds = said.to_values(kind), said.to_bounds(kind)
     if values is not None:
-        return f", values: [{', '.join(map(_scalar, values))}]"
-    return "" if bounds is None else f", bounds: [{', '.join(map(_scalar, bounds))}]"
+        return f", values: [{', '.join(map(_format_scalar, values))}]"
+    return "" if bounds is None else f", bounds: [{', '.join(map(_format_scalar, bounds))}]"
 
 
-def _scalar(value: Value | Bound) -> str:
+def _format_scalar(value: Value | Bound) -> str:
     """A value in YAML."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (Fraction, float)):
-        return show_number(Fraction(value))
-    return str(value) if isinstance(value, int) else quoted(str(value))
+        return format_number(Fraction(value))
+    return str(value) if isinstance(value, int) else quote_yaml(str(value))
 
 
-def _outer_name(duckdb_type: str) -> str:
+def _parse_outer_name(duckdb_type: str) -> str:
     """The outer name of a type; what stands in its brackets may name members or run over lines."""
     word = re.match(r"[A-Za-z_ ]*", duckdb_type.strip())
     name = (word[0] if word else "").strip() or "unknown"
     return f"{name}[]" if duckdb_type.strip().endswith("]") else name
 
 
-def _name(name: str) -> str:
-    return name if _PLAIN_NAME.fullmatch(name) and name.lower() not in _YAML_WORDS else quoted(name)
+def _format_name(name: str) -> str:
+    return name if _PLAIN_NAME.fullmatch(name) and name.lower() not in _YAML_WORDS else quote_yaml(name)
 
 
-def quoted(text: str) -> str:
+def quote_yaml(text: str) -> str:
     """A YAML double-quoted scalar, on one line, in printable characters."""
-    return '"' + "".join(_escaped(letter) for letter in text) + '"'
+    return '"' + "".join(_escape_letter(letter) for letter in text) + '"'
 
 
-def _escaped(letter: str) -> str:
+def _escape_letter(letter: str) -> str:
     if letter in '"\\':
         return f"\\{letter}"
     if letter.isprintable():

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from dpsql.policy.names import declared, is_row
-from dpsql.policy.problem import Problem, did_you_mean
+from dpsql.policy.names import find_declared_name, is_row
+from dpsql.policy.problem import Problem, suggest_choice
 
 _OF_PRIVATE = (
     "unit",
@@ -22,7 +22,7 @@ _OF_PRIVATE = (
 _ROWS_PER_UNIT = "the most rows of one privacy unit that count (the engine leaves out the rest), such as 20"
 
 
-def table_problems(given: Mapping[str, object]) -> list[Problem]:
+def list_table_problems(given: Mapping[str, object]) -> list[Problem]:
     """What is wrong between the keys of one table; `given` holds its keys as written or as read."""
     public = given.get("public", False)
     if public is True:
@@ -32,35 +32,35 @@ def table_problems(given: Mapping[str, object]) -> list[Problem]:
             for key in given
             if key in _OF_PRIVATE
         ]
-    problems = _unit_problems(given) if public is False else []
+    problems = _list_unit_problems(given) if public is False else []
     columns = given.get("columns", {})
     if isinstance(columns, Mapping):
-        problems += _partition_problems(given.get("partition"), [*map(str, columns)])
-        problems += _unique_problems(given.get("unique"), [*map(str, columns)])
+        problems += _iterate_partition_problems(given.get("partition"), [*map(str, columns)])
+        problems += _iterate_unique_problems(given.get("unique"), [*map(str, columns)])
     return problems
 
 
-def _partition_problems(partition: object, columns: Sequence[str]) -> Iterator[Problem]:
+def _iterate_partition_problems(partition: object, columns: Sequence[str]) -> Iterator[Problem]:
     listed = isinstance(partition, (list, tuple))
     names: Sequence[object] = partition if isinstance(partition, (list, tuple)) else [partition]
     for place, name in enumerate(names):
-        if isinstance(name, str) and declared(name, columns) is None:
+        if isinstance(name, str) and find_declared_name(name, columns) is None:
             words = f"no column {name} is declared in this table"
-            hint = did_you_mean(name, columns) or "declare it under columns"
+            hint = suggest_choice(name, columns) or "declare it under columns"
             yield Problem(("partition", place) if listed else ("partition",), "unknown_column", words, hint)
 
 
-def _unique_problems(unique: object, columns: Sequence[str]) -> Iterator[Problem]:
+def _iterate_unique_problems(unique: object, columns: Sequence[str]) -> Iterator[Problem]:
     keys: Sequence[object] = unique if isinstance(unique, (list, tuple)) else ()
     for place, key in enumerate(keys):
         for name in [key] if isinstance(key, str) else key if isinstance(key, (list, tuple)) else ():
-            if isinstance(name, str) and declared(name, columns) is None:
+            if isinstance(name, str) and find_declared_name(name, columns) is None:
                 words = f"no column {name} is declared in this table"
-                hint = did_you_mean(name, columns) or "declare it under columns"
+                hint = suggest_choice(name, columns) or "declare it under columns"
                 yield Problem(("unique", place), "unknown_column", words, hint)
 
 
-def _unit_problems(given: Mapping[str, object]) -> list[Problem]:
+def _list_unit_problems(given: Mapping[str, object]) -> list[Problem]:
     unit, rows = given.get("unit"), given.get("rows_per_unit")
     if is_row(unit) and (given.get("link") or given.get("links")):
         key = "link" if given.get("link") else "links"
@@ -94,7 +94,7 @@ def _unit_problems(given: Mapping[str, object]) -> list[Problem]:
             Problem(("rows_per_unit",), "rows_of_row", f"a unit that is a row has 1 row, not {rows}", hint)
         )
     columns = given.get("columns")
-    if isinstance(columns, Mapping) and declared("row", map(str, columns)):
+    if isinstance(columns, Mapping) and find_declared_name("row", map(str, columns)):
         words = "`row` means that each row is a unit, but the table also declares a column of that name"
         problems.append(Problem(("unit",), "ambiguous_unit", words, "rename the column through a view"))
     return problems

@@ -34,11 +34,11 @@ from dpsql.policy.fields import (
     TypeName,
     UniqueKeys,
     Values,
-    as_dict,
+    to_dict,
 )
-from dpsql.policy.names import NameMap, declared, fold, name_problems
-from dpsql.policy.problem import refusal, refusals
-from dpsql.policy.table_check import table_problems
+from dpsql.policy.names import NameMap, find_declared_name, list_name_problems, normalize_name
+from dpsql.policy.problem import make_problem_error, make_problems_error
+from dpsql.policy.table_check import list_table_problems
 
 V = TypeVar("V")
 
@@ -79,11 +79,11 @@ class BudgetSpec(Model):
     )
 
     @model_validator(mode="after")
-    def _has_delta(self) -> BudgetSpec:
+    def _require_delta(self) -> BudgetSpec:
         if self.accountant in CONVERTING and not self.delta:
             hint = "write a small delta such as 1e-7, or `accountant: pure`"
             words = f"accountant {self.accountant} needs a delta above 0"
-            raise refusal("delta_required", words, hint=hint, at=("delta",))
+            raise make_problem_error("delta_required", words, hint=hint, at=("delta",))
         return self
 
 
@@ -136,7 +136,7 @@ class Column(Model):
     )
 
     @model_serializer(mode="wrap")
-    def _said_keys(self, rest: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _drop_default_keys(self, rest: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Without a newer key that says nothing: digests stay what they were."""
         written: dict[str, Any] = rest(self)
         if self.max_elements is None:
@@ -144,9 +144,9 @@ class Column(Model):
         return written
 
     @model_validator(mode="after")
-    def _bounds_or_values(self) -> Column:
+    def _require_one_domain(self) -> Column:
         if self.bounds is not None and self.values is not None:
-            raise refusal(
+            raise make_problem_error(
                 "bounds_and_values",
                 "a column has bounds or values, not both",
                 hint="keep one",
@@ -155,7 +155,7 @@ class Column(Model):
         return self
 
     @property
-    def says_nullable(self) -> bool:
+    def declares_nullability(self) -> bool:
         """Whether the policy says whether it may be NULL; else the database's schema does."""
         return "nullable" in self.model_fields_set
 
@@ -184,14 +184,18 @@ class Link(Model):
     _in_schema: bool = PrivateAttr(default=False)
 
     @model_validator(mode="after")
-    def _pairs_up(self) -> Link:
+    def _require_paired_columns(self) -> Link:
         if (self.column is None) == (self.columns is None):
             words = "says column or columns, not both" if self.column else "says no column"
             code = "link_shape" if self.column else "missing_key"
-            raise refusal(code, words, hint="write `column: a`, or `columns: [a, b]`", at=("column",))
+            raise make_problem_error(
+                code, words, hint="write `column: a`, or `columns: [a, b]`", at=("column",)
+            )
         if len(self.names) != len(self.keys):
             words = f"has {len(self.names)} columns, which refer to {len(self.keys)}"
-            raise refusal("link_shape", words, hint="write as many as there are columns", at=("references",))
+            raise make_problem_error(
+                "link_shape", words, hint="write as many as there are columns", at=("references",)
+            )
         return self
 
     @property
@@ -220,45 +224,47 @@ class Link(Model):
         keys = ", ".join(key for _, _, key in halves)
         return f"{first}.{halves[0][0]}", f"[{keys}]" if rest.startswith("[") else keys
 
-    def seen_among(self, names: Collection[str]) -> Link:
+    def resolve_table_name(self, names: Collection[str]) -> Link:
         """The link as it is among tables of these folded names: `emr.visits.id` is of the table `emr.visits`, if there is one.
 
         Raises a refusal where it is of a field of the table `emr` as well.
         """
         first, _, rest = self.references.partition(".")
         halves = [name.partition(".") for name in rest.strip("[]").split(", ")]
-        inner = {fold(table) for table, dot, _ in halves if dot}
-        named = {fold(f"{first}.{table}") for table in inner}
+        inner = {normalize_name(table) for table, dot, _ in halves if dot}
+        named = {normalize_name(f"{first}.{table}") for table in inner}
         if len(inner) != 1 or not all(dot for _, dot, _ in halves) or not named <= set(names):
             return self
-        if fold(first) in names:
+        if normalize_name(first) in names:
             words = f"{self.references} is of the table {first} or of {min(named)}"
-            raise refusal("bad_reference", words, hint="declare one of the two as a view of another name")
+            raise make_problem_error(
+                "bad_reference", words, hint="declare one of the two as a view of another name"
+            )
         link = self.model_copy()
         link._in_schema = True  # noqa: SLF001  (a copy of its own class, whose private attributes model_copy cannot set)
         return link
 
     @model_serializer(mode="wrap")
-    def _said_keys(self, rest: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _drop_default_keys(self, rest: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Without a key that says nothing: digests stay what they were."""
         return {key: value for key, value in rest(self).items() if value is not None}
 
 
-def _path(source: str) -> str:
+def _check_source_path(source: str) -> str:
     if "\0" in source:
-        raise refusal("invalid", "no file has NUL in its name")
+        raise make_problem_error("invalid", "no file has NUL in its name")
     return source
 
 
-def _columns(columns: Mapping[str, Column]) -> NameMap[Column]:
-    return checked(columns, "column", dots=True)
+def _check_column_names(columns: Mapping[str, Column]) -> NameMap[Column]:
+    return to_name_map(columns, "column", dots=True)
 
 
-def checked(entries: Mapping[str, V], kind: str, *, dots: bool) -> NameMap[V]:
+def to_name_map(entries: Mapping[str, V], kind: str, *, dots: bool) -> NameMap[V]:
     """Entries by name, whose names are good and told apart. Raises refusals of those that are not."""
-    problems = name_problems(entries, kind, dots=dots)
+    problems = list_name_problems(entries, kind, dots=dots)
     if problems:
-        raise refusals(problems)
+        raise make_problems_error(problems)
     return NameMap(entries)
 
 
@@ -280,7 +286,7 @@ class Table(Model):
     unit: ColumnName | None = Field(
         default=None, description="The column with the unit's id, or `row`: each row is a unit."
     )
-    source: Annotated[str, Field(min_length=1), AfterValidator(_path)] | None = Field(
+    source: Annotated[str, Field(min_length=1), AfterValidator(_check_source_path)] | None = Field(
         default=None,
         description="The files that the table lies in, relative to the policy: a Parquet, CSV, JSON, Arrow, SQLite or DuckDB file, a folder or a "
         "pattern. Then dpsql.connect needs no database.",
@@ -324,14 +330,14 @@ class Table(Model):
         default=None, ge=1, description="Failures of this table's queries while they ran that lock it."
     )
     budget: BudgetOverride | None = Field(default=None, description="Overrides parts of the policy's budget.")
-    columns: Annotated[Mapping[str, Column], BeforeValidator(as_dict), AfterValidator(_columns), AS_DICT] = (
-        Field(default_factory=lambda: NameMap({}), description="The columns that analysts may use.")
-    )
+    columns: Annotated[
+        Mapping[str, Column], BeforeValidator(to_dict), AfterValidator(_check_column_names), AS_DICT
+    ] = Field(default_factory=lambda: NameMap({}), description="The columns that analysts may use.")
 
-    def seen_among(self, names: Collection[str]) -> Table:
-        """The table with its links as `Link.seen_among` has them."""
-        link = None if self.link is None else self.link.seen_among(names)
-        links = tuple(item.seen_among(names) for item in self.links)
+    def resolve_links(self, names: Collection[str]) -> Table:
+        """The table with its links as `Link.resolve_table_name` has them."""
+        link = None if self.link is None else self.link.resolve_table_name(names)
+        links = tuple(item.resolve_table_name(names) for item in self.links)
         return (
             self
             if (link, links) == (self.link, self.links)
@@ -339,28 +345,28 @@ class Table(Model):
         )
 
     @model_validator(mode="after")
-    def _keys_agree(self) -> Table:
+    def _check_keys(self) -> Table:
         given = {key: value for key in self.model_fields_set if (value := getattr(self, key)) is not None}
-        if problems := table_problems(given):
-            raise refusals(problems)
+        if problems := list_table_problems(given):
+            raise make_problems_error(problems)
         return self
 
-    def canonical(self, column: str) -> str | None:
+    def find_column_name(self, column: str) -> str | None:
         """The declared spelling of a column's name, or None when it is not declared."""
-        return declared(column, self.columns)
+        return find_declared_name(column, self.columns)
 
     @property
-    def owner(self) -> Link | None:
+    def unit_link(self) -> Link | None:
         """The link that leads to the unit of the rows; None if the table has the unit itself."""
         return self.link if self.unit is None else None
 
     @property
-    def every_link(self) -> tuple[Link, ...]:
+    def all_links(self) -> tuple[Link, ...]:
         """All links, that to the unit first."""
         return (*([] if self.link is None else [self.link]), *self.links)
 
     @model_serializer(mode="wrap")
-    def _own_keys(self, rest: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _drop_default_keys(self, rest: SerializerFunctionWrapHandler) -> dict[str, Any]:
         written: dict[str, Any] = rest(self)
         if self.max_failures is None:
             written.pop("max_failures", None)

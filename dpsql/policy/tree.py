@@ -16,8 +16,8 @@ import yaml
 
 from dpsql.errors import Position
 from dpsql.policy.exact import LONGEST, NUMBER
-from dpsql.policy.problem import KeyPath, Problem, show
-from dpsql.policy.report import Source, policy_error
+from dpsql.policy.problem import KeyPath, Problem, format_value
+from dpsql.policy.report import PolicySource, make_policy_error
 
 DEEPEST = 12  # a policy needs 6
 _OCTAL = re.compile(r"[-+]?0[0-9]+")
@@ -27,31 +27,31 @@ _MAY_BE_EMPTY = "columns"
 
 
 @dataclass(frozen=True, slots=True)
-class Tree:
+class YamlTree:
     """The values of a YAML text, the places of its keys, and the problems of the text itself."""
 
     value: object
-    source: Source
+    source: PolicySource
     problems: tuple[Problem, ...]
 
 
-def read_tree(text: str, name: str) -> Tree:
+def parse_yaml(text: str, name: str) -> YamlTree:
     """The values of the YAML `text`: dict, list, str, bool, None, int, and Decimal for other numbers.
 
     Raises PolicyError, with the code `yaml`, for what is not YAML or not allowed in a policy.
     """
     reader = _Reader(text, name)
     try:
-        value = reader.document()
+        value = reader.read_document()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         words = " ".join(part for part in (error.context, error.problem) if part)
-        reader.fail(f"is not YAML: {words}", _position(mark) if mark else None)
+        reader.fail(f"is not YAML: {words}", _to_position(mark) if mark else None)
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         column = error.position - text.rfind("\n", 0, error.position)
         reader.fail(f"is not YAML: {error.reason}", Position(line, column))
-    return Tree(value, Source(name, text, reader.places), tuple(reader.problems))
+    return YamlTree(value, PolicySource(name, text, reader.positions), tuple(reader.problems))
 
 
 class _Mark(Protocol):
@@ -59,7 +59,7 @@ class _Mark(Protocol):
     column: int
 
 
-def _position(mark: _Mark | None) -> Position:
+def _to_position(mark: _Mark | None) -> Position:
     return Position(mark.line + 1, mark.column + 1) if mark else Position(1, 1)
 
 
@@ -69,73 +69,79 @@ class _Reader:
     def __init__(self, text: str, name: str) -> None:
         self.text = text
         self.name = name
-        self.places: dict[KeyPath, Position] = {}
+        self.positions: dict[KeyPath, Position] = {}
         self.problems: list[Problem] = []
         self._resolver = yaml.resolver.Resolver()
         self._events: Iterator[yaml.Event] = yaml.parse(text, Loader=yaml.SafeLoader)
 
     def fail(self, message: str, position: Position | None) -> NoReturn:
         places: dict[KeyPath, Position] = {} if position is None else {(): position}
-        raise policy_error(Source(self.name, self.text, places), [Problem((), "yaml", message)]) from None
+        raise make_policy_error(
+            PolicySource(self.name, self.text, places), [Problem((), "yaml", message)]
+        ) from None
 
-    def document(self) -> object:
+    def read_document(self) -> object:
         value: object = None
         documents = 0
         for event in self._events:
             if isinstance(event, yaml.DocumentStartEvent):
                 documents += 1
                 if documents > 1:
-                    self.fail("holds a second document", _position(event.start_mark))
+                    self.fail("holds a second document", _to_position(event.start_mark))
             elif isinstance(event, yaml.NodeEvent):
-                self.places[()] = _position(event.start_mark)
-                value = self._node(event, ())
+                self.positions[()] = _to_position(event.start_mark)
+                value = self._read_node(event, ())
         return value
 
-    def _node(self, event: yaml.Event, path: KeyPath) -> object:
-        position = _position(event.start_mark)
+    def _read_node(self, event: yaml.Event, path: KeyPath) -> object:
+        position = _to_position(event.start_mark)
         if not isinstance(event, (yaml.ScalarEvent, yaml.CollectionStartEvent)) or event.anchor is not None:
             self.fail("anchors and aliases are not allowed: write the value out", position)
         if event.tag is not None:
-            self.fail(f"the tag {show(event.tag)} is not allowed", position)
+            self.fail(f"the tag {format_value(event.tag)} is not allowed", position)
         if len(path) > DEEPEST:
             self.fail("is nested deeper than any key of a policy", position)
         if isinstance(event, yaml.ScalarEvent):
-            return self._scalar(str(event.value), event.implicit, path)
-        return self._mapping(path) if isinstance(event, yaml.MappingStartEvent) else self._sequence(path)
+            return self._read_scalar(str(event.value), event.implicit, path)
+        return (
+            self._read_mapping(path)
+            if isinstance(event, yaml.MappingStartEvent)
+            else self._read_sequence(path)
+        )
 
-    def _mapping(self, path: KeyPath) -> dict[str, object]:
+    def _read_mapping(self, path: KeyPath) -> dict[str, object]:
         entries: dict[str, object] = {}
         while not isinstance(event := next(self._events), yaml.MappingEndEvent):
-            key, position = self._key(event), _position(event.start_mark)
+            key, position = self._read_key(event), _to_position(event.start_mark)
             here = (*path, key)
             if key in entries:  # the later value is read on, so that places and values agree
-                first = self.places[here].line
-                self.fail_later(
+                first = self.positions[here].line
+                self.add_problem(
                     here, "duplicate_key", f"is written twice, first on line {first}", "keep one of them"
                 )
-            self.places[here] = position
-            entries[key] = self._node(next(self._events), here)
+            self.positions[here] = position
+            entries[key] = self._read_node(next(self._events), here)
             if entries[key] is None and key != _MAY_BE_EMPTY:
-                self.fail_later(here, "empty_key", "is empty", "write a value, or delete the key")
+                self.add_problem(here, "empty_key", "is empty", "write a value, or delete the key")
         return entries
 
-    def _key(self, event: yaml.Event) -> str:
-        position = _position(event.start_mark)
+    def _read_key(self, event: yaml.Event) -> str:
+        position = _to_position(event.start_mark)
         if not isinstance(event, yaml.ScalarEvent) or event.anchor is not None or event.tag is not None:
             self.fail("a key must be plain text, without anchor, alias or tag", position)
         if event.value == "<<" and event.implicit[0]:
             self.fail("merge keys are not allowed: write the keys out", position)
         return str(event.value)
 
-    def _sequence(self, path: KeyPath) -> list[object]:
+    def _read_sequence(self, path: KeyPath) -> list[object]:
         items: list[object] = []
         while not isinstance(event := next(self._events), yaml.SequenceEndEvent):
             here = (*path, len(items))
-            self.places[here] = _position(event.start_mark)
-            items.append(self._node(event, here))
+            self.positions[here] = _to_position(event.start_mark)
+            items.append(self._read_node(event, here))
         return items
 
-    def _scalar(self, text: str, implicit: tuple[bool, bool], path: KeyPath) -> object:
+    def _read_scalar(self, text: str, implicit: tuple[bool, bool], path: KeyPath) -> object:
         if not implicit[0]:  # quoted, or a block of text
             return text
         tag = str(self._resolver.resolve(yaml.ScalarNode, text, implicit)).removeprefix(_TAG)  # type: ignore[no-untyped-call]
@@ -146,15 +152,15 @@ class _Reader:
         if tag == "bool":
             return text.lower() in ("yes", "true", "on")
         if NUMBER.fullmatch(text) and not _OCTAL.fullmatch(text):
-            return self._number(text)
+            return self._parse_number(text)
         if tag in ("int", "float") and not text.lower().endswith(("inf", "nan")):
-            words = f"{show(text)} is not a number in plain decimal digits"
-            self.fail_later(
+            words = f"{format_value(text)} is not a number in plain decimal digits"
+            self.add_problem(
                 path, "number_format", words, "write it as in 1000 or 0.5, or quote it if it is text"
             )
         return text
 
-    def _number(self, text: str) -> object:
+    def _parse_number(self, text: str) -> object:
         if len(text) > LONGEST:
             return text  # the models refuse it
         if text.lstrip("+-").isdecimal():
@@ -164,5 +170,5 @@ class _Reader:
         except ArithmeticError:  # an exponent past what decimal holds
             return text
 
-    def fail_later(self, path: KeyPath, code: str, message: str, hint: str) -> None:
+    def add_problem(self, path: KeyPath, code: str, message: str, hint: str) -> None:
         self.problems.append(Problem(path, code, message, hint))

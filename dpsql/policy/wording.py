@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pydantic import BaseModel, ValidationError
 
 from dpsql.policy.models import Policy
-from dpsql.policy.problem import KeyPath, Problem, did_you_mean, show
+from dpsql.policy.problem import KeyPath, Problem, format_value, suggest_choice
 from dpsql.policy.tables import BudgetOverride, BudgetSpec, Column, Link, Table
 
 if TYPE_CHECKING:
@@ -36,89 +36,105 @@ _FOLLOWS = ("default_factory_not_called",)  # says only that another key is wron
 _OF_KEY = "[key]"  # pydantic's last step to a key that is wrong itself
 
 
-def problems_of(error: ValidationError) -> list[Problem]:
+def list_validation_problems(error: ValidationError) -> list[Problem]:
     """Everything that the validation of a Policy found."""
-    return [problem for details in error.errors(include_url=False) for problem in _problems(details)]
+    return [
+        problem for details in error.errors(include_url=False) for problem in _list_detail_problems(details)
+    ]
 
 
-def _problems(details: ErrorDetails) -> list[Problem]:
+def _list_detail_problems(details: ErrorDetails) -> list[Problem]:
     path, kind, context = details["loc"], details["type"], details.get("ctx", {})
     if kind in _FOLLOWS:
         return []
     if kind == "policy":
-        return [problem.below(*path) for problem in context["problems"]]
+        return [problem.with_parents(*path) for problem in context["problems"]]
     if kind == "string_type" and path[-1] == _OF_KEY:
         kind, path = "invalid_key", path[:-1]
     if kind == "invalid_key":
-        return [Problem((*path[:-1], str(path[-1])), "bad_name", f"a key must be text, not {show(path[-1])}")]
-    return [_problem(kind, path, context, details["input"], details["msg"])]
+        return [
+            Problem(
+                (*path[:-1], str(path[-1])), "bad_name", f"a key must be text, not {format_value(path[-1])}"
+            )
+        ]
+    return [_make_problem(kind, path, context, details["input"], details["msg"])]
 
 
-def _problem(kind: str, path: KeyPath, context: Mapping[str, object], value: object, words: str) -> Problem:
+def _make_problem(
+    kind: str, path: KeyPath, context: Mapping[str, object], value: object, words: str
+) -> Problem:
     if kind == "missing":
-        return Problem(path, "missing_key", "is missing", _purpose(path))
+        return Problem(path, "missing_key", "is missing", _find_key_description(path))
     if kind == "extra_forbidden":
-        return _unknown(path)
+        return _make_unknown_key_problem(path)
     if kind in _WANTED:
-        return Problem(path, "wrong_type", f"must be {_WANTED[kind]}, not {_kind(value)}", _purpose(path))
+        return Problem(
+            path,
+            "wrong_type",
+            f"must be {_WANTED[kind]}, not {_describe_value(value)}",
+            _find_key_description(path),
+        )
     if kind in _LIMITS:
         side, limit = _LIMITS[kind]
         return Problem(
-            path, "out_of_range", f"must be {side} {context[limit]}, not {show(value)}", _purpose(path)
+            path,
+            "out_of_range",
+            f"must be {side} {context[limit]}, not {format_value(value)}",
+            _find_key_description(path),
         )
     if kind == "literal_error":
-        return _choice(path, str(context["expected"]), value)
+        return _make_choice_problem(path, str(context["expected"]), value)
     return Problem(path, "invalid", words)
 
 
-def _unknown(path: KeyPath) -> Problem:
-    keys = _fields(path[:-1])
-    hint = did_you_mean(str(path[-1]), keys) or f"the keys here are {', '.join(keys)}"
+def _make_unknown_key_problem(path: KeyPath) -> Problem:
+    keys = _get_key_descriptions(path[:-1])
+    hint = suggest_choice(str(path[-1]), keys) or f"the keys here are {', '.join(keys)}"
     return Problem(path, "unknown_key", "is not a key that a policy has here", hint)
 
 
-def _choice(path: KeyPath, expected: str, value: object) -> Problem:
+def _make_choice_problem(path: KeyPath, expected: str, value: object) -> Problem:
     choices = expected.replace("'", "").replace(" or ", ", ").split(", ")
     hint = None
     if isinstance(value, str):
         other = _OTHER_NAMES.get(value.lower())
-        hint = f"did you mean {other}?" if other in choices else did_you_mean(value, choices)
-    return Problem(path, "unknown_choice", f"{show(value)} is none of {', '.join(choices)}", hint)
+        hint = f"did you mean {other}?" if other in choices else suggest_choice(value, choices)
+    return Problem(path, "unknown_choice", f"{format_value(value)} is none of {', '.join(choices)}", hint)
 
 
-def _kind(value: object) -> str:
+def _describe_value(value: object) -> str:
     if value is None:
         return "empty"
     if isinstance(value, bool):
         return f"the truth value {str(value).lower()}"
     if isinstance(value, str):
-        return f"the text {show(value)}"
+        return f"the text {format_value(value)}"
     if isinstance(value, (int, float, Decimal)):
-        return f"the number {show(value)}"
+        return f"the number {format_value(value)}"
     return (
         "a mapping"
         if isinstance(value, Mapping)
         else "a list"
         if isinstance(value, list)
-        else show(type(value))
+        else format_value(type(value))
     )
 
 
-def _purpose(path: KeyPath) -> str | None:
+def _find_key_description(path: KeyPath) -> str | None:
     """The description of the key at `path`, from the models."""
-    field = _fields(path[:-1]).get(str(path[-1])) if path else None
+    field = _get_key_descriptions(path[:-1]).get(str(path[-1])) if path else None
     return field or None
 
 
-def _fields(path: KeyPath) -> dict[str, str]:
+def _get_key_descriptions(path: KeyPath) -> dict[str, str]:
     """The keys allowed below `path`, each with its description."""
-    model = _model(path)
+    model = _find_model(path)
     return (
         {} if model is None else {key: field.description or "" for key, field in model.model_fields.items()}
     )
 
 
-def _model(path: KeyPath) -> type[BaseModel] | None:
+def _find_model(path: KeyPath) -> type[BaseModel] | None:
     match path:
         case ():
             return Policy

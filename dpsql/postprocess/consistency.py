@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 
 from dpsql.aggregates import AGGREGATES
-from dpsql.aggregates.base import Series, numbers
+from dpsql.aggregates.base import EstimateSeries, to_values
 from dpsql.plan.types import Type
-from dpsql.planning.choose import statistic_of
-from dpsql.planning.hierarchy import Axes, Hierarchy, Member, adjusted_plans, hierarchies
+from dpsql.planning.choose import get_statistic
+from dpsql.planning.hierarchy import Axes, Hierarchy, Member, adjust_plans, list_hierarchies
 from dpsql.planning.measurement import MeasurementPlan
 from dpsql.planning.statistics import Statistic
-from dpsql.postprocess.controlled_rounding import Whole, nearest, rounded
-from dpsql.release import Components, ReleasedTable, table_of
+from dpsql.postprocess.controlled_rounding import Whole, round_consistently, round_to_nearest
+from dpsql.release import Components, ReleasedTable, build_released_table
 
 _AT_RANDOM, _NO_WORSE = 1 / 6, 1.02
 """The variance of rounding up or down at random; how much of the error of released numbers may be added to keep totals."""
@@ -26,7 +26,7 @@ _STRAYS, _KURTOSIS = 6.0, 5.0
 """The most standard deviations of residuals; the variance of the square of a Laplace variable of variance 1."""
 
 
-def consistent(tables: Sequence[ReleasedTable]) -> list[ReleasedTable]:
+def make_consistent(tables: Sequence[ReleasedTable]) -> list[ReleasedTable]:
     """The tables of one statement with consistent totals: each total is the sum of its parts.
 
     Claim: it costs no privacy loss, and tables that are not in a hierarchy are unchanged.
@@ -38,55 +38,57 @@ def consistent(tables: Sequence[ReleasedTable]) -> list[ReleasedTable]:
     """
     found = []
     components: dict[tuple[int, int], Whole] = {}
-    for agreement in hierarchies([table.plan for table in tables]):
-        columns = [_columns(tables[member.place], member, agreement) for member in agreement.members]
-        adjusted = adjust(agreement, columns)
-        if not _contradict(agreement, columns, adjusted):
+    for agreement in list_hierarchies([table.plan for table in tables]):
+        columns = [_scale_components(tables[member.place], member, agreement) for member in agreement.members]
+        adjusted = adjust_components(agreement, columns)
+        if not _has_contradiction(agreement, columns, adjusted):
             found.append(agreement)
             components |= {
                 (member.place, member.vector): column
                 for member, column in zip(agreement.members, adjusted, strict=True)
             }
-    plans = adjusted_plans([table.plan for table in tables], found)
+    plans = adjust_plans([table.plan for table in tables], found)
     after = [
-        table if plan is table.plan else _table(table, plan, place, components)
+        table if plan is table.plan else _build_table(table, plan, place, components)
         for place, (table, plan) in enumerate(zip(tables, plans, strict=True))
     ]
     for agreement in found:
-        after = _rounded(after, agreement)
+        after = _round_tables(after, agreement)
     return after
 
 
-def adjust(agreement: Hierarchy, columns: Sequence[Whole]) -> list[Whole]:
+def adjust_components(agreement: Hierarchy, columns: Sequence[Whole]) -> list[Whole]:
     """The adjusted components of each member; `columns` are the released ones, in common steps.
 
     The last axis of a column are components of a group, the others the member's keys, in order.
     """
-    spread = _effects(agreement, columns)
+    spread = _estimate_effects(agreement, columns)
     after = []
     for member, column in zip(agreement.members, columns, strict=True):
         total = np.zeros(column.shape, dtype=object)
         for effect, found in spread.items():
             if effect <= member.keys:
-                total = total + _placed(found, sorted(effect), member.axes)
+                total = total + _align_effect(found, sorted(effect), member.axes)
         after.append(total)
     return after
 
 
-def _effects(agreement: Hierarchy, columns: Sequence[Whole]) -> dict[Axes, Whole]:
+def _estimate_effects(agreement: Hierarchy, columns: Sequence[Whole]) -> dict[Axes, Whole]:
     """The estimated effect of each set of keys, n times over and in 65,536th parts; its axes are in order."""
     found: dict[Axes, Whole] = {}
     for effect, weights in agreement.weights.items():
         axes = sorted(effect)
         counted = [each for each in zip(agreement.members, columns, weights, strict=True) if each[-1]]
-        total: Whole = sum(weight * _summed(column, member.axes, axes) for member, column, weight in counted)
+        total: Whole = sum(
+            weight * _sum_other_keys(column, member.axes, axes) for member, column, weight in counted
+        )
         for axis, key in enumerate(axes):
             total = agreement.sizes[key] * total - np.sum(total, axis=axis, keepdims=True)
         found[effect] = total
     return found
 
 
-def _summed(column: Whole, axes: Sequence[int], remaining_keys: Sequence[int]) -> Whole:
+def _sum_other_keys(column: Whole, axes: Sequence[int], remaining_keys: Sequence[int]) -> Whole:
     """The sums over all keys but those that are kept, whose axes come in their order."""
     left = [place for place, key in enumerate(axes) if key not in remaining_keys]
     total: Whole = np.sum(column, axis=tuple(left)) if left else column
@@ -95,7 +97,7 @@ def _summed(column: Whole, axes: Sequence[int], remaining_keys: Sequence[int]) -
     return np.transpose(total, [*order, len(order)])
 
 
-def _placed(effect: Whole, keys: Sequence[int], axes: Sequence[int]) -> Whole:
+def _align_effect(effect: Whole, keys: Sequence[int], axes: Sequence[int]) -> Whole:
     """An effect with its axes in the order of a member's keys, and one for each of its other keys."""
     ordered = [key for key in axes if key in keys]
     turned = np.transpose(effect, [*(keys.index(key) for key in ordered), len(keys)])
@@ -103,36 +105,36 @@ def _placed(effect: Whole, keys: Sequence[int], axes: Sequence[int]) -> Whole:
     return turned.reshape([next(shape) if key in keys else 1 for key in axes] + [turned.shape[-1]])
 
 
-def _columns(table: ReleasedTable, member: Member, agreement: Hierarchy) -> Whole:
+def _scale_components(table: ReleasedTable, member: Member, agreement: Hierarchy) -> Whole:
     """The released components of a vector, in common steps."""
-    finer = agreement.common // member.noise.subdivisions
+    finer = agreement.common_subdivisions // member.noise.subdivisions
     rows = [[finer * component for component in components[member.vector]] for components in table.components]
     made = np.array(rows, dtype=object)
     return made.reshape([*(agreement.sizes[axis] for axis in member.axes), -1])
 
 
-def _contradict(agreement: Hierarchy, before: Sequence[Whole], after: Sequence[Whole]) -> bool:
+def _has_contradiction(agreement: Hierarchy, before: Sequence[Whole], after: Sequence[Whole]) -> bool:
     """Whether some released component differs from the adjusted one by more than the noise explains.
 
     The squared residuals over their variances sum on average to the residual degrees of freedom. The test rejects
     consistent data with probability about 1/300 for one degree of freedom of Laplace noise, and less for more.
     """
-    groups = sum(agreement.groups(member.keys) for member in agreement.members)
+    groups = sum(agreement.count_groups(member.keys) for member in agreement.members)
     free = sum(math.prod(agreement.sizes[key] - 1 for key in effect) for effect in agreement.effects)
     squares: Any = 0.0
     for member, old, new in zip(agreement.members, before, after, strict=True):
-        whole = agreement.steps(member) // agreement.common
-        residual = (np.asarray(old * whole - new, dtype=object) / (whole * agreement.common)).astype(
-            np.float64
-        )
-        squares = squares + (residual**2).reshape(-1, residual.shape[-1]).sum(axis=0) / agreement.variance(
-            member
-        )
+        whole = agreement.compute_subdivisions(member) // agreement.common_subdivisions
+        residual = (
+            np.asarray(old * whole - new, dtype=object) / (whole * agreement.common_subdivisions)
+        ).astype(np.float64)
+        squares = squares + (residual**2).reshape(-1, residual.shape[-1]).sum(
+            axis=0
+        ) / agreement.compute_variance(member)
     left = groups - free
     return bool(np.max(squares) > left + _STRAYS * math.sqrt(_KURTOSIS * left))
 
 
-def _table(
+def _build_table(
     table: ReleasedTable, plan: MeasurementPlan, place: int, adjusted: dict[tuple[int, int], Whole]
 ) -> ReleasedTable:
     """The table with adjusted components, and the aggregates that follow from them."""
@@ -143,37 +145,39 @@ def _table(
             columns[vector] = [tuple(map(int, row)) for row in components.reshape(-1, components.shape[-1])]
     cells_: list[Components] = list(zip(*columns, strict=True))
     keys = [row[: len(plan.analysis.release.keys)] for row in table.rows]
-    return table_of(plan, keys, cells_)
+    return build_released_table(plan, keys, cells_)
 
 
-def _rounded(tables: Sequence[ReleasedTable], agreement: Hierarchy) -> list[ReleasedTable]:
+def _round_tables(tables: Sequence[ReleasedTable], agreement: Hierarchy) -> list[ReleasedTable]:
     """The tables with consistently rounded integers in place of independently rounded ones."""
     after = list(tables)
     statistics = {
         found: None
         for member in agreement.members
-        for _, found in _whole_items(tables[member.place].plan, member)
+        for _, found in _iterate_integer_items(tables[member.place].plan, member)
     }
     for statistic in statistics:
         estimates = {
-            member.keys: _estimates(tables[member.place], member, statistic, agreement)
+            member.keys: _compute_estimates(tables[member.place], member, statistic, agreement)
             for member in agreement.members
         }
-        adds_up = agreement.rounds and _keeps_accuracy(after, agreement, statistic)
-        whole = rounded(agreement, estimates) if adds_up else nearest(estimates)
+        adds_up = agreement.can_round and _can_round_accurately(after, agreement, statistic)
+        whole = round_consistently(agreement, estimates) if adds_up else round_to_nearest(estimates)
         for member in agreement.members:
             places = [
                 place
-                for place, found in _whole_items(tables[member.place].plan, member)
+                for place, found in _iterate_integer_items(tables[member.place].plan, member)
                 if found == statistic
             ]
             if places:
-                values = np.transpose(whole[member.keys], _inverse(member.axes)).ravel().tolist()
+                values = np.transpose(whole[member.keys], _invert_axes(member.axes)).ravel().tolist()
                 after[member.place] = _with_values(after[member.place], places, values)
     return after
 
 
-def _keeps_accuracy(tables: Sequence[ReleasedTable], agreement: Hierarchy, statistic: Statistic) -> bool:
+def _can_round_accurately(
+    tables: Sequence[ReleasedTable], agreement: Hierarchy, statistic: Statistic
+) -> bool:
     """Return whether whole numbers that add up are as near to the truth, by any keys, as those that were released.
 
     Claim: it depends on the laws of the noise alone. Where it holds, the mean squared error is at most a fiftieth above that
@@ -185,10 +189,10 @@ def _keeps_accuracy(tables: Sequence[ReleasedTable], agreement: Hierarchy, stati
     """
     for member in agreement.members:
         plan = tables[member.place].plan
-        _, weights = plan.source(statistic)
-        std = plan.vectors[member.vector].std(weights) * float(_step(plan, statistic))
-        law = agreement.law(member)
-        ratio = law.variance_float() / law.whole**2 / agreement.variance(member)
+        _, weights = plan.get_estimator(statistic)
+        std = plan.vectors[member.vector].compute_std(weights) * float(_get_step(plan, statistic))
+        law = agreement.derive_noise(member)
+        ratio = law.compute_variance() / law.whole**2 / agreement.compute_variance(member)
         before = std**2 / ratio if ratio else 0.0
         moved = math.sqrt(max(0.0, before - std**2))
         if std**2 + min(_AT_RANDOM, math.sqrt(2 / math.pi) * moved) > before * _NO_WORSE:
@@ -196,30 +200,30 @@ def _keeps_accuracy(tables: Sequence[ReleasedTable], agreement: Hierarchy, stati
     return True
 
 
-def _step(plan: MeasurementPlan, statistic: Statistic) -> Fraction:
+def _get_step(plan: MeasurementPlan, statistic: Statistic) -> Fraction:
     """Return the step of a statistic in the value's own units."""
     moment, measure = statistic
     lattice = None if measure is None else plan.analysis.measures[measure].lattice
-    return lattice.step if lattice is not None and moment.in_steps else Fraction(1)
+    return lattice.step if lattice is not None and moment.is_sum_of_values else Fraction(1)
 
 
-def _whole_items(plan: MeasurementPlan, member: Member) -> Iterator[tuple[int, Statistic]]:
+def _iterate_integer_items(plan: MeasurementPlan, member: Member) -> Iterator[tuple[int, Statistic]]:
     """The integer columns that are sums of a member's components, and their statistics."""
     release = plan.analysis.release
     for place, item in enumerate(release.aggregations, len(release.keys)):
         moment, *more = AGGREGATES[item.function].moments
         if item.type is Type.INTEGER and not more and item.rank is None:
-            statistic = statistic_of(plan.analysis, item, moment)
-            if plan.source(statistic)[0] == member.vector:
+            statistic = get_statistic(plan.analysis, item, moment)
+            if plan.get_estimator(statistic)[0] == member.vector:
                 yield place, statistic
 
 
-def _estimates(
+def _compute_estimates(
     table: ReleasedTable, member: Member, statistic: Statistic, agreement: Hierarchy
 ) -> tuple[Whole, int]:
     """The estimates of a statistic by a member's keys, in their order: whole numbers over one divisor."""
-    _, weights = table.plan.source(statistic)
-    step = _step(table.plan, statistic)
+    _, weights = table.plan.get_estimator(statistic)
+    step = _get_step(table.plan, statistic)
     scaled = [weight * step for weight in weights]
     divisor = math.lcm(*(weight.denominator for weight in scaled))
     factors = [int(weight * divisor) for weight in scaled]
@@ -231,14 +235,14 @@ def _estimates(
     return np.transpose(made, np.argsort(member.axes)) if member.axes else made, divisor
 
 
-def _inverse(axes: Sequence[int]) -> list[int]:
+def _invert_axes(axes: Sequence[int]) -> list[int]:
     """Where each of the axes stands in their order."""
     return [sorted(axes).index(axis) for axis in axes]
 
 
 def _with_values(table: ReleasedTable, places: Sequence[int], values: Sequence[int]) -> ReleasedTable:
     """The table with these values, kept within 64 bits, in some columns."""
-    within = numbers([Series(values, 1)], None, Type.INTEGER)
+    within = to_values([EstimateSeries(values, 1)], None, Type.INTEGER)
     rows = tuple(
         tuple(value if place in places else old for place, old in enumerate(row))
         for row, value in zip(table.rows, within, strict=True)

@@ -31,84 +31,84 @@ Estimates = dict[Axes, tuple[Whole, int]]
 """Estimates by each set of keys that is released: whole numbers, and what they are divided by."""
 
 
-def rounded(agreement: Hierarchy, estimates: Estimates) -> dict[Axes, Whole]:
+def round_consistently(agreement: Hierarchy, estimates: Estimates) -> dict[Axes, Whole]:
     """Return whole numbers that add up by each set of keys of an agreement; its `estimates` add up exactly.
 
     `agreement.rounds` says whether they are constructed.
     """
-    known = {keys: _estimated(keys, estimates) for keys in agreement.closure}
+    known = {keys: _get_estimates(keys, estimates) for keys in agreement.closure}
     found: dict[Axes, Whole] = {}
-    for number, top in enumerate(agreement.largest):
+    for number, top in enumerate(agreement.largest_key_sets):
         within = [keys for keys in agreement.closure if keys <= top]
-        fixed = {keys: _totals(found, keys) for keys in agreement.fixed(number)}
+        fixed = {keys: _get_totals(found, keys) for keys in agreement.list_shared_keys(number)}
         current = next(iter(fixed), within[0])
-        values = fixed[current] if fixed else _nearest(*known[current])
+        values = fixed[current] if fixed else _round_array(*known[current])
         while current != top:
             finer = next(keys for keys in within if current < keys)
             crossing = {keys: known[keys] for keys in within if keys < finer and not keys <= current}
-            values = _split(values, current, known[finer], finer, crossing=crossing, fixed=fixed)
+            values = _split_totals(values, current, known[finer], finer, crossing=crossing, fixed=fixed)
             current = finer
         first, *others = fixed or [frozenset[int]()]
         for keys in others:
             move_units(values, known[top], top, held=first, keys=keys, totals=fixed[keys])
         found[top] = values
-    return {keys: _totals(found, keys) for keys in estimates}
+    return {keys: _get_totals(found, keys) for keys in estimates}
 
 
-def nearest(estimates: Estimates) -> dict[Axes, Whole]:
+def round_to_nearest(estimates: Estimates) -> dict[Axes, Whole]:
     """Return the nearest whole number to each estimate, which need not add up."""
-    return {keys: _nearest(*estimate) for keys, estimate in estimates.items()}
+    return {keys: _round_array(*estimate) for keys, estimate in estimates.items()}
 
 
-def _nearest(numerators: Whole, divisor: int) -> Whole:
+def _round_array(numerators: Whole, divisor: int) -> Whole:
     return np.asarray((2 * numerators + divisor) // (2 * divisor), dtype=object)
 
 
-def _sums(values: Whole, keys: Axes, remaining: Axes) -> Whole:
+def _sum_to_keys(values: Whole, keys: Axes, remaining: Axes) -> Whole:
     left = tuple(axis for axis, key in enumerate(sorted(keys)) if key not in remaining)
     return np.asarray(np.sum(values, axis=left), dtype=object) if left else values
 
 
-def _estimated(keys: Axes, estimates: Estimates) -> tuple[Whole, int]:
+def _get_estimates(keys: Axes, estimates: Estimates) -> tuple[Whole, int]:
     """Return the estimates by some keys: those of any finer set, which agree, added up."""
     if keys in estimates:
         return estimates[keys]
     finer = min((each for each in estimates if keys <= each), key=lambda each: estimates[each][0].size)
     numerators, divisor = estimates[finer]
-    return _sums(numerators, finer, keys), divisor
+    return _sum_to_keys(numerators, finer, keys), divisor
 
 
-def _totals(found: Mapping[Axes, Whole], keys: Axes) -> Whole:
+def _get_totals(found: Mapping[Axes, Whole], keys: Axes) -> Whole:
     """Return the whole totals by some keys, of the first set of parts that holds these."""
     finer = next(each for each in found if keys <= each)
-    return _sums(found[finer], finer, keys)
+    return _sum_to_keys(found[finer], finer, keys)
 
 
 @dataclass(slots=True)
-class _Left:
+class _Residuals:
     """What is left over so far, estimates less whole numbers, for totals by some of the keys, at these places."""
 
     places: Sequence[int]
     sums: dict[tuple[int, ...], float] = field(default_factory=dict)
 
-    def of(self, cell: tuple[int, ...]) -> float:
-        return self.sums.get(self._total(cell), 0.0)
+    def get_residual(self, cell: tuple[int, ...]) -> float:
+        return self.sums.get(self._get_total_cell(cell), 0.0)
 
-    def add(self, cell: tuple[int, ...], rest: float) -> None:
-        self.sums[self._total(cell)] = self.of(cell) + rest
+    def add_residual(self, cell: tuple[int, ...], rest: float) -> None:
+        self.sums[self._get_total_cell(cell)] = self.get_residual(cell) + rest
 
-    def _total(self, cell: tuple[int, ...]) -> tuple[int, ...]:
+    def _get_total_cell(self, cell: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(cell[place] for place in self.places)
 
 
-def _rest(estimate: tuple[Whole, int], whole: Whole, cell: tuple[int, ...]) -> float:
+def _compute_residual(estimate: tuple[Whole, int], whole: Whole, cell: tuple[int, ...]) -> float:
     """Return an estimate less a whole number."""
     numerators, divisor = estimate
     rest: Any = numerators[cell] - whole[cell] * divisor
     return float(rest / divisor)
 
 
-def _split(
+def _split_totals(
     totals: Whole,
     keys: Axes,
     estimate: tuple[Whole, int],
@@ -127,18 +127,21 @@ def _split(
     left = []
     for other, whole in crossing.items():
         before = (
-            {cell: -_rest(whole, fixed[other], cell) for cell in np.ndindex(fixed[other].shape)}
+            {cell: -_compute_residual(whole, fixed[other], cell) for cell in np.ndindex(fixed[other].shape)}
             if other in fixed
             else {}
         )
-        left.append(_Left([order.index(key) for key in sorted(other)], before))
+        left.append(_Residuals([order.index(key) for key in sorted(other)], before))
     coarse = [place for place, key in enumerate(order) if key in keys]
     for total in itertools.product(*(range(numerators.shape[place]) for place in coarse)):
-        cells = list(_cells(numerators.shape, dict(zip(coarse, total, strict=True))))
-        rests = [_rest((numerators, divisor), floors, cell) for cell in cells]
+        cells = list(_iterate_cells(numerators.shape, dict(zip(coarse, total, strict=True))))
+        rests = [_compute_residual((numerators, divisor), floors, cell) for cell in cells]
         more: Any = totals[total] - sum(floors[cell] for cell in cells)
         each, up = divmod(int(more), len(cells)) if not 0 <= more <= len(cells) else (0, int(more))
-        wanted = [rest + sum(part.of(cell) for part in left) for cell, rest in zip(cells, rests, strict=True)]
+        wanted = [
+            rest + sum(part.get_residual(cell) for part in left)
+            for cell, rest in zip(cells, rests, strict=True)
+        ]
         # Equal parts take turns, so that the first of them is not always the one that is moved.
         turn = int(totals[total]) % len(cells)
         ranked = sorted([*range(turn, len(cells)), *range(turn)], key=wanted.__getitem__, reverse=True)
@@ -146,11 +149,11 @@ def _split(
             add = each + (place < up)
             floors[cells[at]] += add
             for part in left:
-                part.add(cells[at], rests[at] - add)
+                part.add_residual(cells[at], rests[at] - add)
     return floors
 
 
-def _cells(shape: Sequence[int], fixed: Mapping[int, int]) -> Iterator[tuple[int, ...]]:
+def _iterate_cells(shape: Sequence[int], fixed: Mapping[int, int]) -> Iterator[tuple[int, ...]]:
     """Yield the cells of a table that have these indices at these places."""
     return itertools.product(
         *([fixed[place]] if place in fixed else range(size) for place, size in enumerate(shape))
@@ -168,7 +171,7 @@ def move_units(
     numerators, divisor = estimate
     scale = float(divisor)
     rests = ((numerators - values * divisor) / scale).astype(np.float64)
-    missing = totals - _sums(values, top, keys)
+    missing = totals - _sum_to_keys(values, top, keys)
     ours = sorted(keys)
     shared = [ours.index(key) for key in sorted(held & keys)]
     groups: dict[tuple[int, ...], tuple[list[Any], list[Any]]] = {}
@@ -179,7 +182,7 @@ def move_units(
     for few, many in groups.values():
         for to, source in zip(few, many, strict=True):
             places = [
-                tuple(_slice(cell[ours.index(key)]) if key in keys else slice(None) for key in order)
+                tuple(_make_slice(cell[ours.index(key)]) if key in keys else slice(None) for key in order)
                 for cell in (to, source)
             ]
             gain = rests[places[0]] - rests[places[1]]
@@ -193,6 +196,6 @@ def move_units(
                 rests[at] -= sign
 
 
-def _slice(place: int) -> slice:
+def _make_slice(place: int) -> slice:
     """Return one place of an axis, which stays an axis."""
     return slice(place, place + 1)

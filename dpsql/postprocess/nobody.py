@@ -22,14 +22,14 @@ from dataclasses import replace
 
 from dpsql.aggregates import AGGREGATES, Moment
 from dpsql.aggregates.count import COUNT
-from dpsql.analysis.nullability import never_null
+from dpsql.analysis.nullability import is_never_null
 from dpsql.plan.expr import Call, Expr, Literal
 from dpsql.plan.nodes import Aggregation
 from dpsql.plan.types import Value
-from dpsql.planning.choose import statistic_of
+from dpsql.planning.choose import get_statistic
 from dpsql.planning.measurement import MeasurementPlan
-from dpsql.postprocess.withheld import with_withheld
-from dpsql.release import Components, ReleasedTable, estimates, table_of
+from dpsql.postprocess.withheld import withhold_rare_cells
+from dpsql.release import Components, ReleasedTable, build_released_table, estimate_moments
 
 CASE = 3
 """Arguments of CASE with one WHEN: the condition, its value, and that of ELSE."""
@@ -37,7 +37,7 @@ _OF_ROWS = ("count_rows", "count_units")
 _OF_VALUES = ("count", "count_distinct")
 
 
-def presented(table: ReleasedTable) -> ReleasedTable:
+def present_table(table: ReleasedTable) -> ReleasedTable:
     """Return a released table as it is shown.
 
     Quantiles are in order, a mean or a quantile of nobody is NULL, and so are cells that are withheld.
@@ -45,16 +45,16 @@ def presented(table: ReleasedTable) -> ReleasedTable:
     release = table.plan.analysis.release
     if table.plan.synthesis is not None or release.top is not None:
         return table
-    table = _in_order(table)
+    table = _sort_quantiles(table)
     first = len(release.keys)
     nulls = {
-        place: nobody(table.plan, table, item)
+        place: mark_empty_values(table.plan, table, item)
         for place, item in enumerate(release.aggregations, first)
         if item.rank is not None or AGGREGATES[item.function].ratio
     }
     if any(map(any, nulls.values())):
         table = replace(table, rows=tuple(_with_nulls(table.rows, nulls)))
-    return with_withheld(table)
+    return withhold_rare_cells(table)
 
 
 def _with_nulls(
@@ -67,7 +67,7 @@ def _with_nulls(
         )
 
 
-def _in_order(table: ReleasedTable) -> ReleasedTable:
+def _sort_quantiles(table: ReleasedTable) -> ReleasedTable:
     """Return the table with the quantiles of each argument in the order of their levels, within the ends of their intervals."""
     plan = table.plan
     levels: dict[int, list[tuple[int, int]]] = {}
@@ -92,7 +92,7 @@ def _in_order(table: ReleasedTable) -> ReleasedTable:
     release = plan.analysis.release
     keys = [row[: len(release.keys)] for row in table.rows]
     ranked = [item.rank is not None for item in release.aggregations]
-    made = table_of(plan, keys, components)
+    made = build_released_table(plan, keys, components)
     rows = [
         (
             *key,
@@ -106,19 +106,19 @@ def _in_order(table: ReleasedTable) -> ReleasedTable:
     return replace(table, rows=tuple(rows), components=tuple(components))
 
 
-def nobody(plan: MeasurementPlan, table: ReleasedTable, item: Aggregation) -> list[bool]:
+def mark_empty_values(plan: MeasurementPlan, table: ReleasedTable, item: Aggregation) -> list[bool]:
     """Return for each row of a released table whether, by the counts beside it, an aggregate is over nobody.
 
     A count that is shown decides as it is shown; another one, which may be a fraction, where COUNT would round it to 0.
     """
     first, items = len(plan.analysis.release.keys), plan.analysis.release.aggregations
-    deciding = [place for place, other in enumerate(items, first) if _counts(other, item)]
+    deciding = [place for place, other in enumerate(items, first) if _is_deciding_count(other, item)]
     if deciding:
         return [any(_is_zero(row[place]) for place in deciding) for row in table.rows]
-    found = _measured_count(plan, item)
+    found = _find_measured_count(plan, item)
     if found is None:
         return [False] * len(table.rows)
-    counts, whole = estimates(plan, *found, table.components)
+    counts, whole = estimate_moments(plan, *found, table.components)
     return [2 * count < whole for count in counts]
 
 
@@ -126,57 +126,59 @@ def _is_zero(count: Value) -> bool:
     return isinstance(count, int) and count <= 0
 
 
-def is_counted(plan: MeasurementPlan, item: Aggregation) -> bool:
+def has_deciding_count(plan: MeasurementPlan, item: Aggregation) -> bool:
     """Return whether some count says that an aggregate is over nobody."""
-    is_counted = any(_counts(other, item) for other in plan.analysis.release.aggregations)
-    return is_counted or _measured_count(plan, item) is not None
+    is_counted = any(_is_deciding_count(other, item) for other in plan.analysis.release.aggregations)
+    return is_counted or _find_measured_count(plan, item) is not None
 
 
 def has_condition(item: Aggregation) -> bool:
     """Return whether an aggregate has a FILTER."""
-    return _filter(item.argument) is not None
+    return _match_filter(item.argument) is not None
 
 
-def is_told_of_nobody(plan: MeasurementPlan, item: Aggregation) -> bool:
+def has_value_count(plan: MeasurementPlan, item: Aggregation) -> bool:
     """Return whether a count of just the values that an aggregate reads says that it is over nobody: of rows, if none is NULL."""
     items, release = plan.analysis.release.aggregations, plan.analysis.release
-    condition = _filter(item.argument)
+    condition = _match_filter(item.argument)
     value = item.argument if condition is None else condition[1]
-    if any(_counts_values(each, item) for each in items):
+    if any(_is_value_count(each, item) for each in items):
         return True
-    of_values = statistic_of(plan.analysis, replace(item, rank=None, interval_end=0), Moment.COUNT)
-    if plan.is_measured(of_values) and not any(_counts(each, item) for each in items):
+    of_values = get_statistic(plan.analysis, replace(item, rank=None, interval_end=0), Moment.COUNT)
+    if plan.is_measured(of_values) and not any(_is_deciding_count(each, item) for each in items):
         return True  # what is shown decides before what is measured
-    if value is not None and not never_null(value, release.input):
+    if value is not None and not is_never_null(value, release.input):
         return False
-    return any(_counts_filtered(each, item) for each in items) if condition else is_counted(plan, item)
+    return (
+        any(_is_filtered_count(each, item) for each in items) if condition else has_deciding_count(plan, item)
+    )
 
 
-def counted_sums(plan: MeasurementPlan) -> tuple[str, ...]:
+def list_counted_sums(plan: MeasurementPlan) -> tuple[str, ...]:
     """Return the names of the sums of which a noisy count says whether they are over nobody."""
     return tuple(
         item.name
         for item in plan.analysis.release.aggregations
-        if AGGREGATES[item.function].moments == (Moment.TOTAL,) and is_counted(plan, item)
+        if AGGREGATES[item.function].moments == (Moment.TOTAL,) and has_deciding_count(plan, item)
     )
 
 
-def _counts(count: Aggregation, item: Aggregation) -> bool:
+def _is_deciding_count(count: Aggregation, item: Aggregation) -> bool:
     """Return whether an aggregate counts rows, units or values without which another is over nobody."""
     if count.function in _OF_ROWS:
         return True
-    return _counts_values(count, item) or _counts_filtered(count, item)
+    return _is_value_count(count, item) or _is_filtered_count(count, item)
 
 
-def _counts_values(count: Aggregation, item: Aggregation) -> bool:
+def _is_value_count(count: Aggregation, item: Aggregation) -> bool:
     """Return whether an aggregate counts the values of another."""
     return count.function in _OF_VALUES and count.argument == item.argument
 
 
-def _counts_filtered(count: Aggregation, item: Aggregation) -> bool:
+def _is_filtered_count(count: Aggregation, item: Aggregation) -> bool:
     """Return whether an aggregate counts the rows for which the condition is true under which another reads values."""
-    condition = _filter(item.argument)
-    counted = _filter(count.argument)
+    condition = _match_filter(item.argument)
+    counted = _match_filter(count.argument)
     return (
         count.function == COUNT.name
         and condition is not None
@@ -187,7 +189,7 @@ def _counts_filtered(count: Aggregation, item: Aggregation) -> bool:
     )
 
 
-def _filter(argument: Expr | None) -> tuple[Expr, Expr] | None:
+def _match_filter(argument: Expr | None) -> tuple[Expr, Expr] | None:
     """Return the condition and the value of CASE WHEN condition THEN value END; None for another expression."""
     if not isinstance(argument, Call) or argument.function.name != "case" or len(argument.arguments) != CASE:
         return None
@@ -195,21 +197,21 @@ def _filter(argument: Expr | None) -> tuple[Expr, Expr] | None:
     return (condition, value) if isinstance(otherwise, Literal) and otherwise.value is None else None
 
 
-def _measured_count(plan: MeasurementPlan, item: Aggregation) -> tuple[Aggregation, Moment] | None:
+def _find_measured_count(plan: MeasurementPlan, item: Aggregation) -> tuple[Aggregation, Moment] | None:
     """Return the count that is measured, though none is shown: of an aggregate's values, else of rows, else of units."""
     item = replace(item, rank=None, interval_end=0)  # of a quantile no moment but its own would be estimated
     counts = [(item, Moment.COUNT), (item, Moment.ROWS), (item, Moment.UNITS)]
-    return next((each for each in counts if plan.is_measured(statistic_of(plan.analysis, *each))), None)
+    return next((each for each in counts if plan.is_measured(get_statistic(plan.analysis, *each))), None)
 
 
-def null_sums(plan: MeasurementPlan, table: ReleasedTable, name: str) -> list[bool]:
+def mark_null_sums(plan: MeasurementPlan, table: ReleasedTable, name: str) -> list[bool]:
     """Return for each row of a released table whether a sum is NULL."""
     item = next(item for item in plan.analysis.release.aggregations if item.name == name)
-    return nobody(plan, table, item)
+    return mark_empty_values(plan, table, item)
 
 
 def with_null_sums(plan: MeasurementPlan, table: ReleasedTable) -> list[tuple[Value, ...]]:
     """Return the rows of a released table as they are shown: sums over nobody are NULL."""
     names = [name for name, _ in table.columns]
-    nulls = {names.index(name): null_sums(plan, table, name) for name in counted_sums(plan)}
+    nulls = {names.index(name): mark_null_sums(plan, table, name) for name in list_counted_sums(plan)}
     return list(_with_nulls(table.rows, nulls))

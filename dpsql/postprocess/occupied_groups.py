@@ -24,67 +24,71 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from dpsql.aggregates import AGGREGATES
 from dpsql.aggregates.count import COUNT
-from dpsql.analysis.listed_keys import from_bounds, measures_presence
+from dpsql.analysis.listed_keys import has_unlisted_keys, measures_presence
 from dpsql.plan.nodes import Aggregation, Release
 from dpsql.plan.types import Type
-from dpsql.planning.choose import statistic_of
+from dpsql.planning.choose import get_statistic
 from dpsql.planning.measurement import MeasurementPlan
 from dpsql.release import ReleasedTable
-from dpsql.uncertainty.cells import CONFIDENCE, intervals_of
+from dpsql.uncertainty.cells import CONFIDENCE, compute_intervals
 
 _COUNTS = ("count_rows", "count_units")
 """The aggregates that are zero for empty groups only."""
 
 
-def may_be_empty(plans: Mapping[Release, MeasurementPlan]) -> frozenset[Release]:
+def list_possibly_empty_releases(plans: Mapping[Release, MeasurementPlan]) -> frozenset[Release]:
     """The releases with groups that are shown only where somebody is in them, and a count of their rows or units."""
-    return frozenset(release for release, plan in plans.items() if _may_be_empty(plan))
+    return frozenset(release for release, plan in plans.items() if _has_possibly_empty_groups(plan))
 
 
-def _may_be_empty(plan: MeasurementPlan) -> bool:
+def _has_possibly_empty_groups(plan: MeasurementPlan) -> bool:
     domains = plan.analysis.domains
     if domains is None or plan.selection is not None:
         return False
     release = plan.analysis.release
-    doubtful = any(None in domain for domain in domains) or from_bounds(release) or measures_presence(release)
-    return doubtful and any(True for _ in _counts(plan))
+    doubtful = (
+        any(None in domain for domain in domains) or has_unlisted_keys(release) or measures_presence(release)
+    )
+    return doubtful and any(True for _ in _iterate_counts(plan))
 
 
-def occupied(plan: MeasurementPlan, table: ReleasedTable) -> list[bool]:
+def mark_occupied_groups(plan: MeasurementPlan, table: ReleasedTable) -> list[bool]:
     """For each row of a released table, whether its group is shown: its keys are listed, or its counts are above zero."""
-    if not _may_be_empty(plan):
+    if not _has_possibly_empty_groups(plan):
         return [True] * len(table.rows)
     keys = len(plan.analysis.release.keys)
     nulls = [place for place, row in enumerate(table.rows) if None in row[:keys]]
-    empty = _empty(plan, table, nulls, CONFIDENCE)
+    empty = _list_empty_rows(plan, table, nulls, CONFIDENCE)
     if measures_presence(plan.analysis.release):
-        empty |= _empty(plan, table, range(len(table.rows)), max(CONFIDENCE, 1 - 2 / max(1, len(table.rows))))
-    elif from_bounds(plan.analysis.release):
+        empty |= _list_empty_rows(
+            plan, table, range(len(table.rows)), max(CONFIDENCE, 1 - 2 / max(1, len(table.rows)))
+        )
+    elif has_unlisted_keys(plan.analysis.release):
         others = [place for place, row in enumerate(table.rows) if None not in row[:keys]]
         number = max(1, len(others))
-        found = _empty(plan, table, others, max(CONFIDENCE, 1 - 2 / number))
-        some = len(_empty(plan, table, others, 1 - 2 * (1 - CONFIDENCE) / number)) < len(others)
-        if some and _are_of_nobody(plan, table, sorted(found)):
+        found = _list_empty_rows(plan, table, others, max(CONFIDENCE, 1 - 2 / number))
+        some = len(_list_empty_rows(plan, table, others, 1 - 2 * (1 - CONFIDENCE) / number)) < len(others)
+        if some and _is_sum_within_noise(plan, table, sorted(found)):
             empty |= found
     return [place not in empty for place in range(len(table.rows))]
 
 
-def may_have_no_rows(plan: MeasurementPlan, table: ReleasedTable) -> set[int]:
+def list_possibly_empty_rows(plan: MeasurementPlan, table: ReleasedTable) -> set[int]:
     """The rows of a released table whose keys are public and whose noisy counts, or else sums, do not exclude zero."""
     known = plan.analysis.domains is not None and plan.selection is None and bool(plan.analysis.release.keys)
-    if not known or not any(_counts(plan)):
-        return _without_sums(plan, table) if known else set()
-    return _empty(plan, table, range(len(table.rows)), CONFIDENCE)
+    if not known or not any(_iterate_counts(plan)):
+        return _list_rows_without_sums(plan, table) if known else set()
+    return _list_empty_rows(plan, table, range(len(table.rows)), CONFIDENCE)
 
 
-def _without_sums(plan: MeasurementPlan, table: ReleasedTable) -> set[int]:
+def _list_rows_without_sums(plan: MeasurementPlan, table: ReleasedTable) -> set[int]:
     """The rows of a released table of which the intervals of all sums and counts of values hold zero; none without these."""
     added = [
         item
         for item in plan.analysis.release.aggregations
         if item.rank is None and not AGGREGATES[item.function].ratio
     ]
-    found = [intervals_of(plan, table, item, range(len(table.rows)), CONFIDENCE) for item in added]
+    found = [compute_intervals(plan, table, item, range(len(table.rows)), CONFIDENCE) for item in added]
     return {
         row
         for row, ends in enumerate(zip(*found, strict=True))
@@ -92,9 +96,15 @@ def _without_sums(plan: MeasurementPlan, table: ReleasedTable) -> set[int]:
     }
 
 
-def _empty(plan: MeasurementPlan, table: ReleasedTable, rows: Sequence[int], confidence: float) -> set[int]:
+def _list_empty_rows(
+    plan: MeasurementPlan, table: ReleasedTable, rows: Sequence[int], confidence: float
+) -> set[int]:
     """Those of some rows of which the intervals of all counts reach zero."""
-    found = [intervals_of(plan, table, item, rows, confidence) for item in _counts(plan)] if rows else []
+    found = (
+        [compute_intervals(plan, table, item, rows, confidence) for item in _iterate_counts(plan)]
+        if rows
+        else []
+    )
     return {
         row
         for row, *ends in zip(rows, *found, strict=True)
@@ -102,33 +112,35 @@ def _empty(plan: MeasurementPlan, table: ReleasedTable, rows: Sequence[int], con
     }
 
 
-def _are_of_nobody(plan: MeasurementPlan, table: ReleasedTable, rows: Sequence[int]) -> bool:
+def _is_sum_within_noise(plan: MeasurementPlan, table: ReleasedTable, rows: Sequence[int]) -> bool:
     """Whether all of these rows together may be of empty groups: the sum of their counts is no more than that of so much noise."""
-    for item in _counts(plan):
-        ends = [end for end in intervals_of(plan, table, item, rows, CONFIDENCE) if end is not None]
+    for item in _iterate_counts(plan):
+        ends = [end for end in compute_intervals(plan, table, item, rows, CONFIDENCE) if end is not None]
         together = sum(low + high for low, high in ends) / 2
         if together > math.sqrt(sum((high - low) ** 2 for low, high in ends)) / 2:
             return False
     return True
 
 
-def _counts(plan: MeasurementPlan) -> Iterator[Aggregation]:
+def _iterate_counts(plan: MeasurementPlan) -> Iterator[Aggregation]:
     """The counts of rows and of units that are measured, whether or not the query shows them.
 
     Where there are none, the counts of values of all aggregates: a group that has none shows nothing but NULL and 0.
     """
     found = [Aggregation("", function, None, Type.INTEGER) for function in _COUNTS]
-    found = [item for item in found if _has(plan, item)]
-    if not found and all(_has(plan, _values_of(item)) for item in plan.analysis.release.aggregations):
-        found = [*dict.fromkeys(map(_values_of, plan.analysis.release.aggregations))]
+    found = [item for item in found if _is_measured(plan, item)]
+    if not found and all(
+        _is_measured(plan, _build_value_count(item)) for item in plan.analysis.release.aggregations
+    ):
+        found = [*dict.fromkeys(map(_build_value_count, plan.analysis.release.aggregations))]
     yield from found
 
 
-def _values_of(item: Aggregation) -> Aggregation:
+def _build_value_count(item: Aggregation) -> Aggregation:
     """The count of the values of an aggregate."""
     return Aggregation("", COUNT.name, item.argument, Type.INTEGER)
 
 
-def _has(plan: MeasurementPlan, item: Aggregation) -> bool:
+def _is_measured(plan: MeasurementPlan, item: Aggregation) -> bool:
     (moment,) = AGGREGATES[item.function].moments
-    return plan.is_measured(statistic_of(plan.analysis, item, moment))
+    return plan.is_measured(get_statistic(plan.analysis, item, moment))

@@ -18,25 +18,25 @@ from dpsql.aggregates import Moment
 from dpsql.plan.expr import is_conditional
 from dpsql.plan.nodes import Aggregation
 from dpsql.plan.types import Type
-from dpsql.planning.choose import statistic_of, units_statistic
+from dpsql.planning.choose import get_statistic, get_units_statistic
 from dpsql.planning.measurement import MeasurementPlan
-from dpsql.release import ReleasedTable, estimates
+from dpsql.release import ReleasedTable, estimate_moments
 
 _COUNTS = ("count_rows", "count_units", "count")
 
 
-def with_withheld(table: ReleasedTable) -> ReleasedTable:
+def withhold_rare_cells(table: ReleasedTable) -> ReleasedTable:
     """Return a released table without the cells of fewer units than the minimum frequency."""
     plan = table.plan
     release, least = plan.analysis.release, plan.analysis.bound.min_frequency
     if least <= 1 or release.top is not None or plan.synthesis is not None or not release.aggregations:
         return table
-    groups = [False] * len(table.rows) if plan.selection is not None else _few_units(table, least)
+    groups = [False] * len(table.rows) if plan.selection is not None else _mark_few_units(table, least)
     first = len(release.keys)
     cells = frozenset(
         (row, item.name)
         for place, item in enumerate(release.aggregations, first)
-        for row, few in enumerate(_few_values(table, item, least))
+        for row, few in enumerate(_mark_few_values(table, item, least))
         if groups[row] or few or _is_below(item, table.rows[row][place], least)
     )
     if not cells:
@@ -46,28 +46,28 @@ def with_withheld(table: ReleasedTable) -> ReleasedTable:
         tuple(None if (row, name) in cells else value for name, value in zip(names, values, strict=True))
         for row, values in enumerate(table.rows)
     )
-    return replace(table, rows=rows, withheld=cells)
+    return replace(table, rows=rows, withheld_cells=cells)
 
 
-def _few_units(table: ReleasedTable, least: int) -> list[bool]:
+def _mark_few_units(table: ReleasedTable, least: int) -> list[bool]:
     """Return for each row whether its noisy count of units is below the least."""
-    moment, _ = units_statistic(table.plan.analysis)
-    return _few(table, Aggregation("", "", None, Type.INTEGER), moment, least)
+    moment, _ = get_units_statistic(table.plan.analysis)
+    return _mark_rare_counts(table, Aggregation("", "", None, Type.INTEGER), moment, least)
 
 
-def _few_values(table: ReleasedTable, item: Aggregation, least: int) -> list[bool]:
+def _mark_few_values(table: ReleasedTable, item: Aggregation, least: int) -> list[bool]:
     """Return for each row whether the noisy count of the values that a condition leaves an aggregate is below the least."""
     if not is_conditional(item.argument):
         return [False] * len(table.rows)
-    return _few(table, replace(item, rank=None, interval_end=0), Moment.COUNT, least)
+    return _mark_rare_counts(table, replace(item, rank=None, interval_end=0), Moment.COUNT, least)
 
 
-def _few(table: ReleasedTable, item: Aggregation, moment: Moment, least: int) -> list[bool]:
+def _mark_rare_counts(table: ReleasedTable, item: Aggregation, moment: Moment, least: int) -> list[bool]:
     """Return for each row whether a moment, as COUNT would round it, is below the least; so is what is not measured."""
     plan: MeasurementPlan = table.plan
-    if not plan.is_measured(statistic_of(plan.analysis, item, moment)):
+    if not plan.is_measured(get_statistic(plan.analysis, item, moment)):
         return [True] * len(table.rows)
-    counts, whole = estimates(plan, item, moment, table.components)
+    counts, whole = estimate_moments(plan, item, moment, table.components)
     return [2 * count < (2 * least - 1) * whole for count in counts]
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from dpsql.publish.publication import Publication
-from dpsql.request.loss import rounded
+from dpsql.request.loss import format_rounded
 
 if TYPE_CHECKING:
     from dpsql.connection import Connection
@@ -26,15 +26,20 @@ _NEIGHBORS = {
 """By what the policy protects: between which data an answer hardly differs, and what an outcome is compared with."""
 
 
-def methods(connection: Connection, publication: Publication, receipts: Mapping[str, Receipt]) -> str:
+def render_methods(connection: Connection, publication: Publication, receipts: Mapping[str, Receipt]) -> str:
     """The note, in Markdown."""
-    return "\n".join([*_guarantee(connection, publication), "", *_tables(publication, receipts)]) + "\n"
+    return (
+        "\n".join(
+            [*_describe_guarantee(connection, publication), "", *_describe_tables(publication, receipts)]
+        )
+        + "\n"
+    )
 
 
-def _guarantee(connection: Connection, publication: Publication) -> Iterator[str]:
+def _describe_guarantee(connection: Connection, publication: Publication) -> Iterator[str]:
     policy = connection.engine.policy
     unit = policy.privacy_unit
-    yield f"# How these numbers were made: {_line(publication.title)}"
+    yield f"# How these numbers were made: {_escape_line(publication.title)}"
     yield ""
     between, otherwise = (text.format(unit=unit) for text in _NEIGHBORS[policy.neighbors])
     yield (
@@ -50,7 +55,7 @@ def _guarantee(connection: Connection, publication: Publication) -> Iterator[str
     yield "|---|---:|---:|---|"
     for state in connection.budget().values():
         if not state.analyst:
-            yield f"| {_line(state.name)} | {rounded(state.epsilon, 6)} | {rounded(state.delta, 6)} | {state.accountant} |"
+            yield f"| {_escape_line(state.name)} | {format_rounded(state.epsilon, 6)} | {format_rounded(state.delta, 6)} | {state.accountant} |"
     yield ""
     yield (
         "A column `x` with noise has the columns `x_low` and `x_high` beside it: an interval that holds the number without"
@@ -59,26 +64,26 @@ def _guarantee(connection: Connection, publication: Publication) -> Iterator[str
     )
 
 
-def _tables(publication: Publication, receipts: Mapping[str, Receipt]) -> Iterator[str]:
+def _describe_tables(publication: Publication, receipts: Mapping[str, Receipt]) -> Iterator[str]:
     for name, table in publication.tables.items():
         receipt = receipts[name]
-        yield f"## {_line(table.title or name)}"
+        yield f"## {_escape_line(table.title or name)}"
         yield ""
         if table.note:
             yield from (table.note.strip(), "")
         yield from ("```sql", table.sql.strip(), "```")
-        yield f"File: `{name}.csv`. Version of the data: {_line(receipt.data_version)}."
+        yield f"File: `{name}.csv`. Version of the data: {_escape_line(receipt.data_version)}."
         paid = sorted({*(int(entry["id"]) for entry in receipt.entries), *receipt.replayed, *receipt.refined})
         if paid:
             yield f"Entries of the ledger: {', '.join(map(str, paid))}. Digest of the plan: `{receipt.plan}`."
         laws = sorted({str(part.get("noise", "")).partition(",")[0] for part in receipt.mechanisms})
         if laws:
-            yield f"Noise: {', '.join(map(_line, laws))}; its size is in the intervals, and with its sensitivity in the receipt."
+            yield f"Noise: {', '.join(map(_escape_line, laws))}; its size is in the intervals, and with its sensitivity in the receipt."
         for notice in receipt.notices:
-            yield from ("", f"> {_line(notice)}")
+            yield from ("", f"> {_escape_line(notice)}")
         yield ""
 
 
-def _line(text: str) -> str:
+def _escape_line(text: str) -> str:
     """A text that stays within its line and its cell."""
     return " ".join(text.split()).replace("|", "\\|")

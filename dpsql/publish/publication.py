@@ -12,10 +12,10 @@ from pydantic import AfterValidator, Field, ValidationError
 
 from dpsql.errors import ProgrammingError
 from dpsql.policy.fields import Delta, Epsilon
-from dpsql.policy.problem import Problem, refusal
-from dpsql.policy.report import policy_error
+from dpsql.policy.problem import Problem, make_problem_error
+from dpsql.policy.report import make_policy_error
 from dpsql.policy.tables import Model
-from dpsql.policy.tree import read_tree
+from dpsql.policy.tree import parse_yaml
 from dpsql.request.query import QueryOptions
 
 LARGEST_FILE = 1_000_000  # bytes
@@ -29,9 +29,9 @@ _WANTED = {
 }
 
 
-def _file_name(name: str) -> str:
+def _require_file_name(name: str) -> str:
     if not _NAME.fullmatch(name):
-        raise refusal("bad_name", "must be letters, digits, - and _: files are named after it")
+        raise make_problem_error("bad_name", "must be letters, digits, - and _: files are named after it")
     return name
 
 
@@ -56,9 +56,9 @@ class Publication(Model):
     analyst: str | None = None
     dialect: str = "duckdb"
     epsilon: Epsilon | None = None
-    tables: dict[Annotated[str, AfterValidator(_file_name)], PublishedTable]
+    tables: dict[Annotated[str, AfterValidator(_require_file_name)], PublishedTable]
 
-    def terms(self, table: PublishedTable, default: Fraction | None = None) -> QueryOptions:
+    def build_query_options(self, table: PublishedTable, default: Fraction | None = None) -> QueryOptions:
         """The terms on which a table's query is asked."""
         loss = next((each for each in (table.epsilon, self.epsilon, default) if each is not None), None)
         return {
@@ -70,7 +70,7 @@ class Publication(Model):
         }
 
 
-def load(path: Path) -> Publication:
+def load_publication(path: Path) -> Publication:
     """The publication in a YAML file, read as strictly as a policy.
 
     Raises PolicyError with each problem's line and key, ProgrammingError (`publication`) for a file that cannot be read.
@@ -82,13 +82,13 @@ def load(path: Path) -> Publication:
         raise ProgrammingError(
             f"{path} cannot be read as text", code="publication", hint="check that it is there, in UTF-8"
         ) from None
-    tree = read_tree(text, str(path))
+    tree = parse_yaml(text, str(path))
     found: Publication | None = None
     problems = list(tree.problems)
     try:
         found = Publication.model_validate({} if tree.value is None else tree.value)
     except ValidationError as error:
-        problems += _problems(error)
+        problems += _iterate_problems(error)
     if found is not None and not found.tables:
         problems.append(Problem(("tables",), "missing", "names no query"))
     if found is not None and len({name.casefold() for name in found.tables}) < len(found.tables):
@@ -98,11 +98,11 @@ def load(path: Path) -> Publication:
             )
         )
     if found is None or problems:
-        raise policy_error(tree.source, problems)
+        raise make_policy_error(tree.source, problems)
     return found
 
 
-def of_texts(
+def build_publication(
     title: str, policy: str, texts: Mapping[str, str], epsilon: Fraction | None, dialect: str
 ) -> Publication:
     """A publication of queries by their names. Raises ProgrammingError for a name that no file can have, and for none."""
@@ -119,11 +119,11 @@ def of_texts(
     return Publication(title=title, policy=policy, tables=tables, epsilon=epsilon, dialect=dialect)
 
 
-def _problems(error: ValidationError) -> Iterator[Problem]:
+def _iterate_problems(error: ValidationError) -> Iterator[Problem]:
     for details in error.errors(include_url=False):
         path = tuple(str(step) for step in details["loc"] if step != "[key]")
         kind, context = details["type"], details.get("ctx", {})
         if kind == "policy":
-            yield from (problem.below(*path) for problem in context["problems"])
+            yield from (problem.with_parents(*path) for problem in context["problems"])
         else:
             yield Problem(path, kind, _WANTED.get(kind, "must be a mapping of keys"))

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dpsql.charts import save
+from dpsql.charts import save_figure
 from dpsql.errors import BudgetExhausted, DataError, Error, OperationalError, ProgrammingError
-from dpsql.publish.methods import methods
+from dpsql.publish.methods import render_methods
 from dpsql.publish.publication import Publication
 from dpsql.request.query import Query
 from dpsql.result import Receipt, Result
-from dpsql.shell.answers import Format, arrow_table, written
+from dpsql.shell.answers import AnswerFormat, build_arrow_table, format_answer
 from dpsql.shell.view import View
 
 if TYPE_CHECKING:
@@ -28,23 +28,25 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RefusedQuery:
     """A table whose query cannot be asked, and why."""
 
     name: str
     error: Error
 
 
-def forecast(connection: Connection, publication: Publication) -> tuple[Forecast | None, list[Refused]]:
+def forecast_publication(
+    connection: Connection, publication: Publication
+) -> tuple[Forecast | None, list[RefusedQuery]]:
     """What the whole publication would cost, None where a query is refused; nothing is charged."""
     from dpsql.engine.forecast import Forecast
 
-    engine, prepared, refused = connection.engine, [], list[Refused]()
-    with engine.backend.alone(), engine.backend.snapshot():
+    engine, prepared, refused = connection.engine, [], list[RefusedQuery]()
+    with engine.backend.lock(), engine.backend.open_snapshot():
         for name, table in publication.tables.items():
-            terms = publication.terms(table, engine.policy.default_epsilon)
+            terms = publication.build_query_options(table, engine.policy.default_epsilon)
             try:
-                asked = Query.of(
+                asked = Query.from_call(
                     table.sql,
                     (),
                     epsilon=terms.get("epsilon"),
@@ -55,17 +57,17 @@ def forecast(connection: Connection, publication: Publication) -> tuple[Forecast
                     dialect=publication.dialect,
                     default=None,
                 )
-                found = engine.prepare(asked, forecast=True)
-                engine.require_bound(found)
+                found = engine.plan_and_match(asked, forecast=True)
+                engine.require_bindable(found)
                 if found.explain:
                     raise ProgrammingError(
                         "EXPLAIN cannot be published", code="publication", hint="leave out EXPLAIN"
                     )
             except Error as error:
-                refused.append(Refused(name, error))
+                refused.append(RefusedQuery(name, error))
             else:
                 prepared.append(found)
-        return (None if refused else Forecast.of(engine, prepared)), refused
+        return (None if refused else Forecast.from_queries(engine, prepared)), refused
 
 
 def require_budget(planned: Forecast) -> None:
@@ -78,39 +80,41 @@ def require_budget(planned: Forecast) -> None:
         )
 
 
-def release(connection: Connection, publication: Publication, folder: Path) -> Iterator[tuple[str, Result]]:
+def publish_tables(
+    connection: Connection, publication: Publication, folder: Path
+) -> Iterator[tuple[str, Result]]:
     """Asks for each table and writes its files, then the note on methods. Yields each table's name and answer.
 
     Raises OperationalError (`not_written`) where a file cannot be written: what was charged is answered again, free.
     """
-    _written(lambda: folder.mkdir(parents=True, exist_ok=True), folder)
+    _run_write(lambda: folder.mkdir(parents=True, exist_ok=True), folder)
     results = dict[str, Result]()
     for name, table in publication.tables.items():
-        terms = publication.terms(table, connection.engine.policy.default_epsilon)
+        terms = publication.build_query_options(table, connection.engine.policy.default_epsilon)
         result = results[name] = connection.query(table.sql, **terms)
-        _write(result, table.title or name, folder, name)
+        _write_table(result, table.title or name, folder, name)
         yield name, result
-    note = methods(connection, publication, {name: result.receipt for name, result in results.items()})
-    _text(folder / "methods.md", note)
+    note = render_methods(connection, publication, {name: result.receipt for name, result in results.items()})
+    _write_text(folder / "methods.md", note)
 
 
-def _write(result: Result, title: str, folder: Path, name: str) -> None:
+def _write_table(result: Result, title: str, folder: Path, name: str) -> None:
     """The files of one table."""
-    _text(folder / f"{name}.csv", written(result, Format.CSV, View()) + "\n")
+    _write_text(folder / f"{name}.csv", format_answer(result, AnswerFormat.CSV, View()) + "\n")
     receipt = folder / f"{name}.receipt.json"
     if not _is_replay_of(result.receipt, receipt):
-        _text(receipt, result.receipt.to_json() + "\n")
+        _write_text(receipt, result.receipt.to_json() + "\n")
     try:
         from pyarrow import parquet
     except ImportError:
         pass  # an extra
     else:
-        table = arrow_table(result)
-        _written(lambda: parquet.write_table(table, folder / f"{name}.parquet"), folder / f"{name}.parquet")
+        table = build_arrow_table(result)
+        _run_write(lambda: parquet.write_table(table, folder / f"{name}.parquet"), folder / f"{name}.parquet")
     with suppress(
         DataError, ProgrammingError
     ):  # nothing that a chart shows, or no matplotlib, which is an extra
-        save(result.plot(title=title), folder / f"{name}.png")
+        save_figure(result.plot(title=title), folder / f"{name}.png")
 
 
 def _is_replay_of(receipt: Receipt, path: Path) -> bool:
@@ -124,11 +128,11 @@ def _is_replay_of(receipt: Receipt, path: Path) -> bool:
     return (before.get("plan"), before.get("data_version")) == (receipt.plan, receipt.data_version)
 
 
-def _text(path: Path, text: str) -> None:
-    _written(lambda: path.write_text(text, encoding="utf-8"), path)
+def _write_text(path: Path, text: str) -> None:
+    _run_write(lambda: path.write_text(text, encoding="utf-8"), path)
 
 
-def _written(write: Callable[[], object], path: Path) -> None:
+def _run_write(write: Callable[[], object], path: Path) -> None:
     try:
         write()
     except OSError as error:

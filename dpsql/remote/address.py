@@ -66,16 +66,16 @@ class Address:
         except ValueError:  # whose words may quote the URL
             parts = None
         if parts is None or not host or port == 0 or not text.isascii() or not text.isprintable():
-            raise _wrong("this is no address of a server")
+            raise _make_error("this is no address of a server")
         if parts.username is not None or parts.password is not None:
-            raise _wrong(
+            raise _make_error(
                 "an address holds no name, password or token", "connect(url, token=…), or DPSQL_TOKEN"
             )
         if parts.path not in ("", "/") or parts.query or parts.fragment:
-            raise _wrong("an address has a host and a port, and nothing after them")
+            raise _make_error("an address has a host and a port, and nothing after them")
         encrypted = parts.scheme.lower() == "https"
         if not encrypted and not _is_local(host):
-            raise _wrong(
+            raise _make_error(
                 f"{host} is another machine: the token and the answers would cross the network unencrypted",
                 f"https://{host}, or a tunnel to http://localhost",
             )
@@ -95,5 +95,5 @@ def _is_local(host: str) -> bool:
         return False
 
 
-def _wrong(message: str, hint: str | None = None) -> ProgrammingError:
+def _make_error(message: str, hint: str | None = None) -> ProgrammingError:
     return ProgrammingError(message, code="address", hint=hint or f"https://host:{PORT}")

@@ -21,9 +21,9 @@ from dpsql.remote.transport import Transport
 from dpsql.request.loss import Amount
 from dpsql.request.parameters import Parameters
 from dpsql.request.query import Query, QueryOptions
-from dpsql.sql.read.dialect import require
+from dpsql.sql.read.dialect import require_dialect
 from dpsql.wire import answers, records
-from dpsql.wire.cells import written_parameters
+from dpsql.wire.cells import write_parameters
 
 if TYPE_CHECKING:
     from dpsql.explained import ExplainedQuery
@@ -33,13 +33,13 @@ _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 
-def _alone(
+def _run_exclusively(
     method: Callable[Concatenate[RemoteConnection, _P], _T],
 ) -> Callable[Concatenate[RemoteConnection, _P], _T]:
     """The method, of which one thread after the other runs the whole; what the server says wrongly is an error of dpsql."""
 
     @wraps(method)
-    def one_at_a_time(self: RemoteConnection, /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+    def call_exclusively(self: RemoteConnection, /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
         with self._lock:
             self.require_open()
             try:
@@ -56,7 +56,7 @@ def _alone(
         found.charged = None
         raise found
 
-    return one_at_a_time
+    return call_exclusively
 
 
 class RemoteConnection(BaseConnection):
@@ -77,7 +77,7 @@ class RemoteConnection(BaseConnection):
         replay: bool = True,
         tls_ca: str | Path | None = None,
     ) -> None:
-        require(dialect)
+        require_dialect(dialect)
         self.address = Address.parse(url)
         self._transport = Transport(self.address, token, tls_ca=tls_ca)
         self._epsilon, self._dialect, self._replay = epsilon, dialect, replay
@@ -89,14 +89,14 @@ class RemoteConnection(BaseConnection):
         if self._closed:
             raise InterfaceError("the connection is closed", hint="dpsql.connect(…) opens another")
 
-    @_alone
+    @_run_exclusively
     def query(self, sql: str, parameters: Parameters = (), **options: Unpack[QueryOptions]) -> Result:
         """The private answer to a SELECT; the arguments, errors and the answer are those of `Connection.query`."""
-        body = self._asked(sql, parameters, options)
-        data = self._transport.post("/v1/query", body, sql=sql, again=body["replay"])
-        return answers.read(data, self._intervals(data))
+        body = self._build_request(sql, parameters, options)
+        data = self._transport.post("/v1/query", body, sql=sql, repeatable=body["replay"])
+        return answers.read_answer(data, self._make_interval_reader(data))
 
-    @_alone
+    @_run_exclusively
     def combine(
         self,
         sql: str,
@@ -106,48 +106,53 @@ class RemoteConnection(BaseConnection):
         dialect: str | None = None,
     ) -> Result:
         """The most accurate answer that follows from stored releases, free; see `Connection.combine`."""
-        asked = self._asked(sql, parameters, {"max_groups": max_groups, "dialect": dialect})
+        asked = self._build_request(sql, parameters, {"max_groups": max_groups, "dialect": dialect})
         body = {name: asked[name] for name in ("sql", "parameters", "max_groups", "dialect")}
         data = self._transport.post("/v1/combine", body, sql=sql)
-        return answers.read(data, self._intervals(data))
+        return answers.read_answer(data, self._make_interval_reader(data))
 
-    @_alone
+    @_run_exclusively
     def explain(
         self, sql: str, parameters: Parameters = (), **options: Unpack[QueryOptions]
     ) -> ExplainedQuery:
         """The plan with its proofs and its price, free; see `Connection.explain`."""
-        body = self._asked(sql, parameters, options)
+        body = self._build_request(sql, parameters, options)
         return answers.read_explanation(self._transport.post("/v1/explain", body, sql=sql))
 
-    @_alone
-    def _budgets(self) -> dict[str, BudgetState]:
+    @_run_exclusively
+    def _read_budgets(self) -> dict[str, BudgetState]:
         found = self._transport.get("/v1/budget")["budgets"]
-        return {state.name: state for state in (records.read(BudgetState, each) for each in found)}
+        return {state.name: state for state in (records.read_record(BudgetState, each) for each in found)}
 
-    @_alone
-    def _forecast(self, plan: str | Sequence[str], epsilon: Amount | None, dialect: str | None) -> Forecast:
+    @_run_exclusively
+    def _forecast_plan(
+        self, plan: str | Sequence[str], epsilon: Amount | None, dialect: str | None
+    ) -> Forecast:
         texts = [plan] if isinstance(plan, str) else list(plan)
-        asked = [Query.of(sql, (), **self._terms({"epsilon": epsilon, "dialect": dialect})) for sql in texts]
+        asked = [
+            Query.from_call(sql, (), **self._complete_options({"epsilon": epsilon, "dialect": dialect}))
+            for sql in texts
+        ]
         loss = next((query.epsilon or query.default for query in asked), None)
         body = {
             "queries": texts,
-            "epsilon": None if loss is None else _text(loss),
+            "epsilon": None if loss is None else _format_fraction(loss),
             "dialect": dialect or self._dialect,
         }
         data = self._transport.post("/v1/price", body, sql=texts[0] if len(texts) == 1 else None)
         return Forecast(
-            tuple(records.read(PlannedQuery, each) for each in data["queries"]),
-            tuple(records.read(PlannedAccount, each) for each in data["accounts"]),
+            tuple(records.read_record(PlannedQuery, each) for each in data["queries"]),
+            tuple(records.read_record(PlannedAccount, each) for each in data["accounts"]),
             tuple(map(str, data["notices"])),
         )
 
-    @_alone
+    @_run_exclusively
     def describe(self) -> Description:
         """The tables that may be queried, with the bounds and public values of their columns, from the policy alone."""
-        return records.read(Description, self._transport.get("/v1/catalogue"))
+        return records.read_record(Description, self._transport.get("/v1/catalogue"))
 
-    @_alone
-    def answered_at(self, receipt: Receipt) -> datetime | None:
+    @_run_exclusively
+    def find_answer_time(self, receipt: Receipt) -> datetime | None:
         """As of a connection here, by the caller's own charges; None where another's release is answered again."""
         found = list[datetime]()
         for entry in receipt.replayed:
@@ -156,7 +161,7 @@ class RemoteConnection(BaseConnection):
                 found += [datetime.fromisoformat(each["at"]) for each in charged]
         return max(found, default=None)
 
-    def watch(self, sql: str) -> Callable[[], str]:
+    def charge_probe(self, sql: str) -> Callable[[], str]:
         """What it returns says what Ctrl-C has left: the server ends what it has begun, and may charge it a moment later."""
         del sql
         return lambda: (
@@ -168,12 +173,12 @@ class RemoteConnection(BaseConnection):
             self._closed = True
             self._transport.close()
 
-    def _intervals(self, data: dict[str, Any]) -> answers.More:
+    def _make_interval_reader(self, data: dict[str, Any]) -> answers.IntervalSource:
         """Asks for the intervals of an answer at further confidences."""
         number = data["answer"]
 
-        @_alone
-        def more(connection: RemoteConnection, confidence: float) -> answers.Matrix:
+        @_run_exclusively
+        def fetch_intervals(connection: RemoteConnection, confidence: float) -> answers.IntervalMatrix:
             if not isinstance(number, str) or not number.isalnum():
                 raise ProgrammingError(
                     "the server does not keep so large an answer for intervals at other confidences",
@@ -182,26 +187,26 @@ class RemoteConnection(BaseConnection):
             path = f"/v1/answers/{number}/intervals?confidence={confidence!r}"
             return answers.read_intervals(connection._transport.get(path)["ends"])
 
-        return lambda confidence: more(self, float(confidence))
+        return lambda confidence: fetch_intervals(self, float(confidence))
 
-    def _asked(self, sql: str, parameters: Parameters, options: QueryOptions) -> dict[str, Any]:
+    def _build_request(self, sql: str, parameters: Parameters, options: QueryOptions) -> dict[str, Any]:
         """The body of a request, for what a connection in this process would ask."""
-        asked = Query.of(sql, parameters, **self._terms(options))
+        asked = Query.from_call(sql, parameters, **self._complete_options(options))
         bound = asked.parameters
         return {
             "sql": asked.sql,
-            "parameters": [] if isinstance(bound, tuple) else written_parameters(bound),
-            "epsilon": None if asked.epsilon is None else _text(asked.epsilon),
-            "default_epsilon": None if asked.default is None else _text(asked.default),
-            "delta": None if asked.delta is None else _text(asked.delta),
+            "parameters": [] if isinstance(bound, tuple) else write_parameters(bound),
+            "epsilon": None if asked.epsilon is None else _format_fraction(asked.epsilon),
+            "default_epsilon": None if asked.default is None else _format_fraction(asked.default),
+            "delta": None if asked.delta is None else _format_fraction(asked.delta),
             "max_groups": asked.max_groups,
             "target_error": None if asked.target_error is None else str(asked.target_error),
-            "confidence": None if asked.confidence is None else _text(asked.confidence),
+            "confidence": None if asked.confidence is None else _format_fraction(asked.confidence),
             "dialect": asked.dialect,
             "replay": asked.replay,
         }
 
-    def _terms(self, options: QueryOptions) -> dict[str, Any]:
+    def _complete_options(self, options: QueryOptions) -> dict[str, Any]:
         named = ("epsilon", "delta", "max_groups", "target_error", "confidence")
         replay = options.get("replay")
         return {
@@ -212,5 +217,5 @@ class RemoteConnection(BaseConnection):
         }
 
 
-def _text(exact: Fraction) -> str:
+def _format_fraction(exact: Fraction) -> str:
     return str(exact)

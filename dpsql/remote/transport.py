@@ -33,7 +33,7 @@ class Transport:
                 hint="dpsql users token NAME makes one; DPSQL_TOKEN holds it",
             )
         self._address, self._token = address, token
-        self._context = _trusting(tls_ca) if address.encrypted else None
+        self._context = _make_tls_context(tls_ca) if address.encrypted else None
         self._connection: http.client.HTTPConnection | None = None
 
     def __repr__(self) -> str:
@@ -41,33 +41,39 @@ class Transport:
 
     def get(self, path: str) -> Any:
         """The answer to GET."""
-        return self._answer("GET", path, None, None, again=True)
+        return self._fetch_answer("GET", path, None, None, repeatable=True)
 
-    def post(self, path: str, body: dict[str, Any], *, sql: str | None = None, again: bool = True) -> Any:
-        """The answer to POST; `again` says that it may be asked twice, which costs no more than once."""
-        return self._answer("POST", path, json.dumps(body).encode("ascii"), sql, again=again)
+    def post(
+        self, path: str, body: dict[str, Any], *, sql: str | None = None, repeatable: bool = True
+    ) -> Any:
+        """The answer to POST; `repeatable` says that it may be asked twice, which costs no more than once."""
+        return self._fetch_answer("POST", path, json.dumps(body).encode("ascii"), sql, repeatable=repeatable)
 
-    def _answer(self, method: str, path: str, body: bytes | None, sql: str | None, *, again: bool) -> Any:
-        if not again:
+    def _fetch_answer(
+        self, method: str, path: str, body: bytes | None, sql: str | None, *, repeatable: bool
+    ) -> Any:
+        if not repeatable:
             self.close()  # one that the server has closed meanwhile could not be told from one that is lost
         used = self._connection is not None
-        found = self._response(method, path, body, lost_is_fatal=not used)
+        found = self._send_request(method, path, body, lost_is_fatal=not used)
         if found is None:  # the server had closed the connection that was kept
-            found = self._response(method, path, body, lost_is_fatal=True)
+            found = self._send_request(method, path, body, lost_is_fatal=True)
         status, data = found or (0, None)
         if status == 200 and isinstance(data, dict):
             return data
         error = data.get("error") if isinstance(data, dict) else None
         if not isinstance(error, dict):
-            raise _lost(f"{self._address} answers with status {status}, and is no server of dpsql")
-        raise failures.read(error, sql)
+            raise _make_unavailable_error(
+                f"{self._address} answers with status {status}, and is no server of dpsql"
+            )
+        raise failures.read_error(error, sql)
 
-    def _response(
+    def _send_request(
         self, method: str, path: str, body: bytes | None, *, lost_is_fatal: bool
     ) -> tuple[int, Any] | None:
         reason, complete = "", False
         try:
-            connection = self._connected()
+            connection = self._ensure_connection()
             headers = {
                 "Authorization": f"Bearer {self._token}",
                 "Accept": "application/json",
@@ -92,9 +98,9 @@ class Transport:
         finally:
             if not complete:
                 self.close()
-        raise _lost(f"{self._address}: {reason}")
+        raise _make_unavailable_error(f"{self._address}: {reason}")
 
-    def _connected(self) -> http.client.HTTPConnection:
+    def _ensure_connection(self) -> http.client.HTTPConnection:
         if self._connection is None:
             host, port = self._address.host, self._address.port
             made = (
@@ -115,7 +121,7 @@ class Transport:
             self._connection = None
 
 
-def _trusting(authorities: str | Path | None) -> ssl.SSLContext:
+def _make_tls_context(authorities: str | Path | None) -> ssl.SSLContext:
     """TLS that trusts the system's authorities, or those of a file alone."""
     failed = ""
     try:
@@ -125,7 +131,7 @@ def _trusting(authorities: str | Path | None) -> ssl.SSLContext:
     raise InterfaceError(f"the certificates {authorities} cannot be read ({failed})", code="certificate")
 
 
-def _lost(message: str) -> OperationalError:
+def _make_unavailable_error(message: str) -> OperationalError:
     found = OperationalError(
         message,
         code="server_unavailable",

@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from dpsql.mechanisms import CombinedNoise, Mechanism
-from dpsql.plan.sampling import sampling_rate
+from dpsql.plan.sampling import find_sampling_rate
 from dpsql.planning.measurement import MeasurementPlan
-from dpsql.release import ReleasedTable, table_of
+from dpsql.release import ReleasedTable, build_released_table
 
 _WEIGHTS = 2**16
 _LEAST = 1e-300
@@ -25,22 +25,24 @@ _FINEST = 2**400
 """A step has fewer subdivisions than this: the square of more would overflow a float."""
 
 
-def combinable(plan: MeasurementPlan) -> bool:
+def is_combinable(plan: MeasurementPlan) -> bool:
     """Whether releases of a plan have the same groups and components, each with noise of its own."""
     alone = plan.selection is None and not plan.quantiles and plan.top_k is None
     alone = alone and not plan.clamps and plan.synthesis is None
-    alone = alone and sampling_rate(plan.analysis.release.input) is None  # samples differ in what is noised
+    alone = (
+        alone and find_sampling_rate(plan.analysis.release.input) is None
+    )  # samples differ in what is noised
     return alone and all(measurement.mechanism.independent for measurement in plan.vectors)
 
 
-def combined(tables: Sequence[ReleasedTable]) -> ReleasedTable:
+def combine_tables(tables: Sequence[ReleasedTable]) -> ReleasedTable:
     """The table of the weighted means of `tables`, which are independent, combinable releases of one statistic."""
     first, *more = tables
     if not more:
         return first
-    plan, columns = combined_plan([table.plan for table in tables]), []
+    plan, columns = combine_plans([table.plan for table in tables]), []
     for place in range(len(first.plan.vectors)):
-        weights = _weights([table.plan.vectors[place].mechanism for table in tables])
+        weights = _compute_weights([table.plan.vectors[place].mechanism for table in tables])
         rows = zip(*(table.components for table in tables), strict=True)
         columns.append(
             [
@@ -52,10 +54,10 @@ def combined(tables: Sequence[ReleasedTable]) -> ReleasedTable:
             ]
         )
     keys = [row[: len(plan.analysis.release.keys)] for row in first.rows]
-    return table_of(plan, keys, list(zip(*columns, strict=True)) if columns else first.components)
+    return build_released_table(plan, keys, list(zip(*columns, strict=True)) if columns else first.components)
 
 
-def combined_plan(plans: Sequence[MeasurementPlan]) -> MeasurementPlan:
+def combine_plans(plans: Sequence[MeasurementPlan]) -> MeasurementPlan:
     """What is measured by several independent releases that are put together: the first plan, with the noise of the means."""
     first, vectors = plans[0], []
     for place, measurement in enumerate(first.vectors):
@@ -63,44 +65,44 @@ def combined_plan(plans: Sequence[MeasurementPlan]) -> MeasurementPlan:
         law = CombinedNoise(
             tuple(
                 (weight * each, part)
-                for weight, noise in zip(_weights(noises), noises, strict=True)
+                for weight, noise in zip(_compute_weights(noises), noises, strict=True)
                 for each, part in noise.summands
             )
         )
         vectors.append(
-            measurement.on_finer_lattice(law, law.subdivisions // measurement.mechanism.subdivisions)
+            measurement.with_finer_lattice(law, law.subdivisions // measurement.mechanism.subdivisions)
         )
     return replace(first, vectors=tuple(vectors))
 
 
-def variance_of(noise: Mechanism) -> float:
+def compute_noise_variance(noise: Mechanism) -> float:
     """The variance of a noisy value, in squared steps of the lattice that it was released on; above zero.
 
     If it is too small for a float, as for a very large loss, a least positive number.
     """
-    return max(noise.variance_float() / float(noise.subdivisions) ** 2, _LEAST)
+    return max(noise.compute_variance() / float(noise.subdivisions) ** 2, _LEAST)
 
 
-def fine_enough(noises: Sequence[Mechanism]) -> bool:
+def can_combine_noises(noises: Sequence[Mechanism]) -> bool:
     """Whether values with these noises can be put together: their mean lies on a lattice that is not too fine."""
     return math.lcm(*(noise.subdivisions for noise in noises)) * len(noises) * _WEIGHTS < _FINEST
 
 
-def compatible(plans: Sequence[MeasurementPlan]) -> list[int]:
+def list_compatible_indices(plans: Sequence[MeasurementPlan]) -> list[int]:
     """The indices of the plans that can be combined: all, or compatible ones with the least noise."""
     noises = [[measurement.mechanism for measurement in plan.vectors] for plan in plans]
     chosen: list[int] = []
-    for at in sorted(range(len(plans)), key=lambda at: math.fsum(map(variance_of, noises[at]))):
+    for at in sorted(range(len(plans)), key=lambda at: math.fsum(map(compute_noise_variance, noises[at]))):
         together = [noises[each] for each in (*chosen, at)]
-        if not chosen or all(map(fine_enough, zip(*together, strict=True))):
+        if not chosen or all(map(can_combine_noises, zip(*together, strict=True))):
             chosen.append(at)
     return sorted(chosen)
 
 
-def _weights(noises: Sequence[Mechanism]) -> list[int]:
+def _compute_weights(noises: Sequence[Mechanism]) -> list[int]:
     """For the components of each, which may lie on lattices of their own, what they count in the mean."""
     common = math.lcm(*(noise.subdivisions for noise in noises))
-    precisions = [1 / variance_of(noise) for noise in noises]
+    precisions = [1 / compute_noise_variance(noise) for noise in noises]
     top = max(precisions)
     return [
         max(1, round(_WEIGHTS * precision / top)) * (common // noise.subdivisions)

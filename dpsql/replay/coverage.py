@@ -17,13 +17,13 @@ from typing import Any
 from dpsql.aggregates import AGGREGATES
 from dpsql.analysis.analyse import Analysis
 from dpsql.mechanisms import Geometric, Sensitivity
-from dpsql.plan.dependencies import Known, substitute
-from dpsql.plan.equality import equal_text
-from dpsql.planning.choose import needed_statistics, statistic_of
+from dpsql.plan.dependencies import KnownValues, substitute_subqueries
+from dpsql.plan.equality import compute_equality_text
+from dpsql.planning.choose import get_statistic, list_needed_statistics
 from dpsql.planning.measurement import MeasurementPlan, VectorMeasurement
 from dpsql.planning.statistics import Component, Statistic, StatisticVector
-from dpsql.replay.fingerprint import digest
-from dpsql.replay.stored_release import corrupt
+from dpsql.replay.fingerprint import compute_digest
+from dpsql.replay.stored_release import make_corruption_error
 
 _ANY = Geometric(Fraction(1))
 """A placeholder for the noise of a vector, until a stored release gives it."""
@@ -31,46 +31,57 @@ _ANY = Geometric(Fraction(1))
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """The vectors that all releases with the digest `statistic` measure; `served` are the statistics they estimate, by digest."""
+    """The vectors that all releases with the digest `statistic` measure; `estimated_statistics` are the statistics they estimate, by digest."""
 
     statistic: str
     vectors: tuple[VectorMeasurement, ...]
-    served: tuple[Mapping[str, tuple[Fraction, ...]], ...]
+    estimated_statistics: tuple[Mapping[str, tuple[Fraction, ...]], ...]
 
     @classmethod
-    def of(cls, statistic: str, plan: MeasurementPlan, values: Known) -> Coverage | None:
+    def from_plan(cls, statistic: str, plan: MeasurementPlan, values: KnownValues) -> Coverage | None:
         """The coverage of a plan; None if its groups, components or clamps were chosen privately, and of what is synthetic."""
         if plan.selection is not None or plan.top_k is not None or plan.quantiles or plan.clamps:
             return None
         if plan.synthesis is not None:
             return None
-        analysis = substitute(plan.analysis, values)
+        analysis = substitute_subqueries(plan.analysis, values)
         served = tuple(
-            {_name(analysis, found): weights for found, weights in measurement.vector.estimates}
+            {
+                _compute_statistic_digest(analysis, found): weights
+                for found, weights in measurement.vector.estimates
+            }
             for measurement in plan.vectors
         )
         return cls(statistic, plan.vectors, served)
 
-    def reading(self, plan: MeasurementPlan, values: Known) -> MeasurementPlan | None:
+    def find_covered_plan(self, plan: MeasurementPlan, values: KnownValues) -> MeasurementPlan | None:
         """The plan with these vectors in place of its own; None if they do not estimate all its statistics."""
-        analysis = substitute(plan.analysis, values)
-        names = {_name(analysis, statistic): statistic for statistic in needed_statistics(analysis)}
+        analysis = substitute_subqueries(plan.analysis, values)
+        names = {
+            _compute_statistic_digest(analysis, statistic): statistic
+            for statistic in list_needed_statistics(analysis)
+        }
         vectors = []
-        for measurement, served in zip(self.vectors, self.served, strict=True):
+        for measurement, served in zip(self.vectors, self.estimated_statistics, strict=True):
             estimates = tuple((names[name], weights) for name, weights in served.items() if name in names)
             vectors.append(replace(measurement, vector=replace(measurement.vector, estimates=estimates)))
         found = replace(plan, vectors=tuple(vectors), clamps=())
         return (
             found
-            if plan.selection is None and not plan.quantiles and plan.top_k is None and _serves(found)
+            if plan.selection is None
+            and not plan.quantiles
+            and plan.top_k is None
+            and _covers_aggregates(found)
             else None
         )
 
-    def text(self) -> str:
+    def to_text(self) -> str:
         """The coverage as canonical JSON."""
         record = {
             "statistic": self.statistic,
-            "blocks": [_record(*pair) for pair in zip(self.vectors, self.served, strict=True)],
+            "blocks": [
+                _to_record(*pair) for pair in zip(self.vectors, self.estimated_statistics, strict=True)
+            ],
         }
         return json.dumps(record, sort_keys=True, separators=(",", ":"))
 
@@ -79,33 +90,35 @@ class Coverage:
         """Parses the result of `text`. Raises IntegrityError (`ledger_corrupt`) for any other text."""
         try:
             record = json.loads(text)
-            pairs = [_block(vector) for vector in record["blocks"]]
+            pairs = [_parse_block(vector) for vector in record["blocks"]]
             return cls(
                 str(record["statistic"]),
                 tuple(vector for vector, _ in pairs),
                 tuple(served for _, served in pairs),
             )
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError, ZeroDivisionError):
-            raise corrupt() from None
+            raise make_corruption_error() from None
 
 
-def _name(analysis: Analysis, statistic: Statistic) -> str:
+def _compute_statistic_digest(analysis: Analysis, statistic: Statistic) -> str:
     """The digest of a statistic, whatever else is measured."""
     moment, index = statistic
     word = moment.tag.lower()
     if index is None:
         return word
     measure = analysis.measures[index]
-    lattice = measure.lattice if moment.in_steps else None
-    return f"{word} {digest(equal_text((analysis.release.input, measure.expr, lattice)))}"
+    lattice = measure.lattice if moment.is_sum_of_values else None
+    return f"{word} {compute_digest(compute_equality_text((analysis.release.input, measure.expr, lattice)))}"
 
 
-def _serves(plan: MeasurementPlan) -> bool:
+def _covers_aggregates(plan: MeasurementPlan) -> bool:
     """Whether each aggregate has a vector, and a mean has one vector for both of its moments, so that their noise is known."""
     try:
         for item in plan.analysis.release.aggregations:
             entry = AGGREGATES[item.function]
-            sources = {plan.source(statistic_of(plan.analysis, item, moment))[0] for moment in entry.moments}
+            sources = {
+                plan.get_estimator(get_statistic(plan.analysis, item, moment))[0] for moment in entry.moments
+            }
             if len(sources) > 1:
                 return False
     except LookupError:
@@ -113,7 +126,7 @@ def _serves(plan: MeasurementPlan) -> bool:
     return bool(plan.analysis.release.aggregations)
 
 
-def _record(measurement: VectorMeasurement, served: Mapping[str, tuple[Fraction, ...]]) -> dict[str, Any]:
+def _to_record(measurement: VectorMeasurement, served: Mapping[str, tuple[Fraction, ...]]) -> dict[str, Any]:
     vector, sensitivity = measurement.vector, measurement.sensitivity
     return {
         "name": vector.name,
@@ -124,7 +137,7 @@ def _record(measurement: VectorMeasurement, served: Mapping[str, tuple[Fraction,
     }
 
 
-def _block(record: dict[str, Any]) -> tuple[VectorMeasurement, dict[str, tuple[Fraction, ...]]]:
+def _parse_block(record: dict[str, Any]) -> tuple[VectorMeasurement, dict[str, tuple[Fraction, ...]]]:
     """A vector without exact combinations, which is only read, and the statistics that it estimates."""
     components = tuple(Component(str(name), ()) for name in record["cells"])
     extents = tuple(int(extent) for extent in record["extents"])

@@ -6,8 +6,8 @@ import hashlib
 from dataclasses import dataclass
 from typing import Any
 
-from dpsql.plan.dependencies import Known, substitute
-from dpsql.plan.equality import equal_text, equal_texts
+from dpsql.plan.dependencies import KnownValues, substitute_subqueries
+from dpsql.plan.equality import compute_equality_text, compute_equality_texts
 from dpsql.planning.measurement import MeasurementPlan
 from dpsql.policy import Policy
 
@@ -41,55 +41,55 @@ class FingerprintRules:
 
     Claim: a stored release is found only for the same measurement of the same data, as far as the owner identifies the
     data.
-    Why: the digest covers the whole policy except budgets, including `data_version`, and the `mark` that identifies the
+    Why: the digest covers the whole policy except budgets, including `data_version`, and the `database` that identifies the
     database; nothing is inferred from the data.
     """
 
     digest: str
 
     @classmethod
-    def of(cls, policy: Policy, analyst: str, mark: str) -> FingerprintRules:
+    def from_policy(cls, policy: Policy, analyst: str, database: str) -> FingerprintRules:
         """The rules of a policy and a database for an analyst.
 
         If analysts have their own budgets, each sees only the releases that were charged to it: otherwise an analyst
         would see more than it was charged for.
         """
-        content = _without_budgets(policy.model_dump(mode="json"))
-        content["tables"] = {name: _without_budgets(table) for name, table in content["tables"].items()}
+        content = _drop_budget_keys(policy.model_dump(mode="json"))
+        content["tables"] = {name: _drop_budget_keys(table) for name, table in content["tables"].items()}
         own = analyst if policy.analysts or policy.per_analyst is not None else None
-        return cls(digest(equal_text((_frozen(content), own, mark))))
+        return cls(compute_digest(compute_equality_text((_freeze_content(content), own, database))))
 
-    def fingerprint(self, plan: MeasurementPlan, values: Known) -> Fingerprint:
+    def compute_fingerprint(self, plan: MeasurementPlan, values: KnownValues) -> Fingerprint:
         """The fingerprint of a plan; `values` are those of the subqueries that it uses."""
-        analysis = substitute(plan.analysis, values)
+        analysis = substitute_subqueries(plan.analysis, values)
         chosen = (plan.quantiles, plan.top_k, plan.clamps, *filter(None, [plan.synthesis]))
         vectors = tuple(measurement.vector for measurement in plan.vectors)
         statistic = (vectors, chosen, plan.selection is None)
         noised = (plan.vectors, chosen, plan.selection, plan.event)
-        texts = equal_texts((analysis,), statistic, noised)
-        return Fingerprint(*(digest(f"{_FORM} {self.digest} {text}") for text in texts))
+        texts = compute_equality_texts((analysis,), statistic, noised)
+        return Fingerprint(*(compute_digest(f"{_FORM} {self.digest} {text}") for text in texts))
 
-    def rows_digest(self, plan: MeasurementPlan, values: Known) -> str:
+    def compute_rows_digest(self, plan: MeasurementPlan, values: KnownValues) -> str:
         """The digest of the rows and groups of a release, whatever is measured of them."""
-        analysis = substitute(plan.analysis, values)
+        analysis = substitute_subqueries(plan.analysis, values)
         keys = tuple(key.expr for key in analysis.release.keys)
-        content = equal_text(
+        content = compute_equality_text(
             (analysis.release.input, keys, analysis.bound, analysis.domains, analysis.replace)
         )
-        return digest(f"{_FORM} {self.digest} rows {content}")
+        return compute_digest(f"{_FORM} {self.digest} rows {content}")
 
 
-def digest(text: str) -> str:
+def compute_digest(text: str) -> str:
     """A digest of a text."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _without_budgets(level: dict[str, Any]) -> dict[str, Any]:
+def _drop_budget_keys(level: dict[str, Any]) -> dict[str, Any]:
     """One level of the policy without budgets; at deeper levels such a key is the name of a table or column."""
     return {name: value for name, value in level.items() if name not in _NOT_MEASURED}
 
 
-def _frozen(content: Any) -> Any:
+def _freeze_content(content: Any) -> Any:
     if isinstance(content, dict):
-        return tuple((name, _frozen(content[name])) for name in sorted(content))
-    return tuple(map(_frozen, content)) if isinstance(content, list) else content
+        return tuple((name, _freeze_content(content[name])) for name in sorted(content))
+    return tuple(map(_freeze_content, content)) if isinstance(content, list) else content

@@ -26,12 +26,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from dpsql.accounting.accountants.base import largest_epsilon
+from dpsql.accounting.accountants.base import search_largest_epsilon
 from dpsql.accounting.events import Event, Gaussian, Pure
-from dpsql.accounting.spend import Spend
+from dpsql.accounting.spend import Charge
 from dpsql.mechanisms import DiscreteGaussian, Entropy, Refinement
 from dpsql.planning.measurement import MeasurementPlan
-from dpsql.replay.combine import combinable, fine_enough, variance_of
+from dpsql.replay.combine import can_combine_noises, compute_noise_variance, is_combinable
 from dpsql.replay.stored_release import StoredRelease
 
 _MOST_PARTS = 32
@@ -46,7 +46,7 @@ class CoupledRefinement:
     event: Pure
     laws: tuple[Refinement, ...]
 
-    def components(
+    def refine_components(
         self, vector: int, exact: Sequence[int], before: Sequence[int], entropy: Entropy
     ) -> list[int]:
         """The refined components of a vector, from the exact and the released ones."""
@@ -63,40 +63,40 @@ class IndependentTopUp:
     plan: MeasurementPlan
 
 
-def independent_top_up(
-    plan: MeasurementPlan, before: StoredRelease, costs: Sequence[Callable[[Event], Spend]]
+def find_independent_top_up(
+    plan: MeasurementPlan, before: StoredRelease, charge_functions: Sequence[Callable[[Event], Charge]]
 ) -> IndependentTopUp | None:
     """The second release, charged the difference for each table; None if the combination would be less accurate.
 
-    `costs` are the cost functions of the tables that are read. Keys are public, and components have independent noise.
+    `charge_functions` are the cost functions of the tables that are read. Keys are public, and components have independent noise.
     """
-    if not combinable(plan) or not plan.vectors or plan.event is None:
+    if not is_combinable(plan) or not plan.vectors or plan.event is None:
         return None
     parts = [part for noise in before.noise for _, part in noise.summands]
     if not all(part.independent for part in parts) or len(parts) > _MOST_PARTS * len(plan.vectors):
         return None
-    left = [(cost, cost(plan.event).loss - cost(before.event).loss) for cost in costs]
+    left = [(cost, cost(plan.event).loss - cost(before.event).loss) for cost in charge_functions]
     if min(units for _, units in left) <= 0:
         return None
-    rho = min(largest_epsilon(cost, units, Gaussian) for cost, units in left)
+    rho = min(search_largest_epsilon(cost, units, Gaussian) for cost, units in left)
     if not rho:
         return None
     share, vectors = rho / len(plan.vectors), []
     for measurement, old in zip(plan.vectors, before.noise, strict=True):
         noise = DiscreteGaussian.calibrate(measurement.sensitivity.l2_squared, share)
-        if not fine_enough([old, noise]):
+        if not can_combine_noises([old, noise]):
             return None
-        precision = 1 / variance_of(old) + 1 / variance_of(noise)
-        if precision * measurement.mechanism.variance_float() < _AS_ACCURATE:
+        precision = 1 / compute_noise_variance(old) + 1 / compute_noise_variance(noise)
+        if precision * measurement.mechanism.compute_variance() < _AS_ACCURATE:
             return None
         vectors.append(replace(measurement, mechanism=noise))
     return IndependentTopUp(Gaussian(rho), replace(plan, vectors=tuple(vectors), event=Gaussian(rho)))
 
 
-def coupled_refinement(plan: MeasurementPlan, before: StoredRelease) -> CoupledRefinement | None:
+def find_coupled_refinement(plan: MeasurementPlan, before: StoredRelease) -> CoupledRefinement | None:
     """The coupled refinement of a stored release of the same statistic to a plan; None if there is none.
 
-    Its keys are public, and each mechanism states how its noise is drawn given the old one (`Mechanism.refinement`).
+    Its keys are public, and each mechanism states how its noise is drawn given the old one (`Mechanism.find_refinement`).
     """
     if (
         plan.selection is not None
@@ -110,7 +110,7 @@ def coupled_refinement(plan: MeasurementPlan, before: StoredRelease) -> CoupledR
         return None
     laws = []
     for measurement, old in zip(plan.vectors, before.noise, strict=True):
-        law = old.refinement(measurement.mechanism)
+        law = old.find_refinement(measurement.mechanism)
         if law is None:
             return None
         laws.append(law)

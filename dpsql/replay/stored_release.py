@@ -14,10 +14,10 @@ from typing import Any
 from dpsql.accounting.events import Event, from_json, to_json
 from dpsql.errors import IntegrityError
 from dpsql.mechanisms import CombinedNoise, Mechanism
-from dpsql.mechanisms.records import from_record, to_record
+from dpsql.mechanisms.records import from_stored_list, to_stored_list
 from dpsql.plan.types import Value
 from dpsql.planning.measurement import MeasurementPlan
-from dpsql.release import Components, Keys, ReleasedTable, table_of
+from dpsql.release import Components, Keys, ReleasedTable, build_released_table
 
 _VERSION = 1
 
@@ -31,13 +31,13 @@ class StoredRelease:
 
     keys: tuple[Keys, ...]
     components: tuple[Components, ...]
-    chosen: tuple[tuple[int, ...], ...]
+    clamp_points: tuple[tuple[int, ...], ...]
     noise: tuple[Mechanism, ...]
     event: Event
     source: str
 
     @classmethod
-    def of(cls, table: ReleasedTable, event: Event, source: str) -> StoredRelease:
+    def from_table(cls, table: ReleasedTable, event: Event, source: str) -> StoredRelease:
         """The stored form of a released table."""
         plan = table.plan
         width = len(plan.analysis.release.keys)
@@ -50,29 +50,32 @@ class StoredRelease:
             source,
         )
 
-    def table(self, plan: MeasurementPlan) -> ReleasedTable:
+    def to_table(self, plan: MeasurementPlan) -> ReleasedTable:
         """The released table, for a plan of the same statistic, with the stored noise."""
-        plan = plan.for_groups(len(self.keys))
+        plan = plan.with_released_groups(len(self.keys))
         clamps = tuple(
-            replace(clamp, chosen=points) for clamp, points in zip(plan.clamps, self.chosen, strict=True)
+            replace(clamp, chosen=points)
+            for clamp, points in zip(plan.clamps, self.clamp_points, strict=True)
         )
         made = plan.with_clamps(clamps)
         vectors = tuple(
-            measurement.on_finer_lattice(noise, noise.subdivisions)
+            measurement.with_finer_lattice(noise, noise.subdivisions)
             if isinstance(noise, CombinedNoise)
             else replace(measurement, mechanism=noise)
             for measurement, noise in zip(made.vectors, self.noise, strict=True)
         )
-        return table_of(replace(made, vectors=vectors, event=self.event), self.keys, self.components)
+        return build_released_table(
+            replace(made, vectors=vectors, event=self.event), self.keys, self.components
+        )
 
-    def text(self) -> str:
+    def to_text(self) -> str:
         """The release as canonical JSON."""
         record = {
             "v": _VERSION,
-            "keys": [[_value(value) for value in keys] for keys in self.keys],
+            "keys": [[_to_json_value(value) for value in keys] for keys in self.keys],
             "cells": self.components,
-            "chosen": self.chosen,
-            "noise": [to_record(noise) for noise in self.noise],
+            "chosen": self.clamp_points,
+            "noise": [to_stored_list(noise) for noise in self.noise],
             "event": to_json(self.event),
             "source": self.source,
         }
@@ -86,27 +89,28 @@ class StoredRelease:
             if record.pop("v") != _VERSION:
                 raise IntegrityError("the release was kept by a newer dpsql", code="ledger_version")
             return cls(
-                tuple(tuple(map(_read, keys)) for keys in record["keys"]),
+                tuple(tuple(map(_parse_value, keys)) for keys in record["keys"]),
                 tuple(
-                    tuple(tuple(map(_whole, part)) for part in components) for components in record["cells"]
+                    tuple(tuple(map(_require_integer, part)) for part in components)
+                    for components in record["cells"]
                 ),
-                tuple(tuple(map(_whole, points)) for points in record["chosen"]),
-                tuple(map(from_record, record["noise"])),
+                tuple(tuple(map(_require_integer, points)) for points in record["chosen"]),
+                tuple(map(from_stored_list, record["noise"])),
                 from_json(record["event"]),
                 str(record["source"]),
             )
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError, ZeroDivisionError):
-            raise corrupt() from None
+            raise make_corruption_error() from None
 
 
-def corrupt() -> IntegrityError:
+def make_corruption_error() -> IntegrityError:
     """The error for a stored release that cannot be parsed."""
     return IntegrityError(
         "the ledger holds something as release that dpsql did not write", code="ledger_corrupt"
     )
 
 
-def _value(value: Value) -> Any:
+def _to_json_value(value: Value) -> Any:
     """The JSON form of a key's value; a type that JSON lacks is given by name."""
     match value:
         case float():
@@ -125,7 +129,7 @@ def _value(value: Value) -> Any:
             return value
 
 
-def _read(record: Any) -> Value:
+def _parse_value(record: Any) -> Value:
     match record:
         case None | bool() | int() | str():
             return record
@@ -145,7 +149,7 @@ def _read(record: Any) -> Value:
             raise ValueError(record)
 
 
-def _whole(record: Any) -> int:
+def _require_integer(record: Any) -> int:
     if type(record) is not int:
         raise TypeError(record)
     return record

@@ -9,12 +9,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 from html import escape
 
-from dpsql.budgets import BUDGET_HEADS, budget_cells
+from dpsql.budgets import BUDGET_HEADS, format_budget_cells
 from dpsql.ledger.protocol import BudgetState, Entry
-from dpsql.report.chart import MOST_LINES, chart
-from dpsql.report.summary import PACE, LedgerSummary, Spender
-from dpsql.request.loss import rounded
-from dpsql.shell.view import printable
+from dpsql.report.chart import MOST_LINES, render_chart
+from dpsql.report.summary import PACE, ChargeTotal, LedgerSummary
+from dpsql.request.loss import format_rounded
+from dpsql.shell.view import escape_unprintable
 
 MOST_QUERIES = 20
 """Queries that are listed, the dearest."""
@@ -49,24 +49,27 @@ _COLOURS = "\n".join(
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 
-def page(summary: LedgerSummary, name: str) -> str:
+def render_page(summary: LedgerSummary, name: str) -> str:
     """The page of a ledger of this name."""
-    title = f"What was spent: {printable(name)}"
+    title = f"What was spent: {escape_unprintable(name)}"
     parts = [
         f"<h1>{escape(title)}</h1>",
-        f"<p>{_extent(summary)}</p>",
+        f"<p>{_describe_extent(summary)}</p>",
         "<h2>Budgets</h2>",
-        _budgets(summary),
-        *_over_time(summary),
+        _render_budgets(summary),
+        *_render_spending(summary),
         "<h2>Who asked</h2>",
-        _table(
+        _render_table(
             ("analyst", "table", "charges", "part of the budget", "last (UTC)"),
-            map(_spender, summary.analysts),
+            map(_format_total_row, summary.analysts),
         ),
-        f"<h2>The dearest queries{_of(summary.queries)}</h2>",
-        _table(("query", "table", "charges", "part of the budget", "last (UTC)"), _queries(summary.queries)),
+        f"<h2>The dearest queries{_format_query_count(summary.queries)}</h2>",
+        _render_table(
+            ("query", "table", "charges", "part of the budget", "last (UTC)"),
+            _iterate_query_rows(summary.queries),
+        ),
         "<h2>Failures, resets, unlocks and returns</h2>",
-        _table(("at (UTC)", "what", "table", "by", "why"), _remarkable(summary.remarkable)),
+        _render_table(("at (UTC)", "what", "table", "by", "why"), _iterate_event_rows(summary.remarkable)),
         "<h2>Is it whole?</h2>",
         f"<p>{_WHOLE} The head is <code>{escape(str(summary.head))}</code></p>",
     ]
@@ -79,66 +82,74 @@ def page(summary: LedgerSummary, name: str) -> str:
     )
 
 
-def _extent(summary: LedgerSummary) -> str:
-    moments = [step.at for steps in summary.spent.values() for step in steps]
+def _describe_extent(summary: LedgerSummary) -> str:
+    moments = [step.at for steps in summary.spending.values() for step in steps]
     if not moments:
         return "Nothing was charged yet."
     entries = "one entry" if summary.head.entries == 1 else f"{summary.head.entries:,} entries"
     return f"{entries}, from {min(moments):%Y-%m-%d %H:%M} to {max(moments):%Y-%m-%d %H:%M} UTC"
 
 
-def _budgets(summary: LedgerSummary) -> str:
+def _render_budgets(summary: LedgerSummary) -> str:
     heads = ("account", *BUDGET_HEADS, "failures", "at this pace until")
-    return _table(heads, [_budget(summary, state) for state in summary.states], right=range(2, 9))
+    return _render_table(
+        heads, [_format_budget_row(summary, state) for state in summary.states], right=range(2, 9)
+    )
 
 
-def _budget(summary: LedgerSummary, state: BudgetState) -> list[str]:
-    end = summary.ends[state.key]
+def _format_budget_row(summary: LedgerSummary, state: BudgetState) -> list[str]:
+    end = summary.exhaustion_dates[state.key]
     failures = "" if state.analyst else f"{state.failures}"
-    return [*budget_cells(state), failures, "" if end is None else f"{end:%Y-%m-%d}"]
+    return [*format_budget_cells(state), failures, "" if end is None else f"{end:%Y-%m-%d}"]
 
 
-def _over_time(summary: LedgerSummary) -> Iterator[str]:
+def _render_spending(summary: LedgerSummary) -> Iterator[str]:
     dearest = sorted(
-        (state for state in summary.states if summary.spent[state.key]),
-        key=lambda state: (-max(step.part for step in summary.spent[state.key]), state.key),
+        (state for state in summary.states if summary.spending[state.key]),
+        key=lambda state: (-max(step.part for step in summary.spending[state.key]), state.key),
     )[:MOST_LINES]
-    drawn = {printable(state.name): summary.spent[state.key] for state in dearest}
+    drawn = {escape_unprintable(state.name): summary.spending[state.key] for state in dearest}
     if not drawn:
         return
     yield "<h2>Spent over time</h2>"
-    yield chart(drawn)
+    yield render_chart(drawn)
     named = "".join(f'<li class="c{place}">{escape(name)}</li>' for place, name in enumerate(drawn))
     yield f'<ul class="legend">{named}</ul>'
     yield f"<p>The pace is that of the last {PACE.days} days before the newest entry. Budgets that renew have none.</p>"
 
 
-def _of(queries: Sequence[Spender]) -> str:
+def _format_query_count(queries: Sequence[ChargeTotal]) -> str:
     return f": {MOST_QUERIES} of {len(queries):,}" if len(queries) > MOST_QUERIES else ""
 
 
-def _spender(each: Spender) -> list[str]:
-    return [each.who, each.table, f"{each.charges:,}", _percent(each.part), f"{each.last:%Y-%m-%d %H:%M}"]
+def _format_total_row(each: ChargeTotal) -> list[str]:
+    return [
+        each.who,
+        each.table,
+        f"{each.charges:,}",
+        _format_percent(each.part),
+        f"{each.last:%Y-%m-%d %H:%M}",
+    ]
 
 
-def _queries(queries: Sequence[Spender]) -> Iterator[list[str]]:
+def _iterate_query_rows(queries: Sequence[ChargeTotal]) -> Iterator[list[str]]:
     for each in queries[:MOST_QUERIES]:
         cut = each.who if len(each.who) <= _LONGEST else f"{each.who[:_LONGEST]} …"
-        yield [cut, *_spender(each)[1:]]
+        yield [cut, *_format_total_row(each)[1:]]
 
 
-def _remarkable(entries: Sequence[Entry]) -> Iterator[list[str]]:
+def _iterate_event_rows(entries: Sequence[Entry]) -> Iterator[list[str]]:
     for entry in entries[-_MOST_REMARKABLE:]:
         whose = f"{entry.table} for {entry.account_analyst}" if entry.account_analyst else entry.table
         reason = str(entry.details.get("reason", ""))
         yield [f"{entry.at:%Y-%m-%d %H:%M}", entry.kind, whose, entry.analyst, reason]
 
 
-def _percent(part: Fraction) -> str:
-    return f"{rounded(100 * part, 3, up=True)}%" if part else "0%"
+def _format_percent(part: Fraction) -> str:
+    return f"{format_rounded(100 * part, 3, up=True)}%" if part else "0%"
 
 
-def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[int] = (2, 3)) -> str:
+def _render_table(heads: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[int] = (2, 3)) -> str:
     """A table; numbers stand to the right."""
     listed = list(rows)
     if not listed:
@@ -151,7 +162,7 @@ def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[
     top = "".join(f"<th{side}>{escape(head)}</th>" for side, head in zip(sides, heads, strict=True))
     lines = []
     for row in listed:
-        cells = [escape(printable(cell)) for cell in row]
+        cells = [escape(escape_unprintable(cell)) for cell in row]
         line = "".join(f"<td{side}>{cell}</td>" for side, cell in zip(sides, cells, strict=True))
         lines.append(f"<tr>{line}</tr>")
     body = "\n".join(lines)

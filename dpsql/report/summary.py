@@ -11,9 +11,9 @@ from datetime import datetime, timedelta
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from dpsql.ledger.balance import state_of
+from dpsql.ledger.balance import compute_budget_state
 from dpsql.ledger.entry_kinds import AMEND, CHARGE, DRAW, FAILURE, RELEASED, RESET, RETURN, UNLOCK
-from dpsql.ledger.protocol import Account, AccountKey, BudgetState, Entry, Head
+from dpsql.ledger.protocol import Account, AccountKey, BudgetState, Entry, LedgerHead
 
 if TYPE_CHECKING:
     from dpsql.ledger.reader import LedgerReader
@@ -24,7 +24,7 @@ _LATEST = timedelta(days=36_500)
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class BudgetStep:
     """How much of an account's budget was spent after an entry, as a part of its limit."""
 
     at: datetime
@@ -32,7 +32,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Spender:
+class ChargeTotal:
     """What one analyst, or one query, was charged to a table: how often, its part of the table's limit, and when last."""
 
     who: str
@@ -46,59 +46,63 @@ class Spender:
 class LedgerSummary:
     """What a ledger says.
 
-    `spent` has the course of each account; `analysts` and `queries` are of the tables' own accounts, the dearest first;
-    `remarkable` are failures, resets, unlocks, amended budgets and what was given back; `ends` says when a budget is spent at the pace of
+    `spending` has the course of each account; `analysts` and `queries` are of the tables' own accounts, the dearest first;
+    `remarkable` are failures, resets, unlocks, amended budgets and what was given back; `exhaustion_dates` says when a budget is spent at the pace of
     the last `PACE`, None where it is not within a hundred years, or renews.
     """
 
-    head: Head
+    head: LedgerHead
     states: tuple[BudgetState, ...]
-    spent: dict[AccountKey, tuple[Step, ...]]
-    analysts: tuple[Spender, ...]
-    queries: tuple[Spender, ...]
+    spending: dict[AccountKey, tuple[BudgetStep, ...]]
+    analysts: tuple[ChargeTotal, ...]
+    queries: tuple[ChargeTotal, ...]
     remarkable: tuple[Entry, ...]
-    ends: dict[AccountKey, datetime | None]
+    exhaustion_dates: dict[AccountKey, datetime | None]
 
     @classmethod
-    def of(cls, history: LedgerReader) -> LedgerSummary:
+    def from_ledger(cls, history: LedgerReader) -> LedgerSummary:
         """Sums up a ledger. Raises IntegrityError (`ledger_tampered`) where an entry is not what dpsql wrote."""
-        chain, entries = history.verify(), list(history.entries())
-        accounts = {key: Account.of(budget) for key, budget in history.budgets().items()}
+        chain, entries = history.verify(), list(history.iterate_entries())
+        accounts = {key: Account.from_budget(budget) for key, budget in history.read_budgets().items()}
         failures = {key.table: balance.failures for key, balance in chain.balances.items() if not key.analyst}
         states = tuple(
-            state_of(key, account, chain.balance(key), failures.get(key.table, 0), locked=False)
+            compute_budget_state(
+                key, account, chain.get_balance(key), failures.get(key.table, 0), locked=False
+            )
             for key, account in sorted(accounts.items())
         )
         own = [entry for entry in entries if entry.kind in RELEASED and not entry.account_analyst]
         return cls(
-            head=chain.head_with(chain.stored),
+            head=chain.compute_full_head(chain.stored_head),
             states=states,
-            spent={state.key: _course(entries, state.key) for state in states},
-            analysts=_spenders((entry.analyst, entry) for entry in own),
-            queries=_spenders((" ".join(entry.query.split()), entry) for entry in own),
+            spending={state.key: _compute_spending(entries, state.key) for state in states},
+            analysts=_sum_charges((entry.analyst, entry) for entry in own),
+            queries=_sum_charges((" ".join(entry.query.split()), entry) for entry in own),
             remarkable=tuple(
                 entry for entry in entries if entry.kind in {AMEND, FAILURE, RESET, RETURN, UNLOCK}
             ),
-            ends={state.key: _end(entries, state) for state in states},
+            exhaustion_dates={state.key: _estimate_exhaustion(entries, state) for state in states},
         )
 
 
-def _course(entries: Iterable[Entry], key: AccountKey) -> tuple[Step, ...]:
+def _compute_spending(entries: Iterable[Entry], key: AccountKey) -> tuple[BudgetStep, ...]:
     return tuple(
-        Step(entry.at, _part(entry.spent.loss, entry)) for entry in entries if _account(entry) == key
+        BudgetStep(entry.at, _compute_part(entry.spent.loss, entry))
+        for entry in entries
+        if _get_account_key(entry) == key
     )
 
 
-def _spenders(named: Iterable[tuple[str, Entry]]) -> tuple[Spender, ...]:
+def _sum_charges(named: Iterable[tuple[str, Entry]]) -> tuple[ChargeTotal, ...]:
     found: dict[tuple[str, str], list[Entry]] = {}
     for name, entry in named:
         found.setdefault((name, entry.table), []).append(entry)
     spenders = [
-        Spender(
+        ChargeTotal(
             name,
             table,
             len({entry.charge for entry in entries}),
-            sum((_part(entry.spend.loss, entry) for entry in entries), Fraction(0)),
+            sum((_compute_part(entry.spend.loss, entry) for entry in entries), Fraction(0)),
             max(entry.at for entry in entries),
         )
         for (name, table), entries in found.items()
@@ -106,9 +110,9 @@ def _spenders(named: Iterable[tuple[str, Entry]]) -> tuple[Spender, ...]:
     return tuple(sorted(spenders, key=lambda each: (-each.part, each.who, each.table)))
 
 
-def _end(entries: Sequence[Entry], state: BudgetState) -> datetime | None:
+def _estimate_exhaustion(entries: Sequence[Entry], state: BudgetState) -> datetime | None:
     """When nothing is left of a budget, if as much is spent a day as in the last `PACE` of the ledger."""
-    own = [entry for entry in entries if _account(entry) == state.key]
+    own = [entry for entry in entries if _get_account_key(entry) == state.key]
     if not own or state.renewal is not None:
         return None
     now = entries[-1].at
@@ -123,9 +127,9 @@ def _end(entries: Sequence[Entry], state: BudgetState) -> datetime | None:
     return now + timedelta(days=float(left * days / lately))
 
 
-def _account(entry: Entry) -> AccountKey:
+def _get_account_key(entry: Entry) -> AccountKey:
     return AccountKey(entry.table, entry.account_analyst)
 
 
-def _part(loss: int, entry: Entry) -> Fraction:
+def _compute_part(loss: int, entry: Entry) -> Fraction:
     return Fraction(loss, entry.limit.loss) if entry.limit.loss else Fraction(0)

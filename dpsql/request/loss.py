@@ -16,24 +16,24 @@ MOST_DIGITS = 330
 Amount = int | float | str | Decimal | Fraction
 
 
-def amount(value: Amount, name: str = "epsilon") -> Fraction:
+def parse_amount(value: Amount, name: str = "epsilon") -> Fraction:
     """The exact value that was written: 0.1 is one tenth, not the float nearest to it.
 
     Raises LossError unless it is a finite number above zero.
 
-    >>> amount(0.1), amount("1e-7")
+    >>> parse_amount(0.1), parse_amount("1e-7")
     (Fraction(1, 10), Fraction(1, 10000000))
     """
     exact = None
     if not isinstance(value, bool) and isinstance(value, (int, float, str, Decimal, Fraction)):
-        exact = _fraction(value)
+        exact = _parse_fraction(value)
     if exact is None or exact <= 0:
         given = repr(value) if isinstance(value, (str, float)) else f"this {type(value).__name__}"
         raise LossError(f"{name} must be a finite number above zero, not {given[:60]}", hint=f"{name}=0.1")
     return exact
 
 
-def _fraction(value: Amount) -> Fraction | None:
+def _parse_fraction(value: Amount) -> Fraction | None:
     if isinstance(value, (int, Fraction)):
         small = max(value.numerator.bit_length(), value.denominator.bit_length()) <= MOST_BITS
         return Fraction(value) if small else None
@@ -49,14 +49,14 @@ def _fraction(value: Amount) -> Fraction | None:
     return Fraction(decimal)
 
 
-class Figure(Fraction):
+class DisplayedFraction(Fraction):
     """An exact number that is shown in six digits, rounded down, or up: budgets, whose digits nobody reads.
 
     What is computed with it is exact, and a Fraction; it is compared with floats, as a Fraction is.
 
-    >>> f"{Figure(Fraction(2, 3))} of {Figure(Fraction(2, 3), up=True)}", Figure(Fraction(1, 2)) == Fraction(1, 2)
+    >>> f"{DisplayedFraction(Fraction(2, 3))} of {DisplayedFraction(Fraction(2, 3), up=True)}", DisplayedFraction(Fraction(1, 2)) == Fraction(1, 2)
     ('0.666666 of 0.666667', True)
-    >>> Figure(Fraction(1, 2)) == 0.5, Figure(Fraction(1, 2)) < 0.6
+    >>> DisplayedFraction(Fraction(1, 2)) == 0.5, DisplayedFraction(Fraction(1, 2)) < 0.6
     (True, True)
     """
 
@@ -70,7 +70,7 @@ class Figure(Fraction):
         return made
 
     def __str__(self) -> str:
-        return rounded(Fraction(self), 6, up=self._up)
+        return format_rounded(Fraction(self), 6, up=self._up)
 
     def __repr__(self) -> str:
         return str(self)
@@ -79,7 +79,7 @@ class Figure(Fraction):
         return format(Fraction(self), spec) if spec else str(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _figure, (Fraction(self), self._up)
+        return _restore_fraction, (Fraction(self), self._up)
 
     def __copy__(self) -> Self:
         return self
@@ -88,14 +88,14 @@ class Figure(Fraction):
         return self
 
 
-def _figure(value: Fraction, up: bool) -> Figure:
-    return Figure(value, up=up)
+def _restore_fraction(value: Fraction, up: bool) -> DisplayedFraction:
+    return DisplayedFraction(value, up=up)
 
 
-def rounded(value: Fraction, digits: int = 3, *, up: bool = False) -> str:
+def format_rounded(value: Fraction, digits: int = 3, *, up: bool = False) -> str:
     """At most so many significant digits, rounded down, or up.
 
-    >>> rounded(Fraction(2719, 1000)), rounded(Fraction(2711, 1000), up=True), rounded(Fraction(1, 10**8))
+    >>> format_rounded(Fraction(2719, 1000)), format_rounded(Fraction(2711, 1000), up=True), format_rounded(Fraction(1, 10**8))
     ('2.71', '2.72', '1e-8')
     """
     context = Context(prec=digits, rounding=ROUND_CEILING if up else ROUND_FLOOR)

@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import Any
 
 from dpsql.errors import DataError, ProgrammingError
-from dpsql.plan.types import Type, Value, type_of
+from dpsql.plan.types import Type, Value, get_value_type
 
 _MOST_DIGITS = 76
 Parameter = Value | tuple[Value, ...]
@@ -26,7 +26,7 @@ class BoundParameters:
     values: tuple[Parameter, ...] = ()
     names: tuple[str, ...] | None = None
 
-    def of(self, count: int, names: Sequence[str]) -> tuple[Parameter, ...]:
+    def order_values(self, count: int, names: Sequence[str]) -> tuple[Parameter, ...]:
         """The values in the order in which a text has `count` times `?`, or these names. Raises DataError."""
         if self.names is None and names and self.values:
             raise DataError(
@@ -53,51 +53,53 @@ class BoundParameters:
         return tuple(given[name] for name in names)
 
 
-def bound(parameters: Parameters) -> BoundParameters:
+def bind_parameters(parameters: Parameters) -> BoundParameters:
     """The parameters of a query. Raises DataError for values of other types."""
     if isinstance(parameters, Mapping):
         names = tuple(parameters)
         if not all(isinstance(name, str) for name in names):
             raise ProgrammingError("the names of parameters are texts", code="parameter")
-        return BoundParameters(tuple(_given(f":{name}", value) for name, value in parameters.items()), names)
+        return BoundParameters(
+            tuple(_bind_value(f":{name}", value) for name, value in parameters.items()), names
+        )
     if isinstance(parameters, (str, bytes)) or not isinstance(parameters, Sequence):
         raise ProgrammingError(
             "parameters must be a list or tuple with one value for each ?, or a dict with one for each :name",
             code="parameter",
             hint="[18, 'A']",
         )
-    return BoundParameters(tuple(_given(str(index), value) for index, value in enumerate(parameters, 1)))
+    return BoundParameters(tuple(_bind_value(str(index), value) for index, value in enumerate(parameters, 1)))
 
 
-def _given(name: str, value: object) -> Parameter:
+def _bind_value(name: str, value: object) -> Parameter:
     if type(value).__module__ == "numpy" and type(value).__name__ == "ndarray":
-        value = _elements(value)
+        value = _list_elements(value)
     if isinstance(value, (list, tuple)):
         if not value:
             raise DataError(
                 f"parameter {name} is an empty list", code="parameter", hint="pass at least one value"
             )
-        return tuple(_plain(name, item) for item in value)
-    return _plain(name, value)
+        return tuple(_to_plain_value(name, item) for item in value)
+    return _to_plain_value(name, value)
 
 
-def _elements(array: Any) -> list[object]:
+def _list_elements(array: Any) -> list[object]:
     """The elements of an array of one dimension."""
     if array.ndim != 1:
         raise DataError("a list of values has one dimension", code="parameter")
     return list(array)
 
 
-def _plain(name: str, value: Any) -> Value:
+def _to_plain_value(name: str, value: Any) -> Value:
     """The value as exactly one of the built-in types: a subclass may say anything of itself."""
     if type(value).__module__ == "numpy":
-        value = _of_numpy(value)
+        value = _from_numpy(value)
     if isinstance(value, Decimal):
-        return _decimal(name, value)
+        return _convert_decimal(name, value)
     if isinstance(value, dt.datetime):
-        return _moment(name, value)
+        return _to_utc_datetime(name, value)
     try:
-        kind = type_of(value)
+        kind = get_value_type(value)
     except TypeError:
         raise DataError(f"parameter {name} is of type {type(value).__name__}", code="parameter") from None
     if isinstance(value, dt.time) and value.tzinfo is not None:
@@ -107,7 +109,7 @@ def _plain(name: str, value: Any) -> Value:
     return _PLAIN[kind](value)
 
 
-def _moment(name: str, value: dt.datetime) -> dt.datetime:
+def _to_utc_datetime(name: str, value: dt.datetime) -> dt.datetime:
     """A moment as exactly a datetime without a zone: in UTC, if it has one."""
     found = dt.datetime.fromisoformat(dt.datetime.isoformat(value))
     if found.tzinfo is None:
@@ -118,7 +120,7 @@ def _moment(name: str, value: dt.datetime) -> dt.datetime:
         raise DataError(f"parameter {name} is beyond the years 1 to 9999 in UTC", code="parameter") from None
 
 
-def _decimal(name: str, value: Decimal) -> int | float:
+def _convert_decimal(name: str, value: Decimal) -> int | float:
     """A decimal as a number of a query would be read: whole, or the nearest floating-point number."""
     exact = Decimal(Decimal.__str__(value))
     if not exact.is_finite():
@@ -130,7 +132,7 @@ def _decimal(name: str, value: Decimal) -> int | float:
     return int(exact) if exponent >= 0 else float(exact)
 
 
-def _of_numpy(value: Any) -> Any:
+def _from_numpy(value: Any) -> Any:
     """The Python value of a NumPy scalar, of a moment to the microsecond; what has none that is alike stays as it is."""
     kind = type(value).__name__
     if kind == "timedelta64" or not hasattr(value, "item"):

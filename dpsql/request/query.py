@@ -8,9 +8,16 @@ from fractions import Fraction
 from typing import TypedDict, TypeVar
 
 from dpsql.errors import LossError, ProgrammingError, QueryRejected
-from dpsql.request.loss import Amount, amount
-from dpsql.request.parameters import BoundParameters, Parameter, Parameters, bound
-from dpsql.request.target import CONFIDENCE, Error, Share, Target, confidence_amount, error_amount
+from dpsql.request.loss import Amount, parse_amount
+from dpsql.request.parameters import BoundParameters, Parameter, Parameters, bind_parameters
+from dpsql.request.target import (
+    CONFIDENCE,
+    RelativeError,
+    Target,
+    TargetError,
+    parse_confidence,
+    parse_target_error,
+)
 
 _Option = TypeVar("_Option")
 
@@ -21,24 +28,24 @@ class QueryOptions(TypedDict, total=False):
     epsilon: Amount | None
     delta: Amount | None
     max_groups: int | None
-    target_error: Amount | Share | None
+    target_error: Amount | RelativeError | None
     confidence: Amount | None
     dialect: str | None
     replay: bool | None
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class StatedOptions:
     """What the text of a query states itself, in its OPTIONS clause; None where it leaves an option to the call."""
 
     epsilon: Fraction | None = None
     delta: Fraction | None = None
     max_groups: int | None = None
-    target_error: Error | None = None
+    target_error: TargetError | None = None
     confidence: Fraction | None = None
 
 
-def utc_now() -> dt.datetime:
+def get_naive_utc_now() -> dt.datetime:
     """The present time in UTC, without a zone, as moments are here."""
     return dt.datetime.now(dt.UTC).replace(tzinfo=None)
 
@@ -59,13 +66,13 @@ class Query:
     max_groups: int | None = None
     default: Fraction | None = None
     dialect: str = "duckdb"
-    target_error: Error | None = None
+    target_error: TargetError | None = None
     confidence: Fraction | None = None
     replay: bool = True
-    time: dt.datetime = field(default_factory=utc_now, compare=False)
+    time: dt.datetime = field(default_factory=get_naive_utc_now, compare=False)
 
     @classmethod
-    def of(
+    def from_call(
         cls,
         sql: str,
         parameters: Parameters,
@@ -73,7 +80,7 @@ class Query:
         epsilon: Amount | None,
         delta: Amount | None,
         max_groups: int | None,
-        target_error: Amount | Share | None,
+        target_error: Amount | RelativeError | None,
         confidence: Amount | None,
         dialect: str,
         default: Fraction | None,
@@ -86,24 +93,24 @@ class Query:
         """
         if not isinstance(sql, str):
             raise ProgrammingError(f"a query must be text, not {type(sql).__name__}", code="query_type")
-        loss = None if epsilon is None else amount(epsilon)
+        loss = None if epsilon is None else parse_amount(epsilon)
         if type(replay) is not bool:
             raise ProgrammingError("replay must be True or False", code="replay")
         if max_groups is not None and (type(max_groups) is not int or max_groups < 1):
             raise ProgrammingError("max_groups must be a whole number of at least 1", code="max_groups")
-        probability = None if delta is None else amount(delta, "delta")
+        probability = None if delta is None else parse_amount(delta, "delta")
         if probability is not None and probability >= 1:
             raise LossError("delta must be a probability below 1", hint="delta=1e-8")
         return cls(
             str.__str__(sql),
-            bound(parameters),
+            bind_parameters(parameters),
             loss,
             probability,
             max_groups,
             default,
             dialect,
-            None if target_error is None else error_amount(target_error),
-            None if confidence is None else confidence_amount(confidence),
+            None if target_error is None else parse_target_error(target_error),
+            None if confidence is None else parse_confidence(confidence),
             replay,
         )
 
@@ -112,23 +119,27 @@ class Query:
 class ResolvedQuery:
     """The terms that a query is answered on: its loss or target, its δ for group keys, and its contribution bound.
 
-    `delta` is None where δ is spent in proportion to the loss. `found` is the least loss that meets a target, None
+    `delta` is None where δ is spent in proportion to the loss. `found_epsilon` is the least loss that meets a target, None
     before the search.
     """
 
     loss: Fraction | Target
     delta: Fraction | None
     max_groups: int | None
-    found: Fraction | None = None
+    found_epsilon: Fraction | None = None
 
-    def at(self, epsilon: Fraction) -> ResolvedQuery:
+    def with_epsilon(self, epsilon: Fraction) -> ResolvedQuery:
         """The same terms at a loss: that of a target, or of a step towards it."""
-        return replace(self, found=epsilon) if isinstance(self.loss, Target) else replace(self, loss=epsilon)
+        return (
+            replace(self, found_epsilon=epsilon)
+            if isinstance(self.loss, Target)
+            else replace(self, loss=epsilon)
+        )
 
     @property
     def epsilon(self) -> Fraction:
         """The loss. Raises TypeError for a target before the search."""
-        loss = self.found if isinstance(self.loss, Target) else self.loss
+        loss = self.found_epsilon if isinstance(self.loss, Target) else self.loss
         if loss is None:
             raise TypeError("the loss of a target is known after the search")
         return loss
@@ -139,11 +150,11 @@ class ResolvedQuery:
         return self.loss if isinstance(self.loss, Target) else None
 
     @property
-    def promised(self) -> bool:
+    def is_error_promised(self) -> bool:
         """Whether an absolute error was promised, which is that of the noise of one release."""
-        return self.target is not None and self.target.share is None
+        return self.target is not None and self.target.relative_error is None
 
-    def targeted(self) -> dict[str, str] | None:
+    def to_target_record(self) -> dict[str, str] | None:
         """The target and the loss that was found for it, for a receipt."""
         if self.target is None:
             return None
@@ -154,21 +165,23 @@ class ResolvedQuery:
         }
 
 
-def resolve(asked: Query, options: Options) -> ResolvedQuery:
+def resolve_query(asked: Query, options: StatedOptions) -> ResolvedQuery:
     """The terms that the call and the text state together.
 
     Raises QueryRejected where they state different ones, ProgrammingError where neither states a loss.
     """
-    delta = _agreed("delta", asked.delta, options.delta)
+    delta = _merge_option("delta", asked.delta, options.delta)
     return ResolvedQuery(
-        _loss(asked, options), delta, _agreed("max_groups", asked.max_groups, options.max_groups)
+        _resolve_loss(asked, options),
+        delta,
+        _merge_option("max_groups", asked.max_groups, options.max_groups),
     )
 
 
-def _loss(asked: Query, options: Options) -> Fraction | Target:
-    epsilon = _agreed("epsilon", asked.epsilon, options.epsilon)
-    error = _agreed("target_error", asked.target_error, options.target_error)
-    confidence = _agreed("confidence", asked.confidence, options.confidence)
+def _resolve_loss(asked: Query, options: StatedOptions) -> Fraction | Target:
+    epsilon = _merge_option("epsilon", asked.epsilon, options.epsilon)
+    error = _merge_option("target_error", asked.target_error, options.target_error)
+    confidence = _merge_option("confidence", asked.confidence, options.confidence)
     if error is not None:
         if epsilon is not None:
             raise QueryRejected(
@@ -194,7 +207,7 @@ def _loss(asked: Query, options: Options) -> Fraction | Target:
     return epsilon
 
 
-def _agreed(name: str, called: _Option, written: _Option) -> _Option:
+def _merge_option(name: str, called: _Option, written: _Option) -> _Option:
     if called is not None and written is not None and called != written:
         raise QueryRejected(
             f"the text of the query and the call give different values of {name}",

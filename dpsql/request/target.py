@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from dpsql.errors import LossError
-from dpsql.request.loss import Amount, amount
+from dpsql.request.loss import Amount, parse_amount
 
 CONFIDENCE = Fraction(19, 20)
 """That of a target which names none."""
@@ -15,69 +15,73 @@ _LARGEST = Fraction(1, 2)
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class RelativeError:
     """An error that is a part of each released value, whatever its sign.
 
-    >>> str(Share(Fraction(1, 20)))
+    >>> str(RelativeError(Fraction(1, 20)))
     '5%'
     """
 
-    of: Fraction
+    fraction: Fraction
 
     def __str__(self) -> str:
-        return f"{float(100 * self.of):.12g}%"
+        return f"{float(100 * self.fraction):.12g}%"
 
 
-Error = Fraction | Share
+TargetError = Fraction | RelativeError
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
     """For each value of an answer: with probability `confidence` its noise is at most `error`.
 
-    >>> str(Target(Fraction(50), Fraction(19, 20))), str(Target(Share(Fraction(1, 50))))
+    >>> str(Target(Fraction(50), Fraction(19, 20))), str(Target(RelativeError(Fraction(1, 50))))
     ('±50 in 95% of answers', '±2% of each value in 95% of answers')
     """
 
-    error: Error
+    error: TargetError
     confidence: Fraction = CONFIDENCE
 
     @property
-    def share(self) -> Share | None:
+    def relative_error(self) -> RelativeError | None:
         """The part of each value that its error may be, where that is what was asked for."""
-        return self.error if isinstance(self.error, Share) else None
+        return self.error if isinstance(self.error, RelativeError) else None
 
     def __str__(self) -> str:
-        of = f"{self.error} of each value" if isinstance(self.error, Share) else f"{float(self.error):g}"
+        of = (
+            f"{self.error} of each value"
+            if isinstance(self.error, RelativeError)
+            else f"{float(self.error):g}"
+        )
         return f"±{of} in {float(100 * self.confidence):.12g}% of answers"
 
 
-def error_amount(value: Amount | Share) -> Error:
+def parse_target_error(value: Amount | RelativeError) -> TargetError:
     """The exact error that was written, or the part of each value, as "5%".
 
     Raises LossError unless it is a finite number above zero, and a part unless it is at most a half, beyond which a
     value tells little more than its sign.
 
-    >>> error_amount(50), error_amount("5%")
-    (Fraction(50, 1), Share(of=Fraction(1, 20)))
+    >>> parse_target_error(50), parse_target_error("5%")
+    (Fraction(50, 1), RelativeError(fraction=Fraction(1, 20)))
     """
-    if isinstance(value, Share):
+    if isinstance(value, RelativeError):
         return value
     if isinstance(value, str) and value.rstrip().endswith("%"):
-        share = amount(value.rstrip()[:-1].strip(), "target_error") / 100
+        share = parse_amount(value.rstrip()[:-1].strip(), "target_error") / 100
         if share > _LARGEST:
             raise LossError("a relative target_error must be at most 50%", hint='target_error="5%"')
-        return Share(share)
-    return amount(value, "target_error")
+        return RelativeError(share)
+    return parse_amount(value, "target_error")
 
 
-def confidence_amount(value: Amount) -> Fraction:
+def parse_confidence(value: Amount) -> Fraction:
     """The exact confidence that was written. Raises LossError unless it lies between 0 and 1.
 
-    >>> confidence_amount(0.9)
+    >>> parse_confidence(0.9)
     Fraction(9, 10)
     """
-    found = amount(value, "confidence")
+    found = parse_amount(value, "confidence")
     if found > _MOST:
         raise LossError("a confidence must be above 0 and at most 0.999999999", hint="confidence=0.95")
     return found

@@ -19,7 +19,7 @@ _LONGEST_TEXT = 1_024
 """Letters that are shown of a statement, as PostgreSQL shows them."""
 
 
-class Runs(Protocol):
+class RunningStatement(Protocol):
     """What a member runs, one statement after the other; see `Running`."""
 
     @property
@@ -47,7 +47,7 @@ class Runs(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class ActiveClient:
     """A session or a request: `number` names it, `disconnect` ends it after what it runs.
 
     `verifier` is what a session's password was proved by; a request's login is looked up for each.
@@ -57,26 +57,26 @@ class Member:
     user: User
     door: str
     peer: str
-    running: Runs
+    statement: RunningStatement
     disconnect: Callable[[], None]
     application: Callable[[], str]
     verifier: Verifier | None = None
-    began: datetime = field(default_factory=lambda: datetime.now(UTC))
+    connected_at: datetime = field(default_factory=lambda: datetime.now(UTC))
 
-    def row(self) -> dict[str, Any]:
+    def to_row(self) -> dict[str, Any]:
         """What is shown of it, by the names of pg_stat_activity's columns."""
-        state, since = self.running.state, self.running.since
+        state, since = self.statement.state, self.statement.since
         return {
             "pid": self.number,
             "usename": self.user.name,
             "application_name": self.application(),
             "client_addr": self.peer,
-            "backend_start": self.began,
+            "backend_start": self.connected_at,
             "query_start": since,
             "state_change": since,
             "wait_event": "turn" if state == "waiting" else None,
             "state": "idle" if state == "idle" else "active",
-            "query": self.running.text[:_LONGEST_TEXT],
+            "query": self.statement.text[:_LONGEST_TEXT],
             "backend_type": self.door,
         }
 
@@ -85,13 +85,13 @@ class Activity:
     """The members that there are now."""
 
     def __init__(self) -> None:
-        self._members = dict[int, Member]()
+        self._clients = dict[int, ActiveClient]()
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    def enter(
+    def register_client(
         self,
         user: User,
-        running: Runs,
+        statement: RunningStatement,
         *,
         door: str,
         peer: str,
@@ -102,48 +102,50 @@ class Activity:
         """Enters a member, and returns its number."""
         self._loop = asyncio.get_running_loop()
         number = secrets.randbelow(2**31 - 1) + 1
-        while number in self._members:
+        while number in self._clients:
             number = secrets.randbelow(2**31 - 1) + 1
-        self._members[number] = Member(number, user, door, peer, running, disconnect, application, verifier)
+        self._clients[number] = ActiveClient(
+            number, user, door, peer, statement, disconnect, application, verifier
+        )
         return number
 
-    def leave(self, number: int) -> None:
+    def remove_client(self, number: int) -> None:
         """Forgets a member that has ended."""
-        self._members.pop(number, None)
+        self._clients.pop(number, None)
 
-    def seen_by(self, user: User) -> list[dict[str, Any]]:
+    def list_visible_rows(self, user: User) -> list[dict[str, Any]]:
         """Return what a user sees: owners and auditors everybody, others themselves."""
-        return [each.row() for each in self._seen_by(user)]
+        return [each.to_row() for each in self._iterate_visible_clients(user)]
 
-    def _seen_by(self, user: User) -> Iterator[Member]:
-        members = tuple(self._members.values())  # in one step, for a worker looks while the loop goes on
-        return (each for each in members if user.role.oversees or each.user.name == user.name)
+    def _iterate_visible_clients(self, user: User) -> Iterator[ActiveClient]:
+        members = tuple(self._clients.values())  # in one step, for a worker looks while the loop goes on
+        return (each for each in members if user.role.can_view_all or each.user.name == user.name)
 
-    def of(self, user: User, number: int) -> Member | None:
+    def find_client(self, user: User, number: int) -> ActiveClient | None:
         """The member of a number that a user may end: owners everybody's, others their own."""
-        found = self._members.get(number)
-        if found is None or not (user.role.owns or found.user.name == user.name):
+        found = self._clients.get(number)
+        if found is None or not (user.role.is_owner or found.user.name == user.name):
             return None
         return found
 
-    def members(self) -> tuple[Member, ...]:
+    def list_clients(self) -> tuple[ActiveClient, ...]:
         """All that are there now."""
-        return tuple(self._members.values())
+        return tuple(self._clients.values())
 
-    def call(self, act: Callable[[], None]) -> None:
+    def call_in_loop(self, action: Callable[[], None]) -> None:
         """Does something with a member in the event loop, from a worker."""
         if self._loop is not None:
-            self._loop.call_soon_threadsafe(act)
+            self._loop.call_soon_threadsafe(action)
 
-    def stop_all(self) -> None:
+    def stop_running_statements(self) -> None:
         """Ends what runs for the owner, and leaves what waits."""
-        for each in tuple(self._members.values()):
-            if each.running.state == "active":
-                each.running.stop()
+        for each in tuple(self._clients.values()):
+            if each.statement.state == "active":
+                each.statement.stop()
 
-    def disconnect(self, members: Collection[Member]) -> None:
+    def disconnect_clients(self, clients: Collection[ActiveClient]) -> None:
         """Ends these for the owner, of those that are still there."""
-        for each in members:
-            if self._members.get(each.number) is each:
-                each.running.stop()
+        for each in clients:
+            if self._clients.get(each.number) is each:
+                each.statement.stop()
                 each.disconnect()

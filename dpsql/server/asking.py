@@ -9,11 +9,11 @@ from dpsql.request.parameters import Parameters
 from dpsql.request.query import QueryOptions
 
 if TYPE_CHECKING:
-    from dpsql.ledger import BudgetLeft
+    from dpsql.ledger import RemainingBudget
     from dpsql.result import Receipt, Result
 
 
-class Planned(Protocol):
+class PlannedQuery(Protocol):
     """A query that is planned, and not charged yet."""
 
     @property
@@ -22,10 +22,10 @@ class Planned(Protocol):
         ...
 
 
-class Asker(Protocol):
+class QueryRunner(Protocol):
     """What answers one analyst's questions, one at a time."""
 
-    def plan(self, sql: str, parameters: Parameters = (), **options: Unpack[QueryOptions]) -> Planned:
+    def plan(self, sql: str, parameters: Parameters = (), **options: Unpack[QueryOptions]) -> PlannedQuery:
         """As `Connection.plan`."""
         ...
 
@@ -37,6 +37,6 @@ class Asker(Protocol):
         """As `Connection.answer`, of what `plan` has planned, at another of the same analyst's too."""
         ...
 
-    def left(self, receipt: Receipt) -> Sequence[BudgetLeft]:
-        """As `Connection.left`, of an answer that was given last."""
+    def remaining_budget(self, receipt: Receipt) -> Sequence[RemainingBudget]:
+        """As `Connection.remaining_budget`, of an answer that was given last."""
         ...

@@ -2,11 +2,11 @@
 
 Claim: a query is answered only where its event is durable before anything is charged, and its outcome before the answer
 leaves; a login only where its event is durable. No event holds a query's text, an answer, a password or a token.
-Why: `asking` surrounds what reaches the engine, and an event that cannot be written is an error there. Queries are in the
+Why: `audit_request` surrounds what reaches the engine, and an event that cannot be written is an error there. Queries are in the
 ledger, whose entries an outcome names. A name that failed to log in is noted only where there is such a user: what is
 typed in its place may be a password.
 
-Failed logins need no password, so that anybody may cause them. At most `LISTED` are events of their own; the next one says
+Failed logins need no password, so that anybody may cause them. At most `LISTED_LOGIN_RATE` are events of their own; the next one says
 how many came between.
 """
 
@@ -23,12 +23,12 @@ from typing import TYPE_CHECKING, Any
 
 from dpsql.errors import Error, InternalError, OperationalError
 from dpsql.ledger.audit_log import AuditLog
-from dpsql.server.logins import Bucket, Rate
+from dpsql.server.logins import Rate, TokenBucket
 
 if TYPE_CHECKING:
     from dpsql.result import Result
 
-LISTED = Rate(100, 10.0)
+LISTED_LOGIN_RATE = Rate(100, 10.0)
 """Failed logins that are events of their own: 100, and one more every 10 seconds."""
 
 _MOST_REPLAYED = 100
@@ -47,12 +47,12 @@ class Caller:
 
 @dataclass(slots=True)
 class Outcome:
-    """What came of a question; `answered` is for who has the answer."""
+    """What came of a question; `record_answer` is for who has the answer."""
 
     facts: dict[str, Any] = field(default_factory=dict)
     charged: bool | None = False
 
-    def answered(self, result: Result) -> None:
+    def record_answer(self, result: Result) -> None:
         """Notes which charge paid for an answer, or which it repeats."""
         entries, replayed = result.receipt.entries, result.receipt.replayed
         if entries:
@@ -69,7 +69,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class _Ended:
+class _AuditedRequest:
     """Of which question something came."""
 
     number: int
@@ -77,21 +77,21 @@ class _Ended:
     analyst: str
 
 
-def anchor_of(ledger_anchor: Path | None) -> Path | None:
+def get_audit_anchor(ledger_anchor: Path | None) -> Path | None:
     """The anchor of the audit log, beside that of the ledger; None where that has none."""
     return None if ledger_anchor is None else ledger_anchor.with_name(f"{ledger_anchor.name}.audit")
 
 
-class Audit:
+class ServerAudit:
     """What the doors of a server note; without a log, nothing."""
 
     def __init__(self, log: AuditLog | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self._log, self._clock = log, clock
         self._lock = threading.Lock()
-        self._room = Bucket(LISTED, LISTED.burst, clock())
+        self._login_bucket = TokenBucket(LISTED_LOGIN_RATE, LISTED_LOGIN_RATE.burst, clock())
         self._unlisted = 0
 
-    def note(self, event: str, **facts: Any) -> int:
+    def note_event(self, event: str, **facts: Any) -> int:
         """Appends an event, durable when this returns its number. Raises OperationalError (`audit`) where that fails."""
         if self._log is None:
             return 0
@@ -111,50 +111,52 @@ class Audit:
         if self._log is not None:
             self._log.close()
 
-    def login_refused(self, user: str | None, door: str, peer: str) -> None:
+    def note_refused_login(self, user: str | None, door: str, peer: str) -> None:
         """Notes a failed login of a user, None where there is no such user; it may be counted alone."""
         with self._lock:
-            self._room.fill(self._clock())
-            if self._room.tokens < 1:
+            self._login_bucket.fill(self._clock())
+            if self._login_bucket.tokens < 1:
                 self._unlisted += 1
                 return
-            self._room.tokens -= 1
+            self._login_bucket.tokens -= 1
             unlisted, self._unlisted = self._unlisted, 0
-        self.note(
+        self.note_event(
             "login refused", user=user, door=door, peer=peer, **({"unlisted": unlisted} if unlisted else {})
         )
 
     @contextmanager
-    def asking(self, caller: Caller, what: str) -> Iterator[Outcome]:
+    def audit_request(self, caller: Caller, what: str) -> Iterator[Outcome]:
         """Surrounds a question to the engine: notes who asks before, and what came of it after.
 
         Where the outcome cannot be noted, the error of that says whether the question was charged, and takes the place of
         the answer: to ask again is free once the log can be written.
         """
-        number = self.note(
+        number = self.note_event(
             "asked", what=what, user=caller.user, analyst=caller.analyst, door=caller.door, peer=caller.peer
         )
-        outcome, ended = Outcome(), _Ended(number, caller.user, caller.analyst)
+        outcome, ended = Outcome(), _AuditedRequest(number, caller.user, caller.analyst)
         unforeseen = True
         try:
             yield outcome
             unforeseen = False
         except Error as error:
             unforeseen = False
-            self._ended("refused", ended, outcome.charged or error.charged, code=error.code, **outcome.facts)
+            self._note_outcome(
+                "refused", ended, outcome.charged or error.charged, code=error.code, **outcome.facts
+            )
             raise
         finally:
             if unforeseen:
-                self._ended(
+                self._note_outcome(
                     "failed", ended, outcome.charged or None, code=InternalError.code, **outcome.facts
                 )
-        self._ended("answered", ended, outcome.charged, **outcome.facts)
+        self._note_outcome("answered", ended, outcome.charged, **outcome.facts)
 
-    def _ended(self, event: str, ended: _Ended, charged: bool | None, **facts: Any) -> None:
+    def _note_outcome(self, event: str, request: _AuditedRequest, charged: bool | None, **facts: Any) -> None:
         failed: Error | None = None
         try:
-            self.note(
-                event, of=ended.number, user=ended.user, analyst=ended.analyst, charged=charged, **facts
+            self.note_event(
+                event, of=request.number, user=request.user, analyst=request.analyst, charged=charged, **facts
             )
         except OperationalError as error:
             failed = error

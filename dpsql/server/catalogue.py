@@ -9,11 +9,11 @@ from functools import lru_cache, partial
 from threading import Condition
 from typing import Any
 
-from dpsql.backends.catalog import Catalog, CatalogTable
-from dpsql.backends.twin import Twin, TwinColumn
+from dpsql.backends.catalog import AnalystSchema, AnalystTable
+from dpsql.backends.twin import EmulatedColumn, PgCatalogEmulator
 from dpsql.plan.types import Type
 from dpsql.policy import Column as PolicyColumn
-from dpsql.policy import Policy, fold
+from dpsql.policy import Policy, normalize_name
 from dpsql.server.protocol.values import (
     BOOL,
     DATE,
@@ -23,12 +23,12 @@ from dpsql.server.protocol.values import (
     TEXT,
     TIMESTAMP,
     Column,
-    array_of,
-    oid_of,
+    get_array_oid,
+    get_oid,
 )
 from dpsql.server.settings import VERSION
-from dpsql.sql.catalogue.parameters import ListType, parameter_types
-from dpsql.sql.catalogue.rewrite import MACROS, PREFIX, CatalogueQuery, catalogue_query
+from dpsql.sql.catalogue.parameters import ListType, infer_parameter_types
+from dpsql.sql.catalogue.rewrite import MACROS, PREFIX, CatalogueQuery, parse_catalogue_query
 
 DATABASE = "dpsql"
 _OIDS = {
@@ -44,38 +44,41 @@ _REMEMBERED = 64
 """Texts of which it is remembered whether they are catalogue queries: clients send the same ones again."""
 
 
-class Catalogue:
-    """The policy's tables as PostgreSQL's catalogue shows them, in up to `most` twins beside each other.
+class PgCatalog:
+    """The policy's tables as PostgreSQL's catalogue shows them, in up to `limit` twins beside each other.
 
     Each twin answers one query at a time, with an engine and memory of its own: who asks slow ones delays no others.
     """
 
-    def __init__(self, policy: Policy, catalog: Catalog, seconds: float, most: int = 1) -> None:
-        declared = frozenset(map(fold, policy.tables))
-        self._query = lru_cache(_REMEMBERED)(partial(catalogue_query, declared=declared))
+    def __init__(self, policy: Policy, catalog: AnalystSchema, seconds: float, limit: int = 1) -> None:
+        declared = frozenset(map(normalize_name, policy.tables))
+        self._match_cached = lru_cache(_REMEMBERED)(partial(parse_catalogue_query, declared=declared))
         self._seconds = seconds
         tables = {
-            table.name: (_table_comment(policy, table), _columns(policy, table))
+            table.name: (_describe_table(policy, table), _list_columns(policy, table))
             for table in catalog.tables.values()
         }
         self._types = dict[str, Type]()
         for table in catalog.tables.values():
             for name, facts in table.columns.values():
-                self._types.setdefault(fold(name), facts.type)
-        self._made = partial(Twin, DATABASE, tables, MACROS, PREFIX)
-        self._idle, self._free = [self._made()], Condition()
-        self._left = most - 1
+                self._types.setdefault(normalize_name(name), facts.type)
+        self._create_emulator = partial(PgCatalogEmulator, DATABASE, tables, MACROS, PREFIX)
+        self._idle, self._free = [self._create_emulator()], Condition()
+        self._creatable = limit - 1
 
-    def query(self, text: str) -> CatalogueQuery | None:
+    def match_query(self, text: str) -> CatalogueQuery | None:
         """The catalogue query that a text is, None where it is for the engine."""
-        return self._query(text)
+        return self._match_cached(text)
 
-    def parameters(self, text: str, types: tuple[int, ...]) -> tuple[int, ...]:
+    def infer_parameter_types(self, text: str, types: tuple[int, ...]) -> tuple[int, ...]:
         """The types of a statement's parameters: those that the client states, else by what they stand beside, else text."""
-        found = {} if all(types) else parameter_types(text, self._types)
-        return tuple(given or _oid(found.get(number, Type.VARCHAR)) for number, given in enumerate(types, 1))
+        found = {} if all(types) else infer_parameter_types(text, self._types)
+        return tuple(
+            given or _get_parameter_oid(found.get(number, Type.VARCHAR))
+            for number, given in enumerate(types, 1)
+        )
 
-    def answer(
+    def answer_query(
         self,
         query: CatalogueQuery,
         user: str,
@@ -95,29 +98,29 @@ class Catalogue:
             "process": "0",
             "version": f"PostgreSQL {VERSION} (dpsql: answers are differentially private)",
         }
-        written = query.written(session, setting, values, assign)
-        with self._twin() as twin:
+        written = query.to_duckdb_sql(session, setting, values, assign)
+        with self._acquire_emulator() as twin:
             if "pg_stat_activity" in written:
                 twin.show_activity(DATABASE, activity())
-            columns, rows = twin.answer(written, self._seconds)
-        return tuple(Column(name, oid_of(kind)) for name, kind in columns), rows
+            columns, rows = twin.answer_statement(written, self._seconds)
+        return tuple(Column(name, get_oid(kind)) for name, kind in columns), rows
 
     @contextmanager
-    def _twin(self) -> Iterator[Twin]:
+    def _acquire_emulator(self) -> Iterator[PgCatalogEmulator]:
         """A twin that nobody else uses meanwhile: one that is idle, or a new one while there are few."""
         with self._free:
-            while not self._idle and not self._left:
+            while not self._idle and not self._creatable:
                 self._free.wait()
             makes = not self._idle
-            self._left -= makes
+            self._creatable -= makes
             twin = None if makes else self._idle.pop()
         try:
-            twin = twin or self._made()
+            twin = twin or self._create_emulator()
             yield twin
         finally:
             with self._free:
                 if twin is None:
-                    self._left += 1
+                    self._creatable += 1
                 else:
                     self._idle.append(twin)
                 self._free.notify()
@@ -129,28 +132,28 @@ class Catalogue:
                 each.close()
 
 
-def _oid(kind: Type | ListType) -> int:
+def _get_parameter_oid(kind: Type | ListType) -> int:
     """The number of a parameter's type."""
     if isinstance(kind, ListType):
-        return array_of(OID if kind.item is None else _oid(kind.item))
+        return get_array_oid(OID if kind.item is None else _get_parameter_oid(kind.item))
     return _OIDS.get(kind, TEXT)
 
 
-def _columns(policy: Policy, table: CatalogTable) -> list[TwinColumn]:
+def _list_columns(policy: Policy, table: AnalystTable) -> list[EmulatedColumn]:
     """The columns that analysts may use by the policy; of a public table all that are read."""
     declared = policy.tables[table.name].columns
     return [
-        TwinColumn(name, _OIDS[facts.type], not facts.nullable, _comment(declared.get(name)))
+        EmulatedColumn(name, _OIDS[facts.type], not facts.nullable, _describe_column(declared.get(name)))
         for name, facts in table.columns.values()
-        if facts.type in _OIDS and (not table.private or name in declared)
+        if facts.type in _OIDS and (not table.is_private or name in declared)
     ]
 
 
-def _table_comment(policy: Policy, table: CatalogTable) -> str:
-    return f"private: it protects each {policy.privacy_unit}" if table.private else "public"
+def _describe_table(policy: Policy, table: AnalystTable) -> str:
+    return f"private: it protects each {policy.privacy_unit}" if table.is_private else "public"
 
 
-def _comment(column: PolicyColumn | None) -> str | None:
+def _describe_column(column: PolicyColumn | None) -> str | None:
     """What the policy says of a column's values."""
     if column is None:
         return None

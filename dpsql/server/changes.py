@@ -11,11 +11,11 @@ from dpsql.errors import Error
 from dpsql.server.service import Service
 from dpsql.server.sockets import Log
 
-EVERY = 5.0
+POLL_SECONDS = 5.0
 """Seconds after which the store is looked at again."""
 
 
-class UserChanges:
+class UserChangeWatcher:
     """Notes the changes of users from `start` to `stop`, as a door of its own that nobody goes through, and ends former logins.
 
     Claim: a user who was removed, or whose password or role is another, has no session that lasts `every` seconds longer, but for
@@ -23,13 +23,13 @@ class UserChanges:
     Why: each look at the store compares all sessions with it, whatever was noted of changes.
     """
 
-    def __init__(self, service: Service, log: Log, every: float = EVERY) -> None:
+    def __init__(self, service: Service, log: Log, every: float = POLL_SECONDS) -> None:
         self._service, self._log, self._every = service, log, every
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> list[int]:
         """Begins; there are no ports."""
-        self._task = asyncio.ensure_future(self._run())
+        self._task = asyncio.ensure_future(self._check_repeatedly())
         return []
 
     async def stop(self) -> None:
@@ -39,18 +39,18 @@ class UserChanges:
             with suppress(asyncio.CancelledError):
                 await self._task
 
-    async def _run(self) -> None:
+    async def _check_repeatedly(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(self._every)
-            await loop.run_in_executor(None, self._note)
+            await loop.run_in_executor(None, self._note_changes)
             with suppress(sa.exc.SQLAlchemyError):  # which the next look finds, too, or not any more
-                await self._service.end_former_logins()
+                await self._service.disconnect_outdated_logins()
 
-    def _note(self) -> None:
+    def _note_changes(self) -> None:
         """Whatever fails is tried again, and goes to the log of the process."""
         try:
-            self._service.note_changes_of_users()
+            self._service.note_user_changes()
         except Error as error:
             self._log("audit failed", code=error.code, message=error.message)
         except sa.exc.SQLAlchemyError as error:

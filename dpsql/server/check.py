@@ -12,15 +12,15 @@ from functools import partial
 from pathlib import Path
 
 from dpsql.errors import Error, OperationalError
-from dpsql.ledger.anchor import Anchor
-from dpsql.ledger.audit_log import unavailable, verified
-from dpsql.ledger.key import ledger_key
+from dpsql.ledger.anchor import AnchorFile
+from dpsql.ledger.audit_log import make_unavailable_error, verify_log
+from dpsql.ledger.key import read_ledger_key
 from dpsql.ledger.open import MEMORY, is_url
 from dpsql.ledger.rows import START
 from dpsql.policy import load
-from dpsql.server.audit import anchor_of
-from dpsql.server.service import Service, summary
-from dpsql.server.sockets import require_private, tls_context
+from dpsql.server.audit import get_audit_anchor
+from dpsql.server.service import Service, describe_service
+from dpsql.server.sockets import load_tls_context, require_encryption
 from dpsql.server.users import UserStore
 
 
@@ -34,7 +34,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ServerOptions:
     """What a server is to be started with; `ports` are those of its doors, by name."""
 
     policy: Path
@@ -51,39 +51,39 @@ class Plan:
     in_the_clear: bool
 
 
-def checks(plan: Plan) -> Iterator[Finding]:
+def iterate_findings(plan: ServerOptions) -> Iterator[Finding]:
     """All that is checked, in order; one that fails does not keep the others from being checked."""
-    yield _checked("policy", lambda: _policy(plan))
-    yield _checked("users", lambda: _users(plan))
-    yield _checked("database and ledger", lambda: _service(plan))
-    yield _checked("audit log", lambda: _audit(plan))
-    yield _checked("encryption", lambda: _encryption(plan))
+    yield _run_check("policy", lambda: _check_policy(plan))
+    yield _run_check("users", lambda: _check_users(plan))
+    yield _run_check("database and ledger", lambda: _check_service(plan))
+    yield _run_check("audit log", lambda: _check_audit_log(plan))
+    yield _run_check("encryption", lambda: _check_encryption(plan))
     for name, port in plan.ports:
-        yield _checked(f"{name} port", partial(_port, plan.host, port))
+        yield _run_check(f"{name} port", partial(_check_port, plan.host, port))
 
 
-def _checked(name: str, check: Callable[[], str]) -> Finding:
+def _run_check(name: str, check: Callable[[], str]) -> Finding:
     try:
         return Finding(name, check())
     except Error as error:
         return Finding(name, "", error)
 
 
-def _policy(plan: Plan) -> str:
-    private = load(plan.policy).private_tables()
+def _check_policy(plan: ServerOptions) -> str:
+    private = load(plan.policy).list_private_tables()
     return f"{plan.policy}: private tables {', '.join(private)}"
 
 
-def _users(plan: Plan) -> str:
+def _check_users(plan: ServerOptions) -> str:
     store = UserStore.open(plan.users)
     try:
-        users = store.list()
+        users = store.list_users()
     finally:
         store.close()
     return ", ".join(f"{user.name} ({user.role.value})" for user in users) or "none"
 
 
-def _service(plan: Plan) -> str:
+def _check_service(plan: ServerOptions) -> str:
     """The policy held against the database, and the ledger against both; a ledger that is not there yet is not made."""
     known = is_url(plan.ledger) or Path(plan.ledger).is_file()
     if not known and plan.anchor is not None and plan.anchor.exists():
@@ -103,31 +103,31 @@ def _service(plan: Plan) -> str:
             anchor=plan.anchor if known else None,
         )
         try:
-            return f"{summary(service)}; {plan.ledger}" + ", which begins then" * (not known)
+            return f"{describe_service(service)}; {plan.ledger}" + ", which begins then" * (not known)
         finally:
             service.close()
     finally:
         store.close()
 
 
-def _audit(plan: Plan) -> str:
+def _check_audit_log(plan: ServerOptions) -> str:
     """The audit log from its first line to the last; one that is not there yet is not made."""
-    anchor = anchor_of(plan.anchor)
-    expected = (None if anchor is None else Anchor(anchor).head()) or START
+    anchor = get_audit_anchor(plan.anchor)
+    expected = (None if anchor is None else AnchorFile(anchor).read_head()) or START
     if not plan.audit.exists() and expected == START:
         return f"{plan.audit}, which begins then"
-    found = verified(plan.audit, ledger_key(plan.ledger_key), expected)
+    found = verify_log(plan.audit, read_ledger_key(plan.ledger_key), expected)
     if not os.access(plan.audit, os.W_OK):
-        raise unavailable(plan.audit)
+        raise make_unavailable_error(plan.audit)
     return f"{plan.audit}: an unbroken chain of {found.head.entries:,} events"
 
 
-def _encryption(plan: Plan) -> str:
-    require_private(plan.host, tls=plan.certificate is not None, in_the_clear=plan.in_the_clear)
+def _check_encryption(plan: ServerOptions) -> str:
+    require_encryption(plan.host, tls=plan.certificate is not None, in_the_clear=plan.in_the_clear)
     if plan.certificate is None:
         return f"none, on {plan.host}"
-    context = tls_context(plan.certificate, plan.key)
-    ends = _end(plan.certificate)
+    context = load_tls_context(plan.certificate, plan.key)
+    ends = _find_certificate_expiry(plan.certificate)
     if ends is not None and ends <= datetime.now(UTC):
         raise OperationalError(
             f"the certificate {plan.certificate} has expired on {ends:%Y-%m-%d}", code="certificate"
@@ -136,7 +136,7 @@ def _encryption(plan: Plan) -> str:
     return f"TLS from {context.minimum_version.name} on{until}"
 
 
-def _end(certificate: Path) -> datetime | None:
+def _find_certificate_expiry(certificate: Path) -> datetime | None:
     """When a certificate expires; None where this Python cannot say it."""
     decode = getattr(getattr(ssl, "_ssl", None), "_test_decode_cert", None)
     if decode is None:
@@ -145,7 +145,7 @@ def _end(certificate: Path) -> datetime | None:
     return None if found is None else datetime.fromtimestamp(ssl.cert_time_to_seconds(found), UTC)
 
 
-def _port(host: str, port: int) -> str:
+def _check_port(host: str, port: int) -> str:
     failed: OSError | None = None
     try:
         for family, kind, protocol, _, address in socket.getaddrinfo(

@@ -12,30 +12,30 @@ from dpsql.policy import Policy
 from dpsql.shared_ledger import SharedLedger
 
 
-class Connections:
+class ConnectionPool:
     """Engine connections, each for one statement at a time, kept open for the next statement of the same analyst."""
 
-    def __init__(self, opened: Callable[[str], Connection], most: int) -> None:
-        self._opened, self._most = opened, most
+    def __init__(self, opener: Callable[[str], Connection], limit: int) -> None:
+        self._opener, self._limit = opener, limit
         self._idle = dict[int, tuple[str, Connection]]()
         self._lock = threading.Lock()
         self._closed = False
 
     @contextmanager
-    def of(self, analyst: str) -> Iterator[Connection]:
+    def acquire_connection(self, analyst: str) -> Iterator[Connection]:
         """A connection for an analyst's statement. Raises OperationalError (`reload`) where all have been closed."""
         if self._closed:
             raise OperationalError(
                 "the server has not opened its data again", code="reload", hint="its owner's log says why"
             )
-        connection = self._taken(analyst) or self._opened(analyst)
+        connection = self._take_idle(analyst) or self._opener(analyst)
         try:
             yield connection
         finally:
-            for old in self._given_back(analyst, connection):
+            for old in self._return_connection(analyst, connection):
                 old.close()
 
-    def _taken(self, analyst: str) -> Connection | None:
+    def _take_idle(self, analyst: str) -> Connection | None:
         with self._lock:
             for key, (whose, connection) in reversed(self._idle.items()):
                 if whose == analyst:
@@ -43,13 +43,13 @@ class Connections:
                     return connection
         return None
 
-    def _given_back(self, analyst: str, connection: Connection) -> list[Connection]:
+    def _return_connection(self, analyst: str, connection: Connection) -> list[Connection]:
         """Keeps a connection; returns those that are too many, the longest unused first."""
         with self._lock:
             if self._closed:
                 return [connection]
             self._idle[id(connection)] = (analyst, connection)
-            surplus = list(self._idle)[: max(0, len(self._idle) - self._most)]
+            surplus = list(self._idle)[: max(0, len(self._idle) - self._limit)]
             return [self._idle.pop(key)[1] for key in surplus]
 
     def close(self) -> None:
@@ -61,7 +61,7 @@ class Connections:
             connection.close()
 
 
-def connected(
+def open_connection(
     database: str | dict[str, str] | None, policy: Policy, ledger: SharedLedger, analyst: str
 ) -> Connection:
     """An engine connection of an analyst; OperationalError (`restart`) for one whose budget the ledger was opened without."""
@@ -71,7 +71,7 @@ def connected(
         if error.code != "shared_ledger":
             raise
     else:
-        made.keep_no_tables()  # it answers one user's session after another's
+        made.disable_session_tables()  # it answers one user's session after another's
         return made
     raise OperationalError(
         f"the server was started before there was a user {analyst}",

@@ -23,14 +23,14 @@ from typing import TYPE_CHECKING, Any
 from dpsql.errors import Error, OperationalError
 from dpsql.request.parameters import Parameters
 from dpsql.wire import failures
-from dpsql.wire.answers import Matrix
-from dpsql.workers import be_at_work
+from dpsql.wire.answers import IntervalMatrix
+from dpsql.workers import mark_as_worker
 
 if TYPE_CHECKING:
     from dpsql.connection import Connection
     from dpsql.engine.pipeline import Engine
     from dpsql.engine.prepare import PreparedQuery
-    from dpsql.ledger import BudgetLeft
+    from dpsql.ledger import RemainingBudget
     from dpsql.policy import Policy
     from dpsql.result import Receipt, Result
 
@@ -41,7 +41,7 @@ _MOST_PLANS = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Setup:
+class ProcessSetup:
     """What a process is started with; `processes` are how many there are beside each other."""
 
     database: str | dict[str, str] | None
@@ -56,13 +56,13 @@ class Setup:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A question: a `method` of `Answers` for an analyst. `dropped` are the results that nobody holds any more."""
+    """A question: a `method` of `CallHandlers` for an analyst. `dropped_results` are the results that nobody holds any more."""
 
     number: int
     method: str
     analyst: str
     arguments: tuple[Any, ...]
-    dropped: tuple[int, ...] = ()
+    dropped_results: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class Reply:
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class AnswerMessage:
     """An answer without what works out intervals at other confidences, which stays here under `number`."""
 
     number: int
@@ -95,13 +95,13 @@ class Answered:
     bounded: tuple[bool, ...]
     counts: tuple[bool, ...]
     branches: tuple[int, ...]
-    intervals: Matrix
+    intervals: IntervalMatrix
     notices: tuple[str, ...]
-    left: tuple[BudgetLeft, ...]
+    remaining_budgets: tuple[RemainingBudget, ...]
 
 
 @dataclass(slots=True)
-class Answers:
+class CallHandlers:
     """What can be called: plans and results are kept here by numbers, for their analyst alone."""
 
     results: dict[int, tuple[str, Result]] = field(default_factory=dict)
@@ -109,7 +109,7 @@ class Answers:
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _numbers: Any = field(default_factory=lambda: count(1))
 
-    def plan(
+    def plan_query(
         self, connection: Connection, sql: str, parameters: Parameters, options: Mapping[str, Any]
     ) -> tuple[int, tuple[tuple[str, str], ...]]:
         """The number of a plan, and the columns of its answer."""
@@ -121,91 +121,95 @@ class Answers:
                 self.plans.popitem(last=False)
         return number, planned.columns
 
-    def query(
+    def run_query(
         self, connection: Connection, sql: str, parameters: Parameters, options: Mapping[str, Any]
-    ) -> Answered:
+    ) -> AnswerMessage:
         """The answer to a question."""
-        return self._answered(connection, connection.query(sql, parameters, **options))
+        return self._build_answer(connection, connection.query(sql, parameters, **options))
 
-    def answer(
+    def run_planned_query(
         self,
         connection: Connection,
         number: int,
         sql: str,
         parameters: Parameters,
         options: Mapping[str, Any],
-    ) -> Answered:
+    ) -> AnswerMessage:
         """The answer to what was planned under this number, which is planned again where that is gone."""
         with self._lock:
             analyst, planned = self.plans.pop(number, ("", None))
         if planned is None or analyst != connection.engine.analyst:
-            return self.query(connection, sql, parameters, options)
-        return self._answered(connection, connection.answer(planned))
+            return self.run_query(connection, sql, parameters, options)
+        return self._build_answer(connection, connection.answer(planned))
 
-    def intervals(self, connection: Connection, number: int, confidence: float) -> Matrix | None:
+    def find_intervals(self, connection: Connection, number: int, confidence: float) -> IntervalMatrix | None:
         """The intervals of an answer at a confidence; None where it is not kept any more."""
         analyst, result = self.results.get(number, ("", None))
         if result is None or analyst != connection.engine.analyst:
             return None
         return result.intervals(confidence)
 
-    def _answered(self, connection: Connection, result: Result) -> Answered:
+    def _build_answer(self, connection: Connection, result: Result) -> AnswerMessage:
         try:
-            return self._written(connection, result)
+            return self._store_result(connection, result)
         except Exception as error:
             error.__dict__["charged"] = bool(result.receipt.entries)
             raise
 
-    def _written(self, connection: Connection, result: Result) -> Answered:
+    def _store_result(self, connection: Connection, result: Result) -> AnswerMessage:
         number = next(self._numbers)
-        found = Answered(
+        found = AnswerMessage(
             number,
             result.columns,
             result.types,
             result.rows,
             result.scales,
             result.receipt,
-            result.bounded,
-            result.counts,
+            result.bounded_columns,
+            result.count_columns,
             result.branches,
             result.intervals(CONFIDENCE),
             result.notices[len(result.receipt.notices) :],
-            connection.left(result.receipt),
+            connection.remaining_budget(result.receipt),
         )
         self.results[number] = connection.engine.analyst, result
         return found
 
 
-def serve(pipe: Pipe, setup: Setup) -> None:
+def serve_calls(pipe: Pipe, setup: ProcessSetup) -> None:
     """Answers calls until the pipe ends. The server's signals are not for this process: it ends after what it was asked."""
     for name in ("SIGINT", "SIGTERM", "SIGHUP"):
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), signal.SIG_IGN)
     try:
-        process = _Process(pipe, setup)
+        process = _EngineProcess(pipe, setup)
     except Error as error:
-        pipe.send(Reply(0, error=failures.written(error)))
+        pipe.send(Reply(0, error=failures.write_error(error)))
         return
     except Exception as error:  # noqa: BLE001  (its words may quote private values)
         pipe.send(
-            Reply(0, error=failures.written(failures.unforeseen(None)) | {"hint": type(error).__name__})
+            Reply(
+                0,
+                error=failures.write_error(failures.make_unforeseen_error(None))
+                | {"hint": type(error).__name__},
+            )
         )
         return
     pipe.send(Reply(0))
-    process.run()
+    process.take_calls()
     os._exit(0)  # a statement that still runs has nobody to answer; what was charged is durable
 
 
-class _Process:
+class _EngineProcess:
     """The connections of this process, and what runs on them."""
 
-    def __init__(self, pipe: Pipe, setup: Setup) -> None:
+    def __init__(self, pipe: Pipe, setup: ProcessSetup) -> None:
         from dpsql.backends.duckdb.locked import use_part
-        from dpsql.server.connections import Connections, connected
+        from dpsql.server.connections import ConnectionPool, open_connection
         from dpsql.shared_ledger import SharedLedger
 
         use_part(setup.processes)
-        self._pipe, self._sending = pipe, threading.Lock()
+        self._pipe, self._send_lock = pipe, threading.Lock()
         self._ledger = SharedLedger(
             setup.ledger,
             policy=setup.policy,
@@ -213,16 +217,16 @@ class _Process:
             ledger_key=setup.ledger_key,
             anchor=setup.anchor,
         )
-        opened = partial(connected, setup.database, setup.policy, self._ledger)
-        self._connections = Connections(opened, setup.workers * 4)
-        self._answers = Answers()
-        self._workers = ThreadPoolExecutor(setup.workers, "dpsql query", be_at_work)
+        opened = partial(open_connection, setup.database, setup.policy, self._ledger)
+        self._connections = ConnectionPool(opened, setup.workers * 4)
+        self._handlers = CallHandlers()
+        self._workers = ThreadPoolExecutor(setup.workers, "dpsql query", mark_as_worker)
         self._running: dict[int, Engine] = {}
         self._lock = threading.Lock()
-        with self._connections.of(setup.analysts[0]):
+        with self._connections.acquire_connection(setup.analysts[0]):
             pass
 
-    def run(self) -> None:
+    def take_calls(self) -> None:
         """Takes calls until the server ends them, and waits for those that were taken."""
         while True:
             try:
@@ -237,49 +241,49 @@ class _Process:
                     if engine is not None:
                         (engine.stop if message.by_owner else engine.cancel)()
             else:
-                self._workers.submit(self._answer, message)
+                self._workers.submit(self._answer_call, message)
         self._workers.shutdown(wait=True)
         self._connections.close()
         self._ledger.close()
 
-    def _answer(self, call: Call) -> None:
-        for number in call.dropped:
-            self._answers.results.pop(number, None)
+    def _answer_call(self, call: Call) -> None:
+        for number in call.dropped_results:
+            self._handlers.results.pop(number, None)
         try:
-            reply = Reply(call.number, self._done(call))
+            reply = Reply(call.number, self._execute_call(call))
         except Error as error:
-            reply = Reply(call.number, error=failures.written(error))
+            reply = Reply(call.number, error=failures.write_error(error))
         except Exception as error:  # noqa: BLE001  (whatever it is, its words may quote private values)
             charged = getattr(error, "charged", None)
-            reply = Reply(call.number, error=failures.written(failures.unforeseen(charged)))
+            reply = Reply(call.number, error=failures.write_error(failures.make_unforeseen_error(charged)))
         try:
-            with self._sending:
+            with self._send_lock:
                 self._pipe.send(reply)
         except (OSError, ValueError):
             return  # the server is gone
 
-    def _done(self, call: Call) -> Any:
+    def _execute_call(self, call: Call) -> Any:
         method = _METHODS[call.method]
-        with self._connections.of(call.analyst) as connection:
-            connection.engine.stops.begin()
+        with self._connections.acquire_connection(call.analyst) as connection:
+            connection.engine.stops.reset_requests()
             with self._lock:
                 self._running[call.number] = connection.engine
             try:
-                return method(self._answers, connection, *call.arguments)
+                return method(self._handlers, connection, *call.arguments)
             finally:
                 with self._lock:  # from here on an interrupt would be of another's statement
                     del self._running[call.number]
 
 
 _METHODS: Mapping[str, Callable[..., Any]] = {
-    "plan": Answers.plan,
-    "query": Answers.query,
-    "answer": Answers.answer,
-    "intervals": Answers.intervals,
+    "plan": CallHandlers.plan_query,
+    "query": CallHandlers.run_query,
+    "answer": CallHandlers.run_planned_query,
+    "intervals": CallHandlers.find_intervals,
 }
 
 
-def gone() -> OperationalError:
+def make_process_ended_error() -> OperationalError:
     """The error of a question whose process has ended."""
     error = OperationalError(
         "a process of the server has ended while it worked on this; what was charged stays charged",

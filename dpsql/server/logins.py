@@ -18,14 +18,14 @@ class FailedLogins:
     def __init__(self) -> None:
         self._counts = OrderedDict[str, int]()
 
-    def delay(self, name: str) -> float:
+    def note_failure(self, name: str) -> float:
         """Notes a failure, and returns the seconds after which it is answered: twice as many each time, whoever is meant.
 
         >>> failed = FailedLogins()
-        >>> [failed.delay("ana") for _ in range(6)], failed.delay("bob")
+        >>> [failed.note_failure("ana") for _ in range(6)], failed.note_failure("bob")
         ([0.5, 1.0, 2.0, 4.0, 8.0, 8.0], 0.5)
-        >>> failed.forgive("ana")
-        >>> failed.delay("ana")
+        >>> failed.reset_failures("ana")
+        >>> failed.note_failure("ana")
         0.5
         """
         count = self._counts.pop(name, 0) + 1
@@ -34,7 +34,7 @@ class FailedLogins:
             self._counts.popitem(last=False)
         return float(min(_SLOWEST, 0.25 * 2 ** min(count, 10)))
 
-    def forgive(self, name: str) -> None:
+    def reset_failures(self, name: str) -> None:
         """After a login that succeeds the next failure is answered soon."""
         self._counts.pop(name, None)
 
@@ -48,27 +48,27 @@ class Rate:
 
 
 @dataclass(slots=True)
-class Bucket:
+class TokenBucket:
     """A token bucket: what may be done now, at a rate."""
 
     rate: Rate
     tokens: float
-    filled: float
+    filled_at: float
 
     def fill(self, now: float) -> None:
         """Adds what has come in since it was filled last."""
-        self.tokens = min(self.rate.burst, self.tokens + (now - self.filled) / self.rate.seconds)
-        self.filled = now
+        self.tokens = min(self.rate.burst, self.tokens + (now - self.filled_at) / self.rate.seconds)
+        self.filled_at = now
 
 
-OF_ONE = Rate(20, 15.0)
+NETWORK_RATE = Rate(20, 15.0)
 """Checks of passwords that come from one network."""
-OF_ALL = Rate(60, 1.0)
+TOTAL_RATE = Rate(60, 1.0)
 """Checks of passwords from everywhere."""
 _MOST_NETWORKS = 10_000
 
 
-class PasswordChecks:
+class PasswordCheckLimiter:
     """Which passwords are checked: a check takes the processor for some hundredths of a second, whoever is meant.
 
     Claim: from any time on, t seconds of failing checks are at most `OF_ALL.burst + t / OF_ALL.seconds`, and those of one
@@ -80,21 +80,21 @@ class PasswordChecks:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._all = Bucket(OF_ALL, OF_ALL.burst, clock())
-        self._networks = OrderedDict[str, Bucket]()
+        self._all = TokenBucket(TOTAL_RATE, TOTAL_RATE.burst, clock())
+        self._networks = OrderedDict[str, TokenBucket]()
 
-    def take(self, network: str) -> bool:
+    def allow_check(self, network: str) -> bool:
         """Whether one more password from a network may be checked now, which is counted.
 
-        >>> checks = PasswordChecks(clock=lambda: 0.0)
-        >>> [checks.take("192.0.2.1") for _ in range(21)].count(True), checks.take("192.0.2.2")
+        >>> checks = PasswordCheckLimiter(clock=lambda: 0.0)
+        >>> [checks.allow_check("192.0.2.1") for _ in range(21)].count(True), checks.allow_check("192.0.2.2")
         (20, True)
-        >>> checks.give_back("192.0.2.1")
-        >>> checks.take("192.0.2.1"), checks.take("192.0.2.1")
+        >>> checks.return_check("192.0.2.1")
+        >>> checks.allow_check("192.0.2.1"), checks.allow_check("192.0.2.1")
         (True, False)
         """
         now = self._clock()
-        own = self._networks.pop(network, None) or Bucket(OF_ONE, OF_ONE.burst, now)
+        own = self._networks.pop(network, None) or TokenBucket(NETWORK_RATE, NETWORK_RATE.burst, now)
         self._networks[network] = own
         while len(self._networks) > _MOST_NETWORKS:
             self._networks.popitem(last=False)
@@ -106,7 +106,7 @@ class PasswordChecks:
         self._all.tokens -= 1
         return True
 
-    def give_back(self, network: str) -> None:
+    def return_check(self, network: str) -> None:
         """The password that was checked is right."""
         for each in (self._all, self._networks.get(network)):
             if each is not None:

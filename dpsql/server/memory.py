@@ -1,6 +1,6 @@
 """The memory that each person's sessions hold between statements: texts, parameters, answers that are not fetched yet.
 
-Claim: the sessions of one person hold at most `most` bytes together, however many connections there are.
+Claim: the sessions of one person hold at most `limit` bytes together, however many connections there are.
 Why: whatever a session keeps is entered here first, under the person's name, and refused where it would be too much.
 """
 
@@ -11,33 +11,33 @@ from collections import Counter
 from collections.abc import Hashable, Iterable
 from typing import Any
 
-from dpsql.server.protocol.failure import Failed
+from dpsql.server.protocol.failure import StatementError
 
 _VALUE = 64
 """Bytes that a value takes beside its letters."""
 
 
-class Memory:
-    """What is held, by person; `most` is the limit of each."""
+class UserMemory:
+    """What is held, by person; `limit` is the limit of each."""
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
         self._held = Counter[str]()
         self._lock = threading.Lock()
 
-    def open(self, person: str) -> HeldMemory:
+    def open_session(self, person: str) -> SessionMemory:
         """Return what one more session of a person enters what it holds in."""
-        return HeldMemory(self, person)
+        return SessionMemory(self, person)
 
-    def held(self, person: str) -> int:
+    def get_held_bytes(self, person: str) -> int:
         """The bytes that a person's sessions hold."""
         return self._held[person]
 
-    def change(self, person: str, size: int) -> bool:
+    def change_held_bytes(self, person: str, size: int) -> bool:
         """Enter so many bytes more; whether there is room, and nothing is entered where there is none."""
         with self._lock:
             total = self._held[person] + size
-            if size > 0 and total > self._most:
+            if size > 0 and total > self._limit:
                 return False
             self._held[person] = total
             if not total:
@@ -45,47 +45,47 @@ class Memory:
             return True
 
 
-class HeldMemory:
+class SessionMemory:
     """What one session holds, by what it is."""
 
-    def __init__(self, memory: Memory, person: str) -> None:
+    def __init__(self, memory: UserMemory, person: str) -> None:
         self._memory, self._person = memory, person
         self._sizes = dict[Hashable, int]()
         self._closed = False
 
-    def hold(self, what: Hashable, size: int) -> None:
+    def hold_bytes(self, what: Hashable, size: int) -> None:
         """Enter the size of something, in place of the one that it had. Raises Failed where there is no room."""
-        if not self.fits(what, size):
-            raise Failed(
+        if not self.try_hold_bytes(what, size):
+            raise StatementError(
                 "53200",
                 f"the sessions of {self._person} hold too much",
                 "fetch whole answers, close portals and prepared statements, or close sessions",
             )
 
-    def fits(self, what: Hashable, size: int) -> bool:
-        """As `hold`; whether there was room."""
-        if not self._memory.change(self._person, size - self._sizes.get(what, 0)):
+    def try_hold_bytes(self, what: Hashable, size: int) -> bool:
+        """As `hold_bytes`; whether there was room."""
+        if not self._memory.change_held_bytes(self._person, size - self._sizes.get(what, 0)):
             return False
         self._sizes[what] = size
         if self._closed:  # an answer that came after its client had left
             self.close()
         return True
 
-    def drop(self, *what: Hashable) -> None:
+    def drop_items(self, *what: Hashable) -> None:
         """Enter that these are not held any more."""
         for each in what:
-            self._memory.change(self._person, -self._sizes.pop(each, 0))
+            self._memory.change_held_bytes(self._person, -self._sizes.pop(each, 0))
 
     def close(self) -> None:
         """Enter that the session holds nothing any more."""
         self._closed = True
-        self.drop(*self._sizes)
+        self.drop_items(*self._sizes)
 
 
-def size_of(rows: Iterable[tuple[Any, ...]]) -> int:
+def compute_size(rows: Iterable[tuple[Any, ...]]) -> int:
     """Return about how many bytes rows take in memory.
 
-    >>> size_of([(1, "abc"), (None, "")])
+    >>> compute_size([(1, "abc"), (None, "")])
     259
     """
     return sum(

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from dpsql.server.asking import Asker
+from dpsql.server.asking import QueryRunner
 from dpsql.server.service import Lane, Service
 from dpsql.server.users import User
 
@@ -17,26 +17,26 @@ if TYPE_CHECKING:
     from dpsql.connection import Connection
 
 _T = TypeVar("_T")
-_AGAIN = 0.1
+_INTERRUPT_SECONDS = 0.1
 """Seconds between interrupts of an engine that has not stopped: it forgets one that comes before the query begins."""
 
 
-class NotBegun(Exception):  # noqa: N818  (what has happened, for who asked)
+class CancelledBeforeTurn(Exception):  # noqa: N818  (what has happened, for who asked)
     """The statement was cancelled while it waited for its turn: nothing was charged."""
 
 
-def until_grid(taken: float, grid: float) -> float:
+def compute_grid_delay(taken: float, grid: float) -> float:
     """The seconds until an answer that has taken some seconds is due, at the next whole multiple of a grid.
 
     Claim: the time of an answer, from the beginning of its turn, depends on private rows through the number of the grid's points
-    that passed alone; where `Limits.longest` and the writing of an answer fit into one step, it does not depend on them unless the
+    that passed alone; where `Limits.statement_seconds` and the writing of an answer fit into one step, it does not depend on them unless the
     ledger has a failure.
-    Why: it is a multiple of the grid, which is the owner's and public. A charged statement that has not ended at `longest` is a
+    Why: it is a multiple of the grid, which is the owner's and public. A charged statement that has not ended at `statement_seconds` is a
     failure, whether the engine stops or not (`dpsql.engine.stops`), and one that has ended is written within the same step.
     A turn lasts to the same point, so that who waits for it learns no more.
     Source: Askarov, Zhang, Myers 2010, "Predictive Black-Box Mitigation of Timing Channels" (a fixed schedule).
 
-    >>> until_grid(0.25, 1.0), until_grid(1.0, 1.0), until_grid(2.5, 1.0), until_grid(2.5, 0)
+    >>> compute_grid_delay(0.25, 1.0), compute_grid_delay(1.0, 1.0), compute_grid_delay(2.5, 1.0), compute_grid_delay(2.5, 0)
     (0.75, 0.0, 0.5, 0.0)
     """
     return -taken % grid if grid else 0.0
@@ -54,16 +54,16 @@ class Stoppable(Protocol):
         ...
 
 
-class Running:
+class StatementRunner:
     """What one user runs, one statement after the other."""
 
     def __init__(self, service: Service, user: User) -> None:
         self._service, self.user = service, user
         self._lock = threading.Lock()
         self._engine: Stoppable | None = None
-        self._waiting: asyncio.Task[Any] | None = None
-        self._working = False
-        self.cancelled = self.stopped = False
+        self._waiting_task: asyncio.Task[Any] | None = None
+        self._is_working = False
+        self.is_cancelled = self.is_stopped = False
         """Whether the client has cancelled the statement that runs, or ran last, and whether the owner has stopped it."""
         self.text = ""
         """The statement that runs, or ran last, as owners are shown it."""
@@ -73,94 +73,105 @@ class Running:
     @property
     def state(self) -> str:
         """Whether a statement runs (active), waits for its turn (waiting), or none does (idle)."""
-        return "idle" if not self._working else "active" if self._waiting is None else "waiting"
+        return "idle" if not self._is_working else "active" if self._waiting_task is None else "waiting"
 
-    async def run(self, work: Callable[[], _T], seconds: float | None = None, lane: Lane = Lane.asking) -> _T:
+    async def run_work(
+        self, work: Callable[[], _T], seconds: float | None = None, lane: Lane = Lane.query
+    ) -> _T:
         """What `work` gives in a worker thread of a lane; after `seconds` it is cancelled, and waited for.
 
         Raises NotBegun where it was cancelled before its turn, OperationalError where too many of the user's wait.
         """
-        self.cancelled, self.stopped, self._working, self.since = False, False, True, datetime.now(UTC)
+        self.is_cancelled, self.is_stopped, self._is_working, self.since = (
+            False,
+            False,
+            True,
+            datetime.now(UTC),
+        )
         timer = None if seconds is None else asyncio.get_running_loop().call_later(seconds, self.cancel)
         try:
-            return await self._in_turn(work, lane)
+            return await self._run_in_turn(work, lane)
         except asyncio.CancelledError:
             task = asyncio.current_task()
-            if not self.cancelled or task is None:
+            if not self.is_cancelled or task is None:
                 raise
             task.uncancel()
-            raise NotBegun from None
+            raise CancelledBeforeTurn from None
         finally:
-            self._working, self._waiting, self.since = False, None, datetime.now(UTC)
+            self._is_working, self._waiting_task, self.since = False, None, datetime.now(UTC)
             if timer is not None:
                 timer.cancel()
 
-    async def _in_turn(self, work: Callable[[], _T], lane: Lane) -> _T:
+    async def _run_in_turn(self, work: Callable[[], _T], lane: Lane) -> _T:
         """What `work` gives, at a point of the grid, after which others have their turn: they wait no longer for one than for another."""
-        self._waiting = asyncio.current_task()
+        self._waiting_task = asyncio.current_task()
         limits = self._service.limits
-        async with self._service.turns.turn(self.user.name, owner=self.user.role.owns, lane=lane):
-            self._waiting = None
+        async with self._service.turns.wait_for_turn(
+            self.user.name, owner=self.user.role.is_owner, lane=lane
+        ):
+            self._waiting_task = None
             begun = time.monotonic()
             try:
                 future = asyncio.get_running_loop().run_in_executor(self._service.threads[lane], work)
                 while not future.done():
                     # The turn ends when the thread does: what is cancelled is waited for.
-                    await asyncio.wait({future}, timeout=_AGAIN)
-                    if limits.longest and time.monotonic() - begun >= limits.longest:
-                        self.stopped = True
-                    self._interrupt()
+                    await asyncio.wait({future}, timeout=_INTERRUPT_SECONDS)
+                    if limits.statement_seconds and time.monotonic() - begun >= limits.statement_seconds:
+                        self.is_stopped = True
+                    self._interrupt_engine()
                 return future.result()
             finally:
                 # What looks at no private rows takes as long whatever they are.
-                grid = limits.answer_grid if lane is Lane.asking else 0.0
-                await asyncio.sleep(until_grid(time.monotonic() - begun, grid))
+                grid = limits.answer_grid if lane is Lane.query else 0.0
+                await asyncio.sleep(compute_grid_delay(time.monotonic() - begun, grid))
 
     def cancel(self) -> None:
         """Cancels the statement that runs or waits now for its client, if there is one; see `dpsql.engine.stops`."""
-        if self._working:
-            self.cancelled = True
-            if self._waiting is not None:
-                self._waiting.cancel()
+        if self._is_working:
+            self.is_cancelled = True
+            if self._waiting_task is not None:
+                self._waiting_task.cancel()
 
     def stop(self) -> None:
         """Ends the statement that runs or waits now for the owner, if there is one; after its charge that is a failure."""
-        if self._working:
-            self.stopped = True
+        if self._is_working:
+            self.is_stopped = True
             self.cancel()
 
-    def leave(self) -> None:
+    def cancel_waiting(self) -> None:
         """The client is gone: cancels a statement that waits, and lets one that runs end.
 
         It may be charged already. Its answer is stored then, and given to who asks again, free.
         """
-        if self._waiting is not None:
+        if self._waiting_task is not None:
             self.cancel()
 
-    def _interrupt(self) -> None:
+    def _interrupt_engine(self) -> None:
         with self._lock:
             if self._engine is None:
                 return
-            if self.stopped:
+            if self.is_stopped:
                 self._engine.stop()
-            elif self.cancelled:
+            elif self.is_cancelled:
                 self._engine.cancel()
 
-    def with_connection(self, work: Callable[[Connection], _T]) -> _T:
-        """What `work` gives with an engine connection of the user's, in the thread of `run`."""
-        with self._service.connections.of(self._service.policy.analyst(self.user.name)) as connection:
-            connection.engine.stops.begin()
-            return self._stoppable(connection.engine, lambda: work(connection))
+    def run_with_connection(self, work: Callable[[Connection], _T]) -> _T:
+        """What `work` gives with an engine connection of the user's, in the thread of `run_work`."""
+        with self._service.connections.acquire_connection(
+            self._service.policy.resolve_analyst_name(self.user.name)
+        ) as connection:
+            connection.engine.stops.reset_requests()
+            return self._run_stoppable(connection.engine, lambda: work(connection))
 
-    def asking(self, work: Callable[[Asker], _T]) -> _T:
-        """As `with_connection`, of what asks questions: in a process for that, where there are any."""
+    def run_with_query_runner(self, work: Callable[[QueryRunner], _T]) -> _T:
+        """As `run_with_connection`, of what asks questions: in a process for that, where there are any."""
         processes = self._service.processes
         if processes is None:
-            return self.with_connection(work)
-        asker = processes.asker(self._service.policy.analyst(self.user.name))
-        return self._stoppable(asker, lambda: work(asker))
+            return self.run_with_connection(work)
+        asker = processes.create_query_runner(self._service.policy.resolve_analyst_name(self.user.name))
+        return self._run_stoppable(asker, lambda: work(asker))
 
-    def _stoppable(self, engine: Stoppable, work: Callable[[], _T]) -> _T:
+    def _run_stoppable(self, engine: Stoppable, work: Callable[[], _T]) -> _T:
         with self._lock:
             self._engine = engine
         try:

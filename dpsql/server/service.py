@@ -18,42 +18,42 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dpsql.engine.stops import record_lost
+from dpsql.engine.stops import record_lost_charges
 from dpsql.errors import Error, InternalError, OperationalError, PolicyError
-from dpsql.ledger.key import ledger_key as read_key
+from dpsql.ledger.key import read_ledger_key as read_key
 from dpsql.ledger.open import MEMORY
-from dpsql.policy import Policy, fold, load, table_parts
-from dpsql.server.activity import Activity, Member
-from dpsql.server.audit import Audit
-from dpsql.server.catalogue import Catalogue
-from dpsql.server.connections import Connections, connected
-from dpsql.server.engine_process import Setup
-from dpsql.server.logins import FailedLogins, PasswordChecks
-from dpsql.server.memory import Memory
-from dpsql.server.processes import Processes
+from dpsql.policy import Policy, load, normalize_name, split_table_name
+from dpsql.server.activity import ActiveClient, Activity
+from dpsql.server.audit import ServerAudit
+from dpsql.server.catalogue import PgCatalog
+from dpsql.server.connections import ConnectionPool, open_connection
+from dpsql.server.engine_process import ProcessSetup
+from dpsql.server.logins import FailedLogins, PasswordCheckLimiter
+from dpsql.server.memory import UserMemory
+from dpsql.server.processes import ProcessPool
 from dpsql.server.users import User, UserStore
 from dpsql.shared_ledger import SharedLedger
-from dpsql.sql.read.stated import stated
+from dpsql.sql.read.stated import parse_stated_options
 from dpsql.version import VERSION
-from dpsql.workers import be_at_work
+from dpsql.workers import mark_as_worker
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much is done at a time: `running` and `waiting` are statements of one person, `workers` those of all.
+    """How much is done at a time: `running_per_user` and `waiting_per_user` are statements of one person, `workers` those of all.
 
-    `looking` are statements of all that reach no private rows, as catalogue queries and budgets; one of each person runs.
+    `lookup_workers` are statements of all that reach no private rows, as catalogue queries and budgets; one of each person runs.
     `owner_workers` and `owner_connections` are kept for owners beside those of all. `held_bytes` are what the sessions of one
     person hold between statements. Sessions that ask nothing for `idle_seconds` end; 0 means never.
     `logins` are connections that have not logged in; one address may have half of them, the next one half of the rest.
-    A statement that has run for `longest` seconds is stopped, which is a failure if it was charged; 0 means never.
+    A statement that has run for `statement_seconds` seconds is stopped, which is a failure if it was charged; 0 means never.
     Statements are answered at whole multiples of `answer_grid` seconds after their turn began; 0 means at once.
     """
 
     workers: int = 8
-    running: int = 4
-    waiting: int = 64
-    looking: int = 4
+    running_per_user: int = 4
+    waiting_per_user: int = 64
+    lookup_workers: int = 4
     owner_workers: int = 1
     connections: int = 200
     owner_connections: int = 8
@@ -63,98 +63,102 @@ class Limits:
     login_seconds: float = 15.0
     write_seconds: float = 30.0
     drain_seconds: float = 30.0
-    catalogue_seconds: float = 3.0
-    longest: float = 600.0
+    pg_catalog_seconds: float = 3.0
+    statement_seconds: float = 600.0
     answer_grid: float = 0.0
 
 
 class Lane(Enum):
-    """What a statement waits for: `asking` may reach private rows; `looking` reads the policy, the catalogue or the ledger."""
+    """What a statement waits for: `query` may reach private rows; `lookup` reads the policy, the catalogue or the ledger."""
 
-    asking = "asking"
-    looking = "looking"
+    query = "asking"
+    lookup = "looking"
 
 
-class _Queue:
+class _LaneQueue:
     """Those who wait in one lane: a limited number of one person's statements runs, and of all, in the order of asking."""
 
     def __init__(self, workers: int, owner_workers: int, running: int, waiting: int) -> None:
         self._all, self._owners = asyncio.Semaphore(workers), asyncio.Semaphore(owner_workers)
-        self._running, self._most = running, running + waiting
+        self._running, self._limit = running, running + waiting
         self._own = dict[str, asyncio.Semaphore]()
-        self.asking = Counter[str]()
+        self.pending = Counter[str]()
 
     @asynccontextmanager
-    async def place(self, person: str, *, owner: bool) -> AsyncIterator[None]:
-        if self.asking[person] >= self._most:
+    async def wait_for_place(self, person: str, *, owner: bool) -> AsyncIterator[None]:
+        if self.pending[person] >= self._limit:
             raise OperationalError(
-                f"{self.asking[person]} statements of {person} run or wait already; nothing was charged",
+                f"{self.pending[person]} statements of {person} run or wait already; nothing was charged",
                 code="too_many_statements",
                 hint="wait for their answers",
             )
-        self.asking[person] += 1
+        self.pending[person] += 1
         own = self._own.setdefault(person, asyncio.Semaphore(self._running))
         try:
             async with own, self._owners if owner and self._all.locked() else self._all:
                 yield
         finally:
-            self.asking[person] -= 1
-            if not self.asking[person]:
-                del self.asking[person], self._own[person]
+            self.pending[person] -= 1
+            if not self.pending[person]:
+                del self.pending[person], self._own[person]
 
 
 class Turns:
     """Who may run a statement now: a limited number of one person, and of all, in the order of asking.
 
     Claim: whatever others ask, an owner waits for no statement but those of owners.
-    Why: where all workers are taken, `owner_workers` more are for owners alone. A person has at most `Limits.running`
+    Why: where all workers are taken, `owner_workers` more are for owners alone. A person has at most `Limits.running_per_user`
     statements among those that wait for a worker, so nobody's crowd delays others by more than that.
     """
 
     def __init__(self, limits: Limits) -> None:
         self._queues = {
-            Lane.asking: _Queue(limits.workers, limits.owner_workers, limits.running, limits.waiting),
-            Lane.looking: _Queue(limits.looking, limits.owner_workers, 1, limits.waiting),
+            Lane.query: _LaneQueue(
+                limits.workers, limits.owner_workers, limits.running_per_user, limits.waiting_per_user
+            ),
+            Lane.lookup: _LaneQueue(limits.lookup_workers, limits.owner_workers, 1, limits.waiting_per_user),
         }
-        self._running = 0
-        self._pauses = asyncio.Lock()
+        self._running_count = 0
+        self._pause_lock = asyncio.Lock()
         self._open, self._idle = asyncio.Event(), asyncio.Event()
         self._open.set()
         self._idle.set()
 
-    def counts(self) -> tuple[int, int]:
+    def count_statements(self) -> tuple[int, int]:
         """How many statements run or wait, and how many of them run."""
-        return sum(queue.asking.total() for queue in self._queues.values()), self._running
+        return sum(queue.pending.total() for queue in self._queues.values()), self._running_count
 
     @asynccontextmanager
-    async def turn(
-        self, person: str, *, owner: bool = False, lane: Lane = Lane.asking
+    async def wait_for_turn(
+        self, person: str, *, owner: bool = False, lane: Lane = Lane.query
     ) -> AsyncIterator[None]:
         """Waits for a turn. Raises OperationalError where too many of the person's statements wait already."""
-        async with self._queues[lane].place(person, owner=owner):
+        async with self._queues[lane].wait_for_place(person, owner=owner):
             while not self._open.is_set():  # also where it is paused again in between
                 await self._open.wait()
-            self._running += 1
+            self._running_count += 1
             self._idle.clear()
             try:
                 yield
             finally:
-                self._running -= 1
-                if not self._running:
+                self._running_count -= 1
+                if not self._running_count:
                     self._idle.set()
 
     @asynccontextmanager
-    async def paused(self, seconds: float, end: Callable[[], None] = lambda: None) -> AsyncIterator[None]:
+    async def pause_turns(
+        self, seconds: float, end: Callable[[], None] = lambda: None
+    ) -> AsyncIterator[None]:
         """A time in which nothing runs; who asks meanwhile waits. What still runs after `seconds` is told to `end`.
 
-        Raises OperationalError (`reload`) where something has not ended after as many seconds more; then all go on.
+        Raises OperationalError (`reload_service`) where something has not ended after as many seconds more; then all go on.
         """
-        async with self._pauses:
+        async with self._pause_lock:
             self._open.clear()
             try:
-                if not await self._is_idle(seconds):
+                if not await self._wait_until_idle(seconds):
                     end()
-                    if not await self._is_idle(seconds):
+                    if not await self._wait_until_idle(seconds):
                         raise OperationalError(
                             f"a statement still runs {seconds:g} seconds after it was cancelled; nothing has changed",
                             code="reload",
@@ -164,7 +168,7 @@ class Turns:
             finally:
                 self._open.set()
 
-    async def _is_idle(self, seconds: float) -> bool:
+    async def _wait_until_idle(self, seconds: float) -> bool:
         try:
             await asyncio.wait_for(self._idle.wait(), seconds)
         except TimeoutError:
@@ -190,45 +194,45 @@ class Service:
         anchor: str | Path | None = None,
         epsilon: str | None = None,
         limits: Limits | None = None,
-        audit: Audit | None = None,
+        audit: ServerAudit | None = None,
         processes: int = 1,
     ) -> None:
         self.limits = limits or Limits()
-        self._count = processes
-        self.processes: Processes | None = None
+        self._process_count = processes
+        self.processes: ProcessPool | None = None
         """Where questions are answered; in this process where there are none."""
-        self.audit = audit or Audit()
+        self.audit = audit or ServerAudit()
         self.users, self.epsilon = users, epsilon
         self.ledger, self.ledger_key = str(ledger), read_key(ledger_key)
-        self._source, self._database = policy, None if database is None else str(database)
+        self._policy_source, self._database = policy, None if database is None else str(database)
         self._anchor, self._given_key = anchor, ledger_key
         self.turns, self.failed_logins = Turns(self.limits), FailedLogins()
-        self.password_checks = PasswordChecks()
-        self.activity, self.memory = Activity(), Memory(self.limits.held_bytes)
+        self.password_checks = PasswordCheckLimiter()
+        self.activity, self.memory = Activity(), UserMemory(self.limits.held_bytes)
         self.threads: Mapping[Lane, Executor] = {
-            lane: ThreadPoolExecutor(count + self.limits.owner_workers, f"dpsql {lane.value}", be_at_work)
-            for lane, count in ((Lane.asking, self.limits.workers), (Lane.looking, self.limits.looking))
+            lane: ThreadPoolExecutor(count + self.limits.owner_workers, f"dpsql {lane.value}", mark_as_worker)
+            for lane, count in ((Lane.query, self.limits.workers), (Lane.lookup, self.limits.lookup_workers))
         }
-        self._catalogue: Catalogue | None = None
-        self._making, self._noting = threading.Lock(), threading.Lock()
-        self.reloads = 0
+        self._pg_catalog: PgCatalog | None = None
+        self._pg_catalog_lock, self._user_changes_lock = threading.Lock(), threading.Lock()
+        self.reload_count = 0
         """How often the policy or the data has changed since the start."""
-        self._begin(load(policy))
+        self._open_policy(load(policy))
         try:
-            self.audit.note("start", dpsql=VERSION, **self.state())
-            self.note_changes_of_users()
+            self.audit.note_event("start", dpsql=VERSION, **self.describe_state())
+            self.note_user_changes()
         except BaseException:
             self.close()
             raise
 
-    def note_changes_of_users(self) -> None:
+    def note_user_changes(self) -> None:
         """Appends to the audit log what was done to users since: by `dpsql users`, which has no such log.
 
-        One that is noted as the process is killed may be noted twice, with the same number. Raises as `Audit.note`.
+        One that is noted as the process is killed may be noted twice, with the same number. Raises as `Audit.note_event`.
         """
-        with self._noting:
-            for each in self.users.changes():
-                self.audit.note(
+        with self._user_changes_lock:
+            for each in self.users.list_changes():
+                self.audit.note_event(
                     each.what,
                     user=each.user,
                     by=each.by,
@@ -236,23 +240,23 @@ class Service:
                     done=each.at,
                     **({"detail": each.detail} if each.detail else {}),
                 )
-                self.users.noted(each)
+                self.users.mark_noted(each)
 
-    def state(self) -> dict[str, Any]:
+    def describe_state(self) -> dict[str, Any]:
         """What the audit log says of what is served: policy, data, how many users of each role, where the ledger ended then."""
         return {
-            "policy": self.policy.digest(),
+            "policy": self.policy.compute_digest(),
             "data_version": self.policy.data_version,
-            "users": Counter(user.role.value for user in self.users.list()),
+            "users": Counter(user.role.value for user in self.users.list_users()),
             "ledger": f"{self._head.entries} {self._head.digest}",
         }
 
-    def _begin(self, policy: Policy) -> None:
+    def _open_policy(self, policy: Policy) -> None:
         """Opens the ledger and the first engine connection: the policy is held against the database, and the ledger against both.
 
         Nothing of the service has changed where that fails.
         """
-        names = [user.name for user in self.users.list() if user.role.asks]
+        names = [user.name for user in self.users.list_users() if user.role.can_query]
         if not names:
             raise OperationalError(
                 "no user may ask queries, so no one could use the server",
@@ -260,27 +264,27 @@ class Service:
                 hint="dpsql users add NAME --role analyst",
             )
         # Before they are opened: what changes meanwhile counts as changed.
-        files = stamps(self._places(policy))
+        files = list_file_stamps(self._list_data_places(policy))
         ledger = SharedLedger(
             self.ledger, policy=policy, analysts=names, ledger_key=self._given_key, anchor=self._anchor
         )
-        opened = partial(connected, self._data(policy), policy, ledger)
-        connections = Connections(opened, self.limits.workers * 4)
+        opened = partial(open_connection, self._select_data(policy), policy, ledger)
+        connections = ConnectionPool(opened, self.limits.workers * 4)
         try:
-            with connections.of(names[0]) as first:
+            with connections.acquire_connection(names[0]) as first:
                 found, catalog = first.engine.policy, first.engine.catalog
-                head = first.engine.ledger.head()
-            processes = None if self._count == 1 else self._begun(policy, names)
+                head = first.engine.ledger.read_head()
+            processes = None if self._process_count == 1 else self._start_processes(policy, names)
         except BaseException:
             connections.close()
             ledger.close()
             raise
-        self.policy, self._catalog, self._ledger, self._head = found, catalog, ledger, head
-        self.declared = tuple({table_parts(fold(name))[1] for name in found.tables})
+        self.policy, self._schema, self._ledger, self._head = found, catalog, ledger, head
+        self.declared_tables = tuple({split_table_name(normalize_name(name))[1] for name in found.tables})
         self.processes = processes
-        self.connections, self._files = connections, files
+        self.connections, self._file_stamps = connections, files
 
-    def _begun(self, policy: Policy, names: Sequence[str]) -> Processes:
+    def _start_processes(self, policy: Policy, names: Sequence[str]) -> ProcessPool:
         """The processes that answer questions, each with the data and the ledger open."""
         if self.ledger == MEMORY:
             raise OperationalError(
@@ -289,71 +293,79 @@ class Service:
                 hint="keep the ledger in a file, or leave out --processes",
             )
         workers = self.limits.workers + self.limits.owner_workers
-        return Processes(
-            Setup(
-                self._data(policy),
+        return ProcessPool(
+            ProcessSetup(
+                self._select_data(policy),
                 policy,
                 tuple(names),
                 self.ledger,
                 self._given_key,
                 self._anchor,
-                self._count,
+                self._process_count,
                 workers,
             ),
-            self._record_lost,
+            self._record_lost_query,
         )
 
-    def _record_lost(self, analyst: str, sql: str, since: datetime) -> None:
+    def _record_lost_query(self, analyst: str, sql: str, since: datetime) -> None:
         """Records the failure of a question whose process has ended, where it was charged and its answer not stored."""
-        with self.connections.of(analyst) as connection:
-            record_lost(connection.engine.ledger, analyst, sql, since)
+        with self.connections.acquire_connection(analyst) as connection:
+            record_lost_charges(connection.engine.ledger, analyst, sql, since)
 
-    def _places(self, policy: Policy) -> list[str]:
+    def _list_data_places(self, policy: Policy) -> list[str]:
         """Where the data lies: the database, and the files that the policy names."""
-        return [*([] if self._database is None else [self._database]), *self._sources(policy).values()]
+        return [
+            *([] if self._database is None else [self._database]),
+            *self._resolve_sources(policy).values(),
+        ]
 
-    def _sources(self, policy: Policy) -> dict[str, str]:
+    def _resolve_sources(self, policy: Policy) -> dict[str, str]:
         """Where the files of tables lie that the policy names, by table."""
-        beside = Path(self._source).parent if isinstance(self._source, (str, Path)) else Path()
-        return {name: str(place.absolute()) for name, place in policy.sources(beside).items()}
+        beside = Path(self._policy_source).parent if isinstance(self._policy_source, (str, Path)) else Path()
+        return {name: str(place.absolute()) for name, place in policy.resolve_source_paths(beside).items()}
 
-    def _data(self, policy: Policy) -> str | dict[str, str] | None:
+    def _select_data(self, policy: Policy) -> str | dict[str, str] | None:
         """What `connect` is to open: the database, or the files that the policy names, seen from its folder."""
-        return (self._sources(policy) or None) if self._database is None else self._database
+        return (self._resolve_sources(policy) or None) if self._database is None else self._database
 
     async def reload(self, policy: Any = None) -> None:
         """Reads the policy again (or takes another one), and opens the data and the ledger again, for all users that there are now.
 
-        Sessions stay, but for those of `end_former_logins`, and statements wait meanwhile: those that run end under
+        Sessions stay, but for those of `disconnect_outdated_logins`, and statements wait meanwhile: those that run end under
         the former policy, or are cancelled after `Limits.drain_seconds`; all others run under the new one. Raises an error of dpsql's, and the former policy stays, where the new one is wrong, does not fit the database or
         the ledger, or where files have changed and `data_version` has not; also where a cancelled statement does not end.
         """
         loop = asyncio.get_running_loop()
-        await loop.run_in_executor(None, self._reloadable, policy)
-        async with self.turns.paused(self.limits.drain_seconds, self.activity.stop_all):
-            await loop.run_in_executor(None, self._reload, policy)
-        await self.end_former_logins()
+        await loop.run_in_executor(None, self._load_new_policy, policy)
+        async with self.turns.pause_turns(self.limits.drain_seconds, self.activity.stop_running_statements):
+            await loop.run_in_executor(None, self._replace_policy, policy)
+        await self.disconnect_outdated_logins()
 
-    async def end_former_logins(self) -> None:
+    async def disconnect_outdated_logins(self) -> None:
         """Ends the sessions of users that were removed, or have another password or role, since they logged in."""
-        members = self.activity.members()
+        members = self.activity.list_clients()
         loop = asyncio.get_running_loop()
-        self.activity.disconnect(await loop.run_in_executor(None, self._former_logins, members))
+        self.activity.disconnect_clients(
+            await loop.run_in_executor(None, self._list_outdated_logins, members)
+        )
 
-    def _former_logins(self, members: Iterable[Member]) -> list[Member]:
+    def _list_outdated_logins(self, members: Iterable[ActiveClient]) -> list[ActiveClient]:
         """Those of these who would not be let in as they were."""
-        found = {name: self.find(name) for name in {each.user.name for each in members}}
-        return [each for each in members if not _is_let_in(each, found[each.user.name])]
+        found = {name: self.find_user(name) for name in {each.user.name for each in members}}
+        return [each for each in members if not _is_login_current(each, found[each.user.name])]
 
-    def _reloadable(self, policy: Any) -> Policy:
+    def _load_new_policy(self, policy: Any) -> Policy:
         """The policy that is to come, which asks nothing that is known to be refused."""
-        found = load(self._source if policy is None else policy)
+        found = load(self._policy_source if policy is None else policy)
         if self.ledger == MEMORY:
             raise OperationalError(
                 "a ledger in memory ends with its connections, and its charges would be forgotten",
                 code="reload",
             )
-        if stamps(self._places(found)) != self._files and found.data_version == self.policy.data_version:
+        if (
+            list_file_stamps(self._list_data_places(found)) != self._file_stamps
+            and found.data_version == self.policy.data_version
+        ):
             raise PolicyError(
                 f"the data has changed, and data_version is {found.data_version!r} as before: old answers would be given for it",
                 code="data_version",
@@ -361,67 +373,67 @@ class Service:
             )
         return found
 
-    def _reload(self, policy: Any) -> None:
-        found, former = self._reloadable(policy), self.policy
+    def _replace_policy(self, policy: Any) -> None:
+        found, former = self._load_new_policy(policy), self.policy
         # The engine opens a file once in a process: all connections to the former one have to end first.
         if self.processes is not None:
             self.processes.close()
         self.connections.close()
         self._ledger.close()
         try:
-            self._begin(found)
+            self._open_policy(found)
         except Error:
-            self._begin_again(former)
+            self._restore_policy(former)
             raise
         if policy is not None:
-            self._source = policy
-        self.reloads += 1
-        with self._making:
-            former_twin, self._catalogue = self._catalogue, None
+            self._policy_source = policy
+        self.reload_count += 1
+        with self._pg_catalog_lock:
+            former_twin, self._pg_catalog = self._pg_catalog, None
         if former_twin is not None:
             former_twin.close()
 
-    def _begin_again(self, former: Policy) -> None:
+    def _restore_policy(self, former: Policy) -> None:
         """Goes on as before a failed reload. Where the files have changed, nobody is answered until a reload succeeds."""
-        if stamps(self._places(former)) == self._files:
+        if list_file_stamps(self._list_data_places(former)) == self._file_stamps:
             with suppress(Error):
-                self._begin(former)
+                self._open_policy(former)
 
     @property
-    def catalogue(self) -> Catalogue:
+    def pg_catalog(self) -> PgCatalog:
         """The catalogue twin, made once, for the door whose clients look around in it."""
-        with self._making:
-            if self._catalogue is None:
-                self._catalogue = Catalogue(
+        with self._pg_catalog_lock:
+            if self._pg_catalog is None:
+                self._pg_catalog = PgCatalog(
                     self.policy,
-                    self._catalog,
-                    self.limits.catalogue_seconds,
-                    self.limits.looking + self.limits.owner_workers,
+                    self._schema,
+                    self.limits.pg_catalog_seconds,
+                    self.limits.lookup_workers + self.limits.owner_workers,
                 )
-            return self._catalogue
+            return self._pg_catalog
 
-    def loss(self, sql: str, dialect: str, given: Any) -> Any:
+    def resolve_loss(self, sql: str, dialect: str, given: Any) -> Any:
         """The ε that a query is asked for with: what its text says, else what is given, else the policy's; None without any."""
-        said = stated(sql, dialect).epsilon if "epsilon" in sql.lower() else None
+        said = parse_stated_options(sql, dialect).epsilon if "epsilon" in sql.lower() else None
         return next(
             (each for each in (said, given, self.policy.default_epsilon) if each not in (None, "")), None
         )
 
-    def find(self, name: str) -> tuple[User, Any] | None:
+    def find_user(self, name: str) -> tuple[User, Any] | None:
         """The user of a name with the verifier of the password, None where there is none."""
-        return self.users.find(name)
+        return self.users.find_user(name)
 
-    def end(self, member: Member, by: User, *, session: bool) -> None:
-        """Ends what a member runs, or its session, after that was noted. Raises as `Audit.note`. It is called in a worker.
+    def stop_client(self, member: ActiveClient, by: User, *, session: bool) -> None:
+        """Ends what a member runs, or its session, after that was noted. Raises as `Audit.note_event`. It is called in a worker.
 
         Whoever is no owner cancels it as any client does: after its charge a statement goes on.
         """
         what = "session ended" if session else "statement ended"
-        self.audit.note(what, by=by.name, user=member.user.name, door=member.door, peer=member.peer)
-        running, stop = member.running, by.role.owns
-        self.activity.call(running.stop if stop else running.cancel)
+        self.audit.note_event(what, by=by.name, user=member.user.name, door=member.door, peer=member.peer)
+        running, stop = member.statement, by.role.is_owner
+        self.activity.call_in_loop(running.stop if stop else running.cancel)
         if session:
-            self.activity.call(member.disconnect)
+            self.activity.call_in_loop(member.disconnect)
 
     def close(self) -> None:
         """Waits for statements that still run, and closes the engine connections and the ledger."""
@@ -430,16 +442,16 @@ class Service:
         if self.processes is not None:
             self.processes.close()
         self.connections.close()
-        if self._catalogue is not None:
-            self._catalogue.close()
+        if self._pg_catalog is not None:
+            self._pg_catalog.close()
         self._ledger.close()
         with suppress(Error):  # all else has ended well
-            self.note_changes_of_users()
-            self.audit.note("stop")
+            self.note_user_changes()
+            self.audit.note_event("stop")
         self.audit.close()
 
 
-def _is_let_in(member: Member, found: tuple[User, Any] | None) -> bool:
+def _is_login_current(member: ActiveClient, found: tuple[User, Any] | None) -> bool:
     """Whether a member's user is there as at the login, by what is stored of the user now."""
     if found is None:
         return False
@@ -448,32 +460,32 @@ def _is_let_in(member: Member, found: tuple[User, Any] | None) -> bool:
     return is_same and member.verifier in (None, verifier)
 
 
-async def reload(service: Service, log: Callable[..., None], by: str) -> None:
-    """Reloads a service, and notes in the log who wanted it and what came of it. Raises as `Service.reload`."""
+async def reload_service(service: Service, log: Callable[..., None], by: str) -> None:
+    """Reloads a service, and notes in the log who wanted it and what came of it. Raises as `Service.reload_service`."""
     failed = ""
-    await _note(service, "reload asked", by=by)
+    await _note_event(service, "reload asked", by=by)
     try:
         await service.reload()
     except Error as error:
         log("reload refused", by=by, code=error.code, message=error.message)
-        await _note(service, "reload refused", by=by, code=error.code)
+        await _note_event(service, "reload refused", by=by, code=error.code)
         raise
     except Exception as error:  # noqa: BLE001  (whatever it is, its words may quote private values)
         failed = type(error).__name__
     if failed:
         log("reload refused", by=by, code=InternalError.code, message=failed)
-        await _note(service, "reload refused", by=by, code=InternalError.code)
+        await _note_event(service, "reload refused", by=by, code=InternalError.code)
         raise InternalError("the reload has failed", hint="the owner's log says by what")
-    log("reload", by=by, policy=service.policy.digest(), data_version=service.policy.data_version)
-    await _note(service, "reload", by=by, **service.state())
+    log("reload", by=by, policy=service.policy.compute_digest(), data_version=service.policy.data_version)
+    await _note_event(service, "reload", by=by, **service.describe_state())
 
 
-async def _note(service: Service, event: str, **facts: Any) -> None:
+async def _note_event(service: Service, event: str, **facts: Any) -> None:
     """Appends an event to the audit log, while others go on."""
-    await asyncio.get_running_loop().run_in_executor(None, partial(service.audit.note, event, **facts))
+    await asyncio.get_running_loop().run_in_executor(None, partial(service.audit.note_event, event, **facts))
 
 
-def stamps(places: Iterable[str]) -> tuple[tuple[object, ...], ...]:
+def list_file_stamps(places: Iterable[str]) -> tuple[tuple[object, ...], ...]:
     """What tells whether the files at paths, in folders or of patterns are others than they were; nothing of what is no file."""
     found = list[tuple[object, ...]]()
     for place in places:
@@ -487,8 +499,8 @@ def stamps(places: Iterable[str]) -> tuple[tuple[object, ...], ...]:
     return tuple(found)
 
 
-def summary(service: Service) -> str:
+def describe_service(service: Service) -> str:
     """A line that says what is served."""
-    private = ", ".join(service.policy.private_tables())
+    private = ", ".join(service.policy.list_private_tables())
     public = ", ".join(name for name, table in service.policy.tables.items() if table.public)
     return f"private: {private}" + (f"; public: {public}" if public else "")

@@ -17,8 +17,8 @@ class Lifecycle:
     stop: Callable[[], Awaitable[None]]
 
 
-async def serve(
-    doors: Sequence[Lifecycle],
+async def serve_until_signal(
+    servers: Sequence[Lifecycle],
     ready: Callable[[list[list[int]]], None],
     reload: Callable[[], Awaitable[None]] | None = None,
 ) -> None:
@@ -32,18 +32,18 @@ async def serve(
     if reload is not None and hasattr(signal, "SIGHUP"):
         wanted = reload
 
-        def reloading() -> None:
-            task = asyncio.ensure_future(_done(wanted()))
+        def start_reload() -> None:
+            task = asyncio.ensure_future(_await_work(wanted()))
             tasks.add(task)
             task.add_done_callback(tasks.discard)
 
-        loop.add_signal_handler(signal.SIGHUP, reloading)
+        loop.add_signal_handler(signal.SIGHUP, start_reload)
     try:
-        ready([await door.start() for door in doors])
+        ready([await door.start() for door in servers])
         await ended.wait()
     finally:
-        await asyncio.gather(*tasks, *(door.stop() for door in doors))
+        await asyncio.gather(*tasks, *(door.stop() for door in servers))
 
 
-async def _done(work: Awaitable[None]) -> None:
+async def _await_work(work: Awaitable[None]) -> None:
     await work

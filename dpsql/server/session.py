@@ -1,6 +1,6 @@
 """One user's session: how each of its statements is described and answered.
 
-Whatever a client sends reaches private data through `Connection.query` alone. Utility statements and catalogue queries
+Whatever a client sends reaches private data through `Connection.match_query` alone. Utility statements and catalogue queries
 read the policy at most.
 """
 
@@ -14,39 +14,49 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dpsql.errors import Error, OperationalError
-from dpsql.request.loss import amount, rounded
-from dpsql.server.asking import Asker, Planned
+from dpsql.request.loss import format_rounded, parse_amount
+from dpsql.server.asking import PlannedQuery, QueryRunner
 from dpsql.server.audit import Caller
-from dpsql.server.memory import size_of
+from dpsql.server.memory import compute_size
 from dpsql.server.protocol.conversation import TOO_MANY_STATEMENTS
-from dpsql.server.protocol.failure import Failed, Failure
+from dpsql.server.protocol.failure import Failure, StatementError
 from dpsql.server.protocol.tasks import (
     Answer,
     DescribeStatement,
-    Description,
     InferTypes,
     ReadText,
     RunStatement,
+    StatementDescription,
 )
-from dpsql.server.protocol.values import BOOL, INT4, INT8, NUMERIC, TEXT, Column, decoded, element_of, oid_of
-from dpsql.server.running import NotBegun, Running
+from dpsql.server.protocol.values import (
+    BOOL,
+    INT4,
+    INT8,
+    NUMERIC,
+    TEXT,
+    Column,
+    decode_value,
+    find_element_oid,
+    get_oid,
+)
+from dpsql.server.running import CancelledBeforeTurn, StatementRunner
 from dpsql.server.service import Lane, Service
 from dpsql.server.settings import Settings
-from dpsql.server.sqlstates import failure, unforeseen
+from dpsql.server.sqlstates import make_unforeseen_failure, to_failure
 from dpsql.server.statements import (
     Statement,
     count_parameters,
-    named_parameters,
-    read_statements,
-    without_comments,
+    parse_statements,
+    remove_comments,
+    to_named_parameters,
 )
 from dpsql.server.users import User
-from dpsql.shell.costs import charged
+from dpsql.shell.costs import format_charges
 from dpsql.sql.catalogue.rewrite import MOST_CHARACTERS as MOST_OF_CATALOGUE
 
 if TYPE_CHECKING:
     from dpsql.connection import Connection
-    from dpsql.ledger import BudgetLeft, BudgetState
+    from dpsql.ledger import BudgetState, RemainingBudget
     from dpsql.request.query import QueryOptions
     from dpsql.result import Result
 
@@ -84,71 +94,71 @@ _BUDGET = (
 _PLAN = (Column("plan", TEXT),)
 
 
-class Session:
+class PgSession:
     """What one logged-in user asks, one statement after the other."""
 
     def __init__(self, service: Service, user: User, peer: str = "") -> None:
         self.user, self._peer = user, peer
         self.settings = Settings(user.name, service.epsilon)
-        self.running = Running(service, user)
-        self.memory = service.memory.open(user.name)
+        self.runner = StatementRunner(service, user)
+        self.memory = service.memory.open_session(user.name)
         self._service = service
-        self._last: Result | None = None
-        self._described_last: _Described | None = None
+        self._last_result: Result | None = None
+        self._last_described: _DescribedStatement | None = None
 
-    async def read(self, task: ReadText) -> tuple[Statement, ...] | Failure:
+    async def read_text(self, task: ReadText) -> tuple[Statement, ...] | Failure:
         """The statements of a long text."""
 
-        def read() -> tuple[Statement, ...]:
+        def parse_text() -> tuple[Statement, ...]:
             try:
-                return read_statements(task.text)
+                return parse_statements(task.text)
             except ValueError:
-                raise Failed("54000", TOO_MANY_STATEMENTS) from None
+                raise StatementError("54000", TOO_MANY_STATEMENTS) from None
 
-        return await self._guarded(task.text, Lane.looking, read)
+        return await self._run_guarded(task.text, Lane.lookup, parse_text)
 
-    async def infer(self, task: InferTypes) -> tuple[int, ...] | Failure:
+    async def infer_types(self, task: InferTypes) -> tuple[int, ...] | Failure:
         """The types of a statement's parameters."""
         text, types = task.statement.text, task.types
-        return await self._guarded(
-            text, Lane.looking, lambda: self._service.catalogue.parameters(text, types)
+        return await self._run_guarded(
+            text, Lane.lookup, lambda: self._service.pg_catalog.infer_parameter_types(text, types)
         )
 
-    async def describe(self, task: DescribeStatement) -> Description | Failure:
+    async def describe_statement(self, task: DescribeStatement) -> StatementDescription | Failure:
         """The columns and parameters of a statement; nothing is charged."""
         statement, text = task.statement, task.text
         if self._is_utility(statement) or not text:
-            return _caught(text, lambda: self._described_utility(task))
-        if self._is_look(statement):
-            looked = await self._guarded(text, Lane.looking, lambda: self._described_look(task))
+            return _run_catching_errors(text, lambda: self._describe_utility(task))
+        if self._is_catalog_query(statement):
+            looked = await self._run_guarded(text, Lane.lookup, lambda: self._describe_catalog_query(task))
             if looked is not None:
                 return looked
-        return await self._guarded(text, Lane.asking, lambda: self._described(task))
+        return await self._run_guarded(text, Lane.query, lambda: self._describe_query(task))
 
-    async def run(self, task: RunStatement) -> Answer | Failure:
+    async def run_statement(self, task: RunStatement) -> Answer | Failure:
         """The answer to a statement."""
-        found = await self._answer(task)
+        found = await self._answer_statement(task)
         if isinstance(found, Failure) and found.position is not None and task.statement.start:
-            return _moved(found, task.statement.start)
+            return _shift_position(found, task.statement.start)
         return found
 
-    async def _answer(self, task: RunStatement) -> Answer | Failure:
+    async def _answer_statement(self, task: RunStatement) -> Answer | Failure:
         statement, text = task.statement, task.text
-        self.running.text = text[:_MOST_CHARACTERS]
+        self.runner.text = text[:_MOST_CHARACTERS]
         if self._is_utility(statement):
-            if _waits(statement) or self._ending(text) is not None:
-                return await self._guarded(text, Lane.looking, lambda: self._utility(task))
-            return _caught(text, lambda: self._utility(task))
-        if self._is_look(statement):
-            looked = await self._guarded(text, Lane.looking, lambda: self._answered_look(task))
+            if _needs_ledger(statement) or self._match_backend_call(text) is not None:
+                return await self._run_guarded(text, Lane.lookup, lambda: self._run_utility(task))
+            return _run_catching_errors(text, lambda: self._run_utility(task))
+        if self._is_catalog_query(statement):
+            looked = await self._run_guarded(text, Lane.lookup, lambda: self._answer_catalog_query(task))
             if looked is not None:
                 return looked
-        return await self._guarded(text, Lane.asking, lambda: self._answered(task))
+        return await self._run_guarded(text, Lane.query, lambda: self._answer_query(task))
 
     def _is_utility(self, statement: Statement) -> bool:
-        return _is_utility(statement) or self._ending(statement.text) is not None
+        return _is_utility(statement) or self._match_backend_call(statement.text) is not None
 
-    def _is_look(self, statement: Statement) -> bool:
+    def _is_catalog_query(self, statement: Statement) -> bool:
         """Whether a statement is most probably a catalogue query: it names none of the policy's tables.
 
         Nothing but its lane rests on this.
@@ -158,76 +168,80 @@ class Session:
         if len(statement.text) > MOST_OF_CATALOGUE:
             return False
         text = statement.text.lower()
-        return not any(name in text for name in self._service.declared)
+        return not any(name in text for name in self._service.declared_tables)
 
     def cancel(self) -> None:
         """Cancels the statement that runs or waits now, if there is one; see `Running.cancel`."""
-        self.running.cancel()
+        self.runner.cancel()
 
     def stop(self) -> None:
         """Ends the statement that runs or waits now for the owner, if there is one; see `Running.stop`."""
-        self.running.stop()
+        self.runner.stop()
 
-    def leave(self) -> None:
+    def close_session(self) -> None:
         """The client is gone; see `Running.leave`."""
-        self.running.leave()
+        self.runner.cancel_waiting()
         self.memory.close()
 
-    async def _guarded(self, text: str, lane: Lane, work: Callable[[], _T]) -> _T | Failure:
+    async def _run_guarded(self, text: str, lane: Lane, work: Callable[[], _T]) -> _T | Failure:
         """What `work` gives in a worker thread, or what the client is told of its failure."""
         try:
-            found = await self.running.run(lambda: _caught(text, work), self.settings.timeout, lane)
+            found = await self.runner.run_work(
+                lambda: _run_catching_errors(text, work), self.settings.timeout, lane
+            )
         except OperationalError as error:
-            return failure(error, text)
-        except NotBegun:
+            return to_failure(error, text)
+        except CancelledBeforeTurn:
             return Failure("57014", "the statement was cancelled before it began; nothing was charged")
         not_charged = isinstance(found, Failure) and found.sqlstate == "57014" and found.charged is False
-        if lane is Lane.asking and not_charged:
-            return Failure("57014", _NOT_CHARGED[self.running.stopped])
+        if lane is Lane.query and not_charged:
+            return Failure("57014", _NOT_CHARGED[self.runner.is_stopped])
         return found
 
-    def _described_utility(self, task: DescribeStatement) -> Description:
+    def _describe_utility(self, task: DescribeStatement) -> StatementDescription:
         if not task.text:
-            return Description(None, ())
-        ending = self._ending(task.text)
+            return StatementDescription(None, ())
+        ending = self._match_backend_call(task.text)
         if ending is not None:
-            return Description((Column(ending["name"].lower(), BOOL),), (INT4,) * len(task.types))
-        return Description(_utility_columns(task.statement, self._last), task.types)
+            return StatementDescription((Column(ending["name"].lower(), BOOL),), (INT4,) * len(task.types))
+        return StatementDescription(_find_utility_columns(task.statement, self._last_result), task.types)
 
-    def _typed(self, task: DescribeStatement) -> tuple[tuple[int, ...], tuple[Any, ...]]:
+    def _resolve_parameters(self, task: DescribeStatement) -> tuple[tuple[int, ...], tuple[Any, ...]]:
         """The types of a statement's parameters, and their values or samples of them."""
         if task.values is not None:
             return task.types, task.values
-        types = self._service.catalogue.parameters(task.text, task.types)
-        return types, tuple(map(_sample, types))
+        types = self._service.pg_catalog.infer_parameter_types(task.text, task.types)
+        return types, tuple(map(_make_sample_value, types))
 
-    def _described_look(self, task: DescribeStatement) -> Description | None:
-        types, values = self._typed(task)
-        looked = self._looked_around(task.statement, values, self.settings.copy())
-        return None if looked is None else Description(looked[0], types)
+    def _describe_catalog_query(self, task: DescribeStatement) -> StatementDescription | None:
+        types, values = self._resolve_parameters(task)
+        looked = self._run_catalog_query(task.statement, values, self.settings.copy())
+        return None if looked is None else StatementDescription(looked[0], types)
 
-    def _described(self, task: DescribeStatement) -> Description:
+    def _describe_query(self, task: DescribeStatement) -> StatementDescription:
         text = task.text
-        types, values = self._typed(task)
-        looked = self._looked_around(task.statement, values, self.settings.copy())
+        types, values = self._resolve_parameters(task)
+        looked = self._run_catalog_query(task.statement, values, self.settings.copy())
         if looked is not None:
-            return Description(looked[0], types)
-        reloads = self._service.reloads
-        planned = self.running.asking(lambda asker: self._planned(asker, task.statement, values))
-        found = _Described(text, values, self.settings.options(), reloads, planned)
+            return StatementDescription(looked[0], types)
+        reloads = self._service.reload_count
+        planned = self.runner.run_with_query_runner(
+            lambda asker: self._plan_query(asker, task.statement, values)
+        )
+        found = _DescribedStatement(text, values, self.settings.to_query_options(), reloads, planned)
         # What was planned by samples of the types may have other columns with the values.
-        self._described_last = None if task.values is None else found
-        return Description(found.columns, types)
+        self._last_described = None if task.values is None else found
+        return StatementDescription(found.columns, types)
 
-    def _as_described(self, text: str, values: tuple[Any, ...]) -> _Described | None:
+    def _find_described(self, text: str, values: tuple[Any, ...]) -> _DescribedStatement | None:
         """What was described last, where it is of this statement; a reload alone changes the catalogue."""
-        last = self._described_last
+        last = self._last_described
         if last is None or last.values is not values or last.text != text:
             return None
-        same = (last.options, last.reloads) == (self.settings.options(), self._service.reloads)
+        same = (last.options, last.reloads) == (self.settings.to_query_options(), self._service.reload_count)
         return last if same else None
 
-    def _looked_around(
+    def _run_catalog_query(
         self, statement: Statement, values: tuple[Any, ...], settings: Settings
     ) -> tuple[tuple[Column, ...], list[tuple[Any, ...]]] | None:
         """The answer to a catalogue query, which reads the policy alone; None for what is for the engine.
@@ -236,203 +250,214 @@ class Session:
         """
         if self.settings.dialect != "postgres" or statement.is_explain:
             return None
-        query = self._service.catalogue.query(statement.text)
+        query = self._service.pg_catalog.match_query(statement.text)
         if query is None:
             return None
         service = self._service
-        seen = partial(service.activity.seen_by, self.user)
-        return service.catalogue.answer(
-            query, self.user.name, self._setting, values, seen, assign=settings.assign
+        seen = partial(service.activity.list_visible_rows, self.user)
+        return service.pg_catalog.answer_query(
+            query, self.user.name, self._find_setting, values, seen, assign=settings.assign_value
         )
 
-    def _setting(self, name: str) -> str | None:
+    def _find_setting(self, name: str) -> str | None:
         try:
-            return self.settings.get(name)
-        except Failed:
+            return self.settings.get_value(name)
+        except StatementError:
             return None
 
-    def _planned(self, asker: Asker, statement: Statement, values: tuple[Any, ...]) -> Planned | None:
+    def _plan_query(
+        self, query_runner: QueryRunner, statement: Statement, values: tuple[Any, ...]
+    ) -> PlannedQuery | None:
         """The plan of a query; None for EXPLAIN, whose columns are known."""
         text = statement.text
         if statement.is_explain:
             return None
-        self._require_asking()
-        query, places = named_parameters(text)
+        self._require_query_role()
+        query, places = to_named_parameters(text)
         try:
-            return asker.plan(query, _named(text, values), **self.settings.options())
+            return query_runner.plan(query, _name_values(text, values), **self.settings.to_query_options())
         except Error as error:
-            raise _Refused(failure(error, query, places)) from None
+            raise _DescribedError(to_failure(error, query, places)) from None
 
-    def _require_asking(self) -> None:
-        if not self.user.role.asks:
-            raise Failed("42501", f"{self.user.name} is {self.user.role.value}, who asks nothing")
+    def _require_query_role(self) -> None:
+        if not self.user.role.can_query:
+            raise StatementError("42501", f"{self.user.name} is {self.user.role.value}, who asks nothing")
 
-    def _answered_look(self, task: RunStatement) -> Answer | None:
-        before = self.settings.reported()
-        looked = self._looked_around(task.statement, task.values, self.settings)
+    def _answer_catalog_query(self, task: RunStatement) -> Answer | None:
+        before = self.settings.get_reported()
+        looked = self._run_catalog_query(task.statement, task.values, self.settings)
         if looked is None:
             return None
         columns, rows = looked
-        changed = self._changed(before)
+        changed = self._get_changed_settings(before)
         return Answer(
-            f"SELECT {len(rows)}", task.columns or columns, rows, statuses=changed, size=size_of(rows)
+            f"SELECT {len(rows)}", task.columns or columns, rows, statuses=changed, size=compute_size(rows)
         )
 
-    def _changed(self, before: dict[str, str]) -> dict[str, str]:
+    def _get_changed_settings(self, before: dict[str, str]) -> dict[str, str]:
         """The settings that clients follow and that were others before."""
-        return {name: value for name, value in self.settings.reported().items() if before[name] != value}
+        return {name: value for name, value in self.settings.get_reported().items() if before[name] != value}
 
-    def _answered(self, task: RunStatement) -> Answer:
-        looked = self._answered_look(task)
+    def _answer_query(self, task: RunStatement) -> Answer:
+        looked = self._answer_catalog_query(task)
         if looked is not None:
             return looked
-        self._require_asking()
-        return self.running.asking(lambda asker: self._query(asker, task))
+        self._require_query_role()
+        return self.runner.run_with_query_runner(lambda asker: self._run_query(asker, task))
 
-    def _query(self, asker: Asker, task: RunStatement) -> Answer:
+    def _run_query(self, query_runner: QueryRunner, task: RunStatement) -> Answer:
         text = task.text
-        query, places = named_parameters(text)
-        described = self._as_described(text, task.values)
-        self._described_last = None  # a plan of many parameters is large
-        if described is None and task.columns is not None and (task.values or self._service.reloads):
-            options, reloads = self.settings.options(), self._service.reloads
-            planned = self._planned(asker, task.statement, task.values)
-            described = _Described(text, task.values, options, reloads, planned)
+        query, places = to_named_parameters(text)
+        described = self._find_described(text, task.values)
+        self._last_described = None  # a plan of many parameters is large
+        if described is None and task.columns is not None and (task.values or self._service.reload_count):
+            options, reloads = self.settings.to_query_options(), self._service.reload_count
+            planned = self._plan_query(query_runner, task.statement, task.values)
+            described = _DescribedStatement(text, task.values, options, reloads, planned)
         if described is not None and task.columns not in (None, described.columns):
-            raise Failed(
+            raise StatementError(
                 "0A000",
                 "with these parameters the answer has columns of other types than the statement was described with",
                 "cast the parameters; nothing was charged",
             )
         what = "explain" if task.statement.is_explain else "query"
         caller = Caller(
-            self.user.name, self._service.policy.analyst(self.user.name), "postgresql", self._peer
+            self.user.name,
+            self._service.policy.resolve_analyst_name(self.user.name),
+            "postgresql",
+            self._peer,
         )
         try:
-            with self._service.audit.asking(caller, what) as outcome:
+            with self._service.audit.audit_request(caller, what) as outcome:
                 if described is None or described.planned is None:
-                    result = asker.query(query, _named(text, task.values), **self.settings.options())
+                    result = query_runner.query(
+                        query, _name_values(text, task.values), **self.settings.to_query_options()
+                    )
                 else:
-                    result = asker.answer(described.planned)
-                outcome.answered(result)
-                left = asker.left(result.receipt)
+                    result = query_runner.answer(described.planned)
+                outcome.record_answer(result)
+                left = query_runner.remaining_budget(result.receipt)
         except Error as error:
-            raise _Refused(failure(error, query, places)) from None
+            raise _DescribedError(to_failure(error, query, places)) from None
         columns = tuple(
-            Column(name, oid_of(kind)) for name, kind in zip(result.columns, result.types, strict=True)
+            Column(name, get_oid(kind)) for name, kind in zip(result.columns, result.types, strict=True)
         )
         if result.receipt.explained:
             return Answer("EXPLAIN", columns, result.rows)
-        size = size_of(result.rows)
-        self._last = result if self.memory.fits("last answer", size) else None
-        wanted = self.settings.get("dpsql.notices") == "on"
-        loss = self._service.loss(query, self.settings.dialect, self.settings.get("dpsql.epsilon"))
-        notices = _notices(result, loss, left) if wanted else ()
+        size = compute_size(result.rows)
+        self._last_result = result if self.memory.try_hold_bytes("last answer", size) else None
+        wanted = self.settings.get_value("dpsql.notices") == "on"
+        loss = self._service.resolve_loss(
+            query, self.settings.dialect, self.settings.get_value("dpsql.epsilon")
+        )
+        notices = _list_notices(result, loss, left) if wanted else ()
         return Answer(f"SELECT {len(result)}", task.columns or columns, result.rows, notices, size=size)
 
-    def _utility(self, task: RunStatement) -> Answer:
+    def _run_utility(self, task: RunStatement) -> Answer:
         statement, text = task.statement, task.text
         if statement.command is not None:
             return Answer(_TAGS[statement.command])
         if len(text) > _MOST_CHARACTERS:
-            raise Failed("54000", f"a statement of the session has at most {_MOST_CHARACTERS:,} characters")
-        ending = self._ending(text)
+            raise StatementError(
+                "54000", f"a statement of the session has at most {_MOST_CHARACTERS:,} characters"
+            )
+        ending = self._match_backend_call(text)
         if ending is not None:
-            return self._end(ending, task.values)
-        words, text = statement.words, without_comments(text)
+            return self._run_backend_call(ending, task.values)
+        words, text = statement.words, remove_comments(text)
         match words:
             case ("show", *_):
-                return self._show(statement)
+                return self._run_show(statement)
             case ("discard" | "unlisten", *_):
-                return self._discard(words)
-        before = self.settings.reported()
+                return self._run_discard(words)
+        before = self.settings.get_reported()
         if words[0] == "reset":
             name = text.split(None, 1)[1].strip() if len(text.split(None, 1)) > 1 else ""
             if name.lower() == "all":
-                self.settings.reset()
+                self.settings.reset_all()
             else:
-                self.settings.set(name, None)
+                self.settings.set_value(name, None)
             tag = "RESET"
         else:
-            self._set(text)
+            self._run_set(text)
             tag = "SET"
-        return Answer(tag, statuses=self._changed(before))
+        return Answer(tag, statuses=self._get_changed_settings(before))
 
-    def _discard(self, words: tuple[str, ...]) -> Answer:
+    def _run_discard(self, words: tuple[str, ...]) -> Answer:
         """What pools of connections send between two users of one: there is little to discard."""
         match words:
             case ("discard", "all"):
-                self.settings.reset()
-                self._last = self._described_last = None
-                self.memory.drop("last answer")
-                return Answer("DISCARD ALL", statuses=self.settings.reported())
+                self.settings.reset_all()
+                self._last_result = self._last_described = None
+                self.memory.drop_items("last answer")
+                return Answer("DISCARD ALL", statuses=self.settings.get_reported())
             case ("discard", what) if what in _DISCARDS:
                 return Answer(f"DISCARD {'TEMP' if what == 'temporary' else what.upper()}")
             case ("unlisten", _):
                 return Answer("UNLISTEN")
             case _:
-                raise Failed("42601", f"{words[0].upper()} takes one word", "DISCARD ALL, UNLISTEN *")
+                raise StatementError("42601", f"{words[0].upper()} takes one word", "DISCARD ALL, UNLISTEN *")
 
-    def _set(self, text: str) -> None:
+    def _run_set(self, text: str) -> None:
         match = _SET.fullmatch(text)
         if match is None:
-            raise Failed("42601", "SET takes a name and a value", "SET dpsql.epsilon = 0.1")
+            raise StatementError("42601", "SET takes a name and a value", "SET dpsql.epsilon = 0.1")
         if match["mode"]:
             if re.search(r"READ\s+WRITE", match["value"], re.IGNORECASE):
-                raise Failed("25006", "dpsql only reads: there are no transactions that write")
+                raise StatementError("25006", "dpsql only reads: there are no transactions that write")
             return
         name = "TimeZone" if match["zone"] else "client_encoding" if match["names"] else match["name"]
         value = match["value"].rstrip()
-        self.settings.set(name, ", ".join(_unquoted(part) for part in value.split(",")))
+        self.settings.set_value(name, ", ".join(_unquote_value(part) for part in value.split(",")))
 
     @staticmethod
-    def _ending(text: str) -> re.Match[str] | None:
+    def _match_backend_call(text: str) -> re.Match[str] | None:
         """What a statement is that ends another's statement or session."""
-        return _ENDS.fullmatch(without_comments(text)) if len(text) <= _LONGEST_ENDING else None
+        return _ENDS.fullmatch(remove_comments(text)) if len(text) <= _LONGEST_ENDING else None
 
-    def _end(self, ending: re.Match[str], values: tuple[Any, ...]) -> Answer:
+    def _run_backend_call(self, call: re.Match[str], values: tuple[Any, ...]) -> Answer:
         """Ends what a member runs, or its session; false where there is none that this user may end."""
-        name, number = ending["name"].lower(), ending["number"]
+        name, number = call["name"].lower(), call["number"]
         given = str(values[0]) if number == "$1" else number
         if not re.fullmatch(r"\d{1,10}", given):
-            raise Failed("22P02", f"{name} takes the pid of a session or request")
+            raise StatementError("22P02", f"{name} takes the pid of a session or request")
         wanted = int(given)
-        found = self._service.activity.of(self.user, wanted)
+        found = self._service.activity.find_client(self.user, wanted)
         if found is not None:
             ends_session = name == "pg_terminate_backend"
-            self._service.end(found, self.user, session=ends_session)
-        notices = () if found is not None else (_unknown_process(wanted),)
+            self._service.stop_client(found, self.user, session=ends_session)
+        notices = () if found is not None else (_make_unknown_process_notice(wanted),)
         return Answer("SELECT 1", (Column(name, BOOL),), ((found is not None,),), notices)
 
-    def _show(self, statement: Statement) -> Answer:
-        name = _setting_of(statement.text)
-        columns = _utility_columns(statement, self._last)
+    def _run_show(self, statement: Statement) -> Answer:
+        name = _parse_setting_name(statement.text)
+        columns = _find_utility_columns(statement, self._last_result)
         rows: list[tuple[Any, ...]]
         match name:
             case "dpsql.budget":
-                rows = self._budget()
+                rows = self._list_budgets()
             case "dpsql.receipt":
-                rows = [(self._last_answer().receipt.to_json(),)]
+                rows = [(self._get_last_result().receipt.to_json(),)]
             case "dpsql.intervals":
-                rows = list(self._last_answer().with_ends(0.95).rows)
+                rows = list(self._get_last_result().with_interval_columns(0.95).rows)
             case "all":
-                rows = list(self.settings.all())
+                rows = list(self.settings.list_values())
             case _:
-                rows = [(self.settings.get(name),)]
+                rows = [(self.settings.get_value(name),)]
         return Answer("SHOW", columns, rows)
 
-    def _last_answer(self) -> Result:
-        if self._last is None:
-            raise Failed("55000", "there is no answer yet in this session")
-        return self._last
+    def _get_last_result(self) -> Result:
+        if self._last_result is None:
+            raise StatementError("55000", "there is no answer yet in this session")
+        return self._last_result
 
-    def _budget(self) -> list[tuple[Any, ...]]:
-        def rows(connection: Connection) -> list[tuple[Any, ...]]:
+    def _list_budgets(self) -> list[tuple[Any, ...]]:
+        def list_rows(connection: Connection) -> list[tuple[Any, ...]]:
             own = connection.budget().values()
-            states = connection.engine.ledger.states() if self.user.role.oversees else own
-            return [_budget_row(state) for state in states]
+            states = connection.engine.ledger.list_states() if self.user.role.can_view_all else own
+            return [_to_budget_row(state) for state in states]
 
-        return self.running.with_connection(rows)
+        return self.runner.run_with_connection(list_rows)
 
 
 _NOT_CHARGED = (
@@ -442,7 +467,7 @@ _NOT_CHARGED = (
 
 
 @dataclass(frozen=True, slots=True)
-class _Described:
+class _DescribedStatement:
     """A statement whose columns a client was told: with these values, settings and number of reloads, as planned.
 
     `values` are told apart by identity, since equal ones may have other types, signs or digits.
@@ -452,17 +477,17 @@ class _Described:
     values: tuple[Any, ...]
     options: QueryOptions
     reloads: int
-    planned: Planned | None
+    planned: PlannedQuery | None
 
     @property
     def columns(self) -> tuple[Column, ...]:
         """The columns of the answer."""
         if self.planned is None:
             return _PLAN
-        return tuple(Column(name, oid_of(kind)) for name, kind in self.planned.columns)
+        return tuple(Column(name, get_oid(kind)) for name, kind in self.planned.columns)
 
 
-class _Refused(Failed):
+class _DescribedError(StatementError):
     """A failure that is described already."""
 
     def __init__(self, described: Failure) -> None:
@@ -470,16 +495,16 @@ class _Refused(Failed):
         self.failure = described
 
 
-def _caught(text: str, work: Callable[[], _T]) -> _T | Failure:
+def _run_catching_errors(text: str, work: Callable[[], _T]) -> _T | Failure:
     """What `work` gives, or what the client is told of its failure; no error's own words but those of dpsql."""
     try:
         return work()
-    except Failed as error:
+    except StatementError as error:
         return error.failure
     except Error as error:
-        return failure(error, text)
+        return to_failure(error, text)
     except Exception:  # noqa: BLE001  (whatever it is, its words may quote private values)
-        return unforeseen()
+        return make_unforeseen_failure()
 
 
 def _is_utility(statement: Statement) -> bool:
@@ -488,12 +513,12 @@ def _is_utility(statement: Statement) -> bool:
     return not words or words[0] in _UTILITIES or statement.command is not None
 
 
-def _waits(statement: Statement) -> bool:
+def _needs_ledger(statement: Statement) -> bool:
     """Whether a utility statement waits for the ledger."""
-    return statement.words[:1] == ("show",) and _setting_of(statement.text) == "dpsql.budget"
+    return statement.words[:1] == ("show",) and _parse_setting_name(statement.text) == "dpsql.budget"
 
 
-def _unknown_process(number: int) -> Failure:
+def _make_unknown_process_notice(number: int) -> Failure:
     return Failure(
         "01000",
         f"PID {number} is no session or request that you may end",
@@ -502,80 +527,80 @@ def _unknown_process(number: int) -> Failure:
     )
 
 
-def _setting_of(text: str) -> str:
-    return " ".join(without_comments(text[:_MOST_CHARACTERS]).split()[1:]).strip('"').lower()
+def _parse_setting_name(text: str) -> str:
+    return " ".join(remove_comments(text[:_MOST_CHARACTERS]).split()[1:]).strip('"').lower()
 
 
-def _unquoted(part: str) -> str:
+def _unquote_value(part: str) -> str:
     part = part.strip()
     if len(part) > 1 and part[0] == part[-1] and part[0] in "'\"":
         return part[1:-1].replace(part[0] * 2, part[0])
     return part
 
 
-def _utility_columns(statement: Statement, last: Result | None) -> tuple[Column, ...] | None:
+def _find_utility_columns(statement: Statement, last: Result | None) -> tuple[Column, ...] | None:
     """The columns of a utility statement's answer; None for one without rows."""
     if statement.words[:1] != ("show",):
         return None
-    name = _setting_of(statement.text)
+    name = _parse_setting_name(statement.text)
     match name:
         case "dpsql.budget":
             return _BUDGET
         case "dpsql.intervals":
-            beside = None if last is None else last.with_ends(0.95)
+            beside = None if last is None else last.with_interval_columns(0.95)
             if beside is None:
                 return (Column(name, TEXT),)
-            return tuple(map(Column, beside.columns, map(oid_of, beside.types)))
+            return tuple(map(Column, beside.columns, map(get_oid, beside.types)))
         case "all":
             return (Column("name", TEXT), Column("setting", TEXT))
         case _:
             return (Column(name.rpartition(".")[2] if name.startswith("dpsql.") else name, TEXT),)
 
 
-def _budget_row(state: BudgetState) -> tuple[Any, ...]:
+def _to_budget_row(state: BudgetState) -> tuple[Any, ...]:
     return (
         state.table,
         state.analyst,
-        Decimal(rounded(state.epsilon, 6).replace(",", "")),
-        Decimal(rounded(state.delta, 6).replace(",", "")),
+        Decimal(format_rounded(state.epsilon, 6).replace(",", "")),
+        Decimal(format_rounded(state.delta, 6).replace(",", "")),
         state.accountant,
         state.queries,
-        Decimal(rounded(state.spent_epsilon, up=True).replace(",", "")),
-        Decimal(rounded(state.remaining_epsilon).replace(",", "")),
+        Decimal(format_rounded(state.spent_epsilon, up=True).replace(",", "")),
+        Decimal(format_rounded(state.remaining_epsilon).replace(",", "")),
         bool(state.locked),
     )
 
 
-def _named(text: str, values: tuple[Any, ...]) -> dict[str, Any]:
+def _name_values(text: str, values: tuple[Any, ...]) -> dict[str, Any]:
     """The values of the parameters that the text has, by the names that they are given in it."""
     return {f"p{number}": value for number, value in enumerate(values, 1)} if count_parameters(text) else {}
 
 
-def _sample(oid: int) -> Any:
+def _make_sample_value(oid: int) -> Any:
     """A value of a parameter's type, for a plan before the values are known."""
     samples = {16: b"true", 20: b"1", 21: b"1", 23: b"1", 26: b"1", 700: b"1.5", 701: b"1.5", 1700: b"1.5"}
-    element = element_of(oid)
+    element = find_element_oid(oid)
     if element is not None:
-        return (_sample(element),)
+        return (_make_sample_value(element),)
     samples |= {1082: b"2000-01-01", 1114: b"2000-01-01", 1184: b"2000-01-01"}
-    return decoded(samples.get(oid, b"x"), oid, 0)
+    return decode_value(samples.get(oid, b"x"), oid, 0)
 
 
-def _moved(found: Failure, start: int) -> Failure:
+def _shift_position(found: Failure, start: int) -> Failure:
     """A failure whose place is that in a text of several statements."""
     return replace(found, position=(found.position or 0) + start)
 
 
-def _notices(result: Result, epsilon: Any, left: Sequence[BudgetLeft]) -> tuple[Failure, ...]:
+def _list_notices(result: Result, epsilon: Any, left: Sequence[RemainingBudget]) -> tuple[Failure, ...]:
     """The warnings of an answer, the ± of its columns, and its price."""
-    loss = None if epsilon is None else amount(epsilon)
+    loss = None if epsilon is None else parse_amount(epsilon)
     found = [Failure("01000", text, severity="WARNING") for text in result.notices]
-    found += [Failure("00000", text, severity="NOTICE") for text in _errors(result)]
-    price = charged(result.receipt, loss, left)
+    found += [Failure("00000", text, severity="NOTICE") for text in _describe_errors(result)]
+    price = format_charges(result.receipt, loss, left)
     return (*found, Failure("00000", price, severity="NOTICE"))
 
 
-def _errors(result: Result) -> list[str]:
+def _describe_errors(result: Result) -> list[str]:
     """A line for each column with noise: the half-width of its 95% intervals, the largest where there are several."""
     lines = list[str]()
     intervals = result.intervals(0.95)

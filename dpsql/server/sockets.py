@@ -16,7 +16,7 @@ from dpsql.errors import OperationalError, ProgrammingError
 Log = Callable[..., None]
 
 
-def log(event: str, **facts: Any) -> None:
+def log_event(event: str, **facts: Any) -> None:
     """Writes a line of JSON to standard error; no query's text and no value of the data is among the facts."""
     at = datetime.now(UTC).isoformat(timespec="milliseconds")
     print(json.dumps({"at": at, "event": event, **facts}), file=sys.stderr, flush=True)
@@ -32,7 +32,7 @@ def is_local(host: str) -> bool:
         return False
 
 
-def network(peer: str) -> str:
+def get_network(peer: str) -> str:
     """Whose connections are counted together: an IPv4 address, or the 64 bits of an IPv6 address that one host has."""
     try:
         address = ipaddress.ip_address(peer.partition("%")[0])
@@ -44,7 +44,7 @@ def network(peer: str) -> str:
     return str(ipaddress.ip_network((address, 64), strict=False))
 
 
-def tls_context(certificate: Path, key: Path | None) -> ssl.SSLContext:
+def load_tls_context(certificate: Path, key: Path | None) -> ssl.SSLContext:
     """TLS from version 1.2 on with a certificate. Raises OperationalError where it cannot be read."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -60,7 +60,7 @@ def tls_context(certificate: Path, key: Path | None) -> ssl.SSLContext:
     return context
 
 
-def require_private(host: str, *, tls: bool, in_the_clear: bool) -> None:
+def require_encryption(host: str, *, tls: bool, in_the_clear: bool) -> None:
     """Raises ProgrammingError (`no_tls`) where passwords, tokens and answers would cross a network unencrypted.
 
     `in_the_clear` says that they may.
@@ -74,7 +74,7 @@ def require_private(host: str, *, tls: bool, in_the_clear: bool) -> None:
         )
 
 
-def no_port(host: str, port: int, error: OSError, option: str) -> OperationalError:
+def make_port_error(host: str, port: int, error: OSError, option: str) -> OperationalError:
     """The error of a port that cannot be listened on."""
     return OperationalError(
         f"cannot listen on {host}:{port}: {error.strerror}", code="no_port", hint=f"{option} names another"

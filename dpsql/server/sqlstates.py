@@ -50,26 +50,26 @@ _BY_CLASS: tuple[tuple[type[Error], str], ...] = (
 _HINTS = {"epsilon_missing": "SET dpsql.epsilon = 0.1, or SET dpsql.target_error = 50"}
 
 
-def failure(error: Error, read: str, places: Sequence[int] = ()) -> Failure:
+def to_failure(error: Error, engine_text: str, places: Sequence[int] = ()) -> Failure:
     """What a client is told of an error about its statement.
 
-    `read` is what the engine was given of it, in which `places` are those of the letters that the client did not write.
+    `engine_text` is what the engine was given of it, in which `places` are those of the letters that the client did not write.
     """
     state = _BY_CODE.get(error.code) or next(
         (state for kind, state in _BY_CLASS if isinstance(error, kind)), "XX000"
     )
     position = internal = None
     query = None
-    at = _offset(error)
+    at = _find_offset(error)
     if at is not None:
-        if error.text == read:
+        if error.text == engine_text:
             position = at - sum(place < at for place in places) + 1
         else:
             query, internal = error.text, at + 1
     return Failure(
         state,
         error.message,
-        _HINTS.get(error.code, _said_here(error.hint)),
+        _HINTS.get(error.code, _translate_hint(error.hint)),
         f"dpsql error code: {error.code}",
         position,
         query,
@@ -78,12 +78,12 @@ def failure(error: Error, read: str, places: Sequence[int] = ()) -> Failure:
     )
 
 
-def _said_here(hint: str | None) -> str | None:
+def _translate_hint(hint: str | None) -> str | None:
     """A hint that names an argument of Python's calls, as the setting that it is here."""
     return None if hint is None else hint.replace("leave out dialect", "SET dpsql.dialect = duckdb")
 
 
-def _offset(error: Error) -> int | None:
+def _find_offset(error: Error) -> int | None:
     """The place of an error in its text, from 0."""
     if error.position is None or error.text is None:
         return None
@@ -93,7 +93,7 @@ def _offset(error: Error) -> int | None:
     return sum(map(len, rows[: error.position.line - 1])) + error.position.column - 1
 
 
-def unforeseen() -> Failure:
+def make_unforeseen_failure() -> Failure:
     """What a client is told of a failure that should not happen: its own words could quote private values."""
     return Failure(
         "XX000",

@@ -43,7 +43,7 @@ _FIRST_WORDS, _LONGEST_WORD = 3, 128
 """Words that are kept of a statement, which tell what it commands, and the letters of each."""
 
 
-def _words(text: str) -> Iterator[tuple[str, int, int]]:
+def _iterate_words(text: str) -> Iterator[tuple[str, int, int]]:
     """Each word's kind, start and end; comments as space."""
     at = 0
     while at < len(text):
@@ -52,7 +52,7 @@ def _words(text: str) -> Iterator[tuple[str, int, int]]:
             return
         kind, end = str(match.lastgroup if match.lastgroup != "label" else "dollar"), match.end()
         if kind == "block":
-            kind, end = "space", _block_end(text, end)
+            kind, end = "space", _find_block_end(text, end)
         elif kind == "dollar":
             found = text.find(match.group("dollar"), end)
             kind, end = "string", len(text) if found < 0 else found + len(match.group("dollar"))
@@ -62,7 +62,7 @@ def _words(text: str) -> Iterator[tuple[str, int, int]]:
         at = end
 
 
-def _block_end(text: str, at: int) -> int:
+def _find_block_end(text: str, at: int) -> int:
     """Where a comment ends, within which others may nest."""
     depth = 1
     for mark in re.compile(r"/\*|\*/").finditer(text, at):
@@ -82,15 +82,15 @@ class Statement:
     words: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, text: str) -> Statement:
+    def from_text(cls, text: str) -> Statement:
         """Read a text of one statement; one without words is empty."""
-        return next(iter(read_statements(text)), cls(""))
+        return next(iter(parse_statements(text)), cls(""))
 
     @property
     def command(self) -> str | None:
         """What it does to the transaction: begin, commit, rollback, rollback to, savepoint, release; None for other statements.
 
-        >>> [Statement.of(text).command for text in ("Start Transaction READ ONLY", "ROLLBACK TO a", "SELECT 1")]
+        >>> [Statement.from_text(text).command for text in ("Start Transaction READ ONLY", "ROLLBACK TO a", "SELECT 1")]
         ['begin', 'rollback to', None]
         """
         words = self.words
@@ -110,73 +110,78 @@ class Statement:
         return self.words[:1] == ("explain",)
 
 
-def read_statements(text: str) -> tuple[Statement, ...]:
+def parse_statements(text: str) -> tuple[Statement, ...]:
     r"""Read the statements of a text in one pass; comments alone are none. Raises ValueError for too many.
 
-    >>> [(each.text, each.start) for each in read_statements("SELECT ';' ; -- no\n; select 2")]
+    >>> [(each.text, each.start) for each in parse_statements("SELECT ';' ; -- no\n; select 2")]
     [("SELECT ';' ", 0), (' select 2', 20)]
     """
     found = list[Statement]()
     start, parameters, words = 0, 0, list[str]()
 
-    def add(end: int) -> None:
+    def add_statement(end: int) -> None:
         if len(found) == MOST_STATEMENTS:
             raise ValueError
         found.append(Statement(text[start:end], start, parameters, tuple(words)))
 
-    for kind, at, end in _words(text):
+    for kind, at, end in _iterate_words(text):
         if kind == "end":
             if words:
-                add(at)
+                add_statement(at)
             start, parameters, words = end, 0, []
         elif kind != "space":
             if kind == "parameter":
-                parameters = max(parameters, _number(text[at + 1 : end]))
+                parameters = max(parameters, _parse_parameter_number(text[at + 1 : end]))
             if len(words) < _FIRST_WORDS:
                 word = text[at : min(end, at + _LONGEST_WORD)]
                 words.append(word if kind == "name" else word.lower())
     if words:
-        add(len(text))
+        add_statement(len(text))
     return tuple(found)
 
 
-def without_comments(text: str) -> str:
+def remove_comments(text: str) -> str:
     """A statement with a space for each comment and each run of spaces.
 
-    >>> without_comments("/* of a tool */ SET  a = '--b' -- c")
+    >>> remove_comments("/* from_text a tool */ SET  a = '--b' -- c")
     "SET a = '--b'"
     """
-    return "".join(" " if kind == "space" else text[at:end] for kind, at, end in _words(text)).strip()
+    return "".join(" " if kind == "space" else text[at:end] for kind, at, end in _iterate_words(text)).strip()
 
 
 def count_parameters(text: str) -> int:
     """The highest number of a parameter in a statement."""
     return max(
-        (_number(text[at + 1 : end]) for kind, at, end in _words(text) if kind == "parameter"), default=0
+        (
+            _parse_parameter_number(text[at + 1 : end])
+            for kind, at, end in _iterate_words(text)
+            if kind == "parameter"
+        ),
+        default=0,
     )
 
 
-def _number(digits: str) -> int:
+def _parse_parameter_number(digits: str) -> int:
     return min(int(digits[:6]), MOST_PARAMETERS)
 
 
-def named_parameters(text: str) -> tuple[str, list[int]]:
+def to_named_parameters(text: str) -> tuple[str, list[int]]:
     """The statement with `:p1` for `$1`, and the places of the letters p in the new text.
 
     A cast to text or to an array right after a parameter is blanked out: the parameter's value has its type already.
 
-    >>> named_parameters("SELECT $1, '$1', $12::VARCHAR")
+    >>> to_named_parameters("SELECT $1, '$1', $12::VARCHAR")
     ("SELECT :p1, '$1', :p12         ", [8, 19])
     """
     parts, places, length = list[str](), list[int](), 0
-    words = list(_words(text))
+    words = list(_iterate_words(text))
     blank = -1
     for index, (kind, at, end) in enumerate(words):
         part = text[at:end]
         if kind == "parameter":
             part = f":p{part[1:]}"
             places.append(length + 1)
-            blank = index + _length_of_cast([text[a:b].upper() for _, a, b in words[index + 1 : index + 6]])
+            blank = index + _count_cast_words([text[a:b].upper() for _, a, b in words[index + 1 : index + 6]])
         elif index <= blank:
             part = " " * len(part)
         parts.append(part)
@@ -184,7 +189,7 @@ def named_parameters(text: str) -> tuple[str, list[int]]:
     return "".join(parts), places
 
 
-def _length_of_cast(words: list[str]) -> int:
+def _count_cast_words(words: list[str]) -> int:
     """How many of these words are a cast to text of any length, or to an array; none where they begin otherwise."""
     if words[:2] != [":", ":"]:
         return 0

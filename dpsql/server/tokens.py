@@ -32,37 +32,37 @@ class Token:
 
 
 @dataclass(frozen=True, slots=True)
-class Secret:
+class TokenSecret:
     """The id and the secret of a token; its `repr` hides the secret."""
 
     id: str
     _secret: str = field(repr=False)
 
     @classmethod
-    def new(cls) -> Secret:
+    def generate(cls) -> TokenSecret:
         """A token that nobody has seen."""
         return cls(secrets.token_hex(8), secrets.token_hex(32))
 
     @classmethod
-    def read(cls, text: str) -> Secret | None:
+    def from_text(cls, text: str) -> TokenSecret | None:
         """What a client sends, None for what is no token.
 
-        >>> Secret.read("dpsql_" + "0" * 16 + "_" + "f" * 64)
-        Secret(id='0000000000000000')
-        >>> Secret.read("dpsql_0_f") is None
+        >>> TokenSecret.from_text("dpsql_" + "0" * 16 + "_" + "f" * 64)
+        TokenSecret(id='0000000000000000')
+        >>> TokenSecret.from_text("dpsql_0_f") is None
         True
         """
         match = _TEXT.fullmatch(text) if len(text) <= MOST_CHARACTERS else None
         return None if match is None else cls(match[1], match[2])
 
-    def text(self) -> str:
+    def to_text(self) -> str:
         """The token itself, for its user's eyes."""
         return f"dpsql_{self.id}_{self._secret}"
 
-    def digest(self) -> str:
+    def compute_digest(self) -> str:
         """The digest that the store has."""
         return hashlib.sha256(self._secret.encode("ascii")).hexdigest()
 
-    def has(self, digest: str) -> bool:
+    def matches_digest(self, digest: str) -> bool:
         """Whether this is the token of a digest, compared in constant time."""
-        return hmac.compare_digest(self.digest(), digest)
+        return hmac.compare_digest(self.compute_digest(), digest)

@@ -18,10 +18,10 @@ from typing import Any, Self
 import sqlalchemy as sa
 
 from dpsql.errors import DataError, OperationalError, ProgrammingError
-from dpsql.opening import login
-from dpsql.policy.names import account_name
+from dpsql.opening import get_user_name
+from dpsql.policy.names import normalize_account_name
 from dpsql.server.protocol.scram import Verifier
-from dpsql.server.tokens import Secret, Token
+from dpsql.server.tokens import Token, TokenSecret
 
 MOST_CHARACTERS = 63
 """Characters of a name, as of PostgreSQL's roles: clients cut longer ones off."""
@@ -90,17 +90,17 @@ class Role(StrEnum):
     auditor = "auditor"
 
     @property
-    def asks(self) -> bool:
+    def can_query(self) -> bool:
         """Whether private tables may be queried."""
         return self is not Role.auditor
 
     @property
-    def owns(self) -> bool:
+    def is_owner(self) -> bool:
         """Whether the server may be asked to read its policy and its data again."""
         return self is Role.owner
 
     @property
-    def oversees(self) -> bool:
+    def can_view_all(self) -> bool:
         """Whether the budgets of all analysts are shown."""
         return self is not Role.analyst
 
@@ -117,7 +117,7 @@ class User:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class UserChange:
     """What was done to a user: `detail` is a role or the id of a token. `by` is the login of who did it, as the system has it."""
 
     number: int
@@ -137,16 +137,17 @@ class UserStore:
     def __init__(self, engine: sa.Engine) -> None:
         self._engine = engine
 
-    def changes(self) -> tuple[Change, ...]:
+    def list_changes(self) -> tuple[UserChange, ...]:
         """The changes that no audit log has yet, in their order."""
         wanted = sa.select(_CHANGES).where(sa.not_(_CHANGES.c.noted)).order_by(_CHANGES.c.id)
         with self._engine.connect() as connection:
             rows = connection.execute(wanted).all()
         return tuple(
-            Change(each.id, each.at, each.by_whom, each.what, each.user_name, each.detail) for each in rows
+            UserChange(each.id, each.at, each.by_whom, each.what, each.user_name, each.detail)
+            for each in rows
         )
 
-    def noted(self, change: Change) -> None:
+    def mark_noted(self, change: UserChange) -> None:
         """Says that the audit log has a change."""
         with self._engine.begin() as connection:
             connection.execute(_CHANGES.update().where(_CHANGES.c.id == change.number).values(noted=True))
@@ -164,7 +165,7 @@ class UserStore:
                         code="users_missing",
                         hint="dpsql users add NAME --role analyst makes one; --users names another",
                     )
-                os.close(_made(path))
+                os.close(_create_file(path))
             url = f"sqlite:///{path}"
         elif url.startswith("postgresql://"):
             url = url.replace("postgresql://", "postgresql+psycopg://", 1)
@@ -173,28 +174,28 @@ class UserStore:
             engine = sa.create_engine(url)
             _METADATA.create_all(engine)
             store = cls(engine)
-            store.secret()
+            store.get_server_secret()
         except (sa.exc.SQLAlchemyError, ImportError):  # whose words may hold the URL's password
             failed = True
         if failed:
             raise OperationalError("the user store cannot be opened", code="users_unavailable")
         return store
 
-    def secret(self) -> bytes:
+    def get_server_secret(self) -> bytes:
         """The server's own secret, from which what passes for verifiers of unknown users is derived."""
-        found = self._value()
+        found = self._find_server_secret()
         if found is None:
             with self._engine.begin() as connection:
                 connection.execute(_SECRETS.insert().values(name="mock", value=secrets.token_hex(32)))
-            found = self._value()
+            found = self._find_server_secret()
         return bytes.fromhex(found or "")
 
-    def _value(self) -> str | None:
+    def _find_server_secret(self) -> str | None:
         with self._engine.connect() as connection:
             found = connection.execute(sa.select(_SECRETS.c.value).where(_SECRETS.c.name == "mock")).scalar()
         return None if found is None else str(found)
 
-    def add(self, name: str, role: Role, password: str) -> None:
+    def add_user(self, name: str, role: Role, password: str) -> None:
         """Adds a user. Raises ProgrammingError where the name, or one with the same account, is taken."""
         if not name or len(name) > MOST_CHARACTERS or not name.isprintable() or name != name.strip():
             raise DataError(
@@ -202,17 +203,17 @@ class UserStore:
                 code="user_name",
             )
         row = {
-            "account": account_name(name),
+            "account": normalize_account_name(name),
             "name": name,
             "role": role.value,
-            "verifier": str(Verifier.of(password)),
+            "verifier": str(Verifier.from_password(password)),
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
         }
         taken = False
         try:
             with self._engine.begin() as connection:
                 connection.execute(_USERS.insert().values(**row))
-                _changed(connection, "user added", name, role.value)
+                _record_change(connection, "user added", name, role.value)
         except sa.exc.IntegrityError:
             taken = True
         if taken:
@@ -234,11 +235,11 @@ class UserStore:
             with self._engine.begin() as connection:
                 # It locks the user's row, as for a token.
                 found = connection.execute(_USERS.update().where(_USERS.c.name == name).values(name=name))
-                _require(found.rowcount, name)
+                _require_user(found.rowcount, name)
                 connection.execute(_SUBJECTS.delete().where(_SUBJECTS.c.user_name == name))
                 if subject is not None:
                     connection.execute(_SUBJECTS.insert().values(subject=subject, user_name=name))
-                _changed(connection, "subject removed" if subject is None else "subject set", name)
+                _record_change(connection, "subject removed" if subject is None else "subject set", name)
         except sa.exc.IntegrityError:
             taken = True
         if taken:
@@ -246,13 +247,13 @@ class UserStore:
                 "another user has this subject", code="subject_exists", hint="dpsql users list shows them"
             )
 
-    def of_subject(self, subject: str) -> tuple[User, Verifier] | None:
-        """As `find`, of the user whom the issuer of logins calls so."""
+    def find_by_subject(self, subject: str) -> tuple[User, Verifier] | None:
+        """As `find_user`, of the user whom the issuer of logins calls so."""
         with self._engine.connect() as connection:
             name = connection.execute(
                 sa.select(_SUBJECTS.c.user_name).where(_SUBJECTS.c.subject == subject)
             ).scalar()
-        return None if name is None else self.find(str(name))
+        return None if name is None else self.find_user(str(name))
 
     def require_issuer(self, issuer: str) -> None:
         """Holds the store's subjects to be of one issuer: another one's may have the same.
@@ -274,39 +275,39 @@ class UserStore:
             connection.execute(_SECRETS.delete().where(_SECRETS.c.name == _ISSUER))
             connection.execute(_SECRETS.insert().values(name=_ISSUER, value=digest))
 
-    def change(self, name: str, password: str) -> None:
+    def change_password(self, name: str, password: str) -> None:
         """Gives a user another password, and revokes the user's tokens. Raises ProgrammingError where there is no such user."""
-        verifier = str(Verifier.of(password))
+        verifier = str(Verifier.from_password(password))
         with self._engine.begin() as connection:
             changed = connection.execute(
                 _USERS.update().where(_USERS.c.name == name).values(verifier=verifier)
             )
-            _require(changed.rowcount, name)
+            _require_user(changed.rowcount, name)
             _revoke_all(connection, name)
-            _changed(connection, "password changed", name)
+            _record_change(connection, "password changed", name)
 
-    def remove(self, name: str) -> None:
-        """Removes a user with all tokens; what was charged to the name stays charged. Raises ProgrammingError as `change`."""
+    def remove_user(self, name: str) -> None:
+        """Removes a user with all tokens; what was charged to the name stays charged. Raises ProgrammingError as `change_password`."""
         with self._engine.begin() as connection:
             removed = connection.execute(_USERS.delete().where(_USERS.c.name == name))
-            _require(removed.rowcount, name)
+            _require_user(removed.rowcount, name)
             _revoke_all(connection, name)
             connection.execute(_SUBJECTS.delete().where(_SUBJECTS.c.user_name == name))
-            _changed(connection, "user removed", name)
+            _record_change(connection, "user removed", name)
 
-    def list(self) -> tuple[User, ...]:
+    def list_users(self) -> tuple[User, ...]:
         """All users, by name."""
         with self._engine.connect() as connection:
             rows = connection.execute(_WITH_SUBJECTS.order_by(_USERS.c.name)).all()
-        return tuple(map(_user, rows))
+        return tuple(map(_to_user, rows))
 
-    def find(self, name: str) -> tuple[User, Verifier] | None:
+    def find_user(self, name: str) -> tuple[User, Verifier] | None:
         """The user of exactly this name, and by what a password is proved; None where there is none."""
         with self._engine.connect() as connection:
             row = connection.execute(_WITH_SUBJECTS.where(_USERS.c.name == name)).one_or_none()
-        return None if row is None else (_user(row), Verifier.read(row.verifier))
+        return None if row is None else (_to_user(row), Verifier.from_text(row.verifier))
 
-    def add_token(self, name: str, label: str, days: int, *, now: datetime | None = None) -> Secret:
+    def add_token(self, name: str, label: str, days: int, *, now: datetime | None = None) -> TokenSecret:
         """A new token of a user, which expires after `days` days. Raises ProgrammingError where there is no such user.
 
         Its secret is nowhere but in what is returned.
@@ -317,19 +318,19 @@ class UserStore:
             raise DataError(
                 f"a token's name has at most {MOST_CHARACTERS} printable characters", code="token_name"
             )
-        secret, created = Secret.new(), (now or datetime.now(UTC)).replace(microsecond=0)
+        secret, created = TokenSecret.generate(), (now or datetime.now(UTC)).replace(microsecond=0)
         row = {
             "id": secret.id,
             "user_name": name,
             "label": label,
-            "digest": secret.digest(),
+            "digest": secret.compute_digest(),
             "created": created.isoformat(),
             "expires": (created + timedelta(days=days)).isoformat(),
         }
         with self._engine.begin() as connection:
             # It locks the user's row: a removal at the same time comes before or after, and finds the token then.
             found = connection.execute(_USERS.update().where(_USERS.c.name == name).values(name=name))
-            _require(found.rowcount, name)
+            _require_user(found.rowcount, name)
             count = connection.execute(
                 sa.select(sa.func.count()).select_from(_TOKENS).where(_TOKENS.c.user_name == name)
             ).scalar_one()
@@ -338,10 +339,10 @@ class UserStore:
                     f"{name} has {count} tokens already", code="token_count", hint="dpsql users revoke ID"
                 )
             connection.execute(_TOKENS.insert().values(**row))
-            _changed(connection, "token made", name, secret.id)
+            _record_change(connection, "token made", name, secret.id)
         return secret
 
-    def tokens(self, name: str | None = None) -> tuple[Token, ...]:
+    def list_tokens(self, name: str | None = None) -> tuple[Token, ...]:
         """The tokens of a user, or of all, by user and age; those that have expired are among them."""
         wanted = sa.select(_TOKENS).order_by(_TOKENS.c.user_name, _TOKENS.c.created, _TOKENS.c.id)
         if name is not None:
@@ -359,21 +360,21 @@ class UserStore:
             for row in rows
         )
 
-    def revoke(self, number: str) -> None:
+    def revoke_token(self, number: str) -> None:
         """Ends a token by its id. Raises ProgrammingError where there is none."""
         with self._engine.begin() as connection:
             whose = connection.execute(sa.select(_TOKENS.c.user_name).where(_TOKENS.c.id == number)).scalar()
             revoked = connection.execute(_TOKENS.delete().where(_TOKENS.c.id == number))
             if revoked.rowcount:
-                _changed(connection, "token revoked", str(whose), number)
+                _record_change(connection, "token revoked", str(whose), number)
         if not revoked.rowcount:
             raise ProgrammingError(
                 f"there is no token {number!r}", code="no_token", hint="dpsql users tokens lists them"
             )
 
-    def of_token(self, text: str, *, now: datetime | None = None) -> User | None:
+    def find_by_token(self, text: str, *, now: datetime | None = None) -> User | None:
         """The user of a token; None for what is none, is revoked or has expired."""
-        secret = Secret.read(text)
+        secret = TokenSecret.from_text(text)
         if secret is None:
             return None
         wanted = (
@@ -383,22 +384,22 @@ class UserStore:
         )
         with self._engine.connect() as connection:
             row = connection.execute(wanted).one_or_none()
-        if not secret.has("" if row is None else row.digest) or row is None:
+        if not secret.matches_digest("" if row is None else row.digest) or row is None:
             return None
         if datetime.fromisoformat(row.expires) <= (now or datetime.now(UTC)):
             return None
-        return _user(row)
+        return _to_user(row)
 
     def close(self) -> None:
         """Closes the store's connections."""
         self._engine.dispose()
 
 
-def _changed(connection: sa.Connection, what: str, name: str, detail: str = "") -> None:
+def _record_change(connection: sa.Connection, what: str, name: str, detail: str = "") -> None:
     """Keeps a change with what it changes, in one transaction."""
     row = {
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "by_whom": login()[:MOST_CHARACTERS],
+        "by_whom": get_user_name()[:MOST_CHARACTERS],
         "what": what,
         "user_name": name,
         "detail": detail,
@@ -407,11 +408,11 @@ def _changed(connection: sa.Connection, what: str, name: str, detail: str = "") 
     connection.execute(_CHANGES.insert().values(**row))
 
 
-def _user(row: sa.Row[Any]) -> User:
+def _to_user(row: sa.Row[Any]) -> User:
     return User(row.name, Role(row.role), datetime.fromisoformat(row.created), row.subject)
 
 
-def _made(path: Path) -> int:
+def _create_file(path: Path) -> int:
     try:
         return os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
     except OSError as error:
@@ -424,7 +425,7 @@ def _revoke_all(connection: sa.Connection, name: str) -> None:
     connection.execute(_TOKENS.delete().where(_TOKENS.c.user_name == name))
 
 
-def _require(count: int, name: str) -> None:
+def _require_user(count: int, name: str) -> None:
     if not count:
         raise ProgrammingError(
             f"there is no user {name!r}", code="no_user", hint="dpsql users list shows them"

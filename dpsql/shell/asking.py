@@ -20,7 +20,7 @@ _QUIET: Final = 1.0
 _EVERY: Final = 0.5
 
 
-class Interrupted(KeyboardInterrupt):
+class QueryInterrupted(KeyboardInterrupt):
     """Ctrl-C while a query was asked; `text` says whether it was charged."""
 
     def __init__(self, text: str) -> None:
@@ -28,23 +28,23 @@ class Interrupted(KeyboardInterrupt):
         self.text = text
 
 
-def ask(
+def run_query(
     connection: BaseConnection, sql: str, terms: Mapping[str, Any], *, progress: TextIO | None = None
 ) -> Result:
-    """The answer to a query. Ctrl-C raises `Interrupted`, which says whether the query was charged.
+    """The answer to a query. Ctrl-C raises `QueryInterrupted`, which says whether the query was charged.
 
     `progress` is the terminal that shows how long the query has been running.
     """
-    left_behind = connection.watch(sql)
+    left_behind = connection.charge_probe(sql)
     try:
-        with waiting(progress):
+        with show_progress(progress):
             return connection.query(sql, **terms)
     except KeyboardInterrupt:
-        raise Interrupted(_said(left_behind)) from None
+        raise QueryInterrupted(_describe_interruption(left_behind)) from None
 
 
 @contextmanager
-def waiting(terminal: TextIO | None) -> Iterator[None]:
+def show_progress(terminal: TextIO | None) -> Iterator[None]:
     """Says on a terminal how long the work within has taken, once that is more than a second.
 
     Only the time is shown, which whoever waits knows anyway. How far the engine has come is not: the steps of its
@@ -55,14 +55,14 @@ def waiting(terminal: TextIO | None) -> Iterator[None]:
         return
     ended, began = threading.Event(), time.monotonic()
 
-    def tell() -> None:
+    def write_elapsed_time() -> None:
         pause = _QUIET
         while not ended.wait(pause):
             pause = _EVERY
             terminal.write(f"\r\x1b[2Krunning for {time.monotonic() - began:.0f} s; Ctrl-C stops the query")
             terminal.flush()
 
-    teller = threading.Thread(target=tell, name="dpsql progress", daemon=True)
+    teller = threading.Thread(target=write_elapsed_time, name="dpsql progress", daemon=True)
     teller.start()
     try:
         yield
@@ -74,7 +74,7 @@ def waiting(terminal: TextIO | None) -> Iterator[None]:
             terminal.flush()
 
 
-def _said(left_behind: Callable[[], str]) -> str:
+def _describe_interruption(left_behind: Callable[[], str]) -> str:
     try:
         return left_behind()
     except (Error, KeyboardInterrupt):

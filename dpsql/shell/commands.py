@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from dpsql.errors import OperationalError, ProgrammingError
-from dpsql.request.loss import amount, rounded
-from dpsql.request.target import CONFIDENCE, Target, confidence_amount, error_amount
+from dpsql.request.loss import format_rounded, parse_amount
+from dpsql.request.target import CONFIDENCE, Target, parse_confidence, parse_target_error
 from dpsql.shell import answers, costs, describe
-from dpsql.shell.answers import Format
-from dpsql.shell.settings import PLAIN, switch, theme
-from dpsql.shell.state import Asking, Reply, State
-from dpsql.shell.view import records, table
+from dpsql.shell.answers import AnswerFormat
+from dpsql.shell.settings import PLAIN, require_switch, require_theme
+from dpsql.shell.state import PendingQuery, Reply, SessionState
+from dpsql.shell.view import build_table, render_table
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +25,8 @@ class Command:
     names: tuple[str, ...]
     argument: str
     help: str
-    run: Callable[[State, str], Reply]
-    takes: bool = False
+    run: Callable[[SessionState, str], Reply]
+    takes_statement: bool = False
     """Whether it takes the statement that is being typed."""
 
     @property
@@ -35,7 +35,7 @@ class Command:
         return f"\\{self.names[0]} {self.argument}".rstrip()
 
 
-def run(state: State, line: str) -> Reply:
+def run_command(state: SessionState, line: str) -> Reply:
     """Answers a line that begins with a backslash. Raises ProgrammingError for an unknown command."""
     word, _, argument = line.strip().rstrip(";").lstrip("\\").partition(" ")
     found = _BY_NAME.get(word.lower())
@@ -46,29 +46,29 @@ def run(state: State, line: str) -> Reply:
     return found.run(state, argument.strip())
 
 
-def on_buffer(line: str) -> bool:
+def is_statement_command(line: str) -> bool:
     """Whether a command is about the statement that is being typed, and takes it."""
     word = line.strip().lstrip("\\").split(maxsplit=1)[:1]
     found = _BY_NAME.get(word[0].lower()) if word else None
-    return found is not None and found.takes
+    return found is not None and found.takes_statement
 
 
-def explain(state: State, sql: str) -> Reply:
+def explain_query(state: SessionState, sql: str) -> Reply:
     """The plan of a query, with its proofs and its price."""
     if not sql:
         raise ProgrammingError("no query given", code="argument", hint="\\explain SELECT COUNT(*) FROM …")
-    explanation = state.connection.explain(sql, **terms(state, sql))
-    return Reply(state.view.show(str(explanation)))
+    explanation = state.connection.explain(sql, **resolve_query_options(state, sql))
+    return Reply(state.view.render_parts(str(explanation)))
 
 
-def terms(state: State, sql: str) -> dict[str, Any]:
+def resolve_query_options(state: SessionState, sql: str) -> dict[str, Any]:
     """What a query is asked with: what it says itself, and else what the session is set to.
 
     Raises ProgrammingError while no loss is set.
     """
-    from dpsql.sql.read.stated import stated
+    from dpsql.sql.read.stated import parse_stated_options
 
-    said = stated(sql, state.dialect)
+    said = parse_stated_options(sql, state.dialect)
     epsilon, error, confidence = said.epsilon, said.target_error, said.confidence
     if epsilon is None and error is None:
         if state.target is not None:
@@ -91,136 +91,142 @@ def terms(state: State, sql: str) -> dict[str, Any]:
     }
 
 
-def _describe(state: State, name: str) -> Reply:
-    found = describe.described(name, state.connection.describe())
+def _describe_tables(state: SessionState, name: str) -> Reply:
+    found = describe.build_listing(name, state.connection.describe())
     return Reply(
-        answers.listed(
+        answers.format_listing(
             found.heads, found.rows, state.format, state.view, numbers=found.numbers, rules=found.rules
         )
     )
 
 
-def _budget(state: State, _: str) -> Reply:
-    return Reply(records(costs.budget_table(state.connection.budget().values()), state.view))
+def _show_budget(state: SessionState, _: str) -> Reply:
+    return Reply(render_table(costs.build_budget_table(state.connection.budget().values()), state.view))
 
 
-def _epsilon(state: State, text: str) -> Reply:
+def _set_epsilon(state: SessionState, text: str) -> Reply:
     if text:
-        state.epsilon, state.target = amount(text), None
+        state.epsilon, state.target = parse_amount(text), None
     if state.target is not None:
-        return _target(state, "")
+        return _set_target(state, "")
     if state.epsilon is None:
-        return _note("no epsilon is set: \\epsilon 0.1 sets it")
-    return _note(f"each query is charged ε {rounded(state.epsilon, 6)}")
+        return _make_note("no epsilon is set: \\epsilon 0.1 sets it")
+    return _make_note(f"each query is charged ε {format_rounded(state.epsilon, 6)}")
 
 
-def _target(state: State, text: str) -> Reply:
+def _set_target(state: SessionState, text: str) -> Reply:
     error, _, confidence = text.partition(" ")
     if error:
-        often = confidence_amount(confidence.strip()) if confidence else CONFIDENCE
-        state.target = None if error.lower() == "off" else Target(error_amount(error), often)
+        often = parse_confidence(confidence.strip()) if confidence else CONFIDENCE
+        state.target = None if error.lower() == "off" else Target(parse_target_error(error), often)
     if state.target is None:
-        return _note("no accuracy is asked for: \\target 50 asks for ±50 in 95% of answers")
-    how = "at the least ε that keeps to it" if state.target.share is None else "in steps until it is met"
-    return _note(f"a query is asked for with {state.target}, {how}")
+        return _make_note("no accuracy is asked for: \\target 50 asks for ±50 in 95% of answers")
+    how = (
+        "at the least ε that keeps to it"
+        if state.target.relative_error is None
+        else "in steps until it is met"
+    )
+    return _make_note(f"a query is asked for with {state.target}, {how}")
 
 
-def _delta(state: State, text: str) -> Reply:
+def _set_delta(state: SessionState, text: str) -> Reply:
     if text:
-        state.delta = None if text.lower() == "auto" else amount(text, "delta")
+        state.delta = None if text.lower() == "auto" else parse_amount(text, "delta")
     if state.delta is None:
-        return _note("δ for choosing group keys is spent in proportion to ε")
-    return _note(f"a query that chooses group keys spends δ {rounded(state.delta, 6)} on it")
+        return _make_note("δ for choosing group keys is spent in proportion to ε")
+    return _make_note(f"a query that chooses group keys spends δ {format_rounded(state.delta, 6)} on it")
 
 
-def _groups(state: State, text: str) -> Reply:
+def _set_max_groups(state: SessionState, text: str) -> Reply:
     if text and text.lower() != "auto" and not (text.isascii() and text.isdigit() and int(text)):
         raise ProgrammingError("groups are a whole number from 1, or auto", code="max_groups")
     if text:
         state.max_groups = None if text.lower() == "auto" else int(text)
     if state.max_groups is None:
-        return _note("as many groups of a privacy unit count as the policy says")
-    return _note(f"at most {state.max_groups:,} groups of a privacy unit count")
+        return _make_note("as many groups of a privacy unit count as the policy says")
+    return _make_note(f"at most {state.max_groups:,} groups of a privacy unit count")
 
 
-def _dialect(state: State, text: str) -> Reply:
+def _set_dialect(state: SessionState, text: str) -> Reply:
     if text:
-        from dpsql.sql.read.dialect import require
+        from dpsql.sql.read.dialect import require_dialect
 
-        require(text.lower())
+        require_dialect(text.lower())
         state.dialect = text.lower()
-    return _note(f"queries are read as {state.dialect}")
+    return _make_note(f"queries are read as {state.dialect}")
 
 
-def _format(state: State, text: str) -> Reply:
-    known = [each.value for each in Format]
+def _set_format(state: SessionState, text: str) -> Reply:
+    known = [each.value for each in AnswerFormat]
     if text and text.lower() not in known:
         raise ProgrammingError(
             f"there is no format {text}", code="argument", hint=f"one of {', '.join(known)}"
         )
     if text:
-        state.format = Format(text.lower())
-    return _note(f"answers are written as {state.format.value}")
+        state.format = AnswerFormat(text.lower())
+    return _make_note(f"answers are written as {state.format.value}")
 
 
-def _note(text: str) -> Reply:
+def _make_note(text: str) -> Reply:
     return Reply(text, note=True)
 
 
-def _set(state: State, **changed: Any) -> None:
+def _update_settings(state: SessionState, **changed: Any) -> None:
     state.settings = replace(state.settings, **changed)
 
 
-def _expanded(state: State, text: str) -> Reply:
+def _set_expanded(state: SessionState, text: str) -> Reply:
     if text:
-        _set(state, expanded=switch(text.lower()))
+        _update_settings(state, expanded=require_switch(text.lower()))
     else:
-        _set(state, expanded="off" if state.settings.expanded == "on" else "on")
+        _update_settings(state, expanded="off" if state.settings.expanded == "on" else "on")
     how = {
         "auto": "a row is shown as lines where the table is wider than the terminal",
         "on": "each row is shown as lines, one for each column",
         "off": "answers are shown as tables, however wide",
     }
-    return _note(how[state.settings.expanded])
+    return _make_note(how[state.settings.expanded])
 
 
-def _pager(state: State, text: str) -> Reply:
+def _set_pager(state: SessionState, text: str) -> Reply:
     if text:
-        _set(state, pager=text)
+        _update_settings(state, pager=text)
     pager = state.settings.pager
     if pager == "off":
-        return _note("no pager is used")
+        return _make_note("no pager is used")
     what = "$PAGER, or less," if pager == "auto" else pager
-    return _note(f"{what} shows what is longer than the terminal")
+    return _make_note(f"{what} shows what is longer than the terminal")
 
 
-def _timing(state: State, text: str) -> Reply:
+def _set_timing(state: SessionState, text: str) -> Reply:
     known = {"": not state.settings.timing, "on": True, "off": False}
     if text.lower() not in known:
         raise ProgrammingError(f"{text} is not a switch", code="argument", hint="on or off")
-    _set(state, timing=known[text.lower()])
-    return _note("the time that each answer took is shown" if state.settings.timing else "no times are shown")
-
-
-def _theme(state: State, text: str) -> Reply:
-    if text:
-        _set(state, theme=theme(text.lower()))
-        state.view = replace(state.view, color=state.view.fit and state.settings.theme != PLAIN)
-    return _note(f"the theme is {state.settings.theme}")
-
-
-def _ask_above(state: State, text: str) -> Reply:
-    if text:
-        _set(state, ask_above=amount(text, "ask_above"))
-    return _note(
-        f"a query that costs more than ε {rounded(state.settings.ask_above, 6)} is asked after a yes"
+    _update_settings(state, timing=known[text.lower()])
+    return _make_note(
+        "the time that each answer took is shown" if state.settings.timing else "no times are shown"
     )
 
 
-def _output(state: State, text: str) -> Reply:
+def _set_theme(state: SessionState, text: str) -> Reply:
+    if text:
+        _update_settings(state, theme=require_theme(text.lower()))
+        state.view = replace(state.view, color=state.view.fit and state.settings.theme != PLAIN)
+    return _make_note(f"the theme is {state.settings.theme}")
+
+
+def _set_ask_above(state: SessionState, text: str) -> Reply:
+    if text:
+        _update_settings(state, ask_above=parse_amount(text, "ask_above"))
+    return _make_note(
+        f"a query that costs more than ε {format_rounded(state.settings.ask_above, 6)} is asked after a yes"
+    )
+
+
+def _set_output(state: SessionState, text: str) -> Reply:
     if not text:
         had, state.output = state.output, None
-        return _note(
+        return _make_note(
             "answers are shown here" if had is None else f"answers are shown here again, not in {had}"
         )
     path = Path(text)
@@ -229,50 +235,50 @@ def _output(state: State, text: str) -> Reply:
     except OSError as error:
         raise OperationalError(f"{path} cannot be written: {error.strerror}", code="not_written") from None
     state.output = path
-    style = Format.of(path) or state.format
-    return _note(f"answers go to {path} as {style.value} until \\o; what they cost is shown here")
+    style = AnswerFormat.from_path(path) or state.format
+    return _make_note(f"answers go to {path} as {style.value} until \\o; what they cost is shown here")
 
 
-def _include(_: State, text: str) -> Reply:
+def _include_file(_: SessionState, text: str) -> Reply:
     if not text:
         raise ProgrammingError("no file given", code="argument", hint="\\i questions.sql")
     return Reply(file=Path(text))
 
 
-def _edit(state: State, _: str) -> Reply:
+def _edit_statement(state: SessionState, _: str) -> Reply:
     if state.terminal is None:
         raise ProgrammingError("an editor needs a terminal", code="command", hint="type the statement")
-    return Reply(buffer=state.terminal.edit(state.buffer.strip() or state.last).strip())
+    return Reply(buffer=state.terminal.edit(state.buffer.strip() or state.last_sql).strip())
 
 
-def _go(state: State, text: str) -> Reply:
-    return _sent(state, text, expanded=False)
+def _send_as_set(state: SessionState, text: str) -> Reply:
+    return _send_statement(state, text, expanded=False)
 
 
-def _go_expanded(state: State, text: str) -> Reply:
-    return _sent(state, text, expanded=True)
+def _send_expanded(state: SessionState, text: str) -> Reply:
+    return _send_statement(state, text, expanded=True)
 
 
-def _sent(state: State, text: str, *, expanded: bool) -> Reply:
-    sql = state.buffer.strip() or state.last
+def _send_statement(state: SessionState, text: str, *, expanded: bool) -> Reply:
+    sql = state.buffer.strip() or state.last_sql
     if not sql:
         raise ProgrammingError(
             "no statement was typed yet", code="command", hint="SELECT COUNT(*) FROM … \\g"
         )
     state.buffer = ""
-    return Reply(asking=Asking(sql, Path(text) if text else None, expanded))
+    return Reply(query=PendingQuery(sql, Path(text) if text else None, expanded))
 
 
-def _print(state: State, _: str) -> Reply:
-    return Reply(state.buffer.strip() or state.last or "no statement was typed yet")
+def _show_statement(state: SessionState, _: str) -> Reply:
+    return Reply(state.buffer.strip() or state.last_sql or "no statement was typed yet")
 
 
-def _clear(state: State, _: str) -> Reply:
+def _clear_statement(state: SessionState, _: str) -> Reply:
     state.buffer = ""
-    return _note("what was typed is dropped")
+    return _make_note("what was typed is dropped")
 
 
-def _watch(_: State, __: str) -> NoReturn:
+def _refuse_watch(_: SessionState, __: str) -> NoReturn:
     raise ProgrammingError(
         "a query is not repeated by itself: asked again it has the same stored answer, and new noise is charged each time",
         code="command",
@@ -280,46 +286,46 @@ def _watch(_: State, __: str) -> NoReturn:
     )
 
 
-def _receipt(state: State, _: str) -> Reply:
+def _show_receipt(state: SessionState, _: str) -> Reply:
     return Reply("no query has been answered yet" if state.receipt is None else state.receipt.to_json())
 
 
-def _help(state: State, _: str) -> Reply:
+def _show_help(state: SessionState, _: str) -> Reply:
     rows = [(command.usage, command.help) for command in COMMANDS]
     rows.append(("SELECT …;", "a private answer, charged to the budget; ends with a semicolon"))
     rows.append(("EXPLAIN SELECT …;", "the same as \\explain"))
-    return Reply(state.view.show(table(("type", "for"), rows)))
+    return Reply(state.view.render_parts(build_table(("type", "for"), rows)))
 
 
-def _quit(_: State, __: str) -> Reply:
+def _quit_shell(_: SessionState, __: str) -> Reply:
     return Reply(quit=True)
 
 
 COMMANDS = (
-    Command(("d", "dt", "tables"), "[TABLE]", "the tables, or the columns of one with bounds and values", _describe),
-    Command(("budget",), "", "what is spent and what is left, table by table", _budget),
-    Command(("explain",), "SELECT …", "the plan of a query, what is proved of it, and its price", explain),
-    Command(("epsilon",), "[ε]", "the privacy loss of each query", _epsilon),
-    Command(("target",), "[ERROR [CONFIDENCE]|off]", "the largest error of a value, as 50 or 5%, instead of a loss", _target),
-    Command(("delta",), "[δ|auto]", "what a query spends on choosing group keys", _delta),
-    Command(("groups",), "[N|auto]", "the most groups of one privacy unit that count", _groups),
-    Command(("format",), "[FORMAT]", "how answers are written: table, csv, json or markdown", _format),
-    Command(("dialect",), "[NAME]", "the SQL of queries: duckdb, postgres, spark, snowflake, bigquery, tsql", _dialect),
-    Command(("x",), "[on|off|auto]", "rows as lines; auto: where a table is wider than the terminal", _expanded),
-    Command(("pager",), "[COMMAND|auto|off]", "what shows answers that are longer than the terminal", _pager),
-    Command(("timing",), "[on|off]", "how long each answer took", _timing),
-    Command(("theme",), "[NAME]", "the colors: none, or a style of Pygments", _theme),
-    Command(("ask",), "[ε]", "the ε above which a query is asked only after a yes", _ask_above),
-    Command(("g",), "[FILE]", "ask what is typed, or the last query again, for once into a file", _go, takes=True),
-    Command(("gx",), "[FILE]", "the same, with rows as lines", _go_expanded, takes=True),
-    Command(("p",), "", "print what is typed, or the last query", _print),
-    Command(("r",), "", "drop what is typed", _clear, takes=True),
-    Command(("e", "edit"), "", "edit what is typed, or the last query, in $VISUAL or $EDITOR", _edit),
-    Command(("i", "include"), "FILE", "answer the statements and commands of a file", _include),
-    Command(("o", "out"), "[FILE]", "answers into a file (.csv, .json, .md by its ending), or here again", _output),
-    Command(("watch",), "", "is refused: a repeated query has the same answer, or costs again", _watch),
-    Command(("receipt",), "", "what was done for the last answer, as JSON", _receipt),
-    Command(("?", "h", "help"), "", "this list", _help),
-    Command(("q", "quit", "exit"), "", "leave, as Ctrl-D does", _quit),
+    Command(("d", "dt", "tables"), "[TABLE]", "the tables, or the columns of one with bounds and values", _describe_tables),
+    Command(("budget",), "", "what is spent and what is left, table by table", _show_budget),
+    Command(("explain",), "SELECT …", "the plan of a query, what is proved of it, and its price", explain_query),
+    Command(("epsilon",), "[ε]", "the privacy loss of each query", _set_epsilon),
+    Command(("target",), "[ERROR [CONFIDENCE]|off]", "the largest error of a value, as 50 or 5%, instead of a loss", _set_target),
+    Command(("delta",), "[δ|auto]", "what a query spends on choosing group keys", _set_delta),
+    Command(("groups",), "[N|auto]", "the most groups of one privacy unit that count", _set_max_groups),
+    Command(("format",), "[FORMAT]", "how answers are written: table, csv, json or markdown", _set_format),
+    Command(("dialect",), "[NAME]", "the SQL of queries: duckdb, postgres, spark, snowflake, bigquery, tsql", _set_dialect),
+    Command(("x",), "[on|off|auto]", "rows as lines; auto: where a table is wider than the terminal", _set_expanded),
+    Command(("pager",), "[COMMAND|auto|off]", "what shows answers that are longer than the terminal", _set_pager),
+    Command(("timing",), "[on|off]", "how long each answer took", _set_timing),
+    Command(("theme",), "[NAME]", "the colors: none, or a style of Pygments", _set_theme),
+    Command(("ask",), "[ε]", "the ε above which a query is asked only after a yes", _set_ask_above),
+    Command(("g",), "[FILE]", "ask what is typed, or the last query again, for once into a file", _send_as_set, takes_statement=True),
+    Command(("gx",), "[FILE]", "the same, with rows as lines", _send_expanded, takes_statement=True),
+    Command(("p",), "", "print what is typed, or the last query", _show_statement),
+    Command(("r",), "", "drop what is typed", _clear_statement, takes_statement=True),
+    Command(("e", "edit"), "", "edit what is typed, or the last query, in $VISUAL or $EDITOR", _edit_statement),
+    Command(("i", "include"), "FILE", "answer the statements and commands of a file", _include_file),
+    Command(("o", "out"), "[FILE]", "answers into a file (.csv, .json, .md by its ending), or here again", _set_output),
+    Command(("watch",), "", "is refused: a repeated query has the same answer, or costs again", _refuse_watch),
+    Command(("receipt",), "", "what was done for the last answer, as JSON", _show_receipt),
+    Command(("?", "h", "help"), "", "this list", _show_help),
+    Command(("q", "quit", "exit"), "", "leave, as Ctrl-D does", _quit_shell),
 )  # fmt: skip
 _BY_NAME = {name: command for command in COMMANDS for name in command.names}

@@ -12,11 +12,11 @@ from prompt_toolkit.document import Document
 from dpsql.aggregates.windows import OVER
 from dpsql.engine.description import Description
 from dpsql.functions import FUNCTIONS
-from dpsql.policy import fold
-from dpsql.shell.answers import Format
+from dpsql.policy import normalize_name
+from dpsql.shell.answers import AnswerFormat
 from dpsql.shell.commands import COMMANDS
-from dpsql.shell.statements import Kind, inside, pieces
-from dpsql.sql.lower.aggregates import AGGREGATE_CALLS, spelled_apart
+from dpsql.shell.statements import PieceKind, find_open_kind, iterate_pieces
+from dpsql.sql.lower.aggregates import AGGREGATE_CALLS, iterate_distinct_spellings
 from dpsql.sql.read.experts import NAME as BEST_EXPERT
 from dpsql.sql.read.interval_calls import NAMES as ENDS
 from dpsql.sql.read.regressions import CALLS
@@ -53,83 +53,86 @@ class Vocabulary:
     keywords: Sequence[str] = KEYWORDS
 
     @classmethod
-    def of(cls, described: Description) -> Vocabulary:
+    def from_description(cls, described: Description) -> Vocabulary:
         """The words for these tables, with every function that is known to be safe."""
         tables = {table.name: [column.name for column in table.columns] for table in described.tables}
-        return cls(tables, functions())
+        return cls(tables, list_functions())
 
 
-def functions() -> tuple[str, ...]:
+def list_functions() -> tuple[str, ...]:
     """The calls of the registries, as `NAME(`; operators and CASE are no calls."""
-    aggregates = (f"{name}(" for entry in AGGREGATE_CALLS for _, name in spelled_apart(entry))
+    aggregates = (f"{name}(" for entry in AGGREGATE_CALLS for _, name in iterate_distinct_spellings(entry))
     signatures = [entry.signature for entry in (*OVER.values(), *FUNCTIONS.values())]
     named = [*aggregates, *(found[0] for text in signatures if (found := re.match(r"[A-Z_0-9]+\(", text)))]
     ends = (f"{name.upper()}(" for name in ENDS)
     return tuple(dict.fromkeys(("COUNT(*)", "COUNT(DISTINCT ", *named, *ends, *CALLS, f"{BEST_EXPERT}(")))
 
 
-def candidates(before: str, after: str, words: Vocabulary) -> tuple[str, list[Candidate]]:
+def list_candidates(before: str, after: str, words: Vocabulary) -> tuple[str, list[Candidate]]:
     """What the cursor's word begins with, and its completions, likeliest first.
 
     `before` and `after` are the text on the two sides of the cursor.
     """
     if before.lstrip().startswith("\\"):
-        return _of_command(before.lstrip(), after, words)
-    if inside(before) is not None:
+        return _list_command_candidates(before.lstrip(), after, words)
+    if find_open_kind(before) is not None:
         return "", []
     found = _WORD.search(before)
     owner, prefix = (found[1], found[2]) if found else (None, "")
     # The word at the cursor is not yet an alias.
-    scope = _in_scope(before[: len(before) - len(prefix)] + after, words)
+    scope = _resolve_scope(before[: len(before) - len(prefix)] + after, words)
     if owner is not None:
-        options = [Candidate(_quoted(name), "column") for name in scope.get(fold(_bare(owner)), ())]
+        options = [
+            Candidate(_quote_name(name), "column")
+            for name in scope.get(normalize_name(_strip_quotes(owner)), ())
+        ]
     elif _AFTER_FROM.search(before):
-        options = [Candidate(_quoted(name), "table") for name in words.tables]
+        options = [Candidate(_quote_name(name), "table") for name in words.tables]
     else:
-        options = [*_columns(scope, words), *_words(prefix, words)]
-    return prefix, _starting(options, prefix)
+        options = [*_list_column_candidates(scope, words), *_iterate_word_candidates(prefix, words)]
+    return prefix, _filter_by_prefix(options, prefix)
 
 
-def _of_command(line: str, after: str, words: Vocabulary) -> tuple[str, list[Candidate]]:
+def _list_command_candidates(line: str, after: str, words: Vocabulary) -> tuple[str, list[Candidate]]:
     name, space, argument = line.partition(" ")
     if not space:
-        return line, _starting(
+        return line, _filter_by_prefix(
             [Candidate(f"\\{command.names[0]}", command.help) for command in COMMANDS], line
         )
     match name:
         case "\\explain":
-            return candidates(argument, after, words)
+            return list_candidates(argument, after, words)
         case "\\d":
-            options = [Candidate(_quoted(table), "table") for table in words.tables]
+            options = [Candidate(_quote_name(table), "table") for table in words.tables]
         case "\\format":
-            options = [Candidate(each.value, "format") for each in Format]
+            options = [Candidate(each.value, "format") for each in AnswerFormat]
         case _:
             options = []
-    return argument, _starting(options, argument)
+    return argument, _filter_by_prefix(options, argument)
 
 
-def _in_scope(text: str, words: Vocabulary) -> dict[str, Sequence[str]]:
+def _resolve_scope(text: str, words: Vocabulary) -> dict[str, Sequence[str]]:
     """The columns of each table that the text names, under the name or alias that it gives."""
-    known = {fold(table): columns for table, columns in words.tables.items()}
+    known = {normalize_name(table): columns for table, columns in words.tables.items()}
     scope: dict[str, Sequence[str]] = {}
-    for name, alias, further in _TABLES.findall(_plain(text)):
-        columns = known.get(fold(_bare(name or further)))
+    for name, alias, further in _TABLES.findall(_mask_literals(text)):
+        columns = known.get(normalize_name(_strip_quotes(name or further)))
         if columns is not None:
             called = alias if alias and alias.upper() not in _RESERVED else name or further
-            scope[fold(_bare(called))] = columns
+            scope[normalize_name(_strip_quotes(called))] = columns
     return scope
 
 
-def _columns(scope: Mapping[str, Sequence[str]], words: Vocabulary) -> list[Candidate]:
+def _list_column_candidates(scope: Mapping[str, Sequence[str]], words: Vocabulary) -> list[Candidate]:
     """The columns in scope; of every table while the query names none; and the names to qualify by."""
     of = scope or words.tables
     names = dict.fromkeys(name for columns in of.values() for name in columns)
-    return [Candidate(_quoted(name), "column") for name in names] + [
-        Candidate(_quoted(name), "table") for name in of
+    return [Candidate(_quote_name(name), "column") for name in names] + [
+        Candidate(_quote_name(name), "table") for name in of
     ]
 
 
-def _words(prefix: str, words: Vocabulary) -> Iterator[Candidate]:
+def _iterate_word_candidates(prefix: str, words: Vocabulary) -> Iterator[Candidate]:
     """Functions and keywords, in the case in which the word was begun."""
     small = prefix.islower()
     for text in words.functions:
@@ -138,43 +141,45 @@ def _words(prefix: str, words: Vocabulary) -> Iterator[Candidate]:
         yield Candidate(text.lower() if small else text, "keyword")
 
 
-def _starting(options: Iterable[Candidate], prefix: str) -> list[Candidate]:
+def _filter_by_prefix(options: Iterable[Candidate], prefix: str) -> list[Candidate]:
     wanted = prefix.lower()
     return [option for option in options if option.text.lower().lstrip('"').startswith(wanted)]
 
 
-def _plain(text: str) -> str:
+def _mask_literals(text: str) -> str:
     """The text with its strings and comments blanked out."""
-    for piece in pieces(text):
-        if piece.kind in (Kind.STRING, Kind.COMMENT):
+    for piece in iterate_pieces(text):
+        if piece.kind in (PieceKind.STRING, PieceKind.COMMENT):
             text = text[: piece.start] + " " * (piece.end - piece.start) + text[piece.end :]
     return text
 
 
-def _quoted(name: str) -> str:
+def _quote_name(name: str) -> str:
     if _PLAIN.fullmatch(name) and name.upper() not in _RESERVED:
         return name
     return '"' + name.replace('"', '""') + '"'
 
 
-def _bare(name: str) -> str:
+def _strip_quotes(name: str) -> str:
     return name.strip('"')
 
 
 class SqlCompleter(Completer):
     """Offers the candidates; while one types, only once there is something to go by.
 
-    `further` gives the tables that there are by now beside those of `words`.
+    `session_tables` gives the tables that there are by now beside those of `words`.
     """
 
-    def __init__(self, words: Vocabulary, further: Callable[[], Mapping[str, Sequence[str]]] = dict) -> None:
-        self._words, self._further = words, further
+    def __init__(
+        self, words: Vocabulary, session_tables: Callable[[], Mapping[str, Sequence[str]]] = dict
+    ) -> None:
+        self._words, self._session_tables = words, session_tables
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterator[Completion]:
         """The completions at the cursor."""
         before = document.text_before_cursor
-        words = replace(self._words, tables={**self._words.tables, **self._further()})
-        prefix, options = candidates(before, document.text_after_cursor, words)
+        words = replace(self._words, tables={**self._words.tables, **self._session_tables()})
+        prefix, options = list_candidates(before, document.text_after_cursor, words)
         expected = prefix or before.endswith(".") or _AFTER_FROM.search(before)
         if complete_event.completion_requested or expected:
             for option in options:

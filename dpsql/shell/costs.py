@@ -7,32 +7,32 @@ from datetime import datetime
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from dpsql.accounting.accountants import accountant_named
-from dpsql.budgets import BUDGET_HEADS, budget_cells, percent_left
-from dpsql.request.loss import rounded
-from dpsql.shell.view import printable, table
+from dpsql.accounting.accountants import get_accountant
+from dpsql.budgets import BUDGET_HEADS, compute_remaining_percent, format_budget_cells
+from dpsql.request.loss import format_rounded
+from dpsql.shell.view import build_table, escape_unprintable
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from dpsql.ledger import BudgetLeft, BudgetState
+    from dpsql.ledger import BudgetState, RemainingBudget
     from dpsql.result import Receipt, Result
 
 
-def remarks(
+def format_remarks(
     result: Result,
     epsilon: Fraction | None,
     states: Iterable[BudgetState],
     answered_at: datetime | None = None,
 ) -> str:
     """The lines under an answer: its notices, then its charge."""
-    return "\n".join([*result.notices, charged(result.receipt, epsilon, states, answered_at)])
+    return "\n".join([*result.notices, format_charges(result.receipt, epsilon, states, answered_at)])
 
 
-def charged(
+def format_charges(
     receipt: Receipt,
     epsilon: Fraction | None,
-    states: Iterable[BudgetState | BudgetLeft],
+    states: Iterable[BudgetState | RemainingBudget],
     answered_at: datetime | None = None,
 ) -> str:
     """One line a table: what the answer was charged, what is left; and what was answered again, and `answered_at` when.
@@ -44,24 +44,24 @@ def charged(
         epsilon = Fraction(receipt.target["epsilon"])
     known = {(state.table, state.analyst): state for state in states}
     lines = list[str]()
-    for account, entries in _by_account(receipt).items():
+    for account, entries in _group_by_account(receipt).items():
         state = known.get(account)
         if state is None:
             continue
         loss = sum((Fraction(entry["loss"]) for entry in entries), Fraction(0))
         delta = sum((Fraction(entry["delta"]) for entry in entries), Fraction(0))
-        symbol = accountant_named(state.accountant).symbol
-        parts = [] if symbol == "ε" or epsilon is None else [f"{symbol} {rounded(loss, up=True)}"]
-        parts += [f"δ {rounded(delta, up=True)}"] if delta else []
+        symbol = get_accountant(state.accountant).symbol
+        parts = [] if symbol == "ε" or epsilon is None else [f"{symbol} {format_rounded(loss, up=True)}"]
+        parts += [f"δ {format_rounded(delta, up=True)}"] if delta else []
         named = "ε" if symbol == "ε" or epsilon is not None else symbol
-        price = f"{named} {rounded(loss if symbol == 'ε' or epsilon is None else epsilon, 6, up=True)}"
+        price = f"{named} {format_rounded(loss if symbol == 'ε' or epsilon is None else epsilon, 6, up=True)}"
         parts += [f"in {len(entries)} steps"] if receipt.target is not None and len(entries) > 1 else []
         more = f" ({', '.join(parts)})" if parts else ""
         if "slice" in entries[0]:
             lines.append(f"charged to reservation {entries[0]['slice']} of {state.name}: {price}{more}")
         else:
-            lines.append(f"charged to {state.name}: {price}{more}; {left(state)}")
-    if receipt.of_session:
+            lines.append(f"charged to {state.name}: {price}{more}; {format_balance(state)}")
+    if receipt.is_of_session:
         paid = ", ".join(map(str, receipt.replayed))
         lines.append("nothing was charged" + f": ledger entry {paid} paid for the table" * bool(paid))
     elif receipt.replayed:
@@ -72,7 +72,7 @@ def charged(
     return "\n".join(lines) or "nothing was charged: the answer follows from the policy"
 
 
-def _by_account(receipt: Receipt) -> dict[tuple[str, str], list[dict[str, Any]]]:
+def _group_by_account(receipt: Receipt) -> dict[tuple[str, str], list[dict[str, Any]]]:
     """The entries of each table and analyst's account: several where a query was answered in steps."""
     found: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for entry in receipt.entries:
@@ -80,38 +80,38 @@ def _by_account(receipt: Receipt) -> dict[tuple[str, str], list[dict[str, Any]]]
     return found
 
 
-def left(state: BudgetState | BudgetLeft) -> str:
+def format_balance(state: BudgetState | RemainingBudget) -> str:
     """What is left of a budget.
 
     The percentage is of the loss; the ε is that of the largest single query that still fits. Under
     `zcdp` or `gdp` many small queries together may cost far more than that.
     """
-    return f"{percent_left(state)}% left, at most ε {rounded(state.remaining_epsilon)} in one query"
+    return f"{compute_remaining_percent(state)}% left, at most ε {format_rounded(state.remaining_epsilon)} in one query"
 
 
-def failure_lines(states: Iterable[BudgetState], ledger: str) -> Iterator[str]:
+def describe_failures(states: Iterable[BudgetState], ledger: str) -> Iterator[str]:
     """A line for each table whose queries have failed while they ran, and what its owner does then."""
     for state in states:
         if state.analyst or not state.failures:
             continue
         times = "one query has" if state.failures == 1 else f"{state.failures} queries have"
-        table = printable(state.table)
+        table = escape_unprintable(state.table)
         line = f"{table}: {times} failed while running; dpsql ledger show {ledger} --kind failure lists them"
         if state.locked:
             line += f', and the table is locked until: dpsql ledger unlock {ledger} {table} --reason "…"'
         yield line
 
 
-def budget_table(states: Iterable[BudgetState]) -> Table:
+def build_budget_table(states: Iterable[BudgetState]) -> Table:
     """A line for each private table."""
     states = tuple(states)
     heads = ("table", *BUDGET_HEADS)
     failed = any(state.failures for state in states)
     rows = [
         (
-            *budget_cells(state),
+            *format_budget_cells(state),
             *((f"{state.failures}: locked" if state.locked else f"{state.failures}",) if failed else ()),
         )
         for state in states
     ]
-    return table((*heads, "failures") if failed else heads, rows, right=(2, 3, 4, 5, 6, 7))
+    return build_table((*heads, "failures") if failed else heads, rows, right=(2, 3, 4, 5, 6, 7))

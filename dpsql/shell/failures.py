@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 INTERRUPTED = "interrupted; what was charged stays charged"
 
 
-def unforeseen(error: BaseException) -> str:
+def format_unforeseen_error(error: BaseException) -> str:
     """What is said of a failure that should not happen: where it was, but not its own words.
 
     Those, and the variables of a traceback, may quote private values.
@@ -28,17 +28,17 @@ def unforeseen(error: BaseException) -> str:
     )
 
 
-def message(error: Error) -> str:
+def format_error(error: Error) -> str:
     """The error with its stable code, the line with a caret, and the hint.
 
-    >>> print(message(Error("no such table", code="table", hint="did you mean visits?")))
+    >>> print(format_error(Error("no such table", code="table", hint="did you mean visits?")))
     error[table]: no such table
     hint: did you mean visits?
     """
     return f"error[{error.code}]: {error}"
 
 
-def styled(text: str) -> Text:
+def highlight_error(text: str) -> Text:
     """An error's text with its first word, caret and hint marked."""
     from rich.text import Text
 

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dpsql.shell.answers import Format
+from dpsql.shell.answers import AnswerFormat
 from dpsql.shell.failures import INTERRUPTED
-from dpsql.shell.session import Session, entries, is_command, unfinished
+from dpsql.shell.session import Session, is_command, is_unfinished, iterate_entries
 from dpsql.shell.settings import PLAIN
-from dpsql.shell.state import Reply, State, Terminal
-from dpsql.shell.terminal import edited, paged, style_of
+from dpsql.shell.state import Reply, SessionState, Terminal
+from dpsql.shell.terminal import edit_text, find_style, show_in_pager
 
 if TYPE_CHECKING:
     from prompt_toolkit import PromptSession
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 Write = Callable[[str], object]
 
 
-def interact(
+def run_interactive(
     session: Session,
     write: Write = print,
     *,
@@ -37,14 +37,14 @@ def interact(
     `history` is the file that keeps the SQL typed, and nothing else; `source` and `screen` are the
     terminal unless given.
     """
-    prompts = _prompts(session, history, source, screen)
-    questions = _questions(source, screen)
+    prompts = _build_prompt_session(session, history, source, screen)
+    questions = _make_confirm(source, screen)
     real = source is None and session.state.view.fit
-    session.state.terminal = Terminal(questions, edited, sys.stdout if real else None)
+    session.state.terminal = Terminal(questions, edit_text, sys.stdout if real else None)
     buffer = ""
     while True:
         try:
-            entry = prompts.prompt(session.prompt(), default=buffer)
+            entry = prompts.prompt(session.format_prompt(), default=buffer)
         except KeyboardInterrupt:
             buffer = ""
             continue
@@ -52,24 +52,24 @@ def interact(
             return
         buffer = ""
         try:
-            for reply in session.replies(entry):
+            for reply in session.iterate_replies(entry):
                 if reply.quit:
                     return
                 buffer = reply.buffer
-                _show(reply, session.state, write)
+                _show_reply(reply, session.state, write)
         except KeyboardInterrupt:
             write(INTERRUPTED)
 
 
-def _show(reply: Reply, state: State, write: Write) -> None:
+def _show_reply(reply: Reply, state: SessionState, write: Write) -> None:
     """Writes a reply, by the pager where it is longer than the terminal, and what stands beside it."""
-    if reply.text and not (state.view.fit and paged(reply.text, state.settings.pager)):
+    if reply.text and not (state.view.fit and show_in_pager(reply.text, state.settings.pager)):
         write(reply.text)
-    if reply.beside:
-        write(reply.beside)
+    if reply.remarks:
+        write(reply.remarks)
 
 
-def follow(session: Session, lines: Iterable[str], write: Write = print, complain: Write = print) -> bool:
+def run_piped(session: Session, lines: Iterable[str], write: Write = print, complain: Write = print) -> bool:
     """Answers the statements and commands of a pipe as they come; returns whether all were answered.
 
     A refusal goes to `complain`, and does not stop what follows. So does what stands beside answers, and, where answers
@@ -77,22 +77,22 @@ def follow(session: Session, lines: Iterable[str], write: Write = print, complai
     semicolon.
     """
     fine = True
-    for entry in entries(lines):
-        for reply in session.replies(entry):
+    for entry in iterate_entries(lines):
+        for reply in session.iterate_replies(entry):
             if reply.quit:
                 return fine
             fine = fine and not reply.failed
-            data = session.state.format is not Format.TABLE
+            data = session.state.format is not AnswerFormat.TABLE
             if reply.text:
                 (complain if reply.failed or (reply.note and data) else write)(reply.text)
-            if reply.beside:
-                complain(reply.beside)
+            if reply.remarks:
+                complain(reply.remarks)
             if reply.interrupted:
                 raise KeyboardInterrupt
     return fine
 
 
-def history_file(environment: Mapping[str, str] | None = None) -> Path:
+def get_history_path(environment: Mapping[str, str] | None = None) -> Path:
     """Where the history is kept: $XDG_STATE_HOME/dpsql/history, by default under ~/.local/state."""
     known = os.environ if environment is None else environment
     state = Path(known.get("XDG_STATE_HOME", ""))
@@ -100,7 +100,7 @@ def history_file(environment: Mapping[str, str] | None = None) -> Path:
     return base / "dpsql" / "history"
 
 
-def _prompts(
+def _build_prompt_session(
     session: Session, history: Path | None, source: Input | None, screen: Output | None
 ) -> PromptSession[str]:
     from prompt_toolkit import PromptSession
@@ -116,14 +116,14 @@ def _prompts(
     colored, state = PygmentsLexer(SqlLexer), session.state
     return PromptSession(
         lexer=DynamicLexer(lambda: None if state.settings.theme == PLAIN else colored),
-        style=DynamicStyle(lambda: style_of(state.settings.theme)),
+        style=DynamicStyle(lambda: find_style(state.settings.theme)),
         completer=SqlCompleter(
-            Vocabulary.of(state.connection.describe()), state.connection.tables_of_session
+            Vocabulary.from_description(state.connection.describe()), state.connection.list_session_tables
         ),
         auto_suggest=AutoSuggestFromHistory(),
-        history=_history(history),
+        history=_open_history(history),
         # Enter ends the entry once it is complete, and begins another line until then.
-        multiline=Condition(lambda: unfinished(get_app().current_buffer.text)),
+        multiline=Condition(lambda: is_unfinished(get_app().current_buffer.text)),
         prompt_continuation=lambda width, _, wraps: ("" if wraps else "...> ").rjust(width),
         complete_while_typing=True,
         input=source,
@@ -131,22 +131,22 @@ def _prompts(
     )
 
 
-def _questions(source: Input | None, screen: Output | None) -> Callable[[str], bool]:
+def _make_confirm(source: Input | None, screen: Output | None) -> Callable[[str], bool]:
     """Asks yes or no, in a prompt of its own; Ctrl-C and Ctrl-D mean no."""
     from prompt_toolkit import PromptSession
 
     prompts = PromptSession[str](input=source, output=screen)
 
-    def confirm(question: str) -> bool:
+    def ask_yes_or_no(question: str) -> bool:
         try:
             return prompts.prompt(question).strip().lower() in {"y", "yes"}
         except (KeyboardInterrupt, EOFError):
             return False
 
-    return confirm
+    return ask_yes_or_no
 
 
-def _history(path: Path | None) -> History:
+def _open_history(path: Path | None) -> History:
     """A history in a file that nobody else can read; in memory where no such file can be had."""
     from prompt_toolkit.history import FileHistory, InMemoryHistory
 

@@ -10,15 +10,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from dpsql.budgets import Budgets, percent_left
+from dpsql.budgets import Budgets, compute_remaining_percent
 from dpsql.errors import Error, OperationalError, ProgrammingError
-from dpsql.explained import Price
-from dpsql.request.loss import rounded
+from dpsql.explained import QueryCharge
+from dpsql.request.loss import format_rounded
 from dpsql.shell import answers, asking, commands, costs, describe
-from dpsql.shell.failures import message, styled, unforeseen
-from dpsql.shell.state import Asking, Reply, State
-from dpsql.shell.statements import blank, command_within, split, without_comments
-from dpsql.shell.view import View, dim
+from dpsql.shell.failures import format_error, format_unforeseen_error, highlight_error
+from dpsql.shell.state import PendingQuery, Reply, SessionState
+from dpsql.shell.statements import find_command, is_blank, remove_comments, split_statements
+from dpsql.shell.view import View, make_dim
 
 _WORDS = ("help", "quit", "exit")
 _MOST_FILES: Final = 8
@@ -28,11 +28,11 @@ _MOST_FILES: Final = 8
 class Session:
     """Answers one entry after another; `state` is what it remembers between them."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: SessionState) -> None:
         self.state = state
         self._files = list[Path]()
 
-    def prompt(self) -> str:
+    def format_prompt(self) -> str:
         """The prompt: of the table charged last, or of all, the budget with the least left, and what that is."""
         try:
             states = self.state.connection.budget()
@@ -41,133 +41,133 @@ class Session:
         if not states:
             return "dpsql> "
         last = [state for state in states.values() if state.table == self.state.table]
-        least = min(last or states.values(), key=percent_left)
-        return f"dpsql({least.name} ε {rounded(least.remaining_epsilon)} left)> "
+        least = min(last or states.values(), key=compute_remaining_percent)
+        return f"dpsql({least.name} ε {format_rounded(least.remaining_epsilon)} left)> "
 
-    def replies(self, entry: str) -> Iterator[Reply]:
+    def iterate_replies(self, entry: str) -> Iterator[Reply]:
         """The reply to each statement or command of an entry, in order; none after one that quits.
 
         A statement that a command follows, and that is not finished, is in the last reply's `buffer`.
         """
-        for reply in self._replies(entry):
+        for reply in self._iterate_replies(entry):
             yield reply
             if reply.quit or reply.interrupted:
                 return
 
-    def _replies(self, entry: str) -> Iterator[Reply]:
+    def _iterate_replies(self, entry: str) -> Iterator[Reply]:
         text, commanded = entry, False
         self.state.buffer = ""
-        while not is_command(text) and (found := command_within(text)) is not None:
-            cut, commanded = split(found.before), True
+        while not is_command(text) and (found := find_command(text)) is not None:
+            cut, commanded = split_statements(found.before), True
             for statement in cut.statements:
-                yield from self._answered(statement)
-            self.state.buffer = "" if blank(cut.rest) else cut.rest.lstrip()
-            for reply in self._answered(found.command):
+                yield from self._iterate_part_replies(statement)
+            self.state.buffer = "" if is_blank(cut.rest) else cut.rest.lstrip()
+            for reply in self._iterate_part_replies(found.command):
                 self.state.buffer = reply.buffer or self.state.buffer
                 yield replace(reply, buffer="")
             text = self.state.buffer + found.after
         if not commanded:
-            for part in parts(text):
-                yield from self._answered(part)
+            for part in split_entry(text):
+                yield from self._iterate_part_replies(part)
             return
-        cut = split(text)
+        cut = split_statements(text)
         for statement in cut.statements:
-            yield from self._answered(statement)
-        if not blank(cut.rest):
+            yield from self._iterate_part_replies(statement)
+        if not is_blank(cut.rest):
             yield Reply(buffer=cut.rest.lstrip())
 
-    def _answered(self, part: str) -> Iterator[Reply]:
+    def _iterate_part_replies(self, part: str) -> Iterator[Reply]:
         """The reply to a statement or command, and those to what it asks for: a query, or the entries of a file."""
-        reply = self.reply(part)
-        if reply.asking is not None:
-            yield self._attempted(partial(self._send, reply.asking))
+        reply = self.answer_part(part)
+        if reply.query is not None:
+            yield self._run_safely(partial(self._send_pending, reply.query))
         elif reply.file is not None:
-            yield from self._included(reply.file)
+            yield from self._include_file(reply.file)
         else:
             yield reply
 
-    def _included(self, path: Path) -> Iterator[Reply]:
-        found = self._attempted(lambda: Reply(_text_of(path, self._files)))
+    def _include_file(self, path: Path) -> Iterator[Reply]:
+        found = self._run_safely(lambda: Reply(_read_entries(path, self._files)))
         if found.failed:
             yield found
             return
         self._files.append(path)
         try:
-            for entry in entries(found.text.splitlines(keepends=True)):
-                for reply in self.replies(entry):
+            for entry in iterate_entries(found.text.splitlines(keepends=True)):
+                for reply in self.iterate_replies(entry):
                     yield reply
                     if reply.quit or reply.interrupted:
                         return
         finally:
             self._files.pop()
 
-    def reply(self, part: str) -> Reply:
+    def answer_part(self, part: str) -> Reply:
         """The reply to one statement or command. Errors are replies too."""
-        return self._attempted(lambda: self._reply(part))
+        return self._run_safely(lambda: self._answer_part(part))
 
-    def _attempted(self, work: Callable[[], Reply]) -> Reply:
+    def _run_safely(self, work: Callable[[], Reply]) -> Reply:
         try:
             return work()
         except Error as error:
-            return self._failed(message(error))
-        except asking.Interrupted as stopped:
-            return replace(self._failed(stopped.text), interrupted=True)
+            return self._make_failure(format_error(error))
+        except asking.QueryInterrupted as stopped:
+            return replace(self._make_failure(stopped.text), interrupted=True)
         except Exception as error:  # noqa: BLE001  (whatever it is, its words may quote private values)
-            return self._failed(unforeseen(error))
+            return self._make_failure(format_unforeseen_error(error))
 
-    def _reply(self, part: str) -> Reply:
+    def _answer_part(self, part: str) -> Reply:
         text = part.strip()
         if text.startswith("\\"):
-            return commands.run(self.state, text)
+            return commands.run_command(self.state, text)
         if text.startswith("."):
             raise ProgrammingError(
                 f"there is no command {text.split()[0]}",
                 code="command",
                 hint="commands begin with a backslash: \\d lists the tables, \\? the commands",
             )
-        bare = without_comments(text).strip().rstrip(";").rstrip()
+        bare = remove_comments(text).strip().rstrip(";").rstrip()
         if bare.lower() in _WORDS:
-            return commands.run(self.state, f"\\{bare}")
-        if (table := describe.asked(text)) is not None:
-            return commands.run(self.state, f"\\d {table}")
+            return commands.run_command(self.state, f"\\{bare}")
+        if (table := describe.parse_describe_statement(text)) is not None:
+            return commands.run_command(self.state, f"\\d {table}")
         if is_explain(text):
-            return commands.explain(self.state, text)
-        return self._query(Asking(text))
+            return commands.explain_query(self.state, text)
+        return self._run_query(PendingQuery(text))
 
-    def _send(self, asked: Asking) -> Reply:
+    def _send_pending(self, asked: PendingQuery) -> Reply:
         """The reply to what a command sends: a query, or a statement about the catalogue or a plan."""
-        is_free = is_explain(asked.sql) or describe.asked(asked.sql) is not None
-        return self._reply(asked.sql) if is_free else self._query(asked)
+        is_free = is_explain(asked.sql) or describe.parse_describe_statement(asked.sql) is not None
+        return self._answer_part(asked.sql) if is_free else self._run_query(asked)
 
-    def _query(self, asked: Asking) -> Reply:
+    def _run_query(self, asked: PendingQuery) -> Reply:
         state, terminal = self.state, self.state.terminal
-        state.last = asked.sql
-        terms = commands.terms(state, asked.sql)
-        price = None if terminal is None else self._steep(asked.sql, terms)
+        state.last_sql = asked.sql
+        terms = commands.resolve_query_options(state, asked.sql)
+        price = None if terminal is None else self._find_price_to_confirm(asked.sql, terms)
         if terminal is not None and price is not None and not terminal.confirm(f"{price}. Ask it? [y/N] "):
             return Reply("not asked; nothing was charged", note=True)
         progress = terminal.progress if terminal is not None and state.settings.progress else None
         began = time.monotonic()
-        result = asking.ask(state.connection, asked.sql, terms, progress=progress)
+        result = asking.run_query(state.connection, asked.sql, terms, progress=progress)
         took = [f"in {time.monotonic() - began:.3f} s"] if state.settings.timing else []
         state.receipt = result.receipt
         charged = [entry["table"] for entry in result.receipt.entries]
         state.table = charged[-1] if charged else state.table
-        when = state.connection.answered_at(result.receipt)
-        cost = costs.remarks(result, terms["epsilon"], state.connection.budget().values(), when)
-        remarks = state.view.show(dim("\n".join([cost, *took])))
+        when = state.connection.find_answer_time(result.receipt)
+        cost = costs.format_remarks(result, terms["epsilon"], state.connection.budget().values(), when)
+        remarks = state.view.render_parts(make_dim("\n".join([cost, *took])))
         expanded = "on" if asked.expanded else state.settings.expanded
         if (output := asked.output or state.output) is not None:
-            style = answers.Format.of(output) or state.format
-            text = answers.written(result, style, View(), "on" if expanded == "on" else "off")
-            _write(output, text, append=asked.output is None)
-            return Reply(f"written to {output}", note=True, beside=remarks)
-        answer = answers.written(result, state.format, state.view, expanded)
-        if state.format is not answers.Format.TABLE:
-            return Reply(answer, beside=remarks)
+            style = answers.AnswerFormat.from_path(output) or state.format
+            text = answers.format_answer(result, style, View(), "on" if expanded == "on" else "off")
+            _write_answer(output, text, append=asked.output is None)
+            return Reply(f"written to {output}", note=True, remarks=remarks)
+        answer = answers.format_answer(result, state.format, state.view, expanded)
+        if state.format is not answers.AnswerFormat.TABLE:
+            return Reply(answer, remarks=remarks)
         return Reply(f"{answer}\n{remarks}")
 
-    def _steep(self, sql: str, terms: Mapping[str, Any]) -> Price | None:
+    def _find_price_to_confirm(self, sql: str, terms: Mapping[str, Any]) -> QueryCharge | None:
         """The price of a query that costs more than the session asks without a yes."""
         most = self.state.settings.ask_above
         if self.state.connection.is_free(sql):
@@ -177,26 +177,26 @@ class Session:
         price = self.state.connection.explain(sql, **terms).price
         return price if price is not None and price.epsilon > most else None
 
-    def _failed(self, text: str) -> Reply:
-        return Reply(self.state.view.show(styled(text)), failed=True)
+    def _make_failure(self, text: str) -> Reply:
+        return Reply(self.state.view.render_parts(highlight_error(text)), failed=True)
 
 
-def entries(lines: Iterable[str]) -> Iterator[str]:
+def iterate_entries(lines: Iterable[str]) -> Iterator[str]:
     r"""The entries of a text that comes line by line: statements up to their `;`, commands a line each.
 
     A command amid a statement comes before it, but for one that sends the statement, which goes with it.
 
-    >>> list(entries(["SELECT 1\n", "\\d t\n", "FROM t; SELECT 2 \\g\n"]))
+    >>> list(iterate_entries(["SELECT 1\n", "\\d t\n", "FROM t; SELECT 2 \\g\n"]))
     ['\\d t', 'SELECT 1\nFROM t;', 'SELECT 2 \\g']
     """
     pending = ""
     for line in lines:
         pending += line
-        while (found := command_within(pending)) is not None:
-            cut = split(found.before)
+        while (found := find_command(pending)) is not None:
+            cut = split_statements(found.before)
             yield from (f"{statement};" for statement in cut.statements)
-            rest = "" if blank(cut.rest) else cut.rest
-            if rest and commands.on_buffer(found.command):
+            rest = "" if is_blank(cut.rest) else cut.rest
+            if rest and commands.is_statement_command(found.command):
                 yield f"{rest.strip()} {found.command}"
                 rest = ""
             else:
@@ -206,13 +206,13 @@ def entries(lines: Iterable[str]) -> Iterator[str]:
             yield pending.strip()
             pending = ""
             continue
-        cut = split(pending)
+        cut = split_statements(pending)
         yield from (f"{statement};" for statement in cut.statements)
         pending = cut.rest
-    yield from parts(pending)
+    yield from split_entry(pending)
 
 
-def _text_of(path: Path, within: Sequence[Path]) -> str:
+def _read_entries(path: Path, within: Sequence[Path]) -> str:
     """The text of a file of entries. Raises ProgrammingError where it cannot be read, or files include each other."""
     if len(within) >= _MOST_FILES:
         raise ProgrammingError(
@@ -227,7 +227,7 @@ def _text_of(path: Path, within: Sequence[Path]) -> str:
         ) from None
 
 
-def _write(path: Path, text: str, *, append: bool) -> None:
+def _write_answer(path: Path, text: str, *, append: bool) -> None:
     """Writes an answer. Raises OperationalError (`not_written`): what was charged is answered again, free."""
     try:
         with path.open("a" if append else "w", encoding="utf-8") as file:
@@ -243,18 +243,18 @@ def _write(path: Path, text: str, *, append: bool) -> None:
     )
 
 
-def parts(entry: str) -> Iterator[str]:
+def split_entry(entry: str) -> Iterator[str]:
     """The statements and commands of an entry without a command amid them; the last statement may lack its semicolon.
 
-    >>> list(parts("SELECT 1; SELECT 2")), list(parts(".mode"))
+    >>> list(split_entry("SELECT 1; SELECT 2")), list(split_entry(".mode"))
     (['SELECT 1', 'SELECT 2'], ['.mode'])
     """
     if is_command(entry):
         yield entry.strip()
         return
-    cut = split(entry)
+    cut = split_statements(entry)
     yield from cut.statements
-    if not blank(cut.rest):
+    if not is_blank(cut.rest):
         yield cut.rest.strip()
 
 
@@ -264,16 +264,16 @@ def is_command(entry: str) -> bool:
     return text.startswith(("\\", ".")) or text.rstrip(";").lower() in _WORDS
 
 
-def unfinished(entry: str) -> bool:
+def is_unfinished(entry: str) -> bool:
     """Whether more lines must follow before an entry can be answered.
 
-    >>> unfinished("SELECT 1"), unfinished("SELECT 1;"), unfinished("quit"), unfinished("")
+    >>> is_unfinished("SELECT 1"), is_unfinished("SELECT 1;"), is_unfinished("quit"), is_unfinished("")
     (True, False, False, False)
     """
-    if is_command(entry) or command_within(entry) is not None:
+    if is_command(entry) or find_command(entry) is not None:
         return False
-    rest = split(entry).rest
-    return not is_command(rest) and not blank(rest)
+    rest = split_statements(entry).rest
+    return not is_command(rest) and not is_blank(rest)
 
 
 def is_explain(sql: str) -> bool:
@@ -282,4 +282,4 @@ def is_explain(sql: str) -> bool:
     >>> is_explain("-- why\nexplain SELECT 1"), is_explain("SELECT 1")
     (True, False)
     """
-    return re.match(r"EXPLAIN\b", without_comments(sql).lstrip(), re.IGNORECASE) is not None
+    return re.match(r"EXPLAIN\b", remove_comments(sql).lstrip(), re.IGNORECASE) is not None

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from dpsql.errors import ProgrammingError
-from dpsql.request.loss import amount
+from dpsql.request.loss import parse_amount
 
 PLAIN: Final = "none"
 """The theme without colours."""
@@ -39,7 +39,7 @@ class Settings:
     ask_above: Fraction = Fraction(1)
 
 
-def config_file(environment: Mapping[str, str] | None = None) -> Path:
+def get_config_path(environment: Mapping[str, str] | None = None) -> Path:
     """Where the settings lie: $XDG_CONFIG_HOME/dpsql/config.toml, by default under ~/.config."""
     known = os.environ if environment is None else environment
     config = Path(known.get("XDG_CONFIG_HOME", ""))
@@ -47,7 +47,7 @@ def config_file(environment: Mapping[str, str] | None = None) -> Path:
     return base / "dpsql" / "config.toml"
 
 
-def settings(path: Path) -> Settings:
+def load_settings(path: Path) -> Settings:
     """The settings of a file, those of `Settings()` without one.
 
     Raises ProgrammingError (`config`) for a file that cannot be read, an unknown key, or a value that it cannot have.
@@ -57,94 +57,94 @@ def settings(path: Path) -> Settings:
     except (FileNotFoundError, NotADirectoryError):
         return Settings()
     except OSError as error:
-        raise _wrong(path, f"it cannot be read: {error.strerror}") from None
+        raise _make_error(path, f"it cannot be read: {error.strerror}") from None
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise _wrong(path, f"it is no TOML: {error}") from None
+        raise _make_error(path, f"it is no TOML: {error}") from None
     known = {field.name for field in fields(Settings)}
     for key in found:
         if key not in known:
-            raise _wrong(path, f"there is no setting {key}", f"there are: {', '.join(sorted(known))}")
-    return Settings(**{key: _checked(path, key, value) for key, value in found.items()})
+            raise _make_error(path, f"there is no setting {key}", f"there are: {', '.join(sorted(known))}")
+    return Settings(**{key: _check_setting(path, key, value) for key, value in found.items()})
 
 
-def themes() -> tuple[str, ...]:
+def list_themes() -> tuple[str, ...]:
     """The names of themes: those of Pygments, and one without colours."""
     from pygments.styles import get_all_styles
 
     return (PLAIN, *sorted(get_all_styles()))
 
 
-def theme(name: str) -> str:
+def require_theme(name: str) -> str:
     """The name of a theme. Raises ProgrammingError where there is none of that name."""
-    if name not in themes():
+    if name not in list_themes():
         raise ProgrammingError(
-            f"there is no theme {name}", code="argument", hint=f"one of {', '.join(themes())}"
+            f"there is no theme {name}", code="argument", hint=f"one of {', '.join(list_themes())}"
         )
     return name
 
 
-def switch(value: str) -> str:
+def require_switch(value: str) -> str:
     """`auto`, `on` or `off`. Raises ProgrammingError for other words."""
     if value not in SWITCHES:
         raise ProgrammingError(f"{value} is not a switch", code="argument", hint="auto, on or off")
     return value
 
 
-def _checked(path: Path, key: str, value: Any) -> Any:
+def _check_setting(path: Path, key: str, value: Any) -> Any:
     check = _CHECKS[key]
     try:
         return check(value)
     except (ProgrammingError, ValueError, TypeError) as error:
         hint = error.hint if isinstance(error, ProgrammingError) else None
         said = error.message if isinstance(error, ProgrammingError) else str(error)
-        raise _wrong(path, f"{key}: {said}", hint) from None
+        raise _make_error(path, f"{key}: {said}", hint) from None
 
 
-def _boolean(value: Any) -> bool:
+def _require_boolean(value: Any) -> bool:
     if type(value) is not bool:
         raise ValueError("it is true or false")
     return value
 
 
-def _text(value: Any) -> str:
+def _require_text(value: Any) -> str:
     if not isinstance(value, str) or not value.strip():
         raise ValueError("it is a text")
     return value
 
 
-def _one_of(*known: str) -> Callable[[Any], str]:
-    def check(value: Any) -> str:
+def _make_choice_check(*known: str) -> Callable[[Any], str]:
+    def require_choice(value: Any) -> str:
         if value not in known:
             raise ValueError(f"it is one of {', '.join(known)}")
         return str(value)
 
-    return check
+    return require_choice
 
 
-def _switch(value: Any) -> str:
-    return switch(("on" if value else "off") if isinstance(value, bool) else _text(value))
+def _parse_switch(value: Any) -> str:
+    return require_switch(("on" if value else "off") if isinstance(value, bool) else _require_text(value))
 
 
-def _theme(value: Any) -> str:
-    return theme(_text(value))
+def _parse_theme(value: Any) -> str:
+    return require_theme(_require_text(value))
 
 
-def _amount(value: Any) -> Fraction:
-    return amount(value, "ask_above")
+def _parse_amount(value: Any) -> Fraction:
+    return parse_amount(value, "ask_above")
 
 
 _CHECKS: Final[Mapping[str, Callable[[Any], Any]]] = {
-    "expanded": _switch,
-    "pager": _text,
-    "timing": _boolean,
-    "progress": _boolean,
-    "theme": _theme,
-    "format": _one_of("table", "csv", "json", "markdown"),
-    "dialect": _one_of(*DIALECTS),
-    "history": _boolean,
-    "ask_above": _amount,
+    "expanded": _parse_switch,
+    "pager": _require_text,
+    "timing": _require_boolean,
+    "progress": _require_boolean,
+    "theme": _parse_theme,
+    "format": _make_choice_check("table", "csv", "json", "markdown"),
+    "dialect": _make_choice_check(*DIALECTS),
+    "history": _require_boolean,
+    "ask_above": _parse_amount,
 }
 
 
-def _wrong(path: Path, what: str, hint: str | None = None) -> ProgrammingError:
+def _make_error(path: Path, what: str, hint: str | None = None) -> ProgrammingError:
     return ProgrammingError(f"{path}: {what}", code="config", hint=hint)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from dpsql.base_connection import BaseConnection
 from dpsql.request.target import Target
-from dpsql.shell.answers import Format
+from dpsql.shell.answers import AnswerFormat
 from dpsql.shell.settings import Settings
 from dpsql.shell.view import View
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Asking:
+class PendingQuery:
     """A query that a command sends: where its answer goes for once, and whether rows are lines."""
 
     sql: str
@@ -29,9 +29,9 @@ class Asking:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What an entry is answered with: `text`, and `beside` it what it cost; `quit` ends the shell.
+    """What an entry is answered with: `text`, and `remarks` it what it cost; `quit` ends the shell.
 
-    `note` marks the confirmation of a setting, which is no data. `buffer` is what the next entry begins with, `asking`
+    `note` marks the confirmation of a setting, which is no data. `buffer` is what the next entry begins with, `query`
     what is asked next, `file` the one whose entries are answered next; `interrupted` says that Ctrl-C ended it.
     """
 
@@ -39,9 +39,9 @@ class Reply:
     failed: bool = False
     quit: bool = False
     note: bool = False
-    beside: str = ""
+    remarks: str = ""
     buffer: str = ""
-    asking: Asking | None = None
+    query: PendingQuery | None = None
     file: Path | None = None
     interrupted: bool = False
 
@@ -56,11 +56,11 @@ class Terminal:
 
 
 @dataclass(slots=True)
-class State:
+class SessionState:
     """The connection, how answers are shown, and what a query asks for unless it is changed.
 
     `epsilon` is None until somebody says what a query may lose; `target`, where there is one, goes before it. `table` is the private table that was
-    charged last, `receipt` that of the last answer. `buffer` is the statement that was begun when a command came, `last`
+    charged last, `receipt` that of the last answer. `buffer` is the statement that was begun when a command came, `last_sql`
     the last that was asked, `output` the file that answers go to; `terminal` is None for a pipe.
     """
 
@@ -69,13 +69,13 @@ class State:
     epsilon: Fraction | None = None
     delta: Fraction | None = None
     max_groups: int | None = None
-    format: Format = Format.TABLE
+    format: AnswerFormat = AnswerFormat.TABLE
     table: str | None = None
     receipt: Receipt | None = None
     dialect: str = "duckdb"
     target: Target | None = None
     settings: Settings = field(default_factory=Settings)
     buffer: str = ""
-    last: str = ""
+    last_sql: str = ""
     output: Path | None = None
     terminal: Terminal | None = None

@@ -17,7 +17,7 @@ _COMMENT_END = re.compile(r"/\*|\*/")
 _ESCAPED_STRING_END = re.compile(r"\\.|'", re.DOTALL)
 
 
-class Kind(Enum):
+class PieceKind(Enum):
     """What stands between the plain words of a text."""
 
     SEMICOLON = auto()
@@ -33,14 +33,14 @@ class Piece:
     A `--` comment that the text ends in is open too.
     """
 
-    kind: Kind
+    kind: PieceKind
     start: int
     end: int
     open: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Split:
+class SplitText:
     """The statements of a text that end in `;` (without it), and the rest after the last."""
 
     statements: tuple[str, ...]
@@ -48,7 +48,7 @@ class Split:
 
 
 @dataclass(frozen=True, slots=True)
-class CommandWithin:
+class EmbeddedCommand:
     """A backslash command within an entry: the text before it, the command, and the lines after it."""
 
     before: str
@@ -56,100 +56,102 @@ class CommandWithin:
     after: str
 
 
-def pieces(text: str) -> Iterator[Piece]:
+def iterate_pieces(text: str) -> Iterator[Piece]:
     """Everything in the text that is not plain words, in order."""
     at = 0
     while (found := _SPECIAL.search(text, at)) is not None:
         at = found.end()
         if found["word"] is None:
-            piece = _piece(text, found)
+            piece = _read_piece(text, found)
             at = piece.end
             yield piece
 
 
-def split(text: str) -> Split:
+def split_statements(text: str) -> SplitText:
     r"""Cuts a text at its semicolons; statements of comments and space alone are left out.
 
-    >>> split("SELECT ';' FROM t; -- done; really\nSELECT 2")
-    Split(statements=("SELECT ';' FROM t",), rest=' -- done; really\nSELECT 2')
+    >>> split_statements("SELECT ';' FROM t; -- done; really\nSELECT 2")
+    SplitText(statements=("SELECT ';' FROM t",), rest=' -- done; really\nSELECT 2')
     """
     statements, start = [], 0
-    for piece in pieces(text):
-        if piece.kind is Kind.SEMICOLON:
+    for piece in iterate_pieces(text):
+        if piece.kind is PieceKind.SEMICOLON:
             statements.append(text[start : piece.start])
             start = piece.end
-    return Split(tuple(statement.strip() for statement in statements if not blank(statement)), text[start:])
+    return SplitText(
+        tuple(statement.strip() for statement in statements if not is_blank(statement)), text[start:]
+    )
 
 
-def command_within(text: str) -> CommandWithin | None:
+def find_command(text: str) -> EmbeddedCommand | None:
     r"""The first command of a text, which ends with its line; None where no backslash stands outside of quotes.
 
     No SQL that is read here has a backslash there.
 
-    >>> command_within("SELECT 1\n\\d t\nFROM t")
-    CommandWithin(before='SELECT 1\n', command='\\d t', after='\nFROM t')
+    >>> find_command("SELECT 1\n\\d t\nFROM t")
+    EmbeddedCommand(before='SELECT 1\n', command='\\d t', after='\nFROM t')
     """
     start = 0
-    for piece in (*pieces(text), None):
+    for piece in (*iterate_pieces(text), None):
         end = len(text) if piece is None else piece.start
         at = text.find("\\", start, end)
         if at >= 0:
             newline = _NEWLINE.search(text, at)
             stop = len(text) if newline is None else newline.start()
-            return CommandWithin(text[:at], text[at:stop].rstrip(), text[stop:])
+            return EmbeddedCommand(text[:at], text[at:stop].rstrip(), text[stop:])
         start = end if piece is None else piece.end
     return None
 
 
-def blank(text: str) -> bool:
+def is_blank(text: str) -> bool:
     """Whether the text holds nothing but space and closed comments.
 
-    >>> blank("  /* nothing */ -- at all"), blank("/* open"), blank("1")
+    >>> is_blank("  /* nothing */ -- at all"), is_blank("/* open"), is_blank("1")
     (True, False, False)
     """
-    return not without_comments(text).strip()
+    return not remove_comments(text).strip()
 
 
-def without_comments(text: str) -> str:
+def remove_comments(text: str) -> str:
     """The text with each closed comment replaced by one space."""
     parts, start = [], 0
-    for piece in pieces(text):
+    for piece in iterate_pieces(text):
         is_line = text.startswith("--", piece.start)
-        if piece.kind is Kind.COMMENT and (is_line or not piece.open):
+        if piece.kind is PieceKind.COMMENT and (is_line or not piece.open):
             parts += [text[start : piece.start], " "]
             start = piece.end
     return "".join((*parts, text[start:]))
 
 
-def inside(text: str) -> Kind | None:
+def find_open_kind(text: str) -> PieceKind | None:
     """In what the text ends: a string, a quoted name, a comment, or None for plain words."""
     last = None
-    for piece in pieces(text):
+    for piece in iterate_pieces(text):
         last = piece
     return last.kind if last is not None and last.open else None
 
 
-def _piece(text: str, found: re.Match[str]) -> Piece:
+def _read_piece(text: str, found: re.Match[str]) -> Piece:
     mark, start = found.group(), found.start()
     if mark == ";":
-        return Piece(Kind.SEMICOLON, start, found.end())
+        return Piece(PieceKind.SEMICOLON, start, found.end())
     if mark == "--":
         newline = _NEWLINE.search(text, start)
-        return _closed(Kind.COMMENT, text, start, newline and newline.start())
+        return _make_piece(PieceKind.COMMENT, text, start, newline and newline.start())
     if mark == "/*":
-        return _closed(Kind.COMMENT, text, start, _after_comment(text, found.end()))
-    if mark == "'" and _escapes(text, start):
-        return _closed(Kind.STRING, text, start, _after_escaped(text, found.end()))
+        return _make_piece(PieceKind.COMMENT, text, start, _find_comment_end(text, found.end()))
+    if mark == "'" and _is_escape_string(text, start):
+        return _make_piece(PieceKind.STRING, text, start, _find_escaped_string_end(text, found.end()))
     end = text.find(mark, found.end())
-    kind = Kind.NAME if mark == '"' else Kind.STRING
-    return _closed(kind, text, start, None if end < 0 else end + len(mark))
+    kind = PieceKind.NAME if mark == '"' else PieceKind.STRING
+    return _make_piece(kind, text, start, None if end < 0 else end + len(mark))
 
 
-def _closed(kind: Kind, text: str, start: int, end: int | None) -> Piece:
+def _make_piece(kind: PieceKind, text: str, start: int, end: int | None) -> Piece:
     return Piece(kind, start, len(text) if end is None else end, end is None)
 
 
-def _after_comment(text: str, at: int) -> int | None:
+def _find_comment_end(text: str, at: int) -> int | None:
     """The place after the end of a comment, in which others may lie; None if it has no end."""
     depth = 1
     while depth and (found := _COMMENT_END.search(text, at)) is not None:
@@ -158,12 +160,12 @@ def _after_comment(text: str, at: int) -> int | None:
     return None if depth else at
 
 
-def _escapes(text: str, quote: int) -> bool:
+def _is_escape_string(text: str, quote: int) -> bool:
     """Whether the quote opens an E'…' string, in which a backslash escapes."""
     return re.search(r"(?<![\w$])[eE]$", text[max(0, quote - 2) : quote]) is not None
 
 
-def _after_escaped(text: str, at: int) -> int | None:
+def _find_escaped_string_end(text: str, at: int) -> int | None:
     while (found := _ESCAPED_STRING_END.search(text, at)) is not None:
         at = found.end()
         if found.group() == "'":

@@ -21,7 +21,7 @@ _LESS: Mapping[str, str] = {"LESS": "FRSX"}
 """Of `less`, unless $LESS says otherwise: end at once where all fits, colours, long lines cut, the text stays."""
 
 
-def paged(text: str, pager: str) -> bool:
+def show_in_pager(text: str, pager: str) -> bool:
     """Shows a text that is longer than the terminal by a pager; False where it fits, or no pager runs."""
     if pager == "off" or len(text.splitlines()) < shutil.get_terminal_size().lines - 1:
         return False
@@ -35,7 +35,7 @@ def paged(text: str, pager: str) -> bool:
     return done.returncode == 0
 
 
-def edited(text: str) -> str:
+def edit_text(text: str) -> str:
     """The text as it is after $VISUAL or $EDITOR (else vi) has ended; the file, which nobody else can read, is removed.
 
     Raises OperationalError (`editor`) where the editor cannot be run, or fails.
@@ -55,7 +55,7 @@ def edited(text: str) -> str:
         return path.read_text(encoding="utf-8", errors="replace")
 
 
-def style_of(theme: str) -> BaseStyle | None:
+def find_style(theme: str) -> BaseStyle | None:
     """The colours of what is typed; None for those of prompt_toolkit itself."""
     if theme == PLAIN:
         return None

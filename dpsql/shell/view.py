@@ -27,7 +27,7 @@ class View:
     fit: bool = False
 
     @classmethod
-    def of(cls, stream: TextIO) -> View:
+    def from_stream(cls, stream: TextIO) -> View:
         """What suits a stream: plain unless it is a terminal, uncoloured where NO_COLOR is set."""
         if not stream.isatty():
             return cls()
@@ -43,7 +43,7 @@ class View:
         """The width that running text may take."""
         return min(_READABLE, shutil.get_terminal_size().columns) if self.fit else _READABLE
 
-    def show(self, *parts: RenderableType) -> str:
+    def render_parts(self, *parts: RenderableType) -> str:
         """The parts below each other, without space at the ends of lines."""
         from rich.console import Console
 
@@ -63,14 +63,14 @@ class View:
         return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
 
 
-def records(made: Table, view: View) -> str:
+def render_table(made: Table, view: View) -> str:
     """A table, or, where it is wider than the terminal, each of its rows as lines."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     if Console(width=_UNBOUNDED).measure(made).maximum <= view.width:
-        return view.show(made)
+        return view.render_parts(made)
     parts: list[RenderableType] = []
     for row in zip(*(column.cells for column in made.columns), strict=True):
         lines = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
@@ -79,10 +79,10 @@ def records(made: Table, view: View) -> str:
         for column, cell in zip(made.columns, row, strict=True):
             lines.add_row(column.header, cell)
         parts += [*([Text("")] if parts else []), lines]
-    return view.show(*parts)
+    return view.render_parts(*parts)
 
 
-def table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[int] = ()) -> Table:
+def build_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[int] = ()) -> Table:
     """A table with a rule under its head; `right` are the columns to align right.
 
     The cells are plain text: control characters in them are shown as escapes.
@@ -90,38 +90,42 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, right: Seque
     from rich.table import Table
     from rich.text import Text
 
-    made = Table(box=_rule(), header_style="bold", pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
+    made = Table(
+        box=_make_rule_box(), header_style="bold", pad_edge=False, show_edge=False, padding=(0, 1, 0, 0)
+    )
     for index, name in enumerate(columns):
-        made.add_column(Text(printable(name)), justify="right" if index in right else "left", overflow="fold")
+        made.add_column(
+            Text(escape_unprintable(name)), justify="right" if index in right else "left", overflow="fold"
+        )
     for row in rows:
-        made.add_row(*(Text(printable(cell)) for cell in row))
+        made.add_row(*(Text(escape_unprintable(cell)) for cell in row))
     return made
 
 
-def strong(text: str) -> Text:
+def make_bold(text: str) -> Text:
     """Text that stands out."""
     from rich.text import Text
 
     return Text(text, style="bold")
 
 
-def dim(text: str) -> Text:
+def make_dim(text: str) -> Text:
     """Text that stands back behind the answer."""
     from rich.text import Text
 
     return Text(text, style="dim")
 
 
-def printable(text: str) -> str:
+def escape_unprintable(text: str) -> str:
     r"""The text on one line, with control characters, which could steer a terminal, as escapes.
 
-    >>> printable("a\x1b[2J\n")
+    >>> escape_unprintable("a\x1b[2J\n")
     'a\\x1b[2J\\n'
     """
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
 
 
-def _rule() -> Box:
+def _make_rule_box() -> Box:
     from rich.box import Box
 
     return Box("    \n    \n ── \n    \n    \n    \n    \n    \n")

@@ -16,7 +16,7 @@ from fractions import Fraction
 from typing import Any, Final
 
 from dpsql.errors import ProgrammingError
-from dpsql.policy import Bound, Column, Policy, Table, fold
+from dpsql.policy import Bound, Column, Policy, Table, normalize_name
 from dpsql.policy.domain import LARGEST_INTEGER
 from dpsql.policy.names import NameMap
 from dpsql.result import Result
@@ -61,7 +61,7 @@ class Proposal:
     result: Result
 
 
-def questions(
+def build_questions(
     policy: Policy,
     table: str,
     engine_types: Mapping[str, str],
@@ -77,18 +77,18 @@ def questions(
     Raises ProgrammingError for a column that is not declared or has the other of both already (`column`), for one that has no
     public range (`no_public_range`), and for rows of units that have one each (`rows_per_unit`).
     """
-    declared = _private(policy, table)
-    listed = [_declared(declared, table, name) for name in listed]
-    named = [*(_declared(declared, table, name) for name in wanted), *listed]
+    declared = _require_private_table(policy, table)
+    listed = [_resolve_column(declared, table, name) for name in listed]
+    named = [*(_resolve_column(declared, table, name) for name in wanted), *listed]
     asked = list(dict.fromkeys(named))
     if not asked and not rows:
-        asked = [name for name, spec in declared.columns.items() if _is_open(spec)]
-    keys = {fold(name) for name in _keys_of(policy, table)}
+        asked = [name for name, spec in declared.columns.items() if _has_no_domain(spec)]
+    keys = {normalize_name(name) for name in _list_key_columns(policy, table)}
     if not named:
-        asked = [name for name in asked if fold(name) not in keys]
+        asked = [name for name in asked if normalize_name(name) not in keys]
     columns = dict(declared.columns.items())
-    types = {fold(name): kind for name, kind in engine_types.items()}
-    found = [Question(None, ROWS, _rows(policy, table))] if rows else []
+    types = {normalize_name(name): kind for name, kind in engine_types.items()}
+    found = [Question(None, ROWS, _build_row_count_query(policy, table))] if rows else []
     for name in asked:
         spec = declared.columns[name]
         if spec.max_elements is not None or spec.type in ("boolean", "blob", "time", "uuid"):
@@ -105,12 +105,12 @@ def questions(
                 Question(
                     name,
                     "values",
-                    f"SELECT {_quoted(name)} FROM {_table(table)} GROUP BY {_quoted(name)}",
+                    f"SELECT {_quote_column(name)} FROM {_quote_table(table)} GROUP BY {_quote_column(name)}",
                 )
             )
         else:
             _require_without(table, name, "values", spec.values)
-            bounds = spec.bounds or _range(spec, types.get(fold(name), ""))
+            bounds = spec.bounds or _find_type_range(spec, types.get(normalize_name(name), ""))
             if bounds is None:
                 raise ProgrammingError(
                     f"{table}.{name} has no public range: values of its type may be as large as 10^308, and one unit's may be",
@@ -119,13 +119,16 @@ def questions(
                     f" bounds: [0, 1000000] for {name}; they are narrowed here. Or --column names the others",
                 )
             columns[name] = spec.model_copy(update={"bounds": bounds})
-            found.append(Question(name, "bounds", _quantiles(policy, table, name)))
+            found.append(Question(name, "bounds", _build_quantile_query(policy, table, name)))
     wide = declared.model_copy(update={"columns": NameMap(columns)})
-    tables = {name: wide if fold(name) == fold(table) else own for name, own in policy.tables.items()}
+    tables = {
+        name: wide if normalize_name(name) == normalize_name(table) else own
+        for name, own in policy.tables.items()
+    }
     return policy.model_copy(update={"tables": NameMap(tables)}), found
 
 
-def proposal(question: Question, policy: Policy, table: str, result: Result) -> Proposal | None:
+def find_proposal(question: Question, policy: Policy, table: str, result: Result) -> Proposal | None:
     """What an answer proposes, None where it proposes nothing: no value was selected, or too many were.
 
     `policy` is the one that the question was asked under.
@@ -133,47 +136,49 @@ def proposal(question: Question, policy: Policy, table: str, result: Result) -> 
     if question.key == "values":
         values = tuple(value for (value,) in result.rows if value is not None)
         return Proposal(question.column, "values", values, result) if 0 < len(values) <= MOST_LISTED else None
-    declared = policy.tables[_named(policy, table)]
+    declared = policy.tables[_resolve_table(policy, table)]
     if question.column is None:
         ((rows,),) = result.rows
         if rows is None:
             return None
-        most = max(1, int(_bound(rows)))
-        step = 10 ** max(0, _magnitude(Fraction(most)) - 1)
+        most = max(1, int(_to_bound(rows)))
+        step = 10 ** max(0, _compute_magnitude(Fraction(most)) - 1)
         return Proposal(None, ROWS, min(-(-most // step) * step, declared.rows_per_unit or most), result)
     spec = declared.columns[question.column]
     ((low, high),) = result.rows
     if low is None or high is None or spec.bounds is None:
         return None
-    ends = sorted((_bound(low), _bound(high)))
-    found = outward(ends[0], ends[1], spec.bounds, whole=spec.type == "integer")
+    ends = sorted((_to_bound(low), _to_bound(high)))
+    found = round_outward(ends[0], ends[1], spec.bounds, whole=spec.type == "integer")
     return Proposal(question.column, "bounds", found, result)
 
 
-def outward(low: Any, high: Any, limits: tuple[Bound, Bound], *, whole: bool = False) -> tuple[Bound, Bound]:
+def round_outward(
+    low: Any, high: Any, limits: tuple[Bound, Bound], *, whole: bool = False
+) -> tuple[Bound, Bound]:
     """Bounds in round numbers around [low, high], within `limits`: two digits of the span; whole months or years of days.
 
-    >>> outward(Fraction(7, 2), Fraction(9712), (Fraction(0), Fraction(10**6)))
+    >>> round_outward(Fraction(7, 2), Fraction(9712), (Fraction(0), Fraction(10**6)))
     (Fraction(0, 1), Fraction(9800, 1))
-    >>> outward(date(2024, 1, 7), date(2024, 12, 25), (date(1, 1, 1), date(9999, 12, 31)))
+    >>> round_outward(date(2024, 1, 7), date(2024, 12, 25), (date(1, 1, 1), date(9999, 12, 31)))
     (datetime.date(2024, 1, 1), datetime.date(2024, 12, 31))
     """
     if isinstance(low, Fraction):
-        step = Fraction(10) ** (_magnitude(high - low or abs(high) or Fraction(1)) - 1)
+        step = Fraction(10) ** (_compute_magnitude(high - low or abs(high) or Fraction(1)) - 1)
         step = max(step, Fraction(1)) if whole else step
         ends: tuple[Any, Any] = (low // step * step, -(-high // step) * step)
     else:
         ends = (
-            _begin(low, years=high - low > _LONGEST_OF_MONTHS),
-            _end(high, years=high - low > _LONGEST_OF_MONTHS),
+            _compute_period_start(low, years=high - low > _LONGEST_OF_MONTHS),
+            _compute_period_end(high, years=high - low > _LONGEST_OF_MONTHS),
         )
     return max(ends[0], limits[0]), min(ends[1], limits[1])
 
 
-def _private(policy: Policy, table: str) -> Table:
-    found = policy.table(table)
+def _require_private_table(policy: Policy, table: str) -> Table:
+    found = policy.find_table(table)
     if found is None or found.public:
-        names = ", ".join(policy.private_tables())
+        names = ", ".join(policy.list_private_tables())
         raise ProgrammingError(
             f"{table} is public: its columns need neither bounds nor a charge"
             if found
@@ -184,13 +189,13 @@ def _private(policy: Policy, table: str) -> Table:
     return found
 
 
-def _named(policy: Policy, table: str) -> str:
-    return next(name for name in policy.tables if fold(name) == fold(table))
+def _resolve_table(policy: Policy, table: str) -> str:
+    return next(name for name in policy.tables if normalize_name(name) == normalize_name(table))
 
 
-def _declared(table: Table, name: str, column: str) -> str:
+def _resolve_column(table: Table, name: str, column: str) -> str:
     for known in table.columns:
-        if fold(known) == fold(column):
+        if normalize_name(known) == normalize_name(column):
             return known
     raise ProgrammingError(
         f"{name} declares no column {column}", code="column", hint=f"it has {', '.join(table.columns)}"
@@ -207,20 +212,20 @@ def _require_without(table: str, column: str, key: str, declared: object) -> Non
         )
 
 
-def _is_open(spec: Column) -> bool:
+def _has_no_domain(spec: Column) -> bool:
     return spec.bounds is None and spec.values is None
 
 
-def _keys_of(policy: Policy, table: str) -> list[str]:
+def _list_key_columns(policy: Policy, table: str) -> list[str]:
     """The columns that say whose a row is, which are neither bounded nor listed."""
-    declared = policy.tables[_named(policy, table)]
+    declared = policy.tables[_resolve_table(policy, table)]
     links = [link for link in (declared.link, *declared.links) if link is not None]
     return [name for link in links for name in link.keys] + [
-        policy.unit_of(_named(policy, table)).column or ""
+        policy.get_unit(_resolve_table(policy, table)).column or ""
     ]
 
 
-def _range(spec: Column, engine_type: str) -> tuple[Bound, Bound] | None:
+def _find_type_range(spec: Column, engine_type: str) -> tuple[Bound, Bound] | None:
     """What a column's type can hold, which is public; None where that says nothing."""
     kind = engine_type.strip().upper()
     if spec.type == "date":
@@ -245,68 +250,68 @@ def _range(spec: Column, engine_type: str) -> tuple[Bound, Bound] | None:
     return Fraction(-(2 ** (bits - 1))), Fraction(2 ** (bits - 1) - 1)
 
 
-def _quantiles(policy: Policy, table: str, column: str) -> str:
+def _build_quantile_query(policy: Policy, table: str, column: str) -> str:
     """The query for two quantiles: of the least and the greatest value of each unit where the table says whose rows they are.
 
     One value of each unit is a smaller part of all than its rows are, so that ranks are nearer; and what is cut off is then
     said in units.
     """
-    own, name = policy.tables[_named(policy, table)], _quoted(column)
+    own, name = policy.tables[_resolve_table(policy, table)], _quote_column(column)
     aggregate = (
         "QUANTILE_DISC" if own.columns[column].type in ("date", "timestamp", "integer") else "QUANTILE_CONT"
     )
-    whose = policy.unit_of(_named(policy, table))
+    whose = policy.get_unit(_resolve_table(policy, table))
     if whose.kind != "column" or whose.column is None or own.rows_per_unit == 1:
-        return f"SELECT {aggregate}({name}, {_LOW}) AS low, {aggregate}({name}, {_HIGH}) AS high FROM {_table(table)}"
-    unit = _quoted(whose.column)
+        return f"SELECT {aggregate}({name}, {_LOW}) AS low, {aggregate}({name}, {_HIGH}) AS high FROM {_quote_table(table)}"
+    unit = _quote_column(whose.column)
     return (
         f"SELECT {aggregate}(least_value, {_LOW}) AS low, {aggregate}(greatest_value, {_HIGH}) AS high FROM"
-        f" (SELECT {unit}, MIN({name}) AS least_value, MAX({name}) AS greatest_value FROM {_table(table)} GROUP BY {unit})"
+        f" (SELECT {unit}, MIN({name}) AS least_value, MAX({name}) AS greatest_value FROM {_quote_table(table)} GROUP BY {unit})"
         " AS of_units"
     )
 
 
-def _rows(policy: Policy, table: str) -> str:
+def _build_row_count_query(policy: Policy, table: str) -> str:
     """The query for how many rows nearly every unit has at most."""
-    own, whose = policy.tables[_named(policy, table)], policy.unit_of(_named(policy, table))
+    own, whose = policy.tables[_resolve_table(policy, table)], policy.get_unit(_resolve_table(policy, table))
     if whose.kind != "column" or whose.column is None or own.rows_per_unit == 1:
         raise ProgrammingError(
             f"each unit of {table} has one row",
             code="rows_per_unit",
             hint="--column proposes bounds, --values values",
         )
-    unit = _quoted(whose.column)
+    unit = _quote_column(whose.column)
     return (
         f"SELECT QUANTILE_DISC(number, {_HIGH}) AS most FROM"
-        f" (SELECT {unit}, COUNT(*) AS number FROM {_table(table)} GROUP BY {unit}) AS of_units"
+        f" (SELECT {unit}, COUNT(*) AS number FROM {_quote_table(table)} GROUP BY {unit}) AS of_units"
     )
 
 
-def _quoted(name: str) -> str:
+def _quote_column(name: str) -> str:
     """A column in SQL; the fields of a STRUCT are declared by dotted names."""
     return ".".join('"' + part.replace('"', '""') + '"' for part in name.split("."))
 
 
-def _table(name: str) -> str:
+def _quote_table(name: str) -> str:
     return ".".join('"' + part.replace('"', '""') + '"' for part in name.split("."))
 
 
-def _bound(value: Any) -> Any:
+def _to_bound(value: Any) -> Any:
     return value if isinstance(value, date) else Fraction(value)
 
 
-def _magnitude(value: Fraction) -> int:
+def _compute_magnitude(value: Fraction) -> int:
     """The power of ten of a positive number's first digit."""
     exponent = len(str(value.numerator)) - len(str(value.denominator))
     return exponent if value >= Fraction(10) ** exponent else exponent - 1
 
 
-def _begin(moment: date, *, years: bool) -> date:
+def _compute_period_start(moment: date, *, years: bool) -> date:
     first = date(moment.year, 1 if years else moment.month, 1)
     return datetime.combine(first, time()) if isinstance(moment, datetime) else first
 
 
-def _end(moment: date, *, years: bool) -> date:
+def _compute_period_end(moment: date, *, years: bool) -> date:
     month = 12 if years else moment.month
     last = date(moment.year, 12, 31) if month == 12 else date(moment.year, month + 1, 1) - timedelta(days=1)
     return datetime.combine(last, time(23, 59, 59)) if isinstance(moment, datetime) else last

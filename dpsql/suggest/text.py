@@ -10,9 +10,9 @@ from typing import Any
 import yaml
 
 from dpsql.errors import PolicyError
-from dpsql.policy import Policy, fold, load
-from dpsql.policy.exact import show_number
-from dpsql.policy.skeleton import quoted
+from dpsql.policy import Policy, load, normalize_name
+from dpsql.policy.exact import format_number
+from dpsql.policy.skeleton import quote_yaml
 
 Keys = Mapping[str | None, Mapping[str, Sequence[Any] | int]]
 """For each column its keys and what they should hold; those of the table itself under None."""
@@ -25,22 +25,22 @@ def with_keys(text: str, table: str, columns: Keys, remarks: Iterable[str] = ())
     """
     before = load(text + "\n")
     root = yaml.compose(text, Loader=yaml.SafeLoader)
-    whole = _at(_at(root, "tables"), table)
+    whole = _get_node(_get_node(root, "tables"), table)
     edits = [
         edit
         for column, keys in columns.items()
         for key, found in keys.items()
-        for edit in _edits(
+        for edit in _iterate_edits(
             text,
-            whole if column is None else _at(_at(whole, "columns"), column),
+            whole if column is None else _get_node(_get_node(whole, "columns"), column),
             key,
-            str(found) if isinstance(found, int) else yaml_list(found),
+            str(found) if isinstance(found, int) else format_yaml_list(found),
         )
     ]
     for start, end, new in sorted(edits, reverse=True):
         text = text[:start] + new + text[end:]
     text = "".join(f"# {remark}\n" for remark in remarks) + text
-    if not _are_as_wanted(load(text), before, table, columns):
+    if not _has_only_wanted_changes(load(text), before, table, columns):
         raise PolicyError(
             "the policy's file is laid out so that it cannot be edited here",
             code="not_edited",
@@ -49,38 +49,38 @@ def with_keys(text: str, table: str, columns: Keys, remarks: Iterable[str] = ())
     return text
 
 
-def yaml_list(values: Sequence[Any]) -> str:
+def format_yaml_list(values: Sequence[Any]) -> str:
     """Bounds or values as a list in YAML."""
-    return f"[{', '.join(map(_scalar, values))}]"
+    return f"[{', '.join(map(_format_yaml_scalar, values))}]"
 
 
-def _scalar(value: Any) -> str:
+def _format_yaml_scalar(value: Any) -> str:
     match value:
         case bool():
             return "true" if value else "false"
         case Fraction():
-            return show_number(value)
+            return format_number(value)
         case int():
             return str(value)
         case float():
-            return show_number(Fraction(value))
+            return format_number(Fraction(value))
         case datetime():
-            return quoted(value.isoformat(" "))
+            return quote_yaml(value.isoformat(" "))
         case date():
             return value.isoformat()
-    return quoted(str(value))
+    return quote_yaml(str(value))
 
 
-def _at(node: Any, name: str) -> Any:
+def _get_node(node: Any, name: str) -> Any:
     """The node of a key, whose name may be written in another case."""
     pairs = node.value if isinstance(node, yaml.MappingNode) else []
     for key, value in pairs:
-        if fold(str(key.value)) == fold(name):
+        if normalize_name(str(key.value)) == normalize_name(name):
             return value
     raise PolicyError(f"the policy's file has no key {name}", code="not_edited")
 
 
-def _edits(text: str, node: Any, key: str, new: str) -> Iterable[tuple[int, int, str]]:
+def _iterate_edits(text: str, node: Any, key: str, new: str) -> Iterable[tuple[int, int, str]]:
     """Places of the text and what is written there, for a key of a mapping."""
     for known, value in node.value:
         if known.value == key:
@@ -96,9 +96,9 @@ def _edits(text: str, node: Any, key: str, new: str) -> Iterable[tuple[int, int,
         yield first.index, first.index, f"{key}: {new}\n{' ' * first.column}"
 
 
-def _are_as_wanted(after: Policy, before: Policy, table: str, columns: Keys) -> bool:
+def _has_only_wanted_changes(after: Policy, before: Policy, table: str, columns: Keys) -> bool:
     """Whether two policies differ in the keys of these columns alone, which are as they should be."""
-    old, new = before.table(table), after.table(table)
+    old, new = before.find_table(table), after.find_table(table)
     if old is None or new is None or list(old.columns) != list(new.columns):
         return False
     for name, keys in columns.items():
@@ -110,13 +110,13 @@ def _are_as_wanted(after: Policy, before: Policy, table: str, columns: Keys) -> 
             ):
                 return False
 
-    def rest(policy: Policy) -> Any:
+    def dump_other_keys(policy: Policy) -> Any:
         dumped = policy.model_dump(mode="json", exclude_unset=True)
         for known, own in dumped["tables"].items():
-            if fold(known) == fold(table):
+            if normalize_name(known) == normalize_name(table):
                 for name, keys in columns.items():
                     for key in keys:
                         (own if name is None else own["columns"][name]).pop(key, None)
         return dumped
 
-    return bool(rest(after) == rest(before))
+    return bool(dump_other_keys(after) == dump_other_keys(before))

@@ -24,11 +24,11 @@ from dpsql.mechanisms.entropy import Entropy
 from dpsql.mechanisms.gaussian import DiscreteGaussian
 from dpsql.mechanisms.geometric import Geometric
 from dpsql.mechanisms.selection import Exponential
-from dpsql.synthesis.rounding import whole_rows
-from dpsql.synthesis.weights import Measured, fitted, independent
-from dpsql.synthesis.workload import Counts, Marginal, distance, marginal_of
+from dpsql.synthesis.rounding import round_to_rows
+from dpsql.synthesis.weights import MeasuredMarginal, compute_independent_weights, fit_weights
+from dpsql.synthesis.workload import Counts, Marginal, compute_marginal, compute_marginal_distance
 
-Noisy: TypeAlias = NDArray[np.object_]
+NoisyCounts: TypeAlias = NDArray[np.object_]
 """Noisy counts, whole numbers of any size."""
 
 MOST_DATABASES = 20_000
@@ -45,7 +45,7 @@ MOST_COMPARED = 2 * 10**7
 """Cells of the workload, over all small databases, that are compared at most."""
 
 
-class Loss(Protocol):
+class SynthesisLoss(Protocol):
     """What a synthesis may spend; see `dpsql.planning.choose.LossShare`."""
 
     @property
@@ -58,39 +58,41 @@ class Loss(Protocol):
         """The ρ of Gaussian noise that is charged as much; None where there is none."""
         ...
 
-    def range(self, share: Fraction) -> Fraction:
+    def compute_range(self, share: Fraction) -> Fraction:
         """The range of a selection that spends this share."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Synthesized:
+class SynthesizedHistogram:
     """What is released: the synthetic histogram, and the noisy sum of its distances from the private one over the workload."""
 
     histogram: Counts
     distance: int
 
 
-def noise_for(sensitivity: Sensitivity, loss: Loss, share: Fraction) -> Geometric | DiscreteGaussian:
+def calibrate_noise(
+    sensitivity: Sensitivity, loss: SynthesisLoss, share: Fraction
+) -> Geometric | DiscreteGaussian:
     """Noise for a vector that spends this share of the loss: Gaussian where the accountant knows it."""
     if loss.rho is None:
         return Geometric.calibrate(sensitivity.l1, loss.epsilon * share)
     return DiscreteGaussian.calibrate(sensitivity.l2_squared, loss.rho * share)
 
 
-def noise_event(loss: Loss, share: Fraction) -> Pure | Gaussian:
+def make_noise_event(loss: SynthesisLoss, share: Fraction) -> Pure | Gaussian:
     """The event of noise that spends this share."""
     return Pure(loss.epsilon * share) if loss.rho is None else Gaussian(loss.rho * share)
 
 
-def noised(exact: Counts, noise: Geometric | DiscreteGaussian, entropy: Entropy) -> Noisy:
+def add_noise(exact: Counts, noise: Geometric | DiscreteGaussian, entropy: Entropy) -> NoisyCounts:
     """The counts with noise of its own in each cell."""
     drawn = np.array(noise.draw(exact.size, entropy), dtype=object).reshape(exact.shape)
-    found: Noisy = exact.astype(object) + drawn
+    found: NoisyCounts = exact.astype(object) + drawn
     return found
 
 
-def of_marginal(l1: int, *, replace: bool) -> Sensitivity:
+def compute_marginal_sensitivity(l1: int, *, replace: bool) -> Sensitivity:
     """The sensitivity of a marginal of a histogram that one unit moves by at most `l1` in l1 norm.
 
     Claim: l1 again, and in squared l2 norm (l1)² for a unit that is added or removed, and l1²/2 for one that is replaced.
@@ -99,30 +101,30 @@ def of_marginal(l1: int, *, replace: bool) -> Sensitivity:
     two such vectors it is at most 2R², and l1 is 2R.
     Source: Dwork, Roth 2014, Definitions 3.1 and 3.8.
 
-    >>> of_marginal(2, replace=True)
+    >>> compute_marginal_sensitivity(2, replace=True)
     Sensitivity(l1=Fraction(2, 1), l2_squared=Fraction(2, 1), linf=Fraction(2, 1))
     """
     return Sensitivity(Fraction(l1), Fraction(l1 * l1, 2 if replace else 1))
 
 
-def of_distance(l1: int, marginals: int) -> Sensitivity:
+def compute_distance_sensitivity(l1: int, marginals: int) -> Sensitivity:
     """The sensitivity of the sum of distances of that many marginals: one number."""
     return Sensitivity(Fraction(l1 * marginals), Fraction((l1 * marginals) ** 2))
 
 
-def rows_in(columns: Sequence[Noisy]) -> int:
+def estimate_row_count(columns: Sequence[NoisyCounts]) -> int:
     """The number of rows: the mean of what the columns' noisy counts add up to, weighted by their numbers of cells."""
     weights = [Fraction(1, found.size) for found in columns]
     sums = (int(found.sum()) * weight for found, weight in zip(columns, weights, strict=True))
     return min(MOST_ROWS, max(0, round(sum(sums, Fraction(0)) / sum(weights))))
 
 
-def rescaled(noise: Geometric | DiscreteGaussian, share: float) -> float:
+def rescale_std(noise: Geometric | DiscreteGaussian, share: float) -> float:
     """The standard deviation that such noise has at 1/`share` of its loss: a variance grows as that number, a scale as its square."""
     return noise.std * (share if isinstance(noise, Geometric) else math.sqrt(share))
 
 
-def distance_gained(exact: Counts, estimate: Counts, noise: Geometric | DiscreteGaussian) -> int:
+def score_marginal(exact: Counts, estimate: Counts, noise: Geometric | DiscreteGaussian) -> int:
     """How much is to be gained by measuring a marginal: its distance from an estimate, less the expected noise; whole rows."""
     cell = noise.std * math.sqrt(2 / math.pi)
     return int(np.abs(exact - estimate).sum()) - round(cell * estimate.size)
@@ -160,11 +162,11 @@ class Synthesis:
         cells = sum(math.prod(self.shape[axis] for axis in part) for part in self.workload)
         return cells * self.direct_std * math.sqrt(2 / math.pi)
 
-    def _checked(self) -> dict[str, object]:
+    def _describe_check(self) -> dict[str, object]:
         return {
             "statistic": "distance of the workload",
             "noise": self.check.describe(),
-            "l1_sensitivity": str(of_distance(self.l1, len(self.workload)).l1),
+            "l1_sensitivity": str(compute_distance_sensitivity(self.l1, len(self.workload)).l1),
             "cells": 1,
         }
 
@@ -173,26 +175,26 @@ class Synthesis:
 class HistogramSynthesis(Synthesis):
     """A synthesis that holds a weight for each combination of values."""
 
-    def run(self, histogram: Counts, entropy: Entropy) -> Synthesized:
+    def run(self, histogram: Counts, entropy: Entropy) -> SynthesizedHistogram:
         """The release."""
-        found = self._synthetic(histogram, entropy)
+        found = self._synthesize_histogram(histogram, entropy)
         (noise,) = self.check.draw(1, entropy)
-        return Synthesized(found, self.distance(histogram, found) + noise)
+        return SynthesizedHistogram(found, self.compute_workload_distance(histogram, found) + noise)
 
-    def _synthetic(self, histogram: Counts, entropy: Entropy) -> Counts:
+    def _synthesize_histogram(self, histogram: Counts, entropy: Entropy) -> Counts:
         raise NotImplementedError
 
-    def distance(self, histogram: Counts, synthetic: Counts) -> int:
+    def compute_workload_distance(self, histogram: Counts, synthetic: Counts) -> int:
         """The sum over the workload of l1 distances between the marginals of the two, in rows."""
-        return sum(distance(histogram, synthetic, part) for part in self.workload)
+        return sum(compute_marginal_distance(histogram, synthetic, part) for part in self.workload)
 
 
 @dataclass(frozen=True)
 class Mwem(HistogramSynthesis):
     """Marginals of single columns are measured; then, `rounds` times, that of the workload which the weights fit worst.
 
-    Claim: with l1 the sensitivity of the histogram, each measured marginal has the loss of `noise` for `of_marginal(l1)`, each
-    choice a range of 2·l1·rate, and the last distance the loss of `check` for `of_distance`; their sum is the event's.
+    Claim: with l1 the sensitivity of the histogram, each measured marginal has the loss of `noise` for `compute_marginal_sensitivity(l1)`, each
+    choice a range of 2·l1·rate, and the last distance the loss of `check` for `compute_distance_sensitivity`; their sum is the event's.
     Why: a score is the l1 distance of a marginal from whole numbers that follow from what was released before, less a public
     number, so that it changes by at most l1, up or down. Weights and rows are post-processing. Composition is adaptive.
     Source: Hardt, Ligett, McSherry 2012, "A simple and practical algorithm for differentially private data release"; McKenna,
@@ -207,12 +209,12 @@ class Mwem(HistogramSynthesis):
     selection: Exponential | None
 
     @classmethod
-    def of(
+    def calibrate(
         cls,
         shape: tuple[int, ...],
         workload: tuple[Marginal, ...],
         l1: int,
-        loss: Loss,
+        loss: SynthesisLoss,
         *,
         replace: bool,
         rounds: int | None = None,
@@ -223,9 +225,9 @@ class Mwem(HistogramSynthesis):
         """
         wide = sum(len(part) > 1 for part in workload)
         most = min(wide, 2 * len(shape) if rounds is None else rounds)
-        while rounds is None and most > 1 and work(shape, len(workload), most) > MOST_WORK:
+        while rounds is None and most > 1 and bound_work(shape, len(workload), most) > MOST_WORK:
             most -= 1
-        if work(shape, len(workload), most) > MOST_WORK:
+        if bound_work(shape, len(workload), most) > MOST_WORK:
             raise LossError(
                 "a synthetic table of so many cells, marginals and rounds takes too long",
                 code="too_long",
@@ -233,71 +235,77 @@ class Mwem(HistogramSynthesis):
             )
         chosen = _SELECTION if most else Fraction(0)
         each = (1 - CHECK - chosen) / (len(shape) + most)
-        choices = [BoundedRange(loss.range(chosen / most)) for _ in range(most)]
+        choices = [BoundedRange(loss.compute_range(chosen / most)) for _ in range(most)]
         selection = Exponential.calibrate(2 * l1, choices[0].epsilon) if choices else None
         return cls(
             shape,
             workload,
             l1,
             replace,
-            noise_for(of_distance(l1, len(workload)), loss, CHECK),
-            Composed((noise_event(loss, 1 - chosen), *choices)),
+            calibrate_noise(compute_distance_sensitivity(l1, len(workload)), loss, CHECK),
+            Composed((make_noise_event(loss, 1 - chosen), *choices)),
             most,
-            noise_for(of_marginal(l1, replace=replace), loss, each),
+            calibrate_noise(compute_marginal_sensitivity(l1, replace=replace), loss, each),
             selection,
         )
 
-    def _synthetic(self, histogram: Counts, entropy: Entropy) -> Counts:
-        seen = [self.measure(histogram, (axis,), entropy) for axis in range(len(self.shape))]
-        total = self.total([found for _, found in seen])
-        weights = independent([found.astype(np.float64) for _, found in seen])
+    def _synthesize_histogram(self, histogram: Counts, entropy: Entropy) -> Counts:
+        seen = [self.measure_marginal(histogram, (axis,), entropy) for axis in range(len(self.shape))]
+        total = self.estimate_total_rows([found for _, found in seen])
+        weights = compute_independent_weights([found.astype(np.float64) for _, found in seen])
         left = [part for part in self.workload if len(part) > 1]
         for index in range(self.rounds):
-            chosen = left.pop(self.choose(self.scores(histogram, weights, total, left), entropy))
-            seen.append(self.measure(histogram, chosen, entropy))
+            chosen = left.pop(
+                self.select_marginal(self.compute_scores(histogram, weights, total, left), entropy)
+            )
+            seen.append(self.measure_marginal(histogram, chosen, entropy))
             most = _LAST_ROUNDS if index + 1 == self.rounds else _ROUNDS
-            weights = fitted(weights, self._parts(seen, total), most)
-        return whole_rows(weights, total, self.workload)
+            weights = fit_weights(weights, self._scale_measurements(seen, total), most)
+        return round_to_rows(weights, total, self.workload)
 
-    def measure(self, histogram: Counts, marginal: Marginal, entropy: Entropy) -> tuple[Marginal, Noisy]:
+    def measure_marginal(
+        self, histogram: Counts, marginal: Marginal, entropy: Entropy
+    ) -> tuple[Marginal, NoisyCounts]:
         """A marginal with noise in each cell."""
-        return marginal, noised(marginal_of(histogram, marginal), self.noise, entropy)
+        return marginal, add_noise(compute_marginal(histogram, marginal), self.noise, entropy)
 
-    def scores(
+    def compute_scores(
         self, histogram: Counts, weights: Floats, total: int, marginals: Sequence[Marginal]
     ) -> list[int]:
         """How much is to be gained by measuring each marginal: its distance from the weights', less the expected noise."""
         return [
-            distance_gained(
-                marginal_of(histogram, part),
-                np.rint(marginal_of(weights, part) * total).astype(np.int64),
+            score_marginal(
+                compute_marginal(histogram, part),
+                np.rint(compute_marginal(weights, part) * total).astype(np.int64),
                 self.noise,
             )
             for part in marginals
         ]
 
-    def choose(self, scores: Sequence[int], entropy: Entropy) -> int:
+    def select_marginal(self, scores: Sequence[int], entropy: Entropy) -> int:
         """The index of the marginal that is measured next."""
         if self.selection is None:
             raise LossError("no marginal is chosen")
-        return self.selection.choose([1] * len(scores), [-score for score in scores], entropy)
+        return self.selection.select_candidate([1] * len(scores), [-score for score in scores], entropy)
 
-    def total(self, columns: Sequence[Noisy]) -> int:
+    def estimate_total_rows(self, columns: Sequence[NoisyCounts]) -> int:
         """The number of rows."""
-        return rows_in(columns)
+        return estimate_row_count(columns)
 
-    def _parts(self, seen: Sequence[tuple[Marginal, Noisy]], total: int) -> list[Measured]:
+    def _scale_measurements(
+        self, seen: Sequence[tuple[Marginal, NoisyCounts]], total: int
+    ) -> list[MeasuredMarginal]:
         rows = max(1, total)
         return [
-            Measured(part, np.asarray(found, np.float64) / rows, self.noise.std / rows)
+            MeasuredMarginal(part, np.asarray(found, np.float64) / rows, self.noise.std / rows)
             for part, found in seen
         ]
 
     def describe(self) -> list[dict[str, object]]:
         """What is measured and chosen, in words."""
-        norms = of_marginal(self.l1, replace=self.replace)
+        norms = compute_marginal_sensitivity(self.l1, replace=self.replace)
         measured: dict[str, object] = {
-            "statistic": f"{many(len(self.shape), 'column')} and {many(self.rounds, 'marginal')}",
+            "statistic": f"{format_count(len(self.shape), 'column')} and {format_count(self.rounds, 'marginal')}",
             "noise": self.noise.describe(),
             "l1_sensitivity": str(norms.l1),
             "l2_sensitivity_squared": str(norms.l2_squared),
@@ -305,16 +313,16 @@ class Mwem(HistogramSynthesis):
         choices: dict[str, object] = (
             {}
             if self.selection is None
-            else {"statistic": many(self.rounds, "choice"), "noise": self.selection.describe()}
+            else {"statistic": format_count(self.rounds, "choice"), "noise": self.selection.describe()}
         )
-        return [measured, *([choices] if choices else []), self._checked()]
+        return [measured, *([choices] if choices else []), self._describe_check()]
 
     @property
     def direct_std(self) -> float:
         """As it says there."""
         marginals = len(self.shape) + self.rounds
         share = float((1 - CHECK - (_SELECTION if self.rounds else 0)) / marginals)
-        return rescaled(self.noise, share * len(self.workload))
+        return rescale_std(self.noise, share * len(self.workload))
 
 
 @dataclass(frozen=True)
@@ -340,12 +348,12 @@ class SmallDatabase(HistogramSynthesis):
     direct: Geometric | DiscreteGaussian
 
     @classmethod
-    def of(
+    def calibrate(
         cls,
         shape: tuple[int, ...],
         workload: tuple[Marginal, ...],
         l1: int,
-        loss: Loss,
+        loss: SynthesisLoss,
         *,
         replace: bool,
         size: int | None = None,
@@ -355,7 +363,7 @@ class SmallDatabase(HistogramSynthesis):
         Raises LossError (code "synthetic_domain") where there are too many of any size above 1.
         """
         cells = math.prod(shape)
-        most = largest_size(cells)
+        most = compute_largest_size(cells)
         chosen = most if size is None else size
         if most < 2 or not 1 <= chosen <= most:
             raise LossError(
@@ -365,27 +373,27 @@ class SmallDatabase(HistogramSynthesis):
                 code="synthetic_domain",
                 hint="method='mwem', or fewer columns and values",
             )
-        if _compared(shape, workload, chosen) > MOST_COMPARED:
+        if _count_compared_cells(shape, workload, chosen) > MOST_COMPARED:
             raise LossError(
                 "so many marginals of so many databases take too long to compare",
                 code="too_long",
                 hint="method='mwem', or fewer marginals",
             )
         rest = 1 - CHECK - _SELECTION
-        event = BoundedRange(loss.range(rest))
-        one = of_marginal(l1, replace=replace)
+        event = BoundedRange(loss.compute_range(rest))
+        one = compute_marginal_sensitivity(l1, replace=replace)
         count = Sensitivity(one.l1, one.l1**2)
         return cls(
             shape,
             workload,
             l1,
             replace,
-            noise_for(of_distance(l1, len(workload)), loss, CHECK),
-            Composed((noise_event(loss, CHECK + _SELECTION), event)),
+            calibrate_noise(compute_distance_sensitivity(l1, len(workload)), loss, CHECK),
+            Composed((make_noise_event(loss, CHECK + _SELECTION), event)),
             chosen,
-            noise_for(count, loss, _SELECTION),
+            calibrate_noise(count, loss, _SELECTION),
             Exponential.calibrate(2 * chosen * l1, event.epsilon),
-            noise_for(one, loss, Fraction(1, len(workload))),
+            calibrate_noise(one, loss, Fraction(1, len(workload))),
         )
 
     @property
@@ -394,28 +402,30 @@ class SmallDatabase(HistogramSynthesis):
         return self.direct.std
 
     @property
-    def databases(self) -> int:
+    def database_count(self) -> int:
         """The number of databases to choose from."""
         return math.comb(math.prod(self.shape) + self.size - 1, self.size)
 
-    def shortfall(self, confidence: float) -> float:
+    def bound_shortfall(self, confidence: float) -> float:
         """By how many rows, at most, the largest error exceeds that of the best small database, with that probability."""
         rate = float(self.selection.rate) * self.size
-        return (math.log(self.databases) - math.log1p(-confidence)) / rate
+        return (math.log(self.database_count) - math.log1p(-confidence)) / rate
 
-    def _synthetic(self, histogram: Counts, entropy: Entropy) -> Counts:
+    def _synthesize_histogram(self, histogram: Counts, entropy: Entropy) -> Counts:
         (noise,) = self.count.draw(1, entropy)
         total = min(MOST_ROWS, max(0, int(histogram.sum()) + noise))
-        index = self.selection.choose([1] * self.databases, self.penalties(histogram, total), entropy)
-        chosen = databases(math.prod(self.shape), self.size)[index].reshape(self.shape)
-        return whole_rows(chosen / self.size, total, self.workload)
+        index = self.selection.select_candidate(
+            [1] * self.database_count, self.compute_penalties(histogram, total), entropy
+        )
+        chosen = enumerate_databases(math.prod(self.shape), self.size)[index].reshape(self.shape)
+        return round_to_rows(chosen / self.size, total, self.workload)
 
-    def penalties(self, histogram: Counts, total: int) -> list[int]:
+    def compute_penalties(self, histogram: Counts, total: int) -> list[int]:
         """Of each small database, the largest error in a cell of the workload, times `size`."""
-        small = databases(math.prod(self.shape), self.size).reshape(-1, *self.shape)
+        small = enumerate_databases(math.prod(self.shape), self.size).reshape(-1, *self.shape)
         worst = np.zeros(len(small), object)
         for part in self.workload:
-            exact = marginal_of(histogram, part).ravel().astype(object) * self.size
+            exact = compute_marginal(histogram, part).ravel().astype(object) * self.size
             others = tuple(axis + 1 for axis in range(len(self.shape)) if axis not in part)
             sums = small.sum(axis=others).reshape(len(small), -1)
             for cell, value in enumerate(exact):
@@ -432,33 +442,33 @@ class SmallDatabase(HistogramSynthesis):
             "cells": 1,
         }
         choice: dict[str, object] = {
-            "statistic": f"one of {self.databases:,} databases of {self.size} rows",
+            "statistic": f"one of {self.database_count:,} databases of {self.size} rows",
             "noise": self.selection.describe(),
         }
-        return [counted, choice, self._checked()]
+        return [counted, choice, self._describe_check()]
 
 
-def many(number: int, what: str) -> str:
+def format_count(number: int, what: str) -> str:
     """A number of things, in words."""
     return f"{number} {what}{'s' * (number != 1)}"
 
 
-def work(shape: tuple[int, ...], marginals: int, rounds: int) -> int:
+def bound_work(shape: tuple[int, ...], marginals: int, rounds: int) -> int:
     """How many cells are visited in fitting the weights and in scoring marginals, at most."""
     cells, columns = math.prod(shape), len(shape)
     fits = _ROUNDS * sum(columns + index for index in range(rounds + 1)) + _LAST_ROUNDS * (columns + rounds)
     return cells * (fits + rounds * marginals)
 
 
-def _compared(shape: tuple[int, ...], workload: tuple[Marginal, ...], size: int) -> int:
+def _count_compared_cells(shape: tuple[int, ...], workload: tuple[Marginal, ...], size: int) -> int:
     cells = sum(math.prod(shape[axis] for axis in part) for part in workload)
     return cells * math.comb(math.prod(shape) + size - 1, size)
 
 
-def largest_size(cells: int) -> int:
+def compute_largest_size(cells: int) -> int:
     """The largest number of rows of which there are at most `MOST_DATABASES` databases over that many cells; at most 64.
 
-    >>> largest_size(2), largest_size(8), largest_size(200)
+    >>> compute_largest_size(2), compute_largest_size(8), compute_largest_size(200)
     (64, 10, 1)
     """
     return max(
@@ -468,12 +478,12 @@ def largest_size(cells: int) -> int:
 
 
 @lru_cache(maxsize=4)
-def databases(cells: int, size: int) -> Counts:
+def enumerate_databases(cells: int, size: int) -> Counts:
     """All databases of that many rows: one in each row, with the number of rows in each cell."""
-    return np.array(list(_compositions(cells, size)), np.int64)
+    return np.array(list(_iterate_compositions(cells, size)), np.int64)
 
 
-def _compositions(cells: int, size: int) -> Iterator[tuple[int, ...]]:
+def _iterate_compositions(cells: int, size: int) -> Iterator[tuple[int, ...]]:
     """All ways to put that many equal rows into the cells."""
     for bars in itertools.combinations(range(size + cells - 1), cells - 1):
         ends = (-1, *bars, size + cells - 1)

@@ -25,21 +25,27 @@ from dpsql.mechanisms.geometric import Geometric
 from dpsql.mechanisms.selection import Exponential
 from dpsql.synthesis.mechanism import (
     CHECK,
-    Loss,
-    Noisy,
+    NoisyCounts,
     Synthesis,
-    distance_gained,
-    many,
-    noise_event,
-    noise_for,
-    noised,
-    of_distance,
-    of_marginal,
-    rescaled,
-    rows_in,
+    SynthesisLoss,
+    add_noise,
+    calibrate_noise,
+    compute_distance_sensitivity,
+    compute_marginal_sensitivity,
+    estimate_row_count,
+    format_count,
+    make_noise_event,
+    rescale_std,
+    score_marginal,
 )
-from dpsql.synthesis.tree import Merged, invented, merged_table, nearest, rows_of
-from dpsql.synthesis.tree import Noisy as NoisyTables
+from dpsql.synthesis.tree import (
+    MergedColumn,
+    NoisyTables,
+    count_rows,
+    merge_table,
+    project_onto_simplex,
+    sample_rows,
+)
 from dpsql.synthesis.workload import Counts, Marginal
 
 Tables: TypeAlias = Mapping[Marginal, Counts]
@@ -63,10 +69,10 @@ class SynthesizedRows:
     distance: int
 
 
-def read_by(width: int, workload: Sequence[Marginal]) -> tuple[Marginal, ...]:
+def list_read_marginals(width: int, workload: Sequence[Marginal]) -> tuple[Marginal, ...]:
     """The marginals that are read: of single columns, of pairs, and of the workload.
 
-    >>> read_by(2, [(0, 1)])
+    >>> list_read_marginals(2, [(0, 1)])
     ((0,), (1,), (0, 1))
     """
     columns = range(width)
@@ -80,7 +86,7 @@ class Mst(Synthesis):
     """Single columns are measured with `noise`; then a tree of pairs is chosen, and each of its tables measured with `pair_noise`.
 
     Claim: with l1 the sensitivity of the histogram of all columns, each measured table has the loss of its noise for
-    `of_marginal(l1)`, each choice a range of 2·l1·rate, and the last distance the loss of `check` for `of_distance`; their sum is
+    `compute_marginal_sensitivity(l1)`, each choice a range of 2·l1·rate, and the last distance the loss of `check` for `compute_distance_sensitivity`; their sum is
     the event's.
     Why: each table that is read is a marginal of one histogram, of which sums of cells move no further than it does. A score is the
     l1 distance of a pair's table from whole numbers that follow from the noisy columns, less a public number, so that it
@@ -98,119 +104,141 @@ class Mst(Synthesis):
     selection: Exponential | None
 
     @classmethod
-    def of(
-        cls, shape: tuple[int, ...], workload: tuple[Marginal, ...], l1: int, loss: Loss, *, replace: bool
+    def calibrate(
+        cls,
+        shape: tuple[int, ...],
+        workload: tuple[Marginal, ...],
+        l1: int,
+        loss: SynthesisLoss,
+        *,
+        replace: bool,
     ) -> Mst:
         """The synthesis that spends the loss. Raises QueryRejected (`synthetic_domain`) where a table has too many cells."""
-        require_tables(shape, workload)
+        require_small_tables(shape, workload)
         pairs = len(shape) - 1
         # Of two columns there is one pair, of which nothing is chosen; of one there is none.
         choices = pairs if pairs > 1 else 0
         chosen = 1 - CHECK - _COLUMNS - _PAIRS if choices else Fraction(0)
         columns = _COLUMNS if choices else (1 - CHECK) / (2 if pairs else 1)
-        each = [BoundedRange(loss.range(chosen / choices)) for _ in range(choices)]
-        norms = of_marginal(l1, replace=replace)
-        column_noise = noise_for(norms, loss, columns / len(shape))
+        each = [BoundedRange(loss.compute_range(chosen / choices)) for _ in range(choices)]
+        norms = compute_marginal_sensitivity(l1, replace=replace)
+        column_noise = calibrate_noise(norms, loss, columns / len(shape))
         return cls(
             shape,
             workload,
             l1,
             replace,
-            noise_for(of_distance(l1, len(workload)), loss, CHECK),
-            Composed((noise_event(loss, 1 - chosen), *each)),
+            calibrate_noise(compute_distance_sensitivity(l1, len(workload)), loss, CHECK),
+            Composed((make_noise_event(loss, 1 - chosen), *each)),
             column_noise,
-            noise_for(norms, loss, (1 - CHECK - chosen - columns) / pairs) if pairs else column_noise,
+            calibrate_noise(norms, loss, (1 - CHECK - chosen - columns) / pairs) if pairs else column_noise,
             Exponential.calibrate(2 * l1, each[0].epsilon) if each else None,
         )
 
     @property
-    def pairs(self) -> int:
+    def pair_count(self) -> int:
         """How many pairs a tree has."""
         return len(self.shape) - 1
 
     def run(self, tables: Tables, entropy: Entropy) -> SynthesizedRows:
         """The release."""
         columns = [self.measure_column(tables, axis, entropy) for axis in range(len(self.shape))]
-        total = rows_in(columns)
+        total = estimate_row_count(columns)
         counts = [found.astype(np.float64) for found in columns]
-        merged = [Merged.of(found, _RARE * self.noise.std) for found in counts]
+        merged = [MergedColumn.from_noisy_counts(found, _RARE * self.noise.std) for found in counts]
         pairs: dict[Marginal, Floats] = {}
         left: list[Marginal] = list(itertools.combinations(range(len(self.shape)), 2))
-        gains = dict(zip(left, self.scores(tables, counts, merged, total), strict=True))
+        gains = dict(zip(left, self.compute_scores(tables, counts, merged, total), strict=True))
         while left:
-            chosen = left[self.choose([gains[pair] for pair in left], entropy)]
+            chosen = left[self.select_pair([gains[pair] for pair in left], entropy)]
             pairs[chosen] = self.measure_pair(tables, chosen, merged, entropy).astype(np.float64)
-            left = _joining(pairs, left)
+            left = _filter_joining_pairs(pairs, left)
         noisy = NoisyTables(counts, self.noise.std**2, merged, pairs, self.pair_noise.std**2)
-        draw = np.random.default_rng(entropy.words(4))  # rows follow from what is released, whatever is drawn
-        rows, numbers = invented(noisy, total, draw)
+        draw = np.random.default_rng(
+            entropy.draw_words(4)
+        )  # rows follow from what is released, whatever is drawn
+        rows, numbers = sample_rows(noisy, total, draw)
         (off,) = self.check.draw(1, entropy)
-        return SynthesizedRows(rows, numbers, self.distance(tables, rows, numbers) + off)
+        return SynthesizedRows(rows, numbers, self.compute_workload_distance(tables, rows, numbers) + off)
 
-    def measure_column(self, tables: Tables, axis: int, entropy: Entropy) -> Noisy:
+    def measure_column(self, tables: Tables, axis: int, entropy: Entropy) -> NoisyCounts:
         """The noisy counts of a column's values."""
-        return noised(tables[axis,], self.noise, entropy)
+        return add_noise(tables[axis,], self.noise, entropy)
 
     def measure_pair(
-        self, tables: Tables, pair: Marginal, merged: Sequence[Merged], entropy: Entropy
-    ) -> Noisy:
+        self, tables: Tables, pair: Marginal, merged: Sequence[MergedColumn], entropy: Entropy
+    ) -> NoisyCounts:
         """The noisy table of a pair, by its bins."""
-        return noised(_in_bins(tables, pair, merged), self.pair_noise, entropy)
+        return add_noise(_merge_pair_table(tables, pair, merged), self.pair_noise, entropy)
 
-    def scores(
-        self, tables: Tables, columns: Sequence[Floats], merged: Sequence[Merged], total: int
+    def compute_scores(
+        self, tables: Tables, columns: Sequence[Floats], merged: Sequence[MergedColumn], total: int
     ) -> list[int]:
         """How much is to be gained by measuring each pair, over its columns as if these were independent."""
         parts = [
-            _parts(nearest(bins.sums(found), float(total), bins.values))
+            _normalize_counts(project_onto_simplex(bins.sum_bins(found), float(total), bins.value_counts))
             for bins, found in zip(merged, columns, strict=True)
         ]
         found = []
         for pair in itertools.combinations(range(len(columns)), 2):
             estimate = np.rint(np.outer(parts[pair[0]], parts[pair[1]]) * total).astype(np.int64)
-            found.append(distance_gained(_in_bins(tables, pair, merged), estimate, self.pair_noise))
+            found.append(score_marginal(_merge_pair_table(tables, pair, merged), estimate, self.pair_noise))
         return found
 
-    def choose(self, scores: Sequence[int], entropy: Entropy) -> int:
+    def select_pair(self, scores: Sequence[int], entropy: Entropy) -> int:
         """The index of the pair that is measured next."""
         if self.selection is None:
             return 0
-        return self.selection.choose([1] * len(scores), [-score for score in scores], entropy)
+        return self.selection.select_candidate([1] * len(scores), [-score for score in scores], entropy)
 
-    def distance(self, tables: Tables, rows: NDArray[np.int64], numbers: NDArray[np.int64]) -> int:
+    def compute_workload_distance(
+        self, tables: Tables, rows: NDArray[np.int64], numbers: NDArray[np.int64]
+    ) -> int:
         """The sum over the workload of l1 distances between the tables and those of such rows, in rows."""
-        made = (rows_of(rows, numbers, self.shape, part) for part in self.workload)
+        made = (count_rows(rows, numbers, self.shape, part) for part in self.workload)
         return sum(
             int(np.abs(tables[part] - found).sum()) for part, found in zip(self.workload, made, strict=True)
         )
 
     def describe(self) -> list[dict[str, object]]:
         """What is measured and chosen, in words."""
-        norms = of_marginal(self.l1, replace=self.replace)
+        norms = compute_marginal_sensitivity(self.l1, replace=self.replace)
         sensitivities = {"l1_sensitivity": str(norms.l1), "l2_sensitivity_squared": str(norms.l2_squared)}
         found: list[dict[str, object]] = [
-            {"statistic": many(len(self.shape), "column"), "noise": self.noise.describe(), **sensitivities}
+            {
+                "statistic": format_count(len(self.shape), "column"),
+                "noise": self.noise.describe(),
+                **sensitivities,
+            }
         ]
-        if self.pairs:
+        if self.pair_count:
             found.append(
-                {"statistic": many(self.pairs, "pair"), "noise": self.pair_noise.describe(), **sensitivities}
+                {
+                    "statistic": format_count(self.pair_count, "pair"),
+                    "noise": self.pair_noise.describe(),
+                    **sensitivities,
+                }
             )
         if self.selection is not None:
-            found.append({"statistic": many(self.pairs, "choice"), "noise": self.selection.describe()})
-        return [*found, self._checked()]
+            found.append(
+                {"statistic": format_count(self.pair_count, "choice"), "noise": self.selection.describe()}
+            )
+        return [*found, self._describe_check()]
 
     @property
     def direct_std(self) -> float:
         """As it says there."""
-        columns = _COLUMNS if self.selection is not None else (1 - CHECK) / (2 if self.pairs else 1)
-        return rescaled(self.noise, float(columns / len(self.shape)) * len(self.workload))
+        columns = _COLUMNS if self.selection is not None else (1 - CHECK) / (2 if self.pair_count else 1)
+        return rescale_std(self.noise, float(columns / len(self.shape)) * len(self.workload))
 
 
-def require_tables(
+def require_small_tables(
     shape: Sequence[int], workload: Sequence[Marginal], names: Sequence[str] | None = None
 ) -> None:
     """Raises QueryRejected (`synthetic_domain`) where tables that are read have too many cells, for one or together."""
-    sizes = {part: math.prod(shape[axis] for axis in part) for part in read_by(len(shape), workload)}
+    sizes = {
+        part: math.prod(shape[axis] for axis in part) for part in list_read_marginals(len(shape), workload)
+    }
     for part, cells in sizes.items():
         if cells > MOST_CELLS:
             of = " and ".join(names[axis] if names else f"column {axis + 1}" for axis in part)
@@ -228,19 +256,19 @@ def require_tables(
         )
 
 
-def _parts(counts: Floats) -> Floats:
+def _normalize_counts(counts: Floats) -> Floats:
     """Parts that add up to 1, so that whole numbers of rows by them are within 64 bits whatever the noise was."""
     total = counts.sum()
     found: Floats = counts / total if 0 < total < math.inf else np.full(len(counts), 1 / len(counts))
     return found
 
 
-def _in_bins(tables: Tables, pair: Marginal, merged: Sequence[Merged]) -> Counts:
+def _merge_pair_table(tables: Tables, pair: Marginal, merged: Sequence[MergedColumn]) -> Counts:
     one, other = pair
-    return merged_table(tables[pair], merged[one], merged[other])
+    return merge_table(tables[pair], merged[one], merged[other])
 
 
-def _joining(pairs: Mapping[Marginal, object], left: Sequence[Marginal]) -> list[Marginal]:
+def _filter_joining_pairs(pairs: Mapping[Marginal, object], left: Sequence[Marginal]) -> list[Marginal]:
     """Those that join two columns which no path of pairs joins yet."""
     part = {axis: axis for pair in left for axis in pair}
     for pair in pairs:

@@ -15,10 +15,10 @@ from dpsql.accounting.numerics.rigorous import exp_minus_up, ln_up
 from dpsql.errors import LossError
 from dpsql.mechanisms.entropy import Entropy
 from dpsql.mechanisms.geometric import Geometric
-from dpsql.mechanisms.sampler import below
-from dpsql.mechanisms.selection import uniform
-from dpsql.plan.tags import later
-from dpsql.synthesis.mechanism import MOST_ROWS, Loss, Synthesized
+from dpsql.mechanisms.sampler import sample_below
+from dpsql.mechanisms.selection import sample_uniform_index
+from dpsql.plan.tags import later_field
+from dpsql.synthesis.mechanism import MOST_ROWS, SynthesisLoss, SynthesizedHistogram
 from dpsql.synthesis.workload import Counts
 
 _COUNT = Fraction(1, 10)
@@ -61,11 +61,17 @@ class RandomizedTable:
     odds: tuple[Fraction, ...]
     count: Geometric
     event: Event
-    rounded: tuple[int, ...] = later((), "rounded")
+    rounded: tuple[int, ...] = later_field((), "rounded")
 
     @classmethod
-    def of(
-        cls, shape: tuple[int, ...], l1: int, loss: Loss, *, replace: bool, rounded: tuple[int, ...] = ()
+    def calibrate(
+        cls,
+        shape: tuple[int, ...],
+        l1: int,
+        loss: SynthesisLoss,
+        *,
+        replace: bool,
+        rounded: tuple[int, ...] = (),
     ) -> RandomizedTable:
         """The table that spends the loss, equally for each column. LossError (`epsilon_small`) where it says nothing."""
         each = loss.epsilon * (1 - _COUNT) / (l1 * len(shape))
@@ -93,20 +99,20 @@ class RandomizedTable:
         rows = sum((ln_up(odds) for odds in self.odds), Fraction(0)) + 1 / self.count.scale
         return self.l1 * rows
 
-    def run(self, histogram: Counts, entropy: Entropy) -> Synthesized:
+    def run(self, histogram: Counts, entropy: Entropy) -> SynthesizedHistogram:
         """The randomised rows as a histogram, which has all that rows in no order say."""
         (noise,) = self.count.draw(1, entropy)
         exact = int(histogram.sum())
         rows = min(MOST_ROWS, max(0, exact + noise))
-        left = self._without(histogram.ravel().copy(), exact - rows, entropy)
+        left = self._drop_random_rows(histogram.ravel().copy(), exact - rows, entropy)
         ends, found = np.cumsum(left), np.zeros(histogram.size, np.int64)
         for start in range(0, rows, _CHUNK):
             places = np.arange(start, min(start + _CHUNK, rows))
-            anywhere = below(np.full(len(places), histogram.size), entropy).astype(np.int64)
+            anywhere = sample_below(np.full(len(places), histogram.size), entropy).astype(np.int64)
             real = np.searchsorted(ends, places, side="right")
             cells = np.where(places < ends[-1], np.minimum(real, histogram.size - 1), anywhere)
-            found += np.bincount(self._answers(cells, entropy), minlength=histogram.size)
-        return Synthesized(found.reshape(self.shape), 0)
+            found += np.bincount(self._randomize_cells(cells, entropy), minlength=histogram.size)
+        return SynthesizedHistogram(found.reshape(self.shape), 0)
 
     def describe(self) -> list[dict[str, object]]:
         """What is randomised, in words."""
@@ -125,14 +131,14 @@ class RandomizedTable:
         ]
         return [counted, *columns]
 
-    def _without(self, counts: Counts, number: int, entropy: Entropy) -> Counts:
+    def _drop_random_rows(self, counts: Counts, number: int, entropy: Entropy) -> Counts:
         """The counts without so many rows at random; number may be below zero."""
         for _ in range(number):
-            place = uniform(int(counts.sum()), entropy)
+            place = sample_uniform_index(int(counts.sum()), entropy)
             counts[np.searchsorted(np.cumsum(counts), place, side="right")] -= 1
         return counts
 
-    def _answers(self, cells: NDArray[np.int64], entropy: Entropy) -> NDArray[np.int64]:
+    def _randomize_cells(self, cells: NDArray[np.int64], entropy: Entropy) -> NDArray[np.int64]:
         """The cells of the answers of rows in these cells."""
         answers = []
         for axis, (values, whole, odds) in enumerate(
@@ -140,10 +146,10 @@ class RandomizedTable:
         ):
             size, ends = whole, axis in self.rounded
             if ends:
-                size, step = 2, below(np.full(len(cells), whole - 1), entropy)
+                size, step = 2, sample_below(np.full(len(cells), whole - 1), entropy)
                 values = (step < values).astype(np.int64)  # noqa: PLW2901
             truth = odds.numerator
-            drawn = below(np.full(len(cells), truth + odds.denominator * (size - 1)), entropy)
+            drawn = sample_below(np.full(len(cells), truth + odds.denominator * (size - 1)), entropy)
             other = (drawn - truth) // odds.denominator
             found = np.where(drawn < truth, values, other + (other >= values)).astype(np.int64)
             answers.append(found * (whole - 1) if ends else found)

@@ -18,9 +18,9 @@ from dpsql.mechanisms.entropy import Entropy
 from dpsql.mechanisms.gaussian import DiscreteGaussian
 from dpsql.mechanisms.geometric import Geometric
 from dpsql.mechanisms.sparse_vector import AboveThreshold
-from dpsql.synthesis.mechanism import Loss, Mwem, noise_event, noise_for
-from dpsql.synthesis.rounding import whole_rows
-from dpsql.synthesis.weights import Counted, fitted
+from dpsql.synthesis.mechanism import Mwem, SynthesisLoss, calibrate_noise, make_noise_event
+from dpsql.synthesis.rounding import round_to_rows
+from dpsql.synthesis.weights import MeasuredCount, fit_weights
 from dpsql.synthesis.workload import Counts, Marginal
 
 Cells = NDArray[np.bool_]
@@ -36,31 +36,31 @@ _WRONGLY = Fraction(1, 2)
 _ROUNDS = 40
 
 
-class StreamLoss(Loss, Protocol):
+class StreamLoss(SynthesisLoss, Protocol):
     """What a stream may spend."""
 
-    def pure(self, share: Fraction) -> Fraction:
+    def compute_pure_epsilon(self, share: Fraction) -> Fraction:
         """The ε of an ε-DP release that spends this share."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class _LossPart:
     """A share of a loss."""
 
-    whole: Loss
-    of: Fraction
+    whole: SynthesisLoss
+    share: Fraction
 
     @property
     def epsilon(self) -> Fraction:
-        return self.whole.epsilon * self.of
+        return self.whole.epsilon * self.share
 
     @property
     def rho(self) -> Fraction | None:
-        return None if self.whole.rho is None else self.whole.rho * self.of
+        return None if self.whole.rho is None else self.whole.rho * self.share
 
-    def range(self, share: Fraction) -> Fraction:
-        return self.whole.range(share * self.of)
+    def compute_range(self, share: Fraction) -> Fraction:
+        return self.whole.compute_range(share * self.share)
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class WeightsStream:
         return self.start.l1
 
     @classmethod
-    def of(
+    def calibrate(
         cls,
         shape: tuple[int, ...],
         workload: tuple[Marginal, ...],
@@ -116,33 +116,36 @@ class WeightsStream:
                 code="too_long",
                 hint="fewer updates, or fewer columns and values",
             )
-        start = Mwem.of(shape, workload, l1, _Part(loss, _START), replace=replace)
+        start = Mwem.calibrate(shape, workload, l1, _LossPart(loss, _START), replace=replace)
         each = (1 - _START) / (2 * updates)
-        found = loss.pure(each)
+        found = loss.compute_pure_epsilon(each)
         plain = AboveThreshold.calibrate(0, l1, found)
-        reach = plain.far.sum_threshold(1, _WRONGLY / (2 * queries)) + plain.near.sum_threshold(
-            1, _WRONGLY / (2 * updates)
-        )
+        reach = plain.far.compute_sum_threshold(
+            1, _WRONGLY / (2 * queries)
+        ) + plain.near.compute_sum_threshold(1, _WRONGLY / (2 * updates))
         one = Sensitivity(Fraction(l1), Fraction(l1 * l1))
         event = Composed(
-            (start.event, *[Pure(found)] * updates, noise_event(loss, each * updates)),
+            (start.event, *[Pure(found)] * updates, make_noise_event(loss, each * updates)),
         )
         return cls(
             start,
             updates,
             AboveThreshold.calibrate(reach, l1, found),
-            noise_for(one, loss, each),
+            calibrate_noise(one, loss, each),
             event,
         )
 
-    def reach(self, confidence: float) -> int:
+    def bound_error(self, confidence: float) -> int:
         """How far off the hypothesis is, at most, where it was not called wrong, with that probability.
 
         Why: it was not if mistake + far < threshold + near. Both noises are independent, so that either passes its own
         bound with at most half of the rest.
         """
         side = (1 - Fraction(confidence)) / 2
-        near, far = self.test.near.sum_threshold(1, side), self.test.far.sum_threshold(1, side)
+        near, far = (
+            self.test.near.compute_sum_threshold(1, side),
+            self.test.far.compute_sum_threshold(1, side),
+        )
         return self.test.threshold + near + far
 
     def describe(self) -> list[dict[str, object]]:
@@ -164,12 +167,12 @@ class WeightsStream:
 class StreamedCount:
     """An answer: a number of rows, and whether it was counted, which used up one of the updates.
 
-    `known` says that it repeats a count of before.
+    `repeated` says that it repeats a count of before.
     """
 
     value: int
     counted: bool
-    known: bool = False
+    repeated: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -181,28 +184,28 @@ class RunningStream:
     """
 
     mechanism: WeightsStream
-    left: int
+    updates_left: int
     rows: int
     _weights: Floats = field(repr=False)
     _exact: Counts = field(repr=False)
     _threshold: int = field(repr=False)
     _seen: dict[bytes, int] = field(repr=False)
-    _measured: list[Counted] = field(repr=False)
+    _measured: list[MeasuredCount] = field(repr=False)
     _process: int = field(repr=False)
     _busy: bool = field(default=False, repr=False)
 
     @classmethod
-    def begin(cls, mechanism: WeightsStream, histogram: Counts, entropy: Entropy) -> RunningStream:
+    def start_stream(cls, mechanism: WeightsStream, histogram: Counts, entropy: Entropy) -> RunningStream:
         """The stream, with its first hypothesis and its first noisy threshold."""
         made = mechanism.start.run(histogram, entropy).histogram
         rows = int(made.sum())
         # Every cell may turn out to have rows.
         smooth = made + 0.01 * max(1, rows) / made.size
         weights: Floats = smooth / smooth.sum()
-        noisy = mechanism.test.start(entropy)
+        noisy = mechanism.test.draw_noisy_threshold(entropy)
         return cls(mechanism, mechanism.updates, rows, weights, histogram, noisy, {}, [], os.getpid())
 
-    def known(self, cells: Cells) -> StreamedCount | None:
+    def find_known_count(self, cells: Cells) -> StreamedCount | None:
         """The count of these cells, if they were counted before; else None.
 
         Raises OperationalError (`stream_ended`) when there is none and no update is left.
@@ -211,8 +214,8 @@ class RunningStream:
             raise OperationalError("a stream belongs to the process that opened it", code="stream_ended")
         found = self._seen.get(np.packbits(cells).tobytes())
         if found is not None:
-            return StreamedCount(found, counted=False, known=True)
-        if self._busy or not self.left:
+            return StreamedCount(found, counted=False, repeated=True)
+        if self._busy or not self.updates_left:
             why = "was interrupted" if self._busy else "has used up its updates"
             raise OperationalError(
                 f"the stream {why}, and no longer tests its hypothesis",
@@ -221,38 +224,38 @@ class RunningStream:
             )
         return None
 
-    def answer(self, cells: Cells, entropy: Entropy) -> StreamedCount:
-        """How many rows these cells have: as before, by the hypothesis, or counted. Raises as `known` does."""
-        before = self.known(cells)
+    def answer_query(self, cells: Cells, entropy: Entropy) -> StreamedCount:
+        """How many rows these cells have: as before, by the hypothesis, or counted. Raises as `find_known_count` does."""
+        before = self.find_known_count(cells)
         if before is not None:
             return before
         self._busy = True  # until all is done: half an answer must not be followed by another
-        guess = self._guess(cells)
+        guess = self._estimate_count(cells)
         exact = int(self._exact[cells].sum())
-        if not self.mechanism.test.above(abs(exact - guess), self._threshold, entropy):
+        if not self.mechanism.test.is_above_threshold(abs(exact - guess), self._threshold, entropy):
             self._busy = False
             return StreamedCount(guess, counted=False)
-        self.left -= 1
+        self.updates_left -= 1
         (noise,) = self.mechanism.count.draw(1, entropy)
         found = exact + noise
-        self._threshold = self.mechanism.test.start(entropy)
-        self._learn(cells, found)
+        self._threshold = self.mechanism.test.draw_noisy_threshold(entropy)
+        self._update_weights(cells, found)
         self._seen[np.packbits(cells).tobytes()] = found
         self._busy = False
         return StreamedCount(found, counted=True)
 
-    def hypothesis(self) -> Counts:
+    def round_hypothesis(self) -> Counts:
         """The hypothesis as whole rows."""
-        return whole_rows(self._weights, self.rows, self.mechanism.start.workload)
+        return round_to_rows(self._weights, self.rows, self.mechanism.start.workload)
 
-    def _guess(self, cells: Cells) -> int:
+    def _estimate_count(self, cells: Cells) -> int:
         return round(float(self._weights[cells].sum()) * self.rows)
 
-    def _learn(self, cells: Cells, found: int) -> None:
+    def _update_weights(self, cells: Cells, found: int) -> None:
         part = min(1.0, max(0.0, found / max(1, self.rows)))
         noise = self.mechanism.count.std / max(1, self.rows)
-        self._measured.append(Counted(cells, part, noise))
-        self._weights = fitted(self._weights, self._measured, _ROUNDS)
+        self._measured.append(MeasuredCount(cells, part, noise))
+        self._weights = fit_weights(self._weights, self._measured, _ROUNDS)
 
     def __reduce__(self) -> NoReturn:
         """Refuses to be copied or pickled."""

@@ -24,12 +24,12 @@ _LEAST = 1e-9
 
 
 @dataclass(frozen=True)
-class Merged:
+class MergedColumn:
     """A column in which the values that are too rare to be told from noise are one: `bins` has the bin of each value.
 
     Claim: a table whose cells are merged so is moved by one unit no further, in l1 and in l2 norm, than one whose cells are not
     may be.
-    Why: cells are added up, and the bounds of `of_marginal` are of any sums of cells of a histogram.
+    Why: cells are added up, and the bounds of `compute_marginal_sensitivity` are of any sums of cells of a histogram.
     Source: McKenna, Miklau, Sheldon 2021, "Winning the NIST contest" (compression of domains).
     """
 
@@ -37,7 +37,7 @@ class Merged:
     size: int
 
     @classmethod
-    def of(cls, noisy: Floats, least: float) -> Merged:
+    def from_noisy_counts(cls, noisy: Floats, least: float) -> MergedColumn:
         """The column of which these are noisy counts, with those below `least` in the last bin if there are two at least."""
         rare = noisy < least
         if rare.sum() < 2:
@@ -46,29 +46,29 @@ class Merged:
         return cls(np.where(rare, frequent, np.cumsum(~rare) - 1), frequent + 1)
 
     @property
-    def values(self) -> Floats:
+    def value_counts(self) -> Floats:
         """How many values each bin has."""
         return np.bincount(self.bins, minlength=self.size).astype(np.float64)
 
-    def sums(self, counts: Floats) -> Floats:
+    def sum_bins(self, counts: Floats) -> Floats:
         """The counts of values, added up in each bin."""
         return np.bincount(self.bins, counts, minlength=self.size).astype(np.float64)
 
 
-def merged_table(table: Counts, rows: Merged, columns: Merged) -> Counts:
+def merge_table(table: Counts, rows: MergedColumn, columns: MergedColumn) -> Counts:
     """The table of two columns by their bins."""
     found = np.zeros((rows.size, columns.size), np.int64)
     np.add.at(found, (rows.bins[:, None], columns.bins[None, :]), table)
     return found
 
 
-def nearest(values: Floats, totals: Floats | float, variances: Floats | float = 1.0) -> Floats:
+def project_onto_simplex(values: Floats, totals: Floats | float, variances: Floats | float = 1.0) -> Floats:
     """The nearest values of at least 0, along the last axis, that add up to `totals`, with squares weighted by 1/variance.
 
     Why: at the minimum each value is less by a common multiple of its variance, and 0 where it would fall below that.
     Source: Duchi, Shalev-Shwartz, Singer, Chandra 2008, "Efficient projections onto the l1-ball", Theorem 1.
 
-    >>> nearest(np.array([3.0, 2.0, -4.0]), 4.0).tolist()
+    >>> project_onto_simplex(np.array([3.0, 2.0, -4.0]), 4.0).tolist()
     [2.5, 1.5, 0.0]
     """
     scales = np.broadcast_to(np.asarray(variances, np.float64), values.shape)
@@ -81,47 +81,47 @@ def nearest(values: Floats, totals: Floats | float, variances: Floats | float = 
     return found
 
 
-def with_sums(table: Floats, rows: Floats, columns: Floats) -> Floats:
+def project_onto_sums(table: Floats, rows: Floats, columns: Floats) -> Floats:
     """The nearest table of counts of at least 0 whose rows and columns add up to these; those of rows hold exactly.
 
     Source: Boyle, Dykstra 1986, "A method for finding projections onto the intersection of convex sets in Hilbert spaces".
     """
     found, by_rows, by_columns = table, np.zeros_like(table), np.zeros_like(table)
     for _ in range(_ROUNDS):
-        across = nearest(found + by_rows, rows)
+        across = project_onto_simplex(found + by_rows, rows)
         by_rows = found + by_rows - across
-        down = nearest((across + by_columns).T, columns).T
+        down = project_onto_simplex((across + by_columns).T, columns).T
         by_columns = across + by_columns - down
         found, change = down, float(np.abs(down - across).max())
         if change < _NEAR:
             break
-    return nearest(found, rows)
+    return project_onto_simplex(found, rows)
 
 
 @dataclass(frozen=True)
-class Noisy:
+class NoisyTables:
     """Noisy tables: of each column by value, and of each pair of the tree by bin, with the variances of their cells."""
 
     columns: Sequence[Floats]
     column_variance: float
-    merged: Sequence[Merged]
+    merged: Sequence[MergedColumn]
     pairs: Mapping[Marginal, Floats]
     pair_variance: float
 
-    def bins(self, axis: int, total: float) -> Floats:
+    def estimate_bins(self, axis: int, total: float) -> Floats:
         """The counts of a column's bins: the mean of all that was measured of them, weighted by inverse variance; not below 0."""
         bins = self.merged[axis]
-        spread = max(self.column_variance, _LEAST) * bins.values
-        precision, weighted = 1 / spread, bins.sums(self.columns[axis]) / spread
+        spread = max(self.column_variance, _LEAST) * bins.value_counts
+        precision, weighted = 1 / spread, bins.sum_bins(self.columns[axis]) / spread
         for pair, table in self.pairs.items():
             if axis in pair:
                 place = pair.index(axis)
                 variance = max(self.pair_variance, _LEAST) * table.shape[1 - place]
                 precision = precision + 1 / variance
                 weighted = weighted + table.sum(axis=1 - place) / variance
-        return nearest(weighted / precision, total, 1 / precision)
+        return project_onto_simplex(weighted / precision, total, 1 / precision)
 
-    def values(self, axis: int) -> Floats:
+    def compute_value_shares(self, axis: int) -> Floats:
         """For each bin of a column, a row with the parts that its values have of it."""
         bins = self.merged[axis]
         found = np.zeros((bins.size, len(bins.bins)))
@@ -132,8 +132,8 @@ class Noisy:
         return found
 
 
-def invented(
-    noisy: Noisy, total: int, draw: np.random.Generator
+def sample_rows(
+    noisy: NoisyTables, total: int, draw: np.random.Generator
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Rows, a place of a value for each column, and how many each stands for: `total` together.
 
@@ -142,21 +142,23 @@ def invented(
     Source: McKenna, Miklau, Sheldon 2021, "Winning the NIST contest" (generation of rows).
     """
     width, made = len(noisy.columns), min(total, MOST_INVENTED)
-    counts = [noisy.bins(axis, float(total)) for axis in range(width)]
+    counts = [noisy.estimate_bins(axis, float(total)) for axis in range(width)]
     found = np.zeros((made, width), np.int64)
     alike = np.zeros(made, np.int64)
-    found[:, 0] = _next(alike, counts[0][None, :], draw)
-    for (before, axis), table in _downwards(noisy.pairs):
-        found[:, axis] = _next(found[:, before], with_sums(table, counts[before], counts[axis]), draw)
+    found[:, 0] = _sample_next_column(alike, counts[0][None, :], draw)
+    for (before, axis), table in _iterate_from_root(noisy.pairs):
+        found[:, axis] = _sample_next_column(
+            found[:, before], project_onto_sums(table, counts[before], counts[axis]), draw
+        )
     for axis, bins in enumerate(noisy.merged):
         if bins.size < len(bins.bins):
-            found[:, axis] = _next(found[:, axis], noisy.values(axis), draw)
+            found[:, axis] = _sample_next_column(found[:, axis], noisy.compute_value_shares(axis), draw)
     each, more = divmod(total, max(1, made))
     ends = np.arange(made + 1, dtype=np.int64) * more // max(1, made)
     return found, each + np.diff(ends)
 
 
-def _downwards(pairs: Mapping[Marginal, Floats]) -> Iterator[tuple[Marginal, Floats]]:
+def _iterate_from_root(pairs: Mapping[Marginal, Floats]) -> Iterator[tuple[Marginal, Floats]]:
     """The tables of a tree from the first column on, the column that is reached before on the left."""
     reached, left = {0}, dict(pairs)
     while left:
@@ -166,7 +168,9 @@ def _downwards(pairs: Mapping[Marginal, Floats]) -> Iterator[tuple[Marginal, Flo
         reached |= {one, other}
 
 
-def _next(before: NDArray[np.int64], table: Floats, draw: np.random.Generator) -> NDArray[np.int64]:
+def _sample_next_column(
+    before: NDArray[np.int64], table: Floats, draw: np.random.Generator
+) -> NDArray[np.int64]:
     """For each row the value of a next column, in the parts that the table gives to those whose value `before` is its row.
 
     Systematic sampling leaves each number within 1 of its part.
@@ -184,7 +188,7 @@ def _next(before: NDArray[np.int64], table: Floats, draw: np.random.Generator) -
     return found
 
 
-def rows_of(
+def count_rows(
     found: NDArray[np.int64], numbers: NDArray[np.int64], shape: Sequence[int], part: Marginal
 ) -> Counts:
     """The table of some columns of such rows."""

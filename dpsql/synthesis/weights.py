@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.mechanisms.base import Floats
-from dpsql.synthesis.workload import Marginal, marginal_of, spread
+from dpsql.synthesis.workload import Marginal, compute_marginal, expand_marginal
 
 _LEAST = 1e-12
 """The least part of a column's rows that a value has at the start, so that no cell is excluded for good."""
@@ -23,7 +23,7 @@ _MOST_STEP = 600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredMarginal:
     """A noisy marginal as parts of all rows; `noise` is the standard deviation of each, as a part of all rows."""
 
     marginal: Marginal
@@ -38,8 +38,8 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
-    """A noisy count of these cells as a part of all rows; `noise` as in `Measured`."""
+class MeasuredCount:
+    """A noisy count of these cells as a part of all rows; `noise` as in `MeasuredMarginal`."""
 
     cells: NDArray[np.bool_]
     part: float
@@ -51,18 +51,18 @@ class Counted:
         return 1 / (max(self.part, 0) + max(self.noise, _EXACT))
 
 
-def independent(columns: Sequence[Floats]) -> Floats:
+def compute_independent_weights(columns: Sequence[Floats]) -> Floats:
     """The distribution in which columns are independent, with these noisy one-way counts; uniform where none is positive."""
     found: Floats = np.ones((1,) * len(columns))
     for axis, counts in enumerate(columns):
         positive = np.maximum(np.asarray(counts, np.float64), 0)
         parts = positive / positive.sum() if positive.sum() > 0 else np.full(len(positive), 1 / len(positive))
         parts = np.maximum(parts, _LEAST)
-        found = found * spread(parts / parts.sum(), (axis,), len(columns))
+        found = found * expand_marginal(parts / parts.sum(), (axis,), len(columns))
     return found
 
 
-def updated(weights: Floats, exponent: Floats) -> Floats:
+def update_weights(weights: Floats, exponent: Floats) -> Floats:
     """The distribution with each weight multiplied by e to its exponent.
 
     Claim: each round with exponent η·(query, signed by the error) brings the distribution nearer to the true one in relative
@@ -70,7 +70,7 @@ def updated(weights: Floats, exponent: Floats) -> Floats:
     Source: Hardt, Rothblum 2010, "A multiplicative weights mechanism for privacy-preserving data analysis", Lemma 4.2; Hardt,
     Ligett, McSherry 2012, Theorem 2.1.
 
-    >>> updated(np.array([0.5, 0.5]), np.log([1.0, 3.0])).tolist()
+    >>> update_weights(np.array([0.5, 0.5]), np.log([1.0, 3.0])).tolist()
     [0.25, 0.75]
     """
     found = weights * np.exp(np.clip(exponent - exponent.max(), -_MOST_STEP, 0))
@@ -78,7 +78,7 @@ def updated(weights: Floats, exponent: Floats) -> Floats:
     return result
 
 
-def fitted(weights: Floats, measured: Sequence[Measured | Counted], rounds: int) -> Floats:
+def fit_weights(weights: Floats, measured: Sequence[MeasuredMarginal | MeasuredCount], rounds: int) -> Floats:
     """The distribution after at most so many updates against the squared error of all that was measured, weighted.
 
     Each update is multiplicative, along the gradient, with a step that grows while the error falls and is halved where it
@@ -88,10 +88,10 @@ def fitted(weights: Floats, measured: Sequence[Measured | Counted], rounds: int)
     descent and nonlinear projected subgradient methods" (entropic descent).
     """
     step, precisions = 1 / max(1, len(measured)), [part.precision for part in measured]
-    error, gradient = _error(weights, measured, precisions)
+    error, gradient = _compute_error(weights, measured, precisions)
     for _ in range(rounds):
-        tried = updated(weights, -step * gradient)
-        found, at = _error(tried, measured, precisions)
+        tried = update_weights(weights, -step * gradient)
+        found, at = _compute_error(tried, measured, precisions)
         if found > error:
             step /= 2
             if step < _LEAST:
@@ -104,18 +104,20 @@ def fitted(weights: Floats, measured: Sequence[Measured | Counted], rounds: int)
     return weights
 
 
-def _error(
-    weights: Floats, measured: Sequence[Measured | Counted], precisions: Sequence[Floats | float]
+def _compute_error(
+    weights: Floats,
+    measured: Sequence[MeasuredMarginal | MeasuredCount],
+    precisions: Sequence[Floats | float],
 ) -> tuple[float, Floats]:
     """Half of the weighted squared error, and its gradient."""
     total, gradient = 0.0, np.zeros((1,) * weights.ndim)
     for part, precision in zip(measured, precisions, strict=True):
-        if isinstance(part, Counted):
+        if isinstance(part, MeasuredCount):
             missed = float(weights[part.cells].sum()) - part.part
             total += float(precision) * missed * missed / 2
             gradient = gradient + precision * missed * part.cells
             continue
-        off: Floats = marginal_of(weights, part.marginal) - part.parts
+        off: Floats = compute_marginal(weights, part.marginal) - part.parts
         total += float((precision * off * off).sum()) / 2
-        gradient = gradient + spread(precision * off, part.marginal, weights.ndim)
+        gradient = gradient + expand_marginal(precision * off, part.marginal, weights.ndim)
     return total, gradient

@@ -27,16 +27,16 @@ _WAYS = re.compile(r"marginals\((\d{1,2})\)")
 _HINT = "workload='marginals(2)', or a list of columns: workload=[('age', 'plan'), ('plan', 'smoker')]"
 
 
-def workload(asked: str | Iterable[Sequence[str] | str], names: Sequence[str]) -> tuple[Marginal, ...]:
+def parse_workload(asked: str | Iterable[Sequence[str] | str], names: Sequence[str]) -> tuple[Marginal, ...]:
     """The marginals that are asked for, each once, in order.
 
     `asked` is "marginals(k)", all those of k columns (of all columns where there are fewer), or a list of groups of column
-    names. Raises ProgrammingError (`workload`) for what is neither, for a column that is not there and where there are more
+    names. Raises ProgrammingError (`parse_workload`) for what is neither, for a column that is not there and where there are more
     than `MOST_MARGINALS`.
 
-    >>> workload("marginals(2)", ["age", "plan", "smoker"])
+    >>> parse_workload("marginals(2)", ["age", "plan", "smoker"])
     ((0, 1), (0, 2), (1, 2))
-    >>> workload([("plan", "age"), "smoker"], ["age", "plan", "smoker"])
+    >>> parse_workload([("plan", "age"), "smoker"], ["age", "plan", "smoker"])
     ((0, 1), (2,))
     """
     if isinstance(asked, str):
@@ -46,7 +46,7 @@ def workload(asked: str | Iterable[Sequence[str] | str], names: Sequence[str]) -
             raise ProgrammingError("this is not a workload", code="workload", hint=_HINT)
         ways = min(ways, len(names))
         if math.comb(len(names), ways) > MOST_MARGINALS:
-            raise _too_many()
+            raise _make_size_error()
         return tuple(itertools.combinations(range(len(names)), ways))
     places = {name: place for place, name in enumerate(names)}
     found: dict[Marginal, None] = {}
@@ -66,26 +66,26 @@ def workload(asked: str | Iterable[Sequence[str] | str], names: Sequence[str]) -
             raise ProgrammingError("a marginal is of one column at least", code="workload", hint=_HINT)
         found[marginal] = None
         if len(found) > MOST_MARGINALS:
-            raise _too_many()
+            raise _make_size_error()
     if not found:
         raise ProgrammingError("a workload has one marginal at least", code="workload", hint=_HINT)
     return tuple(found)
 
 
-def _too_many() -> ProgrammingError:
+def _make_size_error() -> ProgrammingError:
     return ProgrammingError(
         f"a workload has at most {MOST_MARGINALS:,} marginals", code="workload", hint=_HINT
     )
 
 
-def marginal_of(histogram: NDArray[Any], marginal: Marginal) -> NDArray[Any]:
+def compute_marginal(histogram: NDArray[Any], marginal: Marginal) -> NDArray[Any]:
     """The sums of a histogram over all columns but those of a marginal."""
     others = tuple(axis for axis in range(histogram.ndim) if axis not in marginal)
     found: NDArray[Any] = np.asarray(histogram.sum(axis=others))
     return found
 
 
-def spread(values: NDArray[np.float64], marginal: Marginal, dimensions: int) -> NDArray[np.float64]:
+def expand_marginal(values: NDArray[np.float64], marginal: Marginal, dimensions: int) -> NDArray[np.float64]:
     """The values of a marginal's cells, with axes of length 1 for the other columns."""
     shape = [1] * dimensions
     for axis, length in zip(marginal, values.shape, strict=True):
@@ -93,10 +93,10 @@ def spread(values: NDArray[np.float64], marginal: Marginal, dimensions: int) -> 
     return values.reshape(shape)
 
 
-def distance(one: Counts, other: Counts, marginal: Marginal) -> int:
+def compute_marginal_distance(one: Counts, other: Counts, marginal: Marginal) -> int:
     """The l1 distance of a marginal of two histograms, in rows.
 
     Claim: where one histogram changes by l1 norm d, the distance changes by at most d.
     Why: sums over cells do not increase an l1 norm, and a norm changes by no more than its argument.
     """
-    return int(np.abs(marginal_of(one, marginal) - marginal_of(other, marginal)).sum())
+    return int(np.abs(compute_marginal(one, marginal) - compute_marginal(other, marginal)).sum())

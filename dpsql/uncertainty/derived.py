@@ -21,20 +21,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.backends.scratch import Scratch
+from dpsql.backends.scratch import ScratchDatabase
 from dpsql.errors import OperationalError
 from dpsql.plan.nodes import OuterQuery, Output, Release
-from dpsql.plan.noiseless import noiseless
-from dpsql.plan.provenance import provenance
-from dpsql.plan.smooth import is_cut_by_noise, noisy_divisors, smooth
+from dpsql.plan.noiseless import mark_noiseless_outputs
+from dpsql.plan.provenance import find_provenance
+from dpsql.plan.smooth import is_cut_by_noise, iterate_noisy_divisors, mark_smooth_outputs
 from dpsql.release import ReleasedTable
 from dpsql.rendering import Ends
-from dpsql.sql.emit.outer_query import DRAW, DRAWS, OCCUPIED, ORDINAL, Copies, emit_simulations
-from dpsql.sql.emit.scalars import cast, identifier
+from dpsql.sql.emit.outer_query import DRAW, DRAWS, OCCUPIED, ORDINAL, ReleasedTables, emit_simulations
+from dpsql.sql.emit.scalars import emit_cast, quote_identifier
 from dpsql.uncertainty.cells import RowProvenance
-from dpsql.uncertainty.cut_off import allowances
-from dpsql.uncertainty.selected_rows import confidence_for
-from dpsql.uncertainty.simulation import is_simulated, joint_draws, lowered_for, simulated_values
+from dpsql.uncertainty.cut_off import compute_allowances
+from dpsql.uncertainty.selected_rows import compute_kept_row_confidence
+from dpsql.uncertainty.simulation import (
+    can_simulate_aggregate,
+    compute_lowering,
+    draw_joint_noise,
+    simulate_values,
+)
 
 PAIRS = (500, 100)
 """How many pairs of draws there are, or where tables are large."""
@@ -59,10 +64,10 @@ class DerivedIntervals:
     """The intervals of the simulated columns of an answer to a query over these tables; `rows` are as the engine gave them."""
 
     outer: OuterQuery
-    copies: Copies
+    copies: ReleasedTables
     tables: Mapping[Release, ReleasedTable]
-    public: Mapping[str, PublicCopy]
-    occupied: Mapping[Release, Sequence[bool]]
+    public_copies: Mapping[str, PublicCopy]
+    occupancy: Mapping[Release, Sequence[bool]]
     rows: Sequence[tuple[Any, ...]]
     columns: frozenset[int]
     _naming: tuple[int, ...] = field(init=False, repr=False, compare=False)
@@ -72,21 +77,23 @@ class DerivedIntervals:
 
     def __post_init__(self) -> None:
         # A row is known by where it comes from, or by its values without noise.
-        exact = (place for place, known in enumerate(noiseless(self.outer)) if known)
-        traced = provenance(self.outer) is not None
+        exact = (place for place, known in enumerate(mark_noiseless_outputs(self.outer)) if known)
+        traced = find_provenance(self.outer) is not None
         object.__setattr__(self, "_naming", (-2, -1) if traced else tuple(exact))
 
-    def interval(self, row: int, column: int, confidence: float) -> Ends:
+    def compute_interval(self, row: int, column: int, confidence: float) -> Ends:
         """Return the interval of a cell; None where it is NULL, or the draws are too few for the confidence."""
         value = self.rows[row][column]
         if column not in self.columns or value is None:
             return None
         if not self._known:
-            self._known.append(self._simulated())
+            self._known.append(self._simulate_corners())
         every, corners = self._known[0]
         if is_cut_by_noise(self.outer):
-            confidence = confidence_for(confidence, len(self.rows), every)
-        found = [ends for drawn in corners if (ends := _ends(drawn[column, row], float(value), confidence))]
+            confidence = compute_kept_row_confidence(confidence, len(self.rows), every)
+        found = [
+            ends for drawn in corners if (ends := _compute_ends(drawn[column, row], float(value), confidence))
+        ]
         if len(found) < len(corners) or not found:
             return None
         low, high = min(ends[0] for ends in found), max(ends[1] for ends in found)
@@ -94,24 +101,24 @@ class DerivedIntervals:
         hidden = any(table.plan.threshold is not None for table in self.tables.values())
         return (low, high) if low < high or not hidden else None
 
-    def _simulated(self) -> tuple[int, list[Floats]]:
+    def _simulate_corners(self) -> tuple[int, list[Floats]]:
         """Return how many rows there are without a limit, and the values of each corner, of the shape (columns, rows, 1 + draws)."""
         outer = replace(self.outer, order=(), limit=None, offset=0)
         divisors = [
             (place, Output(f"divisor {place}", each))
             for place in sorted(self.columns)
-            for each in dict.fromkeys(noisy_divisors(outer.outputs[place].expr, outer.source))
+            for each in dict.fromkeys(iterate_noisy_divisors(outer.outputs[place].expr, outer.source))
         ]
         width = len(outer.outputs)
         asked = replace(outer, outputs=(*outer.outputs, *(output for _, output in divisors)))
         noisy = [*self.columns, *range(width, width + len(divisors))]
         sql = emit_simulations(asked, replace(self.copies, sums={}, simulated=True), noisy)
         found, every = list[Floats](), 0
-        pairs = _pairs(self.tables.values())
+        pairs = _count_draw_pairs(self.tables.values())
         cut = any(table.plan.clamps for table in self.tables.values())
         for corner in (0, -1, 1) if cut else (0,):
             try:
-                drawn, every = self._run(sql, pairs, corner, noisy)
+                drawn, every = self._run_simulation(sql, pairs, corner, noisy)
             except OperationalError:
                 return 0, []  # some simulated value is out of the engine's range
             for extra, (place, _) in enumerate(divisors, width):
@@ -120,32 +127,32 @@ class DerivedIntervals:
             found.append(drawn[:width])
         return every, found
 
-    def _run(self, sql: str, pairs: int, corner: int, noisy: Sequence[int]) -> tuple[Floats, int]:
+    def _run_simulation(self, sql: str, pairs: int, corner: int, noisy: Sequence[int]) -> tuple[Floats, int]:
         """Return the simulated values of the rows of the answer, and the number of rows that there are without a limit."""
-        places = {key: at for at, key in enumerate(map(self._name, self.rows))}
+        places = {key: at for at, key in enumerate(map(self._get_row_name, self.rows))}
         draws = 1 + 2 * pairs
-        with Scratch() as scratch:
-            for copied, copy in self.public.items():
-                scratch.create(copied, copy.columns)
-                scratch.fill(copied, copy.series)
-            moved = joint_draws([*self.tables.values()], pairs)
+        with ScratchDatabase() as scratch:
+            for copied, copy in self.public_copies.items():
+                scratch.create_table(copied, copy.columns)
+                scratch.fill_table(copied, copy.series)
+            moved = draw_joint_noise([*self.tables.values()], pairs)
             for (release, table), less in zip(self.tables.items(), moved, strict=True):
                 cut = [
                     [
                         each[:, int(corner > 0)] * corner
-                        for each in allowances(table.plan, table, item, range(len(table.rows)), 0.95)
+                        for each in compute_allowances(table.plan, table, item, range(len(table.rows)), 0.95)
                     ]
                     for item in table.plan.analysis.release.aggregations
                 ]
-                simulated = _SimulatedTable(self.copies.released[release], table, self.occupied.get(release))
-                simulated.create(scratch)
-                simulated.simulate(scratch, less, cut)
-            scratch.lend(DRAWS, {DRAW: np.arange(draws)})
-            answered, _ = scratch.query(sql)
+                simulated = _SimulatedTable(self.copies.released[release], table, self.occupancy.get(release))
+                simulated.create_table(scratch)
+                simulated.simulate_table(scratch, less, cut)
+            scratch.register_arrays(DRAWS, {DRAW: np.arange(draws)})
+            answered, _ = scratch.run_query(sql)
         drawn = np.full((max(noisy) + 1, len(self.rows), draws), np.nan)
         names = set[Hashable]()
         for draw, *row in answered:
-            name = self._name(row)
+            name = self._get_row_name(row)
             names.add(name)
             place = places.get(name)
             if place is not None:
@@ -153,16 +160,16 @@ class DerivedIntervals:
                     drawn[column, place, draw] = math.nan if row[column] is None else row[column]
         return drawn, len(names)
 
-    def _name(self, row: Sequence[Any]) -> Hashable:
+    def _get_row_name(self, row: Sequence[Any]) -> Hashable:
         """Return what a row is found again by."""
         return tuple(row[place] for place in self._naming)
 
-    def are_told_apart(self) -> bool:
+    def has_distinct_rows(self) -> bool:
         """Return whether each row is found again."""
-        return len(set(map(self._name, self.rows))) == len(self.rows)
+        return len(set(map(self._get_row_name, self.rows))) == len(self.rows)
 
 
-def _pairs(tables: Iterable[ReleasedTable]) -> int:
+def _count_draw_pairs(tables: Iterable[ReleasedTable]) -> int:
     """Return how many pairs of draws are not too many for tables of this size; 0 where they are too large."""
     cells = sum(
         len(table.rows) * sum(len(block.vector.components) for block in table.plan.vectors)
@@ -171,21 +178,26 @@ def _pairs(tables: Iterable[ReleasedTable]) -> int:
     return next((pairs for pairs in PAIRS if cells * 2 * pairs <= MOST_CELLS), 0)
 
 
-def derived_columns(
-    outer: OuterQuery, copies: Copies, tables: Mapping[Release, ReleasedTable]
+def list_simulated_columns(
+    outer: OuterQuery, copies: ReleasedTables, tables: Mapping[Release, ReleasedTable]
 ) -> frozenset[int]:
     """Return the columns of an answer that can be simulated: steady ones, over aggregates with known noise, of tables not too large."""
     known = all(
-        is_simulated(table.plan, item)
+        can_simulate_aggregate(table.plan, item)
         for table in tables.values()
         for item in table.plan.analysis.release.aggregations
     )
-    if not tables or not known or any(copies.ends.values()) or not _pairs(tables.values()):
+    if (
+        not tables
+        or not known
+        or any(copies.interval_ends.values())
+        or not _count_draw_pairs(tables.values())
+    ):
         return frozenset()
-    exact = noiseless(outer)
+    exact = mark_noiseless_outputs(outer)
     return frozenset(
         place
-        for place, steady in enumerate(smooth(outer))
+        for place, steady in enumerate(mark_smooth_outputs(outer))
         if steady and not exact[place] and outer.outputs[place].expr.type.numeric
     )
 
@@ -196,22 +208,24 @@ class _SimulatedTable:
 
     name: str
     table: ReleasedTable
-    occupied: Sequence[bool] | None
+    occupancy: Sequence[bool] | None
 
-    def create(self, scratch: Scratch) -> None:
+    def create_table(self, scratch: ScratchDatabase) -> None:
         """Make the table as it is, under another name."""
-        rows, inhabited = self.table.rows, self.occupied
+        rows, inhabited = self.table.rows, self.occupancy
         added = [(ORDINAL, "BIGINT"), *([] if inhabited is None else [(OCCUPIED, "BOOLEAN")])]
         series: list[Sequence[Any]] = (
             list(zip(*rows, strict=True)) if rows else [()] * len(self.table.columns)
         )
-        scratch.create(self._released, [*self.table.columns, *added])
-        scratch.fill(
-            self._released,
+        scratch.create_table(self._released_name, [*self.table.columns, *added])
+        scratch.fill_table(
+            self._released_name,
             [*series, list(range(len(rows))), *([] if inhabited is None else [list(inhabited)])],
         )
 
-    def simulate(self, scratch: Scratch, draws: Floats, cut: Sequence[Sequence[Floats]]) -> None:
+    def simulate_table(
+        self, scratch: ScratchDatabase, draws: Floats, cut: Sequence[Sequence[Floats]]
+    ) -> None:
         """Make the table of simulated tables, with `draws` taken from the cells and its `cut` added to each moment."""
         plan, (rows, many, _) = self.table.plan, draws.shape
         items = plan.analysis.release.aggregations
@@ -219,64 +233,66 @@ class _SimulatedTable:
         centres = np.array([[float(cell) for block in each for cell in block] for each in cells])
         lowered = None
         if plan.threshold is not None and rows:
-            lowered = np.vstack([lowered_for(plan, self.table, row, draws[row, 1:]) for row in range(rows)])
+            lowered = np.vstack(
+                [compute_lowering(plan, self.table, row, draws[row, 1:]) for row in range(rows)]
+            )
         columns: dict[str, Any] = {
-            item.name: simulated_values(plan, item, centres, draws, lowered, cut=each).ravel()
+            item.name: simulate_values(plan, item, centres, draws, lowered, cut=each).ravel()
             if rows
             else np.empty(0)
             for item, each in zip(items, cut, strict=True)
         }
         columns |= {_ROW: np.repeat(np.arange(rows), many), DRAW: np.tile(np.arange(many), rows)}
-        scratch.lend(self._drawn, columns)
-        released, drawn = identifier(self._released), identifier(self._drawn)
+        scratch.register_arrays(self._drawn_name, columns)
+        released, drawn = quote_identifier(self._released_name), quote_identifier(self._drawn_name)
         replaced = []
         for item in items:
-            value = f"{drawn}.{identifier(item.name)}"
+            value = f"{drawn}.{quote_identifier(item.name)}"
             text = f"CASE WHEN isnan({value}) THEN NULL ELSE {value} END"
-            replaced.append(f"{cast(text, item.type)} AS {identifier(item.name)}")
+            replaced.append(f"{emit_cast(text, item.type)} AS {quote_identifier(item.name)}")
         instead = f" REPLACE ({', '.join(replaced)})" * bool(replaced)
-        scratch.keep(
+        scratch.create_table_as(
             self.name,
-            f"SELECT {released}.*{instead}, {drawn}.{identifier(DRAW)} FROM {released} "
-            f"JOIN {drawn} ON {released}.{identifier(ORDINAL)} = {drawn}.{identifier(_ROW)}",
+            f"SELECT {released}.*{instead}, {drawn}.{quote_identifier(DRAW)} FROM {released} "
+            f"JOIN {drawn} ON {released}.{quote_identifier(ORDINAL)} = {drawn}.{quote_identifier(_ROW)}",
         )
 
     @property
-    def _released(self) -> str:
+    def _released_name(self) -> str:
         return f"{self.name} released"
 
     @property
-    def _drawn(self) -> str:
+    def _drawn_name(self) -> str:
         return f"{self.name} drawn"
 
 
-def intervals_of_answer(
+def make_interval_function(
     origins: RowProvenance | None, derived: DerivedIntervals | None
 ) -> Callable[[int, int, float], Ends]:
     """Return the interval of each cell: from its own released row, or else of what is computed from several."""
     if derived is None and origins is not None:
-        return origins.interval
-    own = () if origins is None else origins.bounded
+        return origins.compute_interval
+    own = () if origins is None else origins.bounded_columns
 
-    def interval(row: int, column: int, confidence: float) -> Ends:
+    def compute_interval(row: int, column: int, confidence: float) -> Ends:
         if origins is not None and own[column]:
-            return origins.interval(row, column, confidence)
-        return None if derived is None else derived.interval(row, column, confidence)
+            return origins.compute_interval(row, column, confidence)
+        return None if derived is None else derived.compute_interval(row, column, confidence)
 
-    return interval
+    return compute_interval
 
 
-def bounded_columns(
+def mark_bounded_columns(
     origins: RowProvenance | None, derived: DerivedIntervals | None, width: int
 ) -> tuple[bool, ...]:
     """Return which columns have intervals."""
-    own = () if origins is None else origins.bounded
+    own = () if origins is None else origins.bounded_columns
     if derived is None:
         return own
     return tuple(place in derived.columns or (bool(own) and own[place]) for place in range(width))
 
 
-def _ends(drawn: Floats, value: float, confidence: float) -> Ends:
+def _compute_ends(drawn: Floats, value: float, confidence: float) -> Ends:
     """Return the interval from a released value and the simulated ones, the released one first."""
     outside, draws = (1 - confidence) / 2, len(drawn) - 1
     # One standard error further out, because there are only so many draws.

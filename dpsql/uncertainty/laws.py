@@ -20,32 +20,36 @@ _APART = Decimal("1e-9")
 _NOTHING = 1e-100
 
 
-def half_width(mechanism: Mechanism, weights: Sequence[Fraction], confidence: float) -> float:
+def compute_half_width(mechanism: Mechanism, weights: Sequence[Fraction], confidence: float) -> float:
     """t, in steps, such that |Σ weight · noise| is at most t with probability `confidence`.
 
-    Exact for one weight; for more the `sum_bound` of a mechanism that states one serves its noise, the normal law other
+    Exact for one weight; for more the `find_sum_bound` of a mechanism that states one serves its noise, the normal law other
     Gaussian noise, and the law of a sum of Laplace variables the rest. It serves combined releases, too: a mean of
     several noises has thinner tails than one Laplace variable of its variance. It depends on its arguments alone, as all that EXPLAIN shows must.
     """
-    return _half_width(
+    return _compute_half_width(
         mechanism, tuple(sorted((abs(weight) for weight in weights if weight), reverse=True)), confidence
     )
 
 
 @lru_cache(maxsize=256)
-def _half_width(mechanism: Mechanism, sizes: tuple[Fraction, ...], confidence: float) -> float:
+def _compute_half_width(mechanism: Mechanism, sizes: tuple[Fraction, ...], confidence: float) -> float:
     if not sizes:
         return 0.0
     if len(sizes) == 1 and mechanism.tight_tail:
-        return float(sizes[0]) * mechanism.half_width(confidence)
-    if (bound := mechanism.sum_bound(confidence)) is not None:
+        return float(sizes[0]) * mechanism.compute_half_width(confidence)
+    if (bound := mechanism.find_sum_bound(confidence)) is not None:
         return bound([float(size) for size in sizes])
     if mechanism.is_gaussian:
-        return _normal(confidence) * mechanism.std * math.sqrt(sum(float(size) ** 2 for size in sizes))
-    return _summed(mechanism.std, sizes, confidence)
+        return (
+            _compute_normal_quantile(confidence)
+            * mechanism.std
+            * math.sqrt(sum(float(size) ** 2 for size in sizes))
+        )
+    return _solve_laplace_sum(mechanism.std, sizes, confidence)
 
 
-def mean_interval(
+def compute_mean_interval(
     above: int, below: int, mechanism: Mechanism, confidence: float
 ) -> tuple[Fraction, Fraction]:
     """All θ in [0, 1] that the noisy sums of y and 1-y do not refute, a Fieller set.
@@ -55,19 +59,21 @@ def mean_interval(
 
     Source: Fieller 1954, "Some problems in interval estimation", section 4.
     """
-    explained = _two_sided(mechanism, confidence)
+    explained = _make_pair_test(mechanism, confidence)
 
-    def plausible(theta: float) -> bool:
+    def is_plausible(theta: float) -> bool:
         return explained(abs((1 - theta) * above - theta * below), 1 - theta, theta)
 
     total = above + below
     centre = min(1.0, max(0.0, above / total)) if total > 0 else 0.5
-    if not plausible(centre):
+    if not is_plausible(centre):
         return Fraction(0), Fraction(1)
-    return Fraction(_edge(plausible, centre, 0.0)), Fraction(_edge(plausible, centre, 1.0))
+    return Fraction(_search_edge(is_plausible, centre, 0.0)), Fraction(
+        _search_edge(is_plausible, centre, 1.0)
+    )
 
 
-def ratio_interval(
+def compute_ratio_interval(
     cells: Sequence[int],
     pair: tuple[Sequence[Fraction], Sequence[Fraction]],
     half: Fraction,
@@ -86,16 +92,18 @@ def ratio_interval(
         float(sum((w * cell for w, cell in zip(weights, cells, strict=True)), start=Fraction(0)))
         for weights in pair
     )
-    bound, spread = float(half), _spread(mechanism, confidence)
+    bound, spread = float(half), _make_sum_bound(mechanism, confidence)
 
-    def plausible(theta: float) -> bool:
+    def is_plausible(theta: float) -> bool:
         weights = [abs(first - theta * second) for first, second in zip(total, count, strict=True)]
         return abs(above - theta * beside) <= spread(weights)
 
     centre = min(bound, max(-bound, above / beside)) if beside > 0 else 0.0
-    if not plausible(centre):
+    if not is_plausible(centre):
         return -half, half
-    return Fraction(_edge(plausible, centre, -bound)), Fraction(_edge(plausible, centre, bound))
+    return Fraction(_search_edge(is_plausible, centre, -bound)), Fraction(
+        _search_edge(is_plausible, centre, bound)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,17 +125,19 @@ class ScaledNoise:
         return max(abs(float(weight)) for weight in self.weights) * self.unit
 
     @property
-    def laplace(self) -> bool:
+    def is_laplace(self) -> bool:
         """Whether the law of a Laplace variable of the same variance serves for it."""
         found = self.mechanism
-        return not found.is_gaussian and sum(map(bool, self.weights)) == 1 and found.sum_bound(0.5) is None
+        return (
+            not found.is_gaussian and sum(map(bool, self.weights)) == 1 and found.find_sum_bound(0.5) is None
+        )
 
-    def half_width(self, confidence: float) -> float:
+    def compute_half_width(self, confidence: float) -> float:
         """t such that the noise is at most t with this probability, in the value's own units."""
-        return half_width(self.mechanism, self.weights, confidence) * self.unit
+        return compute_half_width(self.mechanism, self.weights, confidence) * self.unit
 
 
-def ratio_of_two(
+def make_ratio_interval(
     total: ScaledNoise, count: ScaledNoise, missing: tuple[float, float], uncounted: float, confidence: float
 ) -> Callable[[float, float, float, float], tuple[float, float]]:
     """All θ in an interval that a noisy total and a noisy count do not refute as their ratio, a Fieller set.
@@ -145,51 +155,54 @@ def ratio_of_two(
     outside, steps = 1 - confidence, (total.step / 2, count.step / 2)
     below, above = missing
     if total.mechanism.is_gaussian and count.mechanism.is_gaussian:
-        z = _normal(confidence)
+        z = _compute_normal_quantile(confidence)
 
-        def explained(distance: float, theta: float) -> bool:
+        def is_explained(distance: float, theta: float) -> bool:
             return distance <= z * math.hypot(total.std, theta * count.std)
 
-    elif total.laplace and count.laplace:
+    elif total.is_laplace and count.is_laplace:
         scales = total.std / math.sqrt(2), count.std / math.sqrt(2)
 
-        def explained(distance: float, theta: float) -> bool:
+        def is_explained(distance: float, theta: float) -> bool:
             first, second = scales[0], theta * scales[1]
-            return distance <= 0 or _two_laplace(max(first, second), min(first, second), distance) >= outside
+            return (
+                distance <= 0
+                or _compute_laplace_pair_tail(max(first, second), min(first, second), distance) >= outside
+            )
 
     else:
-        halves = total.half_width(1 - outside / 2), count.half_width(1 - outside / 2)
+        halves = total.compute_half_width(1 - outside / 2), count.compute_half_width(1 - outside / 2)
 
-        def explained(distance: float, theta: float) -> bool:
+        def is_explained(distance: float, theta: float) -> bool:
             return distance <= halves[0] + theta * halves[1]
 
-    def interval(noisy: float, rows: float, low: float, high: float) -> tuple[float, float]:
-        def plausible(theta: float) -> bool:
+    def compute_interval(noisy: float, rows: float, low: float, high: float) -> tuple[float, float]:
+        def is_plausible(theta: float) -> bool:
             apart = noisy - theta * rows
             least = -above + min(0.0, theta * uncounted)
             most = below + max(0.0, theta * uncounted)
             distance = max(apart - most, least - apart, 0.0)
-            return explained(max(0.0, distance - steps[0] - abs(theta) * steps[1]), abs(theta))
+            return is_explained(max(0.0, distance - steps[0] - abs(theta) * steps[1]), abs(theta))
 
         centre = min(high, max(low, noisy / rows)) if rows > 0 else low
-        if not plausible(centre):
+        if not is_plausible(centre):
             return low, high
-        return _edge(plausible, centre, low), _edge(plausible, centre, high)
+        return _search_edge(is_plausible, centre, low), _search_edge(is_plausible, centre, high)
 
-    return interval
+    return compute_interval
 
 
-def _spread(mechanism: Mechanism, confidence: float) -> Callable[[Sequence[float]], float]:
-    """The bound on |Σ weight · noise| at a confidence, of Gaussian noise or one with a `sum_bound`, as a function of weights."""
-    if (bound := mechanism.sum_bound(confidence)) is not None:
+def _make_sum_bound(mechanism: Mechanism, confidence: float) -> Callable[[Sequence[float]], float]:
+    """The bound on |Σ weight · noise| at a confidence, of Gaussian noise or one with a `find_sum_bound`, as a function of weights."""
+    if (bound := mechanism.find_sum_bound(confidence)) is not None:
         return lambda weights: bound(sorted(filter(None, weights), reverse=True))
     if not mechanism.is_gaussian:
         raise TypeError(f"values of several arguments have no {mechanism.name} noise")
-    z = _normal(confidence) * mechanism.std
+    z = _compute_normal_quantile(confidence) * mechanism.std
     return lambda weights: z * math.hypot(*weights) + sum(weights) / 2
 
 
-def _edge(plausible: Callable[[float], bool], inside: float, outside: float) -> float:
+def _search_edge(plausible: Callable[[float], bool], inside: float, outside: float) -> float:
     if plausible(outside):
         return outside
     for _ in range(60):
@@ -198,20 +211,21 @@ def _edge(plausible: Callable[[float], bool], inside: float, outside: float) -> 
     return outside
 
 
-def _two_sided(mechanism: Mechanism, confidence: float) -> Callable[[float, float, float], bool]:
+def _make_pair_test(mechanism: Mechanism, confidence: float) -> Callable[[float, float, float], bool]:
     """Whether |a·noise + b·noise'| is as large as this often enough, as a function of this, a and b."""
-    if (bound := mechanism.sum_bound(confidence)) is not None:
+    if (bound := mechanism.find_sum_bound(confidence)) is not None:
         return lambda distance, a, b: distance <= bound([max(a, b), min(a, b)])
     if mechanism.is_gaussian:
-        z = _normal(confidence) * mechanism.std
+        z = _compute_normal_quantile(confidence) * mechanism.std
         return lambda distance, a, b: distance <= z * math.hypot(a, b) + 0.5
     scale, outside = mechanism.std / math.sqrt(2), 1 - confidence
     return lambda distance, a, b: (
-        distance <= 0.5 or _two_laplace(scale * max(a, b), scale * min(a, b), distance - 0.5) >= outside
+        distance <= 0.5
+        or _compute_laplace_pair_tail(scale * max(a, b), scale * min(a, b), distance - 0.5) >= outside
     )
 
 
-def _two_laplace(a: float, b: float, t: float) -> float:
+def _compute_laplace_pair_tail(a: float, b: float, t: float) -> float:
     """P(|X + Y| > t) of independent Laplace X, Y of scales a >= b.
 
     It is (a² e^(-t/a) - b² e^(-t/b)) / (a² - b²), and (1 + t/2a) e^(-t/a) for equal scales; nothing
@@ -226,7 +240,7 @@ def _two_laplace(a: float, b: float, t: float) -> float:
 
 
 @lru_cache(maxsize=256)
-def _summed(std: float, sizes: tuple[Fraction, ...], confidence: float) -> float:
+def _solve_laplace_sum(std: float, sizes: tuple[Fraction, ...], confidence: float) -> float:
     """The t with P(|S| <= t) = `confidence`, S the sum of independent Laplace variables, `size * std` each.
 
     For scales s that differ, P(|S| > t) = sum of c e^(-t/s), c the product of s²/(s² - r²) over all other
@@ -253,7 +267,7 @@ def _summed(std: float, sizes: tuple[Fraction, ...], confidence: float) -> float
         return float(high) + float(sizes[-1]) / 2
 
 
-def _normal(confidence: float) -> float:
+def _compute_normal_quantile(confidence: float) -> float:
     from scipy.special import ndtri  # scipy costs a tenth of a second, which not every query needs
 
     return float(ndtri(0.5 + confidence / 2))

@@ -25,9 +25,9 @@ _NEARLY, _WIDE, _GRID = 0.999, 0.9999, 100
 class PostSelection:
     """The law of a noisy count, the sum of `terms` components in steps, given that it is at least `threshold`.
 
-    A unit of the count is `scale` steps. A selected group has at least `least` units.
+    A unit of the count is `scale` steps. A selected group has at least `min_units` units.
 
-    Claim: over all releases in which the group is selected, `interval` covers the exact count with probability at least
+    Claim: over all releases in which the group is selected, `compute_interval` covers the exact count with probability at least
     `confidence`.
     Why: for n units, the probability that a selected noisy count is at least this one is
     P(S >= noisy - n) / P(S >= threshold - n), S being the noise. It grows with n, since the law is log-concave, so the n
@@ -42,80 +42,83 @@ class PostSelection:
     terms: int
     scale: int
     threshold: int
-    least: int
-    noisy: int
+    min_units: int
+    noisy_count: int
 
     @classmethod
-    def of(cls, plan: MeasurementPlan, chosen: Threshold, cells: tuple[int, ...]) -> PostSelection:
+    def from_cells(cls, plan: MeasurementPlan, chosen: Threshold, cells: tuple[int, ...]) -> PostSelection:
         """The law for the components of the vector that the threshold was compared with."""
         mechanism, deciding = plan.vectors[chosen.vector].mechanism, [cells[at] for at in chosen.components]
         return cls(
             mechanism, len(deciding), chosen.scale, chosen.threshold, chosen.min_frequency, sum(deciding)
         )
 
-    def at_least(self, units: int) -> float:
+    def compute_upper_tail(self, units: int) -> float:
         """The probability, given selection, of a noisy count at least as large as this one."""
-        return self._share_from(self.noisy, units)
+        return self._compute_conditional_tail(self.noisy_count, units)
 
-    def at_most(self, units: int) -> float:
+    def compute_lower_tail(self, units: int) -> float:
         """The probability, given selection, of a noisy count at most as large as this one."""
-        return 1 - self._share_from(self.noisy + 1, units)
+        return 1 - self._compute_conditional_tail(self.noisy_count + 1, units)
 
-    def interval(self, confidence: float) -> tuple[float, float]:
+    def compute_interval(self, confidence: float) -> tuple[float, float]:
         """The confidence interval of the number of units."""
-        return _ends(self, confidence)
+        return _compute_ends(self, confidence)
 
-    def quantiles(self, places: NDArray[np.float64], reach: float) -> NDArray[np.float64] | None:
-        """The quantiles, at `places`, of the distribution `at_least` of the number of units, interpolated.
+    def find_quantiles(self, places: NDArray[np.float64], reach: float) -> NDArray[np.float64] | None:
+        """The quantiles, at `places`, of the distribution `compute_upper_tail` of the number of units, interpolated.
 
         None if noise of at most `reach` steps changes selection with probability at most 1/1000.
         """
-        if self._tail(math.ceil(self.threshold - self.noisy + reach)) >= _NEARLY:
+        if self._compute_noise_tail(math.ceil(self.threshold - self.noisy_count + reach)) >= _NEARLY:
             return None
-        units, shares = _shares(self)
+        units, shares = _compute_tail_grid(self)
         return np.interp(places, shares, units)
 
-    def _share_from(self, noisy: int, units: int) -> float:
+    def _compute_conditional_tail(self, noisy: int, units: int) -> float:
         """Return the probability, given selection, of a noisy count of at least `noisy` steps where there are `units`."""
         center = self.scale * units
-        share = self._tail(noisy - center) / self._tail(self.threshold - center)
+        share = self._compute_noise_tail(noisy - center) / self._compute_noise_tail(self.threshold - center)
         if center > self.threshold:
             return share
-        return min(share, self._tail(noisy - self.threshold) / self._tail(0))
+        return min(share, self._compute_noise_tail(noisy - self.threshold) / self._compute_noise_tail(0))
 
-    def _tail(self, threshold: int) -> float:
+    def _compute_noise_tail(self, threshold: int) -> float:
         """The probability that the noise is `threshold` or more; its law is symmetric."""
         if threshold >= 1:
-            return _tail_up(self.mechanism, self.terms, threshold)
-        return 1 - _tail_up(self.mechanism, self.terms, 1 - threshold)
+            return _bound_tail(self.mechanism, self.terms, threshold)
+        return 1 - _bound_tail(self.mechanism, self.terms, 1 - threshold)
 
 
 @lru_cache(maxsize=65536)
-def _tail_up(mechanism: Mechanism, terms: int, threshold: int) -> float:
+def _bound_tail(mechanism: Mechanism, terms: int, threshold: int) -> float:
     """The upper tail of the noise, cached: many counts compare it with the same numbers."""
-    return mechanism.sum_tail_up(terms, threshold)
+    return mechanism.bound_sum_tail(terms, threshold)
 
 
 @lru_cache(maxsize=4096)
-def _shares(selection: PostSelection) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """A grid of numbers of units, and `at_least` of each, which is non-decreasing."""
-    _, high = selection.interval(_WIDE)
-    units = np.unique(np.linspace(selection.least, math.ceil(high), _GRID).astype(np.int64))
-    shares = np.array([selection.at_least(int(count)) for count in units])
+def _compute_tail_grid(selection: PostSelection) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """A grid of numbers of units, and `compute_upper_tail` of each, which is non-decreasing."""
+    _, high = selection.compute_interval(_WIDE)
+    units = np.unique(np.linspace(selection.min_units, math.ceil(high), _GRID).astype(np.int64))
+    shares = np.array([selection.compute_upper_tail(int(count)) for count in units])
     return units, np.maximum.accumulate(shares)
 
 
 @lru_cache(maxsize=4096)
-def _ends(selection: PostSelection, confidence: float) -> tuple[float, float]:
+def _compute_ends(selection: PostSelection, confidence: float) -> tuple[float, float]:
     """The confidence interval, cached: small counts recur."""
     outside = (1 - confidence) / 2
-    low = _first(lambda units: selection.at_least(units) >= outside, selection.least)
-    high = max(selection.least, _first(lambda units: selection.at_most(units) < outside, selection.least) - 1)
-    noisy = selection.noisy / selection.scale
+    low = _search_first(lambda units: selection.compute_upper_tail(units) >= outside, selection.min_units)
+    high = max(
+        selection.min_units,
+        _search_first(lambda units: selection.compute_lower_tail(units) < outside, selection.min_units) - 1,
+    )
+    noisy = selection.noisy_count / selection.scale
     return min(float(low), noisy), max(float(high), noisy)
 
 
-def _first(holds: Callable[[int], bool], least: int) -> int:
+def _search_first(holds: Callable[[int], bool], least: int) -> int:
     """The smallest whole number from `least` on where `holds`, given that it holds from there on."""
     if holds(least):
         return least

@@ -16,11 +16,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from dpsql.aggregates import AGGREGATES
-from dpsql.plan.dependencies import releases
-from dpsql.plan.expr import Expr, Released, Scalar, walk
+from dpsql.plan.dependencies import list_releases
+from dpsql.plan.expr import Expr, ReleasedColumn, Scalar, walk
 from dpsql.plan.nodes import Aggregation
 from dpsql.plan.provenance import Provenance
-from dpsql.planning.choose import statistic_of
+from dpsql.planning.choose import get_statistic
 from dpsql.planning.measurement import MeasurementPlan
 from dpsql.release import ReleasedTable
 
@@ -29,10 +29,10 @@ Noises = frozenset[object]
 _OF_OTHERS = "of other rows or releases"
 
 
-def confidence_for(confidence: float, rows: int, released: int) -> float:
+def compute_kept_row_confidence(confidence: float, rows: int, released: int) -> float:
     """Return the confidence of the intervals of so many kept rows of those released.
 
-    >>> confidence_for(0.95, 5, 200), confidence_for(0.95, 200, 200), confidence_for(0.95, 0, 0)
+    >>> compute_kept_row_confidence(0.95, 5, 200), compute_kept_row_confidence(0.95, 200, 200), compute_kept_row_confidence(0.95, 0, 0)
     (0.99875, 0.95, 0.95)
     """
     return 1 - (1 - confidence) * rows / released if 0 < rows < released else confidence
@@ -43,47 +43,52 @@ class RowChoice:
     """A branch of a query with its released table, and the `ends` of intervals whose noise decides which rows are kept."""
 
     table: ReleasedTable
-    ends: tuple[Released, ...]
+    ends: tuple[ReleasedColumn, ...]
 
     @classmethod
-    def of(cls, table: ReleasedTable, trace: Provenance, ends: Sequence[Released]) -> RowChoice:
+    def from_ends(cls, table: ReleasedTable, trace: Provenance, ends: Sequence[ReleasedColumn]) -> RowChoice:
         """Make the choice from all ends of intervals that the query reads of the release."""
-        deciding = deciding_noises(table.plan, trace)
+        deciding = collect_deciding_noises(table.plan, trace)
         return cls(
-            table, tuple(end for end in ends if deciding and are_shared(deciding, noises(table.plan, [end])))
+            table,
+            tuple(
+                end
+                for end in ends
+                if deciding and has_shared_noise(deciding, collect_noises(table.plan, [end]))
+            ),
         )
 
 
-def deciding_noises(plan: MeasurementPlan, trace: Provenance) -> Noises:
+def collect_deciding_noises(plan: MeasurementPlan, trace: Provenance) -> Noises:
     """Return the noises that decide which rows of a branch are kept."""
-    return noises(plan, trace.deciding)
+    return collect_noises(plan, trace.filters)
 
 
-def noises(plan: MeasurementPlan, exprs: Iterable[Expr]) -> Noises:
+def collect_noises(plan: MeasurementPlan, exprs: Iterable[Expr]) -> Noises:
     """Return the noises that expressions over a release read."""
     items = {item.name: item for item in plan.analysis.release.aggregations}
     found = set[object]()
     for part in {part for expr in exprs for part in walk(expr)}:
-        if isinstance(part, Released) and part.end_of is not None:
-            found |= noises(plan, [part.end_of[0]])
-        elif isinstance(part, Released) and part.name in items:
-            found.update(_of_aggregate(plan, items[part.name]))
-        elif isinstance(part, Scalar) and releases(part.outer):
+        if isinstance(part, ReleasedColumn) and part.end_of is not None:
+            found |= collect_noises(plan, [part.end_of[0]])
+        elif isinstance(part, ReleasedColumn) and part.name in items:
+            found.update(_list_aggregate_noises(plan, items[part.name]))
+        elif isinstance(part, Scalar) and list_releases(part.outer):
             found.add(_OF_OTHERS)
     return frozenset(found)
 
 
-def are_shared(one: Noises, other: Noises) -> bool:
+def has_shared_noise(one: Noises, other: Noises) -> bool:
     """Return whether two sets of noises have one in common; what reads other rows or releases shares any."""
     if _OF_OTHERS in one | other:
         return bool(one and other)
     return not one.isdisjoint(other)
 
 
-def _of_aggregate(plan: MeasurementPlan, item: Aggregation) -> Iterable[object]:
+def _list_aggregate_noises(plan: MeasurementPlan, item: Aggregation) -> Iterable[object]:
     if item.rank is not None:
         return [replace(item, name="", interval_end=0)]
     return {
-        plan.source(statistic_of(plan.analysis, item, moment))[0]
+        plan.get_estimator(get_statistic(plan.analysis, item, moment))[0]
         for moment in AGGREGATES[item.function].moments
     }

@@ -29,20 +29,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.aggregates import AGGREGATES, Moment
-from dpsql.analysis.intervals import interval
-from dpsql.backends.scratch import Scratch
+from dpsql.analysis.intervals import derive_interval
+from dpsql.backends.scratch import ScratchDatabase
 from dpsql.errors import OperationalError
-from dpsql.functions.conditional import case_branches
-from dpsql.plan.expr import Call, Expr, Literal, Released, size_of, walk
+from dpsql.functions.conditional import split_case_branches
+from dpsql.plan.expr import Call, Expr, Literal, ReleasedColumn, compute_expression_size, walk
 from dpsql.plan.interval import Interval
-from dpsql.plan.nodes import Aggregation, released_columns
+from dpsql.plan.nodes import Aggregation, list_released_columns
 from dpsql.plan.types import Type
-from dpsql.planning.choose import statistic_of
+from dpsql.planning.choose import get_statistic
 from dpsql.planning.measurement import MeasurementPlan, VectorMeasurement
-from dpsql.release import Components, ReleasedTable, noise
+from dpsql.release import Components, ReleasedTable, draw_noise
 from dpsql.rendering import Ends
 from dpsql.sql.emit.simulated import DRAWN, KEYS, PLACE, ROW, emit_simulated
-from dpsql.uncertainty.cut_off import allowances
+from dpsql.uncertainty.cut_off import compute_allowances
 from dpsql.uncertainty.post_selection import PostSelection
 
 PAIRS = 5000
@@ -71,7 +71,7 @@ Cut = Mapping[tuple[str, int], Floats]
 """How much clamps have cut off of the moments of aggregates in each row, by their names and the indices of moments."""
 
 
-def simulated_intervals(
+def simulate_intervals(
     plan: MeasurementPlan, table: ReleasedTable, expr: Expr, rows: Sequence[int], confidence: float
 ) -> list[Ends]:
     """The interval of an expression in each of these rows of a released table.
@@ -80,35 +80,37 @@ def simulated_intervals(
     if it chooses among more than four noisy values, and for a confidence above 0.99996.
     """
     nothing: list[Ends] = [None] * len(rows)
-    read = _read(plan, expr)
+    read = _find_columns(plan, expr)
     if read is None or confidence > _MOST:
         return nothing
-    size = max(1, _AT_ONCE // (2 * pairs_for(confidence)))
+    size = max(1, _AT_ONCE // (2 * count_draw_pairs(confidence)))
     found: list[Ends] = []
     try:
         for start in range(0, len(rows), size):
-            found += _Rows(plan, table, expr, *read, tuple(rows[start : start + size])).intervals(confidence)
+            found += _RowSimulation(
+                plan, table, expr, *read, tuple(rows[start : start + size])
+            ).compute_intervals(confidence)
     except OperationalError:
         return nothing  # some simulated value is out of the engine's range
-    hidden = {row for row, name in table.withheld if name in {item.name for item in read[0]}}
+    hidden = {row for row, name in table.withheld_cells if name in {item.name for item in read[0]}}
     return [None if row in hidden else ends for row, ends in zip(rows, found, strict=True)]
 
 
-def pairs_for(confidence: float) -> int:
+def count_draw_pairs(confidence: float) -> int:
     """How many pairs of draws leave enough of them beyond the ends of an interval.
 
-    >>> pairs_for(0.95), pairs_for(0.998), pairs_for(0.999)
+    >>> count_draw_pairs(0.95), count_draw_pairs(0.998), count_draw_pairs(0.999)
     (5000, 5000, 10000)
     """
     return max(PAIRS, math.ceil(_TAIL / (1 - confidence) - 1e-6))
 
 
-def simulable(plan: MeasurementPlan, expr: Expr) -> bool:
+def can_simulate(plan: MeasurementPlan, expr: Expr) -> bool:
     """Whether an expression has intervals where it is not NULL."""
-    return _read(plan, expr) is not None
+    return _find_columns(plan, expr) is not None
 
 
-def simulated_values(
+def simulate_values(
     plan: MeasurementPlan,
     item: Aggregation,
     released: Floats,
@@ -126,12 +128,12 @@ def simulated_values(
     of the shape (rows, draws), besides.
     """
     entry = AGGREGATES[item.function]
-    weights = [_weights(plan, item, moment) for moment in entry.moments]
+    weights = [_build_weights(plan, item, moment) for moment in entry.moments]
     moments: list[Floats] = [(released @ of)[:, None] - moved @ of for of in weights]
     if lowered is not None:
-        shares = _shares(plan, moved.shape[-2] - 1)
+        shares = _draw_shares(plan, moved.shape[-2] - 1)
         moments = [
-            moment - lowered * (shares @ of[_deciding(plan)])
+            moment - lowered * (shares @ of[_list_deciding_cells(plan)])
             for moment, of in zip(moments, weights, strict=True)
         ]
     for each, more in zip(moments, cut, strict=False):
@@ -140,7 +142,7 @@ def simulated_values(
     if entry.ratio:
         total, count = moments
         mean = np.divide(total, count, out=np.full_like(total, np.nan), where=count > 0)
-        index = plan.analysis.measure(item)
+        index = plan.analysis.find_measure_index(item)
         low, high = (Interval() if index is None else plan.analysis.measures[index].interval).ends
         return np.clip(mean, float(low), float(high))
     (value,) = moments
@@ -148,31 +150,33 @@ def simulated_values(
 
 
 @dataclass(frozen=True, slots=True)
-class _Rows:
+class _RowSimulation:
     """An expression over `aggregates` and `keys` of a released table, in some of its rows."""
 
     plan: MeasurementPlan
     table: ReleasedTable
     expr: Expr
     aggregates: tuple[Aggregation, ...]
-    keys: tuple[Released, ...]
+    keys: tuple[ReleasedColumn, ...]
     rows: tuple[int, ...]
 
-    def intervals(self, confidence: float) -> list[Ends]:
+    def compute_intervals(self, confidence: float) -> list[Ends]:
         """The intervals; where clamps may have cut off much, the least that holds those of all corners of what they may."""
-        draws = _draws(self.plan.vectors, pairs_for(confidence))
-        lowered = self._lowered(draws)
-        found = self._intervals(draws, lowered, confidence, {})
-        for cut in self._corners(confidence):
-            found = [*map(_hull, found, self._intervals(draws, lowered, confidence, cut))]
+        draws = _draw_cell_noise(self.plan.vectors, count_draw_pairs(confidence))
+        lowered = self._compute_lowering(draws)
+        found = self._compute_corner_intervals(draws, lowered, confidence, {})
+        for cut in self._iterate_corners(confidence):
+            found = [
+                *map(_compute_hull, found, self._compute_corner_intervals(draws, lowered, confidence, cut))
+            ]
         return found
 
-    def _corners(self, confidence: float) -> Iterator[Cut]:
+    def _iterate_corners(self, confidence: float) -> Iterator[Cut]:
         """The corners of what clamps may have cut off of each moment: all of few moments, else each alone and all."""
         allowed = {
             (item.name, at): each
             for item in self.aggregates
-            for at, each in enumerate(allowances(self.plan, self.table, item, self.rows, confidence))
+            for at, each in enumerate(compute_allowances(self.plan, self.table, item, self.rows, confidence))
             if each.any()
         }
         if not allowed:
@@ -192,17 +196,21 @@ class _Rows:
                 for (name, each), sign in zip(allowed.items(), signs, strict=True)
             }
 
-    def _intervals(self, draws: Floats, lowered: Floats | None, confidence: float, cut: Cut) -> list[Ends]:
-        values = self._values(draws, lowered, cut)
-        lines = [np.outer(_STEPS, _line(of[1:], draws, confidence)) for of in values]
-        beside = self._values(np.array(lines), cut=cut)
-        near = _near(draws, confidence) if _choices(self.expr) > 1 else None
+    def _compute_corner_intervals(
+        self, draws: Floats, lowered: Floats | None, confidence: float, cut: Cut
+    ) -> list[Ends]:
+        values = self._simulate_expression(draws, lowered, cut)
+        lines = [np.outer(_STEPS, _compute_steepest_line(of[1:], draws, confidence)) for of in values]
+        beside = self._simulate_expression(np.array(lines), cut=cut)
+        near = _mark_near_draws(draws, confidence) if _count_choices(self.expr) > 1 else None
         return [
-            None if math.isnan(of[0]) else self._ends(of, along, near, confidence)
+            None if math.isnan(of[0]) else self._compute_ends(of, along, near, confidence)
             for of, along in zip(values, beside, strict=True)
         ]
 
-    def _ends(self, values: Floats, along: Floats, near: NDArray[np.bool_] | None, confidence: float) -> Ends:
+    def _compute_ends(
+        self, values: Floats, along: Floats, near: NDArray[np.bool_] | None, confidence: float
+    ) -> Ends:
         """The interval from the simulated values and those along the line, the released one before each.
 
         Where `near` says which draws are in a region that holds the noise, all values there are held.
@@ -215,36 +223,36 @@ class _Rows:
             min(
                 np.partition(np.where(np.isnan(values[1:]), -np.inf, sign * values[1:]), last)[last],
                 np.nanmin(sign * held),
-                _least(sign * along[1:]),
+                _estimate_minimum(sign * along[1:]),
             )
             for sign in (1.0, -1.0)
         )
         # The exact value lies where the expression does, the released one perhaps not.
-        least, greatest = self._range()
+        least, greatest = self._bound_expression()
         return float(max(low, min(least, along[0]))), -float(max(high, min(-greatest, -along[0])))
 
-    def _range(self) -> tuple[float, float]:
+    def _bound_expression(self) -> tuple[float, float]:
         """Where the expression lies whatever the exact values of the aggregates are."""
         known: dict[Expr, Interval] = {}
         for item in self.aggregates:
-            entry, index = AGGREGATES[item.function], self.plan.analysis.measure(item)
+            entry, index = AGGREGATES[item.function], self.plan.analysis.find_measure_index(item)
             if entry.ratio and index is not None:
-                known[Released(item.name, item.type)] = self.plan.analysis.measures[index].interval
-            elif not entry.moments[0].in_steps:
-                known[Released(item.name, item.type)] = Interval(0, None)
-        around = interval(self.expr, known)
+                known[ReleasedColumn(item.name, item.type)] = self.plan.analysis.measures[index].interval
+            elif not entry.moments[0].is_sum_of_values:
+                known[ReleasedColumn(item.name, item.type)] = Interval(0, None)
+        around = derive_interval(self.expr, known)
         ends = [
             None if end is None or abs(end) > _ENDLESS else float(end) for end in (around.low, around.high)
         ]
         return -math.inf if ends[0] is None else ends[0], math.inf if ends[1] is None else ends[1]
 
-    def _lowered(self, draws: Floats) -> Floats | None:
-        """As `lowered_for`, of all rows; None where no count decided."""
+    def _compute_lowering(self, draws: Floats) -> Floats | None:
+        """As `compute_lowering`, of all rows; None where no count decided."""
         if self.plan.threshold is None:
             return None
-        return np.vstack([lowered_for(self.plan, self.table, row, draws) for row in self.rows])
+        return np.vstack([compute_lowering(self.plan, self.table, row, draws) for row in self.rows])
 
-    def _values(
+    def _simulate_expression(
         self, moved: Floats, lowered: Floats | None = None, cut: Cut = MappingProxyType({})
     ) -> Floats:
         """What is released, then the values where the cells are less by `moved`; shape (rows, 1 + draws).
@@ -255,11 +263,11 @@ class _Rows:
         """
         moved = np.concatenate([np.zeros_like(moved[..., :1, :]), moved], axis=-2)
         blocks = len(self.plan.vectors)
-        centres = np.array([_flat(self.table.components[row][:blocks]) for row in self.rows])
+        centres = np.array([_flatten_cells(self.table.components[row][:blocks]) for row in self.rows])
         count, draws = len(self.rows), moved.shape[-2]
         places = np.arange(count * draws)
         columns = {
-            item.name: simulated_values(
+            item.name: simulate_values(
                 self.plan,
                 item,
                 centres,
@@ -269,27 +277,27 @@ class _Rows:
             ).ravel()
             for item in self.aggregates
         }
-        divisors = tuple(dict.fromkeys(_divisors(self.expr)))
-        released = [Released(item.name, item.type) for item in self.aggregates]
-        with Scratch() as scratch:
+        divisors = tuple(dict.fromkeys(_iterate_noisy_divisors(self.expr)))
+        released = [ReleasedColumn(item.name, item.type) for item in self.aggregates]
+        with ScratchDatabase() as scratch:
             if self.keys:
                 self._lend_keys(scratch)
-            scratch.lend(DRAWN, {**columns, PLACE: places, ROW: places // draws})
-            found = scratch.numbers(emit_simulated((self.expr, *divisors), released, self.keys))
+            scratch.register_arrays(DRAWN, {**columns, PLACE: places, ROW: places // draws})
+            found = scratch.query_arrays(emit_simulated((self.expr, *divisors), released, self.keys))
         values, *divided = (column.reshape(count, draws) for column in found)
         for signs in map(np.sign, divided):
             values = np.where(signs == signs[:, :1], values, np.nan)
         return values
 
-    def _lend_keys(self, scratch: Scratch) -> None:
+    def _lend_keys(self, scratch: ScratchDatabase) -> None:
         """Makes the table of the rows' keys."""
-        places = [released_columns(self.plan.analysis.release).index(key) for key in self.keys]
-        scratch.create(KEYS, [*((key.name, key.type.value) for key in self.keys), (ROW, "BIGINT")])
+        places = [list_released_columns(self.plan.analysis.release).index(key) for key in self.keys]
+        scratch.create_table(KEYS, [*((key.name, key.type.value) for key in self.keys), (ROW, "BIGINT")])
         series = [[self.table.rows[row][place] for row in self.rows] for place in places]
-        scratch.fill(KEYS, [*series, list(range(len(self.rows)))])
+        scratch.fill_table(KEYS, [*series, list(range(len(self.rows)))])
 
 
-def lowered_for(plan: MeasurementPlan, table: ReleasedTable, row: int, draws: Floats) -> Floats:
+def compute_lowering(plan: MeasurementPlan, table: ReleasedTable, row: int, draws: Floats) -> Floats:
     """How much more than `draws` is taken off the sum of the cells that decided, in a row, shape (1, 1 + draws); first nothing.
 
     Claim: the sum less its noise then has the law that `PostSelection` gives to the exact count.
@@ -299,63 +307,65 @@ def lowered_for(plan: MeasurementPlan, table: ReleasedTable, row: int, draws: Fl
     chosen = plan.threshold
     if chosen is None:
         return found
-    sums = draws[:, _deciding(plan)].sum(axis=1)
+    sums = draws[:, _list_deciding_cells(plan)].sum(axis=1)
     places = (np.argsort(np.argsort(sums)) + 0.5) / len(sums)
-    selection = PostSelection.of(plan, chosen, table.components[row][chosen.vector])
-    counts = selection.quantiles(1 - places, float(np.abs(sums).max()))
+    selection = PostSelection.from_cells(plan, chosen, table.components[row][chosen.vector])
+    counts = selection.find_quantiles(1 - places, float(np.abs(sums).max()))
     if counts is not None:
-        found[0, 1:] = selection.noisy - selection.scale * counts - sums
+        found[0, 1:] = selection.noisy_count - selection.scale * counts - sums
     return found
 
 
-def _hull(one: Ends, other: Ends) -> Ends:
+def _compute_hull(one: Ends, other: Ends) -> Ends:
     """The least interval that holds both."""
     return None if one is None or other is None else (min(one[0], other[0]), max(one[1], other[1]))
 
 
-def _read(plan: MeasurementPlan, expr: Expr) -> tuple[tuple[Aggregation, ...], tuple[Released, ...]] | None:
+def _find_columns(
+    plan: MeasurementPlan, expr: Expr
+) -> tuple[tuple[Aggregation, ...], tuple[ReleasedColumn, ...]] | None:
     """The aggregates and keys that an expression reads; None where no interval of it can be simulated."""
-    if size_of(expr) > _MOST_WRITTEN:
+    if compute_expression_size(expr) > _MOST_WRITTEN:
         return None
-    known = {Released(item.name, item.type): item for item in plan.analysis.release.aggregations}
-    keys = set(released_columns(plan.analysis.release)) - set(known)
+    known = {ReleasedColumn(item.name, item.type): item for item in plan.analysis.release.aggregations}
+    keys = set(list_released_columns(plan.analysis.release)) - set(known)
     parts = tuple(dict.fromkeys(walk(expr)))
-    if not expr.type.numeric or _choices(expr) > _CHOICES:
+    if not expr.type.numeric or _count_choices(expr) > _CHOICES:
         return None
     if not all(isinstance(part, (Call, Literal)) or part in known or part in keys for part in parts):
         return None
     aggregates = tuple(item for column, item in known.items() if column in parts)
-    if not aggregates or not all(is_simulated(plan, item) for item in aggregates):
+    if not aggregates or not all(can_simulate_aggregate(plan, item) for item in aggregates):
         return None
-    return aggregates, tuple(part for part in parts if isinstance(part, Released) and part in keys)
+    return aggregates, tuple(part for part in parts if isinstance(part, ReleasedColumn) and part in keys)
 
 
-def is_simulated(plan: MeasurementPlan, item: Aggregation) -> bool:
+def can_simulate_aggregate(plan: MeasurementPlan, item: Aggregation) -> bool:
     """Whether an aggregate is computed of noisy cells in a way that is known here."""
     entry, chosen = AGGREGATES[item.function], plan.threshold
     if chosen is not None and not plan.vectors[chosen.vector].mechanism.independent:
         # One radius for all: what lifts the count moves the other cells, too.
         return False
     served = (
-        any(block.vector.weights(statistic_of(plan.analysis, item, moment)) for block in plan.vectors)
+        any(block.vector.find_weights(get_statistic(plan.analysis, item, moment)) for block in plan.vectors)
         for moment in entry.moments
     )
     return len(entry.moments) == (2 if entry.ratio else 1) and all(served)
 
 
-def _weights(plan: MeasurementPlan, item: Aggregation, moment: Moment) -> Floats:
+def _build_weights(plan: MeasurementPlan, item: Aggregation, moment: Moment) -> Floats:
     """The weights over all cells of a group that estimate an aggregate's moment, in its own units."""
-    index, weights = plan.source(statistic_of(plan.analysis, item, moment))
-    measure = plan.analysis.measure(item)
+    index, weights = plan.get_estimator(get_statistic(plan.analysis, item, moment))
+    measure = plan.analysis.find_measure_index(item)
     lattice = None if measure is None else plan.analysis.measures[measure].lattice
-    step = float(lattice.step) if lattice is not None and moment.in_steps else 1.0
+    step = float(lattice.step) if lattice is not None and moment.is_sum_of_values else 1.0
     sizes = [len(measurement.vector.components) for measurement in plan.vectors]
     found = np.zeros(sum(sizes))
     found[sum(sizes[:index]) :][: sizes[index]] = [float(weight) * step for weight in weights]
     return found
 
 
-def _deciding(plan: MeasurementPlan) -> list[int]:
+def _list_deciding_cells(plan: MeasurementPlan) -> list[int]:
     """Where the cells are whose sum decides whether a group is shown; nowhere where each is."""
     if plan.threshold is None:
         return []
@@ -364,7 +374,7 @@ def _deciding(plan: MeasurementPlan) -> list[int]:
     return [start + at for at in plan.threshold.components]
 
 
-def _shares(plan: MeasurementPlan, draws: int) -> Floats:
+def _draw_shares(plan: MeasurementPlan, draws: int) -> Floats:
     """Which part of what is added to the sum of the deciding cells each of them has, shape (1 + draws, cells).
 
     Claim: given that their noise adds up to much, it is shared so.
@@ -380,37 +390,37 @@ def _shares(plan: MeasurementPlan, draws: int) -> Floats:
     shape = (1 + draws, len(chosen.components))
     if measurement.mechanism.is_gaussian:
         return np.full(shape, 1 / shape[1])
-    words = _PublicWords().words(math.prod(shape))
+    words = _PublicWords().draw_words(math.prod(shape))
     parts = -np.log((words.astype(np.float64) + 0.5) / 2.0**64).reshape(shape)
     shared: Floats = parts / parts.sum(axis=1, keepdims=True)
     return shared
 
 
-def _choices(expr: Expr) -> int:
+def _count_choices(expr: Expr) -> int:
     """Among how many noisy values something in an expression chooses, at most."""
     most = 0
     for part in walk(expr):
         if isinstance(part, Call):
             values: tuple[Expr, ...] = part.arguments if part.function.name in _CHOOSES else ()
             if part.function.name == "case":
-                branches, otherwise = case_branches(part.arguments)
+                branches, otherwise = split_case_branches(part.arguments)
                 values = (*(value for _, value in branches), otherwise)
-            most = max(most, len({value for value in values if _reads(value)}))
+            most = max(most, len({value for value in values if _is_noisy(value)}))
     return most
 
 
-def _reads(expr: Expr) -> bool:
-    return any(isinstance(part, Released) for part in walk(expr))
+def _is_noisy(expr: Expr) -> bool:
+    return any(isinstance(part, ReleasedColumn) for part in walk(expr))
 
 
-def _divisors(expr: Expr) -> Iterator[Expr]:
+def _iterate_noisy_divisors(expr: Expr) -> Iterator[Expr]:
     """What is divided by, where it is noisy."""
     for part in walk(expr):
         if isinstance(part, Call) and part.function.name in _DIVIDES:
-            yield from part.arguments[1:2] * _reads(part.arguments[1])
+            yield from part.arguments[1:2] * _is_noisy(part.arguments[1])
 
 
-def _line(values: Floats, draws: Floats, confidence: float) -> Floats:
+def _compute_steepest_line(values: Floats, draws: Floats, confidence: float) -> Floats:
     """How far the noise moves the cells in the direction in which the values change most.
 
     It is the covariance with the ranks of the values, and as long as the noise along it is at `confidence`.
@@ -435,7 +445,7 @@ def _line(values: Floats, draws: Floats, confidence: float) -> Floats:
     return along
 
 
-def _near(draws: Floats, confidence: float) -> NDArray[np.bool_]:
+def _mark_near_draws(draws: Floats, confidence: float) -> NDArray[np.bool_]:
     """Which draws lie in a region, an ellipsoid, that holds the noise of all cells with this probability."""
     variance = (draws**2).mean(axis=0)
     distance = np.divide(draws**2, variance, out=np.zeros_like(draws), where=variance > 0).sum(axis=1)
@@ -443,7 +453,7 @@ def _near(draws: Floats, confidence: float) -> NDArray[np.bool_]:
     return inside
 
 
-def _least(line: Floats) -> float:
+def _estimate_minimum(line: Floats) -> float:
     """The least value of a function that is known at even steps, and may turn between two of them.
 
     Beyond the least known value it is taken to go on as steeply as it came, until the next one is in reach.
@@ -458,16 +468,16 @@ def _least(line: Floats) -> float:
     return float(least)
 
 
-def _flat(cells: Components) -> list[float]:
+def _flatten_cells(cells: Components) -> list[float]:
     return [float(cell) for block in cells for cell in block]
 
 
 @lru_cache(maxsize=8)
-def _draws(blocks: tuple[VectorMeasurement, ...], pairs: int) -> Floats:
+def _draw_cell_noise(blocks: tuple[VectorMeasurement, ...], pairs: int) -> Floats:
     """Noise of all cells of a group, shape (2 * pairs, cells), both signs of each draw."""
     words = _PublicWords()
     parts = [
-        np.array(noise(measurement, pairs, words), dtype=np.float64).reshape(
+        np.array(draw_noise(measurement, pairs, words), dtype=np.float64).reshape(
             pairs, len(measurement.vector.components)
         )
         for measurement in blocks
@@ -476,13 +486,13 @@ def _draws(blocks: tuple[VectorMeasurement, ...], pairs: int) -> Floats:
     return np.vstack([drawn, -drawn])
 
 
-def joint_draws(tables: Sequence[ReleasedTable], pairs: int) -> list[Floats]:
+def draw_joint_noise(tables: Sequence[ReleasedTable], pairs: int) -> list[Floats]:
     """Noise of all cells of each table, of the shape (rows, 1 + 2 * pairs, cells): none at first, then both signs of each draw."""
     words, found = _PublicWords(), list[Floats]()
     for table in tables:
         rows = len(table.rows)
         parts = [
-            np.array(noise(block, rows * pairs, words), np.float64).reshape(
+            np.array(draw_noise(block, rows * pairs, words), np.float64).reshape(
                 rows, pairs, len(block.vector.components)
             )
             for block in table.plan.vectors
@@ -496,10 +506,10 @@ class _PublicWords:
     """A fixed stream of words that anybody knows: for simulating noise, never for adding it."""
 
     def __init__(self) -> None:
-        self._asked = 0
+        self._calls = 0
 
-    def words(self, count: int) -> NDArray[np.uint64]:
+    def draw_words(self, count: int) -> NDArray[np.uint64]:
         """The next `count` words."""
-        self._asked += 1
-        text = shake_128(b"simulated noise %d" % self._asked).digest(8 * count)
+        self._calls += 1
+        text = shake_128(b"simulated noise %d" % self._calls).digest(8 * count)
         return np.frombuffer(text, dtype=np.uint64)

@@ -5,34 +5,37 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from dpsql.explained import ExplainedQuery, Price
+from dpsql.explained import ExplainedQuery, QueryCharge
 from dpsql.rendering import Ends
 from dpsql.result import Receipt, Result
 from dpsql.wire import cells, records
 
-Matrix = tuple[tuple[Ends, ...], ...]
+IntervalMatrix = tuple[tuple[Ends, ...], ...]
 """The interval of each cell, row by row."""
-More = Callable[[float], Matrix]
+IntervalSource = Callable[[float], IntervalMatrix]
 """Gives the intervals for a confidence that was not written."""
 
 
-def written(result: Result, confidences: Iterable[float]) -> dict[str, Any]:
+def write_answer(result: Result, confidences: Iterable[float]) -> dict[str, Any]:
     """The whole answer, with the intervals for these confidences."""
-    return {**written_beside(result, confidences), "rows": [cells.written(row) for row in result.rows]}
+    return {
+        **write_all_but_rows(result, confidences),
+        "rows": [cells.write_value(row) for row in result.rows],
+    }
 
 
-def written_beside(result: Result, confidences: Iterable[float]) -> dict[str, Any]:
+def write_all_but_rows(result: Result, confidences: Iterable[float]) -> dict[str, Any]:
     """All of an answer but its rows."""
     width = len(result.columns)
-    bounded, counts = result.bounded or (False,) * width, result.counts or (False,) * width
+    bounded, counts = result.bounded_columns or (False,) * width, result.count_columns or (False,) * width
     return {
         "columns": [
             {"name": name, "type": kind, "has_intervals": ends, "is_count": count}
             for name, kind, ends, count in zip(result.columns, result.types, bounded, counts, strict=True)
         ],
-        "scales": [cells.written(row) for row in result.scales],
+        "scales": [cells.write_value(row) for row in result.scales],
         "intervals": [
-            {"confidence": confidence, "ends": written_intervals(result.intervals(confidence))}
+            {"confidence": confidence, "ends": write_intervals(result.intervals(confidence))}
             for confidence in confidences
         ],
         "notices": list(result.notices),
@@ -41,12 +44,12 @@ def written_beside(result: Result, confidences: Iterable[float]) -> dict[str, An
     }
 
 
-def written_intervals(found: Matrix) -> list[Any]:
+def write_intervals(found: IntervalMatrix) -> list[Any]:
     """The intervals of all cells; null for what has none."""
-    return [[None if ends is None else cells.written(ends) for ends in row] for row in found]
+    return [[None if ends is None else cells.write_value(ends) for ends in row] for row in found]
 
 
-def read(data: Mapping[str, Any], more: More) -> Result:
+def read_answer(data: Mapping[str, Any], more: IntervalSource) -> Result:
     """The answer that was written so; `more` gives intervals for other confidences."""
     columns = data["columns"]
     kinds = tuple(str(column["type"]) for column in columns)
@@ -54,7 +57,7 @@ def read(data: Mapping[str, Any], more: More) -> Result:
     known = {float(each["confidence"]): read_intervals(each["ends"]) for each in data["intervals"]}
     notices = tuple(map(str, data["notices"]))[len(receipt.notices) :]
 
-    def interval(row: int, column: int, confidence: float) -> Ends:
+    def get_interval(row: int, column: int, confidence: float) -> Ends:
         if confidence not in known:
             known[confidence] = more(confidence)
         return known[confidence][row][column]
@@ -62,24 +65,24 @@ def read(data: Mapping[str, Any], more: More) -> Result:
     return Result(
         columns=tuple(str(column["name"]) for column in columns),
         types=kinds,
-        rows=tuple(tuple(map(cells.read, row, kinds)) for row in data["rows"]),
-        scales=tuple(tuple(cells.read(scale, "DOUBLE") for scale in row) for row in data["scales"]),
+        rows=tuple(tuple(map(cells.read_value, row, kinds)) for row in data["rows"]),
+        scales=tuple(tuple(cells.read_value(scale, "DOUBLE") for scale in row) for row in data["scales"]),
         receipt=receipt,
-        _interval_of=interval,
+        _interval_of=get_interval,
         _bounded=tuple(bool(column["has_intervals"]) for column in columns),
         _counts=tuple(bool(column["is_count"]) for column in columns),
         _branches=tuple(map(int, data["branches"])),
-        _noticed=lambda _: notices,
+        _compute_notices=lambda _: notices,
     )
 
 
-def read_intervals(data: Iterable[Iterable[Any]]) -> Matrix:
+def read_intervals(data: Iterable[Iterable[Any]]) -> IntervalMatrix:
     """The intervals that were written so."""
-    return tuple(tuple(None if ends is None else _ends(ends) for ends in row) for row in data)
+    return tuple(tuple(None if ends is None else _read_ends(ends) for ends in row) for row in data)
 
 
-def _ends(ends: list[Any]) -> Ends:
-    low, high = (cells.read(end, "DOUBLE") for end in ends)
+def _read_ends(ends: list[Any]) -> Ends:
+    low, high = (cells.read_value(end, "DOUBLE") for end in ends)
     return low, high
 
 
@@ -93,13 +96,13 @@ def read_receipt(data: Mapping[str, Any]) -> Receipt:
     return Receipt(**known)
 
 
-def written_explanation(explained: ExplainedQuery) -> dict[str, Any]:
+def write_explanation(explained: ExplainedQuery) -> dict[str, Any]:
     """The plan of a query, line by line, with its receipt and notices."""
     return {
         "plan": list(explained.lines),
         "notices": list(explained.notices),
         "receipt": explained.receipt.to_dict(),
-        "price": None if explained.price is None else records.written(explained.price),
+        "price": None if explained.price is None else records.write_record(explained.price),
     }
 
 
@@ -109,5 +112,5 @@ def read_explanation(data: Mapping[str, Any]) -> ExplainedQuery:
         lines=tuple(map(str, data["plan"])),
         receipt=read_receipt(data["receipt"]),
         notices=tuple(map(str, data["notices"])),
-        price=None if data["price"] is None else records.read(Price, data["price"]),
+        price=None if data["price"] is None else records.read_record(QueryCharge, data["price"]),
     )

@@ -27,10 +27,10 @@ _TYPES = {dt.datetime: "TIMESTAMP", dt.date: "DATE", dt.time: "TIME", uuid.UUID:
 """The types of parameters that are written with their type."""
 
 
-def written(value: Any) -> Any:
+def write_value(value: Any) -> Any:
     """A value of an answer as JSON has it.
 
-    >>> written(float("nan")), written(dt.date(2024, 2, 29)), written({"A": 3})
+    >>> write_value(float("nan")), write_value(dt.date(2024, 2, 29)), write_value({"A": 3})
     ('NaN', '2024-02-29', [['A', 3]])
     """
     match value:
@@ -45,27 +45,27 @@ def written(value: Any) -> Any:
         case uuid.UUID():
             return str(value)
         case dict():
-            return [[written(key), written(each)] for key, each in value.items()]
+            return [[write_value(key), write_value(each)] for key, each in value.items()]
         case list() | tuple():
-            return [written(each) for each in value]
+            return [write_value(each) for each in value]
         case _:
             return value
 
 
-def read(value: Any, kind: str) -> Any:
+def read_value(value: Any, kind: str) -> Any:
     """The value of an answer's column of an engine type.
 
     A text stays one where it is no value of that type: days beyond Python's calendar are texts in every answer.
 
-    >>> read("2024-02-29", "DATE"), read("infinity", "DATE"), read([["A", 3]], "MAP(VARCHAR, BIGINT)")
+    >>> read_value("2024-02-29", "DATE"), read_value("infinity", "DATE"), read_value([["A", 3]], "MAP(VARCHAR, BIGINT)")
     (datetime.date(2024, 2, 29), 'infinity', {'A': 3})
     """
     if isinstance(value, list):
         if kind.endswith("[]"):
-            return [read(each, kind[:-2]) for each in value]
+            return [read_value(each, kind[:-2]) for each in value]
         if kind.startswith("MAP(") and kind.endswith(")"):
             of, _, counted = kind[4:-1].rpartition(", ")
-            return {read(key, of): read(each, counted) for key, each in value}
+            return {read_value(key, of): read_value(each, counted) for key, each in value}
         return value
     reader = Decimal if kind.startswith("DECIMAL(") else _READ.get(kind)
     if isinstance(value, str) and reader is not None:
@@ -74,31 +74,31 @@ def read(value: Any, kind: str) -> Any:
     return value
 
 
-def written_parameters(parameters: BoundParameters) -> list[Any] | dict[str, Any]:
+def write_parameters(parameters: BoundParameters) -> list[Any] | dict[str, Any]:
     """The parameters of a query, each of a type that JSON lacks as `{"type": …, "value": …}`."""
-    values = [_parameter(value) for value in parameters.values]
+    values = [_write_parameter(value) for value in parameters.values]
     return values if parameters.names is None else dict(zip(parameters.names, values, strict=True))
 
 
-def _parameter(value: Any) -> Any:
+def _write_parameter(value: Any) -> Any:
     if isinstance(value, tuple):
-        return [_parameter(each) for each in value]
+        return [_write_parameter(each) for each in value]
     kind = next((name for python, name in _TYPES.items() if isinstance(value, python)), None)
     if isinstance(value, float) and not math.isfinite(value):
         kind = "DOUBLE"
-    return value if kind is None else {"type": kind, "value": written(value)}
+    return value if kind is None else {"type": kind, "value": write_value(value)}
 
 
 def read_parameters(data: Sequence[Any] | Mapping[str, Any]) -> Parameters:
     """The parameters that a request has. Raises ProgrammingError for what is no value."""
     if isinstance(data, Mapping):
-        return {name: _given(f":{name}", value) for name, value in data.items()}
-    return [_given(str(number), value) for number, value in enumerate(data, 1)]
+        return {name: _read_parameter(f":{name}", value) for name, value in data.items()}
+    return [_read_parameter(str(number), value) for number, value in enumerate(data, 1)]
 
 
-def _given(name: str, value: Any, *, inner: bool = False) -> Any:
+def _read_parameter(name: str, value: Any, *, inner: bool = False) -> Any:
     if isinstance(value, list) and not inner:
-        return [_given(name, each, inner=True) for each in value]
+        return [_read_parameter(name, each, inner=True) for each in value]
     if not isinstance(value, (dict, list)):
         return value
     if isinstance(value, dict) and value.keys() == {"type", "value"} and isinstance(value["value"], str):

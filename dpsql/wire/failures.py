@@ -12,16 +12,18 @@ from dpsql import errors
 from dpsql.errors import Error, OperationalError, Position
 
 
-def _all(kind: type[Error]) -> Iterator[type[Error]]:
+def _iterate_error_classes(kind: type[Error]) -> Iterator[type[Error]]:
     yield kind
     for each in kind.__subclasses__():
-        yield from _all(each)
+        yield from _iterate_error_classes(each)
 
 
-_CLASSES = {kind.__name__: kind for kind in _all(Error) if kind.__module__ == errors.__name__}
+_CLASSES = {
+    kind.__name__: kind for kind in _iterate_error_classes(Error) if kind.__module__ == errors.__name__
+}
 
 
-def written(error: Error, sql: str | None = None) -> dict[str, Any]:
+def write_error(error: Error, sql: str | None = None) -> dict[str, Any]:
     """An error about a query `sql`. `text` is that in which the place is, where it is another one, as a translation."""
     place = error.position
     data: dict[str, Any] = {
@@ -38,7 +40,7 @@ def written(error: Error, sql: str | None = None) -> dict[str, Any]:
     return data
 
 
-def read(data: Mapping[str, Any], sql: str | None = None) -> Error:
+def read_error(data: Mapping[str, Any], sql: str | None = None) -> Error:
     """The error that was written so; OperationalError of an unknown class."""
     kind = _CLASSES.get(str(data.get("error")), OperationalError)
     line, column = data.get("line"), data.get("column")
@@ -57,7 +59,7 @@ def read(data: Mapping[str, Any], sql: str | None = None) -> Error:
     return found
 
 
-def unforeseen(charged: bool | None) -> Error:
+def make_unforeseen_error(charged: bool | None) -> Error:
     """What is said of a failure that should not happen: its own words could quote private values."""
     found = errors.InternalError(
         "dpsql failed in a way that it should not; what was charged stays charged",

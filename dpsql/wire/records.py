@@ -14,54 +14,56 @@ from typing import Any, TypeVar, cast
 
 from dpsql.accounting.partitions.boxes import Box
 from dpsql.ledger import BudgetState
-from dpsql.request.loss import Figure
+from dpsql.request.loss import DisplayedFraction
 
 _T = TypeVar("_T")
 _EXACT = 2**53
 
 
-def written(value: Any) -> Any:
+def write_record(value: Any) -> Any:
     """A record as JSON data.
 
-    >>> from dpsql.accounting.spend import Spend
-    >>> written(Spend(10**30, 2))
+    >>> from dpsql.accounting.spend import Charge
+    >>> write_record(Charge(10**30, 2))
     {'loss': '1000000000000000000000000000000', 'delta': 2}
     """
     if isinstance(value, (Fraction, Box)):
         return str(Fraction(value) if isinstance(value, Fraction) else value)
     if is_dataclass(value):
-        return {field.name: written(getattr(value, field.name)) for field in fields(value)}
+        return {field.name: write_record(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, tuple):
-        return [written(each) for each in value]
+        return [write_record(each) for each in value]
     if type(value) is int and abs(value) > _EXACT:
         return str(value)
     return value
 
 
-def read(kind: type[_T], data: Any) -> _T:
+def read_record(kind: type[_T], data: Any) -> _T:
     """The record of a dataclass that was written so. Raises TypeError, KeyError or ValueError for other data.
 
-    >>> from dpsql.accounting.spend import Spend
-    >>> read(Spend, {"loss": "1000000000000000000000000000000", "delta": 2}) == Spend(10**30, 2)
+    >>> from dpsql.accounting.spend import Charge
+    >>> read_record(Charge, {"loss": "1000000000000000000000000000000", "delta": 2}) == Charge(10**30, 2)
     True
     """
-    return cast("_T", _read(kind, data))
+    return cast("_T", _read_value(kind, data))
 
 
-def _read(kind: Any, data: Any) -> Any:
+def _read_value(kind: Any, data: Any) -> Any:
     origin = typing.get_origin(kind)
     if origin in (types.UnionType, typing.Union):
         (inner,) = (each for each in typing.get_args(kind) if each is not type(None))
-        return None if data is None else _read(inner, data)
+        return None if data is None else _read_value(inner, data)
     if origin is tuple:
-        return tuple(_read(typing.get_args(kind)[0], each) for each in data)
+        return tuple(_read_value(typing.get_args(kind)[0], each) for each in data)
     if kind is Box:
         return Box.parse(data)
     if is_dataclass(kind):
         made: Any = kind
-        hints = _hints(made)
-        found = made(**{field.name: _read(hints[field.name], data[field.name]) for field in fields(made)})
-        return _as_shown(found) if isinstance(found, BudgetState) else found
+        hints = _get_type_hints(made)
+        found = made(
+            **{field.name: _read_value(hints[field.name], data[field.name]) for field in fields(made)}
+        )
+        return _with_displayed_fractions(found) if isinstance(found, BudgetState) else found
     if kind in (int, Fraction):
         return kind(data)
     if not isinstance(data, kind):
@@ -70,16 +72,16 @@ def _read(kind: Any, data: Any) -> Any:
 
 
 @cache
-def _hints(kind: type) -> dict[str, Any]:
+def _get_type_hints(kind: type) -> dict[str, Any]:
     return typing.get_type_hints(kind)
 
 
-def _as_shown(state: BudgetState) -> BudgetState:
+def _with_displayed_fractions(state: BudgetState) -> BudgetState:
     """A state whose figures are shown rounded, as those of a ledger are."""
     return replace(
         state,
-        epsilon=Figure(state.epsilon),
-        delta=Figure(state.delta),
-        remaining_epsilon=Figure(state.remaining_epsilon),
-        spent_epsilon=Figure(state.spent_epsilon, up=True),
+        epsilon=DisplayedFraction(state.epsilon),
+        delta=DisplayedFraction(state.delta),
+        remaining_epsilon=DisplayedFraction(state.remaining_epsilon),
+        spent_epsilon=DisplayedFraction(state.spent_epsilon, up=True),
     )

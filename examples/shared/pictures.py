@@ -22,12 +22,12 @@ def draw(path: Path | None, panes: int, onto: Draw) -> None:
     """Draws a figure with so many panes into the file, if one is named; this needs matplotlib."""
     if path is None:
         return
-    from dpsql.charts import figures, save
+    from dpsql.charts import make_figure, save_figure
 
-    figure, axes = figures(panes)
+    figure, axes = make_figure(panes)
     onto(axes)
     for pane in axes:
         if pane.get_legend_handles_labels()[0]:
             pane.legend()
-    save(figure, path)
+    save_figure(figure, path)
     print(f"\ndrawn into {path}")

@@ -9,7 +9,7 @@ import dp_accounting
 import pytest
 from dp_accounting import NeighboringRelation, pld, rdp
 
-from dpsql.accounting import Charge, compare
+from dpsql.accounting import ComparedCharge, compare
 from dpsql.accounting.events import Event, Gaussian, Pure
 from dpsql.accounting.renyi import fixed_epsilon
 
@@ -17,12 +17,12 @@ DELTA = Fraction(1, 10**6)
 GRID = 1 + 1e-3  # what its discretised losses are off by
 
 
-def compared(events: list[Event]) -> dict[str, Charge]:
+def compared(events: list[Event]) -> dict[str, ComparedCharge]:
     """The charges by their accountants."""
     return {charge.accountant: charge for charge in compare(events, DELTA)}
 
 
-def epsilon(charge: Charge) -> float:
+def epsilon(charge: ComparedCharge) -> float:
     """The ε that is charged; infinite where the accountant refuses."""
     return math.inf if charge.epsilon is None else float(charge.epsilon)
 

@@ -15,14 +15,14 @@ from speeds import examples
 from dpsql.accounting.numerics.normal import (
     MARGIN,
     PI,
-    epsilon_within,
-    exactly,
+    convert_to_epsilon,
+    convert_to_mu,
     gaussian_delta,
     log_odds,
-    mills,
-    mu_within,
+    mills_ratio,
     quantile_up,
     tail,
+    to_decimal,
 )
 
 WIDE = Context(prec=150, Emin=-(10**9), Emax=10**9)
@@ -70,8 +70,8 @@ def test_far_tails_lie_between_their_bounds(x: int) -> None:
     with localcontext(WIDE):
         inverse = 1 / Decimal(x)
         upper = inverse - inverse**3 + 3 * inverse**5
-        assert upper - 15 * inverse**7 < mills(Decimal(x)) < upper
-        assert float(mills(Decimal(x))) == pytest.approx(
+        assert upper - 15 * inverse**7 < mills_ratio(Decimal(x)) < upper
+        assert float(mills_ratio(Decimal(x))) == pytest.approx(
             special.erfcx(x / math.sqrt(2)) * math.sqrt(math.pi / 2), rel=1e-12
         )
 
@@ -123,19 +123,19 @@ BUDGETS = [
 @pytest.mark.parametrize(("epsilon", "delta"), BUDGETS, ids=str)
 def test_conversions_are_enclosed_and_tight(epsilon: Fraction, delta: Fraction) -> None:
     """The μ of a budget keeps it, and a part in 10^30 more does not; the ε of that μ is the budget's again."""
-    mu = mu_within(epsilon, delta)
+    mu = convert_to_mu(epsilon, delta)
     with localcontext(WIDE):
-        assert gaussian_delta(mu, exactly(epsilon)).high <= exactly(delta)
-        assert gaussian_delta(mu * (1 + Decimal("1e-30")), exactly(epsilon)).low > exactly(delta)
-        back = epsilon_within(mu, delta)
-        assert gaussian_delta(mu, back).high <= exactly(delta)
-        assert abs(back / exactly(epsilon) - 1) < Decimal("1e-30")
+        assert gaussian_delta(mu, to_decimal(epsilon)).high <= to_decimal(delta)
+        assert gaussian_delta(mu * (1 + Decimal("1e-30")), to_decimal(epsilon)).low > to_decimal(delta)
+        back = convert_to_epsilon(mu, delta)
+        assert gaussian_delta(mu, back).high <= to_decimal(delta)
+        assert abs(back / to_decimal(epsilon) - 1) < Decimal("1e-30")
 
 
 @pytest.mark.parametrize("epsilon", [Fraction(1, 10**40), Fraction(10**30)], ids=str)
 @pytest.mark.parametrize("delta", [Fraction(1, 10**300), 1 - Fraction(1, 10**30)], ids=str)
 def test_extreme_budgets_have_a_limit(epsilon: Fraction, delta: Fraction) -> None:
     """At the ends of the range a μ is found, and it keeps the budget."""
-    mu = mu_within(epsilon, delta)
+    mu = convert_to_mu(epsilon, delta)
     assert mu > 0
-    assert gaussian_delta(mu, exactly(epsilon)).high <= exactly(delta)
+    assert gaussian_delta(mu, to_decimal(epsilon)).high <= to_decimal(delta)

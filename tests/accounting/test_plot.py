@@ -12,7 +12,7 @@ import pytest
 
 from dpsql.accounting.measurement import is_gaussian, measure
 from dpsql.accounting.numerics.normal import gaussian_delta
-from dpsql.accounting.tradeoffs import mu_of_laplace
+from dpsql.accounting.tradeoffs import bound_laplace_mu
 
 PATH = Path(__file__).parents[2] / "examples" / "gaussian_dp.py"
 
@@ -67,7 +67,7 @@ def test_the_laplace_mechanism_is_two_and_four_gdp_but_not_one(paper: dict[str, 
     """Its profile lies below those of 2- and 4-GDP and crosses that of 1-GDP; its μ is 1.80."""
     laplace = paper["REFINED"]["Laplace"]
     low, high = measure(laplace, Decimal("1e-3"))
-    assert low <= mu_of_laplace(laplace.epsilon) <= high
+    assert low <= bound_laplace_mu(laplace.epsilon) <= high
     assert 1 < low < high < 2
     assert above(laplace, "1", "0")
     assert below(laplace, "1", "1.99")
@@ -89,7 +89,7 @@ def test_the_end_of_the_gradients_is_one(paper: dict[str, Any]) -> None:
     """Beyond the ε that the proof names, their δ is below that of μ-GDP, down to the μ of the tail."""
     naive = paper["NAIVE"]["SGD"]
     for mu in (naive.tail, Decimal(1), Decimal(2)):
-        end = naive.end(mu)
+        end = naive.bound_crossover_epsilon(mu)
         assert all(below(naive, str(mu), str(end + step)) for step in (0, 1, 5, 30, 200))
 
 

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from dpsql.accounting.batch import Batch, mu_bounds
+from dpsql.accounting.batch import Batch, bound_mu
 from dpsql.accounting.events import Approximate, BoundedRange, Composed, Gaussian, Pure, Selection
-from dpsql.accounting.measurement import composed, is_gaussian, measure, transform
+from dpsql.accounting.measurement import compose_mu, is_gaussian, measure, transform
 from dpsql.accounting.numerics.normal import Bounds, gaussian_delta
 from dpsql.accounting.profiles import (
     ApproximateProfile,
@@ -25,17 +25,17 @@ from dpsql.accounting.profiles import (
     LaplaceProfile,
     Profile,
     PureProfile,
-    Refined,
+    RefinedProfile,
     ResponseProfile,
-    approximated,
-    profile_of,
+    compute_implied_delta,
+    compute_profile,
 )
 from dpsql.accounting.tradeoffs import (
-    mu_of_bounded_range,
-    mu_of_geometric,
-    mu_of_laplace,
-    mu_of_lattice_gaussian,
-    mu_of_pure,
+    bound_geometric_mu,
+    bound_laplace_mu,
+    bound_lattice_gaussian_mu,
+    bound_pure_mu,
+    bound_range_mu,
 )
 from dpsql.errors import LossError
 
@@ -138,7 +138,7 @@ def test_profiles_fall_and_refine_to_themselves(profile: Profile) -> None:
     points = tuple(Decimal(k) / 8 for k in range(41))
     values = [profile.delta(point) for point in points]
     assert all(a.high >= b.high for a, b in itertools.pairwise(values))
-    refined = Refined(profile, points)
+    refined = RefinedProfile(profile, points)
     for point, value in zip(points, values, strict=True):
         found = refined.delta(point)
         assert found.low <= value.high
@@ -158,13 +158,13 @@ def test_profiles_fall_and_refine_to_themselves(profile: Profile) -> None:
 )
 def test_events_have_profiles(event: Pure | Selection, delta: float) -> None:
     """At ε = 0 the δ of an event is the total variation distance of its worst pair."""
-    assert float(profile_of(event).delta(Decimal(0)).high) == pytest.approx(delta, rel=1e-6)
+    assert float(compute_profile(event).delta(Decimal(0)).high) == pytest.approx(delta, rel=1e-6)
 
 
 def test_a_composition_has_no_single_profile() -> None:
     """It is a batch's, or a filter's business."""
     with pytest.raises(LossError):
-        profile_of(Composed((Pure(Fraction(1)),)))
+        compute_profile(Composed((Pure(Fraction(1)),)))
 
 
 @pytest.mark.parametrize("whole", [*WHOLE, Fraction(10)], ids=str)
@@ -172,9 +172,9 @@ def test_a_composition_has_no_single_profile() -> None:
 def test_measured_and_exact_agree(kind: str, whole: Fraction) -> None:
     """The closed forms of μ lie within the bounds that are measured from the profile alone."""
     profile, exact = {
-        "pure": (PureProfile(whole), mu_of_pure(whole)),
-        "laplace": (LaplaceProfile(whole), mu_of_laplace(whole)),
-        "range": (BoundedRangeProfile(whole), mu_of_bounded_range(whole)),
+        "pure": (PureProfile(whole), bound_pure_mu(whole)),
+        "laplace": (LaplaceProfile(whole), bound_laplace_mu(whole)),
+        "range": (BoundedRangeProfile(whole), bound_range_mu(whole)),
     }[kind]
     low, high = measure(profile, Decimal("1e-3"))
     assert low <= exact <= high <= low + Decimal("0.001001")
@@ -185,7 +185,7 @@ def test_measured_and_exact_agree(kind: str, whole: Fraction) -> None:
 def test_measured_geometric_noise(scale: Fraction, shift: int) -> None:
     """The closed form for geometric noise lies within what is measured from its profile."""
     low, high = measure(GeometricProfile(scale, shift), Decimal("1e-2"))
-    assert low <= mu_of_geometric(scale, shift) <= high
+    assert low <= bound_geometric_mu(scale, shift) <= high
 
 
 @pytest.mark.parametrize(("whole", "choices"), [(Fraction(1), 5), (Fraction(3), 20), (Fraction(1, 2), 3)])
@@ -229,7 +229,7 @@ def test_any_margin_can_be_asked_for() -> None:
     for margin in (Decimal("0.1"), Decimal("0.01"), Decimal("1e-4")):
         low, high = measure(PureProfile(Fraction(2)), margin)
         assert 0 < high - low <= margin
-        assert low <= mu_of_pure(Fraction(2)) <= high
+        assert low <= bound_pure_mu(Fraction(2)) <= high
 
 
 @every_profile
@@ -258,10 +258,10 @@ def test_the_transform_is_the_root(whole: Fraction) -> None:
 def test_a_batch_measured_as_one_beats_its_parts() -> None:
     """16 Laplace releases at ε = 0.1: 0.398 as one, 0.489 by composing them; 0.407 for any 16 0.1-DP ones."""
     part = LaplaceProfile(Fraction(1, 10))
-    as_one = measure(Batch.of([(part, 16)])).high
-    parts = composed([mu_of_laplace(Fraction(1, 10))] * 16)
+    as_one = measure(Batch.from_profiles([(part, 16)])).high
+    parts = compose_mu([bound_laplace_mu(Fraction(1, 10))] * 16)
     assert (round(as_one, 3), round(parts, 3)) == (Decimal("0.398"), Decimal("0.489"))
-    low, high = mu_bounds([Pure(Fraction(1, 10))] * 16)
+    low, high = bound_mu([Pure(Fraction(1, 10))] * 16)
     assert low < Decimal("0.4065") < high < parts
     assert high <= low + Decimal("0.00101")
 
@@ -269,7 +269,7 @@ def test_a_batch_measured_as_one_beats_its_parts() -> None:
 @pytest.mark.parametrize("epsilon", [0.0, 0.2, 0.9, 1.7])
 def test_a_batch_of_responses_is_binomial(epsilon: float) -> None:
     """The δ of a batch of randomised responses, of two kinds, is that of their sums of losses."""
-    batch = Batch.of([(PureProfile(Fraction(1, 10)), 7), (PureProfile(Fraction(1, 5)), 5)])
+    batch = Batch.from_profiles([(PureProfile(Fraction(1, 10)), 7), (PureProfile(Fraction(1, 5)), 5)])
     total = 0.0
     for a, b in itertools.product(range(8), range(6)):
         loss = 0.1 * (2 * a - 7) + 0.2 * (2 * b - 5)
@@ -291,7 +291,7 @@ def test_a_batch_of_two_encloses_the_exact_one() -> None:
     for epsilon in (0.0, 0.3, 0.8):
         left = np.maximum(-np.expm1(epsilon - loss[:, None] - loss[None, :]), 0)
         true = float(chance @ left @ chance)
-        bounds = Batch.of([(LaplaceProfile(Fraction(1, 2)), 2)]).delta(Decimal(epsilon))
+        bounds = Batch.from_profiles([(LaplaceProfile(Fraction(1, 2)), 2)]).delta(Decimal(epsilon))
         assert float(bounds.low) - 1e-4 <= true <= float(bounds.high) + 1e-4
         assert float(bounds.high) == pytest.approx(true, abs=1e-4)
 
@@ -299,25 +299,25 @@ def test_a_batch_of_two_encloses_the_exact_one() -> None:
 def test_a_batch_of_gaussian_parts_adds_squares() -> None:
     """What is Gaussian is composed exactly; a release with a δ of its own has no place in it."""
     events = [Gaussian(Fraction(1, 200)), BoundedRange(Fraction(1)), Composed((Gaussian(Fraction(1, 200)),))]
-    expected = composed([*[mu_of_lattice_gaussian(Fraction(1, 200))] * 2, mu_of_bounded_range(Fraction(1))])
-    assert abs(mu_bounds(events).high - expected) < Decimal("1e-50")
+    expected = compose_mu([*[bound_lattice_gaussian_mu(Fraction(1, 200))] * 2, bound_range_mu(Fraction(1))])
+    assert abs(bound_mu(events).high - expected) < Decimal("1e-50")
     with pytest.raises(LossError):
-        mu_bounds([Selection(Fraction(1, 100))])
+        bound_mu([Selection(Fraction(1, 100))])
 
 
 def test_composition_of_mu_is_rounded_up() -> None:
     """√Σμ² is never below the exact root."""
     with localcontext(prec=100):
         for count in (2, 3, 7):
-            assert composed([Decimal(1)] * count) ** 2 >= count
+            assert compose_mu([Decimal(1)] * count) ** 2 >= count
 
 
 def test_what_a_point_implies_grows_with_it() -> None:
     """A weaker condition implies no smaller δ, at any ε."""
     at = Decimal("0.4")
     for delta, epsilon in itertools.product(("0", "0.1", "0.5"), ("0.1", "0.5", "2")):
-        here = approximated(Decimal(epsilon), Bounds(Decimal(delta), Decimal(delta)), at)
-        weaker = approximated(Decimal(epsilon) + 1, Bounds(Decimal(delta), Decimal(delta)), at)
-        looser = approximated(Decimal(epsilon), Bounds(Decimal("0.6"), Decimal("0.6")), at)
+        here = compute_implied_delta(Decimal(epsilon), Bounds(Decimal(delta), Decimal(delta)), at)
+        weaker = compute_implied_delta(Decimal(epsilon) + 1, Bounds(Decimal(delta), Decimal(delta)), at)
+        looser = compute_implied_delta(Decimal(epsilon), Bounds(Decimal("0.6"), Decimal("0.6")), at)
         assert here.high <= weaker.high
         assert here.high <= looser.high

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpsql.accounting.spend import Spend, units_down, units_up
+from dpsql.accounting.spend import Charge, to_units_down, to_units_up
 from dpsql.errors import LossError
 from dpsql.ledger.budget import Budget
 
@@ -19,35 +19,35 @@ AMOUNT = st.integers(min_value=0, max_value=10**40)
 @given(st.fractions(min_value=0, max_value=10**6))
 def test_units_enclose_the_value(value: Fraction) -> None:
     """Costs round up and limits round down, by less than a unit each."""
-    exact = value * Spend.UNIT
-    assert exact - 1 < units_down(value) <= exact <= units_up(value) < exact + 1
+    exact = value * Charge.UNIT
+    assert exact - 1 < to_units_down(value) <= exact <= to_units_up(value) < exact + 1
 
 
 @given(AMOUNT, AMOUNT, AMOUNT, AMOUNT)
 def test_adding_and_subtracting_are_exact(a: int, b: int, c: int, d: int) -> None:
     """Subtracting what was added gives back the same spend."""
-    assert (Spend(a, b) + Spend(c, d)) - Spend(c, d) == Spend(a, b)
+    assert (Charge(a, b) + Charge(c, d)) - Charge(c, d) == Charge(a, b)
 
 
 def test_within_needs_both() -> None:
     """A spend is within a limit only if its loss and its delta both are; equality is within."""
-    limit = Spend(5, 5)
-    assert limit.within(limit)
-    assert not Spend(6, 0).within(limit)
-    assert not Spend(0, 6).within(limit)
+    limit = Charge(5, 5)
+    assert limit.is_within(limit)
+    assert not Charge(6, 0).is_within(limit)
+    assert not Charge(0, 6).is_within(limit)
 
 
 @pytest.mark.parametrize("pair", [(-1, 0), (0, -1), (1.0, 0), (0, True), (Fraction(1), 0)])
 def test_a_spend_is_whole_and_not_negative(pair: tuple[Any, Any]) -> None:
     """A negative spend would give budget back."""
     with pytest.raises(LossError):
-        Spend(*pair)
+        Charge(*pair)
 
 
 def test_more_than_there_is_cannot_be_taken() -> None:
     """Subtraction below zero raises instead of wrapping."""
     with pytest.raises(LossError):
-        Spend(1, 1) - Spend(2, 0)
+        Charge(1, 1) - Charge(2, 0)
 
 
 @pytest.mark.parametrize(

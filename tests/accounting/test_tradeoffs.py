@@ -14,8 +14,8 @@ from scipy import stats
 
 from dpsql.accounting.accountants import GdpAccountant
 from dpsql.accounting.events import Gaussian, Pure
-from dpsql.accounting.spend import Spend
-from dpsql.accounting.tradeoffs import mu_of_bounded_range, mu_of_lattice_gaussian, mu_of_pure
+from dpsql.accounting.spend import Charge
+from dpsql.accounting.tradeoffs import bound_lattice_gaussian_mu, bound_pure_mu, bound_range_mu
 
 GDP = GdpAccountant()
 SIGMAS = [0.2, 0.3, 0.4, 0.5, 0.7, 0.85, 1, 1.5, 2, 4, 10, 40]
@@ -40,7 +40,7 @@ def steps(sigma: float, least: float = 1e-250) -> np.ndarray:
 def test_a_pure_release_has_the_corner_of_randomised_response(epsilon: Fraction) -> None:
     """μ is that of randomised response, to the last digits of a float, and not below."""
     truth = 1 / (1 + math.exp(-float(epsilon)))
-    assert float(mu_of_pure(epsilon)) == pytest.approx(
+    assert float(bound_pure_mu(epsilon)) == pytest.approx(
         -2 * stats.norm.ppf(1 - truth), rel=1e-3 if epsilon > 20 else 1e-9
     )
 
@@ -55,8 +55,8 @@ def test_no_choice_needs_more_than_half_the_pure_loss(epsilon: Fraction) -> None
     # Written through upper tails, so that nothing near 1 loses digits.
     needed = -stats.norm.ppf(np.expm1(parts) / np.expm1(e)) - stats.norm.ppf(there)
     assert here == pytest.approx(1 - np.expm1(parts) / np.expm1(e))
-    assert needed.max() <= float(mu_of_bounded_range(epsilon)) * (1 + 1e-12)
-    assert needed[499] == pytest.approx(float(mu_of_bounded_range(epsilon)), rel=1e-9)
+    assert needed.max() <= float(bound_range_mu(epsilon)) * (1 + 1e-12)
+    assert needed[499] == pytest.approx(float(bound_range_mu(epsilon)), rel=1e-9)
 
 
 @pytest.mark.parametrize("sigma", SIGMAS)
@@ -71,7 +71,7 @@ def test_the_middle_step_of_the_discrete_law_is_the_largest(sigma: float) -> Non
 def test_discrete_noise_costs_its_middle_step(sigma: float) -> None:
     """The charge covers the largest step, and is within a part in 1,000 for σ from 0.7 on."""
     rho = Fraction(1, 2) / Fraction(sigma) ** 2
-    charged, largest = float(mu_of_lattice_gaussian(rho)), steps(sigma).max()
+    charged, largest = float(bound_lattice_gaussian_mu(rho)), steps(sigma).max()
     assert charged >= largest * (1 - 1e-12)
     if sigma >= 0.7:
         assert charged <= largest * 1.001
@@ -87,7 +87,7 @@ def test_the_charge_covers_every_corner_of_any_shift(sigma: float, shift: int) -
     both = np.concatenate([half[:0:-1], half])
     needed = max(needed, np.convolve(both, np.ones(shift), mode="valid").max())
     rho = Fraction(shift * shift, 2) / Fraction(sigma) ** 2
-    assert needed <= float(mu_of_lattice_gaussian(rho)) * (1 + 1e-12)
+    assert needed <= float(bound_lattice_gaussian_mu(rho)) * (1 + 1e-12)
 
 
 def test_discrete_noise_is_not_as_private_as_continuous_noise() -> None:
@@ -100,14 +100,17 @@ def test_discrete_noise_is_not_as_private_as_continuous_noise() -> None:
 @given(st.fractions(min_value=Fraction(1, 10**6), max_value=200))
 def test_gaussian_noise_is_charged_more_for_more_rho(rho: Fraction) -> None:
     """The charge grows with ρ, from 2ρ where σ is large to at most 8ρ."""
-    low, high = GDP.cost(Gaussian(rho)).loss, GDP.cost(Gaussian(rho * Fraction(1001, 1000))).loss
+    low, high = (
+        GDP.compute_charge(Gaussian(rho)).loss,
+        GDP.compute_charge(Gaussian(rho * Fraction(1001, 1000))).loss,
+    )
     assert low < high
-    assert 2 * rho * Spend.UNIT <= low <= 8 * rho * Spend.UNIT + 1
+    assert 2 * rho * Charge.UNIT <= low <= 8 * rho * Charge.UNIT + 1
 
 
 def test_far_losses_have_a_bound() -> None:
     """Beyond a million the simpler bound is above the exact one, and no step down in price is hidden there."""
-    below, above = (GDP.cost(Pure(Fraction(10**6) + step)).loss_fraction for step in (0, 1))
+    below, above = (GDP.compute_charge(Pure(Fraction(10**6) + step)).loss_fraction for step in (0, 1))
     assert below < above <= 8 * (10**6 + 2)
     assert above < below * Fraction(10001, 10000)
-    assert GDP.cost(Pure(Fraction(2) ** 2000)).loss > 0
+    assert GDP.compute_charge(Pure(Fraction(2) ** 2000)).loss > 0

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from worlds import Declared, assert_neighbours_within, close_all, world
 
 from dpsql.analysis.lattice import BITS, DECIMAL_BITS, LEAST_EXPONENT, Lattice
-from dpsql.plan.expr import Column, Facts
+from dpsql.plan.expr import Column, ColumnInfo
 from dpsql.plan.interval import Interval
 from dpsql.plan.types import Type
-from dpsql.sql.emit.lattice import point
+from dpsql.sql.emit.lattice import emit_lattice_point
 
 ENDS = st.fractions(min_value=-(10**20), max_value=10**20) | st.floats(-1e150, 1e150).map(Fraction)
 
@@ -36,7 +36,7 @@ def test_a_lattice_encloses_its_interval_by_less_than_a_step(
 ) -> None:
     """Each end is rounded outward, to a multiple of the step, which is a power of two that is fine enough."""
     low, high = min(a, b), max(a, b)
-    lattice = Lattice.of(Interval(low, high), integral=integral)
+    lattice = Lattice.from_interval(Interval(low, high), integral=integral)
     step = Fraction(2) ** lattice.exponent
     assert lattice.step == step
     assert low - step < lattice.low * step <= low
@@ -50,7 +50,7 @@ def test_a_lattice_encloses_its_interval_by_less_than_a_step(
 def test_a_lattice_of_decimals_has_steps_of_their_last_digit(a: Fraction, b: Fraction, digits: int) -> None:
     """It encloses its interval, and its step is 10^-digits, or a power of two as much where there would be too many steps."""
     low, high = min(a, b), max(a, b)
-    lattice = Lattice.of(Interval(low, high), integral=False, digits=digits)
+    lattice = Lattice.from_interval(Interval(low, high), integral=False, digits=digits)
     assert lattice.step == Fraction(2) ** lattice.exponent / 10**digits
     assert low - lattice.step < lattice.low * lattice.step <= low
     assert high <= lattice.high * lattice.step < high + lattice.step
@@ -63,13 +63,13 @@ def test_the_point_of_a_decimal_is_its_own(digits: int, most: int) -> None:
     """Read as the nearest DOUBLE, each decimal within the bounds has its own point, and one beyond them that of the end."""
     chance = random.Random(digits)
     ends = (-most // 3, most - 7)
-    lattice = Lattice.of(
+    lattice = Lattice.from_interval(
         Interval(*(Fraction(end, 10**digits) for end in ends)),
         integral=False,
         bits=DECIMAL_BITS,
         digits=digits,
     )
-    text = point(Column("t", "x", Facts(Type.DOUBLE, "")), lattice, "x")
+    text = emit_lattice_point(Column("t", "x", ColumnInfo(Type.DOUBLE, "")), lattice, "x")
     wholes = [
         *ends,
         0,

@@ -9,9 +9,9 @@ import pytest
 
 import dpsql
 from dpsql.accounting.partitions.boxes import WHOLE
-from dpsql.analysis.partitions.assign import boxes
+from dpsql.analysis.partitions.assign import compute_boxes
 from dpsql.engine.prepare import PreparedQuery
-from dpsql.plan.nodes import private_scans
+from dpsql.plan.nodes import list_private_scans
 
 _COLUMNS: dict[str, dict[str, Any]] = {
     "day": {"type": "date", "bounds": ["2024-01-01", "2024-12-31"]},
@@ -118,11 +118,11 @@ def test_a_condition_confines_and_loses_no_row(
 ) -> None:
     """The scan reads these parts and no others, and the exact count is that of a table without parts."""
     free, parted = (_prepared(connection, condition) for connection in both)
-    (scan,) = private_scans(parted.only.plan.analysis.release.input)
+    (scan,) = list_private_scans(parted.single_release.plan.analysis.release.input)
     assert "; ".join(map(str, scan.partition_filters)) == words
-    assert (boxes(parted.only.plan.analysis.release)["v"] == WHOLE) == (not words)
+    assert (compute_boxes(parted.single_release.plan.analysis.release)["v"] == WHOLE) == (not words)
     runs = [
-        connection.engine.backend.run(found.only.statement.sql).reveal()
+        connection.engine.backend.run_statement(found.single_release.statement.sql).reveal()
         for connection, found in zip(both, (free, parted), strict=True)
     ]
     assert runs[0] == runs[1]
@@ -136,4 +136,6 @@ def test_replaced_units_confine_nothing() -> None:
     rules = {"version": 1, "privacy_unit": "row", "neighbors": "replace", "budget": {"epsilon": 9}}
     policy = {**rules, "tables": {"v": table}}
     with dpsql.connect(database, policy=policy, ledger=":memory:", epsilon=1) as connection:
-        assert [bill.box for bill in _prepared(connection, "day < DATE '2024-02-01'").bills] == [WHOLE]
+        assert [bill.box for bill in _prepared(connection, "day < DATE '2024-02-01'").table_charges] == [
+            WHOLE
+        ]

@@ -15,7 +15,7 @@ import pytest
 import dpsql
 from dpsql.analysis.domains import MAX_DERIVED
 from dpsql.connection import Connection
-from dpsql.planning.quantiles import Window
+from dpsql.planning.quantiles import RankWindow
 from dpsql.request.query import Query
 from tests.sql.study import prepare
 
@@ -187,7 +187,7 @@ def test_public_columns_are_bounded_by_what_they_hold(
 ) -> None:
     """A sum over public columns needs no bounds in the policy."""
     (measure,) = prepare(connection, sql).plan.analysis.measures
-    assert measure.interval.bounded
+    assert measure.interval.is_bounded
     assert tuple(map(float, measure.interval.ends)) == pytest.approx(expected)
 
 
@@ -246,15 +246,17 @@ def test_quantiles_are_chosen_among_public_values(asked: str) -> None:
         rules = {**RULES, "tables": {"sales": column, "wares": odd}}
         opened = dpsql.connect(database, policy=rules, ledger=":memory:", epsilon=1)
         sql = f"SELECT MEDIAN({asked}) FROM sales JOIN wares ON item = id"
-        found = opened.engine.prepare(Query(sql, (), Fraction(1, 1000))).only
+        found = opened.engine.plan_and_match(Query(sql, (), Fraction(1, 1000))).single_release
         (quantile,) = found.plan.quantiles
-        (packed,) = (Window.of(row[-1]) for row in database.execute(found.statement.sql).fetchall())
+        (packed,) = (
+            RankWindow.from_packed(row[-1]) for row in database.execute(found.statement.sql).fetchall()
+        )
     assert len(packed.runs) > 8
-    assert {point for point, _ in packed.runs} == set(quantile.among or ())
+    assert {point for point, _ in packed.runs} == set(quantile.candidate_points or ())
 
 
 def test_quantiles_of_private_or_many_values_are_chosen_among_all_points(connection: Connection) -> None:
     """What private rows hold decides no candidate."""
     for asked in ("stock", "paid", "stock + id", "LEAST(GREATEST(item, 0), 9)"):
-        (quantile,) = prepare(connection, f"SELECT MAX({asked}) {ON}").only.plan.quantiles
-        assert quantile.among is None
+        (quantile,) = prepare(connection, f"SELECT MAX({asked}) {ON}").single_release.plan.quantiles
+        assert quantile.candidate_points is None

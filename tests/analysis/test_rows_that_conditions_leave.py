@@ -6,8 +6,8 @@ import pytest
 import worlds
 from worlds import person
 
-from dpsql.analysis.stability import most_rows
-from dpsql.engine.lookups import PublicTables
+from dpsql.analysis.stability import bound_rows
+from dpsql.engine.lookups import PublicLookups
 
 NEVER = ("rn < 0", "rn < 1", "rn = 0", "rn IN (-1, 0)", "rn < 2 AND rn > 4", "-1 > rn", "rn <= 0.5")
 
@@ -18,7 +18,7 @@ def test_a_condition_that_no_row_fulfils_is_answered(condition: str) -> None:
     numbered = "SELECT id, cost, ROW_NUMBER() OVER (PARTITION BY id ORDER BY cost) AS rn FROM people"
     sql = f"SELECT COUNT(*), SUM(rn) FROM ({numbered}) AS t WHERE {condition}"
     (part,) = worlds.prepared(connection, sql).releases
-    assert most_rows(part.release.input, PublicTables(connection.engine.backend)) == 1
+    assert bound_rows(part.release.input, PublicLookups(connection.engine.backend)) == 1
     bound = part.plan.analysis.bound
     assert (bound.rows, bound.groups) == (1, 1)
     assert len(list(connection.query(sql).rows)) == 1

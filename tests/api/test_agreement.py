@@ -108,11 +108,11 @@ def test_the_receipt_has_what_was_released(con: dpsql.Connection) -> None:
 def test_asked_again_it_is_the_same(con: dpsql.Connection) -> None:
     """The stored releases are adjusted in the same way; a total asked alone is what was released."""
     first = con.query(ROLLUP)
-    entries = len(con.engine.ledger.entries())
+    entries = len(con.engine.ledger.list_entries())
     again = con.query(ROLLUP + " ORDER BY plan, days")
     assert sorted(map(str, first.rows)) == sorted(map(str, again.rows))
     assert sorted(map(str, con.combine(ROLLUP).rows)) == sorted(map(str, first.rows))
-    assert len(con.engine.ledger.entries()) == entries
+    assert len(con.engine.ledger.list_entries()) == entries
 
 
 def test_more_is_put_together_by_best(con: dpsql.Connection) -> None:

@@ -18,7 +18,7 @@ import dpsql
 
 def test_explain_charges_and_reads_nothing(con: dpsql.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
     """EXPLAIN, by method or by statement, shows the proof and the price without running the query."""
-    monkeypatch.setattr(con.engine.backend, "run", lambda _: pytest.fail("private data was read"))
+    monkeypatch.setattr(con.engine.backend, "run_statement", lambda _: pytest.fail("private data was read"))
     sql = "SELECT plan, AVG(cost) FROM visits WHERE days BETWEEN 1 AND 3 GROUP BY plan HAVING COUNT(*) > 10"
     text = str(con.explain(sql, epsilon=0.5))
     rows = con.execute(f"explain {sql}", epsilon=0.5).fetchall()

@@ -27,7 +27,7 @@ def test_it_is_free_beside_the_series() -> None:
         assert [(t, a) for t, _, a in found.rows] == [(t, a) for t, a, _ in series.rows]
         assert {e for _, e, _ in found.rows} <= {1, 2}
         assert [row[2] for row in found.intervals()] == [row[1] for row in series.intervals()]
-        assert found.bounded == (False, False, True)
+        assert found.bounded_columns == (False, False, True)
         postgres = sql.replace(SERIES, f"{SERIES} AS s").replace(
             "COUNT_IF(urgent) / COUNT(*)", "AVG(cost) / 50"
         )
@@ -97,4 +97,4 @@ def test_elsewhere_it_is_refused(sql: str) -> None:
         with pytest.raises(dpsql.QueryRejected) as caught:
             con.query(sql, epsilon=1)
         assert caught.value.code == REFUSED[sql]
-        assert not con.engine.ledger.entries()
+        assert not con.engine.ledger.list_entries()

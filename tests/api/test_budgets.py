@@ -10,7 +10,7 @@ import duckdb
 import pytest
 
 import dpsql
-from dpsql.engine.budgets import budgets
+from dpsql.engine.budgets import collect_budgets
 from dpsql.errors import BudgetExhausted, ProgrammingError, QueryRejected
 from dpsql.ledger.protocol import AccountKey
 from dpsql.policy import load
@@ -67,12 +67,12 @@ def test_a_charge_that_one_account_cannot_bear_is_no_charge(tmp_path: Path) -> N
     """A query of two tables is charged to four accounts, or to none."""
     with _asks("ana", tmp_path / "a.ledger", analysts={"ana": {"epsilon": 0.5}}) as ana:
         ana.query("SELECT COUNT(*) FROM patients", epsilon=0.25)
-        before = ana.engine.ledger.entries()
+        before = ana.engine.ledger.list_entries()
         with pytest.raises(BudgetExhausted, match="of table patients for analyst ana"):
             ana.query(BOTH, epsilon=0.5)
-        assert ana.engine.ledger.entries() == before
+        assert ana.engine.ledger.list_entries() == before
         ana.query(BOTH, epsilon=0.25)
-        after = ana.engine.ledger.entries()[len(before) :]
+        after = ana.engine.ledger.list_entries()[len(before) :]
         assert [(entry.table, entry.account_analyst, entry.charge) for entry in after] == [
             (table, who, before[-1].id + 1) for table in ("patients", "visits") for who in ("", "ana")
         ]
@@ -112,10 +112,10 @@ def test_the_least_cap_of_a_query_counts() -> None:
 def test_budgets_inherit_what_is_not_said() -> None:
     """An analyst's δ, accountant and renewal are the table's unless they are said."""
     keys = {"budget": {"epsilon": 2, "delta": "1e-6", "renew": "weekly"}, "per_analyst": {"epsilon": 1}}
-    found = budgets(load(_policy(**keys)), ["ana", "", "ana"])
+    found = collect_budgets(load(_policy(**keys)), ["ana", "", "ana"])
     assert list(found) == ["patients", AccountKey("patients", "ana"), "visits", AccountKey("visits", "ana")]
     theirs = found[AccountKey("visits", "ana")]
     assert (theirs.accountant, theirs.delta, theirs.renewal) == ("zcdp", Fraction(1, 10**6), "weekly")
-    assert budgets(load(_policy(per_analyst={"epsilon": 1, "renew": "daily"})), ["ana"])[
+    assert collect_budgets(load(_policy(per_analyst={"epsilon": 1, "renew": "daily"})), ["ana"])[
         AccountKey("visits", "ana")
     ].renewal == "daily"  # fmt: skip

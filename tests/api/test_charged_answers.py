@@ -16,7 +16,7 @@ import dpsql
 from dpsql.connection import Connection
 from dpsql.errors import QueryRejected
 from dpsql.mechanisms import CombinedNoise, DiscreteGaussian
-from dpsql.replay.combine import compatible, fine_enough, variance_of
+from dpsql.replay.combine import can_combine_noises, compute_noise_variance, list_compatible_indices
 
 COUNT = "SELECT COUNT(*) AS n FROM visits"
 LARGE = (
@@ -70,14 +70,14 @@ def test_noise_is_put_together_on_lattices_that_a_float_holds() -> None:
     noise = DiscreteGaussian(Fraction(100))
     fine = CombinedNoise(((3**250, noise), (1, noise)))
     coarse = CombinedNoise(((2, noise), (1, noise)))
-    assert variance_of(coarse) == pytest.approx(500 / 9)
-    assert math.isfinite(variance_of(fine))
-    assert fine_enough([coarse, noise])
-    assert not fine_enough([fine, CombinedNoise(((5**160, noise), (2, noise)))])
-    assert variance_of(DiscreteGaussian(Fraction(1, 2**40))) > 0
+    assert compute_noise_variance(coarse) == pytest.approx(500 / 9)
+    assert math.isfinite(compute_noise_variance(fine))
+    assert can_combine_noises([coarse, noise])
+    assert not can_combine_noises([fine, CombinedNoise(((5**160, noise), (2, noise)))])
+    assert compute_noise_variance(DiscreteGaussian(Fraction(1, 2**40))) > 0
     with opened("zcdp") as connection:
-        plan = connection.engine.prepare(connection._asked(COUNT, (), epsilon=1)).plan
-    assert compatible([plan, plan, plan]) == [0, 1, 2]
+        plan = connection.engine.plan_and_match(connection._build_query(COUNT, (), epsilon=1)).plan
+    assert list_compatible_indices([plan, plan, plan]) == [0, 1, 2]
 
 
 def test_a_long_chain_of_refinements_is_answered() -> None:

@@ -49,4 +49,4 @@ def test_what_is_no_choice_among_groups_is_refused(sql: str, code: str) -> None:
         with pytest.raises(dpsql.QueryRejected) as caught:
             con.query(sql, epsilon=1)
         assert caught.value.code == code
-        assert not con.engine.ledger.entries()
+        assert not con.engine.ledger.list_entries()

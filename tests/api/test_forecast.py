@@ -42,7 +42,7 @@ def test_a_plan_costs_what_it_said(con: dpsql.Connection) -> None:
         assert planned.quote is not None
         spent = con.budget()["visits"].spent
         con.query(sql, epsilon=None if "OPTIONS" in sql else 0.1)
-        assert con.budget()["visits"].spent == spent + planned.quote.spend
+        assert con.budget()["visits"].spent == spent + planned.quote.charge
     assert forecast.accounts == (PlannedAccount(before, con.budget()["visits"]),)
     assert [planned.epsilon for planned in forecast.queries] == [Fraction(1, 10), 1, Fraction(1, 10)]
 
@@ -73,7 +73,7 @@ def test_the_share_is_of_the_whole_budget(con: dpsql.Connection) -> None:
     state = con.budget()["visits"]
     for planned in con.budget(PLAN, epsilon=0.1).queries:
         assert planned.quote is not None
-        spend = planned.quote.spend
+        spend = planned.quote.charge
         loss, delta = Fraction(spend.loss, state.limit.loss), Fraction(spend.delta, state.limit.delta)
         assert planned.share == max(loss, delta)
 

@@ -11,7 +11,7 @@ from clinic import POLICY, database
 
 import dpsql
 from dpsql.shell.session import Session
-from dpsql.shell.state import State
+from dpsql.shell.state import SessionState
 
 COUNT = "COUNT(*) FROM visits"
 CLAUSE = "SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS({})"
@@ -106,16 +106,16 @@ def test_the_receipt_and_the_ledger_keep_the_text(con: dpsql.Connection) -> None
     """What was asked is kept as it was asked, clause and all."""
     query = f"{CLAUSE.format('epsilon = 1')} {COUNT}"
     assert con.query(query).receipt.query == query
-    assert [entry.query for entry in con.engine.ledger.entries()] == [query]
+    assert [entry.query for entry in con.engine.ledger.list_entries()] == [query]
 
 
 def test_in_the_shell_the_clause_goes_before_its_settings(con: dpsql.Connection) -> None:
     """The session's ε, δ and groups are for queries that say nothing themselves; what is charged is shown."""
-    session = Session(State(con, epsilon=Fraction(1, 4), delta=Fraction(1, 10**8), max_groups=2))
+    session = Session(SessionState(con, epsilon=Fraction(1, 4), delta=Fraction(1, 10**8), max_groups=2))
     clause = CLAUSE.format("epsilon = 0.5, delta = 1e-9, max_groups_contributed = 1")
-    (reply,) = session.replies(f"EXPLAIN {clause} {COUNT};")
+    (reply,) = session.iterate_replies(f"EXPLAIN {clause} {COUNT};")
     assert "as for ε = 0.5" in reply.text
-    (reply,) = session.replies(f"{clause} {COUNT};")
+    (reply,) = session.iterate_replies(f"{clause} {COUNT};")
     assert "ε 0.5 " in reply.text
-    (reply,) = session.replies(f"SELECT {COUNT};")
+    (reply,) = session.iterate_replies(f"SELECT {COUNT};")
     assert "ε 0.25 " in reply.text

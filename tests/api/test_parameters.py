@@ -13,7 +13,7 @@ from worlds import engine_of, person, world
 
 import dpsql
 from dpsql.connection import Connection
-from dpsql.request.parameters import bound
+from dpsql.request.parameters import bind_parameters
 
 ALIKE = {
     np.int64(3): 3,
@@ -57,7 +57,7 @@ def _name(value: object) -> str:
 @pytest.mark.parametrize(("given", "meant"), ALIKE.items(), ids=_name)
 def test_a_scalar_of_numpy_is_the_value_that_it_holds(given: Any, meant: Any) -> None:
     """It is of Python's own type, as if that had been given."""
-    (value,) = bound([given]).values
+    (value,) = bind_parameters([given]).values
     assert (type(value), value) == (type(meant), meant)
 
 
@@ -76,7 +76,7 @@ def test_a_scalar_of_numpy_is_the_value_that_it_holds(given: Any, meant: Any) ->
 )
 def test_values_of_the_engine_s_types_are_parameters(given: Any, meant: Any) -> None:
     """A decimal is the number that its text writes, a moment with a zone is in UTC."""
-    (value,) = bound([given]).values
+    (value,) = bind_parameters([given]).values
     assert (type(value), value) == (type(meant), meant)
 
 
@@ -84,7 +84,7 @@ def test_values_of_the_engine_s_types_are_parameters(given: Any, meant: Any) -> 
 def test_what_has_no_value_in_sql_is_refused(given: Any) -> None:
     """A duration is no number, nor is a moment beyond the calendar; nothing is taken for what it is not."""
     with pytest.raises(dpsql.DataError) as caught:
-        bound([given])
+        bind_parameters([given])
     assert caught.value.code == "parameter"
 
 
@@ -123,8 +123,8 @@ def test_parameters_are_the_constants_that_they_stand_for(
 )
 def test_parameters_that_do_not_fit_are_refused(people: Connection, sql: str, parameters: Any) -> None:
     """Before anything is charged."""
-    before = len(people.engine.ledger.entries())
+    before = len(people.engine.ledger.list_entries())
     with pytest.raises(dpsql.Error) as caught:
         people.query(f"SELECT COUNT(*) FROM people WHERE {sql}", parameters)
     assert caught.value.code == "parameter"
-    assert len(people.engine.ledger.entries()) == before
+    assert len(people.engine.ledger.list_entries()) == before

@@ -66,8 +66,8 @@ def test_it_is_charged_once_and_verified(accountant: str, neighbors: str) -> Non
     """As a query at that ε; a second one is the same table, and a fresh one is charged again."""
     with opened(300, accountant, neighbors) as con:
         first = con.randomize("SELECT smoker, plan FROM people", epsilon=1)
-        spent = con.engine.ledger.state("people").spent.loss
-        assert spent == con.engine.account("people").accountant.cost(Pure(Fraction(1))).loss
+        spent = con.engine.ledger.get_state("people").spent.loss
+        assert spent == con.engine.get_account("people").accountant.compute_charge(Pure(Fraction(1))).loss
         again = con.randomize("SELECT smoker, plan FROM people", epsilon=1)
         assert again.cells == first.cells
         assert again.receipt.replayed == (first.receipt.entries[0]["id"],)
@@ -130,7 +130,7 @@ def test_reading_it_twice_tells_no_more() -> None:
     with opened(400) as con:
         tables = {con.randomize("SELECT smoker FROM people", epsilon=0.5).cells for _ in range(20)}
         assert len(tables) == 1
-        assert con.engine.ledger.state("people").queries == 1
+        assert con.engine.ledger.get_state("people").queries == 1
 
 
 def test_what_is_asked_of_it_is_checked() -> None:
@@ -141,7 +141,7 @@ def test_what_is_asked_of_it_is_checked() -> None:
                 table.estimate(*wrong)
         with pytest.raises(dpsql.DataError):
             table.estimate("plan", confidence=1)
-        before = len(con.engine.ledger.entries())
+        before = len(con.engine.ledger.list_entries())
         for refused, error in (
             ("SELECT id FROM people", dpsql.QueryRejected),
             ("SELECT COUNT(*) FROM people", dpsql.QueryRejected),
@@ -150,4 +150,4 @@ def test_what_is_asked_of_it_is_checked() -> None:
                 con.randomize(refused, epsilon=1)
         with pytest.raises(dpsql.LossError):
             con.randomize("SELECT smoker, plan FROM people", epsilon="0.00001")
-        assert len(con.engine.ledger.entries()) == before
+        assert len(con.engine.ledger.list_entries()) == before

@@ -14,8 +14,8 @@ from hypothesis.extra import numpy as arrays
 
 import dpsql
 from dpsql.connection import Connection
-from dpsql.covariance import projected
-from dpsql.regression import covariances, regression
+from dpsql.covariance import project_semidefinite
+from dpsql.regression import build_covariance_query, regression
 
 NAMES = ("age", "days", "income", "distance")
 
@@ -111,11 +111,11 @@ def test_they_cost_one_query(accountant: str) -> None:
     with con:
         found = con.regress("cost", {"years": "age"}, source="visits", by={"kind": "plan"}, epsilon=0.5)
         assert found.columns == ("kind", "intercept", "years")
-        (state,) = [con.engine.ledger.state("visits")]
+        (state,) = [con.engine.ledger.get_state("visits")]
         spent = state.spent.loss
         con.query("SELECT COUNT(*) FROM visits", epsilon=0.5)
-        assert con.engine.ledger.state("visits").spent.loss <= 2 * spent
-        assert spent <= con.engine.ledger.state("visits").spent.loss - spent
+        assert con.engine.ledger.get_state("visits").spent.loss <= 2 * spent
+        assert spent <= con.engine.ledger.get_state("visits").spent.loss - spent
 
 
 def test_what_does_not_vary_has_no_coefficient() -> None:
@@ -159,7 +159,7 @@ def test_a_projection_leads_no_further_away(factor: np.ndarray, noise: np.ndarra
     """From any positive semidefinite matrix, with any symmetric noise."""
     truth = factor @ factor.T
     noisy = truth + (noise + noise.T) / 2
-    found = projected(noisy)
+    found = project_semidefinite(noisy)
     assert np.linalg.norm(found - truth) <= np.linalg.norm(noisy - truth) + 1e-6
     assert np.linalg.eigvalsh(found).min() >= -1e-6
 
@@ -189,5 +189,5 @@ def test_what_is_written_is_lowered_like_any_text() -> None:
             with pytest.raises(dpsql.Error):
                 con.regress(y, "age", source=source, epsilon=1)
         with pytest.raises(dpsql.ProgrammingError):
-            covariances([f"c{place}" for place in range(11)], "visits")
-        assert not con.engine.ledger.entries()
+            build_covariance_query([f"c{place}" for place in range(11)], "visits")
+        assert not con.engine.ledger.list_entries()

@@ -16,7 +16,7 @@ from dpsql.engine.pipeline import Engine, PreparedQuery
 from dpsql.engine.progressive import STEPS, Cell
 from dpsql.errors import BackendError, InternalError, OperationalError
 from dpsql.shell.session import Session
-from dpsql.shell.state import State
+from dpsql.shell.state import SessionState
 
 COUNT = "SELECT COUNT(*) AS n FROM visits"
 NOBODY = f"{COUNT} WHERE cost > 990"
@@ -123,7 +123,7 @@ def test_a_step_refines_the_one_before() -> None:
         further = connection.query(MET["a sum"], target_error="2%")
         assert further.receipt.target is not None
         assert spent(connection) == Fraction(further.receipt.target["epsilon"])
-        details = [entry.details.get("refines") for entry in connection.engine.ledger.entries()]
+        details = [entry.details.get("refines") for entry in connection.engine.ledger.list_entries()]
         assert details == [None, *([number] for number in range(1, len(details)))]
 
 
@@ -181,7 +181,7 @@ def test_the_rest_of_a_budget_ends_it(accountant: str) -> None:
         (notice,) = result.receipt.notices
         assert "what may still be spent is too little" in notice
         state = connection.budget()["visits"]
-        assert state.spent.within(state.limit)
+        assert state.spent.is_within(state.limit)
         assert len(charged(result)) >= 1
 
 
@@ -216,7 +216,7 @@ def test_explain_promises_no_price(con: Connection) -> None:
     assert explained.lines[1].startswith("  asked for ±5% of each value in 90% of answers: what that takes ")
     assert explained.lines[2].startswith("  first step: ε = ")
     assert explained.lines[3].startswith("  all steps together: at most as for ε = ")
-    with opened(str(con.engine.account("visits").accountant.name)) as other:
+    with opened(str(con.engine.get_account("visits").accountant.name)) as other:
         other.engine.backend._connection.execute("DELETE FROM visits")  # type: ignore[attr-defined]
         assert other.explain(COUNT, target_error="5%", confidence=0.9).lines == explained.lines
     assert con.budget()["visits"].queries == 0
@@ -251,18 +251,18 @@ def test_the_clause_and_the_shell_say_it_too(con: Connection) -> None:
     assert con.query(sql).rows == con.query(sql, target_error="10%").rows == called.rows
     with pytest.raises(dpsql.QueryRejected, match="different values of target_error"):
         con.query(sql, target_error="5%")
-    session = Session(State(con))
-    (reply,) = session.replies("\\target 5% 0.9")
+    session = Session(SessionState(con))
+    (reply,) = session.iterate_replies("\\target 5% 0.9")
     assert (
         reply.text
         == "a query is asked for with ±5% of each value in 90% of answers, in steps until it is met"
     )
-    (reply,) = session.replies(f"{MET['a sum']};")
+    (reply,) = session.iterate_replies(f"{MET['a sum']};")
     assert "charged to visits: ε " in reply.text
     assert " steps)" in reply.text
     with opened(most=1) as connection:
-        state = State(connection, target=session.state.target)
-        (reply,) = Session(state).replies(f"{NOBODY};")
+        state = SessionState(connection, target=session.state.target)
+        (reply,) = Session(state).iterate_replies(f"{NOBODY};")
     assert "±5% of each value in 90% of answers is not met: n is " in reply.text
 
 
@@ -284,11 +284,11 @@ def test_cells_that_are_known_exactly_are_never_aimed_at() -> None:
     """Of a zero without noise no error is allowed, and none is wanted."""
     zero = Cell((0, 0), Fraction(0), Fraction(0))
     share = Fraction(1, 2)
-    assert zero.nothing
-    assert zero.met(share)
-    assert not zero.hopeless(share, 1.0)
-    assert not Cell((0, 0), Fraction(0), Fraction(1)).nothing
-    assert not Cell((0, 0), Fraction(1), Fraction(0)).nothing
+    assert zero.is_exact_zero
+    assert zero.is_within_target(share)
+    assert not zero.is_out_of_reach(share, 1.0)
+    assert not Cell((0, 0), Fraction(0), Fraction(1)).is_exact_zero
+    assert not Cell((0, 0), Fraction(1), Fraction(0)).is_exact_zero
 
 
 FAILURES = {
@@ -305,16 +305,16 @@ def test_a_step_that_fails_ends_with_the_answer_so_far(
     con: Connection, monkeypatch: pytest.MonkeyPatch, failure: str, at: int
 ) -> None:
     """What was released is the answer, with a notice that says nothing of what the failure said."""
-    answer, asked = Engine.answer, list[PreparedQuery]()
+    answer, asked = Engine.answer_query, list[PreparedQuery]()
 
     def failing(engine: Engine, prepared: PreparedQuery) -> dpsql.Result:
-        if prepared.releases and all(part.stored is None for part in prepared.releases):
+        if prepared.releases and all(part.replayed_release is None for part in prepared.releases):
             asked.append(prepared)
             if len(asked) == at:
                 raise FAILURES[failure]
         return answer(engine, prepared)
 
-    monkeypatch.setattr(Engine, "answer", failing)
+    monkeypatch.setattr(Engine, "answer_query", failing)
     result = con.query(COUNT, target_error="1%")
     (notice,) = result.receipt.notices
     assert "may not be met: the next step failed" in notice
@@ -327,14 +327,14 @@ def test_a_step_that_fails_ends_with_the_answer_so_far(
 
 def test_a_failure_of_the_first_step_is_an_error(con: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing was released, so there is no answer."""
-    monkeypatch.setattr(Engine, "_charge", lambda *_: (_ for _ in ()).throw(BackendError()))
+    monkeypatch.setattr(Engine, "_charge_query", lambda *_: (_ for _ in ()).throw(BackendError()))
     with pytest.raises(BackendError):
         con.query(COUNT, target_error="1%")
 
 
 def test_an_interrupt_ends_a_search(con: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C is no failure: what was released is kept, and asking again goes on from it."""
-    quote, asked = Engine.quote, list[PreparedQuery]()
+    quote, asked = Engine.compute_quotes, list[PreparedQuery]()
 
     def interrupted(engine: Engine, prepared: PreparedQuery) -> Any:
         asked.append(prepared)
@@ -342,7 +342,7 @@ def test_an_interrupt_ends_a_search(con: Connection, monkeypatch: pytest.MonkeyP
             raise KeyboardInterrupt
         return quote(engine, prepared)
 
-    monkeypatch.setattr(Engine, "quote", interrupted)
+    monkeypatch.setattr(Engine, "compute_quotes", interrupted)
     with pytest.raises(KeyboardInterrupt):
         con.query(COUNT, target_error="1%")
     before = spent(con)

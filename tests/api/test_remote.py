@@ -50,7 +50,7 @@ from dpsql.cli import main
 from dpsql.policy import load
 from dpsql.remote.address import Address
 from dpsql.remote.connection import RemoteConnection
-from dpsql.server.http.door import Door
+from dpsql.server.http.door import HttpServer
 from dpsql.server.service import Service
 from dpsql.server.users import Role, UserStore
 
@@ -61,7 +61,7 @@ def opened(service: Service) -> Iterator[int]:
     started: Future[tuple[int, Any]] = Future()
 
     async def run() -> None:
-        door, ended = Door(service, log=lambda *_, **__: None), asyncio.Event()
+        door, ended = HttpServer(service, log=lambda *_, **__: None), asyncio.Event()
         try:
             (port,) = await door.start("127.0.0.1", 0)
         except BaseException as error:
@@ -89,7 +89,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with closing(clinic.database()) as database:
         database.execute(f"ATTACH '{made / 'clinic.duckdb'}' AS file; COPY FROM DATABASE memory TO file")
     with closing(UserStore.open(made / "users", create=True)) as store:
-        store.add("ana", Role.analyst, "correct horse battery staple")
+        store.add_user("ana", Role.analyst, "correct horse battery staple")
     return made
 
 
@@ -103,12 +103,12 @@ def connected(folder: Path, ledger: Path, **options: Any) -> Iterator[RemoteConn
         try:
             with (
                 opened(service) as port,
-                dpsql.connect(f"http://127.0.0.1:{port}", token=secret.text(), **options) as found,
+                dpsql.connect(f"http://127.0.0.1:{port}", token=secret.to_text(), **options) as found,
             ):
                 yield found
         finally:
             service.close()
-            store.revoke(secret.id)
+            store.revoke_token(secret.id)
 
 
 @pytest.fixture
@@ -210,7 +210,7 @@ def test_a_lost_connection_is_opened_again_but_new_noise_is_not_asked_for_twice(
     assert con.query(sql, epsilon=0.1).rows == first.rows
     assert con.budget()["visits"].queries == 1
     asked: list[str] = []
-    told = con._transport._response
+    told = con._transport._send_request
 
     def lost(method: str, path: str, body: bytes | None, *, lost_is_fatal: bool) -> Any:
         asked.append(path)
@@ -219,7 +219,7 @@ def test_a_lost_connection_is_opened_again_but_new_noise_is_not_asked_for_twice(
         con.close()
         raise ConnectionResetError if lost_is_fatal else AssertionError
 
-    con._transport._response = lost  # type: ignore[method-assign]
+    con._transport._send_request = lost  # type: ignore[method-assign]
     with pytest.raises(ConnectionResetError):
         con.query(sql, epsilon=0.1, replay=False)
     assert asked == ["/v1/query"]

@@ -99,7 +99,7 @@ def test_closing_gives_back_and_a_crash_does_not(tmp_path: Path) -> None:
         assert left(con) == Fraction(3, 4)
         number = con.reserve(epsilon=0.5).number
         con.engine.ledger.close()  # as a process that is killed
-        con._held = None
+        con._reservation = None
     with (
         session(path, analyst="bob") as bob,
         pytest.raises(ProgrammingError, match=r"'bob' holds no open reservation"),
@@ -119,7 +119,7 @@ def test_a_slice_that_was_given_back_elsewhere_buys_nothing(tmp_path: Path) -> N
     path = tmp_path / "a.ledger"
     with session(path) as con, session(path) as other:
         held = con.reserve(epsilon=0.5)
-        other.engine.ledger.give_back(held.number, by="olga")
+        other.engine.ledger.close_reservation(held.number, by="olga")
         with pytest.raises(OperationalError, match="reservation 1 holds nothing of table visits for 'ana'"):
             con.query(COUNT, epsilon=0.125)
         assert left(con) == 1

@@ -14,7 +14,7 @@ from entropy import SeededEntropy
 
 import dpsql
 from dpsql.connection import Connection
-from dpsql.local_sums import Statistics
+from dpsql.local_sums import LocalStatistics
 from dpsql.local_table import LocalTable
 from dpsql.result import Receipt
 
@@ -34,7 +34,7 @@ def asked() -> Iterator[Connection]:
 
 def test_create_is_the_method(asked: Connection) -> None:
     """The same plan: the method's table is the stored one, free, and the ledger says what the user wrote."""
-    entries = asked.engine.ledger.entries()
+    entries = asked.engine.ledger.list_entries()
     made = asked.synthetic(
         "SELECT plan, ward FROM visits WHERE cost < 50", epsilon=2, workload=[("plan",), ("ward",)]
     )
@@ -44,7 +44,7 @@ def test_create_is_the_method(asked: Connection) -> None:
     copy = asked.randomize("SELECT plan, ward AS w, urgent FROM visits", epsilon=60)
     assert not copy.receipt.entries
     assert [entry.query for entry in entries[:2]] == [SYNTHETIC, LOCAL]  # other tests may have asked since
-    assert asked.engine.ledger.entries() == entries
+    assert asked.engine.ledger.list_entries() == entries
 
 
 def test_it_is_charged_once_and_forgotten_by_name() -> None:
@@ -142,7 +142,7 @@ def test_an_estimate_has_no_bias(shape: tuple[int, ...]) -> None:
             receipt,
             lambda _: 0,
         )
-        counted, _, _ = Statistics.of(table).total(values.ravel())
+        counted, _, _ = LocalStatistics.from_table(table).estimate_sum(values.ravel())
         for truth in itertools.product(*domains):
             chance = 1.0
             for a, t, o, size in zip(answer, truth, odds, shape, strict=True):
@@ -179,29 +179,29 @@ REFUSED = {
 @pytest.mark.parametrize("sql", REFUSED)
 def test_what_is_not_answered_is_refused(asked: Connection, sql: str) -> None:
     """What mixes both kinds of tables, and what cannot be estimated from randomised rows."""
-    before = len(asked.engine.ledger.entries())
+    before = len(asked.engine.ledger.list_entries())
     with pytest.raises(dpsql.QueryRejected) as caught:
         asked.query(sql, [1] if "?" in sql else ())
     assert caught.value.code == REFUSED[sql]
-    assert len(asked.engine.ledger.entries()) == before
+    assert len(asked.engine.ledger.list_entries()) == before
 
 
 def test_explain_says_the_price(asked: Connection) -> None:
     """EXPLAIN CREATE charges nothing, as a statement and as a method, and makes no table."""
-    before = len(asked.engine.ledger.entries())
+    before = len(asked.engine.ledger.list_entries())
     sql = "CREATE LOCAL TABLE x AS SELECT RANDOMIZE(plan) FROM visits WITH (epsilon = 3)"
     assert "randomised response, odds" in str(asked.explain(sql))
     assert asked.explain(sql).price is not None
     assert asked.query(f"EXPLAIN {sql}").receipt.explained
-    assert len(asked.engine.ledger.entries()) == before
-    assert "x" not in asked.tables_of_session()
+    assert len(asked.engine.ledger.list_entries()) == before
+    assert "x" not in asked.list_session_tables()
 
 
 def test_tables_are_listed_and_offered(asked: Connection) -> None:
     """Beside those of the policy, marked as what they are."""
     described = {table.name: table.kind for table in asked.describe().tables}
     assert described == {"visits": "", "s": "synthetic", "r": "randomised"}
-    assert asked.tables_of_session()["r"] == ("plan", "w", "urgent")
+    assert asked.list_session_tables()["r"] == ("plan", "w", "urgent")
 
 
 def test_tables_of_a_session_are_joined() -> None:

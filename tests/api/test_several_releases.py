@@ -145,14 +145,14 @@ def test_all_releases_together_cost_what_was_asked_for(con: dpsql.Connection, ca
 
     What a share of ε costs under gdp is somewhat less than that share of the cost, where noise is pure or a clamp is chosen.
     """
-    prepared = con.engine.prepare(Query(ANSWERED[case], epsilon=Fraction(1, 2)))
+    prepared = con.engine.plan_and_match(Query(ANSWERED[case], epsilon=Fraction(1, 2)))
     most = 0.0
-    for table, event, _ in prepared.bills:
-        accountant = con.engine.account(table).accountant
-        asked, spent = accountant.cost(Pure(Fraction(1, 2))), accountant.cost(event)
+    for table, event, _ in prepared.table_charges:
+        accountant = con.engine.get_account(table).accountant
+        asked, spent = accountant.compute_charge(Pure(Fraction(1, 2))), accountant.compute_charge(event)
         assert spent.loss <= asked.loss + len(prepared.releases)  # each cost is rounded up to a whole unit
         most = max(most, spent.loss / asked.loss)
-    assert most > (0.995 if con.engine.account("visits").accountant.name == "gdp" else 0.999)
+    assert most > (0.995 if con.engine.get_account("visits").accountant.name == "gdp" else 0.999)
 
 
 def test_what_is_asked_twice_is_answered_and_charged_once(con: dpsql.Connection) -> None:
@@ -161,21 +161,21 @@ def test_what_is_asked_twice_is_answered_and_charged_once(con: dpsql.Connection)
         WITH t AS (SELECT plan, COUNT(*) AS n FROM visits GROUP BY plan)
         SELECT x.n - y.n FROM t AS x JOIN t AS y ON x.plan = y.plan
     """
-    assert len(con.engine.prepare(Query(sql)).releases) == 1
+    assert len(con.engine.plan_and_match(Query(sql)).releases) == 1
     assert con.query(sql, epsilon=0.01).rows == ((0,),) * 3
 
 
 def test_releases_that_differ_have_noise_of_their_own(con: dpsql.Connection) -> None:
     """The same question in two releases is not possible; a different filter is a release of its own."""
     sql = "SELECT (SELECT COUNT(*) FROM visits WHERE cost < 200) - (SELECT COUNT(*) FROM visits WHERE cost < 300)"
-    prepared = con.engine.prepare(Query(f"{sql} AS d, COUNT(*) FROM visits"))
+    prepared = con.engine.plan_and_match(Query(f"{sql} AS d, COUNT(*) FROM visits"))
     assert len(prepared.releases) == 3
 
 
 def test_each_table_is_charged_for_what_reads_it(con: dpsql.Connection) -> None:
     """A statement over two tables charges both, in one transaction, and neither if one cannot pay."""
     con.query(ANSWERED["of two tables"], epsilon=1)
-    entries = con.engine.ledger.entries()
+    entries = con.engine.ledger.list_entries()
     assert [entry.table for entry in entries] == ["staff", "visits"]
     assert len({entry.charge for entry in entries}) == 1
     rules = policy("pure")
@@ -183,7 +183,7 @@ def test_each_table_is_charged_for_what_reads_it(con: dpsql.Connection) -> None:
     with dpsql.connect(database(), policy=rules, ledger=":memory:") as poor:
         with pytest.raises(BudgetExhausted):
             poor.query(ANSWERED["of two tables"], epsilon=1)
-        assert poor.engine.ledger.entries() == ()
+        assert poor.engine.ledger.list_entries() == ()
 
 
 @pytest.mark.parametrize("case", PUBLIC)
@@ -191,7 +191,7 @@ def test_public_data_is_answered_exactly_and_free(con: dpsql.Connection, case: s
     """A query on nothing private gives DuckDB's answer, without a charge and whatever loss it names."""
     result = con.query(PUBLIC[case], epsilon=0.001)
     assert list(result.rows) == database().execute(PUBLIC[case]).fetchall()
-    assert con.engine.ledger.entries() == ()
+    assert con.engine.ledger.list_entries() == ()
     assert result.receipt.loss is None
 
 
@@ -201,7 +201,7 @@ def test_explain_shows_each_release(con: dpsql.Connection) -> None:
     places = [text.index(f"Measurements in release {number}") for number in (1, 2, 3)]
     assert all(a < b for a, b in pairwise(places))
     assert text.count("  visits: ") == 1
-    assert con.engine.ledger.entries() == ()
+    assert con.engine.ledger.list_entries() == ()
 
 
 @pytest.mark.parametrize(
@@ -223,4 +223,4 @@ def test_what_could_repeat_rows_or_show_them_is_refused(con: dpsql.Connection, s
     with pytest.raises(QueryRejected) as caught:
         con.query(sql, epsilon=1)
     assert caught.value.position is not None
-    assert con.engine.ledger.entries() == ()
+    assert con.engine.ledger.list_entries() == ()

@@ -77,7 +77,7 @@ def test_what_waits_is_committed_together(
 ) -> None:
     """Charges that wait while the first is committed are the next group."""
     groups: list[int] = []
-    commit = SqlJournal._commit
+    commit = SqlJournal._commit_group
 
     def waiting(journal: SqlJournal, group: Sequence[PendingCharge]) -> None:
         deadline = time.monotonic() + HANGS
@@ -87,7 +87,7 @@ def test_what_waits_is_committed_together(
         groups.append(len(group))
         commit(journal, group)
 
-    monkeypatch.setattr(SqlJournal, "_commit", waiting)
+    monkeypatch.setattr(SqlJournal, "_commit_group", waiting)
     connections = [connect(data, ledger) for _ in range(FITTING)]
     threads = [threading.Thread(target=con.query, args=[COUNT]) for con in connections]
     for thread in threads:

@@ -45,7 +45,7 @@ def connected(ledger: str | Path = ":memory:", rows: int = 2_000, **changed: Any
 
 
 def spent(con: Connection) -> int:
-    return con.engine.ledger.state("visits").spent.loss
+    return con.engine.ledger.get_state("visits").spent.loss
 
 
 @pytest.mark.parametrize("method", ["mwem", "mst"])
@@ -163,7 +163,7 @@ def test_what_cannot_be_made_is_refused_before_the_charge(sql: str, kind: str) -
         with pytest.raises(dpsql.QueryRejected) as caught:
             getattr(con, kind)(sql, epsilon=1)
         assert caught.value.code == REFUSED[sql]
-        assert not con.engine.ledger.entries()
+        assert not con.engine.ledger.list_entries()
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ def test_options_are_checked(options: dict[str, Any], code: str) -> None:
         with pytest.raises(dpsql.ProgrammingError) as caught:
             con.synthetic("SELECT plan, ward FROM visits", epsilon=1, **options)
         assert caught.value.code == code
-        assert not con.engine.ledger.entries()
+        assert not con.engine.ledger.list_entries()
 
 
 def test_hidden_groups_and_large_domains_are_refused() -> None:
@@ -200,7 +200,7 @@ def test_hidden_groups_and_large_domains_are_refused() -> None:
             with pytest.raises(dpsql.QueryRejected) as caught:
                 con.synthetic(f"SELECT {asked} FROM visits", epsilon=1)
             assert caught.value.code == "synthetic_domain"
-            assert not con.engine.ledger.entries()
+            assert not con.engine.ledger.list_entries()
 
 
 def wide(width: int = 20, **changed: Any) -> Connection:
@@ -267,7 +267,7 @@ def test_what_a_tree_cannot_hold_is_refused_before_the_charge(
             con.synthetic(asked, epsilon=1, **options)
         assert caught.value.code == code
         assert "mst" in str(caught.value) or code == "synthetic"
-        assert not con.engine.ledger.entries()
+        assert not con.engine.ledger.list_entries()
         with pytest.raises(dpsql.QueryRejected):
             con.stream(asked, epsilon=1)
 
@@ -280,7 +280,7 @@ def test_a_budget_is_a_budget() -> None:
         con.stream("SELECT plan FROM visits", epsilon=0.5)
         with pytest.raises(dpsql.BudgetExhausted):
             con.synthetic("SELECT plan FROM visits", epsilon=0.6)
-        assert con.engine.ledger.state("visits").spent.loss_fraction == Fraction(1, 2)
+        assert con.engine.ledger.get_state("visits").spent.loss_fraction == Fraction(1, 2)
 
 
 def test_a_stream_answers_by_condition_and_by_value() -> None:

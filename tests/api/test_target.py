@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 import dpsql
 from dpsql.accounting.events import Pure
 from dpsql.engine import accuracy
-from dpsql.engine.accuracy import _first, _grid
+from dpsql.engine.accuracy import _get_grid_epsilon, _search_first_index
 from dpsql.shell.session import Session
-from dpsql.shell.state import State
+from dpsql.shell.state import SessionState
 
 COUNT = "SELECT COUNT(*) AS n FROM visits"
 TWO_GROUPS = "SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS(max_groups_contributed = 2)"
@@ -77,9 +77,9 @@ def test_the_least_loss_is_found(con: dpsql.Connection, name: str, confidence: f
     """At the ε that is found all intervals keep to the target; at the one before it, one does not."""
     sql, error = REACHABLE[name]
     found = con.explain(sql, target_error=error, confidence=confidence).prepared.terms.epsilon
-    at = next(index for index in range(10_000) if _grid(index) >= found)
-    assert _grid(at) == found
-    kept, before = (halves(con, sql, _grid(index), confidence) for index in (at, at - 1))
+    at = next(index for index in range(10_000) if _get_grid_epsilon(index) >= found)
+    assert _get_grid_epsilon(at) == found
+    kept, before = (halves(con, sql, _get_grid_epsilon(index), confidence) for index in (at, at - 1))
     assert kept
     assert max(kept) <= error * (1 + 1e-9)
     # Totals and parts agree in the end, and are nearer to the truth than was promised of each.
@@ -253,7 +253,7 @@ def test_few_losses_are_tried(con: dpsql.Connection, name: str, monkeypatch: pyt
     monkeypatch.setattr(
         accuracy,
         "loss_shares",
-        lambda *given, _prices=accuracy.loss_shares: tried.append(1) or _prices(*given),
+        lambda *given, _prices=accuracy.split_loss: tried.append(1) or _prices(*given),
     )
     con.explain(sql, target_error=error)
     assert len(tried) <= 20
@@ -268,7 +268,7 @@ def test_the_search_ends_where_it_turns(met: set[int], turn: int, top: int, near
         tried.append(at)
         return at in met or at >= min(turn, top)
 
-    found = _first(meets, top, near)
+    found = _search_first_index(meets, top, near)
     assert meets(found)
     assert found == 0 or not meets(found - 1)
     assert len(tried) <= 30
@@ -277,29 +277,29 @@ def test_the_search_ends_where_it_turns(met: set[int], turn: int, top: int, near
 def test_no_loss_is_finer_than_the_ledger_s() -> None:
     """The least loss of the grid has a price."""
     with dpsql.connect(database(), policy=POLICY, ledger=":memory:") as con:
-        assert con.engine.account("visits").accountant.cost(Pure(_grid(0))).loss > 0
-        assert con.explain(COUNT, target_error=1e12).prepared.terms.epsilon == _grid(0)
+        assert con.engine.get_account("visits").accountant.compute_charge(Pure(_get_grid_epsilon(0))).loss > 0
+        assert con.explain(COUNT, target_error=1e12).prepared.terms.epsilon == _get_grid_epsilon(0)
 
 
 def test_in_the_shell(con: dpsql.Connection) -> None:
     r"""\target asks for an accuracy until \epsilon asks for a loss; what a query says itself goes before both."""
-    session = Session(State(con, epsilon=Fraction(1, 4)))
-    (reply,) = session.replies("\\target 50 0.9")
+    session = Session(SessionState(con, epsilon=Fraction(1, 4)))
+    (reply,) = session.iterate_replies("\\target 50 0.9")
     assert reply.text == "a query is asked for with ±50 in 90% of answers, at the least ε that keeps to it"
     terms = con.explain(COUNT, target_error=50, confidence=0.9).prepared.terms
-    (reply,) = session.replies(f"{COUNT};")
+    (reply,) = session.iterate_replies(f"{COUNT};")
     assert f"ε {float(terms.epsilon):g} " in reply.text or f"ε {float(terms.epsilon):g};" in reply.text
     said = COUNT.replace("SELECT", "SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS(epsilon = 0.5)")
-    (reply,) = session.replies(f"EXPLAIN {said};")
+    (reply,) = session.iterate_replies(f"EXPLAIN {said};")
     assert "as for ε = 0.5;" in reply.text
-    (reply,) = session.replies("\\epsilon 0.125")
+    (reply,) = session.iterate_replies("\\epsilon 0.125")
     assert reply.text == "each query is charged ε 0.125"
-    (reply,) = session.replies(f"EXPLAIN {COUNT};")
+    (reply,) = session.iterate_replies(f"EXPLAIN {COUNT};")
     assert "as for ε = 0.125;" in reply.text
     for wrong in ("\\target 51%", "\\target x", "\\target 5 95", "\\target 0"):
-        (reply,) = session.replies(wrong)
+        (reply,) = session.iterate_replies(wrong)
         assert reply.failed
     assert session.state.target is None
     session.state = replace(session.state, epsilon=None)
-    (reply,) = session.replies("\\target")
+    (reply,) = session.iterate_replies("\\target")
     assert reply.text.startswith("no accuracy is asked for")

@@ -12,11 +12,11 @@ import pytest
 
 from dpsql.accounting import Pure
 from dpsql.errors import IntegrityError
-from dpsql.ledger import Budget, Head, Ledger, open_ledger
+from dpsql.ledger import Budget, Ledger, LedgerHead, open_ledger
 from dpsql.ledger.digest import KeyedDigest
 from dpsql.ledger.rows import FIRST_PREVIOUS
 from dpsql.ledger.stores.sqlite import SqliteStore
-from dpsql.ledger.verification import verified_chain
+from dpsql.ledger.verification import verify_chain
 
 EIGHTH = Pure(Fraction(1, 8))
 BUDGETS = {
@@ -56,7 +56,7 @@ def rebuilt(file: sqlite3.Connection, last: int = LENGTH) -> None:
     previous = FIRST_PREVIOUS
     for row in map(dict, file.execute("SELECT * FROM entries WHERE id <= ? ORDER BY id", [last]).fetchall()):
         row["previous"] = previous
-        previous = KeyedDigest().digest(row)
+        previous = KeyedDigest().compute_digest(row)
         file.execute(
             "UPDATE entries SET previous = ?, digest = ? WHERE id = ?", [row["previous"], previous, row["id"]]
         )
@@ -81,7 +81,9 @@ def with_true_digests(table: str) -> Edit:
     def change(file: sqlite3.Connection) -> None:
         for row in map(dict, file.execute(f"SELECT rowid AS place, * FROM {table}").fetchall()):
             place = row.pop("place")
-            file.execute(f"UPDATE {table} SET digest = ? WHERE rowid = ?", [KeyedDigest().digest(row), place])
+            file.execute(
+                f"UPDATE {table} SET digest = ? WHERE rowid = ?", [KeyedDigest().compute_digest(row), place]
+            )
 
     return change
 
@@ -129,7 +131,7 @@ TAMPERED: dict[str, tuple[Edit | str, int | None]] = {
 }
 
 
-def refused(path: Path, anchor: Head | Path | None = None) -> IntegrityError:
+def refused(path: Path, anchor: LedgerHead | Path | None = None) -> IntegrityError:
     """The error of opening the ledger."""
     with pytest.raises(IntegrityError) as caught:
         open_ledger(path, BUDGETS, anchor=anchor)
@@ -139,5 +141,5 @@ def refused(path: Path, anchor: Head | Path | None = None) -> IntegrityError:
 def found(path: Path) -> IntegrityError:
     """What the whole check of the ledger finds, however long it is."""
     with closing(SqliteStore(path)) as store, pytest.raises(IntegrityError) as caught:
-        verified_chain(store, KeyedDigest())
+        verify_chain(store, KeyedDigest())
     return caught.value

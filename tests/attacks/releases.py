@@ -9,7 +9,7 @@ from fractions import Fraction
 from entropy import SeededEntropy
 
 from dpsql.connection import Connection
-from dpsql.release import release
+from dpsql.release import draw_release
 from dpsql.request.query import Query
 
 RUNS = 200
@@ -18,18 +18,18 @@ Keys = list[tuple[object, ...]]
 
 def shown(connection: Connection, sql: str, epsilon: Fraction = Fraction(1)) -> Iterator[Keys]:
     """The keys that each of 200 releases shows."""
-    plan = connection.engine.prepare(Query(sql, epsilon=epsilon))
-    exact = connection.engine.backend.run(plan.statement.sql)
+    plan = connection.engine.plan_and_match(Query(sql, epsilon=epsilon))
+    exact = connection.engine.backend.run_statement(plan.statement.sql)
     for seed in range(RUNS):
-        table = release(plan.plan, plan.statement, exact, SeededEntropy(seed))
+        table = draw_release(plan.plan, plan.statement, exact, SeededEntropy(seed))
         yield [row[: len(plan.statement.keys)] for row in table.rows]
 
 
 def without_threshold(connection: Connection, sql: str) -> Keys:
     """The keys of a release in which no noise can hold a group back."""
-    plan = connection.engine.prepare(Query(sql))
+    plan = connection.engine.plan_and_match(Query(sql))
     assert plan.plan.selection is not None
     selection = replace(plan.plan.selection, threshold=-(10**12))
-    exact = connection.engine.backend.run(plan.statement.sql)
-    table = release(replace(plan.plan, selection=selection), plan.statement, exact, SeededEntropy(1))
+    exact = connection.engine.backend.run_statement(plan.statement.sql)
+    table = draw_release(replace(plan.plan, selection=selection), plan.statement, exact, SeededEntropy(1))
     return [row[: len(plan.statement.keys)] for row in table.rows]

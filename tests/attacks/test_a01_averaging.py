@@ -17,7 +17,7 @@ from worlds import Row, connected, engine_of, observed, person, spent, words_dra
 import dpsql
 from dpsql.connection import Connection
 from dpsql.shell.session import Session
-from dpsql.shell.state import State
+from dpsql.shell.state import SessionState
 
 COUNT = "SELECT COUNT(*) FROM people"
 WITHOUT = "SELECT COUNT(*) FROM people WHERE id <> 99"
@@ -68,7 +68,7 @@ def test_the_same_asked_a_thousand_times_is_one_answer(budget: dict[str, Any], r
     """In whatever words it is asked, no word of entropy is drawn again and nothing is charged again."""
     connection = world(*rows, budget=budget)
     first = connection.query(COUNT, epsilon=0.5)
-    drawn, charged = words_drawn(connection), connection.engine.ledger.head()
+    drawn, charged = words_drawn(connection), connection.engine.ledger.read_head()
     words = (
         COUNT,
         "select count(*) as n from people p",
@@ -76,7 +76,7 @@ def test_the_same_asked_a_thousand_times_is_one_answer(budget: dict[str, Any], r
     )
     heard = {connection.query(words[time % 3], epsilon=0.5).rows for time in range(TIMES // 10)}
     assert heard == {first.rows}
-    assert (words_drawn(connection), connection.engine.ledger.head()) == (drawn, charged)
+    assert (words_drawn(connection), connection.engine.ledger.read_head()) == (drawn, charged)
 
 
 @pytest.mark.parametrize(("budget", "times"), [(BUDGETS[0], examples(TIMES)), (BUDGETS[1], 150)], ids=IDS)
@@ -172,13 +172,13 @@ def test_no_face_answers_without_a_charge(rows: list[Row]) -> None:
         cursor.execute(COUNT, epsilon=1)
     plan = connection.explain(COUNT, epsilon=1).prepared
     for _ in range(2):
-        connection.engine.answer(plan)
-    session = Session(State(connection, epsilon=Fraction(1)))
+        connection.engine.answer_query(plan)
+    session = Session(SessionState(connection, epsilon=Fraction(1)))
     assert not any(
-        reply.failed for reply in session.replies(f"{COUNT}; {COUNT.lower()}; /* again */ {COUNT}")
+        reply.failed for reply in session.iterate_replies(f"{COUNT}; {COUNT.lower()}; /* again */ {COUNT}")
     )
     assert spent(connection) == 9
-    assert len({entry.digest for entry in connection.engine.ledger.entries()}) == 9
+    assert len({entry.digest for entry in connection.engine.ledger.list_entries()}) == 9
 
 
 @pytest.mark.parametrize("way", ["commit", "rollback", "close", "rollback in the database"])

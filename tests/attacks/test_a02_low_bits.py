@@ -28,7 +28,7 @@ QUERIES = [
 def noisy(connection: Connection, sql: str) -> Statistics:
     """The noisy cells of each group, straight from the release."""
     plan = prepared(connection, sql)
-    table = connection.engine._drawn(plan.only)
+    table = connection.engine._draw_noise(plan.single_release)
     width = len(plan.statement.keys)
     return dict(zip((row[:width] for row in table.rows), table.components, strict=True))
 

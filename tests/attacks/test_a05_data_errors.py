@@ -265,4 +265,4 @@ def test_a_careless_engine_s_error_is_an_answer() -> None:
 def test_a_failure_on_one_row_would_be_seen(worst: Connection) -> None:
     """The test can fail: a statement that the engine cannot run is a BackendError here too."""
     with pytest.raises(BackendError):
-        worst.engine.backend.run("SELECT MAX(CAST(s AS INTEGER)) FROM people")
+        worst.engine.backend.run_statement("SELECT MAX(CAST(s AS INTEGER)) FROM people")

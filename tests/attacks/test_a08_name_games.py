@@ -240,4 +240,4 @@ def test_the_time_stands_still() -> None:
     """What makes worlds comparable: their clocks agree."""
     connection = world(person(1))
     connection.query("SELECT COUNT(*) FROM people")
-    assert connection.engine.ledger.entries()[0].at == NOON
+    assert connection.engine.ledger.list_entries()[0].at == NOON

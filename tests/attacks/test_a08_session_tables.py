@@ -7,7 +7,7 @@ from worlds import person, world
 
 import dpsql
 from dpsql.connection import Connection
-from dpsql.sql.read.session_statement import CreateTable, session_statement
+from dpsql.sql.read.session_statement import CreateTable, parse_session_statement
 
 CREATE = "CREATE SYNTHETIC TABLE x AS SELECT city FROM people"
 REFUSED = {
@@ -70,19 +70,19 @@ REFUSED = {
 @pytest.mark.parametrize("sql", REFUSED)
 def test_a_statement_is_read_whole_or_refused(town: Connection, sql: str) -> None:
     """Nothing is charged, no table is made, and a refusal points into the text that was asked."""
-    before = len(town.engine.ledger.entries())
+    before = len(town.engine.ledger.list_entries())
     with pytest.raises(dpsql.Error) as caught:
         town.query(sql, [1] if "?" in sql else ())
     assert caught.value.code == REFUSED[sql]
     assert caught.value.position is None or caught.value.text == sql
-    assert len(town.engine.ledger.entries()) == before
-    assert not town.tables_of_session()
+    assert len(town.engine.ledger.list_entries()) == before
+    assert not town.list_session_tables()
 
 
 def test_comments_hide_nothing() -> None:
     """Options in comments are none, and what is left of the text stands where it stood."""
     sql = "/* CREATE */ create -- WITH (epsilon = 9)\nSynthetic table /* t */ T2 as SELECT a /* , b */ FROM t\nWITH (epsilon = 0.5) ; -- end"
-    found = session_statement(sql)
+    found = parse_session_statement(sql)
     assert isinstance(found, CreateTable)
     assert (found.name, found.options, found.replaces) == ("T2", {"epsilon": 1 / 2}, False)
     start = sql.index("SELECT a")
@@ -96,7 +96,7 @@ def test_comments_hide_nothing() -> None:
 )
 def test_other_statements_are_no_concern(sql: str) -> None:
     """Words in texts and names make no statement about tables."""
-    assert session_statement(sql) is None
+    assert parse_session_statement(sql) is None
 
 
 def test_a_session_table_shadows_nothing() -> None:
@@ -120,15 +120,15 @@ def test_a_session_table_shadows_nothing() -> None:
     for planned in (con.plan, con.combine, con.budget):
         with pytest.raises(dpsql.QueryRejected):
             planned("CREATE SYNTHETIC TABLE y AS SELECT city FROM people WITH (epsilon = 1)")  # type: ignore[operator]
-    assert len(con.engine.ledger.entries()) == 1
+    assert len(con.engine.ledger.list_entries()) == 1
 
 
 def test_sessions_in_turn_share_no_tables() -> None:
     """A connection that several sessions use keeps nothing of one for the next."""
     con = world(person(1))
-    con.keep_no_tables()
+    con.disable_session_tables()
     with pytest.raises(dpsql.QueryRejected, match="a server keeps no tables"):
         con.query("CREATE SYNTHETIC TABLE x AS SELECT city FROM people WITH (epsilon = 1)")
     with pytest.raises(dpsql.QueryRejected, match="a server keeps no tables"):
         con.plan("CREATE SYNTHETIC TABLE x AS SELECT city FROM people WITH (epsilon = 1)")
-    assert not con.engine.ledger.entries()
+    assert not con.engine.ledger.list_entries()

@@ -97,7 +97,7 @@ def test_the_schema_says_what_is_never_null_where_the_policy_does_not(
 ) -> None:
     """What is NOT NULL, by itself or by a CHECK, has no group of NULL, in any world."""
     found = world(columns=COLUMNS | {"member": (kind, {"type": "boolean", **said})})
-    part = prepared(found, "SELECT member, COUNT(*) FROM people GROUP BY member").only
+    part = prepared(found, "SELECT member, COUNT(*) FROM people GROUP BY member").single_release
     assert part.plan.analysis.domains == ((False, True, None) if null else (False, True),)
 
 

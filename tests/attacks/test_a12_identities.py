@@ -100,7 +100,7 @@ def test_people_are_not_matched_by_ids_of_two_types(kinds: tuple[str, str]) -> N
     for sql in TOGETHER:
         with pytest.raises(dpsql.QueryRejected):
             connection.query(sql)
-    assert connection.engine.ledger.entries() == ()
+    assert connection.engine.ledger.list_entries() == ()
 
 
 @pytest.mark.parametrize("kind", EXACT)

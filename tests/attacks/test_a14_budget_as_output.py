@@ -54,7 +54,7 @@ def pair(
     Each entry vouches by a digest for the releases that are stored before it, which are noisy and public: without that,
     entries hold nothing of what was released, and must be equal to the byte.
     """
-    monkeypatch.setattr(journal, "release_chain_end", lambda *_: START)
+    monkeypatch.setattr(journal, "read_release_head", lambda *_: START)
     ours, theirs = NEIGHBOURS[request.param]
     base = [] if "nobody" in request.param else rows
     return world(*base, *ours), world(*base, *theirs)
@@ -64,7 +64,7 @@ def ledger_of(connection: Connection) -> list[dict[str, Any]]:
     """Every field of every entry: the clock of these worlds stands still, so times and digests count too."""
     return [
         {name: str(getattr(entry, name)) for name in entry.__dataclass_fields__}
-        for entry in connection.engine.ledger.entries()
+        for entry in connection.engine.ledger.list_entries()
     ]
 
 
@@ -119,7 +119,7 @@ def test_the_file_of_the_ledger_is_equal(
     from dpsql.replay.stored_release import StoredRelease
 
     # As in `pair`: what entries say of stored releases follows from what was released.
-    monkeypatch.setattr(journal, "release_chain_end", lambda *_: START)
+    monkeypatch.setattr(journal, "read_release_head", lambda *_: START)
     policy = {
         "budget": {"epsilon": 9, "delta": 1e-6},
         "database": "town",

@@ -22,7 +22,7 @@ def test_what_is_not_charged_reads_nothing(sql: str, monkeypatch: pytest.MonkeyP
     def refuse(_: str) -> NoReturn:
         raise AssertionError("a private row was read")
 
-    monkeypatch.setattr(connection.engine.backend, "run", refuse)
+    monkeypatch.setattr(connection.engine.backend, "run_statement", refuse)
     assert len(connection.query(sql)) > 1
     assert spent(connection) == 0
 
@@ -31,7 +31,7 @@ def test_what_is_charged_would_be_seen_to_read(monkeypatch: pytest.MonkeyPatch) 
     """The test can fail: a count does run on the engine."""
     connection = world(person(1))
     asked: list[str] = []
-    run = connection.engine.backend.run
-    monkeypatch.setattr(connection.engine.backend, "run", lambda sql: asked.append(sql) or run(sql))
+    run = connection.engine.backend.run_statement
+    monkeypatch.setattr(connection.engine.backend, "run_statement", lambda sql: asked.append(sql) or run(sql))
     connection.query("SELECT city, COUNT(*) FROM people GROUP BY city")
     assert len(asked) == 1

@@ -23,7 +23,7 @@ def charged(con: Connection) -> list[dict[str, Any]]:
     """The entries of the ledger, but for the digests that vouch for noisy releases."""
     return [
         {"query": entry.query, "event": str(entry.event), "spend": str(entry.spend), "details": entry.details}
-        for entry in con.engine.ledger.entries()
+        for entry in con.engine.ledger.list_entries()
     ]
 
 
@@ -55,8 +55,8 @@ def test_the_statement_is_that_of_a_count(rows: list[Row]) -> None:
     con = world(*rows)
     sent: list[str] = []
     backend = con.engine.backend
-    run = backend.run
-    object.__setattr__(backend, "run", lambda sql: (sent.append(sql), run(sql))[1])
+    run = backend.run_statement
+    object.__setattr__(backend, "run_statement", lambda sql: (sent.append(sql), run(sql))[1])
     con.synthetic(ASKED, epsilon=1, workload="marginals(2)")
     con.query(
         "SELECT city, member, COUNT(*) AS n FROM people WHERE age < 50 GROUP BY city, member", epsilon=0.01
@@ -116,7 +116,7 @@ def test_a_failure_of_a_stream_tells_nothing(rows: list[Row], monkeypatch: pytes
     def broken(self: RunningStream, _: Any) -> int:
         raise ValueError(f"exactly {self._exact.sum()} rows")
 
-    monkeypatch.setattr(RunningStream, "_guess", broken)
+    monkeypatch.setattr(RunningStream, "_estimate_count", broken)
     with pytest.raises(dpsql.InternalError) as caught:
         stream.count(city="Bonn")
     assert "exactly" not in str(caught.value)
@@ -126,4 +126,4 @@ def test_a_failure_of_a_stream_tells_nothing(rows: list[Row], monkeypatch: pytes
     with pytest.raises(dpsql.OperationalError) as ended:
         stream.count(city="Bonn")
     assert ended.value.code == "stream_ended"
-    assert [entry.kind for entry in con.engine.ledger.entries()] == ["charge", "failure"]
+    assert [entry.kind for entry in con.engine.ledger.list_entries()] == ["charge", "failure"]

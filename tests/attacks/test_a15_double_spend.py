@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from speeds import examples
 
-from dpsql.accounting import Event, Pure, Spend
+from dpsql.accounting import Charge, Event, Pure
 from dpsql.errors import BudgetExhausted, OperationalError
 from dpsql.ledger import Budget, Ledger, open_ledger
 
@@ -80,9 +80,9 @@ def test_sixteen_processes_spend_exactly_the_budget(tmp_path: Path, *, inherited
         return spend_all(mine, {"visits": Pure(Fraction(1, 32))}, f"analyst {number}")
 
     assert sum(race(worker)) == 32
-    state = open_ledger(path, budgets).state("visits")
-    assert state.spent == state.limit == Spend(Spend.UNIT, 0)
-    assert [entry.number for entry in ledger.entries()] == list(range(1, 33))
+    state = open_ledger(path, budgets).get_state("visits")
+    assert state.spent == state.limit == Charge(Charge.UNIT, 0)
+    assert [entry.number for entry in ledger.list_entries()] == list(range(1, 33))
 
 
 def test_a_race_to_make_the_ledger_has_one_winner(tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_a_race_to_make_the_ledger_has_one_winner(tmp_path: Path) -> None:
     path, budgets = tmp_path / "a.ledger", {"visits": ZCDP, "patients": PURE}
     charges: dict[str, Event] = {"visits": Pure(Fraction(1, 20)), "patients": Pure(Fraction(1, 20))}
     assert sum(race(lambda number: spend_all(open_ledger(path, budgets), charges, str(number)))) == 20
-    patients, visits = open_ledger(path, budgets).states()
+    patients, visits = open_ledger(path, budgets).list_states()
     assert patients.spent == patients.limit
     assert patients.queries == visits.queries == 20
 
@@ -129,8 +129,8 @@ def test_a_hundred_races_for_the_last_of_a_budget(tmp_path: Path) -> None:
     assert race_for_the_last(spend, tables) == list(left.values())
     ledger.close()
     after = open_ledger(path, budgets)
-    assert all(state.spent == state.limit for state in after.states())
-    assert after.head().entries == ROUNDS + sum(left.values())
+    assert all(state.spent == state.limit for state in after.list_states())
+    assert after.read_head().entries == ROUNDS + sum(left.values())
 
 
 def test_checking_and_then_writing_would_overspend(tmp_path: Path) -> None:
@@ -165,7 +165,7 @@ def test_threads_spend_exactly_the_budget(tmp_path: Path) -> None:
     for thread in crowd:
         thread.join()
     assert sum(passed) == 32
-    assert shared.state("visits").spent == shared.state("visits").limit
+    assert shared.get_state("visits").spent == shared.get_state("visits").limit
 
 
 def test_a_second_ledger_object_sees_every_charge(tmp_path: Path) -> None:
@@ -214,10 +214,10 @@ def test_a_fork_amid_charges_leaves_the_ledger_usable(tmp_path: Path) -> None:
     for thread in threads:
         thread.join()
     finish(children)
-    entries = ledger.entries()
+    entries = ledger.list_entries()
     assert len(entries) == 64
     assert sum(entry.analyst == "parent" for entry in entries) == sum(passed)
-    assert ledger.state("visits").spent == ledger.state("visits").limit
+    assert ledger.get_state("visits").spent == ledger.get_state("visits").limit
 
 
 def after_the_parent_closed(charge: Callable[[], object], close: Callable[[], object]) -> None:
@@ -264,9 +264,9 @@ def test_parent_child_and_grandchild_charge_after_a_fork(tmp_path: Path) -> None
     with pytest.raises(BudgetExhausted):
         charge("parent", 1)
     ledger.close()
-    entries = open_ledger(path, budgets).entries()
+    entries = open_ledger(path, budgets).list_entries()
     assert Counter(entry.analyst for entry in entries) == {"parent": 20, "child": 20, "grandchild": 24}
-    assert entries[-1].spent == Spend(Spend.UNIT, 0)
+    assert entries[-1].spent == Charge(Charge.UNIT, 0)
 
 
 def test_a_charge_outlives_the_connection_it_was_forked_from(tmp_path: Path) -> None:
@@ -279,7 +279,7 @@ def test_a_charge_outlives_the_connection_it_was_forked_from(tmp_path: Path) -> 
 
     charge()
     after_the_parent_closed(charge, ledger.close)
-    assert open_ledger(path, budgets).state("visits").queries == 2
+    assert open_ledger(path, budgets).get_state("visits").queries == 2
 
 
 def test_a_connection_that_crosses_a_fork_would_lose_a_charge(tmp_path: Path) -> None:

@@ -52,8 +52,8 @@ def test_processes_spend_exactly_the_slice(tmp_path: Path) -> None:
         passed[within] += times
     assert passed == {True: 64, False: 64}
     with closing(open_ledger(tmp_path / "a.ledger", BUDGETS)) as ledger:
-        assert [entry.spend.loss for entry in ledger.give_back(number, by="ana")] == [0]
-        assert ledger.state("visits").spent == ledger.state("visits").limit
+        assert [entry.spend.loss for entry in ledger.close_reservation(number, by="ana")] == [0]
+        assert ledger.get_state("visits").spent == ledger.get_state("visits").limit
         ledger.verify()
 
 
@@ -67,13 +67,13 @@ def test_processes_that_spend_and_return_give_back_once(tmp_path: Path) -> None:
             passed = returned = 0
             for number in numbers:
                 passed += drawn(ledger, number, place % 4)
-                returned += len(ledger.give_back(number, by="ana"))
+                returned += len(ledger.close_reservation(number, by="ana"))
             return passed, returned
 
     ends = race(worker)
     assert len(ends) == PROCESSES
     assert sum(returned for _, returned in ends) == len(numbers)
     with closing(open_ledger(tmp_path / "a.ledger", BUDGETS)) as ledger:
-        assert ledger.state("visits").spent.loss_fraction == EACH * sum(passed for passed, _ in ends)
-        assert ledger.reservations() == ()
+        assert ledger.get_state("visits").spent.loss_fraction == EACH * sum(passed for passed, _ in ends)
+        assert ledger.list_reservations() == ()
         ledger.verify()

@@ -13,7 +13,7 @@ from dying import dying_at, heard_from, listening
 from sqlalchemy import Connection, Engine, event
 
 from dpsql.accounting import Event, Pure
-from dpsql.ledger import Anchor, Budget, Ledger, open_ledger
+from dpsql.ledger import AnchorFile, Budget, Ledger, open_ledger
 
 # The test runner's own threads are idle.
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
@@ -33,11 +33,11 @@ def charge(ledger: Ledger) -> list[int]:
 
 def kept(ledger: Ledger) -> list[int]:
     """The ids in the ledger, whose chain was checked as it was opened: pairs, and totals that add up."""
-    entries = ledger.entries()
+    entries = ledger.list_entries()
     ids = [entry.id for entry in entries]
     assert ids == list(range(1, len(ids) + 1))
     assert [entry.table for entry in entries] == ["patients", "visits"] * (len(ids) // 2)
-    for state in ledger.states():
+    for state in ledger.list_states():
         mine = [entry for entry in entries if entry.table == state.table]
         assert state.queries == len(mine)
         assert state.spent.loss == sum(entry.spend.loss for entry in mine)
@@ -85,7 +85,7 @@ def killed_at(step: int, folder: Path, *, begun: bool, anchored: bool, charging:
             charging(ledger, lambda: os.write(tell, b"!"))
 
     killed, told = heard_from(child)
-    head = Anchor(anchor).head() if anchor else None
+    head = AnchorFile(anchor).read_head() if anchor else None
     after = open_ledger(path, BUDGETS, anchor=anchor)
     ids = kept(after)
     assert len(ids) in (before, before + 2)

@@ -26,7 +26,7 @@ def session(ledger: Ledger, tell: Callable[[bytes], object]) -> None:
     tell(b"r")
     ledger.charge({"visits": Pure(EIGHTH)}, analyst="ana", query="SELECT 1", reservation=number)
     tell(b"d")
-    ledger.give_back(number, by="ana")
+    ledger.close_reservation(number, by="ana")
     tell(b"g")
 
 
@@ -46,15 +46,15 @@ def test_killed_at_every_step(tmp_path: Path) -> None:
         ledger.close()
         with closing(open_ledger(path, BUDGETS)) as after:
             after.verify()
-            kinds = [entry.kind for entry in after.entries()]
+            kinds = [entry.kind for entry in after.list_entries()]
             assert kinds == ["reserve", "reserve", "draw", "return", "return"][: len(kinds)]
             assert len(kinds) >= {b"": 0, b"r": 2, b"rd": 3, b"rdg": 5}[told]
             assert len(kinds) in (0, 2, 3, 5)
-            spent = [state.spent.loss_fraction for state in after.states()]
+            spent = [state.spent.loss_fraction for state in after.list_states()]
             assert spent == {0: [0, 0], 2: [HALF, HALF], 3: [HALF, HALF], 5: [0, EIGHTH]}[len(kinds)]
-            after.give_back(1, by="olga")
-            assert after.give_back(1, by="olga") == ()
+            after.close_reservation(1, by="olga")
+            assert after.close_reservation(1, by="olga") == ()
             asked = EIGHTH if "draw" in kinds else 0
-            assert [state.spent.loss_fraction for state in after.states()] == [0, asked]
+            assert [state.spent.loss_fraction for state in after.list_states()] == [0, asked]
         ends.add((told.decode(), len(kinds)))
     assert ends == {("", 0), ("", 2), ("r", 2), ("r", 3), ("rd", 3), ("rd", 5), ("rdg", 5)}

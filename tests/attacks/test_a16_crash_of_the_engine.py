@@ -37,9 +37,31 @@ POLICY = {
 BUDGETS = {"people": Budget("pure", Fraction(900), Fraction(0))}
 QUERY = "SELECT COUNT(*), AVG(age) + 1 FROM people"
 DATAFLOW = {
-    *("Connection.query", "Engine.prepare", "parse_once", "lower", "analyse", "choose", "verify", "emit"),
-    *("Engine.answer", "Engine._charge", "SqlLedger.charge", "SqliteStore.transaction", "DuckDBBackend.run"),
-    *("Scratch.query", "Exact.reveal", "release", "Geometric.draw", "Scratch.fill", "Engine._result"),
+    *(
+        "Connection.query",
+        "Engine.plan_and_match",
+        "parse_cached",
+        "lower_statement",
+        "analyze_release",
+        "choose_plan",
+        "verify_plan",
+        "emit_release",
+    ),
+    *(
+        "Engine.answer_query",
+        "Engine._charge_query",
+        "SqlLedger.charge",
+        "SqliteStore.open_transaction",
+        "DuckDBBackend.run_statement",
+    ),
+    *(
+        "ScratchDatabase.run_query",
+        "Exact.reveal",
+        "draw_release",
+        "Geometric.draw",
+        "ScratchDatabase.fill_table",
+        "Engine._build_result",
+    ),
 }
 EVENLY, INSTANTS, NAIVE = examples(examples(160)), examples(20), examples(20, least=10)
 KILLS = EVENLY + 40
@@ -63,26 +85,26 @@ def ask(connection: Connection, tell: int) -> None:
 
 def ask_before_paying(connection: Connection, tell: int) -> None:
     """A naive engine: it charges for an answer once that is given."""
-    charge, late = Engine._charge, []
+    charge, late = Engine._charge_query, []
 
     def put_off(engine: Engine, plan: PreparedQuery) -> tuple[()]:
         late.append((engine, plan))
         return ()
 
-    Engine._charge = put_off  # type: ignore[method-assign,assignment]
+    Engine._charge_query = put_off  # type: ignore[method-assign,assignment]
     ask(connection, tell)
     charge(*late[0])
 
 
 def process(path: Path, asking: Asking, tell: int, steps: Listener | None) -> None:
     """A process that asks, and tells when it begins to read private rows and when it has an answer."""
-    run = DuckDBBackend.run
+    run = DuckDBBackend.run_statement
 
     def told_run(backend: DuckDBBackend, sql: str) -> Any:
         os.write(tell, READ)
         return run(backend, sql)
 
-    DuckDBBackend.run = told_run  # type: ignore[method-assign]
+    DuckDBBackend.run_statement = told_run  # type: ignore[method-assign]
     connection = world(path)
     os.write(tell, b"asked;")
     with nullcontext() if steps is None else listening(steps):
@@ -127,7 +149,7 @@ def left_by(path: Path, dying: Callable[[int], None], patience: float | None = N
     """What a process told and what it added to the ledger, which is checked entry by entry."""
     killed, told = heard_from(dying, patience)
     with closing(open_ledger(path, BUDGETS)) as ledger:
-        entries, state = ledger.entries(), ledger.state("people")
+        entries, state = ledger.list_entries(), ledger.get_state("people")
     assert state.spent.loss == sum(entry.spend.loss for entry in entries)
     return {"killed": killed, "read": READ in told, "seen": SEEN in told, "entries": len(entries)}
 
@@ -212,9 +234,14 @@ def test_the_processes_died_everywhere(deaths: list[dict[str, Any]]) -> None:
 def test_a_death_before_the_charge_costs_nothing(deaths: list[dict[str, Any]]) -> None:
     """Killed while preparing or before the ledger's commit: no entry; after the commit: one."""
     by_step = {death["step"]: death["charged"] for death in reversed(deaths)}  # the first time of each
-    for step in ("call parse_once", "return lower", "return Engine.prepare", "c_return Cursor.execute"):
+    for step in (
+        "call parse_cached",
+        "return lower_statement",
+        "return Engine.plan_and_match",
+        "c_return Cursor.execute",
+    ):
         assert by_step[step] == 0
-    for step in ("c_return Connection.commit", "return SqlLedger.charge", "call DuckDBBackend.run"):
+    for step in ("c_return Connection.commit", "return SqlLedger.charge", "call DuckDBBackend.run_statement"):
         assert by_step[step] == 1
 
 

@@ -23,7 +23,7 @@ from dpsql.ledger import Budget, open_ledger
 from dpsql.ledger.digest import KeyedDigest
 from dpsql.ledger.protocol import Account, AccountKey
 from dpsql.ledger.reader import LedgerReader
-from dpsql.ledger.rows import account_row
+from dpsql.ledger.rows import to_account_row
 
 VISITS = AccountKey("visits")
 ONE, TWO, HALF = (Budget("pure", Fraction(each), Fraction(0)) for each in ("1", "2", "1/2"))
@@ -44,7 +44,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def row_of(budget: Budget) -> dict[str, Any]:
-    return account_row(VISITS, Account.of(budget), KeyedDigest())
+    return to_account_row(VISITS, Account.from_budget(budget), KeyedDigest())
 
 
 def put(file: sqlite3.Connection, table: str, where: str, row: dict[str, Any]) -> None:
@@ -111,7 +111,7 @@ def test_a_forged_amendment_is_refused(path: Path, change: Any) -> None:
     edit(path, change)
     assert found(path).code == "ledger_tampered"
     with closing(LedgerReader.open(path)) as history:
-        budgets = history.budgets()  # what a careless ledger would go by
+        budgets = history.read_budgets()  # what a careless ledger would go by
     with pytest.raises(IntegrityError) as caught:
         open_ledger(path, dict(budgets.items()))
     assert caught.value.code == "ledger_tampered"
@@ -150,4 +150,4 @@ def test_the_former_policy_spends_nothing_more(path: Path) -> None:
             with pytest.raises(PolicyError):
                 charge(former)
     with closing(open_ledger(path, {"visits": HALF})) as ledger:
-        assert ledger.state("visits").spent.loss_fraction == Fraction(3, 8)
+        assert ledger.get_state("visits").spent.loss_fraction == Fraction(3, 8)

@@ -92,12 +92,12 @@ def test_an_edit_in_a_long_history_is_found_by_the_whole_check(path: Path, name:
 def test_a_last_entry_that_is_mended_all_round_robs_a_long_ledger_until_it_is_verified(path: Path) -> None:
     """The attack works on a ledger without a key until it is verified; a ledger in use is not deceived."""
     with closing(open_ledger(path, BUDGETS)) as ledger:
-        assert ledger.state("visits").remaining_epsilon == Fraction(1, 2)
+        assert ledger.get_state("visits").remaining_epsilon == Fraction(1, 2)
         edit(path, then("UPDATE entries SET spent_loss = '0' WHERE id = 6", with_true_digests("entries")))
         with pytest.raises(IntegrityError):
-            ledger.state("visits")
+            ledger.get_state("visits")
     with closing(open_ledger(path, BUDGETS)) as ledger:
-        assert ledger.state("visits").remaining_epsilon == 1
+        assert ledger.get_state("visits").remaining_epsilon == 1
         with pytest.raises(IntegrityError) as caught:
             ledger.verify()
         assert "entry 6 of" in caught.value.message
@@ -109,6 +109,6 @@ def test_many_entries_of_others_are_looked_up_by_their_end(path: Path) -> None:
     with closing(open_ledger(path, BUDGETS)) as idle, closing(open_ledger(path, BUDGETS)) as busy:
         for _ in range(3):
             charge(busy, "patients", "visits")
-        assert idle.states() == busy.states()
-        assert idle.verify() == busy.head()
-        assert idle.head().entries == LENGTH + 6
+        assert idle.list_states() == busy.list_states()
+        assert idle.verify() == busy.read_head()
+        assert idle.read_head().entries == LENGTH + 6

@@ -29,9 +29,9 @@ from attacks.edits import (
     then,
 )
 
-from dpsql.accounting import Spend
+from dpsql.accounting import Charge
 from dpsql.errors import IntegrityError
-from dpsql.ledger import Anchor, open_ledger
+from dpsql.ledger import AnchorFile, open_ledger
 from dpsql.ledger.schema import ACCOUNTS, ENTRIES
 
 
@@ -98,7 +98,7 @@ def test_a_charge_that_does_not_stay_is_no_charge(path: Path, trap: str) -> None
                 charge(ledger)
             assert caught.value.code == "ledger_tampered"
             assert "entry 7 of" in caught.value.message
-        assert ledger.head().entries == LENGTH
+        assert ledger.read_head().entries == LENGTH
 
 
 def truncated(path: Path, _: Path) -> None:
@@ -163,16 +163,16 @@ def test_a_rolled_back_ledger_is_refused_beside_its_anchor(
 ) -> None:
     """Whoever kept the head, in a file or at hand, is told; without it, the attack works."""
     with closing(open_ledger(path, BUDGETS)) as ledger:
-        head = ledger.head()
+        head = ledger.read_head()
     kept = tmp_path / "kept"
-    Anchor(kept).replace(head)
+    AnchorFile(kept).replace_head(head)
     roll_back(path, older)
     for anchor in (head, kept):
         error = refused(path, anchor)
         assert error.code == "ledger_rolled_back"
         assert "entry 6 " in error.message
     with closing(open_ledger(path, BUDGETS)) as naive:
-        assert naive.state("visits").spent.loss < Spend.UNIT // 2
+        assert naive.get_state("visits").spent.loss < Charge.UNIT // 2
 
 
 @rollbacks
@@ -186,17 +186,17 @@ def test_a_ledger_in_use_notices_that_it_was_rolled_back(
     newest = path.with_name("newest")
     shutil.copy(path, newest)
     with closing(open_ledger(path, BUDGETS)) as ledger:
-        assert ledger.head().entries == LENGTH
+        assert ledger.read_head().entries == LENGTH
         roll_back(path, older)
         with closing(open_ledger(path, BUDGETS)) as naive:
-            assert naive.state("visits").spent.loss < Spend.UNIT // 2
+            assert naive.get_state("visits").spent.loss < Charge.UNIT // 2
         uses: list[Callable[[], object]] = [
             lambda: charge(ledger),
             lambda: ledger.dry_run({"visits": EIGHTH}),
-            lambda: ledger.state("visits"),
-            ledger.states,
-            ledger.entries,
-            ledger.head,
+            lambda: ledger.get_state("visits"),
+            ledger.list_states,
+            ledger.list_entries,
+            ledger.read_head,
         ]
         for use in uses:
             with pytest.raises(IntegrityError) as caught:
@@ -204,7 +204,7 @@ def test_a_ledger_in_use_notices_that_it_was_rolled_back(
             assert caught.value.code == "ledger_rolled_back"
         restore(newest, path)
         charge(ledger)
-        assert ledger.head().entries == LENGTH + 1
+        assert ledger.read_head().entries == LENGTH + 1
 
 
 def test_a_ledger_in_use_misses_its_own_last_charge(path: Path) -> None:
@@ -212,7 +212,7 @@ def test_a_ledger_in_use_misses_its_own_last_charge(path: Path) -> None:
     with closing(open_ledger(path, BUDGETS)) as ledger, closing(open_ledger(path, BUDGETS)) as naive:
         charge(ledger)
         edit(path, "DELETE FROM entries WHERE id > 6")
-        assert naive.head().entries == LENGTH
+        assert naive.read_head().entries == LENGTH
         with pytest.raises(IntegrityError) as caught:
             charge(ledger)
         assert caught.value.code == "ledger_rolled_back"
@@ -224,7 +224,7 @@ def test_an_entry_edited_amid_use_is_not_shown(path: Path) -> None:
     with closing(open_ledger(path, BUDGETS)) as ledger:
         edit(path, RENAMED)
         with pytest.raises(IntegrityError) as caught:
-            ledger.entries()
+            ledger.list_entries()
         assert "entry 3 of" in caught.value.message
         edit(path, "UPDATE entries SET analyst = 'bob' WHERE id = 6")
         with pytest.raises(IntegrityError) as caught:
@@ -240,7 +240,7 @@ def test_what_another_process_charged_is_missed_through_the_anchor(
     """A ledger that did not see the later entries itself refuses an older file by the anchor's word."""
     anchor = tmp_path / "anchor"
     with closing(open_ledger(older, BUDGETS)) as four:
-        Anchor(anchor).replace(four.head())
+        AnchorFile(anchor).replace_head(four.read_head())
     shutil.copy(older, path)
     with (
         closing(open_ledger(path, BUDGETS, anchor=anchor)) as idle,
@@ -249,7 +249,7 @@ def test_what_another_process_charged_is_missed_through_the_anchor(
         with closing(open_ledger(path, BUDGETS, anchor=anchor)) as busy:
             charge(busy)
         replaced(path, older)
-        assert naive.head().entries == 4
+        assert naive.read_head().entries == 4
         with pytest.raises(IntegrityError) as caught:
             charge(idle)
         assert caught.value.code == "ledger_rolled_back"
@@ -259,9 +259,9 @@ def test_a_deleted_ledger_is_not_made_anew_beside_its_anchor(path: Path, tmp_pat
     """Where the anchor knows of entries, a missing file is a rollback, and no file is made."""
     anchor = tmp_path / "anchor"
     with closing(open_ledger(path, BUDGETS)) as ledger:
-        Anchor(anchor).replace(ledger.head())
+        AnchorFile(anchor).replace_head(ledger.read_head())
     path.unlink()
     assert refused(path, anchor).code == "ledger_rolled_back"
     assert not path.exists()
     with closing(open_ledger(path, BUDGETS)) as naive:
-        assert naive.state("visits").queries == 0
+        assert naive.get_state("visits").queries == 0

@@ -10,17 +10,17 @@ from pathlib import Path
 import pytest
 from attacks.edits import BUDGETS, edit, rebuilt, then
 
-from dpsql.accounting import Pure, Spend
+from dpsql.accounting import Charge, Pure
 from dpsql.accounting.partitions.boxes import WHOLE
 from dpsql.errors import IntegrityError
 from dpsql.ledger import open_ledger
 from dpsql.ledger.reader import LedgerReader
-from dpsql.ledger.reservations import AccountReservation, reservations_digest
+from dpsql.ledger.reservations import AccountReservation, compute_reservations_digest
 
-HALF, QUARTER = Spend(Spend.UNIT // 2, 0), Spend(Spend.UNIT // 4, 0)
+HALF, QUARTER = Charge(Charge.UNIT // 2, 0), Charge(Charge.UNIT // 4, 0)
 HELD = AccountReservation("ana", HALF)
-MORE = reservations_digest({1: HELD.drawn(WHOLE, Spend(3 * Spend.UNIT // 4, 0))})
-BOB = reservations_digest({1: AccountReservation("bob", HALF)})
+MORE = compute_reservations_digest({1: HELD.with_charge(WHOLE, Charge(3 * Charge.UNIT // 4, 0))})
+BOB = compute_reservations_digest({1: AccountReservation("bob", HALF)})
 SECOND = """
 CREATE TEMP TABLE copy AS SELECT * FROM entries WHERE id = 3;
 UPDATE copy SET id = 4, charge = 4, number = 4, spent_loss = '0';
@@ -60,7 +60,7 @@ def path(tmp_path: Path) -> Path:
         number = ledger.reserve({"visits": Pure(Fraction(1, 2))}, analyst="ana")[0].id
         quarter = {"visits": Pure(Fraction(1, 4))}
         ledger.charge(quarter, analyst="ana", query="SELECT 1", reservation=number)
-        ledger.give_back(number, by="ana")
+        ledger.close_reservation(number, by="ana")
         ledger.charge(quarter, analyst="ana", query="SELECT 1")
     return where
 
@@ -86,7 +86,7 @@ def test_what_was_mended_would_pass_if_it_were_true(path: Path) -> None:
     edit(path, mended)
     with closing(open_ledger(path, BUDGETS)) as ledger:
         assert ledger.verify().entries == 4
-        assert ledger.state("visits").spent == HALF
+        assert ledger.get_state("visits").spent == HALF
 
 
 @pytest.mark.parametrize("column", ["slice", "slices", "kind", "loss"])

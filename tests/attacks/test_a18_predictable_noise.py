@@ -15,7 +15,15 @@ from attacks.naive import Naive
 from worlds import person, world
 
 import dpsql.mechanisms
-from dpsql.mechanisms import Cube, DiscreteGaussian, Entropy, Geometric, Mechanism, Staircase, SystemEntropy
+from dpsql.mechanisms import (
+    DiscreteGaussian,
+    Entropy,
+    Geometric,
+    LInfinityMechanism,
+    Mechanism,
+    Staircase,
+    SystemEntropy,
+)
 from tests.entropy import SeededEntropy
 
 ROOT = Path(dpsql.mechanisms.__file__).parents[1]
@@ -41,7 +49,7 @@ SYSTEM = {"urandom", "getrandom"}
 MECHANISMS: list[Mechanism] = [
     Geometric(Fraction(2**31)),
     DiscreteGaussian(Fraction(2**62)),
-    Cube(Fraction(2**31), 2),
+    LInfinityMechanism(Fraction(2**31), 2),
     Staircase(Fraction(2), 2**31, 2**29),
 ]
 
@@ -161,7 +169,7 @@ def test_a_copy_of_the_entropy_shares_nothing(mechanism: Mechanism) -> None:
 
 def test_words_of_the_system_are_fresh_and_uniform() -> None:
     """Words do not repeat, and each of their 64 bits is set in half of them."""
-    words = SystemEntropy().words(20_000)
+    words = SystemEntropy().draw_words(20_000)
     assert words.shape == (20_000,)
     assert len(set(words.tolist())) == 20_000
     for bit in range(64):

@@ -22,13 +22,13 @@ SQL = "SELECT COUNT(*) FROM people TABLESAMPLE UNITS (50%)"
 @pytest.fixture
 def secrets(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The secrets that are sent to the engine while a test runs."""
-    found, run = list[str](), DuckDBBackend.run
+    found, run = list[str](), DuckDBBackend.run_statement
 
     def running(self: DuckDBBackend, sql: str) -> Exact:
         found.extend(part.partition("'")[0] for part in sql.split("SHA256(CONCAT('")[1:])
         return run(self, sql)
 
-    monkeypatch.setattr(DuckDBBackend, "run", running)
+    monkeypatch.setattr(DuckDBBackend, "run_statement", running)
     return found
 
 
@@ -37,7 +37,7 @@ def test_no_two_answers_are_of_one_sample(secrets: list[str]) -> None:
     town = world(*(person(who) for who in range(30)))
     for text in (SQL, SQL.replace("*", "1"), f"{SQL} WHERE age > -1", f"{SQL} WHERE age < 1000"):
         town.query(text, epsilon=1, replay=False)
-    assert len(set(secrets)) == len(secrets) == len(town.engine.ledger.entries()) == 4
+    assert len(set(secrets)) == len(secrets) == len(town.engine.ledger.list_entries()) == 4
     assert PLACEHOLDER not in secrets
     close_all()
 
@@ -54,7 +54,7 @@ def test_nobody_is_told_the_secret(
         dpsql.connect({"people": pyarrow.table(people)}, policy=policy, ledger=tmp_path / "l") as town,
     ):
         found = town.query(SQL, epsilon=1)
-        prepared = town.engine.prepare(Query(SQL))
+        prepared = town.engine.plan_and_match(Query(SQL))
         told = [repr(part) for part in (found, found.receipt, town.explain(SQL, epsilon=1), prepared)]
         shown = str(town.explain(SQL, epsilon=2))
     (key,) = secrets
@@ -88,9 +88,9 @@ def test_the_attack_works_where_the_secret_is_known_or_rows_are_sampled() -> Non
     """Of somebody known to be in the sample the noise alone loses 2.9, not 1; of one who has two chances to be in it, 1.4."""
     town = world(*(person(who) for who in range(30)))
     asked = Query("SELECT COUNT(DISTINCT id) FROM people TABLESAMPLE UNITS (10%)", epsilon=Fraction(1))
-    plan = town.engine.prepare(asked).only.plan
+    plan = town.engine.plan_and_match(asked).single_release.plan
     (measured,) = plan.vectors
-    known = math.exp(measured.mechanism.privacy_loss(measured.sensitivity, None).epsilon)  # type: ignore[union-attr]
+    known = math.exp(measured.mechanism.compute_privacy_loss(measured.sensitivity, None).epsilon)  # type: ignore[union-attr]
     by_unit, by_row = 0.1, 1 - 0.9**2
     assert math.log(known) == pytest.approx(2.9, abs=0.01)
     assert math.log(1 + by_unit * (known - 1)) == pytest.approx(1)

@@ -8,7 +8,7 @@ import pytest
 from attacks.naive import Naive
 from worlds import Refused, Row, observed, person, world
 
-from dpsql.planning.quantiles import QuantileSelection, Window
+from dpsql.planning.quantiles import QuantileSelection, RankWindow
 
 CALLS = """
 MIN(free) | MAX(free) | MIN(word) | MEDIAN(free) | QUANTILE_DISC(free, 0.5) | MODE(word) | MAD(cost) | FIRST(cost) | LAST(cost) | ANY_VALUE(cost) | ARBITRARY(cost) | MIN(cost, 3)
@@ -67,9 +67,9 @@ def test_an_extreme_is_a_choice_among_all_points() -> None:
     for rows in ([person(1), person(2)], [person(1), person(2), person(3, cost=100.0)]):
         with world(*rows) as con:
             (release,) = con.explain(sql, epsilon=1).prepared.releases
-            (row,) = con.engine.backend.run(release.statement.sql).reveal()
+            (row,) = con.engine.backend.run_statement(release.statement.sql).reveal()
         (ranked,) = release.plan.quantiles
-        regions = ranked.regions(Window.of(row[-1]))
+        regions = ranked.list_regions(RankWindow.from_packed(row[-1]))
         rate, lattice = float(ranked.mechanism.rate), ranked.lattice
         at = [
             next(
@@ -80,7 +80,11 @@ def test_an_extreme_is_a_choice_among_all_points() -> None:
         total = sum(size * math.exp(-rate * penalty) for _, size, penalty in regions)
         chances.append([weight / total for weight in at])
     losses = [abs(math.log(ours / theirs)) for ours, theirs in zip(*chances, strict=True)]
-    assert 0 < max(losses) <= float(ranked.mechanism.range(QuantileSelection.step_range(ranked.rank)))
+    assert (
+        0
+        < max(losses)
+        <= float(ranked.mechanism.compute_range(QuantileSelection.compute_step_range(ranked.rank)))
+    )
 
 
 def test_an_extreme_does_not_come_through_a_clamp() -> None:

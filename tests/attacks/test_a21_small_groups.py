@@ -164,7 +164,7 @@ def test_more_delta_never_shows_one_person_for_sure(delta: Fraction | None) -> N
     surplus = plan.selection.threshold - plan.selection.scale
     groups = plan.analysis.bound.groups
     assert (
-        groups * Fraction(block.mechanism.sum_tail_up(len(plan.selection.components), surplus))
+        groups * Fraction(block.mechanism.bound_sum_tail(len(plan.selection.components), surplus))
         <= plan.selection.delta
     )
     assert delta is None or plan.selection.delta <= delta
@@ -229,7 +229,7 @@ def test_what_is_not_measured_is_withheld(monkeypatch: pytest.MonkeyPatch) -> No
     """Where no count says how many units are behind a value, it is taken for a rare one."""
     con = world(*several(200, word="crowd"), table={"min_frequency": 5})
     monkeypatch.setattr(
-        withheld, "estimates", lambda *_: pytest.fail("a count is read that was not measured")
+        withheld, "estimate_moments", lambda *_: pytest.fail("a count is read that was not measured")
     )
     monkeypatch.setattr(MeasurementPlan, "is_measured", lambda *_: False)
     ((total,),) = con.query("SELECT SUM(cost) FROM people", epsilon=1).rows

@@ -48,7 +48,7 @@ def crowd() -> Connection:
 
 def exact_of(connection: Connection, sql: str) -> Exact:
     """The exact rows on their way to the noise."""
-    return connection.engine.backend.run(prepared(connection, sql).statement.sql)
+    return connection.engine.backend.run_statement(prepared(connection, sql).statement.sql)
 
 
 def shows(text: str) -> bool:
@@ -153,7 +153,7 @@ def test_no_log_holds_an_exact_value(
 class Broken:
     """A source of entropy that fails, once the exact rows have been read."""
 
-    def words(self, count: int) -> NDArray[np.uint64]:
+    def draw_words(self, count: int) -> NDArray[np.uint64]:
         """Fails."""
         raise OSError(f"no entropy for {count} words")
 
@@ -195,8 +195,8 @@ def test_a_failure_between_two_reads_shows_no_locals(
 ) -> None:
     """Where groups are read again for the clamps that were chosen, the failure of a read shows nothing of the one before."""
     sql = "SELECT city, COUNT(*), SUM(cost) FROM people GROUP BY city"
-    assert prepared(staged, sql).only.statement.stages is not None
-    run, reads = staged.engine.backend.run, []
+    assert prepared(staged, sql).single_release.statement.stages is not None
+    run, reads = staged.engine.backend.run_statement, []
 
     def failing(statement: str) -> Exact:
         # Not the statement: the last one has the keys of the selected groups, and this list is in a frame of the test.
@@ -205,7 +205,7 @@ def test_a_failure_between_two_reads_shows_no_locals(
             raise dpsql.BackendError
         return run(statement)
 
-    monkeypatch.setattr(staged.engine.backend, "run", failing)
+    monkeypatch.setattr(staged.engine.backend, "run_statement", failing)
     with pytest.raises(dpsql.BackendError) as caught:
         staged.query(sql, epsilon=10)
     assert len(reads) == 3
@@ -216,7 +216,7 @@ def test_a_failure_between_two_reads_shows_no_locals(
 def test_an_engine_failure_shows_no_locals(crowd: Connection) -> None:
     """The traceback of a BackendError, with all locals: the statement, but no value."""
     with pytest.raises(dpsql.BackendError) as caught:
-        crowd.engine.backend.run("SELECT CAST(word AS INTEGER) FROM people ORDER BY word")
+        crowd.engine.backend.run_statement("SELECT CAST(word AS INTEGER) FROM people ORDER BY word")
     text = frames(caught.value) + "".join(traceback.format_exception(caught.value)) + repr(vars(caught.value))
     assert "BackendError" in text
     assert not shows(text)

@@ -107,10 +107,10 @@ def test_a_number_too_large_to_write_is_refused_at_once() -> None:
     """No exponent makes exact arithmetic run away: LossError, in the time that it takes to read the number."""
     lines = """
 import dpsql
-from dpsql.request.loss import amount
+from dpsql.request.loss import parse_amount
 def code(size):
     try:
-        return str(amount(size))
+        return str(parse_amount(size))
     except dpsql.LossError as error:
         return error.code
 print(json.dumps([code(size) for size in given]))

@@ -21,9 +21,9 @@ from dpsql.analysis.analyse import Analysis
 from dpsql.connection import Connection
 from dpsql.engine.pipeline import Engine
 from dpsql.engine.prepare import PreparedRelease
-from dpsql.plan.dependencies import substitute
+from dpsql.plan.dependencies import substitute_subqueries
 from dpsql.release import ReleasedTable
-from dpsql.sql.emit.statement import emit
+from dpsql.sql.emit.statement import emit_release
 
 BELOW_AVERAGE = "SELECT COUNT(*) FROM people WHERE cost < (SELECT AVG(cost) FROM people)"
 WITHIN = [
@@ -40,22 +40,27 @@ WITHIN = [
 @contextmanager
 def statements(sent: list[tuple[PreparedRelease, Analysis]]) -> Iterator[None]:
     """Collects each release with its analysis as it is sent, values of earlier releases in their places."""
-    answer = Engine._drawn
+    answer = Engine._draw_noise
 
     def release(engine: Engine, part: PreparedRelease) -> ReleasedTable:
         sent.append(
-            (part, substitute(part.plan.analysis, part.values) if part.values else part.plan.analysis)
+            (
+                part,
+                substitute_subqueries(part.plan.analysis, part.values) if part.values else part.plan.analysis,
+            )
         )
         return answer(engine, part)
 
-    with mock.patch.object(Engine, "_drawn", release):
+    with mock.patch.object(Engine, "_draw_noise", release):
         yield
 
 
 def exact(connection: Connection, part: PreparedRelease, analysis: Analysis) -> Any:
     """The exact cells of each group of a release as it is sent."""
-    statement = emit(analysis, part.plan.quantiles, clamps=part.plan.clamps)
-    return cells_of(replace(part, statement=statement), connection.engine.backend.run(statement.sql))
+    statement = emit_release(analysis, part.plan.quantiles, clamps=part.plan.clamps)
+    return cells_of(
+        replace(part, statement=statement), connection.engine.backend.run_statement(statement.sql)
+    )
 
 
 def equal_but_one() -> list[Row]:
@@ -89,14 +94,14 @@ def test_each_release_is_within_its_own_sensitivity(sql: str) -> None:
 def test_all_releases_are_charged_at_the_price_that_was_asked_for(sql: str, rows: list[Row]) -> None:
     """One entry, before anything is read, that costs no more than one release with the whole loss."""
     connection = world(*rows)
-    accountant = connection.engine.account("people").accountant
+    accountant = connection.engine.get_account("people").accountant
     plan = prepared(connection, sql)
     assert len(plan.releases) == 2
     connection.query(sql, epsilon=1)
-    (entry,) = connection.engine.ledger.entries()
-    assert [entry.spend] == [accountant.cost(bill.event) for bill in plan.bills]
+    (entry,) = connection.engine.ledger.list_entries()
+    assert [entry.spend] == [accountant.compute_charge(bill.event) for bill in plan.table_charges]
     connection.query("SELECT COUNT(*) FROM people", epsilon=1)
-    _, single = connection.engine.ledger.entries()
+    _, single = connection.engine.ledger.list_entries()
     assert 0 < entry.spend.loss <= single.spend.loss
 
 
@@ -106,8 +111,8 @@ def test_neighbours_see_the_same_but_for_values(sql: str, rows: list[Row]) -> No
     ours, theirs = world(*rows), world(*rows, person(99, cost="nan", age=None, city=None))
     assert observed(ours, sql)[0] == observed(theirs, sql)[0]
     assert str(ours.explain(sql)) == str(theirs.explain(sql))
-    assert [entry.digest for entry in ours.engine.ledger.entries()] == [
-        entry.digest for entry in theirs.engine.ledger.entries()
+    assert [entry.digest for entry in ours.engine.ledger.list_entries()] == [
+        entry.digest for entry in theirs.engine.ledger.list_entries()
     ]
 
 

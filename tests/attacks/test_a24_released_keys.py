@@ -104,9 +104,9 @@ def test_a_value_that_changes_after_the_look_up_lets_no_row_count_more_often(*, 
     connection = world(person(99), unit="row", setup=[COPIES], tables=PUBLIC, budget=LARGE)
     engine_of(connection).execute("CREATE TABLE all_copies AS FROM copies")
     engine_of(connection).execute("DELETE FROM copies WHERE number > 0")
-    plan = connection.engine.prepare(Query(sql, epsilon=Fraction(5_000), replay=replay))
+    plan = connection.engine.plan_and_match(Query(sql, epsilon=Fraction(5_000), replay=replay))
     engine_of(connection).execute("INSERT INTO copies SELECT * FROM all_copies WHERE number > 0")
-    ((count,),) = connection.engine.answer(plan).rows
+    ((count,),) = connection.engine.answer_query(plan).rows
     assert count == plan.plan.vectors[0].sensitivity.l1 == 1
 
 

@@ -34,7 +34,7 @@ def session(values: list[Any], kind: str, dtype: Any = object) -> list[Any]:
         return [type(error).__name__, error.code, str(error)]
     outcome, _ = observed(connection, SQL)
     explained = str(connection.explain(SQL))
-    entries = [(entry.details, entry.digest) for entry in connection.engine.ledger.entries()]
+    entries = [(entry.details, entry.digest) for entry in connection.engine.ledger.list_entries()]
     return [outcome, explained, entries, spent(connection)]
 
 

@@ -51,13 +51,13 @@ def test_no_dropped_row_makes_a_statement_fail(question: str, worlds: tuple[Conn
 def test_no_product_is_of_64_bits(question: str, worlds: tuple[Connection, Connection]) -> None:
     """Nothing rests on the order in which the engine computes."""
     statements = list[str]()
-    run = DuckDBBackend.run
+    run = DuckDBBackend.run_statement
 
     def recorded(self: DuckDBBackend, sql: str, *arguments: Any, **options: Any) -> Any:
         statements.append(sql)
         return run(self, sql, *arguments, **options)
 
-    with mock.patch.object(DuckDBBackend, "run", recorded):
+    with mock.patch.object(DuckDBBackend, "run_statement", recorded):
         observed(worlds[0], QUESTIONS[question], epsilon=0.001, replay=False)
     assert any(" * " in sql for sql in statements)
     # By a DOUBLE, which has an exponent, it is a DOUBLE.
@@ -66,7 +66,7 @@ def test_no_product_is_of_64_bits(question: str, worlds: tuple[Connection, Conne
 
 def test_products_in_64_bits_tell_one_person(worlds: tuple[Connection, Connection]) -> None:
     """The attack works where products trust the interval of a filtered column, and an engine computes them of all rows."""
-    plain = mock.patch.object(scalars, "_template", of_all_rows)
+    plain = mock.patch.object(scalars, "_get_template", of_all_rows)
     with plain:
         errors = [
             observed(connection, QUESTIONS["joined to itself"], epsilon=0.001, replay=False)[0].error

@@ -77,8 +77,8 @@ def test_a_careless_ledger_answers_north_for_south(
     files: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The attack works where a database is known by its policy alone: one's count is the other's, and is refined."""
-    monkeypatch.setattr(identity, "identity", lambda *_: None)
-    monkeypatch.setattr("dpsql.engine.replay.mark", lambda *_: "")
+    monkeypatch.setattr(identity, "find_ledger_identity", lambda *_: None)
+    monkeypatch.setattr("dpsql.engine.replay.get_database_mark", lambda *_: "")
     asked(files["north"], tmp_path / "a.ledger")
     count, how = asked(files["south"], tmp_path / "a.ledger")
     assert how == "replayed"
@@ -109,7 +109,7 @@ def test_two_that_are_open_at_once(files: dict[str, Path], tmp_path: Path) -> No
         with pytest.raises(dpsql.PolicyError) as caught:
             south.query(COUNT, epsilon=1)
         assert caught.value.code == "another_database"
-        assert len(north.engine.ledger.entries()) == 1
+        assert len(north.engine.ledger.list_entries()) == 1
 
 
 def test_a_name_is_for_ever(files: dict[str, Path], tmp_path: Path) -> None:

@@ -18,9 +18,9 @@ from clinic import POLICY, database
 
 import dpsql
 from dpsql.connection import Connection
-from dpsql.ledger import Anchor, journal, sql_ledger
+from dpsql.ledger import AnchorFile, journal, sql_ledger
 from dpsql.ledger.claims import Claims
-from dpsql.ledger.digest import KeyedDigest, text_digest
+from dpsql.ledger.digest import KeyedDigest, compute_text_digest
 from dpsql.ledger.reader import LedgerReader
 from dpsql.ledger.rows import START
 
@@ -59,8 +59,8 @@ def resealed(file: sqlite3.Connection) -> None:
     previous = "0" * 64
     for row in map(dict, file.execute("SELECT * FROM releases ORDER BY number").fetchall()):
         sealed = {name: value for name, value in row.items() if name != "body"}
-        sealed |= {"previous": previous, "body_digest": text_digest(row["body"])}
-        previous = KeyedDigest().digest(sealed)
+        sealed |= {"previous": previous, "body_digest": compute_text_digest(row["body"])}
+        previous = KeyedDigest().compute_digest(sealed)
         file.execute(
             "UPDATE releases SET previous = ?, body_digest = ?, digest = ? WHERE number = ?",
             [sealed["previous"], sealed["body_digest"], previous, row["number"]],
@@ -78,9 +78,9 @@ def test_a_careless_ledger_draws_again_for_the_difference(
 ) -> None:
     """The attack works where a table beside the chain holds the claims: eight couplings for eight differences."""
     monkeypatch.setattr(journal, "require_refinable", lambda *_: None)
-    monkeypatch.setattr("dpsql.ledger.releases.require_claims", lambda *_: None)
-    monkeypatch.setattr(sql_ledger, "stored_releases", _careless(sql_ledger.stored_releases))
-    monkeypatch.setattr(Claims, "added", lambda self, *_: self)
+    monkeypatch.setattr("dpsql.ledger.releases.require_claim_count", lambda *_: None)
+    monkeypatch.setattr(sql_ledger, "stored_releases", _careless(sql_ledger.iterate_stored_releases))
+    monkeypatch.setattr(Claims, "with_claims", lambda self, *_: self)
     path, refined = tmp_path / "a.ledger", 0
     with opened(path, {}) as connection:
         connection.query(COUNT, epsilon=1)
@@ -121,7 +121,7 @@ def test_no_coupling_is_drawn_twice(kept: Callable[[Path], Kept], tmp_path: Path
 
 def verified(path: Path, kept: Kept) -> bool:
     """Whether the whole ledger passes, beside what is kept of it elsewhere."""
-    head = Anchor(kept["anchor"]).head() if "anchor" in kept else None
+    head = AnchorFile(kept["anchor"]).read_head() if "anchor" in kept else None
     with closing(LedgerReader.open(path, kept.get("ledger_key"))) as history:
         try:
             history.verify(head)
@@ -193,7 +193,7 @@ def test_claims_are_said_by_the_entries(tmp_path: Path) -> None:
     with opened(path, {}) as connection:
         for epsilon in (1, 2, 3):
             connection.query(COUNT, epsilon=epsilon)
-        entries = connection.engine.ledger.entries()
+        entries = connection.engine.ledger.list_entries()
     first, second, third = (entry.refines for entry in entries)
     assert (first, len(second), len(third)) == ((), 1, 1)
     assert second != third

@@ -104,7 +104,7 @@ def test_a_log_that_is_put_back_is_noticed(path: Path, tmp_path: Path) -> None:
     with closing(open_ledger(path, BUDGETS)) as ledger:
         shutil.copy(wal, kept)
         charge(ledger)
-        ledger.states()
+        ledger.list_states()
         wal.unlink()
         shutil.copy(kept, wal)
         with pytest.raises((IntegrityError, OperationalError)):

@@ -14,9 +14,9 @@ import duckdb
 import pytest
 
 import dpsql
-from dpsql.accounting.partitions.boxes import Box, PartitionSpend, charged_exactly
+from dpsql.accounting.partitions.boxes import Box, PartitionCharges, add_exact_charge
 from dpsql.accounting.partitions.grid import MOST_CELLS, MOST_RANGES
-from dpsql.accounting.spend import Spend
+from dpsql.accounting.spend import Charge
 from dpsql.ledger.protocol import AccountKey
 
 TINY, ASKED, ENDS = Fraction(1, 10**6), 25, 10_000
@@ -56,7 +56,7 @@ def test_what_is_kept_stays_small_and_others_keep_their_budget(con: Any) -> None
     for _ in range(ASKED):
         said = " AND ".join(f"{name} BETWEEN {low} AND {high}" for name, (low, high) in skew(rng).items())
         con.query(f"SELECT COUNT(*) FROM visits WHERE {said}", epsilon=TINY)
-    parts = con.engine.ledger._balance(AccountKey("visits")).parts
+    parts = con.engine.ledger._compute_balance(AccountKey("visits")).parts
     assert 8 < len(parts.cells) <= MOST_CELLS
     for name, _ in next(iter(parts.cells)).sides:
         assert sum(map(len, {box.side(name) for box in parts.cells})) <= MOST_RANGES
@@ -66,10 +66,10 @@ def test_what_is_kept_stays_small_and_others_keep_their_budget(con: Any) -> None
 
 def test_exact_cells_grow_without_end() -> None:
     """The attack works where all is kept apart: each of its charges cuts through those before it."""
-    rng, spent, found = random.Random(1), PartitionSpend(), []
+    rng, spent, found = random.Random(1), PartitionCharges(), []
     for _ in range(14):
-        box = Box.of({name: (ends,) for name, ends in skew(rng).items()})
-        spent = charged_exactly(spent, box, Spend(1, 0))
+        box = Box.from_sides({name: (ends,) for name, ends in skew(rng).items()})
+        spent = add_exact_charge(spent, box, Charge(1, 0))
         found.append(len(spent.cells))
     assert found[-1] > 5 * MOST_CELLS
     assert found[-1] > 3 * found[6]

@@ -33,9 +33,9 @@ from dpsql.ledger.sql_ledger import SqlLedger
 BUDGETS = {"visits": Budget("pure", Fraction(10**6), Fraction(0))}
 LEDGER = (str(Path(dpsql.ledger.__file__).parent), workers.__file__)
 HANGS, CROWD = 20, 4
-_SERVE, _FIRST = inspect.getsourcelines(workers._Pool.serve)
+_SERVE, _FIRST = inspect.getsourcelines(workers._WorkerPool.serve_work)
 (WAITS,) = (_FIRST + place for place, line in enumerate(_SERVE) if "self.given.get()" in line)
-"""Where a worker waits for the next work; elsewhere in `serve` it may be about to begin one."""
+"""Where a worker waits for the next work; elsewhere in `serve_work` it may be about to begin one."""
 
 
 @pytest.fixture(scope="module")
@@ -113,8 +113,8 @@ def at_work(thread: threading.Thread) -> bool:
     if thread.name != workers.NAME or thread.ident not in sys._current_frames():
         return False  # one whose start was interrupted may never begin
     frame = sys._current_frames()[thread.ident]
-    waits = frame.f_code is workers._Pool.serve.__code__ and frame.f_lineno == WAITS
-    return not (waits and workers._POOL.given.empty())
+    waits = frame.f_code is workers._WorkerPool.serve_work.__code__ and frame.f_lineno == WAITS
+    return not (waits and workers._POOL.waiting_items.empty())
 
 
 def require_free(target: str, patience: float = 0) -> None:
@@ -141,9 +141,9 @@ def in_a_thread(work: Callable[[], object]) -> None:
 
 def asked(ledger: SqlLedger) -> Counter[str]:
     """How often each query is there, in a ledger that is whole."""
-    entries = ledger.entries()
+    entries = ledger.list_entries()
     assert [entry.id for entry in entries] == list(range(1, len(entries) + 1))
-    assert ledger.verify() == ledger.head()
+    assert ledger.verify() == ledger.read_head()
     return Counter(entry.query for entry in entries)
 
 
@@ -199,7 +199,7 @@ def test_at_each_line_of_one_of_many(ledger: SqlLedger, target: str, places: ran
         names = [f"beside {line} {number}" for number in range(CROWD)]
         crowd = [threading.Thread(target=first, daemon=True)]
         crowd += [threading.Thread(target=other, args=(name,), daemon=True) for name in names]
-        with ledger._store.held():
+        with ledger._store.lock():
             for thread in crowd:
                 thread.start()
             deadline = time.monotonic() + HANGS

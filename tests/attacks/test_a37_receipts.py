@@ -21,7 +21,7 @@ from dpsql.backends import Exact
 from dpsql.backends.duckdb import DuckDBBackend
 from dpsql.errors import BackendError, IntegrityError, ProgrammingError
 from dpsql.ledger.reader import LedgerReader
-from dpsql.ledger.receipts import check_receipt, read_receipt
+from dpsql.ledger.receipts import check_receipt, parse_receipt
 
 Data = dict[str, Any]
 GENUINE = ("in percent", "refined", "one part refined", "replayed", "combined")
@@ -44,7 +44,7 @@ FORGED: dict[str, Callable[[Data], object]] = {
 
 def careless(receipt: Data, history: LedgerReader) -> bool:
     """Whether a checker passes that compares the fields of entries, and of the first one's details."""
-    entries = [history.entry(named["id"]) for named in receipt["entries"]]
+    entries = [history.find_entry(named["id"]) for named in receipt["entries"]]
     first = entries[0] if entries else None
     return (
         first is not None
@@ -77,7 +77,7 @@ def test_genuine_receipts_are_borne_out(
     """The careless checker knows one charge, and the noise that the entry says was drawn: it refuses them."""
     receipt, history = issued[0][kind], issued[1][kind]
     checked = check_receipt(receipt, history)
-    assert checked.entries or checked.paid
+    assert checked.entries or checked.paying_entries
     assert not careless(receipt, history)
 
 
@@ -119,7 +119,7 @@ def test_the_entry_of_a_refinement_says_what_was_drawn(tmp_path: Path) -> None:
         first = connection.query(COUNT, epsilon=0.1)
         before = first.scales[0][0]
         refined = connection.query(COUNT, epsilon=0.3)
-        details = connection.engine.ledger.entries()[-1].details
+        details = connection.engine.ledger.list_entries()[-1].details
     (drawn,), (answered,) = details["mechanisms"], details["answered"]
     now = float(drawn["noise"].rpartition(" ")[2])
     assert before is not None
@@ -133,7 +133,7 @@ def test_the_entry_of_a_refinement_says_what_was_drawn(tmp_path: Path) -> None:
 def test_a_receipt_has_one_reading(text: str) -> None:
     """A name that stands twice may be read as either."""
     with pytest.raises(ProgrammingError) as caught:
-        read_receipt(text)
+        parse_receipt(text)
     assert caught.value.code == "receipt_text"
 
 
@@ -141,7 +141,7 @@ def test_the_receipt_of_a_search_that_failed_is_borne_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It names what was charged for the answer so far; the charge of the step that failed is another's."""
-    ledger, run, ran = tmp_path / "clinic.ledger", DuckDBBackend.run, list[str]()
+    ledger, run, ran = tmp_path / "clinic.ledger", DuckDBBackend.run_statement, list[str]()
 
     def failing(backend: DuckDBBackend, sql: str) -> Exact:
         ran.append(sql)
@@ -149,11 +149,11 @@ def test_the_receipt_of_a_search_that_failed_is_borne_out(
             raise BackendError
         return run(backend, sql)
 
-    monkeypatch.setattr(DuckDBBackend, "run", failing)
+    monkeypatch.setattr(DuckDBBackend, "run_statement", failing)
     with opened(ledger, "zcdp") as connection:
         receipt = data_of(connection.query(PLANS, target_error="1%").receipt)
-        charged = len(connection.engine.ledger.entries())
+        charged = len(connection.engine.ledger.list_entries())
     assert len(receipt["entries"]) < charged
     assert receipt["target"]["met"] == "no"
     with closing(LedgerReader.open(ledger)) as history:
-        assert check_receipt(receipt, history).unverified == ("target.met", "notices")
+        assert check_receipt(receipt, history).unverified_fields == ("target.met", "notices")

@@ -79,14 +79,14 @@ def test_each_charge_has_its_answer(asking: list[Connection]) -> None:
     found = crowded(ask)
     assert [each for each in found if isinstance(each, BaseException)] == []
     assert sum(map(len, found)) == CROWD * EACH
-    assert asking[0].engine.ledger.head().entries == CROWD * EACH
+    assert asking[0].engine.ledger.read_head().entries == CROWD * EACH
     assert asking[0].query(SQL, epsilon=1).columns == ("city", "n")
 
 
 def test_one_question_at_a_time(asking: list[Connection], monkeypatch: pytest.MonkeyPatch) -> None:
     """While one is between its charge and its answer, no other comes to the engine."""
     backend = type(asking[0].engine.backend)
-    whole, inside, seen = backend.run, list[int](), list[int]()
+    whole, inside, seen = backend.run_statement, list[int](), list[int]()
 
     def run(self: Any, sql: str) -> Any:
         inside.append(1)
@@ -97,7 +97,7 @@ def test_one_question_at_a_time(asking: list[Connection], monkeypatch: pytest.Mo
         finally:
             inside.pop()
 
-    monkeypatch.setattr(backend, "run", run)
+    monkeypatch.setattr(backend, "run_statement", run)
     answers = crowded(lambda number: asking[number].query(SQL, epsilon=1, replay=False))
     assert [each for each in answers if isinstance(each, BaseException)] == []
     assert seen == [1] * CROWD

@@ -16,8 +16,8 @@ from worlds import cells, connected, engine_of, prepared
 
 import dpsql
 from dpsql.connection import Connection
-from dpsql.engine.post_processor import as_constants
-from dpsql.plan.dependencies import steps
+from dpsql.engine.post_processor import to_constants
+from dpsql.plan.dependencies import list_steps
 from dpsql.plan.interval import Interval
 from dpsql.plan.nodes import PublicSubquery, Values
 
@@ -233,12 +233,12 @@ def test_rows_meet_the_released_group_that_they_are_in(sql: str, wards: Connecti
 def test_released_keys_stay_apart(wards: Connection) -> None:
     """Keys enter among private rows as they are, whatever the plan has for them; counts are kept to their interval."""
     (answer,) = (
-        step for step in steps(prepared(wards, MATCHED[1]).outer) if isinstance(step, PublicSubquery)
+        step for step in list_steps(prepared(wards, MATCHED[1]).outer) if isinstance(step, PublicSubquery)
     )
     narrow = (
         replace(column, facts=replace(column.facts, interval=Interval(0, 9))) for column in answer.columns
     )
-    found = as_constants(replace(answer, columns=tuple(narrow)), [(ward, 2**60) for ward in FAR])
+    found = to_constants(replace(answer, columns=tuple(narrow)), [(ward, 2**60) for ward in FAR])
     assert isinstance(found, Values)
     places = [column.name for column in answer.columns]
     assert [row[places.index("ward")] for row in found.rows] == [*FAR]

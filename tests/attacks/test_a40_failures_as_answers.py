@@ -75,7 +75,7 @@ def test_a_table_is_locked_after_so_many_failures(most: int) -> None:
     assert spent(connection) == most
     with pytest.raises(OperationalError, match="the table people is locked"):
         connection.reserve(epsilon=1)
-    failures = [entry for entry in ledger.entries() if entry.kind == "failure"]
+    failures = [entry for entry in ledger.list_entries() if entry.kind == "failure"]
     assert [entry.failures for entry in failures] == list(range(1, most + 1))
     assert [entry.charge for entry in failures] == [entry.id - 1 for entry in failures]
     assert {(entry.table, entry.analyst, entry.details["failure"]) for entry in failures} == {
@@ -84,7 +84,7 @@ def test_a_table_is_locked_after_so_many_failures(most: int) -> None:
     ledger.unlock("people", by="olga", reason="the view was mended")
     assert not connection.budget()["people"].locked
     assert fails(connection, 0, 110)
-    assert ledger.verify() == ledger.head()
+    assert ledger.verify() == ledger.read_head()
 
 
 def test_what_was_answered_before_is_answered_still() -> None:
@@ -105,7 +105,7 @@ def test_noise_that_fails_counts_too(monkeypatch: pytest.MonkeyPatch) -> None:
         raise ValueError
 
     with monkeypatch.context() as patch:
-        patch.setattr("dpsql.engine.pipeline.release", broken)
+        patch.setattr("dpsql.engine.pipeline.draw_release", broken)
         with pytest.raises(dpsql.InternalError):
             connection.query("SELECT COUNT(*) FROM people")
     with pytest.raises(OperationalError, match="failed once"):
@@ -119,7 +119,7 @@ def test_post_processing_that_fails_locks_nothing(monkeypatch: pytest.MonkeyPatc
     def out_of_range(*_: object) -> None:
         raise OperationalError("out of range", code="post_processing")
 
-    monkeypatch.setattr("dpsql.engine.post_processor.PostProcessor.rows", out_of_range)
+    monkeypatch.setattr("dpsql.engine.post_processor.PostProcessor.compute_rows", out_of_range)
     for _ in range(2):
         with pytest.raises(OperationalError, match="out of range"):
             connection.query("SELECT COUNT(*) + 1 AS n FROM people", replay=False)
@@ -153,7 +153,7 @@ def test_a_lock_is_in_the_chain(target: Any) -> None:
         failed(ledger, "people")
         ledger.reset("people", by="olga", reason="a new study")
     with closing(open_ledger(target, BUDGETS, max_failures={"people": 2})) as ledger:
-        assert [(state.failures, state.locked) for state in ledger.states()] == [(2, True), (1, False)]
+        assert [(state.failures, state.locked) for state in ledger.list_states()] == [(2, True), (1, False)]
         ledger.charge({"visits": ONE}, analyst="ana", query="q")
         with pytest.raises(OperationalError, match="the table people is locked"):
             ledger.charge({"people": ONE, "visits": ONE}, analyst="ana", query="q")
@@ -166,7 +166,11 @@ def test_a_lock_is_in_the_chain(target: Any) -> None:
         ledger.charge({"people": ONE}, analyst="ana", query="q")
     with closing(LedgerReader.open(target)) as history:
         history.verify()
-        assert [each.table for each in history.last(10, kind="failure")] == ["people", "visits", "people"]
+        assert [each.table for each in history.list_last_entries(10, kind="failure")] == [
+            "people",
+            "visits",
+            "people",
+        ]
     if isinstance(target, Path):
         with closing(sqlite3.connect(target)) as file, file:
             file.execute("UPDATE entries SET failures = NULL WHERE table_name = 'visits'")

@@ -117,7 +117,7 @@ def test_a_careless_reading_of_long_texts_fails() -> None:
     with (
         mock.patch.object(finish, "require_bounded_texts", return_value=None),
         mock.patch.object(calls, "require_bounded_text", return_value=None),
-        mock.patch.object(duckdb_columns, "_bounded", lambda read, _: read),
+        mock.patch.object(duckdb_columns, "_emit_length_limit", lambda read, _: read),
         pytest.raises(BackendError),
     ):
         connection.query(LONG.format("REPEAT(note, 100)"), epsilon=1e-6)

@@ -28,12 +28,12 @@ from dpsql.backends import Exact
 from dpsql.connection import Connection
 from dpsql.errors import OperationalError
 from dpsql.ledger.reader import LedgerReader
-from dpsql.server.running import until_grid
+from dpsql.server.running import compute_grid_delay
 from dpsql.server.service import Limits
 
 SECRET = 41
 NUMBERS = itertools.count()
-BACKEND_WAITS = dpsql.engine.pipeline.Engine._after_charge.__code__
+BACKEND_WAITS = dpsql.engine.pipeline.Engine._run_after_charge.__code__
 """Where Ctrl-C is heard: elsewhere the presses that are left over would end the test."""
 ENDED = (KeyboardInterrupt, OperationalError)
 LIMIT = 2.0
@@ -46,8 +46,8 @@ class Engine:
 
     def __init__(self, inner: Any, *, slow: bool, deaf: bool = False, seconds: float = 20) -> None:
         self.begun, self._interrupted = threading.Event(), threading.Event()
-        self._run, self._slow, self._deaf, self._seconds = inner.run, slow, deaf, seconds
-        inner.run, inner.interrupt = self.run, self.interrupt
+        self._run, self._slow, self._deaf, self._seconds = inner.run_statement, slow, deaf, seconds
+        inner.run_statement, inner.interrupt = self.run, self.interrupt
 
     def run(self, sql: str) -> Exact:
         self.begun.set()
@@ -73,7 +73,7 @@ def question() -> str:
 
 def failures(connection: Connection) -> list[str]:
     """What the ledger says of how statements have failed."""
-    entries = connection.engine.ledger.entries()
+    entries = connection.engine.ledger.list_entries()
     return [str(entry.details["failure"]) for entry in entries if entry.kind == "failure"]
 
 
@@ -117,7 +117,7 @@ def test_a_client_cancels_nothing_after_the_charge(slow: bool) -> None:
             result = connection.query(question(), epsilon=1e-3)
         assert len(result.rows) == 1
         assert not engine._interrupted.is_set()
-        connection.engine.stops.begin()
+        connection.engine.stops.reset_requests()
     assert (spent(connection), failures(connection)) == (5, [])
 
 
@@ -129,7 +129,7 @@ def test_careless_limits_tell_neighbours_apart() -> None:
         backend = connection.engine.backend
         with during(engine, backend.interrupt):
             try:
-                backend.run(f"SELECT COUNT(*) FROM people WHERE {_ROW}")
+                backend.run_statement(f"SELECT COUNT(*) FROM people WHERE {_ROW}")
             except OperationalError:
                 told.append(True)
             else:
@@ -143,13 +143,13 @@ def test_before_the_charge_a_statement_ends_and_costs_nothing(
     how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     connection, engine = opened(slow=True)
-    bound = type(connection.engine).require_bound
+    bound = type(connection.engine).require_bindable
 
     def late(self: Any, prepared: Any) -> None:
         bound(self, prepared)
         getattr(self, how)()
 
-    monkeypatch.setattr(type(connection.engine), "require_bound", late)
+    monkeypatch.setattr(type(connection.engine), "require_bindable", late)
     with pytest.raises(OperationalError) as ended:
         connection.query(question(), epsilon=1e-3)
     assert (ended.value.code, ended.value.charged) == ({"cancel": "cancelled", "stop": "stopped"}[how], False)
@@ -182,7 +182,7 @@ def test_an_owner_s_limit_is_a_failure(deaf: bool) -> None:
     for slow in (False, True):
         connection, engine = opened(slow=slow, deaf=deaf)
         for number in range(3):
-            connection.engine.stops.begin()
+            connection.engine.stops.reset_requests()
             if not slow:
                 connection.query(question(), epsilon=1e-3)
                 continue
@@ -247,10 +247,10 @@ def slowed(folder: Path, *, slow: bool, seconds: float, **limits: Any) -> Iterat
     """A server whose engine is slow for ana, or not."""
     with serving(folder, limits=Limits(**limits)) as served:
         service = served.service
-        connection = service.connections._opened("ana")
+        connection = service.connections._opener("ana")
         engine = Engine(connection.engine.backend, slow=slow, seconds=seconds)
-        plain = service.connections._opened
-        service.connections._opened = lambda name: connection if name == "ana" else plain(name)
+        plain = service.connections._opener
+        service.connections._opener = lambda name: connection if name == "ana" else plain(name)
         service.connections._idle.clear()
         yield served, engine
 
@@ -281,7 +281,7 @@ def test_a_server_s_client_is_told_the_same_on_neighbours(tmp_path: Path, how: s
         folder.mkdir()
         with slowed(folder, slow=slow, seconds=1 if how == "cancel" else LIMIT + 0.5) as (served, engine):
             found.append(told(served, engine, how))
-            with served.service.connections.of("ana") as connection:
+            with served.service.connections.acquire_connection("ana") as connection:
                 assert failures(connection) == []
     assert found[0] == found[1]
     assert found[0][0] in ("1", "200")
@@ -289,9 +289,9 @@ def test_a_server_s_client_is_told_the_same_on_neighbours(tmp_path: Path, how: s
 
 @pytest.mark.parametrize("how", ["timeout", "seconds"])
 def test_a_server_s_owner_ends_what_is_too_long_as_a_failure(tmp_path: Path, how: str) -> None:
-    with slowed(tmp_path, slow=True, seconds=20, longest=LIMIT + 0.3) as (served, engine):
+    with slowed(tmp_path, slow=True, seconds=20, statement_seconds=LIMIT + 0.3) as (served, engine):
         assert told(served, engine, how)[0] in ("57014", "504")
-        with served.service.connections.of("ana") as connection:
+        with served.service.connections.acquire_connection("ana") as connection:
             assert failures(connection) == ["stopped"]
         assert served.audit[-1].name in ("failed", "refused")
 
@@ -314,14 +314,16 @@ def test_a_server_that_stops_ends_a_statement_as_a_failure(tmp_path: Path) -> No
     asked.join()
     assert lost
     history = LedgerReader.open(str(tmp_path / "clinic.ledger"), None)
-    assert [entry.details["failure"] for entry in history.last(10, kind="failure")] == ["stopped"]
+    assert [entry.details["failure"] for entry in history.list_last_entries(10, kind="failure")] == [
+        "stopped"
+    ]
     history.close()
 
 
 @pytest.mark.parametrize("seconds", [0.0, 0.2, 0.5, 20])
 def test_with_a_limit_within_a_step_of_the_grid_each_answer_takes_one(tmp_path: Path, seconds: float) -> None:
     """Whatever the rows are: what takes longer than the limit is told within the same step, and is a failure."""
-    with slowed(tmp_path, slow=True, seconds=seconds, longest=LIMIT + 0.5, answer_grid=4.0) as (
+    with slowed(tmp_path, slow=True, seconds=seconds, statement_seconds=LIMIT + 0.5, answer_grid=4.0) as (
         served,
         engine,
     ):
@@ -330,6 +332,6 @@ def test_with_a_limit_within_a_step_of_the_grid_each_answer_takes_one(tmp_path: 
         taken = time.monotonic() - begun
         assert state == ("504" if seconds > 1 else "200")
         assert 4.0 <= taken < 7.5
-        with served.service.connections.of("ana") as connection:
+        with served.service.connections.acquire_connection("ana") as connection:
             assert failures(connection) == (["stopped"] if seconds > 1 else [])
-    assert until_grid(taken, 4.0) < 4.0
+    assert compute_grid_delay(taken, 4.0) < 4.0

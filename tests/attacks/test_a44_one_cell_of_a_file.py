@@ -19,7 +19,7 @@ import pytest
 
 import dpsql
 from dpsql.backends.duckdb import DuckDBBackend
-from dpsql.backends.duckdb.files import make, table_of
+from dpsql.backends.duckdb.files import make_file_table, resolve_file_table
 from dpsql.policy.engine_types import POLICY_TYPES
 
 _READ = {
@@ -84,7 +84,7 @@ def _opened(
 ) -> list[tuple[Any, ...]]:
     """The rows of a file's table, moments as texts."""
     connection.execute("DROP TABLE IF EXISTS t")
-    make(connection, "t", table_of(path), dict(zip("ab", kinds, strict=True)))
+    make_file_table(connection, "t", resolve_file_table(path), dict(zip("ab", kinds, strict=True)))
     shown = (
         name if kind in ("integer", "double", "boolean") else f"CAST({name} AS VARCHAR)"
         for name, kind in zip("ab", kinds, strict=True)

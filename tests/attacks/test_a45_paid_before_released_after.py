@@ -127,12 +127,12 @@ def test_what_was_paid_is_looked_up_in_one_place(tmp_path: Path, days: int, tabl
         if table:
             ledger.reset(table, by="olga", reason="a new study")
         assert [ledger.is_current(entry) for entry in entries] == [not ends] * 2
-        head = ledger.head()
+        head = ledger.read_head()
         if ends:
             with pytest.raises(OperationalError) as refused:
                 ledger.charge(both, analyst="ana", query="q", refines=[1])
             assert refused.value.code == "release_refined"
-            assert ledger.head() == head
+            assert ledger.read_head() == head
         else:
             ledger.charge(both, analyst="ana", query="q", refines=[1])
 

@@ -21,11 +21,20 @@ import pytest
 
 import dpsql
 from dpsql.connection import Connection
-from dpsql.functions import call
+from dpsql.functions import build_function_call
 from dpsql.mechanisms import PartitionSelection
-from dpsql.plan.expr import Call, Column, Expr, Facts, columns, size_of, substituted, walk
+from dpsql.plan.expr import (
+    Call,
+    Column,
+    ColumnInfo,
+    Expr,
+    compute_expression_size,
+    iterate_columns,
+    substitute_columns,
+    walk,
+)
 from dpsql.plan.types import Type
-from dpsql.planning.partition_selection import OptimalPartitionSelection, enough_epsilon
+from dpsql.planning.partition_selection import OptimalPartitionSelection, compute_sufficient_epsilon
 
 MOST_CALLS = 3_000_000
 """Python makes so many calls in about a second."""
@@ -306,7 +315,7 @@ def test_random_chains_are_planned_in_bounded_work(seed: int) -> None:
 
 def test_a_careless_substitution_has_as_many_parts_as_are_written() -> None:
     """The attack works where each part is built as often as it stands; the size tells of it without building it."""
-    x: Expr = Column("t", "x", Facts(Type.INTEGER, "BIGINT"))
+    x: Expr = Column("t", "x", ColumnInfo(Type.INTEGER, "BIGINT"))
 
     def careless(expr: Expr, item: Expr) -> Expr:
         built.append(expr)
@@ -314,7 +323,7 @@ def test_a_careless_substitution_has_as_many_parts_as_are_written() -> None:
             return item
         return Call(expr.function, tuple(careless(part, item) for part in expr.arguments), expr.type)
 
-    item = call("add", call("multiply", x, x), x)
+    item = build_function_call("add", build_function_call("multiply", x, x), x)
     assert item is not None
     whole = item
     built: list[Expr] = []
@@ -324,10 +333,10 @@ def test_a_careless_substitution_has_as_many_parts_as_are_written() -> None:
     shared = item
     with counted():
         for _ in range(40):
-            (column,) = set(columns(shared))
-            shared = substituted(shared, {column: item})
+            (column,) = set(iterate_columns(shared))
+            shared = substitute_columns(shared, {column: item})
         assert len(list(walk(shared))) < 1000
-    assert size_of(shared) > 3**40
+    assert compute_expression_size(shared) > 3**40
 
 
 ENTRIES: dict[str, Callable[[Connection, float], object]] = {
@@ -395,14 +404,14 @@ def test_the_selection_of_keys_spends_no_more_than_is_enough() -> None:
     planned = connect(10**12).plan("SELECT DISTINCT s FROM visits", epsilon=2_000)
     selection = planned.plan.selection
     assert isinstance(selection, OptimalPartitionSelection)
-    assert selection.mechanism.epsilon == enough_epsilon(selection.mechanism.delta) < 200
+    assert selection.mechanism.epsilon == compute_sufficient_epsilon(selection.mechanism.delta) < 200
     assert planned.terms.epsilon == 2_000
 
 
 @pytest.mark.parametrize("delta", [Fraction(1, 4), Fraction(1, 10**6), Fraction(1, 10**30)])
 def test_enough_loss_shows_all_but_single_units(delta: Fraction) -> None:
     """At the limit a single unit is shown with δ, and two are withheld with a probability below e^-64."""
-    rule = PartitionSelection(enough_epsilon(delta), delta)
-    assert rule.bounds(1, 60) == (delta, delta)
-    assert 1 - rule.bounds(2, 60)[0] < Fraction(1, 10**27)
-    assert rule.half() == (1 if delta >= Fraction(1, 2) else 2)
+    rule = PartitionSelection(compute_sufficient_epsilon(delta), delta)
+    assert rule.bound_probability(1, 60) == (delta, delta)
+    assert 1 - rule.bound_probability(2, 60)[0] < Fraction(1, 10**27)
+    assert rule.compute_median_units() == (1 if delta >= Fraction(1, 2) else 2)

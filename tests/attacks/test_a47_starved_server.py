@@ -26,7 +26,7 @@ from server.test_attacks import Stuck
 
 from dpsql.errors import Error
 from dpsql.server import statements
-from dpsql.server.activity import Member
+from dpsql.server.activity import ActiveClient
 from dpsql.server.protocol.conversation import MOST_CHARACTERS
 from dpsql.server.service import Lane, Limits
 from dpsql.server.users import Role
@@ -50,7 +50,7 @@ def ask(served: Served, user: str, sql: str, **options: str) -> list[Any]:
 @contextmanager
 def owned(folder: Path, **limits: Any) -> Iterator[Served]:
     """A server whose owner is olga."""
-    prepared(folder)[1].add("olga", Role.owner, PASSWORD)
+    prepared(folder)[1].add_user("olga", Role.owner, PASSWORD)
     with serving(folder, policy=POLICY | {"data_version": "1"}, limits=Limits(**limits)) as served:
         yield served
 
@@ -58,9 +58,9 @@ def owned(folder: Path, **limits: Any) -> Iterator[Served]:
 @contextmanager
 def occupied(served: Served, statements: int) -> Iterator[list[Future[Any]]]:
     """Ana's statements, which end when they are interrupted, on so many workers."""
-    plain, begun = served.service.connections._opened, [threading.Event() for _ in range(statements)]
+    plain, begun = served.service.connections._opener, [threading.Event() for _ in range(statements)]
     left = iter(begun)
-    served.service.connections._opened = lambda name: (
+    served.service.connections._opener = lambda name: (
         cast("Any", Stuck(plain(name), next(left))) if name == "ana" else plain(name)
     )
     served.service.connections._idle.clear()
@@ -70,15 +70,15 @@ def occupied(served: Served, statements: int) -> Iterator[list[Future[Any]]]:
         ]
         try:
             assert all(each.wait(30) for each in begun)
-            served.service.connections._opened = plain
+            served.service.connections._opener = plain
             yield told
         finally:
-            served.loop.call_soon_threadsafe(served.service.activity.stop_all)
+            served.loop.call_soon_threadsafe(served.service.activity.stop_running_statements)
 
 
 @pytest.mark.timeout(120)
 def test_an_owner_asks_looks_and_ends_while_all_workers_are_taken(tmp_path: Path) -> None:
-    with owned(tmp_path, workers=2, running=2) as served, occupied(served, 2) as told:
+    with owned(tmp_path, workers=2, running_per_user=2) as served, occupied(served, 2) as told:
         token = served.token("olga")
         assert ask(served, "olga", COUNT)
         assert ask(served, "olga", "SHOW dpsql.budget")
@@ -116,7 +116,7 @@ def test_an_owner_asks_looks_and_ends_while_all_workers_are_taken(tmp_path: Path
 def test_the_careless_server_keeps_no_worker_for_its_owner(tmp_path: Path) -> None:
     """Without one the attack works: the owner waits for as long as two analysts wish."""
     with (
-        owned(tmp_path, workers=2, running=2, owner_workers=0) as served,
+        owned(tmp_path, workers=2, running_per_user=2, owner_workers=0) as served,
         occupied(served, 2),
         pytest.raises(psycopg.errors.QueryCanceled, match="before it began"),
     ):
@@ -146,16 +146,16 @@ def test_only_an_owner_stops_what_was_charged(tmp_path: Path) -> None:
         pass
 
     with owned(tmp_path) as served, RawClient(served.port, "ana", PASSWORD):
-        ana, olga = (served.service.users.find(name) for name in ("ana", "olga"))
+        ana, olga = (served.service.users.find_user(name) for name in ("ana", "olga"))
         assert ana is not None
         assert olga is not None
         for (user, _), expected in ((ana, "cancel"), (olga, "stop")):
             for session in (False, True):
                 running = Recorded()
-                member = Member(
+                member = ActiveClient(
                     1, ana[0], "http", "", running, lambda ends=running.ends: ends.append("left"), str
                 )
-                served.service.end(member, user, session=session)
+                served.service.stop_client(member, user, session=session)
                 asyncio.run_coroutine_threadsafe(everything_before(), served.loop).result(30)
                 assert running.ends == [expected, *(["left"] * session)]
 
@@ -175,7 +175,7 @@ def test_a_reload_ends_what_does_not_end_by_itself(tmp_path: Path) -> None:
         assert asyncio.run_coroutine_threadsafe(reload(served), served.loop).result(60) == ""
         with pytest.raises(psycopg.errors.QueryCanceled):
             told[0].result(30)
-        assert served.service.reloads == 1
+        assert served.service.reload_count == 1
         assert ask(served, "olga", COUNT)
 
 
@@ -190,7 +190,7 @@ def test_nobody_takes_the_connections_of_all(tmp_path: Path) -> None:
                 psycopg.connect(served.dsn(user))
         for user in ("eve", "carl"):
             if user == "carl":
-                served.service.users.add("carl", Role.analyst, PASSWORD)
+                served.service.users.add_user("carl", Role.analyst, PASSWORD)
             held.enter_context(psycopg.connect(served.dsn(user)))
         for _ in range(2):
             held.enter_context(psycopg.connect(served.dsn("olga")))
@@ -236,7 +236,7 @@ def test_an_owner_gets_in_by_http_where_all_connections_are_taken(tmp_path: Path
         token, other = served.token("olga"), served.token("ana")
         for _ in range(10):
             held.enter_context(socket.create_connection(("127.0.0.1", served.http), timeout=30))
-        until(lambda: len(served.door.late) == 2)
+        until(lambda: len(served.door.extra_clients) == 2)
         assert served.ask("/v1/statements", token=other).code == "busy"
         assert served.ask("/v1/statements", token=token).status == 200
 
@@ -256,7 +256,7 @@ def test_suspended_portals_hold_no_more_than_a_person_may(tmp_path: Path) -> Non
                 suspended, refused = suspended + (state is None), refused + (state == "53200")
                 if state is not None:
                     break
-        held = served.service.memory.held("ana")
+        held = served.service.memory.get_held_bytes("ana")
         assert 1 <= suspended <= 4
         assert refused >= 2
         assert held <= 3_000_000
@@ -265,7 +265,7 @@ def test_suspended_portals_hold_no_more_than_a_person_may(tmp_path: Path) -> Non
             assert fetch_one(other, "p", rows) is None
         for session in sessions:
             session.query("ROLLBACK")
-        assert served.service.memory.held("ana") < held / 10
+        assert served.service.memory.get_held_bytes("ana") < held / 10
 
 
 @pytest.mark.timeout(120)
@@ -277,19 +277,19 @@ def test_messages_that_never_end_hold_no_more_than_a_person_may(tmp_path: Path) 
             with suppress(ConnectionError):
                 client.send(b"Q" + struct.pack("!i", 3_000_000) + b"x" * 150_000)
             kept = min(number + 1, 2)
-            until(lambda kept=kept: served.service.memory.held("ana") >= kept * 150_000)  # type: ignore[misc]
+            until(lambda kept=kept: served.service.memory.get_held_bytes("ana") >= kept * 150_000)  # type: ignore[misc]
             until(lambda left=6 - number - 1 + kept: len(served.listener.sessions) == left)  # type: ignore[misc]
-        assert served.service.memory.held("ana") <= 400_000
+        assert served.service.memory.get_held_bytes("ana") <= 400_000
         assert ("refused", "too much unread") in {
             (each, facts.get("reason")) for each, facts in served.logged
         }
         for client in clients:
             client.__exit__()
-        until(lambda: not served.service.memory.held("ana"))
+        until(lambda: not served.service.memory.get_held_bytes("ana"))
         with RawClient(served.port, "ana", PASSWORD) as client:  # what is read is not held any more
             for _ in range(5):
                 assert state_of(client.query("SELECT " + "x" * 99_000))
-            assert not served.service.memory.held("ana")
+            assert not served.service.memory.get_held_bytes("ana")
 
 
 def fetch_one(client: RawClient, portal: str, sql: str) -> str | None:
@@ -302,7 +302,7 @@ def fetch_one(client: RawClient, portal: str, sql: str) -> str | None:
 @pytest.mark.timeout(120)
 def test_long_texts_are_not_read_where_all_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A million letters took a second of everybody's; the event loop reads short texts alone, and few of them at once."""
-    read, words = list[tuple[bool, int]](), statements._words
+    read, words = list[tuple[bool, int]](), statements._iterate_words
 
     def counted(text: str) -> Iterator[tuple[str, int, int]]:
         read.append((threading.get_ident() == loop[0], len(text)))
@@ -310,7 +310,7 @@ def test_long_texts_are_not_read_where_all_wait(tmp_path: Path, monkeypatch: pyt
 
     with owned(tmp_path) as served, RawClient(served.port, "ana", PASSWORD) as client:
         loop = [asyncio.run_coroutine_threadsafe(_thread(), served.loop).result(30)]
-        monkeypatch.setattr(statements, "_words", counted)
+        monkeypatch.setattr(statements, "_iterate_words", counted)
         for text in (
             ";" * (MOST_CHARACTERS - 1),
             "SHOW " + "a " * 40_000,
@@ -352,7 +352,7 @@ def order_of_answers(served: Served, slow: Sequence[str]) -> list[tuple[str, str
             state = error.sqlstate
         order.append((user, state))
 
-    looking = served.service.turns._queues[Lane.looking].asking
+    looking = served.service.turns._queues[Lane.lookup].pending
     with (
         ThreadPoolExecutor(len(slow)) as pool,
         psycopg.connect(served.dsn("bob"), autocommit=True) as bob,
@@ -369,7 +369,7 @@ def order_of_answers(served: Served, slow: Sequence[str]) -> list[tuple[str, str
 @pytest.mark.timeout(120)
 def test_slow_catalogue_queries_hold_up_those_who_ask_them(tmp_path: Path) -> None:
     """Four of ana's run one after the other, and bob's is answered before most of them."""
-    with owned(tmp_path, catalogue_seconds=3) as served:
+    with owned(tmp_path, pg_catalog_seconds=3) as served:
         order = order_of_answers(served, ["ana"] * 4)
     assert sorted(order) == [("ana", "57014")] * 4 + [("bob", None)]
     assert ("bob", None) in order[:3]

@@ -209,7 +209,7 @@ def test_no_operator_but_the_reviewed_ones(connection: Connection) -> None:
 @shared
 def test_no_name_is_accepted_elsewhere(connection: Connection, share: int) -> None:
     """As a table, a window, a method, quoted, with a schema, with ORDER BY: refused."""
-    visits = connection.engine.catalog.find("visits")
+    visits = connection.engine.catalog.find_table("visits")
     assert visits is not None
     assert found(connection, share_of(written_as_calls(), share), NEVER).keys() <= visits.columns.keys()
 

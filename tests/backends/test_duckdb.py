@@ -10,8 +10,8 @@ import pytest
 from worlds import close_all, connected, engine_of
 
 from dpsql.backends.duckdb import UNSOUND, DuckDBBackend
-from dpsql.backends.duckdb.shapes import shape
-from dpsql.backends.scratch import Scratch
+from dpsql.backends.duckdb.shapes import compute_statement_shape
+from dpsql.backends.scratch import ScratchDatabase
 from dpsql.errors import BackendError, OperationalError
 
 POLICY = {
@@ -40,17 +40,17 @@ def test_no_statement_runs_with_the_unsound_optimizer(before: str) -> None:
         owner.execute("CREATE TABLE people AS SELECT 30 AS age")
         owner.execute(f"SET disabled_optimizers = '{before}'")
         for run in (
-            lambda sql: DuckDBBackend(owner).run(sql).reveal(),
-            lambda sql: DuckDBBackend(owner).public_rows(sql)[0],
+            lambda sql: DuckDBBackend(owner).run_statement(sql).reveal(),
+            lambda sql: DuckDBBackend(owner).read_public_rows(sql)[0],
             lambda sql: owner.cursor().execute(sql).fetchall(),
         ):
             ((disabled,),) = run(setting)
             assert {UNSOUND, *filter(None, before.split(","))} == set(disabled.split(","))
     for backend in (DuckDBBackend(":memory:"), DuckDBBackend({"people": pa.table({"age": [30]})})):
-        assert backend.run(setting).reveal() == [(UNSOUND,)]
+        assert backend.run_statement(setting).reveal() == [(UNSOUND,)]
         backend.close()
-    with Scratch() as scratch:
-        assert scratch.query(setting)[0] == [(UNSOUND,)]
+    with ScratchDatabase() as scratch:
+        assert scratch.run_query(setting)[0] == [(UNSOUND,)]
 
 
 def test_a_locked_configuration_with_the_unsound_optimizer_is_refused() -> None:
@@ -68,10 +68,10 @@ def test_a_locked_configuration_with_the_unsound_optimizer_is_refused() -> None:
             with pytest.raises(OperationalError) as caught:
                 ask()
             assert caught.value.code == "setting"
-        assert len(connection.engine.ledger.entries()) == 1
+        assert len(connection.engine.ledger.list_entries()) == 1
     with duckdb.connect(config={"disabled_optimizers": UNSOUND}) as owner:
         owner.execute("SET lock_configuration = true")
-        assert DuckDBBackend(owner).run("SELECT 1").reveal() == [(1,)]
+        assert DuckDBBackend(owner).run_statement("SELECT 1").reveal() == [(1,)]
 
 
 def test_an_owner_s_connection_prints_no_progress_and_is_left_as_it_was() -> None:
@@ -82,9 +82,9 @@ def test_an_owner_s_connection_prints_no_progress_and_is_left_as_it_was() -> Non
         backend = DuckDBBackend(owner)
         for told in (True, False):
             owner.execute(f"SET enable_progress_bar = {told}")
-            assert backend.public_rows(setting) == ([(False,)], ["BOOLEAN"])
-            assert backend.run(setting).reveal() == [(False,)]
-            assert backend.public_number("SELECT 3") == 3
+            assert backend.read_public_rows(setting) == ([(False,)], ["BOOLEAN"])
+            assert backend.run_statement(setting).reveal() == [(False,)]
+            assert backend.read_public_number("SELECT 3") == 3
             assert owner.execute(setting).fetchall() == [(told,)]
 
 
@@ -98,7 +98,7 @@ def test_an_owner_s_connection_prints_no_progress_and_is_left_as_it_was() -> Non
 )
 def test_statements_with_other_constants_have_one_shape(one: str, other: str) -> None:
     """Texts, and numbers of one type, are constants."""
-    assert shape(one) == shape(other)
+    assert compute_statement_shape(one) == compute_statement_shape(other)
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_statements_with_other_constants_have_one_shape(one: str, other: str) ->
 )
 def test_statements_of_other_names_or_types_have_others(one: str, other: str) -> None:
     """What the engine may bind otherwise."""
-    assert shape(one) != shape(other)
+    assert compute_statement_shape(one) != compute_statement_shape(other)
 
 
 def test_temporary_tables_of_a_file_end_with_their_transaction(
@@ -128,13 +128,13 @@ def test_temporary_tables_of_a_file_end_with_their_transaction(
     with duckdb.connect(str(path)) as made:
         made.execute("CREATE TABLE people AS SELECT 30 AS age")
     backend, number = DuckDBBackend(str(path)), "SELECT txid_current()"
-    quietly = backend._quietly
-    monkeypatch.setattr(backend, "_quietly", lambda sql: sql.startswith("DROP") or quietly(sql))
-    with backend.snapshot():
-        assert backend.run(number).reveal() != backend.run(number).reveal()
-        with backend.staged([('"#ages"', "SELECT age FROM people")]):
-            assert backend.run(number).reveal() == backend.run(number).reveal()
-            assert backend.run('SELECT age FROM "#ages"').reveal() == [(30,)]
+    quietly = backend._execute_quietly
+    monkeypatch.setattr(backend, "_execute_quietly", lambda sql: sql.startswith("DROP") or quietly(sql))
+    with backend.open_snapshot():
+        assert backend.run_statement(number).reveal() != backend.run_statement(number).reveal()
+        with backend.stage_tables([('"#ages"', "SELECT age FROM people")]):
+            assert backend.run_statement(number).reveal() == backend.run_statement(number).reveal()
+            assert backend.run_statement('SELECT age FROM "#ages"').reveal() == [(30,)]
         with pytest.raises(BackendError):
-            backend.run('SELECT age FROM "#ages"')
+            backend.run_statement('SELECT age FROM "#ages"')
     backend.close()

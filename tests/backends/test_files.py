@@ -192,10 +192,10 @@ def test_a_value_decides_over_no_type_and_no_error(tmp_path: Path, value: str) -
     path.write_text(before + f"77,{value},c1,{value}\n{value},1,c1,2024-01-01\n")
     with _connect(path) as opened:
         assert opened.query("SELECT COUNT(price) FROM orders WHERE who < 40").rows == ((400,),)
-        schema = opened.engine.backend.schema()
+        schema = opened.engine.backend.read_schema()
     path.write_text(before)
     with _connect(path) as opened:
-        assert opened.engine.backend.schema() == schema
+        assert opened.engine.backend.read_schema() == schema
 
 
 @pytest.mark.parametrize(
@@ -220,7 +220,7 @@ def test_a_value_of_json_or_sqlite_decides_over_no_type_and_no_error(tmp_path: P
     for source in (path, other):
         with _connect(source) as opened:
             assert opened.query("SELECT COUNT(price) FROM orders WHERE who < 40").rows == ((400,),)
-            ((_, columns),) = opened.engine.backend.schema().items()
+            ((_, columns),) = opened.engine.backend.read_schema().items()
             assert sorted(columns) == [
                 ("day", "DATE"),
                 ("kind", "VARCHAR"),
@@ -246,7 +246,7 @@ def test_views_of_other_databases_are_no_tables(tmp_path: Path, make: Any) -> No
     backend = DuckDBBackend({"orders": path})
     with pytest.raises(duckdb.Error):
         backend._connection.execute(f"ATTACH '{path}' AS again")
-    assert list(backend.schema()) == ["orders"]
+    assert list(backend.read_schema()) == ["orders"]
     assert backend._connection.execute(
         "SELECT COUNT(*) FROM duckdb_databases() WHERE NOT internal"
     ).fetchone() == (1,)
@@ -326,7 +326,7 @@ def test_what_cannot_be_read_is_refused_at_once(tmp_path: Path, name: str, make:
 def test_a_name_with_brackets_is_no_pattern_if_it_is_a_file(tmp_path: Path) -> None:
     """As files are named that were downloaded twice."""
     path = _csv(tmp_path / "orders[1].csv")
-    assert list(DuckDBBackend({"orders": path}).schema()) == ["orders"]
+    assert list(DuckDBBackend({"orders": path}).read_schema()) == ["orders"]
 
 
 def test_a_folder_needs_tables_of_different_names(tmp_path: Path) -> None:
@@ -338,7 +338,7 @@ def test_a_folder_needs_tables_of_different_names(tmp_path: Path) -> None:
     (tmp_path / "receipts.json").write_text("{}")
     _sqlite(tmp_path / "other.sqlite")
     (tmp_path / "empty").mkdir()
-    assert list(DuckDBBackend(tmp_path).schema()) == ["orders"]
+    assert list(DuckDBBackend(tmp_path).read_schema()) == ["orders"]
     _parquet(tmp_path / "Orders.parquet")
     with pytest.raises(dpsql.OperationalError, match="two tables"):
         DuckDBBackend(tmp_path)
@@ -448,7 +448,7 @@ def test_nobody_decides_over_nan_of_others(
         table = pyarrow.table({"x": pyarrow.array([*values, *[math.nan] * 1_000], kind)})
         pyarrow.parquet.write_table(table, path, write_page_index=True)
         backend = DuckDBBackend({"t": path})
-        assert backend.run(f"SELECT COUNT(*) FROM t WHERE {condition}").reveal() == [(expected,)]
+        assert backend.run_statement(f"SELECT COUNT(*) FROM t WHERE {condition}").reveal() == [(expected,)]
         backend.close()
 
 

@@ -15,11 +15,11 @@ from worlds import close_all, connected, engine_of
 
 from dpsql.backends import Exact
 from dpsql.backends.duckdb import DuckDBBackend
-from dpsql.backends.duckdb.interrupts import cancellation
-from dpsql.backends.scratch import Scratch
+from dpsql.backends.duckdb.interrupts import find_cancellation
+from dpsql.backends.scratch import ScratchDatabase
 from dpsql.connection import Connection
 from dpsql.errors import BackendError, OperationalError
-from dpsql.workers import interruptible
+from dpsql.workers import run_interruptibly
 
 POLICY = {
     "budget": {"epsilon": 10},
@@ -37,7 +37,7 @@ def con(monkeypatch: pytest.MonkeyPatch) -> Connection:
     database = duckdb.connect()
     database.execute("CREATE TABLE people AS SELECT 30 AS age FROM range(10)")
     connection = connected(database, POLICY)
-    backend, run = connection.engine.backend, type(connection.engine.backend).run
+    backend, run = connection.engine.backend, type(connection.engine.backend).run_statement
 
     def endless(self: DuckDBBackend, sql: str) -> Exact:
         RUNNING.set()
@@ -112,7 +112,7 @@ def test_a_second_ctrl_c_leaves_no_query_running() -> None:
     try:
         threading.Thread(target=pressing).start()
         with pytest.raises(KeyboardInterrupt):
-            interruptible(Slow(), work)  # type: ignore[arg-type]
+            run_interruptibly(Slow(), work)  # type: ignore[arg-type]
         assert ended.is_set()
     finally:
         ended.set()
@@ -132,19 +132,19 @@ def test_a_program_may_cancel_a_query(con: Connection) -> None:
 def test_what_is_done_with_released_values_is_cancelled_too() -> None:
     """Above the release boundary."""
     with (
-        Scratch() as scratch,
+        ScratchDatabase() as scratch,
         pytest.raises(KeyboardInterrupt),
         stopped(lambda: os.kill(os.getpid(), signal.SIGINT), runs=True),
     ):
-        scratch.query(LONG)
+        scratch.run_query(LONG)
 
 
 def test_other_errors_are_no_cancellation() -> None:
     """Nothing that an engine says of a failure passes for one, but what it says of Ctrl-C."""
-    assert isinstance(cancellation(RuntimeError("Query interrupted")), KeyboardInterrupt)
+    assert isinstance(find_cancellation(RuntimeError("Query interrupted")), KeyboardInterrupt)
     for error in (
         RuntimeError("Query interrupted by 17"),
         ValueError("Query interrupted"),
         duckdb.Error("x"),
     ):
-        assert cancellation(error) is None
+        assert find_cancellation(error) is None

@@ -191,8 +191,8 @@ def test_nothing_spills(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     before = contents(tmp_path)
     backend = DuckDBBackend(path)
     with pytest.raises(BackendError):
-        backend.run(LARGE)
-    assert backend.run("SELECT COUNT(*) FROM words").reveal() == [(500_000,)]
+        backend.run_statement(LARGE)
+    assert backend.run_statement("SELECT COUNT(*) FROM words").reveal() == [(500_000,)]
     assert contents(tmp_path) == before
     backend.close()
     with duckdb.connect(path, config={"memory_limit": "30MB"}) as plain:

@@ -9,16 +9,16 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from dpsql.backends.scratch import Scratch
+from dpsql.backends.scratch import ScratchDatabase
 from dpsql.errors import OperationalError
 
 
 @pytest.fixture
-def scratch() -> Iterator[Scratch]:
+def scratch() -> Iterator[ScratchDatabase]:
     """A scratch with two released rows."""
-    with Scratch() as opened:
-        opened.create("released", [("n", "BIGINT"), ("word", "VARCHAR")])
-        opened.fill("released", [[1, 2**62], ["a", "b"]])
+    with ScratchDatabase() as opened:
+        opened.create_table("released", [("n", "BIGINT"), ("word", "VARCHAR")])
+        opened.fill_table("released", [[1, 2**62], ["a", "b"]])
         yield opened
 
 
@@ -35,36 +35,41 @@ def scratch() -> Iterator[Scratch]:
         "SELECT * FROM python_value",
     ],
 )
-def test_it_reaches_nothing_beyond_its_table(statement: str, scratch: Scratch, tmp_path: Path) -> None:
+def test_it_reaches_nothing_beyond_its_table(
+    statement: str, scratch: ScratchDatabase, tmp_path: Path
+) -> None:
     """No file, no extension, no setting and no variable of the program, should a statement ask for one."""
     file = tmp_path / "x.csv"
     file.write_text("a\n1\n", encoding="utf-8")
     python_value = duckdb.sql("SELECT 1 AS a").to_arrow_table()
     assert python_value.num_rows == 1
     with pytest.raises(OperationalError):
-        scratch.query(statement.format(file=file))
+        scratch.run_query(statement.format(file=file))
     assert [path.name for path in tmp_path.iterdir()] == ["x.csv"]
 
 
-def test_each_answer_has_tables_of_its_own(scratch: Scratch) -> None:
+def test_each_answer_has_tables_of_its_own(scratch: ScratchDatabase) -> None:
     """Two answers at a time, of other shapes under one name: neither sees the other's values, nor their end."""
-    with Scratch() as other:
-        other.create("released", [("x", "DOUBLE")])
-        other.fill("released", [[0.5]])
-        assert scratch.query("SELECT * FROM released") == ([(1, "a"), (2**62, "b")], ["BIGINT", "VARCHAR"])
-        assert other.query("SELECT * FROM released") == ([(0.5,)], ["DOUBLE"])
-    assert scratch.query("SELECT COUNT(*) FROM released")[0] == [(2,)]
-    with Scratch() as later, pytest.raises(OperationalError):
-        later.query("SELECT * FROM released")
+    with ScratchDatabase() as other:
+        other.create_table("released", [("x", "DOUBLE")])
+        other.fill_table("released", [[0.5]])
+        assert scratch.run_query("SELECT * FROM released") == (
+            [(1, "a"), (2**62, "b")],
+            ["BIGINT", "VARCHAR"],
+        )
+        assert other.run_query("SELECT * FROM released") == ([(0.5,)], ["DOUBLE"])
+    assert scratch.run_query("SELECT COUNT(*) FROM released")[0] == [(2,)]
+    with ScratchDatabase() as later, pytest.raises(OperationalError):
+        later.run_query("SELECT * FROM released")
 
 
 @pytest.mark.parametrize(
     "failing", ["SELECT n * n FROM released", "SELECT CAST(word AS BIGINT) FROM released"]
 )
-def test_a_failure_says_nothing_of_the_values(failing: str, scratch: Scratch) -> None:
+def test_a_failure_says_nothing_of_the_values(failing: str, scratch: ScratchDatabase) -> None:
     """An overflow or a failed cast is dpsql's own error, without the engine's text, cause or context."""
     with pytest.raises(OperationalError) as caught:
-        scratch.query(failing)
+        scratch.run_query(failing)
     error = caught.value
     assert error.code == "post_processing"
     assert (error.__cause__, error.__context__) == (None, None)

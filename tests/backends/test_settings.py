@@ -13,7 +13,7 @@ import pytest
 from worlds import connected, spent
 
 import dpsql
-from dpsql.backends.duckdb.settings import HARMLESS, MEANING, changed
+from dpsql.backends.duckdb.settings import HARMLESS, MEANING, find_changed_settings
 
 POLICY = {
     "budget": {"epsilon": 9},
@@ -52,12 +52,12 @@ def test_every_setting_was_reviewed() -> None:
         }
     assert not HARMLESS & MEANING.keys()
     assert settings.keys() | unlisted.keys() == HARMLESS | MEANING.keys()
-    assert changed(settings | unlisted) == {}
+    assert find_changed_settings(settings | unlisted) == {}
 
 
 def test_a_setting_that_was_not_reviewed_has_to_be_as_it_is_on_a_new_connection() -> None:
     """Of a later DuckDB, say; what an extension brings along is its own."""
-    assert changed({"s3_region": "x", "threads": "7"}) == {}
+    assert find_changed_settings({"s3_region": "x", "threads": "7"}) == {}
 
 
 @pytest.mark.parametrize(("name", "value"), CHANGES.items(), ids=CHANGES)
@@ -119,6 +119,6 @@ def test_to_bind_runs_nothing(owner: duckdb.DuckDBPyConnection) -> None:
     """A statement that would fail on a row binds, and nothing of it is run before the charge."""
     owner.execute("CREATE SEQUENCE seen")
     connection = connected(owner, POLICY)
-    assert connection.engine.backend.binds("SELECT nextval('seen') FROM people")
-    assert connection.engine.backend.binds("SELECT CAST('a' || age AS INTEGER) FROM people")
+    assert connection.engine.backend.can_bind("SELECT nextval('seen') FROM people")
+    assert connection.engine.backend.can_bind("SELECT CAST('a' || age AS INTEGER) FROM people")
     assert owner.execute("SELECT nextval('seen')").fetchone() == (1,)

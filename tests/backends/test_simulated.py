@@ -15,11 +15,16 @@ from retail.workload import STATEMENTS
 
 import dpsql
 from dpsql.backends.empty import EmptyBackend
-from dpsql.backends.simulated import Size, fill, simulated, simulated_file
+from dpsql.backends.simulated import (
+    SimulationSize,
+    fill_simulated_tables,
+    open_simulated_database,
+    write_simulated_file,
+)
 from dpsql.errors import OperationalError
 from dpsql.policy import Policy
 
-SIZE = Size(50, 400, variant=3)
+SIZE = SimulationSize(50, 400, variant=3)
 COLUMNS: dict[str, Any] = {
     "n": {"type": "integer", "bounds": [-7, 7]},
     "big": {"type": "integer", "bounds": [-(10**15), 10**15]},
@@ -57,7 +62,7 @@ WITHIN = """
 @pytest.fixture(scope="module")
 def database() -> Iterator[duckdb.DuckDBPyConnection]:
     """A column of every type."""
-    with simulated(EVERY_TYPE, SIZE) as opened:
+    with open_simulated_database(EVERY_TYPE, SIZE) as opened:
         yield opened
 
 
@@ -77,7 +82,10 @@ def test_a_table_without_columns_has_rows() -> None:
     """Its rows can be counted, and nothing else."""
     bare = {"tables": {"t": {"unit": "row"}}}
     rules = Policy.model_validate(EVERY_TYPE.model_dump() | bare, strict=False)
-    with simulated(rules, SIZE) as made, dpsql.connect(made, policy=rules, ledger=":memory:") as connection:
+    with (
+        open_simulated_database(rules, SIZE) as made,
+        dpsql.connect(made, policy=rules, ledger=":memory:") as connection,
+    ):
         assert connection.query("SELECT COUNT(*) FROM t", epsilon=1000).rows == ((SIZE.units,),)
 
 
@@ -86,7 +94,7 @@ def test_a_unit_has_one_row_where_it_has_one_at_most() -> None:
     linked = {"link": {"column": "who", "references": "t.who"}, "rows_per_unit": 1}
     tables = {"t": COLUMNS_OF_ONE, "child": linked | {"columns": {"n": COLUMNS["n"]}}}
     rules = Policy.model_validate(EVERY_TYPE.model_dump() | {"tables": tables}, strict=False)
-    with simulated(rules, SIZE) as made:
+    with open_simulated_database(rules, SIZE) as made:
         assert made.sql(
             "SELECT COUNT(*), COUNT(DISTINCT who) FROM child SEMI JOIN t USING (who)"
         ).fetchall() == [(SIZE.units, SIZE.units)]
@@ -95,7 +103,10 @@ def test_a_unit_has_one_row_where_it_has_one_at_most() -> None:
 def test_the_seed_alone_decides(database: duckdb.DuckDBPyConnection) -> None:
     """The same seed makes the same rows, another one others."""
     rows = database.sql("FROM t").fetchall()
-    with simulated(EVERY_TYPE, SIZE) as again, simulated(EVERY_TYPE, Size(50, 400, variant=4)) as other:
+    with (
+        open_simulated_database(EVERY_TYPE, SIZE) as again,
+        open_simulated_database(EVERY_TYPE, SimulationSize(50, 400, variant=4)) as other,
+    ):
         assert again.sql("FROM t").fetchall() == rows
         assert other.sql("FROM t").fetchall() != rows
 
@@ -117,7 +128,7 @@ def test_ids_lead_to_units(tmp_path: Path) -> None:
     rules = Policy.model_validate(retail_policy())
     path = _stored(tmp_path)
     with duckdb.connect() as made:
-        assert fill(made, rules, Size(200, 600), path) == ()
+        assert fill_simulated_tables(made, rules, SimulationSize(200, 600), path) == ()
         lost = """
             SELECT COUNT(*) FROM store_returns r ANTI JOIN store_sales s
             ON r.order_key = s.order_key AND r.item_key = s.item_key AND r.customer_key = s.customer_key
@@ -149,7 +160,7 @@ def test_only_public_tables_are_copied(tmp_path: Path) -> None:
     private = {"unit": "who", "rows_per_unit": 3, "columns": {"free": {"type": "varchar"}}}
     rules = Policy.model_validate(EVERY_TYPE.model_dump() | {"tables": tables | {"t": private}}, strict=False)
     with duckdb.connect() as made:
-        assert fill(made, rules, Size(20, 40), path) == ("hr.gone", "seen")
+        assert fill_simulated_tables(made, rules, SimulationSize(20, 40), path) == ("hr.gone", "seen")
         assert made.sql("FROM rates, hr.grades").fetchall() == [(9, 4)]
         assert made.sql("SELECT COUNT(*) FROM t WHERE free = 'secret'").fetchall() == [(0,)]
 
@@ -159,12 +170,12 @@ def test_a_file_that_is_there_is_not_overwritten(tmp_path: Path) -> None:
     path = tmp_path / "there.duckdb"
     path.write_text("mine", encoding="utf-8")
     with pytest.raises(OperationalError, match="exists already"):
-        simulated_file(EVERY_TYPE, SIZE, path)
+        write_simulated_file(EVERY_TYPE, SIZE, path)
     assert path.read_text(encoding="utf-8") == "mine"
     with pytest.raises(OperationalError, match="cannot be written"):
-        simulated_file(EVERY_TYPE, SIZE, tmp_path / "nowhere" / "x.duckdb")
+        write_simulated_file(EVERY_TYPE, SIZE, tmp_path / "nowhere" / "x.duckdb")
     with pytest.raises(OperationalError, match="cannot be read"):
-        simulated_file(EVERY_TYPE, SIZE, tmp_path / "x.duckdb", tmp_path / "nothing.duckdb")
+        write_simulated_file(EVERY_TYPE, SIZE, tmp_path / "x.duckdb", tmp_path / "nothing.duckdb")
     assert sorted(tmp_path.iterdir()) == [path]
 
 

@@ -15,7 +15,7 @@ from worlds import engine_of
 
 import dpsql
 from dpsql.backends.duckdb import LOCKED
-from dpsql.backends.duckdb.spill import spill_folder
+from dpsql.backends.duckdb.spill import open_spill_folder
 from dpsql.connection import Connection
 from dpsql.errors import BackendError, OperationalError, ProgrammingError
 
@@ -81,7 +81,7 @@ def test_the_folder_is_private_shared_and_removed(database: Path, tmp_path: Path
 def test_a_connection_that_is_not_closed_leaves_nothing(database: Path, tmp_path: Path) -> None:
     """The folder goes with the connection."""
     con = opened(database, temp_directory=tmp_path)
-    con.engine.backend._left()  # type: ignore[attr-defined]
+    con.engine.backend._spill_finalizer()  # type: ignore[attr-defined]
     assert folders(tmp_path) == []
     con.close()
 
@@ -124,28 +124,28 @@ def test_without_a_directory_nothing_is_written(database: Path) -> None:
 def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
     """The folder of a process that is no more goes when the next one is made; that of a living one stays."""
     code = (
-        "import os, sys; from dpsql.backends.duckdb.spill import spill_folder\n"
-        "print(spill_folder(sys.argv[1], None, None).path, flush=True); os._exit(0)"
+        "import os, sys; from dpsql.backends.duckdb.spill import open_spill_folder\n"
+        "print(open_spill_folder(sys.argv[1], None, None).path, flush=True); os._exit(0)"
     )
     done = subprocess.run(
         [sys.executable, "-c", code, str(tmp_path)], capture_output=True, check=True, text=True
     )
     (left,) = folders(tmp_path)
     assert str(left) == done.stdout.strip()
-    ours = spill_folder(tmp_path, "1GB", None)
+    ours = open_spill_folder(tmp_path, "1GB", None)
     assert folders(tmp_path) == [ours.path]
-    another = spill_folder(tmp_path, "1GB", None)
+    another = open_spill_folder(tmp_path, "1GB", None)
     assert folders(tmp_path) == sorted([ours.path, another.path])
     for each in (ours, another):
-        each.leave()
+        each.drop_user()
     assert folders(tmp_path) == []
 
 
 def test_a_fork_does_not_remove_it(tmp_path: Path) -> None:
     """A child's copy of a connection ends without taking the parent's files."""
-    folder = spill_folder(tmp_path, None, None)
+    folder = open_spill_folder(tmp_path, None, None)
     folder.process = os.getpid() + 1
-    folder.leave()
+    folder.drop_user()
     assert folders(tmp_path) == [folder.path]
 
 

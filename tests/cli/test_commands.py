@@ -355,7 +355,7 @@ def test_init_asks_what_the_owner_decides(run: Run, tmp_path: Path) -> None:
     policy = load(database.with_suffix(".yaml"))
     assert list(policy.tables) == ["emr.patients", "emr.visits"]
     visits = policy.tables["emr.visits"]
-    assert (policy.unit_of("emr.visits").column, visits.rows_per_unit) == ("patient", 20)
+    assert (policy.get_unit("emr.visits").column, visits.rows_per_unit) == ("patient", 20)
     assert (visits.columns["cost"].bounds, visits.columns["ward"].values) == ((0, 500), ("a", "b"))
     assert run("check", database.with_suffix(".yaml"), database).code == 0
     assert "error[file_exists]" in run("init", database, "-i").err

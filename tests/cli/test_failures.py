@@ -9,23 +9,23 @@ from pathlib import Path
 from cli.conftest import Run
 
 from dpsql.accounting import Pure
-from dpsql.engine.budgets import budgets
+from dpsql.engine.budgets import collect_budgets
 from dpsql.ledger import open_ledger
 from dpsql.policy import load
 
 
 def failed(policy: Path, ledger: Path, table: str, times: int) -> None:
     """Notes failures of a charge."""
-    with closing(open_ledger(ledger, budgets(load(policy)))) as book:
+    with closing(open_ledger(ledger, collect_budgets(load(policy)))) as book:
         (entry, *_) = book.charge({table: Pure(Fraction(1, 100))}, analyst="ana", query="SELECT 1")
         for _ in range(times):
-            book.fail([table], entry, analyst="ana", query="SELECT 1", code="backend")
+            book.record_failure([table], entry, analyst="ana", query="SELECT 1", code="backend")
 
 
 def test_a_lock_is_shown_and_opened(run: Run, study: Path) -> None:
     """By budget, check and show; unlock wants a reason, keeps it, and finds the table whatever its case."""
     policy, ledger = study.with_suffix(".yaml"), study.with_suffix(".ledger")
-    table = load(policy).private_tables()[0]
+    table = load(policy).list_private_tables()[0]
     assert "failed" not in run("budget", "--policy", policy).out
     failed(policy, ledger, table, 2)
     one = (
@@ -52,7 +52,7 @@ def test_check_says_that_a_ledger_with_a_key_was_not_looked_at(run: Run, study: 
     """What it cannot see it does not pass over."""
     policy, key = study.with_suffix(".yaml"), tmp_path / "key"
     key.write_text("a secret of the owner's, long enough")
-    with closing(open_ledger(study.with_suffix(".ledger"), budgets(load(policy)), key=key)):
+    with closing(open_ledger(study.with_suffix(".ledger"), collect_budgets(load(policy)), key=key)):
         pass
     assert "its ledger was not looked at: " in run("check", policy).out
     assert "not looked at" not in run("check", policy, "--ledger-key", key).out

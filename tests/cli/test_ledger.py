@@ -136,7 +136,7 @@ def test_the_export_is_what_is_kept(run: Run, ledger: Path) -> None:
     """Anybody can recompute the digests and links from it; both formats say the same."""
     rows = [json.loads(line) for line in run("ledger", "export", ledger).out.splitlines()]
     assert [row["id"] for row in rows] == [1, 2, 3]
-    assert all(KeyedDigest().digest(row) == row["digest"] for row in rows)
+    assert all(KeyedDigest().compute_digest(row) == row["digest"] for row in rows)
     assert [row["previous"] for row in rows[1:]] == [row["digest"] for row in rows[:-1]]
     table = list(csv.DictReader(io.StringIO(run("ledger", "export", ledger, "--format", "csv").out)))
     assert table == [

@@ -9,7 +9,7 @@ import pytest
 from cli.conftest import Run
 
 import dpsql
-from dpsql.backends.simulated import Size, simulated
+from dpsql.backends.simulated import SimulationSize, open_simulated_database
 from dpsql.policy import load
 
 QUERIES = (
@@ -107,7 +107,7 @@ def test_planned_errors_are_those_of_the_answer(run: Run, sources: Path, queries
     ran = run("plan", queries, "--policy", sources, "--epsilons", "0.5", "--units", 200)
     rules = load(SOURCES.replace("source:", "# "))
     with (
-        simulated(rules, Size(200, 600)) as data,
+        open_simulated_database(rules, SimulationSize(200, 600)) as data,
         dpsql.connect(data, policy=rules, ledger=":memory:") as asked,
     ):
         low, high = asked.query(queries.read_text(encoding="utf-8"), epsilon="0.5").intervals()[0][1] or (

@@ -9,7 +9,7 @@ from pathlib import Path
 from cli.conftest import Run
 
 from dpsql.accounting import Pure
-from dpsql.engine.budgets import budgets
+from dpsql.engine.budgets import collect_budgets
 from dpsql.ledger import open_ledger
 from dpsql.policy import load
 
@@ -33,7 +33,7 @@ def test_a_shell_reserves_for_its_queries(run: Run, study: Path) -> None:
 def test_an_owner_gives_back_what_a_session_left(run: Run, study: Path) -> None:
     """No policy is needed; a second time there is nothing to give back, and the chain holds."""
     policy, path = study.with_suffix(".yaml"), study.with_suffix(".ledger")
-    ledger = open_ledger(path, budgets(load(policy)))
+    ledger = open_ledger(path, collect_budgets(load(policy)))
     number = ledger.reserve({"visits": Pure(Fraction(10))}, analyst="ana")[0].id
     ledger.close()
     assert "reservation 1 of visits is reserved by ana: 100% of it is left" in run("budget", "-p", policy).out
@@ -53,7 +53,7 @@ def test_an_owner_gives_back_what_a_session_left(run: Run, study: Path) -> None:
 def test_the_former_name_of_the_option_is_known(run: Run, study: Path) -> None:
     """`--slice` warns and does what `--reservation` does; without either there is nothing to end."""
     path = study.with_suffix(".ledger")
-    ledger = open_ledger(path, budgets(load(study.with_suffix(".yaml"))))
+    ledger = open_ledger(path, collect_budgets(load(study.with_suffix(".yaml"))))
     number = ledger.reserve({"visits": Pure(Fraction(10))}, analyst="ana")[0].id
     ledger.close()
     former = run("ledger", "return", path, "--slice", number)

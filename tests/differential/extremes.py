@@ -364,7 +364,7 @@ def failure(worlds: Sequence[World], sql: str, epsilon: Fraction | None = None) 
     engine = worlds[0].connection.engine
     try:
         # What is prepared reads nothing private, and is the same in all worlds.
-        prepared = engine.prepare(Query(sql, epsilon=epsilon or Fraction(LOSS)))
+        prepared = engine.plan_and_match(Query(sql, epsilon=epsilon or Fraction(LOSS)))
         ends = [_end(world, prepared) for world in worlds]
     except BackendError:
         return Find("backend_error", sql, cause(worlds, prepared))
@@ -381,7 +381,7 @@ def failure(worlds: Sequence[World], sql: str, epsilon: Fraction | None = None) 
 
 def _end(world: World, prepared: PreparedQuery) -> str:
     try:
-        world.connection.engine.answer(prepared)
+        world.connection.engine.answer_query(prepared)
     except (BackendError, InternalError):
         raise
     except dpsql.Error as error:

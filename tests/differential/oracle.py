@@ -249,8 +249,8 @@ def priced(world: World, sql: str) -> Find | None:
     try:
         explained = con.explain(sql).prepared
         told = {
-            quote.table: (quote.spend.loss_fraction, quote.spend.delta_fraction)
-            for quote in con.engine.quote(explained)
+            quote.table: (quote.charge.loss_fraction, quote.charge.delta_fraction)
+            for quote in con.engine.compute_quotes(explained)
         }
         entries = con.query(sql).receipt.entries
     except dpsql.Error as error:

@@ -60,7 +60,7 @@ def test_what_has_failed(worlds: Worlds, sql: str) -> None:
         assert (found := failure(worlds, sql, epsilon)) is None, str(found)
 
 
-_TEMPLATE = scalars._template
+_TEMPLATE = scalars._get_template
 
 
 def _product(call: Call) -> str:
@@ -72,7 +72,7 @@ def _product(call: Call) -> str:
 @pytest.mark.parametrize("sql", FAILURES.values(), ids=FAILURES.keys())
 def test_nothing_fails_on_rows_that_a_condition_drops(sql: str) -> None:
     """Where an engine may compute before it filters, which DuckDB 2.0.1 was not seen to."""
-    patch = mock.patch.object(scalars, "_template", before_filters(_TEMPLATE))
+    patch = mock.patch.object(scalars, "_get_template", before_filters(_TEMPLATE))
     with open_world() as ours, open_world(without=[WHO]) as other, patch:
         assert (found := failure((ours, other), sql, None)) is None, str(found)
 
@@ -86,19 +86,21 @@ def _clamped(call: Call) -> bool:
     return all(
         isinstance(part, Literal)
         or (isinstance(part, Call) and _clamped(part))
-        or (isinstance(part, Column) and (part.facts.stored or part.name == "m"))
+        or (isinstance(part, Column) and (part.facts.is_stored or part.name == "m"))
         for part in call.arguments
     )
 
 
 OLD_DEFECTS: dict[str, Callable[[], list[object]]] = {
-    "arithmetic that an interval made legal": lambda: [mock.patch.object(scalars, "_template", of_all_rows)],
-    "products of 64 bits": lambda: [mock.patch.object(scalars, "_template", _product)],
+    "arithmetic that an interval made legal": lambda: [
+        mock.patch.object(scalars, "_get_template", of_all_rows)
+    ],
+    "products of 64 bits": lambda: [mock.patch.object(scalars, "_get_template", _product)],
     "distances of 64 bits": lambda: [
-        mock.patch.object(quantile_windows, "_bin", lambda at, width: f"(({at} + {2**62}) >> {width})")
+        mock.patch.object(quantile_windows, "_emit_bin", lambda at, width: f"(({at} + {2**62}) >> {width})")
     ],
     "released values of any size": lambda: [
-        mock.patch.object(scalars, "_template", _of_what_is_clamped),
+        mock.patch.object(scalars, "_get_template", _of_what_is_clamped),
         mock.patch.object(
             post_processor, "_clamped", lambda value, _: 10**17 if isinstance(value, int) else value
         ),
@@ -122,7 +124,7 @@ def test_the_search_finds_what_was_wrong(defect: str) -> None:
 def test_the_search_needs_a_released_value_that_is_not_clamped() -> None:
     """Arithmetic of 64 bits on stored and released values alone fails nowhere while these are within their intervals."""
     with open_world() as ours, open_world(without=[WHO]) as other:
-        patch = mock.patch.object(scalars, "_template", _of_what_is_clamped)
+        patch = mock.patch.object(scalars, "_get_template", _of_what_is_clamped)
         with patch:
             for place, sql in enumerate(statements(0, 60)):
                 assert failure((ours, other), sql, loss_of(place)) is None, sql

@@ -267,15 +267,19 @@ def open_world(seed: int = 1, without: Sequence[int] = ()) -> Iterator[World]:
             rows[table] = [row for row in found if row[0] not in gone]
     raw = {table: [*found, *NOBODY.get(table, ())] for table, found in rows.items()}
     rules = load(policy())
-    spec = rules.budget_of("people")
-    budgets = {name: Budget(spec.accountant, spec.epsilon, spec.delta) for name in rules.private_tables()}
+    spec = rules.get_budget("people")
+    budgets = {
+        name: Budget(spec.accountant, spec.epsilon, spec.delta) for name in rules.list_private_tables()
+    }
     engine = Engine(
         rules, DuckDBBackend(_filled(raw)), open_ledger(":memory:", budgets), "ana", SeededEntropy(1)
     )
     world = World(Connection(engine, Fraction(LOSS)), _filled(rows))
     with (
         mock.patch.object(dpsql.release, "_is_selected", _shows),
-        mock.patch.object(OptimalPartitionSelection, "selects", lambda _chosen, units, _entropy: units > 0),
+        mock.patch.object(
+            OptimalPartitionSelection, "draw_selection", lambda _chosen, units, _entropy: units > 0
+        ),
     ):
         try:
             yield world

@@ -12,7 +12,7 @@ import duckdb
 import pytest
 
 import dpsql
-from dpsql.engine.lookups import _bounded
+from dpsql.engine.lookups import _make_room
 
 POLICY: dict[str, Any] = {
     "version": 1,
@@ -95,6 +95,6 @@ def test_few_look_ups_are_kept() -> None:
     """However many different ones are made, the memory that they take is bounded."""
     kept = dict[str, int]()
     for number in range(1000):
-        _bounded(kept)[str(number)] = number
+        _make_room(kept)[str(number)] = number
     assert 0 < len(kept) < 300
     assert kept["999"] == 999

@@ -15,9 +15,9 @@ import dpsql
 from dpsql.connection import Connection
 from dpsql.ledger.reader import LedgerReader
 from dpsql.ledger.receipts import check_receipt
-from dpsql.shell.answers import Format, written
+from dpsql.shell.answers import AnswerFormat, format_answer
 from dpsql.shell.session import Session
-from dpsql.shell.state import State
+from dpsql.shell.state import SessionState
 from dpsql.shell.view import View
 
 POLICY: dict[str, Any] = {
@@ -366,11 +366,11 @@ def test_notices_are_of_what_was_released(con: Connection, database: duckdb.Duck
 def test_the_shell_and_data_formats_have_them(con: Connection) -> None:
     """Under a table, and as a list in JSON; a receipt stays what the ledger can be held against."""
     sql = "SELECT COUNT(*) FROM orders WHERE country = 'UK'"
-    session = Session(State(con, epsilon=1))  # type: ignore[arg-type]
-    (reply,) = session.replies(f"{sql};")
+    session = Session(SessionState(con, epsilon=1))  # type: ignore[arg-type]
+    (reply,) = session.iterate_replies(f"{sql};")
     assert "'UK' is none of the values" in reply.text
     answer = con.query(sql, epsilon=1)
-    data = json.loads(written(answer, Format.JSON, View()))
+    data = json.loads(format_answer(answer, AnswerFormat.JSON, View()))
     assert data["notices"] == list(answer.notices) != []
     assert data["receipt"]["notices"] == []
 

@@ -17,7 +17,7 @@ from dpsql.engine.pipeline import Engine, PreparedQuery
 from dpsql.mechanisms import Sensitivity
 from dpsql.planning import clamping
 from dpsql.request.query import Query
-from dpsql.sql.emit.outer_query import unchanged
+from dpsql.sql.emit.outer_query import find_unchanged_columns
 
 
 @pytest.fixture(autouse=True)
@@ -31,14 +31,14 @@ def _worlds_end() -> Iterator[None]:
 def read(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The exact rows of each statement that reads private data, as they are read."""
     rows: list[Any] = []
-    run = DuckDBBackend.run
+    run = DuckDBBackend.run_statement
 
     def heard(self: DuckDBBackend, sql: str) -> Any:
         exact = run(self, sql)
         rows.append(exact.reveal())
         return exact
 
-    monkeypatch.setattr(DuckDBBackend, "run", heard)
+    monkeypatch.setattr(DuckDBBackend, "run_statement", heard)
     return rows
 
 
@@ -47,14 +47,14 @@ def test_a_plan_with_too_little_noise_is_neither_charged_nor_run(
     budget: dict[str, Any], monkeypatch: pytest.MonkeyPatch, read: list[Any]
 ) -> None:
     """Where the planner slips, the second derivation stops the query before any effect, EXPLAIN too."""
-    right = clamping.sensitivity
+    right = clamping.compute_sensitivity
 
     def slipped(*args: Any, **kwargs: Any) -> Sensitivity:
         found = right(*args, **kwargs)
         return Sensitivity(found.l1 / 2, found.l2_squared / 4)
 
     connection = world(person(1), budget=budget)
-    monkeypatch.setattr(clamping, "sensitivity", slipped)
+    monkeypatch.setattr(clamping, "compute_sensitivity", slipped)
     for ask in (connection.query, connection.explain):
         with pytest.raises(dpsql.InternalError) as caught:
             ask("SELECT COUNT(*) FROM people")
@@ -66,14 +66,14 @@ def test_all_statements_of_a_query_see_one_moment(monkeypatch: pytest.MonkeyPatc
     """What the owner commits between the look-up of public facts and the read is not read."""
     connection = world(person(1, city="Bonn"))
     owner = engine_of(connection).cursor()
-    prepare = Engine.prepare
+    prepare = Engine.plan_and_match
 
     def overtaken(self: Engine, asked: Query) -> PreparedQuery:
         decided = prepare(self, asked)
         owner.execute("INSERT INTO regions SELECT 'Bonn', 9 FROM range(500)")
         return decided
 
-    monkeypatch.setattr(Engine, "prepare", overtaken)
+    monkeypatch.setattr(Engine, "plan_and_match", overtaken)
     sql = "SELECT COUNT(*) FROM people JOIN regions ON city = name"
     connection.query(sql)
     assert read == [[(1, 1)]]
@@ -88,9 +88,9 @@ def test_every_table_that_is_read_is_charged() -> None:
     connection = world(person(1), setup=setup, tables={"visits": visits})
     for number, tables in enumerate(("people AS p JOIN visits AS v", "visits AS v JOIN people AS p"), 1):
         query = prepared(connection, f"SELECT COUNT(*) FROM {tables} ON p.id = v.id")
-        assert {bill.table for bill in query.bills} == {"people", "visits"}
-        assert len({bill.event for bill in query.bills}) == 1
-        connection.query(query.asked.sql)
+        assert {bill.table for bill in query.table_charges} == {"people", "visits"}
+        assert len({bill.event for bill in query.table_charges}) == 1
+        connection.query(query.query.sql)
         assert {name: state.queries for name, state in connection.budget().items()} == {
             "people": number,
             "visits": number,
@@ -119,8 +119,8 @@ UNCHANGED = [
 def test_an_engine_would_give_released_rows_unchanged(query: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows that need no post-processing are what an engine makes of them: values, types, scales, intervals."""
     found = []
-    for places in (unchanged, lambda _: None):
-        monkeypatch.setattr(pipeline, "unchanged", places)
+    for places in (find_unchanged_columns, lambda _: None):
+        monkeypatch.setattr(pipeline, "find_unchanged_columns", places)
         made = duckdb.connect()
         made.execute(
             "CREATE TABLE every (id BIGINT, n BIGINT, x DOUBLE, s VARCHAR, b BOOLEAN, d DATE, t TIMESTAMP)"
@@ -131,7 +131,7 @@ def test_an_engine_would_give_released_rows_unchanged(query: str, monkeypatch: p
         rules = {"unit": "id", "rows_per_unit": 2, "max_groups": 1, "columns": EVERY_TYPE}
         connection = connected(made, {"budget": {"epsilon": 9, "delta": 1e-6}, "tables": {"every": rules}})
         result = connection.query(query)
-        assert unchanged(prepared(connection, query).outer) is not None
+        assert find_unchanged_columns(prepared(connection, query).outer) is not None
         assert len(result.rows) > 0
         found.append((result.columns, result.types, repr(result.rows), result.scales, repr(result.receipt)))
         found[-1] += (repr(result.intervals()),)
@@ -153,4 +153,4 @@ def test_an_engine_would_give_released_rows_unchanged(query: str, monkeypatch: p
 )
 def test_what_changes_released_rows_is_left_to_an_engine(query: str) -> None:
     """A clause above the boundary, DISTINCT, an expression, an earlier release: more than rows as they are."""
-    assert unchanged(prepared(world(person(1)), query).outer) is None
+    assert find_unchanged_columns(prepared(world(person(1)), query).outer) is None

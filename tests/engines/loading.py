@@ -11,7 +11,7 @@ import duckdb
 import psycopg
 from postgres import Server
 
-from dpsql.policy.engine_types import element
+from dpsql.policy.engine_types import parse_element_type
 
 _TYPES = {
     "TINYINT": "smallint",
@@ -37,7 +37,7 @@ def postgres_type(kind: str) -> str | None:
     """The PostgreSQL type of a DuckDB type, None for those that it does not have."""
     if kind.startswith("ENUM"):
         return "text"
-    of = element(kind)
+    of = parse_element_type(kind)
     if of is not None:
         inner = postgres_type(of)
         return inner and f"{inner}[]"

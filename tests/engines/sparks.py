@@ -19,7 +19,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from dpsql.policy.engine_types import element, fields
+from dpsql.policy.engine_types import parse_element_type, parse_struct_fields
 
 WARNINGS = [
     pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
@@ -98,7 +98,7 @@ def spark_type(kind: str) -> str | None:
     """The Spark type of a DuckDB type, None for those that it does not have."""
     if kind.startswith("ENUM"):
         return "STRING"
-    of, inner = element(kind), fields(kind)
+    of, inner = parse_element_type(kind), parse_struct_fields(kind)
     if of is not None:
         return f"ARRAY<{spark_type(of)}>"
     if inner is not None:

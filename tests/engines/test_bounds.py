@@ -92,8 +92,8 @@ def statistics(con: Connection, part: PreparedRelease) -> Statistics:
     """The exact moments of each group."""
     statement, keys = part.statement, len(part.statement.keys)
     found, backend = {}, con.engine.backend
-    with backend.staged(statement.held):
-        read = backend.run(statement.sql).reveal()
+    with backend.stage_tables(statement.held_queries):
+        read = backend.run_statement(statement.sql).reveal()
     for row in read:
         moments = zip(statement.moments.values(), row[keys:], strict=False)
         found[tuple(row[:keys])] = {name: int(value or 0) for name, value in moments}
@@ -104,7 +104,7 @@ def statistics(con: Connection, part: PreparedRelease) -> Statistics:
 def test_a_unit_moves_statistics_by_no_more_than_derived(world: tuple[Connection, Any], sql: str) -> None:
     """Without a unit, each vector differs by at most its l1 sensitivity; groups and rows of others stay as they are."""
     con, owner = world
-    (part,) = con.engine.prepare(Query(sql, epsilon=Fraction(10**15))).releases
+    (part,) = con.engine.plan_and_match(Query(sql, epsilon=Fraction(10**15))).releases
     for seed in range(examples(20, 3)):
         chance = random.Random(f"{sql} {seed}")
         others = [row for unit in range(4) for row in rows(chance, unit)]
@@ -138,7 +138,7 @@ def test_a_bound_is_reached(world: tuple[Connection, Any]) -> None:
     """A unit of many rows and groups counts with as many as may: the bounds are no looser, and not tighter."""
     con, owner = world
     hold(owner, [(9, k, "a", 5.0, 7) for k in (0, 1, 2) for _ in range(5)])
-    (part,) = con.engine.prepare(Query(QUERIES[1], epsilon=Fraction(10**15))).releases
+    (part,) = con.engine.plan_and_match(Query(QUERIES[1], epsilon=Fraction(10**15))).releases
     found = statistics(con, part)
     assert sum(group[ROWS] for group in found.values()) == 3
     assert sum(group[UNITS] for group in found.values()) <= 2
@@ -148,7 +148,7 @@ def test_a_value_counts_in_a_group_without_counted_rows(world: tuple[Connection,
     """Whether a row counts does not decide whether its value does: that would be another bound."""
     con, owner = world
     hold(owner, [(9, k, f"v{k}", 1.0, 1) for k in (0, 1, 2)])
-    (part,) = con.engine.prepare(Query(QUERIES[3], epsilon=Fraction(10**15))).releases
+    (part,) = con.engine.plan_and_match(Query(QUERIES[3], epsilon=Fraction(10**15))).releases
     found = statistics(con, part)
     assert sum(group[ROWS] for group in found.values()) == 2
     assert sum(group[Moment.DISTINCT, 0] for group in found.values()) == 3
@@ -170,7 +170,9 @@ def test_64_bits_are_used_where_they_suffice(
     _, owner = world
     hold(owner, extreme_rows(most))
     url = world[0].engine.backend._url
-    require_the_same_of_wide_numbers(url, most, monkeypatch, "dpsql.backends.postgres.dialect.fits", scope)
+    require_the_same_of_wide_numbers(
+        url, most, monkeypatch, "dpsql.backends.postgres.dialect.fits_int64", scope
+    )
 
 
 def extreme_rows(most: int, least: int = -(2**63)) -> list[Row]:
@@ -196,8 +198,8 @@ def require_the_same_of_wide_numbers(
     database: Any, most: int, monkeypatch: pytest.MonkeyPatch, fits: str, scope: ClampScope
 ) -> None:
     """Asserts that a statement gives the same where `fits` holds of no number, so that all are of a wide type."""
-    monkeypatch.setattr("dpsql.planning.choose._clamp_scopes", lambda *_: (scope,))
-    monkeypatch.setattr("dpsql.planning.choose._without_clamps", lambda *_: ())
+    monkeypatch.setattr("dpsql.planning.choose._list_clamp_scopes", lambda *_: (scope,))
+    monkeypatch.setattr("dpsql.planning.choose._iterate_unclamped", lambda *_: ())
     columns = {
         **POLICY["tables"]["t"]["columns"],
         "k": {"type": "integer", "values": [0, 1, 2]},
@@ -215,10 +217,10 @@ def require_the_same_of_wide_numbers(
         if not suffices:
             monkeypatch.setattr(fits, lambda _: False)
         with dpsql.connect(database, policy=policy, ledger=":memory:") as con:
-            (part,) = con.engine.prepare(
+            (part,) = con.engine.plan_and_match(
                 Query("SELECT k, COUNT(*), SUM(n), SUM(x) FROM t GROUP BY k", epsilon=Fraction(1, 10))
             ).releases
-            rows = con.engine.backend.run(part.statement.sql).reveal()
+            rows = con.engine.backend.run_statement(part.statement.sql).reveal()
             found.append((part.statement.sql, sorted((list(map(in_order, row)) for row in rows), key=str)))
     (narrow, ours), (wide, theirs) = found
     assert any(

@@ -54,14 +54,14 @@ def pair(server: Server) -> Iterator[Pair]:
 
 def prepared(connection: Connection, fixture: Fixture, loss: int) -> PreparedQuery:
     asked = Query(fixture.query, fixture.parameters, None, default=Fraction(loss), time=NOON)
-    return connection.engine.prepare(asked)
+    return connection.engine.plan_and_match(asked)
 
 
 def exact(connection: Connection, query: PreparedQuery) -> list[list[Any]]:
     """The rows of each release's statement, put in order by their text."""
     backend = connection.engine.backend
     return [
-        sorted((listed(row) for row in backend.run(part.statement.sql).reveal()), key=str)
+        sorted((listed(row) for row in backend.run_statement(part.statement.sql).reveal()), key=str)
         for part in query.releases
     ]
 
@@ -83,8 +83,8 @@ def test_statements_give_the_same_integers(pair: Pair, fixture: Fixture) -> None
     if found.releases:
         assert exact(pair.other, found) == exact(pair.duckdb, wanted)
     else:
-        public = pair.other.engine.answer(found).rows
-        assert sorted(public, key=str) == sorted(pair.duckdb.engine.answer(wanted).rows, key=str)
+        public = pair.other.engine.answer_query(found).rows
+        assert sorted(public, key=str) == sorted(pair.duckdb.engine.answer_query(wanted).rows, key=str)
 
 
 @pytest.mark.parametrize("fixture", accepted(), ids=str)
@@ -183,19 +183,20 @@ def test_groups_of_public_rows_are_duckdb_s(pair: Pair, sql: str) -> None:
 def groups_are_duckdb_s(pair: Pair, sql: str, read: Callable[[Connection, PreparedQuery], Any]) -> None:
     """Asserts that of a question."""
     wanted, found = (
-        side.engine.prepare(Query(sql, epsilon=Fraction(NO_NOISE))) for side in (pair.duckdb, pair.other)
+        side.engine.plan_and_match(Query(sql, epsilon=Fraction(NO_NOISE)))
+        for side in (pair.duckdb, pair.other)
     )
-    assert found.only.groups
-    assert not wanted.only.groups
+    assert found.single_release.groups
+    assert not wanted.single_release.groups
     assert read(pair.other, found) == read(pair.duckdb, wanted)
 
 
 def test_too_many_groups_of_public_rows_are_refused(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     """They would make a statement too long."""
     monkeypatch.setattr(lookups, "MOST_GROUPS", 1)
-    pair.duckdb.engine.prepare(Query(PUBLIC_GROUPS[0], epsilon=Fraction(NO_NOISE)))
+    pair.duckdb.engine.plan_and_match(Query(PUBLIC_GROUPS[0], epsilon=Fraction(NO_NOISE)))
     with pytest.raises(dpsql.QueryRejected) as caught:
-        pair.other.engine.prepare(Query(PUBLIC_GROUPS[0], epsilon=Fraction(NO_NOISE)))
+        pair.other.engine.plan_and_match(Query(PUBLIC_GROUPS[0], epsilon=Fraction(NO_NOISE)))
     assert caught.value.code == "engine"
 
 

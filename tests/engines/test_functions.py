@@ -37,15 +37,15 @@ from postgres import Server
 
 from dpsql.backends.postgres.dialect import POSTGRES
 from dpsql.backends.postgres.functions import SPELLINGS
-from dpsql.backends.postgres.settings import pinning
-from dpsql.backends.postgres.values import TYPES, constant
+from dpsql.backends.postgres.settings import build_settings_statements
+from dpsql.backends.postgres.values import TYPES, emit_constant
 from dpsql.errors import QueryRejected
 from dpsql.functions import FUNCTIONS
-from dpsql.functions import call as call_of
+from dpsql.functions import build_function_call as call_of
 from dpsql.plan.expr import Call, Literal
 from dpsql.plan.types import Type
-from dpsql.sql.emit.dialect import written_in
-from dpsql.sql.emit.scalars import write
+from dpsql.sql.emit.dialect import use_dialect
+from dpsql.sql.emit.scalars import emit_expression
 
 _CALENDAR = re.compile(r"(?!0000)\d{4}-\d\d-\d\d( [\d:.]+)?")
 _MOST = 300
@@ -56,7 +56,7 @@ _NEAR = frozenset({"ln", "log10", "exp"})
 
 def test_last_digits_are_said() -> None:
     """The dialect names each function whose last digits differ."""
-    assert POSTGRES.approximate >= _NEAR
+    assert POSTGRES.approximate_functions >= _NEAR
 
 
 def held(kind: Type) -> list[tuple[int, str | None]]:
@@ -96,8 +96,8 @@ def spelt() -> list[str]:
 def in_postgres(call: Call) -> str | None:
     """The SQL of a call, None where PostgreSQL does not have it."""
     try:
-        with written_in(POSTGRES):
-            return write(call)
+        with use_dialect(POSTGRES):
+            return emit_expression(call)
     except QueryRejected as error:
         return None if error.code == "engine_function" else error.code
 
@@ -118,13 +118,13 @@ def computed(connection: psycopg.Connection[Any], call: Call, text: str) -> dict
         shown = f"UPPER(ENCODE({text}, 'hex'))"
     if not read:
         with connection.transaction():
-            connection.execute(pinning(60).encode())
+            connection.execute(build_settings_statements(60).encode())
             return {(): connection.execute(f"SELECT {shown}".encode()).fetchall()[0][0]}
     ids = ", ".join(f'"{column.source}".id' for column in read)
     source = ", ".join(f'public.{column.type.name.lower()} AS "{column.source}"' for column in read)
     wanted = ", ".join(f"({', '.join(map(str, row))})" for row in tried(call))
     with connection.transaction():
-        connection.execute(pinning(60).encode())
+        connection.execute(build_settings_statements(60).encode())
         sql = f"SELECT {ids}, {shown} FROM {source} WHERE ({ids}) IN (VALUES {wanted})"
         return {tuple(row[:-1]): row[-1] for row in connection.execute(sql.encode()).fetchall()}
 
@@ -132,9 +132,9 @@ def computed(connection: psycopg.Connection[Any], call: Call, text: str) -> dict
 def by_duckdb(call: Call) -> dict[tuple[int, ...], Any]:
     """What DuckDB computes on the same rows."""
     read = read_by(call)
-    shown = f"CAST({write(call)} AS {'DOUBLE' if call.type.numeric else 'VARCHAR'})"
+    shown = f"CAST({emit_expression(call)} AS {'DOUBLE' if call.type.numeric else 'VARCHAR'})"
     if call.type is Type.BLOB:
-        shown = f"HEX({write(call)})"
+        shown = f"HEX({emit_expression(call)})"
     if not read:
         return {(): bench().connection.execute(f"SELECT {shown}").fetchall()[0][0]}
     ids = ", ".join(f'"{column.source}".id' for column in read)
@@ -192,7 +192,7 @@ def of_texts(
 ) -> list[tuple[Any, ...]]:
     """What PostgreSQL computes of each text."""
     shown = ", ".join(f"{in_postgres(found)} AS v{place}" for place, found in enumerate(wanted))
-    listed = ", ".join(f"({place}, {constant(text)})" for place, text in enumerate(texts))
+    listed = ", ".join(f"({place}, {emit_constant(text)})" for place, text in enumerate(texts))
     sql = f'SELECT {shown} FROM (VALUES {listed}) AS "t0"(i, c) ORDER BY i'
     return rows.execute(sql.encode()).fetchall()
 
@@ -239,6 +239,6 @@ def test_constants_are_what_they_say(rows: psycopg.Connection[Any]) -> None:
         True,
     ):
         with rows.transaction():
-            rows.execute(pinning(60).encode())
-            ((found,),) = rows.execute(f"SELECT {constant(value)}".encode()).fetchall()
+            rows.execute(build_settings_statements(60).encode())
+            ((found,),) = rows.execute(f"SELECT {emit_constant(value)}".encode()).fetchall()
         assert found == value

@@ -22,7 +22,7 @@ from tests.sql.study import NO_NOISE
 
 def prepared(connection: Connection, sql: str) -> PreparedQuery:
     """A query with next to no noise."""
-    return connection.engine.prepare(Query(sql, default=Fraction(NO_NOISE), replay=False))
+    return connection.engine.plan_and_match(Query(sql, default=Fraction(NO_NOISE), replay=False))
 
 
 def sums(connection: Connection, sql: str, read: Callable[..., list[list[Any]]]) -> list[list[Any]]:

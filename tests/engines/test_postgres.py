@@ -375,13 +375,13 @@ def test_a_query_reads_one_snapshot_and_writes_nothing(people: tuple[str, Any]) 
     url, owner = people
     hold(owner, "1, 0, 0, 0, 'n', 'a', NULL, NULL, NULL")
     backend = PostgresBackend(url, private=["people"], public=["kinds"])
-    with backend.snapshot():
-        before = backend.run("SELECT COUNT(*) FROM public.people").reveal()
+    with backend.open_snapshot():
+        before = backend.run_statement("SELECT COUNT(*) FROM public.people").reveal()
         owner.execute("INSERT INTO people SELECT * FROM people")
-        assert backend.run("SELECT COUNT(*) FROM public.people").reveal() == before == [(1,)]
+        assert backend.run_statement("SELECT COUNT(*) FROM public.people").reveal() == before == [(1,)]
         with pytest.raises(BackendError):
-            backend.run("DELETE FROM public.people")
-    assert backend.run("SELECT COUNT(*) FROM public.people").reveal() == [(2,)]
+            backend.run_statement("DELETE FROM public.people")
+    assert backend.run_statement("SELECT COUNT(*) FROM public.people").reveal() == [(2,)]
     backend.close()
 
 
@@ -391,11 +391,11 @@ def test_a_failure_says_nothing(people: tuple[str, Any]) -> None:
     hold(owner, "1, 0, 0, 0, 'secret', 'a', NULL, NULL, NULL")
     backend = PostgresBackend(url, private=["people"], public=["kinds"])
     with pytest.raises(BackendError) as caught:
-        backend.run("SELECT CAST(name AS INTEGER) FROM public.people")
+        backend.run_statement("SELECT CAST(name AS INTEGER) FROM public.people")
     assert "secret" not in repr(caught.value)
     assert caught.value.__context__ is None
     assert caught.value.__cause__ is None
-    assert backend.run("SELECT 1").reveal() == [(1,)]
+    assert backend.run_statement("SELECT 1").reveal() == [(1,)]
     backend.close()
 
 
@@ -403,10 +403,10 @@ def test_nobody_changes_a_table_that_is_being_asked(people: tuple[str, Any]) -> 
     """Within a query the tables are locked against changes of what they are, before anything is looked at."""
     url, owner = people
     backend = PostgresBackend(url, private=["people"], public=["kinds"])
-    backend.schema()
+    backend.read_schema()
     owner.execute("SET lock_timeout = '100ms'")
-    with backend.snapshot():
-        assert backend.binds("SELECT 1")
+    with backend.open_snapshot():
+        assert backend.can_bind("SELECT 1")
         for change in (
             "ALTER TABLE people ALTER id TYPE text",
             "ALTER TABLE kinds RENAME TO k",
@@ -423,7 +423,7 @@ def test_a_statement_ends_in_time_and_on_request(people: tuple[str, Any]) -> Non
     url, owner = people
     backend = PostgresBackend(url, private=["people"], public=["kinds"], timeout=1)
     with pytest.raises(BackendError):
-        backend.run("SELECT pg_catalog.pg_sleep(30)")
+        backend.run_statement("SELECT pg_catalog.pg_sleep(30)")
     slow = PostgresBackend(url, private=["people"], public=["kinds"])
     sleeping = "SELECT COUNT(*) FROM pg_stat_activity WHERE state = 'active' AND query LIKE 'SELECT pg_catalog.pg_sleep(30)%'"
 
@@ -437,10 +437,10 @@ def test_a_statement_ends_in_time_and_on_request(people: tuple[str, Any]) -> Non
     thread = threading.Thread(target=interrupt)
     thread.start()
     with pytest.raises(OperationalError) as caught:
-        slow.run("SELECT pg_catalog.pg_sleep(30)")
+        slow.run_statement("SELECT pg_catalog.pg_sleep(30)")
     thread.join()
     assert caught.value.code == "cancelled"
-    assert slow.run("SELECT 1").reveal() == [(1,)]
+    assert slow.run_statement("SELECT 1").reveal() == [(1,)]
     backend.close()
     slow.close()
 
@@ -459,7 +459,7 @@ def test_names_that_would_be_cut_are_refused(people: tuple[str, Any]) -> None:
 def test_a_text_with_character_zero_is_refused() -> None:
     """PostgreSQL has no such text."""
     with pytest.raises(QueryRejected) as caught:
-        POSTGRES.require_text("SELECT 'a\0'")
+        POSTGRES.require_readable_sql("SELECT 'a\0'")
     assert caught.value.code == "engine"
 
 

@@ -12,7 +12,7 @@ from cli.conftest import Run, run  # noqa: F401  (a fixture)
 from engines.loading import database, grant
 from postgres import Server
 
-from dpsql.backends.postgres.checks import condition
+from dpsql.backends.postgres.checks import normalize_condition
 from dpsql.policy import load
 
 SCHEMA = """
@@ -66,7 +66,7 @@ def test_init_uses_what_the_schema_says(url: str, run: Run) -> None:  # noqa: F8
 )
 def test_what_stands_in_a_text_stays(text: str) -> None:
     """Constants are put into other words outside of texts alone, and what is not known stays as it is."""
-    assert condition(text) == text.replace("::text", "")
+    assert normalize_condition(text) == text.replace("::text", "")
 
 
 POLICY = """

@@ -23,7 +23,7 @@ import dpsql
 from dpsql.backends.spark import session as sessions
 from dpsql.backends.spark.connection import SparkBackend
 from dpsql.backends.spark.dialect import PART, SparkDialect
-from dpsql.backends.spark.settings import PINNED, QUICK, resets
+from dpsql.backends.spark.settings import PINNED, QUICK, needs_reset
 from dpsql.errors import BackendError, OperationalError, PolicyError, QueryRejected
 from dpsql.planning.clamping import BY_NORM
 from dpsql.request.query import Query
@@ -102,7 +102,7 @@ def people(spark: Any) -> Iterator[Any]:
     kinds = dict(field.simpleString().split(":") for field in spark.table("people").schema.fields)
     items = ", ".join(f"CAST({name} AS {kind}) AS {name}" for name, kind in kinds.items())
     writing = spark.newSession()
-    sessions.pin(writing)
+    sessions.pin_settings(writing)
     writing.catalog.setCurrentDatabase("people")
     for row in SPECIAL:
         writing.sql(
@@ -214,7 +214,7 @@ def test_no_row_that_a_condition_drops_ends_a_query(con: Any, product: str) -> N
         f"SELECT COUNT(*) FROM (SELECT v.e FROM (SELECT id, big AS e FROM people) AS v WHERE v.e BETWEEN 0 AND 9) AS s "
         f"WHERE {product} < 100"
     )
-    with mock.patch.object(scalars, "_template", before_filters(scalars._template)):
+    with mock.patch.object(scalars, "_get_template", before_filters(scalars._get_template)):
         assert con.query(sql).rows
 
 
@@ -228,7 +228,7 @@ def test_nobodys_settings_decide(con: Any, people: Any) -> None:
     assert people.conf.get("spark.sql.ansi.enabled") == "false"
     assert people.conf.get("spark.sql.session.timeZone") == "America/New_York"
     left = {row[0] for row in session.sql("SET").collect()}
-    assert not [name for name in left if resets(name) and session.conf.isModifiable(name)]
+    assert not [name for name in left if needs_reset(name) and session.conf.isModifiable(name)]
 
 
 @pytest.mark.whole
@@ -312,19 +312,24 @@ def test_statements_read_the_same_contributions(people: Any) -> None:
     context = people.sparkContext._jsc.sc()
     before = context.getPersistentRDDs().size()
     query = 'SELECT u, COUNT(*) AS n FROM "spark_catalog"."people"."written" GROUP BY u'
-    with backend.staged([('"#held"', query), ('"#more"', 'SELECT SUM(n) AS n FROM "#held"')]):
-        first = backend.run('SELECT SUM(n) AS n FROM "#held"').reveal()
+    with backend.stage_tables([('"#held"', query), ('"#more"', 'SELECT SUM(n) AS n FROM "#held"')]):
+        first = backend.run_statement('SELECT SUM(n) AS n FROM "#held"').reveal()
         people.sql("INSERT INTO written SELECT id FROM range(9)")
-        assert backend.run('SELECT SUM(n) AS n FROM "#held"').reveal() == first == [(1,)]
-        assert backend.run('SELECT n FROM "#more"').reveal() == [(1,)]
+        assert backend.run_statement('SELECT SUM(n) AS n FROM "#held"').reveal() == first == [(1,)]
+        assert backend.run_statement('SELECT n FROM "#more"').reveal() == [(1,)]
         assert "#held" not in [table.name for table in people.catalog.listTables()]
     assert context.getPersistentRDDs().size() == before
-    with pytest.raises(BackendError), backend.staged([('"#held"', query), ('"#more"', "SELECT nothing")]):
+    with (
+        pytest.raises(BackendError),
+        backend.stage_tables([('"#held"', query), ('"#more"', "SELECT nothing")]),
+    ):
         pass
     with pytest.raises(BackendError):
-        backend.run('SELECT * FROM "#held"')
+        backend.run_statement('SELECT * FROM "#held"')
     assert context.getPersistentRDDs().size() == before
-    assert backend.run('SELECT COUNT(*) AS n FROM "spark_catalog"."people"."written"').reveal() == [(10,)]
+    assert backend.run_statement('SELECT COUNT(*) AS n FROM "spark_catalog"."people"."written"').reveal() == [
+        (10,)
+    ]
 
 
 def test_a_failure_says_nothing(con: Any, caplog: pytest.LogCaptureFixture) -> None:
@@ -438,7 +443,7 @@ def test_a_version_that_was_not_reviewed_is_refused(version: str) -> None:
 
 def test_texts_are_written_so_that_no_setting_changes_them(con: Any) -> None:
     """A constant reads back as itself: quotes, backslashes, variables, character 0."""
-    dialect: Callable[[Any], str] = SparkDialect().constant
+    dialect: Callable[[Any], str] = SparkDialect().emit_constant
     values = [
         "it's",
         "a\\b",
@@ -455,22 +460,25 @@ def test_texts_are_written_so_that_no_setting_changes_them(con: Any) -> None:
         True,
     ]
     items = ", ".join(f"{dialect(value)} AS c{place}" for place, value in enumerate(values))
-    assert con.engine.backend.run(f"SELECT {items}").reveal() == [tuple(values)]
+    assert con.engine.backend.run_statement(f"SELECT {items}").reveal() == [tuple(values)]
 
 
 def test_whole_numbers_do_not_wrap(con: Any) -> None:
     """Sums of the largest numbers of 64 bits, whole or in parts, quotients, and points of DOUBLE beyond them, are exact."""
     assert 2**46 * 2**PART <= 2**63
     dialect = SparkDialect()
-    most, point = 2**63 - 1, dialect.wide_point("x", (2.0**40, 2.0**40))
+    most, point = 2**63 - 1, dialect.emit_wide_lattice_point("x", (2.0**40, 2.0**40))
     items = [
-        (dialect.added("n", most), -most + 3 * most),
-        (dialect.added("n DIV 3000000001", 2**33), 2 * (most // 3_000_000_001)),
-        (dialect.added("n DIV 300000000000001", 2**16), 2 * (most // 300_000_000_000_001)),
-        (dialect.quotient(f"{dialect.wide('MIN(n)')} * {2**40}", "-7"), most * 2**40 // 7),
+        (dialect.emit_exact_sum("n", most), -most + 3 * most),
+        (dialect.emit_exact_sum("n DIV 3000000001", 2**33), 2 * (most // 3_000_000_001)),
+        (dialect.emit_exact_sum("n DIV 300000000000001", 2**16), 2 * (most // 300_000_000_000_001)),
+        (
+            dialect.emit_integer_quotient(f"{dialect.to_wide_int('MIN(n)')} * {2**40}", "-7"),
+            most * 2**40 // 7,
+        ),
         (f"MAX({point})", 2**80),
         (f"MIN({point})", round(Fraction(-1 / 3) * 2**80)),
-        (f"SUM({dialect.point('x', 2.0)})", 2 - 1),
+        (f"SUM({dialect.emit_lattice_point('x', 2.0)})", 2 - 1),
     ]
     rows = f"(VALUES ({most}L, 1e0), ({most}L, 5e-324), ({most}L, -1e0 / 3e0), ({-most}L, NULL)) AS t(n, x)"
     sql = f"SELECT {', '.join(f'{text} AS c{place}' for place, (text, _) in enumerate(items))} FROM {rows}"
@@ -483,9 +491,9 @@ def test_sums_over_units_have_more_than_64_bits(
     spark: Any, key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Many units whose mean, in subdivisions of a lattice step, is the greatest: of known groups, and of secret ones."""
-    monkeypatch.setattr("dpsql.planning.layouts.favours_apart", lambda _: False)
-    monkeypatch.setattr("dpsql.planning.choose._clamp_scopes", lambda *_: (BY_NORM,))
-    monkeypatch.setattr("dpsql.planning.choose._without_clamps", lambda *_: ())
+    monkeypatch.setattr("dpsql.planning.layouts.favors_separate_totals", lambda _: False)
+    monkeypatch.setattr("dpsql.planning.choose._list_clamp_scopes", lambda *_: (BY_NORM,))
+    monkeypatch.setattr("dpsql.planning.choose._iterate_unclamped", lambda *_: ())
     units, most = 200_000, 10**7
     spark.sql("CREATE SCHEMA IF NOT EXISTS sums")
     spark.sql("DROP TABLE IF EXISTS sums.visits")
@@ -507,7 +515,7 @@ def test_sums_over_units_have_more_than_64_bits(
     }
     sql = f"SELECT {key}, AVG(x) FROM sums.visits GROUP BY {key}"
     with dpsql.connect(spark, policy=policy, ledger=":memory:", epsilon=1) as con:
-        (part,) = con.engine.prepare(Query(sql)).releases
+        (part,) = con.engine.plan_and_match(Query(sql)).releases
         (measure,) = part.plan.analysis.measures
         assert measure.lattice is not None
         fine = {

@@ -74,8 +74,8 @@ def world(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worl
 def exact(world: World, sql: str, held: Sequence[Row]) -> Any:
     con, hold = world
     hold(held)
-    (part,) = con.engine.prepare(Query(sql, epsilon=Fraction(10**15))).releases
-    with con.engine.backend.snapshot():  # which looks for the files anew
+    (part,) = con.engine.plan_and_match(Query(sql, epsilon=Fraction(10**15))).releases
+    with con.engine.backend.open_snapshot():  # which looks for the files anew
         return part, statistics(con, part)
 
 
@@ -113,4 +113,6 @@ def test_64_bits_are_used_where_they_suffice(
     _, hold = world
     hold(extreme_rows(most, -(2**31)))
     spark.catalog.setCurrentDatabase("bounds")
-    require_the_same_of_wide_numbers(spark, most, monkeypatch, "dpsql.backends.spark.dialect.fits", scope)
+    require_the_same_of_wide_numbers(
+        spark, most, monkeypatch, "dpsql.backends.spark.dialect.fits_int64", scope
+    )

@@ -62,7 +62,7 @@ def test_a_server_that_is_not_there_is_one_sentence(monkeypatch: pytest.MonkeyPa
     sparks.require()
     monkeypatch.setattr(sessions, "_PATIENCE", 0.1)
     with pytest.raises(OperationalError) as caught:
-        sessions.opened("sc://127.0.0.1:1/;token=secret")
+        sessions.open_session("sc://127.0.0.1:1/;token=secret")
     assert caught.value.code == "no_database"
     assert "secret" not in repr(caught.value)
     assert caught.value.__context__ is None
@@ -77,7 +77,7 @@ def test_a_session_is_closed_once() -> None:
     session = SparkSession(connection="sc://127.0.0.1:1")
     with mock.patch.object(ExecutePlanResponseReattachableIterator, "shutdown") as shutdown:
         with mock.patch.object(session.client, "release_session"):
-            sessions.end(session, owned=True)
+            sessions.close_session(session, owned=True)
         assert shutdown.call_count == 1
         session.__del__()
         assert shutdown.call_count == 1

@@ -71,9 +71,9 @@ def exact(connection: Connection, query: PreparedQuery) -> list[list[Any]]:
     backend, found = connection.engine.backend, []
     for part in query.releases:
         with ExitStack() as held:
-            if part.statement.held:
-                held.enter_context(backend.staged(part.statement.held))
-            rows = backend.run(part.statement.sql).reveal()
+            if part.statement.held_queries:
+                held.enter_context(backend.stage_tables(part.statement.held_queries))
+            rows = backend.run_statement(part.statement.sql).reveal()
         found.append(sorted((listed(row) for row in rows), key=str))
     return found
 
@@ -93,8 +93,8 @@ def test_statements_give_the_same_integers(pair: Pair, fixture: Fixture) -> None
     if found.releases:
         assert exact(pair.other, found) == exact(pair.duckdb, wanted)
     else:
-        public = pair.other.engine.answer(found).rows
-        assert sorted(public, key=str) == sorted(pair.duckdb.engine.answer(wanted).rows, key=str)
+        public = pair.other.engine.answer_query(found).rows
+        assert sorted(public, key=str) == sorted(pair.duckdb.engine.answer_query(wanted).rows, key=str)
 
 
 @pytest.mark.slow
@@ -119,19 +119,19 @@ def test_stages_give_the_same_histograms(pair: Pair, query: str) -> None:
     found = []
     for side in (pair.duckdb, pair.other):
         asked = Query(query, epsilon=Fraction(1), delta=Fraction(1, 10**6))
-        (part,) = side.engine.prepare(asked).releases
+        (part,) = side.engine.plan_and_match(asked).releases
         stages = part.statement.stages
         assert stages is not None, "nothing is learnt of this query"
         chosen = tuple(
-            replace(clamp, chosen=(clamp.expected,) * len(clamp.sides)) for clamp in part.plan.clamps
+            replace(clamp, chosen=(clamp.default_index,) * len(clamp.sides)) for clamp in part.plan.clamps
         )
-        sums = part.sums(replace(part.plan, clamps=chosen))
-        with side.engine.backend.staged(stages.tables):
+        sums = part.emit_group_sums(replace(part.plan, clamps=chosen))
+        with side.engine.backend.stage_tables(stages.tables):
             counts = Counter[tuple[int, int]]()
-            for target, interval, units in side.engine.backend.run(stages.histograms).reveal():
+            for target, interval, units in side.engine.backend.run_statement(stages.histograms).reveal():
                 counts[target, interval] += units or 0
-            with side.engine.backend.staged(sums.held):
-                found.append((+counts, sorted(side.engine.backend.run(sums.sql).reveal(), key=str)))
+            with side.engine.backend.stage_tables(sums.held_queries):
+                found.append((+counts, sorted(side.engine.backend.run_statement(sums.sql).reveal(), key=str)))
     assert found[0] == found[1]
 
 

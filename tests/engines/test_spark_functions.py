@@ -40,14 +40,14 @@ from functions.pools import (
 from dpsql.backends.spark import values
 from dpsql.backends.spark.dialect import SparkDialect
 from dpsql.backends.spark.functions import SPELLINGS
-from dpsql.backends.spark.session import pin
+from dpsql.backends.spark.session import pin_settings
 from dpsql.backends.spark.values import TYPES
 from dpsql.errors import QueryRejected
 from dpsql.functions import FUNCTIONS
 from dpsql.plan.expr import Call, Literal
 from dpsql.plan.types import Type
-from dpsql.sql.emit.dialect import written_in
-from dpsql.sql.emit.scalars import write
+from dpsql.sql.emit.dialect import use_dialect
+from dpsql.sql.emit.scalars import emit_expression
 
 pytestmark = sparks.WARNINGS
 _CALENDAR = re.compile(r"(?!0000)\d{4}-\d\d-\d\d( [\d:.]+)?")
@@ -69,7 +69,7 @@ PARTS = 12
 
 def test_last_digits_are_said() -> None:
     """The dialect names each function whose last digits differ."""
-    assert SPARK.approximate >= _NEAR
+    assert SPARK.approximate_functions >= _NEAR
 
 
 def held(kind: Type) -> list[tuple[int, str | None]]:
@@ -89,7 +89,7 @@ def bench() -> Bench:
 def rows(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A session as dpsql's own, and a table of each type with these values."""
     session = spark.newSession()
-    pin(session)
+    pin_settings(session)
     folder: Path = tmp_path_factory.mktemp("functions")
     session.sql("CREATE SCHEMA IF NOT EXISTS functions")
     for kind, name in TYPES.items():
@@ -112,8 +112,8 @@ def in_spark(call: Call) -> str | None:
     if any(argument.type not in TYPES and argument.type is not Type.NULL for argument in call.arguments):
         return None
     try:
-        with written_in(SPARK):
-            return write(call)
+        with use_dialect(SPARK):
+            return emit_expression(call)
     except QueryRejected as error:
         return None if error.code == "engine_function" else error.code
 
@@ -205,7 +205,7 @@ def by_duckdb(types: Sequence[Type], found: Sequence[tuple[Call, str]]) -> list[
             ", ".join(f"{kind.name} AS {name}" for kind, name in zip(types, names, strict=True))
             or "(SELECT 1)"
         )
-        written = write(call)
+        written = emit_expression(call)
         kind = {Type.DOUBLE: f"CAST({written} AS DOUBLE)", Type.BLOB: f"HEX({written})"}
         shown = kind.get(call.type, f"CAST({written} AS VARCHAR)")
         where = f" WHERE ({ids}) IN (VALUES {wanted})" if types else ""
@@ -228,7 +228,7 @@ def test_it_is_total_and_means_the_same(rows: Any, part: int) -> None:
 def of_texts(session: Any, wanted: Sequence[Call], texts: Sequence[str | None]) -> list[tuple[Any, ...]]:
     """What Spark computes of each text, with settings of its own."""
     shown = ", ".join(f"{in_spark(found)} AS v{place}" for place, found in enumerate(wanted))
-    listed = ", ".join(f"({place}, {values.constant(text)})" for place, text in enumerate(texts))
+    listed = ", ".join(f"({place}, {values.emit_constant(text)})" for place, text in enumerate(texts))
     sql = f'SELECT {shown} FROM (VALUES {listed}) AS "t0"(i, c) ORDER BY i'
     return [tuple(row.values()) for row in session.sql(sql).toArrow().to_pylist()]
 
@@ -278,10 +278,10 @@ def test_like_of_many_parts_means_the_same(spark: Any) -> None:
         for name in ("like", "ilike"):
             built = build(FUNCTIONS[name], (column(0, Type.VARCHAR), Literal(pattern, Type.VARCHAR)))
             assert built is not None
-            with written_in(SPARK):
-                shown = write(built).replace(SPARK_COLUMN, "c")
+            with use_dialect(SPARK):
+                shown = emit_expression(built).replace(SPARK_COLUMN, "c")
             assert "RLIKE" in shown or pattern.strip("%").count("%") < 1
-            rows = ", ".join(f"({place}, {values.constant(text)})" for place, text in enumerate(texts))
+            rows = ", ".join(f"({place}, {values.emit_constant(text)})" for place, text in enumerate(texts))
             found = spark.sql(f"SELECT {shown} FROM VALUES {rows} AS t(i, c) ORDER BY i").collect()
             assert [row[0] for row in found] == [row[0] for row in bench().of_texts([built], texts)], pattern
 
@@ -295,8 +295,8 @@ def test_like_does_not_go_back(spark: Any) -> None:
     def took(pattern: str) -> float:
         built = build(FUNCTIONS["like"], (column(0, Type.VARCHAR), Literal(pattern, Type.VARCHAR)))
         assert built is not None
-        with written_in(SPARK):
-            shown = write(built).replace(SPARK_COLUMN, "c")
+        with use_dialect(SPARK):
+            shown = emit_expression(built).replace(SPARK_COLUMN, "c")
         began = time.perf_counter()
         spark.sql(
             f"SELECT {shown} FROM (SELECT REPEAT('a', 1300 + CAST(id AS INT)) AS c FROM RANGE(1))"

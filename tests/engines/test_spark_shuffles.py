@@ -115,8 +115,8 @@ def watched(backend: SparkBackend) -> Iterator[Seen]:
         return wrapped
 
     with (
-        mock.patch.object(backend, "_answered", noting(backend._answered)),
-        mock.patch.object(backend, "_checkpoint", noting(backend._checkpoint)),
+        mock.patch.object(backend, "_run_guarded", noting(backend._query_rows)),
+        mock.patch.object(backend, "_checkpoint_query", noting(backend._checkpoint_query)),
     ):
         yield seen
 

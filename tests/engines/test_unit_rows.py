@@ -16,12 +16,12 @@ from postgres import Server
 import dpsql
 from dpsql.connection import Connection
 from dpsql.engine.prepare import PreparedQuery
-from dpsql.plan.expr import Column, Facts
+from dpsql.plan.expr import Column, ColumnInfo
 from dpsql.plan.interval import Interval
 from dpsql.plan.types import Type
 from dpsql.request.query import Query
-from dpsql.sql.emit.ranked import place_of
-from dpsql.sql.emit.scalars import write
+from dpsql.sql.emit.ranked import build_quantile_place
+from dpsql.sql.emit.scalars import emit_expression
 from tests.sql.study import NO_NOISE
 
 _OPTIONS: dict[str, Any] = {"ledger": ":memory:", "epsilon": NO_NOISE}
@@ -41,7 +41,7 @@ def pair(server: Server) -> Iterator[Pair]:
 
 def prepared(connection: Connection, sql: str) -> PreparedQuery:
     """A query that is told exactly."""
-    return connection.engine.prepare(Query(sql, epsilon=Fraction(NO_NOISE)))
+    return connection.engine.plan_and_match(Query(sql, epsilon=Fraction(NO_NOISE)))
 
 
 @pytest.mark.parametrize("window", [*unit_rows.WINDOWS, *unit_rows.VALUED, *unit_rows.FRAMES])
@@ -87,8 +87,8 @@ def test_places_of_quantiles_are_duckdb_s() -> None:
     ranks = [
         Fraction(rank) for rank in ("0", "1", "0.5", "0.1", "0.07", "0.3", "0.333333", "0.29", "0.999999")
     ]
-    counts = Column("n", "n", Facts(Type.INTEGER, "", Interval(1, 200)))
-    places = ", ".join(write(place_of(counts, rank)) for rank in ranks)
+    counts = Column("n", "n", ColumnInfo(Type.INTEGER, "", Interval(1, 200)))
+    places = ", ".join(emit_expression(build_quantile_place(counts, rank)) for rank in ranks)
     taken = ", ".join(f"QUANTILE_DISC(v, {float(rank)!r})" for rank in ranks)
     rows = "(SELECT n, UNNEST(RANGE(1, n + 1)) AS v FROM RANGE(1, 201) AS n(n)) AS n"
     found = duckdb.sql(f"SELECT n, {places} FROM RANGE(1, 201) AS n(n) ORDER BY n").fetchall()

@@ -20,16 +20,16 @@ from typing import Any
 
 import duckdb
 
-from dpsql.backends.letters import changed
+from dpsql.backends.letters import read_case_mapping
 from dpsql.errors import QueryRejected
-from dpsql.functions import FUNCTIONS, call
+from dpsql.functions import FUNCTIONS, build_function_call
 from dpsql.functions.casts import MOST_PRECISION
-from dpsql.plan.expr import Call, Column, Expr, Facts, Function, Literal, columns
+from dpsql.plan.expr import Call, Column, ColumnInfo, Expr, Function, Literal, iterate_columns
 from dpsql.plan.interval import Interval
 from dpsql.plan.types import Type, Value
-from dpsql.sql.emit.scalars import write
-from dpsql.sql.lower.calls import meant
-from dpsql.sql.read.rejection import Source
+from dpsql.sql.emit.scalars import emit_expression
+from dpsql.sql.lower.calls import resolve_call
+from dpsql.sql.read.rejection import QueryText
 
 KINDS = tuple(kind for kind in Type if kind not in (Type.NULL, Type.LIST))
 NASTY: Mapping[Type, tuple[str | None, ...]] = {
@@ -152,7 +152,7 @@ SIGNATURES = [(function, types) for function in FUNCTIONS.values() for types in 
 
 def column(place: int, kind: Type, interval: Interval | None = None) -> Column:
     """The column that holds an argument."""
-    return Column(f"t{place}", "c", Facts(kind, kind.value, interval or Interval()))
+    return Column(f"t{place}", "c", ColumnInfo(kind, kind.value, interval or Interval()))
 
 
 CONSTANT_TEXTS = frozenset({"trim_characters", "ltrim_characters", "rtrim_characters"})
@@ -179,7 +179,7 @@ def calls(
 
     Arithmetic of whole numbers has a form for columns that are known to be small, which holds what they are not.
     """
-    if intervals is None and function.whole:
+    if intervals is None and function.integer_sql:
         yield from calls(function, types, [Interval(-1, 1)] * len(types), most, constants=constants)
     places = [
         [Literal(value, kind) for value in _CONSTANTS_OF.get(function.name, CONSTANTS[kind])]
@@ -207,7 +207,7 @@ def _decimals(function: Function, arguments: Sequence[Expr]) -> Sequence[Expr] |
 def build(function: Function, arguments: Sequence[Expr]) -> Call | None:
     """What `lower` makes of an entry's arguments, where it takes them and means this entry."""
     try:
-        built = meant(Source(""), None, function.name, tuple(arguments))
+        built = resolve_call(QueryText(""), None, function.name, tuple(arguments))
     except QueryRejected:
         return None
     return built if isinstance(built, Call) and built.function is function else None
@@ -240,7 +240,7 @@ class Bench:
 
     def of_texts(self, wanted: Sequence[Call], texts: Sequence[str | None]) -> list[tuple[Any, ...]]:
         """What calls over a column of texts are of each of these."""
-        shown = ", ".join(map(write, wanted))
+        shown = ", ".join(map(emit_expression, wanted))
         found = self.connection.execute(f"SELECT {shown} FROM (SELECT UNNEST(?) AS c) AS t0", [list(texts)])
         return found.fetchall()
 
@@ -279,7 +279,7 @@ class Bench:
 
     def plan(self, call: Call) -> str:
         """The engine's plan of a call, with all that it writes out; the columns are t0_c, t1_c and so on."""
-        text, made = write(call), []
+        text, made = emit_expression(call), []
         for argument in read_by(call):
             text = text.replace(f'"{argument.source}"."c"', f"{argument.source}_c")
             value = NASTY[argument.type][1]
@@ -295,14 +295,20 @@ class Bench:
 
 def letter_texts() -> list[str]:
     """Texts of all letters that LOWER or UPPER changes, 40 at a time, and of some that have several forms."""
-    letters = "".join(sorted({*"".join(changed("lower") + changed("upper")), *"ßʼn\u0345中😀"}))
+    letters = "".join(
+        sorted({*"".join(read_case_mapping("lower") + read_case_mapping("upper")), *"ßʼn\u0345中😀"})
+    )
     return [letters[at : at + 40] for at in range(0, len(letters), 40)] + ["ΑΣ", "İ", "ﬃ", "", "aZ", "Éé"]
 
 
 def of_letters() -> list[Call]:
     """Calls of functions that look at letters, over a column of texts."""
     of = column(0, Type.VARCHAR)
-    found = (call("lower", of), call("upper", of), call("ilike", of, Literal("%σ_%", Type.VARCHAR)))
+    found = (
+        build_function_call("lower", of),
+        build_function_call("upper", of),
+        build_function_call("ilike", of, Literal("%σ_%", Type.VARCHAR)),
+    )
     return [each for each in found if each is not None]
 
 
@@ -335,7 +341,7 @@ ESCAPED_TEXTS = (
 def escapes() -> list[Call]:
     """Calls of LIKE and ILIKE with escapes over a column of texts."""
     found = (
-        call(name, column(0, Type.VARCHAR), *(Literal(part, Type.VARCHAR) for part in pair))
+        build_function_call(name, column(0, Type.VARCHAR), *(Literal(part, Type.VARCHAR) for part in pair))
         for name in ("like_escape", "ilike_escape")
         for pair in ESCAPES
     )
@@ -391,7 +397,7 @@ EXPRESSED_TEXTS = (
 def expressions() -> list[Call]:
     """Questions to regular expressions over a column of texts."""
     found = (
-        call(name, column(0, Type.VARCHAR), Literal(pattern, Type.VARCHAR))
+        build_function_call(name, column(0, Type.VARCHAR), Literal(pattern, Type.VARCHAR))
         for name in ("regexp_matches", "regexp_full_match")
         for pattern in EXPRESSIONS
     )
@@ -400,7 +406,7 @@ def expressions() -> list[Call]:
 
 def read_by(call: Call) -> list[Column]:
     """The columns that a call reads, in order."""
-    return sorted(set(columns(call)), key=lambda read: read.source)
+    return sorted(set(iterate_columns(call)), key=lambda read: read.source)
 
 
 def _table(argument: Column, read: str) -> str:
@@ -416,7 +422,7 @@ def texts(call: Call) -> list[str]:
 
 def place(call: Call) -> str:
     """The SQL of where a call's value lies on the line of its type, or of the value itself."""
-    value = write(call)
+    value = emit_expression(call)
     if call.type is Type.DATE:
         return f"CASE WHEN ISFINITE({value}) THEN {value} - DATE '0001-01-01' + 1 END"
     if call.type is Type.TIMESTAMP:

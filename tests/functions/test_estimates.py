@@ -13,7 +13,7 @@ from functions.pools import build, column, signatures
 from dpsql.functions import FUNCTIONS
 from dpsql.plan.expr import Function
 from dpsql.plan.types import Type
-from dpsql.sql.emit.scalars import write
+from dpsql.sql.emit.scalars import emit_expression
 
 OF_A_NUMBER = [function for function in FUNCTIONS.values() if (Type.DOUBLE,) in signatures(function)]
 
@@ -27,4 +27,4 @@ def test_no_entry_fails_where_the_least_and_the_largest_value_are_close(function
     with duckdb.connect(config={"threads": 1}) as engine:
         for number in range(-30, 31):
             engine.execute(f"CREATE OR REPLACE TABLE t AS SELECT {number}::BIGINT AS n, 0::BIGINT AS m")
-            assert len(engine.execute(f"SELECT {write(call)} FROM ({row}) AS t0").fetchall()) == 1
+            assert len(engine.execute(f"SELECT {emit_expression(call)} FROM ({row}) AS t0").fetchall()) == 1

@@ -22,11 +22,11 @@ from dpsql.functions import CALLS, FUNCTIONS, OVERLOADS, SYNONYMS
 from dpsql.functions.strings import MOST_COMPARED
 from dpsql.plan.expr import Call, Expr, Function
 from dpsql.plan.types import Type
-from dpsql.sql.emit.scalars import write
+from dpsql.sql.emit.scalars import emit_expression
 from dpsql.sql.lower.operators import SPANS
 from dpsql.sql.lower.scalars import Scalars
 from dpsql.sql.lower.statement_time import StatementTime
-from dpsql.sql.read.parse import parse
+from dpsql.sql.read.parse import parse_statement
 
 _EXACT = 2**53
 _BY_DOUBLE = frozenset({"round_digits", "round_even", "trunc_digits", "plus_microsecond"})
@@ -50,7 +50,7 @@ def bench() -> Bench:
 
 def read_back(text: str, call: Call) -> Expr:
     """What dpsql reads a text as, whose columns are those of a call."""
-    statement = parse(f"SELECT {text}")
+    statement = parse_statement(f"SELECT {text}")
     columns = {read.source: read for read in read_by(call)}
 
     def column(node: exp.Column) -> Expr:
@@ -86,7 +86,7 @@ def test_duckdb_computes_the_same(bench: Bench, function: Function) -> None:
         for call in calls(function, types, most=2):
             shown = "DOUBLE" if call.type.numeric else "VARCHAR"
             plain, read = _plain(bench, call, shown)
-            ours = bench.rows(call, f"CAST({write(call)} AS {shown})", *texts(call), read=read)
+            ours = bench.rows(call, f"CAST({emit_expression(call)} AS {shown})", *texts(call), read=read)
             for (value, *row), (theirs,) in zip(ours, plain, strict=True):
                 assert _agree(call, row, value, theirs), (scalar(call), row, value, theirs)
 

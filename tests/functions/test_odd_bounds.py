@@ -16,12 +16,12 @@ import duckdb
 import pytest
 from functions.pools import Signature, calls, place, read_by, signatures
 
-from dpsql.analysis.intervals import interval
+from dpsql.analysis.intervals import derive_interval
 from dpsql.functions import FUNCTIONS
 from dpsql.plan.expr import Call, Function
-from dpsql.plan.interval import Interval, position
+from dpsql.plan.interval import Interval, find_position
 from dpsql.plan.types import Type, Value
-from dpsql.sql.emit.scalars import constant, write
+from dpsql.sql.emit.scalars import emit_constant, emit_expression
 
 _POSITIVE = (
     *(Fraction(1, 10**400), Fraction(1, 3), 1, 33, 34, 63, 64, 171, 710, 2**53 + 1, 2**62, 2**63 - 1),
@@ -62,7 +62,7 @@ def test_rules_derive_an_interval_of_anything(function: Function) -> None:
     for types in list(signatures(function))[:4]:
         for known in odd(len(types), chance):
             for call in calls(function, types, list(known), most=1):
-                assert str(interval(call))
+                assert str(derive_interval(call))
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_factorials_of_one_end_have_an_interval(end: Fraction) -> None:
     """As of GREATEST(x, 9223372036854775807), which has no high end."""
     for known in (Interval(end), Interval(None, end), Interval(end, end)):
         for call in calls(FUNCTIONS["factorial"], (Type.INTEGER,), [known], most=1):
-            assert interval(call).within(9 * 10**36)
+            assert derive_interval(call).is_within(9 * 10**36)
 
 
 @pytest.mark.parametrize("function", FUNCTIONS.values(), ids=lambda entry: entry.name)
@@ -94,21 +94,27 @@ def _holds(
     types: Signature,
     ends: tuple[tuple[Value, ...], ...],
 ) -> None:
-    known = [Interval(*sorted(at for value in pair if (at := position(value)) is not None)) for pair in ends]
+    known = [
+        Interval(*sorted(at for value in pair if (at := find_position(value)) is not None)) for pair in ends
+    ]
     for call in calls(function, types, known, most=1):
-        found = interval(call)
+        found = derive_interval(call)
         for value in _computed(engine, call, ends):
             if isinstance(value, float) and math.isinf(value):
-                assert (found.high if value > 0 else found.low) is None, (write(call), ends, str(found))
+                assert (found.high if value > 0 else found.low) is None, (
+                    emit_expression(call),
+                    ends,
+                    str(found),
+                )
             elif isinstance(value, (int, float)) and not math.isnan(value):
-                assert found.contains(Fraction(value)), (write(call), ends, str(found), value)
+                assert found.contains(Fraction(value)), (emit_expression(call), ends, str(found), value)
 
 
 def _computed(
     engine: duckdb.DuckDBPyConnection, call: Call, ends: tuple[tuple[Value, ...], ...]
 ) -> list[Value]:
     tables = [
-        f"(VALUES {', '.join(f'({constant(value)})' for value in ends[int(read.source[1:])])}) AS {read.source}(c)"
+        f"(VALUES {', '.join(f'({emit_constant(value)})' for value in ends[int(read.source[1:])])}) AS {read.source}(c)"
         for read in read_by(call)
     ]
     query = f"SELECT {place(call)} FROM {', '.join(tables) or '(SELECT 1)'}"

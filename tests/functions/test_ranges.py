@@ -18,13 +18,13 @@ import duckdb
 import pytest
 from functions.pools import Signature, build, calls, column, place, read_by, signatures
 
-from dpsql.analysis.domains import domain
-from dpsql.analysis.intervals import interval
+from dpsql.analysis.domains import derive_domain
+from dpsql.analysis.intervals import derive_interval
 from dpsql.functions import FUNCTIONS
 from dpsql.plan.expr import Call, Function, Literal
-from dpsql.plan.interval import Interval, position
+from dpsql.plan.interval import Interval, find_position
 from dpsql.plan.types import Type, Value
-from dpsql.sql.emit.scalars import constant, write
+from dpsql.sql.emit.scalars import emit_constant, emit_expression
 
 Box = tuple[Value, ...]
 """The values that an argument is given; the least and the largest of them are its interval's ends."""
@@ -79,7 +79,7 @@ def engine() -> duckdb.DuckDBPyConnection:
 
 def around(box: Box) -> Interval:
     """The interval of the values of a box."""
-    places = [at for value in box if (at := position(value)) is not None]
+    places = [at for value in box if (at := find_position(value)) is not None]
     return Interval(min(places), max(places)) if places else Interval()
 
 
@@ -111,7 +111,7 @@ def _dense(box: Box) -> Box:
 def computed(engine: duckdb.DuckDBPyConnection, call: Call, boxes: dict[str, Box], item: str) -> list[Value]:
     """What the engine computes on all combinations of the values."""
     tables = ", ".join(
-        f"(VALUES {', '.join(f'({constant(value)})' for value in boxes[read.source])}) AS {read.source}(c)"
+        f"(VALUES {', '.join(f'({emit_constant(value)})' for value in boxes[read.source])}) AS {read.source}(c)"
         for read in read_by(call)
     )
     many = math.prod(len(boxes[read.source]) for read in read_by(call))
@@ -130,14 +130,18 @@ def test_values_lie_in_the_interval(engine: duckdb.DuckDBPyConnection, function:
     """No value leaves the interval that is derived from the arguments' intervals; NaN counts as NULL."""
     for types in signatures(function):
         for call, boxes in inside(function, types):
-            known = interval(call)
+            known = derive_interval(call)
             for value in computed(engine, call, boxes, place(call)):
                 if not isinstance(value, (int, float)) or math.isnan(value):
                     continue  # what is no number has no interval
                 if isinstance(value, float) and math.isinf(value):
-                    assert (known.high if value > 0 else known.low) is None, (write(call), boxes, known)
+                    assert (known.high if value > 0 else known.low) is None, (
+                        emit_expression(call),
+                        boxes,
+                        known,
+                    )
                 else:
-                    assert known.contains(Fraction(value)), (write(call), boxes, str(known), value)  # type: ignore[arg-type]
+                    assert known.contains(Fraction(value)), (emit_expression(call), boxes, str(known), value)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("function", FUNCTIONS.values(), ids=lambda entry: entry.name)
@@ -145,11 +149,11 @@ def test_values_lie_in_the_domain(engine: duckdb.DuckDBPyConnection, function: F
     """Where a domain is derived from the arguments' intervals, every value that is computed is in it."""
     for types in signatures(function):
         for call, boxes in inside(function, types):
-            known = domain(call, {})
+            known = derive_domain(call, {})
             if known is not None:
-                found = set(computed(engine, call, boxes, write(call)))
-                assert {value for value in found if value is not None} <= set(known), write(call)
-                assert None not in found or None in known, write(call)
+                found = set(computed(engine, call, boxes, emit_expression(call)))
+                assert {value for value in found if value is not None} <= set(known), emit_expression(call)
+                assert None not in found or None in known, emit_expression(call)
 
 
 def test_domains_are_derived() -> None:
@@ -168,7 +172,7 @@ def test_domains_are_derived() -> None:
     for name, size in sizes.items():
         call = build(FUNCTIONS[name], (day,))
         assert call is not None
-        assert len([value for value in domain(call, {}) or () if value is not None]) == size, name
+        assert len([value for value in derive_domain(call, {}) or () if value is not None]) == size, name
 
 
 @pytest.mark.parametrize(
@@ -179,7 +183,7 @@ def test_the_domain_of_whole_numbers_has_64_bits(low: float, high: float, size: 
     """Whole numbers beyond are NULL in the engine, and so no keys of groups."""
     cast = build(FUNCTIONS["cast_hugeint"], (column(0, Type.DOUBLE, around((low, high))),))
     assert cast is not None
-    found = domain(cast, {})
+    found = derive_domain(cast, {})
     assert (None if found is None else len([value for value in found if value is not None])) == size
 
 
@@ -206,4 +210,4 @@ def test_intervals_are_narrow(name: str, types: Signature, boxes: Sequence[Box],
     ]
     call = build(FUNCTIONS[name], arguments)
     assert call is not None
-    assert interval(call) == expected
+    assert derive_interval(call) == expected

@@ -10,14 +10,14 @@ import duckdb
 import pytest
 from sqlglot import exp
 
-from dpsql.functions import BY_UNIT, CALLS, FAMILIES, FUNCTIONS, OVERLOADS, overloads
-from dpsql.functions.document import markdown, names, signatures
+from dpsql.functions import BY_UNIT, CALLS, FAMILIES, FUNCTIONS, OVERLOADS, get_overloads
+from dpsql.functions.document import list_names, list_signatures, render_markdown
 from dpsql.plan.expr import Expr, Function
-from dpsql.sql.emit.scalars import write
+from dpsql.sql.emit.scalars import emit_expression
 from dpsql.sql.lower.operators import REFUSED
 from dpsql.sql.lower.scalars import Scalars
 from dpsql.sql.lower.statement_time import StatementTime
-from dpsql.sql.read.parse import parse
+from dpsql.sql.read.parse import parse_statement
 
 ROOT = Path(__file__).parents[2]
 
@@ -33,7 +33,7 @@ def lowered(text: str) -> Expr:
     def column(node: exp.Column) -> Expr:
         raise AssertionError(f"{node} is no constant")
 
-    statement = parse(f"SELECT {text}")
+    statement = parse_statement(f"SELECT {text}")
     return Scalars(statement.source, (), StatementTime(dt.datetime(2026, 4, 1)), column).lower(
         statement.query.expressions[0]
     )
@@ -46,7 +46,7 @@ def test_the_example_is_true(engine: duckdb.DuckDBPyConnection, function: Functi
     text, expected = function.example
     expr = lowered(text)
     assert any(part is function for part in _entries(expr)), f"{text} is no call of {function.name}"
-    for sql in (write(expr), text):
+    for sql in (emit_expression(expr), text):
         ((shown,),) = engine.execute(f"SELECT CAST(TRY({sql}) AS VARCHAR)").fetchall()
         found = "NULL" if shown is None else shown
         assert found == expected or _number(found) == _number(expected), sql
@@ -80,18 +80,18 @@ def test_a_name_and_a_key_mean_the_same() -> None:
     """Where an entry's key is also a name, the entry has that name; and no two entries share a key."""
     assert len(FUNCTIONS) == sum(len(family.ENTRIES) for family in FAMILIES.values())
     for key, function in FUNCTIONS.items():
-        assert function in overloads(key)
+        assert function in get_overloads(key)
         assert key not in OVERLOADS or function in OVERLOADS[key], key
     for entries in BY_UNIT.values():
-        assert all(overloads(entry) for entry in entries.values())
+        assert all(get_overloads(entry) for entry in entries.values())
 
 
 def test_overloads_are_told_apart_by_types() -> None:
     """Of the entries of one name none is hidden by an earlier one: each takes what none before it takes."""
     for name, entries in OVERLOADS.items():
         for place, function in enumerate(entries):
-            before = set().union(*(signatures(entry) for entry in entries[:place] if not entry.literals))
-            assert set(signatures(function)) - before, (name, function.name)
+            before = set().union(*(list_signatures(entry) for entry in entries[:place] if not entry.literals))
+            assert set(list_signatures(function)) - before, (name, function.name)
 
 
 def test_what_is_refused_on_purpose_is_refused() -> None:
@@ -101,10 +101,10 @@ def test_what_is_refused_on_purpose_is_refused() -> None:
 
 def test_there_are_many() -> None:
     """An analyst finds the functions of every day."""
-    assert len(names()) >= 200
-    assert sum(len(signatures(function)) for function in FUNCTIONS.values()) >= 400
+    assert len(list_names()) >= 200
+    assert sum(len(list_signatures(function)) for function in FUNCTIONS.values()) >= 400
 
 
 def test_the_document_is_current() -> None:
     """docs/reference/functions.md is what `python -m dpsql.functions` writes."""
-    assert (ROOT / "docs" / "reference" / "functions.md").read_text(encoding="utf-8") == markdown()
+    assert (ROOT / "docs" / "reference" / "functions.md").read_text(encoding="utf-8") == render_markdown()

@@ -1,7 +1,7 @@
 """How long the text of a call is, and how much time one row takes, are within what its entry says.
 
-Claim: on every row `growth.result_size` is at least the bytes of the text, and the time is in proportion to at most
-`growth.call_work`.
+Claim: on every row `growth.bound_result_size` is at least the bytes of the text, and the time is in proportion to at most
+`growth.bound_call_work`.
 Why: both are asked of every entry, on texts of letters that grow most, and that make engines look far.
 Source: none but the definitions.
 """
@@ -19,12 +19,12 @@ import duckdb
 import pytest
 from functions.pools import Bench, build, calls, column, read_by, signatures
 
-from dpsql.functions import FUNCTIONS, call, growth
-from dpsql.functions.regex_size import Pattern
+from dpsql.functions import FUNCTIONS, build_function_call, growth
+from dpsql.functions.regex_size import RegexPattern
 from dpsql.plan.expr import Call, Column, Expr, Function, Literal
-from dpsql.plan.text_size import TextSize, constant_size
+from dpsql.plan.text_size import TextSize, make_constant_size
 from dpsql.plan.types import Type
-from dpsql.sql.emit.scalars import write
+from dpsql.sql.emit.scalars import emit_expression
 
 _TEXTS = (Type.VARCHAR, Type.BLOB)
 GROWING = (
@@ -88,8 +88,8 @@ def _products(entry: Function, places: Sequence[Sequence[Expr]]) -> Iterator[Cal
 def sized(expr: Expr, size: int) -> TextSize:
     """The bound of an argument where each text column has so many bytes."""
     if isinstance(expr, Literal):
-        return growth.literal_size(expr.value)
-    return TextSize(Fraction(1), 0, size) if expr.type in _TEXTS else constant_size(0)
+        return growth.compute_literal_size(expr.value)
+    return TextSize(Fraction(1), 0, size) if expr.type in _TEXTS else make_constant_size(0)
 
 
 @cache
@@ -119,7 +119,7 @@ def test_a_text_is_no_longer_than_its_entry_says(entry: Function) -> None:
                 f"TRY_CAST({_quoted(text)} AS {part.type.value}) AS {source}"
                 for source, part in named.items()
             )
-            shown = write(built)
+            shown = emit_expression(built)
             for source in named:
                 shown = shown.replace(f'"{source}"."c"', source)
             length = "STRLEN" if built.type is Type.VARCHAR else "OCTET_LENGTH"
@@ -128,8 +128,10 @@ def test_a_text_is_no_longer_than_its_entry_says(entry: Function) -> None:
                 .connection.execute(f"SELECT {length}({shown}) FROM (SELECT {values or '1'})")
                 .fetchall()
             )
-            bound = growth.result_size(built, [sized(part, len(text.encode())) for part in built.arguments])
-            assert (found or 0) <= bound.most, (str(built), text, found, bound)
+            bound = growth.bound_result_size(
+                built, [sized(part, len(text.encode())) for part in built.arguments]
+            )
+            assert (found or 0) <= bound.max_bytes, (str(built), text, found, bound)
             tried += 1
     assert tried
 
@@ -138,18 +140,18 @@ def test_a_text_is_no_longer_than_its_entry_says(entry: Function) -> None:
 def test_every_argument_of_many_is_counted(function: str, separators: int) -> None:
     """CONCAT_WS writes its first text between each two of the others."""
     places = [column(place, Type.VARCHAR) for place in range(5 + (separators > 0))]
-    built = call(function, *places)
+    built = build_function_call(function, *places)
     assert isinstance(built, Call)
-    bound = growth.result_size(built, [sized(part, 40) for part in built.arguments])
-    assert bound.most >= (5 + separators) * 40
+    bound = growth.bound_result_size(built, [sized(part, 40) for part in built.arguments])
+    assert bound.max_bytes >= (5 + separators) * 40
 
 
 @pytest.mark.parametrize("function", ["lower", "upper", "strip_accents", "nfc_normalize", "reverse", "trim"])
 def test_no_letter_grows_more_than_its_function_says(function: str) -> None:
     """Every letter of Unicode alone."""
-    built = call(function, column(0, Type.VARCHAR))
+    built = build_function_call(function, column(0, Type.VARCHAR))
     assert isinstance(built, Call)
-    factor = growth.result_size(built, [TextSize(Fraction(1), 0, 2**20)]).share
+    factor = growth.bound_result_size(built, [TextSize(Fraction(1), 0, 2**20)]).share
     letters = [chr(code) for code in range(1, 0x110000) if not 0xD800 <= code < 0xE000]
     ((most,),) = (
         bench()
@@ -233,23 +235,23 @@ def test_a_long_text_takes_no_more_time_than_its_entry_says(entry: Function) -> 
         once = timed(engine, "LENGTH(REPLACE(c, 'q', 'x')), LENGTH(UPPER(c))") / (10 * size)
         for built in costly(entry):
             sizes = [sized(part, size) for part in built.arguments]
-            work = growth.call_work(built, sizes, growth.result_size(built, sizes), {})
+            work = growth.bound_call_work(built, sizes, growth.bound_result_size(built, sizes), {})
             if work > 2**30 // 8:
                 continue  # refused of such texts, and of those that are eight times as long
-            spent = timed(engine, write(built).replace('"t0"."c"', "c"))
+            spent = timed(engine, emit_expression(built).replace('"t0"."c"', "c"))
             assert spent <= _UNIT * once * (work + 10 * size) + 0.02, (str(built), made, spent / once, work)
 
 
 @pytest.mark.parametrize("pattern", [r"\s+", "[^a-z]", "a|b+", r"^\s+|\s+$", "(a+)", "ab?c*", "[0-9]{3}"])
 def test_common_rewritings_take_one_pass(pattern: str) -> None:
     """What is used to clean texts is asked for in one pass, and is accepted of texts of any length."""
-    assert Pattern(pattern).linear
+    assert RegexPattern(pattern).is_linear
 
 
 @pytest.mark.parametrize("pattern", ["a*b|a", "(a*)+b|a", "a(.*c)?", r"\s+$|\s", "a+b*c|a"])
 def test_rewritings_that_may_look_far_are_known(pattern: str) -> None:
     """A match may be short where the search for a longer one goes to the end."""
-    assert not Pattern(pattern).linear
+    assert not RegexPattern(pattern).is_linear
 
 
 def _quoted(text: str) -> str:

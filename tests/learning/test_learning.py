@@ -14,7 +14,7 @@ from scipy import stats
 from dpsql.accounting import compare
 from dpsql.accounting.events import BoundedRange
 from dpsql.errors import DataError, LossError
-from dpsql.learning import LATTICE, Schedule, WeightedMajority, regret_bound
+from dpsql.learning import LATTICE, Schedule, WeightedMajority, bound_regret
 from tests.entropy import SeededEntropy
 
 Floats = NDArray[np.float64]
@@ -154,7 +154,7 @@ def test_the_regret_is_within_the_bound(kind: str) -> None:
         learner.choose()
         learner.observe(losses)
     regret = (expected - total.min()) / rounds
-    assert regret <= regret_bound(best, rounds, experts) <= 2 * math.sqrt(math.log(experts) / rounds) + 1e-9
+    assert regret <= bound_regret(best, rounds, experts) <= 2 * math.sqrt(math.log(experts) / rounds) + 1e-9
     assert learner.regret == pytest.approx(regret, abs=0.15)
     if kind == "constant":
         assert regret < 0.1
@@ -209,7 +209,7 @@ def test_the_bound_has_the_rate_below_the_line() -> None:
     regret = suffered / rounds
     for misprint in (rounds * rounds, experts * rounds):
         assert regret > 10 * (rate + math.log(experts) / misprint)
-    assert regret <= regret_bound(rate, rounds, experts)
+    assert regret <= bound_regret(rate, rounds, experts)
 
 
 def test_weighted_majority_by_the_printed_score_follows_the_worst_expert() -> None:
@@ -220,5 +220,5 @@ def test_weighted_majority_by_the_printed_score_follows_the_worst_expert() -> No
         regrets = [
             np.mean([choice_law(losses[:now], sign * rate)[1] for now in range(rounds)]) for sign in (1, -1)
         ]
-        assert regrets[0] <= regret_bound(rate, rounds, 2)
-        assert regrets[1] >= 1 - regret_bound(rate, rounds, 2)
+        assert regrets[0] <= bound_regret(rate, rounds, 2)
+        assert regrets[1] >= 1 - bound_regret(rate, rounds, 2)

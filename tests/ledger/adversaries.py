@@ -125,10 +125,10 @@ def worst_delta(admits: Filter, menu: Sequence[Release], epsilon: Fraction, dept
 
 def filter_of(accountant: Accountant, budget: Budget) -> Filter:
     """The filter of an accountant: the sum of the costs stays within the limit."""
-    limit = accountant.limit(*budget)
+    limit = accountant.compute_limit(*budget)
 
     def admits(path: tuple[Release, ...]) -> bool:
-        return accountant.cost(Composed(tuple(release.event for release in path))).within(limit)
+        return accountant.compute_charge(Composed(tuple(release.event for release in path))).is_within(limit)
 
     return admits
 

@@ -28,7 +28,7 @@ from ledger.adversaries import (
 from speeds import examples
 
 from dpsql.accounting.accountants import ACCOUNTANTS, Accountant
-from dpsql.accounting.accountants.base import largest_epsilon
+from dpsql.accounting.accountants.base import search_largest_epsilon
 from dpsql.accounting.events import BoundedRange
 from dpsql.errors import NotSupportedError
 
@@ -50,14 +50,14 @@ every_budget = pytest.mark.parametrize("budget", BUDGETS, ids=str)
 
 def menu(accountant: Accountant, budget: Budget, shares: tuple[int, ...]) -> list[Release]:
     """Releases of each kind that cost one of so many shares of the limit, where the accountant charges them."""
-    limit = accountant.limit(*budget)
+    limit = accountant.compute_limit(*budget)
     found: list[Release] = []
     for share in shares:
         part = limit.loss // share
-        epsilon = largest_epsilon(accountant.cost, part)
+        epsilon = search_largest_epsilon(accountant.compute_charge, part)
         found.append(response(epsilon))
-        found.append(choice(largest_epsilon(accountant.cost, part, BoundedRange), 0.7))
-        rho = accountant.gaussian_rho(epsilon)
+        found.append(choice(search_largest_epsilon(accountant.compute_charge, part, BoundedRange), 0.7))
+        rho = accountant.find_gaussian_rho(epsilon)
         if rho is not None:
             found += [gaussian(rho), lattice_gaussian(rho)]
         if limit.delta:
@@ -68,7 +68,7 @@ def menu(accountant: Accountant, budget: Budget, shares: tuple[int, ...]) -> lis
 
 def _charged(accountant: Accountant, release: Release) -> bool:
     try:
-        accountant.cost(release.event)
+        accountant.compute_charge(release.event)
     except NotSupportedError:
         return False
     return True

@@ -22,8 +22,8 @@ from ledger.adversaries import (
 )
 
 from dpsql.accounting.accountants import ACCOUNTANTS, Accountant
-from dpsql.accounting.accountants.base import largest_epsilon
-from dpsql.accounting.partitions.boxes import WHOLE, Box, PartitionSpend
+from dpsql.accounting.accountants.base import search_largest_epsilon
+from dpsql.accounting.partitions.boxes import WHOLE, Box, PartitionCharges
 
 BUDGET: Budget = (Fraction(1), Fraction(1, 10**3))
 PLACES, MANY = (0, 1), 8
@@ -38,7 +38,7 @@ class Parted(Release):
 
     def read_by(self, places: Iterable[int]) -> Parted:
         """What it tells of a unit with rows at these places: nothing, where its box holds none of them."""
-        if any(self.box.meet(part(place)) is not None for place in places):
+        if any(self.box.intersect_box(part(place)) is not None for place in places):
             return self
         return Parted(self.event, self.here, self.here, self.box)
 
@@ -50,31 +50,31 @@ class Parted(Release):
 
 def part(place: int) -> Box:
     """The box of one place."""
-    return Box.of({"region": ((place, place),)})
+    return Box.from_sides({"region": ((place, place),)})
 
 
 def parts_filter(accountant: Accountant) -> Filter:
     """The ledger's: what is spent at no place passes the limit."""
-    limit = accountant.limit(*BUDGET)
+    limit = accountant.compute_limit(*BUDGET)
 
     def admits(path: tuple[Release, ...]) -> bool:
-        spent = PartitionSpend()
+        spent = PartitionCharges()
         for release in path:
             assert isinstance(release, Parted)
-            spent = spent.charged(release.box, accountant.cost(release.event))
-        return spent.most().within(limit)
+            spent = spent.with_charge(release.box, accountant.compute_charge(release.event))
+        return spent.compute_largest_charge().is_within(limit)
 
     return admits
 
 
 def menu(accountant: Accountant) -> list[Parted]:
     """Releases of several kinds, at the limit and at half of it, to each part and to the whole."""
-    limit = accountant.limit(*BUDGET)
+    limit = accountant.compute_limit(*BUDGET)
     found: list[Release] = []
     for share in (1, 2):
-        epsilon = largest_epsilon(accountant.cost, limit.loss // share)
+        epsilon = search_largest_epsilon(accountant.compute_charge, limit.loss // share)
         found.append(response(epsilon))
-    rho = accountant.gaussian_rho(epsilon)
+    rho = accountant.find_gaussian_rho(epsilon)
     found.append(leak(limit.delta_fraction / 2) if rho is None else gaussian(rho, (-1, 1)))
     return [
         Parted(release.event, release.here, release.there, box)
@@ -94,7 +94,7 @@ def test_a_unit_of_one_part_keeps_the_budget(accountant: Accountant, place: int)
 @every_accountant
 def test_a_unit_of_several_parts_would_pass_the_budget(accountant: Accountant) -> None:
     """So the engine leaves it out: the same filter admits an answer of the whole budget from each of its parts."""
-    epsilon = largest_epsilon(accountant.cost, accountant.limit(*BUDGET).loss)
+    epsilon = search_largest_epsilon(accountant.compute_charge, accountant.compute_limit(*BUDGET).loss)
     told = response(epsilon)
     asked = [Parted(told.event, told.here, told.there, part(place)) for place in range(MANY)]
     admitted = parts_filter(accountant)

@@ -14,21 +14,21 @@ import pytest
 from ledger.adversaries import Budget, Filter, Release, assert_private, gaussian, leak, response
 
 from dpsql.accounting.accountants import ACCOUNTANTS, Accountant
-from dpsql.accounting.accountants.base import largest_epsilon
+from dpsql.accounting.accountants.base import search_largest_epsilon
 from dpsql.accounting.events import Composed, Event, Pure, Selection
-from dpsql.accounting.spend import Spend
+from dpsql.accounting.spend import Charge
 from dpsql.errors import OperationalError
 from dpsql.ledger.balance import Balance
 from dpsql.ledger.budget import Budget as Limits
-from dpsql.ledger.entry_kinds import CHARGE, DRAW, RESERVE, RETURN, EntryKind, applied
+from dpsql.ledger.entry_kinds import CHARGE, DRAW, RESERVE, RETURN, EntryEffect, apply_effect
 from dpsql.ledger.protocol import Account, AccountKey
-from dpsql.ledger.quote import account_charges, quoted_charges
+from dpsql.ledger.quote import iterate_quoted_charges, list_account_charges
 
 BUDGET: Budget = (Fraction(1), Fraction(1, 10**3))
 MANY = 8
 VISITS = AccountKey("visits")
 every_accountant = pytest.mark.parametrize("accountant", [kind() for kind in ACCOUNTANTS.values()], ids=str)
-Stepped = Callable[[Balance, EntryKind], Balance]
+Stepped = Callable[[Balance, EntryEffect], Balance]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +48,9 @@ def silent(kind: str, event: Event) -> Act:
     return Act(event, (1.0,), (1.0,), kind)
 
 
-def slices_filter(accountant: Accountant, step_of: Stepped = applied) -> Filter:
+def slices_filter(accountant: Accountant, step_of: Stepped = apply_effect) -> Filter:
     """The ledger's own: the same quotes, on balances that follow from the same steps."""
-    account = Account.of(Limits(accountant.name, *BUDGET))
+    account = Account.from_budget(Limits(accountant.name, *BUDGET))
     accounts = {VISITS: account}
 
     def admits(path: tuple[Release, ...]) -> bool:
@@ -61,18 +61,22 @@ def slices_filter(accountant: Accountant, step_of: Stepped = applied) -> Filter:
             if act.kind == RETURN:
                 if newest is None:
                     return False
-                step = EntryKind(RETURN, balance.reservations[newest].left(), reservation=newest, who="ana")
+                step = EntryEffect(
+                    RETURN, balance.reservations[newest].compute_remaining(), reservation=newest, actor="ana"
+                )
                 balance = step_of(balance, step)
                 continue
-            kind = EntryKind(act.kind, reservation={DRAW: newest, RESERVE: number}.get(act.kind), who="ana")
-            due = account_charges({"visits": act.event}, "ana", accounts)
+            kind = EntryEffect(
+                act.kind, reservation={DRAW: newest, RESERVE: number}.get(act.kind), actor="ana"
+            )
+            due = list_account_charges({"visits": act.event}, "ana", accounts)
             try:
-                (planned,) = quoted_charges(due, kind, accounts, lambda _, now=balance: now)
+                (planned,) = iterate_quoted_charges(due, kind, accounts, lambda _, now=balance: now)
             except OperationalError:
                 return False
             if not planned.quote.fits:
                 return False
-            balance = step_of(balance, planned.step)
+            balance = step_of(balance, planned.effect)
         return True
 
     return admits
@@ -80,10 +84,10 @@ def slices_filter(accountant: Accountant, step_of: Stepped = applied) -> Filter:
 
 def menu(accountant: Accountant) -> list[Act]:
     """Questions at the limit and at half of it, beside and within slices of the same sizes, and their return."""
-    limit = accountant.limit(*BUDGET)
-    sizes = [largest_epsilon(accountant.cost, limit.loss // share) for share in (1, 2)]
+    limit = accountant.compute_limit(*BUDGET)
+    sizes = [search_largest_epsilon(accountant.compute_charge, limit.loss // share) for share in (1, 2)]
     room = Selection(limit.delta_fraction / 2)
-    rho = accountant.gaussian_rho(sizes[1])
+    rho = accountant.find_gaussian_rho(sizes[1])
     asked = [*map(response, sizes), leak(limit.delta_fraction / 2) if rho is None else gaussian(rho, (0,))]
     acts = [Act(each.event, each.here, each.there, kind) for each in asked for kind in (CHARGE, DRAW)]
     slices = [silent(RESERVE, Composed((Pure(size), room))) for size in sizes]
@@ -96,20 +100,20 @@ def test_slices_keep_the_budget(accountant: Accountant) -> None:
     assert_private(slices_filter(accountant), menu(accountant), BUDGET, depth=5)
 
 
-def gives_all_back(before: Balance, step: EntryKind) -> Balance:
+def gives_all_back(before: Balance, step: EntryEffect) -> Balance:
     """The mistake of giving back the slice instead of what is left of it."""
-    after = applied(before, step)
+    after = apply_effect(before, step)
     if step.kind != RETURN or step.reservation is None:
         return after
     held = before.reservations[step.reservation]
-    spent = Spend(held.limit.loss - step.spend.loss, held.limit.delta - step.spend.delta)
+    spent = Charge(held.limit.loss - step.charge.loss, held.limit.delta - step.charge.delta)
     parts = type(after.parts)(after.parts.base - spent, after.parts.cells)
     return Balance(parts, after.count, after.period, after.reservations)
 
 
-def counts_nothing(before: Balance, step: EntryKind) -> Balance:
+def counts_nothing(before: Balance, step: EntryEffect) -> Balance:
     """The mistake of reserving without charging: two may then hold the same budget."""
-    after = applied(before, step)
+    after = apply_effect(before, step)
     return (
         Balance(before.parts, after.count, after.period, after.reservations)
         if step.kind == RESERVE
@@ -117,9 +121,9 @@ def counts_nothing(before: Balance, step: EntryKind) -> Balance:
     )
 
 
-def forgets_draws(before: Balance, step: EntryKind) -> Balance:
+def forgets_draws(before: Balance, step: EntryEffect) -> Balance:
     """The mistake of not counting within the slice."""
-    return before if step.kind == DRAW else applied(before, step)
+    return before if step.kind == DRAW else apply_effect(before, step)
 
 
 PLANS: dict[Stepped, tuple[str, ...]] = {
@@ -133,7 +137,7 @@ PLANS: dict[Stepped, tuple[str, ...]] = {
 @every_accountant
 def test_mistaken_slices_would_pass_the_budget(accountant: Accountant, mistaken: Stepped) -> None:
     """An adversary who does the same again and again passes it with each of them, and not with what is right."""
-    epsilon = largest_epsilon(accountant.cost, accountant.limit(*BUDGET).loss)
+    epsilon = search_largest_epsilon(accountant.compute_charge, accountant.compute_limit(*BUDGET).loss)
     told = response(epsilon)
     acts = [Act(told.event, told.here, told.there, DRAW)]
     acts += [silent(RESERVE, told.event), silent(RETURN, told.event)]

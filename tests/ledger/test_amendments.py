@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from speeds import examples
 
-from dpsql.accounting import Pure, Spend
+from dpsql.accounting import Charge, Pure
 from dpsql.errors import BudgetExhausted, IntegrityError, PolicyError, ProgrammingError
-from dpsql.ledger import Anchor, Budget, Ledger, journal, open_ledger
+from dpsql.ledger import AnchorFile, Budget, Ledger, journal, open_ledger
 from dpsql.ledger.protocol import AccountKey
 from dpsql.ledger.reader import LedgerReader
 
@@ -58,7 +58,7 @@ def test_a_raised_budget(target: str) -> None:
         open_ledger(target, BOTH)
     assert caught.value.code == "budget_changed"
     with closing(open_ledger(target, {**BOTH, "visits": pure(2)})) as ledger:
-        assert ledger.state("visits").remaining_epsilon == Fraction(5, 4)
+        assert ledger.get_state("visits").remaining_epsilon == Fraction(5, 4)
         charge(ledger, "5/4")
         with pytest.raises(BudgetExhausted):
             charge(ledger, "1/1000")
@@ -66,7 +66,7 @@ def test_a_raised_budget(target: str) -> None:
         head = ledger.verify()
     with closing(LedgerReader.open(target)) as history:
         assert history.verify().head.entries == head.entries == 4
-        assert history.budgets() == {VISITS: pure(2), PATIENTS: ONE}
+        assert history.read_budgets() == {VISITS: pure(2), PATIENTS: ONE}
 
 
 def test_a_lowered_budget(target: str) -> None:
@@ -79,14 +79,14 @@ def test_a_lowered_budget(target: str) -> None:
     assert caught.value.code == "amend_spent"
     budgets = amend(target, BOTH, "1/2")
     with closing(open_ledger(target, budgets)) as ledger:
-        assert [entry.kind for entry in ledger.entries()] == ["charge", "reserve", "amend"]
+        assert [entry.kind for entry in ledger.list_entries()] == ["charge", "reserve", "amend"]
         with pytest.raises(BudgetExhausted):
             charge(ledger, "1/1000")
-        (reserved,) = ledger.reservations()
+        (reserved,) = ledger.list_reservations()
         ledger.charge(
             {"visits": Pure(Fraction(1, 4))}, analyst="ana", query="SELECT 1", reservation=reserved.number
         )
-        ledger.give_back(reserved.number, by="ana")
+        ledger.close_reservation(reserved.number, by="ana")
         ledger.verify()
 
 
@@ -110,7 +110,7 @@ def test_what_is_refused(tmp_path: Path, budget: Budget, reason: str, code: str)
             )
         assert caught.value.code == code
     with closing(open_ledger(tmp_path / "a.ledger", BOTH)) as ledger:
-        assert ledger.entries() == ()
+        assert ledger.list_entries() == ()
         with pytest.raises(PolicyError, match="no budget"):
             ledger.amend({AccountKey("wages"): ONE}, by="owner", reason="why not")
 
@@ -120,7 +120,7 @@ def test_whoever_has_it_open_must_open_it_again(target: str) -> None:
     uses: list[Callable[[Ledger], object]] = [
         lambda ledger: charge(ledger, "1/8"),
         lambda ledger: charge(ledger, "1/8", "patients"),
-        lambda ledger: ledger.states(),
+        lambda ledger: ledger.list_states(),
         lambda ledger: ledger.dry_run({"visits": Pure(Fraction(1, 8))}),
     ]
     with (
@@ -135,7 +135,7 @@ def test_whoever_has_it_open_must_open_it_again(target: str) -> None:
             assert caught.value.code == "budget_changed"
         charge(other, "1/8", "patients")  # whose own budget is what it was
     with closing(open_ledger(target, budgets)) as ledger:
-        assert [entry.table for entry in ledger.entries()] == ["visits", "visits", "patients"]
+        assert [entry.table for entry in ledger.list_entries()] == ["visits", "visits", "patients"]
         ledger.verify()
 
 
@@ -150,12 +150,12 @@ def test_a_ledger_is_amended_often_and_opened_by_its_last_entries(
             charge(ledger, "1/8", "patients")
         budgets = amend(tmp_path / "a.ledger", budgets, epsilon)
     with closing(LedgerReader.open(tmp_path / "a.ledger")) as history:
-        assert [entry.limit.loss_fraction for entry in history.entries() if entry.table == "visits"] == [
-            Fraction(each) for each in ("1/4", "1/4", "1/2", "1/2", "3/4", "3/4", "5/8")
-        ]
+        assert [
+            entry.limit.loss_fraction for entry in history.iterate_entries() if entry.table == "visits"
+        ] == [Fraction(each) for each in ("1/4", "1/4", "1/2", "1/2", "3/4", "3/4", "5/8")]
     monkeypatch.setattr(journal, "_MOST_FOLLOWED", 2)
     with closing(open_ledger(tmp_path / "a.ledger", budgets)) as ledger:
-        assert ledger.state("visits").remaining_epsilon == Fraction(1, 4)
+        assert ledger.get_state("visits").remaining_epsilon == Fraction(1, 4)
         charge(ledger, "1/4")
         ledger.verify()
 
@@ -168,7 +168,7 @@ def test_the_anchor_knows_of_it(tmp_path: Path) -> None:
     copy = path.read_bytes()
     with closing(open_ledger(path, BOTH, anchor=anchor)) as ledger:
         ledger.amend({VISITS: pure("1/2")}, by="owner", reason="enough")
-    head = Anchor(anchor).head()
+    head = AnchorFile(anchor).read_head()
     assert head is not None
     assert head.entries == 2
     path.write_bytes(copy)
@@ -226,5 +226,5 @@ def test_any_sequence_spends_at_most_what_holds(
                 budgets["visits"] = pure(amount)
     with closing(open_ledger(path, budgets)) as ledger:
         ledger.verify()
-        assert ledger.state("visits").spent.loss_fraction == spent <= budgets["visits"].epsilon
-        assert ledger.state("patients").spent == Spend(0, 0)
+        assert ledger.get_state("visits").spent.loss_fraction == spent <= budgets["visits"].epsilon
+        assert ledger.get_state("patients").spent == Charge(0, 0)

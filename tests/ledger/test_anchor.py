@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from dpsql.accounting import Pure
 from dpsql.errors import BudgetExhausted, Error, IntegrityError, OperationalError
-from dpsql.ledger import Anchor, Budget, Head, Ledger, open_ledger
+from dpsql.ledger import AnchorFile, Budget, Ledger, LedgerHead, open_ledger
 from dpsql.ledger.rows import START
 
 # The test runner's own threads are idle.
@@ -26,16 +26,16 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarn
 FORK = get_context("fork")
 BUDGETS = {"visits": Budget("pure", Fraction(1), Fraction(0))}
 EIGHTH = {"visits": Pure(Fraction(1, 8))}
-HEADS = st.builds(Head, st.integers(0, 10**17), st.text("0123456789abcdef", min_size=64, max_size=64))
+HEADS = st.builds(LedgerHead, st.integers(0, 10**17), st.text("0123456789abcdef", min_size=64, max_size=64))
 
 
-def charge(ledger: Ledger) -> Head:
+def charge(ledger: Ledger) -> LedgerHead:
     """Charges an eighth of the budget; the head after it."""
     ledger.charge(EIGHTH, analyst="ana", query="SELECT 1")
-    return ledger.head()
+    return ledger.read_head()
 
 
-def refused(path: Path, anchor: Path | Head) -> Error:
+def refused(path: Path, anchor: Path | LedgerHead) -> Error:
     """The error of opening the ledger."""
     with pytest.raises(Error) as caught:
         open_ledger(path, BUDGETS, anchor=anchor)
@@ -64,12 +64,12 @@ def ledger(path: Path, anchor: Path) -> Iterator[Ledger]:
 
 def test_the_anchor_follows_each_charge(ledger: Ledger, path: Path, anchor: Path) -> None:
     """It is made with a new ledger, and holds the head as soon as a charge returns; a refusal leaves it."""
-    assert Anchor(anchor).head() == START
+    assert AnchorFile(anchor).read_head() == START
     for count in range(1, 9):
         head = charge(ledger)
         assert head.entries == count
-        assert head.digest == ledger.entries(limit=1)[0].digest
-        assert Anchor(anchor).head() == head
+        assert head.digest == ledger.list_entries(limit=1)[0].digest
+        assert AnchorFile(anchor).read_head() == head
     with pytest.raises(BudgetExhausted):
         charge(ledger)
     assert anchor.read_text() == f"{head}\n"
@@ -79,9 +79,9 @@ def test_the_anchor_follows_each_charge(ledger: Ledger, path: Path, anchor: Path
 
 
 @given(HEADS)
-def test_a_head_is_what_its_text_says(head: Head) -> None:
+def test_a_head_is_what_its_text_says(head: LedgerHead) -> None:
     """Text and head are inverse."""
-    assert Head.parse(str(head)) == head
+    assert LedgerHead.parse(str(head)) == head
 
 
 @pytest.mark.parametrize(
@@ -90,18 +90,18 @@ def test_a_head_is_what_its_text_says(head: Head) -> None:
 def test_other_texts_are_no_head(text: str) -> None:
     """What no ledger wrote is refused."""
     with pytest.raises(IntegrityError) as caught:
-        Head.parse(text)
+        LedgerHead.parse(text)
     assert caught.value.code == "anchor_text"
 
 
 def test_every_head_that_the_ledger_had_is_part_of_it(path: Path) -> None:
     """A head kept at any time is accepted for ever; one of another ledger, or with more entries, is not."""
     with closing(open_ledger(path, BUDGETS)) as ledger:
-        heads = [ledger.head(), *(charge(ledger) for _ in range(4))]
+        heads = [ledger.read_head(), *(charge(ledger) for _ in range(4))]
     assert heads[0] == START
     for head in heads:
         open_ledger(path, BUDGETS, anchor=head).close()
-    for head in (Head(2, heads[3].digest), Head(5, heads[4].digest), Head(1, "0" * 64)):
+    for head in (LedgerHead(2, heads[3].digest), LedgerHead(5, heads[4].digest), LedgerHead(1, "0" * 64)):
         assert refused(path, head).code == "ledger_rolled_back"
 
 
@@ -112,9 +112,9 @@ def test_an_anchor_that_lags_is_caught_up_by_the_next_charge(path: Path, anchor:
     with closing(open_ledger(path, BUDGETS)) as unanchored:
         charge(unanchored)
     with closing(open_ledger(path, BUDGETS, anchor=anchor)) as ledger:
-        assert Anchor(anchor).head() == first
+        assert AnchorFile(anchor).read_head() == first
         assert charge(ledger).entries == 3
-        assert Anchor(anchor).head() == ledger.head()
+        assert AnchorFile(anchor).read_head() == ledger.read_head()
 
 
 def test_a_missing_anchor_is_no_new_one(ledger: Ledger, path: Path, anchor: Path) -> None:
@@ -125,7 +125,7 @@ def test_a_missing_anchor_is_no_new_one(ledger: Ledger, path: Path, anchor: Path
         charge(ledger)
     assert caught.value.code == refused(path, anchor).code == "anchor_missing"
     assert not anchor.exists()
-    Anchor(anchor).replace(head)
+    AnchorFile(anchor).replace_head(head)
     assert charge(ledger).entries == 2
 
 
@@ -152,9 +152,9 @@ def test_an_anchor_that_cannot_be_written_stops_the_answer(ledger: Ledger, ancho
         charge(ledger)
     assert caught.value.code == "anchor_unavailable"
     assert caught.value.message.endswith("the charge stays")
-    assert (ledger.head().entries, Anchor(anchor).head()) == (1, START)
+    assert (ledger.read_head().entries, AnchorFile(anchor).read_head()) == (1, START)
     (anchor.parent / "a.anchor.new").rmdir()
-    assert charge(ledger) == Anchor(anchor).head() == ledger.head()
+    assert charge(ledger) == AnchorFile(anchor).read_head() == ledger.read_head()
 
 
 def test_the_anchor_is_written_after_the_charge_and_replaced_whole(
@@ -193,9 +193,9 @@ def test_the_anchor_of_many_processes_never_goes_back(path: Path, anchor: Path) 
         process.start()
     seen = []
     while any(process.is_alive() for process in crowd):
-        seen.append((Anchor(anchor).head() or START).entries)
+        seen.append((AnchorFile(anchor).read_head() or START).entries)
     assert [process.exitcode for process in crowd] == [0] * 6
     assert seen == sorted(seen)
     with closing(open_ledger(path, BUDGETS, anchor=anchor)) as ledger:
-        assert Anchor(anchor).head() == ledger.head()
-        assert ledger.head().entries == 60
+        assert AnchorFile(anchor).read_head() == ledger.read_head()
+        assert ledger.read_head().entries == 60

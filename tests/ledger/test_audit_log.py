@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from dpsql.errors import Error, IntegrityError, OperationalError
-from dpsql.ledger import Anchor
-from dpsql.ledger.audit_log import AuditLog, events, require_ledger, verified
-from dpsql.ledger.digest import KeyedDigest, canonical
-from dpsql.ledger.protocol import Head
+from dpsql.ledger import AnchorFile
+from dpsql.ledger.audit_log import AuditLog, iterate_events, require_ledger_entries, verify_log
+from dpsql.ledger.digest import KeyedDigest, to_canonical_json
+from dpsql.ledger.protocol import LedgerHead
 
 KEY = b"a key of the owner's"
 Lines = list[bytes]
@@ -41,13 +41,13 @@ def code(work: Callable[[], object]) -> str:
 
 
 def edited(line: bytes, **changes: Any) -> bytes:
-    return f"{canonical({**json.loads(line), **changes})}\n".encode()
+    return f"{to_canonical_json({**json.loads(line), **changes})}\n".encode()
 
 
 def sealed(line: bytes, key: bytes | None, **changes: Any) -> bytes:
     """A line that was edited and given the digest that it is to have by a key."""
     row = {name: value for name, value in {**json.loads(line), **changes}.items() if name != "digest"}
-    return f"{canonical({**row, 'digest': KeyedDigest(key).digest(row)})}\n".encode()
+    return f"{to_canonical_json({**row, 'digest': KeyedDigest(key).compute_digest(row)})}\n".encode()
 
 
 @pytest.mark.parametrize("key", [None, KEY])
@@ -58,9 +58,9 @@ def test_a_log_verifies_and_goes_on(tmp_path: Path, key: bytes | None) -> None:
     log = AuditLog.open(path, key)
     assert log.append("stop", {}) == 7
     log.close()
-    found = verified(path, key)
+    found = verify_log(path, key)
     assert (found.head, found.counts) == (log.head, {"login": 6, "stop": 1})
-    assert [each.number for each in events(path, key)] == list(range(1, 8))
+    assert [each.number for each in iterate_events(path, key)] == list(range(1, 8))
 
 
 CHANGES: dict[str, Callable[[Lines], Lines]] = {
@@ -104,20 +104,20 @@ def test_what_was_changed_is_found(tmp_path: Path, change: str) -> None:
     else:
         lines[4:] = made(tmp_path / "other.audit")[4:]
     path.write_bytes(b"".join(lines))
-    assert code(lambda: verified(path, KEY)) == "audit_tampered"
+    assert code(lambda: verify_log(path, KEY)) == "audit_tampered"
 
 
 def test_a_chain_that_is_mended_without_a_key_shows_beside_a_head(tmp_path: Path) -> None:
     """As of a ledger: who can write a log without a key can write another one."""
     path = tmp_path / "server.audit"
     lines = made(path, None)
-    kept = verified(path).head
+    kept = verify_log(path).head
     mended = [*lines[:2], sealed(lines[2], None, facts={"user": "eve"})]
     for line in lines[3:]:
         mended.append(sealed(line, None, previous=json.loads(mended[-1])["digest"]))
     path.write_bytes(b"".join(mended))
-    assert code(lambda: verified(path)) == ""
-    assert code(lambda: verified(path, None, kept)) == "audit_rolled_back"
+    assert code(lambda: verify_log(path)) == ""
+    assert code(lambda: verify_log(path, None, kept)) == "audit_rolled_back"
 
 
 def test_a_log_that_is_cut_at_its_end_is_found_beside_its_anchor(tmp_path: Path) -> None:
@@ -127,12 +127,12 @@ def test_a_log_that_is_cut_at_its_end_is_found_beside_its_anchor(tmp_path: Path)
         log.append("login", {})
     log.close()
     whole = path.read_bytes()
-    kept = Anchor(anchor).head()
+    kept = AnchorFile(anchor).read_head()
     assert kept == log.head
     AuditLog.open(path, KEY, anchor).close()
     path.write_bytes(b"".join(whole.splitlines(keepends=True)[:-1]))
-    assert code(lambda: verified(path, KEY)) == ""
-    assert code(lambda: verified(path, KEY, kept)) == "audit_rolled_back"
+    assert code(lambda: verify_log(path, KEY)) == ""
+    assert code(lambda: verify_log(path, KEY, kept)) == "audit_rolled_back"
     assert code(lambda: AuditLog.open(path, KEY, anchor)) == "audit_rolled_back"
     path.unlink()
     assert code(lambda: AuditLog.open(path, KEY, anchor)) == "audit_rolled_back"
@@ -150,11 +150,11 @@ def test_a_line_that_a_crash_left_unfinished_is_removed(tmp_path: Path) -> None:
     path = tmp_path / "server.audit"
     lines = made(path)
     path.write_bytes(b"".join(lines[:4]) + lines[4][:40])
-    assert verified(path, KEY).head.entries == 4
+    assert verify_log(path, KEY).head.entries == 4
     log = AuditLog.open(path, KEY)
     assert log.append("start", {}) == 5
     log.close()
-    assert verified(path, KEY).counts == {"login": 4, "start": 1}
+    assert verify_log(path, KEY).counts == {"login": 4, "start": 1}
 
 
 @pytest.mark.parametrize("what", ["cut", "edited", "replaced", "removed"])
@@ -186,7 +186,7 @@ def test_two_processes_append_to_one_chain(tmp_path: Path) -> None:
     logs = [AuditLog.open(path, KEY) for _ in range(2)]
     numbers = [log.append("login", {}) for _ in range(5) for log in logs]
     assert numbers == list(range(1, 11))
-    assert verified(path, KEY).head == logs[1].head
+    assert verify_log(path, KEY).head == logs[1].head
     for log in logs:
         log.close()
 
@@ -220,7 +220,7 @@ def test_threads_share_what_is_made_durable(tmp_path: Path, monkeypatch: pytest.
         thread.join()
     log.close()
     assert len(synchronised) == 2
-    assert told == {each.name: each.number for each in events(log.path, KEY)}
+    assert told == {each.name: each.number for each in iterate_events(log.path, KEY)}
 
 
 def test_a_full_disk_undoes_what_was_written_and_is_got_over(
@@ -244,7 +244,7 @@ def test_a_full_disk_undoes_what_was_written_and_is_got_over(
     full[0] = False
     assert log.append("login", {}) == 2
     log.close()
-    assert verified(path, KEY).head == log.head
+    assert verify_log(path, KEY).head == log.head
 
 
 def test_after_a_failed_synchronisation_nothing_is_taken(
@@ -267,14 +267,14 @@ def test_what_the_log_states_of_a_ledger_is_held_against_it(tmp_path: Path) -> N
     path = tmp_path / "server.audit"
     log = AuditLog.open(path, KEY)
     rows = [{"id": number, "digest": f"{number}" * 64, "charge": 2, "analyst": "ana"} for number in (1, 2, 3)]
-    log.append("answered", {"charge": 2, "analyst": "ana", "ledger": str(Head(3, "3" * 64))})
+    log.append("answered", {"charge": 2, "analyst": "ana", "ledger": str(LedgerHead(3, "3" * 64))})
     log.close()
-    found = verified(path, KEY)
-    require_ledger(found, rows)
+    found = verify_log(path, KEY)
+    require_ledger_entries(found, rows)
     for wrong in (
         rows[:2],
         [*rows[:2], {**rows[2], "digest": "4" * 64}],
         [rows[0], {**rows[1], "analyst": "eve"}, rows[2]],
         [rows[0], {**rows[1], "charge": 1}, rows[2]],
     ):
-        assert code(lambda each=wrong: require_ledger(found, each)) == "audit_ledger"  # type: ignore[misc]
+        assert code(lambda each=wrong: require_ledger_entries(found, each)) == "audit_ledger"  # type: ignore[misc]

@@ -17,7 +17,7 @@ from dpsql.accounting import Pure
 from dpsql.accounting.partitions.boxes import Box
 from dpsql.errors import Error
 from dpsql.ledger import Budget, open_ledger
-from dpsql.ledger.protocol import AccountKey, Bill
+from dpsql.ledger.protocol import AccountKey, TableCharge
 from dpsql.ledger.reader import LedgerReader
 from dpsql.ledger.schema import METADATA
 from dpsql.ledger.stored_release import NewRelease
@@ -52,26 +52,29 @@ UNSEEN_WITHOUT_A_KEY = UNSEEN | {
 
 def days(low: int, high: int) -> Box:
     """The box of some days."""
-    return Box.of({"day": ((low, high),)})
+    return Box.from_sides({"day": ((low, high),)})
 
 
 def filled(path: Path, key: bytes | None) -> None:
     """A small ledger with a row of every kind in every table."""
     clock = SimpleNamespace(now=NOON)
     with closing(open_ledger(path, BUDGETS, key=key, clock=lambda: clock.now, database="clinic")) as ledger:
-        parts = [Bill("calls", EIGHTH, days(0, 9)), Bill("visits", EIGHTH, days(5, 6))]
+        parts = [TableCharge("calls", EIGHTH, days(0, 9)), TableCharge("visits", EIGHTH, days(5, 6))]
         ledger.charge(parts, analyst="ana", query="q", details={"versions": {"dpsql": "1"}})
         clock.now += timedelta(days=9)
         (first, *_) = ledger.charge(parts, analyst="ana", query="q")
         ledger.store_releases([NewRelease("s", "a", "{}"), NewRelease("s", "b", "{1}")], first)
         number = ledger.reserve({"visits": EIGHTH}, analyst="ana")[0].id
         ledger.charge(
-            [Bill("visits", Pure(Fraction(1, 16)), days(1, 2))], analyst="ana", query="q", reservation=number
+            [TableCharge("visits", Pure(Fraction(1, 16)), days(1, 2))],
+            analyst="ana",
+            query="q",
+            reservation=number,
         )
         ledger.reserve({"others": EIGHTH}, analyst="bob")
         ledger.charge({"others": EIGHTH}, analyst="bob", query="q", refines=[1])
-        ledger.store_releases([NewRelease("s", "c", "{2}", refines=1)], ledger.entries(limit=1)[0])
-        ledger.fail(["others"], first, analyst="ana", query="q", code="backend")
+        ledger.store_releases([NewRelease("s", "c", "{2}", refines=1)], ledger.list_entries(limit=1)[0])
+        ledger.record_failure(["others"], first, analyst="ana", query="q", code="backend")
         ledger.unlock("others", by="olga", reason="mended")
         assert ledger.verify().entries == NEWEST
 

@@ -54,7 +54,7 @@ def together(ledger: SqlLedger, ask: Callable[[], Any]) -> list[Any]:
 
     crowd = [threading.Thread(target=asks) for _ in range(CROWD)]
     deadline = time.monotonic() + HANGS
-    with ledger._store.held():
+    with ledger._store.lock():
         for thread in crowd:
             thread.start()
         while len(ledger._group._waiting) < CROWD:
@@ -105,7 +105,7 @@ def test_each_is_held_against_those_before_it(ledger: SqlLedger) -> None:
     """Of eight who each ask for a quarter, four get it."""
     found = together(ledger, lambda: charge(ledger, Fraction(1, 4)))
     assert sum(isinstance(each, BudgetExhausted) for each in found) == CROWD - 4
-    assert ledger.state("visits").spent == ledger.state("visits").limit
+    assert ledger.get_state("visits").spent == ledger.get_state("visits").limit
     assert ledger.verify().entries == 4
 
 
@@ -113,7 +113,7 @@ def failing_once(
     ledger: SqlLedger, monkeypatch: pytest.MonkeyPatch, lost: BaseException, *, landed: bool
 ) -> None:
     """The next write transaction ends with an error, before its commit or after it."""
-    whole, failed = ledger._store.transaction, list[bool]()
+    whole, failed = ledger._store.open_transaction, list[bool]()
 
     @contextmanager
     def transaction(*, write: bool) -> Iterator[Connection]:
@@ -126,7 +126,7 @@ def failing_once(
         if fails:
             raise lost
 
-    monkeypatch.setattr(ledger._store, "transaction", transaction)
+    monkeypatch.setattr(ledger._store, "open_transaction", transaction)
 
 
 def test_a_failure_is_of_one_and_the_others_try_for_themselves(
@@ -167,16 +167,16 @@ def test_who_fails_just_after_the_commit_charges_nobody_twice(
 def test_slices_and_charges_in_one_commit(ledger: SqlLedger) -> None:
     """Whatever waits follows from what waited before it: one return of many gives back."""
     number = ledger.reserve({"visits": Pure(Fraction(1, 2))}, analyst="ana")[0].id
-    found = together(ledger, lambda: ledger.give_back(number, by="ana"))
+    found = together(ledger, lambda: ledger.close_reservation(number, by="ana"))
     assert sorted(map(len, found)) == [0] * (CROWD - 1) + [1]
-    assert ledger.state("visits").spent.loss == 0
+    assert ledger.get_state("visits").spent.loss == 0
     assert ledger.verify().entries == 2
 
 
 def test_who_was_interrupted_as_it_waited_is_not_charged(ledger: SqlLedger) -> None:
     """And does not keep the others waiting."""
     waiting = PendingCharge(lambda: pytest.fail("nobody waits for this"))
-    waiting.left = True
+    waiting.abandoned = True
     ledger._group._waiting.append(waiting)
     assert charge(ledger, Fraction(1, 64))[0].id == 1
 
@@ -202,7 +202,7 @@ def test_killed_amid_charges_of_threads(tmp_path: Path) -> None:
         _, heard = heard_from(crowded, patience)
         told = {int(line) for line in heard.split()}
         with closing(open_ledger(path, budgets)) as ledger:
-            ids = [entry.id for entry in ledger.entries()]
+            ids = [entry.id for entry in ledger.list_entries()]
             assert told
             assert told <= set(ids)
             assert ids == list(range(1, len(ids) + 1))

@@ -75,8 +75,8 @@ def test_many_uses_open_one_connection(tmp_path: Path) -> None:
             for _ in range(3):
                 charge(ledger)
                 ledger.dry_run({"visits": Pure(Fraction(1, 8))})
-                ledger.states()
-                ledger.entries()
+                ledger.list_states()
+                ledger.list_entries()
         assert heard == []
         assert handles(tmp_path / "a.ledger") == 1
 
@@ -96,7 +96,7 @@ def test_nothing_is_open_after_the_end(tmp_path: Path, *, said: bool) -> None:
     assert [file.name for file in tmp_path.iterdir()] == ["a.ledger"]
     shutil.copy(path, tmp_path / "b.ledger")
     with closing(open_ledger(tmp_path / "b.ledger", BUDGETS)) as copy:
-        assert copy.state("visits").queries == 1
+        assert copy.get_state("visits").queries == 1
 
 
 def test_two_objects_on_one_file_keep_their_locks(tmp_path: Path) -> None:
@@ -207,7 +207,7 @@ def test_files_that_are_taken_away_are_noticed(tmp_path: Path, beside: str) -> N
     ledger.close()
     if beside:
         with closing(open_ledger(tmp_path / "left" / "a.ledger", BUDGETS)) as left:
-            assert left.state("visits").queries == 2
+            assert left.get_state("visits").queries == 2
 
 
 def test_an_interrupted_charge_holds_no_lock(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from dpsql.accounting import Pure
 from dpsql.errors import Error, IntegrityError
 from dpsql.ledger import Budget, journal, open_ledger
 from dpsql.ledger.digest import KeyedDigest
-from dpsql.ledger.key import ledger_key
+from dpsql.ledger.key import read_ledger_key
 from dpsql.ledger.reader import LedgerReader
 
 KEY, OTHER = b"k" * 32, b"o" * 32
@@ -43,7 +43,7 @@ def edit(path: Path, script: str, *, seal: KeyedDigest | None = None) -> None:
         for row in map(dict, file.execute("SELECT * FROM entries ORDER BY id").fetchall() if seal else ()):
             assert seal is not None
             row["previous"] = previous
-            previous = seal.digest(row)
+            previous = seal.compute_digest(row)
             file.execute(
                 "UPDATE entries SET previous = ?, digest = ? WHERE id = ?",
                 [row["previous"], previous, row["id"]],
@@ -83,7 +83,7 @@ def test_a_key_is_a_file_or_bytes(path: Path, tmp_path: Path) -> None:
         open_ledger(path, BUDGETS, key=key).close()
     for bad in (b"", b"short", b"x" * 2000, tmp_path / "none", tmp_path, "a\0b"):
         with pytest.raises(Error) as caught:
-            ledger_key(bad)
+            read_ledger_key(bad)
         assert caught.value.code == "ledger_key"
 
 

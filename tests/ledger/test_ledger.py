@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from speeds import examples
 
-from dpsql.accounting import Composed, Gaussian, Pure, Selection, Spend
+from dpsql.accounting import Charge, Composed, Gaussian, Pure, Selection
 from dpsql.errors import BudgetExhausted, InterfaceError, NotSupportedError, PolicyError, ProgrammingError
 from dpsql.ledger import Budget, Ledger, open_ledger
 from dpsql.ledger.digest import KeyedDigest
@@ -53,13 +53,13 @@ def test_a_charge_is_kept_with_all_that_was_said(ledger: Ledger) -> None:
     (entry,) = ledger.charge(
         {"visits": event}, analyst="ana", query="SELECT 1 -- é\x01", details={"plan": [1, None, "x"]}
     )
-    assert ledger.entries() == (entry,)
+    assert ledger.list_entries() == (entry,)
     assert (entry.id, entry.charge, entry.number, entry.table) == (1, 1, 1, "visits")
     assert (entry.at, entry.analyst, entry.query) == (NOON, "ana", "SELECT 1 -- é\x01")
     assert entry.event == event
     assert entry.details == {"plan": [1, None, "x"]}
-    assert entry.spend == entry.spent == ledger.state("visits").spent
-    assert entry.limit == ledger.state("visits").limit
+    assert entry.spend == entry.spent == ledger.get_state("visits").spent
+    assert entry.limit == ledger.get_state("visits").limit
     assert entry.query_digest == hashlib.sha256(entry.query.encode()).hexdigest()
 
 
@@ -67,7 +67,7 @@ def test_a_file_keeps_any_text(tmp_path: Path) -> None:
     """Even one with a NUL, which PostgreSQL cannot keep."""
     with closing(open_ledger(tmp_path / "a.ledger", BUDGETS)) as ledger:
         ledger.charge({"visits": Pure(TENTH)}, analyst="ana", query="SELECT '\0'")
-        assert ledger.entries()[0].query == "SELECT '\0'"
+        assert ledger.list_entries()[0].query == "SELECT '\0'"
 
 
 def test_a_charge_to_two_tables_is_one(ledger: Ledger) -> None:
@@ -76,28 +76,28 @@ def test_a_charge_to_two_tables_is_one(ledger: Ledger) -> None:
     first, second = ledger.charge({"visits": Pure(TENTH), "patients": Pure(TENTH)}, analyst="ana", query="q")
     assert [first.table, second.table] == ["patients", "visits"]
     assert (first.id, second.id, first.charge, second.charge) == (2, 3, 2, 2)
-    assert [entry.id for entry in ledger.entries("visits")] == [1, 3]
-    assert [entry.id for entry in ledger.entries(limit=2)] == [2, 3]
-    assert [entry.id for entry in ledger.entries("visits", limit=1)] == [3]
-    assert ledger.entries("nowhere") == ledger.entries(limit=0) == ()
-    assert [state.queries for state in ledger.states()] == [1, 2]
+    assert [entry.id for entry in ledger.list_entries("visits")] == [1, 3]
+    assert [entry.id for entry in ledger.list_entries(limit=2)] == [2, 3]
+    assert [entry.id for entry in ledger.list_entries("visits", limit=1)] == [3]
+    assert ledger.list_entries("nowhere") == ledger.list_entries(limit=0) == ()
+    assert [state.queries for state in ledger.list_states()] == [1, 2]
 
 
 def test_over_budget_nothing_is_written(ledger: Ledger) -> None:
     """If one table cannot bear its part, no table is charged, and the error says what is left."""
     ledger.charge({"patients": Pure(Fraction(3, 4))}, analyst="ana", query="q")
-    before = ledger.states(), ledger.entries()
+    before = ledger.list_states(), ledger.list_entries()
     with pytest.raises(BudgetExhausted) as caught:
         ledger.charge({"patients": Pure(Fraction(1, 2)), "visits": Pure(TENTH)}, analyst="ana", query="q")
     assert caught.value.code == "budget_exhausted"
     assert "epsilon 0.5 of table patients, where epsilon 0.25 is left of 1" in str(caught.value)
-    assert (ledger.states(), ledger.entries()) == before
+    assert (ledger.list_states(), ledger.list_entries()) == before
 
 
 def test_what_is_said_to_be_left_can_be_spent(ledger: Ledger) -> None:
     """The remaining ε fits exactly once; then the next release, however small, is refused."""
     for table in BUDGETS:
-        left = ledger.state(table).remaining_epsilon
+        left = ledger.get_state(table).remaining_epsilon
         with pytest.raises(BudgetExhausted) as caught:
             ledger.charge({table: Pure(left + Fraction(1, 10**30))}, analyst="ana", query="q")
         assert "asks for epsilon" in caught.value.message
@@ -126,8 +126,8 @@ def test_a_dry_run_agrees_and_writes_nothing(ledger: Ledger) -> None:
     """Whether a quote fits is whether the charge passes."""
     quotes = ledger.dry_run({"patients": Pure(Fraction(1)), "visits": Pure(Fraction(2))})
     assert [(quote.table, quote.fits) for quote in quotes] == [("patients", True), ("visits", False)]
-    assert quotes[0].spend == quotes[0].left == Spend(Spend.UNIT, 0)
-    assert ledger.entries() == ()
+    assert quotes[0].charge == quotes[0].remaining == Charge(Charge.UNIT, 0)
+    assert ledger.list_entries() == ()
 
 
 def test_wrong_charges_are_refused_before_the_budget(ledger: Ledger) -> None:
@@ -135,7 +135,7 @@ def test_wrong_charges_are_refused_before_the_budget(ledger: Ledger) -> None:
     with pytest.raises(PolicyError):
         ledger.charge({"secrets": Pure(TENTH)}, analyst="ana", query="q")
     with pytest.raises(PolicyError):
-        ledger.state("secrets")
+        ledger.get_state("secrets")
     with pytest.raises(NotSupportedError):
         ledger.charge({"patients": Gaussian(TENTH)}, analyst="ana", query="q")
     for details in ({"a": float("nan")}, {"a": object()}, {1: 1, "b": 2}):
@@ -145,7 +145,7 @@ def test_wrong_charges_are_refused_before_the_budget(ledger: Ledger) -> None:
         with pytest.raises(ProgrammingError):
             ledger.charge({"patients": Pure(TENTH)}, analyst=analyst, query=query)
     assert ledger.charge({}, analyst="ana", query="q") == ()
-    assert ledger.entries() == ()
+    assert ledger.list_entries() == ()
 
 
 def test_a_closed_ledger_says_so(ledger: Ledger) -> None:
@@ -153,13 +153,13 @@ def test_a_closed_ledger_says_so(ledger: Ledger) -> None:
     ledger.close()
     ledger.close()
     with pytest.raises(InterfaceError):
-        ledger.states()
+        ledger.list_states()
 
 
 def test_a_fresh_state(ledger: Ledger) -> None:
     """Before the first charge the whole budget is there."""
-    state = ledger.state("patients")
-    assert (state.spent, state.limit) == (Spend(0, 0), Spend(Spend.UNIT, 0))
+    state = ledger.get_state("patients")
+    assert (state.spent, state.limit) == (Charge(0, 0), Charge(Charge.UNIT, 0))
     assert state.queries == state.spent_epsilon == 0
     assert state.remaining_epsilon == state.epsilon == 1
     assert state.accountant == "pure"
@@ -180,7 +180,7 @@ def test_a_fresh_state(ledger: Ledger) -> None:
 def test_any_sequence_spends_at_most_the_limit(asked: list[dict[str, Pure]]) -> None:
     """Totals are the sums of the admitted costs, never pass the limit, and refusals are needed."""
     ledger = open_ledger(":memory:", BUDGETS)
-    sums = {table: Spend(0, 0) for table in BUDGETS}
+    sums = {table: Charge(0, 0) for table in BUDGETS}
     for charges in asked:
         quotes = ledger.dry_run(charges)
         try:
@@ -189,9 +189,9 @@ def test_any_sequence_spends_at_most_the_limit(asked: list[dict[str, Pure]]) -> 
                 assert entry.spent == sums[entry.table]
         except BudgetExhausted:
             assert not all(quote.fits for quote in quotes)
-    for state in ledger.states():
+    for state in ledger.list_states():
         assert state.spent == sums[state.table]
-        assert state.spent.within(state.limit)
+        assert state.spent.is_within(state.limit)
     ledger.close()
 
 
@@ -209,8 +209,8 @@ def test_entries_form_a_chain(tmp_path: Path) -> None:
     previous = FIRST_PREVIOUS
     for row in rows:
         assert row["previous"] == previous
-        assert KeyedDigest().digest(row) == row["digest"]
-        assert KeyedDigest().digest({**row, "loss": "0"}) != row["digest"]
+        assert KeyedDigest().compute_digest(row) == row["digest"]
+        assert KeyedDigest().compute_digest({**row, "loss": "0"}) != row["digest"]
         previous = row["digest"]
 
 
@@ -221,7 +221,7 @@ def test_the_ledger_tells_nothing_of_the_data(tmp_path: Path) -> None:
         ledger.charge({"visits": Pure(TENTH), "patients": Pure(TENTH)}, analyst="ana", query="q")
         with pytest.raises(BudgetExhausted):
             ledger.charge({"patients": Pure(Fraction(1))}, analyst="ana", query="q")
-        ledger.states()
+        ledger.list_states()
         ledger.close()
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 

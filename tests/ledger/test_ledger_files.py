@@ -44,8 +44,8 @@ def charge(ledger: Ledger) -> int:
 def read_all(path: Path) -> None:
     """Opens the ledger and reads all that it says."""
     ledger = open_ledger(path, BUDGETS)
-    ledger.states()
-    ledger.entries()
+    ledger.list_states()
+    ledger.list_entries()
 
 
 def refused(target: str | Path) -> DatabaseError:
@@ -75,7 +75,7 @@ def test_the_next_process_has_everything(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == f"{entries} 0.625"
     ledger = open_ledger(path, BUDGETS)
-    assert [entry.analyst for entry in ledger.entries()] == ["ana"] * 3 + ["bob"]
+    assert [entry.analyst for entry in ledger.list_entries()] == ["ana"] * 3 + ["bob"]
     with pytest.raises(BudgetExhausted):
         charge(ledger)
 
@@ -104,11 +104,11 @@ def test_a_new_table_gets_its_budget(tmp_path: Path) -> None:
     path = tmp_path / "a.ledger"
     charge(open_ledger(path, BUDGETS))
     more = BUDGETS | {"patients": Budget("pure", Fraction(3), Fraction(0))}
-    assert [state.queries for state in open_ledger(path, more).states()] == [0, 1]
+    assert [state.queries for state in open_ledger(path, more).list_states()] == [0, 1]
     fewer = open_ledger(path, {"patients": more["patients"]})
     with pytest.raises(PolicyError):
-        fewer.state("visits")
-    assert open_ledger(path, more).state("visits").queries == 1
+        fewer.get_state("visits")
+    assert open_ledger(path, more).get_state("visits").queries == 1
     with pytest.raises(PolicyError):
         open_ledger(path, more | {"patients": BUDGETS["visits"]})
 
@@ -146,7 +146,7 @@ def test_paths_are_taken_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyP
     (tmp_path / "else").mkdir()
     monkeypatch.chdir(tmp_path / "else")
     charge(ledger)
-    assert open_ledger(tmp_path / name, BUDGETS).state("visits").queries == 1
+    assert open_ledger(tmp_path / name, BUDGETS).get_state("visits").queries == 1
     assert list((tmp_path / "else").iterdir()) == []
 
 
@@ -352,6 +352,8 @@ def test_an_analyst_s_history_costs_the_same_whatever_others_have_asked(
             assert isinstance(reader._store, SqliteStore)
             assert reader._store._raw is not None
             reader._store._raw.set_progress_handler(step, 1)
-            assert [each.id for each in reader.last(1_000, analyst="bob", kind="charge")] == [entry.id]
-            assert reader.last(1_000, analyst="carl", kind="charge") == []
+            assert [each.id for each in reader.list_last_entries(1_000, analyst="bob", kind="charge")] == [
+                entry.id
+            ]
+            assert reader.list_last_entries(1_000, analyst="carl", kind="charge") == []
     assert steps[1] < 1.5 * steps[0]

@@ -16,15 +16,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from speeds import examples
 
-from dpsql.accounting import Pure, Selection, Spend
+from dpsql.accounting import Charge, Pure, Selection
 from dpsql.accounting.events import Composed, Event
-from dpsql.accounting.partitions.boxes import WHOLE, Box, PartitionSpend, charged_exactly
+from dpsql.accounting.partitions.boxes import WHOLE, Box, PartitionCharges, add_exact_charge
 from dpsql.accounting.partitions.grid import MOST_CELLS
 from dpsql.errors import BudgetExhausted, IntegrityError, OperationalError, PolicyError, ProgrammingError
 from dpsql.ledger import Budget, Ledger, journal, open_ledger, sql_ledger
 from dpsql.ledger.digest import KeyedDigest
-from dpsql.ledger.entry_kinds import EntryKind
-from dpsql.ledger.protocol import AccountKey, Bill
+from dpsql.ledger.entry_kinds import EntryEffect
+from dpsql.ledger.protocol import AccountKey, TableCharge
 from dpsql.ledger.quote import MOST_OWN_RESERVATIONS, MOST_RESERVATIONS
 from dpsql.ledger.reader import LedgerReader
 
@@ -34,18 +34,20 @@ NOON = datetime(2026, 11, 30, 12, tzinfo=UTC)
 
 def days(low: int, high: int) -> Box:
     """The box of some days."""
-    return Box.of({"day": ((low, high),)})
+    return Box.from_sides({"day": ((low, high),)})
 
 
 def ask(ledger: Ledger, *parts: Box, epsilon: Fraction = Fraction(1, 4), who: str = "ana") -> None:
     """Charges each part of `visits` in one charge."""
-    ledger.charge([Bill("visits", Pure(epsilon), part) for part in parts], analyst=who, query="SELECT 1")
+    ledger.charge(
+        [TableCharge("visits", Pure(epsilon), part) for part in parts], analyst=who, query="SELECT 1"
+    )
 
 
 def left(ledger: Ledger, part: Box = WHOLE, who: str = "") -> Fraction:
     """The ε that is left of a part: of the analyst's budget if it is named, else of the table's."""
-    quotes = ledger.dry_run([Bill("visits", Pure(Fraction(1, 64)), part)], analyst=who)
-    return next(quote for quote in quotes if quote.analyst == who).left.loss_fraction
+    quotes = ledger.dry_run([TableCharge("visits", Pure(Fraction(1, 64)), part)], analyst=who)
+    return next(quote for quote in quotes if quote.analyst == who).remaining.loss_fraction
 
 
 @pytest.fixture(params=["file", "postgres"])
@@ -59,7 +61,7 @@ def test_disjoint_parts_cost_as_much_as_one(kept: str) -> None:
     with closing(open_ledger(kept, BUDGETS)) as ledger:
         for month in range(12):
             ask(ledger, days(30 * month, 30 * month + 29))
-        assert ledger.state("visits").spent == Spend(Spend.UNIT // 4, 0)
+        assert ledger.get_state("visits").spent == Charge(Charge.UNIT // 4, 0)
         ask(ledger, days(15, 44))
         assert (left(ledger), left(ledger, days(0, 14)), left(ledger, days(50, 400))) == (
             Fraction(1, 2), Fraction(3, 4), Fraction(3, 4),
@@ -72,16 +74,16 @@ def test_disjoint_parts_cost_as_much_as_one(kept: str) -> None:
             ask(ledger, days(0, 20))
         with pytest.raises(BudgetExhausted, match=r"0.25 of table visits, where epsilon 0 is left"):
             ask(ledger, WHOLE)
-        scattered = Box.of({"day": tuple((2**40 + 2 * day, 2**40 + 2 * day) for day in range(300))})
+        scattered = Box.from_sides({"day": tuple((2**40 + 2 * day, 2**40 + 2 * day) for day in range(300))})
         ask(ledger, scattered)
-        before = ledger.state("visits")
+        before = ledger.get_state("visits")
     with closing(open_ledger(kept, BUDGETS)) as ledger:
-        assert ledger.state("visits") == before
+        assert ledger.get_state("visits") == before
         assert left(ledger, scattered) == Fraction(1, 2)
         assert (left(ledger, days(20, 20)), left(ledger, days(0, 14))) == (0, Fraction(1, 2))
-        assert ledger.verify() == ledger.head()
+        assert ledger.verify() == ledger.read_head()
         ask(ledger, days(400, 500), epsilon=Fraction(3, 4))
-        assert [entry.box for entry in ledger.entries(limit=4)] == [
+        assert [entry.box for entry in ledger.list_entries(limit=4)] == [
             None, str(days(20, 20)), str(scattered), str(days(400, 500)),
         ]  # fmt: skip
 
@@ -93,19 +95,19 @@ def test_what_is_kept_of_parts_is_bounded(kept: str) -> None:
         ask(ledger, days(0, 400), epsilon=Fraction(1, 2))
         for _ in range(40):
             sides = {name: (tuple(sorted(rng.sample(range(1000), 2))),) for name in ("day", "x", "y")}
-            ask(ledger, Box.of(sides), epsilon=Fraction(1, 10**9))
-        balance = ledger._balance(AccountKey("visits"))  # type: ignore[attr-defined]
+            ask(ledger, Box.from_sides(sides), epsilon=Fraction(1, 10**9))
+        balance = ledger._compute_balance(AccountKey("visits"))  # type: ignore[attr-defined]
         assert 1 < len(balance.parts.cells) <= MOST_CELLS
         assert (
             Fraction(1, 2)
-            <= ledger.state("visits").spent.loss_fraction
+            <= ledger.get_state("visits").spent.loss_fraction
             <= Fraction(1, 2) + Fraction(40, 10**9)
         )
         assert left(ledger, days(500, 999)) >= 1 - Fraction(40, 10**9)
-        assert ledger.verify() == ledger.head()
-        before = ledger.states()
+        assert ledger.verify() == ledger.read_head()
+        before = ledger.list_states()
     with closing(open_ledger(kept, BUDGETS)) as ledger:
-        assert ledger.states() == before
+        assert ledger.list_states() == before
 
 
 def test_cells_that_a_charge_leaves_as_they_are_stay_stored(kept: str) -> None:
@@ -114,14 +116,14 @@ def test_cells_that_a_charge_leaves_as_they_are_stay_stored(kept: str) -> None:
         *(days(30 * month, 30 * month + month + 1) for month in range(6)), days(0, 3), days(0, 140), days(31, 31), WHOLE,
         days(61, 400),
     ]  # fmt: skip
-    expected = PartitionSpend()
+    expected = PartitionCharges()
     for part in parts:
         with closing(open_ledger(kept, BUDGETS)) as ledger:
             ask(ledger, part, epsilon=Fraction(1, 10))
-        expected = expected.charged(part, Spend(Spend.UNIT // 10, 0))
+        expected = expected.with_charge(part, Charge(Charge.UNIT // 10, 0))
         with closing(open_ledger(kept, BUDGETS)) as ledger:
             ledger.verify()
-            assert ledger._balance(AccountKey("visits")).parts == expected  # type: ignore[attr-defined]
+            assert ledger._compute_balance(AccountKey("visits")).parts == expected  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("sliced", [False, True])
@@ -132,26 +134,31 @@ def test_a_ledger_of_the_rule_before_is_followed_and_goes_on(
     rng, path = random.Random(4), tmp_path / "a.ledger"
 
     def skew() -> Box:
-        return Box.of({name: (tuple(sorted(rng.sample(range(1000), 2))),) for name in ("day", "x", "y")})
+        return Box.from_sides(
+            {name: (tuple(sorted(rng.sample(range(1000), 2))),) for name in ("day", "x", "y")}
+        )
 
     with monkeypatch.context() as patch, closing(open_ledger(path, BUDGETS)) as ledger:
-        patch.setattr(sql_ledger, "EntryKind", partial(EntryKind, rule=charged_exactly))
+        patch.setattr(sql_ledger, "EntryEffect", partial(EntryEffect, rule=add_exact_charge))
         held = ledger.reserve({"visits": Pure(Fraction(1, 2))}, analyst="ana")[0].id if sliced else None
         for _ in range(14):
             ledger.charge(
-                [Bill("visits", Pure(Fraction(1, 10**6)), skew())], analyst="ana", query="q", reservation=held
+                [TableCharge("visits", Pure(Fraction(1, 10**6)), skew())],
+                analyst="ana",
+                query="q",
+                reservation=held,
             )
         ask(ledger, WHOLE, epsilon=Fraction(1, 10**6))
-        parts = ledger._balance(AccountKey("visits")).parts  # type: ignore[attr-defined]
+        parts = ledger._compute_balance(AccountKey("visits")).parts  # type: ignore[attr-defined]
         assert sliced or len(parts.cells) > MOST_CELLS
     for _ in range(2):
         with closing(open_ledger(path, BUDGETS)) as ledger:
             ledger.verify()
-            spent = ledger.state("visits").spent
+            spent = ledger.get_state("visits").spent
             ask(ledger, WHOLE, epsilon=Fraction(1, 10**6))
-            assert ledger.state("visits").spent.loss == spent.loss + Spend.UNIT // 10**6
+            assert ledger.get_state("visits").spent.loss == spent.loss + Charge.UNIT // 10**6
             ask(ledger, skew(), epsilon=Fraction(1, 10**6))
-            assert len(ledger._balance(AccountKey("visits")).parts.cells) <= MOST_CELLS  # type: ignore[attr-defined]
+            assert len(ledger._compute_balance(AccountKey("visits")).parts.cells) <= MOST_CELLS  # type: ignore[attr-defined]
             ledger.verify()
 
 
@@ -162,12 +169,12 @@ def test_open_slices_are_few(tmp_path: Path) -> None:
             ledger.reserve(
                 {"visits": Pure(Fraction(1, 10**6))}, analyst=f"a{number // MOST_OWN_RESERVATIONS}"
             )
-        before = ledger.head()
+        before = ledger.read_head()
         for who in ("a0", "new"):
             with pytest.raises(OperationalError, match="no more are kept open"):
                 ledger.reserve({"visits": Pure(Fraction(1, 10**6))}, analyst=who)
-        assert ledger.head() == before
-        ledger.give_back(1, by="a0")
+        assert ledger.read_head() == before
+        ledger.close_reservation(1, by="a0")
         with pytest.raises(OperationalError, match="16 open reservations of 'a1'"):
             ledger.reserve({"visits": Pure(Fraction(1, 10**6))}, analyst="a1")
         ledger.reserve({"visits": Pure(Fraction(1, 10**6))}, analyst="new")
@@ -178,10 +185,10 @@ def test_several_parts_of_a_charge_are_taken_together_or_not_at_all(tmp_path: Pa
     with closing(open_ledger(tmp_path / "a.ledger", BUDGETS)) as ledger:
         ask(ledger, days(0, 9), days(5, 14), epsilon=Fraction(1, 2))
         assert (left(ledger), left(ledger, days(0, 4))) == (0, Fraction(1, 2))
-        before = ledger.entries(), ledger.states()
+        before = ledger.list_entries(), ledger.list_states()
         with pytest.raises(BudgetExhausted):
             ask(ledger, days(20, 29), days(25, 34), epsilon=Fraction(5, 8))
-        assert (ledger.entries(), ledger.states()) == before
+        assert (ledger.list_entries(), ledger.list_states()) == before
 
 
 def test_parts_spend_delta_too(tmp_path: Path) -> None:
@@ -192,13 +199,15 @@ def test_parts_spend_delta_too(tmp_path: Path) -> None:
             (Pure(Fraction(1, 2)), days(10, 19)),
         ]
         for event, part in events:
-            ledger.charge([Bill("visits", event, part)], analyst="ana", query="q")
-        assert ledger.state("visits").spent == Spend(Spend.UNIT // 2, Spend.UNIT // 1000)
+            ledger.charge([TableCharge("visits", event, part)], analyst="ana", query="q")
+        assert ledger.get_state("visits").spent == Charge(Charge.UNIT // 2, Charge.UNIT // 1000)
         with pytest.raises(BudgetExhausted, match="delta"):
             ledger.charge(
-                [Bill("visits", Selection(Fraction(1, 10**6)), days(9, 9))], analyst="ana", query="q"
+                [TableCharge("visits", Selection(Fraction(1, 10**6)), days(9, 9))], analyst="ana", query="q"
             )
-        ledger.charge([Bill("visits", Selection(Fraction(1, 1000)), days(10, 19))], analyst="ana", query="q")
+        ledger.charge(
+            [TableCharge("visits", Selection(Fraction(1, 1000)), days(10, 19))], analyst="ana", query="q"
+        )
 
 
 @pytest.mark.parametrize(
@@ -295,17 +304,17 @@ def test_an_analyst_has_a_budget_within_the_table_s(tmp_path: Path) -> None:
     budgets = BUDGETS | {AccountKey("visits", "ana"): Budget("pure", Fraction(1, 2), Fraction(0))}
     with closing(open_ledger(tmp_path / "a.ledger", budgets)) as ledger:
         ask(ledger, WHOLE, epsilon=Fraction(1, 2))
-        assert [(entry.table, entry.account_analyst) for entry in ledger.entries()] == [
+        assert [(entry.table, entry.account_analyst) for entry in ledger.list_entries()] == [
             ("visits", ""), ("visits", "ana"),
         ]  # fmt: skip
-        before = ledger.entries()
+        before = ledger.list_entries()
         with pytest.raises(
             BudgetExhausted, match=r"of table visits for analyst ana, where epsilon 0 is left of 0.5"
         ):
             ask(ledger, WHOLE, epsilon=Fraction(1, 8))
-        assert ledger.entries() == before
+        assert ledger.list_entries() == before
         ask(ledger, WHOLE, epsilon=Fraction(1, 2), who="bob")
-        assert [state.name for state in ledger.states()] == ["visits", "visits for ana"]
+        assert [state.name for state in ledger.list_states()] == ["visits", "visits for ana"]
         with pytest.raises(BudgetExhausted, match="of table visits, where"):
             ask(ledger, WHOLE, epsilon=Fraction(1, 8), who="bob")
 
@@ -325,16 +334,16 @@ def test_a_reset_ends_the_period_of_a_clock_that_was_ahead(tmp_path: Path) -> No
             assert "charged in 2037-11 by a clock that was ahead" in str(refused.value.hint)
         ledger.reset("visits", by="olga", reason="the clock was ahead")
         ask(ledger, days(0, 9), epsilon=Fraction(1))
-        assert ledger.state("visits").period == "2027-01"
+        assert ledger.get_state("visits").period == "2027-01"
         with pytest.raises(BudgetExhausted) as refused:
             ask(ledger, WHOLE)
         assert "clock" not in str(refused.value.hint)
         clock.now += timedelta(days=31)
         ask(ledger, days(0, 9), epsilon=Fraction(1))
-        assert ledger.verify() == ledger.head()
-        before = ledger.states()
+        assert ledger.verify() == ledger.read_head()
+        before = ledger.list_states()
     with closing(open_ledger(path, renewed, clock=lambda: clock.now)) as ledger:
-        assert ledger.states() == before
+        assert ledger.list_states() == before
 
 
 def test_a_budget_that_renews_begins_anew_and_never_goes_back(tmp_path: Path) -> None:
@@ -348,17 +357,17 @@ def test_a_budget_that_renews_begins_anew_and_never_goes_back(tmp_path: Path) ->
         ask(ledger, WHOLE, epsilon=Fraction(1, 2))
         ask(ledger, days(0, 9), epsilon=Fraction(1, 2))
         clock.now = NOON + timedelta(days=1)
-        assert (left(ledger), ledger.state("visits").period) == (1, "2026-12")
+        assert (left(ledger), ledger.get_state("visits").period) == (1, "2026-12")
         ask(ledger, days(0, 3), epsilon=Fraction(3, 4))
         clock.now = NOON
-        assert (left(ledger), ledger.state("visits").period) == (Fraction(1, 4), "2026-12")
+        assert (left(ledger), ledger.get_state("visits").period) == (Fraction(1, 4), "2026-12")
         ask(ledger, WHOLE)
         with pytest.raises(BudgetExhausted):
             ask(ledger, days(0, 9))
         ledger.verify()
-        before = ledger.states()
+        before = ledger.list_states()
     with closing(open_ledger(path, renewed, clock=lambda: clock.now)) as ledger:
-        assert ledger.states() == before
+        assert ledger.list_states() == before
     with pytest.raises(
         PolicyError, match=r"accountant pure in the policy, but .* renewed monthly in its ledger"
     ):
@@ -375,18 +384,18 @@ def test_an_owner_may_begin_a_budget_anew_and_that_is_kept(tmp_path: Path) -> No
         assert (entry.kind, entry.event, entry.spend, entry.spent) == (
             "reset",
             None,
-            Spend(0, 0),
-            Spend(0, 0),
+            Charge(0, 0),
+            Charge(0, 0),
         )
         assert (entry.analyst, entry.details) == ("olga", {"reason": "the study's second wave"})
         assert (left(ledger, days(0, 9)), left(ledger, days(0, 9), who="ana")) == (1, 0)
         ledger.reset("visits", analyst="ana", by="olga", reason="likewise")
         ask(ledger, days(5, 9), epsilon=Fraction(1, 2))
-        assert ledger.verify() == ledger.head()
-        before = ledger.states(), ledger.entries()
+        assert ledger.verify() == ledger.read_head()
+        before = ledger.list_states(), ledger.list_entries()
     with closing(open_ledger(path, budgets, clock=lambda: NOON)) as ledger:
-        assert (ledger.states(), ledger.entries()) == before
-        assert [entry.kind for entry in ledger.entries("visits")] == [
+        assert (ledger.list_states(), ledger.list_entries()) == before
+        assert [entry.kind for entry in ledger.list_entries("visits")] == [
             "charge",
             "charge",
             "reset",
@@ -414,7 +423,7 @@ def test_entries_of_unknown_kinds_are_refused(tmp_path: Path) -> None:
     with closing(sqlite3.connect(path)) as raw:
         raw.row_factory = sqlite3.Row
         row = {**raw.execute("SELECT * FROM entries").fetchone(), "kind": "gift"}
-        raw.execute("UPDATE entries SET kind = 'gift', digest = ?", [KeyedDigest().digest(row)])
+        raw.execute("UPDATE entries SET kind = 'gift', digest = ?", [KeyedDigest().compute_digest(row)])
         raw.commit()
     with pytest.raises(IntegrityError, match="entry 1 of the ledger does not add up"):
         open_ledger(path, BUDGETS)

@@ -12,18 +12,18 @@ import pytest
 from dpsql.accounting import Pure
 from dpsql.accounting.partitions.boxes import Box
 from dpsql.errors import IntegrityError, OperationalError, PolicyError
-from dpsql.ledger import Budget, Head, journal, open_ledger
-from dpsql.ledger.protocol import Bill
+from dpsql.ledger import Budget, LedgerHead, journal, open_ledger
+from dpsql.ledger.protocol import TableCharge
 from dpsql.ledger.schema import SCHEMA
 from dpsql.ledger.stored_release import NewRelease
 
 SCHEMA_4 = Path(__file__).parents[1] / "fixtures" / "ledger_4.sql"
-HEAD_4 = Head(8, "9db01f65644cd6b070987fe2aa6ffbdba8566cdfbe1d8fadb0ef056017526378")
+HEAD_4 = LedgerHead(8, "9db01f65644cd6b070987fe2aa6ffbdba8566cdfbe1d8fadb0ef056017526378")
 BUDGETS_4 = {"visits": Budget("pure", Fraction(30), Fraction(1, 10**6))}
 OLD = Path(__file__).parents[1] / "fixtures" / "ledger_2.sql"
 HEADS = (
-    Head(3, "34d46cbfaf414122b5d1722d971efbedb2597c4e4594b0c795e3911148658502"),
-    Head(4, "b979c2d74e6ea8688ee550f07d19531433c2a074d98f3d4ea0bff63e7045e989"),
+    LedgerHead(3, "34d46cbfaf414122b5d1722d971efbedb2597c4e4594b0c795e3911148658502"),
+    LedgerHead(4, "b979c2d74e6ea8688ee550f07d19531433c2a074d98f3d4ea0bff63e7045e989"),
 )
 BUDGETS = {
     "patients": Budget("pure", Fraction(1), Fraction(0)),
@@ -57,18 +57,18 @@ def test_nothing_is_lost(path: Path, tmp_path: Path) -> None:
     for head in HEADS:
         open_ledger(path, BUDGETS, anchor=head).close()
     with closing(open_ledger(path, BUDGETS)) as ledger:
-        assert ledger.head() == ledger.verify() == HEADS[-1]
-        assert [(entry.table, entry.analyst, entry.number) for entry in ledger.entries()] == [
+        assert ledger.read_head() == ledger.verify() == HEADS[-1]
+        assert [(entry.table, entry.analyst, entry.number) for entry in ledger.list_entries()] == [
             ("visits", "ana", 1),
             ("patients", "bob", 1),
             ("visits", "bob", 2),
             ("patients", "ana", 2),
         ]
         assert {
-            (entry.kind, entry.account_analyst, entry.period, entry.box) for entry in ledger.entries()
+            (entry.kind, entry.account_analyst, entry.period, entry.box) for entry in ledger.list_entries()
         } == {("charge", "", "", None)}
-        assert ledger.state("patients").remaining_epsilon == Fraction(1, 4)
-        assert ledger.state("visits").spent.loss == 9991674991575994439677273042
+        assert ledger.get_state("patients").remaining_epsilon == Fraction(1, 4)
+        assert ledger.get_state("visits").spent.loss == 9991674991575994439677273042
         (entry,) = ledger.charge({"patients": Pure(Fraction(1, 4))}, analyst="ana", query="SELECT 1")
         assert (entry.id, entry.number, entry.previous) == (5, 3, HEADS[-1].digest)
         assert ledger.verify().entries == 5
@@ -139,16 +139,16 @@ UPDATE meta SET value = '3' WHERE key = 'schema'
 
 def test_schema_3_gains_slices_and_keeps_its_digests(tmp_path: Path) -> None:
     """Entries, parts and heads of schema 3 stay as they were, and a slice can be reserved after them."""
-    path, part = tmp_path / "a.ledger", Box.of({"day": ((0, 9),)})
+    path, part = tmp_path / "a.ledger", Box.from_sides({"day": ((0, 9),)})
     with closing(open_ledger(path, BUDGETS)) as ledger:
-        ledger.charge([Bill("patients", Pure(Fraction(1, 4)), part)], analyst="ana", query="SELECT 1")
-        before = ledger.entries(), ledger.states(), ledger.head()
+        ledger.charge([TableCharge("patients", Pure(Fraction(1, 4)), part)], analyst="ana", query="SELECT 1")
+        before = ledger.list_entries(), ledger.list_states(), ledger.read_head()
     edit(path, AS_SCHEMA_3)
     with closing(open_ledger(path, BUDGETS, anchor=before[2])) as ledger:
-        assert (ledger.entries(), ledger.states(), ledger.verify()) == before
+        assert (ledger.list_entries(), ledger.list_states(), ledger.verify()) == before
         number = ledger.reserve({"patients": Pure(Fraction(1, 2))}, analyst="ana")[0].id
-        assert [entry.id for entry in ledger.give_back(number, by="ana")] == [3]
-        assert ledger.verify() == ledger.head()
+        assert [entry.id for entry in ledger.close_reservation(number, by="ana")] == [3]
+        assert ledger.verify() == ledger.read_head()
 
 
 def test_an_edited_ledger_of_schema_3_is_refused(tmp_path: Path) -> None:
@@ -168,14 +168,14 @@ def test_schema_4_keeps_its_entries_and_gives_up_its_releases(tmp_path: Path) ->
     path = tmp_path / "a.ledger"
     edit(path, SCHEMA_4.read_text(encoding="utf-8"))
     with closing(open_ledger(path, BUDGETS_4, anchor=HEAD_4, database="file:/data/clinic.duckdb")) as ledger:
-        assert ledger.head() == ledger.verify() == HEAD_4
-        kinds = [entry.kind for entry in ledger.entries()]
+        assert ledger.read_head() == ledger.verify() == HEAD_4
+        kinds = [entry.kind for entry in ledger.list_entries()]
         assert kinds == ["charge", "charge", "charge", "reserve", "draw", "return", "reset", "charge"]
-        assert ledger.state("visits").spent_epsilon == 3
+        assert ledger.get_state("visits").spent_epsilon == 3
         (entry,) = ledger.charge({"visits": Pure(Fraction(1))}, analyst="ana", query="SELECT 1")
         assert (entry.previous, entry.database) == (HEAD_4.digest, "file:/data/clinic.duckdb")
         ledger.store_releases([NewRelease("s", "m", "{}")], entry)
-        assert ledger.verify() == ledger.head()
+        assert ledger.verify() == ledger.read_head()
     with closing(sqlite3.connect(path)) as file:
         assert file.execute("SELECT number FROM releases").fetchall() == [(1,)]
         assert not file.execute("SELECT * FROM refinements").fetchall()

@@ -24,7 +24,7 @@ from dpsql.errors import (
     OperationalError,
     ProgrammingError,
 )
-from dpsql.ledger import Anchor, Budget, Ledger, open_ledger
+from dpsql.ledger import AnchorFile, Budget, Ledger, open_ledger
 from dpsql.ledger.reader import LedgerReader
 
 # The test runner's own threads are idle.
@@ -70,13 +70,13 @@ def test_the_next_to_open_it_has_everything(ledger: Ledger, postgres_url: str) -
     """Entries, totals and the head are there for another object, and for one without a policy."""
     assert [charge(ledger) for _ in range(3)] == [1, 2, 3]
     with closing(open_ledger(postgres_url, BUDGETS)) as other:
-        assert other.entries() == ledger.entries()
-        assert other.states() == ledger.states()
+        assert other.list_entries() == ledger.list_entries()
+        assert other.list_states() == ledger.list_states()
         assert charge(other) == 4
     assert charge(ledger) == 5
     with closing(LedgerReader.open(postgres_url)) as history:
-        assert history.verify(ledger.head()).head == ledger.verify()
-        assert [row["id"] for row in history.rows()] == [1, 2, 3, 4, 5]
+        assert history.verify(ledger.read_head()).head == ledger.verify()
+        assert [row["id"] for row in history.iterate_rows()] == [1, 2, 3, 4, 5]
 
 
 def test_a_charge_is_one_durable_transaction_under_a_row_lock(ledger: Ledger) -> None:
@@ -132,7 +132,7 @@ def test_processes_spend_exactly_the_budget(postgres_url: str) -> None:
         assert len(told.read()) == 32
     with closing(open_ledger(postgres_url, BUDGETS)) as ledger:
         assert ledger.verify().entries == 32
-        assert ledger.state("visits").spent == ledger.state("visits").limit
+        assert ledger.get_state("visits").spent == ledger.get_state("visits").limit
 
 
 def test_two_objects_race_for_the_last(postgres_url: str, ledger: Ledger) -> None:
@@ -265,7 +265,7 @@ def test_an_anchor_and_a_key_hold_here_too(postgres_url: str, tmp_path: Path) ->
     with closing(open_ledger(postgres_url, BUDGETS, anchor=anchor, key=key)) as ledger:
         charge(ledger)
         charge(ledger)
-        assert Anchor(anchor).head() == ledger.head()
+        assert AnchorFile(anchor).read_head() == ledger.read_head()
     assert refused(lambda: open_ledger(postgres_url, BUDGETS)).code == "ledger_key"
     execute(postgres_url, "DELETE FROM entries WHERE id = 2")
     assert (
@@ -304,7 +304,7 @@ def test_a_text_that_it_cannot_keep_is_refused(ledger: Ledger) -> None:
         lambda: ledger.charge({"visits": Pure(Fraction(1, 8))}, analyst="ana", query="SELECT '\0'")
     )
     assert isinstance(error, ProgrammingError)
-    assert ledger.entries() == ()
+    assert ledger.list_entries() == ()
 
 
 def test_a_server_without_fsync_is_refused(postgres_url: str, server: Server) -> None:

@@ -14,13 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from speeds import examples
 
-from dpsql.accounting import Pure, Selection, Spend
+from dpsql.accounting import Charge, Pure, Selection
 from dpsql.accounting.accountants import ACCOUNTANTS
 from dpsql.accounting.events import Composed
 from dpsql.accounting.partitions.boxes import WHOLE, Box
 from dpsql.errors import BudgetExhausted, IntegrityError, OperationalError, ProgrammingError
 from dpsql.ledger import Budget, Ledger, journal, open_ledger
-from dpsql.ledger.protocol import AccountKey, Bill, ReservationState
+from dpsql.ledger.protocol import AccountKey, ReservationState, TableCharge
 from dpsql.ledger.reader import LedgerReader
 from dpsql.ledger.reservations import AccountReservation
 
@@ -28,12 +28,12 @@ VISITS, ANA = AccountKey("visits"), AccountKey("visits", "ana")
 PURE = Budget("pure", Fraction(1), Fraction(1, 1000))
 BUDGETS: dict[str | AccountKey, Budget] = {"patients": PURE, "visits": PURE}
 NOON = datetime(2026, 11, 30, 12, tzinfo=UTC)
-UNIT = Spend.UNIT
+UNIT = Charge.UNIT
 
 
 def days(low: int, high: int) -> Box:
     """The box of some days."""
-    return Box.of({"day": ((low, high),)})
+    return Box.from_sides({"day": ((low, high),)})
 
 
 def reserve(ledger: Ledger, epsilon: Fraction, *tables: str, who: str = "ana") -> int:
@@ -46,12 +46,14 @@ def ask(
     ledger: Ledger, epsilon: Fraction, within: int | None = None, box: Box = WHOLE, who: str = "ana"
 ) -> None:
     """Charges `visits`, or a slice of it."""
-    ledger.charge([Bill("visits", Pure(epsilon), box)], analyst=who, query="SELECT 1", reservation=within)
+    ledger.charge(
+        [TableCharge("visits", Pure(epsilon), box)], analyst=who, query="SELECT 1", reservation=within
+    )
 
 
 def spent(ledger: Ledger, table: str = "visits") -> Fraction:
     """What a table counts as spent."""
-    return ledger.state(table).spent.loss_fraction
+    return ledger.get_state(table).spent.loss_fraction
 
 
 @pytest.fixture(params=["file", "postgres"])
@@ -75,16 +77,16 @@ def test_a_slice_is_charged_whole_spent_from_and_given_back(kept: str) -> None:
         ):
             ask(ledger, Fraction(1, 2), number)
     with closing(open_ledger(kept, BUDGETS)) as ledger:
-        assert ledger.reservations() == (
-            ReservationState(number, VISITS, "ana", Spend(UNIT // 2, 0), Spend(3 * UNIT // 8, 0)),
+        assert ledger.list_reservations() == (
+            ReservationState(number, VISITS, "ana", Charge(UNIT // 2, 0), Charge(3 * UNIT // 8, 0)),
         )
         ask(ledger, Fraction(1, 4), number)
-        (entry,) = ledger.give_back(number, by="olga")
+        (entry,) = ledger.close_reservation(number, by="olga")
         assert (entry.kind, entry.reservation, entry.analyst, entry.event) == ("return", number, "olga", None)
-        assert (entry.spend, entry.spent) == (Spend(UNIT // 8, 0), Spend(3 * UNIT // 8, 0))
-        assert ledger.give_back(number, by="ana") == ledger.reservations() == ()
-        assert ledger.verify() == ledger.head()
-        assert [(one.kind, one.reservation) for one in ledger.entries()] == [
+        assert (entry.spend, entry.spent) == (Charge(UNIT // 8, 0), Charge(3 * UNIT // 8, 0))
+        assert ledger.close_reservation(number, by="ana") == ledger.list_reservations() == ()
+        assert ledger.verify() == ledger.read_head()
+        assert [(one.kind, one.reservation) for one in ledger.list_entries()] == [
             ("reserve", 1), ("draw", 1), ("draw", 1), ("return", 1),
         ]  # fmt: skip
         with pytest.raises(
@@ -103,14 +105,14 @@ def test_slices_are_of_tables_and_of_analysts_at_once(tmp_path: Path) -> None:
             BudgetExhausted, match=r"the reservation asks for epsilon 0\.8 of table visits for analyst ana"
         ):
             reserve(ledger, Fraction(8, 10), "patients", "visits")
-        assert ledger.head().entries == 0
+        assert ledger.read_head().entries == 0
         number = reserve(ledger, Fraction(1, 2), "patients", "visits")
-        assert [state.key for state in ledger.reservations()] == [AccountKey("patients"), VISITS, ANA]
+        assert [state.key for state in ledger.list_reservations()] == [AccountKey("patients"), VISITS, ANA]
         ask(ledger, Fraction(1, 8), number)
         for who in ("bob", ""):
             with pytest.raises(OperationalError, match="holds nothing of table visits"):
                 ask(ledger, Fraction(1, 8), number, who=who)
-        returned = ledger.give_back(number, by="ana")
+        returned = ledger.close_reservation(number, by="ana")
         assert [entry.spend.loss_fraction for entry in returned] == [
             Fraction(1, 2), Fraction(3, 8), Fraction(3, 8),
         ]  # fmt: skip
@@ -118,7 +120,7 @@ def test_slices_are_of_tables_and_of_analysts_at_once(tmp_path: Path) -> None:
         other = reserve(ledger, Fraction(1, 4), "patients")
         with pytest.raises(OperationalError, match="holds nothing of table visits"):
             ask(ledger, Fraction(1, 8), other)
-        assert ledger.verify() == ledger.head()
+        assert ledger.verify() == ledger.read_head()
 
 
 def test_parts_of_a_slice_are_spent_in_parallel_and_the_largest_stays_spent(tmp_path: Path) -> None:
@@ -131,13 +133,13 @@ def test_parts_of_a_slice_are_spent_in_parallel_and_the_largest_stays_spent(tmp_
         with pytest.raises(BudgetExhausted, match="a part of reservation 1 of table visits"):
             ask(ledger, Fraction(1, 4), number, days(5, 5))
         with closing(open_ledger(tmp_path / "a.ledger", BUDGETS)) as again:
-            assert again.reservations() == ledger.reservations()
+            assert again.list_reservations() == ledger.list_reservations()
             again.verify()
-        (entry,) = ledger.give_back(number, by="ana")
+        (entry,) = ledger.close_reservation(number, by="ana")
         assert (entry.spend.loss_fraction, spent(ledger)) == (Fraction(1, 8), Fraction(3, 8))
         for part in (
-            [Bill("visits", Pure(Fraction(1, 8)), days(0, 9))],
-            2 * [Bill("visits", Pure(Fraction(1, 8)))],
+            [TableCharge("visits", Pure(Fraction(1, 8)), days(0, 9))],
+            2 * [TableCharge("visits", Pure(Fraction(1, 8)))],
         ):
             with pytest.raises(ProgrammingError, match="a reservation covers whole tables"):
                 ledger.reserve(part, analyst="ana")
@@ -152,9 +154,9 @@ def test_delta_is_reserved_and_given_back_too(tmp_path: Path) -> None:
             ledger.charge({"visits": Selection(delta)}, analyst="ana", query="", reservation=bare)
         room = ledger.reserve({"visits": Composed((half, Selection(2 * delta)))}, analyst="ana")[0].id
         ledger.charge({"visits": Selection(delta)}, analyst="ana", query="", reservation=room)
-        (entry,) = ledger.give_back(room, by="ana")
-        assert entry.spend == Spend(UNIT // 2, UNIT // 4000)
-        assert ledger.state("visits").spent == Spend(UNIT // 4, UNIT // 4000)
+        (entry,) = ledger.close_reservation(room, by="ana")
+        assert entry.spend == Charge(UNIT // 2, UNIT // 4000)
+        assert ledger.get_state("visits").spent == Charge(UNIT // 4, UNIT // 4000)
 
 
 @pytest.mark.parametrize("accountant", sorted(ACCOUNTANTS))
@@ -166,9 +168,9 @@ def test_a_slice_is_as_much_as_one_query_of_its_epsilon(tmp_path: Path, accounta
         with pytest.raises(BudgetExhausted):
             ask(ledger, Fraction(101, 1000), number)
         ask(ledger, Fraction(1, 10), number)
-        before = ledger.state("visits").spent
-        (entry,) = ledger.give_back(number, by="ana")
-        assert (entry.spend, ledger.state("visits").spent) == (Spend(0, 0), before)
+        before = ledger.get_state("visits").spent
+        (entry,) = ledger.close_reservation(number, by="ana")
+        assert (entry.spend, ledger.get_state("visits").spent) == (Charge(0, 0), before)
 
 
 def test_a_slice_ends_with_its_period_and_with_a_reset(tmp_path: Path) -> None:
@@ -178,16 +180,16 @@ def test_a_slice_ends_with_its_period_and_with_a_reset(tmp_path: Path) -> None:
     with closing(open_ledger(tmp_path / "a.ledger", budgets, clock=lambda: clock.now)) as ledger:
         number = reserve(ledger, Fraction(1, 2), "patients", "visits")
         clock.now += timedelta(days=1)
-        assert [state.key for state in ledger.reservations()] == [AccountKey("patients")]
+        assert [state.key for state in ledger.list_reservations()] == [AccountKey("patients")]
         with pytest.raises(OperationalError, match="reservation 1 holds nothing of table visits"):
             ask(ledger, Fraction(1, 8), number)
         ask(ledger, Fraction(1))
         ledger.reset("patients", by="olga", reason="a new study")
-        assert ledger.give_back(number, by="ana") == ()
+        assert ledger.close_reservation(number, by="ana") == ()
         assert (spent(ledger), spent(ledger, "patients")) == (1, 0)
-        assert ledger.verify() == ledger.head()
+        assert ledger.verify() == ledger.read_head()
     with closing(open_ledger(tmp_path / "a.ledger", budgets, clock=lambda: clock.now)) as ledger:
-        assert ledger.reservations() == ()
+        assert ledger.list_reservations() == ()
         assert spent(ledger) == 1
 
 
@@ -195,12 +197,16 @@ def test_a_dry_run_says_what_is_left_of_the_slice(tmp_path: Path) -> None:
     """And reserves, charges and ends nothing."""
     with closing(open_ledger(tmp_path / "a.ledger", BUDGETS)) as ledger:
         number = reserve(ledger, Fraction(1, 2))
-        head = ledger.head()
+        head = ledger.read_head()
         (quote,) = ledger.dry_run({"visits": Pure(Fraction(3, 4))}, analyst="ana", reservation=number)
-        assert (quote.left.loss_fraction, quote.fits, quote.reservation) == (Fraction(1, 2), False, number)
+        assert (quote.remaining.loss_fraction, quote.fits, quote.reservation) == (
+            Fraction(1, 2),
+            False,
+            number,
+        )
         (quote,) = ledger.dry_run({"visits": Pure(Fraction(3, 4))}, analyst="ana")
-        assert (quote.left.loss_fraction, quote.reservation) == (Fraction(1, 2), None)
-        assert ledger.head() == head
+        assert (quote.remaining.loss_fraction, quote.reservation) == (Fraction(1, 2), None)
+        assert ledger.read_head() == head
 
 
 STEPS = st.lists(
@@ -230,7 +236,7 @@ def test_any_order_of_steps_counts_no_less_than_was_released(
             if name == "reserve":
                 numbers.append(reserve(ledger, epsilon))
             elif name == "return":
-                ledger.give_back(number, by="ana")
+                ledger.close_reservation(number, by="ana")
             elif name == "reopen":
                 ledger.close()
                 ledger = open_ledger(path, BUDGETS)
@@ -242,9 +248,9 @@ def test_any_order_of_steps_counts_no_less_than_was_released(
             continue
         assert max(released) <= spent(ledger) <= 1
     for number in numbers:
-        ledger.give_back(number, by="ana")
+        ledger.close_reservation(number, by="ana")
     assert max(released) <= spent(ledger)
-    assert ledger.verify() == ledger.head()
+    assert ledger.verify() == ledger.read_head()
     ledger.close()
 
 
@@ -257,12 +263,12 @@ def test_long_ledgers_take_their_slices_as_they_are_kept(
         number = reserve(ledger, Fraction(1, 2))
         ask(ledger, Fraction(1, 8), number, days(0, 9))
         ask(ledger, Fraction(1, 8), None, days(0, 9))
-        held = ledger.reservations()
+        held = ledger.list_reservations()
     monkeypatch.setattr(journal, "_MOST_FOLLOWED", 1)
     with closing(open_ledger(path, BUDGETS)) as ledger:
-        assert ledger.reservations() == held
+        assert ledger.list_reservations() == held
     whole = path.read_bytes()
-    fresh = AccountReservation("ana", Spend(UNIT // 2, 0))
+    fresh = AccountReservation("ana", Charge(UNIT // 2, 0))
     for forgery in (
         f"UPDATE slices SET body = '{fresh}'",
         "DELETE FROM slices",
@@ -282,11 +288,15 @@ def test_long_ledgers_take_their_slices_as_they_are_kept(
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", "{}", '{"holder":"ana"}', str(AccountReservation("a", Spend(1, 0))) + " "]
+    "text", ["", "[]", "{}", '{"holder":"ana"}', str(AccountReservation("a", Charge(1, 0))) + " "]
 )
 def test_only_the_text_of_a_slice_is_one(text: str) -> None:
     """Written and read again it is the same; anything else is an IntegrityError."""
     with pytest.raises(IntegrityError, match="not a reservation that dpsql wrote"):
         AccountReservation.parse(text)
-    held = AccountReservation("ana ε", Spend(5, 1)).drawn(days(0, 3), Spend(2, 0)).drawn(WHOLE, Spend(1, 1))
+    held = (
+        AccountReservation("ana ε", Charge(5, 1))
+        .with_charge(days(0, 3), Charge(2, 0))
+        .with_charge(WHOLE, Charge(1, 1))
+    )
     assert AccountReservation.parse(str(held)) == held

@@ -38,23 +38,27 @@ def test_what_is_kept_is_found_by_its_statistic(ledger: Ledger) -> None:
     charge(ledger)
     ledger.store_releases([A, OTHER], charge(ledger))
     ledger.store_releases([B], charge(ledger))
-    assert ledger.stored_releases("s") == (
-        ReleaseRecord(1, 2, A, refined=False),
-        ReleaseRecord(3, 3, B, refined=False),
+    assert ledger.list_stored_releases("s") == (
+        ReleaseRecord(1, 2, A, is_refined=False),
+        ReleaseRecord(3, 3, B, is_refined=False),
     )
-    assert ledger.stored_releases("t") == (ReleaseRecord(2, 2, OTHER, refined=False),)
-    assert ledger.stored_releases("u") == ()
+    assert ledger.list_stored_releases("t") == (ReleaseRecord(2, 2, OTHER, is_refined=False),)
+    assert ledger.list_stored_releases("u") == ()
 
 
 def test_keeping_charges_nothing(ledger: Ledger) -> None:
     """The entries and the budget are what they were; the head says that two releases are stored."""
     entry = charge(ledger)
-    before = ledger.entries(), ledger.states()
+    before = ledger.list_entries(), ledger.list_states()
     ledger.store_releases([A, B], entry)
     ledger.store_releases([], entry)
-    assert (ledger.entries(), ledger.states()) == before
-    assert (ledger.head().entries, ledger.head().digest, ledger.head().releases) == (1, entry.digest, 2)
-    assert ledger.verify() == ledger.head()
+    assert (ledger.list_entries(), ledger.list_states()) == before
+    assert (ledger.read_head().entries, ledger.read_head().digest, ledger.read_head().releases) == (
+        1,
+        entry.digest,
+        2,
+    )
+    assert ledger.verify() == ledger.read_head()
 
 
 def test_kept_releases_outlive_the_process(tmp_path: Path) -> None:
@@ -62,7 +66,7 @@ def test_kept_releases_outlive_the_process(tmp_path: Path) -> None:
     with closing(open_ledger(tmp_path / "a", BUDGETS)) as first:
         first.store_releases([A], charge(first))
     with closing(open_ledger(tmp_path / "a", BUDGETS)) as second:
-        assert [kept.released for kept in second.stored_releases("s")] == [A]
+        assert [kept.release for kept in second.list_stored_releases("s")] == [A]
 
 
 def test_a_release_is_refined_once(ledger: Ledger) -> None:
@@ -70,13 +74,13 @@ def test_a_release_is_refined_once(ledger: Ledger) -> None:
     ledger.store_releases([A, B], charge(ledger))
     entry = charge(ledger, refines=(1,))
     ledger.store_releases([NewRelease("s", "c", "{4}", refines=1)], entry)
-    before = ledger.head(), ledger.states()
+    before = ledger.read_head(), ledger.list_states()
     for refines in ((1,), (2, 1)):
         with pytest.raises(OperationalError) as caught:
             charge(ledger, refines=refines)
         assert (caught.value.code, caught.value.hint) == ("release_refined", "ask again")
-    assert (ledger.head(), ledger.states()) == before
-    assert [kept.refined for kept in ledger.stored_releases("s")] == [True, False, False]
+    assert (ledger.read_head(), ledger.list_states()) == before
+    assert [kept.is_refined for kept in ledger.list_stored_releases("s")] == [True, False, False]
     charge(ledger, refines=(2, 3))
 
 
@@ -84,7 +88,7 @@ def test_a_refinement_that_was_released_says_so_itself(ledger: Ledger) -> None:
     """Where its charge claimed nothing, too, it is the only one."""
     ledger.store_releases([A], charge(ledger))
     ledger.store_releases([NewRelease("s", "c", "{4}", refines=1)], charge(ledger))
-    assert [kept.refined for kept in ledger.stored_releases("s")] == [True, False]
+    assert [kept.is_refined for kept in ledger.list_stored_releases("s")] == [True, False]
     with pytest.raises(OperationalError, match="has been refined at this moment"):
         charge(ledger, refines=(1,))
 
@@ -93,7 +97,7 @@ def test_a_release_is_claimed_once(ledger: Ledger) -> None:
     """By a charge whose release nobody has seen, too."""
     ledger.store_releases([A], charge(ledger))
     assert charge(ledger, refines=(1,)).refines == (1,)
-    assert ledger.stored_releases("s")[0].refined
+    assert ledger.list_stored_releases("s")[0].is_refined
     with pytest.raises(OperationalError, match="has been refined at this moment"):
         charge(ledger, refines=(1,))
     assert ledger.verify().entries == 2
@@ -106,11 +110,11 @@ def test_deleted_claims_are_missed_where_they_are_used(tmp_path: Path) -> None:
         charge(ledger, refines=(1,))
         with closing(sqlite3.connect(tmp_path / "a")) as database, database:
             database.execute("DELETE FROM refinements")
-        before = ledger.entries()
-        for asked in (lambda: ledger.stored_releases("s"), lambda: charge(ledger, refines=(2,))):
+        before = ledger.list_entries()
+        for asked in (lambda: ledger.list_stored_releases("s"), lambda: charge(ledger, refines=(2,))):
             with pytest.raises(IntegrityError, match="what the ledger notes of refined releases"):
                 asked()
-        assert ledger.entries() == before
+        assert ledger.list_entries() == before
         charge(ledger)
 
 
@@ -119,7 +123,7 @@ def test_what_is_not_charged_refines_nothing(ledger: Ledger) -> None:
     ledger.store_releases([A], charge(ledger))
     with pytest.raises(BudgetExhausted):
         charge(ledger, refines=(1,), epsilon=Fraction(2))
-    assert not ledger.stored_releases("s")[0].refined
+    assert not ledger.list_stored_releases("s")[0].is_refined
 
 
 EDITS = {
@@ -143,7 +147,7 @@ def test_an_edited_release_is_refused(edit: str, tmp_path: Path) -> None:
         database.execute(edit)
     with closing(open_ledger(tmp_path / "a", BUDGETS)) as ledger:
         with pytest.raises(IntegrityError) as caught:
-            ledger.stored_releases("s")
+            ledger.list_stored_releases("s")
         assert caught.value.code == "ledger_tampered"
         assert caught.value.message.endswith("of the ledger was changed")
         charge(ledger)
@@ -160,7 +164,7 @@ def test_a_release_of_another_history_is_refused(tmp_path: Path) -> None:
         database.execute("DELETE FROM releases")
         database.executemany(f"INSERT INTO releases VALUES ({', '.join('?' * len(rows[0]))})", rows)
     with closing(open_ledger(tmp_path / "a", BUDGETS)) as ledger, pytest.raises(IntegrityError):
-        ledger.stored_releases("s")
+        ledger.list_stored_releases("s")
 
 
 def test_the_tables_are_those_of_the_schema(tmp_path: Path) -> None:
@@ -177,9 +181,9 @@ def test_the_tables_are_those_of_the_schema(tmp_path: Path) -> None:
 def test_one_measurement_is_found_alone(ledger: Ledger) -> None:
     """Of a statistic with many, only the asked one is read; of another statistic with its name, none."""
     ledger.store_releases([A, B, OTHER], charge(ledger))
-    assert [kept.released for kept in ledger.stored_releases("s", "b")] == [B]
-    assert [kept.released for kept in ledger.stored_releases("t", "a")] == [OTHER]
-    assert ledger.stored_releases("t", "b") == ()
+    assert [kept.release for kept in ledger.list_stored_releases("s", "b")] == [B]
+    assert [kept.release for kept in ledger.list_stored_releases("t", "a")] == [OTHER]
+    assert ledger.list_stored_releases("t", "b") == ()
 
 
 def test_what_is_stored_once_is_not_stored_again(ledger: Ledger) -> None:
@@ -188,5 +192,5 @@ def test_what_is_stored_once_is_not_stored_again(ledger: Ledger) -> None:
     ledger.store_releases(once, charge(ledger))
     ledger.store_releases(once, charge(ledger))
     ledger.store_releases([NewRelease("rows", "x", "{}")], charge(ledger))
-    assert [kept.released.measurement for kept in ledger.stored_releases("rows")] == ["x", "y", "x"]
+    assert [kept.release.measurement for kept in ledger.list_stored_releases("rows")] == ["x", "y", "x"]
     ledger.verify()

@@ -30,35 +30,35 @@ def reference(coin: Coin, bits: int, digits: int = 400) -> Decimal:
 def test_threshold_is_the_floor(exponent: Fraction, as_odds: bool, bits: int) -> None:
     """The threshold is floor(p * 2**bits), against a 400-digit reference computed another way."""
     coin = Coin(exponent, as_odds)
-    assert coin.threshold(bits) == int(reference(coin, bits))
+    assert coin.compute_threshold(bits) == int(reference(coin, bits))
 
 
 def test_threshold_of_probabilities_near_their_ends() -> None:
     """Probabilities a hair under 1 and 1/2, and next to 0, still get the floor, not the rounding."""
     hair = Fraction(1, 10**40)
-    assert Coin(hair).threshold(16) == 2**16 - 1
-    assert Coin(hair, as_odds=True).threshold(16) == 2**15 - 1
-    assert Coin(Fraction(10**30)).threshold(128) == 0
-    assert Coin(Fraction(0)).threshold(16) == 2**16
-    assert Coin(Fraction(0), as_odds=True).threshold(16) == 2**15
+    assert Coin(hair).compute_threshold(16) == 2**16 - 1
+    assert Coin(hair, as_odds=True).compute_threshold(16) == 2**15 - 1
+    assert Coin(Fraction(10**30)).compute_threshold(128) == 0
+    assert Coin(Fraction(0)).compute_threshold(16) == 2**16
+    assert Coin(Fraction(0), as_odds=True).compute_threshold(16) == 2**15
 
 
 @pytest.mark.parametrize(("delta", "heads"), [(-1, True), (1, False)])
 @pytest.mark.parametrize("coin", [Coin(Fraction(1, 3)), Coin(Fraction(2, 7), as_odds=True)])
 def test_settle_decides_ties_by_the_next_bits(coin: Coin, delta: int, heads: bool) -> None:
     """A uniform number that agrees with p for 16 + 64 + 64 bits is decided by the first that differs."""
-    second = coin.threshold(80) - (coin.threshold(16) << 64)
-    third = coin.threshold(144) - (coin.threshold(80) << 64)
+    second = coin.compute_threshold(80) - (coin.compute_threshold(16) << 64)
+    third = coin.compute_threshold(144) - (coin.compute_threshold(80) << 64)
     script = ScriptedEntropy([second, third + delta, 0])
-    assert coin.settle(coin.threshold(16), 16, script) is heads
+    assert coin.settle_toss(coin.compute_threshold(16), 16, script) is heads
     assert script.left == 1
 
 
 def test_settle_asks_for_nothing_when_decided() -> None:
     """A prefix off the threshold is settled without entropy."""
     coin, nothing = Coin(Fraction(1)), ScriptedEntropy([])
-    assert coin.settle(coin.threshold(16) - 1, 16, nothing)
-    assert not coin.settle(coin.threshold(16) + 1, 16, nothing)
+    assert coin.settle_toss(coin.compute_threshold(16) - 1, 16, nothing)
+    assert not coin.settle_toss(coin.compute_threshold(16) + 1, 16, nothing)
     assert Coin(Fraction(0)).toss(nothing)
 
 
@@ -83,8 +83,8 @@ def test_decimals_decide_no_threshold_that_is_near(bits: int, as_odds: bool) -> 
             p = Decimal(digits | 1) / whole
             exponent = Fraction((1 / p - 1 if as_odds else 1 / p).ln())
         hair = Fraction(1, 10**600)
-        assert Coin(exponent - hair, as_odds).threshold(bits) == digits | 1
-        assert Coin(exponent + hair, as_odds).threshold(bits) == (digits | 1) - 1
+        assert Coin(exponent - hair, as_odds).compute_threshold(bits) == digits | 1
+        assert Coin(exponent + hair, as_odds).compute_threshold(bits) == (digits | 1) - 1
 
 
 @pytest.mark.parametrize("as_odds", [False, True])
@@ -95,5 +95,5 @@ def test_a_float_decides_no_threshold_that_is_near(as_odds: bool) -> None:
             p = Decimal(digits) / 2**16
             exponent = Fraction((1 / p - 1 if as_odds else 1 / p).ln())
             hair = Fraction(1, 10**40)
-            assert Coin(exponent - hair, as_odds).threshold(16) == digits
-            assert Coin(exponent + hair, as_odds).threshold(16) == digits - 1
+            assert Coin(exponent - hair, as_odds).compute_threshold(16) == digits
+            assert Coin(exponent + hair, as_odds).compute_threshold(16) == digits - 1

@@ -10,7 +10,7 @@ import pytest
 from entropy import SeededEntropy
 
 from dpsql.errors import InternalError
-from dpsql.mechanisms import CombinedNoise, ConsistencyNoise, Cube, DiscreteGaussian, Geometric
+from dpsql.mechanisms import CombinedNoise, ConsistencyNoise, DiscreteGaussian, Geometric, LInfinityMechanism
 from dpsql.uncertainty import laws
 
 DRAWS = 100_000
@@ -23,7 +23,9 @@ LAWS = {
     "merged noise": ConsistencyNoise(
         ((2, 2, CombinedNoise(((1, LARGE), (4, DiscreteGaussian(Fraction(90)))))), (1, 1, SMALL)), 3
     ),
-    "cubes": ConsistencyNoise(((5, 1, Cube(Fraction(300), 3)), (-2, 6, Cube(Fraction(300), 3))), 5),
+    "cubes": ConsistencyNoise(
+        ((5, 1, LInfinityMechanism(Fraction(300), 3)), (-2, 6, LInfinityMechanism(Fraction(300), 3))), 5
+    ),
     "Gaussian noise": ConsistencyNoise(
         ((5, 1, DiscreteGaussian(Fraction(80))), (2, 9, DiscreteGaussian(Fraction(80)))), 5
     ),
@@ -49,10 +51,10 @@ def test_draws_have_the_variance(named: str) -> None:
     """And none is preferred of noise and its negative."""
     found, law = drawn(named, 1), LAWS[named]
     # The fourth moment is at most six times the square of the second.
-    assert np.mean(found**2) == pytest.approx(law.variance_float(), rel=6 * math.sqrt(5 / DRAWS))
+    assert np.mean(found**2) == pytest.approx(law.compute_variance(), rel=6 * math.sqrt(5 / DRAWS))
     assert abs(found.mean()) < 6 * law.std / math.sqrt(DRAWS)
     for times in (-1, 1, 3):
-        assert law.tail_up(round(times * law.std)) >= np.mean(found >= times * law.std)
+        assert law.bound_tail(round(times * law.std)) >= np.mean(found >= times * law.std)
 
 
 @pytest.mark.parametrize("confidence", [0.5, 0.8, 0.95, 0.99, 0.999])
@@ -61,7 +63,7 @@ def test_half_widths_hold_as_often_as_they_say(
     named: str, weights: tuple[Fraction, ...], confidence: float
 ) -> None:
     """A little more often, where the noise lies on a lattice of few steps or a ratio of weights is rounded up."""
-    half = laws.half_width(LAWS[named], tuple(map(Fraction, weights)), confidence)
+    half = laws.compute_half_width(LAWS[named], tuple(map(Fraction, weights)), confidence)
     share = np.mean(np.abs(drawn(named, len(weights)) @ np.array(weights, dtype=np.float64)) <= half)
     slack = 6 * math.sqrt(confidence * (1 - confidence) / DRAWS)
     assert -slack - 0.001 < share - confidence < slack + 0.02
@@ -69,9 +71,9 @@ def test_half_widths_hold_as_often_as_they_say(
 
 def test_one_noise_strays_as_it_does_alone() -> None:
     """Where nothing is adjusted the bound is that of the noise itself, to a step."""
-    for noise in (LARGE, Cube(Fraction(300), 2)):
-        alone = ConsistencyNoise(((1, 1, noise),), 1).sum_bound(0.95)([1.0])
-        assert alone == pytest.approx(noise.half_width(0.95), rel=0.01, abs=1)
+    for noise in (LARGE, LInfinityMechanism(Fraction(300), 2)):
+        alone = ConsistencyNoise(((1, 1, noise),), 1).find_sum_bound(0.95)([1.0])
+        assert alone == pytest.approx(noise.compute_half_width(0.95), rel=0.01, abs=1)
 
 
 def test_no_noise_is_refused() -> None:

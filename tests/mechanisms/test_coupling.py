@@ -35,7 +35,7 @@ def conditional(law: Coupling, old: int) -> NDArray[np.float64]:
     distance = abs(old)
     near = math.exp(-float(1 / law.new - 1 / law.old))
     far = math.exp(-float(1 / law.new + 1 / law.old))
-    ends = [0, *law.chances(distance), 2**64]
+    ends = [0, *law.compute_chance_thresholds(distance), 2**64]
     stay, below, beyond, within = ((high - low) / 2**64 for low, high in itertools.pairwise(ends))
     places = np.arange(-REACH, REACH + 1)
     found = np.where(places < 0, below * (1 - far) * far ** np.maximum(-1 - places, 0.0), 0.0)
@@ -107,17 +107,17 @@ def test_chances_are_floors_of_the_exact_ones() -> None:
             beta**distance * gamma * (1 - beta),
         )
         expected = [int(sum(parts[: count + 1]) / (1 - b * b) * 2**bits) for count in range(len(parts))]
-    assert list(law.chances(distance, bits)) == expected
-    assert [chance >> 136 for chance in expected] == list(law.chances(distance))
+    assert list(law.compute_chance_thresholds(distance, bits)) == expected
+    assert [chance >> 136 for chance in expected] == list(law.compute_chance_thresholds(distance))
 
 
 def test_a_tie_is_carried_on() -> None:
     """A word that equals the first digits of a chance does not decide: the next ones do."""
     law = Coupling(Fraction(2), Fraction(1))
-    tie = law.chances(3)[0]
-    next_digits = law.chances(3, 128)[0] & (2**64 - 1)
-    lower = law._part(3, tie, ScriptedEntropy([next_digits - 1]))
-    assert (lower, law._part(3, tie, ScriptedEntropy([next_digits + 1]))) == (0, 1)
+    tie = law.compute_chance_thresholds(3)[0]
+    next_digits = law.compute_chance_thresholds(3, 128)[0] & (2**64 - 1)
+    lower = law._draw_part(3, tie, ScriptedEntropy([next_digits - 1]))
+    assert (lower, law._draw_part(3, tie, ScriptedEntropy([next_digits + 1]))) == (0, 1)
 
 
 def test_signs_are_turned() -> None:

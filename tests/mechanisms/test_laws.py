@@ -13,7 +13,15 @@ import pytest
 from numpy.typing import NDArray
 
 from dpsql.errors import DataError, InternalError, LossError
-from dpsql.mechanisms import MECHANISMS, Cube, DiscreteGaussian, Geometric, Mechanism, Sensitivity, Staircase
+from dpsql.mechanisms import (
+    MECHANISMS,
+    DiscreteGaussian,
+    Geometric,
+    LInfinityMechanism,
+    Mechanism,
+    Sensitivity,
+    Staircase,
+)
 from tests.entropy import SeededEntropy
 
 INDEPENDENT: list[Mechanism] = [
@@ -22,14 +30,21 @@ INDEPENDENT: list[Mechanism] = [
 ]
 EXAMPLES: list[Mechanism] = [
     *INDEPENDENT,
-    *(Cube(Fraction(scale), k) for scale, k in (("3/10", 2), ("1", 1), ("7/2", 2), ("3", 5), ("20", 10))),
+    *(
+        LInfinityMechanism(Fraction(scale), k)
+        for scale, k in (("3/10", 2), ("1", 1), ("7/2", 2), ("3", 5), ("20", 10))
+    ),
     *(
         Staircase(Fraction(loss), width, inner)
         for loss, width, inner in (("1/4", 3, 2), ("1", 1, 1), ("3", 20, 6), ("2", 7, 7), ("6", 40, 1))
     ),
 ]
 WIDE_INDEPENDENT: list[Mechanism] = [Geometric(Fraction(2**40, 3)), DiscreteGaussian(Fraction(2**80, 9))]
-WIDE: list[Mechanism] = [*WIDE_INDEPENDENT, Cube(Fraction(2**40, 3), 5), Cube(Fraction(2**70), 2)]
+WIDE: list[Mechanism] = [
+    *WIDE_INDEPENDENT,
+    LInfinityMechanism(Fraction(2**40, 3), 5),
+    LInfinityMechanism(Fraction(2**70), 2),
+]
 WIDE += [Staircase(Fraction(2), 2**40, 2**38), Staircase(Fraction(1, 2**70), 2**70, 1)]
 
 
@@ -42,7 +57,7 @@ def law(mechanism: Mechanism, terms: int = 1) -> tuple[NDArray[np.float64], int]
             weights = np.exp(-np.abs(k) / float(mechanism.scale))
         case DiscreteGaussian():
             weights = np.exp(-k * k / (2 * float(mechanism.variance)))
-        case Cube():  # given its radius, a coordinate is uniform
+        case LInfinityMechanism():  # given its radius, a coordinate is uniform
             radii = np.arange(reach + 1, dtype=np.float64)
             given = np.exp(
                 (mechanism.dimensions - 1) * np.log(2 * radii + 1) - radii / float(mechanism.scale)
@@ -93,32 +108,32 @@ def test_values_are_frozen_and_name_themselves(mechanism: Mechanism) -> None:
 
 @pytest.mark.parametrize("mechanism", EXAMPLES, ids=repr)
 def test_variance_is_that_of_the_law(mechanism: Mechanism) -> None:
-    """`variance_float` and `std` agree with the sum over the law."""
+    """`compute_variance` and `std` agree with the sum over the law."""
     probabilities, zero = law(mechanism)
     k = np.arange(-zero, zero + 1)
-    assert mechanism.variance_float() == pytest.approx((k * k * probabilities).sum(), rel=1e-9)
-    assert mechanism.std == pytest.approx(mechanism.variance_float() ** 0.5)
+    assert mechanism.compute_variance() == pytest.approx((k * k * probabilities).sum(), rel=1e-9)
+    assert mechanism.std == pytest.approx(mechanism.compute_variance() ** 0.5)
 
 
 @pytest.mark.parametrize("mechanism", EXAMPLES, ids=repr)
 def test_tail_up_bounds_the_tail_and_is_tight(mechanism: Mechanism) -> None:
-    """`tail_up` is never below P(Z >= t), and for t >= 1 above it by rounding alone."""
+    """`bound_tail` is never below P(Z >= t), and for t >= 1 above it by rounding alone."""
     probabilities, zero = law(mechanism)
     for threshold in range(-5, int(8 * mechanism.std) + 2):
         exact = tail(probabilities, zero, threshold)
-        assert mechanism.tail_up(threshold) >= exact * (1 - 1e-12)
+        assert mechanism.bound_tail(threshold) >= exact * (1 - 1e-12)
         if threshold >= 1 and exact > 1e-200:
-            assert mechanism.tail_up(threshold) <= exact * (1 + 1e-8)
+            assert mechanism.bound_tail(threshold) <= exact * (1 + 1e-8)
 
 
 @pytest.mark.parametrize("terms", [2, 3, 8])
 @pytest.mark.parametrize("mechanism", INDEPENDENT, ids=repr)
 def test_sum_tail_up_bounds_the_tail_of_the_sum(mechanism: Mechanism, terms: int) -> None:
-    """`sum_tail_up` is never below the convolution's tail; loose for the narrowest Gaussians alone."""
+    """`bound_sum_tail` is never below the convolution's tail; loose for the narrowest Gaussians alone."""
     probabilities, zero = law(mechanism, terms)
-    tight = isinstance(mechanism, Geometric) or mechanism.variance_float() > 0.9
+    tight = isinstance(mechanism, Geometric) or mechanism.compute_variance() > 0.9
     for threshold in range(-3, int(6 * mechanism.std * terms**0.5) + 2):
-        exact, bound = tail(probabilities, zero, threshold), mechanism.sum_tail_up(terms, threshold)
+        exact, bound = tail(probabilities, zero, threshold), mechanism.bound_sum_tail(terms, threshold)
         assert bound >= exact * (1 - 1e-9) - 1e-14
         if tight and threshold >= 1:
             assert bound <= exact * 1.002 + 1e-14
@@ -140,15 +155,15 @@ def test_sum_tail_up_beats_chernoff(mechanism: Mechanism, terms: int) -> None:
         else:
             assert isinstance(mechanism, DiscreteGaussian)
             chernoff = math.exp(-float(threshold**2 / (2 * terms * mechanism.variance)))
-        assert mechanism.sum_tail_up(terms, threshold) <= chernoff * (1 + 1e-8)
+        assert mechanism.bound_sum_tail(terms, threshold) <= chernoff * (1 + 1e-8)
 
 
 @pytest.mark.parametrize("confidence", [0.5, 0.9, 0.95, 0.999999])
 @pytest.mark.parametrize("mechanism", EXAMPLES, ids=repr)
 def test_half_width_is_the_smallest(mechanism: Mechanism, confidence: float) -> None:
-    """P(|Z| <= t) reaches the confidence at `half_width` and not one step earlier."""
+    """P(|Z| <= t) reaches the confidence at `compute_half_width` and not one step earlier."""
     probabilities, zero = law(mechanism)
-    width = mechanism.half_width(confidence)
+    width = mechanism.compute_half_width(confidence)
     assert probabilities[zero - width : zero + width + 1].sum() >= confidence - 1e-12
     assert width == 0 or probabilities[zero - width + 1 : zero + width].sum() < confidence
 
@@ -157,11 +172,11 @@ def test_half_width_is_the_smallest(mechanism: Mechanism, confidence: float) -> 
 @pytest.mark.parametrize("probability", [Fraction(1, 10), Fraction(1, 10**6)])
 @pytest.mark.parametrize("mechanism", INDEPENDENT, ids=repr)
 def test_sum_threshold_holds_and_is_small(mechanism: Mechanism, probability: Fraction, terms: int) -> None:
-    """The sum reaches `sum_threshold` with at most the probability asked for, and t-1 does not do."""
+    """The sum reaches `compute_sum_threshold` with at most the probability asked for, and t-1 does not do."""
     probabilities, zero = law(mechanism, terms)
-    threshold = mechanism.sum_threshold(terms, probability)
+    threshold = mechanism.compute_sum_threshold(terms, probability)
     assert tail(probabilities, zero, threshold) <= probability
-    if isinstance(mechanism, Geometric) or mechanism.variance_float() > 0.9 or terms == 1:
+    if isinstance(mechanism, Geometric) or mechanism.compute_variance() > 0.9 or terms == 1:
         assert tail(probabilities, zero, threshold - 1) > probability * (1 - Fraction(1, 100))
 
 
@@ -170,12 +185,12 @@ def test_sum_threshold_holds_and_is_small(mechanism: Mechanism, probability: Fra
     "mechanism", [Geometric(Fraction(1000)), DiscreteGaussian(Fraction(10**6)), *WIDE_INDEPENDENT], ids=repr
 )
 def test_draws_agree_with_the_thresholds(mechanism: Mechanism, terms: int) -> None:
-    """Of 20,000 sums the expected share passes `sum_threshold`, of the draws that within `half_width`."""
+    """Of 20,000 sums the expected share passes `compute_sum_threshold`, of the draws that within `compute_half_width`."""
     draws = np.array(mechanism.draw(20_000 * terms, SeededEntropy(terms)))
     sums = draws.reshape(terms, -1).sum(axis=0)
-    passed = np.count_nonzero(sums >= mechanism.sum_threshold(terms, Fraction(1, 20)))
+    passed = np.count_nonzero(sums >= mechanism.compute_sum_threshold(terms, Fraction(1, 20)))
     assert abs(passed - 1000) < 6 * 31
-    inside = np.count_nonzero(np.abs(draws) <= mechanism.half_width(0.9)) / terms
+    inside = np.count_nonzero(np.abs(draws) <= mechanism.compute_half_width(0.9)) / terms
     assert abs(inside - 18_000) < 6 * 43
 
 
@@ -183,12 +198,12 @@ def test_draws_agree_with_the_thresholds(mechanism: Mechanism, terms: int) -> No
 def test_wide_scales_and_small_probabilities_are_in_closed_form(mechanism: Mechanism) -> None:
     """At 2**40 steps and 1e-12 the bounds scale as the continuous law's, and the tail is inverted."""
     for terms in (1, 2, 100):
-        threshold = mechanism.sum_threshold(terms, Fraction(1, 10**12))
-        assert mechanism.sum_tail_up(terms, threshold) <= 1e-12
-        assert mechanism.sum_tail_up(terms, threshold - 2**12) > 1e-12
+        threshold = mechanism.compute_sum_threshold(terms, Fraction(1, 10**12))
+        assert mechanism.bound_sum_tail(terms, threshold) <= 1e-12
+        assert mechanism.bound_sum_tail(terms, threshold - 2**12) > 1e-12
         assert 6 * terms**0.5 < threshold / mechanism.std < 25 * terms**0.5
-    assert mechanism.sum_threshold(1, Fraction(1, 2**900)) > threshold / 10
-    assert 0 < mechanism.tail_up(2**4000) <= 1e-300
+    assert mechanism.compute_sum_threshold(1, Fraction(1, 2**900)) > threshold / 10
+    assert 0 < mechanism.bound_tail(2**4000) <= 1e-300
 
 
 @pytest.mark.parametrize("mechanism", [*EXAMPLES, *WIDE], ids=repr)
@@ -204,12 +219,12 @@ def test_senseless_questions_are_refused(mechanism: Mechanism) -> None:
     """A confidence or a probability outside (0, 1), and a sum of nothing, are errors of dpsql."""
     for confidence in (0.0, 1.0, -1.0, float("nan")):
         with pytest.raises(DataError):
-            mechanism.half_width(confidence)
+            mechanism.compute_half_width(confidence)
     for probability in (Fraction(0), Fraction(1), Fraction(-1), Fraction(1, 2**901)):
         with pytest.raises(LossError):
-            mechanism.sum_threshold(1, probability)
+            mechanism.compute_sum_threshold(1, probability)
     with pytest.raises(InternalError):
-        mechanism.sum_threshold(0, Fraction(1, 2))
+        mechanism.compute_sum_threshold(0, Fraction(1, 2))
 
 
 def test_parameters_are_positive_fractions() -> None:
@@ -218,7 +233,7 @@ def test_parameters_are_positive_fractions() -> None:
         for mechanism in (
             Geometric,
             DiscreteGaussian,
-            partial(Cube, dimensions=3),
+            partial(LInfinityMechanism, dimensions=3),
             partial(Staircase, width=3, inner=2),
         ):
             with pytest.raises(InternalError):
@@ -226,7 +241,7 @@ def test_parameters_are_positive_fractions() -> None:
         for calibrate in (
             Geometric.calibrate,
             DiscreteGaussian.calibrate,
-            partial(Cube.calibrate, dimensions=3),
+            partial(LInfinityMechanism.calibrate, dimensions=3),
             lambda cell, loss: Staircase.calibrate(int(cell), 1, loss),
         ):
             with pytest.raises(LossError):

@@ -15,7 +15,7 @@ from scipy.special import chdtrc, ndtr
 from statistical.chance import FALSE_ALARM
 
 from dpsql.accounting import ACCOUNTANTS, compare
-from dpsql.accounting.accountants import accountant_named
+from dpsql.accounting.accountants import get_accountant
 from dpsql.errors import DataError, LossError, NotSupportedError
 from dpsql.mechanisms import (
     LIBRARY,
@@ -37,7 +37,7 @@ from dpsql.mechanisms import (
     VectorMechanism,
     WishartMechanism,
 )
-from dpsql.mechanisms.library.base import l1_steps_moved, squared_steps_moved, steps_moved
+from dpsql.mechanisms.library.base import bound_l1_steps, bound_squared_l2_steps, bound_steps_moved
 from tests.entropy import SeededEntropy
 
 Floats = NDArray[np.float64]
@@ -113,7 +113,7 @@ def law_of(noise: NoiseMechanism) -> tuple[Floats, Floats]:
 
 def lattice_law(noise: NoiseMechanism, steps: Floats) -> Floats:
     """The law in steps, from the parameters of the mechanism alone."""
-    moved = float(steps_moved(Fraction(noise.sensitivity), noise.spacing))  # type: ignore[attr-defined]
+    moved = float(bound_steps_moved(Fraction(noise.sensitivity), noise.spacing))  # type: ignore[attr-defined]
     match noise:
         case LaplaceMechanism() | GeometricMechanism():
             weights = np.exp(-np.abs(steps) * float(noise.epsilon) / moved)
@@ -212,9 +212,9 @@ def test_the_ball_is_exact_on_small_lattices() -> None:
     assert chi_squared(cells, chances) > FALSE_ALARM
     # And the loss of a shift by the lattice's sensitivity is at most ε.
     norm = np.ceil(np.sqrt((grid**2).sum(axis=1)) - 1e-9)
-    reach = math.floor(math.sqrt(squared_steps_moved(Fraction(1), Fraction(1), 2)))
+    reach = math.floor(math.sqrt(bound_squared_l2_steps(Fraction(1), Fraction(1), 2)))
     for shift in itertools.product(range(-reach, reach + 1), repeat=2):
-        if shift[0] ** 2 + shift[1] ** 2 <= squared_steps_moved(Fraction(1), Fraction(1), 2):
+        if shift[0] ** 2 + shift[1] ** 2 <= bound_squared_l2_steps(Fraction(1), Fraction(1), 2):
             moved = np.ceil(np.sqrt(((grid + shift) ** 2).sum(axis=1)) - 1e-9)
             assert (moved - norm).max() / scale <= 1 + 1e-9
 
@@ -237,11 +237,11 @@ def test_rounding_moves_no_vector_further_than_is_counted(step: Fraction) -> Non
         most = max(map(abs, change))
         if not l1:
             continue
-        assert sum(map(abs, moved)) <= l1_steps_moved(l1, step, dimensions)
-        assert max(map(abs, moved)) <= steps_moved(most, step)
+        assert sum(map(abs, moved)) <= bound_l1_steps(l1, step, dimensions)
+        assert max(map(abs, moved)) <= bound_steps_moved(most, step)
         l2 = Fraction(math.isqrt(square.numerator * 10**12 // square.denominator) + 1, 10**6)
-        assert sum(m * m for m in moved) <= squared_steps_moved(l2, step, dimensions)
-        attained += sum(map(abs, moved)) == l1_steps_moved(l1, step, dimensions)
+        assert sum(m * m for m in moved) <= bound_squared_l2_steps(l2, step, dimensions)
+        attained += sum(map(abs, moved)) == bound_l1_steps(l1, step, dimensions)
     assert attained > 5
 
 
@@ -261,7 +261,7 @@ def test_profiles_of_noise_are_those_of_the_lattice(noise: NoiseMechanism) -> No
     """δ by brute force over the law and its longest shift is the profile's; shorter shifts have less, and ε is attained."""
     steps = np.arange(-3000, 3001)
     law = lattice_law(noise, steps)
-    moved = steps_moved(Fraction(noise.sensitivity), noise.spacing)  # type: ignore[attr-defined]
+    moved = bound_steps_moved(Fraction(noise.sensitivity), noise.spacing)  # type: ignore[attr-defined]
     loss = float(noise.epsilon)  # type: ignore[attr-defined]
     for part in (0, 0.2, 0.5, 0.9, 0.999, 1):
         low, high = noise.profile().delta(Decimal(part * loss))
@@ -302,7 +302,7 @@ def test_the_profile_of_discrete_gaussian_noise_is_above_brute_force() -> None:
         GaussianMechanism(epsilon=4, delta=1e-2, sensitivity=1, step=1),
     ):
         law = lattice_law(noise, steps)
-        moved = steps_moved(Fraction(noise.sensitivity), noise.spacing)
+        moved = bound_steps_moved(Fraction(noise.sensitivity), noise.spacing)
         for e in (0, 0.4, 1, 2.5, 4):
             delta = hockey_stick(law, np.roll(law, moved), e)
             high = float(noise.profile().delta(Decimal(str(e))).high)
@@ -347,9 +347,12 @@ def test_accountants_charge_what_the_profile_keeps(mechanism: LibraryMechanism) 
         kept = Decimal(charge.epsilon.numerator) / Decimal(charge.epsilon.denominator)
         assert mechanism.profile().delta(kept).low <= Decimal("0.01") * (1 + Decimal("1e-20"))
     for name in ACCOUNTANTS:
-        accountant = accountant_named(name)
+        accountant = get_accountant(name)
         try:
-            one, two = accountant.cost(mechanism.event()), accountant.cost(mechanism.event())
+            one, two = (
+                accountant.compute_charge(mechanism.event()),
+                accountant.compute_charge(mechanism.event()),
+            )
         except NotSupportedError:
             continue
         assert one == two

@@ -10,10 +10,10 @@ from dpsql.engine import pipeline
 from dpsql.mechanisms import coin, coupling, partition_selection, selection
 
 REMEMBERED = {
-    "coin": coin._threshold,
-    "selection": selection._bounds,
-    "partition selection": partition_selection._threshold,
-    "coupling": coupling._cumulated,
+    "coin": coin._compute_threshold,
+    "selection": selection._bound_weight,
+    "partition selection": partition_selection._compute_threshold,
+    "coupling": coupling._compute_chance_thresholds,
 }
 QUERIES = {
     "selection": ["SELECT plan, MEDIAN(days) FROM visits GROUP BY plan"],

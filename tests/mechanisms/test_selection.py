@@ -16,7 +16,7 @@ from dpsql.accounting import BoundedRange
 from dpsql.accounting.accountants import ZcdpAccountant
 from dpsql.errors import InternalError
 from dpsql.mechanisms import Exponential, PermuteAndFlip
-from dpsql.mechanisms.selection import held_in_floats
+from dpsql.mechanisms.selection import find_candidate_in_floats
 from tests.entropy import ScriptedEntropy, SeededEntropy
 
 ALL_ONES = 2**64 - 1
@@ -45,7 +45,7 @@ def law(mechanism: Exponential, weights: list[int], penalties: list[int]) -> lis
 def test_choices_follow_the_law(rate: str, weights: list[int], penalties: list[int]) -> None:
     """20,000 choices are as often what the formula says; what has no weight is never chosen."""
     mechanism, entropy = Exponential(Fraction(rate)), SeededEntropy(7)
-    chosen = [mechanism.choose(weights, penalties, entropy) for _ in range(20_000)]
+    chosen = [mechanism.select_candidate(weights, penalties, entropy) for _ in range(20_000)]
     counted = np.bincount(chosen, minlength=len(weights))
     expected = np.array(law(mechanism, weights, penalties)) * len(chosen)
     there = expected > 0
@@ -57,14 +57,14 @@ def test_a_tie_reads_on() -> None:
     """Where the first word does not decide, the next ones do, and the candidates' places are exact."""
     mechanism = Exponential(Fraction(1))
     # Two equal candidates part the line at one half: the words say on which side of it.
-    assert mechanism.choose([1, 1], [0, 0], ScriptedEntropy([2**63])) == 1
-    assert mechanism.choose([1, 1], [0, 0], ScriptedEntropy([2**63 - 1])) == 0
+    assert mechanism.select_candidate([1, 1], [0, 0], ScriptedEntropy([2**63])) == 1
+    assert mechanism.select_candidate([1, 1], [0, 0], ScriptedEntropy([2**63 - 1])) == 0
     # Of three, one third has no last binary digit: 0101… twice is not yet decided, 1 after it is.
     third = ALL_ONES // 3
-    assert mechanism.choose([1, 2], [0, 0], ScriptedEntropy([third, third, 0])) == 0
-    assert mechanism.choose([1, 2], [0, 0], ScriptedEntropy([third, third + 1])) == 1
+    assert mechanism.select_candidate([1, 2], [0, 0], ScriptedEntropy([third, third, 0])) == 0
+    assert mechanism.select_candidate([1, 2], [0, 0], ScriptedEntropy([third, third + 1])) == 1
     # The far end of the last candidate, next to which the total is not known well enough at first.
-    assert mechanism.choose([1, 1], [0, 1], ScriptedEntropy([ALL_ONES, ALL_ONES, 0])) == 1
+    assert mechanism.select_candidate([1, 1], [0, 1], ScriptedEntropy([ALL_ONES, ALL_ONES, 0])) == 1
 
 
 @given(
@@ -83,15 +83,15 @@ def test_floats_decide_as_exact_arithmetic_does(
     mechanism = Exponential(rate)
     border = sum(law(mechanism, weights, steps)[: near % len(weights) + 1])
     for each in (word, min(ALL_ONES, max(0, int(border * 2**64) + beside))):
-        found = held_in_floats(rate, weights, steps, each)
-        assert found is None or found == mechanism._held(weights, steps, each, 64, 60)
+        found = find_candidate_in_floats(rate, weights, steps, each)
+        assert found is None or found == mechanism._find_decided_candidate(weights, steps, each, 64, 60)
 
 
 def test_floats_decide_nearly_always() -> None:
     """Of 2,000 words none is left to exact arithmetic among a thousand candidates of a wide lattice."""
     entropy, weights, steps = SeededEntropy(3), [1, 2**40] * 500, list(range(1000))
-    words = [int(word) for word in entropy.words(2_000)]
-    assert None not in {held_in_floats(Fraction(1, 50), weights, steps, word) for word in words}
+    words = [int(word) for word in entropy.draw_words(2_000)]
+    assert None not in {find_candidate_in_floats(Fraction(1, 50), weights, steps, word) for word in words}
 
 
 PENALTIES = st.lists(st.integers(0, 20), min_size=2, max_size=5)
@@ -110,10 +110,12 @@ def test_the_loss_is_as_claimed(penalties: list[int], moves: list[int], rate: Fr
     mechanism, weights = Exponential(rate), [1] * len(penalties)
     p, q = (np.array(law(mechanism, weights, each)) for each in (penalties, other))
     losses = np.log(p) - np.log(q)
-    assert losses.max() - losses.min() <= float(mechanism.range(steps)) + 1e-9
-    assert abs(losses).max() <= float(mechanism.range(steps)) + 1e-9
+    assert losses.max() - losses.min() <= float(mechanism.compute_range(steps)) + 1e-9
+    assert abs(losses).max() <= float(mechanism.compute_range(steps)) + 1e-9
     if steps:
-        rho = float(ZcdpAccountant().cost(BoundedRange(mechanism.range(steps))).loss_fraction)
+        rho = float(
+            ZcdpAccountant().compute_charge(BoundedRange(mechanism.compute_range(steps))).loss_fraction
+        )
         for order in (1.01, 1.5, 2, 5, 30, 200):
             divergence = special.logsumexp(order * np.log(p) + (1 - order) * np.log(q)) / (order - 1)
             assert divergence <= rho * order + 1e-9
@@ -136,7 +138,7 @@ def flipped(rate: float, penalties: list[int]) -> list[float]:
 def test_flips_follow_the_law(penalties: list[int]) -> None:
     """20,000 choices are as often what all orders together say."""
     mechanism, entropy = PermuteAndFlip(Fraction(1, 2)), SeededEntropy(11)
-    chosen = [mechanism.choose(penalties, entropy) for _ in range(20_000)]
+    chosen = [mechanism.select_candidate(penalties, entropy) for _ in range(20_000)]
     expected = np.array(flipped(0.5, penalties)) * len(chosen)
     counted = np.bincount(chosen, minlength=len(penalties))
     assert len(penalties) == 1 or stats.chisquare(counted, expected).pvalue > 1e-6
@@ -148,7 +150,7 @@ def test_flips_lose_what_they_claim(penalties: list[int], moves: list[int]) -> N
     other = [penalty + move for penalty, move in zip(penalties, moves, strict=False)]
     changes = [b - a for a, b in zip(penalties, other, strict=True)]
     mechanism = PermuteAndFlip(Fraction(1, 3))
-    loss = float(mechanism.range(max(changes) - min(changes)))
+    loss = float(mechanism.compute_range(max(changes) - min(changes)))
     for ours, theirs in zip(flipped(1 / 3, penalties), flipped(1 / 3, other), strict=True):
         assert abs(math.log(ours / theirs)) <= loss + 1e-9
 
@@ -163,7 +165,7 @@ def test_flips_are_never_worse(penalties: list[int]) -> None:
 
 def test_calibration_is_exact() -> None:
     """The range is the loss that was asked for; no rate is no mechanism."""
-    assert Exponential.calibrate(7, Fraction(1, 3)).range(7) == Fraction(1, 3)
+    assert Exponential.calibrate(7, Fraction(1, 3)).compute_range(7) == Fraction(1, 3)
     with pytest.raises(InternalError):
         Exponential(Fraction(0))
     with pytest.raises(InternalError):

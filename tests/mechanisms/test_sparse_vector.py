@@ -54,15 +54,21 @@ def test_the_loss_is_as_claimed() -> None:
                 for answer in answers:
                     ratio = math.log(probability(scores, answer, MADE) / probability(other, answer, MADE))
                     worst = max(worst, abs(ratio))
-    assert 0.5 < worst <= float(MADE.epsilon(1)) + 1e-9
-    assert MADE.epsilon(1) == 1
+    assert 0.5 < worst <= float(MADE.compute_epsilon(1)) + 1e-9
+    assert MADE.compute_epsilon(1) == 1
 
 
 def test_it_follows_its_law() -> None:
     """3,000 first answers are as often "above" as the sum says."""
     entropy = SeededEntropy(2)
     for score in (0, 5):
-        found = sum(MADE.above(score, MADE.start(entropy), entropy) for _ in range(3_000)) / 3_000
+        found = (
+            sum(
+                MADE.is_above_threshold(score, MADE.draw_noisy_threshold(entropy), entropy)
+                for _ in range(3_000)
+            )
+            / 3_000
+        )
         assert abs(found - probability([score], [True], MADE)) < 5 / math.sqrt(4 * 3_000)
 
 
@@ -71,7 +77,7 @@ def test_a_threshold_that_is_kept_tells_more_with_each_score_above(pairs: int) -
     """The variant that goes on with the same noisy threshold loses more with each further "above", without end."""
     scores, other, answers = [0, 6] * pairs, [1, 5] * pairs, [False, True] * pairs
     lost = math.log(probability(scores, answers, MADE) / probability(other, answers, MADE))
-    assert lost > (5 if pairs > 3 else 0.5) * float(MADE.epsilon(1))
+    assert lost > (5 if pairs > 3 else 0.5) * float(MADE.compute_epsilon(1))
 
 
 def test_scores_without_noise_tell_everything() -> None:
@@ -93,4 +99,4 @@ def test_the_noisy_score_must_not_be_shown() -> None:
 
     # Many scores that were below a threshold which is at most the low value that is shown.
     lost = shown([2] * 60, 3, -10) - shown([3] * 60, 4, -10)
-    assert abs(lost) > 2 * float(MADE.epsilon(1))
+    assert abs(lost) > 2 * float(MADE.compute_epsilon(1))

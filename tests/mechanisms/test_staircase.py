@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from dpsql.errors import InternalError, LossError
 from dpsql.mechanisms import Geometric, Staircase, sampler
-from dpsql.mechanisms.sampler import staircase
+from dpsql.mechanisms.sampler import sample_staircase
 from tests.entropy import ScriptedEntropy, SeededEntropy
 
 EVERY = [(width, inner) for width in (1, 2, 3, 5, 8) for inner in range(1, width + 1)]
@@ -35,7 +35,7 @@ def test_a_move_up_to_the_width_costs_one_loss(width: int, inner: int) -> None:
     for shift in range(1, far + 1):
         pairs = zip(law, law[shift:], strict=False)
         worst = max(abs(here - there) for here, there in pairs)
-        assert worst == noise.epsilon(cell=shift, cells=1) == -(-shift // width)
+        assert worst == noise.compute_epsilon(cell=shift, cells=1) == -(-shift // width)
 
 
 def test_cells_that_share_a_move_lose_more() -> None:
@@ -43,7 +43,7 @@ def test_cells_that_share_a_move_lose_more() -> None:
     noise = Staircase(Fraction(1), 4, 2)
     law = exponents(noise, 40)
     each = max(abs(here - there) for here, there in zip(law, law[2:], strict=False))
-    assert each + each == noise.epsilon(cell=2, cells=2) == 2 * noise.epsilon(cell=4, cells=1)
+    assert each + each == noise.compute_epsilon(cell=2, cells=2) == 2 * noise.compute_epsilon(cell=4, cells=1)
 
 
 @pytest.mark.parametrize("loss", ["1/20", "1/2", "1", "3", "7"])
@@ -57,8 +57,8 @@ def test_the_first_stair_has_the_least_variance(loss: str, width: int) -> None:
         return float(2 * (steps**2 * law).sum() / (2 * law.sum() - law[0]))
 
     noise = Staircase.calibrate(width, 1, Fraction(loss))
-    assert noise.variance_float() == pytest.approx(variance(noise.inner), rel=1e-9)
-    assert noise.variance_float() <= min(map(variance, range(1, width + 1))) * (1 + 1e-9)
+    assert noise.compute_variance() == pytest.approx(variance(noise.inner), rel=1e-9)
+    assert noise.compute_variance() <= min(map(variance, range(1, width + 1))) * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("width", [1, 2, 5, 1000, 2**40])
@@ -71,8 +71,8 @@ def test_it_strays_no_further_than_geometric_noise(width: int, loss: str) -> Non
     )
     if width == 1:
         assert stairs.std == pytest.approx(plain.std)
-        assert [stairs.tail_up(t) for t in range(-3, 9)] == pytest.approx(
-            [plain.tail_up(t) for t in range(-3, 9)]
+        assert [stairs.bound_tail(t) for t in range(-3, 9)] == pytest.approx(
+            [plain.bound_tail(t) for t in range(-3, 9)]
         )
     else:
         assert stairs.std < plain.std
@@ -96,18 +96,18 @@ def test_a_sum_is_within_its_bound(terms: int) -> None:
         total = np.convolve(total, single)
     zero = len(total) // 2
     for threshold in range(-4, 60):
-        assert noise.sum_tail_up(terms, threshold) >= total[zero + threshold :].sum() * (1 - 1e-9)
+        assert noise.bound_sum_tail(terms, threshold) >= total[zero + threshold :].sum() * (1 - 1e-9)
 
 
 def test_a_tie_is_carried_on() -> None:
     """Where a word agrees with the chance of the outer part, the next one decides, by digits of the same number."""
     law = Fraction(1), 3, 1
-    first, second = (sampler._beyond_threshold(*law, bits) for bits in (64, 128))
+    first, second = (sampler._compute_outer_threshold(*law, bits) for bits in (64, 128))
     assert first == pytest.approx(2**64 * 2 / (2 + math.e), rel=1e-12)
     assert second >> 64 == first
     rest = second & (2**64 - 1)
     for word, expected in ((rest - 1, True), (rest + 1, False)):
-        assert sampler._beyond(*law, 1, ScriptedEntropy([first, word])) == [expected]
+        assert sampler._sample_outer_coins(*law, 1, ScriptedEntropy([first, word])) == [expected]
 
 
 def test_a_loss_without_noise_is_drawn_too() -> None:
@@ -123,8 +123,8 @@ def test_a_loss_without_noise_is_drawn_too() -> None:
 def test_wide_stairs_do_not_wrap(loss: str, width: int) -> None:
     """Draws beyond 64 bits are whole numbers of Python's, and spread as the law says."""
     noise = Staircase.calibrate(width, 1, Fraction(loss))
-    draws = staircase(noise.loss, noise.width, noise.inner, 2000, SeededEntropy(3)).tolist()
-    width_of_most = noise.half_width(0.9)
+    draws = sample_staircase(noise.loss, noise.width, noise.inner, 2000, SeededEntropy(3)).tolist()
+    width_of_most = noise.compute_half_width(0.9)
     within = sum(abs(draw) <= width_of_most for draw in draws)
     assert abs(within - 1800) < 6 * 14
     assert abs(sum(draw > 0 for draw in draws) - 1000) < 6 * 23

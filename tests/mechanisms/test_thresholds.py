@@ -8,8 +8,8 @@ from functools import partial
 
 import pytest
 
-from dpsql.mechanisms import Cube, DiscreteGaussian, Geometric, Mechanism, Staircase
-from dpsql.mechanisms.base import smallest, smallest_with_tail
+from dpsql.mechanisms import DiscreteGaussian, Geometric, LInfinityMechanism, Mechanism, Staircase
+from dpsql.mechanisms.base import search_smallest, search_tail_threshold
 
 LAWS: dict[str, Mechanism] = {
     "little geometric": Geometric(Fraction(1, 20)),
@@ -19,7 +19,7 @@ LAWS: dict[str, Mechanism] = {
     "gaussian": DiscreteGaussian(Fraction(401, 3)),
     "great gaussian": DiscreteGaussian(Fraction(10**30)),
     "staircase": Staircase.calibrate(17, 1, Fraction(1, 2)),
-    "cube": Cube.calibrate(Fraction(30), Fraction(1, 3), 4),
+    "cube": LInfinityMechanism.calibrate(Fraction(30), Fraction(1, 3), 4),
 }
 
 
@@ -31,16 +31,16 @@ LAWS: dict[str, Mechanism] = {
 def test_interpolation_finds_what_halving_finds(law: str, probability: Fraction, terms: int) -> None:
     """Of each law, for any probability."""
     noise = LAWS[law]
-    tail = partial(noise.sum_tail_up, terms)
-    expected = smallest(lambda t: Fraction(tail(t)) <= probability)
-    assert smallest_with_tail(tail, probability, math.ceil(noise.std)) == expected
-    assert noise.sum_threshold(terms, probability) == expected
+    tail = partial(noise.bound_sum_tail, terms)
+    expected = search_smallest(lambda t: Fraction(tail(t)) <= probability)
+    assert search_tail_threshold(tail, probability, math.ceil(noise.std)) == expected
+    assert noise.compute_sum_threshold(terms, probability) == expected
 
 
 @pytest.mark.parametrize("start", [1, 10, 10**6, 10**30])
 def test_any_start_will_do(start: int) -> None:
     """Where the search begins decides how long it takes, and nothing else."""
-    tail = partial(Geometric(Fraction(1000)).sum_tail_up, 1)
-    assert smallest_with_tail(tail, Fraction(1, 10**6), start) == smallest(
+    tail = partial(Geometric(Fraction(1000)).bound_sum_tail, 1)
+    assert search_tail_threshold(tail, Fraction(1, 10**6), start) == search_smallest(
         lambda t: tail(t) <= Fraction(1, 10**6)
     )

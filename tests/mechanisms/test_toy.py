@@ -22,14 +22,14 @@ from dpsql.errors import InternalError, VerificationError
 from dpsql.ledger import Budget, open_ledger
 from dpsql.mechanisms import Entropy, Geometric, Mechanism, Sensitivity
 from dpsql.mechanisms.base import ComponentChanges, ExactText, MechanismRecord
-from dpsql.mechanisms.records import RECORDS, from_record, register, to_record
+from dpsql.mechanisms.records import RECORDS, from_stored_list, register_mechanisms, to_stored_list
 from dpsql.planning import verify as verification
 from dpsql.planning.measurement import MeasurementPlan
-from dpsql.planning.verify import Change, verify
-from dpsql.replay.combine import combinable, combined
-from dpsql.replay.refine import coupled_refinement
+from dpsql.planning.verify import VectorChange, verify_plan
+from dpsql.replay.combine import combine_tables, is_combinable
+from dpsql.replay.refine import find_coupled_refinement
 from dpsql.replay.stored_release import StoredRelease
-from dpsql.uncertainty.laws import half_width
+from dpsql.uncertainty.laws import compute_half_width
 
 
 class PlateauRecord(MechanismRecord):
@@ -39,7 +39,7 @@ class PlateauRecord(MechanismRecord):
     scale: ExactText
     reach: StrictInt
 
-    def mechanism(self) -> Mechanism:
+    def to_mechanism(self) -> Mechanism:
         """The mechanism with these parameters."""
         return Plateau(self.scale, self.reach)
 
@@ -62,39 +62,41 @@ class Plateau(Mechanism):
     def draw(self, size: int, entropy: Entropy) -> list[int]:
         """Independent draws."""
         sides = 2 * self.reach + 1
-        shifts = [int(word) % sides - self.reach for word in entropy.words(size)]
+        shifts = [int(word) % sides - self.reach for word in entropy.draw_words(size)]
         return [a + b for a, b in zip(Geometric(self.scale).draw(size, entropy), shifts, strict=True)]
 
-    def variance_float(self) -> float:
+    def compute_variance(self) -> float:
         """The sum of both variances."""
-        return Geometric(self.scale).variance_float() + self.reach * (self.reach + 1) / 3
+        return Geometric(self.scale).compute_variance() + self.reach * (self.reach + 1) / 3
 
-    def sum_tail_up(self, terms: int, threshold: int) -> float:
+    def bound_sum_tail(self, terms: int, threshold: int) -> float:
         """The mean over the uniform number, for one term; else that of the worst one."""
         noise = Geometric(self.scale)
         if terms > 1:
-            return noise.sum_tail_up(terms, threshold - terms * self.reach)
-        tails = [noise.tail_up(threshold - shift) for shift in range(-self.reach, self.reach + 1)]
+            return noise.bound_sum_tail(terms, threshold - terms * self.reach)
+        tails = [noise.bound_tail(threshold - shift) for shift in range(-self.reach, self.reach + 1)]
         return min(1.0, math.fsum(tails) / len(tails) * (1 + 1e-12))
 
     def describe(self) -> str:
         """The law in words."""
         return f"{self.name}, scale {float(self.scale):.6g}, reach {self.reach}"
 
-    def privacy_loss(self, sensitivity: Sensitivity, changes: ComponentChanges | None) -> Pure:
+    def compute_privacy_loss(self, sensitivity: Sensitivity, changes: ComponentChanges | None) -> Pure:
         """That of the geometric noise."""
         return Pure(sensitivity.l1 / self.scale)
 
-    def rescaled(self, old: Sensitivity, new: Sensitivity, changes: ComponentChanges | None) -> Plateau:
+    def rescale_to_sensitivity(
+        self, old: Sensitivity, new: Sensitivity, changes: ComponentChanges | None
+    ) -> Plateau:
         """The same loss for another sensitivity."""
         return Plateau(self.scale * new.l1 / old.l1, self.reach)
 
-    def record(self) -> MechanismRecord:
+    def to_record(self) -> MechanismRecord:
         """The mechanism as stored releases hold it."""
         return PlateauRecord(scale=self.scale, reach=self.reach)
 
 
-def _rule(noise: Plateau, change: Change) -> tuple[str, Fraction]:
+def _rule(noise: Plateau, change: VectorChange) -> tuple[str, Fraction]:
     return "pure", change.l1 / noise.scale
 
 
@@ -102,13 +104,13 @@ def _rule(noise: Plateau, change: Change) -> tuple[str, Fraction]:
 def registered(monkeypatch: pytest.MonkeyPatch) -> None:
     """The two registrations that a mechanism needs, for one test."""
     monkeypatch.setattr("dpsql.mechanisms.records.RECORDS", dict(RECORDS))
-    register(Plateau)
+    register_mechanisms(Plateau)
     monkeypatch.setitem(verification.RULES, Plateau, _rule)
 
 
 def measured(con: dpsql.Connection, sql: str = "SELECT plan, COUNT(*) FROM visits GROUP BY plan") -> Any:
     """A prepared query whose geometric noise has been replaced by the toy's, with its loss."""
-    part = con.engine.prepare(Query(sql, epsilon=Fraction(2))).only
+    part = con.engine.plan_and_match(Query(sql, epsilon=Fraction(2))).single_release
     vectors = []
     for vector in part.plan.vectors:
         assert isinstance(vector.mechanism, Geometric)
@@ -139,16 +141,16 @@ def lossy(plan: MeasurementPlan, part: Fraction) -> MeasurementPlan:
 def test_verification_refuses_it_without_a_rule(con: dpsql.Connection) -> None:
     """A mechanism that states its own loss is not believed."""
     with pytest.raises(VerificationError, match="no rule for plateau noise"):
-        verify(measured(con).plan)
+        verify_plan(measured(con).plan)
 
 
 @pytest.mark.usefixtures("registered")
 def test_verification_holds_it_to_its_rule(con: dpsql.Connection) -> None:
     """Enough noise passes, any less does not."""
     plan = measured(con).plan
-    verify(plan)
+    verify_plan(plan)
     with pytest.raises(VerificationError):
-        verify(lossy(plan, Fraction(999_999, 1_000_000)))
+        verify_plan(lossy(plan, Fraction(999_999, 1_000_000)))
 
 
 @pytest.mark.usefixtures("registered")
@@ -156,7 +158,7 @@ def test_it_is_charged_what_it_loses(con: dpsql.Connection) -> None:
     """The event of its loss is what the planner charged, and a ledger takes it."""
     plan = measured(con).plan
     (vector,) = plan.vectors
-    event = vector.mechanism.privacy_loss(vector.sensitivity, None)
+    event = vector.mechanism.compute_privacy_loss(vector.sensitivity, None)
     assert event == plan.event
     budget = Budget("pure", Fraction(5), Fraction(0))
     ledger = open_ledger(":memory:", {"visits": budget})
@@ -169,24 +171,24 @@ def test_it_is_charged_what_it_loses(con: dpsql.Connection) -> None:
 def test_a_release_with_it_is_stored_and_read_back(con: dpsql.Connection) -> None:
     """Keys, cells and noise are the same, and so is the text."""
     part = measured(con)
-    table = con.engine._drawn(part)
-    text = StoredRelease.of(table, part.plan.event, "source").text()
+    table = con.engine._draw_noise(part)
+    text = StoredRelease.from_table(table, part.plan.event, "source").to_text()
     read = StoredRelease.parse(text)
-    assert read.table(part.plan) == table
-    assert read.text() == text
+    assert read.to_table(part.plan) == table
+    assert read.to_text() == text
 
 
 @pytest.mark.usefixtures("registered")
 def test_releases_are_combined_but_not_refined(con: dpsql.Connection) -> None:
     """Its draws are independent, so that a mean has less noise; it states no coupling."""
     part = measured(con)
-    table = con.engine._drawn(part)
-    assert combinable(part.plan)
-    mean = combined([table, table]).plan.vectors[0].mechanism
+    table = con.engine._draw_noise(part)
+    assert is_combinable(part.plan)
+    mean = combine_tables([table, table]).plan.vectors[0].mechanism
     assert mean.std / mean.subdivisions == pytest.approx(part.plan.vectors[0].mechanism.std / math.sqrt(2))
-    assert from_record(to_record(mean)) == mean
-    before = StoredRelease.of(table, part.plan.event, "source")
-    assert coupled_refinement(lossy(part.plan, Fraction(1, 2)), before) is None
+    assert from_stored_list(to_stored_list(mean)) == mean
+    before = StoredRelease.from_table(table, part.plan.event, "source")
+    assert find_coupled_refinement(lossy(part.plan, Fraction(1, 2)), before) is None
 
 
 def test_intervals_follow_its_law() -> None:
@@ -194,7 +196,7 @@ def test_intervals_follow_its_law() -> None:
     noise, draws = Plateau(Fraction(4), 5), 50_000
     drawn = noise.draw(2 * draws, SeededEntropy(7))
     for weights in ((1,), (1, 1)):
-        half = half_width(noise, [Fraction(weight) for weight in weights], 0.95)
+        half = compute_half_width(noise, [Fraction(weight) for weight in weights], 0.95)
         terms = len(weights)
         sums = [sum(drawn[terms * at : terms * (at + 1)]) for at in range(draws)]
         share = sum(abs(each) <= half for each in sums) / draws
@@ -205,15 +207,17 @@ def test_it_follows_a_learned_clamp() -> None:
     """The same loss for another sensitivity."""
     old, new = Sensitivity(Fraction(4), Fraction(16)), Sensitivity(Fraction(10), Fraction(100))
     noise = Plateau(Fraction(8), 2)
-    assert noise.rescaled(old, new, None).privacy_loss(new, None) == noise.privacy_loss(old, None)
+    assert noise.rescale_to_sensitivity(old, new, None).compute_privacy_loss(
+        new, None
+    ) == noise.compute_privacy_loss(old, None)
 
 
 def test_what_is_not_registered_is_not_stored() -> None:
     """Neither written nor read; nor may two mechanisms have one word."""
     with pytest.raises(InternalError, match="not registered"):
-        to_record(Plateau(Fraction(1), 1))
+        to_stored_list(Plateau(Fraction(1), 1))
     with pytest.raises(ValueError, match="plateau"):
-        from_record(["plateau", "1", 1])
+        from_stored_list(["plateau", "1", 1])
 
     class Other(PlateauRecord):
         kind: Literal["geometric"] = "geometric"  # type: ignore[assignment]
@@ -222,4 +226,4 @@ def test_what_is_not_registered_is_not_stored() -> None:
         record_type: ClassVar[type[MechanismRecord]] = Other
 
     with pytest.raises(InternalError, match="two mechanisms"):
-        register(Rival)
+        register_mechanisms(Rival)

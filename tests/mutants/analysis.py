@@ -10,7 +10,7 @@ _MOVED = "tests/properties/test_sensitivity.py::test_no_neighbour_moves_a_statis
 FAULTS = (
     Fault(
         "scores-move-one-way",
-        "dpsql.planning.top_k:top_k_selection",
+        "dpsql.planning.top_k:calibrate_top_k",
         "steps = max(1, high - low) * (2 if analysis.replace else 1)",
         "steps = max(1, high - low)",
         "a unit in another's place moves two scores apart by the share of one",
@@ -26,7 +26,7 @@ FAULTS = (
     ),
     Fault(
         "choices-not-charged",
-        "dpsql.planning.choose:_least_error",
+        "dpsql.planning.choose:_choose_least_error",
         "events = (*noise, *choices)",
         "events = noise or (*choices,)",
         "beside noise, values in order are chosen for nothing",
@@ -34,46 +34,46 @@ FAULTS = (
     ),
     Fault(
         "fanout-forgotten",
-        "dpsql.analysis.stability:_Rows._forwards",
-        "return 1 if is_answered(join.right) else self.facts.multiplicity(join)",
+        "dpsql.analysis.stability:_RowBounds._compute_right_matches",
+        "return 1 if has_public_subquery(join.right) else self.facts.look_up_multiplicity(join)",
         "return 1",
         "a public table that repeats rows does not raise the bound",
         "tests/analysis/test_stability.py::test_bounds",
     ),
     Fault(
         "repeated-row-units-unbounded",
-        "dpsql.analysis.stability:contribution_bound",
+        "dpsql.analysis.stability:derive_contribution_bound",
         """
         rows > 1
-        or _computed(release.input)
+        or _reads_subquery_values(release.input)
         or any(scan.unit.kind is UnitKind.COLUMN for scan in tables)
         """,
-        "_computed(release.input) or any(scan.unit.kind is UnitKind.COLUMN for scan in tables)",
+        "_reads_subquery_values(release.input) or any(scan.unit.kind is UnitKind.COLUMN for scan in tables)",
         "a row that a join repeats is as many units",
         "tests/planning/test_partition_selection.py::test_a_join_makes_no_crowd_of_one_row",
     ),
     Fault(
         "bounds-follow-the-data",
-        "dpsql.analysis.stability:contribution_bound",
-        "rows = most_rows(release.input, facts)",
+        "dpsql.analysis.stability:derive_contribution_bound",
+        "rows = bound_rows(release.input, facts)",
         """
-        found = facts.backend.public_number(f'SELECT COUNT(*) FROM "{tables[0].table}"')
-        rows = min(most_rows(release.input, facts), found + 1)
+        found = facts.backend.read_public_number(f'SELECT COUNT(*) FROM "{tables[0].table}"')
+        rows = min(bound_rows(release.input, facts), found + 1)
         """,
         "the noise says how many rows there are",
         "tests/attacks/test_a14_budget_as_output.py::test_the_statement_and_the_explanation_are_equal",
     ),
     Fault(
         "rows-without-a-partner-forgotten",
-        "dpsql.analysis.public_tables:_public_part",
-        "not is_private(source) and not needs(source) and source.alias not in outer",
-        "not is_private(source) and not needs(source)",
+        "dpsql.analysis.public_tables:_build_public_part",
+        "not is_private(source) and not list_required_steps(source) and source.alias not in outer",
+        "not is_private(source) and not list_required_steps(source)",
         "public rows count only if a LEFT JOIN finds a partner of theirs",
         "tests/analysis/test_public_tables.py::test_keys_over_public_columns_are_public",
     ),
     Fault(
         "key-of-rows-without-a-partner-forgotten",
-        "dpsql.analysis.public_tables:looked_up_values",
+        "dpsql.analysis.public_tables:look_up_values",
         "all(held)",
         "not all(held)",
         "the key of rows that a LEFT JOIN finds no partner of is taken not to be",
@@ -81,31 +81,31 @@ FAULTS = (
     ),
     Fault(
         "derived-tables-always-have-a-partner",
-        "dpsql.analysis.public_tables:_traced",
-        "aliases & optional_sources(relation)",
-        "aliases & optional_sources(relation) and not any(map(is_private, read))",
+        "dpsql.analysis.public_tables:_trace_key",
+        "aliases & list_optional_aliases(relation)",
+        "aliases & list_optional_aliases(relation) and not any(map(is_private, read))",
         "the key NULL of rows without a partner in a derived table is taken not to be",
         "tests/analysis/test_public_tables.py::test_no_key_is_left_out",
     ),
     Fault(
         "tables-joined-as-they-are-written",
-        "dpsql.sql.lower.joins:_Assembly.turn",
-        "self._repeats(item, pairs)",
+        "dpsql.sql.lower.joins:_JoinBuilder.get_sort_key",
+        "self._bound_repeats(item, pairs)",
         "0",
         "a public table is joined before all of its keys are there, and repeats rows",
         "tests/analysis/test_public_tables.py::test_tables_are_joined_where_they_repeat_rows_least",
     ),
     Fault(
         "one-side-of-or-lists-for-both",
-        "dpsql.analysis.domains:_either",
-        "return {expr: _in_either(left[expr], right[expr]) for expr in left.keys() & right.keys()}",
+        "dpsql.analysis.domains:_union_listed",
+        "return {expr: _union_domains(left[expr], right[expr]) for expr in left.keys() & right.keys()}",
         "return {**left, **right}",
         "a key that one side of an OR lists is taken to have no other values",
         "tests/properties/test_bounds.py::test_keys_lie_in_their_domain",
     ),
     Fault(
         "no-null-on-one-side-of-or",
-        "dpsql.analysis.domains:_in_either",
+        "dpsql.analysis.domains:_union_domains",
         "None if ours is None or theirs is None else tuple(dict.fromkeys((*ours, *theirs)))",
         "theirs or ours if ours is None or theirs is None else tuple(dict.fromkeys((*ours, *theirs)))",
         "a key that is not NULL on one side of an OR is taken to be what the other lists",
@@ -113,7 +113,7 @@ FAULTS = (
     ),
     Fault(
         "query-raises-the-group-limit",
-        "dpsql.analysis.stability:contribution_bound",
+        "dpsql.analysis.stability:derive_contribution_bound",
         "min(filter(None, (*groups, release.max_groups, natural)))",
         "max(filter(None, (*groups, release.max_groups, natural)))",
         "the larger of the policy's and the query's bound holds",
@@ -121,7 +121,7 @@ FAULTS = (
     ),
     Fault(
         "group-limit-not-asked-for",
-        "dpsql.analysis.stability:contribution_bound",
+        "dpsql.analysis.stability:derive_contribution_bound",
         "stated < proven",
         "stated > proven",
         "a bound is counted on that nobody enforces",
@@ -129,7 +129,7 @@ FAULTS = (
     ),
     Fault(
         "declared-keys-trusted",
-        "dpsql.analysis.stability:contribution_bound",
+        "dpsql.analysis.stability:derive_contribution_bound",
         "stated < proven",
         "stated < natural",
         "a unit with several rows where one is declared is in several groups, with noise for one",
@@ -138,7 +138,7 @@ FAULTS = (
     ),
     Fault(
         "lattice-rounded-inward",
-        "dpsql.analysis.lattice:Lattice.of",
+        "dpsql.analysis.lattice:Lattice.from_interval",
         "cls(exponent, math.floor(low / step), math.ceil(high / step))",
         "cls(exponent, math.ceil(low / step), math.floor(high / step))",
         "a value at its bound is a step larger than the largest",
@@ -154,7 +154,7 @@ FAULTS = (
     ),
     Fault(
         "decimals-on-a-binary-lattice",
-        "dpsql.analysis.analyse:_measure",
+        "dpsql.analysis.analyse:_derive_measure",
         "digits = None if decimal is None else decimal[1]",
         "digits = None",
         "sums of decimals are off by what their values were rounded",
@@ -162,7 +162,7 @@ FAULTS = (
     ),
     Fault(
         "decimal-bounds-rounded-inward",
-        "dpsql.analysis.lattice:Lattice.of",
+        "dpsql.analysis.lattice:Lattice.from_interval",
         "replace(whole, digits=digits)",
         "replace(whole, digits=digits, high=whole.high - 1)",
         "a decimal at its bound is a step larger than the largest",
@@ -170,7 +170,7 @@ FAULTS = (
     ),
     Fault(
         "replacement-not-doubled",
-        "dpsql.planning.sensitivity:sensitivity",
+        "dpsql.planning.sensitivity:compute_sensitivity",
         "not replace",
         "not replace or grouped",
         "a unit that is replaced moves a histogram as one that is added",
@@ -178,7 +178,7 @@ FAULTS = (
     ),
     Fault(
         "opposite-shares-forgotten",
-        "dpsql.planning.sensitivity:sensitivity",
+        "dpsql.planning.sensitivity:compute_sensitivity",
         "2 if vector.nonnegative else 4",
         "2",
         "a replaced unit's share of the other sign does not count fully",
@@ -186,7 +186,7 @@ FAULTS = (
     ),
     Fault(
         "units-move-one-group",
-        "dpsql.planning.sensitivity:sensitivity",
+        "dpsql.planning.sensitivity:compute_sensitivity",
         "l1, l2_squared, span = bound.groups * each, bound.groups * each**2, vector.range",
         "l1, l2_squared, span = each, each**2, vector.range",
         "a unit that counts in many groups moves one",
@@ -194,7 +194,7 @@ FAULTS = (
     ),
     Fault(
         "total-bounded-by-its-upper-end",
-        "dpsql.planning.statistics:total_vector",
+        "dpsql.planning.statistics:build_total_vector",
         "max(-low, high)",
         "high",
         "a negative value moves a sum by no more than a positive one",
@@ -202,7 +202,7 @@ FAULTS = (
     ),
     Fault(
         "partition-moves-half",
-        "dpsql.planning.statistics:complementary_vector",
+        "dpsql.planning.statistics:build_complementary_vector",
         'StatisticVector(f"partition of x{measure}", tuple(components), tuple(weights), width, None, nonnegative=True)',
         """
         StatisticVector(
@@ -219,15 +219,15 @@ FAULTS = (
     ),
     Fault(
         "whole-loss-for-each-block",
-        "dpsql.planning.choose:_without_clamps",
-        "_pure_noise(*pair, loss.epsilon * share)",
-        "_pure_noise(*pair, loss.epsilon)",
+        "dpsql.planning.choose:_iterate_unclamped",
+        "_calibrate_pure_noise(*pair, loss.epsilon * share)",
+        "_calibrate_pure_noise(*pair, loss.epsilon)",
         "two blocks spend the loss twice",
         "tests/planning/test_verify.py::test_less_noise_is_refused",
     ),
     Fault(
         "threshold-without-delta",
-        "dpsql.planning.partition_selection:Threshold.calibrated",
+        "dpsql.planning.partition_selection:Threshold.calibrate_to",
         "self.scale * self.min_frequency + surplus",
         "self.scale * self.min_frequency",
         "a lone unit's key is shown every other time",
@@ -235,7 +235,7 @@ FAULTS = (
     ),
     Fault(
         "threshold-without-least-frequency",
-        "dpsql.planning.partition_selection:Threshold.calibrated",
+        "dpsql.planning.partition_selection:Threshold.calibrate_to",
         "self.scale * self.min_frequency",
         "self.scale",
         "delta covers one unit, not the last of the fewest",
@@ -243,7 +243,7 @@ FAULTS = (
     ),
     Fault(
         "delta-for-each-group",
-        "dpsql.planning.partition_selection:Threshold.calibrated",
+        "dpsql.planning.partition_selection:Threshold.calibrate_to",
         "self.delta / groups",
         "self.delta",
         "each of a unit's keys is shown with probability delta",
@@ -252,14 +252,14 @@ FAULTS = (
     Fault(
         "delta-beyond-the-loss",
         "dpsql.planning.choose:_with_threshold",
-        "delta = min(delta, _least_loss(plan, epsilon / parts) / 4, Fraction(1, 4))",
+        "delta = min(delta, _compute_least_loss(plan, epsilon / parts) / 4, Fraction(1, 4))",
         "delta = max(delta, Fraction(0))",
         "a query may show keys with any probability that the budget bears",
         "tests/planning/test_partition_selection.py::test_delta_stays_below_the_loss_of_the_counts",
     ),
     Fault(
         "delta-beyond-the-loss-of-gaussian-noise",
-        "dpsql.planning.choose:_least_loss",
+        "dpsql.planning.choose:_compute_least_loss",
         "return min([epsilon, *gaussian])",
         "return min([epsilon, *(epsilon for _ in gaussian)])",
         "of Gaussian noise the delta is held against ε, not against ρ",
@@ -275,7 +275,7 @@ FAULTS = (
     ),
     Fault(
         "rows-select-keys",
-        "dpsql.planning.choose:units_statistic",
+        "dpsql.planning.choose:get_units_statistic",
         "return UNITS if analysis.bound.per_unit else ROWS",
         "return ROWS",
         "the threshold is on rows, of which one unit has many",
@@ -283,23 +283,23 @@ FAULTS = (
     ),
     Fault(
         "declared-keys-skip-the-least-frequency",
-        "dpsql.analysis.analyse:Analysis.selects",
-        "return self.grouped and (self.domains is None or self.bound.min_frequency > 1)",
-        "return self.grouped and self.domains is None",
+        "dpsql.analysis.analyse:Analysis.selects_keys",
+        "return self.is_grouped and (self.domains is None or self.bound.min_frequency > 1)",
+        "return self.is_grouped and self.domains is None",
         "a declared key is shown however few units have it",
         "tests/attacks/test_a21_small_groups.py::test_below_the_minimum_frequency_nothing_is_shown",
     ),
     Fault(
         "null-is-no-key",
-        "dpsql.analysis.domains:_derived",
-        "return (*distinct, None) if nullable(expr) or None in values else distinct",
+        "dpsql.analysis.domains:_derive_domain",
+        "return (*distinct, None) if is_nullable(expr) or None in values else distinct",
         "return distinct",
         "rows without the key are left out where it is public",
         "tests/properties/test_bounds.py::test_keys_lie_in_their_domain[k-]",
     ),
     Fault(
         "verification-needs-both-kinds-of-noise",
-        "dpsql.planning.verify:verify",
+        "dpsql.planning.verify:verify_plan",
         'spent["pure"] > charged["pure"] or spent["gaussian"] > charged["gaussian"]',
         'spent["pure"] > charged["pure"] and spent["gaussian"] > charged["gaussian"]',
         "too little noise of one kind passes",
@@ -307,7 +307,7 @@ FAULTS = (
     ),
     Fault(
         "joint-cells-rescaled-but-not-their-extents",
-        "dpsql.planning.joint:_vector",
+        "dpsql.planning.joint:_build_vector",
         "extents = tuple(m * extent for m, extent in zip(times, made.extents, strict=True))",
         "extents = tuple(made.extents)",
         "the l∞ norm is that of cells before they are multiplied",
@@ -315,7 +315,7 @@ FAULTS = (
     ),
     Fault(
         "joint-cell-left-out-of-the-norm",
-        "dpsql.planning.joint:_vector",
+        "dpsql.planning.joint:_build_vector",
         "by_row = extents[:-1] if unit_extent else extents",
         "by_row = extents[:-1] if len(extents) > 1 else extents",
         "the last cell is measured for nothing",
@@ -323,10 +323,10 @@ FAULTS = (
     ),
     Fault(
         "total-about-its-middle-half-as-wide",
-        "dpsql.planning.joint:_JointBuilder._about_the_middle",
-        'self.component(f"x{index} about its middle", ((total, 2), (count, -ends)), lattice.width)',
+        "dpsql.planning.joint:_JointBuilder._add_centered_total",
+        'self.add_component(f"x{index} about its middle", ((total, 2), (count, -ends)), lattice.width)',
         """
-        self.component(
+        self.add_component(
             f"x{index} about its middle", ((total, 2), (count, -ends)), max(1, lattice.width // 2)
         )
         """,
@@ -335,7 +335,7 @@ FAULTS = (
     ),
     Fault(
         "middle-taken-of-rows-without-a-value",
-        "dpsql.planning.joint:_JointBuilder._about_the_middle",
+        "dpsql.planning.joint:_JointBuilder._add_centered_total",
         "(count, -ends)",
         "(ROWS, -ends)",
         "a NULL lies farther from the middle than any value",
@@ -351,7 +351,7 @@ FAULTS = (
     ),
     Fault(
         "groups-of-a-unit-share-a-cube",
-        "dpsql.planning.sensitivity:_joint",
+        "dpsql.planning.sensitivity:_compute_joint_sensitivity",
         "bound.rows",
         "max(1, bound.rows // bound.groups)",
         "what a unit adds in several groups is not added up",
@@ -359,7 +359,7 @@ FAULTS = (
     ),
     Fault(
         "cube-not-charged-for",
-        "dpsql.planning.verify:_cube",
+        "dpsql.planning.verify:_derive_l_infinity_loss",
         'return "pure", change.linf / noise.scale',
         'return "pure", 0 * change.linf / noise.scale',
         "a cube of any width passes",
@@ -367,7 +367,7 @@ FAULTS = (
     ),
     Fault(
         "verification-forgets-a-joint-cell",
-        "dpsql.planning.verify:_joint_norms",
+        "dpsql.planning.verify:_compute_joint_norms",
         """
         for component in vector.components:
             of = {index for (_, index), _ in component.combination if index is not None}
@@ -389,7 +389,7 @@ FAULTS = (
     ),
     Fault(
         "cube-narrower-in-intervals",
-        "dpsql.mechanisms.cube:_sum_quantile",
+        "dpsql.mechanisms.cube:_compute_sum_quantile",
         "math.factorial(j) * 2**j",
         "math.factorial(j) * 4**j",
         "intervals of totals and means of a cube are too narrow",
@@ -397,15 +397,15 @@ FAULTS = (
     ),
     Fault(
         "verification-needs-both-norms",
-        "dpsql.planning.verify:_loss",
-        "_above(l1, known.l1) or _above(l2_squared, known.l2_squared) or _above(linf, known.linf)",
-        "_above(l1, known.l1) and _above(l2_squared, known.l2_squared) and _above(linf, known.linf)",
+        "dpsql.planning.verify:_derive_loss",
+        "_exceeds_norm(l1, known.l1) or _exceeds_norm(l2_squared, known.l2_squared) or _exceeds_norm(linf, known.linf)",
+        "_exceeds_norm(l1, known.l1) and _exceeds_norm(l2_squared, known.l2_squared) and _exceeds_norm(linf, known.linf)",
         "a sensitivity that is too small in one norm passes",
         "tests/planning/test_norms.py::test_either_norm_that_is_too_small_is_refused",
     ),
     Fault(
         "distinct-totals-by-one",
-        "dpsql.planning.statistics:distinct_total_vector",
+        "dpsql.planning.statistics:build_distinct_total_vector",
         "max(-low, high)",
         "1",
         "a value that one unit alone has moves a total of distinct values by more than is derived",
@@ -413,7 +413,7 @@ FAULTS = (
     ),
     Fault(
         "verification-forgets-rows-without-a-value",
-        "dpsql.planning.verify:_extreme_rows",
+        "dpsql.planning.verify:_iterate_extreme_rows",
         "yield {ROWS: 1, UNITS: 1, count: 0, total: 0, values: 0, added: 0}",
         "yield {ROWS: 0, UNITS: 0, count: 0, total: 0, values: 0, added: 0}",
         "what a row whose argument is NULL moves is not looked at",
@@ -422,14 +422,14 @@ FAULTS = (
     Fault(
         "verification-passes-low-thresholds",
         "dpsql.planning.verify:_verify_selection",
-        "Fraction(noise.sum_tail_up(len(chosen.components), above)) * groups > delta",
-        "Fraction(noise.sum_tail_up(len(chosen.components), above)) * groups > 1",
+        "Fraction(noise.bound_sum_tail(len(chosen.components), above)) * groups > delta",
+        "Fraction(noise.bound_sum_tail(len(chosen.components), above)) * groups > 1",
         "a threshold that shows a lone unit's key too often passes",
         "tests/planning/test_verify.py::test_a_threshold_that_is_too_low_is_refused",
     ),
     Fault(
         "filled-rows-of-one-row",
-        "dpsql.planning.statistics:padded_vector",
+        "dpsql.planning.statistics:build_padded_vector",
         'StatisticVector(f"{vector.name}, and units", components, estimates, most, None, nonnegative=True, padded=most)',
         """
         StatisticVector(
@@ -447,7 +447,7 @@ FAULTS = (
     ),
     Fault(
         "filled-to-less-than-the-rows-that-count",
-        "dpsql.planning.statistics:padded_vector",
+        "dpsql.planning.statistics:build_padded_vector",
         "most, none = rows * vector.contribution, Fraction(0)",
         "most, none = (rows - 1) * vector.contribution, Fraction(0)",
         "a unit of as many rows as count moves the cells by more than is said",
@@ -455,7 +455,7 @@ FAULTS = (
     ),
     Fault(
         "few-values-of-a-branch",
-        "dpsql.analysis.distinct_values:most_distinct",
+        "dpsql.analysis.distinct_values:bound_distinct_values",
         "sum(count for count in each if count is not None)",
         "max((count for count in each if count is not None), default=0)",
         "one person has values of several branches",
@@ -463,7 +463,7 @@ FAULTS = (
     ),
     Fault(
         "few-values-without-reason",
-        "dpsql.analysis.distinct_values:most_distinct",
+        "dpsql.analysis.distinct_values:bound_distinct_values",
         "return min(found, default=None)",
         "return min(found, default=1)",
         "any expression is taken to have one value for a person",
@@ -471,7 +471,7 @@ FAULTS = (
     ),
     Fault(
         "pairs-of-one-group",
-        "dpsql.planning.statistics:most_pairs",
+        "dpsql.planning.statistics:bound_counted_pairs",
         "min(bound.rows, most_distinct * bound.groups)",
         "min(bound.rows, most_distinct)",
         "one person's value in many groups is charged as in one",
@@ -479,7 +479,7 @@ FAULTS = (
     ),
     Fault(
         "squares-of-few-values",
-        "dpsql.planning.sensitivity:sensitivity",
+        "dpsql.planning.sensitivity:compute_sensitivity",
         "full * most**2 + rest**2",
         "full * most + rest",
         "several values of one person in one group are charged as in several",
@@ -487,7 +487,7 @@ FAULTS = (
     ),
     Fault(
         "few-values-without-null",
-        "dpsql.analysis.distinct_values:most_distinct",
+        "dpsql.analysis.distinct_values:bound_distinct_values",
         "prod(count + 1 for count in read if count is not None)",
         "prod(count for count in read if count is not None)",
         "NULL is no value of a column that a function reads",

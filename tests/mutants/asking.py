@@ -15,7 +15,7 @@ FAULTS = (
     ),
     Fault(
         "clause-goes-unheard",
-        "dpsql.request.query:_agreed",
+        "dpsql.request.query:_merge_option",
         "return called if written is None else written",
         "return called",
         "a query that asks for less is charged what the connection was told",
@@ -23,7 +23,7 @@ FAULTS = (
     ),
     Fault(
         "cap-ignored-by-targets",
-        "dpsql.engine.accuracy:Search.most",
+        "dpsql.engine.accuracy:LossSearch.compute_epsilon_limit",
         "self.cap is not None",
         "self.cap is None",
         "who asks for an accuracy gets what no query may lose",
@@ -31,15 +31,15 @@ FAULTS = (
     ),
     Fault(
         "target-of-the-first-value",
-        "dpsql.engine.accuracy:Search._excess",
-        "max(Fraction(error) / allowed(value.place) for value, error in self._errors(values, epsilon))",
-        "min(Fraction(error) / allowed(value.place) for value, error in self._errors(values, epsilon))",
+        "dpsql.engine.accuracy:LossSearch._compute_largest_excess",
+        "max(Fraction(error) / allowed_error(value.place) for value, error in self._iterate_errors(values, epsilon))",
+        "min(Fraction(error) / allowed_error(value.place) for value, error in self._iterate_errors(values, epsilon))",
         "only the most accurate value of an answer keeps to the error that was asked for",
         "tests/api/test_target.py::test_the_least_loss_is_found[zcdp-0.8-a count and a sum]",
     ),
     Fault(
         "factors-cost-nothing",
-        "dpsql.engine.accuracy:_Value.error",
+        "dpsql.engine.accuracy:_NoisyOutput.predict_error",
         "return half * self.factor",
         "return half",
         "what multiplies a value multiplies its noise beyond the error that was asked for",
@@ -47,7 +47,7 @@ FAULTS = (
     ),
     Fault(
         "losses-below-the-found-one-untried",
-        "dpsql.engine.accuracy:_first",
+        "dpsql.engine.accuracy:_search_first_index",
         "high - low > 1",
         "high - low > 2",
         "more is charged than the accuracy that was asked for takes",
@@ -55,15 +55,15 @@ FAULTS = (
     ),
     Fault(
         "released-values-beside-unseen",
-        "dpsql.engine.accuracy:_noisy",
-        "releases(part.outer)",
+        "dpsql.engine.accuracy:_is_noisy",
+        "list_releases(part.outer)",
         "False",
         "a value from a subquery has an error that nobody asked about",
         "tests/api/test_target.py::test_what_cannot_be_foreseen_is_refused[zcdp-a value beside]",
     ),
     Fault(
         "loss-and-accuracy-at-once",
-        "dpsql.request.query:_loss",
+        "dpsql.request.query:_resolve_loss",
         "epsilon is not None",
         "epsilon is None and error < 0",
         "of two prices one is guessed",
@@ -71,9 +71,9 @@ FAULTS = (
     ),
     Fault(
         "search-past-the-most",
-        "dpsql.engine.progressive:_Steps._room",
-        "whole = self._accountant(quote).cost(Pure(most)).loss - self.spent[quote.key, quote.box]",
-        "whole = quote.left.loss",
+        "dpsql.engine.progressive:_StepwiseSearch._compute_room",
+        "whole = self._get_accountant(quote).compute_charge(Pure(most)).loss - self.spent_units[quote.key, quote.box]",
+        "whole = quote.remaining.loss",
         "the steps of one query together cost more than its cap",
         "tests/api/test_relative.py::test_all_steps_together_stay_below_the_most[SELECT COUNT(*) AS n FROM visits-1.75-pure-None]",
     ),
@@ -87,56 +87,56 @@ FAULTS = (
     ),
     Fault(
         "one-value-near-enough",
-        "dpsql.engine.progressive:_Steps._missed",
-        "return [cell for cell in self._cells(result) if not cell.met(self.share)]",
+        "dpsql.engine.progressive:_StepwiseSearch._list_missed_cells",
+        "return [cell for cell in self._list_cells(result) if not cell.is_within_target(self.share)]",
         """
-        cells = self._cells(result)
-        return [] if any(cell.met(self.share) for cell in cells) else list(cells)
+        cells = self._list_cells(result)
+        return [] if any(cell.is_within_target(self.share) for cell in cells) else list(cells)
         """,
         "only one value of an answer keeps to its error",
         "tests/api/test_relative.py::test_it_is_met[pure-20%-0.2-two releases]",
     ),
     Fault(
         "what-is-out-of-reach-bought",
-        "dpsql.engine.progressive:Cell.hopeless",
-        "return not self.nothing and Fraction(least) > share * (abs(self.value) + self.half)",
+        "dpsql.engine.progressive:Cell.is_out_of_reach",
+        "return not self.is_exact_zero and Fraction(least) > share * (abs(self.value) + self.half_width)",
         "return Fraction(least) < 0",
         "an error that nothing buys is paid for with all there is",
         "tests/api/test_relative.py::test_what_is_out_of_reach_is_not_bought[pure]",
     ),
     Fault(
         "relative-steps-of-chosen-groups",
-        "dpsql.engine.accuracy:Search._require_relative",
-        "analysis.domains is None or analysis.selects",
+        "dpsql.engine.accuracy:LossSearch._require_relative_target",
+        "analysis.domains is None or analysis.selects_keys",
         "False",
         "a first step that shows no groups counts as accurate",
         "tests/api/test_relative.py::test_what_one_loss_tells_little_of_at_another_is_refused[pure-chosen groups]",
     ),
     Fault(
         "relative-steps-of-hidden-values",
-        "dpsql.plan.provenance:_unfiltered",
+        "dpsql.plan.provenance:_is_unfiltered_relation",
         """
         match relation:
             case PublicSubquery():
-                return unfiltered(relation.outer)
+                return is_unfiltered(relation.outer)
             case Filter():
                 return False
             case _:
-                return all(map(_unfiltered, inputs(relation)))
+                return all(map(_is_unfiltered_relation, list_inputs(relation)))
         """,
         """
         match relation:
             case PublicSubquery():
-                return unfiltered(relation.outer)
+                return is_unfiltered(relation.outer)
             case _:
-                return all(map(_unfiltered, inputs(relation)))
+                return all(map(_is_unfiltered_relation, list_inputs(relation)))
         """,
         "noise hides values from a search, which then counts as met",
         "tests/api/test_relative.py::test_what_one_loss_tells_little_of_at_another_is_refused[pure-a condition above]",
     ),
     Fault(
         "earlier-steps-unbilled",
-        "dpsql.engine.progressive:_Steps._ended",
+        "dpsql.engine.progressive:_StepwiseSearch._finish_answer",
         """
         replace(
             result.receipt,
@@ -164,15 +164,15 @@ FAULTS = (
     ),
     Fault(
         "relative-plans-priced",
-        "dpsql.engine.forecast:Forecast.of",
-        "prepared.terms.target is not None and prepared.terms.target.share is not None",
+        "dpsql.engine.forecast:Forecast.from_queries",
+        "prepared.terms.target is not None and prepared.terms.target.relative_error is not None",
         "False",
         "a plan is told the price of a first step",
         "tests/api/test_relative.py::test_explain_promises_no_price[pure]",
     ),
     Fault(
         "geomean-of-what-may-be-zero",
-        "dpsql.sql.lower.aggregates.geomean:_across",
+        "dpsql.sql.lower.aggregates.geomean:_lower_across",
         "around.low is None or around.low <= 0",
         "around.low is None or around.low < 0",
         "a geometric mean is of values whose logarithms are not all numbers",
@@ -180,15 +180,15 @@ FAULTS = (
     ),
     Fault(
         "geomean-beyond-its-interval",
-        "dpsql.sql.lower.aggregates.geomean:_across",
-        'scalars.call(node, "case", scalars.call(node, "lt", found, low), low, found)',
+        "dpsql.sql.lower.aggregates.geomean:_lower_across",
+        'scalars.build_call(node, "case", scalars.build_call(node, "lt", found, low), low, found)',
         "found",
         "the exponential of a rounded logarithm lies below the interval",
         "tests/sql/test_geomean.py::test_it_stays_within_the_interval_of_its_argument",
     ),
     Fault(
         "filtered-without-a-word-of-it",
-        "dpsql.sql.lower.aggregate_filter:filtered",
+        "dpsql.sql.lower.aggregate_filter:rewrite_filtered_aggregate",
         "entry is None or not entry.filters",
         "entry is None",
         "FILTER stands behind what does not take it",
@@ -196,7 +196,7 @@ FAULTS = (
     ),
     Fault(
         "rarest-for-most-frequent",
-        "dpsql.sql.lower.aggregates.mode:mode",
+        "dpsql.sql.lower.aggregates.mode:lower_mode",
         "TopK(1, descending=True)",
         "TopK(1, descending=False)",
         "MODE is the value that the fewest rows have",
@@ -204,31 +204,31 @@ FAULTS = (
     ),
     Fault(
         "mode-of-nothing-there",
-        "dpsql.sql.lower.aggregates.mode:mode",
-        "filtered(over.input, [there])",
+        "dpsql.sql.lower.aggregates.mode:lower_mode",
+        "build_filter(over.input, [there])",
         "over.input",
         "MODE is NULL where most rows have no value",
         "tests/properties/test_best.py::test_a_mode_is_no_null",
     ),
     Fault(
         "mode-of-any-values",
-        "dpsql.sql.lower.aggregates.mode:mode",
-        "context.needs.append(PublicGroups(release, refuse))",
+        "dpsql.sql.lower.aggregates.mode:lower_mode",
+        "context.requirements.append(PublicGroupsRequirement(release, refuse))",
         "pass",
         "values that are not public are ordered by counts that nobody asked for",
         "tests/sql/test_fixtures.py::test_refusal[refused_meaning: The most frequent of values that are not public]",
     ),
     Fault(
         "bins-of-nothing-there",
-        "dpsql.sql.lower.aggregates.histogram:histogram",
-        "filtered(over.input, [there])",
+        "dpsql.sql.lower.aggregates.histogram:lower_histogram",
+        "build_filter(over.input, [there])",
         "over.input",
         "rows without a value are counted in the last bin",
         "tests/properties/test_histograms.py::test_it_is_the_release_of_its_rewrite",
     ),
     Fault(
         "bins-without-what-is-above",
-        "dpsql.sql.lower.aggregates.histogram:_ends",
+        "dpsql.sql.lower.aggregates.histogram:_iterate_bin_ends",
         "not exact or most is None or most > places[-1]",
         "not exact or most is None",
         "rows above the last end are counted below it",
@@ -236,23 +236,23 @@ FAULTS = (
     ),
     Fault(
         "bins-that-are-hidden",
-        "dpsql.engine.finish:_public_groups",
-        "None if analysis.selects else analysis.domains",
+        "dpsql.engine.finish:_find_public_groups",
+        "None if analysis.selects_keys else analysis.domains",
         "analysis.domains",
         "bins that few people are in are missing from the map, or it fails without any",
         "tests/properties/test_histograms.py::test_bins_are_not_hidden",
     ),
     Fault(
         "bins-up-to-their-ends-alone",
-        "dpsql.sql.lower.aggregates.histogram:_bin",
-        'scalars.call(node, "le", value, end)',
-        'scalars.call(node, "lt", value, end)',
+        "dpsql.sql.lower.aggregates.histogram:_build_bin_end",
+        'scalars.build_call(node, "le", value, end)',
+        'scalars.build_call(node, "lt", value, end)',
         "a value at the end of a bin is counted in the next",
         "tests/properties/test_histograms.py::test_bins_are_as_in_duckdb",
     ),
     Fault(
         "bins-of-another-group",
-        "dpsql.sql.lower.aggregates.histogram:_numbered",
+        "dpsql.sql.lower.aggregates.histogram:_build_cell_number",
         "Literal(len(values), Type.INTEGER)",
         "Literal(len(values) - 1, Type.INTEGER)",
         "groups by several keys take each other's bins",
@@ -274,55 +274,55 @@ FAULTS = (
     ),
     Fault(
         "shares-of-what-is-free",
-        "dpsql.engine.loss_split:loss_shares",
-        "0 if analysis.free else max(1, len(release.aggregations))",
+        "dpsql.engine.loss_split:split_loss",
+        "0 if analysis.is_free else max(1, len(release.aggregations))",
         "max(1, len(release.aggregations))",
         "public keys take a share of the loss, and spend nothing of it",
         "tests/properties/test_histograms.py::test_of_each_group_it_is_the_release_of_its_rewrite",
     ),
     Fault(
         "rows-of-nobody-counted",
-        "dpsql.sql.lower.public_left_joins:aggregated",
-        "name is not None and not _missing(expr, name)",
+        "dpsql.sql.lower.public_left_joins:require_private_argument",
+        "name is not None and not _is_null_when_absent(expr, name)",
         "False",
         "aggregates of public rows without private ones are those of an INNER JOIN, unsaid",
         "tests/properties/test_public_left_joins.py::test_what_takes_something_of_nobody_s_rows_is_refused",
     ),
     Fault(
         "rows-of-nobody-otherwise",
-        "dpsql.sql.lower.public_left_joins:_missing",
+        "dpsql.sql.lower.public_left_joins:_is_null_when_absent",
         """
-        _missing(otherwise, name) and all(
-            _untrue(condition, name) or _missing(value, name) for condition, value in branches
+        _is_null_when_absent(otherwise, name) and all(
+            _is_untrue_when_absent(condition, name) or _is_null_when_absent(value, name) for condition, value in branches
         )
         """,
-        "all(_untrue(condition, name) or _missing(value, name) for condition, value in branches)",
+        "all(_is_untrue_when_absent(condition, name) or _is_null_when_absent(value, name) for condition, value in branches)",
         "what ELSE says of public rows without private ones is not counted",
         "tests/properties/test_public_left_joins.py::test_what_takes_something_of_nobody_s_rows_is_refused",
     ),
     Fault(
         "rows-of-nobody-by-alternatives",
-        "dpsql.sql.lower.public_left_joins:_untrue",
-        "return all(_untrue(part, name) for part in expr.arguments)",
-        "return any(_untrue(part, name) for part in expr.arguments)",
+        "dpsql.sql.lower.public_left_joins:_is_untrue_when_absent",
+        "return all(_is_untrue_when_absent(part, name) for part in expr.arguments)",
+        "return any(_is_untrue_when_absent(part, name) for part in expr.arguments)",
         "public rows without private ones that an alternative chooses are not counted",
         "tests/properties/test_public_left_joins.py::test_what_takes_something_of_nobody_s_rows_is_refused",
     ),
     Fault(
         "groups-of-nobody-missing",
-        "dpsql.sql.lower.public_left_joins:of_public_rows",
-        "scope.context.needs.append(PublicGroups(release, refuse))",
+        "dpsql.sql.lower.public_left_joins:with_all_public_rows",
+        "scope.context.requirements.append(PublicGroupsRequirement(release, refuse))",
         "pass",
         "groups that nobody has are left out, and nothing says so",
         "tests/properties/test_public_left_joins.py::test_groups_that_would_be_hidden_are_refused",
     ),
     Fault(
         "best-of-no-key",
-        "dpsql.sql.lower.aggregates.arg_max:best",
+        "dpsql.sql.lower.aggregates.arg_max:find_best_group",
         """
         replace(
             release,
-            input=filtered(release.input, [there]),
+            input=build_filter(release.input, [there]),
             aggregations=tuple(known for known in release.aggregations if known.name == score.name),
         )
         """,
@@ -336,15 +336,15 @@ FAULTS = (
     ),
     Fault(
         "best-of-groups-left-out",
-        "dpsql.sql.lower.aggregates.arg_max:_read",
-        "len(found) != 1 or not unfiltered(asked)",
+        "dpsql.sql.lower.aggregates.arg_max:_find_read_release",
+        "len(found) != 1 or not is_unfiltered(asked)",
         "len(found) != 1",
         "a group that a condition leaves out is chosen",
         "tests/sql/test_fixtures.py::test_answers_as_duckdb_does[subqueries: The best of some released groups]",
     ),
     Fault(
         "best-beside-its-numbers",
-        "dpsql.sql.lower.aggregates.arg_max:_further",
+        "dpsql.sql.lower.aggregates.arg_max:_has_further_clauses",
         "other or any((outer.having, outer.qualify, outer.order, outer.limit is not None, outer.offset))",
         "any((outer.having, outer.qualify, outer.order, outer.limit is not None, outer.offset))",
         "a group is chosen at a price of its own beside the numbers that say which it is",
@@ -360,7 +360,7 @@ FAULTS = (
     ),
     Fault(
         "ends-swapped",
-        "dpsql.uncertainty.cells:ends_of",
+        "dpsql.uncertainty.cells:compute_interval_ends",
         'which == "high"',
         'which != "high"',
         "the lower end of an interval is above the upper one",
@@ -368,7 +368,7 @@ FAULTS = (
     ),
     Fault(
         "remainders-kept",
-        "dpsql.sql.read.translate_nodes:_div",
+        "dpsql.sql.read.translate_nodes:_translate_division",
         'node.args.get("typed")',
         'node.args.get("untyped")',
         "PostgreSQL's 7 / 2 is 3.5",
@@ -376,17 +376,17 @@ FAULTS = (
     ),
     Fault(
         "arguments-of-other-dialects-pass",
-        "dpsql.sql.read.translate_nodes:Translator._check",
-        "self.source.take(node, *known)",
+        "dpsql.sql.read.translate_nodes:Translator._check_node",
+        "self.source.take_arguments(node, *known)",
         "_ = known",
         "what a word after a function or clause says is left out without a word",
         "tests/sql/test_dialects.py::test_refusal[postgres: What TRIM takes away]",
     ),
     Fault(
         "days-between-in-their-order",
-        "dpsql.sql.read.translate_nodes:_difference",
-        'called("date_diff", exp.Literal.string(unit), node.expression, node.this)',
-        'called("date_diff", exp.Literal.string(unit), node.this, node.expression)',
+        "dpsql.sql.read.translate_nodes:_translate_date_difference",
+        'build_call("date_diff", exp.Literal.string(unit), node.expression, node.this)',
+        'build_call("date_diff", exp.Literal.string(unit), node.this, node.expression)',
         "the days between two dates have the wrong sign",
         "tests/sql/test_dialects.py::test_it_answers_what_the_manual_says[spark: Days between]",
     ),
@@ -400,9 +400,9 @@ FAULTS = (
     ),
     Fault(
         "simulated-ends-less-certain",
-        "dpsql.uncertainty.cells:ends_of",
-        "simulated_intervals(plan, table, of, rows, confidence)",
-        "simulated_intervals(plan, table, of, rows, 0.5)",
+        "dpsql.uncertainty.cells:compute_interval_ends",
+        "simulate_intervals(plan, table, of, rows, confidence)",
+        "simulate_intervals(plan, table, of, rows, 0.5)",
         "ends of ratios in SQL hold half of the time",
         "tests/sql/test_interval_ends.py::test_what_is_computed_of_a_row_has_the_ends_of_the_result",
     ),

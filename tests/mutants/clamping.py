@@ -13,21 +13,21 @@ _REFUSED = "tests/planning/test_clamping.py::test_verification_refuses_what_is_s
 FAULTS = (
     Fault(
         "rung-off-by-one",
-        "dpsql.sql.emit.clamp_histograms:_interval_index",
+        "dpsql.sql.emit.clamp_histograms:_emit_interval_search",
         """
-        f"CASE WHEN {amount} <= {low[-1]} THEN {_interval_index(amount, low, first)} "
-        f"ELSE {_interval_index(amount, high, first + half + 1)} END"
+        f"CASE WHEN {amount} <= {low[-1]} THEN {_emit_interval_search(amount, low, first)} "
+        f"ELSE {_emit_interval_search(amount, high, first + half + 1)} END"
         """,
         """
-        f"CASE WHEN {amount} < {low[-1]} THEN {_interval_index(amount, low, first)} "
-        f"ELSE {_interval_index(amount, high, first + half + 1)} END"
+        f"CASE WHEN {amount} < {low[-1]} THEN {_emit_interval_search(amount, low, first)} "
+        f"ELSE {_emit_interval_search(amount, high, first + half + 1)} END"
         """,
         "what is exactly a point is counted as more",
         "tests/planning/test_clamping.py::test_the_engine_finds_the_least_point_that_is_no_less",
     ),
     Fault(
         "one-side-of-a-total-alone",
-        "dpsql.sql.emit.clamp_histograms:_amount",
+        "dpsql.sql.emit.clamp_histograms:_emit_contribution",
         """
         f"{'-' * (sign < 0)}t{measure}"
         """,
@@ -47,7 +47,7 @@ FAULTS = (
     ),
     Fault(
         "small-groups-left-out-of-the-choice",
-        "dpsql.sql.emit.stages:stages",
+        "dpsql.sql.emit.stages:emit_stages",
         "f\"SELECT u, {', '.join(totals)} FROM {PAIRS} GROUP BY u\"",
         "f\"SELECT u, {', '.join(totals)} FROM {PAIRS} WHERE k0 IN (SELECT k0 FROM {PAIRS} GROUP BY k0 HAVING COUNT(*) > 4) GROUP BY u\"",
         "a unit that makes a group large enough moves all that its other units have",
@@ -55,7 +55,7 @@ FAULTS = (
     ),
     Fault(
         "one-group-decides",
-        "dpsql.planning.clamp_histogram:choose_clamps",
+        "dpsql.planning.clamp_histogram:select_clamp_points",
         "[group[side] for group in groups]",
         "[group[side] for group in groups[:1]]",
         "the clamp is chosen by what units have in the first group",
@@ -63,15 +63,15 @@ FAULTS = (
     ),
     Fault(
         "clamp-not-times-groups",
-        "dpsql.planning.clamping:clamped_sensitivity",
-        "l1 = min(analysis.bound.groups * top, clamp.most * unit)",
-        "l1 = min(top, clamp.most * unit)",
+        "dpsql.planning.clamping:compute_clamped_sensitivity",
+        "l1 = min(analysis.bound.groups * top, clamp.upper_limit * unit)",
+        "l1 = min(top, clamp.upper_limit * unit)",
         "a unit is taken to be in one group alone",
         f"{_LAW}[SELECT SUM(x) FROM t WHERE u > 0 GROUP BY k [] by group]",
     ),
     Fault(
         "choice-sharper-by-groups",
-        "dpsql.planning.clamping:step_range",
+        "dpsql.planning.clamping:compute_step_range",
         "return people * (sides or analysis.bound.groups)",
         "return people * (sides or 1)",
         "a unit in several groups moves penalties further than is charged",
@@ -79,7 +79,7 @@ FAULTS = (
     ),
     Fault(
         "replaced-units-choose-as-added-ones",
-        "dpsql.planning.clamping:step_range",
+        "dpsql.planning.clamping:compute_step_range",
         "return people * (sides or analysis.bound.groups)",
         "return sides or analysis.bound.groups",
         "a unit that takes another's place moves penalties twice as far as is charged",
@@ -87,16 +87,16 @@ FAULTS = (
     ),
     Fault(
         "choice-free-of-charge",
-        "dpsql.planning.choose:_with_clamps",
-        "choices = tuple(BoundedRange(clamp.range(analysis)) for clamp in clamps)",
+        "dpsql.planning.choose:_iterate_clamped",
+        "choices = tuple(BoundedRange(clamp.compute_range(analysis)) for clamp in clamps)",
         "choices = ()",
         "clamps are chosen and not charged",
         _REFUSED,
     ),
     Fault(
         "noise-costs-the-whole-share",
-        "dpsql.planning.choose:_with_clamps",
-        "share - learning.part",
+        "dpsql.planning.choose:_iterate_clamped",
+        "share - clamp_selection.part",
         "share",
         "the choice comes on top of what was asked for",
         "tests/planning/test_clamping.py::test_choices_and_noise_cost_what_was_asked",
@@ -112,24 +112,24 @@ FAULTS = (
     Fault(
         "coarse-prior",
         "dpsql.planning.clamping:Clamp.weights",
-        "_LEAST_WEIGHT * self.most**power",
-        "self.most**power",
+        "_LEAST_WEIGHT * self.upper_limit**power",
+        "self.upper_limit**power",
         "all points of the last octave weigh the same, so that clamps are larger than need be",
         "tests/planning/test_clamping.py::test_points_weigh_by_their_inverse_to_a_power",
     ),
     Fault(
         "the-least-choice-is-expected",
-        "dpsql.planning.clamping:_expected_place",
-        "not clamp.evidence",
+        "dpsql.planning.clamping:_compute_default_index",
+        "not clamp.min_support",
         "True",
         "plans with clamps are chosen as if the choice cost nothing but its loss",
         "tests/planning/test_clamping.py::test_the_expected_noise_is_that_of_a_choice_by_the_prior_weights",
     ),
     Fault(
         "beyond-the-clamp-counts-nothing",
-        "dpsql.planning.clamp_histogram:clamped_series",
-        "amounts = totals.weighted(number, index, (2, clamp.subdivisions), (1, point))",
-        "amounts = totals.weighted(number, index, (2, clamp.subdivisions), (1, 0))",
+        "dpsql.planning.clamp_histogram:compute_clamped_series",
+        "amounts = totals.compute_weighted_sums(number, index, (2, clamp.subdivisions), (1, point))",
+        "amounts = totals.compute_weighted_sums(number, index, (2, clamp.subdivisions), (1, 0))",
         "units with more than the clamp do not count at all",
         _COMPUTED,
     ),
@@ -143,47 +143,48 @@ FAULTS = (
     ),
     Fault(
         "verification-passes-sharp-choices",
-        "dpsql.planning.verify:verify",
-        "chosen += sum((_clamp_range(clamp, plan.analysis) for clamp in plan.clamps), start=Fraction(0))",
+        "dpsql.planning.verify:verify_plan",
+        "chosen += sum((_derive_clamp_range(clamp, plan.analysis) for clamp in plan.clamps), start=Fraction(0))",
         "chosen += 0",
         "a choice of a clamp that is sharper than is charged passes",
         _REFUSED,
     ),
     Fault(
         "noise-at-the-chosen-point-not-verified",
-        "dpsql.release:_noisy_groups",
-        "plan = source.choose(plan, unchosen, entropy)\nverify(plan)",
-        "plan = source.choose(plan, unchosen, entropy)",
+        "dpsql.release:_draw_noisy_groups",
+        """plan = source.select_clamps(plan, unchosen, entropy)
+verify_plan(plan)""",
+        "plan = source.select_clamps(plan, unchosen, entropy)",
         "noise at a point that was not tried before the charge is drawn unseen",
         "tests/planning/test_verified_points.py::test_the_chosen_point_is_verified_before_noise_is_drawn",
     ),
     Fault(
         "clamps-verified-at-the-expected-point-alone",
-        "dpsql.planning.verify:points",
-        "{(0,), (clamp.expected,), (last,)}",
-        "{(clamp.expected,)}",
+        "dpsql.planning.verify:iterate_tried_points",
+        "{(0,), (clamp.default_index,), (last,)}",
+        "{(clamp.default_index,)}",
         "a plan whose noise is too small at another point is charged",
         "tests/planning/test_verified_points.py::test_ends_are_verified_before_the_charge",
     ),
     Fault(
         "groups-beyond-the-clamp-count",
-        "dpsql.planning.clamp_histogram:clamped_series",
-        "found[UNITS] = totals.weighted(number, index, (1, 1), (1, 0))",
-        "found[UNITS] = totals.weighted(number, len(clamp.grid), (1, 1), (1, 0))",
+        "dpsql.planning.clamp_histogram:compute_clamped_series",
+        "found[UNITS] = totals.compute_weighted_sums(number, index, (1, 1), (1, 0))",
+        "found[UNITS] = totals.compute_weighted_sums(number, len(clamp.grid), (1, 1), (1, 0))",
         "a unit counts in all its groups, with noise for some",
         f"{_LAW}[SELECT k, i, COUNT(DISTINCT u) FROM t WHERE u > 0 GROUP BY k, i []]",
     ),
     Fault(
         "groups-clamp-not-derived",
-        "dpsql.planning.clamping:clamped_bound",
-        "return replace(analysis.bound, groups=clamp.groups(analysis))",
+        "dpsql.planning.clamping:compute_clamped_bound",
+        "return replace(analysis.bound, groups=clamp.bound_groups(analysis))",
         "return replace(analysis.bound, groups=1)",
         "the noise is for units of one group",
         _REFUSED,
     ),
     Fault(
         "units-told-a-point-too-late",
-        "dpsql.planning.clamp_histogram:_exceeding_units",
+        "dpsql.planning.clamp_histogram:_count_exceeding_units",
         "return at",
         "return [at[0], *at[:-1]]",
         "the penalty of a point is that of the one before it",
@@ -191,9 +192,9 @@ FAULTS = (
     ),
     Fault(
         "places-in-the-order-of-keys",
-        "dpsql.sql.emit.bounding:group_order",
+        "dpsql.sql.emit.bounding:emit_group_order",
         """
-        f"PARTITION BY u ORDER BY {dialect().shuffled(seed)}, {', '.join(keys)}"
+        f"PARTITION BY u ORDER BY {get_dialect().emit_shuffle_key(seed)}, {', '.join(keys)}"
         """,
         """
         f"PARTITION BY u ORDER BY {', '.join(keys)}"
@@ -204,22 +205,22 @@ FAULTS = (
     Fault(
         "threshold-of-the-groups-that-were-expected",
         "dpsql.planning.measurement:MeasurementPlan.with_clamps",
-        "chosen.calibrated(vectors[chosen.vector].mechanism, held.groups(chosen.vector))",
+        "chosen.calibrate_to(vectors[chosen.vector].mechanism, held.bound_groups(chosen.vector))",
         "chosen",
         "where units count in more groups than was expected, the key of one is shown more often than delta allows",
         "tests/planning/test_clamping.py::test_the_threshold_follows_the_groups_that_are_chosen",
     ),
     Fault(
         "both-sides-for-the-larger",
-        "dpsql.planning.clamping:clamped_sensitivity",
-        "l1 = min(sum(points), clamp.most) * unit",
+        "dpsql.planning.clamping:compute_clamped_sensitivity",
+        "l1 = min(sum(points), clamp.upper_limit) * unit",
         "l1 = max(points) * unit",
         "a unit that has one side in one group and the other in another moves both",
         f"{_LAW}[SELECT SUM(x) FROM t WHERE u > 0 GROUP BY k [] by sum]",
     ),
     Fault(
         "sides-at-the-price-of-one",
-        "dpsql.planning.clamping:Clamp.range",
+        "dpsql.planning.clamping:Clamp.compute_range",
         "len(self.sides) if self.across_groups else 0",
         "1 if self.across_groups else 0",
         "a unit with both sides moves two choices, of which one is charged",
@@ -227,7 +228,7 @@ FAULTS = (
     ),
     Fault(
         "rest-of-a-unit-in-no-group",
-        "dpsql.planning.verify:_group_parts",
+        "dpsql.planning.verify:_compute_group_sums",
         "full * top + rest, full * top**2 + rest**2",
         "full * top, full * top**2",
         "verification leaves out the group in which a unit has the rest of its rows",
@@ -235,7 +236,7 @@ FAULTS = (
     ),
     Fault(
         "verification-takes-sides-for-one",
-        "dpsql.planning.verify:_clamp_range",
+        "dpsql.planning.verify:_derive_clamp_range",
         "len(clamp.sides) if clamp.across_groups else analysis.bound.groups",
         "1 if clamp.across_groups else analysis.bound.groups",
         "a choice that is sharper than is charged passes",
@@ -243,27 +244,27 @@ FAULTS = (
     ),
     Fault(
         "pairs-told-for-units",
-        "dpsql.sql.emit.clamp_histograms:compared_and_summed",
-        '(total_name(target.clamp, target.side), _indicator("g", (1,)))',
-        "(total_name(target.clamp, target.side), ONE)",
+        "dpsql.sql.emit.clamp_histograms:build_clamp_summands",
+        '(name_total_column(target.clamp, target.side), _build_indicator("g", (1,)))',
+        "(name_total_column(target.clamp, target.side), ONE)",
         "a unit moves the penalties once for each of its groups",
         "tests/properties/test_clamps.py::test_no_neighbour_moves_penalties_apart_by_more_than_its_groups",
     ),
     Fault(
         "parts-rounded-up",
-        "dpsql.sql.emit.clamp_histograms:compared_and_summed",
+        "dpsql.sql.emit.clamp_histograms:build_clamp_summands",
         """
-        dialect().quotient(f"{dialect().wide(amount)} * {clamp.subdivisions}", f"GREATEST({compared}, 1)")
+        get_dialect().emit_integer_quotient(f"{get_dialect().to_wide_int(amount)} * {clamp.subdivisions}", f"GREATEST({compared}, 1)")
         """,
         """
-        dialect().quotient(f"{dialect().wide(amount)} * {clamp.subdivisions}", f"GREATEST({compared}, 1)") + " + 1"
+        get_dialect().emit_integer_quotient(f"{get_dialect().to_wide_int(amount)} * {clamp.subdivisions}", f"GREATEST({compared}, 1)") + " + 1"
         """,
         "what a unit has in all its groups is more than the point",
         f"{_LAW}[SELECT COUNT(*) FROM t WHERE u > 0 GROUP BY k [] by sum]",
     ),
     Fault(
         "rows-and-values-by-their-own-measure",
-        "dpsql.sql.emit.clamp_histograms:_summed",
+        "dpsql.sql.emit.clamp_histograms:_emit_total_term",
         "clamp.measures[0]",
         "clamp.measures[-1]",
         "rows without a value are parts of the rows that have one",
@@ -271,15 +272,15 @@ FAULTS = (
     ),
     Fault(
         "parts-not-told-apart",
-        "dpsql.planning.choose:_with_clamps",
-        "vector if place is None else vector.subdivided(clamps[place].subdivisions)",
+        "dpsql.planning.choose:_iterate_clamped",
+        "vector if place is None else vector.with_subdivisions(clamps[place].subdivisions)",
         "vector",
         "estimates are as many times too large as there are parts",
         "tests/planning/test_clamping.py::test_noise_follows_the_choice",
     ),
     Fault(
         "parts-for-one-group",
-        "dpsql.planning.clamping:_subdivisions",
+        "dpsql.planning.clamping:_compute_subdivisions",
         "return SUBDIVISIONS << (analysis.bound.groups - 1).bit_length()",
         "return 2**10",
         "what a unit has in many groups is rounded away",
@@ -287,15 +288,15 @@ FAULTS = (
     ),
     Fault(
         "norms-for-sums",
-        "dpsql.planning.clamping:clamped_sensitivity",
-        "root_above(analysis.bound.groups * squares) * unit, squares * unit**2",
-        "root_above(squares) * unit, squares * unit**2 // analysis.bound.groups",
+        "dpsql.planning.clamping:compute_clamped_sensitivity",
+        "compute_ceil_sqrt(analysis.bound.groups * squares) * unit, squares * unit**2",
+        "compute_ceil_sqrt(squares) * unit, squares * unit**2 // analysis.bound.groups",
         "noise is for a unit whose contributions are equal in all its groups",
         f"{_LAW}[SELECT COUNT(*) FROM t WHERE u > 0 GROUP BY k [] by norm]",
     ),
     Fault(
         "squares-not-squared",
-        "dpsql.sql.emit.clamp_histograms:_summed",
+        "dpsql.sql.emit.clamp_histograms:_emit_total_term",
         """
         f"({held}) * ({held})"
         """,
@@ -307,39 +308,39 @@ FAULTS = (
     ),
     Fault(
         "long-squares-are-lost",
-        "dpsql.backends.duckdb.dialect:DuckDBDialect.narrow",
-        "fits(low) and fits(high)",
+        "dpsql.backends.duckdb.dialect:DuckDBDialect.to_narrow_int",
+        "fits_int64(low) and fits_int64(high)",
         "True",
         "units whose squares add up to more than 64 bits have no norm",
         f"{_LAW}[SELECT SUM(x) FROM t WHERE u > 0 GROUP BY k [neighbors=replace] by norm]",
     ),
     Fault(
         "parts-of-norms-rounded-up",
-        "dpsql.sql.emit.clamp_histograms:_part_of_norm",
+        "dpsql.sql.emit.clamp_histograms:_emit_norm_share",
         """
-        f"FLOOR({part} * {constant(float(clamp.subdivisions))})"
+        f"FLOOR({part} * {emit_constant(float(clamp.subdivisions))})"
         """,
         """
-        f"CEIL({part} * {constant(float(clamp.subdivisions))}) + 1"
+        f"CEIL({part} * {emit_constant(float(clamp.subdivisions))}) + 1"
         """,
         "the contributions of a unit beyond the clamp have a larger norm than the point",
         f"{_LAW}[SELECT COUNT(*) FROM t WHERE u > 0 GROUP BY k [] by norm]",
     ),
     Fault(
         "norms-not-rounded-up",
-        "dpsql.sql.emit.clamp_histograms:_part_of_norm",
+        "dpsql.sql.emit.clamp_histograms:_emit_norm_share",
         """
-        f"SQRT({dialect().real(f'GREATEST({squares}, 1)')}) * {constant(2.0**clamp.norm_shift * (1 + 2.0**-50))}"
+        f"SQRT({get_dialect().to_double(f'GREATEST({squares}, 1)')}) * {emit_constant(2.0**clamp.norm_shift * (1 + 2.0**-50))}"
         """,
         """
-        f"SQRT({dialect().real(f'GREATEST({squares}, 1)')}) * {constant(2.0**clamp.norm_shift * (1 - 2.0**-9))}"
+        f"SQRT({get_dialect().to_double(f'GREATEST({squares}, 1)')}) * {emit_constant(2.0**clamp.norm_shift * (1 - 2.0**-9))}"
         """,
         "the contributions of a unit beyond the clamp have a larger norm than the point",
         f"{_LAW}[SELECT SUM(x) FROM t WHERE u > 0 GROUP BY k [] by norm]",
     ),
     Fault(
         "evidence-counted-twice",
-        "dpsql.planning.clamping:Clamp.penalties",
+        "dpsql.planning.clamping:Clamp.compute_penalties",
         "(some - beyond[-1])",
         "2 * (some - beyond[-1])",
         "a unit moves the penalties of two points further apart than is charged",
@@ -347,21 +348,21 @@ FAULTS = (
     ),
     Fault(
         "clamps-lowered-without-evidence",
-        "dpsql.planning.clamping:Clamp.penalties",
-        "max(0, self._needed - (some - beyond[-1]))",
+        "dpsql.planning.clamping:Clamp.compute_penalties",
+        "max(0, self._needed_units - (some - beyond[-1]))",
         "0",
         "where few units contribute, the clamp is the least point, and the interval holds nothing of what is cut",
         "tests/planning/test_clamping.py::test_few_units_do_not_lower_a_clamp",
     ),
     Fault(
         "all-points-favoured-in-proportion",
-        "dpsql.planning.clamping:Clamp.penalties",
+        "dpsql.planning.clamping:Clamp.compute_penalties",
         """
-        found[-1] -= max(0, self._needed - (some - beyond[-1]))
+        found[-1] -= max(0, self._needed_units - (some - beyond[-1]))
         """,
         """
         found = [
-            each - max(0, self._needed * place // max(1, len(found) - 1) - (some - beyond[place]))
+            each - max(0, self._needed_units * place // max(1, len(found) - 1) - (some - beyond[place]))
             for place, each in enumerate(found)
         ]
         """,
@@ -370,14 +371,14 @@ FAULTS = (
     ),
     Fault(
         "all-carriers-are-alike",
-        "dpsql.planning.layouts:_likeness",
+        "dpsql.planning.layouts:_compute_carrier_key",
         """
         return (
             functions,
-            always_there(analysis, index),
+            is_always_present(analysis, index),
             lattice is None,
             counted,
-            index in apart,
+            index in separated,
             *interval,
         )
         """,
@@ -387,23 +388,23 @@ FAULTS = (
     ),
     Fault(
         "what-is-cut-is-no-error",
-        "dpsql.planning.choose:mean_error",
-        "predicted_std(plan, item) * _times_noise(plan, item)",
-        "predicted_std(plan, item)",
+        "dpsql.planning.choose:compute_mean_log_error",
+        "compute_predicted_std(plan, item) * _compute_error_factor(plan, item)",
+        "compute_predicted_std(plan, item)",
         "a clamp is learnt that makes the noise a little less, and cuts more than that",
         "tests/planning/test_choose.py::test_candidates_are_compared_by_what_clamps_cut_too",
     ),
     Fault(
         "all-units-tolerated",
-        "dpsql.planning.clamping:Clamp.penalties",
-        "max(0, more - self.tolerated)",
-        "max(0, more - self.tolerated - 1000)",
+        "dpsql.planning.clamping:Clamp.compute_penalties",
+        "max(0, more - self.tolerated_units)",
+        "max(0, more - self.tolerated_units - 1000)",
         "what is cut is far more than the noise",
         "tests/planning/test_clamping.py::test_what_is_cut_is_little_beside_the_noise",
     ),
     Fault(
         "a-total-limited-by-rows",
-        "dpsql.planning.clamp_histogram:clamped_series",
+        "dpsql.planning.clamp_histogram:compute_clamped_series",
         "target.measure in apart",
         "target.measure is None",
         "a total is limited by the clamp on rows, and its noise is calibrated to a clamp of its own",
@@ -411,7 +412,7 @@ FAULTS = (
     ),
     Fault(
         "two-clamps-on-a-total",
-        "dpsql.planning.verify:loss_by_kind",
+        "dpsql.planning.verify:derive_loss_by_kind",
         "index in totals - {own}",
         "index in totals - {own, index}",
         "verification passes a vector that reads a total by another clamp than limits it",
@@ -419,7 +420,7 @@ FAULTS = (
     ),
     Fault(
         "mean-interval-without-the-count",
-        "dpsql.uncertainty.laws:ratio_of_two.explained",
+        "dpsql.uncertainty.laws:make_ratio_interval.is_explained",
         "z * math.hypot(total.std, theta * count.std)",
         "z * total.std",
         "the interval of a mean whose total and count are measured apart leaves out the noise of the count",
@@ -427,7 +428,7 @@ FAULTS = (
     ),
     Fault(
         "mean-interval-without-what-is-cut",
-        "dpsql.uncertainty.laws:ratio_of_two.interval.plausible",
+        "dpsql.uncertainty.laws:make_ratio_interval.compute_interval.is_plausible",
         "max(apart - most, least - apart, 0.0)",
         "abs(apart)",
         "the interval of such a mean leaves out what the clamps cut off",
@@ -435,55 +436,55 @@ FAULTS = (
     ),
     Fault(
         "tails-too-small-to-compare",
-        "dpsql.uncertainty.post_selection:PostSelection._share_from",
-        "min(share, self._tail(noisy - self.threshold) / self._tail(0))",
+        "dpsql.uncertainty.post_selection:PostSelection._compute_conditional_tail",
+        "min(share, self._compute_noise_tail(noisy - self.threshold) / self._compute_noise_tail(0))",
         "share",
         "the interval of a count in a chosen group begins at 1 where the noise is so small that its tails underflow",
         "tests/uncertainty/test_post_selection.py::test_a_count_far_above_the_threshold_has_the_interval_of_its_noise",
     ),
     Fault(
         "old-rule-forgotten",
-        "dpsql.engine.replay:Replay._exact_or_refined",
-        "found is None and any(map(is_of_former_rule, self.ledger.versions()))",
+        "dpsql.engine.replay:ReleaseStore._find_exact_or_refined",
+        "found is None and any(map(is_of_former_rule, self.ledger.list_versions()))",
         "False",
         "what was released by the old rule for clamps is charged again",
         "tests/replay/test_old_ledgers.py::test_all_answers_are_given_again_at_no_charge[ana-zcdp]",
     ),
     Fault(
         "old-rule-always-tried",
-        "dpsql.engine.replay:Replay._exact_or_refined",
-        "any(map(is_of_former_rule, self.ledger.versions()))",
+        "dpsql.engine.replay:ReleaseStore._find_exact_or_refined",
+        "any(map(is_of_former_rule, self.ledger.list_versions()))",
         "True",
         "each query is planned twice, though no version of the old rule has charged the ledger",
         "tests/replay/test_replay.py::test_the_old_rule_costs_nothing_where_no_old_version_has_charged",
     ),
     Fault(
         "versions-of-few-entries",
-        "dpsql.ledger.journal:SqlJournal._versions_by",
-        "replace(self._chain, versions=charging_versions(connection))",
+        "dpsql.ledger.journal:SqlJournal._read_versions",
+        "replace(self._chain, versions=read_charging_versions(connection))",
         "replace(self._chain, versions=frozenset())",
         "of a long ledger it is forgotten that an old version has charged it",
         "tests/replay/test_replay.py::test_old_versions_are_known_of_a_long_ledger",
     ),
     Fault(
         "old-rule-for-new-releases",
-        "dpsql.planning.choose:_chosen",
-        "LEARNING if learn else None",
-        "FORMER if learn else None",
+        "dpsql.planning.choose:_choose_plan",
+        "CURRENT_RULE if allow_clamps else None",
+        "FORMER_RULE if allow_clamps else None",
         "clamps fall low where units are in many groups, and intervals hold the noise alone",
         "tests/statistical/test_true_answers.py::test_intervals_hold_the_numbers_of_flights[zcdp-secret]",
     ),
     Fault(
         "few-groups-weigh-as-many",
         "dpsql.planning.clamping:Clamp.power",
-        "min(self.exponent, tier(self.released).exponent) if self.evidence else self.exponent",
+        "min(self.exponent, get_tier(self.released_groups).exponent) if self.min_support else self.exponent",
         "self.exponent",
         "the clamp of a single total of a long tail cuts off more than its interval holds",
         "tests/planning/test_clamping.py::test_the_interval_of_a_single_total_holds_what_is_cut_off[power law of 1.5-1/10-pure]",
     ),
     Fault(
         "cut-off-not-allowed-for",
-        "dpsql.uncertainty.cells:_intervals",
+        "dpsql.uncertainty.cells:_compute_intervals",
         "[(low - below, high + above) for (low, high), (below, above) in zip(found, cut.tolist(), strict=True)]",
         "[*found]",
         "intervals hold the noise alone, though units beyond a clamp were overlooked",
@@ -491,7 +492,7 @@ FAULTS = (
     ),
     Fault(
         "cut-off-to-the-other-side",
-        "dpsql.uncertainty.cut_off:_amounts",
+        "dpsql.uncertainty.cut_off:_convert_to_value_units",
         "return by_side.get(-1, 0.0) * step, by_side.get(1, 0.0) * step",
         "return by_side.get(1, 0.0) * step, by_side.get(-1, 0.0) * step",
         "intervals are wider to the side to which nothing is cut off",
@@ -499,39 +500,39 @@ FAULTS = (
     ),
     Fault(
         "cut-off-spread-evenly",
-        "dpsql.uncertainty.cut_off:allowances",
-        "_in_groups(plan.clamps[clamp], lattice, shares, most, confidence)",
-        "_in_groups(plan.clamps[clamp], lattice, 0 * shares + 1 / len(shares), most, confidence)",
+        "dpsql.uncertainty.cut_off:compute_allowances",
+        "_compute_group_allowances(plan.clamps[clamp], lattice, shares, most, confidence)",
+        "_compute_group_allowances(plan.clamps[clamp], lattice, 0 * shares + 1 / len(shares), most, confidence)",
         "intervals of the largest groups miss what a clamp cuts off there",
         "tests/statistical/test_unequal_groups.py::test_the_largest_groups_hold_as_often_as_others[counts-zcdp]",
     ),
     Fault(
         "units-of-many-groups-lose-as-those-of-few",
-        "dpsql.uncertainty.cut_off:_in_groups",
-        "clamp.beyond(spread * clamp.tolerated, spread)",
-        "clamp.beyond(0, spread)",
+        "dpsql.uncertainty.cut_off:_compute_group_allowances",
+        "clamp.estimate_clipped_amounts(spread * clamp.tolerated_units, spread)",
+        "clamp.estimate_clipped_amounts(0, spread)",
         "intervals of large groups miss what units lose that are spread over many groups",
         "tests/statistical/test_unequal_groups.py::test_large_groups_hold_what_units_lose_that_are_in_most_groups",
     ),
     Fault(
         "simulations-without-what-is-cut-off",
-        "dpsql.uncertainty.simulation:_Rows.intervals",
-        "self._corners(confidence)",
+        "dpsql.uncertainty.simulation:_RowSimulation.compute_intervals",
+        "self._iterate_corners(confidence)",
         "()",
         "intervals of arithmetic on clamped totals hold the noise alone",
         "tests/planning/test_clamping.py::test_intervals_are_wider_to_the_side_to_which_clamps_cut",
     ),
     Fault(
         "nothing-said-of-what-is-cut-off",
-        "dpsql.engine.notices:_answer",
-        "yield from _beyond_clamps(table)",
+        "dpsql.engine.notices:_describe_answer",
+        "yield from _describe_clamped_units(table)",
         "yield from ()",
         "an answer is shown without a word on units whose contributions are not counted",
         "tests/engine/test_notices.py::test_what_is_beyond_a_clamp_is_told_where_it_matters",
     ),
     Fault(
         "units-beyond-a-clamp-refused",
-        "dpsql.ledger.receipts:_before_clamps",
+        "dpsql.ledger.receipts:_undo_clamp_selection",
         '("chosen", "beyond")',
         '("chosen",)',
         "a genuine receipt is refused where another point was chosen than was expected",
@@ -539,7 +540,7 @@ FAULTS = (
     ),
     Fault(
         "totals-of-all-intervals",
-        "dpsql.sql.emit.joint_intervals:_JointIntervals.totals",
+        "dpsql.sql.emit.joint_intervals:_JointIntervals.emit_totals",
         'f"SUM({part}) FILTER (WHERE {first} IS NOT NULL) AS {name}"',
         'f"SUM({part}) AS {name}"',
         "units and rows count once for each clamp",
@@ -555,7 +556,7 @@ FAULTS = (
     ),
     Fault(
         "each-group-a-unit-s-first",
-        "dpsql.sql.emit.statement:_pairs",
+        "dpsql.sql.emit.statement:_emit_pairs",
         '["place AS g"]',
         '["1 AS g"]',
         "a unit moves the penalties once for each of its groups, on an engine that ranks those of all units",
@@ -564,14 +565,14 @@ FAULTS = (
     Fault(
         "sums-over-units-of-64-bits",
         "dpsql.sql.emit.clamp_histograms:Summand.sum",
-        "dialect().added(self.text, self.most)",
+        "get_dialect().emit_exact_sum(self.text, self.max_magnitude)",
         'f"SUM({self.text})"',
         "a sum over many units ends a query in Spark",
         "tests/engines/test_spark.py::test_sums_over_units_have_more_than_64_bits[k]",
     ),
     Fault(
         "totals-of-pairs-among-the-intervals",
-        "dpsql.sql.emit.joint_intervals:_JointIntervals.by_histogram",
+        "dpsql.sql.emit.joint_intervals:_JointIntervals.emit_histogram_rows",
         "len(self._lists) + place // len(columns)",
         "place // len(columns)",
         "totals of a group are those of an interval, where there are many clamps",
@@ -579,23 +580,23 @@ FAULTS = (
     ),
     Fault(
         "many-clamps-of-all-rows-in-one-statement",
-        "dpsql.sql.emit.statement:_in_stages",
-        "few and (dialect().holds or not analysis.release.keys)",
-        "(few and dialect().holds) or not analysis.release.keys",
+        "dpsql.sql.emit.statement:_needs_stages",
+        "few and (get_dialect().materializes_ctes or not analysis.release.keys)",
+        "(few and get_dialect().materializes_ctes) or not analysis.release.keys",
         "a statement of 90 sums takes the engine ten times as long",
         "tests/sql/test_many_sums.py::test_many_sums_of_all_rows_are_read_in_stages",
     ),
     Fault(
         "stages-count-pairs-for-units",
-        "dpsql.sql.emit.stages:_histogram",
-        "_units() if of_units else PAIRS",
+        "dpsql.sql.emit.stages:_emit_histogram",
+        "_emit_unit_rows() if of_units else PAIRS",
         'f"{PAIRS} JOIN {UNITS} USING (u)" if of_units else PAIRS',
         "a unit moves the penalties once for each of its groups",
         f"{_STAGES}::test_they_give_what_the_one_statement_gives[SELECT COUNT(*) FROM t WHERE u > 0 GROUP BY k [] by norm]",
     ),
     Fault(
         "pairs-taken-for-units",
-        "dpsql.sql.emit.stages:_units",
+        "dpsql.sql.emit.stages:_emit_unit_rows",
         'f"SELECT * FROM {PAIRS} WHERE g = 1"',
         'f"SELECT * FROM {PAIRS}"',
         "a unit moves the penalties once for each of its groups",
@@ -603,7 +604,7 @@ FAULTS = (
     ),
     Fault(
         "one-group-more-than-the-clamp",
-        "dpsql.sql.emit.stages:_ranked_pairs",
+        "dpsql.sql.emit.stages:_emit_ranked_pairs",
         """
         f"(SELECT u FROM {UNITS} WHERE {GROUPS} {compared} {clamp.points[0]})"
         """,
@@ -615,7 +616,7 @@ FAULTS = (
     ),
     Fault(
         "units-by-interval-taken-for-units-beyond",
-        "dpsql.planning.clamp_histogram:ClampHistogram.of_units",
+        "dpsql.planning.clamp_histogram:ClampHistogram.from_unit_counts",
         "clamp.amount is not Amount.GROUPS",
         "True",
         "a clamp on groups is chosen by other numbers than it says",
@@ -623,7 +624,7 @@ FAULTS = (
     ),
     Fault(
         "sums-of-stages-below-the-point",
-        "dpsql.sql.emit.stages:_sums_of",
+        "dpsql.sql.emit.stages:_emit_target_sums",
         'f"{compared} <= {clamp.thresholds[chosen]}"',
         'f"{compared} < {clamp.thresholds[chosen]}"',
         "contributions of just the chosen point are scaled as if they were beyond it",
@@ -631,7 +632,7 @@ FAULTS = (
     ),
     Fault(
         "sums-of-stages-without-what-has-no-clamp",
-        "dpsql.engine.prepare:_read_unclamped",
+        "dpsql.engine.prepare:_collect_unclamped_statistics",
         "part.clamp is None or plan.clamps[part.clamp].chosen",
         "part.clamp is not None and plan.clamps[part.clamp].chosen",
         "statistics without a clamp are not read where others have one",
@@ -639,7 +640,7 @@ FAULTS = (
     ),
     Fault(
         "sums-of-stages-without-means",
-        "dpsql.sql.emit.stages:_sums_of",
+        "dpsql.sql.emit.stages:_emit_target_sums",
         "(1, 4)",
         "(1,)",
         "the values of rows beyond a clamp are added up whole",
@@ -647,7 +648,7 @@ FAULTS = (
     ),
     Fault(
         "selected-groups-without-null",
-        "dpsql.sql.emit.stages:clamped_groups",
+        "dpsql.sql.emit.stages:emit_clamped_groups",
         'on = " AND ".join(f"{PAIRS}.{key} IS NOT DISTINCT FROM {SELECTED}.{key}" for key in keys)',
         'on = " AND ".join(f"{PAIRS}.{key} = {SELECTED}.{key}" for key in keys)',
         "the sums of a selected group are not read if its key is NULL",
@@ -655,7 +656,7 @@ FAULTS = (
     ),
     Fault(
         "groups-of-another-key",
-        "dpsql.release:_Staged.groups",
+        "dpsql.release:_StagedSource.read_groups",
         'raise InternalError("two statements disagree about the groups", code="release")',
         "pass",
         "sums of other groups than the selected ones are taken for theirs",
@@ -663,15 +664,15 @@ FAULTS = (
     ),
     Fault(
         "quantiles-read-for-selected-groups-alone",
-        "dpsql.sql.emit.statement:reads_selected",
-        "return comparable and not beside and not key_values(analysis)",
-        "return comparable and not key_values(analysis)",
+        "dpsql.sql.emit.statement:can_read_selected",
+        "return comparable and not beside and not emit_key_values(analysis)",
+        "return comparable and not emit_key_values(analysis)",
         "groups that only quantiles or distinct values have are among the selected ones",
         f"{_STAGES}::test_what_else_is_read_has_all_groups",
     ),
     Fault(
         "stages-are-left-behind",
-        "dpsql.backends.duckdb.connection:DuckDBBackend.staged",
+        "dpsql.backends.duckdb.connection:DuckDBBackend.stage_tables",
         'f"DROP TABLE IF EXISTS temp.{name}"',
         'f"SELECT {name!r}"',
         "contributions of units stay on the connection after the answer",
@@ -679,7 +680,7 @@ FAULTS = (
     ),
     Fault(
         "variances-of-totals-apart",
-        "dpsql.planning.layouts:_apart",
+        "dpsql.planning.layouts:_iterate_separated_measures",
         "index not in subtracted",
         "True",
         "a deviation is computed of totals and counts that two clamps have cut: four times the error",

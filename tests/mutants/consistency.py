@@ -12,8 +12,8 @@ FAULTS = (
     Fault(
         "parts-weigh-as-totals",
         "dpsql.planning.hierarchy:Hierarchy.weights",
-        "1 / (self.variance(member) * self.groups(member.keys - effect))",
-        "1 / self.variance(member)",
+        "1 / (self.compute_variance(member) * self.count_groups(member.keys - effect))",
+        "1 / self.compute_variance(member)",
         "a sum of many noisy parts counts as much as a total, and the estimate is worse than need be",
         f"{_TEST}::test_it_is_generalised_least_squares",
     ),
@@ -27,15 +27,15 @@ FAULTS = (
     ),
     Fault(
         "noise-of-few-of-the-parts",
-        "dpsql.planning.hierarchy:Hierarchy.law",
-        "prod(self.sizes[key] - 1 for key in shared - equal) * self.groups(other.keys - shared)",
+        "dpsql.planning.hierarchy:Hierarchy.derive_noise",
+        "prod(self.sizes[key] - 1 for key in shared - equal) * self.count_groups(other.keys - shared)",
         "prod(self.sizes[key] - 1 for key in shared - equal)",
         "the noise of one part is told for that of all, and intervals are too narrow",
         f"{_TEST}::test_the_law_says_what_each_noise_counts",
     ),
     Fault(
         "units-add-up",
-        "dpsql.planning.hierarchy:_adds",
+        "dpsql.planning.hierarchy:_is_additive",
         "Moment.UNITS in moments and bound.groups > 1",
         "Moment.UNITS in moments and bound.groups > 1 and bound.limits_groups",
         "units that are in several groups are counted once in the total, which is pulled to the sum",
@@ -43,7 +43,7 @@ FAULTS = (
     ),
     Fault(
         "groups-left-out-add-up",
-        "dpsql.planning.hierarchy:_adds",
+        "dpsql.planning.hierarchy:_is_additive",
         "bound.covers_groups",
         "True",
         "a total is pulled to parts in which some rows do not count",
@@ -51,15 +51,15 @@ FAULTS = (
     ),
     Fault(
         "clamps-chosen-apart",
-        "dpsql.planning.hierarchy:hierarchies",
-        "measured.clamp is None and _adds(plan.analysis, measured.vector)",
-        "_adds(plan.analysis, measured.vector)",
+        "dpsql.planning.hierarchy:list_hierarchies",
+        "measured.clamp is None and _is_additive(plan.analysis, measured.vector)",
+        "_is_additive(plan.analysis, measured.vector)",
         "sums with different clamps are taken for totals and parts",
         f"{_TEST}::test_clamps_that_were_learnt_are_left",
     ),
     Fault(
         "other-rows-agree",
-        "dpsql.planning.hierarchy:_measured_statistic",
+        "dpsql.planning.hierarchy:_compute_statistic_key",
         "(analysis.release.input, analysis.measures, analysis.replace, components)",
         "(analysis.measures, analysis.replace, components)",
         "totals of some rows are pulled to those of others",
@@ -83,15 +83,15 @@ FAULTS = (
     ),
     Fault(
         "totals-kept-at-any-price",
-        "dpsql.postprocess.consistency:_rounded",
-        "agreement.rounds and _keeps_accuracy(after, agreement, statistic)",
-        "agreement.rounds",
+        "dpsql.postprocess.consistency:_round_tables",
+        "agreement.can_round and _can_round_accurately(after, agreement, statistic)",
+        "agreement.can_round",
         "where noise is small, rounding for the sake of totals moves more numbers than least squares mends",
         "tests/statistical/test_agreement.py::test_whole_numbers_are_no_worse_than_released_ones[zcdp]",
     ),
     Fault(
         "interval-about-the-estimate",
-        "dpsql.uncertainty.cells:_intervals",
+        "dpsql.uncertainty.cells:_compute_intervals",
         "adjusted and item.type is Type.INTEGER and item in plan.analysis.release.aggregations",
         "False",
         "the number that is shown lies beside the middle of its interval, and plus or minus the half-width misses the truth",
@@ -99,17 +99,17 @@ FAULTS = (
     ),
     Fault(
         "discrete-noise-taken-for-normal",
-        "dpsql.uncertainty.laws:_half_width",
+        "dpsql.uncertainty.laws:_compute_half_width",
         """
-        if (bound := mechanism.sum_bound(confidence)) is not None:
+        if (bound := mechanism.find_sum_bound(confidence)) is not None:
             return bound([float(size) for size in sizes])
         if mechanism.is_gaussian:
-            return _normal(confidence) * mechanism.std * math.sqrt(sum(float(size) ** 2 for size in sizes))
+            return _compute_normal_quantile(confidence) * mechanism.std * math.sqrt(sum(float(size) ** 2 for size in sizes))
         """,
         """
         if mechanism.is_gaussian:
-            return _normal(confidence) * mechanism.std * math.sqrt(sum(float(size) ** 2 for size in sizes))
-        if (bound := mechanism.sum_bound(confidence)) is not None:
+            return _compute_normal_quantile(confidence) * mechanism.std * math.sqrt(sum(float(size) ** 2 for size in sizes))
+        if (bound := mechanism.find_sum_bound(confidence)) is not None:
             return bound([float(size) for size in sizes])
         """,
         "an interval of less than one step on each side misses noise of a step, which is one case of seven",
@@ -117,7 +117,7 @@ FAULTS = (
     ),
     Fault(
         "read-before-it-agrees",
-        "dpsql.plan.dependencies:final_releases",
+        "dpsql.plan.dependencies:list_final_releases",
         "found[last + 1 :]",
         "found",
         "a query has read one value, and the answer shows another",
@@ -125,38 +125,38 @@ FAULTS = (
     ),
     Fault(
         "contradictions-averaged",
-        "dpsql.postprocess.consistency:consistent",
-        "not _contradict(agreement, columns, adjusted)",
+        "dpsql.postprocess.consistency:make_consistent",
+        "not _has_contradiction(agreement, columns, adjusted)",
         "True",
         "a total without bias is pulled to parts that leave rows out",
         f"{_SEEN}::test_what_contradicts_stays",
     ),
     Fault(
         "whole-numbers-one-by-one",
-        "dpsql.postprocess.consistency:consistent",
-        "after = _rounded(after, agreement)",
+        "dpsql.postprocess.consistency:make_consistent",
+        "after = _round_tables(after, agreement)",
         "pass",
         "counts are rounded each for itself, and do not add up",
         f"{_SEEN}::test_totals_are_sums[zcdp]",
     ),
     Fault(
         "left-over-forgotten",
-        "dpsql.postprocess.controlled_rounding:_split",
-        "rest + sum(part.of(cell) for part in left)",
+        "dpsql.postprocess.controlled_rounding:_split_totals",
+        "rest + sum(part.get_residual(cell) for part in left)",
         "rest",
         "what rounding leaves over piles up in totals by other keys",
         f"{_TEST}::test_what_is_left_over_does_not_pile_up",
     ),
     Fault(
         "kept-as-it-agrees",
-        "dpsql.engine.pipeline:Engine.answer.finished",
+        "dpsql.engine.pipeline:Engine.answer_query.finish_answer",
         """
-        self._keep(parts, tables, values, entries)
-        consistent_tables = above.load_consistent(prepared, tables)
+        self._store_releases(parts, tables, values, entries)
+        consistent_tables = above.load_consistent_tables(prepared, tables)
         """,
         """
-        consistent_tables = above.load_consistent(prepared, tables)
-        self._keep(parts, consistent_tables, values, entries)
+        consistent_tables = above.load_consistent_tables(prepared, tables)
+        self._store_releases(parts, consistent_tables, values, entries)
         """,
         "adjusted cells are stored as released ones, and adjusted again",
         f"{_SEEN}::test_asked_again_it_is_the_same[zcdp]",

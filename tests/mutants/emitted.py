@@ -12,64 +12,64 @@ _CLAMPING = "tests/planning/test_clamping.py"
 FAULTS = (
     Fault(
         "bins-are-counted-from-the-least-point",
-        "dpsql.sql.emit.quantile_windows:_bin",
-        "return dialect().shifted(at, width)",
-        'return dialect().shifted(f"({at} + 4611686018427387904)", width)',
+        "dpsql.sql.emit.quantile_windows:_emit_bin",
+        "return get_dialect().emit_right_shift(at, width)",
+        'return get_dialect().emit_right_shift(f"({at} + 4611686018427387904)", width)',
         "the distance of two points leaves 64 bits for one row",
         "tests/attacks/test_a26_overflow.py::test_no_extreme_makes_a_statement_fail[9223372036854775807-]",
     ),
     Fault(
         "points-are-cast-plainly",
-        "dpsql.backends.duckdb.dialect:DuckDBDialect.point",
-        'f"TRY_CAST({number} * {values.constant(factor)} AS BIGINT)"',
-        'f"CAST({number} * {values.constant(factor)} AS BIGINT)"',
+        "dpsql.backends.duckdb.dialect:DuckDBDialect.emit_lattice_point",
+        'f"TRY_CAST({number} * {values.emit_constant(factor)} AS BIGINT)"',
+        'f"CAST({number} * {values.emit_constant(factor)} AS BIGINT)"',
         "a value beyond 64 bits fails a query, wherever the engine casts it",
         "tests/properties/test_infallible.py::test_points_are_infallible",
     ),
     Fault(
         "scores-not-clamped",
-        "dpsql.sql.emit.top_k_scores:scores_query",
-        'share = f"LEAST(GREATEST({_share(analysis, moment)}, {top_k.low}), {top_k.high})"',
-        "share = _share(analysis, moment)",
+        "dpsql.sql.emit.top_k_scores:emit_scores",
+        'share = f"LEAST(GREATEST({_emit_unit_score(analysis, moment)}, {top_k.low}), {top_k.high})"',
+        "share = _emit_unit_score(analysis, moment)",
         "a unit with many rows decides which group is best",
         "tests/properties/test_best.py::test_a_unit_moves_scores_apart_as_derived",
     ),
     Fault(
         "values-need-a-row-that-counts",
-        "dpsql.sql.emit.statement:_joined",
-        "dialect().outer_join(query, name, on)",
-        'dialect().outer_join(query, name, on).replace("FULL", "LEFT")',
+        "dpsql.sql.emit.statement:_join_groups",
+        "get_dialect().emit_full_join(query, name, on)",
+        'get_dialect().emit_full_join(query, name, on).replace("FULL", "LEFT")',
         "a unit's row brings the values of others to a group",
         "tests/properties/test_sensitivity.py::test_no_neighbour_moves_a_statistic_further_than_derived"
         "[SELECT COUNT(DISTINCT s) FROM t GROUP BY k []]",
     ),
     Fault(
         "bins-left-out-too-near",
-        "dpsql.sql.emit.quantile_windows:_window",
+        "dpsql.sql.emit.quantile_windows:_emit_window",
         """
         f"SELECT {', '.join([*keys, 'b', 'total', 'upto - n AS before'])} FROM {_BINS} "
-        f"WHERE upto * {_wide(quantile.steps_per_row)} >= {offset} - {_wide(quantile.cutoff)} "
-        f"AND (upto - n) * {_wide(quantile.steps_per_row)} <= {offset} + {_wide(quantile.cutoff)}"
+        f"WHERE upto * {_emit_wide_integer(quantile.steps_per_row)} >= {offset} - {_emit_wide_integer(quantile.cutoff)} "
+        f"AND (upto - n) * {_emit_wide_integer(quantile.steps_per_row)} <= {offset} + {_emit_wide_integer(quantile.cutoff)}"
         """,
         """
         f"SELECT {', '.join([*keys, 'b', 'total', 'upto - n AS before'])} FROM {_BINS} "
-        f"WHERE upto * {_wide(quantile.steps_per_row)} >= {offset} - {_wide(quantile.cutoff)} "
-        f"AND (upto - n) * {_wide(quantile.steps_per_row)} <= {offset}"
+        f"WHERE upto * {_emit_wide_integer(quantile.steps_per_row)} >= {offset} - {_emit_wide_integer(quantile.cutoff)} "
+        f"AND (upto - n) * {_emit_wide_integer(quantile.steps_per_row)} <= {offset}"
         """,
         "values just above a rank are taken to be as far as all others",
         "tests/properties/test_ranked.py::test_windows_have_all_that_is_near",
     ),
     Fault(
         "all-rows-in-order",
-        "dpsql.sql.emit.quantile_windows:_points",
-        'dialect().spread("s", "m")',
+        "dpsql.sql.emit.quantile_windows:_emit_points",
+        'get_dialect().emit_evenly_spaced_elements("s", "m")',
         '"UNNEST(s)"',
         "all rows of a unit count where values are put in order",
         "tests/properties/test_ranked.py::test_a_unit_moves_penalties_apart_as_derived",
     ),
     Fault(
         "column-not-clamped",
-        "dpsql.backends.clamps:Clamps._double",
+        "dpsql.backends.clamps:ColumnBounds._emit_bounded_double",
         """
         f"CASE WHEN {read} BETWEEN {low} AND {high} THEN {read} "
         f"WHEN {read} < {low} THEN {low} WHEN {read} <= {self.infinity} THEN {high} END"
@@ -83,7 +83,7 @@ FAULTS = (
     ),
     Fault(
         "null-counts-as-the-upper-bound",
-        "dpsql.backends.clamps:Clamps._double",
+        "dpsql.backends.clamps:ColumnBounds._emit_bounded_double",
         """
         f"CASE WHEN {read} BETWEEN {low} AND {high} THEN {read} "
         f"WHEN {read} < {low} THEN {low} WHEN {read} <= {self.infinity} THEN {high} END"
@@ -97,7 +97,7 @@ FAULTS = (
     ),
     Fault(
         "nan-counts-as-a-value",
-        "dpsql.backends.clamps:Clamps._double",
+        "dpsql.backends.clamps:ColumnBounds._emit_bounded_double",
         'return f"NULLIF({read}, {self.nan})"',
         "return read",
         "NaN is counted in a column without bounds",
@@ -105,7 +105,7 @@ FAULTS = (
     ),
     Fault(
         "computed-nan-counts-as-a-value",
-        "dpsql.sql.emit.scalars:number_or_null",
+        "dpsql.sql.emit.scalars:emit_number_or_null",
         "Type.DOUBLE",
         "None",
         "NaN that arithmetic made is counted",
@@ -113,23 +113,23 @@ FAULTS = (
     ),
     Fault(
         "null-of-any-type",
-        "dpsql.sql.emit.scalars:write",
-        'return cast("NULL", expr.type) if expr.value is None else constant(expr.value)',
-        "return constant(expr.value)",
+        "dpsql.sql.emit.scalars:emit_expression",
+        'return emit_cast("NULL", expr.type) if expr.value is None else emit_constant(expr.value)',
+        "return emit_constant(expr.value)",
         "a released text that is NULL makes the engine fail after the charge",
         "tests/api/test_several_releases.py::test_without_noise_the_answer_is_the_engine_s[zcdp-a text that is not there, among values of a person]",
     ),
     Fault(
         "cube-roots-estimated",
         "dpsql.functions.powers",
-        '_plain("CBRT", increasing(math.cbrt), ("CBRT(8)", "2.0"), of="TRY({0})")',
-        '_plain("CBRT", increasing(math.cbrt), ("CBRT(8)", "2.0"))',
+        '_define_function("CBRT", make_increasing_rule(math.cbrt), ("CBRT(8)", "2.0"), of="TRY({0})")',
+        '_define_function("CBRT", make_increasing_rule(math.cbrt), ("CBRT(8)", "2.0"))',
         "the engine fails where the least and the largest of private values are close",
         "tests/functions/test_estimates.py::test_no_entry_fails_where_the_least_and_the_largest_value_are_close[cbrt]",
     ),
     Fault(
         "values-outside-the-domain-kept",
-        "dpsql.backends.clamps:Clamps.clean",
+        "dpsql.backends.clamps:ColumnBounds.emit_bounded_column",
         "facts.domain is not None",
         "facts.domain == ()",
         "a value that the policy does not list is read",
@@ -137,7 +137,7 @@ FAULTS = (
     ),
     Fault(
         "wide-integers-lost",
-        "dpsql.backends.clamps:Clamps._integer",
+        "dpsql.backends.clamps:ColumnBounds._emit_bounded_integer",
         'f"CASE WHEN {raw} BETWEEN {low} AND {high} THEN {read} WHEN {raw} < {low} THEN {low} WHEN {raw} > {high} THEN {high} END"',
         'f"CASE WHEN {read} BETWEEN {low} AND {high} THEN {read} WHEN {read} < {low} THEN {low} WHEN {read} > {high} THEN {high} END"',
         "a number beyond 64 bits is NULL, not the nearer bound",
@@ -145,15 +145,15 @@ FAULTS = (
     ),
     Fault(
         "expression-not-clamped",
-        "dpsql.sql.emit.lattice:point",
-        "around is not None and clamped_as_read(expr, around)",
+        "dpsql.sql.emit.lattice:emit_lattice_point",
+        "around is not None and is_clamped_when_read(expr, around)",
         "around is not None",
         "a computed value is trusted to lie in its interval",
         "tests/properties/test_clamp.py::test_the_clamp_holds_where_an_interval_is_wrong",
     ),
     Fault(
         "texts-not-escaped",
-        "dpsql.backends.duckdb.values:constant",
+        "dpsql.backends.duckdb.values:emit_constant",
         """
         return "'" + value.replace("'", "''") + "'"
         """,
@@ -165,7 +165,7 @@ FAULTS = (
     ),
     Fault(
         "names-not-escaped",
-        "dpsql.sql.emit.scalars:identifier",
+        "dpsql.sql.emit.scalars:quote_identifier",
         """return '"' + name.replace('"', '""') + '"'""",
         """return '"' + name + '"'""",
         "a quote in a name ends it",
@@ -173,15 +173,15 @@ FAULTS = (
     ),
     Fault(
         "minus-zero-is-another-key",
-        "dpsql.sql.emit.group_keys:grouped",
-        'return f"NULLIF({text} + 0, {dialect().nan})"',
-        'return f"NULLIF({text}, {dialect().nan})"',
+        "dpsql.sql.emit.group_keys:emit_canonical_value",
+        'return f"NULLIF({text} + 0, {get_dialect().nan})"',
+        'return f"NULLIF({text}, {get_dialect().nan})"',
         "one unit's -0.0 spells the key of everybody's 0.0",
         "tests/attacks/test_a11_secret_keys.py::test_one_unit_cannot_change_how_a_key_is_spelt[zero-row]",
     ),
     Fault(
         "columns-keep-their-collation",
-        "dpsql.backends.duckdb.columns:_widened",
+        "dpsql.backends.duckdb.columns:_emit_widened_value",
         """return f'({read} COLLATE "binary")' if facts.type is Type.VARCHAR else read""",
         "return read",
         "texts that differ in case are one key",
@@ -189,15 +189,15 @@ FAULTS = (
     ),
     Fault(
         "keys-keep-their-collation",
-        "dpsql.sql.emit.group_keys:grouped",
-        """return dialect().by_bytes(text) if expr.type is Type.VARCHAR else text""",
+        "dpsql.sql.emit.group_keys:emit_canonical_value",
+        "return get_dialect().emit_binary_collation(text) if expr.type is Type.VARCHAR else text",
         "return text",
         "texts that a query makes itself are run together where the database's collation says so",
         "tests/sql/test_emit.py::test_texts_are_equal_only_if_they_are_the_same",
     ),
     Fault(
         "excluded-keys-kept",
-        "dpsql.sql.emit.group_keys:key_present",
+        "dpsql.sql.emit.group_keys:emit_key_condition",
         'f"{text} > 0"',
         'f"{text} >= 0"',
         "a key that the policy excludes is shown beside another key",
@@ -205,7 +205,7 @@ FAULTS = (
     ),
     Fault(
         "excluded-groups-kept",
-        "dpsql.sql.emit.group_keys:groups_present",
+        "dpsql.sql.emit.group_keys:emit_having_clause",
         'f"{key.name} > 0"',
         'f"{key.name} >= 0"',
         "a key that the policy excludes is shown beside another key, and takes the place of a group that counts",
@@ -213,7 +213,7 @@ FAULTS = (
     ),
     Fault(
         "decimals-beyond-their-bound",
-        "dpsql.backends.duckdb.dialect:DuckDBDialect.decimal_point",
+        "dpsql.backends.duckdb.dialect:DuckDBDialect.emit_decimal_lattice_point",
         'f"WHEN {stored} < {low} THEN {low} WHEN {stored} IS NULL THEN {stored} ELSE {high}"',
         'f"WHEN {stored} < {low} THEN {low} WHEN {stored} IS NULL THEN {stored} ELSE {stored}"',
         "a decimal above its bound is added up as it is",
@@ -221,7 +221,7 @@ FAULTS = (
     ),
     Fault(
         "missing-decimals-are-the-bound",
-        "dpsql.backends.duckdb.dialect:DuckDBDialect.decimal_point",
+        "dpsql.backends.duckdb.dialect:DuckDBDialect.emit_decimal_lattice_point",
         'f"WHEN {stored} < {low} THEN {low} WHEN {stored} IS NULL THEN {stored} ELSE {high}"',
         'f"WHEN {stored} < {low} THEN {low} ELSE {high}"',
         "a decimal that is missing counts as the upper bound",
@@ -229,7 +229,7 @@ FAULTS = (
     ),
     Fault(
         "decimals-of-too-many-digits",
-        "dpsql.sql.emit.decimal_points:decimal_point",
+        "dpsql.sql.emit.decimal_points:emit_decimal_lattice_point",
         "sum(digits) + 1 > _MOST_DIGITS",
         "sum(digits) > 99",
         "points of decimals are computed in 128 bits, which takes longer than DOUBLE",
@@ -237,7 +237,7 @@ FAULTS = (
     ),
     Fault(
         "beyond-the-last-point-is-up-to-it",
-        "dpsql.sql.emit.clamp_histograms:intervals_of",
+        "dpsql.sql.emit.clamp_histograms:emit_interval_counts",
         "len(clamp.thresholds) - 1",
         "places[-1]",
         "units beyond the last point are not in the last interval where two points are equal",
@@ -245,15 +245,15 @@ FAULTS = (
     ),
     Fault(
         "intervals-of-64-bits",
-        "dpsql.backends.duckdb.dialect:DuckDBDialect.binned",
-        '"BIGINT" if fits(ends[-1]) else "HUGEINT"',
+        "dpsql.backends.duckdb.dialect:DuckDBDialect.emit_histogram_items",
+        '"BIGINT" if fits_int64(ends[-1]) else "HUGEINT"',
         '"BIGINT"',
         "a query whose totals may have more than 64 bits fails",
         f"{_CLAMPING}::test_rows_are_counted_by_interval",
     ),
     Fault(
         "rows-of-nobody-kept",
-        "dpsql.sql.emit.relations:rows",
+        "dpsql.sql.emit.relations:emit_rows",
         'where.insert(0, f"{name} IS NOT NULL")',
         'where.insert(0, "TRUE")',
         "rows whose unit is NULL count as one unit's",
@@ -262,7 +262,7 @@ FAULTS = (
     Fault(
         "fanout-counted-before-conversion",
         "dpsql.sql.emit.relations:emit_multiplicity",
-        "shared = common((ours.type, theirs.type)) or theirs.type",
+        "shared = find_common_type((ours.type, theirs.type)) or theirs.type",
         "shared = theirs.type",
         "public keys that are equal only when they are joined are counted one by one",
         "tests/analysis/test_stability.py::test_fanout_is_counted_as_the_join_compares",
@@ -270,14 +270,14 @@ FAULTS = (
     Fault(
         "fanout-counted-before-cleaning",
         "dpsql.sql.emit.relations:emit_multiplicity",
-        "source, _ = source_of(join.right, [theirs for _, theirs in join.on])",
-        'source = f"{identifier(join.right.table)} AS {identifier(join.right.alias)}"',
+        "source, _ = emit_from_clause(join.right, [theirs for _, theirs in join.on])",
+        'source = f"{quote_identifier(join.right.table)} AS {quote_identifier(join.right.alias)}"',
         "public keys that are clamped to one value are counted one by one",
         "tests/analysis/test_stability.py::test_fanout_is_counted_as_the_join_compares",
     ),
     Fault(
         "rows-of-a-unit-not-limited",
-        "dpsql.sql.emit.statement:_pairs",
+        "dpsql.sql.emit.statement:_emit_pairs",
         'f"LEAST(n, {bound.rows}) AS m"',
         '"n AS m"',
         "all rows of a unit count, however many there are",
@@ -285,7 +285,7 @@ FAULTS = (
     ),
     Fault(
         "rows-limited-group-by-group",
-        "dpsql.sql.emit.bounding:_counted",
+        "dpsql.sql.emit.bounding:_emit_counted_ranked_groups",
         'f"LEAST(n, GREATEST(0, {bound.rows} - (upto - n)))"',
         'f"LEAST(n, {bound.rows})"',
         "a unit has its whole bound of rows in each group",
@@ -293,7 +293,7 @@ FAULTS = (
     ),
     Fault(
         "group-limit-dropped",
-        "dpsql.sql.emit.bounding:_counted",
+        "dpsql.sql.emit.bounding:_emit_counted_ranked_groups",
         'f" WHERE place <= {bound.groups}"',
         '" WHERE place > 0"',
         "a unit counts in all of its groups",
@@ -301,7 +301,7 @@ FAULTS = (
     ),
     Fault(
         "excess-rows-overlooked",
-        "dpsql.sql.emit.bounding:_excess",
+        "dpsql.sql.emit.bounding:_emit_excess_units",
         'f"SUM(n) > {bound.rows}"',
         'f"SUM(n) > 2 * {bound.rows}"',
         "a unit with somewhat too many rows is not limited",
@@ -309,7 +309,7 @@ FAULTS = (
     ),
     Fault(
         "excess-groups-overlooked",
-        "dpsql.sql.emit.bounding:_excess",
+        "dpsql.sql.emit.bounding:_emit_excess_units",
         '[f"SUM(n) > {bound.rows}", *([f"COUNT(*) > {bound.groups}"] if bound.limits_groups else [])]',
         '[f"SUM(n) > {bound.rows}"]',
         "a unit with too many groups but few rows is not limited",
@@ -317,7 +317,7 @@ FAULTS = (
     ),
     Fault(
         "sum-of-a-unit-not-clamped",
-        "dpsql.sql.emit.unit_sums:UnitSums._total",
+        "dpsql.sql.emit.unit_sums:UnitSums._build_total",
         'f"LEAST(GREATEST({total}, {wide} * ({low})), {wide} * ({high}))"',
         "total",
         "rows that do not count are added up all the same",
@@ -325,15 +325,15 @@ FAULTS = (
     ),
     Fault(
         "points-put-on-the-lattice-twice",
-        "dpsql.sql.emit.unit_sums:total",
-        "point_column(measure) is None",
+        "dpsql.sql.emit.unit_sums:emit_measure_total",
+        "find_point_column(measure) is None",
         "True",
         "what a unit adds to a sum or a score is a multiple of what was derived",
         "tests/properties/test_best.py::test_a_unit_moves_scores_apart_as_derived[SUM(x)-{'unit': 'row'}]",
     ),
     Fault(
         "stored-values-compared-at-a-bound",
-        "dpsql.sql.emit.stored_conditions:_between",
+        "dpsql.sql.emit.stored_conditions:_is_between_bounds",
         "ends[0] < at < ends[1]",
         "ends[0] <= at <= ends[1]",
         "a value beyond a bound fulfils a condition that the bound does not",
@@ -341,7 +341,7 @@ FAULTS = (
     ),
     Fault(
         "stored-nan-above-all",
-        "dpsql.sql.emit.stored_conditions:_stored",
+        "dpsql.sql.emit.stored_conditions:_emit_equivalent_condition",
         'name in ("gt", "ge")',
         'name == "gt"',
         "NaN, which counts nowhere, fulfils a condition",
@@ -349,15 +349,15 @@ FAULTS = (
     ),
     Fault(
         "stored-columns-with-other-bounds",
-        "dpsql.sql.emit.stored_conditions:_implied",
-        "_ends(first.facts) == _ends(second.facts) is not None",
-        "_ends(first.facts) is not None",
+        "dpsql.sql.emit.stored_conditions:_emit_implied_condition",
+        "_find_stored_bounds(first.facts) == _find_stored_bounds(second.facts) is not None",
+        "_find_stored_bounds(first.facts) is not None",
         "a row that counts is left out, as a bound is less than what is stored",
         f"{_STORED}::test_of_two_columns_the_lesser_one_is_the_lesser_one_when_clamped",
     ),
     Fault(
         "stored-decimals-compared-with-near-ones",
-        "dpsql.sql.emit.stored_conditions:stored_decimals",
+        "dpsql.sql.emit.stored_conditions:emit_stored_decimals",
         "float(near) != value",
         "False",
         "a constant between two decimals is taken for one of them",
@@ -365,7 +365,7 @@ FAULTS = (
     ),
     Fault(
         "stored-conditions-beside-null",
-        "dpsql.sql.emit.stored_conditions:_scans",
+        "dpsql.sql.emit.stored_conditions:_iterate_kept_scans",
         "relation.kind is JoinKind.INNER",
         "True",
         "a row is kept beside NULL that a condition leaves out",
@@ -373,7 +373,7 @@ FAULTS = (
     ),
     Fault(
         "unit-without-values-adds-the-least",
-        "dpsql.sql.emit.unit_sums:UnitSums._total",
+        "dpsql.sql.emit.unit_sums:UnitSums._build_total",
         'f"COALESCE(t{index}, 0)"',
         'f"t{index}"',
         "a unit without a value counts as many times the least one as it has rows",
@@ -381,7 +381,7 @@ FAULTS = (
     ),
     Fault(
         "rows-without-values-add-the-least",
-        "dpsql.sql.emit.unit_sums:UnitSums._total",
+        "dpsql.sql.emit.unit_sums:UnitSums._build_total",
         "least, most = min(low, 0), max(high, 0)",
         "least, most = low, high",
         "a row without a value counts as the value that is nearest to 0",
@@ -389,7 +389,7 @@ FAULTS = (
     ),
     Fault(
         "count-of-a-unit-not-capped",
-        "dpsql.sql.emit.unit_sums:UnitSums._count",
+        "dpsql.sql.emit.unit_sums:UnitSums._build_count",
         'f"LEAST(c{index}, m)"',
         'f"c{index}"',
         "COUNT(x) counts rows that do not count",
@@ -397,7 +397,7 @@ FAULTS = (
     ),
     Fault(
         "quantiles-of-a-unit-are-medians",
-        "dpsql.aggregates.per_unit:ExactAggregate.text",
+        "dpsql.aggregates.per_unit:ExactAggregate.emit_sql",
         "_MIDDLE if rank is None else rank",
         "_MIDDLE",
         "every quantile of a unit's rows is its median",
@@ -405,15 +405,15 @@ FAULTS = (
     ),
     Fault(
         "values-of-a-unit-not-bounded",
-        "dpsql.sql.emit.statement:_limited_values",
-        'f"{dialect().derived(counted)} WHERE m > 0"',
-        'f"{dialect().derived(counted)} WHERE m >= 0"',
+        "dpsql.sql.emit.statement:_emit_limited_values",
+        'f"{get_dialect().emit_derived_table(counted)} WHERE m > 0"',
+        'f"{get_dialect().emit_derived_table(counted)} WHERE m >= 0"',
         "a unit brings more values than its rows that count",
         "tests/properties/test_sensitivity.py::test_as_many_values_count_as_may[-1-1]",
     ),
     Fault(
         "values-counted-once-a-unit",
-        "dpsql.sql.emit.statement:_values",
+        "dpsql.sql.emit.statement:_emit_distinct_values",
         'f"COUNT(DISTINCT {VALUE}) AS d"',
         'f"COUNT({VALUE}) AS d"',
         "a value that several units have is counted for each",
@@ -421,8 +421,8 @@ FAULTS = (
     ),
     Fault(
         "sum-of-what-is-null-unbounded",
-        "dpsql.sql.emit.per_unit_aggregates:per_unit_aggregate",
-        "around if around.bounded else named.facts.interval",
+        "dpsql.sql.emit.per_unit_aggregates:emit_per_unit_aggregate",
+        "around if around.is_bounded else named.facts.interval",
         "around",
         "a value that turns out to be NULL ends a query after its charge",
         "tests/api/test_several_releases.py::test_without_noise_the_answer_is_the_engine_s"
@@ -430,7 +430,7 @@ FAULTS = (
     ),
     Fault(
         "units-without-rows-counted",
-        "dpsql.sql.emit.statement:_per_unit",
+        "dpsql.sql.emit.statement:_emit_per_unit",
         '"WHERE m > 0"',
         '"WHERE m >= 0"',
         "a unit counts in groups in which none of its rows does",
@@ -438,7 +438,7 @@ FAULTS = (
     ),
     Fault(
         "rows-counted-as-units",
-        "dpsql.sql.emit.unit_sums:UnitSums.of_units",
+        "dpsql.sql.emit.unit_sums:UnitSums.pair_summands",
         '{"units": ONE, "n": Summand("m", self.analysis.bound.rows), **limited}',
         '{"units": Summand("m", 1), "n": Summand("m", self.analysis.bound.rows), **limited}',
         "a unit is as many as it has rows",
@@ -446,15 +446,15 @@ FAULTS = (
     ),
     Fault(
         "ranks-follow-row-numbers",
-        "dpsql.sql.emit.bounding:group_order",
-        '["u" if by_column else dialect().row_hash("u"), *keys]',
+        "dpsql.sql.emit.bounding:emit_group_order",
+        '["u" if by_column else get_dialect().emit_row_hash("u"), *keys]',
         '["u", *keys]',
         "which groups of a row count changes when another row goes",
         "tests/properties/test_sensitivity.py::test_the_choice_of_groups_depends_on_the_unit_alone",
     ),
     Fault(
         "small-groups-leave-the-engine",
-        "dpsql.sql.emit.statement:_grouping",
+        "dpsql.sql.emit.statement:_emit_grouping",
         "min_frequency > 1",
         "min_frequency < 1",
         "HAVING does not hold the least frequency",
@@ -462,7 +462,7 @@ FAULTS = (
     ),
     Fault(
         "groups-in-the-order-of-the-data",
-        "dpsql.sql.emit.statement:_finished",
+        "dpsql.sql.emit.statement:_finish_statement",
         r"""
         f"\nORDER BY {', '.join(f'{key} NULLS LAST' for key in keys)}"
         """,
@@ -472,16 +472,16 @@ FAULTS = (
     ),
     Fault(
         "released-keys-enter-within-their-interval",
-        "dpsql.engine.post_processor:as_constants",
-        "ANYWHERE if exact else interval(column).meet(around)",
-        "interval(column).meet(around)",
+        "dpsql.engine.post_processor:to_constants",
+        "ANYWHERE if exact else derive_interval(column).narrow_to(around)",
+        "derive_interval(column).narrow_to(around)",
         "two group keys beyond an interval become one, so that one private row is joined to two groups",
         "tests/attacks/test_a39_ids_beyond_their_type.py::test_released_keys_stay_apart",
     ),
     Fault(
         "what-noise-chose-is-taken-for-noise",
-        "dpsql.plan.noiseless:_column",
-        "return noiseless(source.outer)[source.columns.index(column)]",
+        "dpsql.plan.noiseless:_is_noiseless_column",
+        "return mark_noiseless_outputs(source.outer)[source.columns.index(column)]",
         "return False",
         "group keys beyond 2^55 that a query over an answer gives match nothing",
         "tests/attacks/test_a39_ids_beyond_their_type.py::test_rows_meet_the_released_group_that_they_are_in",

@@ -10,45 +10,45 @@ _KEPT = "tests/attacks/test_a06_engine_errors.py::test_the_text_is_constant_and_
 FAULTS = (
     Fault(
         "not-verified",
-        "dpsql.engine.pipeline:Engine._measured",
-        "verify(plan)",
+        "dpsql.engine.pipeline:Engine._plan_release",
+        "verify_plan(plan)",
         "",
         "a plan with too little noise is charged and run",
         "tests/engine/test_pipeline.py::test_a_plan_with_too_little_noise_is_neither_charged_nor_run",
     ),
     Fault(
         "charged-after-the-answer",
-        "dpsql.engine.pipeline:Engine._unchanged",
-        "entries = self._charge(prepared)",
+        "dpsql.engine.pipeline:Engine._answer_unchanged",
+        "entries = self._charge_query(prepared)",
         """
-        self._drawn(prepared.only)
-        entries = self._charge(prepared)
+        self._draw_noise(prepared.single_release)
+        entries = self._charge_query(prepared)
         """,
         "a query that fails half-way has read and is not charged",
         _KEPT,
     ),
     Fault(
         "charged-after-the-rows-are-processed",
-        "dpsql.engine.pipeline:Engine.answer",
-        "entries = self._charge(prepared)",
+        "dpsql.engine.pipeline:Engine.answer_query",
+        "entries = self._charge_query(prepared)",
         """
-        self._released(above, prepared, ())
-        entries = self._charge(prepared)
+        self._run_releases(above, prepared, ())
+        entries = self._charge_query(prepared)
         """,
         "a query whose rows are sorted is charged only when they have been read",
         "tests/attacks/test_a06_engine_errors.py::test_what_is_post_processed_is_charged_before_it_is_read",
     ),
     Fault(
         "earlier-release-passed-by",
-        "dpsql.sql.emit.outer_query:unchanged",
-        "steps(outer) != (outer.source,)",
-        "not steps(outer)",
+        "dpsql.sql.emit.outer_query:find_unchanged_columns",
+        "list_steps(outer) != (outer.source,)",
+        "not list_steps(outer)",
         "a release is answered without the one that it waits for",
         "tests/engine/test_pipeline.py::test_what_changes_released_rows_is_left_to_an_engine",
     ),
     Fault(
         "statements-told-apart-by-nothing",
-        "dpsql.backends.duckdb.shapes:_mark",
+        "dpsql.backends.duckdb.shapes:_mask_constant",
         "return found[0]",
         'return ""',
         "a statement of names that are not there is charged, because another has bound",
@@ -76,7 +76,7 @@ FAULTS = (
     Fault(
         "changed-files-are-read",
         "dpsql.backends.duckdb.connection:DuckDBBackend._refuse_changed_files",
-        "table.changed",
+        "table.has_changed",
         "False",
         "a file that was replaced is read as it never was looked at",
         "tests/backends/test_files.py::test_a_file_that_has_changed_is_refused_before_a_charge",
@@ -91,7 +91,7 @@ FAULTS = (
     ),
     Fault(
         "a-value-is-cast-or-fails",
-        "dpsql.backends.duckdb.files:_typed",
+        "dpsql.backends.duckdb.files:_build_typed_query",
         '_AS_TYPE.get(types.get(column, ""), "{0}")',
         '_AS_TYPE.get(types.get(column, ""), "{0}").replace("TRY_CAST", "CAST")',
         "one row with a word for a number makes a file unreadable",
@@ -118,13 +118,13 @@ FAULTS = (
     ),
     Fault(
         "refunded-on-failure",
-        "dpsql.engine.pipeline:Engine._drawn",
-        "exact = Exact([]) if plan.event is None else self.backend.run(statement.sql)",
+        "dpsql.engine.pipeline:Engine._draw_noise",
+        "exact = Exact([]) if plan.event is None else self.backend.run_statement(statement.sql)",
         """
         try:
-            exact = Exact([]) if plan.event is None else self.backend.run(statement.sql)
+            exact = Exact([]) if plan.event is None else self.backend.run_statement(statement.sql)
         except Exception:
-            with self.ledger._transaction("IMMEDIATE") as connection:
+            with self.ledger._open_transaction(write=True) as connection:
                 connection.exec_driver_sql("DELETE FROM entries")
             raise
         """,
@@ -133,24 +133,24 @@ FAULTS = (
     ),
     Fault(
         "selection-not-charged",
-        "dpsql.engine.pipeline:Engine._charge",
+        "dpsql.engine.pipeline:Engine._charge_query",
         """
         entries = self.ledger.charge(
-            prepared.bills,
+            prepared.table_charges,
             analyst=self.analyst,
-            query=prepared.asked.sql,
-            details=charge_details(prepared, self.policy, self.policy_digest, versions_of(self.backend)),
-            refines=[base.number for base in prepared.refines],
+            query=prepared.query.sql,
+            details=build_charge_details(prepared, self.policy, self.policy_digest, collect_versions(self.backend)),
+            refines=[base.number for base in prepared.refinements],
             reservation=self.reservation,
         )
         """,
         """
         entries = self.ledger.charge(
-            {b.table: getattr(b.event, "events", [b.event])[0] for b in prepared.bills},
+            {b.table: getattr(b.event, "events", [b.event])[0] for b in prepared.table_charges},
             analyst=self.analyst,
-            query=prepared.asked.sql,
-            details=charge_details(prepared, self.policy, self.policy_digest, versions_of(self.backend)),
-            refines=[base.number for base in prepared.refines],
+            query=prepared.query.sql,
+            details=build_charge_details(prepared, self.policy, self.policy_digest, collect_versions(self.backend)),
+            refines=[base.number for base in prepared.refinements],
             reservation=self.reservation,
         )
         """,
@@ -159,7 +159,7 @@ FAULTS = (
     ),
     Fault(
         "only-the-first-release-charged",
-        "dpsql.engine.prepare:PreparedQuery.bills",
+        "dpsql.engine.prepare:PreparedQuery.table_charges",
         "self.releases",
         "self.releases[:1]",
         "of several releases of a statement one is paid for",
@@ -167,7 +167,7 @@ FAULTS = (
     ),
     Fault(
         "only-the-first-table-charged",
-        "dpsql.analysis.partitions.assign:boxes",
+        "dpsql.analysis.partitions.assign:compute_boxes",
         "read.items()",
         "[*read.items()][:1]",
         "of two private tables that are read one is charged",
@@ -175,15 +175,15 @@ FAULTS = (
     ),
     Fault(
         "every-release-at-the-full-price",
-        "dpsql.engine.loss_split:loss_shares",
-        "_share(weight, totals[table])",
+        "dpsql.engine.loss_split:split_loss",
+        "_compute_weight_share(weight, totals[table])",
         "Fraction(1)",
         "a statement with two releases loses twice what was asked for",
         "tests/api/test_several_releases.py::test_all_releases_together_cost_what_was_asked_for",
     ),
     Fault(
         "delta-all-at-once",
-        "dpsql.engine.loss_split:_delta",
+        "dpsql.engine.loss_split:_compute_delta_share",
         "min(loss / account.limit.loss_fraction, Fraction(1))",
         "1",
         "the first query takes all of the delta",
@@ -191,34 +191,34 @@ FAULTS = (
     ),
     Fault(
         "free-answers-read",
-        "dpsql.engine.pipeline:Engine._drawn",
-        "exact = Exact([]) if plan.event is None else self.backend.run(statement.sql)",
-        "exact = self.backend.run(statement.sql)",
+        "dpsql.engine.pipeline:Engine._draw_noise",
+        "exact = Exact([]) if plan.event is None else self.backend.run_statement(statement.sql)",
+        "exact = self.backend.run_statement(statement.sql)",
         "what is not charged reads private rows, and may fail on one",
         "tests/attacks/test_a14_reading_without_paying.py::test_what_is_not_charged_reads_nothing",
     ),
     Fault(
         "explain-reads",
-        "dpsql.engine.explain:_lines",
-        'yield from _outer_query(engine, prepared, prepared.outer, "")',
+        "dpsql.engine.explain:_format_lines",
+        'yield from _describe_outer_query(engine, prepared, prepared.outer, "")',
         """
-        yield str(len(engine.backend.run(prepared.statement.sql).reveal()))
-        yield from _outer_query(engine, prepared, prepared.outer, "")
+        yield str(len(engine.backend.run_statement(prepared.single_release.statement.sql).reveal()))
+        yield from _describe_outer_query(engine, prepared, prepared.outer, "")
         """,
         "EXPLAIN says how many groups there are",
         "tests/api/test_answers.py::test_explain_charges_and_reads_nothing",
     ),
     Fault(
         "data-in-the-ledger",
-        "dpsql.engine.pipeline:Engine._charge",
-        "charge_details(prepared, self.policy, self.policy_digest, versions_of(self.backend))",
-        '{"policy": str(self.backend.run(prepared.statement.sql).reveal())}',
+        "dpsql.engine.pipeline:Engine._charge_query",
+        "build_charge_details(prepared, self.policy, self.policy_digest, collect_versions(self.backend))",
+        '{"policy": str(self.backend.run_statement(prepared.statement.sql).reveal())}',
         "an entry holds an exact value",
         "tests/attacks/test_a14_budget_as_output.py::test_everything_but_the_rows_is_equal[one more]",
     ),
     Fault(
         "cause-of-a-failure-shown",
-        "dpsql.engine.pipeline:_without_frames",
+        "dpsql.engine.pipeline:_run_without_frames",
         "raise failure",
         "return draw()",
         "an error's frames hold exact values",
@@ -226,7 +226,7 @@ FAULTS = (
     ),
     Fault(
         "one-draw-for-all-cells-of-a-group",
-        "dpsql.release:_noisy_components",
+        "dpsql.release:_draw_noisy_components",
         "draws[at::width]",
         "draws[::width]",
         "differences of cells are exact",
@@ -234,7 +234,7 @@ FAULTS = (
     ),
     Fault(
         "one-draw-for-all-groups",
-        "dpsql.release:noise",
+        "dpsql.release:draw_noise",
         "measurement.mechanism.draw(groups * len(measurement.vector.components), entropy)",
         "measurement.mechanism.draw(len(measurement.vector.components), entropy) * groups",
         "differences of groups are exact",
@@ -242,25 +242,25 @@ FAULTS = (
     ),
     Fault(
         "noise-of-another-block",
-        "dpsql.release:_noisy_groups",
-        "_noisy_components(plan.vectors[index], groups, entropy)",
-        "_noisy_components(replace(plan.vectors[index], mechanism=plan.vectors[0].mechanism), groups, entropy)",
+        "dpsql.release:_draw_noisy_groups",
+        "_draw_noisy_components(plan.vectors[index], groups, entropy)",
+        "_draw_noisy_components(replace(plan.vectors[index], mechanism=plan.vectors[0].mechanism), groups, entropy)",
         "all blocks have the noise of the first",
         _CELLS,
     ),
     Fault(
         "empty-groups-not-noised",
-        "dpsql.release:_noisy_components",
+        "dpsql.release:_draw_noisy_components",
         """
         [
             value + draw
-            for value, draw in zip(component.exact_series(groups.moments), draws[at::width], strict=True)
+            for value, draw in zip(component.compute_exact_series(groups.moments), draws[at::width], strict=True)
         ]
         """,
         """
         [
             value + draw * any(group.moments.values())
-            for value, draw, group in zip(component.exact_series(groups.moments), draws[at::width], groups, strict=True)
+            for value, draw, group in zip(component.compute_exact_series(groups.moments), draws[at::width], groups, strict=True)
         ]
         """,
         "a zero says that nobody is there",
@@ -268,8 +268,8 @@ FAULTS = (
     ),
     Fault(
         "empty-groups-dropped",
-        "dpsql.release:_groups",
-        "analysis.selects",
+        "dpsql.release:_read_groups",
+        "analysis.selects_keys",
         "analysis.domains",
         "a declared key is shown if somebody has it",
         "tests/attacks/test_a10_presence.py::test_nothing_is_declared_to_be_null_away",
@@ -284,7 +284,7 @@ FAULTS = (
     ),
     Fault(
         "threshold-not-applied",
-        "dpsql.release:_selected_and_noisy",
+        "dpsql.release:_draw_selected_groups",
         "_is_selected(decided, units, count)",
         "True",
         "every key is shown",
@@ -300,7 +300,7 @@ FAULTS = (
     ),
     Fault(
         "rows-weighed-against-the-least-frequency",
-        "dpsql.release:_Groups.units",
+        "dpsql.release:_Groups.get_unit_counts",
         "self.moments[UNITS if plan.analysis.bound.per_unit else ROWS]",
         "self.moments[ROWS]",
         "a few units with many rows are enough",
@@ -316,7 +316,7 @@ FAULTS = (
     ),
     Fault(
         "unsound-optimizer-runs",
-        "dpsql.backends.duckdb.connection:DuckDBBackend._require_sound",
+        "dpsql.backends.duckdb.connection:DuckDBBackend._disable_unsound_optimizer",
         "dict.fromkeys((*names, UNSOUND))",
         "dict.fromkeys(names)",
         "on an owner's connection subqueries that differ are taken for equal, and a bound is lost",
@@ -325,23 +325,23 @@ FAULTS = (
     Fault(
         "locked-optimizer-found-after-the-charge",
         "dpsql.backends.duckdb.connection:DuckDBBackend._refuse_settings_now",
-        "self._require_sound()",
+        "self._disable_unsound_optimizer()",
         "",
         "a query is charged and then refused, for a setting that could be seen before",
         "tests/backends/test_duckdb.py::test_a_locked_configuration_with_the_unsound_optimizer_is_refused",
     ),
     Fault(
         "engine-error-passed-on",
-        "dpsql.backends.duckdb.connection:DuckDBBackend._answered",
-        "stopped = cancellation(error)",
+        "dpsql.backends.duckdb.connection:DuckDBBackend._run_guarded",
+        "stopped = find_cancellation(error)",
         "raise",
         "the engine's words quote a value",
         _KEPT,
     ),
     Fault(
         "engine-error-as-context",
-        "dpsql.backends.duckdb.connection:DuckDBBackend._answered",
-        "stopped = cancellation(error)",
+        "dpsql.backends.duckdb.connection:DuckDBBackend._run_guarded",
+        "stopped = find_cancellation(error)",
         "raise BackendError from None",
         "the engine's words are found behind the error",
         _KEPT,
@@ -419,7 +419,7 @@ FAULTS = (
     ),
     Fault(
         "frames-not-locked",
-        "dpsql.backends.duckdb.connection:_framed",
+        "dpsql.backends.duckdb.connection:_open_frames",
         "duckdb.connect(config=config)",
         'duckdb.connect(config={"explain_output": config["explain_output"]})',
         "an engine that holds frames is open",
@@ -435,15 +435,15 @@ FAULTS = (
     ),
     Fault(
         "scratch-shared",
-        "dpsql.backends.scratch:Scratch.create",
-        'f"CREATE TEMP TABLE {identifier(table)} ({declared})"',
-        'f"CREATE OR REPLACE TABLE {identifier(table)} ({declared})"',
+        "dpsql.backends.scratch:ScratchDatabase.create_table",
+        'f"CREATE TEMP TABLE {quote_identifier(table)} ({declared})"',
+        'f"CREATE OR REPLACE TABLE {quote_identifier(table)} ({declared})"',
         "two answers at a time read each other's values",
         "tests/backends/test_scratch.py::test_each_answer_has_tables_of_its_own",
     ),
     Fault(
         "database-opened-to-write",
-        "dpsql.backends.duckdb.connection:_opened",
+        "dpsql.backends.duckdb.connection:_open_database_file",
         "duckdb.connect(path, read_only=True, config=config)",
         "duckdb.connect(path, config=config)",
         "the owner's file can be changed",
@@ -451,16 +451,16 @@ FAULTS = (
     ),
     Fault(
         "no-snapshot",
-        "dpsql.backends.duckdb.connection:DuckDBBackend._begin",
-        'return self._quietly("BEGIN TRANSACTION READ ONLY")',
+        "dpsql.backends.duckdb.connection:DuckDBBackend._begin_transaction",
+        'return self._execute_quietly("BEGIN TRANSACTION READ ONLY")',
         "return False",
         "a bound is looked up in one database and applied to another",
         "tests/engine/test_pipeline.py::test_all_statements_of_a_query_see_one_moment",
     ),
     Fault(
         "staged-without-a-transaction",
-        "dpsql.backends.duckdb.connection:DuckDBBackend.staged",
-        "self._transaction() if self.unchanging else nullcontext()",
+        "dpsql.backends.duckdb.connection:DuckDBBackend.stage_tables",
+        "self._open_transaction() if self.is_unchanging else nullcontext()",
         "nullcontext()",
         "exact contributions are left in a temporary table where it cannot be dropped",
         "tests/backends/test_duckdb.py::test_temporary_tables_of_a_file_end_with_their_transaction",
@@ -492,7 +492,7 @@ FAULTS = (
     ),
     Fault(
         "types-guessed-from-values",
-        "dpsql.backends.duckdb.frames:typed",
+        "dpsql.backends.duckdb.frames:to_typed_frame",
         'untyped = str(dtype) == "object" or isinstance(dtype, pandas.CategoricalDtype)',
         "untyped = isinstance(dtype, pandas.CategoricalDtype)",
         "one value changes the type of a column",
@@ -509,14 +509,14 @@ FAULTS = (
     Fault(
         "settings-by-the-list-alone",
         "dpsql.backends.duckdb.connection:DuckDBBackend._refuse_settings",
-        "dict(self._query(_SETTINGS)) | dict(zip(MEANING, values, strict=True))",
-        "dict(self._query(_SETTINGS))",
+        "dict(self._query_rows(_SETTINGS)) | dict(zip(MEANING, values, strict=True))",
+        "dict(self._query_rows(_SETTINGS))",
         "a setting that the engine takes and does not list gives SQL another meaning",
         "tests/backends/test_settings.py::test_what_gives_sql_another_meaning_is_refused[error_on_division_by_zero]",
     ),
     Fault(
         "publish-beyond-the-budget",
-        "dpsql.cli.publish:carry_out",
+        "dpsql.cli.publish:run_publication",
         "require_budget(planned)",
         "",
         "some tables are charged and published, and then the budget is short",
@@ -524,7 +524,7 @@ FAULTS = (
     ),
     Fault(
         "publish-with-new-noise",
-        "dpsql.publish.publication:Publication.terms",
+        "dpsql.publish.publication:Publication.build_query_options",
         '{"epsilon": loss, "delta": table.delta, "max_groups": table.max_groups, "dialect": self.dialect, "replay": True}',
         '{"epsilon": loss, "delta": table.delta, "max_groups": table.max_groups, "dialect": self.dialect, "replay": False}',
         "a release that goes on after an interruption is charged twice",

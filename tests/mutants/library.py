@@ -9,7 +9,7 @@ _LIBRARY = "tests/mechanisms/test_library.py"
 FAULTS = (
     Fault(
         "rounding-moves-nothing",
-        "dpsql.mechanisms.library.base:steps_moved",
+        "dpsql.mechanisms.library.base:bound_steps_moved",
         "return math.ceil(sensitivity / spacing)",
         "return max(1, math.floor(sensitivity / spacing))",
         "a value that is rounded to a lattice moves further than the noise covers",
@@ -17,7 +17,7 @@ FAULTS = (
     ),
     Fault(
         "rounding-of-vectors-moves-nothing",
-        "dpsql.mechanisms.library.base:l1_steps_moved",
+        "dpsql.mechanisms.library.base:bound_l1_steps",
         "return math.ceil(sensitivity / spacing + dimensions) - 1",
         "return math.ceil(sensitivity / spacing)",
         "a vector that is rounded moves further than the noise covers",
@@ -33,7 +33,7 @@ FAULTS = (
     ),
     Fault(
         "lattice-gaussian-as-continuous",
-        "dpsql.accounting.tradeoffs:mu_of_discrete_gaussian",
+        "dpsql.accounting.tradeoffs:bound_discrete_gaussian_mu",
         "return _UP.multiply(_UP.next_plus(length), simple)",
         "return length / root",
         "the μ of a narrow lattice law is taken for the continuous one's, which is less",
@@ -49,7 +49,7 @@ FAULTS = (
     ),
     Fault(
         "vectors-kept-without-their-coin",
-        "dpsql.mechanisms.sampler:ball",
+        "dpsql.mechanisms.sampler:sample_l2_vectors",
         "Coin((norm - total / root) / scale).toss(entropy)",
         "Coin((norm - total / root) / scale / 9).toss(entropy)",
         "the vector mechanism does not follow its law",
@@ -57,9 +57,9 @@ FAULTS = (
     ),
     Fault(
         "lies-too-seldom",
-        "dpsql.mechanisms.sampler:lies",
-        "_beyond(loss, choices, 1, size, entropy)",
-        "_beyond(loss, choices, 2, size, entropy)",
+        "dpsql.mechanisms.sampler:sample_lies",
+        "_sample_outer_coins(loss, choices, 1, size, entropy)",
+        "_sample_outer_coins(loss, choices, 2, size, entropy)",
         "randomised response says the truth too often",
         f"{_LIBRARY}::test_answers_follow_their_law_and_estimate_without_bias",
     ),
@@ -98,7 +98,7 @@ FAULTS = (
     Fault(
         "sampling-divides-epsilon",
         "dpsql.accounting.composition:sampled",
-        "ln_up(1 + rate * (_exp_up(epsilon) - 1))",
+        "ln_up(1 + rate * (_bound_exp(epsilon) - 1))",
         "rate * epsilon",
         "a sample is said to lose its share of ε, where it loses more",
         "tests/accounting/test_composition.py::test_sampling_amplifies_as_is_said",
@@ -122,14 +122,14 @@ FAULTS = (
     Fault(
         "unlisted-values-answer-the-first",
         "dpsql.local:randomize",
-        "int(below(np.array([len(question.values)], np.int64), source)[0])",
+        "int(sample_below(np.array([len(question.values)], np.int64), source)[0])",
         "0",
         "whoever has no listed value is counted as the first of them",
         "tests/local/test_local.py::test_a_value_that_is_not_listed_is_any_of_them",
     ),
     Fault(
         "estimates-keep-their-bias",
-        "dpsql.local:_from_count",
+        "dpsql.local:_estimate_frequency",
         "Estimate((count / n - q) / (p - q), *ends)",
         "Estimate(count / n, *ends)",
         "what is answered at random counts as true",
@@ -161,7 +161,7 @@ FAULTS = (
     ),
     Fault(
         "losses-of-experts-without-bounds",
-        "dpsql.learning:_steps",
+        "dpsql.learning:_to_lattice_steps",
         "round(min(max(value, 0.0), 1.0) * LATTICE)",
         "round(max(value, 0.0) * LATTICE)",
         "one day's loss moves the sums further than the schedule says",
@@ -186,8 +186,8 @@ FAULTS = (
     Fault(
         "lattice-of-noisy-scores-from-the-scores",
         "dpsql.mechanisms.library.selection:ReportNoisyMax._noise",
-        "spacing_of(None, finest * FINENESS)",
-        "spacing_of(None, finest * FINENESS * (1 + self._exact[0]))",
+        "compute_spacing(None, finest * FINENESS)",
+        "compute_spacing(None, finest * FINENESS * (1 + self._exact_scores[0]))",
         "the noise has another law on a neighbour",
         f"{_LIBRARY}::test_the_lattice_of_noisy_scores_is_public",
     ),

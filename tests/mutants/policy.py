@@ -9,7 +9,7 @@ _REFUSED = "tests/policy/test_policy_refusals.py::test_a_bad_policy_names_line_k
 FAULTS = (
     Fault(
         "defaults-taken-for-words",
-        "dpsql.policy.load:_dumped",
+        "dpsql.policy.load:_dump_policy",
         "policy.model_dump(warnings=False, exclude_unset=True)",
         "policy.model_dump(warnings=False)",
         "a policy that is loaded again states a data version that its owner has not stated",
@@ -17,7 +17,7 @@ FAULTS = (
     ),
     Fault(
         "checked-ends-excluded",
-        "dpsql.policy.check_constraints:Checked.bounds",
+        "dpsql.policy.check_constraints:ColumnConstraint.to_bounds",
         "math.floor(low) + 1 if above else math.ceil(low)",
         "math.floor(low) + 1",
         "a CHECK of at least 0 is read as above 0",
@@ -25,16 +25,16 @@ FAULTS = (
     ),
     Fault(
         "checked-alternatives-required",
-        "dpsql.policy.check_constraints:_conjuncts",
+        "dpsql.policy.check_constraints:_iterate_conjuncts",
         "yield tokens",
-        'yield from map(_bare, _split(tokens, "or"))',
+        'yield from map(_strip_parentheses, _split_at_word(tokens, "or"))',
         "each alternative of a CHECK with OR is read as required",
         "tests/policy/test_check_constraints.py::test_what_is_read_holds_for_each_value_that_the_engine_admits",
     ),
     Fault(
         "checked-or-read-after-and",
-        "dpsql.policy.check_constraints:_conjuncts",
-        'len(parts) == 1 or len(_split(tokens, "or")) > 1',
+        "dpsql.policy.check_constraints:_iterate_conjuncts",
+        'len(parts) == 1 or len(_split_at_word(tokens, "or")) > 1',
         "len(parts) == 1",
         "what stands before AND is read as required where OR allows another",
         "tests/policy/test_check_constraints.py::test_and_binds_tighter_than_or",
@@ -49,7 +49,7 @@ FAULTS = (
     ),
     Fault(
         "repeated-keys-pass",
-        "dpsql.policy.tree:_Reader._mapping",
+        "dpsql.policy.tree:_Reader._read_mapping",
         "key in entries",
         "not key",
         "the last of two budgets holds",
@@ -57,15 +57,15 @@ FAULTS = (
     ),
     Fault(
         "numbers-as-floats",
-        "dpsql.policy.exact:exact",
-        "return _decimal(Decimal(float.__repr__(value)))",
-        "return _decimal(Decimal(value))",
+        "dpsql.policy.exact:parse_number",
+        "return _to_fraction(Decimal(float.__repr__(value)))",
+        "return _to_fraction(Decimal(value))",
         "0.1 is the nearest double",
         "tests/policy/test_policy_exact.py::test_a_float_keeps_its_shortest_text",
     ),
     Fault(
         "delta-of-one-declared",
-        "dpsql.policy.fields:_delta",
+        "dpsql.policy.fields:_parse_delta",
         "0 <= number < 1",
         "0 <= number <= 1",
         "a budget may protect nobody",
@@ -73,7 +73,7 @@ FAULTS = (
     ),
     Fault(
         "inverted-bounds-pass",
-        "dpsql.policy.domain:bounds_of",
+        "dpsql.policy.domain:parse_bounds",
         "low > high",
         "low is high",
         "bounds are the wrong way round",
@@ -81,7 +81,7 @@ FAULTS = (
     ),
     Fault(
         "links-to-public-tables",
-        "dpsql.policy.links:link_problem",
+        "dpsql.policy.links:find_link_problem",
         "target.public",
         "target.public is None",
         "rows belong to a unit that nobody is",
@@ -89,15 +89,15 @@ FAULTS = (
     ),
     Fault(
         "linked-units-taken-for-direct",
-        "dpsql.policy.models:Policy.unit_of",
-        'direct = unit.kind == "column" and unit.column is not None and [fold(unit.column)] == keys',
+        "dpsql.policy.models:Policy.get_unit",
+        'direct = unit.kind == "column" and unit.column is not None and [normalize_name(unit.column)] == keys',
         'direct = unit.kind == "column"',
         "the number of an order is taken for that of a customer",
         "tests/policy/test_policy_models.py::test_the_unit_of_each_table",
     ),
     Fault(
         "own-budget-ignored",
-        "dpsql.policy.models:Policy.budget_of",
+        "dpsql.policy.models:Policy.get_budget",
         "return BudgetSpec.model_validate({**dict(self.budget), **given})",
         "return BudgetSpec.model_validate({**given, **dict(self.budget)})",
         "a table's smaller budget does not hold",
@@ -105,7 +105,7 @@ FAULTS = (
     ),
     Fault(
         "rows-per-unit-guessed",
-        "dpsql.policy.table_check:_unit_problems",
+        "dpsql.policy.table_check:_list_unit_problems",
         """
         if "rows_per_unit" in given:
             return []
@@ -119,7 +119,7 @@ FAULTS = (
     ),
     Fault(
         "least-frequency-without-delta",
-        "dpsql.policy.check:_budget_problems",
+        "dpsql.policy.check:_iterate_budget_problems",
         "table.min_frequency > 1",
         "table.min_frequency < 1",
         "groups are hidden by a rule that costs delta, and there is none",
@@ -127,7 +127,7 @@ FAULTS = (
     ),
     Fault(
         "undeclared-columns-exist",
-        "dpsql.backends.catalog:_table",
+        "dpsql.backends.catalog:_build_table",
         "table.public",
         "table.columns is not None",
         "an analyst reads columns that the policy does not name",
@@ -135,7 +135,7 @@ FAULTS = (
     ),
     Fault(
         "names-folded-beyond-ascii",
-        "dpsql.policy.names:fold",
+        "dpsql.policy.names:normalize_name",
         "return name.translate(_ASCII_LOWER)",
         "return name.casefold()",
         "the name of one column leads to another",
@@ -159,7 +159,7 @@ FAULTS = (
     ),
     Fault(
         "least-frequency-of-the-policy-ignored",
-        "dpsql.backends.catalog:_contribution",
+        "dpsql.backends.catalog:_build_contribution",
         "table.min_frequency",
         "1",
         "groups of any size are released",
@@ -167,7 +167,7 @@ FAULTS = (
     ),
     Fault(
         "group-limit-of-the-policy-ignored",
-        "dpsql.backends.catalog:_contribution",
+        "dpsql.backends.catalog:_build_contribution",
         "table.max_groups",
         "None",
         "a unit counts in as many groups as it has rows",
@@ -175,7 +175,7 @@ FAULTS = (
     ),
     Fault(
         "cap-ignored",
-        "dpsql.engine.budgets:require_below",
+        "dpsql.engine.budgets:require_below_cap",
         "loss > most",
         "loss > 10**40 * most",
         "one query may take the whole budget",
@@ -183,7 +183,7 @@ FAULTS = (
     ),
     Fault(
         "negative-losses-pass",
-        "dpsql.request.loss:amount",
+        "dpsql.request.loss:parse_amount",
         "exact <= 0",
         "exact == 0",
         "a query with a loss below zero is planned",
@@ -191,7 +191,7 @@ FAULTS = (
     ),
     Fault(
         "delta-of-one-asked-for",
-        "dpsql.request.query:Query.of",
+        "dpsql.request.query:Query.from_call",
         "probability is not None and probability >= 1",
         "probability is not None and probability > 1",
         "a query may ask for every key",
@@ -199,7 +199,7 @@ FAULTS = (
     ),
     Fault(
         "parameters-write-themselves",
-        "dpsql.request.parameters:_plain",
+        "dpsql.request.parameters:_to_plain_value",
         "return _PLAIN[kind](value)",
         "return value",
         "an object's own words become SQL",
@@ -207,7 +207,7 @@ FAULTS = (
     ),
     Fault(
         "nullable-against-the-schema",
-        "dpsql.backends.catalog:_declared",
+        "dpsql.backends.catalog:_build_declared_column",
         "replace(facts, nullable=False) if decided else facts",
         "facts",
         "a column that is never NULL has a group of NULL",
@@ -223,9 +223,9 @@ FAULTS = (
     ),
     Fault(
         "one-row-for-what-links-refer-to",
-        "dpsql.backends.catalog:_referenced",
+        "dpsql.backends.catalog:_iterate_referenced_keys",
         "link = table.link",
-        "link = next(iter(table.every_link), None)",
+        "link = next(iter(table.all_links), None)",
         "what further links refer to is taken for a key, and rows of joins are cut",
         "tests/sql/test_declared_links.py::test_what_links_refer_to_may_stand_in_several_rows",
     ),

@@ -12,7 +12,7 @@ _ELEMENTS = "tests/properties/test_elements.py"
 FAULTS = (
     Fault(
         "constants-beside-floats-are-doubles",
-        "dpsql.sql.lower.floats:_as_float",
+        "dpsql.sql.lower.floats:_to_float",
         "nearest is None or nearest == argument.value",
         "True",
         "a FLOAT equals no constant with a point",
@@ -20,8 +20,8 @@ FAULTS = (
     ),
     Fault(
         "computed-floats-are-not-rounded",
-        "dpsql.sql.lower.floats:in_floats",
-        '(call("cast_float", built) or built) if name in ROUNDED else built',
+        "dpsql.sql.lower.floats:round_float_call",
+        '(build_function_call("cast_float", built) or built) if name in ROUNDED else built',
         "built",
         "what is computed of a FLOAT equals no constant with a point",
         f"{_FLOATS}[SELECT COUNT(*) FROM t WHERE f * 3 = 0.3]",
@@ -29,30 +29,30 @@ FAULTS = (
     Fault(
         "floats-beside-doubles-are-floats",
         "dpsql.analysis.floats:is_exact",
-        "isinstance(expr, Literal) or scale(expr) is not None",
+        "isinstance(expr, Literal) or find_scale(expr) is not None",
         "True",
         "a DOUBLE beside a FLOAT is rounded",
         f"{_FLOATS}[SELECT COUNT(*) FROM t WHERE CAST(d AS FLOAT) = d]",
     ),
     Fault(
         "texts-of-floats-are-those-of-doubles",
-        "dpsql.sql.lower.floats:float_text",
-        "call('cast_varchar float', value) if is_float(value) else None",
+        "dpsql.sql.lower.floats:build_float_text",
+        "build_function_call('cast_varchar float', value) if is_float(value) else None",
         "None",
         "the text of a FLOAT has digits that it does not have in DuckDB",
         f"{_FLOATS}[SELECT CAST(CAST(COUNT(*) / 811.0 AS REAL) AS VARCHAR) FROM t]",
     ),
     Fault(
         "bounds-of-floats-are-doubles",
-        "dpsql.backends.catalog:_declared",
-        "facts = _in_float(facts)",
+        "dpsql.backends.catalog:_build_declared_column",
+        "facts = _round_to_float32(facts)",
         "pass",
         "a FLOAT at its bound, or a listed one, is another value than in DuckDB",
         f"{_FLOATS}[SELECT COUNT(*) FROM t WHERE k = 0.3]",
     ),
     Fault(
         "rounded-beyond-its-interval",
-        "dpsql.functions.casts:_is_single",
+        "dpsql.functions.casts:_is_float",
         "power and abs(digits) < 2**24 and end.denominator <= 2**126 and abs(end) < 2**127",
         "True",
         "a value that is rounded to FLOAT leaves its interval",
@@ -60,7 +60,7 @@ FAULTS = (
     ),
     Fault(
         "names-of-two-meanings-pass",
-        "dpsql.backends.catalog:_table",
+        "dpsql.backends.catalog:_build_table",
         "_refuse_two_meanings(name, declared, engine)",
         "pass",
         "addr.zip reads a column, where DuckDB reads a field of a STRUCT",
@@ -68,7 +68,7 @@ FAULTS = (
     ),
     Fault(
         "moments-are-in-the-session-s-zone",
-        "dpsql.backends.duckdb.columns:_widened",
+        "dpsql.backends.duckdb.columns:_emit_widened_value",
         """raw = f"TRY({raw} AT TIME ZONE 'UTC')" """,
         'raw = f"TRY_CAST({raw} AS TIMESTAMP)"',
         "a moment with a time zone is another one in another session",
@@ -76,26 +76,26 @@ FAULTS = (
     ),
     Fault(
         "times-beyond-the-day-are-read",
-        "dpsql.backends.clamps:Clamps.clean",
+        "dpsql.backends.clamps:ColumnBounds.emit_bounded_column",
         """
         match facts.type:
             case Type.INTEGER:
-                return self._integer(raw, read, facts)
+                return self._emit_bounded_integer(raw, read, facts)
             case Type.DOUBLE:
-                return self._double(read, facts)
+                return self._emit_bounded_double(read, facts)
             case Type.DATE | Type.TIMESTAMP | Type.TIME:
-                return self._temporal(read, facts)
+                return self._emit_bounded_temporal(read, facts)
             case _:
                 return read
         """,
         """
         match facts.type:
             case Type.INTEGER:
-                return self._integer(raw, read, facts)
+                return self._emit_bounded_integer(raw, read, facts)
             case Type.DOUBLE:
-                return self._double(read, facts)
+                return self._emit_bounded_double(read, facts)
             case Type.DATE | Type.TIMESTAMP:
-                return self._temporal(read, facts)
+                return self._emit_bounded_temporal(read, facts)
             case _:
                 return read
         """,
@@ -104,7 +104,7 @@ FAULTS = (
     ),
     Fault(
         "ids-of-any-type-are-texts",
-        "dpsql.backends.catalog:_undeclared_id",
+        "dpsql.backends.catalog:_build_undeclared_id",
         "found is None and kind not in _TEXTS",
         "False",
         "an interval of 30 days and one of a month are equal, and two units",
@@ -112,7 +112,7 @@ FAULTS = (
     ),
     Fault(
         "long-decimals-are-exact",
-        "dpsql.backends.catalog:_exact",
+        "dpsql.backends.catalog:_is_read_exactly",
         "return engine not in (UNTYPED, UNLIMITED) and not whole and (digits or 0) <= MOST_DIGITS",
         "return engine not in (UNTYPED, UNLIMITED) and not whole",
         "ids of 38 digits are read as the same floating-point number",
@@ -120,7 +120,7 @@ FAULTS = (
     ),
     Fault(
         "long-whole-decimals-are-exact",
-        "dpsql.backends.catalog:_exact",
+        "dpsql.backends.catalog:_is_read_exactly",
         "return engine not in _WIDE and (digits or 0) <= _BIGINT_DIGITS",
         "return engine not in _WIDE",
         "an id of 38 digits that is declared integer is nobody's",
@@ -128,15 +128,15 @@ FAULTS = (
     ),
     Fault(
         "lists-are-not-cut",
-        "dpsql.backends.duckdb.dialect:DuckDBDialect.elements",
-        'cut = f"list_slice({columns.path(listed.stored)}, 1, {listed.most})"',
-        "cut = columns.path(listed.stored)",
+        "dpsql.backends.duckdb.dialect:DuckDBDialect.emit_list_elements",
+        'cut = f"list_slice({columns.emit_column_path(listed.stored)}, 1, {listed.max_elements})"',
+        "cut = columns.emit_column_path(listed.stored)",
         "more elements of a row count than are declared",
         f"{_ELEMENTS}::test_as_many_elements_count_as_are_declared",
     ),
     Fault(
         "elements-do-not-multiply-rows",
-        "dpsql.sql.lower.elements:_repeated",
+        "dpsql.sql.lower.elements:_repeat_scan",
         "rows = scanned.contribution.rows * most",
         "rows = scanned.contribution.rows",
         "rows of a unit are lost that are declared to count",
@@ -160,9 +160,9 @@ FAULTS = (
     ),
     Fault(
         "partitions-go-by-elements",
-        "dpsql.sql.emit.relations:_Block._scan",
-        "conditions = [*partition_conditions(scan, unit, source), *stored]",
-        "conditions = [*partition_conditions(scan, unit, rows), *stored]",
+        "dpsql.sql.emit.relations:_SelectBlock._emit_scan",
+        "conditions = [*emit_partition_conditions(scan, unit, source), *stored]",
+        "conditions = [*emit_partition_conditions(scan, unit, rows), *stored]",
         "a unit is in another partition for each list that is unnested, and pays for one of them",
         f"{_ELEMENTS}::test_the_partition_of_a_unit_does_not_depend_on_its_lists",
     ),
@@ -176,7 +176,7 @@ FAULTS = (
     ),
     Fault(
         "numbers-beside-ids-are-written-as-they-are",
-        "dpsql.sql.lower.id_texts:StoredForm.text",
+        "dpsql.sql.lower.id_texts:StoredNumberFormat.format_number",
         """format(_LONG.add(value, 0), "f")""",
         "number",
         "an id is found only by one way to write its number",
@@ -184,15 +184,15 @@ FAULTS = (
     ),
     Fault(
         "computed-decimals-are-compared-as-doubles",
-        "dpsql.sql.lower.calls:meant",
-        "compared(name, before_cast(name, arguments))",
-        "before_cast(name, arguments)",
+        "dpsql.sql.lower.calls:resolve_call",
+        "round_before_comparison(name, round_before_cast(name, arguments))",
+        "round_before_cast(name, arguments)",
         "0.1 + 0.2 is not 0.3",
         f"{_TYPES}::test_decimals_are_equal_as_in_duckdb[a + b = 0.3]",
     ),
     Fault(
         "fields-in-brackets-are-read-backwards",
-        "dpsql.sql.lower.struct_fields:field_of",
+        "dpsql.sql.lower.struct_fields:resolve_field",
         "names.insert(0, name)",
         "names.append(name)",
         "s['z']['n'] is s.n.z",
@@ -200,23 +200,23 @@ FAULTS = (
     ),
     Fault(
         "any-prefix-is-a-struct",
-        "dpsql.sql.lower.struct_fields:require_field",
-        'fold(column).startswith(f"{fold(struct)}.")',
+        "dpsql.sql.lower.struct_fields:check_field",
+        'normalize_name(column).startswith(f"{normalize_name(struct)}.")',
         "True",
         "s.y.n is told as a field of s.y, which is none",
         "tests/sql/test_column_types.py::test_a_field_that_is_not_there_is_told_of_the_struct[s.y.n-s has no field y.n]",
     ),
     Fault(
         "elements-have-the-name-inside",
-        "dpsql.sql.lower.scope:Scope.names_of",
-        "self.called(column)",
+        "dpsql.sql.lower.scope:Scope.list_column_names",
+        "self.get_column_name(column)",
         "column.name",
         "a hint names the column #l, which no query can",
         "tests/sql/test_column_types.py::test_what_is_refused_has_a_rewrite[a name that is no element's]",
     ),
     Fault(
         "lateral-forgets-its-name",
-        "dpsql.sql.lower.from_clause:_derived",
+        "dpsql.sql.lower.from_clause:_unwrap_lateral",
         "None if alias is None else alias.copy()",
         "None",
         "the columns of a derived table for LATERAL are not found",
@@ -225,15 +225,15 @@ FAULTS = (
     ),
     Fault(
         "texts-of-decimals-are-of-doubles",
-        "dpsql.sql.lower.calls:_finished",
-        "decimal_text(built.arguments[0])",
+        "dpsql.sql.lower.calls:_finish_call",
+        "build_decimal_text(built.arguments[0])",
         "None",
         "the text of 0.50 is 0.5",
         "tests/sql/test_decimals.py::test_it_is_duckdbs[SELECT COUNT(*) FROM t WHERE CAST(d AS VARCHAR) LIKE '%.50']",
     ),
     Fault(
         "remainders-of-decimals-are-of-doubles",
-        "dpsql.sql.lower.decimals:rounded",
+        "dpsql.sql.lower.decimals:round_decimal_call",
         "name == 'remainder'",
         "False",
         "0.3 % 0.1 is not 0",
@@ -241,8 +241,8 @@ FAULTS = (
     ),
     Fault(
         "aliases-come-before-columns",
-        "dpsql.sql.lower.scope:Scope._aliased",
-        "name not in self.aliases or self.holders_of(name, None)",
+        "dpsql.sql.lower.scope:Scope._find_alias_value",
+        "name not in self.aliases or self.list_column_owners(name, None)",
         "name not in self.aliases",
         "WHERE filters by another value than SQL would",
         "tests/sql/test_phrases.py::test_it_is_duckdbs[10 a column comes before an alias]",
@@ -250,7 +250,7 @@ FAULTS = (
     Fault(
         "aliases-of-where-are-forgotten",
         "dpsql.sql.lower.semi_joins:split_where",
-        "named_items(select)",
+        "collect_aliased_items(select)",
         "{}",
         "the name of a SELECT item is no name in WHERE",
         "tests/sql/test_phrases.py::test_it_is_duckdbs[10 an alias in WHERE]",

@@ -12,7 +12,7 @@ _STEPS = "tests/api/test_relative.py"
 FAULTS = (
     Fault(
         "receipts-with-fields-of-their-own",
-        "dpsql.ledger.receipts:_read",
+        "dpsql.ledger.receipts:_require_receipt_fields",
         "unknown = receipt.keys() - _FIELDS",
         "unknown = set[str]()",
         "an analyst's word stands in a receipt as dpsql's",
@@ -20,7 +20,7 @@ FAULTS = (
     ),
     Fault(
         "entries-with-fields-of-their-own",
-        "dpsql.ledger.receipts:_entry",
+        "dpsql.ledger.receipts:_get_named_entry",
         "named.keys() - recorded.keys()",
         "set[str]()",
         "an analyst's word stands in an entry as the ledger's",
@@ -28,17 +28,17 @@ FAULTS = (
     ),
     Fault(
         "refined-by-hearsay",
-        "dpsql.ledger.receipts:_unverified_sources",
-        '_require(last.id, "refined", data["refined"], refined)',
+        "dpsql.ledger.receipts:_verify_sources",
+        '_require_equal(last.id, "refined", data["refined"], refined)',
         "",
         "a receipt names other releases than those that were refined",
         f"{_FORGED}[nothing was refined]",
     ),
     Fault(
         "replayed-by-hearsay",
-        "dpsql.ledger.receipts:_unverified_sources",
-        'recorded is not None and _all_agree(data["mechanisms"], recorded) and data["replayed"] == replayed',
-        'recorded is not None and _all_agree(data["mechanisms"], recorded)',
+        "dpsql.ledger.receipts:_verify_sources",
+        'recorded is not None and _matches_all_records(data["mechanisms"], recorded) and data["replayed"] == replayed',
+        'recorded is not None and _matches_all_records(data["mechanisms"], recorded)',
         "a receipt names others that paid",
         f"{_FORGED}[something was replayed]",
     ),
@@ -52,7 +52,7 @@ FAULTS = (
     ),
     Fault(
         "units-outside-the-ledger",
-        "dpsql.engine.charge_details:charge_details",
+        "dpsql.engine.charge_details:build_charge_details",
         """
         {
             "plan": prepared.plan_digest,
@@ -79,7 +79,7 @@ FAULTS = (
     ),
     Fault(
         "noise-that-was-not-drawn",
-        "dpsql.engine.prepare:Refinement.drawn",
+        "dpsql.engine.prepare:Refinement.get_drawn_plan",
         "return plan if isinstance(self.law, CoupledRefinement) else self.law.plan",
         "return plan",
         "the ledger records noise that nobody drew",
@@ -87,7 +87,7 @@ FAULTS = (
     ),
     Fault(
         "noise-of-the-answer-unsaid",
-        "dpsql.engine.charge_details:charge_details",
+        "dpsql.engine.charge_details:build_charge_details",
         "None if answered == drawn else answered",
         "None",
         "receipts of refined answers are refused",
@@ -95,7 +95,7 @@ FAULTS = (
     ),
     Fault(
         "steps-left-out",
-        "dpsql.ledger.receipts:_unverified_target",
+        "dpsql.ledger.receipts:_verify_target",
         '[charge.id for charge in charges[:-1]] != last.details.get("steps", [])',
         "not charges",
         "a search looks cheaper than it was",
@@ -103,15 +103,15 @@ FAULTS = (
     ),
     Fault(
         "losses-of-all-tables-by-hearsay",
-        "dpsql.engine.charge_details:charge_details",
-        "all(bill.event == event for bill in prepared.bills)",
+        "dpsql.engine.charge_details:build_charge_details",
+        "all(bill.event == event for bill in prepared.table_charges)",
         "bool(event)",
         "of several parts that are charged the loss of all is unsaid",
         f"{_LAW}[pure-several parts]",
     ),
     Fault(
         "receipts-with-two-readings",
-        "dpsql.ledger.receipts:_once",
+        "dpsql.ledger.receipts:_to_unique_dict",
         "len(found) != len(pairs)",
         "len(found) > len(pairs)",
         "what is checked is not what is read",
@@ -119,7 +119,7 @@ FAULTS = (
     ),
     Fault(
         "charged-steps-lost",
-        "dpsql.engine.progressive:_Steps.answer",
+        "dpsql.engine.progressive:_StepwiseSearch.run_steps",
         "Exception",
         "AttributeError",
         "what was charged is not answered",
@@ -127,31 +127,31 @@ FAULTS = (
     ),
     Fault(
         "failures-in-notices",
-        "dpsql.engine.progressive:_Steps.answer",
-        "notice = self._failed(type(error).__name__)",
-        "notice = self._failed(str(error))",
+        "dpsql.engine.progressive:_StepwiseSearch.run_steps",
+        "notice = self._describe_failure(type(error).__name__)",
+        "notice = self._describe_failure(str(error))",
         "a notice quotes what may be private",
         f"{_STEPS}::test_a_step_that_fails_ends_with_the_answer_so_far[pure-2-arithmetic]",
     ),
     Fault(
         "errors-of-nothing-wanted",
-        "dpsql.engine.progressive:Cell.nothing",
-        "return not self.half and not self.value",
+        "dpsql.engine.progressive:Cell.is_exact_zero",
+        "return not self.half_width and not self.value",
         "return False",
         "an exact zero ends a search by a division by zero",
         f"{_STEPS}::test_cells_that_are_known_exactly_are_never_aimed_at",
     ),
     Fault(
         "no-variance",
-        "dpsql.replay.combine:variance_of",
-        "return max(noise.variance_float() / float(noise.subdivisions) ** 2, _LEAST)",
-        "return noise.variance_float() / float(noise.subdivisions) ** 2",
+        "dpsql.replay.combine:compute_noise_variance",
+        "return max(noise.compute_variance() / float(noise.subdivisions) ** 2, _LEAST)",
+        "return noise.compute_variance() / float(noise.subdivisions) ** 2",
         "a refinement at a large loss divides by zero",
         f"{_CHARGED}::test_a_refinement_at_any_loss_is_answered[zcdp]",
     ),
     Fault(
         "lattices-of-any-fineness",
-        "dpsql.replay.combine:fine_enough",
+        "dpsql.replay.combine:can_combine_noises",
         "math.lcm(*(noise.subdivisions for noise in noises)) * len(noises) * _WEIGHTS < _FINEST",
         "math.lcm(*(noise.subdivisions for noise in noises)) * len(noises) * _WEIGHTS > 0",
         "the square of a weight passes the largest float",
@@ -159,18 +159,18 @@ FAULTS = (
     ),
     Fault(
         "sums-within-floats",
-        "dpsql.aggregates.base:numbers",
-        "quotient(each, denominator)",
+        "dpsql.aggregates.base:to_values",
+        "divide_to_double(each, denominator)",
         "each / denominator",
         "a sum beyond the largest float is charged and not answered",
         f"{_CHARGED}::test_sums_beyond_every_float_are_answered[1-SELECT SUM(cost + 1e308) AS s FROM visits]",
     ),
     Fault(
         "factorials-of-both-ends",
-        "dpsql.functions.integers:_factorial",
+        "dpsql.functions.integers:_derive_factorial_interval",
         "0 if of[0].low is None else max(0, min(33, math.floor(of[0].low)))",
         """
-        max(0, of[0].meet(Interval(0, 33)).ends[0].numerator)
+        max(0, of[0].narrow_to(Interval(0, 33)).ends[0].numerator)
         if of[0].high is None
         else max(0, min(33, math.floor(of[0].low)))
         """,
@@ -179,15 +179,15 @@ FAULTS = (
     ),
     Fault(
         "factorials-unrounded",
-        "dpsql.functions.integers:_factorial",
-        "return doubles(Interval(math.factorial(low), math.factorial(high)))",
+        "dpsql.functions.integers:_derive_factorial_interval",
+        "return round_to_doubles(Interval(math.factorial(low), math.factorial(high)))",
         "return Interval(math.factorial(low), math.factorial(high))",
         "the greatest factorial is beyond its bounds",
         "tests/functions/test_odd_bounds.py::test_extremes_lie_in_the_interval[factorial]",
     ),
     Fault(
         "second-interrupt-leaves-the-query",
-        "dpsql.workers:_stop",
+        "dpsql.workers:_interrupt_until_done",
         "continue",
         "raise",
         "a second Ctrl-C leaves the query running, and its connection in use",
@@ -195,7 +195,7 @@ FAULTS = (
     ),
     Fault(
         "interrupts-as-failures",
-        "dpsql.backends.duckdb.interrupts:cancellation",
+        "dpsql.backends.duckdb.interrupts:find_cancellation",
         'str(error) == "Query interrupted"',
         'str(error) == ""',
         "Ctrl-C is reported as a failure of the engine, and counted as one",
@@ -203,7 +203,7 @@ FAULTS = (
     ),
     Fault(
         "terminals-steered-by-csv",
-        "dpsql.shell.answers:_in_csv",
+        "dpsql.shell.answers:_escape_csv_cell",
         'category(char) != "Cc"',
         'category(char) != "Zl"',
         "a group key moves the cursor of whoever prints CSV",
@@ -211,9 +211,9 @@ FAULTS = (
     ),
     Fault(
         "figures-rounded-the-wrong-way",
-        "dpsql.request.loss:Figure.__str__",
-        "return rounded(Fraction(self), 6, up=self._up)",
-        "return rounded(Fraction(self), 6, up=not self._up)",
+        "dpsql.request.loss:DisplayedFraction.__str__",
+        "return format_rounded(Fraction(self), 6, up=self._up)",
+        "return format_rounded(Fraction(self), 6, up=not self._up)",
         "more seems to be left than there is",
         f"{_CHARGED}::test_budget_figures_are_short_and_exact",
     ),

@@ -17,7 +17,7 @@ _OTHER = f"{_LAYOUTS}::test_what_was_not_released_is_not_there"
 FAULTS = (
     Fault(
         "spoilt-release-refined",
-        "dpsql.engine.replay:Replay._source",
+        "dpsql.engine.replay:ReleaseStore._compute_source_digest",
         "reads_a_table_twice(part.release.input)",
         "False",
         "noise is coupled to exact values that an unsound optimizer may have read otherwise",
@@ -25,15 +25,15 @@ FAULTS = (
     ),
     Fault(
         "statistics-of-any-lattice",
-        "dpsql.replay.coverage:_name",
-        'f"{word} {digest(equal_text((analysis.release.input, measure.expr, lattice)))}"',
-        'f"{word} {digest(equal_text((analysis.release.input, lattice)))}"',
+        "dpsql.replay.coverage:_compute_statistic_digest",
+        'f"{word} {compute_digest(compute_equality_text((analysis.release.input, measure.expr, lattice)))}"',
+        'f"{word} {compute_digest(compute_equality_text((analysis.release.input, lattice)))}"',
         "a sum of one expression is answered by that of another",
         f"{_OTHER}[pure-another expression]",
     ),
     Fault(
         "more-of-other-rows",
-        "dpsql.replay.fingerprint:FingerprintRules.rows_digest",
+        "dpsql.replay.fingerprint:FingerprintRules.compute_rows_digest",
         "(analysis.release.input, keys, analysis.bound, analysis.domains, analysis.replace)",
         "(keys, analysis.bound, analysis.domains, analysis.replace)",
         "a count of some rows is answered by that of others",
@@ -41,7 +41,7 @@ FAULTS = (
     ),
     Fault(
         "more-with-chosen-keys",
-        "dpsql.replay.coverage:Coverage.of",
+        "dpsql.replay.coverage:Coverage.from_plan",
         "plan.selection is not None or plan.top_k is not None or plan.quantiles or plan.clamps",
         "plan.top_k is not None or plan.quantiles or plan.clamps",
         "cells of groups that were chosen are kept as those of all groups",
@@ -49,7 +49,7 @@ FAULTS = (
     ),
     Fault(
         "more-that-agrees-with-anything",
-        "dpsql.planning.hierarchy:_adds",
+        "dpsql.planning.hierarchy:_is_additive",
         """
         if not moments:
             return False
@@ -63,9 +63,9 @@ FAULTS = (
     ),
     Fault(
         "replayed-with-other-noise",
-        "dpsql.engine.replay:Replay._exact",
-        "release.released.measurement == names.measurement",
-        "release.released.statistic == names.statistic",
+        "dpsql.engine.replay:ReleaseStore._find_exact_release",
+        "release.release.measurement == names.measurement",
+        "release.release.statistic == names.statistic",
         "an answer has more noise than was asked for",
         f"{_REFINED}::test_both_answers_are_answered_again",
     ),
@@ -87,7 +87,7 @@ FAULTS = (
     ),
     Fault(
         "sources-of-one-name",
-        "dpsql.plan.equality:_name",
+        "dpsql.plan.equality:_number_sources",
         'names.setdefault(part.alias, f"#{len(names)}")',
         'names.setdefault(part.alias, "#")',
         "two sources are taken for one, and a query gets the answer of another",
@@ -103,8 +103,8 @@ FAULTS = (
     ),
     Fault(
         "kept-after-it-is-seen",
-        "dpsql.engine.pipeline:Engine._unchanged.finished",
-        "self._keep(prepared.releases, [table], {}, entries)",
+        "dpsql.engine.pipeline:Engine._answer_unchanged.finish_answer",
+        "self._store_releases(prepared.releases, [table], {}, entries)",
         "",
         "an answer that was paid for is charged again",
         f"{_REPLAYED}::test_the_same_is_answered_again_and_free",
@@ -113,7 +113,7 @@ FAULTS = (
         "replays-charged",
         "dpsql.engine.prepare:PreparedRelease.event",
         """
-        if self.stored is not None:
+        if self.replayed_release is not None:
             return None
         """,
         "",
@@ -122,7 +122,7 @@ FAULTS = (
     ),
     Fault(
         "releases-of-another-analyst",
-        "dpsql.replay.fingerprint:FingerprintRules.of",
+        "dpsql.replay.fingerprint:FingerprintRules.from_policy",
         "own = analyst if policy.analysts or policy.per_analyst is not None else None",
         "own = None",
         "an analyst sees more than that one's budget",
@@ -154,7 +154,7 @@ FAULTS = (
     ),
     Fault(
         "claims-not-counted",
-        "dpsql.ledger.releases:require_claims",
+        "dpsql.ledger.releases:require_claim_count",
         """
         connection.execute(select(func.count()).select_from(REFINEMENTS)).scalar() != len(
             claims.entries
@@ -166,7 +166,7 @@ FAULTS = (
     ),
     Fault(
         "claims-not-chained",
-        "dpsql.ledger.chain:_claims_after",
+        "dpsql.ledger.chain:_compute_claims_after",
         'claims.digest != row["claims"]',
         'claims.digest == ""',
         "an entry vouches for other claims than were made",
@@ -174,7 +174,7 @@ FAULTS = (
     ),
     Fault(
         "claims-not-looked-up",
-        "dpsql.ledger.chain:Chain.ending",
+        "dpsql.ledger.chain:Chain.from_last_entries",
         'claims.digest != end["claims"]',
         'claims.digest == ""',
         "claims that were exchanged for others pass where a long ledger is opened",
@@ -182,8 +182,8 @@ FAULTS = (
     ),
     Fault(
         "stored-releases-not-walked",
-        "dpsql.ledger.verification:_followed",
-        "replace(chain, stored=require_stored(connection, digests, chain.claims, marks))",
+        "dpsql.ledger.verification:_verify_batch",
+        "replace(chain, stored_head=verify_stored_releases(connection, digests, chain.claims, vouched_digests))",
         "chain",
         "verify says unbroken of a ledger whose stored releases were edited",
         f"{_BESIDE}::test_an_edited_release_does_not_pass",
@@ -191,7 +191,7 @@ FAULTS = (
     Fault(
         "bodies-not-held-against-their-digests",
         "dpsql.ledger.releases:_require_intact",
-        '_digest_of(row["body"]) != row["body_digest"]',
+        '_compute_body_digest(row["body"]) != row["body_digest"]',
         "False",
         "a stored release is edited without its digest",
         f"{_KEPT}::test_an_edited_release_is_refused",
@@ -199,22 +199,22 @@ FAULTS = (
     Fault(
         "stored-releases-not-anchored",
         "dpsql.ledger.sql_ledger:SqlLedger.store_releases.commit",
-        "self._anchor_newest()",
+        "self._write_anchor()",
         "",
         "the newest stored release is edited beside an anchor",
         f"{_BESIDE}::test_an_edited_release_does_not_pass",
     ),
     Fault(
         "databases-not-told-apart",
-        "dpsql.replay.fingerprint:FingerprintRules.of",
-        "(_frozen(content), own, mark)",
-        "(_frozen(content), own)",
+        "dpsql.replay.fingerprint:FingerprintRules.from_policy",
+        "(_freeze_content(content), own, database)",
+        "(_freeze_content(content), own)",
         "the count of one database is answered for another",
         f"{_DATABASES}::test_a_file_that_took_the_place_of_another",
     ),
     Fault(
         "ledger-of-two-databases",
-        "dpsql.ledger.identity:may_follow",
+        "dpsql.ledger.identity:can_follow",
         "before is None",
         "before != after",
         "a ledger serves another database than it was of",
@@ -222,10 +222,10 @@ FAULTS = (
     ),
     Fault(
         "database-looked-at-on-opening-alone",
-        "dpsql.ledger.journal:SqlJournal._written",
+        "dpsql.ledger.journal:SqlJournal._write_group",
         """
         before, rows = self._chain, Rows()
-        require_same(self._store.where, before.database, self._database)
+        require_same_database(self._store.where, before.database, self._database)
         """,
         "before, rows = self._chain, Rows()",
         "two databases that are open at once share a ledger",
@@ -233,15 +233,16 @@ FAULTS = (
     ),
     Fault(
         "failures-not-noted",
-        "dpsql.engine.pipeline:Engine._record",
-        "if entries:\n    self.ledger.fail(tables, entries[0], analyst=self.analyst, query=prepared.asked.sql, code=code)",
+        "dpsql.engine.pipeline:Engine._record_failure",
+        """if entries:
+    self.ledger.record_failure(tables, entries[0], analyst=self.analyst, query=prepared.query.sql, code=code)""",
         "pass",
         "a query that fails may be asked again and again",
         f"{_FAILURES}::test_a_table_is_locked_after_so_many_failures",
     ),
     Fault(
         "locked-tables-read",
-        "dpsql.ledger.failures:FailureLimit.locks",
+        "dpsql.ledger.failures:FailureLimit.is_locked",
         "return failures >= self.by_table.get(table, MOST_FAILURES)",
         "return failures > self.by_table.get(table, MOST_FAILURES)",
         "a table is read once more than its policy allows failures",
@@ -249,7 +250,7 @@ FAULTS = (
     ),
     Fault(
         "refined-beyond-a-reset",
-        "dpsql.ledger.releases:stored_releases",
+        "dpsql.ledger.releases:iterate_stored_releases",
         'row["number"] in refined or row["entry"] < reset',
         'row["number"] in refined',
         "what was paid before a budget was begun anew pays for what comes after",
@@ -257,39 +258,39 @@ FAULTS = (
     ),
     Fault(
         "refined-beyond-a-renewal",
-        "dpsql.engine.replay:Replay._refinable",
-        '"data_version" in self.policy.model_fields_set and self._renewed.isdisjoint(tables)',
+        "dpsql.engine.replay:ReleaseStore._can_refine",
+        '"data_version" in self.policy.model_fields_set and self._renewing_tables.isdisjoint(tables)',
         '"data_version" in self.policy.model_fields_set',
         "what was paid in one period pays for the next",
         f"{_REFINED}::test_what_is_not_refined_is_charged_whole",
     ),
     Fault(
         "refined-of-unsaid-data",
-        "dpsql.engine.replay:Replay._refinable",
-        '"data_version" in self.policy.model_fields_set and self._renewed.isdisjoint(tables)',
-        "self._renewed.isdisjoint(tables)",
+        "dpsql.engine.replay:ReleaseStore._can_refine",
+        '"data_version" in self.policy.model_fields_set and self._renewing_tables.isdisjoint(tables)',
+        "self._renewing_tables.isdisjoint(tables)",
         "noise is taken from data that it was not added to",
         f"{_REFINED}::test_what_is_not_refined_is_charged_whole",
     ),
     Fault(
         "refined-by-another-engine",
-        "dpsql.engine.replay:Replay._refined",
-        "written.source != self._source(part)",
+        "dpsql.engine.replay:ReleaseStore._find_refinement",
+        "written.source != self._compute_source_digest(part)",
         "False",
         "noise is taken from sums that another engine has made",
         f"{_REFINED}::test_another_engine_does_not_refine",
     ),
     Fault(
         "coupled-under-any-accountant",
-        "dpsql.engine.replay:Replay._refined",
-        "self.couples(part.tables)",
+        "dpsql.engine.replay:ReleaseStore._find_refinement",
+        "self.can_couple(part.tables)",
         "True",
         "a difference is charged where it bounds nothing",
         "tests/replay/test_merging.py::test_gaussian_noise_is_refined_by_a_second_release",
     ),
     Fault(
         "refined-at-half-the-difference",
-        "dpsql.replay.refine:coupled_refinement",
+        "dpsql.replay.refine:find_coupled_refinement",
         "Pure(plan.event.epsilon - before.event.epsilon)",
         "Pure((plan.event.epsilon - before.event.epsilon) / 2)",
         "refinements pass the budget",
@@ -297,7 +298,7 @@ FAULTS = (
     ),
     Fault(
         "fresh-noise-for-the-difference",
-        "dpsql.replay.refine:CoupledRefinement.components",
+        "dpsql.replay.refine:CoupledRefinement.refine_components",
         "noise = [old - true for old, true in zip(before, exact, strict=True)]",
         "noise = [0 for old, true in zip(before, exact, strict=True)]",
         "the second answer does not know the first, and both cost more than the second",
@@ -305,7 +306,7 @@ FAULTS = (
     ),
     Fault(
         "a-chain-counted-twice",
-        "dpsql.engine.replay:Replay._combined_statistic",
+        "dpsql.engine.replay:ReleaseStore._combine_statistic",
         "ends = [release for release in records if release.number not in refined]",
         "ends = list(records)",
         "a mean of releases has more noise than it says",

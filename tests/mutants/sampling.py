@@ -11,35 +11,35 @@ _SECRET = "tests/attacks/test_a18_predictable_samples.py"
 FAULTS = (
     Fault(
         "a-sample-of-all-units",
-        "dpsql.sql.emit.relations:rows",
-        "where.append(in_sample(name, rate))",
+        "dpsql.sql.emit.relations:emit_rows",
+        "where.append(emit_sample_condition(name, rate))",
         "pass",
         "all units are read, at the price of a part of them",
         f"{_LAW}::test_the_law_of_an_answer_keeps_its_epsilon[COUNT(*)-50-epsilon0]",
     ),
     Fault(
         "one-secret-for-all",
-        "dpsql.engine.prepare:PreparedRelease.sampled",
-        "drawn = secret(entropy)",
+        "dpsql.engine.prepare:PreparedRelease.with_sampling_secret",
+        "drawn = draw_secret(entropy)",
         "drawn = PLACEHOLDER",
         "everybody can compute who is in a sample, which is the same in all releases",
         f"{_SECRET}::test_no_two_answers_are_of_one_sample",
     ),
     Fault(
         "last-stage-of-another-sample",
-        "dpsql.engine.prepare:PreparedRelease.sums",
+        "dpsql.engine.prepare:PreparedRelease.emit_group_sums",
         """
         emit_sums(
-            read, quantiles, plan.clamps, chosen_keys, _read_unclamped(plan), target=self.dialect, secret=self.secret
+            read, quantiles, plan.clamps, chosen_keys, _collect_unclamped_statistics(plan), target=self.dialect, secret=self.secret
         )
         """,
-        "emit_sums(read, quantiles, plan.clamps, chosen_keys, _read_unclamped(plan), target=self.dialect)",
+        "emit_sums(read, quantiles, plan.clamps, chosen_keys, _collect_unclamped_statistics(plan), target=self.dialect)",
         "statements of one release read several samples, of which each amplifies a part alone",
         f"{_LAW}::test_all_statements_of_a_release_read_one_sample",
     ),
     Fault(
         "samples-rounded-up",
-        "dpsql.sql.emit.sample:threshold",
+        "dpsql.sql.emit.sample:compute_sampling_threshold",
         "int(rate * 2**256)",
         "int(rate * 2**256) + 1",
         "a unit is in a sample more often than is charged for",
@@ -47,7 +47,7 @@ FAULTS = (
     ),
     Fault(
         "loss-divided-by-the-rate",
-        "dpsql.planning.sampling:loss_on_sample",
+        "dpsql.planning.sampling:compute_sample_loss",
         "grown = 1 / rate - Fraction(power, 10**_DIGITS) * (1 / rate - 1)",
         "grown = 1 / rate",
         "a small loss is taken to grow by the inverse of the rate, which is beyond the theorem",
@@ -55,7 +55,7 @@ FAULTS = (
     ),
     Fault(
         "verification-takes-any-loss-on-a-sample",
-        "dpsql.planning.verify_charge:on_sample",
+        "dpsql.planning.verify_charge:derive_sample_loss",
         "known = rate * 10**_PLACES + (1 - rate) * of_loss <= of_rest",
         "known = loss <= epsilon / rate",
         "the planner's amplification is not derived again",
@@ -63,8 +63,8 @@ FAULTS = (
     ),
     Fault(
         "verification-does-not-amplify",
-        "dpsql.planning.verify_charge:allowed",
-        "charged if rate is None else on_sample(charged, loss, rate, replace=plan.analysis.replace)",
+        "dpsql.planning.verify_charge:derive_allowed_loss",
+        "charged if rate is None else derive_sample_loss(charged, loss, rate, replace=plan.analysis.replace)",
         "charged | {'pure': loss, 'range': loss}",
         "any loss on a sample passes",
         f"{_LOSS}::test_a_release_of_a_sample_is_charged_as_one_of_all",
@@ -101,16 +101,16 @@ FAULTS = (
     ),
     Fault(
         "samples-refined",
-        "dpsql.engine.replay:Replay._refined",
-        "not self._refinable(part.tables) or sampling_rate(part.release.input) is not None",
-        "not self._refinable(part.tables)",
+        "dpsql.engine.replay:ReleaseStore._find_refinement",
+        "not self._can_refine(part.tables) or find_sampling_rate(part.release.input) is not None",
+        "not self._can_refine(part.tables)",
         "the difference is charged for another sample, whose loss is not a part of the first one's",
         f"{_LAW}::test_a_sample_is_replayed_and_never_refined_or_combined",
     ),
     Fault(
         "synthetic-tables-of-samples",
-        "dpsql.engine.synthetic:_prepared",
-        "sampling_rate(part.release.input) is not None",
+        "dpsql.engine.synthetic:_prepare_synthesis",
+        "find_sampling_rate(part.release.input) is not None",
         "False",
         "a synthetic table is charged as though its choices were amplified",
         f"{_LAW}::test_no_synthetic_table_is_made_of_a_sample",

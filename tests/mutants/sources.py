@@ -14,7 +14,7 @@ _LOOKUPS = "tests/engine/test_lookups.py"
 FAULTS = (
     Fault(
         "casts-pushed-into-readers",
-        "dpsql.backends.duckdb.files:_typed",
+        "dpsql.backends.duckdb.files:_build_typed_query",
         """f'WITH "#texts" AS MATERIALIZED (SELECT * FROM {rows}) SELECT {columns} FROM "#texts"'""",
         "f'SELECT {columns} FROM {rows}'",
         "a CSV file with one text in a column of numbers does not open",
@@ -22,7 +22,7 @@ FAULTS = (
     ),
     Fault(
         "lines-quoted-in-errors",
-        "dpsql.backends.duckdb.files:_unreadable",
+        "dpsql.backends.duckdb.files:_locate_read_failure",
         """f", at line {found['csv']}\"""",
         """f", at line {message}\"""",
         "the error of a file that cannot be read quotes somebody's row",
@@ -30,7 +30,7 @@ FAULTS = (
     ),
     Fault(
         "views-of-sqlite-are-tables",
-        "dpsql.backends.duckdb.sqlite_files:_columns",
+        "dpsql.backends.duckdb.sqlite_files:_list_columns",
         "not names or table.lower() not in (name.lower() for (name,) in connection.execute(_TABLES))",
         "not names",
         "a view of a SQLite file is read as a table",
@@ -39,14 +39,14 @@ FAULTS = (
     Fault(
         "records-decide-over-columns",
         "dpsql.backends.duckdb.files:_make_json",
-        "[column for column in types if '.' not in column] or [str(column) for column, *_ in _described_json(files)]",
-        "[str(column) for column, *_ in _described_json(files)]",
+        "[column for column in types if '.' not in column] or [str(column) for column, *_ in _describe_json_columns(files)]",
+        "[str(column) for column, *_ in _describe_json_columns(files)]",
         "the names in somebody's record decide over the columns of a JSON table",
         "tests/backends/test_files.py::test_a_value_of_json_or_sqlite_decides_over_no_type_and_no_error",
     ),
     Fault(
         "frame-text-not-repaired",
-        "dpsql.backends.duckdb.columns:_raw",
+        "dpsql.backends.duckdb.columns:_emit_raw_column",
         'return f"TRY(decode(encode({raw})))"',
         "return raw",
         "one row of broken text in a registered frame ends a query, and all later ones",
@@ -54,7 +54,7 @@ FAULTS = (
     ),
     Fault(
         "frame-text-within-columns-not-repaired",
-        "dpsql.policy.engine_types:called",
+        "dpsql.policy.engine_types:rename_types",
         "inner is None",
         "True",
         "one row of broken text in a field or a list of a registered frame ends a query",
@@ -70,7 +70,7 @@ FAULTS = (
     ),
     Fault(
         "readers-of-files-allowed",
-        "dpsql.backends.duckdb.origins:origin",
+        "dpsql.backends.duckdb.origins:parse_origin",
         "name != STORED",
         "name == STORED",
         "a view over Parquet files fails by one row",
@@ -86,7 +86,7 @@ FAULTS = (
     ),
     Fault(
         "plan-after-the-optimiser",
-        "dpsql.backends.duckdb.connection:DuckDBBackend.origin",
+        "dpsql.backends.duckdb.connection:DuckDBBackend.find_origin",
         'dict(explained).get("logical_plan")',
         'dict(explained).get("logical_opt")',
         "a scan that the optimiser leaves out today is not seen",
@@ -95,14 +95,14 @@ FAULTS = (
     Fault(
         "settings-not-looked-at",
         "dpsql.backends.duckdb.connection:DuckDBBackend._refuse_settings",
-        "require_unchanged(dict(self._query(_SETTINGS)) | dict(zip(MEANING, values, strict=True)))",
+        "require_unchanged(dict(self._query_rows(_SETTINGS)) | dict(zip(MEANING, values, strict=True)))",
         "pass",
         "a unit's average is 0 where the owner divides whole numbers",
         f"{_SETTINGS}::test_what_gives_sql_another_meaning_is_refused[integer_division]",
     ),
     Fault(
         "settings-looked-at-once",
-        "dpsql.backends.duckdb.connection:DuckDBBackend.binds",
+        "dpsql.backends.duckdb.connection:DuckDBBackend.can_bind",
         "self._refuse_settings_now()",
         "pass",
         "a setting is changed while the connection is open",
@@ -110,7 +110,7 @@ FAULTS = (
     ),
     Fault(
         "look-ups-of-an-owner-kept",
-        "dpsql.backends.duckdb.connection:DuckDBBackend.unchanging",
+        "dpsql.backends.duckdb.connection:DuckDBBackend.is_unchanging",
         "not self._owned or self._path is None or self._path == MEMORY_PATH or self._files",
         "False",
         "an owner adds rows to a public table, and a unit has more rows than its noise is for",
@@ -118,7 +118,7 @@ FAULTS = (
     ),
     Fault(
         "look-ups-of-a-clock-kept",
-        "dpsql.backends.duckdb.connection:DuckDBBackend.unchanging",
+        "dpsql.backends.duckdb.connection:DuckDBBackend.is_unchanging",
         "return not computed",
         "return True",
         "a view of the last days has more rows to a key than when it was first looked up",
@@ -126,16 +126,16 @@ FAULTS = (
     ),
     Fault(
         "charged-without-being-bound",
-        "dpsql.engine.pipeline:Engine._charge",
-        "self.require_bound(prepared)",
+        "dpsql.engine.pipeline:Engine._charge_query",
+        "self.require_bindable(prepared)",
         "",
         "a query that the database cannot read is charged and never answered",
         f"{_SETTINGS}::test_what_cannot_be_bound_is_not_charged[DROP TABLE people]",
     ),
     Fault(
         "ids-of-a-collation-pass",
-        "dpsql.backends.catalog:build",
-        "_refuse_collated_ids(tables[fold(name)], source.collated)",
+        "dpsql.backends.catalog:build_analyst_schema",
+        "_refuse_collated_ids(tables[normalize_name(name)], source.collated_columns)",
         "pass",
         "ids that the schema takes for equal are two people",
         f"{_IDS}::test_ids_that_a_collation_takes_for_equal_are_refused",
@@ -150,7 +150,7 @@ FAULTS = (
     ),
     Fault(
         "wide-ids-as-numbers",
-        "dpsql.backends.catalog:_exact",
+        "dpsql.backends.catalog:_is_read_exactly",
         "return engine not in _WIDE and (digits or 0) <= _BIGINT_DIGITS",
         "return True",
         "people whose ids are beyond 2^63 are lost in joins",
@@ -158,7 +158,7 @@ FAULTS = (
     ),
     Fault(
         "texts-as-one-number",
-        "dpsql.backends.duckdb.columns:_raw",
+        "dpsql.backends.duckdb.columns:_emit_raw_column",
         'return f"CASE WHEN CAST({number} AS VARCHAR) = {raw} THEN {number} END"',
         "return number",
         "the ids '1' and '01' are one person",
@@ -166,15 +166,15 @@ FAULTS = (
     ),
     Fault(
         "rows-choose-the-same-group",
-        "dpsql.sql.emit.bounding:group_order",
-        '["u" if by_column else dialect().row_hash("u"), *keys]',
+        "dpsql.sql.emit.bounding:emit_group_order",
+        '["u" if by_column else get_dialect().emit_row_hash("u"), *keys]',
         '["u", *keys] if by_column else keys',
         "all rows of a public fan-out count in one group",
         f"{_IDS}::test_rows_that_are_units_do_not_all_choose_the_same_group",
     ),
     Fault(
         "private-tables-copied",
-        "dpsql.backends.simulated:_copied",
+        "dpsql.backends.simulated:_copy_public_tables",
         "name is not None and policy.tables[name].public",
         "name is not None",
         "a database of invented rows holds private ones",
@@ -182,7 +182,7 @@ FAULTS = (
     ),
     Fault(
         "public-views-copied",
-        "dpsql.backends.simulated:_copied",
+        "dpsql.backends.simulated:_copy_public_tables",
         "\"SELECT schema_name, table_name FROM duckdb_tables() WHERE database_name = 'owners'\"",
         "\"SELECT table_schema, table_name FROM information_schema.tables WHERE table_catalog = 'owners'\"",
         "a view that reads private rows is copied",

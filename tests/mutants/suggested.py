@@ -15,7 +15,7 @@ FAULTS = (
     ),
     Fault(
         "proposals-of-no-public-range",
-        "dpsql.suggest.questions:_range",
+        "dpsql.suggest.questions:_find_type_range",
         "if spec.type != 'integer':\n    return None",
         "if spec.type == 'varchar':\n    return None",
         "bounds are proposed for a column of which no range is public",
@@ -31,7 +31,7 @@ FAULTS = (
     ),
     Fault(
         "changed-data-unnoticed",
-        "dpsql.cli.data_versions:compared",
+        "dpsql.cli.data_versions:compare_fingerprints",
         "known['tables'].get(table, found) != found",
         "known['tables'].get(table, found) is None",
         "an owner who changes the data and not its version is not told",

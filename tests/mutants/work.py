@@ -10,17 +10,18 @@ _GROWING = f"{_ATTACK}::test_growing_statements_are_planned_in_bounded_work"
 FAULTS = (
     Fault(
         "derived-columns-of-no-size",
-        "dpsql.sql.lower.derived:facts_of",
-        "0 if is_answered(relation) and not is_private(relation) else size_of(expr)",
+        "dpsql.sql.lower.derived:derive_column_info",
+        "0 if has_public_subquery(relation) and not is_private(relation) else compute_expression_size(expr)",
         "0",
         "a chain of derived tables is written out with three times the operations at each level",
         f"{_ATTACK}::test_what_an_engine_would_write_out_is_refused[x * x + x AS x]",
     ),
     Fault(
         "shared-parts-built-each-time",
-        "dpsql.plan.expr:_Substitution.of",
-        "if id(expr) not in self.done:\n    self.done[id(expr)] = self._built(expr)",
-        "self.done[id(expr)] = self._built(expr)",
+        "dpsql.plan.expr:_Substitution.rewrite_expression",
+        """if id(expr) not in self.done:
+    self.done[id(expr)] = self._rebuild_expression(expr)""",
+        "self.done[id(expr)] = self._rebuild_expression(expr)",
         "an expression is built anew for each place where it stands",
         f"{_ATTACK}::test_a_careless_substitution_has_as_many_parts_as_are_written",
     ),
@@ -34,16 +35,17 @@ FAULTS = (
     ),
     Fault(
         "domains-of-shared-parts-each-time",
-        "dpsql.analysis.domains:_of_part",
-        "if id(expr) not in found:\n    found[id(expr)] = _derived(expr, known, None, found)",
-        "found[id(expr)] = _derived(expr, known, None, found)",
+        "dpsql.analysis.domains:_derive_part_domain",
+        """if id(expr) not in found:
+    found[id(expr)] = _derive_domain(expr, known, None, found)""",
+        "found[id(expr)] = _derive_domain(expr, known, None, found)",
         "items that name others are derived for each place where these stand",
         f"{_GROWING}[aliases of aliases]",
     ),
     Fault(
         "statements-of-any-size",
         "dpsql.sql.lower.statement:_check_size",
-        "statement_size(outer) > MAX_STATEMENT",
+        "compute_statement_size(outer) > MAX_STATEMENT",
         "False",
         "a statement of many long expressions is planned",
         f"{_ATTACK}::test_a_whole_statement_is_bounded",
@@ -51,14 +53,14 @@ FAULTS = (
     Fault(
         "conditions-of-any-number",
         "dpsql.sql.lower.statement:_check_size",
-        "most_conditions(outer) > MAX_CONDITIONS",
+        "bound_conditions(outer) > MAX_CONDITIONS",
         "False",
         "an engine compares thousands of conditions with each other, after the charge",
         f"{_ATTACK}::test_conditions_of_all_levels_are_bounded",
     ),
     Fault(
         "unpayable-loss-planned",
-        "dpsql.engine.pipeline:Engine.planned",
+        "dpsql.engine.pipeline:Engine.plan",
         "require_payable(self.ledger, accounts, wanted.loss, self.analyst, self.reservation)",
         "",
         "a loss beyond the whole budget is planned before it is refused",
@@ -66,8 +68,8 @@ FAULTS = (
     ),
     Fault(
         "selection-of-any-loss",
-        "dpsql.planning.partition_selection:optimal_partition_selection",
-        "min(epsilon / groups, enough_epsilon(each))",
+        "dpsql.planning.partition_selection:calibrate_optimal_selection",
+        "min(epsilon / groups, compute_sufficient_epsilon(each))",
         "epsilon / groups",
         "e^-ε is computed to as many digits as it has zeros, before the charge",
         f"{_ATTACK}::test_the_selection_of_keys_spends_no_more_than_is_enough",

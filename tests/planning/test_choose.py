@@ -13,8 +13,8 @@ import dpsql
 from dpsql.accounting import Composed, Pure, Selection
 from dpsql.aggregates import AGGREGATES, Moment
 from dpsql.mechanisms import DiscreteGaussian, Geometric, PartitionSelection, SystemEntropy
-from dpsql.planning.choose import mean_error, predicted_std, statistic_of
-from dpsql.planning.learning_rule import LEARNING
+from dpsql.planning.choose import compute_mean_log_error, compute_predicted_std, get_statistic
+from dpsql.planning.learning_rule import CURRENT_RULE
 from dpsql.planning.partition_selection import OptimalPartitionSelection, Threshold
 from tests.entropy import ScriptedEntropy
 
@@ -153,16 +153,16 @@ def test_predictions_are_those_of_the_joint_noise(aggregates: str, accountant: s
     for item in plan.analysis.release.aggregations:
         entry = AGGREGATES[item.function]
         weights = [
-            np.array(plan.source(statistic_of(plan.analysis, item, moment))[1], dtype=float)
+            np.array(plan.get_estimator(get_statistic(plan.analysis, item, moment))[1], dtype=float)
             for moment in entry.moments
         ]
-        measure = plan.analysis.measure(item)
+        measure = plan.analysis.find_measure_index(item)
         lattice = None if measure is None else plan.analysis.measures[measure].lattice
         about = weights[0] - (
             0 if len(weights) < 2 or lattice is None else (lattice.low + lattice.high) / 2 * weights[1]
         )
         step = 1.0 if lattice is None or entry.moments[0] is not Moment.TOTAL else float(lattice.step)
-        assert (draws @ about * step).std() == pytest.approx(predicted_std(plan, item), rel=0.12)
+        assert (draws @ about * step).std() == pytest.approx(compute_predicted_std(plan, item), rel=0.12)
 
 
 def test_an_average_takes_the_whole_loss() -> None:
@@ -194,7 +194,7 @@ def test_predictions_grow_with_the_bounds() -> None:
     stds = []
     for where in ("", " WHERE x BETWEEN 0 AND 1"):
         plan = world.prepare(f"SELECT SUM(x) FROM t{where}").plan
-        stds.append(predicted_std(plan, plan.analysis.release.aggregations[0]))
+        stds.append(compute_predicted_std(plan, plan.analysis.release.aggregations[0]))
     assert stds[1] < stds[0]
 
 
@@ -202,10 +202,10 @@ def test_predictions_grow_with_the_bounds() -> None:
 def test_candidates_are_compared_by_what_clamps_cut_too(rows: int) -> None:
     """The score is the noise where no clamp is learnt, and above it by the tolerated part where one is."""
     plan = World(policy(rows=rows)).prepare("SELECT k, SUM(x) FROM t WHERE u > 0 GROUP BY k").plan
-    noise = predicted_std(plan, plan.analysis.release.aggregations[0])
-    cut = math.hypot(1, LEARNING.tolerance) if plan.clamps else 1
+    noise = compute_predicted_std(plan, plan.analysis.release.aggregations[0])
+    cut = math.hypot(1, CURRENT_RULE.tolerance) if plan.clamps else 1
     assert bool(plan.clamps) == (rows == 40)
-    assert mean_error(plan) == pytest.approx(math.log(noise * cut))
+    assert compute_mean_log_error(plan) == pytest.approx(math.log(noise * cut))
 
 
 @pytest.mark.parametrize(
@@ -223,15 +223,17 @@ def test_of_carriers_that_are_alike_one_is_as_good(
 ) -> None:
     """No plan is missed where one measure alone of those that are alike is tried as the carrier of COUNT(*)."""
     sql = f"SELECT {aggregates} FROM t WHERE u > 0"
-    least = mean_error(World(policy(rows=rows)).prepare(sql).plan)
-    monkeypatch.setattr("dpsql.planning.layouts._likeness", lambda _, __, index, *___: index)
-    assert least == pytest.approx(mean_error(World(policy(rows=rows)).prepare(sql).plan), abs=1e-3)
+    least = compute_mean_log_error(World(policy(rows=rows)).prepare(sql).plan)
+    monkeypatch.setattr("dpsql.planning.layouts._compute_carrier_key", lambda _, __, index, *___: index)
+    assert least == pytest.approx(
+        compute_mean_log_error(World(policy(rows=rows)).prepare(sql).plan), abs=1e-3
+    )
 
 
 def test_delta_is_spent_in_proportion() -> None:
     """A query's share of delta is its share of the loss, so neither runs out first."""
     world = World(policy(domain=False, accountant="pure"))
-    price = world.prepare("SELECT k, COUNT(*) FROM t GROUP BY k").price
+    price = world.prepare("SELECT k, COUNT(*) FROM t GROUP BY k").loss_share
     assert price.delta == Fraction(1, 10) * Fraction(1, 10**6)
 
 
@@ -284,9 +286,9 @@ def test_a_minimum_of_units_moves_the_tosses() -> None:
     """Below it a group is never shown; at it as often as one of a single unit without it."""
     chosen = World(policy(domain=False, accountant="pure", min_frequency=10)).prepare(KEYS).plan.selection
     assert isinstance(chosen, OptimalPartitionSelection)
-    assert not any(chosen.selects(units, ScriptedEntropy([0])) for units in range(10))
-    assert chosen.selects(10, ScriptedEntropy([0]))
-    assert chosen.median_units == chosen.mechanism.half() + 9
+    assert not any(chosen.draw_selection(units, ScriptedEntropy([0])) for units in range(10))
+    assert chosen.draw_selection(10, ScriptedEntropy([0]))
+    assert chosen.median_units == chosen.mechanism.compute_median_units() + 9
 
 
 def test_an_aggregate_beside_the_keys_is_noised() -> None:

@@ -26,24 +26,24 @@ from dpsql.analysis.lattice import Lattice
 from dpsql.backends.duckdb.dialect import DUCKDB
 from dpsql.backends.postgres.dialect import POSTGRES
 from dpsql.connection import Connection
-from dpsql.engine.accuracy import noise_half_width
+from dpsql.engine.accuracy import predict_noise_half_width
 from dpsql.errors import VerificationError
 from dpsql.ledger import Budget
 from dpsql.ledger.protocol import Account
 from dpsql.mechanisms import DiscreteGaussian, Exponential, Geometric
-from dpsql.planning.choose import needed_statistics
-from dpsql.planning.clamp_histogram import ClampHistogram, choose_clamps, clamped_moments
-from dpsql.planning.clamping import OCTAVES, Amount, Clamp, _expected_place, grid
-from dpsql.planning.layouts import favours_apart, layouts
-from dpsql.planning.learning_rule import FORMER, LEARNING
+from dpsql.planning.choose import list_needed_statistics
+from dpsql.planning.clamp_histogram import ClampHistogram, compute_clamped_moments, select_clamp_points
+from dpsql.planning.clamping import OCTAVES, Amount, Clamp, _compute_default_index, compute_grid
+from dpsql.planning.layouts import favors_separate_totals, iterate_layouts
+from dpsql.planning.learning_rule import CURRENT_RULE, FORMER_RULE
 from dpsql.planning.measurement import MeasurementPlan
 from dpsql.planning.partition_selection import Threshold
-from dpsql.planning.statistics import complementary_vector
-from dpsql.planning.verify import verify
+from dpsql.planning.statistics import build_complementary_vector
+from dpsql.planning.verify import verify_plan
 from dpsql.request.query import Query
-from dpsql.sql.emit.clamp_histograms import _interval_index, intervals_of
-from dpsql.sql.emit.dialect import written_in
-from dpsql.uncertainty.cut_off import MANY_GROUPS, NOTHING, allowance
+from dpsql.sql.emit.clamp_histograms import _emit_interval_search, emit_interval_counts
+from dpsql.sql.emit.dialect import use_dialect
+from dpsql.uncertainty.cut_off import MANY_GROUPS, NOTHING, compute_allowance
 
 mosts = st.one_of(st.integers(1, 3000), st.integers(1, 2**61))
 every_accountant = pytest.mark.parametrize("accountant", ["pure", "zcdp"])
@@ -89,13 +89,13 @@ def planned(
 ) -> MeasurementPlan:
     """What is measured for a query."""
     with study(**rules) as connection:
-        return connection.engine.prepare(Query(sql, epsilon=Fraction(epsilon), delta=delta)).plan
+        return connection.engine.plan_and_match(Query(sql, epsilon=Fraction(epsilon), delta=delta)).plan
 
 
 @given(mosts)
 def test_a_grid_has_four_points_to_a_doubling(most: int) -> None:
     """Up to the most, from a part of it that is public, each at most 2^(1/4) of the one before, rounded up."""
-    points = grid(most)
+    points = compute_grid(most)
     assert points[0] == max(1, most >> OCTAVES)
     assert points[-1] == most
     assert all(low < high for low, high in itertools.pairwise(points))
@@ -106,8 +106,8 @@ def test_a_grid_has_four_points_to_a_doubling(most: int) -> None:
 @given(mosts)
 def test_points_weigh_by_their_inverse_to_a_power(most: int) -> None:
     """As whole numbers, of which the least is large enough for the ratios of all."""
-    for power in {of for rule in (LEARNING, FORMER) for of in (rule.exponent, rule.pure_exponent)}:
-        clamp = Clamp(Amount.TOTAL, (0,), (1,), grid(most), Exponential(Fraction(1)), power)
+    for power in {of for rule in (CURRENT_RULE, FORMER_RULE) for of in (rule.exponent, rule.pure_exponent)}:
+        clamp = Clamp(Amount.TOTAL, (0,), (1,), compute_grid(most), Exponential(Fraction(1)), power)
         for point, weight in zip(clamp.grid, clamp.weights, strict=True):
             assert weight >= 2**10
             assert weight * point**power <= 2**10 * most**power < (weight + 1) * point**power
@@ -123,13 +123,13 @@ def test_the_expected_noise_is_that_of_a_choice_by_the_prior_weights(accountant:
     (clamp,) = planned(sql, accountant=accountant, epsilon=4).clamps
     last = len(clamp.grid) - 1
     for place in {0, last // 2, last - 3, last}:
-        penalties = clamp.penalties([10**9] * (place + 1) + [0] * (last + 1 - place))
+        penalties = clamp.compute_penalties([10**9] * (place + 1) + [0] * (last + 1 - place))
         odds = [
             weight * Fraction(exp(-float(clamp.mechanism.rate) * (penalty - min(penalties))))
             for weight, penalty in zip(clamp.weights, penalties, strict=True)
         ]
         square = sum(odd * point**2 for odd, point in zip(odds, clamp.grid, strict=True)) / sum(odds)
-        found = _expected_place(clamp, Fraction(clamp.grid[place]))
+        found = _compute_default_index(clamp, Fraction(clamp.grid[place]))
         assert clamp.grid[found] ** 2 >= square
         assert found == 0 or clamp.grid[found - 1] ** 2 < square
 
@@ -151,17 +151,19 @@ def test_clamps_are_learnt_where_the_expected_choice_pays_its_price(sql: str, le
 
 def test_without_evidence_the_first_point_is_expected() -> None:
     """As it was before 0.3.0, whose plans are found again."""
-    clamp = Clamp(Amount.TOTAL, (0,), (1,), grid(1000), Exponential(Fraction(1)), 2)
-    assert [_expected_place(clamp, Fraction(point)) for point in clamp.grid] == list(range(len(clamp.grid)))
+    clamp = Clamp(Amount.TOTAL, (0,), (1,), compute_grid(1000), Exponential(Fraction(1)), 2)
+    assert [_compute_default_index(clamp, Fraction(point)) for point in clamp.grid] == list(
+        range(len(clamp.grid))
+    )
 
 
 @given(mosts, st.data())
 def test_the_engine_finds_the_least_point_that_is_no_less(most: int, data: st.DataObject) -> None:
     """By whole numbers alone: just below, at and just above each point."""
-    points = grid(most)
+    points = compute_grid(most)
     point = data.draw(st.sampled_from(points))
     amounts = [amount for amount in (0, point - 1, point, point + 1) if amount <= most]
-    texts = ", ".join(_interval_index(f"{amount}::HUGEINT", points) for amount in amounts)
+    texts = ", ".join(_emit_interval_search(f"{amount}::HUGEINT", points) for amount in amounts)
     (found,) = duckdb.sql(f"SELECT {texts}").fetchall()
     assert found == tuple(next(at for at, one in enumerate(points) if amount <= one) for amount in amounts)
 
@@ -176,8 +178,10 @@ def test_rows_are_counted_by_interval(points: list[int]) -> None:
     expected = Counter(-1 if amount <= 0 else min(bisect_left(points, amount), last) for amount in amounts)
     rows = f"(SELECT UNNEST([{', '.join(map(str, amounts))}]::HUGEINT[]) AS v)"
     for dialect in (DUCKDB, POSTGRES):  # what PostgreSQL is asked for, DuckDB understands
-        with written_in(dialect):
-            sql, empty = (intervals_of("v", clamp, source) for source in (rows, f"{rows} WHERE v IS NULL"))
+        with use_dialect(dialect):
+            sql, empty = (
+                emit_interval_counts("v", clamp, source) for source in (rows, f"{rows} WHERE v IS NULL")
+            )
         counts = Counter[int]()
         for place, units in duckdb.sql(f"SELECT {sql}").fetchall():
             counts[place] += units
@@ -187,13 +191,18 @@ def test_rows_are_counted_by_interval(points: list[int]) -> None:
 
 def test_all_groups_take_part_in_the_choice() -> None:
     """Where the choice is sharp nothing is cut off, in whichever group it is."""
-    clamp = Clamp(Amount.TOTAL, (0,), (1,), grid(1000), Exponential(Fraction(10**6)))
-    small, large = ClampHistogram.of([[0, 5, 5, 5]]), ClampHistogram.of([[0, 1, 1, 1], [20, 2, 60, 2]])
+    clamp = Clamp(Amount.TOTAL, (0,), (1,), compute_grid(1000), Exponential(Fraction(10**6)))
+    small, large = (
+        ClampHistogram.from_packed([[0, 5, 5, 5]]),
+        ClampHistogram.from_packed([[0, 1, 1, 1], [20, 2, 60, 2]]),
+    )
     for groups in ([(small,), (large,)], [(large,), (small,)]):
-        (chosen,) = choose_clamps((clamp,), groups, SeededEntropy(1))
+        (chosen,) = select_clamp_points((clamp,), groups, SeededEntropy(1))
         assert chosen.chosen[0] >= 20
-        assert clamped_moments((chosen,), (large,)) == {next(iter(clamped_moments((chosen,), (small,)))): 61}
-    nobody = choose_clamps((clamp,), [], SeededEntropy(1))
+        assert compute_clamped_moments((chosen,), (large,)) == {
+            next(iter(compute_clamped_moments((chosen,), (small,)))): 61
+        }
+    nobody = select_clamp_points((clamp,), [], SeededEntropy(1))
     assert nobody[0].points[0] <= 1000
 
 
@@ -212,12 +221,12 @@ def test_choices_and_noise_cost_what_was_asked(accountant: str, neighbors: str, 
     plan = planned(sql, accountant=accountant, neighbors=neighbors)
     assert plan.clamps
     assert isinstance(plan.event, Composed)
-    account = Account.of(Budget(accountant, Fraction(10**6), Fraction(1, 10**6)))
-    cost = account.accountant.cost
+    account = Account.from_budget(Budget(accountant, Fraction(10**6), Fraction(1, 10**6)))
+    cost = account.accountant.compute_charge
     assert cost(plan.event).loss <= cost(Pure(Fraction(1))).loss
-    assert {clamp.exponent for clamp in plan.clamps} == {LEARNING.exponent}
+    assert {clamp.exponent for clamp in plan.clamps} == {CURRENT_RULE.exponent}
     ranges = [event.epsilon for event in plan.event.events if isinstance(event, BoundedRange)]
-    assert ranges == [clamp.range(plan.analysis) for clamp in plan.clamps]
+    assert ranges == [clamp.compute_range(plan.analysis) for clamp in plan.clamps]
     assert 10 * cost(plan.event).loss >= 9 * cost(Pure(Fraction(1))).loss
 
 
@@ -236,7 +245,7 @@ def test_verification_refuses_what_is_sharper_or_less_noisy(
 ) -> None:
     """A sharper choice, less noise, or either left out of the charge does not pass."""
     plan = planned(sql, accountant=accountant, neighbors=neighbors, max_groups=groups)
-    verify(plan)
+    verify_plan(plan)
     assert isinstance(plan.event, Composed)
     (clamp, *rest) = plan.clamps
     sharper = dataclasses.replace(
@@ -260,7 +269,7 @@ def test_verification_refuses_what_is_sharper_or_less_noisy(
         dataclasses.replace(plan, vectors=tuple(blocks)),
     ):
         with pytest.raises(VerificationError):
-            verify(wrong)
+            verify_plan(wrong)
 
 
 @pytest.mark.parametrize(
@@ -307,7 +316,7 @@ def test_the_threshold_follows_the_groups_that_are_chosen() -> None:
         held = plan.with_clamps((dataclasses.replace(clamp, chosen=(chosen,)),))
         assert isinstance(held.selection, Threshold)
         above = held.selection.threshold - held.selection.scale
-        leak = held.vectors[held.selection.vector].mechanism.sum_tail_up(1, above) * clamp.grid[chosen]
+        leak = held.vectors[held.selection.vector].mechanism.bound_sum_tail(1, above) * clamp.grid[chosen]
         assert leak <= held.selection.delta <= Fraction(1, 10**9)
         thresholds.append(held.selection.threshold)
     assert thresholds == sorted(set(thresholds))
@@ -335,7 +344,7 @@ def test_noise_follows_the_choice(accountant: str, sql: str) -> None:
     with study(accountant=accountant) as connection:
         # By chance one choice of a hundred is less far below.
         object.__setattr__(connection.engine, "entropy", SeededEntropy(1))
-        before = connection.engine.prepare(Query(sql, epsilon=Fraction(16))).plan
+        before = connection.engine.plan_and_match(Query(sql, epsilon=Fraction(16))).plan
         result = connection.query(sql, epsilon=16)
         exact = connection.query(sql, epsilon=10**15)
     *_, measured = before.vectors[:1]
@@ -358,9 +367,9 @@ def test_few_units_do_not_lower_a_clamp(units: int) -> None:
     clamps = planned("SELECT k, SUM(y), COUNT(*) FROM t WHERE y > 3 GROUP BY k").clamps
     assert clamps
     for clamp in clamps:
-        usual = clamp.most // 100  # of each unit
+        usual = clamp.upper_limit // 100  # of each unit
         beyond = [units * (point < usual) for point in (0, *clamp.grid)]
-        found = [clamp.choose([beyond], SeededEntropy(seed)).points[0] for seed in range(200)]
+        found = [clamp.select_points([beyond], SeededEntropy(seed)).points[0] for seed in range(200)]
         assert sum(point >= usual for point in found) >= 190
 
 
@@ -373,9 +382,9 @@ def test_no_clamp_is_below_what_all_units_have(accountant: str, units: int, part
     clamps = planned(sql, accountant=accountant, epsilon=Fraction(1, 10)).clamps
     assert clamps
     for clamp in clamps:
-        usual = int(part * clamp.most)
+        usual = int(part * clamp.upper_limit)
         beyond = [units * (point < usual) for point in (0, *clamp.grid)]
-        found = [clamp.choose([beyond], SeededEntropy(seed)).points[0] for seed in range(200)]
+        found = [clamp.select_points([beyond], SeededEntropy(seed)).points[0] for seed in range(200)]
         assert sum(point >= usual for point in found) >= 190
 
 
@@ -384,15 +393,15 @@ def test_no_clamp_is_below_what_all_units_have(accountant: str, units: int, part
 def test_no_more_units_are_beyond_a_clamp_than_is_said(accountant: str, units: int) -> None:
     """Whatever units have, at the confidence that is named: equal amounts, a long tail, or some that are far larger."""
     (clamp,) = planned("SELECT k, SUM(y) FROM t GROUP BY k", accountant=accountant).clamps
-    most = clamp.most
+    most = clamp.upper_limit
     for amounts in (
         [most // 1000] * units,
         [most // rank for rank in range(1, units + 1)],
         [most // 10**4] * units + [most] * (units // 20 + 2),
     ):
         beyond = [sum(amount > point for amount in amounts) for point in (0, *clamp.grid)]
-        chosen = [clamp.choose([beyond], SeededEntropy(seed)) for seed in range(100)]
-        kept = sum(beyond[1 + each.chosen[0]] <= each.most_beyond for each in chosen)
+        chosen = [clamp.select_points([beyond], SeededEntropy(seed)) for seed in range(100)]
+        kept = sum(beyond[1 + each.chosen[0]] <= each.max_n_clipped for each in chosen)
         assert kept >= 88
 
 
@@ -417,9 +426,9 @@ def test_what_is_cut_is_little_beside_the_noise(accountant: str, epsilon: Fracti
     beyond = [sum(total > point for total in totals) for point in (0, *clamp.grid)]
     lost = []
     for seed in range(100):
-        chosen = clamp.choose([beyond], SeededEntropy(seed))
+        chosen = clamp.select_points([beyond], SeededEntropy(seed))
         (point,) = chosen.points
-        std = plan.with_clamps((chosen,)).vectors[0].std((Fraction(1, clamp.subdivisions),))
+        std = plan.with_clamps((chosen,)).vectors[0].compute_std((Fraction(1, clamp.subdivisions),))
         lost.append(sum(max(0, total - point) for total in totals) / 3 / std)
     assert sum(part < 1 for part in lost) >= 90
 
@@ -444,17 +453,17 @@ def test_the_interval_of_a_single_total_holds_what_is_cut_off(
     """However long the tail of the units' totals is, of which the bounds allow a thousand times as much."""
     plan = planned("SELECT SUM(y) FROM t", accountant=accountant, epsilon=epsilon)
     (clamp,), (item,) = plan.clamps, plan.analysis.release.aggregations
-    totals = [min(clamp.most, int(TAILS[law]((rank + 0.5) / 3000))) for rank in range(3000)]
+    totals = [min(clamp.upper_limit, int(TAILS[law]((rank + 0.5) / 3000))) for rank in range(3000)]
     beyond = [sum(total > point for total in totals) for point in (0, *clamp.grid)]
     counted = [sum(min(total, point) for total in totals) for point in clamp.grid]
     entropy, runs, held, far = SeededEntropy(1), 100, 0, 0
     for _ in range(runs):
-        chosen = clamp.choose([beyond], entropy)
+        chosen = clamp.select_points([beyond], entropy)
         noised = plan.with_clamps((chosen,))
         (noise,) = noised.vectors[0].mechanism.draw(1, entropy)
         missing = sum(totals) - counted[chosen.chosen[0]] - noise / clamp.subdivisions
-        half = noise_half_width(noised, item, 0.95) or 0.0
-        below, above = allowance(noised, item, 1, 0.95)
+        half = predict_noise_half_width(noised, item, 0.95) or 0.0
+        below, above = compute_allowance(noised, item, 1, 0.95)
         held += -half - below <= missing <= half + above
         far += abs(missing) > 3 * (half + (below + above) / 2)
     assert held >= least_share(runs, 0.92) * runs
@@ -497,7 +506,7 @@ def test_a_total_is_measured_apart_where_values_may_be_far_below_their_bounds(
     bounds: tuple[int, int], *, apart: bool
 ) -> None:
     """Not where an offset is most of the values, and not of few whole numbers."""
-    assert favours_apart(Lattice(0, *bounds)) is apart
+    assert favors_separate_totals(Lattice(0, *bounds)) is apart
 
 
 @pytest.mark.parametrize(
@@ -515,7 +524,7 @@ def test_means_of_which_one_is_subtracted_from_another_are_not_measured_apart(
     analysis = planned(sql).analysis
     found = {
         vector.name
-        for vectors in layouts(analysis, needed_statistics(analysis), apart=True)
+        for vectors in iterate_layouts(analysis, list_needed_statistics(analysis), separate_totals=True)
         for vector in vectors
     }
     assert {name for name in found if name.startswith("total")} == apart
@@ -528,35 +537,37 @@ def test_two_clamps_on_one_total_are_refused() -> None:
     measured = plan.vectors[place]
     lattice = plan.analysis.measures[0].lattice
     assert lattice
-    partition = complementary_vector(0, lattice, with_rows=False)
+    partition = build_complementary_vector(0, lattice, with_rows=False)
     wrong = dataclasses.replace(measured, vector=partition).with_clamp(
         plan.clamps[measured.clamp or 0], plan.analysis
     )
     vectors = (*plan.vectors[:place], wrong, *plan.vectors[place + 1 :])
     with pytest.raises(VerificationError, match="two clamps"):
-        verify(dataclasses.replace(plan, vectors=vectors))
+        verify_plan(dataclasses.replace(plan, vectors=vectors))
 
 
 def test_an_allowance_is_divided_among_few_groups() -> None:
     """Each has its part, many none; a clamp that cuts nothing off has none, nor has one of the rule before."""
     plan = planned("SELECT SUM(y) FROM t")
     (clamp,), (item,) = plan.clamps, plan.analysis.release.aggregations
-    below, above = allowance(plan, item, 1, 0.95)
+    below, above = compute_allowance(plan, item, 1, 0.95)
     assert below == 0
     assert above > 0
-    assert allowance(plan, item, 4, 0.95) == (0, above / 4)
-    assert allowance(plan, item, MANY_GROUPS + 1, 0.95) == NOTHING
+    assert compute_allowance(plan, item, 4, 0.95) == (0, above / 4)
+    assert compute_allowance(plan, item, MANY_GROUPS + 1, 0.95) == NOTHING
     greatest = dataclasses.replace(clamp, chosen=(len(clamp.grid) - 1,))
-    assert allowance(plan.with_clamps((greatest,)), item, 1, 0.95) == NOTHING
-    former = dataclasses.replace(clamp, evidence=0)
-    assert allowance(plan.with_clamps((former,)), item, 1, 0.95) == NOTHING
+    assert compute_allowance(plan.with_clamps((greatest,)), item, 1, 0.95) == NOTHING
+    former = dataclasses.replace(clamp, min_support=0)
+    assert compute_allowance(plan.with_clamps((former,)), item, 1, 0.95) == NOTHING
 
 
 def test_a_group_too_small_to_be_shown_takes_part() -> None:
     """Whether it is shown may hang on one unit, which must not move what all of its others have."""
     with study(units=10, min_frequency=10**6, max_groups=3, budget=100) as connection:
-        prepared = connection.engine.prepare(Query("SELECT k, SUM(y) FROM t GROUP BY k", epsilon=Fraction(1)))
-        rows = connection.engine.backend.run(prepared.statement.sql).reveal()
+        prepared = connection.engine.plan_and_match(
+            Query("SELECT k, SUM(y) FROM t GROUP BY k", epsilon=Fraction(1))
+        )
+        rows = connection.engine.backend.run_statement(prepared.statement.sql).reveal()
         assert prepared.plan.clamps
         assert sum(units for row in rows for *_, units in row[-1]) == 10
         assert connection.query("SELECT k, SUM(y) FROM t GROUP BY k", epsilon=1).rows == ()

@@ -17,17 +17,17 @@ from hypothesis import strategies as st
 from speeds import examples
 
 import dpsql
-from dpsql.mechanisms import CombinedNoise, Cube, DiscreteGaussian, Geometric, Mechanism
+from dpsql.mechanisms import CombinedNoise, DiscreteGaussian, Geometric, LInfinityMechanism, Mechanism
 from dpsql.planning.hierarchy import WEIGHTS, Axes, Hierarchy, Member
-from dpsql.postprocess.consistency import adjust
-from dpsql.postprocess.controlled_rounding import Whole, move_units, rounded
+from dpsql.postprocess.consistency import adjust_components
+from dpsql.postprocess.controlled_rounding import Whole, move_units, round_consistently
 
 NOISES: list[Mechanism] = [
     Geometric(Fraction(5)),
     DiscreteGaussian(Fraction(900)),
     CombinedNoise(((2, Geometric(Fraction(7))), (3, DiscreteGaussian(Fraction(40))))),
     Geometric(Fraction(1, 2)),
-    Cube(Fraction(30), 1),
+    LInfinityMechanism(Fraction(30), 1),
 ]
 SETS = {
     "a total": [(0,), ()],
@@ -82,17 +82,19 @@ def test_it_is_generalised_least_squares(made: Hierarchy) -> None:
     rng = np.random.default_rng(1)
     design = [marginal(made, member) for member in made.members]
     raw = [rng.integers(-500, 500, size=len(rows)) for rows in design]
-    stds = [math.sqrt(made.variance(member)) for member in made.members]
+    stds = [math.sqrt(made.compute_variance(member)) for member in made.members]
     stacked = np.vstack([rows / std for rows, std in zip(design, stds, strict=True)])
     target = np.concatenate([each / std for each, std in zip(raw, stds, strict=True)])
     best = np.linalg.lstsq(stacked, target, rcond=None)[0]
     columns = [
-        np.array([made.common * int(each) for each in values], dtype=object).reshape(shape(made, member))
+        np.array([made.common_subdivisions * int(each) for each in values], dtype=object).reshape(
+            shape(made, member)
+        )
         for values, member in zip(raw, made.members, strict=True)
     ]
-    for member, rows, found in zip(made.members, design, adjust(made, columns), strict=True):
+    for member, rows, found in zip(made.members, design, adjust_components(made, columns), strict=True):
         # The weights are rounded to a 65,536th part.
-        assert (found.ravel() / made.steps(member)).astype(float) == pytest.approx(
+        assert (found.ravel() / made.compute_subdivisions(member)).astype(float) == pytest.approx(
             rows @ best, abs=0.1, rel=1e-3
         )
 
@@ -105,10 +107,10 @@ def test_totals_are_the_sums_of_their_parts(made: Hierarchy) -> None:
         for member in made.members
     ]
     found = [
-        np.array([Fraction(each, made.steps(member)) for each in column.ravel()], dtype=object).reshape(
-            column.shape
-        )
-        for member, column in zip(made.members, adjust(made, columns), strict=True)
+        np.array(
+            [Fraction(each, made.compute_subdivisions(member)) for each in column.ravel()], dtype=object
+        ).reshape(column.shape)
+        for member, column in zip(made.members, adjust_components(made, columns), strict=True)
     ]
     for (ours, mine), (theirs, other) in itertools.permutations(zip(made.members, found, strict=True), 2):
         shared = ours.keys & theirs.keys
@@ -129,23 +131,23 @@ def test_the_law_says_what_each_noise_counts(made: Hierarchy) -> None:
     for number, member in enumerate(made.members):
         for cell in np.ndindex(*shape(made, member)):
             columns = [column.copy() for column in empty]
-            columns[number][cell] = made.common // member.noise.subdivisions
-            for place, found in enumerate(adjust(made, columns)):
+            columns[number][cell] = made.common_subdivisions // member.noise.subdivisions
+            for place, found in enumerate(adjust_components(made, columns)):
                 for at in np.ndindex(*found.shape):
                     if found[at]:
                         weights[place].setdefault(at, Counter())[found[at], member.noise] += 1
     for member, found in zip(made.members, weights, strict=True):
-        law = made.law(member)
+        law = made.derive_noise(member)
         told = {(weight, noise): times for weight, times, noise in law.parts}
-        assert law.whole == made.steps(member)
+        assert law.whole == made.compute_subdivisions(member)
         assert all(dict(counted) == told for counted in found.values())
 
 
 def test_nothing_gets_worse(made: Hierarchy) -> None:
     """No adjusted cell has more variance than the released one; weights add up to the whole."""
     for member in made.members:
-        law = made.law(member)
-        assert law.variance_float() / law.whole**2 <= made.variance(member) * (1 + 1e-6)
+        law = made.derive_noise(member)
+        assert law.compute_variance() / law.whole**2 <= made.compute_variance(member) * (1 + 1e-6)
     assert {sum(weights) for weights in made.weights.values()} == {WEIGHTS}
 
 
@@ -163,7 +165,7 @@ def test_whole_numbers_add_up(name: str, values: list[int], divisor: int) -> Non
         member.keys: (np.asarray(np.sum(exact, axis=tuple({0, 1, 2} - member.keys)), dtype=object), divisor)
         for member in made.members
     }
-    found = rounded(made, estimates)
+    found = round_consistently(made, estimates)
     assert found.keys() == estimates.keys()
     chain = all(one <= other or other <= one for one, other in itertools.combinations(found, 2))
     for keys, whole in found.items():
@@ -191,7 +193,7 @@ def test_what_is_left_over_does_not_pile_up() -> None:
         member.keys: (np.asarray(np.sum(exact, axis=tuple({0, 1} - member.keys)), dtype=object), 1000)
         for member in made.members
     }
-    for keys, whole in rounded(made, estimates).items():
+    for keys, whole in round_consistently(made, estimates).items():
         for each, true in pairs(whole, estimates[keys][0]):
             assert abs(each - true / 1000) < 3
 
@@ -205,7 +207,7 @@ def test_parts_do_not_pile_their_rounding_up() -> None:
         frozenset((0, 1)): (np.asarray(exact.sum(axis=2), dtype=object), 7),
         frozenset((2,)): (np.asarray(exact.sum(axis=(0, 1)), dtype=object), 7),
     }
-    for keys, whole in rounded(made, estimates).items():
+    for keys, whole in round_consistently(made, estimates).items():
         for each, true in pairs(whole, estimates[keys][0]):
             assert abs(each - true / 7) < 1
 
@@ -219,9 +221,9 @@ def test_sets_that_overlap_agree_on_what_they_share(sizes: tuple[int, ...]) -> N
         exact = np.array(rng.integers(0, 1000, size=sizes).tolist(), dtype=object)
         estimates = {
             keys: (np.asarray(np.sum(exact, axis=tuple({0, 1, 2} - keys)), dtype=object), 9)
-            for keys in made.largest
+            for keys in made.largest_key_sets
         }
-        found = rounded(made, estimates)
+        found = round_consistently(made, estimates)
         for one, other in itertools.combinations(found, 2):
             by = [
                 np.sum(
@@ -255,9 +257,9 @@ def test_units_move_until_totals_are_kept(held: tuple[int, ...]) -> None:
 
 def test_which_sets_have_whole_numbers_that_agree() -> None:
     """All that share at most two sets of keys with those before them."""
-    assert all(agreement(sets).rounds for sets in SETS.values())
+    assert all(agreement(sets).can_round for sets in SETS.values())
     triples = list(itertools.combinations(range(4), 3))
-    assert not agreement(triples, (2, 2, 2, 2)).rounds
+    assert not agreement(triples, (2, 2, 2, 2)).can_round
 
 
 CLINIC = POLICY | {"budget": {"epsilon": 900, "delta": 1e-6}}
@@ -295,7 +297,7 @@ def adjusted(sql: str, **changed: Any) -> set[bool]:
         prepared = connection.explain(sql, epsilon=1).prepared
     return {
         part.plan.vectors != plan.vectors
-        for part, plan in zip(prepared.releases, prepared.adjusted, strict=True)
+        for part, plan in zip(prepared.releases, prepared.shown_plans, strict=True)
     }
 
 

@@ -14,7 +14,7 @@ from dpsql.errors import VerificationError
 from dpsql.mechanisms import Exponential, Sensitivity
 from dpsql.planning.clamping import Amount, Clamp
 from dpsql.planning.statistics import ROWS, Component, StatisticVector
-from dpsql.planning.verify import norms, verify
+from dpsql.planning.verify import derive_norms, verify_plan
 
 PRESENT = (Moment.COUNT, 0)
 
@@ -34,7 +34,7 @@ def test_each_kind_of_row_is_tried(
     """A cell that only one kind of row reaches is as large as that row makes it, whatever its block says."""
     analysis = World(policy(rows=rows)).prepare("SELECT COUNT(x), COUNT(*) FROM t").plan.analysis
     block = StatisticVector("lopsided", (Component("one", combination),), (), 1, None, nonnegative=True)
-    assert norms(block, analysis) == (share * rows, (share * rows) ** 2, share * rows)
+    assert derive_norms(block, analysis) == (share * rows, (share * rows) ** 2, share * rows)
 
 
 @pytest.mark.parametrize(
@@ -45,9 +45,9 @@ def test_either_norm_that_is_too_small_is_refused(wrong: Sensitivity) -> None:
     plan = World(policy()).prepare("SELECT k, COUNT(DISTINCT u) FROM t GROUP BY k").plan
     (block,) = plan.vectors
     assert block.sensitivity == Sensitivity(Fraction(2), Fraction(2))
-    verify(plan)
+    verify_plan(plan)
     with pytest.raises(VerificationError, match="sensitivity"):
-        verify(dataclasses.replace(plan, vectors=(dataclasses.replace(block, sensitivity=wrong),)))
+        verify_plan(dataclasses.replace(plan, vectors=(dataclasses.replace(block, sensitivity=wrong),)))
 
 
 @pytest.mark.parametrize("groups", [1, 2, 3, 7])
@@ -62,7 +62,7 @@ def test_groups_are_added_up_as_if_one_by_one(groups: int, most: int, top: int) 
     clamp = Clamp(Amount.ROWS, (None,), (1,), (top, most), Exponential(Fraction(1)), chosen=(0,))
     count = StatisticVector("rows", (Component("rows", ((ROWS, 1),)),), (), 1, 1, nonnegative=True)
     l1, l2_squared = sum(listed), sum(each**2 for each in listed)
-    assert norms(count, analysis, clamp) == (l1, l2_squared, l1)
+    assert derive_norms(count, analysis, clamp) == (l1, l2_squared, l1)
 
 
 def test_very_many_groups_take_no_longer() -> None:
@@ -70,7 +70,7 @@ def test_very_many_groups_take_no_longer() -> None:
     most = 2**30
     clamp = Clamp(Amount.ROWS, (None,), (1,), (1, most), Exponential(Fraction(1)), chosen=(0,))
     count = StatisticVector("rows", (Component("rows", ((ROWS, 1),)),), (), 1, 1, nonnegative=True)
-    assert norms(count, _in_groups(most, most), clamp) == (most, most, most)
+    assert derive_norms(count, _in_groups(most, most), clamp) == (most, most, most)
 
 
 def _in_groups(groups: int, rows: int) -> Analysis:

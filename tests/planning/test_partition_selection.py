@@ -31,7 +31,7 @@ def _worlds_end() -> Iterator[None]:
 
 def asked(connection: Connection, sql: str, epsilon: Fraction, delta: Fraction) -> PreparedQuery:
     """The plan of a query at a price."""
-    return connection.engine.prepare(Query(sql, epsilon=epsilon, delta=delta))
+    return connection.engine.plan_and_match(Query(sql, epsilon=epsilon, delta=delta))
 
 
 @pytest.mark.parametrize("accountant", ["pure", "zcdp"])
@@ -49,8 +49,8 @@ def test_a_lone_unit_s_keys_together_take_no_more_than_the_delta(groups: int, ac
         assert chosen is not None
         block = query.plan.vectors[chosen.vector]
         alone = chosen.threshold - chosen.scale
-        shown = Fraction(block.mechanism.sum_tail_up(len(chosen.components), alone))
-        most = query.plan.groups(chosen.vector)  # as is expected, where they are learnt
+        shown = Fraction(block.mechanism.bound_sum_tail(len(chosen.components), alone))
+        most = query.plan.bound_groups(chosen.vector)  # as is expected, where they are learnt
         assert most == groups or block.clamp is not None
         assert Fraction(9, 10) * chosen.delta <= shown * most <= chosen.delta == Fraction(1, 10**8)
 
@@ -65,7 +65,7 @@ def test_delta_stays_below_the_loss_of_the_counts(epsilon: Fraction, accountant:
         assert plan.selection is not None
         losses = [Fraction(1), epsilon / len(plan.vectors)]
         losses += [
-            block.mechanism.rho(block.sensitivity.l2_squared)
+            block.mechanism.compute_rho(block.sensitivity.l2_squared)
             for block in plan.vectors
             if isinstance(block.mechanism, DiscreteGaussian)
         ]
@@ -84,7 +84,8 @@ def test_gaussian_thresholds_take_no_more_delta_than_the_noise_loses() -> None:
     assert noises
     assert plan.selection is not None
     assert all(
-        4 * plan.selection.delta <= block.mechanism.rho(block.sensitivity.l2_squared) for block in noises
+        4 * plan.selection.delta <= block.mechanism.compute_rho(block.sensitivity.l2_squared)
+        for block in noises
     )
     assert plan.selection.delta < epsilon**2
 
@@ -98,7 +99,7 @@ def test_a_threshold_is_as_private_as_its_noise_but_for_delta(
 
     However small the loss of the noise is beside δ.
     """
-    chosen = Threshold(0, (0,), 1, 0, delta, 1).calibrated(noise, 2)
+    chosen = Threshold(0, (0,), 1, 0, delta, 1).calibrate_to(noise, 2)
     span = 4000
     offsets = np.arange(-span, span + 1)
     if isinstance(noise, Geometric):
@@ -123,7 +124,9 @@ def test_a_threshold_is_as_private_as_its_noise_but_for_delta(
     if isinstance(noise, Geometric):
         assert hidden.max() <= 1 / float(noise.scale) + 1e-6
     epsilon = (
-        2 / float(noise.scale) if isinstance(noise, Geometric) else 2 * float(noise.rho(Fraction(2))) ** 0.5
+        2 / float(noise.scale)
+        if isinstance(noise, Geometric)
+        else 2 * float(noise.compute_rho(Fraction(2))) ** 0.5
     )
     without, present = np.outer(shown(0), less), np.outer(lone, more)
     # Half a δ is what the lone group may take; Gaussian noise of two groups has a profile of its own besides.
@@ -140,6 +143,8 @@ def test_a_join_makes_no_crowd_of_one_row(join: str) -> None:
     sql = f"SELECT word, COUNT(*) FROM people {join} copies ON city = place GROUP BY word"
     query = prepared(connection, sql)
     assert query.plan.analysis.bound.rows == 300
-    assert [row[1:3] for row in connection.engine.backend.run(query.statement.sql).reveal()] == [(1, 300)]
+    assert [row[1:3] for row in connection.engine.backend.run_statement(query.statement.sql).reveal()] == [
+        (1, 300)
+    ]
     assert query.plan.selection is not None
     assert connection.query(sql).rows == ()

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from dpsql.analysis.lattice import Lattice
 from dpsql.mechanisms import Exponential
-from dpsql.planning.quantiles import QuantileSelection, Window
+from dpsql.planning.quantiles import QuantileSelection, RankWindow
 from tests.entropy import SeededEntropy
 
 LATTICE = Lattice(0, -2, 4)
@@ -29,16 +29,16 @@ def ranked(rank: Fraction, rate: Fraction, end: int = 0) -> QuantileSelection:
     return QuantileSelection(0, rank, LATTICE, Exponential(rate), end)
 
 
-def window(values: tuple[int, ...]) -> Window:
+def window(values: tuple[int, ...]) -> RankWindow:
     """All of the values."""
     runs = tuple((value, values.count(value)) for value in sorted(set(values)))
-    return Window(len(values), 0, runs)
+    return RankWindow(len(values), 0, runs)
 
 
-def penalties(chosen: QuantileSelection, seen: Window) -> list[int]:
+def penalties(chosen: QuantileSelection, seen: RankWindow) -> list[int]:
     """The penalty of each point, in order."""
     found = []
-    for start, size, penalty in chosen.regions(seen):
+    for start, size, penalty in chosen.list_regions(seen):
         assert start == LATTICE.low + len(found)
         found += [penalty] * size
     assert len(found) == LATTICE.width + 1
@@ -94,9 +94,9 @@ def test_one_row_moves_penalties_apart_as_derived(rank: Fraction, rate: Fraction
                 after = penalties(chosen, window((*values, value)))
                 moves = [b - a for a, b in zip(before, after, strict=True)]
                 worst = max(worst, max(moves) - min(moves))
-    assert worst <= QuantileSelection.step_range(rank)
+    assert worst <= QuantileSelection.compute_step_range(rank)
     if rank == Fraction(1, 2) and rate == min(RATES) and not end:
-        assert worst == QuantileSelection.step_range(rank)
+        assert worst == QuantileSelection.compute_step_range(rank)
 
 
 @every_rank
@@ -113,7 +113,9 @@ def test_a_sharp_choice_finds_the_value() -> None:
     entropy = SeededEntropy(3)
     values = (-2, -1, 0, 0, 0, 0, 1, 1, 3)
     for rank, found in ((Fraction(1, 2), 0), (Fraction(0), -2), (Fraction(1), 3), (Fraction(3, 4), 1)):
-        assert {ranked(rank, Fraction(60)).choose(window(values), entropy) for _ in range(50)} == {found}
+        assert {ranked(rank, Fraction(60)).select_point(window(values), entropy) for _ in range(50)} == {
+            found
+        }
 
 
 @pytest.mark.parametrize("bits", [3, 30, 62])
@@ -130,7 +132,7 @@ def test_an_empty_side_is_never_chosen(
     lattice = Lattice(0, -(2**bits), 2**bits)
     chosen = QuantileSelection(0, rank, lattice, Exponential(rate))
     held = tuple(max(lattice.low, min(lattice.high, value)) for value in sorted(some * times))
-    seen = chosen.regions(window(held))
+    seen = chosen.list_regions(window(held))
     least = min(penalty for _, _, penalty in seen)
     weights = [(start, size * math.exp(-float(rate) * (penalty - least))) for start, size, penalty in seen]
     beyond = sum(
@@ -142,13 +144,13 @@ def test_an_empty_side_is_never_chosen(
     # What is moved inside is made up for by further rows: of many, the rank is the one that was asked for.
     many = 4 * chosen.shift // max(1, chosen.steps_to_end) + 1
     if 0 < rank < 1:
-        assert chosen.offset(many) == chosen.steps_below * many
+        assert chosen.compute_offset(many) == chosen.steps_below * many
 
 
 def test_without_values_every_point_is_as_good() -> None:
     """An empty group gives some point of the interval."""
     entropy = SeededEntropy(3)
-    chosen = {ranked(Fraction(1, 2), Fraction(1)).choose(Window(), entropy) for _ in range(200)}
+    chosen = {ranked(Fraction(1, 2), Fraction(1)).select_point(RankWindow(), entropy) for _ in range(200)}
     assert chosen == set(range(LATTICE.low, LATTICE.high + 1))
 
 
@@ -191,7 +193,7 @@ class Recorder:
         self.taken = taken
         self.seen: list[tuple[int, int]] = []
 
-    def choose(self, weights: list[int], penalties: list[int], _: SeededEntropy) -> int:
+    def select_candidate(self, weights: list[int], penalties: list[int], _: SeededEntropy) -> int:
         """The region of the candidate whose turn it is."""
         self.seen = list(zip(weights, penalties, strict=True))
         return next(place for place, upto in enumerate(accumulate(weights)) if self.taken < upto)
@@ -207,24 +209,26 @@ def test_public_values_are_the_candidates(
     rank: Fraction, end: int, values: tuple[int, ...], among: tuple[int, ...]
 ) -> None:
     """Each has the penalty that it has among all points, whichever values there are, and no other point is chosen."""
-    law = replace(ranked(rank, Fraction(1), end), among=among)
-    if law.public:
+    law = replace(ranked(rank, Fraction(1), end), candidate_points=among)
+    if law.is_public:
         return
     seen = window(values)
     assert law.candidates == len(among)
     for taken in range(len(among)):
         recorder = Recorder(taken)
         made = replace(law, mechanism=recorder)
-        assert made.choose(seen, SeededEntropy(taken)) in among
-        for (weight, cost), (start, size, penalty) in zip(recorder.seen, made.regions(seen), strict=True):
+        assert made.select_point(seen, SeededEntropy(taken)) in among
+        for (weight, cost), (start, size, penalty) in zip(
+            recorder.seen, made.list_regions(seen), strict=True
+        ):
             assert cost == penalty
             assert weight == sum(start <= point < start + size for point in among)
 
 
 def test_all_public_values_are_chosen() -> None:
     """Of a run of candidates each is as likely: none is left out, and margins are those of so few."""
-    law = replace(ranked(Fraction(1, 2), Fraction(1)), among=(-1, 2, 3))
+    law = replace(ranked(Fraction(1, 2), Fraction(1)), candidate_points=(-1, 2, 3))
     entropy = SeededEntropy(5)
-    assert {law.choose(Window(), entropy) for _ in range(200)} == {-1, 2, 3}
+    assert {law.select_point(RankWindow(), entropy) for _ in range(200)} == {-1, 2, 3}
     wide = QuantileSelection(0, Fraction(1), Lattice(0, 0, 2**40), Exponential(Fraction(1)))
-    assert replace(wide, among=(0, 5, 2**40)).shift * 3 < wide.shift
+    assert replace(wide, candidate_points=(0, 5, 2**40)).shift * 3 < wide.shift

@@ -12,10 +12,10 @@ from dpsql.accounting import Composed, Gaussian, Pure, Selection
 from dpsql.accounting.composition import Guarantee, sampled
 from dpsql.errors import VerificationError
 from dpsql.planning.measurement import MeasurementPlan
-from dpsql.planning.sampling import loss_on_sample
-from dpsql.planning.synthesis import Request, planned
-from dpsql.planning.verify import verify
-from dpsql.planning.verify_charge import on_sample
+from dpsql.planning.sampling import compute_sample_loss
+from dpsql.planning.synthesis import SynthesisRequest, plan_synthesis
+from dpsql.planning.verify import verify_plan
+from dpsql.planning.verify_charge import derive_sample_loss
 from dpsql.synthesis.workload import Marginal
 
 LOSSES = tuple(map(Fraction, ("1e-25", "1/1000", "1", "20", "5000", "1e15")))
@@ -33,15 +33,15 @@ FORMS = {
 @pytest.mark.parametrize("epsilon", LOSSES)
 def test_the_loss_on_a_sample_is_amplified_to_what_is_charged(epsilon: Fraction, rate: Fraction) -> None:
     """It is the inverse of the theorem, to thirty digits; the second derivation allows it, and hardly more."""
-    inner = loss_on_sample(epsilon, rate)
+    inner = compute_sample_loss(epsilon, rate)
     slack = 2 * Fraction(1, 10**30)
     assert inner >= epsilon
     assert epsilon - slack <= sampled(Guarantee(inner), rate).epsilon <= epsilon + slack
     charged = {"pure": epsilon, "gaussian": Fraction(0), "range": Fraction(0), "delta": Fraction(1, 10**9)}
-    allowed = on_sample(charged, inner, rate, replace=False)
+    allowed = derive_sample_loss(charged, inner, rate, replace=False)
     assert (allowed["pure"], allowed["gaussian"], allowed["delta"] * rate) == (inner, 0, charged["delta"])
     with pytest.raises(VerificationError):
-        on_sample(charged, inner + max(inner / 10**9, slack), rate, replace=False)
+        derive_sample_loss(charged, inner + max(inner / 10**9, slack), rate, replace=False)
 
 
 def plan(form: str, accountant: str = "zcdp", **rules: object) -> MeasurementPlan:
@@ -55,10 +55,10 @@ def test_a_release_of_a_sample_is_charged_as_one_of_all(form: str, accountant: s
     """The ε that was asked for is charged, and of the δ of hidden keys the part that is sampled; less does not pass."""
     measured = plan(form, accountant)
     events = measured.event.events if isinstance(measured.event, Composed) else (measured.event,)
-    selects = measured.analysis.selects
+    selects = measured.analysis.selects_keys
     assert [type(event) for event in events] == [Pure] + [Selection] * selects
     assert events[0] == Pure(Fraction(1))
-    verify(measured)
+    verify_plan(measured)
     rest = events[1:]
     less = [Composed((Pure(1 - Fraction(1, 10**9)), *rest))]
     less += [Composed((Gaussian(Fraction(1)), *rest))]
@@ -69,22 +69,27 @@ def test_a_release_of_a_sample_is_charged_as_one_of_all(form: str, accountant: s
     ]
     for event in less:
         with pytest.raises(VerificationError):
-            verify(replace(measured, event=event))
+            verify_plan(replace(measured, event=event))
 
 
 def test_nothing_is_known_of_replaced_units() -> None:
     """Amplification is claimed for a unit that is added or removed: not even the loss that is charged passes."""
     charged = {"pure": Fraction(1), "gaussian": Fraction(0), "range": Fraction(0), "delta": Fraction(0)}
-    assert on_sample(charged, Fraction(1), Fraction(1, 2), replace=False)["pure"] == 1
+    assert derive_sample_loss(charged, Fraction(1), Fraction(1, 2), replace=False)["pure"] == 1
     with pytest.raises(VerificationError, match="added or removed"):
-        on_sample(charged, Fraction(1), Fraction(1, 2), replace=True)
+        derive_sample_loss(charged, Fraction(1), Fraction(1, 2), replace=True)
 
 
 def test_a_synthetic_table_of_a_sample_does_not_pass() -> None:
     """Its choices and noise are not known to be amplified."""
     world = World(policy())
-    part = world.prepare("SELECT k, COUNT(*) FROM t WHERE k IS NOT NULL GROUP BY k").only
-    made = planned(part.plan.analysis, part.price, world.engine.public, Request((Marginal((0,)),), "mwem", 1))
-    verify(made)
+    part = world.prepare("SELECT k, COUNT(*) FROM t WHERE k IS NOT NULL GROUP BY k").single_release
+    made = plan_synthesis(
+        part.plan.analysis,
+        part.loss_share,
+        world.engine.public_lookups,
+        SynthesisRequest((Marginal((0,)),), "mwem", 1),
+    )
+    verify_plan(made)
     with pytest.raises(VerificationError, match="synthetic"):
-        verify(replace(made, analysis=plan("counts").analysis))
+        verify_plan(replace(made, analysis=plan("counts").analysis))

@@ -14,11 +14,11 @@ from properties.worlds import DEFAULT, Row, World, policy, stairs
 from dpsql.accounting.events import Composed, Event, Pure
 from dpsql.errors import VerificationError
 from dpsql.mechanisms import Geometric, Staircase
-from dpsql.planning.clamping import clamped_unit_change
+from dpsql.planning.clamping import compute_clamped_unit_change
 from dpsql.planning.measurement import MeasurementPlan
 from dpsql.planning.sensitivity import UnitChange
 from dpsql.planning.staircase import LEAST_LOSS, WORTH
-from dpsql.planning.verify import verify
+from dpsql.planning.verify import verify_plan
 from dpsql.request.query import Query
 
 every_relation = pytest.mark.parametrize("neighbors", ["add_remove", "replace"])
@@ -27,7 +27,7 @@ every_relation = pytest.mark.parametrize("neighbors", ["add_remove", "replace"])
 def plan(sql: str, epsilon: float = 3, extra: dict[str, Any] | None = None, **rules: Any) -> MeasurementPlan:
     """A measured plan over the tiny schema, for a ledger that adds losses up."""
     world = World(policy(**({"accountant": "pure"} | rules)) | (extra or {}))
-    return world.engine.prepare(Query(sql, epsilon=Fraction(epsilon))).plan
+    return world.engine.plan_and_match(Query(sql, epsilon=Fraction(epsilon))).plan
 
 
 def kinds(measured: MeasurementPlan) -> list[str]:
@@ -65,7 +65,7 @@ def test_it_is_taken_where_a_lone_cell_moves_further_than_a_step(
     assert kinds(found) == ["staircase"]
     scores = {item.name.partition(":")[0]: item.score for item in found.candidates}
     assert scores["staircase"] < scores["geometric"] - 0.01
-    verify(found)
+    verify_plan(found)
 
 
 LEFT = {
@@ -96,7 +96,7 @@ def test_values_in_groups_with_stairs_are_not_verified() -> None:
     found = plan("SELECT k, COUNT(DISTINCT s) FROM t GROUP BY k", rows=3, groups=1)
     block = dataclasses.replace(found.vectors[0], mechanism=Staircase.calibrate(3, 1, Fraction(3)))
     with pytest.raises(VerificationError):
-        verify(dataclasses.replace(found, vectors=(block,)))
+        verify_plan(dataclasses.replace(found, vectors=(block,)))
 
 
 def test_little_loss_leaves_it() -> None:
@@ -130,7 +130,7 @@ def test_a_sum_beside_the_count_that_decides() -> None:
     assert found.threshold is not None
     assert isinstance(found.vectors[found.threshold.vector].mechanism, Geometric)
     assert set(kinds(found)) == {"geometric", "staircase"}
-    verify(found)
+    verify_plan(found)
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def test_moves_are_what_neighbours_do(neighbors: str, groups: int, grouped: bool
     world = World(policy(accountant="pure", rows=3, groups=groups, neighbors=neighbors))
     prepared = world.prepare(f"SELECT SUM(x - 1.5) FROM t{' GROUP BY k' * grouped}")
     (block,) = prepared.plan.vectors
-    moved = clamped_unit_change(block.vector, None, prepared.plan.analysis)
+    moved = compute_clamped_unit_change(block.vector, None, prepared.plan.analysis)
     assert isinstance(moved, UnitChange)
     rows = [DEFAULT._replace(k=k, x=x) for k in ("A", "B") for x in (-1.0, 4.0, 1.0)]
     shares = [share for size in range(4) for share in itertools.combinations_with_replacement(rows, size)]
@@ -183,17 +183,17 @@ def test_verification_refuses_a_shorter_or_a_cheaper_stair(neighbors: str, group
     """Stairs a step shorter than the move, or a little lower in price than they are steep, do not pass."""
     found = plan(SIGNED, rows=3, groups=groups, neighbors=neighbors)
     (block,) = found.vectors
-    moved = clamped_unit_change(block.vector, None, found.analysis)
+    moved = compute_clamped_unit_change(block.vector, None, found.analysis)
     assert moved is not None
     honest = Staircase.calibrate(moved.size, moved.count, charged(found.event))
     inner = min(honest.inner, moved.size - 1)
-    verify(dataclasses.replace(found, vectors=(dataclasses.replace(block, mechanism=honest),)))
+    verify_plan(dataclasses.replace(found, vectors=(dataclasses.replace(block, mechanism=honest),)))
     for wrong in (
         Staircase(honest.loss, moved.size - 1, inner),
         Staircase(honest.loss * Fraction(1_000_001, 1_000_000), moved.size, inner),
     ):
         with pytest.raises(VerificationError):
-            verify(dataclasses.replace(found, vectors=(dataclasses.replace(block, mechanism=wrong),)))
+            verify_plan(dataclasses.replace(found, vectors=(dataclasses.replace(block, mechanism=wrong),)))
 
 
 def test_verification_refuses_stairs_for_cells_that_share_a_move() -> None:
@@ -202,7 +202,7 @@ def test_verification_refuses_stairs_for_cells_that_share_a_move() -> None:
     (block,) = found.vectors
     wide = Staircase.calibrate(int(block.sensitivity.l1), 1, Fraction(3))
     with pytest.raises(VerificationError, match="several components"):
-        verify(dataclasses.replace(found, vectors=(dataclasses.replace(block, mechanism=wide),)))
+        verify_plan(dataclasses.replace(found, vectors=(dataclasses.replace(block, mechanism=wide),)))
 
 
 @every_relation
@@ -232,7 +232,7 @@ def test_stairs_follow_a_learnt_clamp(sql: str, neighbors: str, grouped: bool) -
             if block.clamp is None or not isinstance(block.mechanism, Staircase):
                 continue
             assert isinstance(before.mechanism, Staircase)
-            moved = clamped_unit_change(block.vector, clamps[block.clamp], found.analysis)
+            moved = compute_clamped_unit_change(block.vector, clamps[block.clamp], found.analysis)
             assert moved is not None
             assert (block.mechanism.width, block.mechanism.loss) == (moved.size, before.mechanism.loss)
             assert moved.size * moved.count == block.sensitivity.l1
@@ -242,9 +242,9 @@ def test_stairs_follow_a_learnt_clamp(sql: str, neighbors: str, grouped: bool) -
     steeper = dataclasses.replace(stair, loss=stair.loss * Fraction(1_000_001, 1_000_000))
     blocks = list(found.vectors)
     blocks[place] = dataclasses.replace(blocks[place], mechanism=steeper)
-    verify(found)
+    verify_plan(found)
     with pytest.raises(VerificationError):
-        verify(dataclasses.replace(found, vectors=tuple(blocks)))
+        verify_plan(dataclasses.replace(found, vectors=tuple(blocks)))
 
 
 def test_clamps_in_several_groups_have_geometric_noise() -> None:

@@ -11,11 +11,11 @@ import pytest
 
 import dpsql
 from dpsql.accounting.events import BoundedRange, Composed, Gaussian, Pure
-from dpsql.engine.synthetic import prepare, prepare_local, prepare_stream
+from dpsql.engine.synthetic import prepare_local_table, prepare_stream, prepare_synthetic_table
 from dpsql.errors import VerificationError
 from dpsql.mechanisms import Exponential, Geometric
 from dpsql.planning.measurement import MeasurementPlan
-from dpsql.planning.verify import verify
+from dpsql.planning.verify import verify_plan
 from dpsql.request.query import Query
 
 ACCOUNTANTS = ("pure", "zcdp", "gdp", "basic")
@@ -40,12 +40,12 @@ def plan_of(kind: str, accountant: str, neighbors: str, *, rows: int = 2) -> Mea
         if kind == "stream":
             found = prepare_stream(con.engine, asked, parts, 3, 40)
         elif kind == "local":
-            found = prepare_local(con.engine, asked)
+            found = prepare_local_table(con.engine, asked)
         else:
-            found = prepare(con.engine, asked, parts, kind, None)
-        cost = con.engine.account("t").accountant.cost
+            found = prepare_synthetic_table(con.engine, asked, parts, kind, None)
+        cost = con.engine.get_account("t").accountant.compute_charge
         assert found.prepared.event is not None
-        assert cost(found.prepared.event).within(cost(Pure(Fraction(1))))
+        assert cost(found.prepared.event).is_within(cost(Pure(Fraction(1))))
         return found.prepared.plan
 
 
@@ -55,17 +55,17 @@ def plan_of(kind: str, accountant: str, neighbors: str, *, rows: int = 2) -> Mea
 def test_plans_are_verified(kind: str, accountant: str, neighbors: str) -> None:
     """The planner's plan passes, and costs no more than a query; with any part a little too cheap it does not."""
     plan = plan_of(kind, accountant, neighbors)
-    verify(plan)
+    verify_plan(plan)
     for event in _cheaper(plan.event):
         with pytest.raises(VerificationError):
-            verify(replace(plan, event=event))
+            verify_plan(replace(plan, event=event))
     synthesis = plan.synthesis
     assert synthesis is not None
     made = synthesis.mechanism
     assert (made.start if kind == "stream" else made).l1 == (4 if neighbors == "replace" else 2)  # type: ignore[union-attr]
     for name, less in _changed(made):
         with pytest.raises(VerificationError):
-            verify(replace(plan, synthesis=replace(synthesis, mechanism=replace(made, **{name: less}))))
+            verify_plan(replace(plan, synthesis=replace(synthesis, mechanism=replace(made, **{name: less}))))
 
 
 def _cheaper(event: Any) -> list[Any]:
@@ -113,4 +113,4 @@ def test_other_columns_are_not_verified() -> None:
     assert synthesis is not None
     wrong = replace(synthesis, mechanism=replace(synthesis.mechanism, shape=(2, 2)))
     with pytest.raises(VerificationError):
-        verify(replace(plan, synthesis=wrong))
+        verify_plan(replace(plan, synthesis=wrong))

@@ -17,7 +17,7 @@ from speeds import thinned
 from worlds import cells, close_all, connected, engine_of, prepared
 
 from dpsql.connection import Connection
-from dpsql.planning.quantiles import Window
+from dpsql.planning.quantiles import RankWindow
 
 TIMES = ("00:00:00", "23:59:59.999999", "06:30:00.25", "06:30:00.25", "24:00:00", None)
 
@@ -77,9 +77,9 @@ def test_no_unit_moves_the_values_further_than_its_rows() -> None:
     for sql in ("SELECT MIN(at_) FROM t", "SELECT MEDIAN(at_) FROM t"):
         plan = prepared(base, sql)
         bound = plan.plan.analysis.bound.rows
-        (old,) = (part for part in cells(base, plan)[()] if isinstance(part, Window))
+        (old,) = (part for part in cells(base, plan)[()] if isinstance(part, RankWindow))
         for times in (*thinned(PAIRS, 4), TIMES[:4]):
             found = cells(world((*others, *((1, time) for time in times))), plan)
-            (new,) = (part for part in found[()] if isinstance(part, Window))
+            (new,) = (part for part in found[()] if isinstance(part, RankWindow))
             assert 0 <= new.count - old.count <= bound
             assert all(0 <= point < 24 * 3600 * 10**6 for point, _ in new.runs)

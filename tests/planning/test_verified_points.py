@@ -16,7 +16,7 @@ from dpsql.planning import clamping
 from dpsql.planning.clamping import Clamp
 from dpsql.planning.measurement import MeasurementPlan
 from dpsql.planning.statistics import StatisticVector
-from dpsql.planning.verify import loss_by_kind, points, verify
+from dpsql.planning.verify import derive_loss_by_kind, iterate_tried_points, verify_plan
 
 QUERIES = (
     "SELECT SUM(z), COUNT(*) FROM t",
@@ -65,8 +65,8 @@ def test_no_point_has_a_larger_loss_than_the_tried_ones(
         if measured.clamp is None:
             continue
         alone = dataclasses.replace(plan, vectors=(measured,), selection=None)
-        each = [loss_by_kind(held) for held in at_each_point(alone, measured.clamp)]
-        assert loss_by_kind(alone) == {
+        each = [derive_loss_by_kind(held) for held in at_each_point(alone, measured.clamp)]
+        assert derive_loss_by_kind(alone) == {
             kind: max(found[kind] for found in each) for kind in ("pure", "gaussian")
         }
 
@@ -79,12 +79,12 @@ def test_the_plan_passes_at_each_point(sql: str) -> None:
     plan = planned(sql, accountant="zcdp", max_groups=9)
     for place in range(len(plan.clamps)):
         for held in at_each_point(plan, place):
-            verify(held)
+            verify_plan(held)
 
 
 def half_where(wrong: Callable[[int], bool], monkeypatch: pytest.MonkeyPatch) -> None:
     """Lets the planner derive half the sensitivity of clamps whose larger point is wrong."""
-    honest = clamping.clamped_sensitivity
+    honest = clamping.compute_clamped_sensitivity
 
     def derived(vector: StatisticVector, clamp: Clamp, analysis: Analysis) -> Sensitivity:
         found = honest(vector, clamp, analysis)
@@ -92,7 +92,7 @@ def half_where(wrong: Callable[[int], bool], monkeypatch: pytest.MonkeyPatch) ->
             return found
         return Sensitivity(found.l1 / 2, found.l2_squared / 4, found.linf / 2)
 
-    monkeypatch.setattr(clamping, "clamped_sensitivity", derived)
+    monkeypatch.setattr(clamping, "compute_clamped_sensitivity", derived)
 
 
 @every_accountant
@@ -102,13 +102,13 @@ def test_ends_are_verified_before_the_charge(
 ) -> None:
     """A sensitivity that is too small at the greatest point, or at the least, is refused."""
     plan = planned(sql, accountant=accountant)
-    verify(plan)
+    verify_plan(plan)
     for clamp in plan.clamps:
-        for end in (clamp.grid[0], clamp.most):
+        for end in (clamp.grid[0], clamp.upper_limit):
             with monkeypatch.context() as context:
                 half_where(end.__eq__, context)
                 with pytest.raises(VerificationError, match="sensitivity"):
-                    verify(plan)
+                    verify_plan(plan)
 
 
 def untried(clamp: Clamp, tried: Container[int]) -> Clamp:
@@ -126,11 +126,11 @@ def test_the_chosen_point_is_verified_before_noise_is_drawn(
     """Where a point is chosen that was not tried: a sensitivity that is too small there gives no answer."""
     epsilon = Fraction(LOSSES[accountant])
     clamps = planned(sql, epsilon, accountant=accountant).clamps
-    tried = {point for clamp in clamps for at in points(clamp) for point in at.points}
+    tried = {point for clamp in clamps for at in iterate_tried_points(clamp) for point in at.points}
     with study(accountant=accountant) as connection:
         half_where(lambda point: point not in tried, monkeypatch)
-        monkeypatch.setattr(Clamp, "choose", lambda clamp, *_: untried(clamp, tried))
+        monkeypatch.setattr(Clamp, "select_points", lambda clamp, *_: untried(clamp, tried))
         connection.explain(sql, epsilon=epsilon)
-        monkeypatch.setattr("dpsql.release.noise", lambda *_: pytest.fail("noise was drawn"))
+        monkeypatch.setattr("dpsql.release.draw_noise", lambda *_: pytest.fail("noise was drawn"))
         with pytest.raises(InternalError, match="VerificationError"):
             connection.query(sql, epsilon=epsilon)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpsql.policy import load, skeleton
-from dpsql.policy.check_constraints import Checked, checked
+from dpsql.policy.check_constraints import ColumnConstraint, parse_constraints
 
 NUMBERS = [*range(-4, 7), None]
 TEXTS = ["a", "b", "c", "it's", "", None]
@@ -41,30 +41,34 @@ _constraints = st.recursive(
 )
 
 
-def read_of(*constraints: str) -> tuple[dict[str, Checked], duckdb.DuckDBPyConnection]:
+def read_of(*constraints: str) -> tuple[dict[str, ColumnConstraint], duckdb.DuckDBPyConnection]:
     """What is read of a table's constraints, as the engine writes them, and an engine with the table."""
     engine = duckdb.connect()
     engine.execute(
         f"CREATE TABLE t (n INTEGER, s VARCHAR, {', '.join(f'CHECK ({each})' for each in constraints)})"
     )
     found = engine.execute("SELECT expression FROM duckdb_constraints() WHERE constraint_type = 'CHECK'")
-    return dict(checked([text for (text,) in found.fetchall()])), engine
+    return dict(parse_constraints([text for (text,) in found.fetchall()])), engine
 
 
 @given(constraints=st.lists(_constraints, min_size=1, max_size=3))
 def test_what_is_read_holds_for_each_value_that_the_engine_admits(constraints: list[str]) -> None:
     """Bounds, lists and NOT NULL: of each row that can be inserted."""
     found, engine = read_of(*constraints)
-    number, text = found.get("n", Checked()), found.get("s", Checked())
-    bounds, numbers, texts = number.bounds("integer"), number.listed("integer"), text.listed("varchar")
+    number, text = found.get("n", ColumnConstraint()), found.get("s", ColumnConstraint())
+    bounds, numbers, texts = (
+        number.to_bounds("integer"),
+        number.to_values("integer"),
+        text.to_values("varchar"),
+    )
     for n in NUMBERS:
         for s in TEXTS:
             try:
                 engine.execute("INSERT INTO t VALUES (?, ?)", [n, s])
             except duckdb.ConstraintException:
                 continue
-            assert not (n is None and number.present)
-            assert not (s is None and text.present)
+            assert not (n is None and number.not_null)
+            assert not (s is None and text.not_null)
             assert n is None or bounds is None or bounds[0] <= n <= bounds[1]
             assert n is None or numbers is None or n in numbers
             assert s is None or texts is None or s in texts
@@ -73,10 +77,10 @@ def test_what_is_read_holds_for_each_value_that_the_engine_admits(constraints: l
 @given(text=st.text(alphabet="tn s()'\"<>=,.-1eANDORINBETWENULLIS\n", max_size=60) | st.text(max_size=60))
 def test_no_text_fails(text: str) -> None:
     """What is not known is ignored."""
-    for found in checked([text, f"({text})"]).values():
+    for found in parse_constraints([text, f"({text})"]).values():
         for kind in ("integer", "double", "varchar", "date", "timestamp", "boolean"):
-            found.bounds(kind)
-            found.listed(kind)
+            found.to_bounds(kind)
+            found.to_values(kind)
 
 
 @pytest.mark.parametrize(
@@ -84,14 +88,14 @@ def test_no_text_fails(text: str) -> None:
 )
 def test_long_and_deep_ones_are_ignored(text: str) -> None:
     """Reading is bounded."""
-    assert not checked([text])
+    assert not parse_constraints([text])
 
 
 def test_and_binds_tighter_than_or() -> None:
     """Also in a text without the parentheses that the engine writes: either side of OR alone may be true."""
-    assert not checked(["a = 1 AND b = 2 OR c = 3"])
-    assert not checked(["a = 1 OR b = 2 AND c = 3"])
-    assert set(checked(["(a = 1 OR a = 2) AND b = 3"])) == {"a", "b"}
+    assert not parse_constraints(["a = 1 AND b = 2 OR c = 3"])
+    assert not parse_constraints(["a = 1 OR b = 2 AND c = 3"])
+    assert set(parse_constraints(["(a = 1 OR a = 2) AND b = 3"])) == {"a", "b"}
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpsql.policy import ColumnType
-from dpsql.policy.engine_types import POLICY_TYPES, fields, members, policy_type, read_as, reads, unread
+from dpsql.policy.engine_types import (
+    POLICY_TYPES,
+    can_declare_type,
+    describe_unread_type,
+    find_policy_type,
+    infer_column_type,
+    parse_enum_members,
+    parse_struct_fields,
+)
 from dpsql.policy.tables import Column
 
 NAMES = sorted({name for kind in POLICY_TYPES for name in kind.names})
@@ -22,22 +30,22 @@ def test_each_name_of_the_engine_is_accepted_or_refused_with_a_way_out() -> None
         known = engine.execute("SELECT DISTINCT type_name, logical_type FROM duckdb_types()").fetchall()
     assert len(known) > 60
     for name, kind in known:
-        found = policy_type(name)
+        found = find_policy_type(name)
         physical = {"DECIMAL": "DECIMAL(18,3)", "ENUM": "ENUM('a')"}.get(kind, kind)
         if found is None:
-            assert read_as(physical) is None, name
-            assert unread(name).startswith(("declare", "leave")), name
+            assert infer_column_type(physical) is None, name
+            assert describe_unread_type(name).startswith(("declare", "leave")), name
         else:
-            assert reads(found.name, physical), name
+            assert can_declare_type(found.name, physical), name
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_names_have_no_case(name: str) -> None:
     """As in SQL, and neither do spaces count."""
-    kind = policy_type(name)
+    kind = find_policy_type(name)
     assert kind is not None
     assert name in kind.names
-    assert policy_type(name.upper()) is policy_type(f"  {name.title().replace(' ', '  ')} ") is kind
+    assert find_policy_type(name.upper()) is find_policy_type(f"  {name.title().replace(' ', '  ')} ") is kind
 
 
 @pytest.mark.parametrize(
@@ -53,7 +61,7 @@ def test_names_have_no_case(name: str) -> None:
 )  # fmt: skip
 def test_a_name_stands_for_a_type(written: str, expected: ColumnType | None) -> None:
     """With its length and precision, where the engine allows some."""
-    found = policy_type(written)
+    found = find_policy_type(written)
     assert (None if found is None else found.name) == expected
     if expected is not None:
         column = Column.model_validate({"type": written})
@@ -80,8 +88,8 @@ def test_members_and_fields_are_read_as_the_engine_writes_them(names: list[str])
         except duckdb.Error:
             return
         kinds = dict(engine.execute("SELECT column_name, data_type FROM duckdb_columns()").fetchall())
-    assert members(kinds["e"]) == tuple(distinct)
-    assert fields(kinds["s"]) == dict.fromkeys(distinct, kinds["e"])
+    assert parse_enum_members(kinds["e"]) == tuple(distinct)
+    assert parse_struct_fields(kinds["s"]) == dict.fromkeys(distinct, kinds["e"])
 
 
 def test_the_patterns_are_of_the_engine_s_own_names() -> None:
@@ -89,4 +97,4 @@ def test_the_patterns_are_of_the_engine_s_own_names() -> None:
     own = ("BIGINT", "HUGEINT", "DOUBLE", "DECIMAL(5,0)", "VARCHAR", "JSON", "DATE", "TIMESTAMP", "TIMESTAMP WITH TIME ZONE",
            "BOOLEAN", "TIME", "UUID", "BLOB")  # fmt: skip
     for name in own:
-        assert sum(re.fullmatch(kind.own, name) is not None for kind in POLICY_TYPES) == 1, name
+        assert sum(re.fullmatch(kind.engine_types, name) is not None for kind in POLICY_TYPES) == 1, name

@@ -9,7 +9,7 @@ import pytest
 from dpsql.errors import PolicyError
 from dpsql.policy import load, skeleton
 from dpsql.policy.decisions import ColumnDecision, Decisions, ForeignKey, TableDecision, TableKeys
-from dpsql.policy.metadata import metadata
+from dpsql.policy.metadata import parse_metadata
 
 SCHEMA = {
     "patients": [("id", "INTEGER"), ("sex", "VARCHAR"), ("born", "DATE")],
@@ -73,7 +73,7 @@ def filled(decisions: Decisions) -> str:
 
 def test_what_dbt_says_is_decided() -> None:
     """meta.dpsql decides units and bounds; tests of all rows decide values and NULL, others nothing."""
-    decisions, keys = metadata(DBT, "schema.yml")
+    decisions, keys = parse_metadata(DBT, "schema.yml")
     policy = load(filled(decisions))
     patients, visits = policy.tables["patients"], policy.tables["visits"]
     assert (patients.unit, patients.rows_per_unit, visits.rows_per_unit) == ("id", 1, 20)
@@ -90,7 +90,7 @@ def test_what_dbt_says_is_decided() -> None:
 
 def test_what_smartnoise_says_is_decided() -> None:
     """Private ids, rows of one, bounds; nothing else."""
-    decisions, _ = metadata(SMARTNOISE, "clinic.yaml")
+    decisions, _ = parse_metadata(SMARTNOISE, "clinic.yaml")
     policy = load(filled(decisions))
     patients, visits = policy.tables["patients"], policy.tables["visits"]
     assert (patients.unit, visits.unit, visits.rows_per_unit) == ("row", "patient", 20)
@@ -101,7 +101,7 @@ def test_what_smartnoise_says_is_decided() -> None:
 
 def test_what_is_not_said_stays_to_be_decided() -> None:
     """No unit and no rows are taken for granted."""
-    decisions, _ = metadata("models:\n  - name: visits\n    columns: [{name: cost}]\n", "schema.yml")
+    decisions, _ = parse_metadata("models:\n  - name: visits\n    columns: [{name: cost}]\n", "schema.yml")
     text = filled(decisions)
     assert text.count("    unit: TODO") == 2
     assert text.count("rows_per_unit: TODO") == 2
@@ -126,7 +126,7 @@ def test_what_is_not_said_stays_to_be_decided() -> None:
 def test_what_is_no_metadata_is_refused(text: str) -> None:
     """Each with the file and the reason."""
     with pytest.raises(PolicyError) as refused:
-        metadata(text, "schema.yml")
+        parse_metadata(text, "schema.yml")
     assert refused.value.code == "metadata"
     assert "schema.yml" in refused.value.message
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic_core import PydanticCustomError
 
-from dpsql.policy import fold, load
-from dpsql.policy.exact import exact, show_number
+from dpsql.policy import load, normalize_name
+from dpsql.policy.exact import format_number, parse_number
 from dpsql.policy.names import NameMap
 
 
@@ -35,7 +35,7 @@ from dpsql.policy.names import NameMap
 )
 def test_a_number_is_what_is_written(written: object, number: Fraction) -> None:
     """0.1 is a tenth, digits past a double's precision count."""
-    assert exact(written) == number
+    assert parse_number(written) == number
 
 
 @pytest.mark.parametrize(
@@ -63,22 +63,22 @@ def test_a_number_is_what_is_written(written: object, number: Fraction) -> None:
 def test_what_is_no_number_is_refused(written: object, code: str) -> None:
     """Truth values, special values, other text and numbers that would fill the memory have a code each."""
     with pytest.raises(PydanticCustomError) as caught:
-        exact(written)
+        parse_number(written)
     assert (caught.value.context or {})["problems"][0].code == code
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False))
 def test_a_float_keeps_its_shortest_text(number: float) -> None:
     """The fraction of a float equals the fraction of its printed text, and rounds back to the float."""
-    assert exact(number) == exact(repr(number))
-    assert float(exact(number)) == number
+    assert parse_number(number) == parse_number(repr(number))
+    assert float(parse_number(number)) == number
 
 
 @given(st.decimals(allow_nan=False, allow_infinity=False, places=12) | st.fractions())
 def test_showing_and_reading_return_the_number(number: Decimal | Fraction) -> None:
     """What a message shows of a number of ordinary length reads as that number."""
-    shown = show_number(exact(number))
-    assert "…" in shown or exact(shown) == Fraction(number)
+    shown = format_number(parse_number(number))
+    assert "…" in shown or parse_number(shown) == Fraction(number)
 
 
 @given(st.decimals(min_value="0.0000001", max_value="1000", places=9))
@@ -95,8 +95,8 @@ def test_yaml_and_text_agree(number: Decimal) -> None:
 def test_fold_is_the_lower_case_of_ascii_only(one: str, other: str) -> None:
     """Two names fold together exactly when their bytes do under ASCII lower case, as in DuckDB."""
     lowered = [name.encode("utf-8", "surrogatepass").lower() for name in (one, other)]
-    assert (fold(one) == fold(other)) == (lowered[0] == lowered[1])
-    assert fold(one.swapcase() if one.isascii() else one) == fold(one)
+    assert (normalize_name(one) == normalize_name(other)) == (lowered[0] == lowered[1])
+    assert normalize_name(one.swapcase() if one.isascii() else one) == normalize_name(one)
 
 
 def test_names_that_differ_beyond_ascii_are_different() -> None:

@@ -65,7 +65,7 @@ def shop() -> Policy:
 )
 def test_the_unit_of_each_table(shop: Policy, table: str, unit: Unit) -> None:
     """A link is direct only when each step refers to the column that holds the unit's id."""
-    assert shop.unit_of(table) == unit
+    assert shop.get_unit(table) == unit
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_the_unit_in_words(shop: Policy, table: str, words: str) -> None:
 @pytest.mark.parametrize(("table", "code"), [("nation", "public_table"), ("nobody", "undeclared_table")])
 def test_a_table_without_unit_has_neither_unit_nor_budget(shop: Policy, table: str, code: str) -> None:
     """Asking a public or undeclared table for its unit or budget is a PolicyError, not a default."""
-    for question in (shop.unit_of, shop.budget_of):
+    for question in (shop.get_unit, shop.get_budget):
         with pytest.raises(PolicyError) as caught:
             question(table)
         assert caught.value.code == code
@@ -94,11 +94,11 @@ def test_a_table_without_unit_has_neither_unit_nor_budget(shop: Policy, table: s
 
 def test_a_budget_is_merged_key_by_key(shop: Policy) -> None:
     """A table's own keys win, the rest are the policy's; zcdp is the default with a delta."""
-    assert shop.budget == shop.budget_of("customer")
+    assert shop.budget == shop.get_budget("customer")
     assert shop.budget.accountant == "zcdp"
-    own = shop.budget_of("Orders")
+    own = shop.get_budget("Orders")
     assert (own.epsilon, own.delta, own.accountant) == (Fraction(1, 2), Fraction(0), "pure")
-    part = shop.budget_of("returns")
+    part = shop.get_budget("returns")
     assert (part.epsilon, part.delta, part.accountant) == (Fraction(1, 4), Fraction(1, 10**6), "zcdp")
 
 
@@ -109,19 +109,19 @@ def test_the_default_accountant_without_delta_is_pure() -> None:
 
 def test_names_ignore_case(shop: Policy) -> None:
     """Tables and columns are found in any case, and the declared spelling is known."""
-    orders = shop.table("oRders")
+    orders = shop.find_table("oRders")
     assert orders is shop.tables["orders"]
-    assert shop.canonical("ORDERS") == "orders"
-    assert shop.canonical("order") is None
-    assert shop.table("order") is None
+    assert shop.find_table_name("ORDERS") == "orders"
+    assert shop.find_table_name("order") is None
+    assert shop.find_table("order") is None
     assert orders is not None
-    assert orders.canonical("O_DATE") == "o_date"
+    assert orders.find_column_name("O_DATE") == "o_date"
     assert orders.columns["O_DATE"].type == "date"
 
 
 def test_private_tables(shop: Policy) -> None:
     """Every table but the public one, in the order of the file."""
-    assert shop.private_tables() == ("customer", "orders", "returns", "lineitem", "shipment", "clicks")
+    assert shop.list_private_tables() == ("customer", "orders", "returns", "lineitem", "shipment", "clicks")
 
 
 def test_bounds_and_values_have_the_column_type() -> None:
@@ -201,7 +201,7 @@ tables:
   v: {link: {column: id, references: p.id}, rows_per_unit: 9, budget: {epsilon: 0.5}}
 """
     assert load(built) == load(text) == built
-    assert load(built).digest() == load(text).digest()
+    assert load(built).compute_digest() == load(text).compute_digest()
 
 
 @pytest.mark.parametrize(
@@ -254,10 +254,13 @@ def test_dump_copy_and_pickle_return_the_policy(shop: Policy) -> None:
 
 def test_the_digest_follows_the_meaning() -> None:
     """Spelling of numbers, comments and order of keys leave the digest; any change of meaning moves it."""
-    digest = load(SHOP).digest()
+    digest = load(SHOP).compute_digest()
     assert len(digest) == 64
-    assert load(SHOP.replace("epsilon: 1,", "epsilon: 1.00,").replace("1e-6", "0.000001")).digest() == digest
-    assert load("# note\nneighbors: add_remove\n" + SHOP).digest() == digest
+    assert (
+        load(SHOP.replace("epsilon: 1,", "epsilon: 1.00,").replace("1e-6", "0.000001")).compute_digest()
+        == digest
+    )
+    assert load("# note\nneighbors: add_remove\n" + SHOP).compute_digest() == digest
     for old, new in [
         ("epsilon: 1,", "epsilon: 1.001,"),
         ("rows_per_unit: 30", "rows_per_unit: 31"),
@@ -266,8 +269,8 @@ def test_the_digest_follows_the_meaning() -> None:
         ("1998-12-31", "1998-12-30"),
         ("type: varchar", "type: varchar, nullable: false"),
     ]:
-        assert load(SHOP.replace(old, new)).digest() != digest, new
-    assert load(SHOP + "data_version: 2\n").digest() != digest
+        assert load(SHOP.replace(old, new)).compute_digest() != digest, new
+    assert load(SHOP + "data_version: 2\n").compute_digest() != digest
 
 
 NAMES = st.from_regex(r"[a-z_][a-z0-9_ é\"']{0,6}", fullmatch=True)
@@ -303,7 +306,7 @@ def test_any_policy_survives_a_round_trip(columns: dict[str, Any], epsilon: Frac
     )
     for again in (load(policy.model_dump()), load(json.loads(policy.model_dump_json()))):
         assert again == policy
-        assert again.digest() == policy.digest()
+        assert again.compute_digest() == policy.compute_digest()
 
 
 @given(st.dictionaries(st.sampled_from("abcdef"), st.sampled_from("abcdef"), min_size=1))
@@ -327,7 +330,7 @@ def test_links_load_exactly_when_all_of_them_end_at_a_unit(links: dict[str, str]
     raw = {"version": 1, "privacy_unit": "p", "budget": {"epsilon": 1}, "tables": tables}
     if all(ends(name) for name in "abcdef"):
         policy = load(raw)
-        assert {policy.unit_of(name).kind for name in "abcdef"} == {"column"}
+        assert {policy.get_unit(name).kind for name in "abcdef"} == {"column"}
     else:
         with pytest.raises(PolicyError) as caught:
             load(raw)
@@ -339,17 +342,17 @@ def test_a_database_has_a_name(name: str) -> None:
     """Without the spaces around it; a policy without one is the same as before there were names."""
     named = load(f"{SHOP}database: '{name}'\n")
     assert (named.database, load(SHOP).database) == ("north-2026", None)
-    assert named.digest() != load(SHOP).digest()
+    assert named.compute_digest() != load(SHOP).compute_digest()
     assert "database" not in load(SHOP).model_dump()
     assert "max_failures" not in load(SHOP).model_dump()["tables"]["clicks"]
 
 
 def test_failures_are_of_a_table_or_of_all() -> None:
     """A table's own number goes before the policy's; where neither says one the ledger has its own."""
-    assert load(SHOP).max_failures_of_tables() == {}
+    assert load(SHOP).get_failure_limits() == {}
     own = SHOP.replace("clicks: {unit: ROW}", "clicks: {unit: ROW, max_failures: 1}")
-    assert load(own).max_failures_of_tables() == {"clicks": 1}
-    most = load(f"{own}max_failures: 5\n").max_failures_of_tables()
+    assert load(own).get_failure_limits() == {"clicks": 1}
+    most = load(f"{own}max_failures: 5\n").get_failure_limits()
     assert (most["clicks"], most["orders"], "nation" in most) == (1, 5, False)
 
 

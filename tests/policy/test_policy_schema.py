@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from dpsql.policy import json_schema
+from dpsql.policy import build_json_schema
 
 ROOT = Path(__file__).parents[2]
 FILE = ROOT / "grammars" / "policy.schema.json"
@@ -22,12 +22,12 @@ def test_the_file_is_what_the_models_say() -> None:
     assert done.stdout == FILE.read_text(encoding="utf-8"), (
         "run python -m dpsql.policy > grammars/policy.schema.json"
     )
-    assert json.loads(done.stdout) == json_schema()
+    assert json.loads(done.stdout) == build_json_schema()
 
 
 def test_every_key_is_described_and_no_other_allowed() -> None:
     """Each object lists its keys with a description and refuses further ones."""
-    schema = json_schema()
+    schema = build_json_schema()
     objects: list[dict[str, Any]] = [schema, *schema["$defs"].values()]
     assert len(objects) == 7
     for found in objects:

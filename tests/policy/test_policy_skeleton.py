@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from speeds import examples
 
 from dpsql.errors import PolicyError
-from dpsql.policy import ColumnType, fold, load, skeleton
-from dpsql.policy.names import account_name
-from dpsql.policy.skeleton import column_type
+from dpsql.policy import ColumnType, load, normalize_name, skeleton
+from dpsql.policy.names import normalize_account_name
+from dpsql.policy.skeleton import find_declarable_type
 
 FILLED = {"privacy_unit": "patient", "epsilon": "1", "delta": "1e-7", "unit": "id", "rows_per_unit": "5"}
 
@@ -114,7 +114,7 @@ def test_members_of_an_inner_enum_are_not_shown() -> None:
 )  # fmt: skip
 def test_types(duckdb_type: str, expected: ColumnType | None) -> None:
     """A DuckDB type is read as the policy's type only when it is known."""
-    assert column_type(duckdb_type) == expected
+    assert find_declarable_type(duckdb_type) == expected
 
 
 def test_a_database_without_tables_is_said_to_be_empty() -> None:
@@ -137,7 +137,7 @@ NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8
     ["no", "null", "~", "1e3", "2020-01-01", "a: b", "# x", "- y", "<<", "&a", "*a", "!t", "TODO", "row", "y", "=", "'", '"', "{", "\x85", "\u2028", "\ufeff", "💡"]
 )  # fmt: skip
 TYPES = st.sampled_from(["INTEGER", "ENUM('\n  x: y')", "DATE", "BLOB", "STRUCT(a ENUM('\nb: c'))[]"])
-COLUMNS = st.lists(st.tuples(NAMES, TYPES), max_size=4, unique_by=lambda pair: fold(pair[0]))
+COLUMNS = st.lists(st.tuples(NAMES, TYPES), max_size=4, unique_by=lambda pair: normalize_name(pair[0]))
 
 
 @given(st.dictionaries(NAMES, COLUMNS, min_size=1, max_size=3), NAMES)
@@ -147,7 +147,7 @@ def test_any_schema_gives_yaml_that_loads_once_filled(
 ) -> None:
     """Whatever the names are, the text is YAML, and filled in it declares those tables and columns."""
     schema = {name: columns for place, (name, columns) in enumerate(schema.items())
-              if account_name(name) not in {account_name(other) for other in list(schema)[:place]}}  # fmt: skip
+              if normalize_account_name(name) not in {normalize_account_name(other) for other in list(schema)[:place]}}  # fmt: skip
     text = skeleton(schema, source)
     usable = {
         table: columns
@@ -163,7 +163,9 @@ def test_any_schema_gives_yaml_that_loads_once_filled(
     policy = load(filled(text))
     assert list(policy.tables) == list(parsed) == list(usable)
     for table, columns in usable.items():
-        declared = [name for name, kind in columns if column_type(kind) and name.strip() and "\0" not in name]
+        declared = [
+            name for name, kind in columns if find_declarable_type(kind) and name.strip() and "\0" not in name
+        ]
         assert list(policy.tables[table].columns) == declared
 
 

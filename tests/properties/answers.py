@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from properties.expressions import build, one_of
 from properties.scopes import equal, known
 
-from dpsql.plan.expr import Expr, Literal, Released, Scalar
+from dpsql.plan.expr import Expr, Literal, ReleasedColumn, Scalar
 from dpsql.plan.nodes import (
     Aggregation,
     JoinKind,
@@ -17,11 +17,11 @@ from dpsql.plan.nodes import (
     Output,
     PublicSubquery,
     Release,
-    released_columns,
+    list_released_columns,
 )
-from dpsql.plan.types import Type, common
-from dpsql.sql.lower.derived import answer
-from dpsql.sql.lower.scope import Named, Scope
+from dpsql.plan.types import Type, find_common_type
+from dpsql.sql.lower.derived import to_public_subquery
+from dpsql.sql.lower.scope import NamedSource, Scope
 
 if TYPE_CHECKING:
     from properties.relations import Item, Relations
@@ -33,7 +33,7 @@ _AS = {Type.DOUBLE: "cast_double", Type.VARCHAR: "cast_varchar"}
 
 def scalar(relations: Relations, kind: Type) -> Scalar | None:
     """The single value of a type that follows from a table's released number of rows, if there is one."""
-    number = Released("a0", Type.INTEGER)
+    number = ReleasedColumn("a0", Type.INTEGER)
     shown: Expr | None = number if kind is Type.INTEGER else None
     if kind in _AS:
         shown = build(_AS[kind], number)
@@ -46,7 +46,7 @@ def scalar(relations: Relations, kind: Type) -> Scalar | None:
 
 def answered(relations: Relations) -> PublicSubquery:
     """The groups of a table with their numbers of rows."""
-    return answer(counted(relations, relations.draw(_KEYS)), relations.alias("d"))
+    return to_public_subquery(counted(relations, relations.draw(_KEYS)), relations.alias("d"))
 
 
 def answer_join(relations: Relations, scope: Scope) -> list[Item]:
@@ -55,18 +55,18 @@ def answer_join(relations: Relations, scope: Scope) -> list[Item]:
     source = answered(relations)
     pairs = []
     for key in source.columns[:-1]:
-        fitting = [column for column in before if common((column.type, key.type)) is not None]
+        fitting = [column for column in before if find_common_type((column.type, key.type)) is not None]
         if not fitting:
             return []
         pairs.append((relations.one(fitting), key.name))
     item = relations.brought(scope, named(source), relations.draw(_KINDS))
-    on = (equal(ours, scope.find(item.alias, name)) for ours, name in pairs)
+    on = (equal(ours, scope.get_column(item.alias, name)) for ours, name in pairs)
     return [replace(item, conditions=tuple(on))]
 
 
-def named(source: PublicSubquery) -> Named:
+def named(source: PublicSubquery) -> NamedSource:
     """An answer with the columns that a query may name."""
-    return Named(source, {column.name: column for column in source.columns})
+    return NamedSource(source, {column.name: column for column in source.columns})
 
 
 def counted(relations: Relations, keys: int) -> OuterQuery:
@@ -77,5 +77,5 @@ def counted(relations: Relations, keys: int) -> OuterQuery:
     rows = Aggregation("a0", "count_rows", None, Type.INTEGER)
     listed = tuple(Key(f"k{place}", key) for place, key in enumerate(found))
     release = Release(table.relation, listed, (rows,), relations.context.max_groups)
-    outputs = (Output(f"c{place}", column) for place, column in enumerate(released_columns(release)))
+    outputs = (Output(f"c{place}", column) for place, column in enumerate(list_released_columns(release)))
     return OuterQuery(release, tuple(outputs))

@@ -111,12 +111,12 @@ def answered(connection: Connection, sql: str) -> list[tuple[Any, ...]] | None:
         prepared = prepared_exactly(connection, sql)
     except dpsql.QueryRejected:
         return None
-    return in_order(connection.engine.answer(prepared).rows)
+    return in_order(connection.engine.answer_query(prepared).rows)
 
 
 def prepared_exactly(connection: Connection, sql: str) -> PreparedQuery:
     """The plan of a statement with next to no noise."""
-    return connection.engine.prepare(Query(sql, epsilon=Fraction(EPSILON), replay=False))
+    return connection.engine.plan_and_match(Query(sql, epsilon=Fraction(EPSILON), replay=False))
 
 
 def in_order(rows: Sequence[Sequence[Any]]) -> list[tuple[Any, ...]]:

@@ -20,12 +20,12 @@ from properties.printing import template, variadic
 
 from dpsql.errors import QueryRejected
 from dpsql.functions import FUNCTIONS
-from dpsql.plan.expr import Call, Column, Expr, Facts, Function, Literal, Released, walk
+from dpsql.plan.expr import Call, Column, ColumnInfo, Expr, Function, Literal, ReleasedColumn, walk
 from dpsql.plan.types import Type, Value
 from dpsql.sql.lower.scalars import Scalars
 from dpsql.sql.lower.statement_time import StatementTime
-from dpsql.sql.read.parse import parse
-from dpsql.sql.read.rejection import Source
+from dpsql.sql.read.parse import parse_statement
+from dpsql.sql.read.rejection import QueryText
 
 T = TypeVar("T")
 KINDS = tuple(kind for kind in Type if kind not in (Type.NULL, Type.LIST))
@@ -71,7 +71,9 @@ _FOLDED = frozenset(
     }
 )
 """What `lower` computes itself where the argument is a constant."""
-_SCALARS = Scalars(Source(""), (), StatementTime(dt.datetime(2026, 4, 1)), lambda _: Literal(None, Type.NULL))
+_SCALARS = Scalars(
+    QueryText(""), (), StatementTime(dt.datetime(2026, 4, 1)), lambda _: Literal(None, Type.NULL)
+)
 
 Signature = tuple[Type, ...]
 
@@ -81,7 +83,7 @@ def build(name: str, *arguments: Expr) -> Expr | None:
     if arguments and (name, arguments[0].type) in _FOLDED and isinstance(arguments[0], Literal):
         return None
     try:
-        return _SCALARS.call(None, name, *arguments)  # type: ignore[arg-type]
+        return _SCALARS.build_call(None, name, *arguments)  # type: ignore[arg-type]
     except QueryRejected:
         return None
 
@@ -128,7 +130,7 @@ def constants(name: str, types: Signature) -> tuple[tuple[Literal, ...], ...]:
 
 def _exemplary(function: Function, types: Signature) -> tuple[Value, ...]:
     """The constants of an entry's example, where it has as many arguments and the constants these types."""
-    statement = parse(f"SELECT {function.example[0]}")
+    statement = parse_statement(f"SELECT {function.example[0]}")
     whole = Scalars(statement.source, (), StatementTime(dt.datetime(2026, 4, 1)), _no_column).lower(
         statement.query.expressions[0]
     )
@@ -148,7 +150,7 @@ def _no_column(node: object) -> NoReturn:
 def _taken(function: Function, types: Signature, given: tuple[Literal, ...]) -> bool:
     known = dict(zip(constant_places(function, len(types)), given, strict=True))
     arguments = (
-        known.get(place) or Column("", "c", Facts(kind, kind.value)) for place, kind in enumerate(types)
+        known.get(place) or Column("", "c", ColumnInfo(kind, kind.value)) for place, kind in enumerate(types)
     )
     return build(function.name, *arguments) is not None
 
@@ -179,7 +181,7 @@ class Expressions:
     """Draws expressions over some columns, outermost more often than not of the `featured` function."""
 
     draw: st.DrawFn
-    columns: Sequence[Column | Released]
+    columns: Sequence[Column | ReleasedColumn]
     featured: str
     deepest: int = DEEPEST
     released: Callable[[Type], Expr | None] | None = None

@@ -11,7 +11,7 @@ from properties.plans import expressions
 from dpsql.aggregates import AGGREGATES
 from dpsql.aggregates.per_unit import WITHIN
 from dpsql.mechanisms import MECHANISMS
-from dpsql.plan.expr import Expr, Released, Scalar, Windowed, walk
+from dpsql.plan.expr import Expr, ReleasedColumn, Scalar, WindowCall, walk
 from dpsql.plan.nodes import (
     Filter,
     Join,
@@ -22,9 +22,9 @@ from dpsql.plan.nodes import (
     SemiJoin,
     SetKind,
     SetOperation,
-    inputs,
-    is_answered,
+    has_public_subquery,
     is_private,
+    list_inputs,
 )
 from dpsql.plan.tables import Scan, UnitKind
 from dpsql.planning.measurement import MeasurementPlan
@@ -40,7 +40,7 @@ BLOCKS = (
     "values of x",
     "joint",
 )
-_ABOVE = (Released, Windowed)
+_ABOVE = (ReleasedColumn, WindowCall)
 """Expressions that stand above the release boundary alone."""
 
 EVERY_KIND = frozenset(
@@ -86,7 +86,7 @@ def kinds(case: Case, plan: MeasurementPlan) -> Iterator[str]:
         yield f"noise {measured.mechanism.name}"
     yield from (f"neighbors {case.rules.neighbors}", f"accountant {case.rules.accountant}")
     yield f"{len(release.keys)} keys"
-    yield "selected keys" if analysis.selects else "public keys"
+    yield "selected keys" if analysis.selects_keys else "public keys"
     facts = {
         "few units": analysis.bound.min_frequency > 1,
         "one group of a unit": case.rules.partition and analysis.bound.groups == 1 < analysis.bound.rows,
@@ -117,7 +117,7 @@ def _nodes(relation: Relation) -> Iterator[str]:
             yield from _put_together(relation)
         case Filter() if _valued(relation.predicate):
             yield "value in a condition"
-    for part in inputs(relation):
+    for part in list_inputs(relation):
         yield from _nodes(part)
 
 
@@ -129,16 +129,16 @@ def _joined(join: Join) -> Iterator[str]:
     yield str(join.kind)
     if is_private(join.right):
         yield "proven join" if join.proven else "private join"
-    elif is_answered(join.right):
+    elif has_public_subquery(join.right):
         yield "left joined answer" if join.kind is JoinKind.LEFT else "joined answer"
 
 
 def _matched(matching: SemiJoin) -> Iterator[str]:
     yield "anti matching" if matching.anti else "matching"
     right = matching.right
-    if is_private(right) and any(isinstance(part, (Project, SetOperation)) for part in inputs(right)):
+    if is_private(right) and any(isinstance(part, (Project, SetOperation)) for part in list_inputs(right)):
         yield "derived rows matched"
-    elif is_answered(right):
+    elif has_public_subquery(right):
         yield "answer matched"
 
 
@@ -150,7 +150,7 @@ def _grouped(groups: PerUnitGroupBy) -> Iterator[str]:
 
 def _put_together(operation: SetOperation) -> Iterator[str]:
     yield str(operation.kind)
-    for side in inputs(operation):
+    for side in list_inputs(operation):
         if is_private(side) and isinstance(side, SetOperation):
             yield "set of sets"
         if is_private(side) and isinstance(side, Project) and isinstance(side.input, PerUnitGroupBy):

@@ -20,11 +20,11 @@ import duckdb
 from properties.worlds import Statistics, cells_of
 
 from dpsql.backends.duckdb import DuckDBBackend
-from dpsql.engine.pipeline import Engine, PreparedQuery, budget
+from dpsql.engine.pipeline import Engine, PreparedQuery, get_table_budget
 from dpsql.ledger import open_ledger
 from dpsql.policy import load
 from dpsql.request.query import Query
-from dpsql.sql.emit.relations import rows as rows_of
+from dpsql.sql.emit.relations import emit_rows as rows_of
 
 NEWCOMER = 4
 MINE = 1
@@ -357,7 +357,9 @@ class Linked:
         self.connection = duckdb.connect(config={"threads": 1})
         self.connection.execute(f"{_PUBLIC}; {self._tables('main')}")
         rules = load(policy(self.rules))
-        ledger = open_ledger(":memory:", {name: budget(rules, name) for name in rules.private_tables()})
+        ledger = open_ledger(
+            ":memory:", {name: get_table_budget(rules, name) for name in rules.list_private_tables()}
+        )
         self.engine = Engine(rules, DuckDBBackend(self.connection), ledger, "tester")
         assert self.engine.catalog.tables
 
@@ -369,21 +371,21 @@ class Linked:
     def prepare(self, sql: str, max_groups: int | None = None) -> PreparedQuery:
         """The plan of a query at ε = 1."""
         self.connection.execute("SET schema = 'main'")
-        return self.engine.prepare(Query(sql, epsilon=Fraction(1), max_groups=max_groups))
+        return self.engine.plan_and_match(Query(sql, epsilon=Fraction(1), max_groups=max_groups))
 
     def statistics(self, prepared: PreparedQuery, rows: Rows) -> Statistics:
         """The exact cells of each group that a plan with one release would noise."""
         known = (prepared.statement.sql, id(rows))
         if known not in self._seen:
             self._enter(rows)
-            self._seen[known] = cells_of(prepared, self.engine.backend.run(prepared.statement.sql))
+            self._seen[known] = cells_of(prepared, self.engine.backend.run_statement(prepared.statement.sql))
         return self._seen[known]
 
     def belonging(self, prepared: PreparedQuery, rows: Rows) -> dict[int, Counter[str]]:
         """The rows that a plan aggregates, keys and measures, by the person that each belongs to."""
         self._enter(rows)
         found: dict[int, Counter[str]] = {}
-        for unit, *values in self.engine.backend.run(rows_of(prepared.plan.analysis)).reveal():
+        for unit, *values in self.engine.backend.run_statement(rows_of(prepared.plan.analysis)).reveal():
             found.setdefault(self._people[str(unit)], Counter())[repr(values)] += 1
         return found
 

@@ -116,7 +116,7 @@ def _(groups: Part, *of: Any) -> Any:
 
 @_naive(OBSERVABLE, "words", noise, "_noisy_components")
 def _(noised: Part, measured: Any, groups: Sequence[Any], entropy: Entropy) -> Any:
-    entropy.words(sum(any(group.moments.values()) for group in groups))
+    entropy.draw_words(sum(any(group.moments.values()) for group in groups))
     return noised(measured, groups, entropy)
 
 

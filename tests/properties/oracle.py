@@ -1,6 +1,6 @@
 """The sensitivity oracle: what was derived for a plan, against what its neighbours' statistics do.
 
-A `Bench` holds one engine. It prepares plans as `Engine.prepare` does, but from the plan itself, and reads
+A `Bench` holds one engine. It prepares plans as `Engine.plan_and_match` does, but from the plan itself, and reads
 the exact statistics of each database from the very statement that would be noised.
 """
 
@@ -25,28 +25,28 @@ from properties.schema import PUBLIC, UNLINKED, Rules, create, policy
 from properties.worlds import Statistics, apart, cells_of, change, moved, stairs
 
 from dpsql.accounting.events import BoundedRange, Composed, Event, Gaussian, Pure, Selection
-from dpsql.analysis.analyse import analyse
+from dpsql.analysis.analyse import analyze_release
 from dpsql.analysis.stability import PublicFacts
 from dpsql.backends.duckdb import DuckDBBackend
-from dpsql.engine.pipeline import Engine, PublicTables, budget
-from dpsql.engine.post_processor import as_constants
+from dpsql.engine.pipeline import Engine, PublicLookups, get_table_budget
+from dpsql.engine.post_processor import to_constants
 from dpsql.engine.prepare import PreparedRelease
 from dpsql.errors import BackendError
 from dpsql.ledger import Ledger, open_ledger
-from dpsql.mechanisms import Cube, DiscreteGaussian, Geometric, Mechanism, Staircase
-from dpsql.plan.dependencies import steps, substitute
+from dpsql.mechanisms import DiscreteGaussian, Geometric, LInfinityMechanism, Mechanism, Staircase
+from dpsql.plan.dependencies import list_steps, substitute_subqueries
 from dpsql.plan.expr import Expr, Literal, Scalar
-from dpsql.plan.nodes import Join, OuterQuery, PublicSubquery, Release, Values, private_tables
+from dpsql.plan.nodes import Join, OuterQuery, PublicSubquery, Release, Values, list_private_tables
 from dpsql.plan.types import Type, Value
-from dpsql.planning.choose import LossShare, choose
+from dpsql.planning.choose import LossShare, choose_plan
 from dpsql.planning.measurement import MeasurementPlan
 from dpsql.planning.partition_selection import OptimalPartitionSelection, Threshold
-from dpsql.planning.verify import verify
+from dpsql.planning.verify import verify_plan
 from dpsql.policy import load
 from dpsql.policy.fields import Accountant
-from dpsql.sql.emit.relations import source_of
-from dpsql.sql.emit.scalars import write
-from dpsql.sql.emit.statement import emit
+from dpsql.sql.emit.relations import emit_from_clause
+from dpsql.sql.emit.scalars import emit_expression
+from dpsql.sql.emit.statement import emit_release
 
 
 @dataclass(frozen=True)
@@ -83,15 +83,15 @@ class _Backend(DuckDBBackend):
 
     def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
         super().__init__(connection)
-        self._schema = super().schema()
+        self._schema = super().read_schema()
 
-    def schema(self) -> dict[str, list[tuple[str, str]]]:
+    def read_schema(self) -> dict[str, list[tuple[str, str]]]:
         return self._schema
 
 
 @dataclass(repr=False)
 class Bench:
-    """One engine with the tables of `laws.schema`, for plans and databases one after another."""
+    """One engine with the tables of `laws.read_schema`, for plans and databases one after another."""
 
     connection: duckdb.DuckDBPyConnection = field(init=False)
     backend: DuckDBBackend = field(init=False)
@@ -109,7 +109,7 @@ class Bench:
         if rules not in self._engines:
             loaded = load(policy(rules))
             if rules.accountant not in self._ledgers:
-                budgets = {name: budget(loaded, name) for name in loaded.private_tables()}
+                budgets = {name: get_table_budget(loaded, name) for name in loaded.list_private_tables()}
                 self._ledgers[rules.accountant] = open_ledger(":memory:", budgets)
             self._engines[rules] = Engine(loaded, self.backend, self._ledgers[rules.accountant], "tester")
         return self._engines[rules]
@@ -121,19 +121,21 @@ class Bench:
     def prepare(self, case: Case) -> PreparedRelease:
         """All that is decided about a plan, unverified."""
         release = case.outer.release
-        analysis = analyse(
+        analysis = analyze_release(
             release, self.facts(case.database.tables), replace=case.rules.neighbors == "replace"
         )
         price = self.price(case.rules, case.epsilon)
-        plan = choose(analysis, price, self.facts(case.database.tables))
-        statement = emit(substitute(analysis, case.answers), plan.quantiles, clamps=plan.clamps)
-        return PreparedRelease(release, private_tables(release.input), plan, statement, price)
+        plan = choose_plan(analysis, price, self.facts(case.database.tables))
+        statement = emit_release(
+            substitute_subqueries(analysis, case.answers), plan.quantiles, clamps=plan.clamps
+        )
+        return PreparedRelease(release, list_private_tables(release.input), plan, statement, price)
 
     def price(self, rules: Rules, epsilon: Fraction) -> LossShare:
         """What a loss buys of any table."""
         if (rules.accountant, epsilon) not in self._prices:
-            accountant = self.engine(rules).account(UNLINKED[0]).accountant
-            rho = accountant.gaussian_rho(epsilon)
+            accountant = self.engine(rules).get_account(UNLINKED[0]).accountant
+            rho = accountant.find_gaussian_rho(epsilon)
             self._prices[rules.accountant, epsilon] = LossShare(epsilon, rho, Fraction(1, 10**9))
         return self._prices[rules.accountant, epsilon]
 
@@ -141,18 +143,18 @@ class Bench:
         """The exact cells of each group that a plan would noise."""
         try:
             with holding(self.connection, tables):
-                exact = self.backend.run(prepared.statement.sql)
+                exact = self.backend.run_statement(prepared.statement.sql)
         except BackendError:
             raise AssertionError(f"the engine failed on\n{show(tables)}") from None
         return cells_of(prepared, exact)
 
     def computed(self, release: Release, exprs: Sequence[Expr], *texts: str) -> list[tuple[Any, ...]]:
         """What the engine computes for expressions, and for `texts` of its SQL, on each row of a release."""
-        source, conditions = source_of(release.input, exprs)
+        source, conditions = emit_from_clause(release.input, exprs)
         where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
         return list(
-            self.backend.run(
-                f"SELECT {', '.join([*map(write, exprs), *texts])} FROM {source}{where}"
+            self.backend.run_statement(
+                f"SELECT {', '.join([*map(emit_expression, exprs), *texts])} FROM {source}{where}"
             ).reveal()
         )
 
@@ -170,7 +172,7 @@ class Bench:
         if rest is not None and self.statistics(prepared, rest) != before:
             raise AssertionError(f"rows of nobody count in\n{show(tables)}")
         # Last, so that a wrong sensitivity is found by what neighbours do.
-        verify(prepared.plan)
+        verify_plan(prepared.plan)
 
 
 class Moved(Exception):  # noqa: N818
@@ -206,7 +208,7 @@ def within(plan: MeasurementPlan, before: Statistics, after: Statistics) -> None
             raise Moved(f"{name} moves by {linf} in l∞ norm, not by {known.linf},")
         lost += _noised(measured.mechanism, before, after, place)
     for place, ranked in enumerate(plan.quantiles):
-        lost += Loss(range=ranked.mechanism.range(moved(before, after, plan, place)))
+        lost += Loss(range=ranked.mechanism.compute_range(moved(before, after, plan, place)))
     price = Loss.charged(plan.event)
     if lost.epsilon > price.epsilon or lost.rho > price.rho or lost.range > price.range:
         raise Moved(f"the noise loses {lost} for {price}")
@@ -241,7 +243,7 @@ def _tossed_apart(chosen: OptimalPartitionSelection, before: Statistics, after: 
 
 def _chosen(plan: MeasurementPlan, place: int, before: Statistics, after: Statistics) -> Loss:
     """What the choice of a clamp loses."""
-    return Loss(range=plan.clamps[place].mechanism.range(apart(before, after, plan, place)))
+    return Loss(range=plan.clamps[place].mechanism.compute_range(apart(before, after, plan, place)))
 
 
 def _shown(chosen: Threshold, found: Statistics) -> Statistics:
@@ -272,22 +274,22 @@ class _Held:
     bench: Bench
     public: Tables
 
-    def multiplicity(self, join: Join) -> int:
+    def look_up_multiplicity(self, join: Join) -> int:
         """The most rows of the right side of `join` that one row can be equal to."""
         with holding(self.bench.connection, {name: self.public[name] for name in PUBLIC}):
-            return PublicTables(self.bench.backend).multiplicity(join)
+            return PublicLookups(self.bench.backend).look_up_multiplicity(join)
 
-    def rows(self, query: OuterQuery) -> Sequence[tuple[Any, ...]]:
+    def read_rows(self, query: OuterQuery) -> Sequence[tuple[Any, ...]]:
         """The rows of a query on public tables."""
         with holding(self.bench.connection, {name: self.public[name] for name in PUBLIC}):
-            return PublicTables(self.bench.backend).rows(query)
+            return PublicLookups(self.bench.backend).read_rows(query)
 
-    def constants(self, query: OuterQuery) -> Sequence[tuple[Any, ...]] | None:
+    def evaluate_constants(self, query: OuterQuery) -> Sequence[tuple[Any, ...]] | None:
         """The rows of a query on constants."""
-        return PublicTables(self.bench.backend).constants(query)
+        return PublicLookups(self.bench.backend).evaluate_constants(query)
 
     @property
-    def approximate(self) -> frozenset[str]:
+    def approximate_functions(self) -> frozenset[str]:
         """None: the engine is DuckDB."""
         return frozenset()
 
@@ -311,11 +313,11 @@ class Loss:
         """What a mechanism loses on statistics that move as far as this."""
         match mechanism:
             case Geometric():
-                return cls(epsilon=mechanism.epsilon(Fraction(l1)))
-            case Cube():
-                return cls(epsilon=mechanism.epsilon(Fraction(linf)))
+                return cls(epsilon=mechanism.compute_epsilon(Fraction(l1)))
+            case LInfinityMechanism():
+                return cls(epsilon=mechanism.compute_epsilon(Fraction(linf)))
             case DiscreteGaussian():
-                return cls(rho=mechanism.rho(Fraction(l2_squared)))
+                return cls(rho=mechanism.compute_rho(Fraction(l2_squared)))
         raise TypeError(f"no rule for the noise {mechanism.name}")
 
     @classmethod
@@ -364,7 +366,7 @@ def cases(draw: st.DrawFn, bench: Bench, featured: str | None = None, deepest: i
     )
     database = draw(databases(wanted(outer), rules, public))
     answers = {
-        step: draw(answered(step)) for step in steps(outer) if isinstance(step, (PublicSubquery, Scalar))
+        step: draw(answered(step)) for step in list_steps(outer) if isinstance(step, (PublicSubquery, Scalar))
     }
     return Case(rules, outer, draw(_EPSILONS), database, answers)
 
@@ -373,11 +375,11 @@ def cases(draw: st.DrawFn, bench: Bench, featured: str | None = None, deepest: i
 def answered(draw: st.DrawFn, answer: PublicSubquery | Scalar) -> Values | Literal:
     """What an earlier release may have answered: any groups, each once, with any numbers of rows."""
     if isinstance(answer, Scalar):
-        return as_constants(answer, [(draw(one_of(_ANSWERED[answer.type])),)])
+        return to_constants(answer, [(draw(one_of(_ANSWERED[answer.type])),)])
     *keys, _ = answer.columns
     key = st.tuples(*(one_of(_ANSWERED[column.type]) for column in keys))
     rows = draw(st.lists(st.tuples(key, one_of((3, 0, -1))), max_size=4, unique_by=lambda row: row[0]))
-    return as_constants(answer, [(*values, number) for values, number in rows])
+    return to_constants(answer, [(*values, number) for values, number in rows])
 
 
 _ANSWERED: dict[Type, tuple[Value, ...]] = {

@@ -14,12 +14,12 @@ from properties.schema import Rules
 
 from dpsql.aggregates import AGGREGATES, Moment
 from dpsql.analysis import domains
-from dpsql.analysis.intervals import conditions
+from dpsql.analysis.intervals import derive_known_intervals
 from dpsql.analysis.stability import PublicFacts
-from dpsql.analysis.unit_identity import separated_identity
-from dpsql.backends.catalog import Catalog
+from dpsql.analysis.unit_identity import find_injective_identity
+from dpsql.backends.catalog import AnalystSchema
 from dpsql.functions import FUNCTIONS
-from dpsql.plan.expr import UNIT_IDENTITY, Call, Column, Expr, Literal, columns, walk
+from dpsql.plan.expr import UNIT_IDENTITY, Call, Column, Expr, Literal, iterate_columns, walk
 from dpsql.plan.nodes import (
     Aggregation,
     Filter,
@@ -34,13 +34,13 @@ from dpsql.plan.nodes import (
     Relation,
     Release,
     SemiJoin,
-    inputs,
-    private_tables,
-    released_columns,
-    scans,
+    list_inputs,
+    list_private_tables,
+    list_released_columns,
+    list_scans,
 )
 from dpsql.plan.types import Type
-from dpsql.sql.lower.derived import facts_of
+from dpsql.sql.lower.derived import derive_column_info
 
 MOST_GROUPS = 400
 """Second keys with which there would be more groups are left out, to save time."""
@@ -49,7 +49,7 @@ _KEYS = one_of((0, 1, 1, 2))
 _AGGREGATIONS = one_of((1, 1, 2, 3, 0))
 _OF_ROWS = tuple(name for name, entry in AGGREGATES.items() if Moment.UNITS not in entry.moments)
 _SHOWN_OTHERWISE = {("median", Type.DATE), ("quantile_cont", Type.DATE)}
-_BOUNDED = {Moment.TOTAL, Moment.DISTINCT_TOTAL, Moment.RANKED}
+_BOUNDED = {Moment.TOTAL, Moment.DISTINCT_TOTAL, Moment.ORDER_STATISTIC}
 """What is asked of expressions that have bounds alone."""
 _RANKS = one_of((Fraction(1, 2), Fraction(9, 10), Fraction(0), Fraction(1), Fraction(1, 4)))
 _MAX_GROUPS = one_of((None, None, 1, 2))
@@ -80,8 +80,8 @@ class _Plans:
         expr = drawn.call()
         if isinstance(expr, Column):  # whole already, and maybe the unit
             return release
-        unit = separated_identity(expr, release.input) == UNIT_IDENTITY
-        if not release.keys and any(columns(expr)) and not unit and self.draw(HALF):
+        unit = find_injective_identity(expr, release.input) == UNIT_IDENTITY
+        if not release.keys and any(iterate_columns(expr)) and not unit and self.draw(HALF):
             return replace(release, keys=(Key("k0", expr),))
         among = [name for name, entry in AGGREGATES.items() if entry.result_type(expr.type) is not None]
         name = drawn.one(among)
@@ -102,7 +102,9 @@ class _Plans:
             key = self.key(drawn, input_)
             if key is None:
                 continue
-            values = domains.domain(key, conditions(input_), domains.listed(input_))
+            values = domains.derive_domain(
+                key, derive_known_intervals(input_), domains.derive_listed_values(input_)
+            )
             groups *= 1 if values is None else len(values)
             if key not in found and (not found or groups <= MOST_GROUPS):
                 found.append(key)
@@ -112,13 +114,13 @@ class _Plans:
         plain = [
             column
             for column in drawn.columns
-            if column.type is not Type.NULL and separated_identity(column, input_) != UNIT_IDENTITY
+            if column.type is not Type.NULL and find_injective_identity(column, input_) != UNIT_IDENTITY
         ]
         constant = [column for column in plain if column.name == "k"]
         if self.relations.rules.partition and constant and self.draw(HALF):
             return constant[0]
         expr = drawn.expression(drawn.kind()) if self.draw(HALF) or not plain else drawn.one(plain)
-        if any(columns(expr)) and separated_identity(expr, input_) != UNIT_IDENTITY:
+        if any(iterate_columns(expr)) and find_injective_identity(expr, input_) != UNIT_IDENTITY:
             return expr
         return drawn.one(plain) if plain else None
 
@@ -139,7 +141,7 @@ class _Plans:
     def rank(self, name: str) -> Fraction | None:
         """The rank of a value in order of size, where an aggregate asks for one."""
         entry = AGGREGATES[name]
-        if Moment.RANKED not in entry.moments:
+        if Moment.ORDER_STATISTIC not in entry.moments:
             return None
         return self.draw(_RANKS) if entry.rank is None else entry.rank
 
@@ -156,12 +158,12 @@ class _Plans:
         if _BOUNDED & {*entry.moments}:
             return self.relations.bounded(expr, input_)
         # COUNT(1) is COUNT(*), and COUNT(DISTINCT unit) counts units.
-        counts_units = Moment.DISTINCT in entry.moments and facts_of(expr, input_).is_unit
+        counts_units = Moment.DISTINCT in entry.moments and derive_column_info(expr, input_).is_unit
         return drawn.one(drawn.columns) if isinstance(expr, Literal) or counts_units else expr
 
     def outer_query(self, release: Release) -> OuterQuery:
         """What is done with the release: outputs, and now and then the rest."""
-        released = released_columns(release)
+        released = list_released_columns(release)
         outputs = [Output(f"o{place}", column) for place, column in enumerate(released)]
         if not release.aggregations or not self.draw(SELDOM):
             return OuterQuery(release, tuple(outputs))
@@ -177,7 +179,7 @@ class _Plans:
 @st.composite
 def plans(
     draw: st.DrawFn,
-    catalog: Catalog,
+    catalog: AnalystSchema,
     rules: Rules,
     facts: PublicFacts,
     *,
@@ -204,11 +206,11 @@ def applied(release: Release) -> set[str]:
 def wanted(outer: OuterQuery) -> dict[str, frozenset[str]]:
     """The tables that a plan reads, each with the columns that matter to it."""
     release = outer.release
-    found: dict[str, set[str]] = {name: set() for name in private_tables(release.input)}
-    names = {scan.alias: scan.table for scan in scans(release.input)}
+    found: dict[str, set[str]] = {name: set() for name in list_private_tables(release.input)}
+    names = {scan.alias: scan.table for scan in list_scans(release.input)}
     found |= {name: set() for name in names.values()}
     for expr in expressions(release):
-        for column in columns(expr):
+        for column in iterate_columns(expr):
             if column.source in names:
                 found[names[column.source]].add(column.name)
     return {name: frozenset(held) for name, held in found.items()}
@@ -230,7 +232,7 @@ def _expressions(relation: Relation) -> Iterator[Expr | None]:
         case Join():
             for ours, theirs in relation.on:
                 yield from (ours, theirs)
-            yield relation.also
+            yield relation.condition
         case Project():
             yield from relation.items
         case PerUnitGroupBy():
@@ -240,5 +242,5 @@ def _expressions(relation: Relation) -> Iterator[Expr | None]:
             yield from (*relation.items, *relation.windows)
         case _:
             pass
-    for part in inputs(relation):
+    for part in list_inputs(relation):
         yield from _expressions(part)

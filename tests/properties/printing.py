@@ -14,8 +14,8 @@ from functools import cache
 
 from dpsql.aggregates import AGGREGATES
 from dpsql.aggregates.per_unit import WITHIN
-from dpsql.functions.conditional import case_branches
-from dpsql.plan.expr import Call, Column, Expr, Function, Literal, Released, Scalar, columns
+from dpsql.functions.conditional import split_case_branches
+from dpsql.plan.expr import Call, Column, Expr, Function, Literal, ReleasedColumn, Scalar, iterate_columns
 from dpsql.plan.nodes import (
     Filter,
     Join,
@@ -32,8 +32,8 @@ from dpsql.plan.nodes import (
     Values,
 )
 from dpsql.plan.tables import Scan
-from dpsql.plan.types import type_of
-from dpsql.sql.emit.scalars import identifier
+from dpsql.plan.types import get_value_type
+from dpsql.sql.emit.scalars import quote_identifier
 
 CHAINS = frozenset({"and", "or"})
 """Functions of two or more arguments between which their name stands."""
@@ -63,7 +63,7 @@ def variadic(function: Function) -> bool:
     return function.name in CHAINS or "…" in function.signature
 
 
-Names = Callable[[Column | Released], str | None]
+Names = Callable[[Column | ReleasedColumn], str | None]
 """The texts of the columns that are written as what they stand for."""
 
 
@@ -71,10 +71,10 @@ def scalar(expr: Expr, names: Names = lambda _: None) -> str:
     """An expression over rows, or over what `names` knows."""
     match expr:
         case Column():
-            return names(expr) or f"{identifier(expr.source)}.{identifier(expr.name)}"
+            return names(expr) or f"{quote_identifier(expr.source)}.{quote_identifier(expr.name)}"
         case Literal():
             return _constant(expr)
-        case Released():
+        case ReleasedColumn():
             text = names(expr)
             if text is None:
                 raise TypeError("a released column is written as what the release computes")
@@ -89,7 +89,7 @@ def _call(function: Function, arguments: list[str]) -> str:
     if function.name in CHAINS:
         return f"({f' {function.name.upper()} '.join(arguments)})"
     if function.name == "case":
-        branches, otherwise = case_branches(tuple(arguments))
+        branches, otherwise = split_case_branches(tuple(arguments))
         whens = " ".join(f"WHEN {condition} THEN {value}" for condition, value in branches)
         return f"CASE {whens} ELSE {otherwise} END"
     text, places = template(function)
@@ -153,12 +153,15 @@ def _in_each_row(relation: Relation) -> Iterator[Source]:
 def _source(source: Source) -> str:
     match source:
         case Scan():
-            return f"{identifier(source.table)} AS {identifier(source.alias)}"
+            return f"{quote_identifier(source.table)} AS {quote_identifier(source.alias)}"
         case Values():
-            rows = (", ".join(scalar(Literal(value, type_of(value))) for value in row) for row in source.rows)
-            return f"(VALUES {', '.join(f'({row})' for row in rows)}) AS {identifier(source.alias)}"
+            rows = (
+                ", ".join(scalar(Literal(value, get_value_type(value))) for value in row)
+                for row in source.rows
+            )
+            return f"(VALUES {', '.join(f'({row})' for row in rows)}) AS {quote_identifier(source.alias)}"
         case _:
-            return f"({_query(source)}) AS {identifier(source.alias)}"
+            return f"({_query(source)}) AS {quote_identifier(source.alias)}"
 
 
 def _query(source: Source) -> str:
@@ -177,7 +180,7 @@ def _select(project: Project) -> str:
     relation = project.input if grouped is None else grouped.input
     names = (lambda _: None) if grouped is None else _within(grouped)
     items = (
-        f"{scalar(item, names)} AS {identifier(column.name)}"
+        f"{scalar(item, names)} AS {quote_identifier(column.name)}"
         for item, column in zip(project.items, project.columns, strict=True)
     )
     words = [f"SELECT {'DISTINCT ' * project.distinct}{', '.join(items)}", *_rows(relation)]
@@ -201,7 +204,8 @@ def _grouped(relation: Relation) -> tuple[Expr | None, PerUnitGroupBy | None]:
 def _within(groups: PerUnitGroupBy) -> Names:
     texts = [scalar(key) for key in groups.keys]
     texts += [
-        WITHIN[item.function].call(*map(scalar, item.arguments), rank=item.rank) for item in groups.aggregates
+        WITHIN[item.function].format_call(*map(scalar, item.arguments), rank=item.rank)
+        for item in groups.aggregates
     ]
     return dict(zip(groups.columns, texts, strict=True)).get
 
@@ -227,7 +231,7 @@ def _from(relation: Relation) -> tuple[str, list[str]]:
         case Join():
             text, conditions = _from(relation.left)
             on = [f"{scalar(ours)} = {scalar(theirs)}" for ours, theirs in relation.on]
-            on += [] if relation.also is None else [scalar(relation.also)]
+            on += [] if relation.condition is None else [scalar(relation.condition)]
             joined = _source(relation.right)
             if not on:
                 return f"{text} CROSS JOIN {joined}", conditions
@@ -242,7 +246,7 @@ def _matched(relation: SemiJoin) -> str:
     if not isinstance(right, Project):
         raise TypeError("rows are matched with those of a query")
     items = dict(zip(right.columns, map(scalar, right.items), strict=True))
-    stated = any(columns(relation.on))
+    stated = any(iterate_columns(relation.on))
     return " ".join(["SELECT 1", *_rows(right.input, [scalar(relation.on, items.get)] if stated else [])])
 
 
@@ -252,13 +256,15 @@ def _clauses(outer: OuterQuery) -> Iterator[str]:
     texts = {key.name: scalar(key.expr) for key in release.keys}
     for item in release.aggregations:
         entry, of = AGGREGATES[item.function], item.argument or unit
-        signature = entry.signature if item.rank is None else entry.call("x", item.rank, item.interval_end)
+        signature = (
+            entry.signature if item.rank is None else entry.format_call("x", item.rank, item.interval_end)
+        )
         texts[item.name] = _aggregate(signature, of)
 
-    def names(column: Column | Released) -> str | None:
-        return texts[column.name] if isinstance(column, Released) else None
+    def names(column: Column | ReleasedColumn) -> str | None:
+        return texts[column.name] if isinstance(column, ReleasedColumn) else None
 
-    outputs = (f"{scalar(output.expr, names)} AS {identifier(output.name)}" for output in outer.outputs)
+    outputs = (f"{scalar(output.expr, names)} AS {quote_identifier(output.name)}" for output in outer.outputs)
     yield f"SELECT {', '.join(outputs)}"
     yield from _rows(release.input)
     if release.keys:

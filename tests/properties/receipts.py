@@ -13,7 +13,7 @@ import dpsql
 from dpsql.connection import Connection
 from dpsql.ledger.protocol import Entry
 from dpsql.ledger.reader import LedgerReader
-from dpsql.ledger.receipts import read_receipt
+from dpsql.ledger.receipts import parse_receipt
 from dpsql.result import Receipt
 
 COUNT = "SELECT COUNT(*) AS n FROM visits"
@@ -118,13 +118,13 @@ UNSAID: Mapping[str, frozenset[str]] = {
 class Remembered(LedgerReader):
     """A history that reads each entry once: nothing changes it here."""
 
-    def entry(self, number: int) -> Entry | None:
-        """As `LedgerReader.entry`."""
-        return self._once(number, super().entry)
+    def find_entry(self, number: int) -> Entry | None:
+        """As `LedgerReader.find_entry`."""
+        return self._once(number, super().find_entry)
 
-    def charge(self, number: int) -> list[Entry]:
-        """As `LedgerReader.charge`."""
-        return self._once(-number, super().charge)
+    def list_charge_entries(self, number: int) -> list[Entry]:
+        """As `LedgerReader.list_charge_entries`."""
+        return self._once(-number, super().list_charge_entries)
 
     def _once(self, key: int, read: Callable[[int], Any]) -> Any:
         found: dict[int, Any] = self.__dict__.setdefault("found", {})
@@ -135,7 +135,7 @@ class Remembered(LedgerReader):
 
 def data_of(receipt: Receipt) -> dict[str, Any]:
     """A receipt as whoever gets it reads it."""
-    found = read_receipt(receipt.to_json())
+    found = parse_receipt(receipt.to_json())
     assert isinstance(found, dict)
     return found
 

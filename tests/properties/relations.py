@@ -23,13 +23,13 @@ from sqlglot import exp
 
 from dpsql.aggregates.per_unit import WITHIN
 from dpsql.aggregates.windows import OVER
-from dpsql.analysis.analyse import limits
-from dpsql.analysis.intervals import MAX_MAGNITUDE, conditions, interval
-from dpsql.analysis.stability import PublicFacts, most_rows
-from dpsql.analysis.unit_identity import identity
-from dpsql.backends.catalog import Catalog
+from dpsql.analysis.analyse import get_type_limits
+from dpsql.analysis.intervals import MAX_MAGNITUDE, derive_interval, derive_known_intervals
+from dpsql.analysis.stability import PublicFacts, bound_rows
+from dpsql.analysis.unit_identity import find_identity
+from dpsql.backends.catalog import AnalystSchema
 from dpsql.errors import QueryRejected
-from dpsql.plan.expr import Column, Expr, Facts, Literal, Order, Windowed, columns
+from dpsql.plan.expr import Column, ColumnInfo, Expr, Literal, Order, WindowCall, iterate_columns
 from dpsql.plan.interval import ANYWHERE
 from dpsql.plan.nodes import (
     JoinKind,
@@ -41,17 +41,17 @@ from dpsql.plan.nodes import (
     Source,
     Values,
     is_private,
-    private_scans,
+    list_private_scans,
 )
-from dpsql.plan.types import Type, common, type_of
-from dpsql.policy import fold
-from dpsql.sql.lower.derived import facts_of, project, set_operation
-from dpsql.sql.lower.joins import assemble, conjuncts, filtered
-from dpsql.sql.lower.scope import Context, Named, Scope
+from dpsql.plan.types import Type, find_common_type, get_value_type
+from dpsql.policy import normalize_name
+from dpsql.sql.lower.derived import build_projection, derive_column_info, lower_set_operation
+from dpsql.sql.lower.joins import build_filter, build_from_relation, iterate_conjuncts
+from dpsql.sql.lower.scope import NamedSource, Scope, StatementContext
 from dpsql.sql.lower.statement_time import StatementTime
-from dpsql.sql.lower.table_names import scan
-from dpsql.sql.lower.unit_windows import with_windows
-from dpsql.sql.read.rejection import Source as Text
+from dpsql.sql.lower.table_names import build_scan
+from dpsql.sql.lower.unit_windows import build_unit_windows
+from dpsql.sql.read.rejection import QueryText as Text
 
 T = TypeVar("T")
 _PRIVATE = ("t", "t", "t", "v", "l", "m", "y")
@@ -74,7 +74,7 @@ _SETS = one_of(((exp.Union, False), (exp.Union, True), (exp.Intersect, True), (e
 
 @dataclass(frozen=True)
 class Item:
-    """A source of FROM with the conditions of its join, as `assemble` takes it."""
+    """A source of FROM with the conditions of its join, as `build_from_relation` takes it."""
 
     alias: str
     kind: JoinKind = JoinKind.INNER
@@ -87,7 +87,7 @@ class Relations:
     """Draws the relations of one query."""
 
     draw: st.DrawFn
-    catalog: Catalog
+    catalog: AnalystSchema
     rules: Rules
     facts: PublicFacts
     featured: str
@@ -95,11 +95,11 @@ class Relations:
     max_groups: int | None
     windows: bool = False
     aliases: set[str] = field(default_factory=set)
-    context: Context = field(init=False)
+    context: StatementContext = field(init=False)
 
     def __post_init__(self) -> None:
         refuse, time = self._refuse, StatementTime(dt.datetime(2026, 4, 1, 12))
-        context = Context(
+        context = StatementContext(
             Text(""), self.catalog, (), time, self.facts, refuse, refuse, refuse, max_groups=self.max_groups
         )
         object.__setattr__(self, "context", context)
@@ -123,9 +123,9 @@ class Relations:
             items += answer_join(self, scope)
         for _ in range(self.draw(_PUBLIC_JOINS)):
             items.append(self._public_join(scope, depth))
-        where = [*conjuncts(self.condition(scope))] if self.draw(HALF) else []
+        where = [*iterate_conjuncts(self.condition(scope))] if self.draw(HALF) else []
         try:
-            relation = assemble(scope, items, where)
+            relation = build_from_relation(scope, items, where)
         except QueryRejected:  # joined to an answer by keys that would be converted
             reject()
         while depth > 0 and not self.draw(OFTEN):
@@ -142,12 +142,12 @@ class Relations:
         private = any(is_private(named.relation) for named in scope.tables.values())
         return self.expressions(among, private=private).expression(Type.BOOLEAN)
 
-    def brought(self, scope: Scope, source: Named, kind: JoinKind = JoinKind.INNER) -> Item:
+    def brought(self, scope: Scope, source: NamedSource, kind: JoinKind = JoinKind.INNER) -> Item:
         """A source that is in scope from now on."""
-        scope.tables[fold(source.alias)] = source
+        scope.tables[normalize_name(source.alias)] = source
         if kind is JoinKind.LEFT:
-            scope.nullable.add(fold(source.alias))
-        return Item(fold(source.alias), kind)
+            scope.nullable.add(normalize_name(source.alias))
+        return Item(normalize_name(source.alias), kind)
 
     def _private_join(self, scope: Scope, depth: int) -> list[Item]:
         """A private source joined on what identifies the unit, if there is such a pair of columns."""
@@ -158,9 +158,9 @@ class Relations:
             return []
         item = self.brought(scope, source, kind)
         ours, theirs = self.one(pairs)
-        on = [equal(ours, scope.find(item.alias, theirs.name))]
+        on = [equal(ours, scope.get_column(item.alias, theirs.name))]
         if self.draw(SELDOM):
-            on += conjuncts(self.condition(scope))
+            on += iterate_conjuncts(self.condition(scope))
         return [replace(item, conditions=tuple(on))]
 
     def _public_join(self, scope: Scope, depth: int) -> Item:
@@ -168,8 +168,8 @@ class Relations:
         before = known(scope)
         kind = self.draw(_JOIN_KINDS)
         item = self.brought(scope, self.source(depth, private=False), kind)
-        theirs = [scope.find(item.alias, name) for name in scope.tables[item.alias].columns]
-        pairs = [(a, b) for b in theirs for a in before if common((a.type, b.type)) is not None]
+        theirs = [scope.get_column(item.alias, name) for name in scope.tables[item.alias].columns]
+        pairs = [(a, b) for b in theirs for a in before if find_common_type((a.type, b.type)) is not None]
         if not pairs or (kind is JoinKind.INNER and self.draw(SELDOM)):
             scope.nullable.discard(item.alias)
             return replace(item, kind=JoinKind.INNER)
@@ -177,10 +177,10 @@ class Relations:
         for _ in range(2 if self.draw(SELDOM) else 1):
             ours, its = self.one(pairs)
             computed = self.expressions(before).part(ours.type, 1) if self.draw(SELDOM) else ours
-            fits = any(columns(computed)) and build("eq", computed, its) is not None
+            fits = any(iterate_columns(computed)) and build("eq", computed, its) is not None
             on.append(equal(computed if fits else ours, its))
         if self.draw(SELDOM):
-            on += conjuncts(self.condition(scope))
+            on += iterate_conjuncts(self.condition(scope))
         return replace(item, conditions=tuple(on))
 
     def _values(self) -> Values:
@@ -189,20 +189,23 @@ class Relations:
         row = st.tuples(*(one_of((*CONSTANTS[kind], None)) for kind in kinds))
         rows = tuple(self.draw(st.lists(row, min_size=1, max_size=3)))
         alias = self.alias("d")
-        found = [common(tuple(type_of(row[place]) for row in rows)) for place in range(len(kinds))]
+        found = [
+            find_common_type(tuple(get_value_type(row[place]) for row in rows)) for place in range(len(kinds))
+        ]
         named = (
-            Column(alias, f"col{place}", Facts(kind or Type.NULL, "")) for place, kind in enumerate(found)
+            Column(alias, f"col{place}", ColumnInfo(kind or Type.NULL, ""))
+            for place, kind in enumerate(found)
         )
         return Values(rows, alias, tuple(named))
 
-    def source(self, depth: int, *, private: bool = True) -> Named:
+    def source(self, depth: int, *, private: bool = True) -> NamedSource:
         """A table or, now and then, a derived one."""
         if depth > 0 and self.draw(HALF):
             derived = self._derived(self.alias("d"), depth - 1, private=private)
-            return Named(derived, {fold(column.name): column for column in derived.columns})
+            return NamedSource(derived, {normalize_name(column.name): column for column in derived.columns})
         if not private and self.draw(SELDOM):
             values = self._values()
-            return Named(values, {column.name: column for column in values.columns})
+            return NamedSource(values, {column.name: column for column in values.columns})
         return self.table(self.private_name() if private else self.draw(one_of(PUBLIC)))
 
     def private_name(self) -> str:
@@ -211,21 +214,21 @@ class Relations:
             one_of(tuple(name for name in _PRIVATE if not self.rules.by_row or name in UNLINKED))
         )
 
-    def table(self, name: str) -> Named:
+    def table(self, name: str) -> NamedSource:
         """A table under a name of its own."""
         table = self.catalog.tables[name]
         alias = self.alias(table.name)
         found = {folded: Column(alias, *column) for folded, column in table.columns.items()}
-        return Named(scan(self.catalog, alias, table), found)
+        return NamedSource(build_scan(self.catalog, alias, table), found)
 
     def alias(self, name: str) -> str:
         """A name that no other source of the query has."""
         wanted = self.draw(_ALIASES) or name
         alias, number = wanted, 1
-        while fold(alias) in self.aliases:
+        while normalize_name(alias) in self.aliases:
             number += 1
             alias = f"{wanted}{number}"
-        self.aliases.add(fold(alias))
+        self.aliases.add(normalize_name(alias))
         return alias
 
     def _derived(self, alias: str, depth: int, *, private: bool) -> Project | SetOperation:
@@ -242,14 +245,14 @@ class Relations:
         items = self._items(read, self.draw(one_of((1, 2))), private=private)
         if self.windows and private and not self.rules.by_row and not self.draw(OFTEN):
             relation, items = self._windows(relation, read, items)
-        whole = not private or any(identity(expr, relation) for _, expr in items)
-        return project(relation, alias, items, distinct=distinct and whole)
+        whole = not private or any(find_identity(expr, relation) for _, expr in items)
+        return build_projection(relation, alias, items, distinct=distinct and whole)
 
     def _windows(
         self, relation: Relation, read: Sequence[Column], items: list[tuple[str, Expr]]
     ) -> tuple[Relation, list[tuple[str, Expr]]]:
         """The items, and a window over the rows of each unit, where a column tells whose a row is."""
-        identifying = [column for column in read if identity(column, relation)]
+        identifying = [column for column in read if find_identity(column, relation)]
         if not identifying:
             return relation, items
         name = self.draw(one_of(_WINDOWS))
@@ -258,9 +261,9 @@ class Relations:
         if kind is None:
             name, arguments, kind = "row_number", (), Type.INTEGER
         order = (Order(self.one(read), self.draw(HALF), self.draw(HALF)),)
-        window = Windowed(name, arguments, (self.one(identifying),), order, None, False, kind)
+        window = WindowCall(name, arguments, (self.one(identifying),), order, None, False, kind)
         exprs = [*(expr for _, expr in items), window]
-        rows, found = with_windows(self.context, exp.null(), relation, exprs)
+        rows, found = build_unit_windows(self.context, exp.null(), relation, exprs)
         return rows, [(f"c{place}", expr) for place, expr in enumerate(found)]
 
     def _items(self, read: Sequence[Column], number: int, *, private: bool) -> list[tuple[str, Expr]]:
@@ -274,26 +277,30 @@ class Relations:
         """Groups of each unit, or of public rows, with aggregates of them."""
         relation, read = self.block(depth, private=private)
         drawn = self.expressions(read, private=private)
-        identifying = [column for column in read if identity(column, relation)]
+        identifying = [column for column in read if find_identity(column, relation)]
         keys: list[Expr] = [drawn.one(identifying)] if identifying else []
         if not keys or self.draw(HALF):
             key = drawn.expression(drawn.kind())
-            key = key if any(columns(key)) else drawn.one(read)
+            key = key if any(iterate_columns(key)) else drawn.one(read)
             keys += [key] if key not in keys else []
         if private and not identifying:
-            return project(relation, alias, [("c0", keys[0])])
-        name = self.context.fresh(exp.null())
-        known_as = [Column(name, f"k{place}", facts_of(key, relation)) for place, key in enumerate(keys)]
+            return build_projection(relation, alias, [("c0", keys[0])])
+        name = self.context.allocate_alias(exp.null())
+        known_as = [
+            Column(name, f"k{place}", derive_column_info(key, relation)) for place, key in enumerate(keys)
+        ]
         found = dict(self._within(drawn, relation) for _ in range(self.draw(_AGGREGATES)))
         aggregates = [Column(name, f"a{place}", facts) for place, facts in enumerate(found.values())]
         groups: Relation = PerUnitGroupBy(relation, name, tuple(keys), tuple(found), (*known_as, *aggregates))
         together = [*known_as, *aggregates]
         if self.draw(SELDOM):
-            groups = filtered(groups, [self.expressions(together, private=private).expression(Type.BOOLEAN)])
+            groups = build_filter(
+                groups, [self.expressions(together, private=private).expression(Type.BOOLEAN)]
+            )
         items = [(f"c{place}", column) for place, column in enumerate(together)]
-        return project(groups, alias, items, distinct=self.draw(SELDOM))
+        return build_projection(groups, alias, items, distinct=self.draw(SELDOM))
 
-    def _within(self, drawn: Expressions, relation: Relation) -> tuple[PerUnitAggregate, Facts]:
+    def _within(self, drawn: Expressions, relation: Relation) -> tuple[PerUnitAggregate, ColumnInfo]:
         """An aggregate over a unit's rows, with what is known of it."""
         entry = WITHIN[self.draw(one_of(tuple(WITHIN)))]
         argument = None
@@ -303,21 +310,28 @@ class Relations:
             if isinstance(argument, Literal):
                 fitting = [column for column in drawn.columns if entry.result(column.type)]
                 entry, argument = (entry, drawn.one(fitting)) if fitting else (WITHIN["count_rows"], None)
-            if entry.adds and argument is not None and argument.type is Type.DOUBLE and is_private(relation):
+            if (
+                entry.is_sum
+                and argument is not None
+                and argument.type is Type.DOUBLE
+                and is_private(relation)
+            ):
                 # Of a unit's rows no sum is allowed whose argument lies beyond the limits.
-                within = interval(argument, conditions(relation)).within(MAX_MAGNITUDE)
+                within = derive_interval(argument, derive_known_intervals(relation)).is_within(MAX_MAGNITUDE)
                 argument = argument if within else self.clamped(argument)
         by = None
-        if entry.by:
+        if entry.takes_order_value:
             by = drawn.expression(drawn.kind())
             by = drawn.one(drawn.columns) if isinstance(by, Literal) else by
         result = entry.result(None if argument is None else argument.type)
         ends = ANYWHERE
         if is_private(relation):
-            around = ANYWHERE if argument is None else interval(argument, conditions(relation))
-            ends = entry.interval(around, most_rows(relation, self.facts))
-        rank = self.draw(one_of((Fraction(0), Fraction(1, 8), Fraction(9, 10)))) if entry.ranked else None
-        return PerUnitAggregate(entry.name, argument, by, rank), Facts(
+            around = (
+                ANYWHERE if argument is None else derive_interval(argument, derive_known_intervals(relation))
+            )
+            ends = entry.interval(around, bound_rows(relation, self.facts))
+        rank = self.draw(one_of((Fraction(0), Fraction(1, 8), Fraction(9, 10)))) if entry.takes_rank else None
+        return PerUnitAggregate(entry.name, argument, by, rank), ColumnInfo(
             result or Type.NULL, "", ends, nullable=entry.nullable
         )
 
@@ -325,7 +339,7 @@ class Relations:
         """Two queries put together by position."""
         wanted: list[Expr] = []
 
-        def side(_: Context, __: exp.Expr, name: str, ___: Sequence[str]) -> Source:
+        def side(_: StatementContext, __: exp.Expr, name: str, ___: Sequence[str]) -> Source:
             if depth >= 0 and not wanted and self.draw(OFTEN if private else HALF):
                 again = depth > 0 and self.draw(HALF)
                 first = (self._set if again else self._derived)(name, depth - 1, private=private)
@@ -334,17 +348,17 @@ class Relations:
             relation, read = self.block(depth, private=private)
             items = self._alike(read, wanted) if wanted else self._items(read, 1, private=private)
             wanted[:] = [expr for _, expr in items]
-            return project(relation, name, items)
+            return build_projection(relation, name, items)
 
         for operator, distinct in (self.draw(_SETS), (exp.Union, False)):
             node = operator(this=exp.null(), expression=exp.null(), distinct=distinct)
             wanted.clear()
             try:
-                found = set_operation(replace(self.context, derive=side), node, alias)
+                found = lower_set_operation(replace(self.context, lower_derived_query=side), node, alias)
             except QueryRejected:  # rows of no unit that can be told, or columns of other types
                 continue
             # Else rows of no unit that can be told are only counted, or the ids of one person differ.
-            if not found.once and len({str(ids_of(scan.table)) for scan in private_scans(found)}) < 2:
+            if not found.once and len({str(ids_of(scan.table)) for scan in list_private_scans(found)}) < 2:
                 return found
         return self._project(alias, 0, private=private)
 
@@ -358,14 +372,14 @@ class Relations:
 
     def bounded(self, expr: Expr, relation: Relation) -> Expr:
         """An expression that has bounds: itself where it has them, else clamped by constants."""
-        around = interval(expr, conditions(relation))
-        if around.bounded and around.meet(limits(expr.type)) == around:
+        around = derive_interval(expr, derive_known_intervals(relation))
+        if around.is_bounded and around.narrow_to(get_type_limits(expr.type)) == around:
             return expr
         return self.clamped(expr)
 
     def clamped(self, expr: Expr) -> Expr:
         """An expression between constants."""
         ends = self.draw(_CLAMPS) if expr.type.numeric else _TIMES[expr.type]
-        low, high = (Literal(end, type_of(end)) for end in ends)
+        low, high = (Literal(end, get_value_type(end)) for end in ends)
         clamped = build("least", build("greatest", expr, low) or low, high)
         return clamped or high

@@ -163,7 +163,7 @@ class Player:
             words=None if any(item.secret for item in measurements) else engine.entropy.total,
             keys=tuple(_public_keys(item) for item in measurements),
             error=error,
-            entries=tuple(_texts(entry) for entry in engine.ledger.entries(limit=3)),
+            entries=tuple(_texts(entry) for entry in engine.ledger.list_entries(limit=3)),
             budget=str(self.connection.budget()) if self.counting else "",
             log=tuple(log),
         )

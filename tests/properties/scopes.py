@@ -13,7 +13,7 @@ from dpsql.sql.lower.scope import Scope
 
 def known(scope: Scope) -> list[Column]:
     """The columns of all sources in scope."""
-    return scope.every(exp.null())
+    return scope.list_columns(exp.null())
 
 
 def equal(ours: Expr, theirs: Expr) -> Expr:

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dpsql.mechanisms import Entropy
-from dpsql.planning.quantiles import QuantileSelection, Window
+from dpsql.planning.quantiles import QuantileSelection, RankWindow
 from dpsql.planning.top_k import TopKSelection
 
 
 class Lowest(QuantileSelection):
     """Chooses alike whatever the values are."""
 
-    def choose(self, window: Window, entropy: Entropy) -> int:  # noqa: ARG002
+    def select_point(self, window: RankWindow, entropy: Entropy) -> int:  # noqa: ARG002
         return self.lattice.low
 
 
 class First(TopKSelection):
     """Chooses alike whatever the scores are."""
 
-    def choose(self, scores: Sequence[int], entropy: Entropy) -> list[int]:  # noqa: ARG002
+    def select_groups(self, scores: Sequence[int], entropy: Entropy) -> list[int]:  # noqa: ARG002
         return list(range(min(self.top.count, len(scores))))

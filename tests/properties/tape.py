@@ -11,14 +11,22 @@ from unittest import mock
 
 from properties.still import First, Lowest
 
-from dpsql.analysis.domains import product
+from dpsql.analysis.domains import list_combinations
 from dpsql.backends import Exact
 from dpsql.engine import pipeline as dataflow
 from dpsql.mechanisms import Entropy, Mechanism
 from dpsql.planning.clamping import Clamp
 from dpsql.planning.measurement import MeasurementPlan
-from dpsql.release import Components, Keys, ReadGroups, ReleasedTable, _groups, _Staged, _Whole
-from dpsql.sql.emit.statement import Statement
+from dpsql.release import (
+    Components,
+    Keys,
+    ReadGroups,
+    ReleasedTable,
+    _read_groups,
+    _StagedSource,
+    _WholeSource,
+)
+from dpsql.sql.emit.statement import ReleaseStatement
 
 Place = tuple[int, int, Keys, int]
 """A noisy cell: the number of its release and of its block, its group, its number in the block."""
@@ -92,28 +100,31 @@ class Taped:
 @contextmanager
 def recorded_by(tape: Tape, measurements: list[Measurement]) -> Iterator[None]:
     """Keeps what the dataflow releases meanwhile, with noise by the tape."""
-    release = dataflow.release
+    release = dataflow.draw_release
 
     def recorded(
-        plan: MeasurementPlan, statement: Statement, exact: Exact, entropy: Entropy
+        plan: MeasurementPlan, statement: ReleaseStatement, exact: Exact, entropy: Entropy
     ) -> ReleasedTable:
         _assert_domain_is_whole(plan, statement, exact)
         number, given, sizes = len(measurements), {}, [0] * len(plan.vectors)
         if plan.top_k is None:
-            found = _groups(plan, statement, exact.reveal())
+            found = _read_groups(plan, statement, exact.reveal())
             if any(not clamp.chosen for clamp in plan.clamps):
-                chosen_now = _Whole(found).choose(plan, range(len(plan.clamps)), entropy).clamps
+                chosen_now = _WholeSource(found).select_clamps(plan, range(len(plan.clamps)), entropy).clamps
                 plan = plan.with_clamps(tape.clamps.setdefault(number, chosen_now))
-            counted = list(found.clamped(plan.clamps))
+            counted = list(found.with_clamped_moments(plan.clamps))
         else:
             counted = []
         groups = {
             group.keys: _cells(
-                plan, lambda block, at, of=group.moments: plan.vectors[block].vector.components[at].exact(of)
+                plan,
+                lambda block, at, of=group.moments: (
+                    plan.vectors[block].vector.components[at].compute_exact(of)
+                ),
             )
             for group in counted
         }
-        units = dict(zip(groups, found.units(plan), strict=True)) if counted else {}
+        units = dict(zip(groups, found.get_unit_counts(plan), strict=True)) if counted else {}
         deciding = plan.threshold
 
         def is_noised(block: int, keys: Keys) -> bool:
@@ -163,14 +174,14 @@ def recorded_by(tape: Tape, measurements: list[Measurement]) -> Iterator[None]:
         read: ReadGroups,
         entropy: Entropy,
     ) -> ReleasedTable:
-        number, source = len(measurements), _Staged.of(plan, histograms, read)
-        chosen = source.choose(plan, range(len(plan.clamps)), entropy).clamps
+        number, source = len(measurements), _StagedSource.from_histograms(plan, histograms, read)
+        chosen = source.select_clamps(plan, range(len(plan.clamps)), entropy).clamps
         plan = plan.with_clamps(tape.clamps.setdefault(number, chosen))
         return recorded(plan, *read(plan), entropy)
 
     with (
-        mock.patch.object(dataflow, "release", recorded),
-        mock.patch.object(dataflow, "release_in_stages", in_stages),
+        mock.patch.object(dataflow, "draw_release", recorded),
+        mock.patch.object(dataflow, "draw_release_in_stages", in_stages),
     ):
         yield
 
@@ -183,8 +194,8 @@ def _cells(plan: MeasurementPlan, value: Callable[[int, int], int]) -> Component
     )
 
 
-def _assert_domain_is_whole(plan: MeasurementPlan, statement: Statement, exact: Exact) -> None:
+def _assert_domain_is_whole(plan: MeasurementPlan, statement: ReleaseStatement, exact: Exact) -> None:
     domains = plan.analysis.domains
     if domains is not None:
-        outside = {row[: len(statement.keys)] for row in exact.reveal()} - set(product(domains))
+        outside = {row[: len(statement.keys)] for row in exact.reveal()} - set(list_combinations(domains))
         assert not outside, f"groups with rows are missing among the public keys: {outside}"

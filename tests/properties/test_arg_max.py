@@ -47,7 +47,7 @@ def test_a_unit_s_value_is_of_its_rows_alone(function: str) -> None:
     other = DEFAULT._replace(u=2, i=None)
     for rows in (*itertools.permutations(ROWS, 2), *itertools.permutations(ROWS[:5], 3)):
         world.hold((*rows, other) if len(rows) == 2 else rows)
-        ((*_, count, total),) = world.engine.backend.run(release.statement.sql).reveal()
+        ((*_, count, total),) = world.engine.backend.run_statement(release.statement.sql).reveal()
         assert (total if count else None) == shown(rows, function), rows
 
 
@@ -57,7 +57,7 @@ def test_the_best_of_released_groups(function: str, beside: str) -> None:
     """With hardly any noise it is a group that is best by its count, and never the rows without a key."""
     world = World({**policy(unit="row"), "budget": {"epsilon": 10**9, "delta": 1e-6}})
     sql = f"SELECT {function}(k, n){beside} FROM (SELECT k, COUNT(*) AS n FROM t GROUP BY k)"
-    prepared = world.engine.prepare(Query(sql, epsilon=Fraction(10**4)))
+    prepared = world.engine.plan_and_match(Query(sql, epsilon=Fraction(10**4)))
     (release,) = prepared.releases
     assert (release.plan.top_k is None) == bool(beside)
     for keys in DATABASES:
@@ -65,6 +65,6 @@ def test_the_best_of_released_groups(function: str, beside: str) -> None:
         counts = Counter({"A": 0, "B": 0})
         counts.update(keys.replace("N", ""))
         best = (max if function == "ARG_MAX" else min)(counts.values())
-        ((key, *_),) = world.engine.answer(prepared).rows
+        ((key, *_),) = world.engine.answer_query(prepared).rows
         assert key in counts
         assert counts[key] == best

@@ -13,7 +13,7 @@ from properties.worlds import World, policy
 
 import dpsql
 from dpsql.accounting import BoundedRange, Composed, Pure
-from dpsql.release import _scores
+from dpsql.release import _read_scores
 from dpsql.request.query import Query
 
 ASKED = ["SUM(x)", "SUM(i)", "COUNT(*)", "COUNT(x)", "COUNT(DISTINCT u)", "SUM(x + 3)"]
@@ -54,8 +54,8 @@ def test_a_unit_moves_scores_apart_as_derived(score: str, rules: dict[str, objec
         for rows in pair:
             if rows not in seen:
                 world.hold(rows)
-                exact = world.engine.backend.run(release.statement.sql).reveal()
-                seen[rows] = _scores(release.plan.analysis, release.statement, exact)[1]
+                exact = world.engine.backend.run_statement(release.statement.sql).reveal()
+                seen[rows] = _read_scores(release.plan.analysis, release.statement, exact)[1]
         moves = [b - a for a, b in zip(*(seen[rows] for rows in pair), strict=True)]
         worst = max(worst, max(moves) - min(moves))
     assert worst <= best.steps
@@ -94,7 +94,7 @@ def test_the_auction(accountant: str, price: str) -> None:
     with auction(accountant, price=price) as con:
         database = con.engine.backend
         revenue = dict(
-            database.public_rows(  # the test may look
+            database.read_public_rows(  # the test may look
                 "SELECT c.price, SUM(c.price) FROM candidates AS c JOIN bids AS b ON b.bid >= c.price GROUP BY 1"
             )[0]
         )
@@ -132,16 +132,16 @@ def test_a_choice_is_as_near_to_the_best_as_explained(accountant: str, sql: str)
         assert plan.analysis.domains is not None
         assert plan.analysis.measures[0].lattice is not None
         groups, step = len(plan.analysis.domains[0]), float(plan.analysis.measures[0].lattice.step)
-        bound = best.shortfall(groups, 0.95)
+        bound = best.bound_shortfall(groups, 0.95)
         assert f"no chosen score is more than {bound * step:,.4g} from the best of {groups:,}" in str(
             explained
         )
-        exact = con.engine.backend.run(release.statement.sql).reveal()
-        scores = _scores(plan.analysis, release.statement, exact)[1]
+        exact = con.engine.backend.run_statement(release.statement.sql).reveal()
+        scores = _read_scores(plan.analysis, release.statement, exact)[1]
         entropy, worse = SeededEntropy(3), 0
         for _ in range(200):
             left = sorted(scores)
-            chosen = [scores[place] for place in best.choose(scores, entropy)]
+            chosen = [scores[place] for place in best.select_groups(scores, entropy)]
             off = []
             for score in chosen:
                 off.append(left[-1] - score)
@@ -173,8 +173,8 @@ def test_several_are_peeled_at_the_price_of_one(accountant: str, budget: int) ->
         (release,) = con.explain(sql, epsilon=1).prepared.releases
         assert isinstance(release.plan.event, Composed)
         assert len(release.plan.event.events) == 3
-        cost = con.engine.account("bids").accountant.cost
-        assert cost(release.plan.event).within(cost(Pure(Fraction(1))))
+        cost = con.engine.get_account("bids").accountant.compute_charge
+        assert cost(release.plan.event).is_within(cost(Pure(Fraction(1))))
         result = con.query(sql, epsilon=1)
         assert len({price for (price,) in result.rows}) == 3
 
@@ -187,8 +187,8 @@ def test_the_best_come_first() -> None:
     )
     for direction, expected in (("DESC", [("B",), ("A",)]), ("ASC", [("A",), ("B",)])):
         sql = f"SELECT k FROM t WHERE k IN ('A', 'B') GROUP BY k ORDER BY COUNT(*) {direction} LIMIT 2"
-        prepared = world.engine.prepare(Query(sql, epsilon=Fraction(1000)))
-        assert world.engine.answer(prepared).rows == tuple(expected)
+        prepared = world.engine.plan_and_match(Query(sql, epsilon=Fraction(1000)))
+        assert world.engine.answer_query(prepared).rows == tuple(expected)
 
 
 @pytest.mark.parametrize("accountant", ["pure", "zcdp"])

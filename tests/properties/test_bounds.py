@@ -15,13 +15,13 @@ import pytest
 from properties.test_sensitivity import EXPRESSIONS
 from properties.worlds import DEFAULT, KEYS, D, I, Row, S, World, X, policy
 
-from dpsql.analysis.domains import domain, listed, nullable
-from dpsql.analysis.intervals import conditions, interval
+from dpsql.analysis.domains import derive_domain, derive_listed_values, is_nullable
+from dpsql.analysis.intervals import derive_interval, derive_known_intervals
 from dpsql.plan.expr import Expr
-from dpsql.plan.interval import position
+from dpsql.plan.interval import find_position
 from dpsql.plan.nodes import Release
-from dpsql.sql.emit.relations import source_of
-from dpsql.sql.emit.scalars import write
+from dpsql.sql.emit.relations import emit_from_clause
+from dpsql.sql.emit.scalars import emit_expression
 
 WHERES = (
     "",
@@ -98,9 +98,11 @@ def world() -> World:
 def values(world: World, release: Release, expr: Expr) -> Iterator[Any]:
     """What the engine computes for an expression on the rows of a release, NULLs among it."""
     input_ = release.input
-    source, conditions = source_of(input_, [expr])
+    source, conditions = emit_from_clause(input_, [expr])
     where = " AND ".join(conditions) or "TRUE"
-    exact = world.engine.backend.run(f"SELECT {write(expr)} FROM {source} WHERE {where}").reveal()
+    exact = world.engine.backend.run_statement(
+        f"SELECT {emit_expression(expr)} FROM {source} WHERE {where}"
+    ).reveal()
     return (value for (value,) in exact)
 
 
@@ -111,9 +113,9 @@ def test_values_lie_in_their_interval(world: World, sql: str, where: str) -> Non
     release = world.prepare(f"SELECT {sql} FROM t{where}").outer.release
     argument = release.aggregations[0].argument
     assert argument is not None
-    known = interval(argument, conditions(release.input))
+    known = derive_interval(argument, derive_known_intervals(release.input))
     for value in values(world, release, argument):
-        at = position(value)
+        at = find_position(value)
         if at is None:
             continue
         slack = 1e-9 * (1 + abs(float(at)))
@@ -127,7 +129,7 @@ def test_keys_lie_in_their_domain(world: World, key: str, where: str) -> None:
     """Every key that can occur is in the domain, NULL too where the key may be NULL."""
     release = world.prepare(f"SELECT COUNT(*) FROM t{where} GROUP BY {key}").outer.release
     expr = release.keys[0].expr
-    known = domain(expr, conditions(release.input), listed(release.input))
+    known = derive_domain(expr, derive_known_intervals(release.input), derive_listed_values(release.input))
     assert known is not None
     found = set(values(world, release, expr))
     assert {value for value in found if value is not None} <= set(known)
@@ -139,17 +141,17 @@ def test_listed_keys_are_public(world: World, key: str, where: str, expected: se
     """Values that a condition lists are a domain, which holds every key that can occur."""
     release = world.prepare(f"SELECT COUNT(*) FROM t{where} GROUP BY {key}").outer.release
     expr = release.keys[0].expr
-    assert set(domain(expr, {}, listed(release.input)) or ()) == expected
+    assert set(derive_domain(expr, {}, derive_listed_values(release.input)) or ()) == expected
     assert set(values(world, release, expr)) <= expected
 
 
 @pytest.mark.parametrize("sql", EXPRESSIONS.values())
 def test_only_nullable_expressions_are_null(world: World, sql: str) -> None:
-    """Where `nullable` says no, no row gives NULL."""
+    """Where `is_nullable` says no, no row gives NULL."""
     release = world.prepare(f"SELECT {sql} FROM t").outer.release
     argument = release.aggregations[0].argument
     assert argument is not None
-    if not nullable(argument):
+    if not is_nullable(argument):
         assert None not in set(values(world, release, argument))
 
 

@@ -10,7 +10,7 @@ from properties.worlds import DEFAULT, World, X, policy
 from dpsql.aggregates import Moment
 from dpsql.analysis.lattice import Lattice
 from dpsql.plan.interval import Interval
-from dpsql.sql.emit.statement import emit
+from dpsql.sql.emit.statement import emit_release
 
 
 @pytest.mark.parametrize("unit", ["u", "row"])
@@ -25,13 +25,15 @@ def test_the_clamp_holds_where_an_interval_is_wrong(expression: str, unit: str) 
     wrong = Interval(0, 1)
     (measure,) = analysis.measures
     narrowed = dataclasses.replace(
-        measure, interval=wrong, lattice=Lattice.of(wrong, integral=measure.expr.type.name == "INTEGER")
+        measure,
+        interval=wrong,
+        lattice=Lattice.from_interval(wrong, integral=measure.expr.type.name == "INTEGER"),
     )
-    statement = emit(dataclasses.replace(analysis, measures=(narrowed,)))
+    statement = emit_release(dataclasses.replace(analysis, measures=(narrowed,)))
     assert narrowed.lattice is not None
     for value in X:
         world.hold([DEFAULT._replace(x=value, i=5)])
-        (row,) = world.engine.backend.run(statement.sql).reveal()
+        (row,) = world.engine.backend.run_statement(statement.sql).reveal()
         moments = dict(zip(statement.moments.values(), row, strict=True))
         total = moments[Moment.TOTAL, 0] or 0
         assert narrowed.lattice.low <= total <= narrowed.lattice.high
@@ -54,5 +56,5 @@ def test_nan_counts_as_null(aggregate: str, expected: int) -> None:
     world = World(rules, extra="z DOUBLE DEFAULT NULL")
     world.connection.execute("INSERT INTO t (z) VALUES ('nan'), ('inf'), (1), (NULL)")
     prepared = world.prepare(f"SELECT {aggregate} FROM t")
-    (row,) = world.engine.backend.run(prepared.statement.sql).reveal()
+    (row,) = world.engine.backend.run_statement(prepared.statement.sql).reveal()
     assert dict(zip(prepared.statement.moments.values(), row, strict=True))[Moment.COUNT, 0] == expected

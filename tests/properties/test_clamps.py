@@ -23,11 +23,11 @@ from properties.worlds import DEFAULT, KEYS, Database, I, Row, World, X, policy
 from dpsql.aggregates import Moment
 from dpsql.engine.pipeline import PreparedQuery
 from dpsql.planning import clamp_histogram as told
-from dpsql.planning.clamp_histogram import ClampHistogram, clamp_targets, clamped_moments
+from dpsql.planning.clamp_histogram import ClampHistogram, compute_clamped_moments, list_clamp_targets
 from dpsql.planning.clamping import BY_GROUP, BY_NORM, BY_SUM, Amount, Clamp, ClampScope
 from dpsql.planning.measurement import MeasurementPlan
 from dpsql.planning.statistics import ROWS, Statistic
-from dpsql.release import _groups
+from dpsql.release import _read_groups
 
 Groups = dict[tuple[Any, ...], tuple[ClampHistogram, ...]]
 ROWS_OF_A_UNIT = 8
@@ -92,10 +92,10 @@ def learning(
     """A query, and the plan with clamps of a scope that would answer it with the least error."""
     with pytest.MonkeyPatch.context() as patch:
         if together:
-            patch.setattr("dpsql.planning.layouts.favours_apart", lambda _: False)
+            patch.setattr("dpsql.planning.layouts.favors_separate_totals", lambda _: False)
         if scope is not None:
-            patch.setattr("dpsql.planning.choose._clamp_scopes", lambda *_: (scope,))
-            patch.setattr("dpsql.planning.choose._without_clamps", lambda *_: ())
+            patch.setattr("dpsql.planning.choose._list_clamp_scopes", lambda *_: (scope,))
+            patch.setattr("dpsql.planning.choose._iterate_unclamped", lambda *_: ())
         prepared = world.prepare(sql)
     clamps = prepared.plan.clamps
     assert clamps, f"no clamp is learnt for {sql}"
@@ -111,8 +111,10 @@ def learning(
 def rungs(world: World, prepared: PreparedQuery, rows: Database) -> Groups:
     """What the units of each group have, as the statement gives it."""
     world.hold(rows)
-    exact = world.engine.backend.run(prepared.statement.sql).reveal()
-    return {group.keys: group.clamp_histograms for group in _groups(prepared.plan, prepared.statement, exact)}
+    exact = world.engine.backend.run_statement(prepared.statement.sql).reveal()
+    return {
+        group.keys: group.clamp_histograms for group in _read_groups(prepared.plan, prepared.statement, exact)
+    }
 
 
 def points(clamps: Sequence[Clamp]) -> Iterator[tuple[Clamp, ...]]:
@@ -135,17 +137,17 @@ def cells(plan: MeasurementPlan, groups: Groups) -> dict[tuple[Any, ...], list[t
     held = [measured.vector for measured in plan.vectors if measured.clamp is not None]
     found = {}
     for keys, parts in groups.items():
-        moments: dict[Statistic, int] = defaultdict(int, clamped_moments(plan.clamps, parts))
-        found[keys] = [tuple(cell.exact(moments) for cell in block.components) for block in held]
+        moments: dict[Statistic, int] = defaultdict(int, compute_clamped_moments(plan.clamps, parts))
+        found[keys] = [tuple(cell.compute_exact(moments) for cell in block.components) for block in held]
     return found
 
 
 def penalties(plan: MeasurementPlan, groups: Groups, place: int) -> list[list[int]]:
     """The penalties of each point of a clamp, side by side."""
     clamp = plan.clamps[place]
-    sides = [at for at, ladder in enumerate(clamp_targets(plan.clamps)) if ladder.clamp == place]
+    sides = [at for at, ladder in enumerate(list_clamp_targets(plan.clamps)) if ladder.clamp == place]
     return [
-        clamp.penalties(told.units_beyond(clamp, [parts[at] for parts in groups.values()]))
+        clamp.compute_penalties(told.count_units_beyond(clamp, [parts[at] for parts in groups.values()]))
         for at in sides[: len(clamp.sides)]
     ]
 
@@ -250,7 +252,8 @@ def test_no_neighbour_moves_penalties_apart_by_more_than_its_groups(case: Case) 
 def asking(plan: MeasurementPlan, units: int) -> MeasurementPlan:
     """The plan with clamps that are lowered by the evidence of so many units, and of half as many that are tolerated."""
     clamps = (
-        replace(clamp, tolerance=Fraction(units**2, 4), released=1, evidence=units) for clamp in plan.clamps
+        replace(clamp, tolerance=Fraction(units**2, 4), released_groups=1, min_support=units)
+        for clamp in plan.clamps
     )
     return replace(plan, clamps=tuple(clamps))
 
@@ -306,7 +309,7 @@ def test_no_count_is_lost_among_many_groups() -> None:
     for chosen in range(len(plan.clamps[place].grid) - 1):
         clamps = tuple(replace(clamp, chosen=(min(chosen, len(clamp.grid) - 1),)) for clamp in plan.clamps)
         clamp = clamps[place]
-        counted = sum(clamped_moments(clamps, parts)[ROWS] for parts in given.values())
+        counted = sum(compute_clamped_moments(clamps, parts)[ROWS] for parts in given.values())
         assert 0.999 * 2 * clamp.points[0] <= counted / clamp.subdivisions <= 2 * clamp.points[0]
 
 
@@ -337,7 +340,7 @@ def test_what_is_clamped_is_what_plain_python_computes(seed: int, scope: ClampSc
         held = plan.with_clamps(clamps)
         expected = naive(tuple(rows), held)
         for (key,), parts in given.items():
-            found = clamped_moments(held.clamps, parts)
+            found = compute_clamped_moments(held.clamps, parts)
             assert {name: found[name] for name in expected[key]} == expected[key]
 
 
@@ -376,7 +379,7 @@ def test_units_with_more_rows_than_count_keep_their_mean(seed: int, group: str) 
                 total += (
                     parts * sum(values) if most <= point else point * (parts * sum(values) // len(values))
                 )
-            found = clamped_moments(clamps, given)
+            found = compute_clamped_moments(clamps, given)
             assert (found[Moment.COUNT, 0], found[Moment.TOTAL, 0]) == (count, total)
 
 

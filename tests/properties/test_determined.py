@@ -14,7 +14,7 @@ from speeds import examples
 import dpsql
 from dpsql.connection import Connection
 from dpsql.plan.nodes import Join, JoinKind
-from dpsql.plan.provenance import provenance
+from dpsql.plan.provenance import find_provenance
 from tests.sql.study import prepare
 
 RULES: dict[str, Any] = {
@@ -219,6 +219,6 @@ def test_a_row_has_one_origin_where_it_finds_one_row() -> None:
         outer = prepare(connection, asked).outer
         assert isinstance(outer.source, Join)
         assert len(outer.source.on) == 2
-        assert provenance(outer) is not None
-        assert provenance(replace(outer, source=replace(outer.source, on=outer.source.on[:1]))) is None
-        assert provenance(replace(outer, source=replace(outer.source, kind=JoinKind.INNER))) is None
+        assert find_provenance(outer) is not None
+        assert find_provenance(replace(outer, source=replace(outer.source, on=outer.source.on[:1]))) is None
+        assert find_provenance(replace(outer, source=replace(outer.source, kind=JoinKind.INNER))) is None

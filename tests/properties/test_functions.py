@@ -16,13 +16,13 @@ from properties.expressions import Signature, build, constant_places, constants,
 from properties.oracle import Bench
 from properties.schema import SCHEMA, Rules
 
-from dpsql.analysis.intervals import interval
-from dpsql.backends.duckdb.columns import clean
+from dpsql.analysis.intervals import derive_interval
+from dpsql.backends.duckdb.columns import emit_bounded_column
 from dpsql.functions import FUNCTIONS
-from dpsql.plan.expr import Call, Column, Expr, columns
-from dpsql.plan.interval import ANYWHERE, position
+from dpsql.plan.expr import Call, Column, Expr, iterate_columns
+from dpsql.plan.interval import ANYWHERE, find_position
 from dpsql.plan.types import Type, Value
-from dpsql.sql.emit.scalars import identifier, write
+from dpsql.sql.emit.scalars import emit_expression, quote_identifier
 
 BENCH = Bench()
 CATALOG = BENCH.engine(Rules()).catalog
@@ -61,24 +61,24 @@ def arguments(name: str, types: Signature, table: str) -> Iterator[tuple[Expr, .
 
 def sources(calls: Sequence[Call], table: str) -> str:
     """The scans that calls read, every row of one beside every row of the others."""
-    read = {(column.source, column.name): column for call in calls for column in columns(call)}
+    read = {(column.source, column.name): column for call in calls for column in iterate_columns(call)}
     scans = []
     for source in sorted({source for source, _ in read}):
         items = (
-            f"{clean(column)} AS {identifier(column.name)}"
+            f"{emit_bounded_column(column)} AS {quote_identifier(column.name)}"
             for column in read.values()
             if column.source == source
         )
-        scans.append(f"(SELECT {', '.join(items)} FROM {table}) AS {identifier(source)}")
+        scans.append(f"(SELECT {', '.join(items)} FROM {table}) AS {quote_identifier(source)}")
     return ", ".join(scans)
 
 
 def measured(call: Call) -> str:
     """The least and the largest value, how often NULL comes of arguments that are not, and the type."""
-    text = write(call)
+    text = emit_expression(call)
     value = f"NULLIF({text}, CAST('NaN' AS DOUBLE))" if call.type is Type.DOUBLE else text
-    ends = [f"{end}({value})" if interval(call) != ANYWHERE else "NULL" for end in ("MIN", "MAX")]
-    there = " AND ".join(f"{write(argument)} IS NOT NULL" for argument in call.arguments) or "TRUE"
+    ends = [f"{end}({value})" if derive_interval(call) != ANYWHERE else "NULL" for end in ("MIN", "MAX")]
+    there = " AND ".join(f"{emit_expression(argument)} IS NOT NULL" for argument in call.arguments) or "TRUE"
     return ", ".join([*ends, f"COUNT_IF({text} IS NULL AND {there})", f"MIN(typeof({text}))"])
 
 
@@ -89,7 +89,9 @@ def calls(name: str, table: str) -> Iterator[list[Call]]:
         built = (build(spelt, *given) for given in arguments(spelt, types, table))
         if spelt != name:
             built = (build("cast_varchar", each) for each in built if each is not None)
-        taken = (call for call in built if isinstance(call, Call) and (any(columns(call)) or not types))
+        taken = (
+            call for call in built if isinstance(call, Call) and (any(iterate_columns(call)) or not types)
+        )
         yield list(itertools.islice(taken, MOST_CALLS))
 
 
@@ -100,7 +102,7 @@ def test_an_entry_holds_what_it_claims(name: str) -> None:
     every = ((table, found) for table in TABLES for found in calls(name, table) if found)
     for held, found in every:
         with holding(BENCH.connection, {held: content(held)}):
-            (row,) = BENCH.backend.run(
+            (row,) = BENCH.backend.run_statement(
                 f"SELECT {', '.join(map(measured, found))} FROM {sources(found, held) or '(SELECT 1)'}"
             ).reveal()
         for place, call in enumerate(found):
@@ -115,7 +117,7 @@ def test_an_entry_holds_what_it_claims(name: str) -> None:
 
 def assert_within(value: Value, call: Call) -> None:
     """The value lies in the call's interval, rounding of floats aside."""
-    known, at = interval(call), position(value)
+    known, at = derive_interval(call), find_position(value)
     if at is not None:
         slack = SLACK * (1 + abs(at))
         assert known.low is None or known.low - at <= slack, f"{call} can be {value}, below {known}"

@@ -25,12 +25,12 @@ from dpsql.analysis.lattice import Lattice
 from dpsql.connection import Connection
 from dpsql.errors import QueryRejected
 from dpsql.functions import FUNCTIONS
-from dpsql.plan.expr import Call, Column, Facts
+from dpsql.plan.expr import Call, Column, ColumnInfo
 from dpsql.plan.interval import Interval
 from dpsql.plan.types import Type
 from dpsql.sql.emit import quantile_windows, relations, scalars
-from dpsql.sql.emit.lattice import point
-from dpsql.sql.emit.statement import emit
+from dpsql.sql.emit.lattice import emit_lattice_point
+from dpsql.sql.emit.statement import emit_release
 
 KINDS = (Type.INTEGER, Type.DOUBLE, Type.DATE, Type.TIMESTAMP, Type.VARCHAR, Type.BOOLEAN)
 NAMES = {kind: kind.name.lower() for kind in KINDS}
@@ -94,12 +94,12 @@ def extremes(request: pytest.FixtureRequest) -> Iterator[Connection]:
 @contextmanager
 def unfiltered() -> Iterator[None]:
     """Statements are written without their conditions on rows."""
-    select = relations._select
+    select = relations._emit_select
 
     def bare(items: Iterable[str], source: str, _: Iterable[str], distinct: str = "") -> str:
         return select(items, source, (), distinct)
 
-    with mock.patch.object(relations, "_select", bare):
+    with mock.patch.object(relations, "_emit_select", bare):
         yield
 
 
@@ -112,7 +112,7 @@ def run(connection: Connection, sql: str) -> None:
         plan = part.plan
         cursor.execute(part.statement.sql).fetchall()
         with unfiltered():
-            text = emit(plan.analysis, plan.quantiles, plan.top_k, plan.clamps).sql
+            text = emit_release(plan.analysis, plan.quantiles, plan.top_k, plan.clamps).sql
         bare.append(text.replace("WHERE m > 0 AND s IS NOT NULL", "").replace("WHERE m > 0", ""))
     for setting in SETTINGS:
         cursor.execute(setting)
@@ -131,7 +131,7 @@ def source(kind: Type, value: str = "e") -> str:
 def calls(kind: Type) -> Iterator[str]:
     """Each aggregate of the registry over `v`."""
     for name, entry in AGGREGATES.items():
-        yield "COUNT(DISTINCT id)" if name == "count_units" else entry.call("v", Fraction(1, 3))
+        yield "COUNT(DISTINCT id)" if name == "count_units" else entry.format_call("v", Fraction(1, 3))
     if kind.numeric:
         yield from ("VAR_POP(v)", "CORR(v, e)")
     yield "COUNT(*) FILTER (WHERE v IS NOT NULL)"
@@ -180,7 +180,9 @@ def test_no_aggregate_within_a_unit_fails(kind: Type) -> None:
     texts = []
     for value in DERIVED.get(kind, ("e",))[:2]:
         for entry in WITHIN.values():
-            inner = f"SELECT id, {entry.call('v', 'e')} AS t FROM {source(kind, value)} AS s GROUP BY id"
+            inner = (
+                f"SELECT id, {entry.format_call('v', 'e')} AS t FROM {source(kind, value)} AS s GROUP BY id"
+            )
             texts += [
                 f"SELECT COUNT(t) FROM ({inner})",
                 f"SELECT MEDIAN(t) FROM ({inner}) WHERE t BETWEEN 0 AND 3",
@@ -218,8 +220,8 @@ def test_no_comparison_of_two_types_fails(sql: str, extremes: Connection) -> Non
 def test_points_are_infallible(kind: Type, ends: tuple[Fraction, Fraction]) -> None:
     """The point of any value on any lattice, also where its clamp is evaluated after it: each branch of its CASE alone."""
     around = Interval(*map(Fraction, ends))
-    lattice = Lattice.of(around, integral=kind is Type.INTEGER)
-    text = point(Column("t", "c", Facts(kind, "")), lattice, "c", around)
+    lattice = Lattice.from_interval(around, integral=kind is Type.INTEGER)
+    text = emit_lattice_point(Column("t", "c", ColumnInfo(kind, "")), lattice, "c", around)
     branches = re.findall(r"THEN (.*?)(?= WHEN | END)", text)
     bench = Bench.open().connection
     for part in (text, *branches):
@@ -235,10 +237,10 @@ def test_the_law_sees_what_fails() -> None:
     plain = lambda call: call.function.sql  # noqa: E731
     square = f"SELECT SUM(v) FROM {source(Type.INTEGER, 'e * e')} AS s"
     middle = "SELECT MEDIAN(CASE WHEN integer > 0 THEN 9223372036854775807 ELSE -9223372036854775807 END) FROM people"
-    with mock.patch.object(scalars, "_template", plain), pytest.raises(duckdb.Error):
+    with mock.patch.object(scalars, "_get_template", plain), pytest.raises(duckdb.Error):
         run(connection, square)
     with (
-        mock.patch.object(quantile_windows, "_bin", lambda at, width: f"(({at} + {2**62}) >> {width})"),
+        mock.patch.object(quantile_windows, "_emit_bin", lambda at, width: f"(({at} + {2**62}) >> {width})"),
         pytest.raises(duckdb.Error),
     ):
         run(connection, middle)
@@ -250,7 +252,7 @@ def test_every_arithmetic_of_whole_numbers_has_a_form_of_its_own() -> None:
     """No entry gives a whole number by an operator that can leave 64 bits."""
     for function in FUNCTIONS.values():
         call = Call(function, (), Type.INTEGER)
-        template = scalars._template(call)
+        template = scalars._get_template(call)
         if (
             function.result((Type.INTEGER,) * 2) is Type.INTEGER
             or function.result((Type.INTEGER,)) is Type.INTEGER

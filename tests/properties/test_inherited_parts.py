@@ -14,9 +14,9 @@ from speeds import thinned
 
 import dpsql
 from dpsql.accounting.partitions.boxes import WHOLE, Box
-from dpsql.analysis.partitions.assign import boxes, described
+from dpsql.analysis.partitions.assign import compute_boxes, describe_box
 from dpsql.errors import BudgetExhausted
-from dpsql.plan.nodes import Release, private_scans
+from dpsql.plan.nodes import Release, list_private_scans
 from dpsql.sql.emit import relations
 
 _ID = {"id": {"type": "integer"}}
@@ -138,9 +138,9 @@ def _inside(box: Box, table: str, who: int) -> bool:
 
 def _scanned(release: Release) -> Iterator[str]:
     """For each scan of a private table the query that says whose rows it reads, and how many."""
-    for scan in private_scans(release.input):
+    for scan in list_private_scans(release.input):
         assert scan.unit.column is not None
-        source, _ = relations.source_of(scan, [scan.unit.column])
+        source, _ = relations.emit_from_clause(scan, [scan.unit.column])
         yield f"SELECT id, COUNT(*) FROM {source} GROUP BY id ORDER BY id"
 
 
@@ -155,19 +155,22 @@ def _strayed(queries: Iterable[str]) -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     for query in queries:
         prepared = connection.explain(query).prepared
-        charged = {bill.table: bill.box for bill in prepared.bills}
+        charged = {bill.table: bill.box for bill in prepared.table_charges}
         inside = {
             table: {who for who in _UNITS if _inside(box, table, who)} for table, box in charged.items()
         }
         changed = found[query] = set()
-        texts = [prepared.only.statement.sql, *_scanned(prepared.only.plan.analysis.release)]
-        whole = [connection.engine.backend.run(text).reveal() for text in texts]
+        texts = [
+            prepared.single_release.statement.sql,
+            *_scanned(prepared.single_release.plan.analysis.release),
+        ]
+        whole = [connection.engine.backend.run_statement(text).reveal() for text in texts]
         for left, leaving in itertools.product((*charged, "all"), _LEAVING):
             tables = charged if left == "all" else [left]
             gone = {*leaving}.difference(*(inside[table] for table in tables))
             for table in tables:
                 database.execute(f"DELETE FROM {table} WHERE list_contains(?, id)", [[*gone]])
-            if [connection.engine.backend.run(text).reveal() for text in texts] != whole:
+            if [connection.engine.backend.run_statement(text).reveal() for text in texts] != whole:
                 changed.add(left)
             for table in tables:
                 database.execute(f"DELETE FROM {table}; INSERT INTO {table} FROM whole.{table}")
@@ -180,7 +183,7 @@ def test_what_a_joined_table_says_confines_what_is_read() -> None:
         for query, words in _QUERIES:
             prepared = connection.explain(query).prepared
             releases = [part.plan.analysis.release for part in prepared.releases]
-            found = {bill.table: described(bill.box, releases) for bill in prepared.bills}
+            found = {bill.table: describe_box(bill.box, releases) for bill in prepared.table_charges}
             assert {table: text for table, text in found.items() if text} == words, query
 
 
@@ -192,7 +195,7 @@ def test_units_outside_of_an_inherited_part_change_nothing() -> None:
 
 def test_unless_the_scan_sees_to_it_they_would(monkeypatch: pytest.MonkeyPatch) -> None:
     """The law sees it where conditions of the query alone leave out rows that are charged nowhere."""
-    monkeypatch.setattr(relations, "partition_conditions", lambda _scan, _unit, _source: ())
+    monkeypatch.setattr(relations, "emit_partition_conditions", lambda _scan, _unit, _source: ())
     assert _strayed([_A])[_A] == {"people", "visits", "all"}
 
 
@@ -203,7 +206,9 @@ def test_a_scan_that_inherits_a_part_loses_no_row_that_counts() -> None:
     parted, free = _connected(database), _connected(database, parted=False)
     for query, _ in _QUERIES:
         found = [
-            connection.engine.backend.run(connection.explain(query).prepared.only.statement.sql).reveal()
+            connection.engine.backend.run_statement(
+                connection.explain(query).prepared.single_release.statement.sql
+            ).reveal()
             for connection in (parted, free)
         ]
         assert found[0] == found[1], query
@@ -238,11 +243,11 @@ def test_a_column_of_another_table_is_another_dimension() -> None:
     database.execute("ALTER TABLE visits ADD COLUMN plan VARCHAR")
     with dpsql.connect(database, policy=policy, ledger=":memory:", epsilon=1) as connection:
         own, theirs = (
-            {bill.table: bill.box for bill in connection.explain(sql).prepared.bills}["visits"]
+            {bill.table: bill.box for bill in connection.explain(sql).prepared.table_charges}["visits"]
             for sql in ("SELECT COUNT(*) FROM visits WHERE plan = 'A'", _JOINED.format("B"))
         )
     assert WHOLE not in (own, theirs)
-    assert own.meet(theirs) is not None
+    assert own.intersect_box(theirs) is not None
 
 
 def test_rolls_are_charged_where_they_are_read() -> None:
@@ -251,7 +256,7 @@ def test_rolls_are_charged_where_they_are_read() -> None:
     either = " UNION ".join(f"SELECT id FROM people WHERE age IN ({ages})" for ages in listed)
     with _connected() as connection:
         prepared = connection.explain(f"SELECT SUM(n) FROM notes JOIN ({either}) USING (id)").prepared
-        found = boxes(prepared.only.plan.analysis.release)
+        found = compute_boxes(prepared.single_release.plan.analysis.release)
     assert {table: [side for _, side in box.sides] for table, box in found.items()} == {
         "people": [((0, 34),)],
         "notes": [((0, 34),)],
@@ -263,13 +268,13 @@ def test_equal_questions_are_answered_again_whatever_tables_are_called() -> None
     with _connected() as connection:
         connection.query(_A)
         other = "SELECT COUNT(*), SUM(cost) FROM visits JOIN people ON visits.id = people.id WHERE people.plan = 'A'"
-        assert connection.explain(other).prepared.bills == ()
+        assert connection.explain(other).prepared.table_charges == ()
 
 
 def test_one_who_is_replaced_inherits_nothing() -> None:
     """One who leaves a part may be replaced by somebody in another."""
     with _connected(neighbors="replace") as connection:
-        assert {bill.box for bill in connection.explain(_A).prepared.bills} == {WHOLE}
+        assert {bill.box for bill in connection.explain(_A).prepared.table_charges} == {WHOLE}
 
 
 def test_links_lead_to_parts_only_where_the_scan_follows_them() -> None:
@@ -293,7 +298,9 @@ def test_links_lead_to_parts_only_where_the_scan_follows_them() -> None:
                 "SELECT SUM(price) FROM items i JOIN visits v ON i.visit = v.visit JOIN people p ON p.id = v.id WHERE p.plan = 'A'",
             ):
                 prepared = connection.explain(sql).prepared
-                charged.append({bill.table for bill in prepared.bills if bill.box != WHOLE})
-                counts.append(connection.engine.backend.run(prepared.only.statement.sql).reveal())
+                charged.append({bill.table for bill in prepared.table_charges if bill.box != WHOLE})
+                counts.append(
+                    connection.engine.backend.run_statement(prepared.single_release.statement.sql).reveal()
+                )
     assert charged == [{"items"}, {"visits", "people"}, set(), set()]
     assert counts[:2] == counts[2:]

@@ -24,7 +24,7 @@ from worlds import close_all, connected, engine_of
 
 from dpsql.plan.types import Value
 from dpsql.planning.clamping import Clamp
-from dpsql.sql.read.stated import stated
+from dpsql.sql.read.stated import parse_stated_options
 from dpsql.uncertainty import laws
 from tests.sql.fixture_files import Fixture, accepted, refused
 from tests.sql.study import POLICY, clinic
@@ -139,7 +139,7 @@ def hold(variant: Variant, sql: str, parameters: Sequence[Value] = ()) -> list[R
     """Asserts both laws of one query: with the same noisy cells among everybody, the same draws among nobody."""
     replays: list[Replay] = []
     clamps: dict[int, tuple[Clamp, ...]] = {}
-    options = stated(sql)
+    options = parse_stated_options(sql)
     loss = LOSS if options.epsilon is None and options.target_error is None else {}
     for full in (True, False):
         players = standing(variant, *SPECIAL, full=full)

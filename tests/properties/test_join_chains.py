@@ -209,12 +209,12 @@ def test_a_condition_that_is_not_applied_is_refused(
     connection: Connection, sql: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever forgets a condition of FROM: the relation is compared with what the query says."""
-    join = joins._Assembly.join
+    join = joins._JoinBuilder.join_source
 
-    def forgetful(assembly: joins._Assembly, item: joins.Attached) -> None:
+    def forgetful(assembly: joins._JoinBuilder, item: joins.FromItem) -> None:
         join(assembly, replace(item, conditions=item.conditions[:1] if item.kind is JoinKind.LEFT else ()))
 
-    monkeypatch.setattr(joins._Assembly, "join", forgetful)
+    monkeypatch.setattr(joins._JoinBuilder, "join_source", forgetful)
     with pytest.raises(dpsql.QueryRejected, match=r"could not be applied|privacy unit"):
         prepared_exactly(connection, sql)
 

@@ -13,30 +13,32 @@ from properties.worlds import World, policy
 from dpsql.backends.duckdb.dialect import DUCKDB
 from dpsql.planning.measurement import MeasurementPlan
 from dpsql.sql.emit import joint_intervals
-from dpsql.sql.emit.statement import Statement, emit
+from dpsql.sql.emit.statement import ReleaseStatement, emit_release
 
 LIMITS = [(2**99, 2**99), (2**99, 0), (0, 0)]
 """The most joint intervals that pairs are added up by, and that are listed: these alone, then intervals, intervals alone."""
-DIALECTS = [DUCKDB, replace(DUCKDB, ranks_all=True)]
+DIALECTS = [DUCKDB, replace(DUCKDB, ranks_all_groups=True)]
 """The second knows which group is the first of a unit before it looks which of them count."""
 
 
-def statements(plan: MeasurementPlan, monkeypatch: pytest.MonkeyPatch) -> list[Statement]:
+def statements(plan: MeasurementPlan, monkeypatch: pytest.MonkeyPatch) -> list[ReleaseStatement]:
     """The statements of a plan in all ways, each of which is another."""
     found = []
     for joint, listed in LIMITS:
         monkeypatch.setattr(joint_intervals, "MOST_JOINT", joint)
         monkeypatch.setattr(joint_intervals, "MOST_LISTED", listed)
-        found += [emit(plan.analysis, plan.quantiles, plan.top_k, plan.clamps, each) for each in DIALECTS]
+        found += [
+            emit_release(plan.analysis, plan.quantiles, plan.top_k, plan.clamps, each) for each in DIALECTS
+        ]
     keys = plan.analysis.release.keys
     ways, orders = len(LIMITS) if plan.analysis.domains is not None or not keys else 1, 2 if keys else 1
     assert len({part.sql for part in found}) == ways * orders
     return found
 
 
-def added_up(world: World, statement: Statement) -> list[dict[str, Any]]:
+def added_up(world: World, statement: ReleaseStatement) -> list[dict[str, Any]]:
     """The rows of a statement, with the totals of each interval of its histograms; the units of one are of all groups."""
-    rows = [statement.named(row) for row in world.engine.backend.run(statement.sql).reveal()]
+    rows = [statement.label_row(row) for row in world.engine.backend.run_statement(statement.sql).reveal()]
     units = dict.fromkeys(statement.histograms, 0)
     for row in rows:
         for name in units:

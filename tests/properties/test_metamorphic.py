@@ -24,7 +24,7 @@ from worlds import close_all, connected, engine_of, prepared
 
 from dpsql.connection import Connection
 from dpsql.engine.pipeline import PreparedQuery
-from dpsql.plan.fingerprint import canonical, digest
+from dpsql.plan.fingerprint import compute_canonical_text, compute_digest
 from tests.sql.fixture_files import Fixture, accepted
 from tests.sql.study import prepare, study
 
@@ -69,7 +69,7 @@ Exactly = list[tuple[Any, ...]]
 
 def exactly(connection: Connection, plan: PreparedQuery) -> Exactly:
     """The rows that only the noise ever sees, in the order of their keys."""
-    return sorted(connection.engine.backend.run(plan.statement.sql).reveal(), key=repr)
+    return sorted(connection.engine.backend.run_statement(plan.statement.sql).reveal(), key=repr)
 
 
 def people(database: Any, rules: Mapping[str, Any]) -> Connection:
@@ -246,7 +246,7 @@ def asked(connection: Connection, sql: str, values: str = "[]") -> PreparedQuery
 def test_a_digest_is_of_the_plan_alone(visits: Connection, one: str, other: str) -> None:
     """Plans with constants that Python takes for equal have digests of their own, whichever is asked first."""
     first, second, again = (
-        digest(asked(visits, "SELECT COUNT(*) / ? AS n FROM visits", values).outer)
+        compute_digest(asked(visits, "SELECT COUNT(*) / ? AS n FROM visits", values).outer)
         for values in (one, other, one)
     )
     assert first == again != second
@@ -256,7 +256,7 @@ def test_a_digest_is_of_the_plan_alone(visits: Connection, one: str, other: str)
 def test_spellings(visits: Connection, one: str, other: str, values: str) -> None:
     """Two spellings of a query are one plan with one digest and one statement; their texts are not."""
     plans = [asked(visits, sql, values) for sql in (one, other)]
-    assert_alike([digest(plan.outer) for plan in plans])
+    assert_alike([compute_digest(plan.outer) for plan in plans])
     assert_alike([(plan.plan, plan.statement, plan.outer_sql) for plan in plans])
     with pytest.raises(AssertionError):
         assert_alike([hashlib.sha256(sql.encode()).hexdigest() for sql in (one, other)])
@@ -303,7 +303,11 @@ def respelt(query: str, seed: str) -> str:
 
 def folded(plan: PreparedQuery) -> tuple[str, ...]:
     """A plan, what is told of it and what is run, but for the case of names: a column's is as it was written."""
-    texts = (canonical(plan.outer), str(plan.explain), *(part.statement.sql for part in plan.releases))
+    texts = (
+        compute_canonical_text(plan.outer),
+        str(plan.explain),
+        *(part.statement.sql for part in plan.releases),
+    )
     return tuple(text.lower() for text in texts)
 
 

@@ -9,7 +9,7 @@ import pytest
 from worlds import engine_of, person, prepared, world
 
 from dpsql.connection import Connection
-from dpsql.postprocess.occupied_groups import may_be_empty
+from dpsql.postprocess.occupied_groups import list_possibly_empty_releases
 
 COUNTED = "(SELECT city, COUNT(*) AS n FROM people GROUP BY city) AS g"
 BOTH = "(SELECT city, member, COUNT(*) AS n FROM people GROUP BY city, member) AS g"
@@ -114,8 +114,8 @@ def test_only_what_is_known_of_nobody_is_left_out(towns: dict[int, Connection]) 
     """Without a count of rows or people nothing says that nobody is there."""
     sql = "SELECT COUNT(*) FROM (SELECT city, SUM(cost) AS s FROM people GROUP BY city) AS g"
     for asked, found in ((sql, 0), (OVER[0], 1)):
-        part = prepared(towns[0], asked).only
-        assert len(may_be_empty({part.release: part.plan})) == found
+        part = prepared(towns[0], asked).single_release
+        assert len(list_possibly_empty_releases({part.release: part.plan})) == found
     assert towns[0].query(sql, epsilon=10_000).rows == ((3,),)
 
 

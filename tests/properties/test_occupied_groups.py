@@ -10,7 +10,7 @@ import pytest
 import dpsql
 from dpsql.connection import Connection
 from dpsql.postprocess.nobody import with_null_sums
-from dpsql.release import table_of
+from dpsql.release import build_released_table
 
 POLICY = {
     "version": 1,
@@ -190,12 +190,12 @@ def test_a_sum_is_null_where_the_count_beside_it_is_not_above_zero(con: Connecti
     asked = con.explain("SELECT plan, SUM(cost) AS s, COUNT(*) AS n FROM visits GROUP BY plan", epsilon=1)
     learning = asked.prepared.plan
     plan = learning.with_clamps(
-        tuple(replace(clamp, chosen=(clamp.expected,) * len(clamp.sides)) for clamp in learning.clamps)
+        tuple(replace(clamp, chosen=(clamp.default_index,) * len(clamp.sides)) for clamp in learning.clamps)
     )
     most = 2 * max(clamp.subdivisions for clamp in plan.clamps)
     noisy = [tuple((drawn,) * len(part.vector.components) for part in plan.vectors)
              for drawn in range(-most, most + 1, most // 64)]  # fmt: skip
-    rows = with_null_sums(plan, table_of(plan, [("A",)] * len(noisy), noisy))
+    rows = with_null_sums(plan, build_released_table(plan, [("A",)] * len(noisy), noisy))
     assert {n for *_, n in rows} == {-2, -1, 0, 1, 2}
     assert all((total is None) == (n <= 0) for _, total, n in rows if isinstance(n, int))
 

@@ -100,9 +100,9 @@ def _readers(unit: str, queries: list[str]) -> list[tuple[Mapping[str, Box], lis
                 if removed is None or (at if unit == "row" else row[0]) != removed
             ]
             _hold(database, kept, _PEOPLE)
-            seen.append([connection.engine.backend.run(text).reveal() for text in texts])
+            seen.append([connection.engine.backend.run_statement(text).reveal() for text in texts])
         changed = [who for who, read in zip(removals, seen[1:], strict=True) if read != seen[0]]
-        found.append(({bill.table: bill.box for bill in prepared.bills}, changed))
+        found.append(({bill.table: bill.box for bill in prepared.table_charges}, changed))
     return found
 
 
@@ -146,9 +146,9 @@ def test_without_constancy_units_of_two_parts_would_be_read(monkeypatch: pytest.
     """The law sees it where the ranges alone are enforced: units are read in two parts, and charged in one."""
 
     def careless(scan: Any, _unit: str, _source: str) -> list[str]:
-        return [partition_filters._inside(side) for side in scan.partition_filters]
+        return [partition_filters._emit_range_condition(side) for side in scan.partition_filters]
 
-    monkeypatch.setattr(relations, "partition_conditions", careless)
+    monkeypatch.setattr(relations, "emit_partition_conditions", careless)
     boxes, changed = _readers("id", _QUERIES[:1])[0]
     assert {2, 3} <= {who for who in changed if _outside("id", boxes, who)}
 
@@ -176,7 +176,7 @@ def test_each_release_is_charged_to_its_own_part() -> None:
     with _connected("row", epsilon=1) as connection:
         sql = "SELECT (SELECT COUNT(*) FROM visits WHERE region = 'N') - (SELECT COUNT(*) FROM visits WHERE region = 'S')"
         prepared = connection.explain(sql).prepared
-        assert len(prepared.bills) == 2
+        assert len(prepared.table_charges) == 2
         result = connection.query(sql)
         assert [entry["loss"] for entry in result.receipt.entries] == ["1/2", "1/2"]
         assert connection.budget()["visits"].spent_epsilon == Fraction(1, 2)
@@ -186,9 +186,9 @@ def test_each_release_is_charged_to_its_own_part() -> None:
 def test_a_table_that_is_declared_anew_is_charged_as_a_whole() -> None:
     """With other bounds a row may lie elsewhere, so what was spent before counts at each new place."""
     with _connected("row") as connection:
-        bill = connection.explain("SELECT COUNT(*) FROM visits WHERE day < DATE '2024-02-01'").prepared.bills[
-            0
-        ]
+        bill = connection.explain(
+            "SELECT COUNT(*) FROM visits WHERE day < DATE '2024-02-01'"
+        ).prepared.table_charges[0]
     moved = _policy("row")
     moved["tables"]["visits"]["columns"] = _COLUMNS | {
         "day": {"type": "date", "bounds": ["2023-01-01", "2024-12-31"]}
@@ -198,8 +198,8 @@ def test_a_table_that_is_declared_anew_is_charged_as_a_whole() -> None:
     with dpsql.connect(database, policy=moved, ledger=":memory:", epsilon=1) as connection:
         other = connection.explain(
             "SELECT COUNT(*) FROM visits WHERE day > DATE '2024-03-01'"
-        ).prepared.bills[0]
-    assert bill.box.meet(other.box) is not None
+        ).prepared.table_charges[0]
+    assert bill.box.intersect_box(other.box) is not None
 
 
 def test_scans_of_one_table_are_charged_together() -> None:
@@ -208,11 +208,11 @@ def test_scans_of_one_table_are_charged_together() -> None:
         "SELECT COUNT(*) FROM (SELECT id FROM visits WHERE region = 'N' UNION ALL SELECT id FROM visits{})"
     )
     with _connected() as connection:
-        (bill,) = connection.explain(united.format(" WHERE region = 'S'")).prepared.bills
+        (bill,) = connection.explain(united.format(" WHERE region = 'S'")).prepared.table_charges
         assert [side for _, side in bill.box.sides] == [((0, 1),)]
-        (bill,) = connection.explain(united.format("")).prepared.bills
+        (bill,) = connection.explain(united.format("")).prepared.table_charges
         assert bill.box == WHOLE
-        (bill,) = connection.explain(united.format(" WHERE day < DATE '2024-02-01'")).prepared.bills
+        (bill,) = connection.explain(united.format(" WHERE day < DATE '2024-02-01'")).prepared.table_charges
         assert bill.box == WHOLE
 
 
@@ -242,7 +242,7 @@ def test_owners_of_links_are_charged_as_a_whole() -> None:
     matched = f"{alone} AND visit IN (SELECT visit FROM visits WHERE region = 'N')"
     with _linked() as connection:
         for sql in (alone, matched):
-            boxes = {bill.table: bill.box for bill in connection.explain(sql).prepared.bills}
+            boxes = {bill.table: bill.box for bill in connection.explain(sql).prepared.table_charges}
             assert (boxes["visits"], boxes["bills"] == WHOLE) == (WHOLE, False)
 
 
@@ -252,5 +252,5 @@ def test_rows_of_units_that_a_scan_does_not_know_are_charged_as_a_whole() -> Non
         "SELECT COUNT(*) FROM visits JOIN bills ON visits.visit = bills.visit WHERE cost = 1 AND region = 'N'"
     )
     with _linked() as connection:
-        boxes = {bill.table: bill.box for bill in connection.explain(joined).prepared.bills}
+        boxes = {bill.table: bill.box for bill in connection.explain(joined).prepared.table_charges}
         assert (boxes["bills"], boxes["visits"] == WHOLE) == (WHOLE, False)

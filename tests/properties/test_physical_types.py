@@ -23,7 +23,7 @@ import dpsql
 from dpsql.connection import Connection
 from dpsql.plan.types import Type
 from dpsql.planning.statistics import ROWS
-from dpsql.policy.engine_types import POLICY_TYPES, read_as, reads
+from dpsql.policy.engine_types import POLICY_TYPES, can_declare_type, infer_column_type
 
 EXTREMES: dict[str, tuple[str, ...]] = {
     "UBIGINT": ("0", "1", "9223372036854775807", "9223372036854775808", "18446744073709551615"),
@@ -70,7 +70,10 @@ NO_IDS = (
     "TIME WITH TIME ZONE",
 )
 READABLE = [
-    (physical, kind.name) for physical in EXTREMES for kind in POLICY_TYPES if reads(kind.name, physical)
+    (physical, kind.name)
+    for physical in EXTREMES
+    for kind in POLICY_TYPES
+    if can_declare_type(kind.name, physical)
 ]
 ZONES = ("UTC", "America/New_York", "Asia/Kathmandu")
 QUERIES = (
@@ -123,7 +126,7 @@ def clinic(opened: Any, declared: str | None, unit: str = "who", rows: int = 3) 
 def counted(connection: Connection, sql: str) -> dict[tuple[Any, ...], int]:
     """The exact number of rows of each group."""
     plan = prepared(connection, sql)
-    block, weights = plan.plan.source(ROWS)
+    block, weights = plan.plan.get_estimator(ROWS)
     return {
         key: int(sum(weight * cell for weight, cell in zip(weights, parts[block], strict=True)))
         for key, parts in cells(connection, plan).items()
@@ -166,7 +169,7 @@ def test_ids_that_differ_are_different_units(kind: str) -> None:
     """Undeclared, and as varchar where that is read: each id is a unit of its own, also over joins and links."""
     values = IDS[kind]
     for declared in (None, "varchar"):
-        if declared and not reads("varchar", kind):
+        if declared and not can_declare_type("varchar", kind):
             continue
         opened = database(kind, values)
         assert opened.execute("SELECT COUNT(DISTINCT v) FROM people").fetchone() == (len(values),)
@@ -194,7 +197,7 @@ def test_rows_are_found_over_a_link_by_ids_of_any_type(kind: str) -> None:
         "DECIMAL(18,0)",
         "DECIMAL(18,18)",
     )
-    declared = "varchar" if inexact else read_as(kind)
+    declared = "varchar" if inexact else infer_column_type(kind)
     link = {"column": "ref", "references": "heads.v"}
     tables = {
         "heads": {"unit": "who", "rows_per_unit": 1, "columns": {"v": {"type": declared}}},

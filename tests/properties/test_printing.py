@@ -1,4 +1,4 @@
-"""A drawn plan is what `lower` makes of a query: printed, read and lowered it is itself again."""
+"""A drawn plan is what `lower_statement` makes of a query: printed, read and lowered it is itself again."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from properties.oracle import Bench, Case, cases
 from properties.printing import user_sql
 from properties.profiles import WIDE
 
-from dpsql.engine.finish import finish
-from dpsql.plan.expr import Call, Function, Literal, columns
+from dpsql.engine.finish import finish_statement
+from dpsql.plan.expr import Call, Function, Literal, iterate_columns
 from dpsql.plan.fields import INIT_FIELDS
-from dpsql.plan.fingerprint import canonical
+from dpsql.plan.fingerprint import compute_canonical_text
 from dpsql.plan.nodes import Filter, Join, OuterQuery, PerUnitWindows, Release
-from dpsql.sql.lower.joins import all_of, conjuncts
-from dpsql.sql.lower.statement import lower
-from dpsql.sql.read.parse import parse
+from dpsql.sql.lower.joins import build_conjunction, iterate_conjuncts
+from dpsql.sql.lower.statement import lower_statement
+from dpsql.sql.read.parse import parse_statement
 from tests.sql.sentences import in_grammar
 from tests.sql.study import NOON
 
@@ -35,8 +35,10 @@ def test_a_plan_is_read_back_from_its_text(case: Case) -> None:
         all(part.aggregations for part in parts(case.outer) if isinstance(part, Release))
     )  # presence is measured
     catalog, facts = BENCH.engine(case.rules).catalog, BENCH.facts(case.database.tables)
-    lowered = lower(parse(user_sql(case.outer)), catalog, facts, (), case.outer.release.max_groups, at=NOON)
-    assert renumbered(finish(lowered, facts, {})) == renumbered(case.outer)
+    lowered = lower_statement(
+        parse_statement(user_sql(case.outer)), catalog, facts, (), case.outer.release.max_groups, at=NOON
+    )
+    assert renumbered(finish_statement(lowered, facts, {})) == renumbered(case.outer)
 
 
 @WIDE
@@ -46,7 +48,7 @@ def test_a_printed_plan_is_a_sentence(case: Case) -> None:
     assume(not any(isinstance(part, PerUnitWindows) for part in parts(case.outer)))
     text = user_sql(case.outer)
     assert in_grammar(text)
-    assert BENCH.backend.parses(text)
+    assert BENCH.backend.can_parse(text)
 
 
 def parts(part: Any) -> Iterator[Any]:
@@ -73,7 +75,7 @@ def _unlike(part: Any) -> bool:
         case Release():
             keys = {key.expr for key in part.keys}
             return any(
-                item.argument is not None and keys.issuperset(columns(item.argument))
+                item.argument is not None and keys.issuperset(iterate_columns(item.argument))
                 for item in part.aggregations
             )
         case _:
@@ -83,7 +85,7 @@ def _unlike(part: Any) -> bool:
 def renumbered(outer: OuterQuery) -> str:
     """A plan as text in which nameless tables are numbered as they come."""
     numbers: dict[str, str] = {}
-    text = canonical(lifted(outer))
+    text = compute_canonical_text(lifted(outer))
     return re.sub(r"#\d+", lambda found: numbers.setdefault(found[0], f"#{len(numbers)}"), text)
 
 
@@ -101,9 +103,12 @@ def lifted(part: Any) -> Any:
         below = part.left
         return lifted(Filter(replace(part, left=below.input), below.predicate))
     if isinstance(part, Filter):
-        below, found = part.input, list(conjuncts(part.predicate))
+        below, found = part.input, list(iterate_conjuncts(part.predicate))
         while isinstance(below, Filter):
-            found += conjuncts(below.predicate)
+            found += iterate_conjuncts(below.predicate)
             below = below.input
-        return Filter(below, all_of(sorted(dict.fromkeys(found), key=canonical)) or part.predicate)
+        return Filter(
+            below,
+            build_conjunction(sorted(dict.fromkeys(found), key=compute_canonical_text)) or part.predicate,
+        )
     return part

@@ -19,7 +19,7 @@ from dpsql.functions.signatures import ANY
 from dpsql.plan.expr import Call, Expr, Literal
 from dpsql.plan.types import Type, Value
 from dpsql.request.query import Query
-from dpsql.sql.emit.scalars import write
+from dpsql.sql.emit.scalars import emit_expression
 from dpsql.sql.lower.public_left_joins import PROPAGATING
 
 JOINED = "p LEFT JOIN t ON t.k = p.k"
@@ -80,7 +80,9 @@ def test_answers_are_duckdbs(exact: World, rows: Database, called: str) -> None:
     """Of groups in which nobody is, too: all that p has are shown."""
     exact.hold(rows)
     sql = f"SELECT p.k, {called} FROM {JOINED} GROUP BY p.k ORDER BY p.k"
-    result = exact.engine.answer(exact.engine.prepare(Query(sql, epsilon=Fraction(10**6), replay=False)))
+    result = exact.engine.answer_query(
+        exact.engine.plan_and_match(Query(sql, epsilon=Fraction(10**6), replay=False))
+    )
     expected = exact.connection.execute(sql).fetchall()
     assert [key for key, _ in result.rows] == [key for key, _ in expected]
     for (_, ours), (_, theirs) in zip(result.rows, expected, strict=True):
@@ -143,7 +145,7 @@ def test_functions_are_null_where_an_argument_is(name: str) -> None:
                 arguments: list[Expr] = [
                     Literal(None if at == place else SAMPLES[kind], kind) for at, kind in enumerate(types)
                 ]
-                written = write(Call(function, tuple(arguments), result))
+                written = emit_expression(Call(function, tuple(arguments), result))
                 assert database.execute(f"SELECT {written} IS NULL").fetchall() == [(True,)], written
                 tried += 1
     assert tried

@@ -11,8 +11,8 @@ from properties.pairs import Case, pairs_of
 from properties.worlds import DEFAULT, Row, World, moved, policy
 
 from dpsql.engine.pipeline import PreparedQuery
-from dpsql.planning.quantiles import QuantileSelection, Window
-from dpsql.release import _groups
+from dpsql.planning.quantiles import QuantileSelection, RankWindow
+from dpsql.release import _read_groups
 from dpsql.request.query import Query
 
 SHAPES = [
@@ -53,14 +53,14 @@ def test_a_unit_moves_penalties_apart_as_derived(sql: str, rules: dict[str, obje
             worst[place] = max(worst[place], moved(old, new, release.plan, place))
     times = release.plan.analysis.bound.rows * (2 if rules.get("neighbors") == "replace" else 1)
     for most, ranked in zip(worst, release.plan.quantiles, strict=True):
-        derived = QuantileSelection.step_range(ranked.rank) * times
+        derived = QuantileSelection.compute_step_range(ranked.rank) * times
         assert most <= derived
         assert 4 * most >= derived, (most, derived)
 
 
 def asked_of(world: World, sql: str, epsilon: Fraction) -> PreparedQuery:
     """A query that is asked at a loss."""
-    return world.engine.prepare(Query(sql, epsilon=epsilon))
+    return world.engine.plan_and_match(Query(sql, epsilon=epsilon))
 
 
 @pytest.mark.parametrize("epsilon", [Fraction(1), Fraction(300)], ids=str)
@@ -82,17 +82,21 @@ def test_windows_have_all_that_is_near(unit: str, epsilon: Fraction, share: str,
     (ranked,) = release.plan.quantiles
     assert bool(ranked.interval_end) == bool(end)
     groups = list(
-        _groups(release.plan, release.statement, world.engine.backend.run(release.statement.sql).reveal())
+        _read_groups(
+            release.plan,
+            release.statement,
+            world.engine.backend.run_statement(release.statement.sql).reveal(),
+        )
     )
     assert [group.keys for group in groups] == [("A",), ("B",), (None,)]
     for group in groups[:2]:
         values = sorted(min(5, row.i) for row in rows if row.k == group.keys[0] and row.i is not None)
         (window,) = group.windows
         assert window.count == len(values)
-        regions = ranked.regions(window)
+        regions = ranked.list_regions(window)
         for point in range(6):
             below, through = sum(v < point for v in values), sum(v <= point for v in values)
-            offset = ranked.offset(len(values))
+            offset = ranked.compute_offset(len(values))
             above = 0 if (end, point) == ("DP_INTERVAL_LOW", 0) else ranked.steps_per_row * below - offset
             under = 0 if (end, point) == ("DP_INTERVAL_HIGH", 5) else offset - ranked.steps_per_row * through
             exact = max(0, above, under)
@@ -110,11 +114,11 @@ def test_values_near_the_ends_stay_among_the_rows(asked: str, sign: int, epsilon
     world.hold([DEFAULT._replace(x=0.5 + number % 49) for number in range(900)])
     (release,) = asked_of(world, f"SELECT {asked} FROM t", Fraction(epsilon)).releases
     (ranked,) = release.plan.quantiles
-    (group,) = _groups(
-        release.plan, release.statement, world.engine.backend.run(release.statement.sql).reveal()
+    (group,) = _read_groups(
+        release.plan, release.statement, world.engine.backend.run_statement(release.statement.sql).reveal()
     )
     (window,) = group.windows
-    regions = ranked.regions(window)
+    regions = ranked.list_regions(window)
     least = min(penalty for _, _, penalty in regions)
     weights = [
         (
@@ -134,8 +138,8 @@ def test_of_too_many_rows_those_count_that_are_spread_evenly() -> None:
     world.hold([DEFAULT._replace(i=0, x=x) for x in (3.0, 0.5, 1.0, 1.5, 2.0, 2.5, 0.0, 3.5)])
     prepared = world.prepare("SELECT MEDIAN(x) FROM t")
     (release,) = prepared.releases
-    (group,) = _groups(
-        release.plan, release.statement, world.engine.backend.run(release.statement.sql).reveal()
+    (group,) = _read_groups(
+        release.plan, release.statement, world.engine.backend.run_statement(release.statement.sql).reveal()
     )
     (window,) = group.windows
     step = float(release.plan.quantiles[0].lattice.step)
@@ -147,10 +151,10 @@ def test_ends_among_public_values_have_the_bounds() -> None:
     world = World(policy())
     for which, end in (("LOW", -1), ("HIGH", 1)):
         prepared = world.prepare(f"SELECT DP_INTERVAL_{which}(MEDIAN(w)) FROM t JOIN p ON t.k = p.k")
-        (chosen,) = [part for part in prepared.only.plan.quantiles if part.interval_end == end]
+        (chosen,) = [part for part in prepared.single_release.plan.quantiles if part.interval_end == end]
         edge = chosen.lattice.low if end < 0 else chosen.lattice.high
-        assert chosen.among is not None
-        assert edge in chosen.among
-        seen = Window(1, 0, ((chosen.among[1], 1),))
-        few = [cost for start, size, cost in chosen.regions(seen) if (start, size) == (edge, 1)]
+        assert chosen.candidate_points is not None
+        assert edge in chosen.candidate_points
+        seen = RankWindow(1, 0, ((chosen.candidate_points[1], 1),))
+        few = [cost for start, size, cost in chosen.list_regions(seen) if (start, size) == (edge, 1)]
         assert few == [0]

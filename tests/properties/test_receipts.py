@@ -30,7 +30,7 @@ def test_receipts_are_borne_out_and_changed_ones_are_not(accountant: str, kind: 
     with opened(ledger, accountant) as connection:
         receipt = data_of(ANSWERS[kind](connection).receipt)
     with closing(Remembered.open(ledger)) as history:
-        unsaid = set(check_receipt(receipt, history).unverified)
+        unsaid = set(check_receipt(receipt, history).unverified_fields)
         if kind in SAID:
             assert unsaid - {"target"} <= set(receipt) - SAID[kind]
         else:
@@ -40,7 +40,7 @@ def test_receipts_are_borne_out_and_changed_ones_are_not(accountant: str, kind: 
                 found = check_receipt(changed, history)
             except (IntegrityError, ProgrammingError):
                 continue
-            assert _is_unsaid(path, set(found.unverified)), f"{kind}: {path} was changed, and shown"
+            assert _is_unsaid(path, set(found.unverified_fields)), f"{kind}: {path} was changed, and shown"
 
 
 def _is_unsaid(path: tuple[object, ...], unsaid: set[str]) -> bool:

@@ -11,27 +11,27 @@ from fractions import Fraction
 import pytest
 
 from dpsql.engine.accuracy import FIRST
-from dpsql.engine.progressive import STEPS, Cell, stricter
-from dpsql.request.target import Share, Target
+from dpsql.engine.progressive import STEPS, Cell, tighten_target
+from dpsql.request.target import RelativeError, Target
 
 PLACE = (0, 0)
 
 
 def course(value: float, target: Target, draw: random.Random) -> Iterator[tuple[float, float, bool]]:
     """What is released of a value, the half-width, and whether that ends it; noise is Laplace's, of its own each time."""
-    assert target.share is not None
-    share, missed = target.share.of, 1 - float(stricter(target).confidence)
+    assert target.relative_error is not None
+    share, missed = target.relative_error.fraction, 1 - float(tighten_target(target).confidence)
     epsilon, tried = 1.0, False
     while True:
         half = math.log(1 / missed) / epsilon
         seen = value + draw.choice((-1, 1)) * draw.expovariate(epsilon)
         cell = Cell(PLACE, Fraction(seen), Fraction(half))
-        met = cell.met(share)
+        met = cell.is_within_target(share)
         yield seen, half, met
         if met or epsilon == FIRST:
             return
-        aimed = cell.near(share)
-        wanted = math.log(1 / missed) / float(cell.allowed(share))
+        aimed = cell.is_near_target(share)
+        wanted = math.log(1 / missed) / float(cell.compute_next_error(share))
         epsilon = min(max(wanted, epsilon if aimed and not tried else 2 * epsilon), FIRST)
         tried = tried or aimed
 
@@ -43,9 +43,9 @@ def test_it_is_right_where_it_would_miss_most(percent: float, away: float) -> No
 
     Of 20,000 answers more than 1,180 would be too far off once in a hundred million times, were it one in twenty.
     """
-    target = Target(Share(Fraction(str(percent)) / 100))
+    target = Target(RelativeError(Fraction(str(percent)) / 100))
     draw = random.Random(round(percent * 1000 + away * 10))
-    half = math.log(1 / (1 - float(stricter(target).confidence)))
+    half = math.log(1 / (1 - float(tighten_target(target).confidence)))
     value = half / (percent / 100) + away * half
     wrong = 0
     for _ in range(20_000):
@@ -60,7 +60,7 @@ def test_it_ends_within_its_steps(share: Fraction, value: float) -> None:
     """Each step's loss is twice the one before's at least, but for one."""
     draw = random.Random(1)
     for _ in range(200):
-        halves = [half for _, half, _ in course(value, Target(Share(share)), draw)]
+        halves = [half for _, half, _ in course(value, Target(RelativeError(share)), draw)]
         assert len(halves) <= STEPS
         assert all(later < earlier for earlier, later in itertools.pairwise(halves))
 
@@ -71,13 +71,15 @@ def test_it_ends_within_its_steps(share: Fraction, value: float) -> None:
 def test_what_aims_meets_it_wherever_the_value_lies(share: Fraction, value: int, half: int) -> None:
     """The error that is asked for next is met by all values in the interval, seen with any noise within it."""
     cell = Cell(PLACE, Fraction(value), Fraction(half))
-    allowed = cell.allowed(share)
+    allowed = cell.compute_next_error(share)
     assert allowed > 0
-    if not cell.met(share):
-        assert allowed < half or not cell.near(share)
-    if cell.near(share):
+    if not cell.is_within_target(share):
+        assert allowed < half or not cell.is_near_target(share)
+    if cell.is_near_target(share):
         ends = [abs(Fraction(value)) + sign * half for sign in (-1, 1)]
         assert all(
-            Cell(PLACE, end + noise, allowed).met(share) for end in ends for noise in (-allowed, allowed)
+            Cell(PLACE, end + noise, allowed).is_within_target(share)
+            for end in ends
+            for noise in (-allowed, allowed)
         )
-        assert not cell.hopeless(share, float(allowed))
+        assert not cell.is_out_of_reach(share, float(allowed))

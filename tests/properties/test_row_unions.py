@@ -98,7 +98,7 @@ def test_no_row_of_either_table_moves_an_answer_further_than_derived(sql: str, n
         hold(connection, tables)
         most = max(most, assert_within(plan, old, cells(connection, plan)))
     assert most > 0 or (neighbors == "replace" and sql in OF_ALL_ROWS)
-    assert {bill.table for bill in plan.bills} == {name for name in "abc" if f"FROM {name}" in sql}
+    assert {bill.table for bill in plan.table_charges} == {name for name in "abc" if f"FROM {name}" in sql}
 
 
 @pytest.mark.parametrize("sql", QUERIES)

@@ -27,11 +27,11 @@ from dpsql.backends.duckdb.dialect import DUCKDB
 from dpsql.engine.prepare import PreparedRelease
 from dpsql.ledger.reader import LedgerReader
 from dpsql.ledger.receipts import check_receipt
-from dpsql.mechanisms.entropy import secret
-from dpsql.plan.sampling import sampling_rate
+from dpsql.mechanisms.entropy import draw_secret
+from dpsql.plan.sampling import find_sampling_rate
 from dpsql.request.query import Query
-from dpsql.sql.emit.sample import PLACEHOLDER, threshold
-from dpsql.sql.emit.statement import emit
+from dpsql.sql.emit.sample import PLACEHOLDER, compute_sampling_threshold
+from dpsql.sql.emit.statement import emit_release
 
 NO_NOISE = 10**15
 
@@ -46,15 +46,15 @@ def exact(world: World, part: PreparedRelease, rows: Sequence[Row], key: str) ->
     """The exact number that the noise of a release is added to, over the sample of a secret."""
     plan = part.plan
     world.hold(rows)
-    statement = emit(plan.analysis, plan.quantiles, plan.top_k, plan.clamps, part.dialect, secret=key)
-    (row,) = world.engine.backend.run(statement.sql).reveal()
+    statement = emit_release(plan.analysis, plan.quantiles, plan.top_k, plan.clamps, part.dialect, secret=key)
+    (row,) = world.engine.backend.run_statement(statement.sql).reveal()
     named = {
         statistic: value or 0
         for statistic, value in zip(statement.moments.values(), row[len(statement.keys) :], strict=False)
     }
     (measured,) = plan.vectors
     (component,) = measured.vector.components
-    return component.exact(named)
+    return component.compute_exact(named)
 
 
 def secrets(units: Sequence[int], rate: Fraction) -> dict[frozenset[int], str]:
@@ -74,7 +74,7 @@ def answered(
     """The probability of each answer from -reach to reach: a mixture over all samples."""
     noise, zero = law(part.plan.vectors[0].mechanism)
     units = {row.u for row in rows if row.u is not None}
-    rate = sampling_rate(part.release.input)
+    rate = find_sampling_rate(part.release.input)
     assert rate is not None
     total = np.zeros(2 * reach + 1)
     for size in range(len(units) + 1):
@@ -92,9 +92,9 @@ def answered(
 def test_the_law_of_an_answer_keeps_its_epsilon(asked: str, percent: int, epsilon: Fraction) -> None:
     """Over all samples of tiny databases, the answer loses at most ε whoever leaves, and just ε where it can."""
     world, rate = World(policy(rows=2, accountant="pure")), Fraction(percent, 100)
-    part = world.engine.prepare(
+    part = world.engine.plan_and_match(
         Query(f"SELECT {asked} FROM t TABLESAMPLE UNITS ({percent}%)", epsilon=epsilon)
-    ).only
+    ).single_release
     keys = secrets((1, 2, 3), rate)
     rows = [
         Row(1, "A", i=5),
@@ -117,7 +117,7 @@ def test_the_law_of_an_answer_keeps_its_epsilon(asked: str, percent: int, epsilo
 @pytest.mark.parametrize("units", [1, 5])
 def test_hidden_keys_of_a_sample_are_shown_as_often_as_is_charged(units: int) -> None:
     """A lone unit's key is shown with at most the δ that is charged; so no more is charged than that."""
-    part = World(policy(rows=1)).prepare("SELECT s FROM t TABLESAMPLE UNITS (25%) GROUP BY s").only
+    part = World(policy(rows=1)).prepare("SELECT s FROM t TABLESAMPLE UNITS (25%) GROUP BY s").single_release
     chosen, event = part.plan.selection, part.plan.event
     assert chosen is not None
     assert event is not None
@@ -139,20 +139,21 @@ def _shown(part: PreparedRelease, units: int) -> float:
     if units == 0:
         return 0.0
     if hasattr(chosen, "mechanism"):
-        low, _ = chosen.mechanism.bounds(units - chosen.min_frequency + 1, 40)
+        low, _ = chosen.mechanism.bound_probability(units - chosen.min_frequency + 1, 40)
         return float(Fraction(low, 10**40)) if isinstance(low, int) else float(low)
     noise = part.plan.vectors[chosen.vector].mechanism
-    return noise.sum_tail_up(len(chosen.components), chosen.threshold - chosen.scale * units)
+    return noise.bound_sum_tail(len(chosen.components), chosen.threshold - chosen.scale * units)
 
 
 def test_units_are_in_a_sample_independently_at_the_rate() -> None:
     """Of fresh secrets, each of the eight samples of three units is as often as by its law."""
     source, rate, count = SeededEntropy(7), Fraction(1, 3), 3000
-    keys = [(secret(source),) for _ in range(count)]
+    keys = [(draw_secret(source),) for _ in range(count)]
     assert len(set(keys)) == count
     assert all(len(key) == 32 for (key,) in keys)
     texts = [
-        DUCKDB.sampled(unit, "a", threshold(rate)).replace("'a'", "key") for unit in ("17", "18", "'18x'")
+        DUCKDB.emit_sample_condition(unit, "a", compute_sampling_threshold(rate)).replace("'a'", "key")
+        for unit in ("17", "18", "'18x'")
     ]
     with duckdb.connect() as database:
         database.execute("CREATE TABLE k (key VARCHAR)")
@@ -169,7 +170,7 @@ def test_units_are_in_a_sample_independently_at_the_rate() -> None:
 def test_the_rate_is_rounded_down() -> None:
     """No unit is in a sample more often than is charged for."""
     for rate in map(Fraction, ("1/3", "1e-6", "0.1", "0.999999")):
-        assert rate - Fraction(1, 2**255) < Fraction(threshold(rate), 2**256) <= rate
+        assert rate - Fraction(1, 2**255) < Fraction(compute_sampling_threshold(rate), 2**256) <= rate
 
 
 @dataclass
@@ -190,7 +191,7 @@ class Sent:
 @pytest.fixture
 def sent(monkeypatch: pytest.MonkeyPatch) -> Sent:
     """What is sent while a test runs."""
-    found, run, staged = Sent(), DuckDBBackend.run, DuckDBBackend.staged
+    found, run, staged = Sent(), DuckDBBackend.run_statement, DuckDBBackend.stage_tables
 
     def running(self: DuckDBBackend, sql: str) -> Exact:
         found.texts.append(sql)
@@ -200,8 +201,8 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> Sent:
         found.texts += [sql for _, sql in tables]
         return staged(self, tables)
 
-    monkeypatch.setattr(DuckDBBackend, "run", running)
-    monkeypatch.setattr(DuckDBBackend, "staged", staging)
+    monkeypatch.setattr(DuckDBBackend, "run_statement", running)
+    monkeypatch.setattr(DuckDBBackend, "stage_tables", staging)
     return found
 
 
@@ -324,7 +325,7 @@ def test_a_sample_is_replayed_and_never_refined_or_combined() -> None:
             sql = "SELECT COUNT(*) FROM patients TABLESAMPLE UNITS ({}%)"
             first = ours.query(sql.format(20), epsilon=1)
             assert ours.query(sql.format("20.0"), epsilon=1).rows == first.rows
-            assert len(ours.engine.ledger.entries()) == 1
+            assert len(ours.engine.ledger.list_entries()) == 1
             other = ours.query(sql.format(30), epsilon=1)
             assert other.receipt.replayed == ()
             more = ours.query(sql.format(20), epsilon=2)
@@ -384,7 +385,7 @@ def test_what_is_not_proven_of_samples_is_refused(policy: dict[str, Any], option
         with pytest.raises(dpsql.QueryRejected) as caught:
             ours.query("SELECT COUNT(*) FROM patients TABLESAMPLE UNITS (10%)", **({"epsilon": 1} | options))
         assert caught.value.code == "sample"
-        assert not ours.engine.ledger.entries()
+        assert not ours.engine.ledger.list_entries()
 
 
 @pytest.mark.parametrize("method", ["synthetic", "randomize", "stream"])

@@ -298,7 +298,7 @@ def test_as_many_rows_count_as_may(rows: int, groups: int | None, expected: int)
     world = World(policy(rows=rows, groups=groups, domain=False))
     prepared = world.prepare("SELECT s, COUNT(*) FROM t GROUP BY s")
     found = world.statistics(prepared, tuple(DEFAULT._replace(s=s) for s in ("a", "b", "c", "d")))
-    block, weights = prepared.plan.source(ROWS)
+    block, weights = prepared.plan.get_estimator(ROWS)
     counted = (
         sum(w * cell for w, cell in zip(weights, cells[block], strict=True)) for cells in found.values()
     )
@@ -347,7 +347,9 @@ def test_every_aggregate_is_tried() -> None:
         "sum": "SUM(",
         "avg": "AVG(",
     }
-    assert set(calls) == {name for name, entry in AGGREGATES.items() if Moment.RANKED not in entry.moments}
+    assert set(calls) == {
+        name for name, entry in AGGREGATES.items() if Moment.ORDER_STATISTIC not in entry.moments
+    }
     assert all(call in tried for call in calls.values())
 
 

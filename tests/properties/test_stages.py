@@ -18,13 +18,22 @@ import dpsql
 from dpsql.backends.duckdb.dialect import DUCKDB
 from dpsql.engine.pipeline import PreparedRelease
 from dpsql.errors import BackendError, InternalError
-from dpsql.planning.clamp_histogram import clamp_targets, units_beyond
+from dpsql.planning.clamp_histogram import count_units_beyond, list_clamp_targets
 from dpsql.planning.clamping import BY_GROUP, BY_NORM
 from dpsql.planning.measurement import MeasurementPlan
 from dpsql.planning.statistics import ROWS
-from dpsql.release import GroupRows, Keys, _Groups, _groups, _Selected, _Staged, release, release_in_stages
+from dpsql.release import (
+    GroupRows,
+    Keys,
+    _Groups,
+    _read_groups,
+    _SelectedGroups,
+    _StagedSource,
+    draw_release,
+    draw_release_in_stages,
+)
 from dpsql.sql.emit.stages import PAIRS, UNITS, Stages
-from dpsql.sql.emit.statement import emit
+from dpsql.sql.emit.statement import emit_release
 from tests.entropy import SeededEntropy
 
 GROUPED = [case for case in CASES if "GROUP BY" in case.sql]
@@ -73,7 +82,10 @@ def stages_of(part: PreparedRelease) -> Stages:
 def measured(plan: MeasurementPlan, groups: _Groups) -> list[list[int]]:
     """The exact numbers of units, and all components, in each group."""
     components = [component for part in plan.vectors for component in part.vector.components]
-    series = [groups.units(plan), *(component.exact_series(groups.moments) for component in components)]
+    series = [
+        groups.get_unit_counts(plan),
+        *(component.compute_exact_series(groups.moments) for component in components),
+    ]
     return [list(values) for values in series]
 
 
@@ -93,31 +105,35 @@ def stages_agree(case: Case, *, in_order: bool = False) -> None:
     """Stages give what the one statement of DuckDB gives, also where they are written for an engine that ranks all groups."""
     world = World(policy(rows=ROWS_OF_A_UNIT, **case.rules))
     prepared, plan = learning(world, case.sql, case.scope, together=case.together)
-    part, engine = prepared.only, world.engine.backend
+    part, engine = prepared.single_release, world.engine.backend
     one = part.statement
     if in_order:
-        dialect = replace(DUCKDB, ranks_all=True)
-        made = emit(plan.analysis, plan.quantiles, plan.top_k, plan.clamps, dialect)
+        dialect = replace(DUCKDB, ranks_all_groups=True)
+        made = emit_release(plan.analysis, plan.quantiles, plan.top_k, plan.clamps, dialect)
         part = replace(part, dialect=dialect, statement=made)
         assert [name for name, _ in stages_of(part).tables] == [PAIRS]
     for rows in databases(str(case)):
         world.hold(rows)
-        whole = _groups(plan, one, engine.run(one.sql).reveal())
-        with engine.staged(stages_of(part).tables):
-            staged = _Staged.of(
-                plan, engine.run(stages_of(part).histograms), lambda *_: pytest.fail("unread")
+        whole = _read_groups(plan, one, engine.run_statement(one.sql).reveal())
+        with engine.stage_tables(stages_of(part).tables):
+            staged = _StagedSource.from_histograms(
+                plan, engine.run_statement(stages_of(part).histograms), lambda *_: pytest.fail("unread")
             )
-            for place, target in enumerate(clamp_targets(plan.clamps)):
+            for place, target in enumerate(list_clamp_targets(plan.clamps)):
                 clamp = plan.clamps[target.clamp]
-                first = [one.clamp for one in clamp_targets(plan.clamps)].index(target.clamp)
+                first = [one.clamp for one in list_clamp_targets(plan.clamps)].index(target.clamp)
                 if place - first < len(clamp.sides):
                     each = [group.clamp_histograms[place] for group in whole]
-                    assert units_beyond(clamp, each) == units_beyond(clamp, [staged.histograms[place]])
+                    assert count_units_beyond(clamp, each) == count_units_beyond(
+                        clamp, [staged.histograms[place]]
+                    )
             for clamps in points(plan.clamps):
-                sums = part.sums(replace(plan, clamps=clamps))
-                found = _groups(plan, sums, engine.run(sums.sql).reveal())
+                sums = part.emit_group_sums(replace(plan, clamps=clamps))
+                found = _read_groups(plan, sums, engine.run_statement(sums.sql).reveal())
                 assert (found.keys, found.windows) == (whole.keys, whole.windows)
-                assert measured(plan, found.clamped(clamps)) == measured(plan, whole.clamped(clamps))
+                assert measured(plan, found.with_clamped_moments(clamps)) == measured(
+                    plan, whole.with_clamped_moments(clamps)
+                )
 
 
 def test_what_has_no_clamp_is_read_beside_what_has_one() -> None:
@@ -128,13 +144,15 @@ def test_what_has_no_clamp_is_read_beside_what_has_one() -> None:
     assert (total.clamp, rows.clamp) == (0, 1)
     chosen = replace(plan.clamps[0], chosen=(1,) * len(plan.clamps[0].sides))
     plan = replace(plan, vectors=(total, replace(rows, clamp=None)), clamps=(chosen,))
-    part, engine = prepared.only, world.engine.backend
+    part, engine = prepared.single_release, world.engine.backend
     for rows_of_units in databases("unclamped"):
         world.hold(rows_of_units)
-        whole = _groups(plan, part.statement, engine.run(part.statement.sql).reveal())
-        with engine.staged(stages_of(part).tables):
-            sums = part.sums(plan)
-            found = _groups(plan, sums, engine.run(sums.sql).reveal()).clamped(plan.clamps)
+        whole = _read_groups(plan, part.statement, engine.run_statement(part.statement.sql).reveal())
+        with engine.stage_tables(stages_of(part).tables):
+            sums = part.emit_group_sums(plan)
+            found = _read_groups(plan, sums, engine.run_statement(sums.sql).reveal()).with_clamped_moments(
+                plan.clamps
+            )
         assert (found.keys, found.moments[ROWS]) == (whole.keys, whole.moments[ROWS])
 
 
@@ -143,18 +161,20 @@ def test_the_same_noise_gives_the_same_table(case: Case) -> None:
     """With groups that are selected, and others."""
     world = World(policy(rows=ROWS_OF_A_UNIT, **case.rules))
     prepared, plan = learning(world, case.sql, case.scope)
-    part, engine = prepared.only, world.engine.backend
+    part, engine = prepared.single_release, world.engine.backend
 
     def read(chosen: MeasurementPlan, selected: Sequence[Keys] | None = None) -> GroupRows:
-        sums = part.sums(chosen, selected)
-        return sums, engine.run(sums.sql)
+        sums = part.emit_group_sums(chosen, selected)
+        return sums, engine.run_statement(sums.sql)
 
     for seed, rows in enumerate(databases(case.sql)):
         world.hold(tuple(row._replace(u=row.u + 20 * at) for at in range(9) for row in rows))
-        whole = release(plan, part.statement, engine.run(part.statement.sql), SeededEntropy(seed))
-        with engine.staged(stages_of(part).tables):
-            histograms = engine.run(stages_of(part).histograms)
-            table = release_in_stages(plan, histograms, read, SeededEntropy(seed))
+        whole = draw_release(
+            plan, part.statement, engine.run_statement(part.statement.sql), SeededEntropy(seed)
+        )
+        with engine.stage_tables(stages_of(part).tables):
+            histograms = engine.run_statement(stages_of(part).histograms)
+            table = draw_release_in_stages(plan, histograms, read, SeededEntropy(seed))
         assert table == whole
         assert table.plan.clamps == whole.plan.clamps
 
@@ -170,20 +190,20 @@ def secret_groups(asked: Case) -> tuple[World, PreparedRelease, MeasurementPlan]
     escaped = (text and text.replace("'", "''") for text in TEXTS)
     each = enumerate(itertools.product(escaped, (1, None)), start=1)
     world.hold(tuple(DEFAULT._replace(u=unit, s=text, i=number) for unit, (text, number) in each))
-    return world, prepared.only, replace(plan, clamps=tuple(chosen))
+    return world, prepared.single_release, replace(plan, clamps=tuple(chosen))
 
 
 def test_the_selected_groups_are_read_alone() -> None:
     """Whatever their keys are: the same rows as among all groups, and no others; of no selected group none."""
     world, part, plan = secret_groups(SECRET)
     engine, dice = world.engine.backend, random.Random(1)
-    with engine.staged(stages_of(part).tables):
-        whole = engine.run(part.sums(plan).sql).reveal()
+    with engine.stage_tables(stages_of(part).tables):
+        whole = engine.run_statement(part.emit_group_sums(plan).sql).reveal()
         assert len(whole) == 2 * len(TEXTS)
         for number in (0, 1, 7, len(whole)):
             rows = [whole[place] for place in sorted(dice.sample(range(len(whole)), number))]
-            sums = part.sums(plan, [row[:2] for row in rows])
-            assert engine.run(sums.sql).reveal() == rows
+            sums = part.emit_group_sums(plan, [row[:2] for row in rows])
+            assert engine.run_statement(sums.sql).reveal() == rows
 
 
 @pytest.mark.parametrize("more", ["COUNT(DISTINCT i)", "MEDIAN(x)"])
@@ -191,9 +211,9 @@ def test_what_else_is_read_has_all_groups(more: str) -> None:
     """Distinct values and quantiles are of groups of their own, so all are read."""
     case = replace(SECRET, sql=SECRET.sql.replace("COUNT(*)", f"COUNT(*), {more}"))
     world, part, plan = secret_groups(case)
-    with world.engine.backend.staged(stages_of(part).tables):
-        whole = world.engine.backend.run(part.sums(plan).sql).reveal()
-        found = world.engine.backend.run(part.sums(plan, [whole[0][:2]]).sql).reveal()
+    with world.engine.backend.stage_tables(stages_of(part).tables):
+        whole = world.engine.backend.run_statement(part.emit_group_sums(plan).sql).reveal()
+        found = world.engine.backend.run_statement(part.emit_group_sums(plan, [whole[0][:2]]).sql).reveal()
     assert [row[:2] for row in found] == [row[:2] for row in whole]
 
 
@@ -203,15 +223,15 @@ def test_other_groups_than_the_selected_ones_are_refused() -> None:
     engine = world.engine.backend
 
     def read(chosen: MeasurementPlan, _: Sequence[Keys] | None = None) -> GroupRows:
-        sums = part.sums(chosen)
-        return sums, engine.run(sums.sql)
+        sums = part.emit_group_sums(chosen)
+        return sums, engine.run_statement(sums.sql)
 
-    with engine.staged(stages_of(part).tables):
-        staged = _Staged.of(plan, engine.run(stages_of(part).histograms), read)
-        found = staged.groups(plan)
-        assert staged.groups(plan, _Selected([2], [found.keys[2]])).keys == [found.keys[2]]
+    with engine.stage_tables(stages_of(part).tables):
+        staged = _StagedSource.from_histograms(plan, engine.run_statement(stages_of(part).histograms), read)
+        found = staged.read_groups(plan)
+        assert staged.read_groups(plan, _SelectedGroups([2], [found.keys[2]])).keys == [found.keys[2]]
         with pytest.raises(InternalError):
-            staged.groups(plan, _Selected([2], [("other", 1)]))
+            staged.read_groups(plan, _SelectedGroups([2], [("other", 1)]))
 
 
 ASKED = "SELECT k, SUM(x) FROM t WHERE u > 0 GROUP BY k"
@@ -242,16 +262,18 @@ def test_nothing_is_left(study: tuple[duckdb.DuckDBPyConnection, dpsql.Connectio
     database, connection = study
     if within:
         database.execute("BEGIN")
-    assert connection.engine.prepare(dpsql.request.query.Query(ASKED, epsilon=1)).only.statement.stages
+    assert connection.engine.plan_and_match(
+        dpsql.request.query.Query(ASKED, epsilon=1)
+    ).single_release.statement.stages
     seen: list[Any] = []
-    run = connection.engine.backend.run
+    run = connection.engine.backend.run_statement
 
     def looking(sql: str) -> Any:
         seen.append({name for (name,) in tables(database)})
         return run(sql)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(connection.engine.backend, "run", looking)
+        patch.setattr(connection.engine.backend, "run_statement", looking)
         connection.execute(ASKED)
     assert seen == [{PAIRS.strip('"'), UNITS.strip('"')}] * 2
     assert tables(database) == []
@@ -270,7 +292,7 @@ def test_nothing_is_left_of_what_fails(
 ) -> None:
     """Whichever stage fails or is interrupted, the tables are gone, and the next query is answered."""
     database, connection = study
-    run, count = connection.engine.backend.run, itertools.count()
+    run, count = connection.engine.backend.run_statement, itertools.count()
 
     def failing(sql: str) -> Any:
         if next(count) == stage:
@@ -278,7 +300,7 @@ def test_nothing_is_left_of_what_fails(
         return run(sql)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(connection.engine.backend, "run", failing)
+        patch.setattr(connection.engine.backend, "run_statement", failing)
         with pytest.raises((raised, dpsql.Error)):
             connection.execute(ASKED)
     assert tables(database) == []
@@ -289,8 +311,8 @@ def test_nobody_can_name_them(study: tuple[duckdb.DuckDBPyConnection, dpsql.Conn
     """Not while they are there either."""
     _, connection = study
     backend = connection.engine.backend
-    with backend.staged([(PAIRS, "SELECT 1 AS u"), (UNITS, f"SELECT u FROM {PAIRS}")]):
-        assert not {PAIRS.strip('"'), UNITS.strip('"')} & backend.schema().keys()
+    with backend.stage_tables([(PAIRS, "SELECT 1 AS u"), (UNITS, f"SELECT u FROM {PAIRS}")]):
+        assert not {PAIRS.strip('"'), UNITS.strip('"')} & backend.read_schema().keys()
         for name in (PAIRS, UNITS, f"temp.{PAIRS}"):
             with pytest.raises(dpsql.QueryRejected) as caught:
                 connection.execute(f"SELECT COUNT(*) FROM {name}")

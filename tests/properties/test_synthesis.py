@@ -13,9 +13,9 @@ from properties.worlds import World, policy
 
 from dpsql.backends import Exact
 from dpsql.engine.prepare import PreparedRelease
-from dpsql.engine.synthetic import prepare, prepare_local, prepare_stream
+from dpsql.engine.synthetic import prepare_local_table, prepare_stream, prepare_synthetic_table
 from dpsql.planning.measurement import SynthesisPlan
-from dpsql.release import _groups, _histogram, _tables
+from dpsql.release import _build_histogram, _count_marginals, _read_groups
 from dpsql.request.query import Query
 from dpsql.synthesis.mst import Mst
 from dpsql.synthesis.stream import WeightsStream
@@ -46,7 +46,7 @@ CASES = [
 
 def histogram(synthesis: SynthesisPlan, part: PreparedRelease, exact: Exact) -> list[Counts]:
     """What is read for a histogram of all columns."""
-    return [_histogram(synthesis, _groups(part.plan, part.statement, exact.reveal()))]
+    return [_build_histogram(synthesis, _read_groups(part.plan, part.statement, exact.reveal()))]
 
 
 def tables(synthesis: SynthesisPlan, part: PreparedRelease, exact: Exact) -> list[Counts]:
@@ -54,7 +54,7 @@ def tables(synthesis: SynthesisPlan, part: PreparedRelease, exact: Exact) -> lis
     mechanism = synthesis.mechanism
     assert isinstance(mechanism, Mst)
     domains = part.plan.analysis.domains or ()
-    return list(_tables(mechanism, domains, part.statement, exact.reveal()).values())
+    return list(_count_marginals(mechanism, domains, part.statement, exact.reveal()).values())
 
 
 @pytest.mark.parametrize(("method", "read"), [("mwem", histogram), ("mst", tables)], ids=["mwem", "mst"])
@@ -66,8 +66,8 @@ def test_a_unit_moves_what_is_read_by_what_was_derived(
     case = Case(sql, ("k", "x") if "x" in sql else ("k",), rules)
     world = World(policy(**rules))
     asked = Query(sql, epsilon=Fraction(1), replay=False)
-    prepared = prepare(world.engine, asked, "marginals(1)", method, None).prepared
-    part = prepared.only
+    prepared = prepare_synthetic_table(world.engine, asked, "marginals(1)", method, None).prepared
+    part = prepared.single_release
     synthesis = part.plan.synthesis
     assert synthesis is not None
     worst, seen = 0, {}
@@ -75,7 +75,7 @@ def test_a_unit_moves_what_is_read_by_what_was_derived(
         for rows in pair:
             if rows not in seen:
                 world.hold(rows)
-                seen[rows] = read(synthesis, part, world.engine.backend.run(part.statement.sql))
+                seen[rows] = read(synthesis, part, world.engine.backend.run_statement(part.statement.sql))
         moved = (int(np.abs(a - b).sum()) for a, b in zip(*(seen[rows] for rows in pair), strict=True))
         worst = max(worst, *moved)
     made = synthesis.mechanism
@@ -87,9 +87,9 @@ def test_a_unit_moves_what_is_read_by_what_was_derived(
         return
     for other in (
         prepare_stream(world.engine, asked, "marginals(1)", 2, 9),
-        prepare_local(world.engine, asked),
+        prepare_local_table(world.engine, asked),
     ):
-        own = other.prepared.only
+        own = other.prepared.single_release
         assert own.plan.synthesis is not None
         assert own.plan.synthesis.mechanism.l1 == made.l1
         assert own.statement.sql == part.statement.sql

@@ -19,7 +19,7 @@ from worlds import Declared, close_all, engine_of, prepared, world
 
 import dpsql
 from dpsql.analysis import text_bounds
-from dpsql.analysis.text_bounds import Bounded, released_sizes
+from dpsql.analysis.text_bounds import TextBound, bound_key_texts
 from dpsql.connection import Connection
 from dpsql.errors import QueryRejected
 from dpsql.plan.nodes import Release
@@ -131,10 +131,10 @@ def bounded(connection: Connection, seed: int) -> bool | None:
     release = release_of(connection, f"{chain(seed)} SELECT s, COUNT(*) FROM last GROUP BY s")
     if release is None:
         return None
-    (size,) = released_sizes(release, {})
+    (size,) = bound_key_texts(release, {})
     rows = engine_of(connection).execute(f"{chain(seed)} SELECT MAX(STRLEN(s)) FROM last").fetchall()
     longest = max(len(note.encode()) for note in SHORT)
-    return (rows[0][0] or 0) <= min(size.most, size.share * longest + size.added)
+    return (rows[0][0] or 0) <= min(size.max_bytes, size.share * longest + size.extra_bytes)
 
 
 def test_texts_of_chains_are_within_their_bounds(short: Connection) -> None:
@@ -178,8 +178,8 @@ def test_the_law_sees_texts_that_grow_unseen(short: Connection) -> None:
     """Where columns of derived tables count as nothing, some chain makes a longer text than its bound."""
     forgotten = mock.patch.object(
         text_bounds,
-        "_named",
-        lambda columns, _: dict.fromkeys(((c.source, c.name) for c in columns), Bounded(NO_TEXT)),
+        "_build_scope",
+        lambda columns, _: dict.fromkeys(((c.source, c.name) for c in columns), TextBound(NO_TEXT)),
     )
     with forgotten:
         assert False in [bounded(short, seed) for seed in range(20)]

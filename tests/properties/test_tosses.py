@@ -70,7 +70,7 @@ def test_a_group_is_shown_as_often_as_its_law_says() -> None:
     assert chosen.mechanism.epsilon == 1
     seen = Counter(key for keys in shown(connection, sql) for (key,) in keys)
     for word, size in sizes.items():
-        chance = float(chosen.mechanism.bounds(size, 20)[0])
+        chance = float(chosen.mechanism.bound_probability(size, 20)[0])
         assert stats.binomtest(seen[word], RUNS, chance).pvalue > 1e-6
     assert seen["lone"] == 0
     assert seen["crowd"] == RUNS

@@ -40,5 +40,5 @@ def test_a_total_is_of_the_rows_that_count(shift: int, counted: bool, group: str
     for size in (1, 2, 3):
         for values in itertools.product((None, 0, 1, 5), repeat=size):
             world.hold([*(DEFAULT._replace(i=value) for value in values), *other])
-            (row, *_) = world.engine.backend.run(statement.sql).reveal()
-            assert statement.named(row)["t0"] == added(values, shift, counted=counted), values
+            (row, *_) = world.engine.backend.run_statement(statement.sql).reveal()
+            assert statement.label_row(row)["t0"] == added(values, shift, counted=counted), values

@@ -14,17 +14,17 @@ import duckdb
 
 from dpsql.backends import Exact
 from dpsql.backends.duckdb import DuckDBBackend
-from dpsql.engine.pipeline import Engine, PreparedQuery, budget
+from dpsql.engine.pipeline import Engine, PreparedQuery, get_table_budget
 from dpsql.engine.prepare import PreparedRelease
 from dpsql.ledger import open_ledger
 from dpsql.plan.types import Value
-from dpsql.planning.clamp_histogram import clamp_targets, clamped_moments, units_beyond
+from dpsql.planning.clamp_histogram import compute_clamped_moments, count_units_beyond, list_clamp_targets
 from dpsql.planning.measurement import MeasurementPlan, VectorMeasurement
 from dpsql.planning.partition_selection import OptimalPartitionSelection
-from dpsql.planning.quantiles import Window
+from dpsql.planning.quantiles import RankWindow
 from dpsql.planning.statistics import ROWS, UNITS
 from dpsql.policy import load
-from dpsql.release import _groups
+from dpsql.release import _read_groups
 from dpsql.request.query import Query
 
 
@@ -118,12 +118,12 @@ class World:
         columns = ", ".join(filter(None, (_TYPES, self.extra)))
         self.connection.execute(f"CREATE TABLE t ({columns}); {_PUBLIC}")
         rules = load(self.rules)
-        ledger = open_ledger(":memory:", {"t": budget(rules, "t")})
+        ledger = open_ledger(":memory:", {"t": get_table_budget(rules, "t")})
         self.engine = Engine(rules, DuckDBBackend(self.connection), ledger, "tester")
 
     def prepare(self, sql: str, max_groups: int | None = None) -> PreparedQuery:
         """The plan of a query at ε = 1."""
-        return self.engine.prepare(Query(sql, epsilon=Fraction(1), max_groups=max_groups))
+        return self.engine.plan_and_match(Query(sql, epsilon=Fraction(1), max_groups=max_groups))
 
     def hold(self, rows: Iterable[Row]) -> None:
         """Makes these the rows of the private table."""
@@ -135,7 +135,7 @@ class World:
         key = (prepared.statement.sql, tuple(sorted(rows, key=repr)))
         if key not in self._seen:
             self.hold(rows)
-            self._seen[key] = cells_of(prepared, self.engine.backend.run(prepared.statement.sql))
+            self._seen[key] = cells_of(prepared, self.engine.backend.run_statement(prepared.statement.sql))
         return self._seen[key]
 
 
@@ -148,11 +148,11 @@ def cells_of(prepared: PreparedQuery | PreparedRelease, exact: Exact) -> Statist
     blocks = [measured.vector for measured in plan.vectors]
     tossed = isinstance(plan.selection, OptimalPartitionSelection)
     units = UNITS if plan.analysis.bound.per_unit else ROWS
-    clamps = tuple(replace(clamp, chosen=(clamp.expected,) * len(clamp.sides)) for clamp in plan.clamps)
+    clamps = tuple(replace(clamp, chosen=(clamp.default_index,) * len(clamp.sides)) for clamp in plan.clamps)
     found = {}
-    for group in _groups(plan, prepared.statement, exact.reveal()):
-        moments = {**group.moments, **clamped_moments(clamps, group.clamp_histograms)}
-        cells = (tuple(cell.exact(moments) for cell in block.components) for block in blocks)
+    for group in _read_groups(plan, prepared.statement, exact.reveal()):
+        moments = {**group.moments, **compute_clamped_moments(clamps, group.clamp_histograms)}
+        cells = (tuple(cell.compute_exact(moments) for cell in block.components) for block in blocks)
         toss = [(moments[units],)] if tossed else []
         found[group.keys] = (*cells, *toss, *group.windows, *group.clamp_histograms)
     return found
@@ -203,8 +203,8 @@ def moved(before: Statistics, after: Statistics, plan: MeasurementPlan, place: i
     ranked, index = plan.quantiles[place], len(plan.vectors) + place
     total = 0
     for group in {*before, *after}:
-        old, new = (known[group][index] if group in known else Window() for known in (before, after))
-        ours, theirs = ranked.regions(old), ranked.regions(new)
+        old, new = (known[group][index] if group in known else RankWindow() for known in (before, after))
+        ours, theirs = ranked.list_regions(old), ranked.list_regions(new)
         points = sorted({start for start, size, _ in (*ours, *theirs) if size})
         moves = [_penalty(theirs, point) - _penalty(ours, point) for point in points]
         total += max(moves) - min(moves)
@@ -214,11 +214,11 @@ def moved(before: Statistics, after: Statistics, plan: MeasurementPlan, place: i
 def apart(before: Statistics, after: Statistics, plan: MeasurementPlan, place: int) -> int:
     """How far apart the penalties of any two points of a clamp move, added up over its sides."""
     clamp, first = plan.clamps[place], len(plan.vectors) + len(plan.quantiles)
-    sides = [at for at, ladder in enumerate(clamp_targets(plan.clamps), first) if ladder.clamp == place]
+    sides = [at for at, ladder in enumerate(list_clamp_targets(plan.clamps), first) if ladder.clamp == place]
     total = 0
     for side in sides[: len(clamp.sides)]:
         old, new = (
-            clamp.penalties(units_beyond(clamp, [found[side] for found in known.values()]))
+            clamp.compute_penalties(count_units_beyond(clamp, [found[side] for found in known.values()]))
             for known in (before, after)
         )
         moves = [b - a for a, b in zip(old, new, strict=True)]

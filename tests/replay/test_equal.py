@@ -10,7 +10,7 @@ from clinic import POLICY, database
 import dpsql
 from dpsql.connection import Connection
 from dpsql.functions import FUNCTIONS
-from dpsql.plan.equality import equal_text
+from dpsql.plan.equality import compute_equality_text
 from dpsql.policy import load
 from dpsql.replay.fingerprint import Fingerprint, FingerprintRules
 from dpsql.request.query import Query
@@ -70,8 +70,8 @@ def clinic() -> Iterator[Connection]:
 
 def names(connection: Connection, sql: str, **terms: object) -> Fingerprint:
     """What the release of a query is called."""
-    plan = connection.engine.prepare(Query(sql, **terms)).plan  # type: ignore[arg-type]
-    return FingerprintRules.of(connection.engine.policy, "ana", "").fingerprint(plan, {})
+    plan = connection.engine.plan_and_match(Query(sql, **terms)).plan  # type: ignore[arg-type]
+    return FingerprintRules.from_policy(connection.engine.policy, "ana", "").compute_fingerprint(plan, {})
 
 
 @pytest.mark.parametrize("queries", SAME.values(), ids=SAME)
@@ -128,8 +128,8 @@ def test_a_function_is_told_by_its_name() -> None:
 
 def test_texts_are_quoted() -> None:
     """A constant cannot look like a part of a plan."""
-    assert equal_text(("a", "b")) != equal_text(("a' str:'b",))
-    assert equal_text((1, (2, 3))) != equal_text(((1, 2), 3))
+    assert compute_equality_text(("a", "b")) != compute_equality_text(("a' str:'b",))
+    assert compute_equality_text((1, (2, 3))) != compute_equality_text(((1, 2), 3))
 
 
 @pytest.mark.parametrize("named", ["visits", "budget", "analysts"])
@@ -140,7 +140,7 @@ def test_a_table_may_have_the_name_of_a_key(named: str) -> None:
         columns = {"max_epsilon": {"type": "integer", "bounds": bounds}}
         table = {"unit": "row", "columns": columns, "budget": {"epsilon": epsilon}}
         told = {"version": 1, "privacy_unit": "visit", "budget": {"epsilon": 1}, "tables": {named: table}}
-        return FingerprintRules.of(load(told), "ana", "").digest
+        return FingerprintRules.from_policy(load(told), "ana", "").digest
 
     assert digest([0, 9], 1) == digest([0, 9], 2)
     assert digest([0, 9], 1) != digest([0, 8], 1)

@@ -39,15 +39,15 @@ def test_a_release_is_read_back_as_it_was(sql: str, budget: dict[str, Any], rows
     visits = POLICY["tables"]["visits"] | {"rows_per_unit": rows}
     policy = POLICY | {"budget": budget, "tables": POLICY["tables"] | {"visits": visits}}
     with dpsql.connect(database(), policy=policy, ledger=":memory:") as connection:
-        part = connection.engine.prepare(Query(sql, epsilon=Fraction(2))).only
-        table = connection.engine._drawn(part)
+        part = connection.engine.plan_and_match(Query(sql, epsilon=Fraction(2))).single_release
+        table = connection.engine._draw_noise(part)
     assert part.plan.event is not None
-    text = StoredRelease.of(table, part.plan.event, "source").text()
-    read = StoredRelease.parse(text).table(part.plan)
+    text = StoredRelease.from_table(table, part.plan.event, "source").to_text()
+    read = StoredRelease.parse(text).to_table(part.plan)
     assert read == table
     assert [list(map(type, row)) for row in read.rows] == [list(map(type, row)) for row in table.rows]
     assert read.plan == table.plan
-    assert StoredRelease.parse(text).text() == text
+    assert StoredRelease.parse(text).to_text() == text
 
 
 def test_keys_keep_their_types() -> None:
@@ -58,7 +58,7 @@ def test_keys_keep_their_types() -> None:
     from dpsql.accounting.events import Pure
 
     written = StoredRelease(keys, ((),), (), (), Pure(Fraction(1)), "")
-    (read,) = StoredRelease.parse(written.text()).keys
+    (read,) = StoredRelease.parse(written.to_text()).keys
     assert list(map(repr, read)) == list(map(repr, keys[0]))
 
 
@@ -86,7 +86,7 @@ def test_other_texts_are_refused(change: dict[str, Any]) -> None:
     """What dpsql did not write is no release, and no error of another library's."""
     from dpsql.accounting.events import Pure
 
-    good = json.loads(StoredRelease((), (), (), (), Pure(Fraction(1)), "").text())
+    good = json.loads(StoredRelease((), (), (), (), Pure(Fraction(1)), "").to_text())
     with pytest.raises(IntegrityError):
         StoredRelease.parse(json.dumps(good | change))
     for text in ("", "[]", "null", "{}", "[" * 100_000):

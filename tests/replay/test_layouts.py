@@ -53,9 +53,9 @@ def con(request: pytest.FixtureRequest) -> Iterator[dpsql.Connection]:
 def test_fewer_are_answered_from_more(con: dpsql.Connection, name: str) -> None:
     """The values and intervals that were released of them, free; nothing is read and nothing drawn."""
     sql, places = FEWER[name]
-    more, entries = con.query(MORE), con.engine.ledger.entries()
+    more, entries = con.query(MORE), con.engine.ledger.list_entries()
     found = con.combine(sql)
-    assert con.engine.ledger.entries() == entries
+    assert con.engine.ledger.list_entries() == entries
     assert (found.receipt.entries, found.receipt.replayed) == ((), (1,))
     if places is None:
         assert [row[1] for row in found.rows] == [2 * row[1] for row in more.rows]  # type: ignore[operator]
@@ -95,7 +95,7 @@ def test_several_releases_of_more_are_merged() -> None:
 def test_a_query_is_charged_for_less_of_more(con: dpsql.Connection) -> None:
     """Only `best` answers so: a query asks for a measurement, with its noise."""
     con.query(FEWER["a count"][0])
-    assert len(con.engine.ledger.entries()) == 2
+    assert len(con.engine.ledger.list_entries()) == 2
 
 
 def test_keys_that_were_chosen_are_not_answered_from_more(con: dpsql.Connection) -> None:
@@ -124,7 +124,7 @@ def test_chosen_keys_have_no_layout(con: dpsql.Connection) -> None:
         "SELECT COUNT(*), MEDIAN(days) FROM visits",
         "SELECT days FROM visits GROUP BY days ORDER BY SUM(cost) DESC LIMIT 2",
     ):
-        assert Coverage.of("s", con.explain(sql).prepared.only.plan, {}) is None
+        assert Coverage.from_plan("s", con.explain(sql).prepared.single_release.plan, {}) is None
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"statistic":"x"}', '{"statistic":"x","blocks":[{}]}'])
@@ -136,7 +136,7 @@ def test_what_is_no_layout_is_refused(text: str) -> None:
 
 def test_a_layout_is_written_and_read(con: dpsql.Connection) -> None:
     """The text of what was read is the text."""
-    part: Any = con.explain(MORE).prepared.only
-    layout = Coverage.of("s", part.plan, {})
+    part: Any = con.explain(MORE).prepared.single_release
+    layout = Coverage.from_plan("s", part.plan, {})
     assert layout is not None
-    assert Coverage.parse(layout.text()).text() == layout.text()
+    assert Coverage.parse(layout.to_text()).to_text() == layout.to_text()

@@ -52,11 +52,11 @@ def test_the_best_answer_is_free_and_reads_nothing(con: Connection, monkeypatch:
     """No charge, no private row, no draw; whatever is done with it is post-processing."""
     for _ in range(3):
         con.query(MEANS, epsilon=1, replay=False)
-    head = con.engine.ledger.head()
-    monkeypatch.setattr(DuckDBBackend, "run", lambda *_: pytest.fail("private rows are read"))
+    head = con.engine.ledger.read_head()
+    monkeypatch.setattr(DuckDBBackend, "run_statement", lambda *_: pytest.fail("private rows are read"))
     object.__setattr__(con.engine, "entropy", ScriptedEntropy([]))
     best = con.combine(f"SELECT * FROM ({MEANS}) AS t WHERE n > ? ORDER BY m DESC", [0])
-    assert con.engine.ledger.head() == head
+    assert con.engine.ledger.read_head() == head
     plain = con.combine(MEANS)
     assert sorted(best.rows) == sorted(plain.rows)
     assert all(
@@ -131,7 +131,7 @@ def test_what_was_not_released_is_refused(con: Connection) -> None:
         with pytest.raises(dpsql.QueryRejected) as caught:
             con.combine(sql)
         assert caught.value.code == "nothing_released"
-    assert len(con.engine.ledger.entries()) == 1
+    assert len(con.engine.ledger.list_entries()) == 1
 
 
 @pytest.mark.parametrize("accountant", ["zcdp", "gdp"])
@@ -144,7 +144,7 @@ def test_gaussian_noise_is_refined_by_a_second_release(accountant: str) -> None:
                 alone = other.query(MEANS, epsilon=epsilon)
                 price = other.budget()["visits"].spent
             spent = connection.budget()["visits"].spent
-            assert spent.within(price)
+            assert spent.is_within(price)
             assert spent.loss >= price.loss * (1 - 1e-9)
             assert refined.receipt.refined == ((number - 1,) if number > 1 else ())
             assert refined.scales[0][1] <= alone.scales[0][1] * 1.001  # type: ignore[operator]
@@ -182,10 +182,12 @@ def test_the_law_of_a_mean() -> None:
     """Draws are the weighted sums, the variance is theirs, and the tail is bounded."""
     law = CombinedNoise(((2, Geometric(Fraction(3))), (3, DiscreteGaussian(Fraction(25)))))
     drawn = law.draw(20_000, SeededEntropy(1))
-    assert math.fsum(each**2 for each in drawn) / len(drawn) == pytest.approx(law.variance_float(), rel=0.05)
-    assert law.variance_float() == pytest.approx(4 * Geometric(Fraction(3)).variance_float() + 9 * 25)
+    assert math.fsum(each**2 for each in drawn) / len(drawn) == pytest.approx(
+        law.compute_variance(), rel=0.05
+    )
+    assert law.compute_variance() == pytest.approx(4 * Geometric(Fraction(3)).compute_variance() + 9 * 25)
     for threshold in (-3, 0, 10, 40):
-        assert law.tail_up(threshold) >= sum(each >= threshold for each in drawn) / len(drawn)
+        assert law.bound_tail(threshold) >= sum(each >= threshold for each in drawn) / len(drawn)
     assert (law.subdivisions, law.is_gaussian) == (5, False)
     for parts in ((), ((0, Geometric(Fraction(1))),)):
         with pytest.raises(InternalError):
@@ -197,12 +199,12 @@ def test_a_mean_is_kept_as_it_is() -> None:
     with opened("zcdp") as connection:
         for epsilon in (1, 2):
             connection.query(COUNT, epsilon=epsilon)
-        part = connection.explain(COUNT, epsilon=2).prepared.only
-    assert part.stored is not None
-    table = part.stored.table
+        part = connection.explain(COUNT, epsilon=2).prepared.single_release
+    assert part.replayed_release is not None
+    table = part.replayed_release.table
     assert part.plan.event is not None
-    text = StoredRelease.of(table, part.plan.event, "").text()
+    text = StoredRelease.from_table(table, part.plan.event, "").to_text()
     (noise,) = StoredRelease.parse(text).noise
     assert isinstance(noise, CombinedNoise)
     assert noise.is_gaussian
-    assert StoredRelease.parse(text).text() == text
+    assert StoredRelease.parse(text).to_text() == text

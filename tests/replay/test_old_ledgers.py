@@ -23,7 +23,7 @@ import dpsql
 from dpsql.backends.duckdb import DuckDBBackend
 from dpsql.cli import main
 from dpsql.connection import Connection
-from dpsql.ledger.protocol import Head
+from dpsql.ledger.protocol import LedgerHead
 from dpsql.ledger.reader import LedgerReader
 from dpsql.ledger.receipts import check_receipt
 from dpsql.request.query import Query
@@ -88,15 +88,15 @@ def shown(rows: Any) -> list[list[str]]:
 
 def head_of(connection: Connection) -> str:
     """Where the ledger ends."""
-    return str(connection.engine.ledger.head())
+    return str(connection.engine.ledger.read_head())
 
 
 @each_ledger
 def test_an_old_ledger_verifies(name: str, folder: Path) -> None:
     """Each entry and each stored release is what was written, up to the head that was kept."""
     with closing(history_of(folder, name)) as history:
-        chain = history.verify(Head.parse(WRITTEN["heads"][name]))
-        assert str(chain.head_with(chain.stored)) == WRITTEN["heads"][name]
+        chain = history.verify(LedgerHead.parse(WRITTEN["heads"][name]))
+        assert str(chain.compute_full_head(chain.stored_head)) == WRITTEN["heads"][name]
 
 
 def _with_wider_ends(before: list[str], now: list[str], ends: list[int]) -> list[str]:
@@ -137,7 +137,7 @@ def test_all_answers_are_given_again_at_no_charge(
 
     changed, receipts = [], []
     with opened(folder, name, analyst) as connection:
-        monkeypatch.setattr(DuckDBBackend, "run", run)
+        monkeypatch.setattr(DuckDBBackend, "run_statement", run)
         object.__setattr__(connection.engine, "entropy", ScriptedEntropy([]))
         before = connection.budget()
         for answer in answers(name):
@@ -167,7 +167,9 @@ def test_all_answers_are_given_again_at_no_charge(
         assert (head_of(connection), connection.budget()) == (WRITTEN["heads"][name], before)
     with closing(history_of(folder, name)) as history:
         for receipt in receipts:
-            assert [entry.id for entry in check_receipt(receipt, history).paid] == receipt["replayed"]
+            assert [entry.id for entry in check_receipt(receipt, history).paying_entries] == receipt[
+                "replayed"
+            ]
 
 
 @each_ledger
@@ -186,13 +188,13 @@ def test_an_old_release_is_refined_for_the_difference(name: str, folder: Path) -
     sql = WRITTEN["unrefined"]
     (first,) = (answer for answer in answers(name) if answer["sql"] == sql)
     with opened(folder, name) as connection:
-        whole = connection.engine.quote(
-            connection.engine.prepare(Query(sql, epsilon=Fraction(1), replay=False))
+        whole = connection.engine.compute_quotes(
+            connection.engine.plan_and_match(Query(sql, epsilon=Fraction(1), replay=False))
         )
         receipt = connection.query(sql, epsilon=1).receipt
         again = connection.query(sql, epsilon=1).receipt
     paid = [Fraction(entry["loss"]) for entry in receipt.entries]
-    prices = [quote.spend.loss_fraction for quote in whole]
+    prices = [quote.charge.loss_fraction for quote in whole]
     if receipt.versions["duckdb"] != first["receipt"]["versions"]["duckdb"]:
         assert (receipt.refined, paid) == ((), prices)
         return
@@ -240,7 +242,7 @@ def test_the_commands_report_an_old_ledger(
         told[" ".join(command[:2])] = text.out
     assert told["ledger head"].strip() == WRITTEN["heads"][name]
     assert told["ledger verify"].splitlines()[-1] == f"head: {WRITTEN['heads'][name]}"
-    assert len(told["ledger export"].splitlines()) == Head.parse(WRITTEN["heads"][name]).entries
+    assert len(told["ledger export"].splitlines()) == LedgerHead.parse(WRITTEN["heads"][name]).entries
     assert "the ledger holds the charge: entr" in told["receipt verify"]
     kinds = {json.loads(line)["kind"] for line in told["ledger export"].splitlines()}
     assert kinds == (

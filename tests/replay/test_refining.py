@@ -53,7 +53,9 @@ def test_less_noise_costs_the_difference(con: Connection, sql: str) -> None:
         if "WHERE" not in sql:
             assert spent(con) == epsilon
             assert result.receipt.refined == ((number - 1,) if number > 1 else ())
-            assert con.engine.ledger.entries()[-1].details.get("refines", []) == list(result.receipt.refined)
+            assert con.engine.ledger.list_entries()[-1].details.get("refines", []) == list(
+                result.receipt.refined
+            )
     con.engine.ledger.verify()
 
 
@@ -206,10 +208,10 @@ def test_analysts_with_budgets_of_their_own_pay_for_what_they_see(tmp_path: Path
 def test_a_release_is_refined_by_one_alone(con: Connection) -> None:
     """Two that have prepared the same refinement: the second is told to ask again, and pays for itself then."""
     con.query(COUNT, epsilon=1)
-    plans = [con.engine.prepare(Query(COUNT, epsilon=Fraction(e))) for e in (2, 3)]
-    con.engine.answer(plans[0])
+    plans = [con.engine.plan_and_match(Query(COUNT, epsilon=Fraction(e))) for e in (2, 3)]
+    con.engine.answer_query(plans[0])
     with pytest.raises(dpsql.OperationalError) as caught:
-        con.engine.answer(plans[1])
+        con.engine.answer_query(plans[1])
     assert (caught.value.code, caught.value.hint) == ("release_refined", "ask again")
     assert spent(con) == 2
     # The end of the chain is refined instead.
@@ -262,4 +264,4 @@ def test_the_noise_that_was_there_is_what_is_refined() -> None:
             seconds.append(two - exact)
     # W is 0 with chance w + (1-w)(1-a)/(1+a) = 0.340 for scales 4 and 2; 300 draws stray by 0.027.
     assert abs(kept / runs - 0.34) < 5 * 0.027 * (300 / runs) ** 0.5
-    assert sum(noise**2 for noise in seconds) / runs == pytest.approx(new.variance_float(), rel=0.6)
+    assert sum(noise**2 for noise in seconds) / runs == pytest.approx(new.compute_variance(), rel=0.6)

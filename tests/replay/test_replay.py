@@ -57,7 +57,7 @@ def con() -> Iterator[Connection]:
 
 def history(connection: Connection) -> list[str]:
     """The digests of all that was charged."""
-    return [entry.digest for entry in connection.engine.ledger.entries()]
+    return [entry.digest for entry in connection.engine.ledger.list_entries()]
 
 
 @pytest.mark.parametrize("accountant", ["zcdp", "pure", "gdp", "basic"])
@@ -88,7 +88,7 @@ def test_nothing_private_is_read_and_no_word_is_drawn(
     def run(*_: object) -> None:
         raise AssertionError("private rows are read")
 
-    monkeypatch.setattr(DuckDBBackend, "run", run)
+    monkeypatch.setattr(DuckDBBackend, "run_statement", run)
     object.__setattr__(con.engine, "entropy", ScriptedEntropy([]))
     assert con.query(QUERIES[1]).rows == first
     with pytest.raises(AssertionError):
@@ -130,15 +130,15 @@ def test_what_differs_is_charged(con: Connection, sql: str, terms: dict[str, Any
 def test_a_part_that_was_released_is_not_charged(con: Connection) -> None:
     """Of a statement with two releases the new one alone is charged, at its own share."""
     both = f"SELECT a.n, b.n FROM ({COUNT}) AS a, ({COUNT} WHERE cost > 5) AS b"
-    parts = con.engine.prepare(Query(both)).releases
-    epsilon = parts[0].price.epsilon
+    parts = con.engine.plan_and_match(Query(both)).releases
+    epsilon = parts[0].loss_share.epsilon
     first = con.query(COUNT, epsilon=epsilon)
     result = con.query(both)
     assert result.rows[0][0] == first.rows[0][0]
     assert result.receipt.replayed == (1,)
     (entry,) = result.receipt.entries
     assert Fraction(entry["loss"]) == Fraction(first.receipt.entries[0]["loss"])
-    assert len(con.engine.ledger.entries()[-1].details["mechanisms"]) == 1
+    assert len(con.engine.ledger.list_entries()[-1].details["mechanisms"]) == 1
     assert con.query(f"{COUNT} WHERE cost > 5", epsilon=epsilon).rows[0][0] == result.rows[0][1]
 
 
@@ -238,8 +238,8 @@ def test_new_data_are_asked_anew(tmp_path: Path) -> None:
 
 def test_programs_that_race_see_what_they_paid_for(con: Connection) -> None:
     """Both have prepared before either has asked: both are charged, and what is kept first is answered later."""
-    plans = [con.engine.prepare(Query(COUNT)) for _ in range(2)]
-    first, second = (con.engine.answer(plan) for plan in plans)
+    plans = [con.engine.plan_and_match(Query(COUNT)) for _ in range(2)]
+    first, second = (con.engine.answer_query(plan) for plan in plans)
     assert [result.receipt.replayed for result in (first, second)] == [(), ()]
     assert len(history(con)) == 2
     assert con.query(COUNT).rows == first.rows
@@ -272,7 +272,9 @@ def test_a_replay_draws_nothing_on_neighbours() -> None:
             object.__setattr__(connection.engine, "entropy", entropy)
             for sql in (COUNT, QUERIES[1], COUNT, QUERIES[1]):
                 connection.query(sql)
-            seen.append((entropy.requests, [entry.event for entry in connection.engine.ledger.entries()]))
+            seen.append(
+                (entropy.requests, [entry.event for entry in connection.engine.ledger.list_entries()])
+            )
     assert seen[0] == seen[1]
 
 
@@ -281,7 +283,7 @@ def test_the_old_rule_costs_nothing_where_no_old_version_has_charged(
 ) -> None:
     """The plan of versions before 0.3 is made only where one of them has charged the ledger."""
     planned = []
-    monkeypatch.setattr(replay, "former", lambda *_: planned.append(1))
+    monkeypatch.setattr(replay, "find_former_plan", lambda *_: planned.append(1))
     con.query(COUNT)
     con.query(COUNT, epsilon=0.5)
     assert planned == []
@@ -303,7 +305,7 @@ def test_sums_of_decimals_of_old_versions_are_answered_again(monkeypatch: pytest
     with dpsql.connect(data, policy=policy, ledger=":memory:", epsilon=10) as connection:
         with monkeypatch.context() as old:
             old.setattr(receipts, "VERSION", "0.2.0")
-            old.setattr(analyse, "decimal_digits", lambda _: None)
+            old.setattr(analyse, "find_decimal_digits", lambda _: None)
             before = [connection.query(sql) for sql in asked]
         again = [connection.query(sql) for sql in asked]
         assert [result.rows for result in again] == [result.rows for result in before]
@@ -322,6 +324,6 @@ def test_old_versions_are_known_of_a_long_ledger(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(receipts, "VERSION", VERSION)
     monkeypatch.setattr(journal, "_MOST_FOLLOWED", 1)
     with opened(path) as connection:
-        assert connection.engine.ledger.versions() == {"0.2.0"}
+        assert connection.engine.ledger.list_versions() == {"0.2.0"}
         connection.query(COUNT, epsilon=1)
-        assert connection.engine.ledger.versions() == {"0.2.0", VERSION}
+        assert connection.engine.ledger.list_versions() == {"0.2.0", VERSION}

@@ -13,9 +13,9 @@ from sqlglot import exp
 
 import dpsql
 from dpsql.aggregates.windows import OVER
-from dpsql.shell.completion import functions
-from dpsql.sql.lower.aggregates import AGGREGATE_CALLS, spelled_apart
-from dpsql.sql.read.parse import parse
+from dpsql.shell.completion import list_functions
+from dpsql.sql.lower.aggregates import AGGREGATE_CALLS, iterate_distinct_spellings
+from dpsql.sql.read.parse import parse_statement
 
 PACKAGE = Path(dpsql.__file__).parent
 ROOT = PACKAGE.parent
@@ -143,8 +143,8 @@ def test_the_grammar_has_its_names(generator: dict[str, Any]) -> None:
 
 def test_completion_has_its_names() -> None:
     """The shell offers each aggregate, and none that there is not."""
-    offered = {text.partition("(")[0] for text in functions()}
-    assert {name for entry in AGGREGATE_CALLS for _, name in spelled_apart(entry)} <= offered
+    offered = {text.partition("(")[0] for text in list_functions()}
+    assert {name for entry in AGGREGATE_CALLS for _, name in iterate_distinct_spellings(entry)} <= offered
     windows = {entry.signature.partition("(")[0] for entry in OVER.values()}
     moments = {"REGRESS", "COVAR_MATRIX"}  # which are read as queries over aggregates
     assert {name for name in offered - windows - moments if _is_aggregate(name)} <= NAMES
@@ -152,7 +152,7 @@ def test_completion_has_its_names() -> None:
 
 def _is_aggregate(name: str) -> bool:
     try:
-        query = parse(f"SELECT {name}(x) FROM t").query
+        query = parse_statement(f"SELECT {name}(x) FROM t").query
     except dpsql.Error:
         return False
     return any(isinstance(node, exp.AggFunc) for node in query.walk())
@@ -162,6 +162,6 @@ def test_documents_have_its_names(generator: dict[str, Any]) -> None:
     """The tables of the SQL reference have a line for each aggregate by each name, and what it is."""
     table = generator["aggregates"]()
     for entry in AGGREGATE_CALLS:
-        for _, name in spelled_apart(entry):
+        for _, name in iterate_distinct_spellings(entry):
             assert f"\n| `{name}(" in table, name
         assert f"\n| `{entry.signature}` | {entry.says} |" in table

@@ -109,7 +109,7 @@ def test_experts_are_followed_within_the_bound() -> None:
     assert rates["ε = 1, published rate"] < rates["ε = 1, by zCDP"] < rates["ε = 8, by zCDP"]
     given = experts["losses"](200)
     for name, schedule in experts["schedules"](200).items():
-        assert experts["run"](schedule, given)[-1] <= experts["regret_bound"](rates[name], 200, 10) + 0.2
+        assert experts["run"](schedule, given)[-1] <= experts["bound_regret"](rates[name], 200, 10) + 0.2
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from speeds import examples
 
 import dpsql
 from dpsql.connection import Connection
-from dpsql.sql.read.parse import parse
+from dpsql.sql.read.parse import parse_statement
 from tests.sql.codes import FORM, MEANING, SIZE
 from tests.sql.fixture_files import Fixture, accepted, refused
 from tests.sql.mutants import mutant
@@ -117,7 +117,7 @@ def test_what_is_accepted_is_sql_to_duckdb(connection: Connection, seed: int) ->
     """
     query = mutant(seed)
     if verdict(connection, query) is None:
-        assert _read_by_duckdb(parse(query).text), query
+        assert _read_by_duckdb(parse_statement(query).text), query
 
 
 def _read_by_duckdb(query: str) -> bool:

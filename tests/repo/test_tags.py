@@ -22,11 +22,11 @@ from dpsql.analysis.analyse import Analysis
 from dpsql.analysis.lattice import Lattice
 from dpsql.functions import FUNCTIONS
 from dpsql.mechanisms import Mechanism
-from dpsql.plan.equality import equal_text
+from dpsql.plan.equality import compute_equality_text
 from dpsql.plan.expr import Function, Scalar
-from dpsql.plan.fingerprint import canonical
+from dpsql.plan.fingerprint import compute_canonical_text
 from dpsql.plan.nodes import OuterQuery
-from dpsql.plan.tags import FORMS, TaggedEnum, later
+from dpsql.plan.tags import FORMS, TaggedEnum, later_field
 from dpsql.plan.types import Type
 from dpsql.planning.clamping import Clamp
 from dpsql.planning.measurement import SynthesisPlan, VectorMeasurement
@@ -119,7 +119,7 @@ FIELDS = {
     "Windows": 5,
     "Within": 3,
 }
-"""Of each tag, how many fields always enter. A tag is never renamed or used again; a new field is a `later` one."""
+"""Of each tag, how many fields always enter. A tag is never renamed or used again; a new field is a `later_field` one."""
 MEMBERS = {
     "Amount": "ROWS TOTAL GROUPS",
     "FrameKind": "ROWS RANGE GROUPS",
@@ -222,9 +222,9 @@ def test_what_has_no_tag_is_refused() -> None:
     class Side(Enum):
         LEFT = "left"
 
-    assert canonical(Tagged(1)) == equal_text(Tagged(1)) == "(Bare int:1)"
+    assert compute_canonical_text(Tagged(1)) == compute_equality_text(Tagged(1)) == "(Bare int:1)"
     for part in (Bare(1), Heir(1), Side.LEFT, FORMS, (Bare(1),)):
-        for text in (canonical, equal_text):
+        for text in (compute_canonical_text, compute_equality_text):
             with pytest.raises(TypeError, match="has no tag"):
                 text(part)
 
@@ -247,8 +247,12 @@ def test_names_do_not_enter() -> None:
         what: Kind
         sides: tuple[int, ...]
 
-    assert canonical(Before(Type.INTEGER, (1, 2))) == canonical(After(Kind.WHOLE, (1, 2)))
-    assert equal_text(Before(Type.INTEGER, (1, 2))) == equal_text(After(Kind.WHOLE, (1, 2)))
+    assert compute_canonical_text(Before(Type.INTEGER, (1, 2))) == compute_canonical_text(
+        After(Kind.WHOLE, (1, 2))
+    )
+    assert compute_equality_text(Before(Type.INTEGER, (1, 2))) == compute_equality_text(
+        After(Kind.WHOLE, (1, 2))
+    )
 
 
 def test_a_later_field_enters_where_it_says_something() -> None:
@@ -263,10 +267,10 @@ def test_a_later_field_enters_where_it_says_something() -> None:
     class After:
         tag: ClassVar[str] = "Row"
         number: int
-        end: int = later(0, "end")
-        start: int = later(0, "start")
+        end: int = later_field(0, "end")
+        start: int = later_field(0, "start")
 
-    for text in (canonical, equal_text):
+    for text in (compute_canonical_text, compute_equality_text):
         assert text(Before(1)) == text(After(1)) == "(Row int:1)"
         texts = {text(part) for part in (After(1), After(1, 2), After(1, 0, 2), After(1, 2, 2), After(2))}
         assert len(texts) == 5

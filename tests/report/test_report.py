@@ -14,9 +14,9 @@ from small_study import write_study
 
 import dpsql
 from dpsql.ledger.reader import LedgerReader
-from dpsql.report.chart import MOST_LINES, chart
-from dpsql.report.page import page
-from dpsql.report.summary import LedgerSummary, Step
+from dpsql.report.chart import MOST_LINES, render_chart
+from dpsql.report.page import render_page
+from dpsql.report.summary import BudgetStep, LedgerSummary
 
 TOTAL = "SELECT SUM(cost) AS cost FROM visits"
 SCRIPT = "SELECT COUNT(*) AS n FROM visits WHERE plan <> '</td><script>alert(1)</script>'"
@@ -65,7 +65,7 @@ def ledger(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def summed_up(ledger: Path) -> LedgerSummary:
     with closing(LedgerReader.open(ledger)) as history:
-        return LedgerSummary.of(history)
+        return LedgerSummary.from_ledger(history)
 
 
 def test_the_numbers_are_the_ledger_s(ledger: Path) -> None:
@@ -73,7 +73,7 @@ def test_the_numbers_are_the_ledger_s(ledger: Path) -> None:
     summary = summed_up(ledger)
     (state,) = summary.states
     with closing(LedgerReader.open(ledger)) as history:
-        losses = [entry.spend.loss for entry in history.entries()]
+        losses = [entry.spend.loss for entry in history.iterate_entries()]
     assert state.spent.loss == sum(losses)
     parts = [Fraction(loss, state.limit.loss) for loss in losses]
     ana, bob = summary.analysts
@@ -85,18 +85,18 @@ def test_the_numbers_are_the_ledger_s(ledger: Path) -> None:
     )
     assert (bob.who, bob.charges, bob.part, bob.last) == ("<b>bob", 1, parts[1], BEGUN + timedelta(days=10))
     assert [(each.who, each.charges) for each in summary.queries] == [(TOTAL, 2), (SCRIPT, 1)]
-    assert [step.part for step in summary.spent[state.key]] == [sum(parts[: n + 1]) for n in range(3)]
+    assert [step.part for step in summary.spending[state.key]] == [sum(parts[: n + 1]) for n in range(3)]
     # All was spent in the last 20 days: what is left lasts as much longer as it is more.
     left = 1 - sum(parts)
-    end = summary.ends[state.key]
+    end = summary.exhaustion_dates[state.key]
     assert end is not None
     assert abs(end - BEGUN - timedelta(days=20 + float(20 * left / sum(parts)))) < timedelta(minutes=1)
 
 
 def test_a_page_holds_them_and_loads_nothing(ledger: Path) -> None:
     """Text that analysts wrote is no markup, and nothing is fetched or run."""
-    text = page(summed_up(ledger), "study.ledger")
-    assert text == page(summed_up(ledger), "study.ledger")
+    text = render_page(summed_up(ledger), "study.ledger")
+    assert text == render_page(summed_up(ledger), "study.ledger")
     found = Page(text)
     assert {"<b>bob", SCRIPT, TOTAL, "ana"} <= set(found.cells)
     named = {tag for tag, _ in found.elements}
@@ -117,7 +117,7 @@ def test_a_ledger_without_charges(tmp_path: Path) -> None:
     """Its budgets, and that nothing was charged."""
     study, policy = write_study(tmp_path)
     dpsql.connect(str(study), policy=policy).close()
-    text = page(summed_up(study.with_suffix(".ledger")), "study.ledger")
+    text = render_page(summed_up(study.with_suffix(".ledger")), "study.ledger")
     assert "Nothing was charged yet." in text
     assert "<svg" not in text
     assert "visits" in Page(text).cells
@@ -129,12 +129,18 @@ def test_a_ledger_without_charges(tmp_path: Path) -> None:
 )
 def test_steps_are_drawn_to_scale(parts: list[Fraction], heights: list[float]) -> None:
     """From the bottom line to the top one, which nothing passes."""
-    steps = [Step(BEGUN + timedelta(days=day), part) for day, part in enumerate(parts)]
-    drawn = chart({"visits": steps})
+    steps = [BudgetStep(BEGUN + timedelta(days=day), part) for day, part in enumerate(parts)]
+    drawn = render_chart({"visits": steps})
     (line,) = [part for part in drawn.splitlines() if 'class="line' in part]
     assert [float(part) for part in _after(line, "V")] == heights
     assert (
-        len([part for part in chart({f"{n}": steps for n in range(9)}).splitlines() if 'class="line' in part])
+        len(
+            [
+                part
+                for part in render_chart({f"{n}": steps for n in range(9)}).splitlines()
+                if 'class="line' in part
+            ]
+        )
         == MOST_LINES
     )
 

@@ -41,10 +41,10 @@ def test_an_answer_is_that_of_duckdb(
     """It has its columns, and but for groups of nobody, of few people and where noise decides, its rows and numbers."""
     theirs = exact.execute(statement.sql)
     names, rows = [name.lower() for name, *_ in theirs.description or ()], theirs.fetchall()
-    before = len(study.engine.ledger.entries())
+    before = len(study.engine.ledger.list_entries())
     ours = study.query(statement.sql, delta=DELTA)
     assert [name.lower() for name in ours.columns] == names
-    assert (len(study.engine.ledger.entries()) == before) == (key(statement) in PUBLIC)
+    assert (len(study.engine.ledger.list_entries()) == before) == (key(statement) in PUBLIC)
     if key(statement) in DECIDED:
         return
     if key(statement) not in WITHHELD | EMPTY:
@@ -77,12 +77,12 @@ def _number(value: Any) -> bool:
 @pytest.mark.parametrize("statement", [each for each in STATEMENTS if key(each) in REFUSED], ids=str)
 def test_a_refusal_says_why(study: Connection, statement: Statement) -> None:
     """It has its code and a way round it, and is free."""
-    before = len(study.engine.ledger.entries())
+    before = len(study.engine.ledger.list_entries())
     with pytest.raises(dpsql.QueryRejected) as caught:
         study.query(statement.sql, delta=DELTA)
     assert caught.value.code == REFUSED[key(statement)]
     assert caught.value.hint
-    assert len(study.engine.ledger.entries()) == before
+    assert len(study.engine.ledger.list_entries()) == before
 
 
 def test_most_are_answered(exact: duckdb.DuckDBPyConnection) -> None:

@@ -17,12 +17,12 @@ from typing import Any
 import clinic
 import pytest
 
-from dpsql.ledger.audit_log import AuditEvent, AuditLog, events
+from dpsql.ledger.audit_log import AuditEvent, AuditLog, iterate_events
 from dpsql.policy import load
-from dpsql.server.audit import Audit
-from dpsql.server.catalogue import Catalogue
-from dpsql.server.http.door import Door
-from dpsql.server.listener import Listener
+from dpsql.server.audit import ServerAudit
+from dpsql.server.catalogue import PgCatalog
+from dpsql.server.http.door import HttpServer
+from dpsql.server.listener import PgServer
 from dpsql.server.service import Limits, Service
 from dpsql.server.users import Role, UserStore
 
@@ -34,7 +34,7 @@ POLICY = clinic.POLICY | {
 }
 
 
-_TWINS = dict[tuple[str, float], Catalogue]()
+_TWINS = dict[tuple[str, float], PgCatalog]()
 """Catalogue twins, which hold no data, by policy and time limit: to make one takes most of a second."""
 
 
@@ -64,8 +64,8 @@ class Served:
     port: int
     http: int
     folder: Path
-    listener: Listener
-    door: Door
+    listener: PgServer
+    door: HttpServer
     service: Service
     logged: list[tuple[str, dict[str, Any]]]
     loop: asyncio.AbstractEventLoop = field(repr=False)
@@ -83,7 +83,7 @@ class Served:
 
     def token(self, user: str = "ana") -> str:
         """A new token of a user."""
-        return self.service.users.add_token(user, "", 1).text()
+        return self.service.users.add_token(user, "", 1).to_text()
 
     def ask(
         self,
@@ -108,7 +108,7 @@ class Served:
     @property
     def audit(self) -> list[AuditEvent]:
         """The events of the audit log."""
-        return list(events(self.folder / "clinic.audit"))
+        return list(iterate_events(self.folder / "clinic.audit"))
 
     @property
     def ledger(self) -> Path:
@@ -117,7 +117,7 @@ class Served:
 
     def spent(self, user: str = "ana") -> Any:
         """What an analyst has been charged of the private table, in the ledger's unit."""
-        with self.service.connections.of(user) as connection:
+        with self.service.connections.acquire_connection(user) as connection:
             return connection.budget()[f"visits for {user}"].spent.loss_fraction
 
 
@@ -129,9 +129,9 @@ def prepared(folder: Path) -> tuple[Path, UserStore]:
     made.close()
     store = UserStore.open(folder / "clinic.users", create=True)
     for name, role in (("ana", Role.analyst), ("bob", Role.analyst), ("eve", Role.auditor)):
-        store.add(name, role, PASSWORD)
-    for each in store.changes():  # as if an earlier server had noted them
-        store.noted(each)
+        store.add_user(name, role, PASSWORD)
+    for each in store.list_changes():  # as if an earlier server had noted them
+        store.mark_noted(each)
     return file, store
 
 
@@ -155,12 +155,12 @@ def serving(
         users=store,
         ledger=folder / "clinic.ledger",
         limits=limits or Limits(),
-        audit=Audit(AuditLog.open(folder / "clinic.audit")),
+        audit=ServerAudit(AuditLog.open(folder / "clinic.audit")),
         processes=processes,
     )
-    key = (service.policy.digest(), service.limits.catalogue_seconds)
-    service._catalogue = _TWINS.get(key)
-    shared = _TWINS[key] = service.catalogue
+    key = (service.policy.compute_digest(), service.limits.pg_catalog_seconds)
+    service._pg_catalog = _TWINS.get(key)
+    shared = _TWINS[key] = service.pg_catalog
     logged: list[tuple[str, dict[str, Any]]] = []
     started: Future[Served] = Future()
 
@@ -168,8 +168,8 @@ def serving(
         def log(event: str, **facts: Any) -> None:
             logged.append((event, facts))
 
-        listener = Listener(service, tls=tls, encrypted=encrypted, log=log)
-        door = Door(service, tls=tls, log=log, provider=provider)
+        listener = PgServer(service, tls=tls, requires_tls=encrypted, log=log)
+        door = HttpServer(service, tls=tls, log=log, provider=provider)
         try:
             (port,) = await listener.start("127.0.0.1", 0)
             (http_port,) = await door.start("127.0.0.1", 0)
@@ -192,8 +192,8 @@ def serving(
         served.loop.call_soon_threadsafe(served.end)  # type: ignore[attr-defined]
         thread.join(60)
         assert not thread.is_alive()
-        if service._catalogue is shared:
-            service._catalogue = None
+        if service._pg_catalog is shared:
+            service._pg_catalog = None
         else:  # a reload has closed it
             _TWINS.pop(key, None)
         service.close()

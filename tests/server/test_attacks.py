@@ -29,9 +29,9 @@ import dpsql
 from dpsql.engine.stops import StopRequests
 from dpsql.errors import Error, OperationalError, ProgrammingError
 from dpsql.ledger.reader import LedgerReader
-from dpsql.server.listener import Listener
+from dpsql.server.listener import PgServer
 from dpsql.server.service import Limits
-from dpsql.server.sockets import is_local, network, tls_context
+from dpsql.server.sockets import get_network, is_local, load_tls_context
 from dpsql.server.users import UserStore
 
 from .conftest import PASSWORD, POLICY, Serve, Served, prepared
@@ -45,7 +45,7 @@ def charges(ledger: Path, table: str = "visits", account: str = "") -> list[Frac
     """What the ledger holds, each read anew from its file."""
     with contextlib.closing(LedgerReader.open(str(ledger), None)) as history:
         history.verify(None)
-        entries = history.last(1_000, kind="charge")
+        entries = history.list_last_entries(1_000, kind="charge")
     return [
         each.spend.loss_fraction
         for each in entries
@@ -217,9 +217,9 @@ def test_failing_or_silent_logins_from_one_address_leave_room_for_others(
 
 
 def test_whose_connections_are_counted_together() -> None:
-    assert network("192.0.2.1") == network("::ffff:192.0.2.1") == "192.0.2.1"
-    assert network("2001:db8::1") == network("2001:db8::ffff%eth0") != network("2001:db8:0:1::1")
-    assert network("") == ""
+    assert get_network("192.0.2.1") == get_network("::ffff:192.0.2.1") == "192.0.2.1"
+    assert get_network("2001:db8::1") == get_network("2001:db8::ffff%eth0") != get_network("2001:db8:0:1::1")
+    assert get_network("") == ""
 
 
 def from_address(served: Served, address: str, port: int = 0) -> socket.socket:
@@ -246,7 +246,7 @@ def test_a_client_that_does_not_read_is_dropped_and_holds_up_nobody(tmp_path: Pa
 
 def test_a_crowd_of_one_analyst_is_bounded_and_others_are_answered(tmp_path: Path, serve: Serve) -> None:
     """With room for one statement at a time and one that waits, the rest of a crowd is refused, uncharged."""
-    limits = Limits(workers=2, running=1, waiting=1, logins=50)
+    limits = Limits(workers=2, running_per_user=1, waiting_per_user=1, logins=50)
     with serve(tmp_path, limits=limits) as served, ThreadPoolExecutor(13) as pool:
         crowd = [pool.submit(asking, served, "ana", number) for number in range(1, 13)]
         other = pool.submit(asking, served, "bob", 100)
@@ -330,9 +330,9 @@ class Stuck:
 def test_a_query_that_runs_is_cancelled_and_holds_up_no_login(served: Served, how: str) -> None:
     """By a request or after statement_timeout; meanwhile others log in and ask. Who leaves cancels nothing: see above."""
     begun = threading.Event()
-    plain = served.service.connections._opened
+    plain = served.service.connections._opener
     stuck = Stuck(plain("ana"), begun)
-    served.service.connections._opened = lambda name: stuck if name == "ana" else plain(name)
+    served.service.connections._opener = lambda name: stuck if name == "ana" else plain(name)
     served.service.connections._idle.clear()
     connection = psycopg.connect(served.dsn(), autocommit=True)
     connection.execute("SET dpsql.epsilon = 0.1")
@@ -358,7 +358,7 @@ def test_a_query_that_runs_is_cancelled_and_holds_up_no_login(served: Served, ho
 
 def test_beyond_this_machine_there_is_no_door_without_tls(served: Served) -> None:
     async def start(**options: Any) -> None:
-        await Listener(served.service).start("0.0.0.0", 0, **options)
+        await PgServer(served.service).start("0.0.0.0", 0, **options)
 
     with pytest.raises(ProgrammingError) as refused:
         asyncio.run(start())
@@ -379,7 +379,7 @@ def certificate(folder: Path) -> ssl.SSLContext:
          "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"],
         check=True, capture_output=True,
     )  # fmt: skip
-    return tls_context(pem, key)
+    return load_tls_context(pem, key)
 
 
 def test_tls_is_used_and_cannot_be_left_out(tmp_path: Path, serve: Serve) -> None:
@@ -400,7 +400,7 @@ def test_tls_is_used_and_cannot_be_left_out(tmp_path: Path, serve: Serve) -> Non
             client.sendall(START)
             assert b"ana" not in read_all(client)
     with pytest.raises(Error):
-        tls_context(tmp_path / "nothing.pem", None)
+        load_tls_context(tmp_path / "nothing.pem", None)
 
 
 @pytest.mark.parametrize(("moment", "options"), [(0.2, ()), (1.0, ()), (0.5, ("--processes", "2"))])
@@ -413,7 +413,7 @@ def test_sigkill_at_any_moment_keeps_all_charges(
     first, port, http = started(tmp_path, *options)
     seen: dict[int, int] = {}
     with closing(UserStore.open(tmp_path / "clinic.users")) as store:
-        token = store.add_token("ana", "", 1).text()
+        token = store.add_token("ana", "", 1).to_text()
 
     def ask(share: int) -> None:
         if share % 2:

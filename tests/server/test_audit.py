@@ -15,11 +15,11 @@ import pytest
 
 from dpsql.cli import main
 from dpsql.errors import Error
-from dpsql.ledger.audit_log import events, require_ledger, verified
+from dpsql.ledger.audit_log import iterate_events, require_ledger_entries, verify_log
 from dpsql.ledger.reader import LedgerReader
-from dpsql.server.audit import Audit, Caller
-from dpsql.server.changes import UserChanges
-from dpsql.server.service import reload
+from dpsql.server.audit import Caller, ServerAudit
+from dpsql.server.changes import UserChangeWatcher
+from dpsql.server.service import reload_service
 from dpsql.server.users import Role
 
 from .conftest import PASSWORD, POLICY, Serve, Served, prepared
@@ -106,7 +106,7 @@ def test_what_the_doors_note_and_what_they_keep_to_themselves(
     for each in ("SELECT", "visits WHERE", PASSWORD, secret, "hunter2", token[-64:], begun.json["session"]):
         assert each not in written
     with closing(LedgerReader.open(served.ledger)) as history:
-        require_ledger(verified(served.folder / "clinic.audit"), history.rows())
+        require_ledger_entries(verify_log(served.folder / "clinic.audit"), history.iterate_rows())
     log, ledger = str(served.folder / "clinic.audit"), str(served.ledger)
     for words in (["verify", log, "--ledger", ledger], ["show", log, "--user", "bob", "--event", "refused"]):
         with pytest.raises(SystemExit) as ended:
@@ -183,7 +183,7 @@ def test_a_reload_is_noted_with_its_policy_and_does_not_happen_without_the_log(
         def reloaded() -> str:
             async def work() -> str:
                 try:
-                    await reload(served.service, lambda *_, **__: None, "SIGHUP")
+                    await reload_service(served.service, lambda *_, **__: None, "SIGHUP")
                 except Error as error:
                     return error.code
                 return ""
@@ -193,7 +193,7 @@ def test_a_reload_is_noted_with_its_policy_and_does_not_happen_without_the_log(
         assert reloaded() == ""
         with unwritable(served):
             assert reloaded() == "audit"
-        assert served.service.reloads == 1
+        assert served.service.reload_count == 1
         (served.folder / "clinic.duckdb").touch()
         assert reloaded() == "data_version"
         asked, done, again, refused = served.audit[-4:]
@@ -203,7 +203,7 @@ def test_a_reload_is_noted_with_its_policy_and_does_not_happen_without_the_log(
             "reload asked",
             "reload refused",
         ]
-        assert done.facts["policy"] == served.service.policy.digest()
+        assert done.facts["policy"] == served.service.policy.compute_digest()
         assert refused.facts["code"] == "data_version"
 
 
@@ -211,18 +211,18 @@ def test_a_flood_of_failed_logins_is_counted() -> None:
     """Nobody without a password makes the log grow by more than a few lines a minute."""
     noted, now = list[dict[str, Any]](), [0.0]
 
-    class Kept(Audit):
-        def note(self, event: str, **facts: Any) -> int:
+    class Kept(ServerAudit):
+        def note_event(self, event: str, **facts: Any) -> int:
             noted.append(facts | {"event": event})
             return len(noted)
 
     audit = Kept(clock=lambda: now[0])
     for _ in range(1_000):
-        audit.login_refused(None, "http", "192.0.2.1")
+        audit.note_refused_login(None, "http", "192.0.2.1")
     assert len(noted) == 100
     now[0] = 25.0
     for _ in range(1_000):
-        audit.login_refused("ana", "http", "192.0.2.1")
+        audit.note_refused_login("ana", "http", "192.0.2.1")
     assert len(noted) == 102
     assert noted[100]["unlisted"] == 900
     assert "unlisted" not in noted[101]
@@ -232,15 +232,15 @@ def test_what_fails_after_a_charge_is_noted_as_charged() -> None:
     """Whatever the error itself says: an answer that is lost on its way is paid for."""
     noted = list[dict[str, Any]]()
 
-    class Kept(Audit):
-        def note(self, event: str, **facts: Any) -> int:
+    class Kept(ServerAudit):
+        def note_event(self, event: str, **facts: Any) -> int:
             noted.append(facts | {"event": event})
             return len(noted)
 
     audit, caller = Kept(), Caller("ana", "ana", "http", "192.0.2.1")
 
     def lose(error: Exception, *, charged: bool) -> None:
-        with audit.asking(caller, "query") as outcome:
+        with audit.audit_request(caller, "query") as outcome:
             outcome.charged = charged
             raise error
 
@@ -258,22 +258,22 @@ def test_what_is_done_to_users_is_noted(tmp_path: Path, serve: Serve) -> None:
     """Before the start, meanwhile and at the end, each once; no password, token or subject is in it."""
     _, store = prepared(tmp_path)
     password, subject = "a password of dan", "the subject of dan"
-    store.add("dan", Role.analyst, password)
+    store.add_user("dan", Role.analyst, password)
     with serve(tmp_path) as served:
-        changes = UserChanges(served.service, lambda *_, **__: None, every=0.01)
+        changes = UserChangeWatcher(served.service, lambda *_, **__: None, every=0.01)
         asyncio.run_coroutine_threadsafe(changes.start(), served.loop).result(10)
         secret = store.add_token("dan", "of dan", 3)
         store.set_subject("dan", subject)
-        store.revoke(secret.id)
+        store.revoke_token(secret.id)
         deadline = time.monotonic() + 20
-        while store.changes() and time.monotonic() < deadline:
+        while store.list_changes() and time.monotonic() < deadline:
             time.sleep(0.01)
         asyncio.run_coroutine_threadsafe(changes.stop(), served.loop).result(10)
-        store.change("dan", password + "2")
+        store.change_password("dan", password + "2")
         store.set_subject("dan", None)
-        store.remove("dan")
+        store.remove_user("dan")
         store.close()
-    found = [event for event in events(tmp_path / "clinic.audit") if event.facts.get("user") == "dan"]
+    found = [event for event in iterate_events(tmp_path / "clinic.audit") if event.facts.get("user") == "dan"]
     told = [
         "user added", "token made", "subject set", "token revoked",
         "password changed", "subject removed", "user removed",
@@ -281,9 +281,9 @@ def test_what_is_done_to_users_is_noted(tmp_path: Path, serve: Serve) -> None:
     assert [event.name for event in found] == told
     assert [event.facts.get("detail") for event in found[:4]] == ["analyst", secret.id, None, secret.id]
     assert all(event.facts["by"] for event in found)
-    verified(tmp_path / "clinic.audit")
+    verify_log(tmp_path / "clinic.audit")
     text = (tmp_path / "clinic.audit").read_text()
-    assert not any(word in text for word in (password, subject, secret.text()))
+    assert not any(word in text for word in (password, subject, secret.to_text()))
 
 
 @pytest.mark.parametrize("change", ["removed", "password", "role"])
@@ -294,16 +294,16 @@ def test_sessions_end_with_the_login_that_began_them(tmp_path: Path, serve: Serv
         closing(psycopg.connect(served.dsn("ana"), autocommit=True)) as session,
         closing(psycopg.connect(served.dsn("bob"), autocommit=True)) as other,
     ):
-        changes = UserChanges(served.service, lambda *_, **__: None, every=0.01)
+        changes = UserChangeWatcher(served.service, lambda *_, **__: None, every=0.01)
         asyncio.run_coroutine_threadsafe(changes.start(), served.loop).result(10)
         time.sleep(0.1)
         assert session.execute("SELECT 1").fetchone() == (1,)
         if change == "password":
-            served.service.users.change("ana", "another password of ana")
+            served.service.users.change_password("ana", "another password of ana")
         else:
-            served.service.users.remove("ana")
+            served.service.users.remove_user("ana")
         if change == "role":
-            served.service.users.add("ana", Role.auditor, PASSWORD)
+            served.service.users.add_user("ana", Role.auditor, PASSWORD)
         deadline = time.monotonic() + 20
         while len(served.listener.sessions) > 1 and time.monotonic() < deadline:
             time.sleep(0.01)

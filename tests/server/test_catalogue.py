@@ -17,10 +17,10 @@ import dpsql
 from dpsql.errors import Error, QueryRejected
 from dpsql.plan.types import Type
 from dpsql.policy import load
-from dpsql.server.catalogue import Catalogue
+from dpsql.server.catalogue import PgCatalog
 from dpsql.server.settings import Settings
-from dpsql.sql.catalogue.parameters import ListType, parameter_types
-from dpsql.sql.catalogue.rewrite import MACROS, catalogue_query
+from dpsql.sql.catalogue.parameters import ListType, infer_parameter_types
+from dpsql.sql.catalogue.rewrite import MACROS, parse_catalogue_query
 
 RECORDED = Path(__file__).parent / "recorded" / "catalogue.sql"
 
@@ -32,20 +32,20 @@ def recorded() -> Iterator[Any]:
         yield pytest.param(text, json.loads(values or "[]"), id=f"{number} {client}{command}")
 
 
-def catalogue_of(database: duckdb.DuckDBPyConnection, most: int = 1) -> Catalogue:
+def catalogue_of(database: duckdb.DuckDBPyConnection, most: int = 1) -> PgCatalog:
     with dpsql.connect(database, policy=clinic.POLICY, ledger=":memory:") as connection:
-        return Catalogue(load(clinic.POLICY), connection.engine.catalog, 5.0, most)
+        return PgCatalog(load(clinic.POLICY), connection.engine.catalog, 5.0, most)
 
 
 @pytest.fixture(scope="module")
-def catalogue() -> Iterator[Catalogue]:
+def catalogue() -> Iterator[PgCatalog]:
     made = catalogue_of(clinic.database())
     yield made
     made.close()
 
 
 @pytest.fixture(scope="module")
-def emptied() -> Iterator[Catalogue]:
+def emptied() -> Iterator[PgCatalog]:
     other = clinic.database()
     other.execute("DELETE FROM visits; UPDATE wards SET beds = 0, name = 'x'")
     made = catalogue_of(other)
@@ -56,9 +56,9 @@ def emptied() -> Iterator[Catalogue]:
 def test_who_asks_slow_queries_holds_up_no_others() -> None:
     """While one twin is busy, another answers; there are no more than are asked for."""
     made = catalogue_of(clinic.database(), most=2)
-    with ThreadPoolExecutor(2) as pool, made._twin() as busy:
+    with ThreadPoolExecutor(2) as pool, made._acquire_emulator() as busy:
         assert pool.submit(asked, made, "SELECT 1").result(60) == [(1,)]
-        with made._twin() as second:
+        with made._acquire_emulator() as second:
             assert second is not busy
             third = pool.submit(asked, made, "SELECT 1")
             with pytest.raises(TimeoutError):
@@ -67,16 +67,18 @@ def test_who_asks_slow_queries_holds_up_no_others() -> None:
     made.close()
 
 
-def asked(catalogue: Catalogue, text: str, values: list[Any] | None = None) -> list[tuple[Any, ...]]:
-    query = catalogue.query(text)
+def asked(catalogue: PgCatalog, text: str, values: list[Any] | None = None) -> list[tuple[Any, ...]]:
+    query = catalogue.match_query(text)
     assert query is not None, "no catalogue query"
     settings = Settings("ana")
-    return catalogue.answer(query, "ana", settings.get, values or [], assign=settings.assign)[1]
+    return catalogue.answer_query(
+        query, "ana", settings.get_value, values or [], assign=settings.assign_value
+    )[1]
 
 
 @pytest.mark.parametrize(("text", "values"), list(recorded()))
 def test_what_clients_send_to_look_around_is_answered(
-    catalogue: Catalogue, text: str, values: list[Any]
+    catalogue: PgCatalog, text: str, values: list[Any]
 ) -> None:
     asked(catalogue, text, values)
 
@@ -85,7 +87,7 @@ def test_all_recorded_queries_are_read() -> None:
     assert len(list(recorded())) == RECORDED.read_text(encoding="utf-8").count(";\n")
 
 
-def test_the_policy_s_tables_and_columns_are_shown_and_no_others(catalogue: Catalogue) -> None:
+def test_the_policy_s_tables_and_columns_are_shown_and_no_others(catalogue: PgCatalog) -> None:
     """Not the table that the policy does not declare, nor the column of ids."""
     shown = asked(catalogue, "SELECT table_name, column_name, data_type FROM information_schema.columns")
     assert sorted(shown) == [
@@ -111,7 +113,7 @@ def test_tables_are_shown_in_their_schemas() -> None:
     policy = clinic.POLICY | {"tables": tables | {"public.x": {"public": True, "columns": {"id": column}}}}
     database.execute("CREATE SCHEMA public; CREATE TABLE public.x (id INTEGER)")
     with dpsql.connect(database, policy=policy, ledger=":memory:") as connection:
-        made = Catalogue(load(policy), connection.engine.catalog, 5.0)
+        made = PgCatalog(load(policy), connection.engine.catalog, 5.0)
     found = "SELECT nspname, relname FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace WHERE c.oid >= 16384"
     expected = [("emr", "visits"), ("public", "visits"), ("public", "x")]
     assert sorted(asked(made, found)) == expected
@@ -124,7 +126,7 @@ def test_tables_are_shown_in_their_schemas() -> None:
 
 @pytest.mark.parametrize(("text", "values"), list(recorded()))
 def test_the_answers_do_not_depend_on_the_data(
-    catalogue: Catalogue, emptied: Catalogue, text: str, values: list[Any]
+    catalogue: PgCatalog, emptied: PgCatalog, text: str, values: list[Any]
 ) -> None:
     """A database without a row, or with other values, is described alike."""
     assert asked(catalogue, text, values) == asked(emptied, text, values)
@@ -152,7 +154,7 @@ def test_the_answers_do_not_depend_on_the_data(
         ("SELECT count(*) FROM generate_series(3, 2)", [(0,)]),
     ],
 )
-def test_what_sessions_are_told_of_themselves(catalogue: Catalogue, text: str, rows: list[Any]) -> None:
+def test_what_sessions_are_told_of_themselves(catalogue: PgCatalog, text: str, rows: list[Any]) -> None:
     assert asked(catalogue, text) == rows
 
 
@@ -184,11 +186,13 @@ REFUSED = [
 
 
 @pytest.mark.parametrize("text", REFUSED)
-def test_nothing_else_is_reached_through_a_catalogue_query(catalogue: Catalogue, text: str) -> None:
-    query = catalogue.query(text)
+def test_nothing_else_is_reached_through_a_catalogue_query(catalogue: PgCatalog, text: str) -> None:
+    query = catalogue.match_query(text)
     if query is not None:
         with pytest.raises(QueryRejected) as refused:
-            catalogue.answer(query, "ana", dict[str, str]().get, [], assign=Settings("ana").assign)
+            catalogue.answer_query(
+                query, "ana", dict[str, str]().get, [], assign=Settings("ana").assign_value
+            )
         assert "/etc/passwd" not in str(refused.value)
 
 
@@ -208,13 +212,13 @@ def test_nothing_else_is_reached_through_a_catalogue_query(catalogue: Catalogue,
         "(((",
     ],
 )
-def test_what_is_no_catalogue_query_goes_to_the_engine(catalogue: Catalogue, text: str) -> None:
-    assert catalogue.query(text) is None
+def test_what_is_no_catalogue_query_goes_to_the_engine(catalogue: PgCatalog, text: str) -> None:
+    assert catalogue.match_query(text) is None
 
 
 def test_the_policy_s_tables_go_before_the_catalogue_s() -> None:
-    assert catalogue_query("SELECT * FROM pg_class", {"pg_class"}) is None
-    assert catalogue_query("SELECT * FROM pg_type", {"pg_class"}) is not None
+    assert parse_catalogue_query("SELECT * FROM pg_class", {"pg_class"}) is None
+    assert parse_catalogue_query("SELECT * FROM pg_type", {"pg_class"}) is not None
 
 
 @pytest.mark.parametrize(
@@ -227,7 +231,7 @@ def test_the_policy_s_tables_go_before_the_catalogue_s() -> None:
         ("SELECT length(concat(a, a)) FROM (SELECT '" + "x" * 9_000 + "' AS a) AS x", 10_000),
     ],
 )
-def test_lists_and_texts_that_a_query_makes_are_short(catalogue: Catalogue, text: str, most: int) -> None:
+def test_lists_and_texts_that_a_query_makes_are_short(catalogue: PgCatalog, text: str, most: int) -> None:
     """The engine's limit of memory does not hold for them: a few characters could ask for all that there is."""
     assert asked(catalogue, text) == [(most,)]
 
@@ -246,7 +250,7 @@ def test_a_query_that_never_ends_is_stopped() -> None:
     catalogue.close()
 
 
-def test_the_twin_is_locked_as_the_data_s_engine_is(catalogue: Catalogue) -> None:
+def test_the_twin_is_locked_as_the_data_s_engine_is(catalogue: PgCatalog) -> None:
     """Behind the list of functions stands a second wall."""
     for text in (
         "SELECT * FROM read_text('/etc/hostname')",
@@ -254,11 +258,11 @@ def test_the_twin_is_locked_as_the_data_s_engine_is(catalogue: Catalogue) -> Non
         "SET threads = 2",
         "INSTALL httpfs",
     ):
-        with catalogue._twin() as twin, pytest.raises(duckdb.Error):
+        with catalogue._acquire_emulator() as twin, pytest.raises(duckdb.Error):
             twin._connection.execute(text)
 
 
-def test_every_function_of_the_twin_can_be_called(catalogue: Catalogue) -> None:
+def test_every_function_of_the_twin_can_be_called(catalogue: PgCatalog) -> None:
     for name, meanings in MACROS.items():
         for meaning in meanings:
             count = len([part for part in meaning.partition(" := ")[0].split(",") if part.strip()])
@@ -311,7 +315,7 @@ def test_parameters_have_the_types_of_what_they_stand_beside(
     text: str, types: dict[int, Type | ListType]
 ) -> None:
     columns = {"age": Type.INTEGER, "name": Type.VARCHAR, "day": Type.DATE}
-    assert parameter_types(text, columns) == types
+    assert infer_parameter_types(text, columns) == types
 
 
 @pytest.mark.parametrize(
@@ -323,25 +327,25 @@ def test_parameters_have_the_types_of_what_they_stand_beside(
         ("{v,m}", []),
     ],
 )
-def test_an_array_as_postgresql_writes_one(catalogue: Catalogue, text: str, found: list[str]) -> None:
+def test_an_array_as_postgresql_writes_one(catalogue: PgCatalog, text: str, found: list[str]) -> None:
     query = "SELECT relname FROM pg_class WHERE relkind = ANY($1) AND relnamespace = 2200 ORDER BY 1"
     assert [name for (name,) in asked(catalogue, query, [text])] == found
     written = query.replace("$1", f"'{text}'")
     assert [name for (name,) in asked(catalogue, written)] == found
 
 
-def test_an_array_that_was_bound_is_the_same(catalogue: Catalogue) -> None:
+def test_an_array_that_was_bound_is_the_same(catalogue: PgCatalog) -> None:
     query = "SELECT relname FROM pg_class WHERE relkind = ANY($1) AND relnamespace = 2200 ORDER BY 1"
     assert asked(catalogue, query, [("r", "v")]) == [("visits",), ("wards",)]
 
 
 @pytest.mark.parametrize("text", ["r", "{r", "{r}}", "{{r}}", "{r,}", "{,r}", '{"r}', "{r} OR 1=1", ""])
-def test_what_is_no_plain_array_is_refused(catalogue: Catalogue, text: str) -> None:
+def test_what_is_no_plain_array_is_refused(catalogue: PgCatalog, text: str) -> None:
     with pytest.raises(QueryRejected, match="plain list of names"):
         asked(catalogue, "SELECT relname FROM pg_class WHERE relkind = ANY($1)", [text])
 
 
-def test_replacements_cannot_grow_without_end(catalogue: Catalogue) -> None:
+def test_replacements_cannot_grow_without_end(catalogue: PgCatalog) -> None:
     """REPLACE of each letter by many, in itself again and again, would fill the server's memory."""
     grown = "relname"
     for _ in range(4):

@@ -94,11 +94,11 @@ def test_a_policy_with_the_sources_of_its_tables_needs_no_database(
     (folder / "people.yaml").write_text(json.dumps(written), encoding="utf-8")
     (folder / "bare.yaml").write_text(json.dumps(policy | {"tables": {"people": people}}), encoding="utf-8")
     store = UserStore.open(folder / "users", create=True)
-    store.add("ana", Role.analyst, PASSWORD)
+    store.add_user("ana", Role.analyst, PASSWORD)
     monkeypatch.chdir(tmp_path)
     with (
         closing(Service(folder / "people.yaml", None, users=store, ledger=folder / "a.ledger")) as service,
-        service.connections.of("ana") as connection,
+        service.connections.acquire_connection("ana") as connection,
     ):
         assert abs(connection.query("SELECT COUNT(*) AS n FROM people", epsilon=10).rows[0][0] - 2) < 5
     with pytest.raises(ProgrammingError) as refused:
@@ -139,7 +139,7 @@ def test_without_what_http_needs_the_other_door_is_open_alone(
         for door in doors:
             await door.stop()
 
-    monkeypatch.setattr("dpsql.server.serving.serve", served)
+    monkeypatch.setattr("dpsql.server.serving.serve_until_signal", served)
     with pytest.raises(SystemExit):
         main(["serve", "clinic.yaml", "-d", "clinic.duckdb", "--users", "clinic.users", "--port", "0"])
     told = capsys.readouterr().out

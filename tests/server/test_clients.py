@@ -22,9 +22,9 @@ import sqlalchemy as sa
 
 from dpsql.engine.pipeline import Engine
 from dpsql.request.query import Query
-from dpsql.server.protocol.tasks import Answer, DescribeStatement, Description, RunStatement
-from dpsql.server.protocol.values import FLOAT8, as_text
-from dpsql.server.session import Session
+from dpsql.server.protocol.tasks import Answer, DescribeStatement, RunStatement, StatementDescription
+from dpsql.server.protocol.values import FLOAT8, to_text
+from dpsql.server.session import PgSession
 from dpsql.server.statements import Statement
 from dpsql.server.users import Role
 
@@ -311,13 +311,13 @@ def test_the_price_is_the_epsilon_that_was_asked_for(
 def test_a_question_with_parameters_is_planned_once(shared: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """A portal that was described with its values is answered as it was planned; one of samples of the types is planned anew."""
     planned = list[str]()
-    plan = Engine.planned
+    plan = Engine.plan
 
     def counted(self: Engine, asked: Query, *arguments: Any) -> Any:
         planned.append(asked.sql)
         return plan(self, asked, *arguments)
 
-    monkeypatch.setattr(Engine, "planned", counted)
+    monkeypatch.setattr(Engine, "plan", counted)
     with connected(shared) as connection:
         connection.execute("SELECT COUNT(*) AS n FROM visits WHERE days > %s", (1,)).fetchall()
         assert len(planned) == 1
@@ -353,18 +353,18 @@ def test_tools_put_comments_before_statements(shared: Served) -> None:
 
 def test_a_plan_is_of_the_values_that_are_asked(shared: Served) -> None:
     """What was described for one value is not the answer for another, be it equal to it in Python: of another type or sign."""
-    user = shared.service.users.find("ana")
+    user = shared.service.users.find_user("ana")
     assert user is not None
-    statement = Statement.of("SELECT COUNT(*) AS n FROM visits WHERE cost > $1")
+    statement = Statement.from_text("SELECT COUNT(*) AS n FROM visits WHERE cost > $1")
 
     async def told(described: Any, asked: Any) -> Any:
-        session = Session(shared.service, user[0])
-        session.settings.set("dpsql.epsilon", "0.01")
-        found = await session.describe(DescribeStatement(statement, (FLOAT8,), (described,)))
-        assert isinstance(found, Description)
-        answer = await session.run(RunStatement(statement, (asked,), found.columns))
+        session = PgSession(shared.service, user[0])
+        session.settings.set_value("dpsql.epsilon", "0.01")
+        found = await session.describe_statement(DescribeStatement(statement, (FLOAT8,), (described,)))
+        assert isinstance(found, StatementDescription)
+        answer = await session.run_statement(RunStatement(statement, (asked,), found.columns))
         assert isinstance(answer, Answer)
-        return session._last and session._last.receipt.plan
+        return session._last_result and session._last_result.receipt.plan
 
     def of(described: Any, asked: Any) -> Any:
         return asyncio.run_coroutine_threadsafe(told(described, asked), shared.loop).result(30)
@@ -517,7 +517,7 @@ def test_a_session_that_asks_nothing_ends(shared: Served, setting: str, begin: b
 
 
 def test_an_owner_ends_sessions_and_users_end_their_own(tmp_path: Path, serve: Serve) -> None:
-    prepared(tmp_path)[1].add("olga", Role.owner, PASSWORD)
+    prepared(tmp_path)[1].add_user("olga", Role.owner, PASSWORD)
     with serve(tmp_path) as served, connected(served) as first, connected(served) as second:
         pids = [connection.info.backend_pid for connection in (first, second)]
         with connected(served, "bob") as other:
@@ -581,7 +581,7 @@ def test_a_list_is_bound_as_clients_of_postgresql_bind_one(
 
     assert asyncio.run(ask()) == expected
     with RawClient(shared.port, "ana", PASSWORD, **{"dpsql.epsilon": "0.01"}) as client:
-        told = asked_by_node(client, text + condition.replace("%s", "$1"), as_text(values))
+        told = asked_by_node(client, text + condition.replace("%s", "$1"), to_text(values))
         assert rows_of(told) == [[str(expected)]]
     assert shared.spent() == spent
 

@@ -17,20 +17,20 @@ from dpsql.server.protocol.failure import Failure
 from dpsql.server.protocol.scram import Verifier
 from dpsql.server.protocol.tasks import (
     Answer,
-    Cancel,
+    CancelStatement,
     DescribeStatement,
-    Description,
     InferTypes,
-    LoggedIn,
     LogIn,
-    LookUp,
+    LoginResult,
+    LookUpUser,
     ReadText,
-    Reject,
+    RejectLogin,
     RunStatement,
     StartTLS,
+    StatementDescription,
 )
 from dpsql.server.protocol.values import INT8, TEXT, Column
-from dpsql.server.statements import read_statements
+from dpsql.server.statements import parse_statements
 
 from .scram_client import ScramClient
 from .test_frontend import message, startup
@@ -72,24 +72,24 @@ def state_of(data: bytes) -> str:
 
 def proved(conversation: Conversation, password: str = PASSWORD, *, known: bool = True) -> object:
     """Goes up to the proof of a password; the task after it."""
-    conversation.receive(START)
-    assert conversation.step() == LookUp("ana")
-    conversation.looked_up(VERIFIER, known=known)
+    conversation.receive_bytes(START)
+    assert conversation.step() == LookUpUser("ana")
+    conversation.receive_verifier(VERIFIER, known=known)
     client = ScramClient(password)
     first = client.first().encode()
-    conversation.take()
-    conversation.receive(message(b"p", b"SCRAM-SHA-256\0" + struct.pack("!i", len(first)) + first))
+    conversation.take_output()
+    conversation.receive_bytes(message(b"p", b"SCRAM-SHA-256\0" + struct.pack("!i", len(first)) + first))
     assert conversation.step() is None
-    ((_, body),) = said(conversation.take())
-    conversation.receive(message(b"p", client.final(body[4:].decode()).encode()))
+    ((_, body),) = said(conversation.take_output())
+    conversation.receive_bytes(message(b"p", client.final(body[4:].decode()).encode()))
     return conversation.step()
 
 
 def ready() -> Conversation:
     conversation = Conversation()
     assert proved(conversation) == LogIn("ana", {"user": "ana"})
-    conversation.logged(LoggedIn({"server_version": "15.0"}, 7, b"keys"))
-    assert kinds(conversation.take()) == "RRSKZ"
+    conversation.accept_login(LoginResult({"server_version": "15.0"}, 7, b"keys"))
+    assert kinds(conversation.take_output()) == "RRSKZ"
     return conversation
 
 
@@ -106,23 +106,23 @@ def answered(task: RunStatement) -> Answer | Failure:
 
 def ask(conversation: Conversation, *messages: bytes) -> bytes:
     """Sends messages and answers all tasks; what the server says."""
-    conversation.receive(b"".join(messages))
+    conversation.receive_bytes(b"".join(messages))
     while (task := conversation.step()) is not None:
         if isinstance(task, RunStatement):
-            conversation.answered(answered(task))
+            conversation.receive_answer(answered(task))
         elif isinstance(task, ReadText):
-            conversation.was_read(read_statements(task.text))
+            conversation.receive_statements(parse_statements(task.text))
         elif isinstance(task, InferTypes):
-            conversation.inferred(tuple(each or TEXT for each in task.types))
+            conversation.receive_types(tuple(each or TEXT for each in task.types))
         else:
             assert isinstance(task, DescribeStatement)
             found = (
                 Failure("42P01", "no")
                 if "bad" in task.text
-                else Description(COLUMNS, (TEXT,) * len(task.types))
+                else StatementDescription(COLUMNS, (TEXT,) * len(task.types))
             )
-            conversation.described(found)
-    return conversation.take()
+            conversation.receive_description(found)
+    return conversation.take_output()
 
 
 def parse(text: str, name: str = "") -> bytes:
@@ -150,34 +150,39 @@ SYNC = message(b"S")
 
 @pytest.mark.parametrize(
     ("password", "known", "expected"),
-    [(PASSWORD, True, LogIn), ("wrong" + PASSWORD, True, Reject), (PASSWORD, False, Reject)],
+    [(PASSWORD, True, LogIn), ("wrong" + PASSWORD, True, RejectLogin), (PASSWORD, False, RejectLogin)],
 )
 def test_the_password_of_a_known_user_alone_opens_the_door(
     password: str, known: bool, expected: type
 ) -> None:
     conversation = Conversation()
     assert isinstance(proved(conversation, password, known=known), expected)
-    if expected is Reject:
-        conversation.rejected()
-        assert state_of(conversation.take()) == "28P01"
-        assert conversation.closing
+    if expected is RejectLogin:
+        conversation.reject_login()
+        assert state_of(conversation.take_output()) == "28P01"
+        assert conversation.is_closing
 
 
 def test_an_unknown_user_is_told_the_same_as_a_known_one() -> None:
     """Up to the last message, whose lengths and kinds are equal too; and the same each time."""
     told = []
-    for known, verifier in ((True, Verifier.of(PASSWORD)), (False, Verifier.mock("ana", b"secret"))):
+    for known, verifier in (
+        (True, Verifier.from_password(PASSWORD)),
+        (False, Verifier.make_mock("ana", b"secret")),
+    ):
         conversation = Conversation()
-        conversation.receive(START)
+        conversation.receive_bytes(START)
         conversation.step()
-        conversation.looked_up(verifier, known=known)
+        conversation.receive_verifier(verifier, known=known)
         first = b"n,,n=,r=abcdefghijklmnop"
-        conversation.receive(message(b"p", b"SCRAM-SHA-256\0" + struct.pack("!i", len(first)) + first))
+        conversation.receive_bytes(message(b"p", b"SCRAM-SHA-256\0" + struct.pack("!i", len(first)) + first))
         conversation.step()
-        told.append([(kind, len(body)) for kind, body in said(conversation.take())])
+        told.append([(kind, len(body)) for kind, body in said(conversation.take_output())])
     assert told[0] == told[1]
     assert (
-        Verifier.mock("ana", b"secret") == Verifier.mock("ana", b"secret") != Verifier.mock("bob", b"secret")
+        Verifier.make_mock("ana", b"secret")
+        == Verifier.make_mock("ana", b"secret")
+        != Verifier.make_mock("bob", b"secret")
     )
 
 
@@ -186,62 +191,62 @@ def test_an_unknown_user_is_told_the_same_as_a_known_one() -> None:
 )
 def test_nobody_asks_before_the_login(data: bytes) -> None:
     conversation = Conversation()
-    conversation.receive(START)
+    conversation.receive_bytes(START)
     conversation.step()
-    conversation.looked_up(VERIFIER, known=True)
-    conversation.receive(data)
+    conversation.receive_verifier(VERIFIER, known=True)
+    conversation.receive_bytes(data)
     assert conversation.step() is None
-    assert conversation.closing
+    assert conversation.is_closing
 
 
 def test_what_comes_unencrypted_with_a_request_for_tls_is_not_taken_for_encrypted() -> None:
     conversation = Conversation(tls=True)
-    conversation.receive(startup(struct.pack("!i", 80877103)) + START)
+    conversation.receive_bytes(startup(struct.pack("!i", 80877103)) + START)
     assert conversation.step() is None
-    assert conversation.closing
-    assert state_of(conversation.take()) == "08P01"
+    assert conversation.is_closing
+    assert state_of(conversation.take_output()) == "08P01"
 
 
 def test_tls_is_asked_for_offered_and_required() -> None:
     asked = startup(struct.pack("!i", 80877103))
     plain = Conversation()
-    plain.receive(asked)
+    plain.receive_bytes(asked)
     assert plain.step() is None
-    assert plain.take() == b"N"
-    offered = Conversation(tls=True, encrypted=True)
-    offered.receive(asked)
+    assert plain.take_output() == b"N"
+    offered = Conversation(tls=True, requires_tls=True)
+    offered.receive_bytes(asked)
     assert offered.step() == StartTLS()
-    assert offered.take() == b"S"
-    offered.tls_started()
-    offered.receive(START)
-    assert offered.step() == LookUp("ana")
-    refused = Conversation(tls=True, encrypted=True)
-    refused.receive(START)
+    assert offered.take_output() == b"S"
+    offered.confirm_tls()
+    offered.receive_bytes(START)
+    assert offered.step() == LookUpUser("ana")
+    refused = Conversation(tls=True, requires_tls=True)
+    refused.receive_bytes(START)
     assert refused.step() is None
-    assert state_of(refused.take()) == "28000"
+    assert state_of(refused.take_output()) == "28000"
 
 
 def test_a_cancel_request_is_passed_on_and_told_nothing() -> None:
     conversation = Conversation()
-    conversation.receive(startup(struct.pack("!ii", 80877102, 9) + b"keys"))
-    assert conversation.step() == Cancel(9, b"keys")
-    conversation.cancelled()
+    conversation.receive_bytes(startup(struct.pack("!ii", 80877102, 9) + b"keys"))
+    assert conversation.step() == CancelStatement(9, b"keys")
+    conversation.confirm_cancel()
     assert conversation.step() is None
-    assert conversation.closing
-    assert conversation.take() == b""
+    assert conversation.is_closing
+    assert conversation.take_output() == b""
 
 
 def begun(at: str) -> Conversation:
     """A conversation that waits for the user, for the login or for a statement."""
     if at == "statement":
         conversation = ready()
-        conversation.receive(query("SELECT 1"))
+        conversation.receive_bytes(query("SELECT 1"))
     else:
         conversation = Conversation()
         if at == "login":
             proved(conversation)
         else:
-            conversation.receive(START)
+            conversation.receive_bytes(START)
     return conversation
 
 
@@ -250,10 +255,10 @@ def test_a_connection_that_ends_asks_for_nothing_more(at: str) -> None:
     """Its task was asked for again and again, for as long as the client kept its socket open."""
     conversation = begun(at)
     assert conversation.step() is not None
-    conversation.fail(Failure("53300", "sorry", severity="FATAL"))
-    assert kinds(conversation.take())[-1] == "E"
-    assert (conversation.step(), conversation.waiting, conversation.closing) == (None, False, True)
-    assert conversation.take() == b""
+    conversation.close_with_failure(Failure("53300", "sorry", severity="FATAL"))
+    assert kinds(conversation.take_output())[-1] == "E"
+    assert (conversation.step(), conversation.is_waiting, conversation.is_closing) == (None, False, True)
+    assert conversation.take_output() == b""
 
 
 def test_a_simple_query_runs_its_statements_up_to_the_first_error() -> None:
@@ -290,11 +295,11 @@ def test_a_portal_is_run_once_however_often_it_is_executed() -> None:
     """Each run could be a charge."""
     conversation = ready()
     ran = []
-    conversation.receive(query("BEGIN") + parse("SELECT 1") + bind("p") + execute("p", 1) * 3 + SYNC)
+    conversation.receive_bytes(query("BEGIN") + parse("SELECT 1") + bind("p") + execute("p", 1) * 3 + SYNC)
     while (task := conversation.step()) is not None:
         assert isinstance(task, RunStatement)
         ran.append(task.text)
-        conversation.answered(answered(task))
+        conversation.receive_answer(answered(task))
     assert ran == ["BEGIN", "SELECT 1"]
 
 
@@ -326,7 +331,7 @@ def test_parameters_are_counted_and_read_by_their_types() -> None:
     assert state_of(ask(conversation, parse("SELECT $1; SELECT 2"), SYNC)) == "42601"
     typed = message(b"P", b"\0SELECT $1\0" + struct.pack("!hi", 1, INT8))
     assert state_of(ask(conversation, typed, bind(values=(b"x",)), SYNC)) == "22P02"
-    conversation.receive(typed + bind(values=(b"12",)) + execute())
+    conversation.receive_bytes(typed + bind(values=(b"12",)) + execute())
     task = conversation.step()
     assert isinstance(task, RunStatement)
     assert task.values == (12,)
@@ -341,11 +346,11 @@ def test_many_messages_are_handled_in_parts() -> None:
     """Each part has an end, so that what is answered to them is sent before more is made, and others have their turn."""
     conversation = ready()
     ask(conversation, parse("SELECT 1", "s"), message(b"D", b"Ss\0"), SYNC)
-    conversation.receive(message(b"D", b"Ss\0") * 1_000)
+    conversation.receive_bytes(message(b"D", b"Ss\0") * 1_000)
     told = []
     while conversation.step() is None:
-        told.append(len(said(conversation.take())))
-        if not conversation.behind:
+        told.append(len(said(conversation.take_output())))
+        if not conversation.has_more_messages:
             break
     assert sum(told) == 2_000
     assert max(told) <= 200
@@ -356,16 +361,16 @@ def test_a_large_answer_is_written_in_parts(limit: int | None) -> None:
     """The event loop writes it: others have their turn in between, and what comes after waits for its end."""
     conversation, rows, wanted = ready(), tuple((number,) for number in range(60_000)), limit or 60_000
     asked = (query("SELECT 1"),) if limit is None else (parse("SELECT 1"), bind(), execute("", limit), SYNC)
-    conversation.receive(b"".join((*asked, query("SELECT 2"))))
+    conversation.receive_bytes(b"".join((*asked, query("SELECT 2"))))
     task = conversation.step()
     assert isinstance(task, RunStatement)
-    conversation.answered(Answer("SELECT 60000", COLUMNS, rows))
-    parts = [conversation.take()]
+    conversation.receive_answer(Answer("SELECT 60000", COLUMNS, rows))
+    parts = [conversation.take_output()]
     while (task := conversation.step()) is None:
-        assert conversation.behind
-        assert conversation.waiting
-        parts.append(conversation.take())
-    parts.append(conversation.take())
+        assert conversation.has_more_messages
+        assert conversation.is_waiting
+        parts.append(conversation.take_output())
+    parts.append(conversation.take_output())
     assert isinstance(task, RunStatement)
     assert task.text == "SELECT 2"
     assert max(kinds(part).count("D") for part in parts) <= MOST_VALUES_AT_ONCE
@@ -428,7 +433,7 @@ def skipped(sent: list[bytes]) -> int:
     conversation = ready()
     count = 0
     for each in sent:
-        before = conversation._ignoring
+        before = conversation._is_ignoring
         ask(conversation, each)
         count += each[:1] == b"Q" and before
     return count
@@ -439,14 +444,14 @@ def skipped(sent: list[bytes]) -> int:
 def test_random_bytes_end_in_a_protocol_error_and_nothing_worse(sent: list[bytes]) -> None:
     conversation = ready()
     told = ask(conversation, *sent)
-    if conversation.closing and kinds(told).endswith("E"):
+    if conversation.is_closing and kinds(told).endswith("E"):
         assert fields(said(told)[-1][1])["S"] == "FATAL"
 
 
 def test_a_failure_s_fields_end_at_no_nul() -> None:
     """A NUL in a message would let its rest pass for another field."""
     conversation: Any = ready()
-    conversation.receive(query("SELECT 1"))
+    conversation.receive_bytes(query("SELECT 1"))
     conversation.step()
-    conversation.answered(Failure("42601", "a\0Hwrong", hint="right"))
-    assert fields(said(conversation.take())[0][1])["H"] == "right"
+    conversation.receive_answer(Failure("42601", "a\0Hwrong", hint="right"))
+    assert fields(said(conversation.take_output())[0][1])["H"] == "right"

@@ -13,13 +13,13 @@ from dpsql.server.protocol.failure import ProtocolError
 from dpsql.server.protocol.frontend import (
     MOST,
     Bind,
-    Buffer,
     CancelRequest,
     Close,
     Describe,
     Execute,
     Flush,
     GSSRequest,
+    MessageBuffer,
     Parse,
     Password,
     Query,
@@ -64,24 +64,24 @@ FIRST = {
 
 @pytest.mark.parametrize(("data", "expected"), MESSAGES.items(), ids=lambda each: type(each).__name__)
 def test_a_message_is_read_in_whatever_pieces_it_arrives(data: bytes, expected: object) -> None:
-    buffer = Buffer()
+    buffer = MessageBuffer()
     for byte in data[:-1]:
-        buffer.feed(bytes([byte]))
-        assert buffer.next(MOST) is None
-    buffer.feed(data[-1:] + data)
-    assert buffer.next(MOST) == expected
-    assert buffer.next(MOST) == expected
-    assert buffer.next(MOST) is None
+        buffer.feed_bytes(bytes([byte]))
+        assert buffer.take_message(MOST) is None
+    buffer.feed_bytes(data[-1:] + data)
+    assert buffer.take_message(MOST) == expected
+    assert buffer.take_message(MOST) == expected
+    assert buffer.take_message(MOST) is None
     assert not len(buffer)
 
 
 @pytest.mark.parametrize(("data", "expected"), FIRST.items(), ids=lambda each: type(each).__name__)
 def test_a_first_message_is_read(data: bytes, expected: object) -> None:
-    buffer = Buffer()
-    buffer.feed(data[:-1])
-    assert buffer.first() is None
-    buffer.feed(data[-1:])
-    assert buffer.first() == expected
+    buffer = MessageBuffer()
+    buffer.feed_bytes(data[:-1])
+    assert buffer.take_first_message() is None
+    buffer.feed_bytes(data[-1:])
+    assert buffer.take_first_message() == expected
 
 
 REFUSED = [
@@ -104,10 +104,10 @@ REFUSED = [
 
 @pytest.mark.parametrize("data", REFUSED)
 def test_what_is_malformed_is_refused_before_more_of_it_is_read(data: bytes) -> None:
-    buffer = Buffer()
-    buffer.feed(data)
+    buffer = MessageBuffer()
+    buffer.feed_bytes(data)
     with pytest.raises(ProtocolError):
-        buffer.next(MOST)
+        buffer.take_message(MOST)
 
 
 @pytest.mark.parametrize(
@@ -126,10 +126,10 @@ def test_what_is_malformed_is_refused_before_more_of_it_is_read(data: bytes) -> 
     ],
 )
 def test_a_malformed_start_is_refused(data: bytes) -> None:
-    buffer = Buffer()
-    buffer.feed(data)
+    buffer = MessageBuffer()
+    buffer.feed_bytes(data)
     with pytest.raises(ProtocolError):
-        buffer.first()
+        buffer.take_first_message()
 
 
 @settings(max_examples=examples(2_000))
@@ -138,10 +138,10 @@ def test_nothing_but_protocol_errors_is_raised(
     data: bytes, whole: bytes | None, cut: int, first: bool
 ) -> None:
     """Of random bytes, and of messages in which some are replaced."""
-    buffer = Buffer()
-    buffer.feed(data if whole is None else whole[:cut] + data + whole[cut + len(data) :])
+    buffer = MessageBuffer()
+    buffer.feed_bytes(data if whole is None else whole[:cut] + data + whole[cut + len(data) :])
     try:
-        while (buffer.first() if first else buffer.next(MOST)) is not None:
+        while (buffer.take_first_message() if first else buffer.take_message(MOST)) is not None:
             pass
     except ProtocolError as error:
         assert error.failure.severity == "FATAL"  # noqa: PT017  (nothing need be raised)

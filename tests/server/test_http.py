@@ -14,7 +14,7 @@ import pyarrow
 import pytest
 
 from dpsql.server.http import openapi
-from dpsql.server.http.requests import ARROW, parsed, query_request
+from dpsql.server.http.requests import ARROW, parse_json, parse_query_request
 from dpsql.server.service import Limits
 
 from .conftest import PASSWORD, Serve, Served
@@ -155,7 +155,7 @@ def test_metrics_have_numbers_alone(shared: Served, token: str) -> None:
 @pytest.fixture
 def unslowed(shared: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """Failed logins are answered at once."""
-    monkeypatch.setattr(shared.service.failed_logins, "delay", lambda _: 0.0)
+    monkeypatch.setattr(shared.service.failed_logins, "note_failure", lambda _: 0.0)
 
 
 @pytest.mark.usefixtures("unslowed")
@@ -289,12 +289,12 @@ def test_json_that_means_two_things_is_none() -> None:
         b"[[[[[[[[[[1]]]]]]]]]]",
     ):
         with pytest.raises(Exception, match="body of the request"):
-            parsed(text)
-    assert parsed(b"[[[[[[1]]]]]]") == [[[[[[1]]]]]]
+            parse_json(text)
+    assert parse_json(b"[[[[[[1]]]]]]") == [[[[[[1]]]]]]
     with pytest.raises(Exception, match="body of the request"):
-        parsed(b"9" * 10_000)
+        parse_json(b"9" * 10_000)
 
 
 def test_dates_of_parameters_are_dates() -> None:
-    asked = query_request({"sql": "", "parameters": [{"type": "DATE", "value": "2024-01-31"}]})
+    asked = parse_query_request({"sql": "", "parameters": [{"type": "DATE", "value": "2024-01-31"}]})
     assert asked.parameters == [dt.date(2024, 1, 31)]

@@ -25,10 +25,10 @@ from speeds import examples
 import dpsql
 from dpsql.errors import Error, ProgrammingError
 from dpsql.server.http.answers import MOST_ANSWERS, MOST_CONFIDENCES
-from dpsql.server.http.door import Door
-from dpsql.server.http.requests import MOST_BYTES, parsed, price_request, query_request
-from dpsql.server.http.statuses import status
-from dpsql.server.logins import PasswordChecks
+from dpsql.server.http.door import HttpServer
+from dpsql.server.http.requests import MOST_BYTES, parse_json, parse_query_request, parse_quote_request
+from dpsql.server.http.statuses import get_status
+from dpsql.server.logins import PasswordCheckLimiter
 from dpsql.server.protocol.scram import Verifier
 from dpsql.server.service import Limits
 
@@ -47,7 +47,7 @@ def token(shared: Served) -> str:
 @pytest.fixture
 def unslowed(shared: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """Failed logins are answered at once."""
-    monkeypatch.setattr(shared.service.failed_logins, "delay", lambda _: 0.0)
+    monkeypatch.setattr(shared.service.failed_logins, "note_failure", lambda _: 0.0)
 
 
 def raw(served: Served, data: bytes) -> bytes:
@@ -74,18 +74,18 @@ def test_a_token_ends_between_two_requests_of_one_connection(shared: Served) -> 
     with contextlib.closing(http.client.HTTPConnection("127.0.0.1", shared.http)) as connection:
         told = []
         for _ in range(2):
-            connection.request("GET", "/v1/budget", headers={"Authorization": f"Bearer {revoked.text()}"})
+            connection.request("GET", "/v1/budget", headers={"Authorization": f"Bearer {revoked.to_text()}"})
             answer = connection.getresponse()
             told.append((answer.status, b"visits" in answer.read()))
             if len(told) == 1:
-                store.revoke(revoked.id)
+                store.revoke_token(revoked.id)
     assert told == [(200, True), (401, False)]
     old = store.add_token("bob", "", 1, now=datetime.now(UTC) - timedelta(days=2))
-    assert shared.ask("/v1/budget", token=old.text()).code == "unauthenticated"
+    assert shared.ask("/v1/budget", token=old.to_text()).code == "unauthenticated"
     lost = store.add_token("bob", "", 1)
-    store.change("bob", PASSWORD + "2")
-    assert shared.ask("/v1/budget", token=lost.text()).status == 401
-    store.change("bob", PASSWORD)
+    store.change_password("bob", PASSWORD + "2")
+    assert shared.ask("/v1/budget", token=lost.to_text()).status == 401
+    store.change_password("bob", PASSWORD)
 
 
 @pytest.mark.usefixtures("unslowed")
@@ -145,13 +145,13 @@ def test_passwords_of_many_names_keep_no_processor_busy(
 ) -> None:
     """Of sixty names twenty are looked at; then a right one is refused, too, until time has passed. Tokens are not concerned."""
     checked = list[str]()
-    proves = Verifier.proves
+    proves = Verifier.matches_password
     monkeypatch.setattr(
         Verifier, "proves", lambda self, text: bool(checked.append(text) or proves(self, text))
     )
-    monkeypatch.setattr(served.service.failed_logins, "delay", lambda _: 0.0)
+    monkeypatch.setattr(served.service.failed_logins, "note_failure", lambda _: 0.0)
     now = [0.0]
-    served.service.password_checks = PasswordChecks(clock=lambda: now[0])
+    served.service.password_checks = PasswordCheckLimiter(clock=lambda: now[0])
 
     def told(name: str, password: str) -> Told:
         proof = base64.b64encode(f"{name}:{password}".encode()).decode()
@@ -171,10 +171,10 @@ def test_passwords_of_many_names_keep_no_processor_busy(
 def test_all_networks_together_have_a_limit_of_checks() -> None:
     """And what is forgotten of the oldest networks opens nothing beyond it."""
     now = [0.0]
-    checks = PasswordChecks(clock=lambda: now[0])
-    assert sum(checks.take(f"192.0.{number}.1") for number in range(200)) == 60
+    checks = PasswordCheckLimiter(clock=lambda: now[0])
+    assert sum(checks.allow_check(f"192.0.{number}.1") for number in range(200)) == 60
     now[0] += 7.0
-    assert sum(checks.take(f"198.51.{number % 250}.{number // 250}") for number in range(20_000)) == 7
+    assert sum(checks.allow_check(f"198.51.{number % 250}.{number // 250}") for number in range(20_000)) == 7
 
 
 def test_both_doors_race_for_the_last_epsilon(tmp_path: Path, serve: Serve) -> None:
@@ -226,9 +226,9 @@ def test_a_query_that_runs_is_cancelled_by_time_and_by_no_loss_of_a_connection(
     """Meanwhile others are answered; a server that stops waits as long as it says, and stops them then."""
     with serve(tmp_path, limits=Limits(drain_seconds=0.5)) as served:
         begun = threading.Event()
-        plain = served.service.connections._opened
+        plain = served.service.connections._opener
         stuck = Stuck(plain("ana"), begun)
-        served.service.connections._opened = lambda name: stuck if name == "ana" else plain(name)
+        served.service.connections._opener = lambda name: stuck if name == "ana" else plain(name)
         served.service.connections._idle.clear()
         body: dict[str, Any] = {"sql": COUNT, "epsilon": 0.1}
         body |= {"seconds": 0.7} if how == "timeout" else {}
@@ -251,7 +251,7 @@ def test_a_query_that_runs_is_cancelled_by_time_and_by_no_loss_of_a_connection(
 def test_a_crowd_of_one_analyst_is_bounded_over_both_doors(tmp_path: Path, serve: Serve) -> None:
     """With room for one statement and one that waits, the rest is refused, uncharged; another analyst is answered."""
     with (
-        serve(tmp_path, limits=Limits(workers=2, running=1, waiting=1)) as served,
+        serve(tmp_path, limits=Limits(workers=2, running_per_user=1, waiting_per_user=1)) as served,
         ThreadPoolExecutor(11) as pool,
     ):
         token, bob = served.token(), served.token("bob")
@@ -431,7 +431,11 @@ def test_a_failure_that_should_not_happen_says_nothing(
         raise RuntimeError("Bob Miller has cancer")
 
     told = []
-    for name in ("dpsql.server.http.api.stated", "dpsql.release.noise", "dpsql.server.http.api.charged"):
+    for name in (
+        "dpsql.server.http.api.parse_stated_options",
+        "dpsql.release.draw_noise",
+        "dpsql.server.http.api.format_charges",
+    ):
         with monkeypatch.context() as patched:
             patched.setattr(name, failing)
             body = {"sql": f"{COUNT} WHERE days = {len(told)}", "default_epsilon": 0.1}
@@ -447,7 +451,7 @@ def test_a_failure_that_should_not_happen_says_nothing(
 
 def test_beyond_this_machine_there_is_no_http_without_tls(served: Served) -> None:
     async def start() -> None:
-        await Door(served.service).start("0.0.0.0", 0)
+        await HttpServer(served.service).start("0.0.0.0", 0)
 
     with pytest.raises(ProgrammingError) as refused:
         asyncio.run(start())
@@ -492,10 +496,10 @@ def bodies() -> st.SearchStrategy[Any]:
 @settings(max_examples=examples(160), deadline=None)
 @given(st.one_of(st.binary(max_size=40), bodies().map(lambda data: json.dumps(data).encode())))
 def test_whatever_a_body_holds_it_is_a_request_or_an_error_of_who_sent_it(body: bytes) -> None:
-    for read in (query_request, price_request):
+    for read in (parse_query_request, parse_quote_request):
         found = None
         try:
-            read(parsed(body))
+            read(parse_json(body))
         except Error as error:
             found = error
-        assert found is None or 400 <= status(found) < 500
+        assert found is None or 400 <= get_status(found) < 500

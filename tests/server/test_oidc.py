@@ -17,7 +17,7 @@ import pytest
 import dpsql
 from dpsql.errors import OperationalError, ProgrammingError
 from dpsql.server.http import oidc
-from dpsql.server.http.oidc import Client, Provider, digest_of
+from dpsql.server.http.oidc import OidcClient, OidcProvider, compute_digest
 from dpsql.server.users import Role, UserStore
 
 from .browser import browsing
@@ -45,7 +45,7 @@ def issuer() -> Iterator[Issuer]:
 
 @pytest.fixture(scope="module")
 def served(folder: Path, issuer: Issuer) -> Iterator[Served]:
-    provider = Provider(Client(issuer.url, CLIENT, "http://127.0.0.1:1/", SECRET, AUDIENCE))
+    provider = OidcProvider(OidcClient(issuer.url, CLIENT, "http://127.0.0.1:1/", SECRET, AUDIENCE))
     with serving(folder, provider=provider) as found:
         yield found
 
@@ -55,11 +55,11 @@ def honest(issuer: Issuer, served: Served) -> None:
     """Before each test the issuer does what it should, and nobody has failed of late."""
     issuer.subject, issuer.key, issuer.published = "248289761001", _KEYS[0], [_KEYS[0]]
     issuer.change = unchanged
-    provider = served.door.api.access.provider
+    provider = served.door.api.authenticator.provider
     assert provider is not None
     provider._keys = None
-    served.service.failed_logins.forgive("issuer")
-    served.door.api.access._begins.__init__()  # type: ignore[misc]
+    served.service.failed_logins.reset_failures("issuer")
+    served.door.api.authenticator._login_limiter.__init__()  # type: ignore[misc]
 
 
 class _Stay(HTTPRedirectHandler):
@@ -68,7 +68,7 @@ class _Stay(HTTPRedirectHandler):
 
 
 def begun(served: Served, secret: str) -> str:
-    told = served.ask("/v1/login", {"binder": digest_of(secret)})
+    told = served.ask("/v1/login", {"binder": compute_digest(secret)})
     assert told.status == 200, told.json
     return str(told.json["address"])
 
@@ -111,9 +111,9 @@ def test_the_address_has_no_secret_and_logs_have_nothing(served: Served, issuer:
     assert asked[0]["response_type"] == "code"
     assert asked[0]["code_challenge_method"] == "S256"
     assert len({each[name] for each in asked for name in ("state", "nonce", "code_challenge")}) == 6
-    provider = served.door.api.access.provider
+    provider = served.door.api.authenticator.provider
     assert provider is not None
-    verifiers = [each.verifier for each in provider._begun.values()]
+    verifiers = [each.verifier for each in provider._pending_logins.values()]
     assert not any(word in str(asked) for word in (own, SECRET, *verifiers))
     assert logged_in(served).status == 200
     held = (served.folder / "clinic.audit").read_text() + str(served.logged)
@@ -147,7 +147,7 @@ WRONG: dict[str, Change] = {
 def test_an_id_token_that_is_wrong_opens_nothing(
     served: Served, issuer: Issuer, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
-    monkeypatch.setattr(type(served.service.failed_logins), "delay", lambda *_: 0.0)
+    monkeypatch.setattr(type(served.service.failed_logins), "note_failure", lambda *_: 0.0)
     issuer.change = WRONG[what]
     told = logged_in(served)
     assert (told.status, told.code) == (401, "unauthenticated")
@@ -157,7 +157,7 @@ def test_an_id_token_that_is_wrong_opens_nothing(
 
 def test_states_codes_and_tabs(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """A state is used once, by the tab that began it, within ten minutes; a code by the login that it was given for."""
-    monkeypatch.setattr(type(served.service.failed_logins), "delay", lambda *_: 0.0)
+    monkeypatch.setattr(type(served.service.failed_logins), "note_failure", lambda *_: 0.0)
     own = secrets.token_urlsafe(32)
     back = sent_back(begun(served, own))
     body = {**back, "secret": own}
@@ -168,7 +168,7 @@ def test_states_codes_and_tabs(served: Served, monkeypatch: pytest.MonkeyPatch) 
     assert logged_in(served, code="invented").status == 401
     first, second = (sent_back(begun(served, own)) for _ in range(2))
     assert served.ask("/v1/login/code", {**first, "code": second["code"], "secret": own}).status == 401
-    provider = served.door.api.access.provider
+    provider = served.door.api.authenticator.provider
     assert provider is not None
     late = sent_back(begun(served, own))
     monkeypatch.setattr(provider, "_clock", lambda: time.monotonic() + 601)
@@ -177,31 +177,31 @@ def test_states_codes_and_tabs(served: Served, monkeypatch: pytest.MonkeyPatch) 
 
 def test_keys_of_the_issuer_alone(served: Served, issuer: Issuer, monkeypatch: pytest.MonkeyPatch) -> None:
     """A key that it does not publish signs nothing; a new one is found, but is not looked for without end."""
-    monkeypatch.setattr(type(served.service.failed_logins), "delay", lambda *_: 0.0)
+    monkeypatch.setattr(type(served.service.failed_logins), "note_failure", lambda *_: 0.0)
     assert logged_in(served).status == 200
     issuer.key = _KEYS[1]
     assert logged_in(served).status == 401
     issuer.published = _KEYS
     fetched = list[str]()
-    fetch = oidc._fetched
+    fetch = oidc._fetch_json
 
     def noted(url: str, *options: Any) -> Any:
         fetched.append(url)
         return fetch(url, *options)
 
-    monkeypatch.setattr(oidc, "_fetched", noted)
+    monkeypatch.setattr(oidc, "_fetch_json", noted)
     assert logged_in(served).status == 401  # within the minute
     assert not [url for url in fetched if url.endswith("/keys")]
-    provider = served.door.api.access.provider
+    provider = served.door.api.authenticator.provider
     assert provider is not None
-    provider._fetched -= 61
+    provider._keys_fetched_at -= 61
     assert logged_in(served).status == 200
     assert len([url for url in fetched if url.endswith("/keys")]) == 1
 
 
 def test_access_tokens_for_this_api(served: Served, issuer: Issuer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of RFC 9068 for this audience ask; ID tokens, other audiences and wrong ones do not, nor do any without an audience."""
-    monkeypatch.setattr(type(served.service.failed_logins), "delay", lambda *_: 0.0)
+    monkeypatch.setattr(type(served.service.failed_logins), "note_failure", lambda *_: 0.0)
     right = issuer.access_token()
     with dpsql.connect(f"http://127.0.0.1:{served.http}", token=right, epsilon="0.1") as connection:
         assert connection.query(COUNT["sql"]).rows  # type: ignore[arg-type]
@@ -219,19 +219,19 @@ def test_access_tokens_for_this_api(served: Served, issuer: Issuer, monkeypatch:
     ]
     for token in wrong:
         assert served.ask("/v1/session", token=token).status == 401, token
-    provider = served.door.api.access.provider
+    provider = served.door.api.authenticator.provider
     assert provider is not None
-    closed = Provider(Client(issuer.url, CLIENT, "http://localhost/", SECRET))
-    assert closed.subject_of(right) is None
+    closed = OidcProvider(OidcClient(issuer.url, CLIENT, "http://localhost/", SECRET))
+    assert closed.find_subject_by_token(right) is None
 
 
 def test_a_session_ends_with_its_subject(
     served: Served, issuer: Issuer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where the subject is taken away or given to another, and where the user is removed."""
-    monkeypatch.setattr(type(served.service.failed_logins), "delay", lambda *_: 0.0)
+    monkeypatch.setattr(type(served.service.failed_logins), "note_failure", lambda *_: 0.0)
     store = served.service.users
-    store.add("dan", Role.analyst, "a long password")
+    store.add_user("dan", Role.analyst, "a long password")
     store.set_subject("dan", "dan-1")
     issuer.subject = "dan-1"
     session, token = logged_in(served).json["session"], issuer.access_token()
@@ -241,7 +241,7 @@ def test_a_session_ends_with_its_subject(
     assert served.ask("/v1/session", token=token).status == 401
     store.set_subject("dan", "dan-1")
     session = logged_in(served).json["session"]
-    store.remove("dan")
+    store.remove_user("dan")
     assert served.ask("/v1/session", token=session).status == 401
     assert served.ask("/v1/session", token=token).status == 401
     assert logged_in(served).status == 401
@@ -255,7 +255,7 @@ def test_an_auditor_asks_nothing_by_this_door_either(served: Served, issuer: Iss
 
 def test_begins_are_limited(served: Served) -> None:
     """They need no password, and each is remembered for ten minutes."""
-    told = [served.ask("/v1/login", {"binder": digest_of("x")}).status for _ in range(21)]
+    told = [served.ask("/v1/login", {"binder": compute_digest("x")}).status for _ in range(21)]
     assert told == [200] * 20 + [503]
     for body in ({}, {"binder": "short"}, {"binder": 1}, {"state": "a", "code": "b"}):
         assert served.ask("/v1/login", body).status == 400
@@ -264,25 +264,25 @@ def test_begins_are_limited(served: Served) -> None:
 
 def test_without_an_issuer_there_is_no_such_login(shared: Served) -> None:
     assert shared.ask("/v1/login").json == {"issuer": None}
-    assert shared.ask("/v1/login", {"binder": digest_of("x")}).status == 404
+    assert shared.ask("/v1/login", {"binder": compute_digest("x")}).status == 404
     assert shared.ask("/v1/login/code", {"state": "a", "code": "b", "secret": "c"}).status == 404
 
 
 def test_an_issuer_that_is_not_what_it_says_or_not_encrypted(issuer: Issuer) -> None:
     for url in ("http://login.example.org", "ftp://127.0.0.1", "https://user:word@login.example.org"):
         with pytest.raises(ProgrammingError):
-            Provider(Client(url, CLIENT, "https://dp.example.org/"))
-    other = Provider(Client(issuer.url + "/", CLIENT, "http://localhost/"))
+            OidcProvider(OidcClient(url, CLIENT, "https://dp.example.org/"))
+    other = OidcProvider(OidcClient(issuer.url + "/", CLIENT, "http://localhost/"))
     with pytest.raises(OperationalError, match="names another issuer"):
-        other.begin(digest_of("x"))
-    gone = Provider(Client("http://127.0.0.1:9", CLIENT, "http://localhost/"))
+        other.begin_login(compute_digest("x"))
+    gone = OidcProvider(OidcClient("http://127.0.0.1:9", CLIENT, "http://localhost/"))
     with pytest.raises(OperationalError, match="cannot be reached"):
-        gone.begin(digest_of("x"))
+        gone.begin_login(compute_digest("x"))
 
 
 def test_subjects_of_another_issuer_are_not_taken_for_this_one_s(tmp_path: Path) -> None:
     with closing(UserStore.open(tmp_path / "users", create=True)) as store:
-        store.add("ana", Role.analyst, "a long password")
+        store.add_user("ana", Role.analyst, "a long password")
         store.require_issuer("https://one.example.org")
         store.require_issuer("https://two.example.org")  # nobody has a subject yet
         store.set_subject("ana", "1")
@@ -290,11 +290,11 @@ def test_subjects_of_another_issuer_are_not_taken_for_this_one_s(tmp_path: Path)
         with pytest.raises(ProgrammingError) as refused:
             store.require_issuer("https://one.example.org")
         assert refused.value.code == "issuer"
-        store.add("bob", Role.analyst, "a long password")
+        store.add_user("bob", Role.analyst, "a long password")
         with pytest.raises(ProgrammingError) as refused:
             store.set_subject("bob", "1")
         assert refused.value.code == "subject_exists"
-        assert [user.subject for user in store.list()] == ["1", None]
+        assert [user.subject for user in store.list_users()] == ["1", None]
         store.set_subject("ana", None)
         store.require_issuer("https://one.example.org")
 
@@ -303,7 +303,7 @@ def test_a_browser_logs_in_and_keeps_nothing_in_its_address(
     served: Served, issuer: Issuer, tmp_path: Path
 ) -> None:
     """One click leads to the issuer and back; the code is not in the address any more, and going back asks nobody."""
-    provider = served.door.api.access.provider
+    provider = served.door.api.authenticator.provider
     assert provider is not None
     before, provider.client = (
         provider.client,

@@ -98,7 +98,7 @@ def test_an_auditor_oversees_in_a_browser(page: Page, shared: Served) -> None:
     assert "visits for bob" in page.value("document.querySelector('#view').innerText")
     assert "Look again at:" in page.value("document.querySelector('#view').innerText")
     assert page.value("document.documentElement.scrollWidth") == 390  # a digest is broken, and widens no page
-    shared.door.api.access.sessions = WebSessions()
+    shared.door.api.authenticator.sessions = WebSessions()
     page.value("location.hash = 'tables'")
     page.wait("document.querySelector('#refused').innerText === 'The session has ended.'")
     assert page.value("document.querySelector('#view').innerText") == ""
@@ -131,7 +131,7 @@ def test_the_files_are_the_folder_s_and_may_load_nothing_else(shared: Served) ->
 @pytest.fixture
 def unslowed(shared: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """Failed logins are answered at once."""
-    monkeypatch.setattr(shared.service.failed_logins, "delay", lambda _: 0.0)
+    monkeypatch.setattr(shared.service.failed_logins, "note_failure", lambda _: 0.0)
 
 
 @pytest.mark.usefixtures("unslowed")
@@ -143,9 +143,9 @@ def test_a_session_ends_with_the_password_the_user_and_by_hand(shared: Served) -
     assert shared.ask("/v1/session", method="DELETE", token=first).json["user"] == "bob"
     assert shared.ask("/v1/budget", token=first).status == 401
     assert shared.ask("/v1/budget", token=second).status == 200
-    store.change("bob", PASSWORD + "2")
+    store.change_password("bob", PASSWORD + "2")
     assert [shared.ask("/v1/budget", token=each).status for each in (second, third)] == [401, 401]
-    store.change("bob", PASSWORD)
+    store.change_password("bob", PASSWORD)
     assert shared.ask("/v1/budget", token=third).status == 401
     assert begun(shared, "bob", "wrong").status == begun(shared, "nobody").status == 401
     for proof in (shared.token(), begun(shared).json["session"]):
@@ -164,7 +164,7 @@ def test_what_oversees_is_for_who_does(shared: Served) -> None:
         assert told.status == 200
         assert eve.rpartition("_")[2].encode() not in told.body
         assert b"SCRAM" not in told.body
-    assert shared.ask("/v1/policy", token=eve).json["digest"] == shared.service.policy.digest()
+    assert shared.ask("/v1/policy", token=eve).json["digest"] == shared.service.policy.compute_digest()
     (weak, *_) = shared.ask("/v1/policy", token=eve).json["advice"]
     assert weak.startswith("visits: ε 30 is weak")
     users = shared.ask("/v1/users", token=eve).json["users"]
@@ -175,15 +175,15 @@ def test_what_oversees_is_for_who_does(shared: Served) -> None:
 
 def test_sessions_end_by_time_and_number() -> None:
     now = [0.0]
-    sessions, verifier = WebSessions(clock=lambda: now[0]), Verifier.of(PASSWORD)
-    used, idle = sessions.begin("ana", verifier), sessions.begin("ana", verifier)
+    sessions, verifier = WebSessions(clock=lambda: now[0]), Verifier.from_password(PASSWORD)
+    used, idle = sessions.begin_session("ana", verifier), sessions.begin_session("ana", verifier)
     while now[0] + IDLE < LONGEST:
         now[0] += IDLE
-        assert sessions.find(used) == ("ana", verifier)
-    assert sessions.find(idle) is None
+        assert sessions.find_session(used) == ("ana", verifier)
+    assert sessions.find_session(idle) is None
     now[0] = LONGEST + 1
-    assert sessions.find(used) is None
-    many = [sessions.begin("ana", verifier) for _ in range(MOST_OF_ONE + 2)]
-    other = sessions.begin("bob", verifier)
-    assert [sessions.find(each) is None for each in many] == [True] * 2 + [False] * MOST_OF_ONE
-    assert sessions.find(other) == ("bob", verifier)
+    assert sessions.find_session(used) is None
+    many = [sessions.begin_session("ana", verifier) for _ in range(MOST_OF_ONE + 2)]
+    other = sessions.begin_session("bob", verifier)
+    assert [sessions.find_session(each) is None for each in many] == [True] * 2 + [False] * MOST_OF_ONE
+    assert sessions.find_session(other) == ("bob", verifier)

@@ -20,8 +20,8 @@ import psycopg
 import pytest
 
 import dpsql
-from dpsql.ledger.audit_log import verified
-from dpsql.server.processes import Processes
+from dpsql.ledger.audit_log import verify_log
+from dpsql.server.processes import ProcessPool
 from dpsql.server.service import Limits
 
 from .conftest import POLICY, Serve, Served, prepared, serving
@@ -48,7 +48,7 @@ def pair(_main_has_a_spec: None, tmp_path_factory: pytest.TempPathFactory) -> It
         yield served
 
 
-def processes(served: Served) -> Processes:
+def processes(served: Served) -> ProcessPool:
     found = served.service.processes
     assert found is not None
     return found
@@ -91,14 +91,14 @@ def test_both_doors_answer_as_one_process_does(pair: Served) -> None:
 def test_the_processes_take_turns(pair: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each has answered something when many ask."""
     asked = set[Any]()
-    idlest = Processes.idlest
+    idlest = ProcessPool.select_idlest_process
 
-    def noted(self: Processes) -> Any:
+    def noted(self: ProcessPool) -> Any:
         found = idlest(self)
         asked.add(found)
         return found
 
-    monkeypatch.setattr(Processes, "idlest", noted)
+    monkeypatch.setattr(ProcessPool, "select_idlest_process", noted)
     with ThreadPoolExecutor(6) as pool:
         assert set(pool.map(lambda number: asking(pair, "bob", number, "0.01"), range(200, 230))) == {None}
     assert asked == set(processes(pair)._processes)
@@ -118,16 +118,16 @@ def test_errors_cross_with_their_place_and_whether_they_were_charged(pair: Serve
 
 def test_what_nobody_holds_is_forgotten(pair: Served) -> None:
     """The process keeps an answer for intervals at other confidences as long as somebody here has it."""
-    result = processes(pair).asker("ana").query(GROUPED, epsilon="0.1", dialect="postgres")
+    result = processes(pair).create_query_runner("ana").query(GROUPED, epsilon="0.1", dialect="postgres")
     kept: Any = result._interval_of
     process, number = kept._process, kept._number
 
     def intervals(confidence: float) -> Any:
-        _, future = process.begin("intervals", "ana", (number, confidence))
+        _, future = process.send_call("intervals", "ana", (number, confidence))
         return future.result()
 
     assert intervals(0.8) == result.intervals(0.8)
-    _, future = process.begin("intervals", "bob", (number, 0.8))
+    _, future = process.send_call("intervals", "bob", (number, 0.8))
     assert future.result() is None
     del result, kept
     gc.collect()
@@ -136,10 +136,12 @@ def test_what_nobody_holds_is_forgotten(pair: Served) -> None:
 
 def test_a_plan_is_of_its_analyst_alone(pair: Served) -> None:
     """Under another analyst's number, and under one that is gone, the question itself is asked."""
-    planned = processes(pair).asker("ana").plan("SELECT COUNT(*) AS a FROM visits", epsilon="0.2")
-    bob = processes(pair).asker("bob")
+    planned = (
+        processes(pair).create_query_runner("ana").plan("SELECT COUNT(*) AS a FROM visits", epsilon="0.2")
+    )
+    bob = processes(pair).create_query_runner("bob")
     before = len(charges(pair.ledger, account="bob"))
-    _, future = planned.process.begin(
+    _, future = planned.process.send_call(
         "answer", "bob", (planned.number, "SELECT COUNT(*) AS b FROM visits", (), {"epsilon": "0.3"})
     )
     assert future.result().columns == ("b",)
@@ -162,7 +164,7 @@ def test_signals_of_the_server_end_no_process_and_what_is_killed_is_begun_anew(
             for pid in first:
                 os.kill(pid, signal.SIGSTOP)
             told = pool.submit(connection.execute, "SELECT COUNT(*) FROM visits WHERE days > 2")
-            while not any(each.busy for each in processes(served)._processes):
+            while not any(each.call_count for each in processes(served)._processes):
                 time.sleep(0.01)
             for pid in first:
                 os.kill(pid, signal.SIGKILL)
@@ -175,7 +177,7 @@ def test_signals_of_the_server_end_no_process_and_what_is_killed_is_begun_anew(
         assert (last["code"], last["charged"]) == ("process_ended", None)
         ours = pids(served)
     assert not any(map(_is_alive, ours))
-    verified(tmp_path / "clinic.audit")
+    verify_log(tmp_path / "clinic.audit")
 
 
 def test_a_process_that_ends_amid_a_charged_question_is_a_failure(tmp_path: Path, serve: Serve) -> None:
@@ -197,8 +199,8 @@ def test_a_process_that_ends_amid_a_charged_question_is_a_failure(tmp_path: Path
             os.kill(pid, signal.SIGKILL)
         with pytest.raises(psycopg.Error, match="what was charged stays charged"):
             told.result(30)
-        with served.service.connections.of("ana") as opened:
-            (failure,) = [entry for entry in opened.engine.ledger.entries() if entry.kind == "failure"]
+        with served.service.connections.acquire_connection("ana") as opened:
+            (failure,) = [entry for entry in opened.engine.ledger.list_entries() if entry.kind == "failure"]
         assert (failure.table, failure.details) == ("visits", {"failure": "process_ended"})
 
 
@@ -220,7 +222,7 @@ def test_a_race_for_the_last_epsilon_over_processes(tmp_path: Path, serve: Serve
         assert sum(charges(served.ledger, account="ana")) == 1
         answered = [event for event in served.audit if event.name == "answered"]
         assert len(answered) == 10
-    verified(tmp_path / "clinic.audit")
+    verify_log(tmp_path / "clinic.audit")
 
 
 @pytest.mark.deep
@@ -241,22 +243,22 @@ def test_a_reload_changes_the_policy_of_all_processes(tmp_path: Path, serve: Ser
 
 @pytest.mark.deep
 def test_what_runs_in_a_process_is_stopped_by_its_owner(tmp_path: Path, serve: Serve) -> None:
-    """By `longest`, and not by statement_timeout: the engine stops, and the failure is in the ledger."""
+    """By `statement_seconds`, and not by statement_timeout: the engine stops, and the failure is in the ledger."""
     file, store = prepared(tmp_path)
     store.close()
     with duckdb.connect(str(file)) as made:
         made.execute(LONG_WARDS)
-    with serve(tmp_path, processes=2, limits=Limits(longest=2.0)) as served:
+    with serve(tmp_path, processes=2, limits=Limits(statement_seconds=2.0)) as served:
         with connected(served, statement_timeout="700") as connection:
             connection.execute("SELECT 1")
             with pytest.raises(psycopg.Error) as stopped:
                 connection.execute(LONG_JOIN)
         assert stopped.value.sqlstate == "57014"
         assert "stopped at the owner's limit" in str(stopped.value)
-        with served.service.connections.of("ana") as opened:
-            assert [entry.details for entry in opened.engine.ledger.entries() if entry.kind == "failure"] == [
-                {"failure": "stopped"}
-            ]
+        with served.service.connections.acquire_connection("ana") as opened:
+            assert [
+                entry.details for entry in opened.engine.ledger.list_entries() if entry.kind == "failure"
+            ] == [{"failure": "stopped"}]
         assert asking(served, "ana", 2) is None
         assert len(charges(served.ledger, account="ana")) == 2
 
@@ -276,14 +278,14 @@ def test_parts_of_the_machine() -> None:
     """Each process has its share of memory and processors; alone it has what it always had."""
     from dpsql.backends.duckdb import locked
 
-    assert locked.locked() is locked.LOCKED
+    assert locked.build_locked_config() is locked.LOCKED
     locked.use_part(4)
     try:
         with dpsql.connect(clinic_frames(), policy=clinic.POLICY, ledger=":memory:") as part:
             backend: Any = part.engine.backend
             ((threads,),) = backend._query("SELECT current_setting('threads')")
         assert threads == max(1, (os.cpu_count() or 1) // 4)
-        assert locked.locked()["memory_limit"] == "20.00%"
+        assert locked.build_locked_config()["memory_limit"] == "20.00%"
     finally:
         locked.use_part(1)
 

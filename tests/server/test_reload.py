@@ -16,8 +16,7 @@ import yaml
 
 from dpsql.errors import Error
 from dpsql.server.service import Limits, Turns
-from dpsql.server.serving import Lifecycle
-from dpsql.server.serving import serve as serve_until_signal
+from dpsql.server.serving import Lifecycle, serve_until_signal
 from dpsql.server.users import Role
 
 from .conftest import PASSWORD, POLICY, Serve, Served
@@ -67,8 +66,8 @@ def test_a_new_policy_and_new_data_without_losing_a_session(tmp_path: Path, serv
     ):
         token, file = served.token(), tmp_path / "clinic.duckdb"
         before = counted(served, token, 5)
-        assert before["receipt"]["policy"] == served.service.policy.digest()
-        served.service.users.add("carl", Role.analyst, PASSWORD)
+        assert before["receipt"]["policy"] == served.service.policy.compute_digest()
+        served.service.users.add_user("carl", Role.analyst, PASSWORD)
         assert served.ask("/v1/query", {"sql": COUNT, "epsilon": 1}, token=served.token("carl")).status == 503
         replaced(file, 3)
         assert reload(served, policy(per_analyst={"epsilon": 1})) == "data_version"
@@ -77,7 +76,11 @@ def test_a_new_policy_and_new_data_without_losing_a_session(tmp_path: Path, serv
         assert reload(served, changed) == ""
         after = counted(served, token, 5)
         assert after["receipt"]["data_version"] == "2"
-        assert after["receipt"]["policy"] == served.service.policy.digest() != before["receipt"]["policy"]
+        assert (
+            after["receipt"]["policy"]
+            == served.service.policy.compute_digest()
+            != before["receipt"]["policy"]
+        )
         assert after["receipt"]["entries"]
         assert before["rows"][0][0] - after["rows"][0][0] > 100  # the data is the new one
         session.execute("SET dpsql.epsilon = 5")
@@ -99,7 +102,7 @@ def test_a_policy_that_is_wrong_changes_nothing(tmp_path: Path, serve: Serve) ->
             {"version": 1},
         ):
             assert reload(served, wrong)
-            assert served.service.reloads == 0
+            assert served.service.reload_count == 0
             again = counted(served, token)
             assert (again["rows"], again["receipt"]["entries"]) == (before["rows"], [])
         assert counted(served, token, 2)["receipt"]["policy"] == before["receipt"]["policy"]
@@ -108,7 +111,7 @@ def test_a_policy_that_is_wrong_changes_nothing(tmp_path: Path, serve: Serve) ->
 def test_who_asks_during_reloads_is_answered(tmp_path: Path, serve: Serve) -> None:
     """Each answer is by one policy or the other, and each charge is there once."""
     with serve(tmp_path, policy=policy()) as served, ThreadPoolExecutor(2) as pool:
-        token, digests = served.token(), {served.service.policy.digest()}
+        token, digests = served.token(), {served.service.policy.compute_digest()}
 
         def ask(worker: int) -> list[str]:
             found = []
@@ -126,7 +129,7 @@ def test_who_asks_during_reloads_is_answered(tmp_path: Path, serve: Serve) -> No
         asked = [pool.submit(ask, worker) for worker in range(2)]
         for turn in range(3):
             assert reload(served, policy(min_epsilon=f"0.00{turn + 1}")) == ""
-            digests.add(served.service.policy.digest())
+            digests.add(served.service.policy.compute_digest())
         assert {digest for each in asked for digest in each.result()} <= digests
         assert served.spent() * 10 == 8
 
@@ -166,7 +169,7 @@ def test_a_server_without_its_data_stops_as_any_other(tmp_path: Path, serve: Ser
     with serve(tmp_path, policy=policy()) as served:
         (tmp_path / "clinic.duckdb").write_bytes(b"this is no database")
         assert reload(served, policy(data_version="2"))
-        served.service.users.add("olga", Role.owner, PASSWORD)
+        served.service.users.add_user("olga", Role.owner, PASSWORD)
 
         async def failing() -> None:
             raise RuntimeError("of alice")
@@ -181,8 +184,8 @@ def test_owners_reload_over_http(tmp_path: Path, serve: Serve) -> None:
     """From the policy's file; nobody else may, and what is wrong with it is said and logged."""
     path = tmp_path / "clinic.yaml"
     with serve(tmp_path, policy=policy()) as served:
-        served.service._source = path
-        served.service.users.add("olga", Role.owner, PASSWORD)
+        served.service._policy_source = path
+        served.service.users.add_user("olga", Role.owner, PASSWORD)
         olga = served.token("olga")
         for name in ("ana", "eve"):
             assert served.ask("/v1/reload", method="POST", token=served.token(name)).code == "forbidden"
@@ -190,7 +193,7 @@ def test_owners_reload_over_http(tmp_path: Path, serve: Serve) -> None:
         assert served.ask("/v1/reload", method="POST", token=olga).status == 500
         path.write_text(yaml.safe_dump(policy(min_epsilon="0.005")))
         told = served.ask("/v1/reload", method="POST", token=olga)
-        assert (told.status, told.json["digest"]) == (200, served.service.policy.digest())
+        assert (told.status, told.json["digest"]) == (200, served.service.policy.compute_digest())
         assert told.json["policy"]["min_epsilon"] == "1/200"
         assert [event for event, _ in served.logged if "reload" in event] == ["reload refused", "reload"]
 
@@ -226,25 +229,25 @@ def test_nothing_runs_in_a_pause() -> None:
 
         async def one() -> None:
             for _ in range(20):
-                async with turns.turn("ana"):
+                async with turns.wait_for_turn("ana"):
                     inside[0] += 1
                     await asyncio.sleep(0)
                     inside[0] -= 1
 
         async def pause() -> None:
             for _ in range(20):
-                async with turns.paused(10):
+                async with turns.pause_turns(10):
                     seen.append(inside[0])
                     await asyncio.sleep(0)
                     seen.append(inside[0])
 
         await asyncio.gather(*(one() for _ in range(4)), pause(), pause())
         assert seen == [0] * 80
-        async with turns.turn("ana"):
+        async with turns.wait_for_turn("ana"):
             with pytest.raises(Error, match="still runs"):
-                async with turns.paused(0.01):
+                async with turns.pause_turns(0.01):
                     pass
-        async with turns.turn("ana"):
-            assert turns.counts() == (1, 1)
+        async with turns.wait_for_turn("ana"):
+            assert turns.count_statements() == (1, 1)
 
     asyncio.run(work())

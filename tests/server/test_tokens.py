@@ -13,7 +13,7 @@ import pytest
 
 from dpsql.cli import main
 from dpsql.errors import DataError, ProgrammingError
-from dpsql.server.tokens import Secret
+from dpsql.server.tokens import TokenSecret
 from dpsql.server.users import MOST_TOKENS, Role, UserStore
 
 from .conftest import PASSWORD
@@ -25,8 +25,8 @@ NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 def store(tmp_path: Path) -> Iterator[UserStore]:
     """A store with ana, who has a token already that no test ends."""
     found = UserStore.open(tmp_path / "users", create=True)
-    found.add("ana", Role.analyst, PASSWORD)
-    found.add("eve", Role.auditor, PASSWORD)
+    found.add_user("ana", Role.analyst, PASSWORD)
+    found.add_user("eve", Role.auditor, PASSWORD)
     found.add_token("eve", "of another", 30)
     yield found
     found.close()
@@ -34,21 +34,21 @@ def store(tmp_path: Path) -> Iterator[UserStore]:
 
 def test_a_token_finds_its_user_with_the_present_role(store: UserStore) -> None:
     secret = store.add_token("ana", "notebook", 30)
-    user = store.of_token(secret.text())
+    user = store.find_by_token(secret.to_text())
     assert user is not None
     assert (user.name, user.role) == ("ana", Role.analyst)
-    (listed,) = store.tokens("ana")
+    (listed,) = store.list_tokens("ana")
     assert (listed.id, listed.user, listed.label) == (secret.id, "ana", "notebook")
-    assert len(store.tokens()) == 2
+    assert len(store.list_tokens()) == 2
 
 
 def test_the_store_holds_no_token_and_no_repr_shows_one(tmp_path: Path, store: UserStore) -> None:
     secret = store.add_token("ana", "", 30)
-    hidden = secret.text().rpartition("_")[2]
+    hidden = secret.to_text().rpartition("_")[2]
     store.close()
     assert hidden.encode() not in (tmp_path / "users").read_bytes()
     assert hidden not in repr(secret)
-    assert secret.digest().encode() in (tmp_path / "users").read_bytes()
+    assert secret.compute_digest().encode() in (tmp_path / "users").read_bytes()
 
 
 def _other_secret(text: str) -> str:
@@ -75,41 +75,41 @@ def _other_secret(text: str) -> str:
 )
 def test_what_is_not_the_token_finds_nobody(store: UserStore, changed: Callable[[str], str]) -> None:
     """Neither another secret, nor another id, nor what the store holds."""
-    text = store.add_token("ana", "", 30).text()
-    assert store.of_token(changed(text)) is None
-    assert store.of_token(text) is not None
+    text = store.add_token("ana", "", 30).to_text()
+    assert store.find_by_token(changed(text)) is None
+    assert store.find_by_token(text) is not None
 
 
-def _revoked(store: UserStore, secret: Secret) -> None:
-    store.revoke(secret.id)
+def _revoked(store: UserStore, secret: TokenSecret) -> None:
+    store.revoke_token(secret.id)
 
 
-def _with_another_password(store: UserStore, _: Secret) -> None:
-    store.change("ana", PASSWORD + "2")
+def _with_another_password(store: UserStore, _: TokenSecret) -> None:
+    store.change_password("ana", PASSWORD + "2")
 
 
-def _removed_and_added_again(store: UserStore, _: Secret) -> None:
-    store.remove("ana")
-    assert store.tokens("ana") == ()
-    store.add("ana", Role.analyst, PASSWORD)
+def _removed_and_added_again(store: UserStore, _: TokenSecret) -> None:
+    store.remove_user("ana")
+    assert store.list_tokens("ana") == ()
+    store.add_user("ana", Role.analyst, PASSWORD)
 
 
 @pytest.mark.parametrize("end", [_revoked, _with_another_password, _removed_and_added_again])
-def test_a_token_ends(store: UserStore, end: Callable[[UserStore, Secret], None]) -> None:
+def test_a_token_ends(store: UserStore, end: Callable[[UserStore, TokenSecret], None]) -> None:
     """And the tokens of others stay."""
     secret = store.add_token("ana", "", 30)
     end(store, secret)
-    assert store.of_token(secret.text()) is None
-    assert store.tokens("ana") == ()
-    assert len(store.tokens("eve")) == 1
+    assert store.find_by_token(secret.to_text()) is None
+    assert store.list_tokens("ana") == ()
+    assert len(store.list_tokens("eve")) == 1
 
 
 def test_a_token_expires_to_the_second(store: UserStore) -> None:
-    text = store.add_token("ana", "", 30, now=NOW).text()
+    text = store.add_token("ana", "", 30, now=NOW).to_text()
     end = NOW + timedelta(days=30)
-    assert store.of_token(text, now=end - timedelta(seconds=1)) is not None
-    assert store.of_token(text, now=end) is None
-    assert store.of_token(text) is not None or datetime.now(UTC) >= end
+    assert store.find_by_token(text, now=end - timedelta(seconds=1)) is not None
+    assert store.find_by_token(text, now=end) is None
+    assert store.find_by_token(text) is not None or datetime.now(UTC) >= end
 
 
 def test_what_makes_no_token(store: UserStore) -> None:
@@ -122,8 +122,8 @@ def test_what_makes_no_token(store: UserStore) -> None:
     with pytest.raises(ProgrammingError):
         store.add_token("nobody", "", 1)
     with pytest.raises(ProgrammingError):
-        store.revoke("0" * 16)
-    assert store.tokens("ana") == ()
+        store.revoke_token("0" * 16)
+    assert store.list_tokens("ana") == ()
 
 
 def test_the_number_of_a_user_s_tokens_is_limited(store: UserStore) -> None:
@@ -139,7 +139,7 @@ def test_a_store_of_an_older_version_gets_its_table_of_tokens(tmp_path: Path, st
     with sqlite3.connect(tmp_path / "users") as older:
         older.execute("DROP TABLE dpsql_tokens")
     again = UserStore.open(tmp_path / "users")
-    assert again.of_token(again.add_token("ana", "", 1).text()) is not None
+    assert again.find_by_token(again.add_token("ana", "", 1).to_text()) is not None
     again.close()
 
 
@@ -155,8 +155,8 @@ def test_the_commands(
     code, out = run("token", "ana", "--expires", "7", "--name", "notebook")
     assert code == 0
     text = out.split("token: ")[1].strip()
-    assert store.of_token(text) is not None
-    (made,) = store.tokens("ana")
+    assert store.find_by_token(text) is not None
+    (made,) = store.list_tokens("ana")
     assert made.expires - made.created == timedelta(days=7)
     listed = run("tokens", "ana")[1]
     assert made.id in listed
@@ -166,5 +166,5 @@ def test_the_commands(
     assert run("token", "ana", "--expires", "0")[0] == 2
     assert run("token", "nobody")[0] == 1
     assert run("revoke", made.id)[0] == 0
-    assert store.of_token(text) is None
+    assert store.find_by_token(text) is None
     assert run("revoke", made.id)[0] == 1

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from dpsql.errors import OperationalError
-from dpsql.server.running import NotBegun, Running
+from dpsql.server.running import CancelledBeforeTurn, StatementRunner
 from dpsql.server.service import Lane, Limits, Turns
-from dpsql.server.sqlstates import failure
+from dpsql.server.sqlstates import to_failure
 from dpsql.server.users import Role, User
 
 
@@ -19,17 +19,17 @@ def test_one_statement_too_many_is_refused_and_others_are_not() -> None:
     """Of ana one runs and two wait; a fourth is refused, bob's is not, and after the three there is room again."""
 
     async def crowd() -> OperationalError:
-        turns, end = Turns(Limits(workers=2, running=1, waiting=2)), asyncio.Event()
+        turns, end = Turns(Limits(workers=2, running_per_user=1, waiting_per_user=2)), asyncio.Event()
 
         async def statement(analyst: str) -> None:
-            async with turns.turn(analyst):
+            async with turns.wait_for_turn(analyst):
                 await end.wait()
 
         three = [asyncio.create_task(statement("ana")) for _ in range(3)]
         await asyncio.sleep(0)
         with pytest.raises(OperationalError) as refused:
             await statement("ana")
-        async with turns.turn("bob"):
+        async with turns.wait_for_turn("bob"):
             end.set()
         await asyncio.gather(*three)
         await statement("ana")
@@ -37,7 +37,7 @@ def test_one_statement_too_many_is_refused_and_others_are_not() -> None:
 
     error = asyncio.run(asyncio.wait_for(crowd(), 20))  # else a statement too many waits without end
     assert error.code == "too_many_statements"
-    assert failure(error, "").sqlstate == "53400"
+    assert to_failure(error, "").sqlstate == "53400"
 
 
 class _Asked:
@@ -54,7 +54,7 @@ def test_answers_and_refusals_wait_for_the_grid(monkeypatch: pytest.MonkeyPatch)
 
     async def noted(seconds: float) -> None:
         slept.append(seconds)
-        held.append(turns[0].counts()[1])
+        held.append(turns[0].count_statements()[1])
         await asleep(0)
 
     def refused() -> None:
@@ -64,18 +64,18 @@ def test_answers_and_refusals_wait_for_the_grid(monkeypatch: pytest.MonkeyPatch)
         service: Any = _Asked(Limits(workers=1, answer_grid=1_000.0))
         turns.append(service.turns)
         user = User("ana", Role.analyst, datetime.now(UTC))
-        running = Running(service, user)
-        assert await running.run(lambda: 3) == 3
+        running = StatementRunner(service, user)
+        assert await running.run_work(lambda: 3) == 3
         with pytest.raises(OperationalError, match="no"):
-            await running.run(refused)
+            await running.run_work(refused)
         assert held == [1, 1]  # others wait as long for it, whatever it took
         assert len(slept) == 2
         assert all(0 < seconds <= 1_000 for seconds in slept)
-        async with service.turns.turn("bob"):
-            waits = asyncio.ensure_future(running.run(lambda: 4))
+        async with service.turns.wait_for_turn("bob"):
+            waits = asyncio.ensure_future(running.run_work(lambda: 4))
             await asleep(0.01)
             running.cancel()
-            with pytest.raises(NotBegun):
+            with pytest.raises(CancelledBeforeTurn):
                 await waits
         assert len(slept) == 2
 
@@ -87,16 +87,16 @@ def test_one_person_looks_once_at_a_time_and_others_meanwhile() -> None:
     """Four slow looks of ana's take one place of the two; without a place for bob he would wait for them."""
 
     async def look() -> None:
-        turns, end = Turns(Limits(looking=2)), asyncio.Event()
+        turns, end = Turns(Limits(lookup_workers=2)), asyncio.Event()
 
         async def slowly() -> None:
-            async with turns.turn("ana", lane=Lane.looking):
+            async with turns.wait_for_turn("ana", lane=Lane.lookup):
                 await end.wait()
 
         four = [asyncio.create_task(slowly()) for _ in range(4)]
         await asyncio.sleep(0)
-        async with turns.turn("bob", lane=Lane.looking):
-            assert turns.counts() == (5, 2)
+        async with turns.wait_for_turn("bob", lane=Lane.lookup):
+            assert turns.count_statements() == (5, 2)
             end.set()
         await asyncio.gather(*four)
 
@@ -108,7 +108,7 @@ def test_owners_have_a_place_where_all_are_taken_and_no_more() -> None:
         turns, end = Turns(Limits(workers=1, owner_workers=1)), asyncio.Event()
 
         async def slowly(person: str, *, owner: bool) -> None:
-            async with turns.turn(person, owner=owner):
+            async with turns.wait_for_turn(person, owner=owner):
                 await end.wait()
 
         asked = [asyncio.create_task(slowly(name, owner=False)) for name in ("ana", "bob")]
@@ -116,7 +116,7 @@ def test_owners_have_a_place_where_all_are_taken_and_no_more() -> None:
         asked += [asyncio.create_task(slowly(name, owner=True)) for name in ("olga", "otto")]
         await asyncio.sleep(0)
         await asyncio.sleep(0)
-        assert turns.counts() == (4, 2)
+        assert turns.count_statements() == (4, 2)
         end.set()
         await asyncio.gather(*asked)
 

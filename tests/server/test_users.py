@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dpsql.errors import DataError, Error, OperationalError, ProgrammingError
-from dpsql.server.protocol.scram import ITERATIONS, Proof, Verifier
+from dpsql.server.protocol.scram import ITERATIONS, ScramExchange, Verifier
 from dpsql.server.users import Role, UserStore
 
 from .conftest import PASSWORD, prepared
@@ -21,18 +21,21 @@ def store(tmp_path: Path) -> UserStore:
 
 
 def test_a_user_is_added_found_listed_changed_and_removed(store: UserStore) -> None:
-    store.add("ana", Role.analyst, PASSWORD)
-    store.add("eve", Role.auditor, PASSWORD)
-    assert [(user.name, user.role) for user in store.list()] == [("ana", Role.analyst), ("eve", Role.auditor)]
-    found = store.find("ana")
+    store.add_user("ana", Role.analyst, PASSWORD)
+    store.add_user("eve", Role.auditor, PASSWORD)
+    assert [(user.name, user.role) for user in store.list_users()] == [
+        ("ana", Role.analyst),
+        ("eve", Role.auditor),
+    ]
+    found = store.find_user("ana")
     assert found is not None
-    store.change("ana", PASSWORD + "2")
-    changed = store.find("ana")
+    store.change_password("ana", PASSWORD + "2")
+    changed = store.find_user("ana")
     assert changed is not None
     assert changed[1] != found[1]
-    store.remove("ana")
-    assert store.find("ana") is None
-    for missing in (lambda: store.remove("ana"), lambda: store.change("ana", PASSWORD)):
+    store.remove_user("ana")
+    assert store.find_user("ana") is None
+    for missing in (lambda: store.remove_user("ana"), lambda: store.change_password("ana", PASSWORD)):
         with pytest.raises(ProgrammingError):
             missing()
 
@@ -40,16 +43,16 @@ def test_a_user_is_added_found_listed_changed_and_removed(store: UserStore) -> N
 @pytest.mark.parametrize("name", ["ANA", "Ana", "a\u200bna", "ａna"])
 def test_two_names_of_one_account_are_not_two_users(store: UserStore, name: str) -> None:
     """Each would have a login of its own, and both one budget."""
-    store.add("ana", Role.analyst, PASSWORD)
+    store.add_user("ana", Role.analyst, PASSWORD)
     with pytest.raises(Error):
-        store.add(name, Role.analyst, PASSWORD)
-    assert store.find(name) is None
+        store.add_user(name, Role.analyst, PASSWORD)
+    assert store.find_user(name) is None
 
 
 @pytest.mark.parametrize("name", ["", " ana", "a\nb", "x" * 64])
 def test_names_that_clients_garble_are_refused(store: UserStore, name: str) -> None:
     with pytest.raises(DataError):
-        store.add(name, Role.analyst, PASSWORD)
+        store.add_user(name, Role.analyst, PASSWORD)
 
 
 @pytest.mark.parametrize("password", ["short", "", "ünïcode is not ascii", "x" * 257, "with\ta tab inside"])
@@ -57,16 +60,16 @@ def test_passwords_that_clients_send_differently_or_are_short_are_refused(
     store: UserStore, password: str
 ) -> None:
     with pytest.raises(DataError) as refused:
-        store.add("ana", Role.analyst, password)
+        store.add_user("ana", Role.analyst, password)
     assert password == "" or password not in str(refused.value)
 
 
 def test_the_file_is_its_owner_s_alone_and_holds_no_password(tmp_path: Path, store: UserStore) -> None:
-    store.add("ana", Role.analyst, PASSWORD)
+    store.add_user("ana", Role.analyst, PASSWORD)
     file = tmp_path / "users"
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert PASSWORD.encode() not in file.read_bytes()
-    assert "hidden" in repr(store.find("ana"))
+    assert "hidden" in repr(store.find_user("ana"))
 
 
 def test_a_store_that_is_not_there_is_not_made_by_looking(tmp_path: Path) -> None:
@@ -88,23 +91,23 @@ def test_a_store_is_made_only_where_there_is_nothing(tmp_path: Path) -> None:
 
 def test_the_server_s_secret_stays_the_same(tmp_path: Path, store: UserStore) -> None:
     again = UserStore.open(tmp_path / "users")
-    assert store.secret() == again.secret()
-    assert len(store.secret()) == 32
+    assert store.get_server_secret() == again.get_server_secret()
+    assert len(store.get_server_secret()) == 32
 
 
 def proved(verifier: Verifier, password: str, **changed: str) -> bool:
-    client, proof = ScramClient(password), Proof(verifier, known=True)
-    told = proof.first(client.first())
+    client, proof = ScramClient(password), ScramExchange(verifier, known=True)
+    told = proof.answer_first_message(client.first())
     assert told is not None
     final = client.final(told)
     for old, new in changed.items():
         final = final.replace(f"{old}=", f"{new}=" if len(new) == 1 else new, 1)
-    return proof.final(final) is not None
+    return proof.answer_final_message(final) is not None
 
 
 def test_a_verifier_proves_its_password_alone() -> None:
-    verifier = Verifier.of(PASSWORD)
-    assert Verifier.read(str(verifier)) == verifier
+    verifier = Verifier.from_password(PASSWORD)
+    assert Verifier.from_text(str(verifier)) == verifier
     assert verifier.iterations == ITERATIONS
     assert proved(verifier, PASSWORD)
     assert not proved(verifier, PASSWORD + "x")
@@ -123,26 +126,26 @@ def test_the_example_of_the_standard() -> None:
     salted = hashlib.pbkdf2_hmac("sha256", b"pencil", salt, 4096)
     keys = (hmac.digest(salted, f"{name} Key".encode(), "sha256") for name in ("Client", "Server"))
     client, server = keys
-    proof = Proof(Verifier(4096, salt, hashlib.sha256(client).digest(), server), known=True)
-    assert proof.first("n,,n=user,r=rOprNGfwEbeRWgbNEkqO") is not None
+    proof = ScramExchange(Verifier(4096, salt, hashlib.sha256(client).digest(), server), known=True)
+    assert proof.answer_first_message("n,,n=user,r=rOprNGfwEbeRWgbNEkqO") is not None
     nonce = "rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"
     proof._nonce = nonce
-    proof._said = f"n=user,r=rOprNGfwEbeRWgbNEkqO,r={nonce},s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"
+    proof._auth_message = f"n=user,r=rOprNGfwEbeRWgbNEkqO,r={nonce},s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"
     final = f"c=biws,r={nonce},p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ="
-    assert proof.final(final) == "v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="
+    assert proof.answer_final_message(final) == "v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="
 
 
 @pytest.mark.parametrize("text", ["", "plain", "SCRAM-SHA-256$1:x$y:z", "md5abc"])
 def test_what_is_no_verifier_is_refused(text: str) -> None:
     with pytest.raises(DataError):
-        Verifier.read(text)
+        Verifier.from_text(text)
 
 
 @pytest.mark.parametrize(
     "message", ["", "p=tls-unique,,n=,r=abcdefgh", "n,,n=,r=", "y,,r=abcdefgh", "\0", "n,,m=x,n=,r=abcdefgh"]
 )
 def test_malformed_first_messages_and_channel_bindings_are_refused(message: str) -> None:
-    assert Proof(Verifier.mock("x", b"y"), known=True).first(message) is None
+    assert ScramExchange(Verifier.make_mock("x", b"y"), known=True).answer_first_message(message) is None
 
 
 def test_the_commands(
@@ -163,7 +166,7 @@ def test_the_commands(
     code, out, _ = run("add", "eve", "--role", "auditor", "--generate")
     assert code == 0
     password = out.split("password: ")[1].strip()
-    found = UserStore.open(tmp_path / "users").find("eve")
+    found = UserStore.open(tmp_path / "users").find_user("eve")
     assert found is not None
     assert proved(found[1], password)
     assert run("add", "bob", "--role", "king")[0] == 2
@@ -182,7 +185,7 @@ def test_a_server_without_users_who_ask_does_not_start(tmp_path: Path) -> None:
 
     file, store = prepared(tmp_path)
     for name in ("ana", "bob"):
-        store.remove(name)
+        store.remove_user(name)
     with pytest.raises(OperationalError) as refused:
         Service(load(POLICY), file, users=store, ledger=":memory:")
     assert refused.value.code == "no_users"

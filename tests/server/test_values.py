@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from speeds import examples
 
-from dpsql.server.protocol.failure import Failed
+from dpsql.server.protocol.failure import StatementError
 from dpsql.server.protocol.values import (
     BOOL,
     DATE,
@@ -21,10 +21,10 @@ from dpsql.server.protocol.values import (
     NUMERIC,
     TEXT,
     TIMESTAMP,
-    as_text,
-    decoded,
-    encoded,
-    oid_of,
+    decode_value,
+    encode_value,
+    get_oid,
+    to_text,
 )
 
 KINDS: dict[int, st.SearchStrategy[Any]] = {
@@ -44,10 +44,10 @@ KINDS: dict[int, st.SearchStrategy[Any]] = {
 @given(data=st.data())
 def test_what_is_written_is_read_back(oid: int, code: int, data: st.DataObject) -> None:
     value = data.draw(KINDS[oid])
-    written = encoded(value, oid, code)
-    assert decoded(written, oid, code) == value
-    assert encoded(None, oid, code) is None
-    assert decoded(None, oid, code) is None
+    written = encode_value(value, oid, code)
+    assert decode_value(written, oid, code) == value
+    assert encode_value(None, oid, code) is None
+    assert decode_value(None, oid, code) is None
 
 
 @pytest.mark.parametrize(
@@ -61,8 +61,8 @@ def test_what_is_written_is_read_back(oid: int, code: int, data: st.DataObject) 
     ],
 )
 def test_numeric_is_written_as_postgresql_does(text: str, groups: bytes) -> None:
-    assert encoded(Decimal(text), NUMERIC, 1) == groups
-    assert decoded(groups, NUMERIC, 1) == pytest.approx(float(text), rel=1e-15)
+    assert encode_value(Decimal(text), NUMERIC, 1) == groups
+    assert decode_value(groups, NUMERIC, 1) == pytest.approx(float(text), rel=1e-15)
 
 
 @settings(max_examples=examples(1_000))
@@ -71,30 +71,30 @@ def test_numeric_is_written_as_postgresql_does(text: str, groups: bytes) -> None
 )
 def test_any_bytes_are_a_value_or_refused(data: bytes, oid: int, code: int) -> None:
     try:
-        decoded(data, oid, code)
-    except Failed as refused:
+        decode_value(data, oid, code)
+    except StatementError as refused:
         assert refused.failure.sqlstate in {"22P02", "0A000"}  # noqa: PT017  (either may happen)
 
 
 def test_a_value_beyond_its_binary_format_says_what_to_do() -> None:
     """As a day that Python's calendar does not hold, which is a text."""
-    assert encoded("10000-01-01", DATE, 0) == b"10000-01-01"
-    with pytest.raises(Failed) as refused:
-        encoded("10000-01-01", DATE, 1)
+    assert encode_value("10000-01-01", DATE, 0) == b"10000-01-01"
+    with pytest.raises(StatementError) as refused:
+        encode_value("10000-01-01", DATE, 1)
     assert "free" in str(refused.value.failure.hint)
 
 
 def test_lists_and_maps() -> None:
-    assert encoded([1, None], oid_of("BIGINT[]"), 0) == b"{1,NULL}"
+    assert encode_value([1, None], get_oid("BIGINT[]"), 0) == b"{1,NULL}"
     head = struct.pack("!iiIii", 1, 1, INT8, 2, 1)
-    assert encoded([1, None], oid_of("BIGINT[]"), 1) == head + struct.pack("!iqi", 8, 1, -1)
-    assert encoded({dt.date(2024, 1, 1): 3}, oid_of("MAP(DATE, BIGINT)"), 0) == b'{"2024-01-01": 3}'
-    assert as_text(["", "null", "a,b", "{"]) == '{"","null","a,b","{"}'
+    assert encode_value([1, None], get_oid("BIGINT[]"), 1) == head + struct.pack("!iqi", 8, 1, -1)
+    assert encode_value({dt.date(2024, 1, 1): 3}, get_oid("MAP(DATE, BIGINT)"), 0) == b'{"2024-01-01": 3}'
+    assert to_text(["", "null", "a,b", "{"]) == '{"","null","a,b","{"}'
 
 
 @pytest.mark.parametrize("zone", ["", " +00", " +01", " -05:30"])
 def test_a_zone_behind_a_day_is_ignored_as_postgresql_does(zone: str) -> None:
     """JDBC's driver writes it, and means the day."""
-    assert decoded(f"2024-03-31{zone}".encode(), DATE, 0) == dt.date(2024, 3, 31)
+    assert decode_value(f"2024-03-31{zone}".encode(), DATE, 0) == dt.date(2024, 3, 31)
     at = dt.datetime(2024, 3, 31, 2, 30)
-    assert decoded(f"2024-03-31 02:30:00{zone.strip()}".encode(), TIMESTAMP, 0) == at
+    assert decode_value(f"2024-03-31 02:30:00{zone.strip()}".encode(), TIMESTAMP, 0) == at

@@ -11,7 +11,7 @@ from small_study import write_study
 
 import dpsql
 from dpsql.shell.session import Session
-from dpsql.shell.state import State
+from dpsql.shell.state import SessionState
 
 
 @pytest.fixture(scope="session")
@@ -25,4 +25,4 @@ def session(study: tuple[Path, Path]) -> Iterator[Session]:
     """A session with a fresh ledger, plain text, ε 1 a query."""
     database, policy = study
     with dpsql.connect(str(database), policy=policy, ledger=":memory:") as connection:
-        yield Session(State(connection, epsilon=Fraction(1)))
+        yield Session(SessionState(connection, epsilon=Fraction(1)))

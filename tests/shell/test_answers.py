@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from dpsql.rendering import Ends
 from dpsql.result import Receipt, Result
-from dpsql.shell.answers import Format, flat, written
+from dpsql.shell.answers import AnswerFormat, flatten_result, format_answer
 from dpsql.shell.view import View
 
 RECEIPT = Receipt("q", "p", "a", "u", "n", "1", "d", (), None, (), {})
@@ -47,7 +47,7 @@ TWO = result(
 
 def test_a_table_shows_value_and_half_width() -> None:
     """Each noisy column is followed by ±95%; a NULL is followed by its interval."""
-    assert written(TWO, Format.TABLE, View()).splitlines() == [
+    assert format_answer(TWO, AnswerFormat.TABLE, View()).splitlines() == [
         "plan  avg_cost        ±95%      n  ±95%",
         "───────────────────────────────────────",
         "A          512          25  1,703   100",
@@ -59,11 +59,12 @@ def test_a_count_below_zero_is_shown_as_zero() -> None:
     """Tables show no count below zero, with an interval about what is shown; data has it as it is, as all else."""
     counted = replace(TWO, _counts=(False, False, True))
     assert (
-        written(counted, Format.TABLE, View()).splitlines()[-1] == "B         NULL  [0, 1,000]      0   119"
+        format_answer(counted, AnswerFormat.TABLE, View()).splitlines()[-1]
+        == "B         NULL  [0, 1,000]      0   119"
     )
     assert str(counted).splitlines()[-1].split() == ["B", "NULL", "[0,", "1,000]", "0", "119"]
     assert counted.rows == TWO.rows
-    assert written(counted, Format.CSV, View()) == written(TWO, Format.CSV, View())
+    assert format_answer(counted, AnswerFormat.CSV, View()) == format_answer(TWO, AnswerFormat.CSV, View())
     assert counted.df().equals(TWO.df())
 
 
@@ -75,9 +76,9 @@ def test_what_is_shown_encloses_the_interval(
     centre: float = round(value) if whole else value
     ends = (centre - below, centre + above)
     answer = Result(("x",), ("DOUBLE",), ((centre,),), ((scale,),), RECEIPT, lambda *_: ends)
-    (column,) = answer.rendered()
-    assert column.halves is not None
-    middle, half = (float(text.replace(",", "")) for text in (column.cells[0], column.halves[0]))
+    (column,) = answer.render_columns()
+    assert column.half_widths is not None
+    middle, half = (float(text.replace(",", "")) for text in (column.cells[0], column.half_widths[0]))
     slack = 1e-9 * max(abs(centre), half)
     assert middle - half <= ends[0] + slack
     assert middle + half >= ends[1] - slack
@@ -98,22 +99,22 @@ def test_decimal_points_are_in_line() -> None:
     answer = Result(
         ("x",), ("DOUBLE",), ((1.25,), (10.0,), (None,)), ((0.01,), (5.0,), (None,)), RECEIPT, lambda *_: None
     )
-    (column,) = answer.rendered()
+    (column,) = answer.render_columns()
     assert column.cells == ["1.250", "10.0  ", "NULL    "]
 
 
 def test_control_characters_do_not_reach_the_terminal() -> None:
     """A group key is data: what could steer a terminal is shown as an escape."""
     answer = result({"key": "VARCHAR"}, [("a\x1b[2Jb\nc",)])
-    table = written(answer, Format.TABLE, View())
+    table = format_answer(answer, AnswerFormat.TABLE, View())
     assert "\x1b" not in table
     assert r"a\x1b[2Jb\nc" in table
-    assert r"a\x1b[2Jb\nc" in written(answer, Format.MARKDOWN, View())
+    assert r"a\x1b[2Jb\nc" in format_answer(answer, AnswerFormat.MARKDOWN, View())
 
 
 def test_csv_has_the_interval_as_columns() -> None:
     """CSV is for programs: full precision, low and high beside the value, NULL as nothing."""
-    rows = list(csv.reader(io.StringIO(written(TWO, Format.CSV, View()))))
+    rows = list(csv.reader(io.StringIO(format_answer(TWO, AnswerFormat.CSV, View()))))
     assert rows[0] == ["plan", "avg_cost", "avg_cost_low", "avg_cost_high", "n", "n_low", "n_high"]
     assert rows[1] == ["A", "512.34", str(512.34 - 24.51), str(512.34 + 24.51), "1703", "1603.8", "1802.2"]
     assert rows[2][1] == ""
@@ -133,7 +134,9 @@ def test_csv_has_the_interval_as_columns() -> None:
 )
 def test_csv_steers_no_terminal_and_computes_nothing(value: str, cell: str) -> None:
     """Control characters are escapes, a formula is text; lines and quotes stay as RFC 4180 has them."""
-    text = written(result({"key": "VARCHAR", value: "VARCHAR"}, [("b", value)]), Format.CSV, View())
+    text = format_answer(
+        result({"key": "VARCHAR", value: "VARCHAR"}, [("b", value)]), AnswerFormat.CSV, View()
+    )
     assert not any(ord(char) < 32 and char not in "\n\t" for char in text)
     assert list(csv.reader(io.StringIO(text))) == [["key", cell], ["b", cell]]
 
@@ -141,7 +144,7 @@ def test_csv_steers_no_terminal_and_computes_nothing(value: str, cell: str) -> N
 def test_json_holds_rows_and_receipt() -> None:
     """JSON is for programs too: rows by name, dates as text, nothing that is no JSON."""
     answer = result({"d": "DATE", "x": "DOUBLE", "ok": "BOOLEAN"}, [(dt.date(2024, 1, 2), math.nan, True)])
-    data = json.loads(written(answer, Format.JSON, View()))
+    data = json.loads(format_answer(answer, AnswerFormat.JSON, View()))
     assert data["rows"] == [{"d": "2024-01-02", "x": None, "ok": True}]
     assert data["receipt"]["query"] == "q"
 
@@ -149,10 +152,13 @@ def test_json_holds_rows_and_receipt() -> None:
 def test_a_map_is_written_with_its_keys_as_texts() -> None:
     """A table shows no count below zero; JSON, and a cell of CSV, hold an object with the counts as they are."""
     answer = result({"h": "MAP(DATE, BIGINT)"}, [({dt.date(2024, 1, 2): 1234, dt.date.max: -3},)])
-    assert written(answer, Format.TABLE, View()).splitlines()[-1] == "{2024-01-02: 1,234, 9999-12-31: 0}"
+    assert (
+        format_answer(answer, AnswerFormat.TABLE, View()).splitlines()[-1]
+        == "{2024-01-02: 1,234, 9999-12-31: 0}"
+    )
     counts = {"2024-01-02": 1234, "9999-12-31": -3}
-    assert json.loads(written(answer, Format.JSON, View()))["rows"] == [{"h": counts}]
-    _, (cell,) = csv.reader(io.StringIO(written(answer, Format.CSV, View())))
+    assert json.loads(format_answer(answer, AnswerFormat.JSON, View()))["rows"] == [{"h": counts}]
+    _, (cell,) = csv.reader(io.StringIO(format_answer(answer, AnswerFormat.CSV, View())))
     assert json.loads(cell) == counts
 
 
@@ -161,19 +167,19 @@ def test_equal_names_are_numbered() -> None:
     answer = Result(
         ("n", "n", "n_2"), ("BIGINT",) * 3, ((1, 2, 3),), ((None,) * 3,), RECEIPT, lambda *_: None
     )
-    names, rows = flat(answer)
+    names, rows = flatten_result(answer)
     assert len(set(names)) == 3
     assert rows == [[1, 2, 3]]
 
 
 def test_markdown_escapes_its_own_marks() -> None:
     """A bar in a name or value does not end the cell."""
-    lines = written(result({"a|b": "VARCHAR"}, [("c|d",)]), Format.MARKDOWN, View()).splitlines()
+    lines = format_answer(result({"a|b": "VARCHAR"}, [("c|d",)]), AnswerFormat.MARKDOWN, View()).splitlines()
     assert lines == [r"| a\|b |", "| --- |", r"| c\|d |"]
 
 
-@pytest.mark.parametrize("style", list(Format))
-def test_an_empty_answer_is_written(style: Format) -> None:
+@pytest.mark.parametrize("style", list(AnswerFormat))
+def test_an_empty_answer_is_written(style: AnswerFormat) -> None:
     """No row passes: the names are shown all the same."""
-    text = written(result({"ward": "VARCHAR", "n": "BIGINT"}, []), style, View())
+    text = format_answer(result({"ward": "VARCHAR", "n": "BIGINT"}, []), style, View())
     assert "ward" in text

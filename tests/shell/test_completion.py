@@ -6,18 +6,18 @@ import pytest
 from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
 
-from dpsql.shell.completion import KEYWORDS, SqlCompleter, Vocabulary, candidates, functions
+from dpsql.shell.completion import KEYWORDS, SqlCompleter, Vocabulary, list_candidates, list_functions
 from dpsql.shell.session import Session
 
 WORDS = Vocabulary(
-    {"visits": ["patient_id", "plan", "cost"], "regions": ["id", "name", "Full name"]}, functions()
+    {"visits": ["patient_id", "plan", "cost"], "regions": ["id", "name", "Full name"]}, list_functions()
 )
 
 
 def offered(text: str, words: Vocabulary = WORDS) -> list[str]:
     """The completions at the place of `|`."""
     before, _, after = text.partition("|")
-    return [candidate.text for candidate in candidates(before, after, words)[1]]
+    return [candidate.text for candidate in list_candidates(before, after, words)[1]]
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_names_are_quoted_where_they_must_be() -> None:
 
 def test_nothing_undeclared_is_offered(session: Session) -> None:
     """The words come from the policy's catalogue, so completion reveals nothing else, and charges nothing."""
-    words = Vocabulary.of(session.state.connection.describe())
+    words = Vocabulary.from_description(session.state.connection.describe())
     assert sorted(words.tables) == ["regions", "visits"]
     assert "undeclared" not in offered("SELECT un| FROM visits", words)
     assert "AVG(" in offered("SELECT AV|", words)
@@ -75,7 +75,7 @@ def test_nothing_undeclared_is_offered(session: Session) -> None:
 def test_safe_functions_are_offered() -> None:
     """Every function of the registries can be completed, and each keyword."""
     assert {"COUNT(*)", "SUM(", "AVG(", "ROUND(", "COALESCE(", "CORR(", "ROW_NUMBER(", "REGR_R2("} <= set(
-        functions()
+        list_functions()
     )
     assert offered("SELECT ROU|") == ["ROUND(", "ROUND_EVEN("]
     assert offered("SELECT COUNT(*) FROM visits WH|") == ["WHERE", "WHEN"]

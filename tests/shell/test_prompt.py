@@ -8,7 +8,7 @@ import pytest
 from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
-from dpsql.shell.prompt import entries, follow, history_file, interact
+from dpsql.shell.prompt import get_history_path, iterate_entries, run_interactive, run_piped
 from dpsql.shell.session import Session
 
 COUNT = "SELECT COUNT(*) FROM visits"
@@ -20,7 +20,7 @@ def typed(session: Session, keys: str, history: Path | None = None) -> list[str]
     out: list[str] = []
     with create_pipe_input() as source:
         source.send_text(keys + CTRL_D)
-        interact(session, out.append, history=history, source=source, screen=DummyOutput())
+        run_interactive(session, out.append, history=history, source=source, screen=DummyOutput())
     return out
 
 
@@ -118,7 +118,7 @@ def test_what_a_pipe_reads_is_data_alone(session: Session) -> None:
     out: list[str] = []
     beside: list[str] = []
     lines = ["\\format csv\n", "\\timing\n", "SELECT COUNT(*) AS n FROM visits;\n"]
-    assert follow(session, lines, out.append, beside.append)
+    assert run_piped(session, lines, out.append, beside.append)
     (csv,) = out
     assert csv.splitlines()[0] == "n,n_low,n_high"
     assert len(csv.splitlines()) == 2
@@ -159,9 +159,9 @@ def test_without_a_place_for_it_the_history_is_in_memory(session: Session, tmp_p
 
 def test_where_the_history_lies() -> None:
     """The XDG directory for state if it is absolute, else the one under the home directory."""
-    assert history_file({"XDG_STATE_HOME": "/s"}) == Path("/s/dpsql/history")
+    assert get_history_path({"XDG_STATE_HOME": "/s"}) == Path("/s/dpsql/history")
     home = Path.home() / ".local" / "state" / "dpsql" / "history"
-    assert history_file({"XDG_STATE_HOME": "relative"}) == history_file({}) == home
+    assert get_history_path({"XDG_STATE_HOME": "relative"}) == get_history_path({}) == home
 
 
 def test_a_pipe_is_answered_statement_by_statement(session: Session) -> None:
@@ -169,7 +169,7 @@ def test_a_pipe_is_answered_statement_by_statement(session: Session) -> None:
     out: list[str] = []
     errors: list[str] = []
     lines = [f"{COUNT}; SELECT\n", "AVG(cost) FROM visits;\n", "SELECT nothing FROM visits;\n", "\\epsilon\n"]
-    assert not follow(session, lines, out.append, errors.append)
+    assert not run_piped(session, lines, out.append, errors.append)
     assert [text.split()[0] for text in out] == ["count_star()", "avg(cost)", "each"]
     assert len(errors) == 1
 
@@ -177,15 +177,15 @@ def test_a_pipe_is_answered_statement_by_statement(session: Session) -> None:
 def test_a_pipe_without_errors_is_fine(session: Session) -> None:
     """The last statement may lack its semicolon; what follows a quit is not read."""
     out: list[str] = []
-    assert follow(session, ["-- hello\n", "\n", COUNT], out.append)
+    assert run_piped(session, ["-- hello\n", "\n", COUNT], out.append)
     assert len(out) == 1
-    assert follow(session, ["quit\n", "SELECT nothing"], out.append)
+    assert run_piped(session, ["quit\n", "SELECT nothing"], out.append)
     assert len(out) == 1
 
 
 def test_entries_of_a_pipe() -> None:
     """Commands end with their line, wherever they begin, also amid a statement; statements at their semicolon."""
     lines = ["a;\\d x\n", "b\n", "\\c; -- d\n", "c;\n", "d '\\x' \\g out.csv\n", "e\n", "\\r\n", "\\q\n"]
-    assert list(entries(lines)) == [
+    assert list(iterate_entries(lines)) == [
         *("a;", "\\d x", "\\c; -- d", "b\nc;", "d '\\x' \\g out.csv", "e \\r", "\\q"),
     ]

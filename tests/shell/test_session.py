@@ -12,11 +12,11 @@ import pytest
 from small_study import SECRET
 
 import dpsql
-from dpsql.accounting import Spend
-from dpsql.shell.answers import Format
+from dpsql.accounting import Charge
+from dpsql.shell.answers import AnswerFormat
 from dpsql.shell.commands import COMMANDS
-from dpsql.shell.session import Session, parts, unfinished
-from dpsql.shell.state import State
+from dpsql.shell.session import Session, is_unfinished, split_entry
+from dpsql.shell.state import SessionState
 from dpsql.shell.view import View
 
 COUNT = "SELECT COUNT(*) FROM visits"
@@ -24,19 +24,19 @@ COUNT = "SELECT COUNT(*) FROM visits"
 
 def ask(session: Session, entry: str) -> str:
     """The text of the one reply to an entry, which must not fail."""
-    (reply,) = session.replies(entry)
+    (reply,) = session.iterate_replies(entry)
     assert not reply.failed, reply.text
     return reply.text
 
 
 def fail(session: Session, entry: str) -> str:
     """The text of the one reply to an entry, which must fail."""
-    (reply,) = session.replies(entry)
+    (reply,) = session.iterate_replies(entry)
     assert reply.failed, reply.text
     return reply.text
 
 
-def spent(session: Session) -> Spend:
+def spent(session: Session) -> Charge:
     return session.state.connection.budget()["visits"].spent
 
 
@@ -55,19 +55,19 @@ def test_an_analyst_s_own_budget_is_shown(study: tuple[Path, Path]) -> None:
     database, policy = study
     rules = policy.read_text(encoding="utf-8") + "analysts: {ana: {epsilon: 3}}\n"
     with dpsql.connect(str(database), policy=rules, ledger=":memory:", analyst="ana") as connection:
-        session = Session(State(connection, epsilon=Fraction(1, 4)))
+        session = Session(SessionState(connection, epsilon=Fraction(1, 4)))
         costs = ask(session, f"{COUNT};").splitlines()[-2:]
         assert [line.partition(":")[0] for line in costs] == [
             "charged to visits",
             "charged to visits for ana",
         ]
-        assert session.prompt().startswith("dpsql(visits for ana ε ")
+        assert session.format_prompt().startswith("dpsql(visits for ana ε ")
         assert "visits for ana" in ask(session, "\\budget")
 
 
 def test_several_statements_are_answered_in_order(session: Session) -> None:
     """Statements of one entry are answered one by one; a refusal does not stop the next."""
-    replies = list(session.replies("SELECT AVG(cost) FROM visits; SELECT cost FROM visits; \\budget"))
+    replies = list(session.iterate_replies("SELECT AVG(cost) FROM visits; SELECT cost FROM visits; \\budget"))
     assert [reply.failed for reply in replies] == [False, True, False]
 
 
@@ -80,7 +80,7 @@ def test_a_refusal_shows_code_place_and_hint(session: Session) -> None:
         "       ^",
         "hint: did you mean visits?",
     ]
-    assert spent(session) == Spend(0, 0)
+    assert spent(session) == Charge(0, 0)
 
 
 def test_no_query_runs_before_epsilon_is_said(session: Session) -> None:
@@ -119,9 +119,9 @@ def test_a_senseless_epsilon_changes_nothing(session: Session, text: str) -> Non
 )
 def test_looking_is_free(session: Session, entry: str) -> None:
     """Commands, plans and the catalogue come from the policy: nothing is charged for them."""
-    for reply in session.replies(entry):
+    for reply in session.iterate_replies(entry):
         assert not reply.failed, reply.text
-    assert spent(session) == Spend(0, 0)
+    assert spent(session) == Charge(0, 0)
 
 
 def test_the_catalogue_is_the_policys(session: Session) -> None:
@@ -147,7 +147,7 @@ def test_settings_reach_the_query(session: Session) -> None:
     )
     assert data["receipt"]["entries"][0]["delta"] == str(Fraction(1, 10**8))
     assert data["receipt"]["mechanisms"][0]["l1_sensitivity"] == "1"
-    assert session.state.format is Format.JSON
+    assert session.state.format is AnswerFormat.JSON
     assert "as many groups" in ask(session, "\\groups auto")
     assert "error[max_groups]" in fail(session, "\\groups none")
     assert "error[argument]" in fail(session, "\\format xml")
@@ -206,12 +206,12 @@ def test_files_in_and_out(session: Session, tmp_path: Path) -> None:
     r"""\i answers the entries of a file, \o writes answers to one, \g to one for once; what they cost is still told."""
     questions, out, once = tmp_path / "q.sql", tmp_path / "out.csv", tmp_path / "once.json"
     questions.write_text(f"{COUNT};\nSELECT nothing FROM visits;\n\\epsilon\n")
-    assert [reply.failed for reply in session.replies(f"\\i {questions}")] == [False, True, False]
+    assert [reply.failed for reply in session.iterate_replies(f"\\i {questions}")] == [False, True, False]
     assert "as csv" in ask(session, f"\\o {out}")
     for _ in range(2):
-        (reply,) = session.replies(f"{COUNT};")
+        (reply,) = session.iterate_replies(f"{COUNT};")
         assert (reply.text, reply.note) == (f"written to {out}", True)
-        assert "nothing was charged" in reply.beside
+        assert "nothing was charged" in reply.remarks
     assert out.read_text().splitlines().count("count_star(),count_star()_low,count_star()_high") == 2
     assert ask(session, f"\\g {once}") == f"written to {once}"
     assert set(json.loads(once.read_text())) == {"columns", "rows", "notices", "receipt"}
@@ -246,24 +246,24 @@ def test_unknown_commands_name_the_nearest(session: Session) -> None:
 @pytest.mark.parametrize("entry", ["\\q", "quit", "exit;", "EXIT"])
 def test_leaving(session: Session, entry: str) -> None:
     """Each way out ends the session, and nothing after it in the entry is answered."""
-    assert [reply.quit for reply in session.replies(entry)] == [True]
+    assert [reply.quit for reply in session.iterate_replies(entry)] == [True]
 
 
 def test_the_prompt_tells_what_is_left(session: Session) -> None:
     """The ε of the largest query that still fits, rounded down, of the table charged last."""
-    before = session.prompt()
+    before = session.format_prompt()
     assert before.startswith("dpsql(visits ε ")
     assert before.endswith(" left)> ")
     ask(session, f"{COUNT};")
-    assert session.prompt() < before
-    left = Fraction(session.prompt().split()[2])
+    assert session.format_prompt() < before
+    left = Fraction(session.format_prompt().split()[2])
     assert left <= session.state.connection.budget()["visits"].remaining_epsilon
 
 
 def test_the_prompt_survives_a_lost_ledger(session: Session) -> None:
     """A ledger that cannot be read is told by the next query, not by a crash at the prompt."""
     session.state.connection.close()
-    assert session.prompt() == "dpsql> "
+    assert session.format_prompt() == "dpsql> "
 
 
 def test_an_unforeseen_failure_says_nothing(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -296,9 +296,9 @@ def test_an_unforeseen_failure_says_nothing(session: Session, monkeypatch: pytes
 )
 def test_no_exact_value_is_shown(session: Session, entry: str) -> None:
     """Whatever is typed, no reply holds a value of a private text column."""
-    for style in Format:
+    for style in AnswerFormat:
         session.state.format = style
-        for reply in session.replies(entry):
+        for reply in session.iterate_replies(entry):
             assert SECRET not in reply.text
 
 
@@ -330,11 +330,11 @@ def test_when_an_entry_is_complete() -> None:
         "SELECT 1\n\\d",
         "SELECT 1 \\g",
     ):
-        assert not unfinished(entry), entry
+        assert not is_unfinished(entry), entry
     for entry in ("SELECT 1", "SELECT ';", "SELECT 1; SELECT 2", "SELECT 1 -- ;", "/* ;"):
-        assert unfinished(entry), entry
-    assert list(parts("a ; b")) == ["a", "b"]
-    assert list(parts("\\explain a; b")) == ["\\explain a; b"]
+        assert is_unfinished(entry), entry
+    assert list(split_entry("a ; b")) == ["a", "b"]
+    assert list(split_entry("\\explain a; b")) == ["\\explain a; b"]
 
 
 def test_tables_of_the_session(session: Session) -> None:

@@ -8,16 +8,18 @@ from pathlib import Path
 import pytest
 
 from dpsql.errors import ProgrammingError
-from dpsql.shell.settings import DIALECTS, Settings, config_file, settings
+from dpsql.shell.settings import DIALECTS, Settings, get_config_path, load_settings
 from dpsql.sql.read.dialect import DIALECTS as READ
 
 
 def test_a_file_sets_what_it_names(tmp_path: Path) -> None:
     """What it does not name stays as it is; without a file all does."""
     path = tmp_path / "config.toml"
-    assert settings(path) == Settings()
+    assert load_settings(path) == Settings()
     path.write_text('expanded = "off"\nask_above = 0.25\ntheme = "monokai"\ntiming = true\n')
-    assert settings(path) == Settings(expanded="off", ask_above=Fraction(1, 4), theme="monokai", timing=True)
+    assert load_settings(path) == Settings(
+        expanded="off", ask_above=Fraction(1, 4), theme="monokai", timing=True
+    )
 
 
 @pytest.mark.parametrize(
@@ -36,15 +38,17 @@ def test_a_wrong_setting_is_named(tmp_path: Path, text: str, said: str) -> None:
     path = tmp_path / "config.toml"
     path.write_text(text)
     with pytest.raises(ProgrammingError, match=r"config\.toml") as caught:
-        settings(path)
+        load_settings(path)
     assert caught.value.code == "config"
     assert said in str(caught.value)
 
 
 def test_where_the_settings_lie() -> None:
     """The XDG directory for settings if it is absolute, else the one under the home directory."""
-    assert config_file({"XDG_CONFIG_HOME": "/c"}) == Path("/c/dpsql/config.toml")
-    assert config_file({"XDG_CONFIG_HOME": "relative"}) == Path.home() / ".config" / "dpsql" / "config.toml"
+    assert get_config_path({"XDG_CONFIG_HOME": "/c"}) == Path("/c/dpsql/config.toml")
+    assert (
+        get_config_path({"XDG_CONFIG_HOME": "relative"}) == Path.home() / ".config" / "dpsql" / "config.toml"
+    )
 
 
 def test_the_dialects_are_those_that_are_read() -> None:

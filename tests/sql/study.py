@@ -160,4 +160,4 @@ def study(dialect: str = "duckdb") -> Connection:
 def prepare(connection: Connection, query: str, parameters: Sequence[Value] = ()) -> PreparedQuery:
     """Everything that is decided about a query before it is charged."""
     asked = Query(query, tuple(parameters), None, default=Fraction(NO_NOISE), time=NOON)
-    return connection.engine.prepare(asked)
+    return connection.engine.plan_and_match(asked)

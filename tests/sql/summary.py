@@ -15,8 +15,8 @@ from dataclasses import dataclass, field, replace
 from dpsql.aggregates import AGGREGATES
 from dpsql.aggregates.per_unit import WITHIN
 from dpsql.engine.pipeline import PreparedQuery
-from dpsql.plan.dependencies import steps
-from dpsql.plan.expr import Call, Column, Expr, Released, Scalar
+from dpsql.plan.dependencies import list_steps
+from dpsql.plan.expr import Call, Column, Expr, ReleasedColumn, Scalar
 from dpsql.plan.nodes import (
     Aggregation,
     Filter,
@@ -37,8 +37,8 @@ from dpsql.plan.nodes import (
     Values,
     is_private,
 )
-from dpsql.plan.render import phrase
-from dpsql.plan.sampling import percent
+from dpsql.plan.render import format_expression
+from dpsql.plan.sampling import format_percent
 
 
 def summary(prepared: PreparedQuery) -> str:
@@ -53,7 +53,7 @@ class _Summary:
 
     def lines(self) -> Iterator[str]:
         yield from self._outer_query(self.prepared.outer)
-        for step in steps(self.prepared.outer):
+        for step in list_steps(self.prepared.outer):
             if isinstance(step, Scalar):
                 yield "VALUE"
                 yield from (f"  {line}" for line in self._outer_query(step.outer))
@@ -72,13 +72,13 @@ class _Summary:
         else:
             yield f"FROM {self._relation(outer.source)}"
         if outer.having is not None:
-            yield f"HAVING {phrase(outer.having, names)}"
+            yield f"HAVING {format_expression(outer.having, names)}"
         if outer.qualify is not None:
-            yield f"QUALIFY {phrase(outer.qualify, names)}"
+            yield f"QUALIFY {format_expression(outer.qualify, names)}"
         for item in outer.order:
             direction = " DESC" if item.descending else ""
             nulls = " NULLS FIRST" if item.nulls_first else ""
-            yield f"ORDER BY {phrase(item.expr, names)}{direction}{nulls}"
+            yield f"ORDER BY {format_expression(item.expr, names)}{direction}{nulls}"
         if outer.limit is not None or outer.offset:
             yield f"LIMIT {outer.limit} OFFSET {outer.offset}"
 
@@ -86,10 +86,10 @@ class _Summary:
         (analysis,) = (part.plan.analysis for part in self.prepared.releases if part.release == release)
         for index, key in enumerate(release.keys):
             known = "secret" if analysis.domains is None else f"{len(analysis.domains[index])} values"
-            yield f"BY {phrase(key.expr)}: {known}"
+            yield f"BY {format_expression(key.expr)}: {known}"
         for measure in analysis.measures:
             if measure.lattice is not None:
-                yield f"OF {phrase(measure.expr)} in {measure.interval}"
+                yield f"OF {format_expression(measure.expr)} in {measure.interval}"
         if release.top is not None:
             (item,) = release.aggregations
             which = "GREATEST" if release.top.descending else "LEAST"
@@ -99,7 +99,7 @@ class _Summary:
     def _relation(self, relation: Relation) -> str:
         match relation:
             case Filter():
-                return f"{self._relation(relation.input)} WHERE {phrase(relation.predicate)}"
+                return f"{self._relation(relation.input)} WHERE {format_expression(relation.predicate)}"
             case Join():
                 return f"{self._relation(relation.left)} {relation.kind.value} JOIN {self._joined(relation)}"
             case SemiJoin():
@@ -107,13 +107,15 @@ class _Summary:
                     f"WITH{'OUT' * relation.anti} A MATCH{' [within a unit]' * is_private(relation.right)}"
                 )
                 right = self._source(relation.right)
-                return f"{self._relation(relation.input)} {found} IN {right} ON {phrase(relation.on)}"
+                return (
+                    f"{self._relation(relation.input)} {found} IN {right} ON {format_expression(relation.on)}"
+                )
             case _:
                 return self._source(relation)
 
     def _joined(self, join: Join) -> str:
-        pairs = (f"{phrase(ours)} = {_qualified(theirs)}" for ours, theirs in join.on)
-        on = [*pairs, *([] if join.also is None else [phrase(join.also)])]
+        pairs = (f"{format_expression(ours)} = {_qualified(theirs)}" for ours, theirs in join.on)
+        on = [*pairs, *([] if join.condition is None else [format_expression(join.condition)])]
         unit = f" [{'on the' if join.proven else 'within a'} unit]" * is_private(join.right)
         return f"{self._source(join.right)} ON {' AND '.join(on) or 'TRUE'}{unit}"
 
@@ -128,16 +130,16 @@ class _Summary:
                 return self._select(source)
             case PerUnitGroupBy():
                 named = zip(
-                    (*map(phrase, source.keys), *map(_aggregate, source.aggregates)),
+                    (*map(format_expression, source.keys), *map(_aggregate, source.aggregates)),
                     source.columns,
                     strict=True,
                 )
                 shown = ", ".join(f"{text} AS {name}" for text, name in named)
-                by = f" GROUP BY {', '.join(map(phrase, source.keys))}" * bool(source.keys)
+                by = f" GROUP BY {', '.join(map(format_expression, source.keys))}" * bool(source.keys)
                 return f"(SELECT {shown} FROM {self._relation(source.input)}{by})"
             case PerUnitWindows():
                 shown = ", ".join(
-                    f"{phrase(window)} AS {name}"
+                    f"{format_expression(window)} AS {name}"
                     for window, name in zip(source.windows, source.columns[len(source.items) :], strict=True)
                 )
                 return f"(WITHIN A UNIT {shown} FROM {self._relation(source.input)})"
@@ -155,14 +157,14 @@ class _Summary:
     def _select(self, project: Project) -> str:
         """A derived table; where it groups, its items are shown over what is grouped."""
         inner, having = project.input, ""
-        shown: Callable[[Expr], str] = phrase
+        shown: Callable[[Expr], str] = format_expression
         if isinstance(inner, Filter) and isinstance(inner.input, PerUnitGroupBy):
             inner, having = inner.input, f" HAVING {_over(inner.input)(inner.predicate)}"
         grouped = ""
         if isinstance(inner, PerUnitGroupBy):
             shown, grouped = (
                 _over(inner),
-                f" GROUP BY {', '.join(map(phrase, inner.keys))}" * bool(inner.keys),
+                f" GROUP BY {', '.join(map(format_expression, inner.keys))}" * bool(inner.keys),
             )
             inner = inner.input
         items = ", ".join(
@@ -175,11 +177,11 @@ class _Summary:
 
 def _scan(scan: Scan) -> str:
     if scan.sample is not None:
-        return f"{_scan(replace(scan, sample=None))} [{percent(scan.sample)} of the units]"
+        return f"{_scan(replace(scan, sample=None))} [{format_percent(scan.sample)} of the units]"
     link = scan.unit.link
     if link is not None:
         return f"{scan.table} [{link.column} -> {link.owner.table}.{link.key}]"
-    return f"{scan.table} [joined]" if scan.unit.private and not scan.unit.known else scan.table
+    return f"{scan.table} [joined]" if scan.unit.private and not scan.unit.is_known else scan.table
 
 
 def _known_as(alias: str, table: str = "") -> str:
@@ -192,21 +194,21 @@ def _qualified(column: Column) -> str:
 
 def _over(grouped: PerUnitGroupBy) -> Callable[[Expr], str]:
     """Phrases expressions over groups with what the groups' columns hold."""
-    texts = [*map(phrase, grouped.keys), *map(_aggregate, grouped.aggregates)]
+    texts = [*map(format_expression, grouped.keys), *map(_aggregate, grouped.aggregates)]
     meant = dict(zip(grouped.columns, texts, strict=True))
-    return lambda expr: phrase(_substituted(expr, meant))
+    return lambda expr: format_expression(_substituted(expr, meant))
 
 
 def _substituted(expr: Expr, meant: Mapping[Column, str]) -> Expr:
     if isinstance(expr, Column):
-        return Released(meant[expr], expr.type) if expr in meant else expr
+        return ReleasedColumn(meant[expr], expr.type) if expr in meant else expr
     if isinstance(expr, Call):
         return Call(expr.function, tuple(_substituted(part, meant) for part in expr.arguments), expr.type)
     return expr
 
 
 def _aggregate(item: PerUnitAggregate) -> str:
-    return WITHIN[item.function].call(*map(phrase, item.arguments), rank=item.rank)
+    return WITHIN[item.function].format_call(*map(format_expression, item.arguments), rank=item.rank)
 
 
 def _call(item: Aggregation) -> str:
@@ -214,7 +216,7 @@ def _call(item: Aggregation) -> str:
     return (
         entry.signature
         if item.argument is None
-        else entry.call(phrase(item.argument), item.rank, item.interval_end)
+        else entry.format_call(format_expression(item.argument), item.rank, item.interval_end)
     )
 
 
@@ -228,7 +230,7 @@ def _item(text: str, name: Column) -> str:
 
 def _output(output: Output, names: Mapping[str, str]) -> str:
     """An output with its alias; names that are made of the expression say nothing more."""
-    text = phrase(output.expr, names)
+    text = format_expression(output.expr, names)
     alias = re.fullmatch(r"[\w ]+", output.name) and output.name.lower() != text.lower()
     return f"{text} AS {output.name}" if alias else text
 
@@ -236,5 +238,5 @@ def _output(output: Output, names: Mapping[str, str]) -> str:
 def _names(outer: OuterQuery) -> dict[str, str]:
     if not isinstance(outer.source, Release):
         return {}
-    names = {key.name: phrase(key.expr) for key in outer.source.keys}
+    names = {key.name: format_expression(key.expr) for key in outer.source.keys}
     return names | {item.name: _call(item) for item in outer.source.aggregations}

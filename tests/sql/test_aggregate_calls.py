@@ -8,21 +8,21 @@ from sqlglot import exp
 
 import dpsql
 from dpsql.connection import Connection
-from dpsql.sql.lower.aggregates import AGGREGATE_CALLS, BY_NODE, Place
+from dpsql.sql.lower.aggregates import AGGREGATE_CALLS, BY_NODE, AggregateContext
 from dpsql.sql.lower.aggregates.base import AggregateCall
 from dpsql.sql.read.dialect import ADDED_NODES, Parser
-from dpsql.sql.read.parse import parse
+from dpsql.sql.read.parse import parse_statement
 from tests.sql.sentences import in_grammar
 from tests.sql.study import clinic, prepare
 from tests.sql.summary import summary
 
 entries = pytest.mark.parametrize("entry", AGGREGATE_CALLS, ids=lambda entry: entry.names[0])
 _PLACES = {
-    Place.ACROSS_UNITS: "SELECT {} FROM visits",
-    Place.WITHIN_UNIT: "SELECT COUNT(v) FROM (SELECT patient_id, {} AS v FROM visits GROUP BY patient_id)",
-    Place.OVER_RELEASES: "SELECT {} FROM (SELECT plan, COUNT(*) AS cost, COUNT(age) AS age FROM visits GROUP BY plan)",
-    Place.OVER_PUBLIC: "SELECT {} FROM (SELECT plan, price + 1 AS cost, price + 2 AS age FROM prices)",
-    Place.WINDOW: "SELECT plan, {} OVER () FROM (SELECT plan, price AS cost, price AS age FROM prices)",
+    AggregateContext.ACROSS_UNITS: "SELECT {} FROM visits",
+    AggregateContext.WITHIN_UNIT: "SELECT COUNT(v) FROM (SELECT patient_id, {} AS v FROM visits GROUP BY patient_id)",
+    AggregateContext.OVER_RELEASES: "SELECT {} FROM (SELECT plan, COUNT(*) AS cost, COUNT(age) AS age FROM visits GROUP BY plan)",
+    AggregateContext.OVER_PUBLIC: "SELECT {} FROM (SELECT plan, price + 1 AS cost, price + 2 AS age FROM prices)",
+    AggregateContext.WINDOW: "SELECT plan, {} OVER () FROM (SELECT plan, price AS cost, price AS age FROM prices)",
 }
 """A query for each place. What is released or public gets the names of private columns."""
 _OWN = frozenset({"CHOOSE"})
@@ -46,9 +46,11 @@ def sample(entry: AggregateCall) -> str:
     return f"{form.names[0]}{form.sample}".format(x="GREATEST(cost, 1)", y="age", k="plan")
 
 
-def place_of(entry: AggregateCall, place: Place) -> str:
+def place_of(entry: AggregateCall, place: AggregateContext) -> str:
     """A query for an aggregate in a place."""
-    return _BESIDE_KEYS if entry.of_keys and place is Place.ACROSS_UNITS else _PLACES[place]
+    return (
+        _BESIDE_KEYS if entry.needs_group_keys and place is AggregateContext.ACROSS_UNITS else _PLACES[place]
+    )
 
 
 @entries
@@ -79,7 +81,7 @@ def test_names_are_its_own(entry: AggregateCall) -> None:
     for form in entry.forms:
         for name in form.names:
             call = f"{name}{form.sample}".format(x="a", y="b", k="c")
-            query = parse(f"SELECT {call} FROM visits").query
+            query = parse_statement(f"SELECT {call} FROM visits").query
             found = {type(node) for node in query.walk() if isinstance(node, exp.AggFunc)}
             assert len(found) == 1
             assert {BY_NODE[node] for node in found} == {entry}
@@ -88,18 +90,24 @@ def test_names_are_its_own(entry: AggregateCall) -> None:
 
 
 @entries
-@pytest.mark.parametrize("place", Place, ids=lambda place: place.value)
-def test_it_stands_in_its_places(connection: Connection, entry: AggregateCall, place: Place) -> None:
+@pytest.mark.parametrize("place", AggregateContext, ids=lambda place: place.value)
+def test_it_stands_in_its_places(
+    connection: Connection, entry: AggregateCall, place: AggregateContext
+) -> None:
     """And in no other."""
     found = verdict(connection, place_of(entry, place).format(sample(entry)))
-    assert (found is None) == (place in entry.places), found
+    assert (found is None) == (place in entry.contexts), found
 
 
 @entries
 def test_it_takes_its_arguments(connection: Connection, entry: AggregateCall) -> None:
     """Another number of arguments is refused."""
-    place = Place.ACROSS_UNITS if Place.ACROSS_UNITS in entry.places else Place.WITHIN_UNIT
-    of = "plan" if entry.of_keys else "GREATEST(cost, 1)"
+    place = (
+        AggregateContext.ACROSS_UNITS
+        if AggregateContext.ACROSS_UNITS in entry.contexts
+        else AggregateContext.WITHIN_UNIT
+    )
+    of = "plan" if entry.needs_group_keys else "GREATEST(cost, 1)"
     for number in range(5):
         called = f"{entry.names[0]}({', '.join([of] * number)})"
         found = verdict(connection, place_of(entry, place).format(called))
@@ -109,7 +117,11 @@ def test_it_takes_its_arguments(connection: Connection, entry: AggregateCall) ->
 @entries
 def test_it_takes_filter(connection: Connection, entry: AggregateCall) -> None:
     """FILTER is refused, or means what CASE does in the argument."""
-    place = Place.ACROSS_UNITS if Place.ACROSS_UNITS in entry.places else Place.WITHIN_UNIT
+    place = (
+        AggregateContext.ACROSS_UNITS
+        if AggregateContext.ACROSS_UNITS in entry.contexts
+        else AggregateContext.WITHIN_UNIT
+    )
     query = place_of(entry, place).format(f"{sample(entry)} FILTER (WHERE age > 30)")
     if not entry.filters:
         assert verdict(connection, query) == "aggregate"
@@ -132,7 +144,7 @@ def test_it_takes_distinct(connection: Connection, entry: AggregateCall) -> None
     """DISTINCT is taken, or refused in every place."""
     found = {
         verdict(connection, place_of(entry, place).format(sample(entry).replace("(", "(DISTINCT ", 1)))
-        for place in (Place.ACROSS_UNITS, Place.WITHIN_UNIT)
+        for place in (AggregateContext.ACROSS_UNITS, AggregateContext.WITHIN_UNIT)
     }
     assert (found == {None}) == entry.distinct
     assert (None in found) == entry.distinct
@@ -145,23 +157,23 @@ def test_every_aggregate_of_duckdb_is_read_as_one() -> None:
     names = {name.upper() for name, kind in found if kind == "aggregate"}
     assert names <= {*Parser.FUNCTIONS, *Parser.FUNCTION_PARSERS}
     for name in ADDED_NODES:
-        assert parse(f"SELECT {name}(x, y) FROM t").query.find(exp.AggFunc), name
+        assert parse_statement(f"SELECT {name}(x, y) FROM t").query.find(exp.AggFunc), name
     assert set(ADDED_NODES) <= names | {name.upper() for name, kind in found if kind == "macro"}
 
 
 @entries
 def test_it_takes_no_order(connection: Connection, entry: AggregateCall) -> None:
     """ORDER BY in a call is refused: rows have no order."""
-    for place in (Place.ACROSS_UNITS, Place.WITHIN_UNIT):
+    for place in (AggregateContext.ACROSS_UNITS, AggregateContext.WITHIN_UNIT):
         query = place_of(entry, place).format(f"{sample(entry)[:-1]} ORDER BY age)")
         assert verdict(connection, query) is not None, query
 
 
 def test_refusals_name_those_that_there_are(connection: Connection) -> None:
     """An aggregate that there is not is refused with the names of all that stand in its place."""
-    for place in (Place.ACROSS_UNITS, Place.WITHIN_UNIT):
+    for place in (AggregateContext.ACROSS_UNITS, AggregateContext.WITHIN_UNIT):
         with pytest.raises(dpsql.QueryRejected) as caught:
             prepare(connection, _PLACES[place].format("MAD(age)"))
         named = (caught.value.hint or "").removeprefix("there are: ").split(", ")
         for entry in AGGREGATE_CALLS:
-            assert (entry.signature.partition("(")[0] in named) == (place in entry.places)
+            assert (entry.signature.partition("(")[0] in named) == (place in entry.contexts)

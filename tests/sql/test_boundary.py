@@ -9,7 +9,7 @@ from worlds import close_all, person, prepared, spent, world
 
 import dpsql
 from dpsql.connection import Connection
-from dpsql.plan.expr import Column, Expr, Facts, Windowed
+from dpsql.plan.expr import Column, ColumnInfo, Expr, WindowCall
 from dpsql.plan.nodes import (
     Aggregation,
     Filter,
@@ -88,9 +88,9 @@ def test_real_numbers_of_a_unit_are_added_up_within_bounds(sum_: str, town: Conn
     prepared(town, query.format(sum_.replace("free", "LEAST(GREATEST(free, 0), 9)")))
 
 
-ROWS = Values(((True,),), "v", (Column("v", "x", Facts(Type.BOOLEAN, "")),))
+ROWS = Values(((True,),), "v", (Column("v", "x", ColumnInfo(Type.BOOLEAN, "")),))
 (X,) = ROWS.columns
-RANK = Windowed("max", (X,), (), (), None, ignore_nulls=False, type=Type.BOOLEAN)
+RANK = WindowCall("max", (X,), (), (), None, ignore_nulls=False, type=Type.BOOLEAN)
 NAMED = (Column("t", "x", X.facts),)
 
 
@@ -112,6 +112,6 @@ NAMED = (Column("t", "x", X.facts),)
 def test_no_window_stands_below_the_boundary(node: Callable[[Expr], object]) -> None:
     """No node but the outermost part of a query can be made of what looks at several rows."""
     node(X)
-    for expr in (RANK, Windowed("max", (X,), (RANK,), (), None, ignore_nulls=False, type=Type.BOOLEAN)):
+    for expr in (RANK, WindowCall("max", (X,), (RANK,), (), None, ignore_nulls=False, type=Type.BOOLEAN)):
         with pytest.raises(ValueError, match="a window stands among the outputs"):
             node(expr)

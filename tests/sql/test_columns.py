@@ -53,7 +53,7 @@ def test_the_engine_gives_the_named_columns(sql: str, unit: str) -> None:
         del visits["rows_per_unit"], visits["max_groups"]
         visits["columns"] = visits["columns"] | {"person": {"type": "integer", "bounds": [0, 100]}}
     with dpsql.connect(database, policy=POLICY | {"tables": {"visits": visits}}, ledger=":memory:") as con:
-        for part in con.engine.prepare(Query(sql, epsilon=Fraction(1))).releases:
+        for part in con.engine.plan_and_match(Query(sql, epsilon=Fraction(1))).releases:
             relation = database.sql(part.statement.sql)
             assert tuple(relation.columns) == part.statement.columns
             assert len(part.statement.histograms) >= len(part.plan.clamps)
@@ -68,14 +68,14 @@ def test_a_statement_is_emitted_once(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     import dpsql.engine.prepare as module
 
-    texts, emitted = list[str](), module.emitted
+    texts, emitted = list[str](), module.emit_statement
 
     def counted(*args: Any, **options: Any) -> object:
         statement = emitted(*args, **options)
         texts.append(statement.sql)
         return statement
 
-    monkeypatch.setattr(module, "emitted", counted)
+    monkeypatch.setattr(module, "emit_statement", counted)
     sql = "SELECT COUNT(*) FROM visits WHERE age > (SELECT AVG(age) FROM visits)"
     with dpsql.connect(database, policy=POLICY | {"data_version": "1"}, ledger=":memory:") as con:
         con.query(sql, epsilon=2)

@@ -12,7 +12,7 @@ import pytest
 
 import dpsql
 from dpsql.cursor import NUMBER
-from dpsql.shell.answers import Format, written
+from dpsql.shell.answers import AnswerFormat, format_answer
 from dpsql.shell.view import View
 from dpsql.wire import answers
 
@@ -146,8 +146,8 @@ def test_every_face_shows_decimals(both: tuple[duckdb.DuckDBPyConnection, dpsql.
     assert result.pl().rows() == exact
     assert [str(kind) for kind in result.df().dtypes] == ["float64", "float64"]
     assert "14,500.00" in str(result)
-    assert written(result, Format.CSV, View()).splitlines()[1].startswith("0.0,14500.00,")
-    assert json.loads(written(result, Format.JSON, View()))["rows"][1]["s"] == 14492
-    again = answers.read(json.loads(json.dumps(answers.written(result, [0.95]))), lambda _: ())
+    assert format_answer(result, AnswerFormat.CSV, View()).splitlines()[1].startswith("0.0,14500.00,")
+    assert json.loads(format_answer(result, AnswerFormat.JSON, View()))["rows"][1]["s"] == 14492
+    again = answers.read_answer(json.loads(json.dumps(answers.write_answer(result, [0.95]))), lambda _: ())
     assert again.rows == result.rows
     assert again.types == result.types

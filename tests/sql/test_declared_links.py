@@ -16,7 +16,7 @@ from dpsql.backends.spark.dialect import SparkDialect
 from dpsql.connection import Connection
 from dpsql.policy import load
 from dpsql.request.query import Query
-from dpsql.sql.emit.statement import emit
+from dpsql.sql.emit.statement import emit_release
 
 _NO_NOISE = 10**15
 _TABLES = """
@@ -156,8 +156,8 @@ def test_no_ids_of_rows_are_needed_where_a_joined_table_gives_the_unit() -> None
     database.execute("CREATE TABLE sales (customer BIGINT, id BIGINT); CREATE TABLE lines (sale BIGINT)")
     with dpsql.connect(database, policy=policy, ledger=":memory:") as opened:
         asked = Query("SELECT COUNT(*) FROM sales JOIN lines ON id = sale", epsilon=Fraction(1))
-        plan = opened.engine.prepare(asked).only.plan
-        emit(plan.analysis, plan.quantiles, plan.top_k, plan.clamps, SparkDialect())
+        plan = opened.engine.plan_and_match(asked).single_release.plan
+        emit_release(plan.analysis, plan.quantiles, plan.top_k, plan.clamps, SparkDialect())
 
 
 ONE_COLUMN = (
@@ -250,7 +250,7 @@ def test_forms_of_a_link_say_the_same() -> None:
     assert written["link"] == {"column": "ticket", "references": "sales.ticket"}
     assert "links" not in written
     policy["tables"]["claims"]["link"] = {"columns": ["ticket"], "references": ["sales.ticket"]}
-    assert load(policy).unit_of("claims").column == "ticket"
+    assert load(policy).get_unit("claims").column == "ticket"
 
 
 WRONG = (

@@ -21,7 +21,7 @@ def prepared(connection: Connection, fixture: Fixture) -> PreparedQuery:
     """Everything that is decided about a query in the dialect of its file."""
     loss = Fraction(NO_NOISE)
     asked = Query(fixture.query, fixture.parameters, None, default=loss, dialect=fixture.file, time=NOON)
-    return connection.engine.prepare(asked)
+    return connection.engine.plan_and_match(asked)
 
 
 def those(field: str) -> list[Fixture]:
@@ -114,7 +114,7 @@ def test_whatever_is_asked_nothing_but_a_refusal_comes_up(connection: Connection
 
 def _outcome(connection: Connection, text: str, dialect: str) -> str | None:
     try:
-        connection.engine.prepare(
+        connection.engine.plan_and_match(
             Query(text, (5,) * text.count("?"), None, default=Fraction(NO_NOISE), dialect=dialect)
         )
     except dpsql.Error as error:

@@ -21,7 +21,7 @@ def _worlds_end() -> Iterator[None]:
 
 def sent(connection: Connection, sql: str) -> Sequence[tuple[Any, ...]]:
     """The rows that the engine sends towards the noise."""
-    return connection.engine.backend.run(prepared(connection, sql).statement.sql).reveal()
+    return connection.engine.backend.run_statement(prepared(connection, sql).statement.sql).reveal()
 
 
 @pytest.mark.parametrize("unit", ["id", "row"])

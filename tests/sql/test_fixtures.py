@@ -16,10 +16,10 @@ from dpsql.aggregates.windows import OVER
 from dpsql.connection import Connection
 from dpsql.engine.pipeline import PreparedQuery
 from dpsql.functions import FUNCTIONS
-from dpsql.plan.expr import Call, Expr, Windowed, walk
+from dpsql.plan.expr import Call, Expr, WindowCall, walk
 from dpsql.plan.nodes import Filter, Join, Relation
 from dpsql.sql.lower.scalars import _SPECIAL, SHAPES
-from dpsql.sql.read.parse import parse
+from dpsql.sql.read.parse import parse_statement
 from tests.sql.codes import FORM, MEANING, SIZE, raised
 from tests.sql.fixture_files import Fixture, accepted, fixtures, refused
 from tests.sql.study import prepare
@@ -101,7 +101,7 @@ def test_every_code_has_a_fixture() -> None:
 
 def test_every_shape_has_an_accepted_fixture() -> None:
     """Each kind of tree node that is accepted stands in an accepted fixture."""
-    found = {type(node) for fixture in accepted() for node in parse(fixture.query).query.walk()}
+    found = {type(node) for fixture in accepted() for node in parse_statement(fixture.query).query.walk()}
     assert {shape.__name__ for shape in {*SHAPES, *_SPECIAL} - found} == set()
 
 
@@ -112,7 +112,7 @@ def test_every_function_and_aggregate_has_an_accepted_fixture(connection: Connec
         prepared = prepare(connection, fixture.query, fixture.parameters)
         functions |= {part.function.name for part in _parts(prepared) if isinstance(part, Call)}
         aggregates |= {item.function for part in prepared.releases for item in part.release.aggregations}
-        windows |= {part.function for part in _parts(prepared) if isinstance(part, Windowed)}
+        windows |= {part.function for part in _parts(prepared) if isinstance(part, WindowCall)}
     assert set(FUNCTIONS) - functions == set()
     assert set(AGGREGATES) - aggregates == set()
     assert set(OVER) - windows == set()

@@ -12,10 +12,10 @@ import duckdb
 import pytest
 
 import dpsql
-from dpsql.analysis.floats import nearest_float
-from dpsql.analysis.intervals import interval
-from dpsql.functions import call
-from dpsql.plan.expr import Column, Expr, Facts
+from dpsql.analysis.floats import find_nearest_float
+from dpsql.analysis.intervals import derive_interval
+from dpsql.functions import build_function_call
+from dpsql.plan.expr import Column, ColumnInfo, Expr
 from dpsql.plan.interval import Interval
 from dpsql.plan.types import Type
 
@@ -198,14 +198,14 @@ def test_an_interval_holds_what_is_rounded() -> None:
     chance = random.Random(1)
     ends = [chance.uniform(-10, 10) * 10.0 ** chance.randrange(-40, 30) for _ in range(500)]
     for low, high in itertools.pairwise(sorted([*ends, 0.0, 0.1, 0.5, 16777216.0, 16777217.0, 3e38])):
-        around = interval(_rounded(Interval(Fraction(low), Fraction(high))))
+        around = derive_interval(_rounded(Interval(Fraction(low), Fraction(high))))
         for end in (low, high):
-            assert around.contains(Fraction(nearest_float(end) or 0.0))
+            assert around.contains(Fraction(find_nearest_float(end) or 0.0))
     for whole in (Interval(0, 1), Interval(-3, Fraction(1, 4)), Interval(-(2**24), 2**60)):
-        assert interval(_rounded(whole)) == whole
+        assert derive_interval(_rounded(whole)) == whole
 
 
 def _rounded(around: Interval) -> Expr:
-    found = call("cast_float", Column("t", "x", Facts(Type.DOUBLE, "DOUBLE", around)))
+    found = build_function_call("cast_float", Column("t", "x", ColumnInfo(Type.DOUBLE, "DOUBLE", around)))
     assert found is not None
     return found

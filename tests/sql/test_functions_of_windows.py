@@ -11,10 +11,10 @@ from collections.abc import Iterator
 import duckdb
 import pytest
 
-from dpsql.functions import CALLS, overloads, typed
-from dpsql.plan.expr import Call, Expr, Function, Released, Windowed
+from dpsql.functions import CALLS, build_typed_call, get_overloads
+from dpsql.plan.expr import Call, Expr, Function, ReleasedColumn, WindowCall
 from dpsql.plan.types import Type
-from dpsql.sql.emit.scalars import cast, constant, write
+from dpsql.sql.emit.scalars import emit_cast, emit_constant, emit_expression
 from tests.sql.study import study
 
 SAMPLES: dict[Type, list[object]] = {
@@ -34,7 +34,7 @@ def tried() -> Iterator[tuple[str, Function, tuple[Type, ...]]]:
     """The functions that are written with TRY, with types that they take and no constants among them."""
     seen = set[tuple[int, tuple[Type, ...]]]()
     for name in CALLS:
-        for function in overloads(name):
+        for function in get_overloads(name):
             if "TRY(" not in function.sql or function.literals:
                 continue
             for number in (1, 2, 3):
@@ -47,8 +47,8 @@ def tried() -> Iterator[tuple[str, Function, tuple[Type, ...]]]:
 TRIED = list(tried())
 
 
-def window(of: Expr) -> Windowed:
-    return Windowed("max", (of,), (), (), None, ignore_nulls=False, type=of.type)
+def window(of: Expr) -> WindowCall:
+    return WindowCall("max", (of,), (), (), None, ignore_nulls=False, type=of.type)
 
 
 @pytest.mark.parametrize("place", range(0, len(TRIED), 12))
@@ -56,18 +56,18 @@ def test_a_function_of_a_window_is_that_of_its_value(place: int) -> None:
     """Of each function that is tried, on ordinary and extreme values, and on NULL."""
     engine = duckdb.connect()
     for name, function, types in TRIED[place : place + 12]:
-        plain: tuple[Expr, ...] = tuple(Released(f"c{at}", kind) for at, kind in enumerate(types))
+        plain: tuple[Expr, ...] = tuple(ReleasedColumn(f"c{at}", kind) for at, kind in enumerate(types))
         asked = [plain, tuple(map(window, plain)), (window(plain[0]), *plain[1:])]
         for values in [
             *itertools.islice(itertools.product(*(SAMPLES[kind] for kind in types)), 9),
             (None,) * len(types),
         ]:
             rows = ", ".join(
-                f"{cast('NULL', kind) if value is None else constant(value)} AS c{at}"  # type: ignore[arg-type]
+                f"{emit_cast('NULL', kind) if value is None else emit_constant(value)} AS c{at}"  # type: ignore[arg-type]
                 for at, (kind, value) in enumerate(zip(types, values, strict=True))
             )
-            calls = [typed(function, arguments) for arguments in asked]
-            texts = [write(call) for call in calls if isinstance(call, Call)]
+            calls = [build_typed_call(function, arguments) for arguments in asked]
+            texts = [emit_expression(call) for call in calls if isinstance(call, Call)]
             (found,) = engine.execute(f"SELECT {', '.join(texts)} FROM (SELECT {rows})").fetchall()
             assert len(texts) == 3
             assert str(found[0]) == str(found[1]) == str(found[2]), (name, values)
@@ -89,7 +89,7 @@ def test_released_values_are_shown_as_duckdb_has_them(asked: str) -> None:
     """In SELECT, ORDER BY and QUALIFY, with infinities and values that are no number as DuckDB has them."""
     con = study()
     groups = con.query("SELECT plan, COUNT(*) AS n FROM visits GROUP BY plan").rows
-    rows = ", ".join(f"({constant(plan)}, {constant(n)})" for plan, n in groups)
+    rows = ", ".join(f"({emit_constant(plan)}, {emit_constant(n)})" for plan, n in groups)
     query = (
         f"SELECT plan, {asked} AS y FROM {{}} QUALIFY COALESCE({asked}, 1) IS NOT NULL ORDER BY {asked}, plan"
     )

@@ -27,7 +27,7 @@ from speeds import examples
 import dpsql
 from dpsql.connection import Connection
 from dpsql.errors import BackendError, InternalError
-from dpsql.sql.read.parse import MAX_CHARACTERS, _remembered
+from dpsql.sql.read.parse import MAX_CHARACTERS, _parse_remembered
 from tests.sql.damage import damage, damaged
 from tests.sql.mutants import mutant
 from tests.sql.sentences import sentences
@@ -91,7 +91,7 @@ def asker() -> Iterator[Asker]:
     with study() as connection:
         asked = Asker(connection)
         yield asked
-        assert len(connection.engine.ledger.entries()) == asked.charged
+        assert len(connection.engine.ledger.list_entries()) == asked.charged
 
 
 @settings(FAST, max_examples=examples(150))
@@ -160,7 +160,7 @@ def calls(connection: Connection, text: str) -> int:
         nonlocal counted
         counted += 1
 
-    _remembered.cache_clear()  # a text that is known is not read again
+    _parse_remembered.cache_clear()  # a text that is known is not read again
     before = sys.getprofile()
     threading.setprofile(count)
     sys.setprofile(count)

@@ -10,7 +10,7 @@ import pytest
 from dpsql.backends.spark.dialect import SparkDialect
 from dpsql.connection import Connection
 from dpsql.errors import QueryRejected
-from dpsql.sql.emit.statement import Statement, emit
+from dpsql.sql.emit.statement import ReleaseStatement, emit_release
 from tests.sql.fixture_files import Fixture, accepted
 from tests.sql.study import prepare
 
@@ -53,17 +53,17 @@ def read_again(sql: str) -> set[str]:
     return {name for name in reading if len(re.findall(f"(?:FROM|JOIN) {name}", sql)) > len(bodies[name])}
 
 
-def statements(connection: Connection, query: str) -> Iterator[Statement]:
+def statements(connection: Connection, query: str) -> Iterator[ReleaseStatement]:
     for part in prepare(connection, query).releases:
         plan = part.plan
-        yield emit(plan.analysis, plan.quantiles, plan.top_k, plan.clamps, SparkDialect())
+        yield emit_release(plan.analysis, plan.quantiles, plan.top_k, plan.clamps, SparkDialect())
 
 
-def texts(statement: Statement) -> list[str]:
+def texts(statement: ReleaseStatement) -> list[str]:
     """All queries of a statement: by itself, and in stages."""
     stages = statement.stages
     staged = [] if stages is None else [*(query for _, query in stages.tables), stages.histograms]
-    return [statement.sql, *(query for _, query in statement.held), *staged]
+    return [statement.sql, *(query for _, query in statement.held_queries), *staged]
 
 
 @pytest.mark.parametrize("query", CLAMPED)

@@ -151,7 +151,7 @@ def test_the_source_has_every_hint_of_a_refusal(connection: Connection) -> None:
 def _prepared(
     connection: Connection, text: str, parameters: tuple[Any, ...] = (), dialect: str = "duckdb"
 ) -> PreparedQuery:
-    return connection.engine.prepare(
+    return connection.engine.plan_and_match(
         Query(text, parameters, None, default=Fraction(NO_NOISE), dialect=dialect, time=NOON)
     )
 

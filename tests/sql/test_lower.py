@@ -9,9 +9,9 @@ import pytest
 
 from dpsql.connection import Connection
 from dpsql.errors import DataError, QueryRejected
-from dpsql.plan.expr import Call, Column, Expr, Literal, Released, columns
-from dpsql.plan.nodes import Filter, Join, JoinKind, OuterQuery, Relation, scans
-from dpsql.plan.render import phrase
+from dpsql.plan.expr import Call, Column, Expr, Literal, ReleasedColumn, iterate_columns
+from dpsql.plan.nodes import Filter, Join, JoinKind, OuterQuery, Relation, list_scans
+from dpsql.plan.render import format_expression
 from dpsql.plan.tables import Scan
 from dpsql.plan.types import Type, Value
 from tests.sql.study import prepare
@@ -57,14 +57,14 @@ def test_case_quotes_and_qualification_name_one_column(connection: Connection, n
 def test_an_alias_replaces_the_table_name(connection: Connection) -> None:
     """A table that has an alias is known by it alone."""
     outer = lowered(connection, 'SELECT SUM(V.age) FROM visits "v"')
-    assert [column.source for column in columns(outer.release.aggregations[0].argument)] == ["v"]
+    assert [column.source for column in iterate_columns(outer.release.aggregations[0].argument)] == ["v"]
     assert code(connection, "SELECT SUM(visits.age) FROM visits v") == "table"
 
 
 def test_the_alias_of_one_table_may_be_the_name_of_another(connection: Connection) -> None:
     """Names in FROM hide those of the database."""
     outer = lowered(connection, "SELECT SUM(regions.age) FROM visits AS regions")
-    assert scans(outer.release.input)[0].table == "visits"
+    assert list_scans(outer.release.input)[0].table == "visits"
 
 
 def test_a_column_of_two_tables_is_ambiguous_unless_it_is_qualified_or_used(connection: Connection) -> None:
@@ -90,8 +90,8 @@ def test_using_holds_for_the_joins_after_it(connection: Connection) -> None:
 def test_group_by_finds_the_same_key(connection: Connection, key: str) -> None:
     """An expression, its number, its alias and ALL name one key."""
     outer = lowered(connection, f"SELECT age > 40 AS older, COUNT(*) FROM visits GROUP BY {key}")
-    assert [phrase(item.expr) for item in outer.release.keys] == ["(age > 40)"]
-    assert [type(output.expr) for output in outer.outputs] == [Released, Released]
+    assert [format_expression(item.expr) for item in outer.release.keys] == ["(age > 40)"]
+    assert [type(output.expr) for output in outer.outputs] == [ReleasedColumn, ReleasedColumn]
 
 
 @pytest.mark.parametrize("output", ["age + 1 + 1", "(age + 1) * 2", "-(age + 1)", "ABS(age + 1) + COUNT(*)"])
@@ -99,7 +99,7 @@ def test_a_key_is_found_within_an_output(connection: Connection, output: str) ->
     """What is computed of a key is computed of what was released."""
     outer = lowered(connection, f"SELECT {output} FROM visits GROUP BY age + 1")
     (shown,) = outer.outputs
-    assert not list(columns(shown.expr))
+    assert not list(iterate_columns(shown.expr))
     assert len(outer.release.keys) == 1
 
 
@@ -137,12 +137,12 @@ def test_an_alias_hides_a_column_in_order_by_alone(connection: Connection) -> No
         "SELECT -region AS region FROM visits GROUP BY region HAVING region > 0 ORDER BY region, region + 0"
     )
     outer = lowered(connection, query)
-    key = Released("k0", Type.INTEGER)
-    assert [phrase(item.expr) for item in outer.release.keys] == ["region"]
+    key = ReleasedColumn("k0", Type.INTEGER)
+    assert [format_expression(item.expr) for item in outer.release.keys] == ["region"]
     assert outer.having is not None
-    assert phrase(outer.having) == "(k0 > 0)"
+    assert format_expression(outer.having) == "(k0 > 0)"
     assert outer.order[0].expr == outer.outputs[0].expr != key
-    assert phrase(outer.order[1].expr) == "(k0 + 0)"
+    assert format_expression(outer.order[1].expr) == "(k0 + 0)"
 
 
 def test_having_is_over_released_values(connection: Connection) -> None:
@@ -152,7 +152,7 @@ def test_having_is_over_released_values(connection: Connection) -> None:
         "SELECT plan AS p, SUM(cost) AS total FROM visits GROUP BY p HAVING p <> 'A' AND total > AVG(age)",
     )
     assert outer.having is not None
-    assert not list(columns(outer.having))
+    assert not list(iterate_columns(outer.having))
     assert [item.function for item in outer.release.aggregations] == ["sum", "avg"]
 
 
@@ -168,10 +168,10 @@ def test_parameters_keep_the_order_of_the_text(connection: Connection) -> None:
     assert isinstance(literals[0], Call)
     assert literals[0].arguments[1] == Literal(1, Type.INTEGER)
     assert literals[1] == Literal(2, Type.INTEGER)
-    assert phrase(where(outer)) == "((age >= 30) AND (age <= 40))"
+    assert format_expression(where(outer)) == "((age >= 30) AND (age <= 40))"
     assert outer.having is not None
-    assert phrase(outer.having) == "(a0 > 5)"
-    assert phrase(outer.order[0].expr) == "(a1 + 6)"
+    assert format_expression(outer.having) == "(a0 > 5)"
+    assert format_expression(outer.order[0].expr) == "(a1 + 6)"
     assert (outer.offset, outer.limit) == (7, 8)
 
 
@@ -221,17 +221,21 @@ def test_the_number_of_values_is_that_of_the_parameters(connection: Connection, 
 def test_inner_joins_start_from_the_private_table(connection: Connection, tables: str) -> None:
     """In whatever order inner joins are written, the private rows are followed."""
     outer = lowered(connection, f"SELECT COUNT(*) FROM {tables}")
-    first, *rest = scans(outer.release.input)
+    first, *rest = list_scans(outer.release.input)
     assert first.table == "visits"
     assert {scan.table for scan in rest} == {"regions", "plans"}
-    pairs = {(phrase(ours), theirs.source) for join in joins(outer.release.input) for ours, theirs in join.on}
+    pairs = {
+        (format_expression(ours), theirs.source)
+        for join in joins(outer.release.input)
+        for ours, theirs in join.on
+    }
     assert pairs == {("region", "regions"), ("plan", "plans")}
 
 
 def test_conditions_of_an_inner_join_filter(connection: Connection) -> None:
     """What is no equality of keys filters the joined rows."""
     outer = lowered(connection, "SELECT COUNT(*) FROM visits JOIN regions ON region = id AND age > 30")
-    assert phrase(where(outer)) == "(age > 30)"
+    assert format_expression(where(outer)) == "(age > 30)"
 
 
 def test_a_left_join_makes_the_public_side_nullable(connection: Connection) -> None:

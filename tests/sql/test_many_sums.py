@@ -12,7 +12,7 @@ from dpsql.backends.dialect import Dialect
 from dpsql.backends.duckdb.dialect import DUCKDB
 from dpsql.backends.postgres.dialect import POSTGRES
 from dpsql.backends.spark.dialect import SparkDialect
-from dpsql.sql.emit.statement import Statement, emit
+from dpsql.sql.emit.statement import ReleaseStatement, emit_release
 
 _READS = re.compile(
     r"\b(?:SUM|COUNT|MAX|LIST|ARRAY_AGG|COLLECT_LIST|HISTOGRAM)\(|GROUPING SETS \((?P<sets>(?:\([^()]*\),? ?)+)\)"
@@ -33,15 +33,15 @@ def _worlds_end() -> Iterator[None]:
     close_all()
 
 
-def sent(statement: Statement) -> list[str]:
+def sent(statement: ReleaseStatement) -> list[str]:
     """What an engine runs to choose clamps: in stages, where there are any."""
     stages = statement.stages
     if stages is not None:
         return [*(query for _, query in stages.tables), stages.histograms]
-    return [statement.sql, *(query for _, query in statement.held)]
+    return [statement.sql, *(query for _, query in statement.held_queries)]
 
 
-def work(statement: Statement) -> int:
+def work(statement: ReleaseStatement) -> int:
     """The aggregates that are computed of a row: those of a query with several grouping sets once for each set."""
     found = 0
     for text in sent(statement):
@@ -55,14 +55,14 @@ def work(statement: Statement) -> int:
     return found
 
 
-def statements(dialect: Dialect, item: Callable[[int], str], group: str) -> Iterator[Statement]:
+def statements(dialect: Dialect, item: Callable[[int], str], group: str) -> Iterator[ReleaseStatement]:
     """The statements of a query with each number of items, which learns a clamp for each."""
     connection = world(person(1), table={"rows_per_unit": 100})
     for size in SIZES:
         items = ", ".join(item(place) for place in range(size))
         plan = prepared(connection, f"SELECT {items} FROM people{group}").plan
         assert len(plan.clamps) >= size
-        yield emit(plan.analysis, plan.quantiles, plan.top_k, plan.clamps, dialect)
+        yield emit_release(plan.analysis, plan.quantiles, plan.top_k, plan.clamps, dialect)
 
 
 @pytest.mark.parametrize("group", ["", " GROUP BY city", " GROUP BY word"])
@@ -82,7 +82,7 @@ def test_few_sums_are_one_statement(dialect: Dialect) -> None:
     connection = world(person(1), table={"rows_per_unit": 100})
     for items in ("SUM(age)", "SUM(age), SUM(age + 1)"):
         plan = prepared(connection, f"SELECT {items} FROM people").plan
-        statement = emit(plan.analysis, plan.quantiles, plan.top_k, plan.clamps, dialect)
+        statement = emit_release(plan.analysis, plan.quantiles, plan.top_k, plan.clamps, dialect)
         assert plan.clamps
         assert statement.stages is None
         assert "GROUPING SETS" not in statement.sql
@@ -97,4 +97,4 @@ def test_many_sums_of_all_rows_are_read_in_stages(item: str) -> None:
 def test_the_law_counts_sets_of_keys() -> None:
     """A query that adds up two sums by three sets takes six."""
     sql = "SELECT SUM(x), SUM(y) FROM t GROUP BY GROUPING SETS ((a), (b), (c, d))"
-    assert work(Statement(sql, ())) == 6
+    assert work(ReleaseStatement(sql, ())) == 6

@@ -37,11 +37,11 @@ def test_columns_are_free(connection: Connection, query: str) -> None:
     prepared = connection.plan(query)
     assert isinstance(prepared.outer.source, Values)
     assert (prepared.releases, prepared.columns) == ((), tuple(COLUMNS))
-    before = connection.engine.ledger.head()
+    before = connection.engine.ledger.read_head()
     found = connection.query(query)
     assert list(zip(found.columns, found.types, strict=True)) == COLUMNS
     assert (found.rows, found.receipt.entries) == ((), ())
-    assert connection.engine.ledger.head() == before
+    assert connection.engine.ledger.read_head() == before
 
 
 @pytest.mark.parametrize(

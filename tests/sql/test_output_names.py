@@ -9,9 +9,9 @@ import psycopg
 import pytest
 from sqlglot import exp
 
-from dpsql.sql.read.dialect import parsed_as, require
+from dpsql.sql.read.dialect import parse_foreign_tokens, require_dialect
 from dpsql.sql.read.output_names import name_outputs
-from dpsql.sql.read.rejection import Source
+from dpsql.sql.read.rejection import QueryText
 
 ITEMS = (
     "count(*)", "COUNT(DISTINCT age)", "avg(cost)", "sum(age) + 1", "max(day)::text", "min(cost)::int", "stddev_samp(cost)",
@@ -28,14 +28,14 @@ ITEMS = (
 
 
 def parsed(text: str) -> exp.Select:
-    (tree,) = parsed_as(require("postgres").tokenize(text), text, dialect="postgres")
+    (tree,) = parse_foreign_tokens(require_dialect("postgres").tokenize(text), text, dialect="postgres")
     assert isinstance(tree, exp.Select)
     return tree
 
 
 def names(text: str) -> list[str]:
     tree = parsed(text)
-    name_outputs(Source(text), tree)
+    name_outputs(QueryText(text), tree)
     return [item.output_name for item in tree.selects]
 
 
@@ -69,7 +69,7 @@ def test_they_are_those_of_postgresql(server: postgres.Server) -> None:
 def test_a_name_is_added_where_it_can_be_read_and_means_one_column(text: str, inner: str | None) -> None:
     tree = parsed(text)
     before = tree.copy()
-    name_outputs(Source(text), tree)
+    name_outputs(QueryText(text), tree)
     added = [each.alias for each in tree.find_all(exp.Alias)]
     assert added == ([] if inner is None else [inner])
     assert (tree == before) is (inner is None)

@@ -12,12 +12,12 @@ import pytest
 from filling import insert
 
 import dpsql
-from dpsql.analysis.intervals import Known
-from dpsql.plan.expr import Column, Facts
+from dpsql.analysis.intervals import KnownIntervals
+from dpsql.plan.expr import Column, ColumnInfo
 from dpsql.plan.interval import Interval
 from dpsql.plan.nodes import PerUnitAggregate
 from dpsql.plan.types import Type
-from dpsql.sql.emit.per_unit_aggregates import per_unit_aggregate
+from dpsql.sql.emit.per_unit_aggregates import emit_per_unit_aggregate
 
 COLUMNS = {
     "x": {"type": "double", "bounds": [-1000, 1000]},
@@ -162,10 +162,10 @@ def test_logarithms_of_less_than_zero_are_null_in_spark(
 @pytest.mark.parametrize("function", ["sum", "avg"])
 def test_sums_are_exact_of_one_value_and_the_same_in_any_order(function: str, bound: float) -> None:
     """And within the rounding of one DOUBLE of the true sum; of infinities and numbers that are none, within bounds."""
-    column = Column("t", "x", Facts(Type.DOUBLE, "", Interval(-bound, bound)))
-    named = Column("g", "s", Facts(Type.DOUBLE, "", Interval(-bound * 1000, bound * 1000)))
-    known: Known = {}
-    text = per_unit_aggregate(PerUnitAggregate(function, column), named, known)
+    column = Column("t", "x", ColumnInfo(Type.DOUBLE, "", Interval(-bound, bound)))
+    named = Column("g", "s", ColumnInfo(Type.DOUBLE, "", Interval(-bound * 1000, bound * 1000)))
+    known: KnownIntervals = {}
+    text = emit_per_unit_aggregate(PerUnitAggregate(function, column), named, known)
     chance = random.Random(f"{function}{bound}")
     with duckdb.connect() as engine:
 

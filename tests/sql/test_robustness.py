@@ -1,4 +1,4 @@
-"""Whatever the text, `parse` and `lower` answer or raise dpsql.Error."""
+"""Whatever the text, `parse_statement` and `lower_statement` answer or raise dpsql.Error."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from speeds import examples
 
 import dpsql
 from dpsql.connection import Connection
-from dpsql.engine.finish import finish
+from dpsql.engine.finish import finish_statement
 from dpsql.engine.pipeline import Engine, PreparedQuery
-from dpsql.plan.dependencies import releases
+from dpsql.plan.dependencies import list_releases
 from dpsql.sql.lower.scope import MAX_JOINED
-from dpsql.sql.lower.statement import lower
-from dpsql.sql.read.parse import MAX_CHARACTERS, MAX_NESTING, parse
+from dpsql.sql.lower.statement import lower_statement
+from dpsql.sql.read.parse import MAX_CHARACTERS, MAX_NESTING, parse_statement
 from tests.sql.fixture_files import fixtures
 from tests.sql.mutants import mutant
 from tests.sql.study import NOON, prepare
@@ -30,10 +30,12 @@ def engine(connection: Connection) -> Engine:
 def survives(engine: Engine, text: str) -> str | None:
     """The code of the refusal, None if there is none. Any error but dpsql.Error escapes."""
     try:
-        statement = parse(text)
-        finish(
-            lower(statement, engine.catalog, engine.public, [5] * statement.parameters, at=NOON),
-            engine.public,
+        statement = parse_statement(text)
+        finish_statement(
+            lower_statement(
+                statement, engine.catalog, engine.public_lookups, [5] * statement.parameters, at=NOON
+            ),
+            engine.public_lookups,
             {},
         )
     except dpsql.Error as error:
@@ -57,7 +59,7 @@ def survives(engine: Engine, text: str) -> str | None:
 def test_what_cannot_be_parsed_is_said_in_words(text: str, words: str) -> None:
     """With the place, and no word of the parser's own."""
     with pytest.raises(dpsql.QueryRejected) as refused:
-        parse(text)
+        parse_statement(text)
     assert refused.value.code == "syntax"
     assert words in str(refused.value)
 
@@ -123,7 +125,7 @@ def test_any_character_in_a_fixture(engine: Engine, query: str, place: int, char
     ],
 )
 def test_what_once_broke_it(engine: Engine, text: str) -> None:
-    """Texts on which the parser or `lower` failed, or might."""
+    """Texts on which the parser or `lower_statement` failed, or might."""
     survives(engine, text)
 
 
@@ -151,7 +153,7 @@ def test_long_lists(connection: Connection) -> None:
     values = ", ".join(map(str, range(10_000)))
     prepared = prepare(connection, f"SELECT COUNT(*) FROM visits WHERE age IN ({values})")
     assert isinstance(prepared, PreparedQuery)
-    (row,) = connection.query(prepared.asked.sql).rows
+    (row,) = connection.query(prepared.query.sql).rows
     assert row == (327,)
 
 
@@ -179,8 +181,10 @@ def test_a_common_table_is_planned_once(engine: Engine) -> None:
     """It is one release however often it is read; but tables that double what they read would make a plan without end."""
     counts = "WITH c AS (SELECT plan, COUNT(*) AS n FROM (SELECT plan FROM visits) GROUP BY plan)"
     often = ", ".join(f"(SELECT SUM(n) FROM c WHERE plan <> '{place}') AS n{place}" for place in range(60))
-    outer = lower(parse(f"{counts} SELECT {often}"), engine.catalog, engine.public, at=NOON).outer
-    assert len(releases(outer)) == 1
+    outer = lower_statement(
+        parse_statement(f"{counts} SELECT {often}"), engine.catalog, engine.public_lookups, at=NOON
+    ).outer
+    assert len(list_releases(outer)) == 1
     doubling = "".join(
         f", c{place + 1} AS (SELECT a.plan, a.n FROM c{place} AS a JOIN c{place} AS b ON a.plan = b.plan)"
         for place in range(12)

@@ -17,11 +17,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import dpsql
-from dpsql.analysis.analyse import Measurand
+from dpsql.analysis.analyse import Measure
 from dpsql.plan.expr import Column
-from dpsql.sql.emit.decimal_points import decimal_point
-from dpsql.sql.emit.dialect import dialect
-from dpsql.sql.emit.lattice import point
+from dpsql.sql.emit.decimal_points import emit_decimal_lattice_point
+from dpsql.sql.emit.dialect import get_dialect
+from dpsql.sql.emit.lattice import emit_lattice_point
 
 RULES = {
     "version": 1,
@@ -113,7 +113,7 @@ DECIMALS = {
 DECIMAL_BOUNDS = [(kind, bounds) for kind, each in DECIMALS.items() for bounds in each]
 
 
-def measured(made: duckdb.DuckDBPyConnection, bounds: tuple[float, float]) -> Measurand:
+def measured(made: duckdb.DuckDBPyConnection, bounds: tuple[float, float]) -> Measure:
     """What is added up of the column `x` of a table `t` with these bounds."""
     declared = {
         "unit": "id",
@@ -126,13 +126,15 @@ def measured(made: duckdb.DuckDBPyConnection, bounds: tuple[float, float]) -> Me
     return found[0]
 
 
-def points(measure: Measurand) -> tuple[str | None, str]:
+def points(measure: Measure) -> tuple[str | None, str]:
     """The SQL of a point, of DECIMAL and of DOUBLE."""
     column = measure.expr
     assert isinstance(column, Column)
     assert measure.lattice is not None
-    of_double = point(column, measure.lattice, dialect().clean(column), measure.interval)
-    return decimal_point(column, measure.lattice), of_double
+    of_double = emit_lattice_point(
+        column, measure.lattice, get_dialect().emit_bounded_column(column), measure.interval
+    )
+    return emit_decimal_lattice_point(column, measure.lattice), of_double
 
 
 def near(kind: str, bounds: tuple[float, float]) -> list[str]:

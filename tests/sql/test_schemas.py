@@ -149,7 +149,7 @@ def test_a_reference_names_a_table_of_a_schema(references: Any, keys: tuple[str,
     assert found is not None
     assert (found.table, found.keys) == (sales, keys)
     again = load(load(POLICY | {"tables": tables}))
-    assert again.tables["returns"].owner == found
+    assert again.tables["returns"].unit_link == found
     with pytest.raises(dpsql.PolicyError) as caught:
         load(POLICY | {"tables": tables | {"emr": tables[sales]}})
     assert caught.value.code == "bad_reference"
@@ -161,7 +161,7 @@ def test_init_writes_the_tables_of_all_schemas(engine: duckdb.DuckDBPyConnection
 
     engine.execute('CREATE TABLE "emr.visits" (x INTEGER); CREATE TABLE emr."a.b" (x INTEGER)')
     backend = DuckDBBackend(engine)
-    assert [column for column, _ in backend.schema()["emr.visits"]] == ["pid", "cost"]
-    text = skeleton(backend.schema(), "db")
+    assert [column for column, _ in backend.read_schema()["emr.visits"]] == ["pid", "cost"]
+    text = skeleton(backend.read_schema(), "db")
     declared = list(yaml.safe_load(text)["tables"])
     assert declared == ["visits", "emr.people", "emr.visits", "emr.wards", "hidden.visits", "lab.visits"]

@@ -19,8 +19,8 @@ from worlds import Declared, close_all, connected, prepared, statistics, world
 import dpsql
 from dpsql.sql.emit import relations
 from dpsql.sql.emit import stored_conditions as written
-from dpsql.sql.emit.dialect import dialect
-from dpsql.sql.emit.stored_conditions import Stored
+from dpsql.sql.emit.dialect import get_dialect
+from dpsql.sql.emit.stored_conditions import StoredConditions
 
 NUMBERS = (None, -128, -3, -2, -1, 0, 1, 4, 5, 6, 127)
 REALS = (
@@ -97,7 +97,7 @@ def test_the_same_rows_are_left(kind: str, unit: str, monkeypatch: pytest.Monkey
         sql = f"SELECT COUNT(*) FROM people WHERE {condition}"
         found = statistics(connection, sql)
         with monkeypatch.context() as patched:
-            patched.setattr(relations, "stored_conditions", lambda *_, **__: Stored())
+            patched.setattr(relations, "emit_stored_conditions", lambda *_, **__: StoredConditions())
             assert statistics(connection, sql) == found, condition
 
 
@@ -132,8 +132,8 @@ def test_files_and_frames_skip_nothing_that_counts(
         "tables": {"t": {"unit": "id", "rows_per_unit": 1, "columns": columns}},
     }
     found = []
-    for emitted in (relations.stored_conditions, lambda *_, **__: Stored()):
-        monkeypatch.setattr(relations, "stored_conditions", emitted)
+    for emitted in (relations.emit_stored_conditions, lambda *_, **__: StoredConditions()):
+        monkeypatch.setattr(relations, "emit_stored_conditions", emitted)
         opened = str(tmp_path / "t.parquet") if source == "parquet" else table
         with dpsql.connect({"t": opened}, policy=rules, ledger=":memory:", epsilon=10**6) as connection:
             asked = (f"SELECT COUNT(*) FROM t WHERE {condition}" for condition in OF_FRAMES)
@@ -164,7 +164,7 @@ def test_of_two_columns_the_lesser_one_is_the_lesser_one_when_clamped(
         sql = f"SELECT COUNT(*) FROM people WHERE {pair.format(sign)}"
         found = statistics(connection, sql)
         with monkeypatch.context() as patched:
-            patched.setattr(written, "dialect", lambda: replace(dialect(), in_turn=True))
+            patched.setattr(written, "get_dialect", lambda: replace(get_dialect(), short_circuits=True))
             text = str(prepared(connection, sql).statement.sql)
             assert statistics(connection, sql) == found, sql
             assert (f'WHERE "{pair[0]}" {sign} "{pair[-1]}"' in text) == (

@@ -1,4 +1,4 @@
-"""`lower` is closed: what is not modelled is refused, whatever a new release of the parser adds."""
+"""`lower_statement` is closed: what is not modelled is refused, whatever a new release of the parser adds."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ import dpsql
 from dpsql.connection import Connection
 from dpsql.engine.pipeline import Engine
 from dpsql.errors import QueryRejected
-from dpsql.sql.lower.statement import lower
-from dpsql.sql.read.parse import Statement, parse
+from dpsql.sql.lower.statement import lower_statement
+from dpsql.sql.read.parse import Statement, parse_statement
 from tests.sql.fixture_files import Fixture, accepted
 from tests.sql.study import NOON, clinic, prepare
 
@@ -31,9 +31,9 @@ def engine(connection: Connection) -> Engine:
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("fixture", accepted(), ids=str)
 def test_an_unknown_argument_of_any_node_is_refused(engine: Engine, fixture: Fixture) -> None:
-    """An argument that `lower` does not name is refused, wherever in the tree it stands, but where nothing reads it."""
-    statement = parse(fixture.query)
-    lower(statement, engine.catalog, engine.public, fixture.parameters, at=NOON)
+    """An argument that `lower_statement` does not name is refused, wherever in the tree it stands, but where nothing reads it."""
+    statement = parse_statement(fixture.query)
+    lower_statement(statement, engine.catalog, engine.public_lookups, fixture.parameters, at=NOON)
     for node in list(statement.query.walk(prune=_is_unread)):
         if _is_unread(node):
             continue
@@ -45,9 +45,9 @@ def test_an_unknown_argument_of_any_node_is_refused(engine: Engine, fixture: Fix
 @pytest.mark.sampled(8)
 @pytest.mark.parametrize("fixture", accepted(), ids=str)
 def test_an_unknown_node_is_refused(engine: Engine, fixture: Fixture) -> None:
-    """An expression of a kind that `lower` does not name is refused, wherever it stands."""
-    for index in range(sum(1 for _ in parse(fixture.query).query.walk())):
-        statement = parse(fixture.query)
+    """An expression of a kind that `lower_statement` does not name is refused, wherever it stands."""
+    for index in range(sum(1 for _ in parse_statement(fixture.query).query.walk())):
+        statement = parse_statement(fixture.query)
         node = next(itertools.islice(statement.query.walk(), index, None))
         if isinstance(node, exp.Condition) and not isinstance(node, (exp.Column, exp.Star)):
             node.replace(exp.Anonymous(this="unheard_of", expressions=[exp.Literal.number(1)]))
@@ -81,7 +81,7 @@ def _is_unread(node: exp.Expr) -> bool:
 
 def _refused(statement: Statement, engine: Engine, fixture: Fixture) -> bool:
     try:
-        lower(statement, engine.catalog, engine.public, fixture.parameters, at=NOON)
+        lower_statement(statement, engine.catalog, engine.public_lookups, fixture.parameters, at=NOON)
     except QueryRejected:
         return True
     return False

@@ -18,11 +18,11 @@ from statistical.chance import least_share
 
 import dpsql
 from dpsql.mechanisms import SystemEntropy
-from dpsql.plan.expr import Released
-from dpsql.postprocess.consistency import consistent
-from dpsql.release import ReleasedTable, release
-from dpsql.uncertainty.cells import intervals_of
-from dpsql.uncertainty.simulation import simulated_intervals
+from dpsql.plan.expr import ReleasedColumn
+from dpsql.postprocess.consistency import make_consistent
+from dpsql.release import ReleasedTable, draw_release
+from dpsql.uncertainty.cells import compute_intervals
+from dpsql.uncertainty.simulation import simulate_intervals
 
 RUNS, MANY, CONFIDENCE = examples(320, least=60), examples(1300, least=400), 0.95
 """Releases of each statement, for shares and for moments."""
@@ -64,13 +64,13 @@ def releases(
 ) -> Iterator[tuple[list[ReleasedTable], list[ReleasedTable]]]:
     """Tables as they are released, and as they are shown, again and again."""
     parts = con.explain(sql, epsilon=Fraction(1, 2)).prepared.releases
-    exact = [con.engine.backend.run(part.statement.sql) for part in parts]
+    exact = [con.engine.backend.run_statement(part.statement.sql) for part in parts]
     for _ in range(runs):
         tables = [
-            release(part.plan, part.statement, rows, SystemEntropy())
+            draw_release(part.plan, part.statement, rows, SystemEntropy())
             for part, rows in zip(parts, exact, strict=True)
         ]
-        yield tables, consistent(tables)
+        yield tables, make_consistent(tables)
 
 
 def truths(con: dpsql.Connection, sql: str, columns: int) -> list[list[tuple[float, ...]]]:
@@ -80,7 +80,7 @@ def truths(con: dpsql.Connection, sql: str, columns: int) -> list[list[tuple[flo
     for part in loud.releases:
         by = [key.expr.name for key in part.release.keys]  # type: ignore[union-attr]
         grouping = f"GROUP BY {', '.join(by)} ORDER BY {', '.join(by)}" if by else ""
-        rows, _ = con.engine.backend.public_rows(f"SELECT COUNT(*), SUM(x), AVG(x) FROM t {grouping}")
+        rows, _ = con.engine.backend.read_public_rows(f"SELECT COUNT(*), SUM(x), AVG(x) FROM t {grouping}")
         found.append([tuple(float(each) for each in row[:columns]) for row in rows])
     return found
 
@@ -100,14 +100,15 @@ def test_intervals_hold_as_often_as_they_say(con: dpsql.Connection, sets: str) -
         for place, (table, known) in enumerate(zip(shown, exact, strict=True)):
             rows = range(len(table.rows))
             for at, item in enumerate(table.plan.analysis.release.aggregations):
-                found = intervals_of(table.plan, table, item, rows, CONFIDENCE)
+                found = compute_intervals(table.plan, table, item, rows, CONFIDENCE)
                 hits.setdefault((place, item.function), []).extend(held(found, [row[at] for row in known]))
             if number % 3 == 0:
                 count, total = (
-                    Released(item.name, item.type) for item in table.plan.analysis.release.aggregations[:2]
+                    ReleasedColumn(item.name, item.type)
+                    for item in table.plan.analysis.release.aggregations[:2]
                 )
-                ratio = dpsql.functions.call("multiply", count, total)
-                found = simulated_intervals(table.plan, table, ratio, rows, CONFIDENCE)
+                ratio = dpsql.functions.build_function_call("multiply", count, total)
+                found = simulate_intervals(table.plan, table, ratio, rows, CONFIDENCE)
                 hits.setdefault((place, "product"), []).extend(
                     held(found, [row[0] * row[1] for row in known])
                 )
@@ -129,11 +130,11 @@ def test_errors_are_as_large_as_is_said_and_smaller_than_before(con: dpsql.Conne
             for group, (_, true) in enumerate(known):
                 errors.setdefault((place, group), []).append(shown[place].rows[group][-1] - true)  # type: ignore[operator]
                 before.setdefault((place, group), []).append(tables[place].rows[group][-1] - true)  # type: ignore[operator]
-    said = con.explain(sql, epsilon=Fraction(1, 2)).prepared.adjusted
+    said = con.explain(sql, epsilon=Fraction(1, 2)).prepared.shown_plans
     for (place, _), found in errors.items():
         (measured,) = said[place].vectors
         step = said[place].analysis.measures[0].lattice.step  # type: ignore[union-attr]
-        std = measured.std(measured.vector.estimates[0][1]) * float(step)
+        std = measured.compute_std(measured.vector.estimates[0][1]) * float(step)
         # The fourth moment of a sum of Laplace variables is at most six times the square of its second. Eight
         # standard errors, as their squares have long tails: beyond it lies 1e-8 of those of one such variable.
         assert np.mean(np.square(found)) == pytest.approx(std**2, rel=8 * math.sqrt(5 / MANY))
@@ -173,31 +174,34 @@ def counts(
     true = [
         [
             row[-1]
-            for row in release(
-                part.plan, part.statement, con.engine.backend.run(part.statement.sql), SystemEntropy()
+            for row in draw_release(
+                part.plan,
+                part.statement,
+                con.engine.backend.run_statement(part.statement.sql),
+                SystemEntropy(),
             ).rows
         ]
         for part in loud
     ]
     prepared = con.explain(sql, epsilon=epsilon).prepared
-    exact = [con.engine.backend.run(part.statement.sql) for part in prepared.releases]
+    exact = [con.engine.backend.run_statement(part.statement.sql) for part in prepared.releases]
     errors: list[tuple[list[list[float]], ...]] = [([], []) for _ in exact]
     hits: list[list[list[bool]]] = [[] for _ in exact]
     for _ in range(RUNS):
         tables = [
-            release(part.plan, part.statement, rows, SystemEntropy())
+            draw_release(part.plan, part.statement, rows, SystemEntropy())
             for part, rows in zip(prepared.releases, exact, strict=True)
         ]
-        for place, pair in enumerate(zip(tables, consistent(tables), strict=True)):
+        for place, pair in enumerate(zip(tables, make_consistent(tables), strict=True)):
             for kept, table in zip(errors[place], pair, strict=True):
                 kept.append([row[-1] - each for row, each in zip(table.rows, true[place], strict=True)])  # type: ignore[operator]
             shown = pair[1]
             (item,) = shown.plan.analysis.release.aggregations
-            found = intervals_of(shown.plan, shown, item, range(len(shown.rows)), CONFIDENCE)
+            found = compute_intervals(shown.plan, shown, item, range(len(shown.rows)), CONFIDENCE)
             hits[place].append(held(found, true[place]))
     for (before, after), kept_, part in zip(errors, hits, prepared.releases, strict=True):
         (measured,) = part.plan.vectors
-        yield np.array(before), np.array(after), np.array(kept_), measured.mechanism.variance_float()
+        yield np.array(before), np.array(after), np.array(kept_), measured.mechanism.compute_variance()
 
 
 def test_whole_numbers_are_no_worse_than_released_ones(con: dpsql.Connection) -> None:

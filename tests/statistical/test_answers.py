@@ -93,7 +93,7 @@ def test_staircase_noise_follows_its_law(epsilon: int) -> None:
     assert p_values[0] > FALSE_ALARM > p_values[1]
     held = [row[2] <= 40 <= row[3] for row in rows]
     assert held == [low <= 40 <= high for result in results for _, (low, high), *_ in result.intervals(0.95)]
-    exact = 1 - 2 * stairs.tail_up(stairs.half_width(0.95) + 1)
+    exact = 1 - 2 * stairs.bound_tail(stairs.compute_half_width(0.95) + 1)
     assert abs(sum(held) / len(held) - exact) < 6.5 * math.sqrt(exact * (1 - exact) / len(held))
 
 

@@ -38,9 +38,9 @@ from statistical.audit_cases import ALONE, CASES
 
 import dpsql
 from dpsql.connection import Connection
-from dpsql.mechanisms import Cube, DiscreteGaussian, Geometric, Staircase, SystemEntropy
+from dpsql.mechanisms import DiscreteGaussian, Geometric, LInfinityMechanism, Staircase, SystemEntropy
 from dpsql.mechanisms.entropy import Entropy
-from dpsql.release import release
+from dpsql.release import draw_release
 from dpsql.request.query import Query
 
 TOO_NARROW = Fraction(2, 3)
@@ -68,7 +68,7 @@ def audit(request: pytest.FixtureRequest) -> Iterator[Audit]:
 
 def plant(monkeypatch: pytest.MonkeyPatch, factor: Fraction) -> None:
     """Draws are those of a mechanism with `factor` times the scale."""
-    honest = Geometric.draw, DiscreteGaussian.draw, Cube.draw, Staircase.draw
+    honest = Geometric.draw, DiscreteGaussian.draw, LInfinityMechanism.draw, Staircase.draw
 
     def geometric(self: Geometric, size: int, entropy: Entropy) -> list[int]:
         return honest[0](replace(self, scale=self.scale * factor), size, entropy)
@@ -76,13 +76,13 @@ def plant(monkeypatch: pytest.MonkeyPatch, factor: Fraction) -> None:
     def discrete_gaussian(self: DiscreteGaussian, size: int, entropy: Entropy) -> list[int]:
         return honest[1](replace(self, variance=self.variance * factor**2), size, entropy)
 
-    def cube(self: Cube, size: int, entropy: Entropy) -> list[int]:
+    def cube(self: LInfinityMechanism, size: int, entropy: Entropy) -> list[int]:
         return honest[2](replace(self, scale=self.scale * factor), size, entropy)
 
     def staircase(self: Staircase, size: int, entropy: Entropy) -> list[int]:
         return honest[3](replace(self, loss=self.loss / factor), size, entropy)
 
-    monkeypatch.setattr(Cube, "draw", cube)
+    monkeypatch.setattr(LInfinityMechanism, "draw", cube)
     monkeypatch.setattr(Staircase, "draw", staircase)
     monkeypatch.setattr(Geometric, "draw", geometric)
     monkeypatch.setattr(DiscreteGaussian, "draw", discrete_gaussian)
@@ -131,9 +131,9 @@ def alone(*values: float, neighbors: str) -> Connection:
 
 def released(connection: Connection, runs: int) -> Floats:
     """Answers of a query without groups, each charged nothing and released anew from the same exact rows."""
-    prepared = connection.engine.prepare(Query(TOTAL, epsilon=LOSS))
-    exact = connection.engine.backend.run(prepared.statement.sql)
-    tables = (release(prepared.plan, prepared.statement, exact, SystemEntropy()) for _ in range(runs))
+    prepared = connection.engine.plan_and_match(Query(TOTAL, epsilon=LOSS))
+    exact = connection.engine.backend.run_statement(prepared.statement.sql)
+    tables = (draw_release(prepared.plan, prepared.statement, exact, SystemEntropy()) for _ in range(runs))
     return np.array([float(table.rows[0][0]) for table in tables])
 
 
@@ -170,7 +170,7 @@ def staircase_event(epsilon: float, steps: int) -> list[tuple[float, float]]:
     """As `geometric_event` for one number, with the stairs that are best at ε, but lower."""
     stairs = Staircase.calibrate(steps, 1, Fraction(epsilon))
     noise = replace(stairs, loss=stairs.loss / TOO_NARROW)
-    return [(noise.tail_up(j - steps), noise.tail_up(j)) for j in range(steps + 1)]
+    return [(noise.bound_tail(j - steps), noise.bound_tail(j)) for j in range(steps + 1)]
 
 
 def gaussian_event(rho: float, steps: int, numbers: int) -> list[tuple[float, float]]:

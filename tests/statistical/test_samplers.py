@@ -19,7 +19,13 @@ from statistical.chance import FALSE_ALARM
 from dpsql.mechanisms import sampler
 from dpsql.mechanisms.coin import Coin
 from dpsql.mechanisms.entropy import SystemEntropy
-from dpsql.mechanisms.sampler import Integers, cube, discrete_gaussian, staircase, two_sided_geometric
+from dpsql.mechanisms.sampler import (
+    Integers,
+    sample_discrete_gaussian,
+    sample_l_infinity_vectors,
+    sample_staircase,
+    sample_two_sided_geometric,
+)
 
 DRAWS = 10**6
 Floats = NDArray[np.float64]
@@ -90,19 +96,19 @@ def low_digits_p_value(scale: Fraction, draws: Integers) -> float:
 @pytest.mark.parametrize("scale", SCALES, ids=str)
 def test_geometric_law(scale: Fraction) -> None:
     """10**6 geometric draws follow the exact law."""
-    assert geometric_p_value(scale, two_sided_geometric(scale, DRAWS, SystemEntropy())) > FALSE_ALARM
+    assert geometric_p_value(scale, sample_two_sided_geometric(scale, DRAWS, SystemEntropy())) > FALSE_ALARM
 
 
 @pytest.mark.parametrize("scale", SCALES[2:], ids=str)
 def test_low_digits_law(scale: Fraction) -> None:
     """The sign and last five binary digits of 10**6 geometric draws follow the exact law."""
-    assert low_digits_p_value(scale, two_sided_geometric(scale, DRAWS, SystemEntropy())) > FALSE_ALARM
+    assert low_digits_p_value(scale, sample_two_sided_geometric(scale, DRAWS, SystemEntropy())) > FALSE_ALARM
 
 
 @pytest.mark.parametrize("sigma", SCALES, ids=str)
 def test_gaussian_law(sigma: Fraction) -> None:
     """10**6 discrete Gaussian draws follow the exact law."""
-    assert gaussian_p_value(sigma, discrete_gaussian(sigma**2, DRAWS, SystemEntropy())) > FALSE_ALARM
+    assert gaussian_p_value(sigma, sample_discrete_gaussian(sigma**2, DRAWS, SystemEntropy())) > FALSE_ALARM
 
 
 def cube_p_value(scale: Fraction, dimensions: int, draws: Integers) -> float:
@@ -129,7 +135,10 @@ def cube_p_value(scale: Fraction, dimensions: int, draws: Integers) -> float:
 )
 def test_cube_law(scale: Fraction, dimensions: int) -> None:
     """10**6 vectors follow the exact law: each one near zero, and the norms of those beyond."""
-    assert cube_p_value(scale, dimensions, cube(scale, dimensions, DRAWS, SystemEntropy())) > FALSE_ALARM
+    assert (
+        cube_p_value(scale, dimensions, sample_l_infinity_vectors(scale, dimensions, DRAWS, SystemEntropy()))
+        > FALSE_ALARM
+    )
 
 
 def staircase_p_value(loss: Fraction, width: int, inner: int, draws: Integers) -> float:
@@ -159,7 +168,7 @@ STAIRCASES = [
 @pytest.mark.parametrize(("loss", "width", "inner"), STAIRCASES)
 def test_staircase_law(loss: Fraction, width: int, inner: int) -> None:
     """10**6 draws follow the exact law; half of what is not zero has a minus sign."""
-    draws = staircase(loss, width, inner, DRAWS, SystemEntropy())
+    draws = sample_staircase(loss, width, inner, DRAWS, SystemEntropy())
     assert staircase_p_value(loss, width, inner, draws) > FALSE_ALARM
 
 
@@ -168,25 +177,28 @@ def test_staircase_law(loss: Fraction, width: int, inner: int) -> None:
 )
 def test_another_staircase_is_noticed(loss: Fraction, width: int, inner: int) -> None:
     """Draws whose first stair, whose width or whose loss is a little another fail the test above."""
-    draws = staircase(loss, width, inner, DRAWS, SystemEntropy())
+    draws = sample_staircase(loss, width, inner, DRAWS, SystemEntropy())
     assert staircase_p_value(Fraction(2), 40, 13, draws) < FALSE_ALARM
 
 
 @pytest.mark.parametrize("shift", [-1, 1])
 def test_a_cube_of_another_radius_is_noticed(monkeypatch: pytest.MonkeyPatch, shift: int) -> None:
     """Radii with one geometric magnitude more or less than the law's fail the test above."""
-    indices = sampler._indices
+    indices = sampler._sample_eulerian_indices
 
     def wrong(scale: Fraction, power: int, size: int, entropy: SystemEntropy) -> NDArray[np.int64]:
         return np.maximum(0, indices(scale, power, size, entropy) + shift)
 
-    monkeypatch.setattr(sampler, "_indices", wrong)
-    assert cube_p_value(Fraction(3), 2, cube(Fraction(3), 2, DRAWS, SystemEntropy())) < FALSE_ALARM
+    monkeypatch.setattr(sampler, "_sample_eulerian_indices", wrong)
+    assert (
+        cube_p_value(Fraction(3), 2, sample_l_infinity_vectors(Fraction(3), 2, DRAWS, SystemEntropy()))
+        < FALSE_ALARM
+    )
 
 
 def test_draws_are_independent() -> None:
     """Neighbouring draws, and draws a block apart, are uncorrelated, in size as in value."""
-    draws = two_sided_geometric(Fraction(2**31), DRAWS, SystemEntropy()).astype(np.float64)
+    draws = sample_two_sided_geometric(Fraction(2**31), DRAWS, SystemEntropy()).astype(np.float64)
     for values in (draws, np.abs(draws)):
         centred = (values - values.mean()) / values.std()
         for lag in (1, 2, sampler._BLOCK):
@@ -197,7 +209,7 @@ def test_draws_are_independent() -> None:
 @pytest.fixture
 def defect(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, float], None]:
     """Plants a wrong first-word threshold: a coin's probability moves by the share given."""
-    coins = sampler._coins
+    coins = sampler._make_coins
 
     def plant(index: int, share: float) -> None:
         def defective(scale: Fraction) -> tuple[tuple[Coin, ...], NDArray[np.uint16]]:
@@ -206,7 +218,7 @@ def defect(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, float], None]:
             wrong[index] = wrong[index] * (1 + share)
             return right, wrong
 
-        monkeypatch.setattr(sampler, "_coins", defective)
+        monkeypatch.setattr(sampler, "_make_coins", defective)
 
     return plant
 
@@ -216,7 +228,7 @@ def test_a_wrong_threshold_is_noticed(defect: Callable[[int, float], None], inde
     """A coin that is 3% off, be it a low digit, a high one or the sign, fails the tests above."""
     defect(index, 0.03)
     scale = Fraction(1000)
-    draws = two_sided_geometric(scale, DRAWS, SystemEntropy())
+    draws = sample_two_sided_geometric(scale, DRAWS, SystemEntropy())
     assert min(geometric_p_value(scale, draws), low_digits_p_value(scale, draws)) < FALSE_ALARM
 
 
@@ -227,13 +239,13 @@ def test_a_dropped_rejection_is_noticed(monkeypatch: pytest.MonkeyPatch, sigma: 
     def lax(proposals: Integers, *_: object) -> NDArray[np.bool_]:
         return np.ones(len(proposals), np.bool_)
 
-    monkeypatch.setattr(sampler, "_accepted", lax)
-    assert gaussian_p_value(sigma, discrete_gaussian(sigma**2, DRAWS, SystemEntropy())) < FALSE_ALARM
+    monkeypatch.setattr(sampler, "_accept_proposals", lax)
+    assert gaussian_p_value(sigma, sample_discrete_gaussian(sigma**2, DRAWS, SystemEntropy())) < FALSE_ALARM
 
 
 def test_a_double_zero_is_noticed() -> None:
     """The classic slip, a sign put before a geometric magnitude so that zero has two ways, fails."""
     scale = Fraction(10)
-    draws = two_sided_geometric(scale, DRAWS, SystemEntropy())
+    draws = sample_two_sided_geometric(scale, DRAWS, SystemEntropy())
     slipped = np.where(draws < 0, draws + 1, draws)
     assert geometric_p_value(scale, slipped) < FALSE_ALARM

@@ -14,7 +14,7 @@ import pytest
 from statistical.chance import least_share
 
 import dpsql
-from dpsql.uncertainty.laws import half_width
+from dpsql.uncertainty.laws import compute_half_width
 
 CONFIDENCE = 0.95
 GROUPS = 10_000
@@ -64,7 +64,9 @@ def test_intervals_of_shown_counts_hold(unit: str, aggregates: str, accountant: 
         plan = con.explain(sql, epsilon=EPSILON).prepared.plan
     assert plan.selection is not None
     block, scale = plan.vectors[plan.selection.vector], plan.selection.scale
-    plain = half_width(block.mechanism, [Fraction(1, scale)] * len(block.vector.components), CONFIDENCE)
+    plain = compute_half_width(
+        block.mechanism, [Fraction(1, scale)] * len(block.vector.components), CONFIDENCE
+    )
     small = math.ceil(plan.selection.count - plain) - 1
     sizes = [math.ceil(part * plan.selection.count) for part in PARTS]
     held: dict[int, list[bool]] = defaultdict(list)

@@ -14,7 +14,7 @@ import pytest
 import dpsql
 from dpsql.cli import main
 from dpsql.policy import load
-from dpsql.suggest.questions import SAMPLES, outward, questions
+from dpsql.suggest.questions import SAMPLES, build_questions, round_outward
 from dpsql.suggest.text import with_keys
 
 POLICY = """\
@@ -152,10 +152,10 @@ def test_a_range_is_public_or_there_is_none(kind: str, engine: str, limits: tupl
     )
     if limits is None:
         with pytest.raises(dpsql.ProgrammingError) as refused:
-            questions(policy, "t", {"x": engine})
+            build_questions(policy, "t", {"x": engine})
         assert refused.value.code == "no_public_range"
     else:
-        wide, asked = questions(policy, "t", {"x": engine})
+        wide, asked = build_questions(policy, "t", {"x": engine})
         assert wide.tables["t"].columns["x"].bounds == limits
         assert [each.key for each in asked] == ["bounds"]
         load(wide)
@@ -194,11 +194,11 @@ def test_ids_are_not_asked_for_by_themselves() -> None:
     }
     tables = {"t": {"unit": "id", "rows_per_unit": 1, "columns": columns}}
     policy = load({"version": 1, "privacy_unit": "person", "budget": {"epsilon": 1}, "tables": tables})
-    assert [each.column for each in questions(policy, "T", {})[1]] == ["y"]
-    assert [each.column for each in questions(policy, "t", {}, ["X"])[1]] == ["x"]
+    assert [each.column for each in build_questions(policy, "T", {})[1]] == ["y"]
+    assert [each.column for each in build_questions(policy, "t", {}, ["X"])[1]] == ["x"]
     for wrong in (("nope", ()), ("t", ("nope",))):
         with pytest.raises(dpsql.ProgrammingError):
-            questions(policy, wrong[0], {}, wrong[1])
+            build_questions(policy, wrong[0], {}, wrong[1])
 
 
 @pytest.mark.parametrize(
@@ -230,7 +230,7 @@ def test_round_numbers_lie_outside(
     low: Any, high: Any, limits: tuple[Any, Any], whole: bool, found: tuple[Any, Any]
 ) -> None:
     """Bounds in round numbers hold what was found, within what was declared."""
-    assert outward(low, high, limits, whole=whole) == found
+    assert round_outward(low, high, limits, whole=whole) == found
     assert found[0] <= low
     assert found[1] >= high
 

@@ -9,7 +9,7 @@ from fractions import Fraction
 import numpy as np
 
 from dpsql.accounting.accountants import ZcdpAccountant
-from dpsql.accounting.accountants.base import largest_epsilon
+from dpsql.accounting.accountants.base import search_largest_epsilon
 from dpsql.accounting.events import BoundedRange, Pure
 from dpsql.planning.choose import LossShare
 from dpsql.synthesis.workload import Counts
@@ -24,15 +24,15 @@ def pure(epsilon: Fraction) -> LossShare:
 
 def zcdp(epsilon: Fraction) -> LossShare:
     """The loss under zCDP."""
-    units = ZCDP.cost(Pure(epsilon)).loss
+    units = ZCDP.compute_charge(Pure(epsilon)).loss
 
     def ranged(share: Fraction) -> Fraction:
-        return largest_epsilon(ZCDP.cost, int(units * share), BoundedRange)
+        return search_largest_epsilon(ZCDP.compute_charge, int(units * share), BoundedRange)
 
     def whole(share: Fraction) -> Fraction:
-        return largest_epsilon(ZCDP.cost, int(units * share))
+        return search_largest_epsilon(ZCDP.compute_charge, int(units * share))
 
-    return LossShare(epsilon, ZCDP.gaussian_rho(epsilon), Fraction(0), ranged, pure_of=whole)
+    return LossShare(epsilon, ZCDP.find_gaussian_rho(epsilon), Fraction(0), ranged, pure_of=whole)
 
 
 def neighbours(

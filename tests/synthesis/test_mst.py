@@ -16,10 +16,29 @@ from synthesis.losses import neighbours, pure, zcdp
 
 from dpsql.errors import QueryRejected
 from dpsql.mechanisms import DiscreteGaussian, Geometric
-from dpsql.synthesis.mechanism import MOST_ROWS, of_marginal
-from dpsql.synthesis.mst import MOST_CELLS, Mst, _joining, read_by, require_tables
-from dpsql.synthesis.tree import MOST_INVENTED, Merged, merged_table, nearest, rows_of, with_sums
-from dpsql.synthesis.workload import Counts, Marginal, distance, marginal_of, workload
+from dpsql.synthesis.mechanism import MOST_ROWS, compute_marginal_sensitivity
+from dpsql.synthesis.mst import (
+    MOST_CELLS,
+    Mst,
+    _filter_joining_pairs,
+    list_read_marginals,
+    require_small_tables,
+)
+from dpsql.synthesis.tree import (
+    MOST_INVENTED,
+    MergedColumn,
+    count_rows,
+    merge_table,
+    project_onto_simplex,
+    project_onto_sums,
+)
+from dpsql.synthesis.workload import (
+    Counts,
+    Marginal,
+    compute_marginal,
+    compute_marginal_distance,
+    parse_workload,
+)
 from tests.entropy import SeededEntropy
 
 SHAPE = (2, 3, 2)
@@ -30,23 +49,23 @@ LARGE = Fraction(10**7)
 
 def tables_of(histogram: Counts, parts: Sequence[Marginal] = ()) -> dict[Marginal, Counts]:
     """What is read of a table."""
-    return {part: marginal_of(histogram, part) for part in read_by(histogram.ndim, parts)}
+    return {part: compute_marginal(histogram, part) for part in list_read_marginals(histogram.ndim, parts)}
 
 
 def made_for(rows: int, *, replace: bool, epsilon: int = 1, shape: tuple[int, ...] = SHAPE) -> Mst:
     """A synthesis for units of so many rows, under ε alone."""
-    parts, l1 = workload("marginals(2)", "abcdefgh"[: len(shape)]), rows * (2 if replace else 1)
-    return Mst.of(shape, parts, l1, pure(Fraction(epsilon)), replace=replace)
+    parts, l1 = parse_workload("marginals(2)", "abcdefgh"[: len(shape)]), rows * (2 if replace else 1)
+    return Mst.calibrate(shape, parts, l1, pure(Fraction(epsilon)), replace=replace)
 
 
 @pytest.mark.parametrize("total", [40, MOST_ROWS])
 @pytest.mark.parametrize(("rows", "replace"), CASES)
 def test_no_neighbour_moves_what_is_read_further_than_derived(rows: int, replace: bool, total: int) -> None:
     """Tables in both norms, by value and by bin, scores and distances; and each bound is attained."""
-    made = replaced(made_for(rows, replace=replace, shape=SHAPE[:2]), workload=read_by(2, ()))
-    norms, most = of_marginal(made.l1, replace=replace), made.l1
+    made = replaced(made_for(rows, replace=replace, shape=SHAPE[:2]), workload=list_read_marginals(2, ()))
+    norms, most = compute_marginal_sensitivity(made.l1, replace=replace), made.l1
     columns = [np.array([30.0, 10.0]), np.array([20.0, 2.0, 1.0])]
-    merged = [Merged.of(found, 4.0) for found in columns]
+    merged = [MergedColumn.from_noisy_counts(found, 4.0) for found in columns]
     assert [bins.size for bins in merged] == [2, 2]
     invented, numbers = np.array([[0, 1], [1, 2]]), np.array([5, 7])
     worst = dict.fromkeys(("l1", "l2", "score", "distance"), 0)
@@ -56,12 +75,15 @@ def test_no_neighbour_moves_what_is_read_further_than_derived(rows: int, replace
             moved = [one[part] - two[part]]
             if len(part) == 2:
                 a, b = (merged[axis] for axis in part)
-                moved.append(merged_table(one[part], a, b) - merged_table(two[part], a, b))
+                moved.append(merge_table(one[part], a, b) - merge_table(two[part], a, b))
             worst["l1"] = max(worst["l1"], *(int(np.abs(off).sum()) for off in moved))
             worst["l2"] = max(worst["l2"], *(int((off * off).sum()) for off in moved))
-        scores = (made.scores(found, columns, merged, total) for found in (one, two))
+        scores = (made.compute_scores(found, columns, merged, total) for found in (one, two))
         worst["score"] = max(worst["score"], *(abs(a - b) for a, b in zip(*scores, strict=True)))
-        apart = abs(made.distance(one, invented, numbers) - made.distance(two, invented, numbers))
+        apart = abs(
+            made.compute_workload_distance(one, invented, numbers)
+            - made.compute_workload_distance(two, invented, numbers)
+        )
         worst["distance"] = max(worst["distance"], apart)
     assert worst["l1"] == norms.l1
     assert worst["l2"] == norms.l2_squared
@@ -84,12 +106,12 @@ class Recorded(Mst):
         self.transcript.append(("pair", pair, merged, found))
         return found
 
-    def scores(self, tables: Any, columns: Any, merged: Any, total: int) -> list[int]:
+    def compute_scores(self, tables: Any, columns: Any, merged: Any, total: int) -> list[int]:
         self.transcript.append(("scores", columns, merged, total))
-        return Mst.scores(self, tables, columns, merged, total)
+        return Mst.compute_scores(self, tables, columns, merged, total)
 
-    def choose(self, scores: Any, entropy: Any) -> int:
-        found = Mst.choose(self, scores, entropy)
+    def select_pair(self, scores: Any, entropy: Any) -> int:
+        found = Mst.select_pair(self, scores, entropy)
         self.transcript.append(("choice", found))
         return found
 
@@ -121,14 +143,16 @@ def log_probability(made: Recorded, tables: Mapping[Marginal, Counts], released:
             case ("scores", columns, merged, rows):
                 for a, b in left:
                     parts = [
-                        nearest(merged[axis].sums(columns[axis]), float(rows), merged[axis].values)
+                        project_onto_simplex(
+                            merged[axis].sum_bins(columns[axis]), float(rows), merged[axis].value_counts
+                        )
                         for axis in (a, b)
                     ]
                     sums = [part.sum() for part in parts]
                     parts = [part / of if of else 1 + 0 * part for part, of in zip(parts, sums, strict=True)]
                     parts = [part / part.sum() for part in parts]
                     estimate = np.rint(np.outer(*parts) * rows).astype(np.int64)
-                    off = merged_table(tables[a, b], merged[a], merged[b]) - estimate
+                    off = merge_table(tables[a, b], merged[a], merged[b]) - estimate
                     cost = made.pair_noise.std * math.sqrt(2 / math.pi) * off.size
                     gains[a, b] = int(np.abs(off).sum()) - round(cost)
             case ("choice", chosen):
@@ -136,10 +160,10 @@ def log_probability(made: Recorded, tables: Mapping[Marginal, Counts], released:
                 rates = [float(made.selection.rate) * gains[pair] for pair in left]
                 total += rates[chosen] - max(rates) - math.log(sum(math.exp(r - max(rates)) for r in rates))
             case ("pair", (a, b), merged, noisy):
-                total += log_law(made.pair_noise, noisy - merged_table(tables[a, b], merged[a], merged[b]))
+                total += log_law(made.pair_noise, noisy - merge_table(tables[a, b], merged[a], merged[b]))
                 measured[a, b] = None
-                left = _joining(measured, left)
-    off = released.distance - made.distance(tables, released.rows, released.numbers)
+                left = _filter_joining_pairs(measured, left)
+    off = released.distance - made.compute_workload_distance(tables, released.rows, released.numbers)
     return total + log_law(made.check, np.array([off]))
 
 
@@ -173,7 +197,7 @@ def test_a_choice_follows_its_law() -> None:
     """By χ² at 0.1%: pair i is chosen in proportion to e^(rate·score)."""
     made, scores, entropy = made_for(1, replace=False, epsilon=8), [3, 9, -4], SeededEntropy(2)
     assert made.selection is not None
-    found = np.bincount([made.choose(scores, entropy) for _ in range(2_000)], minlength=3)
+    found = np.bincount([made.select_pair(scores, entropy) for _ in range(2_000)], minlength=3)
     expected = np.exp(float(made.selection.rate) * np.array(scores, float))
     expected *= 2_000 / expected.sum()
     assert expected.min() > 5
@@ -189,13 +213,13 @@ def test_at_a_large_loss_each_pair_of_the_tree_is_that_of_the_table(loss: Any) -
     d = np.where(stream.random(3_000) < 0.8, c, 1 - c)
     table = np.zeros((4, 4, 2, 2), np.int64)
     np.add.at(table, (a, b, c, d), 1)
-    made = Mst.of(table.shape, workload("marginals(2)", "abcd"), 1, loss(LARGE), replace=False)
+    made = Mst.calibrate(table.shape, parse_workload("marginals(2)", "abcd"), 1, loss(LARGE), replace=False)
     found, released = recorded(made, tables_of(table), SeededEntropy(4))
     pairs = [item[1] for item in found.transcript if item[0] == "pair"]
     assert pairs[0] == (0, 1)
     assert set(pairs) == {(0, 1), (0, 2), (2, 3)}
     for pair in pairs:
-        off = rows_of(released.rows, released.numbers, table.shape, pair) - marginal_of(table, pair)
+        off = count_rows(released.rows, released.numbers, table.shape, pair) - compute_marginal(table, pair)
         assert np.abs(off).max() <= 2
     assert released.numbers.sum() == 3_000
 
@@ -207,7 +231,7 @@ def test_tables_of_few_rows_fail_in_nothing(width: int) -> None:
     for table in (np.zeros(shape, np.int64), np.eye(1, math.prod(shape), dtype=np.int64).reshape(shape)):
         for seed in range(10):
             made = made_for(1, replace=False, shape=shape) if width > 1 else None
-            made = made or Mst.of(shape, ((0,),), 1, zcdp(Fraction(1, 2)), replace=False)
+            made = made or Mst.calibrate(shape, ((0,),), 1, zcdp(Fraction(1, 2)), replace=False)
             found = made.run(tables_of(table), SeededEntropy(seed))
             assert found.rows.shape == (len(found.numbers), width)
             assert (found.numbers > 0).all()
@@ -218,7 +242,7 @@ def test_tables_of_few_rows_fail_in_nothing(width: int) -> None:
 def test_of_more_rows_than_are_made_each_stands_for_several() -> None:
     """At a loss that tells nothing there may be 2^50 of them, which no memory holds."""
     for epsilon in (Fraction(1, 10**9), Fraction(1, 10**30)):
-        made = Mst.of((2, 2), ((0, 1),), 2**40, pure(epsilon), replace=False)
+        made = Mst.calibrate((2, 2), ((0, 1),), 2**40, pure(epsilon), replace=False)
         table = tables_of(np.ones((2, 2), np.int64))
         found = [made.run(table, SeededEntropy(seed)).numbers for seed in range(2)]
         assert max(int(numbers.sum()) for numbers in found) == MOST_ROWS
@@ -233,8 +257,8 @@ def test_the_distance_is_released_with_noise() -> None:
     for seed in range(60):
         found, synthetic = made.run(tables, SeededEntropy(seed)), np.zeros(SHAPE, np.int64)
         np.add.at(synthetic, tuple(found.rows.T), found.numbers)
-        exact = sum(distance(table, synthetic, part) for part in made.workload)
-        assert exact == made.distance(tables, found.rows, found.numbers)
+        exact = sum(compute_marginal_distance(table, synthetic, part) for part in made.workload)
+        assert exact == made.compute_workload_distance(tables, found.rows, found.numbers)
         off.append(found.distance - exact)
     assert 0.5 < np.std(off) / made.check.std < 2
 
@@ -252,16 +276,19 @@ def test_each_table_has_noise_and_what_is_merged_follows_from_it() -> None:
                     noisy.append(counts)
                     off["column"].extend(counts - tables[axis,])
                 case ("pair", (a, b), merged, table):
-                    again = [Merged.of(counts.astype(float), 3 * made.noise.std) for counts in noisy]
+                    again = [
+                        MergedColumn.from_noisy_counts(counts.astype(float), 3 * made.noise.std)
+                        for counts in noisy
+                    ]
                     assert all(map(np.array_equal, (m.bins for m in merged), (m.bins for m in again)))
-                    off["pair"].extend((table - merged_table(tables[a, b], merged[a], merged[b])).ravel())
+                    off["pair"].extend((table - merge_table(tables[a, b], merged[a], merged[b])).ravel())
     for name, noise in (("column", made.noise), ("pair", made.pair_noise)):
         assert 0.7 < np.std(np.array(off[name], float)) / noise.std < 1.4
 
 
 def test_large_tables_are_refused() -> None:
     """One of too many cells, or too many together, whatever the data are."""
-    require_tables((MOST_CELLS, 1), ((0, 1),))
+    require_small_tables((MOST_CELLS, 1), ((0, 1),))
     for shape, parts in (
         ((MOST_CELLS + 1,), ((0,),)),
         ((400, 300), ((0, 1),)),
@@ -269,7 +296,7 @@ def test_large_tables_are_refused() -> None:
         ((200,) * 9, ((0,),)),
     ):
         with pytest.raises(QueryRejected) as caught:
-            Mst.of(shape, parts, 1, pure(Fraction(1)), replace=False)
+            Mst.calibrate(shape, parts, 1, pure(Fraction(1)), replace=False)
         assert caught.value.code == "synthetic_domain"
 
 
@@ -280,7 +307,7 @@ def test_a_tree_joins_all_columns() -> None:
         left, pairs = list(itertools.combinations(range(width), 2)), {}
         while left:
             pairs[left[stream.integers(len(left))]] = None
-            left = _joining(pairs, left)
+            left = _filter_joining_pairs(pairs, left)
         assert len(pairs) == width - 1
         assert set(itertools.chain.from_iterable(pairs)) == set(range(width))
 
@@ -290,7 +317,7 @@ def test_projections_are_the_nearest() -> None:
     stream = np.random.default_rng(0)
     for _ in range(20):
         values, variances = stream.normal(0, 3, 5), stream.uniform(0.5, 3, 5)
-        found = nearest(values, 4.0, variances)
+        found = project_onto_simplex(values, 4.0, variances)
         assert found.sum() == pytest.approx(4)
         assert (found >= 0).all()
         others = stream.dirichlet(np.ones(5), 200) * 4
@@ -298,7 +325,7 @@ def test_projections_are_the_nearest() -> None:
         assert (((others - values) ** 2 / variances).sum(axis=1) >= near - 1e-9).all()
     table, truth = stream.normal(2, 3, (4, 3)), stream.dirichlet(np.ones(12)).reshape(4, 3) * 20
     rows, columns = truth.sum(axis=1), truth.sum(axis=0)
-    made = with_sums(table, rows, columns)
+    made = project_onto_sums(table, rows, columns)
     assert np.allclose(made.sum(axis=1), rows)
     assert np.allclose(made.sum(axis=0), columns, atol=0.01)
     # Towards any other table with these sums the squared distance grows, as far as the sums of columns hold.

@@ -86,7 +86,7 @@ def test_one_row_changes_a_table_by_no_more_than_its_loss(
     shape: tuple[int, ...], rounded: tuple[int, ...]
 ) -> None:
     """Exactly, over all tables of up to two rows, and all rows that may come; and by nearly as much at the worst."""
-    made = RandomizedTable.of(shape, 1, pure(Fraction(2)), replace=False, rounded=rounded)
+    made = RandomizedTable.calibrate(shape, 1, pure(Fraction(2)), replace=False, rounded=rounded)
     cells = math.prod(shape)
     assert float(made.loss) <= 2
     found = 0.0
@@ -100,19 +100,19 @@ def test_one_row_changes_a_table_by_no_more_than_its_loss(
 
 def test_a_unit_of_two_rows_has_twice_the_changes() -> None:
     """Added, removed, or replaced: the loss of one row is a half, or a quarter, of the whole."""
-    one = RandomizedTable.of((3,), 1, pure(Fraction(2)), replace=False)
-    two = RandomizedTable.of((3,), 2, pure(Fraction(2)), replace=False)
+    one = RandomizedTable.calibrate((3,), 1, pure(Fraction(2)), replace=False)
+    two = RandomizedTable.calibrate((3,), 2, pure(Fraction(2)), replace=False)
     assert two.odds[0] < one.odds[0]
     assert worst(law_of(two, ()), law_of(two, (0, 0))) <= 2
     assert worst(law_of(two, (1, 2)), law_of(two, (0, 0))) <= 4  # removed and added
-    moved = RandomizedTable.of((3,), 4, pure(Fraction(2)), replace=True)
+    moved = RandomizedTable.calibrate((3,), 4, pure(Fraction(2)), replace=True)
     assert worst(law_of(moved, (1, 2)), law_of(moved, (0, 0))) <= 2
 
 
 @pytest.mark.parametrize("rounded", [(), (0,)], ids=str)
 def test_draws_follow_the_law(rounded: tuple[int, ...]) -> None:
     """5,000 tables of two rows are as often what the law says, also where a value in the middle is rounded at random."""
-    made = RandomizedTable.of((3,), 1, pure(Fraction(4)), replace=False, rounded=rounded)
+    made = RandomizedTable.calibrate((3,), 1, pure(Fraction(4)), replace=False, rounded=rounded)
     law, entropy = law_of(made, (0, 1)), SeededEntropy(5)
     table, number = np.array([1, 1, 0]), 5_000
     seen = Counter(tuple(made.run(table, entropy).histogram.tolist()) for _ in range(number))
@@ -125,14 +125,14 @@ def test_draws_follow_the_law(rounded: tuple[int, ...]) -> None:
 
 def test_a_number_of_rows_that_is_exact_tells_of_one() -> None:
     """The naive table shows as many rows as there are: with one more, every table is impossible that was possible before."""
-    made = RandomizedTable.of((3,), 1, pure(Fraction(2)), replace=False)
+    made = RandomizedTable.calibrate((3,), 1, pure(Fraction(2)), replace=False)
     one, two = law_of(made, (0,), noisy=False), law_of(made, (0, 0), noisy=False)
     assert not {key for key, chance in one.items() if chance} & {key for key, chance in two.items() if chance}
 
 
 def test_answers_at_full_odds_fail() -> None:
     """Each column with the whole loss, as if the answers of one row did not add up, tells more than is charged."""
-    made = RandomizedTable.of((2, 2), 1, pure(Fraction(2)), replace=False)
+    made = RandomizedTable.calibrate((2, 2), 1, pure(Fraction(2)), replace=False)
     odds = Fraction(math.exp(1.8)).limit_denominator(1000)
     careless = RandomizedTable(**{**vars(made), "odds": (odds, odds)})
     assert worst(law_of(careless, (0,)), law_of(careless, (0, 3))) > 1.2 * 2
@@ -140,7 +140,7 @@ def test_answers_at_full_odds_fail() -> None:
 
 @pytest.mark.parametrize("rows", [0, 1, 5])
 def test_few_rows_fail_in_nothing(rows: int) -> None:
-    made = RandomizedTable.of((2, 3), 1, pure(Fraction(1)), replace=False)
+    made = RandomizedTable.calibrate((2, 3), 1, pure(Fraction(1)), replace=False)
     for seed in range(40):
         table = np.zeros((2, 3), np.int64)
         table[1, 2] = rows
@@ -151,4 +151,4 @@ def test_few_rows_fail_in_nothing(rows: int) -> None:
 
 def test_a_loss_that_says_nothing_is_refused() -> None:
     with pytest.raises(LossError):
-        RandomizedTable.of((2, 3), 1, pure(Fraction(1, 10**6)), replace=False)
+        RandomizedTable.calibrate((2, 3), 1, pure(Fraction(1, 10**6)), replace=False)

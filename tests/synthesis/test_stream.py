@@ -17,7 +17,7 @@ from dpsql.accounting.events import Pure
 from dpsql.errors import LossError, OperationalError
 from dpsql.mechanisms import Geometric
 from dpsql.synthesis.stream import RunningStream, WeightsStream
-from dpsql.synthesis.workload import Counts, workload
+from dpsql.synthesis.workload import Counts, parse_workload
 from tests.entropy import RecordingEntropy, SeededEntropy
 
 SHAPE = (2, 3)
@@ -26,9 +26,9 @@ SHAPE = (2, 3)
 def stream_of(histogram: Counts, epsilon: int, seed: int = 1, **changed: Any) -> RunningStream:
     """A stream with two updates."""
     terms = {"updates": 2, "queries": 50} | changed
-    parts = workload("marginals(1)", [str(axis) for axis in range(histogram.ndim)])
-    made = WeightsStream.of(histogram.shape, parts, 1, pure(Fraction(epsilon)), replace=False, **terms)
-    return RunningStream.begin(made, histogram, SeededEntropy(seed))
+    parts = parse_workload("marginals(1)", [str(axis) for axis in range(histogram.ndim)])
+    made = WeightsStream.calibrate(histogram.shape, parts, 1, pure(Fraction(epsilon)), replace=False, **terms)
+    return RunningStream.start_stream(made, histogram, SeededEntropy(seed))
 
 
 def diagonal(rows: int) -> Counts:
@@ -45,12 +45,18 @@ def cell(histogram: Counts, *place: int) -> np.ndarray:
 
 @pytest.mark.parametrize("loss", [pure, zcdp])
 def test_the_price_is_that_of_a_query(loss: Any) -> None:
-    made = WeightsStream.of(
-        (4, 3), workload("marginals(2)", "ab"), 2, loss(Fraction(1)), replace=True, updates=7, queries=100
+    made = WeightsStream.calibrate(
+        (4, 3),
+        parse_workload("marginals(2)", "ab"),
+        2,
+        loss(Fraction(1)),
+        replace=True,
+        updates=7,
+        queries=100,
     )
     if loss is zcdp:
-        assert ZCDP.cost(made.event).within(ZCDP.cost(Pure(Fraction(1))))
-        assert 100 * ZCDP.cost(made.event).loss > 99 * ZCDP.cost(Pure(Fraction(1))).loss
+        assert ZCDP.compute_charge(made.event).is_within(ZCDP.compute_charge(Pure(Fraction(1))))
+        assert 100 * ZCDP.compute_charge(made.event).loss > 99 * ZCDP.compute_charge(Pure(Fraction(1))).loss
     else:
         spent, left = Fraction(0), [made.event]
         while left:
@@ -64,13 +70,13 @@ def test_an_answer_that_is_wrong_is_counted_once() -> None:
     """The hypothesis learns from it, so that the same query, and others on the same cells, are right and free."""
     table = diagonal(5_000)
     running, entropy = stream_of(table, 20), SeededEntropy(2)
-    first = running.answer(cell(table, 0, 0), entropy)
+    first = running.answer_query(cell(table, 0, 0), entropy)
     assert first.counted
     assert abs(first.value - 5_000) < 50
-    again = running.answer(cell(table, 0, 0), entropy)
-    assert (again.value, again.known, running.left) == (first.value, True, 1)
+    again = running.answer_query(cell(table, 0, 0), entropy)
+    assert (again.value, again.repeated, running.updates_left) == (first.value, True, 1)
     beside = ~cell(table, 0, 0)
-    found = running.answer(beside, entropy)
+    found = running.answer_query(beside, entropy)
     assert not found.counted
     assert abs(found.value - 10_000) < 200
 
@@ -81,7 +87,7 @@ def test_each_mistake_has_a_threshold_of_its_own() -> None:
     for seed in range(6):
         running, entropy = stream_of(table, 20, seed=seed), SeededEntropy(seed)
         before = running._threshold
-        found = running.answer(cell(table, 0, 0), entropy)
+        found = running.answer_query(cell(table, 0, 0), entropy)
         assert found.counted
         counts.add(found.value - 5_000)
         thresholds.add(running._threshold - before)
@@ -93,29 +99,29 @@ def test_it_ends_when_its_updates_are_used_up() -> None:
     """Then nothing more is tested, whoever asks; what was counted is still answered, and the hypothesis is there."""
     table = diagonal(5_000)
     running, entropy = stream_of(table, 20), RecordingEntropy(SeededEntropy(2))
-    assert running.answer(cell(table, 0, 0), entropy).counted
-    assert running.answer(cell(table, 1, 1), entropy).counted
+    assert running.answer_query(cell(table, 0, 0), entropy).counted
+    assert running.answer_query(cell(table, 1, 1), entropy).counted
     drawn = entropy.total
     for place in np.ndindex(3, 3):
         if place not in ((0, 0), (1, 1)):
             with pytest.raises(OperationalError) as caught:
-                running.answer(cell(table, *place), entropy)
+                running.answer_query(cell(table, *place), entropy)
             assert caught.value.code == "stream_ended"
-    assert running.answer(cell(table, 0, 0), entropy).known
+    assert running.answer_query(cell(table, 0, 0), entropy).repeated
     assert entropy.total == drawn
-    assert running.hypothesis().sum() == running.rows
+    assert running.round_hypothesis().sum() == running.rows
 
 
 def test_right_answers_are_without_number() -> None:
     """Two thousand answers within the bound, at the price that was charged before the first, and no update used up."""
     table = np.full((4, 5), 300, np.int64)
     running, entropy = stream_of(table, 4, queries=2_000), SeededEntropy(3)
-    stream, bound = np.random.default_rng(1), running.mechanism.reach(0.999999)
+    stream, bound = np.random.default_rng(1), running.mechanism.bound_error(0.999999)
     for _ in range(2_000):
         cells = stream.random((4, 5)) < 0.5
-        found = running.answer(cells, entropy)
+        found = running.answer_query(cells, entropy)
         assert abs(found.value - int(table[cells].sum())) <= bound
-    assert running.left == 2
+    assert running.updates_left == 2
 
 
 def test_a_stream_is_one() -> None:
@@ -126,7 +132,7 @@ def test_a_stream_is_one() -> None:
             attempt(running)
     running._process = os.getpid() + 1
     with pytest.raises(OperationalError):
-        running.answer(cell(diagonal(1), 0, 0), SeededEntropy(1))
+        running.answer_query(cell(diagonal(1), 0, 0), SeededEntropy(1))
     assert "100" not in repr(running)
 
 
@@ -136,21 +142,21 @@ def test_an_interrupt_ends_it() -> None:
     running = stream_of(table, 20)
 
     class Interrupted(SeededEntropy):
-        def words(self, count: int) -> Any:
+        def draw_words(self, count: int) -> Any:
             if self.left == 0:
                 raise KeyboardInterrupt
             self.left -= 1
-            return super().words(count)
+            return super().draw_words(count)
 
     for allowed in range(8):
         source = Interrupted(4)
         source.left = allowed  # type: ignore[attr-defined]
         running = stream_of(table, 20)
         try:
-            running.answer(cell(table, 0, 0), source)
+            running.answer_query(cell(table, 0, 0), source)
         except KeyboardInterrupt:
             with pytest.raises(OperationalError, match="interrupted"):
-                running.answer(cell(table, 0, 0), SeededEntropy(1))
+                running.answer_query(cell(table, 0, 0), SeededEntropy(1))
         else:
             break
     else:
@@ -160,8 +166,8 @@ def test_an_interrupt_ends_it() -> None:
 
 def test_answers_lose_no_more_than_is_charged() -> None:
     """Of the first two tests and the count after them, exactly, over neighbours and the hypothesis that they share."""
-    made = WeightsStream.of(
-        SHAPE, workload("marginals(1)", "ab"), 1, pure(Fraction(8)), replace=False, updates=1, queries=9
+    made = WeightsStream.calibrate(
+        SHAPE, parse_workload("marginals(1)", "ab"), 1, pure(Fraction(8)), replace=False, updates=1, queries=9
     )
     test, reach = made.test, 300
     places = np.arange(-reach, reach + 1)
@@ -186,14 +192,14 @@ def test_answers_lose_no_more_than_is_charged() -> None:
                 shown = 40 - int(table[queries[1]].sum())
                 logs.append(math.log(total.sum()) - abs(shown) / float(made.count.scale))
             worst = max(worst, abs(logs[0] - logs[1]))
-    charged = test.epsilon(1) + made.count.epsilon(Fraction(1))
+    charged = test.compute_epsilon(1) + made.count.compute_epsilon(Fraction(1))
     assert 0.3 * float(charged) < worst <= float(charged) + 1e-9
     assert charged == 4  # half of the loss; the other half makes the first hypothesis
 
 
 def test_what_takes_too_long_is_refused() -> None:
-    parts = workload("marginals(1)", "ab")
+    parts = parse_workload("marginals(1)", "ab")
     for terms in ({"updates": 0}, {"updates": 1_001}, {"updates": 1_000, "shape": (100, 100)}):
         shape = terms.pop("shape", (4, 4))
         with pytest.raises(LossError):
-            WeightsStream.of(shape, parts, 1, pure(Fraction(1)), replace=False, queries=10, **terms)  # type: ignore[arg-type]
+            WeightsStream.calibrate(shape, parts, 1, pure(Fraction(1)), replace=False, queries=10, **terms)  # type: ignore[arg-type]

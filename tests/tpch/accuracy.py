@@ -15,7 +15,7 @@ from decimal import Decimal
 from typing import Any
 
 from dpsql.engine.pipeline import PreparedQuery
-from dpsql.planning.choose import predicted_std
+from dpsql.planning.choose import compute_predicted_std
 from dpsql.result import Result
 
 Row = tuple[Any, ...]
@@ -89,7 +89,7 @@ def _plain(value: Any) -> Any:
 def expected(prepared: PreparedQuery) -> dict[tuple[int, str], float]:
     """The standard deviation of each aggregate's noise as it is expected, by release."""
     return {
-        (place, item.name): predicted_std(release.plan, item)
+        (place, item.name): compute_predicted_std(release.plan, item)
         for place, release in enumerate(prepared.releases)
         for item in release.release.aggregations
         if item.rank is None

@@ -63,7 +63,7 @@ def plain(value: object) -> object:
 
 def charged(study: Connection) -> int:
     """How many entries its ledger has."""
-    return len(study.engine.ledger.entries())
+    return len(study.engine.ledger.list_entries())
 
 
 def asked(
@@ -123,7 +123,7 @@ def test_all_noise_falls(studies: dict[str, Connection], unit: str, number: int)
     """Whatever is measured for an answer, also one without rows, has less noise at more loss."""
     engine = studies[unit].engine
     small, large = (
-        expected(engine.prepare(Query(QUERIES[number], epsilon=Fraction(loss), replay=False)))
+        expected(engine.plan_and_match(Query(QUERIES[number], epsilon=Fraction(loss), replay=False)))
         for loss in LOSSES
     )
     assert small

@@ -9,8 +9,8 @@ import pytest
 from numpy.typing import NDArray
 
 from dpsql.mechanisms import Exponential
-from dpsql.planning.clamping import Amount, Clamp, grid
-from dpsql.uncertainty.cut_off import _in_groups
+from dpsql.planning.clamping import Amount, Clamp, compute_grid
+from dpsql.uncertainty.cut_off import _compute_group_allowances
 
 GROUPS, MOST = 50, 4000
 
@@ -25,7 +25,7 @@ def allowed(
     shares: NDArray[np.float64], point: int, *, most: int = MOST, euclidean: bool = True
 ) -> NDArray[np.float64]:
     """Return the upper allowances of the groups under a clamp on rows at a point, where 40 units are tolerated."""
-    points = grid(MOST)
+    points = compute_grid(MOST)
     clamp = Clamp(
         Amount.ROWS,
         (None,),
@@ -36,11 +36,11 @@ def allowed(
         across_groups=True,
         euclidean=euclidean,
         tolerance=Fraction(16, 25),
-        released=GROUPS,
-        evidence=1,
+        released_groups=GROUPS,
+        min_support=1,
     )
-    assert clamp.tolerated == 40
-    return _in_groups(clamp, None, shares, most, 0.95)[:, 1]
+    assert clamp.tolerated_units == 40
+    return _compute_group_allowances(clamp, None, shares, most, 0.95)[:, 1]
 
 
 @pytest.mark.parametrize("power", [0.0, 0.5, 1.0, 2.0])
@@ -50,7 +50,7 @@ def test_groups_hold_what_tolerated_units_of_their_shape_lose(power: float, rows
     shares = power_law(power)
     unit = rows * MOST * shares
     norm = float(np.linalg.norm(unit))
-    for point in (each for each in grid(MOST) if norm / 2 <= each < norm):
+    for point in (each for each in compute_grid(MOST) if norm / 2 <= each < norm):
         lost = 40 * unit * (1 - point / norm)
         assert (allowed(shares, point) >= lost - lost.mean() - 1e-6).all()
 
@@ -59,7 +59,7 @@ def test_what_no_unit_of_that_shape_can_have_needs_no_allowance() -> None:
     """Where all rows that a unit may have do not reach the clamp, its groups are few, or the clamp is on the sum."""
     shares = power_law(1)
     greatest = MOST * float(np.linalg.norm(shares))
-    points = grid(MOST)
+    points = compute_grid(MOST)
     low, high = max(p for p in points if p < greatest / 3), min(p for p in points if p > greatest)
     of_few = allowed(shares, low, most=1)
     assert allowed(shares, low)[0] > 1.5 * of_few[0]

@@ -11,7 +11,7 @@ from speeds import examples
 from statistical.chance import least_share
 
 from dpsql.mechanisms import ConsistencyNoise, DiscreteGaussian, Geometric, Mechanism
-from dpsql.uncertainty.laws import ScaledNoise, half_width, ratio_of_two
+from dpsql.uncertainty.laws import ScaledNoise, compute_half_width, make_ratio_interval
 
 ONE = (Fraction(1),)
 RUNS = examples(2000, least=500)
@@ -39,7 +39,7 @@ def test_the_ratio_of_two_is_held(name: str) -> None:
     total, count = NOISES[name]
     for rows, mean in ((300, 4), (300, -7), (60, 9), (2000, 0)):
         entropy = SeededEntropy(rows)
-        explained = ratio_of_two(scaled(total), scaled(count), (0, 0), 0, 0.9)
+        explained = make_ratio_interval(scaled(total), scaled(count), (0, 0), 0, 0.9)
         noises = zip(total.draw(RUNS, entropy), count.draw(RUNS, entropy), strict=True)
         ends = [explained(rows * mean + a / FINE, rows + b / FINE, -1000.0, 1000.0) for a, b in noises]
         held = sum(low <= mean <= high for low, high in ends) / RUNS
@@ -50,11 +50,11 @@ def test_the_ratio_of_two_is_held(name: str) -> None:
 def test_what_is_cut_is_held() -> None:
     """A total may lack more than its noise, to either side, and a count too, and each widens the interval by just this."""
     noise = scaled(Geometric.calibrate(Fraction(1), Fraction(10**6)))
-    low, high = ratio_of_two(noise, noise, (50, 200), 0, 0.95)(1000.0, 100.0, -99.0, 99.0)
+    low, high = make_ratio_interval(noise, noise, (50, 200), 0, 0.95)(1000.0, 100.0, -99.0, 99.0)
     assert (low, high) == pytest.approx((9.5, 12), abs=0.02)
-    low, high = ratio_of_two(noise, noise, (0, 0), 25, 0.95)(1000.0, 100.0, -99.0, 99.0)
+    low, high = make_ratio_interval(noise, noise, (0, 0), 25, 0.95)(1000.0, 100.0, -99.0, 99.0)
     assert (low, high) == pytest.approx((8, 10), abs=0.02)
-    low, high = ratio_of_two(noise, noise, (0, 0), 25, 0.95)(-1000.0, 100.0, -99.0, 99.0)
+    low, high = make_ratio_interval(noise, noise, (0, 0), 25, 0.95)(-1000.0, 100.0, -99.0, 99.0)
     assert (low, high) == pytest.approx((-10, -8), abs=0.02)
 
 
@@ -62,8 +62,8 @@ def test_a_count_that_may_be_nothing_leaves_all_open() -> None:
     """The ends are those of the argument."""
     noise = scaled(GAUSSIAN)
     for rows in (-5.0, 0.0, 10.0):
-        assert ratio_of_two(noise, noise, (0, 0), 0, 0.95)(3.0, rows, -8.0, 9.0) == (-8.0, 9.0)
-    low, high = ratio_of_two(noise, noise, (0, 0), 0, 0.95)(-30_000.0, 1000.0, -99.0, 9.0)
+        assert make_ratio_interval(noise, noise, (0, 0), 0, 0.95)(3.0, rows, -8.0, 9.0) == (-8.0, 9.0)
+    low, high = make_ratio_interval(noise, noise, (0, 0), 0, 0.95)(-30_000.0, 1000.0, -99.0, 9.0)
     assert low < -30 < high
     assert math.isfinite(low)
 
@@ -73,6 +73,6 @@ def test_noise_of_a_step_or_less_is_no_normal_variable(variance: Fraction) -> No
     """What least squares leaves as it was keeps an interval that holds, though its steps were divided."""
     noise = DiscreteGaussian(variance)
     adjusted = ConsistencyNoise(((1000, 1, noise),), 1000)
-    half = half_width(adjusted, (Fraction(1, 1000),), 0.95)
-    inside = 1 - 2 * noise.tail_up(math.floor(half) + 1)
+    half = compute_half_width(adjusted, (Fraction(1, 1000),), 0.95)
+    inside = 1 - 2 * noise.bound_tail(math.floor(half) + 1)
     assert inside >= 0.95

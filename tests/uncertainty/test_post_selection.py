@@ -21,7 +21,7 @@ LAWS: dict[str, Mechanism] = {
 @pytest.mark.parametrize("noisy", [2, 3, 9, 275])
 def test_a_count_far_above_the_threshold_has_the_interval_of_its_noise(name: str, noisy: int) -> None:
     """However small the tails are that the interval compares: noise that is always 0 leaves the count, and its threshold."""
-    low, high = PostSelection(LAWS[name], 1, 1, 2, 1, noisy).interval(0.95)
+    low, high = PostSelection(LAWS[name], 1, 1, 2, 1, noisy).compute_interval(0.95)
     assert low <= noisy <= high
     if "huge" in name:
         assert (low, high) == (1 if noisy == 2 else noisy, noisy)
@@ -36,5 +36,7 @@ def test_the_share_of_a_selected_count_is_that_of_the_law(name: str) -> None:
     law = LAWS[name]
     for units in range(1, 40):
         selection = PostSelection(law, 1, 1, 12, 1, 20)
-        tails = [law.tail_up(at) if at >= 1 else 1 - law.tail_up(1 - at) for at in (20 - units, 12 - units)]
-        assert selection.at_least(units) == pytest.approx(tails[0] / tails[1], rel=1e-9)
+        tails = [
+            law.bound_tail(at) if at >= 1 else 1 - law.bound_tail(1 - at) for at in (20 - units, 12 - units)
+        ]
+        assert selection.compute_upper_tail(units) == pytest.approx(tails[0] / tails[1], rel=1e-9)

@@ -12,10 +12,10 @@ from worlds import Row, close_all, person, prepared, spent, words_drawn, world
 import dpsql
 from dpsql.aggregates import AGGREGATES, Moment
 from dpsql.mechanisms import Entropy, SystemEntropy
-from dpsql.release import release
+from dpsql.release import draw_release
 from dpsql.result import Result
 from dpsql.uncertainty import simulation
-from dpsql.uncertainty.simulation import simulated_values
+from dpsql.uncertainty.simulation import simulate_values
 
 PEOPLE: list[Row] = [
     person(who, city=("Bonn", "Kiel")[who % 2], age=who % 90, cost=who / 3) for who in range(300)
@@ -67,7 +67,7 @@ def asked(what: str, rows: list[Row] = PEOPLE, epsilon: float = 1) -> Result:
 
 def test_every_aggregate_is_called_here() -> None:
     """An aggregate that the registry gains has its values simulated, or is left out for a reason."""
-    added = {name for name, entry in AGGREGATES.items() if Moment.RANKED not in entry.moments}
+    added = {name for name, entry in AGGREGATES.items() if Moment.ORDER_STATISTIC not in entry.moments}
     assert CALLS.keys() == added
 
 
@@ -77,15 +77,15 @@ def test_simulated_values_are_those_that_are_released(call: str, people: int) ->
     """From the same noisy cells, few or many, both ways compute the same value, or none."""
     connection = world(*PEOPLE[:people])
     query = prepared(connection, f"SELECT city, {call}, SUM(cost) FROM people GROUP BY city")
-    rows = connection.engine.backend.run(query.statement.sql)
+    rows = connection.engine.backend.run_statement(query.statement.sql)
     item = query.plan.analysis.release.aggregations[0]
     for number in range(20):
-        table = release(query.plan, query.statement, rows, SeededEntropy(number))
+        table = draw_release(query.plan, query.statement, rows, SeededEntropy(number))
         cells = np.array([[cell for block in found for cell in block] for found in table.components], float)
         wanted = [np.nan if row[1] is None else row[1] for row in table.rows]
         for moved in (0.0, 7.0):
             shift = np.full((1, cells.shape[1]), moved)
-            found = simulated_values(query.plan, item, cells + moved, shift)[:, 0]
+            found = simulate_values(query.plan, item, cells + moved, shift)[:, 0]
             assert found == pytest.approx(wanted, rel=1e-9, nan_ok=True)
 
 
@@ -143,7 +143,7 @@ def test_rows_are_simulated_apart() -> None:
     result = asked(DERIVED["a key"])
     (part,) = result._interval_of.__self__.parts  # type: ignore[attr-defined]
     expr, rows = part.provenance.outputs[0], part.origin
-    alone = [simulation.simulated_intervals(part.plan, part.table, expr, [row], 0.95)[0] for row in rows]
+    alone = [simulation.simulate_intervals(part.plan, part.table, expr, [row], 0.95)[0] for row in rows]
     assert alone == [ends for (ends,) in result.intervals()]
     assert len(set(alone)) == len(alone) > 1
 
@@ -172,8 +172,8 @@ def test_the_public_words_are_as_good_as_random() -> None:
     """The stream is the same for everybody, does not repeat, and sets each of 64 bits in half of its words."""
     stream: Entropy = simulation._PublicWords()
     again: Entropy = simulation._PublicWords()
-    words = [stream.words(10_000), stream.words(10_000)]
-    assert [again.words(10_000).tolist() for _ in range(2)] == [part.tolist() for part in words]
+    words = [stream.draw_words(10_000), stream.draw_words(10_000)]
+    assert [again.draw_words(10_000).tolist() for _ in range(2)] == [part.tolist() for part in words]
     together = np.concatenate(words)
     assert len(set(together.tolist())) == 20_000
     for bit in range(64):

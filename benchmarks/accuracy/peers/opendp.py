@@ -25,7 +25,7 @@ def prepare(question: Question, epsilon: float, delta: float) -> Ask:
     names = question.key_names
     public = question.public_keys
     groups = len(public) if public is not None else MOST_GROUPS
-    context = dp.Context.compositor(
+    context = dp.StatementContext.compositor(
         data=frame.lazy(),
         privacy_unit=dp.unit_of(contributions=_contributions(question)),
         privacy_loss=dp.loss_of(epsilon=epsilon, delta=delta),

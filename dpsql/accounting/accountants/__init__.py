@@ -17,10 +17,10 @@ ACCOUNTANTS: dict[str, type[Accountant]] = {accountant.name: accountant for acco
 
 
 @cache
-def accountant_named(name: str) -> Accountant:
+def get_accountant(name: str) -> Accountant:
     """The accountant of that name, one for all as it holds no state; PolicyError (`accountant_unknown`) if there is none.
 
-    >>> accountant_named("pure").name
+    >>> get_accountant("pure").name
     'pure'
     """
     if name not in ACCOUNTANTS:
@@ -39,5 +39,5 @@ __all__ = [
     "GdpAccountant",
     "PureAccountant",
     "ZcdpAccountant",
-    "accountant_named",
+    "get_accountant",
 ]

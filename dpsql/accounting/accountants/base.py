@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import ClassVar, Protocol
 
 from dpsql.accounting.events import BoundedRange, Event, Gaussian, Pure
-from dpsql.accounting.spend import NOTHING, Spend
+from dpsql.accounting.spend import NOTHING, Charge
 from dpsql.errors import NotSupportedError, PolicyError
 
 _SEARCH = Context(prec=50)
@@ -31,10 +31,10 @@ class Accountant(Protocol):
     name: ClassVar[str]
     symbol: ClassVar[str]
     """The letter of the loss that it sums."""
-    by_path: ClassVar[bool]
+    can_charge_difference: ClassVar[bool]
     """Whether the sum bounds the loss of each outcome, so that a refined release may be charged the difference."""
 
-    def limit(self, epsilon: Fraction, delta: Fraction, selection: Fraction | None = None) -> Spend:
+    def compute_limit(self, epsilon: Fraction, delta: Fraction, selection: Fraction | None = None) -> Charge:
         """The most that may be spent so that everything together is (epsilon, delta)-DP, rounded down.
 
         `selection` is the part of delta for key selection; the default is the accountant's. Raises
@@ -42,22 +42,24 @@ class Accountant(Protocol):
         """
         ...
 
-    def cost(self, event: Event) -> Spend:
+    def compute_charge(self, event: Event) -> Charge:
         """The spend of the event, rounded up; NotSupportedError if this accountant does not support it."""
         ...
 
-    def gaussian_rho(self, epsilon: Fraction) -> Fraction | None:
+    def find_gaussian_rho(self, epsilon: Fraction) -> Fraction | None:
         """The largest rho whose Gaussian release costs no more than an epsilon-DP one.
 
         None if Gaussian noise cannot be charged.
         """
         ...
 
-    def epsilon_spent(self, spend: Spend, delta: Fraction, selection: Fraction | None = None) -> Fraction:
+    def compute_spent_epsilon(
+        self, spend: Charge, delta: Fraction, selection: Fraction | None = None
+    ) -> Fraction:
         """The ε that the spend amounts to under a budget with this delta, rounded up."""
         ...
 
-    def remaining_epsilon(self, spend: Spend, limit: Spend) -> Fraction:
+    def compute_remaining_epsilon(self, spend: Charge, limit: Charge) -> Fraction:
         """The largest ε of one more ε-DP query that fits, in whole units; 0 if none does."""
         ...
 
@@ -69,7 +71,9 @@ def split_delta(delta: Fraction, selection: Fraction) -> tuple[Fraction, Fractio
     return delta - selection, selection
 
 
-def split_conversion(name: str, delta: Fraction, selection: Fraction | None) -> tuple[Fraction, Fraction]:
+def split_conversion_delta(
+    name: str, delta: Fraction, selection: Fraction | None
+) -> tuple[Fraction, Fraction]:
     """(delta for conversion, delta for selection), halves unless the share is stated.
 
     PolicyError (`delta_required`) if nothing is left to convert with, which the accountant of that `name` needs.
@@ -84,12 +88,12 @@ def split_conversion(name: str, delta: Fraction, selection: Fraction | None) -> 
     return conversion, selection
 
 
-def composed_cost(cost: Callable[[Event], Spend], events: tuple[Event, ...]) -> Spend:
+def compute_composed_charge(compute_charge: Callable[[Event], Charge], events: tuple[Event, ...]) -> Charge:
     """The sum of the parts' costs, each rounded up."""
-    return sum(map(cost, events), start=NOTHING)
+    return sum(map(compute_charge, events), start=NOTHING)
 
 
-def not_charged(name: str, event: object) -> NotSupportedError:
+def make_refusal_error(name: str, event: object) -> NotSupportedError:
     """The refusal of an event that the accountant of that `name` cannot charge."""
     return NotSupportedError(
         f"the accountant {name} cannot charge a {type(event).__name__} release",
@@ -99,26 +103,29 @@ def not_charged(name: str, event: object) -> NotSupportedError:
 
 
 @lru_cache(maxsize=1024)
-def largest_epsilon(
-    cost: Callable[[Event], Spend], left: int, kind: type[Pure | BoundedRange | Gaussian] = Pure
+def search_largest_epsilon(
+    compute_charge: Callable[[Event], Charge], left: int, kind: type[Pure | BoundedRange | Gaussian] = Pure
 ) -> Fraction:
     """The largest ε in whole units whose event of that kind costs at most `left` units of loss.
 
     It searches on the cost itself, so it is right for any accountant whose cost grows with ε.
     """
 
-    def loss(units: int) -> int:
-        return cost(kind(Fraction(units, Spend.UNIT))).loss
+    def compute_loss(units: int) -> int:
+        return compute_charge(kind(Fraction(units, Charge.UNIT))).loss
 
-    if loss(1) > left:
+    if compute_loss(1) > left:
         return Fraction(0)
-    return Fraction(largest(lambda units: loss(units) <= left, _about(loss, left)), Spend.UNIT)
+    return Fraction(
+        search_largest(lambda units: compute_loss(units) <= left, _guess_units(compute_loss, left)),
+        Charge.UNIT,
+    )
 
 
-def largest(fits: Callable[[int], bool], near: int) -> int:
+def search_largest(fits: Callable[[int], bool], near: int) -> int:
     """The largest n of 1 or more that fits, where 1 does and all up to it do, and none beyond; fast if `near` is near it.
 
-    >>> largest(lambda n: n * n <= 1000, near=30), largest(lambda n: n * n <= 1000, near=1000)
+    >>> search_largest(lambda n: n * n <= 1000, near=30), search_largest(lambda n: n * n <= 1000, near=1000)
     (31, 31)
     """
     low = high = max(near, 1)
@@ -135,22 +142,22 @@ def largest(fits: Callable[[int], bool], near: int) -> int:
     return low
 
 
-def _about(loss: Callable[[int], int], left: int) -> int:
+def _guess_units(loss: Callable[[int], int], left: int) -> int:
     """About the number of units with that loss: secants through logarithms, since losses are nearly powers."""
     target = _SEARCH.ln(Decimal(left))
     at, slope = Decimal(0), Decimal(2)
-    off = _SEARCH.ln(Decimal(loss(Spend.UNIT))) - target
+    off = _SEARCH.ln(Decimal(loss(Charge.UNIT))) - target
     for _ in range(_SEARCH_STEPS):
         step = max(min(-off / slope, _MOST_STEP), -_MOST_STEP)
         at, before = at + step, off
-        off = _SEARCH.ln(Decimal(loss(_units(at)))) - target
+        off = _SEARCH.ln(Decimal(loss(_to_units(at)))) - target
         if abs(step) < _NEAR or off == before:
             break
         slope = max((off - before) / step, _LEAST_SLOPE)
-    return _nearer(loss, left, _units(at))
+    return _refine_units(loss, left, _to_units(at))
 
 
-def _nearer(loss: Callable[[int], int], left: int, near: int) -> int:
+def _refine_units(loss: Callable[[int], int], left: int, near: int) -> int:
     """A number of units nearer to that loss than `near`: secants in whole numbers, as the logarithms are too coarse for it."""
     other = near - (near >> _APART)
     off, before = left - loss(near), left - loss(other)
@@ -163,5 +170,5 @@ def _nearer(loss: Callable[[int], int], left: int, near: int) -> int:
     return near
 
 
-def _units(log_epsilon: Decimal) -> int:
-    return max(int(_SEARCH.exp(log_epsilon) * Spend.UNIT), 1)
+def _to_units(log_epsilon: Decimal) -> int:
+    return max(int(_SEARCH.exp(log_epsilon) * Charge.UNIT), 1)

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from dpsql.accounting.accountants.pure import PureAccountant
 from dpsql.accounting.events import Approximate, Event
-from dpsql.accounting.spend import Spend, units_up
+from dpsql.accounting.spend import Charge, to_units_up
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,16 +25,16 @@ class BasicAccountant(PureAccountant):
 
     >>> from fractions import Fraction
     >>> basic = BasicAccountant()
-    >>> basic.cost(Approximate(Fraction(1, 2), Fraction(1, 10**6))) == Spend(Spend.UNIT // 2, Spend.UNIT // 10**6)
+    >>> basic.compute_charge(Approximate(Fraction(1, 2), Fraction(1, 10**6))) == Charge(Charge.UNIT // 2, Charge.UNIT // 10**6)
     True
     """
 
     name: ClassVar[str] = "basic"
 
-    def cost(self, event: Event) -> Spend:
+    def compute_charge(self, event: Event) -> Charge:
         """What `pure` charges, and both numbers of an (ε, δ)-DP release; Gaussian noise is refused, as there."""
         match event:
             case Approximate(epsilon, delta):
-                return Spend(units_up(epsilon), units_up(delta))
+                return Charge(to_units_up(epsilon), to_units_up(delta))
             case _:
-                return PureAccountant.cost(self, event)
+                return PureAccountant.compute_charge(self, event)

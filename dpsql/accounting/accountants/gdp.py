@@ -9,16 +9,21 @@ from functools import lru_cache
 from typing import ClassVar
 
 from dpsql.accounting.accountants.base import (
-    composed_cost,
-    largest,
-    largest_epsilon,
-    not_charged,
-    split_conversion,
+    compute_composed_charge,
+    make_refusal_error,
+    search_largest,
+    search_largest_epsilon,
+    split_conversion_delta,
 )
 from dpsql.accounting.events import Approximate, BoundedRange, Composed, Event, Gaussian, Pure, Selection
-from dpsql.accounting.numerics.normal import PI, epsilon_within, mu_within, tail
-from dpsql.accounting.spend import Spend, units_down, units_up
-from dpsql.accounting.tradeoffs import mu_of_bounded_range, mu_of_lattice_gaussian, mu_of_pure, squared_up
+from dpsql.accounting.numerics.normal import PI, convert_to_epsilon, convert_to_mu, tail
+from dpsql.accounting.spend import Charge, to_units_down, to_units_up
+from dpsql.accounting.tradeoffs import (
+    bound_lattice_gaussian_mu,
+    bound_pure_mu,
+    bound_range_mu,
+    compute_squared_mu,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,81 +45,85 @@ class GdpAccountant:
     Privacy", Theorem 6; Dong, Roth, Su 2022, Corollary 2.13 (conversion).
 
     >>> accountant = GdpAccountant()
-    >>> limit = accountant.limit(Fraction(3), Fraction(1, 10**6), selection=Fraction(0))
-    >>> limit.loss // accountant.cost(Pure(Fraction(1, 100))).loss
+    >>> compute_limit = accountant.compute_limit(Fraction(3), Fraction(1, 10**6), selection=Fraction(0))
+    >>> compute_limit.loss // accountant.compute_charge(Pure(Fraction(1, 100))).loss
     2670
     """
 
     name: ClassVar[str] = "gdp"
     symbol: ClassVar[str] = "μ²"
-    by_path: ClassVar[bool] = False
+    can_charge_difference: ClassVar[bool] = False
 
-    def limit(self, epsilon: Fraction, delta: Fraction, selection: Fraction | None = None) -> Spend:
+    def compute_limit(self, epsilon: Fraction, delta: Fraction, selection: Fraction | None = None) -> Charge:
         """The largest μ² that converts to (epsilon, δ_conversion), and δ_selection.
 
         Each delta is half of the budget's unless the share is stated. PolicyError (`delta_required`) if
         nothing is left to convert with.
         """
-        conversion, selection = split_conversion(self.name, delta, selection)
-        return Spend(units_down(Fraction(mu_within(epsilon, conversion)) ** 2), units_down(selection))
+        conversion, selection = split_conversion_delta(self.name, delta, selection)
+        return Charge(
+            to_units_down(Fraction(convert_to_mu(epsilon, conversion)) ** 2), to_units_down(selection)
+        )
 
-    def cost(self, event: Event) -> Spend:
+    def compute_charge(self, event: Event) -> Charge:
         """μ² for a release, δ for a selection, both for an (ε, δ)-DP release."""
         match event:
             case Pure(epsilon):
-                return Spend(_of_pure(epsilon), 0)
+                return Charge(_compute_pure_loss(epsilon), 0)
             case BoundedRange(epsilon):
-                return Spend(units_up(squared_up(mu_of_bounded_range(epsilon))), 0)
+                return Charge(to_units_up(compute_squared_mu(bound_range_mu(epsilon))), 0)
             case Gaussian(rho):
-                return Spend(_of_gaussian(rho), 0)
+                return Charge(_compute_gaussian_loss(rho), 0)
             case Selection(delta):
-                return Spend(0, units_up(delta))
+                return Charge(0, to_units_up(delta))
             case Approximate(epsilon, delta):
-                return Spend(_of_pure(epsilon), units_up(delta))
+                return Charge(_compute_pure_loss(epsilon), to_units_up(delta))
             case Composed(events):
-                return composed_cost(self.cost, events)
+                return compute_composed_charge(self.compute_charge, events)
             case _:
-                raise not_charged(self.name, event)
+                raise make_refusal_error(self.name, event)
 
-    def gaussian_rho(self, epsilon: Fraction) -> Fraction | None:
+    def find_gaussian_rho(self, epsilon: Fraction) -> Fraction | None:
         """The largest ρ, in units, at which Gaussian noise is charged no more than an ε-DP release."""
-        return _rho_at(_of_pure(epsilon))
+        return _find_rho(_compute_pure_loss(epsilon))
 
-    def epsilon_spent(self, spend: Spend, delta: Fraction, selection: Fraction | None = None) -> Fraction:
+    def compute_spent_epsilon(
+        self, spend: Charge, delta: Fraction, selection: Fraction | None = None
+    ) -> Fraction:
         """The ε to which the spent μ² converts at the budget's δ_conversion, in units rounded up."""
-        conversion, _ = split_conversion(self.name, delta, selection)
+        conversion, _ = split_conversion_delta(self.name, delta, selection)
         if spend.loss == 0:
             return Fraction(0)
         with localcontext(prec=110) as context:
-            mu = context.next_plus((context.create_decimal(spend.loss) / Spend.UNIT).sqrt())
-        return Fraction(units_up(Fraction(epsilon_within(mu, conversion))), Spend.UNIT)
+            mu = context.next_plus((context.create_decimal(spend.loss) / Charge.UNIT).sqrt())
+        return Fraction(to_units_up(Fraction(convert_to_epsilon(mu, conversion))), Charge.UNIT)
 
-    def remaining_epsilon(self, spend: Spend, limit: Spend) -> Fraction:
+    def compute_remaining_epsilon(self, spend: Charge, limit: Charge) -> Fraction:
         """The largest ε whose μ² is at most what is left."""
-        return largest_epsilon(self.cost, max(limit.loss - spend.loss, 0))
+        return search_largest_epsilon(self.compute_charge, max(limit.loss - spend.loss, 0))
 
 
 @lru_cache(maxsize=1024)
-def _of_pure(epsilon: Fraction) -> int:
-    return units_up(squared_up(mu_of_pure(epsilon)))
+def _compute_pure_loss(epsilon: Fraction) -> int:
+    return to_units_up(compute_squared_mu(bound_pure_mu(epsilon)))
 
 
 @lru_cache(maxsize=1024)
-def _of_gaussian(rho: Fraction) -> int:
-    return units_up(squared_up(mu_of_lattice_gaussian(rho)))
+def _compute_gaussian_loss(rho: Fraction) -> int:
+    return to_units_up(compute_squared_mu(bound_lattice_gaussian_mu(rho)))
 
 
 @lru_cache(maxsize=256)
-def _rho_at(loss: int) -> Fraction | None:
-    def fits(units: int) -> bool:
-        return _of_gaussian(Fraction(units, Spend.UNIT)) <= loss
+def _find_rho(loss: int) -> Fraction | None:
+    def fits_loss(units: int) -> bool:
+        return _compute_gaussian_loss(Fraction(units, Charge.UNIT)) <= loss
 
-    return Fraction(largest(fits, _units_about(loss)), Spend.UNIT) if fits(1) else None
+    return Fraction(search_largest(fits_loss, _guess_rho_units(loss)), Charge.UNIT) if fits_loss(1) else None
 
 
-def _units_about(loss: int) -> int:
+def _guess_rho_units(loss: int) -> int:
     """The ρ of discrete Gaussian noise whose μ² is near that loss, in units."""
     with localcontext(prec=110):
-        unit = Decimal(Spend.UNIT)
+        unit = Decimal(Charge.UNIT)
         middle = 1 - 2 * tail(min((loss / unit).sqrt() / 2, Decimal(1000)))
         return int(max(PI * middle * middle, loss / unit / 8) * unit)

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import ClassVar
 
-from dpsql.accounting.accountants.base import composed_cost, not_charged, split_delta
+from dpsql.accounting.accountants.base import compute_composed_charge, make_refusal_error, split_delta
 from dpsql.accounting.events import BoundedRange, Composed, Event, Pure, Selection
-from dpsql.accounting.spend import Spend, units_down, units_up
+from dpsql.accounting.spend import Charge, to_units_down, to_units_up
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,45 +24,45 @@ class PureAccountant:
     **Source.** Rogers, Roth, Ullman, Vadhan 2016, Section 3 (the filter of basic composition).
 
     >>> accountant = PureAccountant()
-    >>> limit = accountant.limit(Fraction(3), Fraction(0))
-    >>> limit.loss // accountant.cost(Pure(Fraction(1, 100))).loss
+    >>> compute_limit = accountant.compute_limit(Fraction(3), Fraction(0))
+    >>> compute_limit.loss // accountant.compute_charge(Pure(Fraction(1, 100))).loss
     300
     """
 
     name: ClassVar[str] = "pure"
     symbol: ClassVar[str] = "ε"
-    by_path: ClassVar[bool] = True
+    can_charge_difference: ClassVar[bool] = True
 
-    def limit(self, epsilon: Fraction, delta: Fraction, selection: Fraction | None = None) -> Spend:
+    def compute_limit(self, epsilon: Fraction, delta: Fraction, selection: Fraction | None = None) -> Charge:
         """The limit is the budget itself; all of delta is for selection unless a share is stated."""
         _, selection = split_delta(delta, delta if selection is None else selection)
-        return Spend(units_down(epsilon), units_down(selection))
+        return Charge(to_units_down(epsilon), to_units_down(selection))
 
-    def cost(self, event: Event) -> Spend:
+    def compute_charge(self, event: Event) -> Charge:
         """ε for a pure release, δ for a selection; Gaussian noise has no finite ε and is refused."""
         match event:
             case Pure(epsilon) | BoundedRange(epsilon):
-                return Spend(units_up(epsilon), 0)
+                return Charge(to_units_up(epsilon), 0)
             case Selection(delta):
-                return Spend(0, units_up(delta))
+                return Charge(0, to_units_up(delta))
             case Composed(events):
-                return composed_cost(self.cost, events)
+                return compute_composed_charge(self.compute_charge, events)
             case _:
-                raise not_charged(self.name, event)
+                raise make_refusal_error(self.name, event)
 
-    def gaussian_rho(self, epsilon: Fraction) -> Fraction | None:  # noqa: ARG002  (the Protocol's)
+    def find_gaussian_rho(self, epsilon: Fraction) -> Fraction | None:  # noqa: ARG002  (the Protocol's)
         """None: Gaussian noise is never charged here."""
         return None
 
-    def epsilon_spent(
+    def compute_spent_epsilon(
         self,
-        spend: Spend,
+        spend: Charge,
         delta: Fraction,  # noqa: ARG002  (the Protocol's)
         selection: Fraction | None = None,  # noqa: ARG002
     ) -> Fraction:
         """Σε, exactly as charged."""
         return spend.loss_fraction
 
-    def remaining_epsilon(self, spend: Spend, limit: Spend) -> Fraction:
+    def compute_remaining_epsilon(self, spend: Charge, limit: Charge) -> Fraction:
         """The budget's ε − Σε."""
-        return Fraction(max(limit.loss - spend.loss, 0), Spend.UNIT)
+        return Fraction(max(limit.loss - spend.loss, 0), Charge.UNIT)

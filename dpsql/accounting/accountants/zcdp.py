@@ -9,10 +9,15 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import ClassVar
 
-from dpsql.accounting.accountants.base import composed_cost, largest_epsilon, not_charged, split_conversion
+from dpsql.accounting.accountants.base import (
+    compute_composed_charge,
+    make_refusal_error,
+    search_largest_epsilon,
+    split_conversion_delta,
+)
 from dpsql.accounting.events import Approximate, BoundedRange, Composed, Event, Gaussian, Pure, Selection
-from dpsql.accounting.numerics.rigorous import decimal_down, exp_minus_down, ln_down, ln_up
-from dpsql.accounting.spend import Spend, units_down, units_up
+from dpsql.accounting.numerics.rigorous import exp_minus_down, ln_down, ln_up, to_decimal_down
+from dpsql.accounting.spend import Charge, to_units_down, to_units_up
 
 _SEARCH = Context(prec=50)
 _SMALL = 4
@@ -38,70 +43,72 @@ class ZcdpAccountant:
     Vadhan 2018, Lemma 3.7 (an (ε, δ)-DP release is an ε-DP one but for a chance of δ).
 
     >>> accountant = ZcdpAccountant()
-    >>> limit = accountant.limit(Fraction(3), Fraction(1, 10**6), selection=Fraction(0))
-    >>> limit.loss // accountant.cost(Pure(Fraction(1, 100))).loss
+    >>> compute_limit = accountant.compute_limit(Fraction(3), Fraction(1, 10**6), selection=Fraction(0))
+    >>> compute_limit.loss // accountant.compute_charge(Pure(Fraction(1, 100))).loss
     3701
     """
 
     name: ClassVar[str] = "zcdp"
     symbol: ClassVar[str] = "ρ"
-    by_path: ClassVar[bool] = False
+    can_charge_difference: ClassVar[bool] = False
 
-    def limit(self, epsilon: Fraction, delta: Fraction, selection: Fraction | None = None) -> Spend:
+    def compute_limit(self, epsilon: Fraction, delta: Fraction, selection: Fraction | None = None) -> Charge:
         """The largest ρ that converts to (epsilon, δ_conversion), and δ_selection.
 
         Each delta is half of the budget's unless the share is stated. PolicyError (`delta_required`) if
         nothing is left to convert with.
         """
-        conversion, selection = split_conversion(self.name, delta, selection)
-        return Spend(units_down(_rho_within(epsilon, conversion)), units_down(selection))
+        conversion, selection = split_conversion_delta(self.name, delta, selection)
+        return Charge(to_units_down(_convert_to_rho(epsilon, conversion)), to_units_down(selection))
 
-    def cost(self, event: Event) -> Spend:
+    def compute_charge(self, event: Event) -> Charge:
         """ε·tanh(ε/2) for a pure release, ρ for a Gaussian one, δ for a selection or a release that has one."""
         match event:
             case Pure(epsilon):
-                return Spend(units_up(_of_pure(epsilon)), 0)
+                return Charge(to_units_up(_compute_pure_rho(epsilon)), 0)
             case BoundedRange(epsilon):
-                return Spend(units_up(_of_range(epsilon)), 0)
+                return Charge(to_units_up(_compute_range_rho(epsilon)), 0)
             case Gaussian(rho):
-                return Spend(units_up(rho), 0)
+                return Charge(to_units_up(rho), 0)
             case Selection(delta):
-                return Spend(0, units_up(delta))
+                return Charge(0, to_units_up(delta))
             case Approximate(epsilon, delta):
-                return Spend(units_up(_of_pure(epsilon)), units_up(delta))
+                return Charge(to_units_up(_compute_pure_rho(epsilon)), to_units_up(delta))
             case Composed(events):
-                return composed_cost(self.cost, events)
+                return compute_composed_charge(self.compute_charge, events)
             case _:
-                raise not_charged(self.name, event)
+                raise make_refusal_error(self.name, event)
 
-    def gaussian_rho(self, epsilon: Fraction) -> Fraction | None:
+    def find_gaussian_rho(self, epsilon: Fraction) -> Fraction | None:
         """What an ε-DP release is charged, ε·tanh(ε/2) rounded up: the Gaussian one is charged the same."""
-        return self.cost(Pure(epsilon)).loss_fraction
+        return self.compute_charge(Pure(epsilon)).loss_fraction
 
-    def epsilon_spent(self, spend: Spend, delta: Fraction, selection: Fraction | None = None) -> Fraction:
+    def compute_spent_epsilon(
+        self, spend: Charge, delta: Fraction, selection: Fraction | None = None
+    ) -> Fraction:
         """The ε to which the spent ρ converts at the budget's δ_conversion, in units rounded up."""
-        conversion, _ = split_conversion(self.name, delta, selection)
-        return Fraction(units_up(_epsilon_within(spend.loss_fraction, conversion)), Spend.UNIT)
+        conversion, _ = split_conversion_delta(self.name, delta, selection)
+        return Fraction(to_units_up(_convert_to_epsilon(spend.loss_fraction, conversion)), Charge.UNIT)
 
-    def remaining_epsilon(self, spend: Spend, limit: Spend) -> Fraction:
+    def compute_remaining_epsilon(self, spend: Charge, limit: Charge) -> Fraction:
         """The largest ε with ε·tanh(ε/2) at most what is left of ρ."""
-        return largest_epsilon(self.cost, max(limit.loss - spend.loss, 0))
+        return search_largest_epsilon(self.compute_charge, max(limit.loss - spend.loss, 0))
 
 
 @lru_cache(maxsize=1024)
-def _of_pure(epsilon: Fraction) -> Fraction:
+def _compute_pure_rho(epsilon: Fraction) -> Fraction:
     """ε·tanh(ε/2), rounded up."""
     power = exp_minus_down(epsilon)
     return epsilon * (1 - power) / (1 + power)
 
 
-def _of_range(epsilon: Fraction) -> Fraction:
+def _compute_range_rho(epsilon: Fraction) -> Fraction:
     """The lesser of ε·tanh(ε/2), rounded up, and ε²/8.
 
     Up to ε = 4 it is the second: tanh is concave above 0, so tanh(ε/2) >= ε/4·tanh(2) > ε/8.
     """
     square = epsilon * epsilon / 8
-    return square if epsilon <= _SMALL else min(_of_pure(epsilon), square)
+    return square if epsilon <= _SMALL else min(_compute_pure_rho(epsilon), square)
 
 
 # Below, x = α−1 > 0. For each x, ρ-zCDP implies (ε, δ)-DP with
@@ -111,38 +118,38 @@ def _of_range(epsilon: Fraction) -> Fraction:
 
 
 @lru_cache(maxsize=256)
-def _rho_within(epsilon: Fraction, delta: Fraction) -> Fraction:
+def _convert_to_rho(epsilon: Fraction, delta: Fraction) -> Fraction:
     """A ρ, as large as can be shown, such that ρ-zCDP implies (epsilon, delta)-DP."""
-    target = _SEARCH.minus(_SEARCH.ln(decimal_down(delta)))
-    asked = decimal_down(epsilon)
+    target = _SEARCH.minus(_SEARCH.ln(to_decimal_down(delta)))
+    asked = to_decimal_down(epsilon)
 
-    def high(x: Decimal) -> bool:
+    def is_too_high(x: Decimal) -> bool:
         odds = _SEARCH.ln(_SEARCH.divide(1 + x, x))
         rho = _SEARCH.divide(_SEARCH.add(asked, odds), _SEARCH.fma(2, x, Decimal(1)))
         return _SEARCH.fma(rho, _SEARCH.multiply(x, x), _SEARCH.ln(_SEARCH.add(1, x))) > target
 
-    x = _crossing(high)
+    x = _search_crossing(is_too_high)
     slack = (ln_down(delta) + (1 + x) * ln_down(1 + x) - x * ln_up(x)) / x
     return max((epsilon + slack) / (1 + x), Fraction(0))
 
 
 @lru_cache(maxsize=256)
-def _epsilon_within(rho: Fraction, delta: Fraction) -> Fraction:
+def _convert_to_epsilon(rho: Fraction, delta: Fraction) -> Fraction:
     """An ε, as small as can be shown, such that ρ-zCDP implies (ε, delta)-DP."""
     if rho == 0:
         return Fraction(0)
-    target = _SEARCH.minus(_SEARCH.ln(decimal_down(delta)))
-    spent = decimal_down(rho)
+    target = _SEARCH.minus(_SEARCH.ln(to_decimal_down(delta)))
+    spent = to_decimal_down(rho)
 
-    def high(x: Decimal) -> bool:
+    def is_too_high(x: Decimal) -> bool:
         return _SEARCH.fma(spent, _SEARCH.multiply(x, x), _SEARCH.ln(_SEARCH.add(1, x))) > target
 
-    x = _crossing(high)
+    x = _search_crossing(is_too_high)
     slack = (ln_down(delta) + (1 + x) * ln_down(1 + x)) / x
     return max((1 + x) * rho + ln_up(x) - slack, Fraction(0))
 
 
-def _crossing(high: Callable[[Decimal], bool]) -> Fraction:
+def _search_crossing(high: Callable[[Decimal], bool]) -> Fraction:
     """About the x > 0 from which `high` holds."""
     low, up = Decimal(1), Decimal(1)
     while high(low):

@@ -34,14 +34,14 @@ class Bounds(NamedTuple):
     high: Decimal
 
 
-def exactly(value: Fraction | Decimal) -> Decimal:
+def to_decimal(value: Fraction | Decimal) -> Decimal:
     """`value` as a decimal of 110 digits, to nearest."""
     if isinstance(value, Decimal):
         return value
     return _CONTEXT.divide(Decimal(value.numerator), Decimal(value.denominator))
 
 
-def widened(value: Decimal) -> Bounds:
+def bound_with_margin(value: Decimal) -> Bounds:
     """What a relative error of `MARGIN` leaves of a number that is not negative."""
     with localcontext(_CONTEXT):
         return Bounds(value * (1 - MARGIN), value * (1 + MARGIN))
@@ -53,14 +53,14 @@ def density(x: Decimal) -> Decimal:
         return (-x * x / 2).exp() / (2 * PI).sqrt()
 
 
-def mills(x: Decimal) -> Decimal:
+def mills_ratio(x: Decimal) -> Decimal:
     """Mills' ratio Φ(-x) / φ(x) for x of 0 or more, up to `MARGIN`.
 
     Claim: up to x = 6, Φ(x) - 1/2 = φ(x)·Σ x^(2n+1)/(2n+1)!!, and the subtraction from 1/2 loses nine
     digits of 110; beyond, 1/(x+1/(x+2/(x+…))), whose convergents lie on both sides of the value in turn.
     Source: Abramowitz, Stegun 1964, 26.2.11 and 26.2.14.
 
-    >>> round(mills(Decimal(0)), 12), round(mills(Decimal(10)), 12)
+    >>> round(mills_ratio(Decimal(0)), 12), round(mills_ratio(Decimal(10)), 12)
     (Decimal('1.253314137316'), Decimal('0.099028596472'))
     """
     with localcontext(_CONTEXT):
@@ -74,13 +74,13 @@ def mills(x: Decimal) -> Decimal:
             return (2 * PI).sqrt() * (x * x / 2).exp() / 2 - total
         depth = 8 + int((Decimal(115) / x) ** 2)
         while True:
-            one, next_one = _convergent(x, depth), _convergent(x, depth + 1)
+            one, next_one = _compute_convergent(x, depth), _compute_convergent(x, depth + 1)
             if abs(one - next_one) < one * MARGIN / 1000:
                 return one
             depth *= 2
 
 
-def _convergent(x: Decimal, depth: int) -> Decimal:
+def _compute_convergent(x: Decimal, depth: int) -> Decimal:
     value = x
     for n in range(depth, 0, -1):
         value = x + n / value
@@ -94,14 +94,14 @@ def tail(x: Decimal) -> Decimal:
     Decimal('0.158655253931')
     """
     with localcontext(_CONTEXT):
-        beyond = density(abs(x)) * mills(abs(x))
+        beyond = density(abs(x)) * mills_ratio(abs(x))
         return beyond if x >= 0 else 1 - beyond
 
 
 def log_odds(x: Decimal) -> Decimal:
     """ln(Φ(x) / Φ(-x)), to nearest, for x of 0 or more: the ε whose randomised response is (2x)-GDP."""
     with localcontext(_CONTEXT):
-        log_tail = mills(x).ln() - x * x / 2 - (2 * PI).ln() / 2
+        log_tail = mills_ratio(x).ln() - x * x / 2 - (2 * PI).ln() / 2
         return (1 - log_tail.exp()).ln() - log_tail if log_tail > -1000 else -log_tail
 
 
@@ -115,10 +115,10 @@ def quantile_up(log_tail: Decimal) -> Decimal:
     Decimal('1.959963984540')
     """
     with localcontext(_CONTEXT):
-        x = _quantile_start(log_tail)
+        x = _guess_quantile(log_tail)
         half = (2 * PI).ln() / 2
         for _ in range(_ROUNDS):
-            ratio = mills(x)
+            ratio = mills_ratio(x)
             step = ratio * (ratio.ln() - x * x / 2 - half - log_tail)
             x = max(x + step, Decimal(0))
             if abs(step) <= Decimal("1e-40") * (1 + x):
@@ -126,13 +126,13 @@ def quantile_up(log_tail: Decimal) -> Decimal:
         slack = Decimal("1e-75")
         while True:
             candidate = x + slack * (1 + x)
-            high = widened(mills(candidate)).high.ln() - candidate * candidate / 2 - half
+            high = bound_with_margin(mills_ratio(candidate)).high.ln() - candidate * candidate / 2 - half
             if high + MARGIN * (1 + abs(high)) <= log_tail:
                 return candidate
             slack *= 1000
 
 
-def _quantile_start(log_tail: Decimal) -> Decimal:
+def _guess_quantile(log_tail: Decimal) -> Decimal:
     if log_tail > -600:
         with localcontext(_CONTEXT):
             chance = min(float(log_tail.exp()), 0.5)
@@ -157,11 +157,11 @@ def gaussian_delta(mu: Decimal, epsilon: Decimal) -> Bounds:
             return Bounds(Decimal(0), density(Decimal(_FAR)))
         if a < -_FAR:
             return Bounds(1 - 2 * density(Decimal(_FAR)), Decimal(1))
-        at_a, second = density(a), mills(b)
+        at_a, second = density(a), mills_ratio(b)
         # Beyond the functions' own errors, a and b are off by a unit in the 110th digit of ε/μ.
         blur = MARGIN * (1 + abs(a)) * (1 + b)
         if a >= 0:
-            first = mills(a)
+            first = mills_ratio(a)
             off = (first + second) * blur
             low, high = at_a * (first - second - off), at_a * (first - second + off)
         else:
@@ -171,35 +171,35 @@ def gaussian_delta(mu: Decimal, epsilon: Decimal) -> Bounds:
 
 
 @lru_cache(maxsize=1024)
-def mu_within(epsilon: Fraction, delta: Fraction) -> Decimal:
+def convert_to_mu(epsilon: Fraction, delta: Fraction) -> Decimal:
     """A μ, barely too small, such that μ-GDP implies (`epsilon`, `delta`)-DP; `delta` above 0."""
     with localcontext(_CONTEXT):
-        return mu_at(exactly(epsilon) * (1 - MARGIN), exactly(delta) * (1 - MARGIN)).low
+        return solve_mu(to_decimal(epsilon) * (1 - MARGIN), to_decimal(delta) * (1 - MARGIN)).low
 
 
-def mu_at(epsilon: Decimal, delta: Decimal) -> Bounds:
+def solve_mu(epsilon: Decimal, delta: Decimal) -> Bounds:
     """The μ with δ_μ(ε) = `delta`, which is above 0 and below 1; it is 0 or more, and may be as large as is asked.
 
     The search climbs the logarithm of δ by Newton's steps from below; its end is checked, on both sides.
     """
     with localcontext(_CONTEXT):
-        mu = _mu_near(epsilon, delta)
+        mu = _guess_mu(epsilon, delta)
         slack = Decimal("1e-45")
         while gaussian_delta(mu * (1 - slack), epsilon).high > delta:
             slack *= 1000
             if slack >= 1:
-                return Bounds(Decimal(0), _mu_above(mu, epsilon, delta))
-        return Bounds(mu * (1 - slack), _mu_above(mu, epsilon, delta))
+                return Bounds(Decimal(0), _bound_mu_above(mu, epsilon, delta))
+        return Bounds(mu * (1 - slack), _bound_mu_above(mu, epsilon, delta))
 
 
-def _mu_above(mu: Decimal, epsilon: Decimal, delta: Decimal) -> Decimal:
+def _bound_mu_above(mu: Decimal, epsilon: Decimal, delta: Decimal) -> Decimal:
     slack = Decimal("1e-45")
     while gaussian_delta(mu * (1 + slack), epsilon).low < delta:
         slack *= 1000
     return mu * (1 + slack)
 
 
-def _mu_near(epsilon: Decimal, delta: Decimal) -> Decimal:
+def _guess_mu(epsilon: Decimal, delta: Decimal) -> Decimal:
     with localcontext(_CONTEXT):
         target = delta.ln()
         log = max(-target, Decimal(0))
@@ -219,10 +219,10 @@ def _mu_near(epsilon: Decimal, delta: Decimal) -> Decimal:
 
 
 @lru_cache(maxsize=1024)
-def epsilon_within(mu: Decimal, delta: Fraction) -> Decimal:
+def convert_to_epsilon(mu: Decimal, delta: Fraction) -> Decimal:
     """An ε, barely too large, such that `mu`-GDP implies (ε, `delta`)-DP; both above 0."""
     with localcontext(_CONTEXT):
-        bound = exactly(delta) * (1 - MARGIN)
+        bound = to_decimal(delta) * (1 - MARGIN)
         if gaussian_delta(mu, Decimal(0)).high <= bound:
             return Decimal(0)
         # From ρ + 2√(ρ·ln(1/δ)), which is above: ln δ is concave in ε, so that a step stays above the root.
@@ -234,7 +234,7 @@ def epsilon_within(mu: Decimal, delta: Fraction) -> Decimal:
             if value <= 0:
                 epsilon /= 2
                 continue
-            step = value * (value.ln() - target) / (density(a) * mills(b))
+            step = value * (value.ln() - target) / (density(a) * mills_ratio(b))
             epsilon = max(epsilon + step, Decimal(0))
             if abs(step) <= Decimal("1e-45") * epsilon:
                 break

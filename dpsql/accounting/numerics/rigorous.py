@@ -13,19 +13,19 @@ _DIGITS = 70
 _FAR = 2000  # e^-2000 is below any unit, and far from the smallest decimal
 
 
-def _context(rounding: str | None = None) -> Context:
+def _make_context(rounding: str | None = None) -> Context:
     traps = [DivisionByZero, InvalidOperation, Overflow]
     return Context(prec=_DIGITS, rounding=rounding, Emin=-9999, Emax=9999, traps=traps)
 
 
-def decimal_down(value: Fraction) -> Decimal:
+def to_decimal_down(value: Fraction) -> Decimal:
     """The largest decimal of 70 digits that is at most `value`."""
-    return _context(ROUND_FLOOR).divide(Decimal(value.numerator), Decimal(value.denominator))
+    return _make_context(ROUND_FLOOR).divide(Decimal(value.numerator), Decimal(value.denominator))
 
 
-def decimal_up(value: Fraction) -> Decimal:
+def to_decimal_up(value: Fraction) -> Decimal:
     """The smallest decimal of 70 digits that is at least `value`."""
-    return _context(ROUND_CEILING).divide(Decimal(value.numerator), Decimal(value.denominator))
+    return _make_context(ROUND_CEILING).divide(Decimal(value.numerator), Decimal(value.denominator))
 
 
 def exp_minus_down(value: Fraction) -> Fraction:
@@ -36,8 +36,8 @@ def exp_minus_down(value: Fraction) -> Fraction:
     """
     if value > _FAR:
         return Fraction(0)
-    context = _context()
-    return Fraction(context.next_minus(context.exp(-decimal_up(value))))
+    context = _make_context()
+    return Fraction(context.next_minus(context.exp(-to_decimal_up(value))))
 
 
 def exp_minus_up(value: Fraction) -> Fraction:
@@ -46,14 +46,14 @@ def exp_minus_up(value: Fraction) -> Fraction:
     >>> 0 <= exp_minus_up(Fraction(0)) - 1 < Fraction(1, 10**60)
     True
     """
-    context = _context()
-    return Fraction(context.next_plus(context.exp(-decimal_down(min(value, Fraction(_FAR))))))
+    context = _make_context()
+    return Fraction(context.next_plus(context.exp(-to_decimal_down(min(value, Fraction(_FAR))))))
 
 
 def ln_down(value: Fraction) -> Fraction:
     """A rational at most ln(value), for `value` above 0."""
-    context = _context()
-    return Fraction(context.next_minus(context.ln(decimal_down(value))))
+    context = _make_context()
+    return Fraction(context.next_minus(context.ln(to_decimal_down(value))))
 
 
 def ln_up(value: Fraction) -> Fraction:
@@ -62,5 +62,5 @@ def ln_up(value: Fraction) -> Fraction:
     >>> 0 < ln_up(Fraction(2)) - ln_down(Fraction(2)) < Fraction(1, 10**60)
     True
     """
-    context = _context()
-    return Fraction(context.next_plus(context.ln(decimal_up(value))))
+    context = _make_context()
+    return Fraction(context.next_plus(context.ln(to_decimal_up(value))))

@@ -24,13 +24,13 @@ from dpsql.accounting.partitions.ranges import (
     EVERYWHERE,
     Ranges,
     Sides,
-    complement,
-    filled,
-    intersection,
-    overlap,
-    union,
+    compute_complement,
+    fill_gaps,
+    has_overlap,
+    intersect_ranges,
+    merge_ranges,
 )
-from dpsql.accounting.spend import NOTHING, Spend
+from dpsql.accounting.spend import NOTHING, Charge
 from dpsql.errors import IntegrityError
 
 _MOST_EXACT_CELLS = 4_096
@@ -46,9 +46,9 @@ class Box:
     """The places whose coordinate in each named dimension is in its ranges, and any in all other dimensions.
 
     A dimension's name holds its declaration, so that one which is declared anew is another dimension.
-    Raises ValueError unless the ranges are those that `union` gives, with at least one in each dimension.
+    Raises ValueError unless the ranges are those that `merge_ranges` gives, with at least one in each dimension.
 
-    >>> Box((("day", ((1, 31),)),)).meet(Box((("day", ((15, 45),)), ("region", ((0, 0),)))))
+    >>> Box((("day", ((1, 31),)),)).intersect_box(Box((("day", ((15, 45),)), ("region", ((0, 0),)))))
     Box(sides=(('day', ((15, 31),)), ('region', ((0, 0),))))
     """
 
@@ -58,59 +58,65 @@ class Box:
         names = [name for name, _ in self.sides]
         if names != sorted(set(names)):
             raise ValueError("the dimensions of a box are in order, each once")
-        if any(not ranges or ranges == EVERYWHERE or ranges != union(ranges) for _, ranges in self.sides):
+        if any(
+            not ranges or ranges == EVERYWHERE or ranges != merge_ranges(ranges) for _, ranges in self.sides
+        ):
             raise ValueError("a side of a box is a set of disjoint ranges in ascending order")
 
     @classmethod
-    def of(cls, sides: Mapping[str, Ranges]) -> Box:
+    def from_sides(cls, sides: Mapping[str, Ranges]) -> Box:
         """The box with these sides; those that reach everywhere are left out."""
-        return cls(tuple(sorted((name, union(side)) for name, side in sides.items() if side != EVERYWHERE)))
+        return cls(
+            tuple(sorted((name, merge_ranges(side)) for name, side in sides.items() if side != EVERYWHERE))
+        )
 
     @classmethod
-    def made(cls, sides: Sides) -> Box:
+    def from_ordered_sides(cls, sides: Sides) -> Box:
         """The box with these sides, which are in order and of ranges in order, and not looked at again."""
         box = object.__new__(cls)
         object.__setattr__(box, "sides", sides)
         return box
 
-    def side(self, name: str) -> Ranges:
+    def get_side(self, name: str) -> Ranges:
         """The ranges in a dimension."""
         return dict(self.sides).get(name, EVERYWHERE)
 
-    def _with(self, name: str, ranges: Ranges) -> Box:
-        return Box.of({**dict(self.sides), name: ranges})
+    def _with_side(self, name: str, ranges: Ranges) -> Box:
+        return Box.from_sides({**dict(self.sides), name: ranges})
 
-    def meet(self, other: Box) -> Box | None:
+    def intersect_box(self, other: Box) -> Box | None:
         """The places in both boxes; None if there are none."""
         found = dict(self.sides)
         for name, ranges in other.sides:
-            shared = intersection(found.get(name, EVERYWHERE), ranges)
+            shared = intersect_ranges(found.get(name, EVERYWHERE), ranges)
             if not shared:
                 return None
             found[name] = shared
-        return Box.of(found)
+        return Box.from_sides(found)
 
-    def minus(self, other: Box) -> Iterator[Box]:
+    def subtract_box(self, other: Box) -> Iterator[Box]:
         """Disjoint boxes that hold the places of this one which are not in the other."""
-        if self.meet(other) is None:
+        if self.intersect_box(other) is None:
             yield self
             return
         rest = self
         for name, ranges in other.sides:
-            own = rest.side(name)
-            outside = intersection(own, complement(ranges))
+            own = rest.get_side(name)
+            outside = intersect_ranges(own, compute_complement(ranges))
             if outside:
-                yield rest._with(name, outside)
-            rest = rest._with(name, intersection(own, ranges))
+                yield rest._with_side(name, outside)
+            rest = rest._with_side(name, intersect_ranges(own, ranges))
 
-    def hull(self, other: Box) -> Box:
+    def compute_hull(self, other: Box) -> Box:
         """The least box around both."""
         theirs = dict(other.sides)
-        return Box.of({name: union((*own, *theirs[name])) for name, own in self.sides if name in theirs})
+        return Box.from_sides(
+            {name: merge_ranges((*own, *theirs[name])) for name, own in self.sides if name in theirs}
+        )
 
     def __str__(self) -> str:
         """The box as canonical JSON text: equal boxes have equal texts."""
-        return "{" + ",".join([_side_text(name, side) for name, side in self.sides]) + "}"
+        return "{" + ",".join([_encode_side(name, side) for name, side in self.sides]) + "}"
 
     @classmethod
     def parse(cls, text: str) -> Box:
@@ -126,7 +132,7 @@ class Box:
         return box
 
 
-def _side_text(name: str, side: Ranges) -> str:
+def _encode_side(name: str, side: Ranges) -> str:
     return json.dumps(name, ensure_ascii=False) + ":" + json.dumps(side, separators=(",", ":"))
 
 
@@ -134,117 +140,117 @@ WHOLE = Box()
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionSpend:
+class PartitionCharges:
     """The spend of an account at each place: `base` everywhere, plus the amount of the cell that holds the place.
 
     The `cells` are disjoint.
 
     >>> january, february = (Box((("day", (days,)),)) for days in ((1, 31), (32, 59)))
-    >>> spent = PartitionSpend().charged(january, Spend(2, 0)).charged(february, Spend(3, 0)).charged(WHOLE, Spend(1, 0))
-    >>> spent.most(), spent.most(january)
-    (Spend(loss=4, delta=0), Spend(loss=3, delta=0))
+    >>> spent = PartitionCharges().with_charge(january, Charge(2, 0)).with_charge(february, Charge(3, 0)).with_charge(WHOLE, Charge(1, 0))
+    >>> spent.compute_largest_charge(), spent.compute_largest_charge(january)
+    (Charge(loss=4, delta=0), Charge(loss=3, delta=0))
     """
 
-    base: Spend = NOTHING
-    cells: Mapping[Box, Spend] = field(default_factory=dict)
-    _by_text: dict[str, Spend] = field(default_factory=dict, init=False, repr=False, compare=False)
+    base: Charge = NOTHING
+    cells: Mapping[Box, Charge] = field(default_factory=dict)
+    _by_text: dict[str, Charge] = field(default_factory=dict, init=False, repr=False, compare=False)
     _known_grid: Grid | None = field(default=None, repr=False, compare=False)
 
-    def most(self, box: Box = WHOLE) -> Spend:
+    def compute_largest_charge(self, box: Box = WHOLE) -> Charge:
         """The largest loss and the largest delta that were spent at any place of a box, as the cells distinguish places."""
-        wanted = dict(self.booked(box).sides)
+        wanted = dict(self.compute_charged_box(box).sides)
         met: dict[tuple[str, int], bool] = {}
         losses, deltas = 0, 0
         for cell, own in self.cells.items():
             for name, side in cell.sides if wanted else ():
                 # Cells share their sides, and comparing the identity of one takes less time than comparing its ranges.
                 if (known := met.get((name, id(side)))) is None:
-                    known = met[name, id(side)] = name not in wanted or overlap(side, wanted[name])
+                    known = met[name, id(side)] = name not in wanted or has_overlap(side, wanted[name])
                 if not known:
                     break
             else:
                 losses, deltas = max(losses, own.loss), max(deltas, own.delta)
-        return self.base + Spend(losses, deltas)
+        return self.base + Charge(losses, deltas)
 
-    def by_text(self) -> Mapping[str, Spend]:
+    def compute_charges_by_text(self) -> Mapping[str, Charge]:
         """The spend of each cell by the text of its box, worked out once."""
         if len(self._by_text) < len(self.cells):
             texts: dict[tuple[str, int], str] = {}
             for cell, own in self.cells.items():
                 for name, side in cell.sides:
                     if (name, id(side)) not in texts:
-                        texts[name, id(side)] = _side_text(name, side)
+                        texts[name, id(side)] = _encode_side(name, side)
                 sides = ",".join([texts[name, id(side)] for name, side in cell.sides])
                 self._by_text["{" + sides + "}"] = own
         return self._by_text
 
-    def charged(self, box: Box, spend: Spend) -> PartitionSpend:
+    def with_charge(self, box: Box, spend: Charge) -> PartitionCharges:
         """The spend after a charge to a box; `Grid` says which places its cells distinguish."""
-        booked = self.booked(box)
+        booked = self.compute_charged_box(box)
         if booked == WHOLE and len(self.cells) <= MOST_CELLS:
-            return PartitionSpend(self.base + spend, self.cells, _known_grid=self._known_grid)
+            return PartitionCharges(self.base + spend, self.cells, _known_grid=self._known_grid)
         for before, same, amount, after in tuple(_LATEST):
             if before is self and (same, amount) == (booked, spend):
                 return after
-        grid = self._grid().charged(booked.sides, (spend.loss, spend.delta))
-        cells = {Box.made(sides): Spend(*own) for sides, own in grid.cells().items()}
-        found = PartitionSpend(
-            self.base + cells.pop(WHOLE, NOTHING), cells, _known_grid=grid.in_order() if cells else None
+        grid = self._to_grid().with_charge(booked.sides, (spend.loss, spend.delta))
+        cells = {Box.from_ordered_sides(sides): Charge(*own) for sides, own in grid.to_cells().items()}
+        found = PartitionCharges(
+            self.base + cells.pop(WHOLE, NOTHING), cells, _known_grid=grid.sort_classes() if cells else None
         )
         _LATEST.append((self, booked, spend, found))
         return found
 
-    def booked(self, box: Box) -> Box:
+    def compute_charged_box(self, box: Box) -> Box:
         """The box that is charged for a box: itself, or a larger one with fewer sides and ranges."""
         sides = box.sides[:MOST_SIDES]
         if len(sides) == len(box.sides) and all(len(side) <= MOST_SIDE_RANGES for _, side in sides):
             return box
-        return Box(tuple((name, filled(side, MOST_SIDE_RANGES)) for name, side in sides))
+        return Box(tuple((name, fill_gaps(side, MOST_SIDE_RANGES)) for name, side in sides))
 
-    def _grid(self) -> Grid:
+    def _to_grid(self) -> Grid:
         """The cells as those of a grid, including cells of an older dpsql."""
         if self._known_grid is not None:
             return self._known_grid
-        found = Grid.of({cell.sides: (own.loss, own.delta) for cell, own in self.cells.items()})
+        found = Grid.from_cells({cell.sides: (own.loss, own.delta) for cell, own in self.cells.items()})
         if found is not None:
             return found
         if len(self.cells) > MOST_CELLS:
             # As many cells as it has are too many to be looked at one by one: all places count for the most of them.
-            most = self.most()
+            most = self.compute_largest_charge()
             loss, delta = most.loss - self.base.loss, most.delta - self.base.delta
             return Grid(losses=(loss,), deltas=(delta,) if delta else ())
         found = Grid()
         for cell in sorted(self.cells, key=str):
-            found = found.charged(cell.sides, (self.cells[cell].loss, self.cells[cell].delta))
+            found = found.with_charge(cell.sides, (self.cells[cell].loss, self.cells[cell].delta))
         return found
 
 
 # A charge is quoted, and then followed as an entry: the same sum twice.
-_LATEST: deque[tuple[PartitionSpend, Box, Spend, PartitionSpend]] = deque(maxlen=8)
+_LATEST: deque[tuple[PartitionCharges, Box, Charge, PartitionCharges]] = deque(maxlen=8)
 
 
-def charged_exactly(parts: PartitionSpend, box: Box, spend: Spend) -> PartitionSpend:
+def add_exact_charge(parts: PartitionCharges, box: Box, spend: Charge) -> PartitionCharges:
     """The spend after a charge to a box by the rule of older versions: disjoint boxes, split exactly.
 
     Entries of older ledgers state totals by this rule. A charge that would make more than 4,096 cells is one to the
-    whole table. Its result is no less than what was spent on any partition, as is that of `PartitionSpend.charged`;
+    whole table. Its result is no less than what was spent on any partition, as is that of `PartitionSpend.with_charge`;
     so either may follow the other.
     """
-    few = len(parts.cells) < _FEW_CELLS or len(_exact_cells(parts, box, NOTHING)) <= _MOST_EXACT_CELLS
+    few = len(parts.cells) < _FEW_CELLS or len(_split_exact_cells(parts, box, NOTHING)) <= _MOST_EXACT_CELLS
     if box == WHOLE or not few:
-        return PartitionSpend(parts.base + spend, parts.cells)
-    return PartitionSpend(parts.base, _exact_cells(parts, box, spend))
+        return PartitionCharges(parts.base + spend, parts.cells)
+    return PartitionCharges(parts.base, _split_exact_cells(parts, box, spend))
 
 
-def _exact_cells(parts: PartitionSpend, box: Box, spend: Spend) -> dict[Box, Spend]:
-    found: dict[Box, Spend] = {}
+def _split_exact_cells(parts: PartitionCharges, box: Box, spend: Charge) -> dict[Box, Charge]:
+    found: dict[Box, Charge] = {}
     rest = [box]
     for cell, own in parts.cells.items():
-        shared = cell.meet(box)
+        shared = cell.intersect_box(box)
         if shared is None:
             found[cell] = own
             continue
         found[shared] = own + spend
-        found |= dict.fromkeys(cell.minus(box), own)
-        rest = [piece for part in rest for piece in part.minus(cell)]
+        found |= dict.fromkeys(cell.subtract_box(box), own)
+        rest = [piece for part in rest for piece in part.subtract_box(cell)]
     return found | dict.fromkeys(rest, spend)

@@ -25,7 +25,15 @@ from itertools import chain, pairwise, product
 from operator import sub
 from typing import TypeAlias
 
-from dpsql.accounting.partitions.ranges import EVERYWHERE, Ranges, Sides, complement, divided, joined, union
+from dpsql.accounting.partitions.ranges import (
+    EVERYWHERE,
+    Ranges,
+    Sides,
+    compute_complement,
+    join_disjoint_ranges,
+    merge_ranges,
+    split_ranges,
+)
 
 MOST_CELLS = 64
 """Most cells of an account. A grid of n cells costs a charge a number of steps in proportion to n·log n."""
@@ -67,7 +75,7 @@ class Grid:
     levels: _Values = ()
 
     @classmethod
-    def of(cls, cells: Mapping[Sides, Amounts]) -> Grid | None:
+    def from_cells(cls, cells: Mapping[Sides, Amounts]) -> Grid | None:
         """The grid whose cells these are; None where they are cells of no grid, or of too large a one."""
         sides: dict[str, set[Ranges]] = {}
         met: dict[tuple[str, int], Ranges] = {}
@@ -79,16 +87,16 @@ class Grid:
                     sides.setdefault(name, set()).add(side)
         axes = []
         for name, known in sorted(sides.items()):
-            whole = union(one for side in known for one in side)
-            if sum(map(_size, known)) != _size(whole):
+            whole = merge_ranges(one for side in known for one in side)
+            if sum(map(_count_numbers, known)) != _count_numbers(whole):
                 return None
-            rest = complement(whole)
-            classes = tuple(sorted([*known, rest] if rest else known, key=_order))
+            rest = compute_complement(whole)
+            classes = tuple(sorted([*known, rest] if rest else known, key=_get_sort_key))
             axes.append(Axis(name, classes, (False,) * len(classes)))
         if math.prod(len(axis.classes) for axis in axes) > MOST_CELLS:
             return None
         amounts = [_NONE] * math.prod(len(axis.classes) for axis in axes)
-        strides = dict(zip((axis.name for axis in axes), _strides(axes), strict=True))
+        strides = dict(zip((axis.name for axis in axes), _compute_strides(axes), strict=True))
         places = {
             axis.name: {side: place * strides[axis.name] for place, side in enumerate(axis.classes)}
             for axis in axes
@@ -102,29 +110,29 @@ class Grid:
         losses, deltas = zip(*amounts, strict=True)
         return cls(tuple(axes), losses, deltas if any(deltas) else ())
 
-    def cells(self) -> dict[Sides, Amounts]:
+    def to_cells(self) -> dict[Sides, Amounts]:
         """What was spent in each cell where anything was, by its sides."""
         places = product(*([(axis.name, side) for side in axis.classes] for axis in self.axes))
         amounts = zip(self.losses, self.deltas or [0] * len(self.losses), strict=True)
         return {sides: own for sides, own in zip(places, amounts, strict=True) if own != _NONE}
 
-    def charged(self, box: Sides, spend: Amounts) -> Grid:
+    def with_charge(self, box: Sides, spend: Amounts) -> Grid:
         """The grid after a charge to the box with these sides."""
         grid = self
         for name, side in box:
             # Only when all is cut may classes become one: a place inside must not be raised to one outside.
-            grid = grid.cut(name, side)
+            grid = grid.split_axis(name, side)
         inside = [True]
         for axis in grid.axes:
             flags = axis.inside if any(axis.inside) else [True] * len(axis.classes)
             inside = [so_far and flag for so_far in inside for flag in flags]
         loss, delta = spend
-        losses = _raised(grid.losses, inside, loss)
-        deltas = _raised(grid.deltas or (0,) * len(losses), inside, delta) if grid.deltas or delta else ()
+        losses = _add_inside(grid.losses, inside, loss)
+        deltas = _add_inside(grid.deltas or (0,) * len(losses), inside, delta) if grid.deltas or delta else ()
         axes = tuple(Axis(axis.name, axis.classes, (False,) * len(axis.classes)) for axis in grid.axes)
-        return Grid(axes, losses, deltas).without_twins().within(MOST_CELLS)
+        return Grid(axes, losses, deltas).merge_equal_classes().limit_cells(MOST_CELLS)
 
-    def cut(self, name: str, side: Ranges) -> Grid:
+    def split_axis(self, name: str, side: Ranges) -> Grid:
         """The same with each class of a dimension divided into what is inside of these ranges and what is not."""
         grid = self
         if name not in {axis.name for axis in self.axes}:
@@ -134,7 +142,7 @@ class Grid:
         place = next(place for place, axis in enumerate(grid.axes) if axis.name == name)
         found = [
             (part, flag, number)
-            for number, parts in enumerate(divided(grid.axes[place].classes, side))
+            for number, parts in enumerate(split_ranges(grid.axes[place].classes, side))
             for part, flag in zip(parts, (True, False), strict=True)
             if part
         ]
@@ -144,14 +152,16 @@ class Grid:
     def with_axis(self, place: int, axis: Axis, groups: Sequence[Sequence[int]]) -> Grid:
         """The grid with another axis at this place; each of its classes has the largest amounts of some of the former."""
         axes = (*self.axes[:place], axis, *self.axes[place + 1 :])
-        stride = _strides(self.axes)[place]
+        stride = _compute_strides(self.axes)[place]
 
-        def of_groups(column: _Values) -> _Values:
+        def merge_groups(column: _Values) -> _Values:
             if not column:
                 return ()
-            slabs = _slabs(column, stride, len(self.axes[place].classes))
+            slabs = _list_slabs(column, stride, len(self.axes[place].classes))
             merged = [
-                slabs[group[0]] if len(group) == 1 else reduce(_most, [slabs[number] for number in group])
+                slabs[group[0]]
+                if len(group) == 1
+                else reduce(_compute_maxima, [slabs[number] for number in group])
                 for group in groups
             ]
             if stride == 1:
@@ -159,41 +169,41 @@ class Grid:
             starts = range(0, len(merged[0]), stride)
             return tuple(chain.from_iterable([slab[at : at + stride] for at in starts for slab in merged]))
 
-        return Grid(axes, of_groups(self.losses), of_groups(self.deltas), of_groups(self.levels))
+        return Grid(axes, merge_groups(self.losses), merge_groups(self.deltas), merge_groups(self.levels))
 
-    def slabs(self, place: int, column: _Values) -> list[_Values]:
+    def list_slabs(self, place: int, column: _Values) -> list[_Values]:
         """The values of a column in the cells of each class of an axis, in one order for all; nothing of an empty one."""
         classes = len(self.axes[place].classes)
-        return _slabs(column, _strides(self.axes)[place], classes) if column else [()] * classes
+        return _list_slabs(column, _compute_strides(self.axes)[place], classes) if column else [()] * classes
 
-    def without_twins(self) -> Grid:
+    def merge_equal_classes(self) -> Grid:
         """The grid with classes of equal amounts joined, and without axes of one class."""
         grid = self
         for place in reversed(range(len(self.axes))):
             twins: dict[tuple[_Values, _Values], list[int]] = {}
-            both = zip(grid.slabs(place, grid.losses), grid.slabs(place, grid.deltas), strict=True)
+            both = zip(grid.list_slabs(place, grid.losses), grid.list_slabs(place, grid.deltas), strict=True)
             for number, slab in enumerate(both):
                 twins.setdefault(slab, []).append(number)
             if len(twins) < len(grid.axes[place].classes):
-                grid = grid.joined(place, list(twins.values()))
-        return grid.without_whole_axes()
+                grid = grid.merge_classes(place, list(twins.values()))
+        return grid.drop_undivided_axes()
 
-    def without_whole_axes(self) -> Grid:
+    def drop_undivided_axes(self) -> Grid:
         """The grid without axes of one class."""
         return replace(self, axes=tuple(axis for axis in self.axes if len(axis.classes) > 1))
 
-    def in_order(self) -> Grid:
-        """The grid as `of` makes it of its cells: the classes of each axis in the order of their lowest numbers."""
+    def sort_classes(self) -> Grid:
+        """The grid as `from_cells` makes it of its cells: the classes of each axis in the order of their lowest numbers."""
         grid = self
         for place, axis in enumerate(self.axes):
-            order = sorted(range(len(axis.classes)), key=lambda number: _order(axis.classes[number]))
+            order = sorted(range(len(axis.classes)), key=lambda number: _get_sort_key(axis.classes[number]))
             if order == list(range(len(order))):
                 continue
             classes = tuple(axis.classes[number] for number in order)
             grid = grid.with_axis(place, replace(axis, classes=classes), [[number] for number in order])
         return grid
 
-    def within(self, most: int) -> Grid:
+    def limit_cells(self, most: int) -> Grid:
         """The grid with at most `most` cells and `MOST_RANGES` ranges: the classes that differ least are joined."""
         largest = max(self.losses) or 1
         # Joining keeps the largest of several values, and so the levels are those of what is joined.
@@ -202,9 +212,9 @@ class Grid:
             size = len(grid.losses)
             long = [place for place, axis in enumerate(grid.axes) if axis.ranges > MOST_RANGES]
             places = long or range(len(grid.axes) if size > most else 0)
-            costs = {place: found for place in places if (found := grid.pairs(place))}
+            costs = {place: found for place in places if (found := grid.list_mergeable_pairs(place))}
             if not costs:
-                return replace(grid, levels=()).without_whole_axes()
+                return replace(grid, levels=()).drop_undivided_axes()
             place = min(costs, key=lambda place: costs[place][0][0])
             others = [found[0][0] for other, found in costs.items() if other != place]
             bound = max([costs[place][0][0], min(others)]) if others else None
@@ -222,16 +232,16 @@ class Grid:
                     paired[one], paired[other] = other, one
             lone = [[number] for number in range(classes) if number not in paired]
             pairs = [[one, other] for one, other in paired.items() if one < other]
-            grid = grid.joined(place, sorted(lone + pairs))
+            grid = grid.merge_classes(place, sorted(lone + pairs))
 
-    def pairs(self, place: int) -> list[tuple[Amounts, int, int]]:
+    def list_mergeable_pairs(self, place: int) -> list[tuple[Amounts, int, int]]:
         """Pairs of classes that may become one, with how much more some place would count for, the cheapest first.
 
         Only neighbors in the order of their slabs are looked at, coarsely first, so that small amounts hide no great ones.
         """
         inside = self.axes[place].inside
         levels, losses, deltas = (
-            self.slabs(place, column) for column in (self.levels, self.losses, self.deltas)
+            self.list_slabs(place, column) for column in (self.levels, self.losses, self.deltas)
         )
         slabs: Sequence[tuple[object, ...]] = losses
         if self.deltas:
@@ -241,7 +251,10 @@ class Grid:
         )
         found = [
             (
-                (_apart(losses[one], losses[other]), _apart(deltas[one], deltas[other])),
+                (
+                    _compute_largest_difference(losses[one], losses[other]),
+                    _compute_largest_difference(deltas[one], deltas[other]),
+                ),
                 min(one, other),
                 max(one, other),
             )
@@ -250,18 +263,20 @@ class Grid:
         ]
         return sorted(found)
 
-    def joined(self, place: int, groups: Sequence[Sequence[int]]) -> Grid:
+    def merge_classes(self, place: int, groups: Sequence[Sequence[int]]) -> Grid:
         """The grid with the classes of each group joined, where each place has the largest amount of them."""
         axis = self.axes[place]
         classes = tuple(
-            axis.classes[group[0]] if len(group) == 1 else joined(axis.classes[number] for number in group)
+            axis.classes[group[0]]
+            if len(group) == 1
+            else join_disjoint_ranges(axis.classes[number] for number in group)
             for group in groups
         )
         inside = tuple(axis.inside[group[0]] for group in groups)
         return self.with_axis(place, Axis(axis.name, classes, inside), groups)
 
 
-def _slabs(values: _Values, stride: int, size: int) -> list[_Values]:
+def _list_slabs(values: _Values, stride: int, size: int) -> list[_Values]:
     """The values of each of `size` classes of the axis with that stride."""
     if stride == 1:
         return [values[number::size] for number in range(size)]
@@ -275,17 +290,17 @@ def _slabs(values: _Values, stride: int, size: int) -> list[_Values]:
     ]
 
 
-def _raised(values: _Values, inside: Sequence[bool], amount: int) -> _Values:
+def _add_inside(values: _Values, inside: Sequence[bool], amount: int) -> _Values:
     """The values, and this much more inside of a box."""
     return tuple([own + amount if flag else own for own, flag in zip(values, inside, strict=True)])
 
 
-def _most(some: _Values, others: _Values) -> _Values:
+def _compute_maxima(some: _Values, others: _Values) -> _Values:
     """The larger values of two slabs."""
     return some if some == others else tuple(map(max, some, others))
 
 
-def _apart(some: _Values, others: _Values) -> int:
+def _compute_largest_difference(some: _Values, others: _Values) -> int:
     """By how much the amounts of two slabs differ at most."""
     if some == others:
         return 0
@@ -294,7 +309,7 @@ def _apart(some: _Values, others: _Values) -> int:
     return max(most, -least)
 
 
-def _strides(axes: Sequence[Axis]) -> list[int]:
+def _compute_strides(axes: Sequence[Axis]) -> list[int]:
     found, stride = list[int](), 1
     for axis in reversed(axes):
         found.append(stride)
@@ -305,13 +320,13 @@ def _strides(axes: Sequence[Axis]) -> list[int]:
 _BEYOND = 2**200  # more numbers than lie between any ends: both ends of the line are as one number there
 
 
-def _size(ranges: Ranges) -> int:
+def _count_numbers(ranges: Ranges) -> int:
     """How many numbers ranges hold, such that sizes of disjoint ranges add up and of others do not."""
     return sum(
         (_BEYOND if high is None else high) - (-_BEYOND if low is None else low) + 1 for low, high in ranges
     )
 
 
-def _order(ranges: Ranges) -> tuple[int, int, Ranges]:
+def _get_sort_key(ranges: Ranges) -> tuple[int, int, Ranges]:
     low, high = ranges[0]
     return (-_BEYOND if low is None else low), (_BEYOND if high is None else high), ()

@@ -18,10 +18,10 @@ Sides: TypeAlias = tuple[tuple[str, Ranges], ...]
 EVERYWHERE: Final[Ranges] = ((None, None),)
 
 
-def union(ranges: Iterable[tuple[End, End]]) -> Ranges:
+def merge_ranges(ranges: Iterable[tuple[End, End]]) -> Ranges:
     """The same numbers as ranges in ascending order, with at least one number between any two.
 
-    >>> union([(5, 9), (1, 2), (3, 3), (None, -4)])
+    >>> merge_ranges([(5, 9), (1, 2), (3, 3), (None, -4)])
     ((None, -4), (1, 3), (5, 9))
     """
     given = list(ranges)
@@ -30,7 +30,7 @@ def union(ranges: Iterable[tuple[End, End]]) -> Ranges:
     if any(low is not None and high is not None and low > high for low, high in given):
         raise ValueError("a range's low end is above its high end")
     found: list[tuple[End, End]] = []
-    for low, high in sorted(given, key=_first):
+    for low, high in sorted(given, key=_get_sort_key):
         if not found:
             found.append((low, high))
             continue
@@ -44,10 +44,10 @@ def union(ranges: Iterable[tuple[End, End]]) -> Ranges:
     return tuple(found)
 
 
-def joined(sets: Iterable[Ranges]) -> Ranges:
+def join_disjoint_ranges(sets: Iterable[Ranges]) -> Ranges:
     """The union of sets of ranges of which no two share a number.
 
-    >>> joined([((0, 4), (9, None)), ((None, -3),), ((5, 5),)])
+    >>> join_disjoint_ranges([((0, 4), (9, None)), ((None, -3),), ((5, 5),)])
     ((None, -3), (0, 5), (9, None))
     """
     parts = [part for ranges in sets for part in ranges]
@@ -61,10 +61,10 @@ def joined(sets: Iterable[Ranges]) -> Ranges:
     return tuple(found)
 
 
-def intersection(some: Ranges, others: Ranges) -> Ranges:
+def intersect_ranges(some: Ranges, others: Ranges) -> Ranges:
     """The numbers in both, in a number of steps in proportion to the ranges.
 
-    >>> intersection(((0, 4), (6, 9)), ((None, 1), (3, 7)))
+    >>> intersect_ranges(((0, 4), (6, 9)), ((None, 1), (3, 7)))
     ((0, 1), (3, 4), (6, 7))
     """
     found: list[tuple[End, End]] = []
@@ -81,10 +81,10 @@ def intersection(some: Ranges, others: Ranges) -> Ranges:
     return tuple(found)
 
 
-def overlap(some: Ranges, others: Ranges) -> bool:
+def has_overlap(some: Ranges, others: Ranges) -> bool:
     """Whether any number, or NULL, is in both.
 
-    >>> overlap(((0, 4), (6, 9)), ((5, 5),)), overlap(((0, 4), (6, None)), ((5, 6),))
+    >>> has_overlap(((0, 4), (6, 9)), ((5, 5),)), has_overlap(((0, 4), (6, None)), ((5, 6),))
     (False, True)
     """
     one = other = 0
@@ -99,19 +99,19 @@ def overlap(some: Ranges, others: Ranges) -> bool:
     return False
 
 
-def divided(sets: Iterable[Ranges], others: Ranges) -> list[tuple[Ranges, Ranges]]:
+def split_ranges(sets: Iterable[Ranges], others: Ranges) -> list[tuple[Ranges, Ranges]]:
     """Of each set of ranges what is in the others, and what is not.
 
     Its steps are in proportion to the ranges of the sets, each times the logarithm of the others, and to those found.
 
-    >>> divided([((0, 4), (6, 9)), ((None, -1), (5, 5))], ((3, 7),))
+    >>> split_ranges([((0, 4), (6, 9)), ((None, -1), (5, 5))], ((3, 7),))
     [(((3, 4), (6, 7)), ((0, 2), (8, 9))), (((5, 5),), ((None, -1),))]
     """
     ends = [high for _, high in others if high is not None]
-    return [_divided(some, others, ends) for some in sets]
+    return [_split_one(some, others, ends) for some in sets]
 
 
-def _divided(some: Ranges, others: Ranges, ends: list[int]) -> tuple[Ranges, Ranges]:
+def _split_one(some: Ranges, others: Ranges, ends: list[int]) -> tuple[Ranges, Ranges]:
     inside: list[tuple[End, End]] = []
     outside: list[tuple[End, End]] = []
     place = 0
@@ -134,10 +134,10 @@ def _divided(some: Ranges, others: Ranges, ends: list[int]) -> tuple[Ranges, Ran
     return tuple(inside), tuple(outside)
 
 
-def complement(ranges: Ranges) -> Ranges:
+def compute_complement(ranges: Ranges) -> Ranges:
     """All other numbers, and NULL if it is not among them.
 
-    >>> complement(((0, 4), (6, 6)))
+    >>> compute_complement(((0, 4), (6, 6)))
     ((None, -1), (5, 5), (7, None))
     """
     if not ranges:
@@ -150,16 +150,17 @@ def complement(ranges: Ranges) -> Ranges:
     return (*below, *gaps, *above)
 
 
-def filled(ranges: Ranges, most: int) -> Ranges:
+def fill_gaps(ranges: Ranges, most: int) -> Ranges:
     """At most `most` ranges that contain these: the smallest gaps between them are closed.
 
-    >>> filled(((0, 1), (3, 4), (9, 9)), 2)
+    >>> fill_gaps(((0, 1), (3, 4), (9, 9)), 2)
     ((0, 4), (9, 9))
     """
     if len(ranges) <= most:
         return ranges
     gaps = [
-        (_low(low) - _high(high), number) for number, ((_, high), (low, _)) in enumerate(pairwise(ranges))
+        (_to_low_float(low) - _to_high_float(high), number)
+        for number, ((_, high), (low, _)) in enumerate(pairwise(ranges))
     ]
     open_ones = {number for _, number in sorted(gaps)[len(gaps) + 1 - most :]}
     found: list[tuple[End, End]] = [ranges[0]]
@@ -171,14 +172,14 @@ def filled(ranges: Ranges, most: int) -> Ranges:
     return tuple(found)
 
 
-def _first(one: tuple[End, End]) -> float:
+def _get_sort_key(one: tuple[End, End]) -> float:
     low = one[0]
     return -math.inf if low is None else low
 
 
-def _low(end: End) -> float:
+def _to_low_float(end: End) -> float:
     return -math.inf if end is None else end
 
 
-def _high(end: End) -> float:
+def _to_high_float(end: End) -> float:
     return math.inf if end is None else end

@@ -15,11 +15,11 @@ from dataclasses import replace
 from functools import reduce
 
 from dpsql.accounting.partitions.boxes import WHOLE, Box
-from dpsql.analysis.partitions.constraint import at_positions, partition_filter
+from dpsql.analysis.partitions.constraint import make_partition_filter, with_positions
 from dpsql.analysis.partitions.dimension import Dimension
-from dpsql.analysis.partitions.predicates import possible_positions
-from dpsql.analysis.partitions.propagate import filters_on_source, propagated
-from dpsql.plan.expr import Call, Column, Expr, columns, substituted
+from dpsql.analysis.partitions.predicates import find_possible_positions
+from dpsql.analysis.partitions.propagate import list_source_filters, propagate_filters
+from dpsql.plan.expr import Call, Column, Expr, iterate_columns, substitute_columns
 from dpsql.plan.nodes import (
     Filter,
     Join,
@@ -32,11 +32,11 @@ from dpsql.plan.nodes import (
     SemiJoin,
     SetOperation,
     Source,
-    private_scans,
-    private_tables,
+    list_private_scans,
+    list_private_tables,
 )
 from dpsql.plan.tables import PartitionFilter, Scan, UnitKind
-from dpsql.policy import fold
+from dpsql.policy import normalize_name
 
 Conditions = tuple[Expr, ...]
 """Conditions that each counted row satisfies."""
@@ -44,33 +44,33 @@ Conditions = tuple[Expr, ...]
 
 def with_partition_filters(release: Release) -> Release:
     """The release with partition filters on its scans."""
-    return replace(release, input=propagated(_relation(release.input, ())))
+    return replace(release, input=propagate_filters(_assign_to_relation(release.input, ())))
 
 
-def boxes(release: Release) -> dict[str, Box]:
+def compute_boxes(release: Release) -> dict[str, Box]:
     """The box of partitions that the release reads of each private table.
 
     It is the hull of the boxes of all scans of the table, and the whole table for the owner of a link. The table of a
     partition source is read where the scan that it filters is.
     """
     relation = release.input
-    read: dict[str, list[Box]] = {table: [] for table in private_tables(relation)}
-    for scan in private_scans(relation):
-        read[scan.table].append(_box(scan.partition_filters))
+    read: dict[str, list[Box]] = {table: [] for table in list_private_tables(relation)}
+    for scan in list_private_scans(relation):
+        read[scan.table].append(_compute_box(scan.partition_filters))
         for table in {side.source.table for side in scan.partition_filters if side.source is not None}:
-            read[table].append(_box(filters_on_source(table, scan)))
+            read[table].append(_compute_box(list_source_filters(table, scan)))
         link = scan.unit.link
         while link is not None:
             read[link.owner.table].append(WHOLE)
             link = link.owner.unit.link
-    return {table: reduce(Box.hull, found) for table, found in read.items()}
+    return {table: reduce(Box.compute_hull, found) for table, found in read.items()}
 
 
-def _box(sides: Iterable[PartitionFilter]) -> Box:
-    return Box.of({side.dimension: side.positions for side in sides})
+def _compute_box(sides: Iterable[PartitionFilter]) -> Box:
+    return Box.from_sides({side.dimension: side.positions for side in sides})
 
 
-def described(box: Box, read: Iterable[Release]) -> str:
+def describe_box(box: Box, read: Iterable[Release]) -> str:
     """A box as text, from the filters of these releases; "" for a whole table.
 
     Its ranges are of values that the policy declares, which are public.
@@ -78,94 +78,102 @@ def described(box: Box, read: Iterable[Release]) -> str:
     lines = {
         side.dimension: side
         for release in read
-        for scan in private_scans(release.input)
+        for scan in list_private_scans(release.input)
         for side in scan.partition_filters
     }
-    return " and ".join(str(at_positions(lines[name], places)) for name, places in box.sides if name in lines)
+    return " and ".join(
+        str(with_positions(lines[name], places)) for name, places in box.sides if name in lines
+    )
 
 
-def _relation(relation: Relation, said: Conditions) -> Relation:
+def _assign_to_relation(relation: Relation, said: Conditions) -> Relation:
     match relation:
         case Filter():
-            return replace(relation, input=_relation(relation.input, (*said, *_split(relation.predicate))))
+            return replace(
+                relation,
+                input=_assign_to_relation(relation.input, (*said, *_iterate_conjuncts(relation.predicate))),
+            )
         case SemiJoin():
-            on = tuple(_split(relation.on))
+            on = tuple(_iterate_conjuncts(relation.on))
             left = said if relation.anti else (*said, *on)
-            right = _source(relation.right, on)
-            return replace(relation, input=_relation(relation.input, left), right=right)
+            right = _assign_to_source(relation.right, on)
+            return replace(relation, input=_assign_to_relation(relation.input, left), right=right)
         case Join():
-            also = () if relation.also is None else tuple(_split(relation.also))
+            also = () if relation.condition is None else tuple(_iterate_conjuncts(relation.condition))
             # A LEFT JOIN keeps an unmatched row, for which conditions on the right side need not be true.
             left = (*said, *also) if relation.kind is JoinKind.INNER else said
-            right = _source(relation.right, (*said, *also))
-            return replace(relation, left=_relation(relation.left, left), right=right)
+            right = _assign_to_source(relation.right, (*said, *also))
+            return replace(relation, left=_assign_to_relation(relation.left, left), right=right)
         case _:
-            return _source(relation, said)
+            return _assign_to_source(relation, said)
 
 
-def _source(source: Source, said: Conditions) -> Source:
+def _assign_to_source(source: Source, said: Conditions) -> Source:
     match source:
         case Scan():
-            return _scan(source, said)
+            return _assign_to_scan(source, said)
         case Project():
-            inner = _through(said, dict(zip(source.columns, source.items, strict=True)))
-            return replace(source, input=_relation(source.input, inner))
+            inner = _push_down_conditions(said, dict(zip(source.columns, source.items, strict=True)))
+            return replace(source, input=_assign_to_relation(source.input, inner))
         case PerUnitGroupBy():
-            inner = _through(said, dict(zip(source.columns, source.keys, strict=False)))
-            return replace(source, input=_relation(source.input, inner))
+            inner = _push_down_conditions(said, dict(zip(source.columns, source.keys, strict=False)))
+            return replace(source, input=_assign_to_relation(source.input, inner))
         case PerUnitWindows():
             # What is asked of the result says nothing of the rows that windows look at.
-            return replace(source, input=_relation(source.input, ()))
+            return replace(source, input=_assign_to_relation(source.input, ()))
         case SetOperation():
-            sides = (_source(side, _by_position(source, side, said)) for side in (source.left, source.right))
+            sides = (
+                _assign_to_source(side, _push_down_to_side(source, side, said))
+                for side in (source.left, source.right)
+            )
             left, right = sides
             return replace(source, left=left, right=right)
         case _:
             return source
 
 
-def _through(said: Conditions, items: Mapping[Column, Expr]) -> Conditions:
+def _push_down_conditions(said: Conditions, items: Mapping[Column, Expr]) -> Conditions:
     """The conditions on the columns of a derived table, as conditions on its input."""
     return tuple(
-        substituted(condition, items)
+        substitute_columns(condition, items)
         for condition in said
-        if all(column in items for column in columns(condition))
+        if all(column in items for column in iterate_columns(condition))
     )
 
 
-def _by_position(whole: SetOperation, side: Source, said: Conditions) -> Conditions:
+def _push_down_to_side(whole: SetOperation, side: Source, said: Conditions) -> Conditions:
     if isinstance(side, Scan):
         raise TypeError("a side has the columns of the whole")
     pairs = zip(whole.columns, side.columns, strict=True)
-    return _through(said, {ours: theirs for ours, theirs in pairs if ours.type is theirs.type})
+    return _push_down_conditions(said, {ours: theirs for ours, theirs in pairs if ours.type is theirs.type})
 
 
-def _split(predicate: Expr) -> Iterator[Expr]:
+def _iterate_conjuncts(predicate: Expr) -> Iterator[Expr]:
     """The conditions that all hold where a predicate is true."""
     if isinstance(predicate, Call) and predicate.function.name == "and":
         for argument in predicate.arguments:
-            yield from _split(argument)
+            yield from _iterate_conjuncts(argument)
     else:
         yield predicate
 
 
-def _scan(scan: Scan, said: Conditions) -> Scan:
+def _assign_to_scan(scan: Scan, said: Conditions) -> Scan:
     """The scan with partition filters, if the emitted SQL can ensure that each unit is in one partition."""
-    if scan.contribution is None or not (scan.unit.kind is UnitKind.ROW or scan.unit.known):
+    if scan.contribution is None or not (scan.unit.kind is UnitKind.ROW or scan.unit.is_known):
         return scan
     read = {
         column.name: column
         for condition in said
-        for column in columns(condition)
-        if column.source == scan.alias and fold(column.name) in scan.contribution.constant
+        for column in iterate_columns(condition)
+        if column.source == scan.alias and normalize_name(column.name) in scan.contribution.constant
     }
-    sides = (_partition_filter(column, said) for _, column in sorted(read.items()))
+    sides = (_derive_partition_filter(column, said) for _, column in sorted(read.items()))
     return replace(scan, partition_filters=tuple(side for side in sides if side is not None))
 
 
-def _partition_filter(column: Column, said: Conditions) -> PartitionFilter | None:
-    dimension = Dimension.of(column)
-    places = None if dimension is None else possible_positions(said, dimension)
+def _derive_partition_filter(column: Column, said: Conditions) -> PartitionFilter | None:
+    dimension = Dimension.from_column(column)
+    places = None if dimension is None else find_possible_positions(said, dimension)
     if dimension is None or places is None or places == ((dimension.low, dimension.high),):
         return None
-    return partition_filter(dimension, places)
+    return make_partition_filter(dimension, places)

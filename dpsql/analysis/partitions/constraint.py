@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dpsql.accounting.partitions.ranges import Ranges, intersection, union
+from dpsql.accounting.partitions.ranges import Ranges, intersect_ranges, merge_ranges
 from dpsql.analysis.partitions.dimension import Dimension
 from dpsql.plan.expr import Column
 from dpsql.plan.tables import PartitionFilter, PartitionSource
@@ -13,7 +13,7 @@ MOST_RANGES = 16
 """The most ranges of a filter; with more, it is one range from the first to the last."""
 
 
-def partition_filter(
+def make_partition_filter(
     dimension: Dimension, places: Ranges, source: PartitionSource | None = None
 ) -> PartitionFilter:
     """The filter to these positions, or to one range around them if there are many.
@@ -23,40 +23,42 @@ def partition_filter(
     places = places or ((dimension.low, dimension.low),)
     if len(places) > MOST_RANGES:
         places = ((places[0][0], places[-1][1]),)
-    return _of(dimension, places, source)
+    return _build_filter(dimension, places, source)
 
 
-def at_positions(side: PartitionFilter, places: Ranges) -> PartitionFilter:
+def with_positions(side: PartitionFilter, places: Ranges) -> PartitionFilter:
     """The same filter at other positions."""
-    return _of(_dimension(side.column), places, side.source)
+    return _build_filter(_get_dimension(side.column), places, side.source)
 
 
-def renamed(side: PartitionFilter, alias: str, source: PartitionSource | None) -> PartitionFilter:
+def with_source(side: PartitionFilter, alias: str, source: PartitionSource | None) -> PartitionFilter:
     """The same filter under the dimension of another table's account, or with no source, of the column's own table."""
-    return _of(_dimension(replace(side.column, source=alias)), side.positions, source)
+    return _build_filter(_get_dimension(replace(side.column, source=alias)), side.positions, source)
 
 
-def intersected(side: PartitionFilter, other: PartitionFilter) -> PartitionFilter:
+def intersect_filters(side: PartitionFilter, other: PartitionFilter) -> PartitionFilter:
     """The intersection of two filters of one dimension."""
-    return partition_filter(
-        _dimension(side.column), intersection(side.positions, other.positions), side.source
+    return make_partition_filter(
+        _get_dimension(side.column), intersect_ranges(side.positions, other.positions), side.source
     )
 
 
-def united(side: PartitionFilter, other: PartitionFilter) -> PartitionFilter:
+def merge_filters(side: PartitionFilter, other: PartitionFilter) -> PartitionFilter:
     """The union of two filters of one dimension."""
-    return partition_filter(_dimension(side.column), union((*side.positions, *other.positions)), side.source)
+    return make_partition_filter(
+        _get_dimension(side.column), merge_ranges((*side.positions, *other.positions)), side.source
+    )
 
 
-def _dimension(column: Column) -> Dimension:
-    dimension = Dimension.of(column)
+def _get_dimension(column: Column) -> Dimension:
+    dimension = Dimension.from_column(column)
     if dimension is None:
         raise TypeError("the column is not a partition column")
     return dimension
 
 
-def _of(dimension: Dimension, places: Ranges, source: PartitionSource | None) -> PartitionFilter:
+def _build_filter(dimension: Dimension, places: Ranges, source: PartitionSource | None) -> PartitionFilter:
     # Both ends of each range lie within the dimension, which is bounded.
     bounded = ((low, high) for low, high in places if low is not None and high is not None)
-    ranges = tuple((dimension.value(low), dimension.value(high)) for low, high in bounded)
-    return PartitionFilter(dimension.column, ranges, dimension.named(source), places, source)
+    ranges = tuple((dimension.get_value(low), dimension.get_value(high)) for low, high in bounded)
+    return PartitionFilter(dimension.column, ranges, dimension.get_account_name(source), places, source)

@@ -11,10 +11,10 @@ from hashlib import sha256
 
 from dpsql.accounting.partitions.ranges import Ranges
 from dpsql.plan.expr import Column
-from dpsql.plan.interval import position, timestamp_at
+from dpsql.plan.interval import find_position, get_timestamp_at
 from dpsql.plan.tables import PartitionSource
 from dpsql.plan.types import Type, Value
-from dpsql.policy import fold
+from dpsql.policy import normalize_name
 
 _DENSE = frozenset({Type.INTEGER, Type.DATE, Type.TIMESTAMP})
 """Types whose values lie at whole positions."""
@@ -38,16 +38,16 @@ class Dimension:
     high: int
     values: tuple[Value, ...] | None
 
-    def named(self, source: PartitionSource | None) -> str:
+    def get_account_name(self, source: PartitionSource | None) -> str:
         """The name in an account: of the column's own table, or of another table if the column is of a partition source.
 
         No two dimensions share a name: the first ends in a digit or letter, the second in a quoted text, which holds no quote
         without a backslash before it.
         """
-        return self.name if source is None else f"{self.name} of {json.dumps(fold(source.table))}"
+        return self.name if source is None else f"{self.name} of {json.dumps(normalize_name(source.table))}"
 
     @classmethod
-    def of(cls, column: Column) -> Dimension | None:
+    def from_column(cls, column: Column) -> Dimension | None:
         """The dimension of a column; None if neither values nor integer bounds are declared."""
         facts, kind = column.facts, column.type
         values = (False, True) if kind is Type.BOOLEAN and facts.domain is None else facts.domain
@@ -55,35 +55,35 @@ class Dimension:
             listed = tuple(sorted({value for value in values if value is not None}))
             text = json.dumps([str(value) for value in listed], ensure_ascii=True)
             digest = sha256(text.encode()).hexdigest()[:_DIGITS]
-            return cls(column, f"{_called(column)} values {digest}", 0, len(listed) - 1, listed)
-        if kind not in _DENSE or not facts.interval.bounded:
+            return cls(column, f"{_format_name(column)} values {digest}", 0, len(listed) - 1, listed)
+        if kind not in _DENSE or not facts.interval.is_bounded:
             return None
         low, high = (int(end) for end in facts.interval.ends)
-        return cls(column, f"{_called(column)} bounds {low} {high}", low, high, None)
+        return cls(column, f"{_format_name(column)} bounds {low} {high}", low, high, None)
 
-    def value(self, place: int) -> Value:
+    def get_value(self, place: int) -> Value:
         """The value at a position."""
         if self.values is not None:
             return self.values[place]
         if self.column.type is Type.DATE:
             return dt.date.fromordinal(place)
-        return timestamp_at(Fraction(place)) if self.column.type is Type.TIMESTAMP else place
+        return get_timestamp_at(Fraction(place)) if self.column.type is Type.TIMESTAMP else place
 
-    def position(self, place: int) -> Fraction | None:
+    def find_number(self, place: int) -> Fraction | None:
         """The value at a position as a number for interval arithmetic; None for text."""
-        return Fraction(place) if self.values is None else position(self.values[place])
+        return Fraction(place) if self.values is None else find_position(self.values[place])
 
 
-def described(name: str, ranges: Ranges) -> str:
+def describe_ranges(name: str, ranges: Ranges) -> str:
     """Ranges of a dimension as text, from its name only, without the policy.
 
     Listed values are given by their indices in sorted order, from 1.
 
-    >>> described("day DATE bounds 738886 739251", ((738886, 738916),))
+    >>> describe_ranges("day DATE bounds 738886 739251", ((738886, 738916),))
     'day 2024-01-01 to 2024-01-31'
-    >>> described("ward VARCHAR values 5f2c", ((0, 0), (2, 3)))
+    >>> describe_ranges("ward VARCHAR values 5f2c", ((0, 0), (2, 3)))
     'ward (listed value) 1, 3 to 4'
-    >>> described('ward VARCHAR values 5f2c of "patients"', ((0, 0),))
+    >>> describe_ranges('ward VARCHAR values 5f2c of "patients"', ((0, 0),))
     'patients.ward (listed value) 1'
     """
     named = _NAME.fullmatch(name)
@@ -91,20 +91,23 @@ def described(name: str, ranges: Ranges) -> str:
     column = column if source is None else f"{json.loads(source)}.{column}"
     listed = what.startswith("values")
 
-    def value(place: int | None) -> str:
+    def format_place(place: int | None) -> str:
         if place is None:
             return "…"
         if listed:
             return str(place + 1)
         if kind == Type.DATE.tag:
             return str(dt.date.fromordinal(place))
-        return str(timestamp_at(Fraction(place)) if kind == Type.TIMESTAMP.tag else place)
+        return str(get_timestamp_at(Fraction(place)) if kind == Type.TIMESTAMP.tag else place)
 
-    texts = (value(low) if low == high else f"{value(low)} to {value(high)}" for low, high in ranges)
+    texts = (
+        format_place(low) if low == high else f"{format_place(low)} to {format_place(high)}"
+        for low, high in ranges
+    )
     return f"{column}{' (listed value)' * listed} {', '.join(texts)}"
 
 
-def _called(column: Column) -> str:
+def _format_name(column: Column) -> str:
     # Ledgers keep the name of a dimension, so the names of types in it are fixed.
     kind = "BIGINT" if column.type is Type.INTEGER else column.type.tag
-    return f"{fold(column.name)} {kind}"
+    return f"{normalize_name(column.name)} {kind}"

@@ -15,12 +15,12 @@ from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from functools import reduce
 
-from dpsql.accounting.partitions.ranges import intersection, union
-from dpsql.analysis.intervals import interval
+from dpsql.accounting.partitions.ranges import intersect_ranges, merge_ranges
+from dpsql.analysis.intervals import derive_interval
 from dpsql.analysis.partitions.dimension import Dimension
-from dpsql.functions.moments import UNITS, every, moment, truncate
-from dpsql.plan.expr import Call, Column, Expr, Literal, Released, Scalar, is_null, walk
-from dpsql.plan.interval import Interval, position
+from dpsql.functions.moments import UNITS, convert_position, iterate_timestamps, truncate_timestamp
+from dpsql.plan.expr import Call, Column, Expr, Literal, ReleasedColumn, Scalar, is_null, walk
+from dpsql.plan.interval import Interval, find_position
 from dpsql.plan.types import Type
 
 Positions = tuple[tuple[int, int], ...]
@@ -39,90 +39,102 @@ _DAY, _DAY_OF_1970 = 86_400_000_000, 719_163
 _NEGATED = {"lt": "ge", "ge": "lt", "le": "gt", "gt": "le", "eq": "ne", "ne": "eq"}
 _FLIPPED = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le"}
 _CAN: dict[str, Condition] = {
-    "lt": lambda x, y: _below(x.low, y.high, operator.lt),
-    "le": lambda x, y: _below(x.low, y.high, operator.le),
-    "gt": lambda x, y: _below(y.low, x.high, operator.lt),
-    "ge": lambda x, y: _below(y.low, x.high, operator.le),
+    "lt": lambda x, y: _is_below(x.low, y.high, operator.lt),
+    "le": lambda x, y: _is_below(x.low, y.high, operator.le),
+    "gt": lambda x, y: _is_below(y.low, x.high, operator.lt),
+    "ge": lambda x, y: _is_below(y.low, x.high, operator.le),
 }
 _COMPARED: dict[str, Callable[..., bool]] = {
     "eq": operator.eq, "ne": operator.ne, "lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge,
 }  # fmt: skip
 
 
-def possible_positions(said: Iterable[Expr], dimension: Dimension) -> Positions | None:
+def find_possible_positions(said: Iterable[Expr], dimension: Dimension) -> Positions | None:
     """The positions at which all conditions can be true; None if they do not restrict the column."""
-    return _all([_true(condition, dimension) for condition in said])
+    return _combine_all([_find_true_positions(condition, dimension) for condition in said])
 
 
-def _true(condition: Expr, dimension: Dimension) -> Positions | None:
+def _find_true_positions(condition: Expr, dimension: Dimension) -> Positions | None:
     """The positions at which a condition can be true; None for all positions and NULL."""
     if condition == dimension.column and dimension.column.type is Type.BOOLEAN:
-        return _compared("eq", condition, Literal(value=True, type=Type.BOOLEAN), dimension)
+        return _find_compared_positions("eq", condition, Literal(value=True, type=Type.BOOLEAN), dimension)
     if not isinstance(condition, Call):
         return None
     name, arguments = condition.function.name, condition.arguments
     match name:
         case "and":
-            return possible_positions(arguments, dimension)
+            return find_possible_positions(arguments, dimension)
         case "or":
-            return _any([_true(argument, dimension) for argument in arguments])
+            return _combine_any([_find_true_positions(argument, dimension) for argument in arguments])
         case "not" | "is_false":
-            return _untrue(arguments[0], dimension)
+            return _find_false_positions(arguments[0], dimension)
         case "is_true":
-            return _true(arguments[0], dimension)
+            return _find_true_positions(arguments[0], dimension)
         case "in":
-            return _any([_compared("eq", arguments[0], item, dimension) for item in arguments[1:]])
+            return _combine_any(
+                [_find_compared_positions("eq", arguments[0], item, dimension) for item in arguments[1:]]
+            )
         case "is_not_distinct" if not any(map(_may_be_null, arguments[1:])):
-            return _compared("eq", arguments[0], arguments[1], dimension)
+            return _find_compared_positions("eq", arguments[0], arguments[1], dimension)
         case _:
-            return _compared(name, arguments[0], arguments[1], dimension) if name in _COMPARED else None
+            return (
+                _find_compared_positions(name, arguments[0], arguments[1], dimension)
+                if name in _COMPARED
+                else None
+            )
 
 
-def _untrue(condition: Expr, dimension: Dimension) -> Positions | None:
+def _find_false_positions(condition: Expr, dimension: Dimension) -> Positions | None:
     """The positions at which a condition can be false (not NULL); None for all."""
     if condition == dimension.column and dimension.column.type is Type.BOOLEAN:
-        return _compared("eq", condition, Literal(value=False, type=Type.BOOLEAN), dimension)
+        return _find_compared_positions("eq", condition, Literal(value=False, type=Type.BOOLEAN), dimension)
     if not isinstance(condition, Call):
         return None
     name, arguments = condition.function.name, condition.arguments
     match name:
         case "and":
-            return _any([_untrue(argument, dimension) for argument in arguments])
+            return _combine_any([_find_false_positions(argument, dimension) for argument in arguments])
         case "or":
-            return _all([_untrue(argument, dimension) for argument in arguments])
+            return _combine_all([_find_false_positions(argument, dimension) for argument in arguments])
         case "not":
-            return _true(arguments[0], dimension)
+            return _find_true_positions(arguments[0], dimension)
         case "in" if not any(map(_may_be_null, arguments[1:])):
-            return _all([_compared("ne", arguments[0], item, dimension) for item in arguments[1:]])
+            return _combine_all(
+                [_find_compared_positions("ne", arguments[0], item, dimension) for item in arguments[1:]]
+            )
         case _:
             negated = _NEGATED.get(name)
-            return None if negated is None else _compared(negated, arguments[0], arguments[1], dimension)
+            return (
+                None
+                if negated is None
+                else _find_compared_positions(negated, arguments[0], arguments[1], dimension)
+            )
 
 
-def _compared(name: str, left: Expr, right: Expr, dimension: Dimension) -> Positions | None:
+def _find_compared_positions(name: str, left: Expr, right: Expr, dimension: Dimension) -> Positions | None:
     """The positions at which a comparison of a monotone function of the column with a constant can be true."""
-    if _constant(left) and not _constant(right):
+    if _is_constant(left) and not _is_constant(right):
         name, left, right = _FLIPPED.get(name, name), right, left
-    if not _constant(right):
+    if not _is_constant(right):
         return None
     if left == dimension.column and isinstance(right, Literal) and dimension.values is not None:
-        return _among(name, right, dimension)
+        return _find_listed_positions(name, right, dimension)
     if isinstance(left, Call) and left.function.name in _MONTHS and left.arguments == (dimension.column,):
-        return _seasonal(name, left, right, dimension)
-    if not _rises(left, dimension.column) or Type.VARCHAR in (left.type, right.type):
+        return _find_month_positions(name, left, right, dimension)
+    if not _is_monotone(left, dimension.column) or Type.VARCHAR in (left.type, right.type):
         return None
-    constant = _on_line(interval(right), right.type, left.type)
-    if not constant.bounded:
+    constant = _to_moments(derive_interval(right), right.type, left.type)
+    if not constant.is_bounded:
         return None
 
-    def image(place: int) -> Interval:
-        at = dimension.position(place)
-        return _on_line(interval(left, {dimension.column: Interval(at, at)}), left.type, right.type)
+    def compute_image(place: int) -> Interval:
+        at = dimension.find_number(place)
+        return _to_moments(derive_interval(left, {dimension.column: Interval(at, at)}), left.type, right.type)
 
-    return _halved(name, image, constant, dimension, exact=left == dimension.column)
+    return _search_positions(name, compute_image, constant, dimension, exact=left == dimension.column)
 
 
-def _among(name: str, literal: Literal, dimension: Dimension) -> Positions | None:
+def _find_listed_positions(name: str, literal: Literal, dimension: Dimension) -> Positions | None:
     """The listed values for which a comparison with a constant of their type is true."""
     if literal.value is None or dimension.values is None:
         return ()
@@ -131,42 +143,42 @@ def _among(name: str, literal: Literal, dimension: Dimension) -> Positions | Non
     ):
         return None
     places = (place for place, value in enumerate(dimension.values) if _COMPARED[name](value, literal.value))
-    return _found((place, place) for place in places)
+    return _normalize_positions((place, place) for place in places)
 
 
-def _seasonal(name: str, left: Call, right: Expr, dimension: Dimension) -> Positions | None:
+def _find_month_positions(name: str, left: Call, right: Expr, dimension: Dimension) -> Positions | None:
     """The days of the months, or quarters, for which a comparison can be true."""
-    around = interval(right)
+    around = derive_interval(right)
     kind = dimension.column.type
     if (
         dimension.values is not None
         or not kind.temporal
         or right.type is not Type.INTEGER
-        or not around.bounded
+        or not around.is_bounded
     ):
         return None
-    first, last = (moment(kind, Fraction(end)) for end in (dimension.low, dimension.high))
+    first, last = (convert_position(kind, Fraction(end)) for end in (dimension.low, dimension.high))
     if (last.year - first.year) * 12 > MOST_MONTHS:
         return None
-    months = [*every("month", 1, truncate("month", first), last)]
+    months = [*iterate_timestamps("month", 1, truncate_timestamp("month", first), last)]
     found = []
     for at, start in enumerate(months):
         number = -(-start.month // _MONTHS[left.function.name])
-        if not _can(name, Interval(number, number), around, exact=True):
+        if not _can_hold(name, Interval(number, number), around, exact=True):
             continue
-        low = _place(dimension, start)
-        high = _place(dimension, months[at + 1]) if at + 1 < len(months) else dimension.high + 1
+        low = _compute_place(dimension, start)
+        high = _compute_place(dimension, months[at + 1]) if at + 1 < len(months) else dimension.high + 1
         found.append((max(dimension.low, low), min(dimension.high, high - 1)))
-    return _found(found)
+    return _normalize_positions(found)
 
 
-def _place(dimension: Dimension, start: dt.datetime) -> int:
+def _compute_place(dimension: Dimension, start: dt.datetime) -> int:
     """The place of a month's first moment."""
-    at = position(start.date() if dimension.column.type is Type.DATE else start)
+    at = find_position(start.date() if dimension.column.type is Type.DATE else start)
     return dimension.low if at is None else int(at)
 
 
-def _halved(
+def _search_positions(
     name: str, image: Callable[[int], Interval], constant: Interval, dimension: Dimension, *, exact: bool
 ) -> Positions | None:
     """The positions at which a comparison of a monotone image with a constant can be true, by binary search."""
@@ -179,23 +191,27 @@ def _halved(
             and dimension.low <= low <= dimension.high
             and image(dimension.low) == Interval(dimension.low, dimension.low)
         )
-        return _found(pair for pair in outside if pair[0] <= pair[1]) if known else None
+        return _normalize_positions(pair for pair in outside if pair[0] <= pair[1]) if known else None
     if dimension.values is not None:
         places = (
-            place for place in range(dimension.high + 1) if _can(name, image(place), constant, exact=False)
+            place
+            for place in range(dimension.high + 1)
+            if _can_hold(name, image(place), constant, exact=False)
         )
-        return _found((place, place) for place in places)
+        return _normalize_positions((place, place) for place in places)
     first, last = dimension.low, dimension.high
     if name in ("eq", "gt", "ge"):
         over = "ge" if name == "eq" else name
-        first = _first(lambda place: _CAN[over](image(place), constant), first, last + 1)
+        first = _search_first(lambda place: _CAN[over](image(place), constant), first, last + 1)
     if name in ("eq", "lt", "le"):
         under = "le" if name == "eq" else name
-        last = _first(lambda place: not _CAN[under](image(place), constant), dimension.low, last + 1) - 1
-    return _found([(first, last)] if first <= last else [])
+        last = (
+            _search_first(lambda place: not _CAN[under](image(place), constant), dimension.low, last + 1) - 1
+        )
+    return _normalize_positions([(first, last)] if first <= last else [])
 
 
-def _can(name: str, x: Interval, y: Interval, *, exact: bool) -> bool:
+def _can_hold(name: str, x: Interval, y: Interval, *, exact: bool) -> bool:
     """Whether values of two intervals can be so compared; `exact` says that each has one value."""
     if name == "eq":
         return _CAN["le"](x, y) and _CAN["ge"](x, y)
@@ -204,11 +220,13 @@ def _can(name: str, x: Interval, y: Interval, *, exact: bool) -> bool:
     return _CAN[name](x, y)
 
 
-def _below(low: Fraction | None, high: Fraction | None, less: Callable[[Fraction, Fraction], bool]) -> bool:
+def _is_below(
+    low: Fraction | None, high: Fraction | None, less: Callable[[Fraction, Fraction], bool]
+) -> bool:
     return low is None or high is None or less(low, high)
 
 
-def _first(holds: Callable[[int], bool], low: int, high: int) -> int:
+def _search_first(holds: Callable[[int], bool], low: int, high: int) -> int:
     """The first place from `low` on at which something holds that holds at all after it; `high` if none before."""
     while low < high:
         middle = (low + high) // 2
@@ -216,21 +234,23 @@ def _first(holds: Callable[[int], bool], low: int, high: int) -> int:
     return low
 
 
-def _rises(expr: Expr, column: Column) -> bool:
+def _is_monotone(expr: Expr, column: Column) -> bool:
     if expr == column:
         return column.type.numeric or column.type.temporal
-    return isinstance(expr, Call) and expr.function.name in _RISING and _rises(expr.arguments[0], column)
+    return (
+        isinstance(expr, Call) and expr.function.name in _RISING and _is_monotone(expr.arguments[0], column)
+    )
 
 
-def _constant(expr: Expr) -> bool:
-    return not any(isinstance(part, (Column, Scalar, Released)) for part in walk(expr))
+def _is_constant(expr: Expr) -> bool:
+    return not any(isinstance(part, (Column, Scalar, ReleasedColumn)) for part in walk(expr))
 
 
 def _may_be_null(expr: Expr) -> bool:
     return not isinstance(expr, Literal) or is_null(expr)
 
 
-def _on_line(around: Interval, own: Type, other: Type) -> Interval:
+def _to_moments(around: Interval, own: Type, other: Type) -> Interval:
     """An interval of days as one of moments, where it is compared with moments."""
     if own is not Type.DATE or other is not Type.TIMESTAMP:
         return around
@@ -238,19 +258,23 @@ def _on_line(around: Interval, own: Type, other: Type) -> Interval:
     return Interval(*ends)
 
 
-def _any(found: Sequence[Positions | None]) -> Positions | None:
+def _combine_any(found: Sequence[Positions | None]) -> Positions | None:
     known = [places for places in found if places is not None]
-    return _found(pair for places in known for pair in places) if len(known) == len(found) else None
+    return (
+        _normalize_positions(pair for places in known for pair in places)
+        if len(known) == len(found)
+        else None
+    )
 
 
-def _all(found: Sequence[Positions | None]) -> Positions | None:
+def _combine_all(found: Sequence[Positions | None]) -> Positions | None:
     known = [places for places in found if places is not None]
-    return reduce(_shared, known) if known else None
+    return reduce(_intersect_positions, known) if known else None
 
 
-def _shared(some: Positions, others: Positions) -> Positions:
-    return _found(intersection(some, others))
+def _intersect_positions(some: Positions, others: Positions) -> Positions:
+    return _normalize_positions(intersect_ranges(some, others))
 
 
-def _found(pairs: Iterable[tuple[int | None, int | None]]) -> Positions:
-    return union(pairs)  # type: ignore[return-value]  # no range here reaches beyond the dimension
+def _normalize_positions(pairs: Iterable[tuple[int | None, int | None]]) -> Positions:
+    return merge_ranges(pairs)  # type: ignore[return-value]  # no range here reaches beyond the dimension

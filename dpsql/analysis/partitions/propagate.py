@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from enum import Enum, auto
 
-from dpsql.analysis.partitions.constraint import intersected, renamed, united
+from dpsql.analysis.partitions.constraint import intersect_filters, merge_filters, with_source
 from dpsql.plan.nodes import (
     Filter,
     Join,
@@ -31,9 +31,9 @@ from dpsql.plan.nodes import (
     SetKind,
     SetOperation,
     Source,
-    inputs,
-    private_scans,
-    unit_type,
+    get_unit_type,
+    list_inputs,
+    list_private_scans,
 )
 from dpsql.plan.tables import PartitionFilter, PartitionSource, Scan, UnitKind
 
@@ -43,7 +43,7 @@ SOURCE = "#roll"
 """The alias of the columns of a partition source, whatever the query calls its table."""
 
 
-class _Rows(Enum):
+class _NeededSides(Enum):
     """The sides in which a unit must have rows to have rows in a join, semi-join or set operation."""
 
     BOTH = auto()
@@ -51,117 +51,125 @@ class _Rows(Enum):
     EITHER = auto()
 
 
-def propagated(relation: Relation) -> Relation:
+def propagate_filters(relation: Relation) -> Relation:
     """The relation with filters propagated to all its scans."""
-    filtered = any(scan.partition_filters for scan in private_scans(relation))
-    return _confined(relation, {}) if filtered else relation
+    filtered = any(scan.partition_filters for scan in list_private_scans(relation))
+    return _filter_relation(relation, {}) if filtered else relation
 
 
-def filters_on_source(table: str, scan: Scan) -> tuple[PartitionFilter, ...]:
+def list_source_filters(table: str, scan: Scan) -> tuple[PartitionFilter, ...]:
     """The filters of a scan under the dimensions of the account of `table`, which is a partition source of the scan.
 
     Rows of the source for units outside the filters do not matter: the scan does not read these units.
     """
-    return tuple(_of_table(side, table, SOURCE) for side in _by_sources(scan).values())
+    return tuple(_to_table_filter(side, table, SOURCE) for side in _derive_source_filters(scan).values())
 
 
-def _by_sources(scan: Scan) -> Filters:
+def _derive_source_filters(scan: Scan) -> Filters:
     """The filters of a scan under the dimensions of the accounts of other tables."""
     unit = scan.unit.column
     own = None if unit is None else PartitionSource(scan.table, replace(unit, source=SOURCE))
-    sides = (renamed(side, SOURCE, side.source or own) for side in scan.partition_filters)
+    sides = (with_source(side, SOURCE, side.source or own) for side in scan.partition_filters)
     return {side.dimension: side for side in sides if side.source is not None}
 
 
-def _of_table(side: PartitionFilter, table: str, source: str) -> PartitionFilter:
+def _to_table_filter(side: PartitionFilter, table: str, source: str) -> PartitionFilter:
     """A filter under the dimensions of the account of `table`, which may be its source."""
     own = side.source is not None and side.source.table == table
-    return renamed(side, source, None) if own else side
+    return with_source(side, source, None) if own else side
 
 
-def _needed(relation: Join | SemiJoin | SetOperation) -> _Rows:
+def _get_needed_sides(relation: Join | SemiJoin | SetOperation) -> _NeededSides:
     match relation:
         case Join(kind=JoinKind.INNER) | SemiJoin(anti=False) | SetOperation(kind=SetKind.INTERSECT):
-            return _Rows.BOTH
+            return _NeededSides.BOTH
         case SetOperation(kind=SetKind.UNION | SetKind.UNION_ALL):
-            return _Rows.EITHER
+            return _NeededSides.EITHER
         case _:
-            return _Rows.LEFT
+            return _NeededSides.LEFT
 
 
-def _located(relation: Relation) -> Filters:
+def _derive_unit_filters(relation: Relation) -> Filters:
     """The filters that hold for all units with a row in a relation."""
     match relation:
         case Scan(unit=unit) if unit.kind is UnitKind.COLUMN:
-            return _by_sources(relation)
+            return _derive_source_filters(relation)
         case Filter() | Project() | PerUnitGroupBy() | PerUnitWindows():
-            return _located(relation.input)
+            return _derive_unit_filters(relation.input)
         case Join() | SemiJoin() | SetOperation():
-            left, right = map(_located, inputs(relation))
-            needed = _needed(relation)
-            if needed is _Rows.EITHER:
-                return {name: united(side, right[name]) for name, side in left.items() if name in right}
-            return _combined(left, right) if needed is _Rows.BOTH else left
+            left, right = map(_derive_unit_filters, list_inputs(relation))
+            needed = _get_needed_sides(relation)
+            if needed is _NeededSides.EITHER:
+                return {
+                    name: merge_filters(side, right[name]) for name, side in left.items() if name in right
+                }
+            return _combine_filters(left, right) if needed is _NeededSides.BOTH else left
         case _:
             return {}
 
 
-def _confined(relation: Relation, located: Filters) -> Relation:
+def _filter_relation(relation: Relation, located: Filters) -> Relation:
     """The relation with filters on its scans, given the filters of its units."""
     match relation:
         case Filter():
-            return replace(relation, input=_confined(relation.input, located))
+            return replace(relation, input=_filter_relation(relation.input, located))
         case SemiJoin():
-            of_left, of_right = _filters_of_sides(relation, located)
-            left, right = _confined(relation.input, of_left), _source(relation.right, of_right)
+            of_left, of_right = _derive_side_filters(relation, located)
+            left, right = _filter_relation(relation.input, of_left), _filter_source(relation.right, of_right)
             return replace(relation, input=left, right=right)
         case Join():
-            of_left, of_right = _filters_of_sides(relation, located)
-            left, right = _confined(relation.left, of_left), _source(relation.right, of_right)
+            of_left, of_right = _derive_side_filters(relation, located)
+            left, right = _filter_relation(relation.left, of_left), _filter_source(relation.right, of_right)
             return replace(relation, left=left, right=right)
         case _:
-            return _source(relation, located)
+            return _filter_source(relation, located)
 
 
-def _source(source: Source, located: Filters) -> Source:
+def _filter_source(source: Source, located: Filters) -> Source:
     match source:
         case Scan():
-            return _scan(source, located)
+            return _filter_scan(source, located)
         case Project() | PerUnitGroupBy() | PerUnitWindows():
-            return replace(source, input=_confined(source.input, located))
+            return replace(source, input=_filter_relation(source.input, located))
         case SetOperation():
-            of_left, of_right = _filters_of_sides(source, located)
-            return replace(source, left=_source(source.left, of_left), right=_source(source.right, of_right))
+            of_left, of_right = _derive_side_filters(source, located)
+            return replace(
+                source,
+                left=_filter_source(source.left, of_left),
+                right=_filter_source(source.right, of_right),
+            )
         case _:
             return source
 
 
-def _filters_of_sides(relation: Join | SemiJoin | SetOperation, located: Filters) -> tuple[Filters, Filters]:
+def _derive_side_filters(
+    relation: Join | SemiJoin | SetOperation, located: Filters
+) -> tuple[Filters, Filters]:
     """The filters of the units of each side, given those of the whole."""
-    left, right = map(_located, inputs(relation))
-    needed = _needed(relation)
+    left, right = map(_derive_unit_filters, list_inputs(relation))
+    needed = _get_needed_sides(relation)
     return (
-        _combined(located, right) if needed is _Rows.BOTH else located,
-        located if needed is _Rows.EITHER else _combined(located, left),
+        _combine_filters(located, right) if needed is _NeededSides.BOTH else located,
+        located if needed is _NeededSides.EITHER else _combine_filters(located, left),
     )
 
 
-def _scan(scan: Scan, located: Filters) -> Scan:
+def _filter_scan(scan: Scan, located: Filters) -> Scan:
     """The scan with further filters, if it has the unit's identifier, in the type of the source."""
-    if scan.unit.kind is not UnitKind.COLUMN or not scan.unit.known:
+    if scan.unit.kind is not UnitKind.COLUMN or not scan.unit.is_known:
         return scan
     found: Filters = {side.dimension: side for side in scan.partition_filters}
     for side in located.values():
-        if side.source is None or side.source.unit.type is not unit_type(scan):
+        if side.source is None or side.source.unit.type is not get_unit_type(scan):
             continue  # identifiers would have to be converted, which might fail
         # A filter whose source is the scan's own table is a filter on its own column.
-        here = _of_table(side, scan.table, scan.alias)
-        found = _combined(found, {here.dimension: here})
+        here = _to_table_filter(side, scan.table, scan.alias)
+        found = _combine_filters(found, {here.dimension: here})
     inherited_last = sorted(found.values(), key=lambda side: (side.source is not None, side.dimension))
     return replace(scan, partition_filters=tuple(inherited_last))
 
 
-def _combined(some: Filters, others: Filters) -> Filters:
+def _combine_filters(some: Filters, others: Filters) -> Filters:
     """The filters of both together."""
-    shared = {name: intersected(side, others[name]) for name, side in some.items() if name in others}
+    shared = {name: intersect_filters(side, others[name]) for name, side in some.items() if name in others}
     return {**some, **others, **shared}

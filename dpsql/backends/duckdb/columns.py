@@ -11,59 +11,59 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dpsql.backends.clamps import Clamps
+from dpsql.backends.clamps import ColumnBounds
 from dpsql.backends.duckdb.frames import UNCHECKED, UNTYPED
-from dpsql.backends.duckdb.values import NAN, constant
-from dpsql.backends.quoting import identifier
-from dpsql.plan.expr import Column, Facts
+from dpsql.backends.duckdb.values import NAN, emit_constant
+from dpsql.backends.quoting import quote_identifier
+from dpsql.plan.expr import Column, ColumnInfo
 from dpsql.plan.text_size import MOST_STORED
 from dpsql.plan.types import Type
 
 _NARROWER = frozenset({"TINYINT", "SMALLINT", "INTEGER", "UTINYINT", "USMALLINT", "UINTEGER"})
 INFINITY = "CAST('Infinity' AS DOUBLE)"
-_CLAMPS = Clamps(constant, NAN, INFINITY)
+_COLUMN_BOUNDS = ColumnBounds(emit_constant, NAN, INFINITY)
 
 
-def clean(column: Column) -> str:
+def emit_bounded_column(column: Column) -> str:
     """The SQL that reads a column of the scanned table."""
-    facts, read = column.facts, widened(column)
+    facts, read = column.facts, emit_widened_column(column)
     if facts.domain is None and facts.type in (Type.VARCHAR, Type.BLOB):
-        return _bounded(read, facts.type)
-    return _CLAMPS.clean(_raw(column), read, facts)
+        return _emit_length_limit(read, facts.type)
+    return _COLUMN_BOUNDS.emit_bounded_column(_emit_raw_column(column), read, facts)
 
 
-def _bounded(read: str, kind: Type) -> str:
+def _emit_length_limit(read: str, kind: Type) -> str:
     """A text or blob that is not too long: within the expression, where no optimizer moves it away."""
     length = "STRLEN" if kind is Type.VARCHAR else "OCTET_LENGTH"
     return f"CASE WHEN {length}({read}) <= {MOST_STORED} THEN {read} END"
 
 
-def widened(column: Column) -> str:
+def emit_widened_column(column: Column) -> str:
     """The SQL that reads a column in the engine type of its plan type, whatever its value."""
-    return _widened(_raw(column), column.facts)
+    return _emit_widened_value(_emit_raw_column(column), column.facts)
 
 
-def unit_id(unit: Column) -> str:
+def emit_unit_id(unit: Column) -> str:
     """A unit's id, of a type that two tables' ids can be compared in without any failing to convert."""
     whole = unit.type is Type.INTEGER and unit.facts.engine_type != UNTYPED
-    return stored(unit) if whole else widened(unit)
+    return emit_stored_column(unit) if whole else emit_widened_column(unit)
 
 
-def stored(column: Column) -> str:
+def emit_stored_column(column: Column) -> str:
     """A column as it is stored, or a field of a STRUCT."""
-    return path(column.facts.path or (column.name,))
+    return emit_column_path(column.facts.path or (column.name,))
 
 
-def path(names: Sequence[str]) -> str:
+def emit_column_path(names: Sequence[str]) -> str:
     """A column of a table, or a field of one that is a STRUCT, which is NULL where that is."""
-    read = identifier(names[0])
+    read = quote_identifier(names[0])
     for name in names[1:]:
-        read = f"struct_extract({read}, {constant(name)})"
+        read = f"struct_extract({read}, {emit_constant(name)})"
     return read
 
 
-def _raw(column: Column) -> str:
-    raw = stored(column)
+def _emit_raw_column(column: Column) -> str:
+    raw = emit_stored_column(column)
     if column.facts.engine_type == UNCHECKED:
         # The engine's functions of text fail on bytes that are not UTF-8, and end every later query too.
         return f"TRY(decode(encode({raw})))"
@@ -75,17 +75,17 @@ def _raw(column: Column) -> str:
     return f"TRY_CAST({raw} AS HUGEINT)" if untyped else raw
 
 
-def _widened_integer(raw: str, engine: str) -> str:
+def _emit_widened_integer(raw: str, engine: str) -> str:
     if engine == "BIGINT":
         return raw
     return f"CAST({raw} AS BIGINT)" if engine in _NARROWER else f"TRY_CAST({raw} AS BIGINT)"
 
 
-def _widened(raw: str, facts: Facts) -> str:
+def _emit_widened_value(raw: str, facts: ColumnInfo) -> str:
     if facts.type is Type.INTEGER:
-        return _widened_integer(raw, facts.engine_type)
+        return _emit_widened_integer(raw, facts.engine_type)
     wanted = facts.type.value
-    if facts.zoned and facts.type is Type.TIMESTAMP:
+    if facts.has_time_zone and facts.type is Type.TIMESTAMP:
         # A cast would go by the session's time zone. TRY, because the engine does not say that the conversion fails on no bits.
         raw = f"TRY({raw} AT TIME ZONE 'UTC')"
         return raw if facts.engine_type == "TIMESTAMP WITH TIME ZONE" else f"TRY_CAST({raw} AS TIMESTAMP)"

@@ -24,9 +24,9 @@ from typing import Any, TypeVar
 import duckdb
 
 from dpsql.backends.duckdb import sqlite_files
-from dpsql.backends.quoting import identifier, literal
+from dpsql.backends.quoting import quote_identifier, quote_literal
 from dpsql.errors import Error, OperationalError, ProgrammingError
-from dpsql.workers import interruptible
+from dpsql.workers import run_interruptibly
 
 _SEPARATORS = ",;\t|"
 _WHOLE = frozenset({"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "FLOAT", "DOUBLE", "BOOLEAN"})
@@ -52,28 +52,28 @@ _PLACE = re.compile(
 """Where a file cannot be read, as the engine's messages begin."""
 
 _T = TypeVar("_T")
-Types = Mapping[str, str]
+ColumnTypes = Mapping[str, str]
 """The policy's types of a table's columns, by their names in any case."""
 
 
 @dataclass(frozen=True, slots=True)
-class Format:
+class FileFormat:
     """A format of files: how they are named, how a table is made of them, and whether the engine goes on reading them.
 
-    `make` raises whatever the engine does for a file that it cannot read. Files that are not `typed` hold texts; of
-    those that are not `checked` nobody has looked at the bytes of texts. A file of several tables is one for the table of its
-    name; `tables` lists them where such a file may be a database by itself. What has to be `named` is passed over in a folder.
+    `make_table` raises whatever the engine does for a file that it cannot read. Files that are not `has_types` hold texts; of
+    those that are not `has_checked_texts` nobody has looked at the bytes of texts. A file of several tables is one for the table of its
+    name; `list_tables` lists them where such a file may be a database by itself. What has to be `needs_name` is passed over in a folder.
     """
 
     name: str
     suffixes: tuple[str, ...]
-    make: Callable[[duckdb.DuckDBPyConnection, str, Sequence[Path], Types], None]
-    stays: bool = False
-    typed: bool = True
-    checked: bool = True
-    several: bool = False
-    named: bool = False
-    tables: Callable[[Path], Sequence[str]] | None = None
+    make_table: Callable[[duckdb.DuckDBPyConnection, str, Sequence[Path], ColumnTypes], None]
+    is_read_lazily: bool = False
+    has_types: bool = True
+    has_checked_texts: bool = True
+    has_several_tables: bool = False
+    needs_name: bool = False
+    list_tables: Callable[[Path], Sequence[str]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,17 +81,17 @@ class FileTable:
     """A table in files of one format: where its owner says that it lies, and each file as it was when it was opened."""
 
     source: str
-    format: Format
+    format: FileFormat
     files: tuple[Path, ...]
     marks: tuple[str, ...] = field(repr=False)
 
     @property
-    def changed(self) -> bool:
+    def has_changed(self) -> bool:
         """Whether a file that the engine goes on reading is another by now."""
-        return self.format.stays and tuple(map(_mark, self.files)) != self.marks
+        return self.format.is_read_lazily and tuple(map(_compute_file_mark, self.files)) != self.marks
 
 
-def tables_of(path: str | Path) -> dict[str, FileTable]:
+def find_file_tables(path: str | Path) -> dict[str, FileTable]:
     """The tables that a file or a folder holds, by name; none where it is not one of those.
 
     A file has one table, of its own name without the ending. In a folder each file is a table, and so is each folder
@@ -103,34 +103,38 @@ def tables_of(path: str | Path) -> dict[str, FileTable]:
             raise ProgrammingError(
                 f"{path} names no table", code="source", hint=f'{{"name": {str(path)!r}}} gives it a name'
             )
-        found = _format(place)
-        if found is None or (found.several and found.tables is None):
+        found = _find_format(place)
+        if found is None or (found.has_several_tables and found.list_tables is None):
             return {}
-        table = table_of(path)
-        listed = found.tables
-        names = [_stem(place)] if listed is None else _read(table, lambda: listed(table.files[0]))
+        table = resolve_file_table(path)
+        listed = found.list_tables
+        names = (
+            [_get_table_name(place)]
+            if listed is None
+            else _read_guarded(table, lambda: listed(table.files[0]))
+        )
         return dict.fromkeys(names, table)
     tables: dict[str, FileTable] = {}
     for entry in sorted(place.iterdir()):
-        known = _format(entry)
-        if entry.name.startswith(".") or not (entry.is_dir() or (known is not None and not known.named)):
+        known = _find_format(entry)
+        if entry.name.startswith(".") or not (entry.is_dir() or (known is not None and not known.needs_name)):
             continue
         if entry.is_dir() and not any(entry.rglob("*.parquet")):
             continue
-        name = _stem(entry)
+        name = _get_table_name(entry)
         if name.casefold() in map(str.casefold, tables):
             raise OperationalError(f"{path} has two tables of the name {name}", code="source")
-        tables[name] = table_of(entry)
+        tables[name] = resolve_file_table(entry)
     if not tables:
         raise OperationalError(
             f"the folder {path} has no files that can be read",
             code="no_database",
-            hint=f"tables end in {_endings()}",
+            hint=f"tables end in {_format_endings()}",
         )
     return tables
 
 
-def table_of(source: str | Path) -> FileTable:
+def resolve_file_table(source: str | Path) -> FileTable:
     """The table in a file, in all Parquet files below a folder, or in the files of a pattern.
 
     Raises OperationalError where there is none, or files of several formats.
@@ -147,38 +151,42 @@ def table_of(source: str | Path) -> FileTable:
     files = tuple(Path(os.path.realpath(each)) for each in found)
     if not files or not all(file.is_file() for file in files):
         raise OperationalError(f"there is no file {source}", code="no_database")
-    formats = {_format(file) for file in files}
+    formats = {_find_format(file) for file in files}
     kind = next(iter(formats))
     if kind is None or len(formats) > 1:
         raise OperationalError(
             f"{source} is not of one format that can be read",
             code="source",
-            hint=f"files end in {_endings()}",
+            hint=f"files end in {_format_endings()}",
         )
-    if kind.several and len(files) > 1:
+    if kind.has_several_tables and len(files) > 1:
         raise OperationalError(
             f"{source} names several {kind.name} files, each of which has tables of its own",
             code="source",
             hint="name one of them",
         )
-    return FileTable(os.path.realpath(place), kind, files, tuple(map(_mark, files)))
+    return FileTable(os.path.realpath(place), kind, files, tuple(map(_compute_file_mark, files)))
 
 
-def make(connection: duckdb.DuckDBPyConnection, name: str, table: FileTable, types: Types) -> None:
+def make_file_table(
+    connection: duckdb.DuckDBPyConnection, name: str, table: FileTable, types: ColumnTypes
+) -> None:
     """Makes a table of files under a name. Raises OperationalError, without the engine's words, where it cannot be read."""
-    _read(
+    _read_guarded(
         table,
-        lambda: interruptible(connection, lambda: table.format.make(connection, name, table.files, types)),
+        lambda: run_interruptibly(
+            connection, lambda: table.format.make_table(connection, name, table.files, types)
+        ),
     )
 
 
-def _read(table: FileTable, read: Callable[[], _T]) -> _T:
+def _read_guarded(table: FileTable, read: Callable[[], _T]) -> _T:
     try:
         return read()
     except Error:
         raise
     except Exception as error:  # noqa: BLE001  (what a file cannot be read for may quote what stands in it)
-        file, place = _unreadable(table, str(error))
+        file, place = _locate_read_failure(table, str(error))
     raise OperationalError(
         f"{file} cannot be read as {table.format.name}{place}",
         code="source",
@@ -186,7 +194,7 @@ def _read(table: FileTable, read: Callable[[], _T]) -> _T:
     )
 
 
-def _unreadable(table: FileTable, message: str) -> tuple[str, str]:
+def _locate_read_failure(table: FileTable, message: str) -> tuple[str, str]:
     """Return the file that cannot be read, and the place in it, by the engine's message, and nothing else of that."""
     found = _PLACE.match(message)
     if found is None:
@@ -199,112 +207,125 @@ def _unreadable(table: FileTable, message: str) -> tuple[str, str]:
     return found["file"], f", at {'line' if found['kind'] == 'line' else 'record'} {number}"
 
 
-def paths(tables: Mapping[str, FileTable]) -> list[str]:
+def list_lazy_paths(tables: Mapping[str, FileTable]) -> list[str]:
     """The files that the engine goes on reading."""
-    return [str(file) for table in tables.values() if table.format.stays for file in table.files]
+    return [str(file) for table in tables.values() if table.format.is_read_lazily for file in table.files]
 
 
-def suggested_types(name: str, table: FileTable) -> list[tuple[str, str]]:
+def suggest_types(name: str, table: FileTable) -> list[tuple[str, str]]:
     """The columns of files of texts with the types that some of their rows, or their schema, suggest: for an owner who writes a policy."""
 
-    def described() -> list[tuple[Any, ...]]:
+    def describe_columns() -> list[tuple[Any, ...]]:
         if table.format.name == "JSON":
-            return _described_json(table.files)
+            return _describe_json_columns(table.files)
         if table.format.name == "SQLite":
-            return sqlite_files.described(table.files[0], name)
-        separator, names = _header(table.files[0])
+            return sqlite_files.describe_columns(table.files[0], name)
+        separator, names = _read_csv_header(table.files[0])
         with duckdb.connect() as connection:
             return connection.execute(
-                f"DESCRIBE FROM {_csv(table.files, separator)}, names = {_list(names)})"
+                f"DESCRIBE FROM {_build_csv_call(table.files, separator)}, names = {_quote_list(names)})"
             ).fetchall()
 
-    return [(str(column), str(kind)) for column, kind, *_ in _read(table, described)]
+    return [(str(column), str(kind)) for column, kind, *_ in _read_guarded(table, describe_columns)]
 
 
-def unread_texts(name: str, table: FileTable, types: Types) -> dict[str, int]:
+def count_unread_texts(name: str, table: FileTable, types: ColumnTypes) -> dict[str, int]:
     """Count the texts of each column that are none of the policy's type, for the data's owner alone.
 
     Such a text is read as NULL. Blank ones are left out, as missing values are written so. Files that state their types have none.
     """
-    if table.format.typed:
+    if table.format.has_types:
         return {}
     with duckdb.connect() as scratch:
-        _read(table, lambda: table.format.make(scratch, name, table.files, dict.fromkeys(types, "varchar")))
-        stored = [str(column) for column, *_ in scratch.execute(f"DESCRIBE {identifier(name)}").fetchall()]
+        _read_guarded(
+            table,
+            lambda: table.format.make_table(scratch, name, table.files, dict.fromkeys(types, "varchar")),
+        )
+        stored = [
+            str(column) for column, *_ in scratch.execute(f"DESCRIBE {quote_identifier(name)}").fetchall()
+        ]
         typed = [column for column in stored if types.get(column) in _AS_TYPE]
         counts = [
-            f"COUNT(*) FILTER (WHERE trim({identifier(column)}) <> '' AND ({_AS_TYPE[types[column]].format(identifier(column))}) IS NULL)"
+            f"COUNT(*) FILTER (WHERE trim({quote_identifier(column)}) <> '' AND ({_AS_TYPE[types[column]].format(quote_identifier(column))}) IS NULL)"
             for column in typed
         ]
         found = (
-            scratch.execute(f"SELECT {', '.join([*counts, '0'])} FROM {identifier(name)}").fetchone() or ()
+            scratch.execute(f"SELECT {', '.join([*counts, '0'])} FROM {quote_identifier(name)}").fetchone()
+            or ()
         )
     return {column: int(many) for column, many in zip(typed, found, strict=False) if many}
 
 
-def _make_parquet(connection: duckdb.DuckDBPyConnection, name: str, files: Sequence[Path], _: Types) -> None:
+def _make_parquet(
+    connection: duckdb.DuckDBPyConnection, name: str, files: Sequence[Path], _: ColumnTypes
+) -> None:
     """A view on the files: the engine reads of them what a statement needs."""
     parts = any("=" in part for file in files for part in file.parts[:-1])
     options = f"hive_partitioning = {str(parts).lower()}, hive_types_autocast = false, {_HOLDS_NAN}"
-    rows = f"read_parquet({_list(map(str, files))}, {options})"
-    connection.execute(f"CREATE VIEW {identifier(name)} AS SELECT * FROM {rows}")
-    columns = connection.execute(f"DESCRIBE {identifier(name)}").fetchall()
-    alike = len({_schema(connection, file) for file in files}) == 1
+    rows = f"read_parquet({_quote_list(map(str, files))}, {options})"
+    connection.execute(f"CREATE VIEW {quote_identifier(name)} AS SELECT * FROM {rows}")
+    columns = connection.execute(f"DESCRIBE {quote_identifier(name)}").fetchall()
+    alike = len({_read_parquet_schema(connection, file) for file in files}) == 1
     decoded = [column for column, kind, *_ in columns if not alike or kind not in _WHOLE]
     if decoded:
-        looked_at = ", ".join(f"BIT_XOR(hash({identifier(column)}))" for column in decoded)
-        connection.execute(_DECODED.format(looked_at, identifier(name))).fetchall()
+        looked_at = ", ".join(f"BIT_XOR(hash({quote_identifier(column)}))" for column in decoded)
+        connection.execute(_DECODED.format(looked_at, quote_identifier(name))).fetchall()
 
 
-def _schema(connection: duckdb.DuckDBPyConnection, file: Path) -> tuple[Any, ...]:
-    described = connection.execute(f"DESCRIBE FROM read_parquet({_list([str(file)])})").fetchall()
+def _read_parquet_schema(connection: duckdb.DuckDBPyConnection, file: Path) -> tuple[Any, ...]:
+    described = connection.execute(f"DESCRIBE FROM read_parquet({_quote_list([str(file)])})").fetchall()
     return tuple((column, kind) for column, kind, *_ in described)
 
 
-def _make_csv(connection: duckdb.DuckDBPyConnection, name: str, files: Sequence[Path], types: Types) -> None:
+def _make_csv(
+    connection: duckdb.DuckDBPyConnection, name: str, files: Sequence[Path], types: ColumnTypes
+) -> None:
     """A table in memory, with the policy's types. Every line has to have the columns of the first."""
-    separator, names = _header(files[0])
-    if any(_header(file) != (separator, names) for file in files[1:]):
+    separator, names = _read_csv_header(files[0])
+    if any(_read_csv_header(file) != (separator, names) for file in files[1:]):
         raise ValueError("the files have other columns")
-    columns = "{" + ", ".join(f"{literal(column)}: 'VARCHAR'" for column in names) + "}"
-    rows = f"{_csv(files, separator)}, auto_detect = false, columns = {columns})"
-    connection.execute(f"CREATE TABLE {identifier(name)} AS {_typed(names, types, rows)}")
+    columns = "{" + ", ".join(f"{quote_literal(column)}: 'VARCHAR'" for column in names) + "}"
+    rows = f"{_build_csv_call(files, separator)}, auto_detect = false, columns = {columns})"
+    connection.execute(f"CREATE TABLE {quote_identifier(name)} AS {_build_typed_query(names, types, rows)}")
 
 
-def _typed(names: Sequence[str], types: Types, rows: str) -> str:
+def _build_typed_query(names: Sequence[str], types: ColumnTypes, rows: str) -> str:
     """Return the query of columns of texts that reads each as the policy's type.
 
     The optimizer pushes a cast into the reader of a file, where one text that is none of the type ends the reading. It
     cannot push it below a common table expression that is materialized.
     """
     columns = ", ".join(
-        _AS_TYPE.get(types.get(column, ""), "{0}").format(identifier(column)) + f" AS {identifier(column)}"
+        _AS_TYPE.get(types.get(column, ""), "{0}").format(quote_identifier(column))
+        + f" AS {quote_identifier(column)}"
         for column in names
     )
     return f'WITH "#texts" AS MATERIALIZED (SELECT * FROM {rows}) SELECT {columns} FROM "#texts"'
 
 
-def _make_json(connection: duckdb.DuckDBPyConnection, name: str, files: Sequence[Path], types: Types) -> None:
+def _make_json(
+    connection: duckdb.DuckDBPyConnection, name: str, files: Sequence[Path], types: ColumnTypes
+) -> None:
     """A table in memory with the columns that the policy declares, as it spells them; without any, as the rows have them."""
     names = [column for column in types if "." not in column] or [
-        str(column) for column, *_ in _described_json(files)
+        str(column) for column, *_ in _describe_json_columns(files)
     ]
-    columns = "{" + ", ".join(f"{literal(column)}: 'VARCHAR'" for column in names) + "}"
+    columns = "{" + ", ".join(f"{quote_literal(column)}: 'VARCHAR'" for column in names) + "}"
     for number, file in enumerate(files):
-        rows = f"read_json({literal(str(file))}, format = {literal(_json_format(file))}, records = true, columns = {columns})"
-        into = f"INSERT INTO {identifier(name)}" if number else f"CREATE TABLE {identifier(name)} AS"
-        connection.execute(f"{into} {_typed(names, types, rows)}")
-
-
-def _described_json(files: Sequence[Path]) -> list[tuple[Any, ...]]:
-    with duckdb.connect() as connection:
-        rows = (
-            f"read_json({literal(str(files[0]))}, format = {literal(_json_format(files[0]))}, records = true)"
+        rows = f"read_json({quote_literal(str(file))}, format = {quote_literal(_detect_json_format(file))}, records = true, columns = {columns})"
+        into = (
+            f"INSERT INTO {quote_identifier(name)}" if number else f"CREATE TABLE {quote_identifier(name)} AS"
         )
+        connection.execute(f"{into} {_build_typed_query(names, types, rows)}")
+
+
+def _describe_json_columns(files: Sequence[Path]) -> list[tuple[Any, ...]]:
+    with duckdb.connect() as connection:
+        rows = f"read_json({quote_literal(str(files[0]))}, format = {quote_literal(_detect_json_format(files[0]))}, records = true)"
         return connection.execute(f"DESCRIBE FROM {rows}").fetchall()
 
 
-def _json_format(file: Path) -> str:
+def _detect_json_format(file: Path) -> str:
     """Whether a JSON file is one list of records or has one after another, by its first character alone."""
     opened = gzip.open if file.suffix.lower() == ".gz" else open
     with opened(file, "rt", encoding="utf-8-sig") as lines:
@@ -312,24 +333,26 @@ def _json_format(file: Path) -> str:
 
 
 def _make_sqlite(
-    connection: duckdb.DuckDBPyConnection, name: str, files: Sequence[Path], types: Types
+    connection: duckdb.DuckDBPyConnection, name: str, files: Sequence[Path], types: ColumnTypes
 ) -> None:
     """A table in memory, of the file's table of that name."""
-    names = sqlite_files.columns(files[0], name)
-    texts = identifier("#rows")
+    names = sqlite_files.list_columns(files[0], name)
+    texts = quote_identifier("#rows")
     connection.execute(
-        f"CREATE TEMP TABLE {texts} ({', '.join(f'{identifier(column)} VARCHAR' for column in names)})"
+        f"CREATE TEMP TABLE {texts} ({', '.join(f'{quote_identifier(column)} VARCHAR' for column in names)})"
     )
     handed = ", ".join("UNNEST(CAST(? AS VARCHAR[]))" for _ in names)
-    for batch in sqlite_files.batches(files[0], name):
+    for batch in sqlite_files.iterate_batches(files[0], name):
         connection.execute(f"INSERT INTO {texts} SELECT {handed}", batch)
-    connection.execute(f"CREATE TABLE {identifier(name)} AS {_typed(names, types, texts)}")
+    connection.execute(f"CREATE TABLE {quote_identifier(name)} AS {_build_typed_query(names, types, texts)}")
     connection.execute(f"DROP TABLE {texts}")
 
 
-def _make_duckdb(connection: duckdb.DuckDBPyConnection, name: str, files: Sequence[Path], _: Types) -> None:
+def _make_duckdb(
+    connection: duckdb.DuckDBPyConnection, name: str, files: Sequence[Path], _: ColumnTypes
+) -> None:
     """A table in memory, of the file's table of that name: a view there may read anything."""
-    connection.execute(f'ATTACH {literal(str(files[0]))} AS "#file" (TYPE duckdb, READ_ONLY)')
+    connection.execute(f'ATTACH {quote_literal(str(files[0]))} AS "#file" (TYPE duckdb, READ_ONLY)')
     try:
         found = connection.execute(
             "SELECT schema_name, table_name FROM duckdb_tables() WHERE database_name = '#file' AND NOT temporary"
@@ -339,18 +362,18 @@ def _make_duckdb(connection: duckdb.DuckDBPyConnection, name: str, files: Sequen
         if len(found) != 1:
             raise LookupError(name)
         ((schema, table),) = found
-        source = f'"#file".{identifier(schema)}.{identifier(table)}'
-        connection.execute(f"CREATE TABLE {identifier(name)} AS SELECT * FROM {source}")
+        source = f'"#file".{quote_identifier(schema)}.{quote_identifier(table)}'
+        connection.execute(f"CREATE TABLE {quote_identifier(name)} AS SELECT * FROM {source}")
     finally:
         connection.execute('DETACH "#file"')
 
 
-def _csv(files: Sequence[Path], separator: str) -> str:
+def _build_csv_call(files: Sequence[Path], separator: str) -> str:
     """The call that reads the files, up to its further options."""
-    return f"read_csv({_list(map(str, files))}, header = true, delim = {literal(separator)}, quote = '\"', escape = '\"'"
+    return f"read_csv({_quote_list(map(str, files))}, header = true, delim = {quote_literal(separator)}, quote = '\"', escape = '\"'"
 
 
-def _header(file: Path) -> tuple[str, list[str]]:
+def _read_csv_header(file: Path) -> tuple[str, list[str]]:
     """The separator and the columns of a CSV file, by its first line alone."""
     opened = gzip.open if file.suffix.lower() == ".gz" else open
     with opened(file, "rb") as lines:  # so that no byte after the first line is decoded
@@ -364,7 +387,9 @@ def _header(file: Path) -> tuple[str, list[str]]:
     return separator, names
 
 
-def _make_arrow(connection: duckdb.DuckDBPyConnection, name: str, files: Sequence[Path], _: Types) -> None:
+def _make_arrow(
+    connection: duckdb.DuckDBPyConnection, name: str, files: Sequence[Path], _: ColumnTypes
+) -> None:
     """A table in memory."""
     try:
         import pyarrow
@@ -376,26 +401,33 @@ def _make_arrow(connection: duckdb.DuckDBPyConnection, name: str, files: Sequenc
         with pyarrow.memory_map(str(file)) as mapped:
             found.append(pyarrow.ipc.open_file(mapped).read_all())
     connection.register("#read", pyarrow.concat_tables(found))
-    connection.execute(f'CREATE TABLE {identifier(name)} AS SELECT * FROM "#read"')
+    connection.execute(f'CREATE TABLE {quote_identifier(name)} AS SELECT * FROM "#read"')
     connection.unregister("#read")
 
 
 FORMATS = (
-    Format("Parquet", (".parquet", ".pq"), _make_parquet, stays=True),
-    Format("CSV", (".csv", ".tsv", ".csv.gz", ".tsv.gz"), _make_csv, typed=False),
-    Format("JSON", (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz"), _make_json, typed=False),
-    Format("JSON", (".json", ".json.gz"), _make_json, typed=False, named=True),
-    Format("Arrow IPC", (".arrow", ".feather", ".ipc"), _make_arrow),
-    Format(
+    FileFormat("Parquet", (".parquet", ".pq"), _make_parquet, is_read_lazily=True),
+    FileFormat("CSV", (".csv", ".tsv", ".csv.gz", ".tsv.gz"), _make_csv, has_types=False),
+    FileFormat("JSON", (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz"), _make_json, has_types=False),
+    FileFormat("JSON", (".json", ".json.gz"), _make_json, has_types=False, needs_name=True),
+    FileFormat("Arrow IPC", (".arrow", ".feather", ".ipc"), _make_arrow),
+    FileFormat(
         "SQLite",
         (".sqlite", ".sqlite3"),
         _make_sqlite,
-        typed=False,
-        several=True,
-        named=True,
-        tables=sqlite_files.tables,
+        has_types=False,
+        has_several_tables=True,
+        needs_name=True,
+        list_tables=sqlite_files.list_tables,
     ),
-    Format("DuckDB", (".duckdb",), _make_duckdb, checked=False, several=True, named=True),
+    FileFormat(
+        "DuckDB",
+        (".duckdb",),
+        _make_duckdb,
+        has_checked_texts=False,
+        has_several_tables=True,
+        needs_name=True,
+    ),
 )
 _HINTS = {
     "CSV": 'the first line names the columns, and every line has as many; texts with separators stand in "…", in UTF-8',
@@ -406,26 +438,26 @@ _HINTS = {
 }
 
 
-def _format(file: Path) -> Format | None:
+def _find_format(file: Path) -> FileFormat | None:
     name = file.name.lower()
     return next((each for each in FORMATS if name.endswith(each.suffixes)), None)
 
 
-def _stem(file: Path) -> str:
+def _get_table_name(file: Path) -> str:
     """The name of the table in a file."""
     if file.is_dir():
         return file.name
-    found = _format(file)
+    found = _find_format(file)
     suffixes = () if found is None else found.suffixes
     longest = max((suffix for suffix in suffixes if file.name.lower().endswith(suffix)), key=len, default="")
     return file.name[: len(file.name) - len(longest)]
 
 
-def _endings() -> str:
+def _format_endings() -> str:
     return ", ".join(suffix for each in FORMATS for suffix in each.suffixes if not suffix.endswith(".gz"))
 
 
-def _mark(file: Path) -> str:
+def _compute_file_mark(file: Path) -> str:
     """What changes when a file does; empty where there is none."""
     try:
         found = file.stat()
@@ -434,5 +466,5 @@ def _mark(file: Path) -> str:
     return f"{found.st_ino} {found.st_size} {found.st_mtime_ns}"
 
 
-def _list(texts: Iterator[str] | Sequence[str]) -> str:
-    return "[" + ", ".join(map(literal, texts)) + "]"
+def _quote_list(texts: Iterator[str] | Sequence[str]) -> str:
+    return "[" + ", ".join(map(quote_literal, texts)) + "]"

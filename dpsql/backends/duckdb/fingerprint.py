@@ -13,20 +13,20 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from dpsql.backends.quoting import identifier, table_name
+from dpsql.backends.quoting import quote_identifier, quote_table_name
 
 _BYTES = 16
 
 
-def fingerprints(
-    tables: Mapping[str, Sequence[str]], salt: bytes, ask: Callable[[str], Sequence[tuple[Any, ...]]]
+def compute_fingerprints(
+    tables: Mapping[str, Sequence[str]], salt: bytes, query_rows: Callable[[str], Sequence[tuple[Any, ...]]]
 ) -> dict[str, str]:
-    """For each table the fingerprint of these columns of all rows, in hexadecimal digits; `ask` gives the rows of a statement."""
+    """For each table the fingerprint of these columns of all rows, in hexadecimal digits; `query_rows` gives the rows of a statement."""
     found = {}
     for table, columns in tables.items():
-        row = f"hash(ROW({', '.join(map(identifier, columns))}))" if columns else "0"
-        ((rows, total, other),) = ask(
-            f"SELECT COUNT(*), SUM(h::HUGEINT), BIT_XOR(hash(h)) FROM (SELECT {row} AS h FROM {table_name(table)})"
+        row = f"hash(ROW({', '.join(map(quote_identifier, columns))}))" if columns else "0"
+        ((rows, total, other),) = query_rows(
+            f"SELECT COUNT(*), SUM(h::HUGEINT), BIT_XOR(hash(h)) FROM (SELECT {row} AS h FROM {quote_table_name(table)})"
         )
         names = "\0".join(columns)
         text = f"{names}\0{rows} {total} {other}".encode(errors="surrogatepass")

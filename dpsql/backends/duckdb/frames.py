@@ -30,9 +30,9 @@ ZONED = "TIMESTAMP WITH TIME ZONE of a frame"
 """The engine type that the catalogue gives to moments that the engine may fail to read: in seconds, some are too great."""
 
 
-def typed(frame: Any) -> tuple[Any, tuple[str, ...]]:
+def to_typed_frame(frame: Any) -> tuple[Any, tuple[str, ...]]:
     """The frame with columns of objects and categories as text, and these columns' names; moments have no zone."""
-    frame = _without_zones(frame)
+    frame = _drop_time_zones(frame)
     pandas = sys.modules.get("pandas")  # whoever passes a pandas frame has imported it
     if pandas is None or not isinstance(frame, pandas.DataFrame):
         return frame, ()
@@ -40,7 +40,7 @@ def typed(frame: Any) -> tuple[Any, tuple[str, ...]]:
     for place, (name, dtype) in enumerate(frame.dtypes.items()):
         untyped = str(dtype) == "object" or isinstance(dtype, pandas.CategoricalDtype)
         if untyped or isinstance(dtype, pandas.StringDtype):  # whose texts may be no text to the engine
-            rewritten.isetitem(place, _texts(frame.iloc[:, place]))
+            rewritten.isetitem(place, _to_text_series(frame.iloc[:, place]))
         if isinstance(dtype, pandas.DatetimeTZDtype):
             rewritten.isetitem(place, frame.iloc[:, place].dt.tz_convert(None))
         if untyped:
@@ -48,7 +48,7 @@ def typed(frame: Any) -> tuple[Any, tuple[str, ...]]:
     return rewritten, tuple(loose)
 
 
-def _without_zones(frame: Any) -> Any:
+def _drop_time_zones(frame: Any) -> Any:
     """A table of Arrow or of Polars with moments in UTC for those with a zone, in the same unit, so that none is too great."""
     pyarrow, polars = sys.modules.get("pyarrow"), sys.modules.get("polars")
     if polars is not None and isinstance(frame, polars.DataFrame):
@@ -64,14 +64,14 @@ def _without_zones(frame: Any) -> Any:
     return frame
 
 
-def _texts(column: pandas.Series[Any]) -> pandas.Series[Any]:
+def _to_text_series(column: pandas.Series[Any]) -> pandas.Series[Any]:
     import pandas
 
-    values = [_text(value) for value in _values(column)]
+    values = [_to_text(value) for value in _list_values(column)]
     return pandas.Series(values, index=column.index, dtype="string")
 
 
-def _values(column: pandas.Series[Any]) -> list[Any]:
+def _list_values(column: pandas.Series[Any]) -> list[Any]:
     if getattr(column.dtype, "storage", None) != "pyarrow":
         return list(column.astype(object))
     import pyarrow
@@ -80,7 +80,7 @@ def _values(column: pandas.Series[Any]) -> list[Any]:
     return [None if value is None else value.decode(errors="replace") for value in raw]
 
 
-def _text(value: Any) -> str | None:
+def _to_text(value: Any) -> str | None:
     try:
         if value is None or value != value:  # noqa: PLR0124  (NaN and NaT are not equal to themselves)
             return None

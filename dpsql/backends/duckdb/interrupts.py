@@ -7,7 +7,7 @@ import duckdb
 from dpsql.errors import OperationalError
 
 
-def cancellation(error: Exception) -> BaseException | None:
+def find_cancellation(error: Exception) -> BaseException | None:
     """What is to be raised where an engine's error says that it was told to stop; None for other errors.
 
     Ctrl-C, which the engine turns into a RuntimeError of this text, is KeyboardInterrupt again. A program's call of

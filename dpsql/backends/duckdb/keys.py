@@ -6,9 +6,9 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from dpsql.backends.duckdb.columns import path
-from dpsql.backends.quoting import table_name
-from dpsql.policy.engine_types import fields
+from dpsql.backends.duckdb.columns import emit_column_path
+from dpsql.backends.quoting import quote_table_name
+from dpsql.policy.engine_types import parse_struct_fields
 
 COLUMNS: Final = """
     SELECT column_name, is_nullable, data_type FROM duckdb_columns()
@@ -26,7 +26,7 @@ KEYS: Final = """
 """
 
 
-def comparisons(table: str, columns: Sequence[tuple[str, str]]) -> tuple[str, ...]:
+def build_collation_probes(table: str, columns: Sequence[tuple[str, str]]) -> tuple[str, ...]:
     """Return the queries whose plans show which columns, of engine types, have a collation; none of a table without texts.
 
     Claim: the two plans write a comparison in two ways exactly where the collation of a column or field is not the one that
@@ -35,28 +35,28 @@ def comparisons(table: str, columns: Sequence[tuple[str, str]]) -> tuple[str, ..
     function calls (`lower(id) = lower('')`), and a view hands the collation of its columns on.
     Source: DuckDB's documentation, "Collations".
     """
-    texts = [read for name, kind in columns for read in _texts((name,), kind)]
+    texts = [read for name, kind in columns for read in _iterate_text_paths((name,), kind)]
     return tuple(
-        f"EXPLAIN (FORMAT JSON) SELECT {', '.join(form.format(text) for text in texts)} FROM {table_name(table)}"
+        f"EXPLAIN (FORMAT JSON) SELECT {', '.join(form.format(text) for text in texts)} FROM {quote_table_name(table)}"
         for form in ("{} = ''", "({} COLLATE \"binary\") = ''")
         if texts
     )
 
 
-def collated(columns: Sequence[tuple[str, str]], plans: Sequence[str]) -> frozenset[str]:
-    """Return the columns that have a collation, or a field that has one, by the plans of `comparisons` as JSON."""
-    names = [name for name, kind in columns for _ in _texts((name,), kind)]
-    written = [_written(json.loads(plan)[0]["extra_info"]["Expressions"]) for plan in plans]
+def find_collated_columns(columns: Sequence[tuple[str, str]], plans: Sequence[str]) -> frozenset[str]:
+    """Return the columns that have a collation, or a field that has one, by the plans of `build_collation_probes` as JSON."""
+    names = [name for name, kind in columns for _ in _iterate_text_paths((name,), kind)]
+    written = [_list_expressions(json.loads(plan)[0]["extra_info"]["Expressions"]) for plan in plans]
     return frozenset(name for name, *forms in zip(names, *written, strict=True) if len(set(forms)) > 1)
 
 
-def _written(expressions: Any) -> list[str]:
+def _list_expressions(expressions: Any) -> list[str]:
     return [expressions] if isinstance(expressions, str) else expressions
 
 
-def _texts(names: tuple[str, ...], kind: str) -> Iterator[str]:
+def _iterate_text_paths(names: tuple[str, ...], kind: str) -> Iterator[str]:
     """Each text that is a column or a field of it, as it is read."""
     if kind == "VARCHAR":
-        yield path(names)
-    for field, of in (fields(kind) or {}).items():
-        yield from _texts((*names, field), of)
+        yield emit_column_path(names)
+    for field, of in (parse_struct_fields(kind) or {}).items():
+        yield from _iterate_text_paths((*names, field), of)

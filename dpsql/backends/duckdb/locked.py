@@ -33,7 +33,7 @@ def use_part(processes: int) -> None:
     _PARTS[0] = processes
 
 
-def locked() -> Config:
+def build_locked_config() -> Config:
     """`LOCKED`, for this process's part of the machine."""
     if _PARTS[0] == 1:
         return LOCKED

@@ -1,7 +1,7 @@
 """Where the rows of a table or view come from, by the plan that DuckDB binds for it.
 
 Claim: every stored table that a view reads, through other views, macros, subqueries and names of any
-spelling, is in its `Origin`, and so is every operator that may read anything else.
+spelling, is in its `TableOrigin`, and so is every operator that may read anything else.
 Why: the plan is the engine's own, taken before an optimiser could leave a scan out; an operator that is
 not known to read nothing is taken to read something.
 Source: DuckDB's documentation, "EXPLAIN" (explain_output).
@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from dpsql.backends.base import Origin
+from dpsql.backends.base import TableOrigin
 
 READS_NOTHING = frozenset(
     {
@@ -33,23 +33,23 @@ _FRAME = re.compile(r"SELECT \* FROM (python_arrow_scan|pandas_scan)\(\) AS \w+;
 _FRAME_PLAN = ("PROJECTION", "PROJECTION")
 
 
-def origin(table: str, plan: str, definition: str | None, *, frames: frozenset[str]) -> Origin:
+def parse_origin(table: str, plan: str, definition: str | None, *, frames: frozenset[str]) -> TableOrigin:
     """The origin of `table`, by its plan as JSON and the SQL of its view, if it is one.
 
     A registered frame is a view of its own; what another view reads of frames has no name, so that it is
     foreign there. `frames` are the scans of frames that are read without failing on any value.
     """
-    nodes = list(_nodes(json.loads(plan)))
+    nodes = list(_iterate_nodes(json.loads(plan)))
     names = [str(node["name"]) for node in nodes]
     if definition is not None and _FRAME.search(definition) and (*names[:-1],) == _FRAME_PLAN:
         foreign: tuple[str, ...] = () if names[-1] in frames else (names[-1],)
-        return Origin(frozenset({f"frame {table}"}), foreign, checked=False)
+        return TableOrigin(frozenset({f"frame {table}"}), foreign, has_checked_texts=False)
     tables = frozenset(node["extra_info"].get("Table", "?") for node in nodes if node["name"] == STORED)
     foreign = tuple(dict.fromkeys(name for name in names if name != STORED and name not in READS_NOTHING))
-    return Origin(tables, foreign, stored=definition is None)
+    return TableOrigin(tables, foreign, is_stored_table=definition is None)
 
 
-def _nodes(plan: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+def _iterate_nodes(plan: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     for node in plan:
         yield node
-        yield from _nodes(node["children"])
+        yield from _iterate_nodes(node["children"])

@@ -95,7 +95,7 @@ to say.
 
 def require_unchanged(settings: Mapping[str, str | None]) -> None:
     """Raises OperationalError for settings with which SQL may mean something else."""
-    if found := changed(settings):
+    if found := find_changed_settings(settings):
         listed = ", ".join(f"{name} = {value}" for name, value in found.items())
         raise OperationalError(
             f"settings of the connection give SQL another meaning: {listed}",
@@ -104,28 +104,28 @@ def require_unchanged(settings: Mapping[str, str | None]) -> None:
         )
 
 
-def changed(settings: Mapping[str, str | None]) -> dict[str, str | None]:
+def find_changed_settings(settings: Mapping[str, str | None]) -> dict[str, str | None]:
     """Of these settings, those with which SQL may mean something else.
 
-    >>> changed({"integer_division": "true", "threads": "4", "default_order": "ascending"})
+    >>> find_changed_settings({"integer_division": "true", "threads": "4", "default_order": "ascending"})
     {'integer_division': 'true'}
     """
-    return {name: value for name, value in settings.items() if not _fits(name, value)}
+    return {name: value for name, value in settings.items() if not _has_expected_value(name, value)}
 
 
-def _fits(name: str, value: str | None) -> bool:
+def _has_expected_value(name: str, value: str | None) -> bool:
     if name in HARMLESS:
         return True
-    expected = MEANING[name] if name in MEANING else _new().get(name, value)
-    return _folded(expected) == _folded(value)
+    expected = MEANING[name] if name in MEANING else _read_default_settings().get(name, value)
+    return _normalize_value(expected) == _normalize_value(value)
 
 
-def _folded(value: str | None) -> str:
+def _normalize_value(value: str | None) -> str:
     return "" if value is None else value.casefold()
 
 
 @cache
-def _new() -> dict[str, str | None]:
+def _read_default_settings() -> dict[str, str | None]:
     """The settings of a new connection."""
     with duckdb.connect() as plain:
         return dict(plain.execute("SELECT name, value FROM duckdb_settings()").fetchall())

@@ -15,7 +15,7 @@ _WIDTHS = (31, 63, 127)
 """Binary digits of the magnitudes of DuckDB's INTEGER, BIGINT and HUGEINT."""
 
 
-def shape(sql: str) -> str:
+def compute_statement_shape(sql: str) -> str:
     """The text of an emitted statement with a mark for the type of each text and number in it.
 
     Claim: of statements of one shape, the engine binds all or none.
@@ -23,13 +23,13 @@ def shape(sql: str) -> str:
     of a whole number on its width alone, and what else binding reads of a constant, as a regular expression, was tried
     before. Names, and decimals, whose type has their digits, stay as they are.
 
-    >>> print(shape("SELECT 'a''b', 3, 2147483648, 1.5, 2.5e0 FROM t1 WHERE x1 > -7"))
+    >>> print(compute_statement_shape("SELECT 'a''b', 3, 2147483648, 1.5, 2.5e0 FROM t1 WHERE x1 > -7"))
     SELECT '', #31, #63, 1.5, #e FROM t1 WHERE x1 > -#31
     """
-    return _CONSTANT.sub(_mark, sql)
+    return _CONSTANT.sub(_mask_constant, sql)
 
 
-def _mark(found: re.Match[str]) -> str:
+def _mask_constant(found: re.Match[str]) -> str:
     if found["text"] is not None:
         return "''"
     if found["double"] is not None:

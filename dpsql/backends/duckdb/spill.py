@@ -27,7 +27,7 @@ class SpillFolder:
     """A folder of this process, with the most that it may hold; `users` are the connections that share it."""
 
     path: Path
-    asked: tuple[Path, str | None]
+    request: tuple[Path, str | None]
     limit: str
     key: str | None
     process: int
@@ -38,7 +38,7 @@ class SpillFolder:
         """The engine's settings. They come before the one that closes the file system."""
         return {"temp_directory": str(self.path), "max_temp_directory_size": self.limit}
 
-    def leave(self) -> None:
+    def drop_user(self) -> None:
         """One connection less; the last one removes the folder."""
         with _LOCK:
             self.users -= 1
@@ -52,7 +52,7 @@ class SpillFolder:
 _SHARED: dict[str, SpillFolder] = {}
 
 
-def spill_folder(parent: str | Path, limit: str | None, database: str | None) -> SpillFolder:
+def open_spill_folder(parent: str | Path, limit: str | None, database: str | None) -> SpillFolder:
     """A folder within `parent` for an engine on the file `database`; the same for all its connections in this process.
 
     `limit` is the most that it may hold, as "20GB"; half of what is free now unless stated. Raises OperationalError
@@ -67,18 +67,18 @@ def spill_folder(parent: str | Path, limit: str | None, database: str | None) ->
     where, key = Path(parent), None if database is None else os.path.realpath(database)
     with _LOCK:
         found = None if key is None else _SHARED.get(key)
-        if found is None or found.process != os.getpid() or found.asked != (where, limit):
-            found = _made(where, limit, key)
+        if found is None or found.process != os.getpid() or found.request != (where, limit):
+            found = _make_folder(where, limit, key)
             if key is not None:
                 _SHARED[key] = found
         found.users += 1
         return found
 
 
-def _made(where: Path, limit: str | None, key: str | None) -> SpillFolder:
+def _make_folder(where: Path, limit: str | None, key: str | None) -> SpillFolder:
     prefix = f".dpsql-{re.sub(r'[^0-9A-Za-z]', '', platform.node())}-"
     try:
-        _remove_left(where, prefix)
+        _remove_stale_folders(where, prefix)
         path = Path(tempfile.mkdtemp(prefix=f"{prefix}{os.getpid()}-", dir=where))
         free = shutil.disk_usage(path).free
     except OSError:
@@ -93,7 +93,7 @@ def _made(where: Path, limit: str | None, key: str | None) -> SpillFolder:
     return SpillFolder(path, (where, limit), most, key, os.getpid())
 
 
-def _remove_left(where: Path, prefix: str) -> None:
+def _remove_stale_folders(where: Path, prefix: str) -> None:
     """Removes the folders of this machine's processes that are no more."""
     for path in where.glob(f"{prefix}*-*"):
         process = path.name.removeprefix(prefix).partition("-")[0]

@@ -27,47 +27,47 @@ _ROWS = 10_000
 """Rows that are handed over at a time."""
 
 
-def tables(file: Path) -> list[str]:
+def list_tables(file: Path) -> list[str]:
     """The names of the file's own tables. Raises sqlite3.Error for a file that is none of SQLite's."""
-    with closing(_opened(file)) as connection:
+    with closing(_open_file(file)) as connection:
         return [str(name) for (name,) in connection.execute(_TABLES)]
 
 
-def columns(file: Path, table: str) -> list[str]:
+def list_columns(file: Path, table: str) -> list[str]:
     """The columns of a table. Raises LookupError where there is none of that name."""
-    with closing(_opened(file)) as connection:
-        return _columns(connection, table)
+    with closing(_open_file(file)) as connection:
+        return _list_columns(connection, table)
 
 
-def described(file: Path, table: str) -> list[tuple[str, str]]:
+def describe_columns(file: Path, table: str) -> list[tuple[str, str]]:
     """The columns of a table with the types that their declarations suggest, which bind no value.
 
-    >>> [_suggested(kind) for kind in ("INTEGER", "varchar(9)", "Double Precision", "DATETIME", "")]
+    >>> [_suggest_type(kind) for kind in ("INTEGER", "varchar(9)", "Double Precision", "DATETIME", "")]
     ['BIGINT', 'VARCHAR', 'DOUBLE', 'TIMESTAMP', 'VARCHAR']
     """
-    with closing(_opened(file)) as connection:
+    with closing(_open_file(file)) as connection:
         kinds = dict(connection.execute("SELECT name, type FROM pragma_table_xinfo(?)", (table,)).fetchall())
-        return [(name, _suggested(str(kinds[name]))) for name in _columns(connection, table)]
+        return [(name, _suggest_type(str(kinds[name]))) for name in _list_columns(connection, table)]
 
 
-def _suggested(declared: str) -> str:
+def _suggest_type(declared: str) -> str:
     return next((kind for word, kind in _KINDS if word in declared.upper()), "VARCHAR")
 
 
-def batches(file: Path, table: str) -> Iterator[list[list[str | None]]]:
+def iterate_batches(file: Path, table: str) -> Iterator[list[list[str | None]]]:
     """The rows of a table, some at a time: each column as a list of texts."""
-    with closing(_opened(file)) as connection:
-        listed = ", ".join(_quoted(name) for name in _columns(connection, table))
-        cursor = connection.execute(f"SELECT {listed} FROM {_quoted(table)}")
+    with closing(_open_file(file)) as connection:
+        listed = ", ".join(_quote_identifier(name) for name in _list_columns(connection, table))
+        cursor = connection.execute(f"SELECT {listed} FROM {_quote_identifier(table)}")
         while rows := cursor.fetchmany(_ROWS):
-            yield [list(map(_text, column)) for column in zip(*rows, strict=True)]
+            yield [list(map(_to_text, column)) for column in zip(*rows, strict=True)]
 
 
-def _opened(file: Path) -> sqlite3.Connection:
+def _open_file(file: Path) -> sqlite3.Connection:
     return sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)
 
 
-def _columns(connection: sqlite3.Connection, table: str) -> list[str]:
+def _list_columns(connection: sqlite3.Connection, table: str) -> list[str]:
     found = connection.execute(
         "SELECT name FROM pragma_table_xinfo(?) WHERE hidden = 0 ORDER BY cid", (table,)
     )
@@ -77,10 +77,10 @@ def _columns(connection: sqlite3.Connection, table: str) -> list[str]:
     return names
 
 
-def _quoted(name: str) -> str:
+def _quote_identifier(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _text(value: Any) -> str | None:
+def _to_text(value: Any) -> str | None:
     """A value as text; of bytes there is none."""
     return None if value is None or isinstance(value, bytes) else str(value)

@@ -11,10 +11,10 @@ from dpsql.plan.types import Pairs, Type, Value
 NAN = "CAST('NaN' AS DOUBLE)"
 
 
-def constant(value: Value | Pairs) -> str:
+def emit_constant(value: Value | Pairs) -> str:
     """A constant of exactly the engine type that its plan type stands for.
 
-    >>> constant(3), constant(0.5), constant("it's")
+    >>> emit_constant(3), emit_constant(0.5), emit_constant("it's")
     ('CAST(3 AS BIGINT)', '0.5e0', "'it''s'")
     """
     match value:
@@ -33,12 +33,12 @@ def constant(value: Value | Pairs) -> str:
         case str():
             return "'" + value.replace("'", "''") + "'"
         case tuple():
-            return f"MAP_FROM_ENTRIES([{', '.join(f'({constant(key)}, {constant(n)})' for key, n in value)}])"
+            return f"MAP_FROM_ENTRIES([{', '.join(f'({emit_constant(key)}, {emit_constant(n)})' for key, n in value)}])"
         case _:
-            return _of_text(value)
+            return _emit_typed_literal(value)
 
 
-def _of_text(value: dt.date | dt.time | uuid.UUID | bytes) -> str:
+def _emit_typed_literal(value: dt.date | dt.time | uuid.UUID | bytes) -> str:
     """A constant that the engine writes as a text of its type."""
     match value:
         case dt.datetime():
@@ -53,6 +53,6 @@ def _of_text(value: dt.date | dt.time | uuid.UUID | bytes) -> str:
             return f"CAST('{''.join(f'{chr(92)}x{byte:02X}' for byte in value)}' AS BLOB)"
 
 
-def cast(text: str, kind: Type) -> str:
+def emit_cast(text: str, kind: Type) -> str:
     """The SQL of a value as one of a type; what is always NULL has none, and a list says its own."""
     return text if kind in (Type.NULL, Type.LIST) else f"TRY_CAST({text} AS {kind.value})"

@@ -64,7 +64,7 @@ KEYS = """
       AND (t.oid IS NULL OR t.relnamespace = c.relnamespace)
     ORDER BY n.nspname, c.relname, k.conname
 """
-"""The primary, unique and foreign keys, as `declared_keys.table_keys` reads them."""
+"""The primary, unique and foreign keys, as `declared_keys.build_table_keys` reads them."""
 
 SERVER = """
     SELECT current_database(), current_setting('server_version_num')::int, current_setting('server_encoding'),

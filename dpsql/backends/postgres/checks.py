@@ -21,24 +21,24 @@ _COLUMN = re.compile(r'\((?P<name>\w+|"[^"]+")\)::text')
 _ANY = re.compile(r"= ANY \((?:ARRAY\[(?P<plain>[^\[\]]*)\]|\(ARRAY\[(?P<cast>[^\[\]]*)\]\)::text\[\])\)")
 
 
-def condition(text: str) -> str:
+def normalize_condition(text: str) -> str:
     """The condition, with constants, lists and columns of text as DuckDB writes them.
 
-    >>> condition("((n >= '-5'::integer) AND (n <= (10)::numeric) AND (day > '2020-01-01'::date))")
+    >>> normalize_condition("((n >= '-5'::integer) AND (n <= (10)::numeric) AND (day > '2020-01-01'::date))")
     "((n >= -5) AND (n <= 10) AND (day > CAST('2020-01-01' AS DATE)))"
-    >>> condition("((plan)::text = ANY ((ARRAY['A'::character varying, 'it''s'::character varying])::text[]))")
+    >>> normalize_condition("((plan)::text = ANY ((ARRAY['A'::character varying, 'it''s'::character varying])::text[]))")
     "(plan IN ('A', 'it''s'))"
     """
     texts = _TEXT.findall(text)
     places = iter(range(len(texts)))
     bare = _TEXT.sub(lambda _: f"'{next(places)}'", text)
-    bare = _CAST.sub(lambda found: _constant(found, texts), bare)
+    bare = _CAST.sub(lambda found: _normalize_constant(found, texts), bare)
     bare = _COLUMN.sub(lambda found: found["name"], _CONSTANT.sub(lambda found: found["number"], bare))
     bare = _ANY.sub(lambda found: f"IN ({found['plain'] or found['cast']})", bare)
     return re.sub(r"'([0-9]+)'", lambda found: texts[int(found[1])], bare)
 
 
-def _constant(found: re.Match[str], texts: list[str]) -> str:
+def _normalize_constant(found: re.Match[str], texts: list[str]) -> str:
     """A text with its cast: a number, a day or a moment, or the text itself."""
     inner, kind = texts[int(found["place"])][1:-1], found["type"]
     if re.fullmatch(_NUMBERS, kind) and _NUMBER.fullmatch(inner):

@@ -3,7 +3,7 @@
 What is not listed here is refused with code `engine_function`. PostgreSQL has no TRY: its arithmetic on DOUBLE fails where
 a result is too large or too small, that on BIGINT where it leaves 64 bits, and dates and moments where they leave the
 calendar. So an operation stands in a branch of a CASE whose condition excludes this, over values that were computed once
-(`held.held`), which PostgreSQL evaluates in this order for each row.
+(`held.bind_arguments`), which PostgreSQL evaluates in this order for each row.
 
 Claim: what is written is defined for every value of the arguments' types, where days and moments are of the years 1 to
 9999 and texts are as long as `analysis.text_bounds` lets them be.
@@ -17,11 +17,19 @@ from collections.abc import Callable, Mapping
 from fractions import Fraction
 from types import MappingProxyType
 
-from dpsql.backends.letters import changed
-from dpsql.backends.plain_patterns import PLAIN, plain_pattern
-from dpsql.backends.postgres.held import CALENDAR, MAX, MIN, held, moment, narrowed, real
+from dpsql.backends.letters import read_case_mapping
+from dpsql.backends.plain_patterns import PLAIN, make_pattern_template
+from dpsql.backends.postgres.held import (
+    CALENDAR,
+    MAX,
+    MIN,
+    bind_arguments,
+    emit_bigint_or_null,
+    emit_double,
+    emit_timestamp,
+)
 from dpsql.backends.postgres.moments import MOMENTS
-from dpsql.backends.postgres.values import INFINITY, NAN, REAL, constant
+from dpsql.backends.postgres.values import INFINITY, NAN, REAL, emit_constant
 from dpsql.backends.spellings import (
     ALIKE,
     CHOICE,
@@ -31,15 +39,15 @@ from dpsql.backends.spellings import (
     MOST_DOUBLE,
     MOST_ROUNDED_TO_ZERO,
     MOST_WILDCARDS,
-    ByCall,
-    ByType,
+    CallSpelling,
     Spelling,
     Spellings,
-    few_wildcards,
+    TypeSpelling,
     has_constant,
-    known_text,
-    part_of_text,
-    texts,
+    has_constant_text,
+    has_few_wildcards,
+    has_only_texts,
+    has_valid_part,
 )
 from dpsql.functions import growth
 from dpsql.plan.expr import Call, Literal, WorkRule
@@ -49,41 +57,41 @@ _SPACES = "".join(map(chr, (0x20, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x202F, 
 """The spaces that TRIM takes away: Unicode's category Zs."""
 
 
-def _power(exponent: int) -> str:
+def _emit_power_of_two(exponent: int) -> str:
     """A power of two as DOUBLE."""
-    return constant(2.0**exponent)
+    return emit_constant(2.0**exponent)
 
 
 _NEAR = 0x250
 """The first letter beyond the Latin ones that most texts have alone."""
 
 
-def _cased(function: str, text: str) -> str:
+def _emit_case_change(function: str, text: str) -> str:
     """A text with the letters that DuckDB's `lower` or `upper` gives it.
 
     Letters of ASCII are changed under the collation that knows no others. TRANSLATE compares each letter with all that it
     may change, so it is asked for the texts that have one of them, and for the Latin letters where there are no others.
     """
-    pairs = [pair for pair in zip(*changed(function), strict=True) if not pair[0].isascii()]
+    pairs = [pair for pair in zip(*read_case_mapping(function), strict=True) if not pair[0].isascii()]
     near = [pair for pair in pairs if ord(pair[0]) < _NEAR]
     some, most = (
-        f"TRANSLATE(a, {constant(''.join(p[0] for p in part))}, {constant(''.join(p[1] for p in part))})"
+        f"TRANSLATE(a, {emit_constant(''.join(p[0] for p in part))}, {emit_constant(''.join(p[1] for p in part))})"
         for part in (near, pairs)
     )
-    letters = constant(f"[{''.join(pair[0] for pair in pairs)}]")
-    beyond = constant(f"[^\\u0001-\\u{_NEAR - 1:04x}]")
+    letters = emit_constant(f"[{''.join(pair[0] for pair in pairs)}]")
+    beyond = emit_constant(f"[^\\u0001-\\u{_NEAR - 1:04x}]")
     body = f"CASE WHEN a !~ {letters} THEN a WHEN a !~ {beyond} THEN {some} ELSE {most} END"
-    return held(body, f'{function.upper()}({text} COLLATE "C")')
+    return bind_arguments(body, f'{function.upper()}({text} COLLATE "C")')
 
 
-def _in_any_case(end: str) -> Callable[[Call], str | None]:
+def _make_ilike_template(end: str) -> Callable[[Call], str | None]:
     """LIKE of texts without capitals."""
 
-    def made(call: Call) -> str | None:
-        text, pattern = (_cased("lower", part) for part in ("{0}", "{1}"))
-        return f"({text} LIKE {pattern} ESCAPE {end})" if few_wildcards(call) else None
+    def build_template(call: Call) -> str | None:
+        text, pattern = (_emit_case_change("lower", part) for part in ("{0}", "{1}"))
+        return f"({text} LIKE {pattern} ESCAPE {end})" if has_few_wildcards(call) else None
 
-    return made
+    return build_template
 
 
 _DIGITS = 15
@@ -96,83 +104,88 @@ _LOGARITHM = "of 0 it is NULL, below NaN"
 _LETTERS = "each letter becomes the one that DuckDB has for it"
 
 _ODD = "a IN ('NaN', 'Infinity', '-Infinity') OR b IN ('NaN', 'Infinity', '-Infinity')"
-_MOST, _LEAST = constant(math.ldexp(1 - 2.0**-50, 1024)), constant(2.0**-1022)
+_MOST, _LEAST = emit_constant(math.ldexp(1 - 2.0**-50, 1024)), emit_constant(2.0**-1022)
 """Below the first, a quotient or product of two steps of rounding is finite; above the other, it has all its digits."""
 
 
-def _sum(symbol: str) -> str:
+def _emit_sum(symbol: str) -> str:
     """A sum or difference: it is too large only where both sides are large and of one sign in effect."""
-    quarter = f"a * {_power(-2)} {symbol} b * {_power(-2)}"
-    return held(
+    quarter = f"a * {_emit_power_of_two(-2)} {symbol} b * {_emit_power_of_two(-2)}"
+    return bind_arguments(
         f"CASE WHEN {_ODD} THEN a {symbol} b "
-        f"WHEN ABS(a) < {_power(900)} OR ABS(b) < {_power(900)} THEN a {symbol} b "
-        f"ELSE CASE WHEN {quarter} >= {_power(1022)} THEN {INFINITY} WHEN {quarter} <= -{_power(1022)} THEN -{INFINITY} "
+        f"WHEN ABS(a) < {_emit_power_of_two(900)} OR ABS(b) < {_emit_power_of_two(900)} THEN a {symbol} b "
+        f"ELSE CASE WHEN {quarter} >= {_emit_power_of_two(1022)} THEN {INFINITY} WHEN {quarter} <= -{_emit_power_of_two(1022)} THEN -{INFINITY} "
         f"ELSE a {symbol} b END END",
-        real(0),
-        real(1),
+        emit_double(0),
+        emit_double(1),
     )
 
 
 _INFINITE = f"SIGN(a) * SIGN(b) * {INFINITY}"
 _LARGE = f"CASE WHEN ABS(a) >= {_MOST} / ABS(b) THEN {_INFINITE} ELSE a * b END"
-_PRODUCT = held(
+_PRODUCT = bind_arguments(
     f"CASE WHEN {_ODD} OR a = 0 OR b = 0 THEN a * b "
     f"WHEN ABS(a) > 1 AND ABS(b) > 1 THEN {_LARGE} "
     f"WHEN ABS(a) < 1 AND ABS(b) < 1 THEN CASE WHEN ABS(a) <= {_LEAST} / ABS(b) THEN 0 ELSE a * b END "
     "ELSE a * b END",
-    real(0),
-    real(1),
+    emit_double(0),
+    emit_double(1),
 )
-_QUOTIENT = held(
+_QUOTIENT = bind_arguments(
     f"CASE WHEN b = 0 THEN NULL WHEN {_ODD} OR a = 0 THEN a / b "
     f"WHEN ABS(b) < 1 THEN CASE WHEN ABS(a) >= {_MOST} * ABS(b) THEN {_INFINITE} ELSE a / b END "
     f"ELSE CASE WHEN ABS(a) <= {_LEAST} * ABS(b) THEN 0 ELSE a / b END END",
-    real(0),
-    real(1),
+    emit_double(0),
+    emit_double(1),
 )
 
 
-def _rounding(real: str) -> Spelling:
+def _define_rounding(real: str) -> Spelling:
     """Of a DOUBLE; a whole number is what it is."""
-    return Spelling(held(real, "{0}"), DEFINED, "{0}")
+    return Spelling(bind_arguments(real, "{0}"), DEFINED, "{0}")
 
 
-def _to_whole(low: int, high: int) -> Mapping[Type, str]:
+def _emit_integer_casts(low: int, high: int) -> Mapping[Type, str]:
     """A cast rounds half to even: to the least number, which is even, and not to the greatest, which is odd."""
-    least, most = constant(float(low) if low == MIN else low - 0.5), constant(min(high + 0.5, 2.0**63))
+    least, most = (
+        emit_constant(float(low) if low == MIN else low - 0.5),
+        emit_constant(min(high + 0.5, 2.0**63)),
+    )
     return {
-        Type.INTEGER: held(f"CASE WHEN a BETWEEN {low} AND {high} THEN a END", "{0}"),
-        Type.DOUBLE: held(f"CASE WHEN a >= {least} AND a < {most} THEN CAST(a AS BIGINT) END", "{0}"),
+        Type.INTEGER: bind_arguments(f"CASE WHEN a BETWEEN {low} AND {high} THEN a END", "{0}"),
+        Type.DOUBLE: bind_arguments(
+            f"CASE WHEN a >= {least} AND a < {most} THEN CAST(a AS BIGINT) END", "{0}"
+        ),
         Type.BOOLEAN: "CAST(CASE {0} WHEN TRUE THEN 1 WHEN FALSE THEN 0 END AS BIGINT)",
     }
 
 
-def _few_digits(call: Call) -> bool:
+def _has_few_digits(call: Call) -> bool:
     """Whether a DECIMAL has digits before the point, and no more of them than are kept of a DOUBLE."""
     digits, places = (part.value for part in call.arguments[1:] if isinstance(part, Literal))
     return isinstance(digits, int) and isinstance(places, int) and places < digits <= _DIGITS
 
 
-def _separated(call: Call) -> bool:
+def _has_separator(call: Call) -> bool:
     """Whether a separator is some text, and a place is counted from the beginning."""
     separator = call.arguments[1]
     return has_constant(2, 1, 2**30)(call) and isinstance(separator, Literal) and separator.value != ""
 
 
 _TIMES = "LEAST(GREATEST(b, -1e300), 1e300) * LN(ABS(a))"
-_IS_ODD = f"CASE WHEN b = FLOOR(b) THEN b <> 2 * FLOOR(b * {_power(-1)}) ELSE FALSE END"
-_POWER = held(
+_IS_ODD = f"CASE WHEN b = FLOOR(b) THEN b <> 2 * FLOOR(b * {_emit_power_of_two(-1)}) ELSE FALSE END"
+_POWER = bind_arguments(
     "CASE WHEN a IS NULL OR b IS NULL THEN NULL "
     f"WHEN a < 0 AND b <> FLOOR(b) THEN CASE WHEN a > -{INFINITY} THEN {NAN} WHEN b > 0 THEN {INFINITY} ELSE 0 END "
     f"WHEN a = 0 AND b < 0 THEN CASE WHEN CAST(a AS TEXT) = '-0' AND {_IS_ODD} THEN -{INFINITY} ELSE {INFINITY} END "
     f"WHEN {_ODD} OR a = 0 OR b = 0 THEN POWER(a, b) "
-    f"WHEN ABS(b) < {_power(-1000)} THEN 1 "
+    f"WHEN ABS(b) < {_emit_power_of_two(-1000)} THEN 1 "
     f"WHEN {_TIMES} > 709.7827 THEN CASE WHEN a < 0 AND {_IS_ODD} THEN -{INFINITY} ELSE {INFINITY} END "
     f"WHEN {_TIMES} < -708 THEN 0 ELSE POWER(a, b) END",
-    real(0),
-    real(1),
+    emit_double(0),
+    emit_double(1),
 )
-_EVEN = f"CASE WHEN ABS(a) < {_power(53)} THEN SIGN(a) * (CEIL(ABS(a)) * 2 - 2 * FLOOR(CEIL(ABS(a)) / 2)) ELSE a END"
+_EVEN = f"CASE WHEN ABS(a) < {_emit_power_of_two(53)} THEN SIGN(a) * (CEIL(ABS(a)) * 2 - 2 * FLOOR(CEIL(ABS(a)) / 2)) ELSE a END"
 _ROUNDED = "CASE WHEN ABS(a - TRUNC(a)) >= 0.5 AND ABS(a) < 1e300 THEN TRUNC(a) + SIGN(a) ELSE TRUNC(a) END"
 
 _TESTS = {
@@ -186,26 +199,28 @@ SPELLINGS: Spellings = MappingProxyType(
     {
         **ALIKE,
         # operators
-        "add": Spelling(_sum("+"), _GUARDED, narrowed("CAST({0} AS NUMERIC) + {1}")),
-        "subtract": Spelling(_sum("-"), _GUARDED, narrowed("CAST({0} AS NUMERIC) - {1}")),
-        "multiply": Spelling(_PRODUCT, _GUARDED, narrowed("CAST({0} AS NUMERIC) * {1}")),
+        "add": Spelling(_emit_sum("+"), _GUARDED, emit_bigint_or_null("CAST({0} AS NUMERIC) + {1}")),
+        "subtract": Spelling(_emit_sum("-"), _GUARDED, emit_bigint_or_null("CAST({0} AS NUMERIC) - {1}")),
+        "multiply": Spelling(_PRODUCT, _GUARDED, emit_bigint_or_null("CAST({0} AS NUMERIC) * {1}")),
         "divide": Spelling(_QUOTIENT, f"{_GUARDED}; a zero divisor gives NULL"),
-        "negate": Spelling("(- {0})", DEFINED, narrowed("- CAST({0} AS NUMERIC)")),
+        "negate": Spelling("(- {0})", DEFINED, emit_bigint_or_null("- CAST({0} AS NUMERIC)")),
         # whole numbers
         "quotient_by": Spelling("({0} / {1})", "the divisor is a constant that is neither 0 nor -1"),
         "quotient": Spelling(
-            held(f"CASE WHEN b = 0 OR (b = -1 AND a = {MIN}) THEN NULL ELSE a / b END", "{0}", "{1}"),
+            bind_arguments(
+                f"CASE WHEN b = 0 OR (b = -1 AND a = {MIN}) THEN NULL ELSE a / b END", "{0}", "{1}"
+            ),
             "a zero divisor, and the one quotient beyond 64 bits, give NULL",
         ),
         "remainder_by": Spelling("({0} % {1})", "the divisor is a constant that is neither 0 nor -1"),
         "remainder": Spelling(
-            held("CASE WHEN b <> 0 THEN a % b END", "{0}", "{1}"),
+            bind_arguments("CASE WHEN b <> 0 THEN a % b END", "{0}", "{1}"),
             "a zero divisor gives NULL",
             takes=frozenset({Type.INTEGER}),
         ),
         "bit_xor": Spelling("({0} # {1})", DEFINED),
         "shift_right": Spelling(
-            held(
+            bind_arguments(
                 "CASE WHEN b BETWEEN 0 AND 63 THEN a >> CAST(b AS INTEGER) WHEN a # b IS NOT NULL THEN 0 END",
                 "{0}",
                 "{1}",
@@ -213,7 +228,7 @@ SPELLINGS: Spellings = MappingProxyType(
             "a shift out of range gives 0",
         ),
         "shift_left": Spelling(
-            held(
+            bind_arguments(
                 f"CASE WHEN a = 0 AND b >= 0 THEN 0 WHEN a > 0 AND b BETWEEN 0 AND 62 THEN "
                 f"CASE WHEN a <= (CAST({MAX} AS BIGINT) >> CAST(b AS INTEGER)) THEN a << CAST(b AS INTEGER) END END",
                 "{0}",
@@ -221,43 +236,51 @@ SPELLINGS: Spellings = MappingProxyType(
             ),
             "NULL of negative numbers, and beyond 64 bits",
         ),
-        "gcd": Spelling(narrowed("GCD(CAST({0} AS NUMERIC), CAST({1} AS NUMERIC))"), _GUARDED),
-        "lcm": Spelling(narrowed("LCM(CAST({0} AS NUMERIC), CAST({1} AS NUMERIC))"), _GUARDED),
+        "gcd": Spelling(emit_bigint_or_null("GCD(CAST({0} AS NUMERIC), CAST({1} AS NUMERIC))"), _GUARDED),
+        "lcm": Spelling(emit_bigint_or_null("LCM(CAST({0} AS NUMERIC), CAST({1} AS NUMERIC))"), _GUARDED),
         "factorial": Spelling(
-            held(f"CASE WHEN a BETWEEN 0 AND 33 THEN CAST(FACTORIAL(a) AS {REAL}) END", "{0}"),
+            bind_arguments(f"CASE WHEN a BETWEEN 0 AND 33 THEN CAST(FACTORIAL(a) AS {REAL}) END", "{0}"),
             "NULL below 0 and above 33",
             takes=frozenset({Type.INTEGER}),
         ),
         "bit_count": Spelling("CAST(BIT_COUNT(CAST({0} AS BIT(64))) AS BIGINT)", DEFINED),
         # numbers
-        "sign": Spelling(f"CAST(SIGN({real(0)}) AS BIGINT)", "-1, 0 or 1 for every DOUBLE"),
-        "abs": Spelling("ABS({0})", DEFINED, narrowed("ABS(CAST({0} AS NUMERIC))")),
-        "floor": _rounding("FLOOR(a)"),
-        "ceil": _rounding("CEIL(a)"),
-        "trunc": _rounding("TRUNC(a)"),
-        "round": _rounding(_ROUNDED),
-        "even": Spelling(held(_EVEN, real(0)), DEFINED),
-        "signbit": Spelling(f"(LEFT(CAST({real(0)} AS TEXT), 1) = '-')", DEFINED),
+        "sign": Spelling(f"CAST(SIGN({emit_double(0)}) AS BIGINT)", "-1, 0 or 1 for every DOUBLE"),
+        "abs": Spelling("ABS({0})", DEFINED, emit_bigint_or_null("ABS(CAST({0} AS NUMERIC))")),
+        "floor": _define_rounding("FLOOR(a)"),
+        "ceil": _define_rounding("CEIL(a)"),
+        "trunc": _define_rounding("TRUNC(a)"),
+        "round": _define_rounding(_ROUNDED),
+        "even": Spelling(bind_arguments(_EVEN, emit_double(0)), DEFINED),
+        "signbit": Spelling(f"(LEFT(CAST({emit_double(0)} AS TEXT), 1) = '-')", DEFINED),
         "power": Spelling(_POWER, _GUARDED),
-        "atan2": Spelling(f"ATAN2({real(0)}, {real(1)})", DEFINED),
+        "atan2": Spelling(f"ATAN2({emit_double(0)}, {emit_double(1)})", DEFINED),
         "isinf_moment": Spelling("CASE WHEN {0} IS NOT NULL THEN FALSE END", CALENDAR),
         "isfinite_moment": Spelling("CASE WHEN {0} IS NOT NULL THEN TRUE END", CALENDAR),
-        "isnan": Spelling(f"({real(0)} = {NAN})", COMPARES),
-        "isinf": Spelling(f"(ABS({real(0)}) = {INFINITY})", COMPARES),
-        "isfinite": Spelling(f"(ABS({real(0)}) < {INFINITY})", COMPARES),
+        "isnan": Spelling(f"({emit_double(0)} = {NAN})", COMPARES),
+        "isinf": Spelling(f"(ABS({emit_double(0)}) = {INFINITY})", COMPARES),
+        "isfinite": Spelling(f"(ABS({emit_double(0)}) < {INFINITY})", COMPARES),
         "sqrt": Spelling(
-            held(f"CASE WHEN a >= 0 THEN SQRT(a) WHEN a < 0 THEN {NAN} END", real(0)), "below 0 it is NaN"
+            bind_arguments(f"CASE WHEN a >= 0 THEN SQRT(a) WHEN a < 0 THEN {NAN} END", emit_double(0)),
+            "below 0 it is NaN",
         ),
-        "ln": Spelling(held(f"CASE WHEN a > 0 THEN LN(a) WHEN a < 0 THEN {NAN} END", real(0)), _LOGARITHM),
+        "ln": Spelling(
+            bind_arguments(f"CASE WHEN a > 0 THEN LN(a) WHEN a < 0 THEN {NAN} END", emit_double(0)),
+            _LOGARITHM,
+        ),
         "log10": Spelling(
-            held(f"CASE WHEN a > 0 THEN LOG(a) WHEN a < 0 THEN {NAN} END", real(0)), _LOGARITHM
+            bind_arguments(f"CASE WHEN a > 0 THEN LOG(a) WHEN a < 0 THEN {NAN} END", emit_double(0)),
+            _LOGARITHM,
         ),
-        "degrees": Spelling(_PRODUCT.replace("{1}", constant(180 / math.pi)), _GUARDED),
-        "radians": Spelling(_PRODUCT.replace("{1}", constant(math.pi / 180)), _GUARDED),
-        "cbrt": Spelling(f"CBRT({real(0)})", DEFINED),
+        "degrees": Spelling(_PRODUCT.replace("{1}", emit_constant(180 / math.pi)), _GUARDED),
+        "radians": Spelling(_PRODUCT.replace("{1}", emit_constant(math.pi / 180)), _GUARDED),
+        "cbrt": Spelling(f"CBRT({emit_double(0)})", DEFINED),
         **{
             name: Spelling(
-                held(f"CASE WHEN {domain} THEN {name.upper()}(a) WHEN a IS NOT NULL THEN {NAN} END", real(0)),
+                bind_arguments(
+                    f"CASE WHEN {domain} THEN {name.upper()}(a) WHEN a IS NOT NULL THEN {NAN} END",
+                    emit_double(0),
+                ),
                 "elsewhere it is NaN",
             )
             for name, domain in {
@@ -268,10 +291,10 @@ SPELLINGS: Spellings = MappingProxyType(
             }.items()
         },
         "exp": Spelling(
-            held(
+            bind_arguments(
                 f"CASE WHEN a = {NAN} THEN a WHEN a > 709.782 THEN {INFINITY} WHEN a >= -708 THEN EXP(a) "
                 f"WHEN a < -708 THEN 0 END",
-                real(0),
+                emit_double(0),
             ),
             _GUARDED,
         ),
@@ -280,18 +303,18 @@ SPELLINGS: Spellings = MappingProxyType(
         "strlen": Spelling("CAST(OCTET_LENGTH({0}) AS BIGINT)", DEFINED),
         "bit_length": Spelling("CAST(BIT_LENGTH({0}) AS BIGINT)", DEFINED),
         "unicode": Spelling(
-            held("CAST(CASE WHEN a = '' THEN -1 ELSE ASCII(a) END AS BIGINT)", "{0}"), DEFINED
+            bind_arguments("CAST(CASE WHEN a = '' THEN -1 ELSE ASCII(a) END AS BIGINT)", "{0}"), DEFINED
         ),
         "ascii": Spelling("CAST(ASCII({0}) AS BIGINT)", DEFINED),
-        "lower": ByCall(lambda _: _cased("lower", "{0}"), _LETTERS),
-        "upper": ByCall(lambda _: _cased("upper", "{0}"), _LETTERS),
+        "lower": CallSpelling(lambda _: _emit_case_change("lower", "{0}"), _LETTERS),
+        "upper": CallSpelling(lambda _: _emit_case_change("upper", "{0}"), _LETTERS),
         "lpad": Spelling("LPAD({0}, {1}, {2})", "length and fill are constants"),
         "rpad": Spelling("RPAD({0}, {1}, {2})", "length and fill are constants"),
         "repeat": Spelling("REPEAT({0}, {1})", "the count is a small constant"),
         "replace": Spelling("REPLACE({0}, {1}, {2})", "what is replaced, and by what, are constants"),
         "translate": Spelling("TRANSLATE({0}, {1}, {2})", "the characters are constants"),
-        "concat": Spelling("CONCAT({args})", DEFINED, only=texts),
-        "concat_ws": Spelling("CONCAT_WS({args})", DEFINED, only=texts),
+        "concat": Spelling("CONCAT({args})", DEFINED, condition=has_only_texts),
+        "concat_ws": Spelling("CONCAT_WS({args})", DEFINED, condition=has_only_texts),
         "hex": Spelling("UPPER(TO_HEX({0}))", DEFINED, takes=frozenset({Type.INTEGER})),
         "bin": Spelling(
             "COALESCE(NULLIF(LTRIM(CAST(CAST({0} AS BIT(64)) AS TEXT), '0'), ''), SUBSTR(CAST({0} AS TEXT), 1, 1))",
@@ -301,45 +324,53 @@ SPELLINGS: Spellings = MappingProxyType(
         "trim": Spelling(f"BTRIM({{0}}, '{_SPACES}')", DEFINED),
         "ltrim": Spelling(f"LTRIM({{0}}, '{_SPACES}')", DEFINED),
         "rtrim": Spelling(f"RTRIM({{0}}, '{_SPACES}')", DEFINED),
-        "trim_characters": Spelling("BTRIM({0}, {1})", DEFINED, only=known_text),
-        "ltrim_characters": Spelling("LTRIM({0}, {1})", DEFINED, only=known_text),
-        "rtrim_characters": Spelling("RTRIM({0}, {1})", DEFINED, only=known_text),
+        "trim_characters": Spelling("BTRIM({0}, {1})", DEFINED, condition=has_constant_text),
+        "ltrim_characters": Spelling("LTRIM({0}, {1})", DEFINED, condition=has_constant_text),
+        "rtrim_characters": Spelling("RTRIM({0}, {1})", DEFINED, condition=has_constant_text),
         "substring_from": Spelling(
-            "SUBSTR({0}, {1})", "the start is a constant from 1 on", only=part_of_text
+            "SUBSTR({0}, {1})", "the start is a constant from 1 on", condition=has_valid_part
         ),
         "substring": Spelling(
-            "SUBSTR({0}, {1}, {2})", "start and length are constants, from 1 and 0 on", only=part_of_text
+            "SUBSTR({0}, {1}, {2})",
+            "start and length are constants, from 1 and 0 on",
+            condition=has_valid_part,
         ),
-        "left": Spelling("LEFT({0}, {1})", "a constant count", only=has_constant(1, -(2**30), 2**30)),
-        "right": Spelling("RIGHT({0}, {1})", "a constant count", only=has_constant(1, -(2**30), 2**30)),
+        "left": Spelling("LEFT({0}, {1})", "a constant count", condition=has_constant(1, -(2**30), 2**30)),
+        "right": Spelling("RIGHT({0}, {1})", "a constant count", condition=has_constant(1, -(2**30), 2**30)),
         "split_part": Spelling(
             "SPLIT_PART({0}, {1}, CAST({2} AS INTEGER))",
             "the separator is some constant text, and the place a constant from 1 on",
-            only=_separated,
+            condition=_has_separator,
         ),
         "contains": Spelling("(STRPOS({0}, {1}) > 0)", DEFINED),
         "starts_with": Spelling("STARTS_WITH({0}, {1})", DEFINED),
-        "suffix": Spelling(held("(RIGHT(a, LENGTH(b)) = b)", "{0}", "{1}"), DEFINED),
+        "suffix": Spelling(bind_arguments("(RIGHT(a, LENGTH(b)) = b)", "{0}", "{1}"), DEFINED),
         "strpos": Spelling("CAST(STRPOS({0}, {1}) AS BIGINT)", DEFINED),
-        "concatenate": Spelling("({0} || {1})", DEFINED, only=texts),
+        "concatenate": Spelling("({0} || {1})", DEFINED, condition=has_only_texts),
         "like": Spelling(
             "({0} LIKE {1} ESCAPE '')",
             f"without an escape every constant is a pattern; of at most {MOST_WILDCARDS} %, as each may nest the search",
-            only=few_wildcards,
+            condition=has_few_wildcards,
         ),
         "like_escape": Spelling(
             "({0} LIKE {1} ESCAPE {2})",
             f"a constant that does not end with its escape is a pattern; of at most {MOST_WILDCARDS} %",
-            only=few_wildcards,
+            condition=has_few_wildcards,
         ),
-        "ilike": ByCall(_in_any_case("''"), f"as LIKE, of at most {MOST_WILDCARDS} %"),
-        "ilike_escape": ByCall(_in_any_case("{2}"), f"as LIKE with ESCAPE, of at most {MOST_WILDCARDS} %"),
-        "regexp_matches": ByCall(plain_pattern(_TESTS, constant, held), PLAIN),
-        "regexp_full_match": ByCall(plain_pattern(_TESTS, constant, held, whole=True), PLAIN),
+        "ilike": CallSpelling(_make_ilike_template("''"), f"as LIKE, of at most {MOST_WILDCARDS} %"),
+        "ilike_escape": CallSpelling(
+            _make_ilike_template("{2}"), f"as LIKE with ESCAPE, of at most {MOST_WILDCARDS} %"
+        ),
+        "regexp_matches": CallSpelling(make_pattern_template(_TESTS, emit_constant, bind_arguments), PLAIN),
+        "regexp_full_match": CallSpelling(
+            make_pattern_template(_TESTS, emit_constant, bind_arguments, whole=True), PLAIN
+        ),
         **MOMENTS,
         # casts
         **{
-            f"cast_{name}": ByType(_to_whole(low, high), "what the type does not hold is NULL")
+            f"cast_{name}": TypeSpelling(
+                _emit_integer_casts(low, high), "what the type does not hold is NULL"
+            )
             for name, (low, high) in {
                 "tinyint": (-(2**7), 2**7 - 1),
                 "smallint": (-(2**15), 2**15 - 1),
@@ -353,29 +384,29 @@ SPELLINGS: Spellings = MappingProxyType(
                 "uhugeint": (0, MAX),
             }.items()
         },
-        "cast_double": ByType(
+        "cast_double": TypeSpelling(
             {
-                Type.INTEGER: real(0),
+                Type.INTEGER: emit_double(0),
                 Type.DOUBLE: "{0}",
-                Type.NULL: real(0),
+                Type.NULL: emit_double(0),
                 Type.BOOLEAN: f"CAST(CASE {{0}} WHEN TRUE THEN 1 WHEN FALSE THEN 0 END AS {REAL})",
             },
             "every whole number has a nearest DOUBLE",
         ),
-        "cast_float": ByType(
+        "cast_float": TypeSpelling(
             {
                 Type.INTEGER: f"CAST(CAST({{0}} AS REAL) AS {REAL})",
-                Type.DOUBLE: held(
-                    f"CASE WHEN ABS(a) <= {constant(MOST_ROUNDED_TO_ZERO)} THEN a * 0"
-                    f" WHEN ABS(a) BETWEEN {constant(LEAST_BEYOND_FLOAT)} AND {constant(MOST_DOUBLE)} THEN NULL"
+                Type.DOUBLE: bind_arguments(
+                    f"CASE WHEN ABS(a) <= {emit_constant(MOST_ROUNDED_TO_ZERO)} THEN a * 0"
+                    f" WHEN ABS(a) BETWEEN {emit_constant(LEAST_BEYOND_FLOAT)} AND {emit_constant(MOST_DOUBLE)} THEN NULL"
                     f" ELSE CAST(CAST(a AS REAL) AS {REAL}) END",
                     "{0}",
                 ),
-                Type.NULL: real(0),
+                Type.NULL: emit_double(0),
             },
             "what a cast to REAL would make infinite or zero, which is an error, is NULL or zero before",
         ),
-        "cast_varchar": ByType(
+        "cast_varchar": TypeSpelling(
             dict.fromkeys(
                 (Type.INTEGER, Type.VARCHAR, Type.BOOLEAN, Type.DATE, Type.UUID, Type.TIME),
                 '(CAST({0} AS TEXT) COLLATE "C")',
@@ -383,30 +414,31 @@ SPELLINGS: Spellings = MappingProxyType(
             "every value of these types has a text, which no setting changes",
         ),
         "cast_varchar decimal": Spelling(
-            held(
+            bind_arguments(
                 f"CASE WHEN ABS(a) < 1e{_DIGITS + 1} AND LENGTH(CAST(TRUNC(ABS(ROUND(a, {{2}}))) AS TEXT)) <= {{1}} - {{2}} "
                 "THEN CAST(ROUND(a, {2}) AS TEXT) END",
-                f"CAST({real(0)} AS NUMERIC)",
+                f"CAST({emit_double(0)} AS NUMERIC)",
             ),
             f"what the type does not hold is NULL; of at most {_DIGITS} digits, one of them before the point",
-            only=_few_digits,
+            condition=_has_few_digits,
         ),
-        "cast_boolean": ByType(
+        "cast_boolean": TypeSpelling(
             {Type.INTEGER: "({0} <> 0)", Type.BOOLEAN: "{0}", Type.DOUBLE: "({0} <> 0)"}, COMPARES
         ),
-        "cast_date": ByType(
+        "cast_date": TypeSpelling(
             {Type.DATE: "{0}", Type.TIMESTAMP: "CAST({0} AS DATE)"},
             "every moment of the calendar has its day",
         ),
-        "cast_timestamp": ByType(
-            {Type.DATE: moment(0), Type.TIMESTAMP: "{0}"}, "every day of the calendar has its first moment"
+        "cast_timestamp": TypeSpelling(
+            {Type.DATE: emit_timestamp(0), Type.TIMESTAMP: "{0}"},
+            "every day of the calendar has its first moment",
         ),
-        "cast_time": ByType(
+        "cast_time": TypeSpelling(
             {Type.TIME: "{0}", Type.TIMESTAMP: "CAST({0} AS TIME)"},
             "every moment of the calendar has its time",
         ),
-        "cast_uuid": ByType({Type.UUID: "{0}"}, CHOICE),
-        "cast_blob": ByType({Type.BLOB: "{0}"}, CHOICE),
+        "cast_uuid": TypeSpelling({Type.UUID: "{0}"}, CHOICE),
+        "cast_blob": TypeSpelling({Type.BLOB: "{0}"}, CHOICE),
     }
 )
 """Spellings by the names of entries."""
@@ -415,15 +447,17 @@ _CASED = 500
 """The work of a byte of a text whose letters are compared with all that have a capital."""
 WORK: Mapping[str, WorkRule] = MappingProxyType(
     {
-        **dict.fromkeys(("lower", "upper"), growth.each_byte(_CASED)),
-        **dict.fromkeys(("ilike", "ilike_escape"), growth.each_pair(2, each=_CASED)),
-        **dict.fromkeys(("like", "like_escape"), growth.each_pair(2)),
-        **dict.fromkeys(("contains", "strpos"), growth.each_pair(Fraction(1, 2))),
-        **dict.fromkeys(("regexp_matches", "regexp_full_match"), growth.each_pair(Fraction(1, 2))),
-        **dict.fromkeys(("trim_characters", "ltrim_characters", "rtrim_characters"), growth.each_pair(4)),
-        "translate": growth.each_pair(12),
-        "replace": growth.replacing_slowly,
-        "split_part": growth.each_pair(Fraction(1, 2)),
+        **dict.fromkeys(("lower", "upper"), growth.make_byte_work_rule(_CASED)),
+        **dict.fromkeys(("ilike", "ilike_escape"), growth.make_pair_work_rule(2, each=_CASED)),
+        **dict.fromkeys(("like", "like_escape"), growth.make_pair_work_rule(2)),
+        **dict.fromkeys(("contains", "strpos"), growth.make_pair_work_rule(Fraction(1, 2))),
+        **dict.fromkeys(("regexp_matches", "regexp_full_match"), growth.make_pair_work_rule(Fraction(1, 2))),
+        **dict.fromkeys(
+            ("trim_characters", "ltrim_characters", "rtrim_characters"), growth.make_pair_work_rule(4)
+        ),
+        "translate": growth.make_pair_work_rule(12),
+        "replace": growth.bound_slow_replacement_work,
+        "split_part": growth.make_pair_work_rule(Fraction(1, 2)),
     }
 )
 """The work of functions that compare letter by letter here: of a text and a pattern, of each two letters."""

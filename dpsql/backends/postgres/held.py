@@ -9,7 +9,7 @@ MIN, MAX = -(2**63), 2**63 - 1
 CALENDAR = "defined for every day and moment of the calendar; what leaves it is NULL"
 
 
-def held(body: str, *arguments: str) -> str:
+def bind_arguments(body: str, *arguments: str) -> str:
     """A text over `a`, `b` and so on, which are the arguments, each of them computed once.
 
     OFFSET keeps PostgreSQL from putting the arguments in place of their names.
@@ -18,16 +18,16 @@ def held(body: str, *arguments: str) -> str:
     return f'(SELECT {body} FROM (SELECT {named} OFFSET 0) AS "#held")'
 
 
-def real(place: int) -> str:
+def emit_double(place: int) -> str:
     """An argument as DOUBLE."""
     return f"CAST({{{place}}} AS {REAL})"
 
 
-def moment(place: int) -> str:
+def emit_timestamp(place: int) -> str:
     """A day or moment as a moment."""
     return f"CAST({{{place}}} AS TIMESTAMP)"
 
 
-def narrowed(number: str) -> str:
+def emit_bigint_or_null(number: str) -> str:
     """A NUMERIC that is whole as 64 bits, NULL where they do not hold it."""
-    return held(f"CASE WHEN a BETWEEN {MIN} AND {MAX} THEN CAST(a AS BIGINT) END", number)
+    return bind_arguments(f"CASE WHEN a BETWEEN {MIN} AND {MAX} THEN CAST(a AS BIGINT) END", number)

@@ -32,11 +32,11 @@ PINNED = MappingProxyType(
 """What each setting has to be."""
 
 
-def pinning(timeout: int) -> str:
+def build_settings_statements(timeout: int) -> str:
     """The statements that set them for a transaction, with the most seconds that a statement may take; 0 for no limit."""
     settings = {**PINNED, "statement_timeout": f"{timeout}s"}
-    return "; ".join(f"SET LOCAL {name} = {_value(name, value)}" for name, value in settings.items())
+    return "; ".join(f"SET LOCAL {name} = {_quote_value(name, value)}" for name, value in settings.items())
 
 
-def _value(name: str, value: str) -> str:
+def _quote_value(name: str, value: str) -> str:
     return value if name in ("search_path", "DateStyle") else f"'{value}'"

@@ -37,14 +37,14 @@ _NAMES = MappingProxyType(
 _SIZED = re.compile(r"(?P<name>[a-z ]+?)\((?P<digits>\d+)(?:,(?P<scale>-?\d+))?\)(?P<rest>[a-z ]*)")
 
 
-def engine_type(name: str, kind: str = "b", members: Sequence[str] = ()) -> str:
+def parse_engine_type(name: str, kind: str = "b", members: Sequence[str] = ()) -> str:
     """The engine type of a column, by `format_type`'s name for it, the `typtype` of its type, and the members of an enum.
 
-    >>> engine_type("character varying(20)"), engine_type("numeric(12,2)"), engine_type("numeric")
+    >>> parse_engine_type("character varying(20)"), parse_engine_type("numeric(12,2)"), parse_engine_type("numeric")
     ('VARCHAR', 'DECIMAL(12,2)', 'NUMERIC')
-    >>> engine_type("timestamp(3) with time zone"), engine_type("mood", "e", ["sad", "ok"]), engine_type("citext")
+    >>> parse_engine_type("timestamp(3) with time zone"), parse_engine_type("mood", "e", ["sad", "ok"]), parse_engine_type("citext")
     ('TIMESTAMP WITH TIME ZONE', "ENUM('sad', 'ok')", 'CITEXT (POSTGRESQL)')
-    >>> engine_type("numeric(12,2)[]"), engine_type("interval[]")
+    >>> parse_engine_type("numeric(12,2)[]"), parse_engine_type("interval[]")
     ('DECIMAL(12,2)[]', 'INTERVAL (POSTGRESQL)[]')
     """
     if kind == "e":
@@ -54,7 +54,7 @@ def engine_type(name: str, kind: str = "b", members: Sequence[str] = ()) -> str:
     if kind != "b":
         return unread
     if name.endswith("[]"):
-        return f"{engine_type(name.removesuffix('[]'))}[]"
+        return f"{parse_engine_type(name.removesuffix('[]'))}[]"
     found = _SIZED.fullmatch(name)
     if found is None:
         return _NAMES.get(name, unread)

@@ -28,12 +28,12 @@ TYPES = MappingProxyType(
 NAN, INFINITY = f"CAST('NaN' AS {REAL})", f"CAST('Infinity' AS {REAL})"
 
 
-def constant(value: Value | Pairs) -> str:
+def emit_constant(value: Value | Pairs) -> str:
     """A constant of exactly the engine type that its plan type stands for; a text is compared by its bytes.
 
     A DOUBLE is a text that is cast: a number with a point is NUMERIC here. `repr` gives the digits that no other DOUBLE has.
 
-    >>> print(constant(3), constant(0.5), constant("it's"))
+    >>> print(emit_constant(3), emit_constant(0.5), emit_constant("it's"))
     CAST(3 AS BIGINT) CAST('0.5' AS DOUBLE PRECISION) (CAST('it''s' AS TEXT) COLLATE "C")
     """
     match value:
@@ -48,14 +48,14 @@ def constant(value: Value | Pairs) -> str:
         case float():
             return f"CAST('{value!r}' AS {REAL})"
         case str():
-            return f"""(CAST({_quoted(value)} AS TEXT) COLLATE "C")"""
+            return f"""(CAST({_quote_text(value)} AS TEXT) COLLATE "C")"""
         case tuple():
             raise QueryRejected("dpsql does not ask PostgreSQL for maps", code="engine")
         case _:
-            return _of_text(value)
+            return _emit_typed_literal(value)
 
 
-def _of_text(value: dt.date | dt.time | uuid.UUID | bytes) -> str:
+def _emit_typed_literal(value: dt.date | dt.time | uuid.UUID | bytes) -> str:
     """A constant that the engine writes as a text of its type."""
     match value:
         case bytes():
@@ -70,7 +70,7 @@ def _of_text(value: dt.date | dt.time | uuid.UUID | bytes) -> str:
             return f"CAST('{value}' AS UUID)"
 
 
-def cast(text: str, kind: Type) -> str:
+def emit_cast(text: str, kind: Type) -> str:
     """A value as one of a type that holds each of its values: NULL, a whole number as a DOUBLE, a day as a moment.
 
     Days are within the calendar (see `columns`), so that each has a moment.
@@ -81,5 +81,5 @@ def cast(text: str, kind: Type) -> str:
     return f'({written} COLLATE "C")' if kind is Type.VARCHAR else written
 
 
-def _quoted(text: str) -> str:
+def _quote_text(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"

@@ -12,86 +12,88 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dpsql.backends.clamps import Clamps
+from dpsql.backends.clamps import ColumnBounds
 from dpsql.backends.dialect import CALENDAR
-from dpsql.backends.quoting import identifier
-from dpsql.backends.spark.values import INFINITY, NAN, constant, type_name
+from dpsql.backends.quoting import quote_identifier
+from dpsql.backends.spark.values import INFINITY, NAN, emit_constant, get_type_name
 from dpsql.plan.expr import Column
 from dpsql.plan.text_size import MOST_STORED
 from dpsql.plan.types import Type
-from dpsql.policy.engine_types import element, fields
+from dpsql.policy.engine_types import parse_element_type, parse_struct_fields
 
-_CLAMPS = Clamps(constant, NAN, INFINITY)
+_COLUMN_BOUNDS = ColumnBounds(emit_constant, NAN, INFINITY)
 
 
-def clean(column: Column) -> str:
+def emit_bounded_column(column: Column) -> str:
     """The SQL that reads a column of the scanned table."""
-    raw, facts = stored(column), column.facts
+    raw, facts = emit_stored_column(column), column.facts
     # A text that is one of the domain's is UTF-8, and not too long.
     listed = facts.domain is not None and facts.engine_type in ("VARCHAR", "CHAR")
-    read = _by_bytes(raw, facts.engine_type) if listed else widened(column)
-    return _CLAMPS.clean(raw, read, facts)
+    read = _emit_binary_collation(raw, facts.engine_type) if listed else emit_widened_column(column)
+    return _COLUMN_BOUNDS.emit_bounded_column(raw, read, facts)
 
 
-def widened(column: Column) -> str:
+def emit_widened_column(column: Column) -> str:
     """The SQL that reads a column in the engine type of its plan type, whatever its value."""
-    raw, facts = stored(column), column.facts
+    raw, facts = emit_stored_column(column), column.facts
     match facts.type:
         case Type.VARCHAR if facts.engine_type in ("VARCHAR", "CHAR"):
-            return text(raw, facts.engine_type)
+            return emit_text(raw, facts.engine_type)
         case Type.VARCHAR:
             return f"CAST({raw} AS STRING)"
         case Type.BLOB:
             return f"CASE WHEN OCTET_LENGTH({raw}) <= {MOST_STORED} THEN {raw} END"
         case kind:
-            return f"TRY_CAST({raw} AS {type_name(kind)})"
+            return f"TRY_CAST({raw} AS {get_type_name(kind)})"
 
 
-def text(stored: str, engine: str) -> str:
+def emit_text(stored: str, engine: str) -> str:
     """A text by its bytes, whatever its collation, and without the blanks that pad it to a fixed length.
 
     It is NULL where it is not UTF-8 or too long.
     """
-    raw = _by_bytes(stored, engine)
+    raw = _emit_binary_collation(stored, engine)
     return f"CASE WHEN OCTET_LENGTH({raw}) <= {MOST_STORED} THEN TRY_VALIDATE_UTF8({raw}) END"
 
 
-def _by_bytes(stored: str, engine: str) -> str:
+def _emit_binary_collation(stored: str, engine: str) -> str:
     raw = f"({stored} COLLATE UTF8_BINARY)"
     return f"RTRIM({raw})" if engine == "CHAR" else raw
 
 
-def copied(column: str, kind: str) -> str:
+def emit_copied_column(column: str, kind: str) -> str:
     """A column of a public table as Python can hold it: days and moments of the calendar alone."""
-    return _copied(identifier(column), kind)
+    return _emit_copied_value(quote_identifier(column), kind)
 
 
-def _copied(read: str, kind: str, depth: int = 0) -> str:
-    of, inner = element(kind), fields(kind)
+def _emit_copied_value(read: str, kind: str, depth: int = 0) -> str:
+    of, inner = parse_element_type(kind), parse_struct_fields(kind)
     if of is not None:
         each = f"x{depth}"
-        return f"TRANSFORM({read}, {each} -> {_copied(each, of, depth + 1)})"
+        return f"TRANSFORM({read}, {each} -> {_emit_copied_value(each, of, depth + 1)})"
     if inner is not None:
         parts = (
-            f"{constant(name)}, {_copied(f'{read}[{constant(name)}]', of, depth)}"
+            f"{emit_constant(name)}, {_emit_copied_value(f'{read}[{emit_constant(name)}]', of, depth)}"
             for name, of in inner.items()
         )
         return f"CASE WHEN {read} IS NOT NULL THEN NAMED_STRUCT({', '.join(parts)}) END"
     if kind in ("DATE", "TIMESTAMP", "TIMESTAMP WITH TIME ZONE"):
         at = read if kind == "DATE" else f"TRY_CAST({read} AS TIMESTAMP_NTZ)"
-        low, high = map(constant, CALENDAR[Type.DATE if kind == "DATE" else Type.TIMESTAMP])
+        low, high = map(emit_constant, CALENDAR[Type.DATE if kind == "DATE" else Type.TIMESTAMP])
         return f"CASE WHEN {at} BETWEEN {low} AND {high} THEN {at} END"
-    return text(read, kind) if kind in ("VARCHAR", "CHAR") else read
+    return emit_text(read, kind) if kind in ("VARCHAR", "CHAR") else read
 
 
-def stored(column: Column) -> str:
+def emit_stored_column(column: Column) -> str:
     """A column as it is stored, or a field of a struct."""
-    return path(column.facts.path) if len(column.facts.path) > 1 else identifier(column.name)
+    return (
+        emit_column_path(column.facts.path) if len(column.facts.path) > 1 else quote_identifier(column.name)
+    )
 
 
-def path(names: Sequence[str]) -> str:
+def emit_column_path(names: Sequence[str]) -> str:
     """A column of a table, or a field of one that is a struct, which is NULL where that is.
 
     A field after a dot could be a column of a table of the struct's name.
     """
-    return identifier(names[0]) + "".join(f"[{constant(name)}]" for name in names[1:])
+    return quote_identifier(names[0]) + "".join(f"[{emit_constant(name)}]" for name in names[1:])

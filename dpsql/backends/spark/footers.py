@@ -16,14 +16,14 @@ from dpsql.backends.spark.session import is_remote
 _OTHER = re.compile(r"^\s*\w+ int64 (.+) \(TIMESTAMP\((?!MICROS)", re.MULTILINE)
 
 
-class Footers:
+class ParquetFooters:
     """The footers of files that were looked at: files are not changed in place."""
 
     def __init__(self, session: Any) -> None:
         self._session = session
         self._known: dict[str, frozenset[str]] = {}
 
-    def not_in_microseconds(self, table: str) -> frozenset[str] | None:
+    def find_other_timestamp_columns(self, table: str) -> frozenset[str] | None:
         """The columns of a table of which a file has moments in another unit; None where the files cannot be looked at.
 
         Spark Connect has no way to look at a footer. Raises whatever the session raises.
@@ -33,10 +33,10 @@ class Footers:
         paths = self._session.table(table.replace('"', "`")).inputFiles()
         for path in paths:
             if path not in self._known:
-                self._known[path] = frozenset(_OTHER.findall(self._schema(path)))
+                self._known[path] = frozenset(_OTHER.findall(self._read_schema(path)))
         return frozenset[str]().union(*(self._known[path] for path in paths))
 
-    def _schema(self, path: str) -> str:
+    def _read_schema(self, path: str) -> str:
         """The schema of a file, as Parquet's library writes it out."""
         jvm, settings = self._session._jvm, self._session._jsparkSession.sessionState().newHadoopConf()  # noqa: SLF001  (pyspark has no door to footers)
         place = jvm.org.apache.hadoop.fs.Path(jvm.java.net.URI(path))

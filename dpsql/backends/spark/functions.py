@@ -17,9 +17,9 @@ from collections.abc import Mapping
 from fractions import Fraction
 from types import MappingProxyType
 
-from dpsql.backends.plain_patterns import PLAIN, plain_pattern
-from dpsql.backends.spark.patterns import translate_letters, write_like
-from dpsql.backends.spark.values import INFINITY, NAN, constant
+from dpsql.backends.plain_patterns import PLAIN, make_pattern_template
+from dpsql.backends.spark.patterns import make_like_template, translate_letters
+from dpsql.backends.spark.values import INFINITY, NAN, emit_constant
 from dpsql.backends.spellings import (
     ALIKE,
     CHOICE,
@@ -28,17 +28,23 @@ from dpsql.backends.spellings import (
     LEAST_BEYOND_FLOAT,
     MOST_DOUBLE,
     MOST_WILDCARDS,
-    ByCall,
-    ByType,
+    CallSpelling,
     Spelling,
     Spellings,
+    TypeSpelling,
     has_constant,
-    known_text,
-    part_of_text,
-    texts,
+    has_constant_text,
+    has_only_texts,
+    has_valid_part,
 )
-from dpsql.backends.time_formats import FORMATTED, PARTS, formatted
-from dpsql.backends.time_units import DAY, MONDAY, bucket_width, buckets, whole_units
+from dpsql.backends.time_formats import FORMATTED, PARTS, make_strftime_template
+from dpsql.backends.time_units import (
+    DAY,
+    MONDAY,
+    define_full_differences,
+    define_time_buckets,
+    find_bucket_width,
+)
 from dpsql.functions import growth
 from dpsql.plan.expr import Call, Literal, WorkRule
 from dpsql.plan.types import Type
@@ -58,10 +64,10 @@ _ESCAPES = "a constant that escapes wildcards and its escape alone is a pattern"
 _NAMED = "a text of every day of the calendar"
 
 
-def held(body: str, *arguments: str) -> str:
+def bind_arguments(body: str, *arguments: str) -> str:
     """A text over `a`, `b` and so on, which are the arguments, each of them computed once: an array of one is mapped.
 
-    >>> held("a + a", "x")
+    >>> bind_arguments("a + a", "x")
     'GET(TRANSFORM(ARRAY(x), a -> a + a), 0)'
     """
     if len(arguments) == 1:
@@ -69,51 +75,51 @@ def held(body: str, *arguments: str) -> str:
     fields = ", ".join(f"{argument} AS {name}" for argument, name in zip(arguments, "abcdef", strict=False))
     named = body
     for name in "abcdef"[: len(arguments)]:
-        named = _field(named, name)
+        named = _qualify_name(named, name)
     return f"GET(TRANSFORM(ARRAY(STRUCT({fields})), r -> {named}), 0)"
 
 
-def _field(body: str, name: str) -> str:
+def _qualify_name(body: str, name: str) -> str:
     return re.sub(rf"(?<![\w.']){name}(?![\w'(])", f"r.{name}", body)
 
 
-def _real(place: int) -> str:
+def _emit_double(place: int) -> str:
     return f"CAST({{{place}}} AS DOUBLE)"
 
 
-def _of_numbers(sql: str) -> Spelling:
+def _define_total_function(sql: str) -> Spelling:
     return Spelling(sql, DEFINED)
 
 
-def _rounding(real: str) -> Spelling:
+def _define_rounding(real: str) -> Spelling:
     """Of a DOUBLE; a whole number is what it is."""
-    return Spelling(held(real, "{0}"), DEFINED, "{0}")
+    return Spelling(bind_arguments(real, "{0}"), DEFINED, "{0}")
 
 
-def _to_whole(low: int, high: int) -> Mapping[Type, str]:
+def _emit_integer_casts(low: int, high: int) -> Mapping[Type, str]:
     """A cast rounds half to even."""
     fits = f"CASE WHEN a BETWEEN {low} AND {high} THEN a END"
     return {
-        Type.INTEGER: held(fits, "{0}"),
-        Type.DOUBLE: held(fits, "TRY_CAST(RINT({0}) AS BIGINT)"),
+        Type.INTEGER: bind_arguments(fits, "{0}"),
+        Type.DOUBLE: bind_arguments(fits, "TRY_CAST(RINT({0}) AS BIGINT)"),
         Type.BOOLEAN: "CAST({0} AS BIGINT)",
     }
 
 
-def _moment(place: int) -> str:
+def _emit_timestamp(place: int) -> str:
     return f"TRY_CAST({{{place}}} AS TIMESTAMP_NTZ)"
 
 
-def _day(place: int) -> str:
+def _emit_date(place: int) -> str:
     return f"TRY_CAST({{{place}}} AS DATE)"
 
 
-def _micros(moment: str) -> str:
+def _emit_microseconds(moment: str) -> str:
     """The microseconds since 1970 of a moment, in the time zone of the session, which is UTC."""
     return f"UNIX_MICROS(CAST({moment} AS TIMESTAMP))"
 
 
-def _of_micros(number: str) -> str:
+def _emit_from_microseconds(number: str) -> str:
     """The moment of microseconds since 1970, of any BIGINT."""
     return f"CAST(TIMESTAMP_MICROS({number}) AS TIMESTAMP_NTZ)"
 
@@ -121,117 +127,131 @@ def _of_micros(number: str) -> str:
 _BEGIN, _END = _FIRST_DAY * DAY, (_LAST_DAY + 1) * DAY - 1
 
 
-def _within(number: str) -> str:
+def _emit_within_calendar(number: str) -> str:
     """The moment of microseconds within the calendar, NULL beyond."""
-    return _of_micros(held(f"CASE WHEN a BETWEEN {_BEGIN} AND {_END} THEN a END", number))
-
-
-def _part(text: str) -> Spelling:
-    return Spelling(f"CAST({text.format(_moment(0))} AS BIGINT)", _CALENDAR)
-
-
-def _truncated(unit: str) -> Spelling:
-    """DATE_TRUNC is of a moment with a time zone."""
-    return Spelling(
-        f"CAST(DATE_TRUNC('{unit}', CAST({_moment(0)} AS TIMESTAMP)) AS TIMESTAMP_NTZ)", _CALENDAR
+    return _emit_from_microseconds(
+        bind_arguments(f"CASE WHEN a BETWEEN {_BEGIN} AND {_END} THEN a END", number)
     )
 
 
-def _plus(unit: int) -> Spelling:
+def _define_part(text: str) -> Spelling:
+    return Spelling(f"CAST({text.format(_emit_timestamp(0))} AS BIGINT)", _CALENDAR)
+
+
+def _define_truncation(unit: str) -> Spelling:
+    """DATE_TRUNC is of a moment with a time zone."""
+    return Spelling(
+        f"CAST(DATE_TRUNC('{unit}', CAST({_emit_timestamp(0)} AS TIMESTAMP)) AS TIMESTAMP_NTZ)", _CALENDAR
+    )
+
+
+def _define_addition(unit: int) -> Spelling:
     """So many units of microseconds, of which the clock knows no others."""
-    added = f"TRY_ADD({_micros(_moment(0))}, TRY_MULTIPLY({{1}}, CAST({unit} AS BIGINT)))"
-    return Spelling(_within(added), _CALENDAR)
+    added = f"TRY_ADD({_emit_microseconds(_emit_timestamp(0))}, TRY_MULTIPLY({{1}}, CAST({unit} AS BIGINT)))"
+    return Spelling(_emit_within_calendar(added), _CALENDAR)
 
 
-def _plus_months(times: int) -> Spelling:
+def _define_month_addition(times: int) -> Spelling:
     """Years and months, of which there are as many as keep the month within the calendar; the time of day stays."""
-    months = held(f"CASE WHEN a BETWEEN {-120_000 // times} AND {120_000 // times} THEN a END", "{1}")
+    months = bind_arguments(
+        f"CASE WHEN a BETWEEN {-120_000 // times} AND {120_000 // times} THEN a END", "{1}"
+    )
     day = f"ADD_MONTHS(CAST(a AS DATE), TRY_CAST(b * {times} AS INT))"
-    at = f"TRY_ADD(UNIX_DATE({day}) * CAST({DAY} AS BIGINT), PMOD({_micros('a')}, CAST({DAY} AS BIGINT)))"
-    return Spelling(_within(held(at, _moment(0), months)), _CALENDAR)
+    at = f"TRY_ADD(UNIX_DATE({day}) * CAST({DAY} AS BIGINT), PMOD({_emit_microseconds('a')}, CAST({DAY} AS BIGINT)))"
+    return Spelling(_emit_within_calendar(bind_arguments(at, _emit_timestamp(0), months)), _CALENDAR)
 
 
-def _shifted(day: str, number: str, function: str) -> Spelling:
+def _define_day_shift(day: str, number: str, function: str) -> Spelling:
     """A day and a number of days."""
     moved = f"{function}(CAST(UNIX_DATE({day}) AS BIGINT), {number})"
-    fits = held(f"CASE WHEN a BETWEEN {_FIRST_DAY} AND {_LAST_DAY} THEN a END", moved)
+    fits = bind_arguments(f"CASE WHEN a BETWEEN {_FIRST_DAY} AND {_LAST_DAY} THEN a END", moved)
     return Spelling(f"DATE_FROM_UNIX_DATE(TRY_CAST({fits} AS INT))", _CALENDAR)
 
 
-def _begun(place: int, unit: int) -> str:
+def _emit_units_begun(place: int, unit: int) -> str:
     """How many units have begun since 1970, below 0 before."""
-    return held(f"(a - PMOD(a, CAST({unit} AS BIGINT))) DIV {unit}", _micros(_moment(place)))
+    return bind_arguments(
+        f"(a - PMOD(a, CAST({unit} AS BIGINT))) DIV {unit}", _emit_microseconds(_emit_timestamp(place))
+    )
 
 
-def _difference(unit: int) -> Spelling:
+def _define_difference(unit: int) -> Spelling:
     """How often the clock passes the beginning of a unit."""
-    return Spelling(f"({_begun(1, unit)} - {_begun(0, unit)})", _CALENDAR)
+    return Spelling(f"({_emit_units_begun(1, unit)} - {_emit_units_begun(0, unit)})", _CALENDAR)
 
 
-def _months(place: int) -> str:
-    return f"CAST(YEAR({_moment(place)}) * 12 + MONTH({_moment(place)}) - 1 AS BIGINT)"
+def _emit_month_number(place: int) -> str:
+    return f"CAST(YEAR({_emit_timestamp(place)}) * 12 + MONTH({_emit_timestamp(place)}) - 1 AS BIGINT)"
 
 
-def _whole_units(unit: int) -> Spelling:
+def _define_full_difference(unit: int) -> Spelling:
     """How many whole units of microseconds are between two moments."""
-    return Spelling(f"(({_micros(_moment(1))} - {_micros(_moment(0))}) DIV {unit})", _CALENDAR)
+    return Spelling(
+        f"(({_emit_microseconds(_emit_timestamp(1))} - {_emit_microseconds(_emit_timestamp(0))}) DIV {unit})",
+        _CALENDAR,
+    )
 
 
-def _first_of_years(years: int) -> Spelling:
+def _define_years_truncation(years: int) -> Spelling:
     """The first moment of the span of `years` in which a moment lies, as of its decade."""
-    begun = held(f"NULLIF(YEAR(a) DIV {years} * {years}, 0)", _moment(0))
-    return Spelling(f"CAST(MAKE_DATE({held('CAST(a AS INT)', begun)}, 1, 1) AS TIMESTAMP_NTZ)", _CALENDAR)
+    begun = bind_arguments(f"NULLIF(YEAR(a) DIV {years} * {years}, 0)", _emit_timestamp(0))
+    return Spelling(
+        f"CAST(MAKE_DATE({bind_arguments('CAST(a AS INT)', begun)}, 1, 1) AS TIMESTAMP_NTZ)", _CALENDAR
+    )
 
 
-def _bucket(unit: int, kind: str) -> ByCall:
+def _define_time_bucket(unit: int, kind: str) -> CallSpelling:
     """The beginning of a bucket of microseconds, `unit` times the number in the call, one of which begins at `MONDAY`."""
 
-    def made(call: Call) -> str | None:
-        width = bucket_width(call, unit)
+    def build_template(call: Call) -> str | None:
+        width = find_bucket_width(call, unit)
         if width is None:
             return None
-        begun = held(f"a - PMOD(a - CAST({MONDAY} AS BIGINT), CAST({width} AS BIGINT))", _micros(_moment(1)))
-        return f"CAST({_within(begun)} AS {kind})"
+        begun = bind_arguments(
+            f"a - PMOD(a - CAST({MONDAY} AS BIGINT), CAST({width} AS BIGINT))",
+            _emit_microseconds(_emit_timestamp(1)),
+        )
+        return f"CAST({_emit_within_calendar(begun)} AS {kind})"
 
-    return ByCall(made, _CALENDAR)
+    return CallSpelling(build_template, _CALENDAR)
 
 
-def _bucket_of_months(unit: int, kind: str) -> ByCall:
+def _define_month_bucket(unit: int, kind: str) -> CallSpelling:
     """The beginning of a bucket of months, `unit` times the number in the call, one of which begins with the year 2000."""
 
-    def made(call: Call) -> str | None:
-        width = bucket_width(call, unit)
+    def build_template(call: Call) -> str | None:
+        width = find_bucket_width(call, unit)
         if width is None:
             return None
-        begun = held(f"a - PMOD(a - {2000 * 12}, CAST({width} AS BIGINT))", _months(1))
-        fits = held(f"CASE WHEN a BETWEEN 12 AND {9999 * 12 + 11} THEN a END", begun)
+        begun = bind_arguments(f"a - PMOD(a - {2000 * 12}, CAST({width} AS BIGINT))", _emit_month_number(1))
+        fits = bind_arguments(f"CASE WHEN a BETWEEN 12 AND {9999 * 12 + 11} THEN a END", begun)
         day = "MAKE_DATE(CAST(a DIV 12 AS INT), CAST(a % 12 + 1 AS INT), 1)"
-        return f"CAST({held(day, fits)} AS {kind})"
+        return f"CAST({bind_arguments(day, fits)} AS {kind})"
 
-    return ByCall(made, _CALENDAR)
-
-
-def _padded(field: str, digits: int) -> str:
-    return f"LPAD(CAST({field.upper()}({_moment(0)}) AS STRING), {digits}, '0')"
+    return CallSpelling(build_template, _CALENDAR)
 
 
-def _joined(parts: list[str]) -> str:
+def _emit_padded_field(field: str, digits: int) -> str:
+    return f"LPAD(CAST({field.upper()}({_emit_timestamp(0)}) AS STRING), {digits}, '0')"
+
+
+def _emit_concatenation(parts: list[str]) -> str:
     """Texts of one moment, NULL where it is."""
     text = " || ".join(parts or ["''"])
     return f"CASE WHEN {{0}} IS NOT NULL THEN {text} END"
 
 
-def _separated(call: Call) -> bool:
+def _has_separator(call: Call) -> bool:
     """Whether a separator is some text, and a place is counted from the beginning."""
     separator = call.arguments[1]
     return has_constant(2, 1, 2**30)(call) and isinstance(separator, Literal) and separator.value != ""
 
 
-def _of_months(times: int) -> Spelling:
-    return Spelling(f"({_months(1)} DIV {times} - {_months(0)} DIV {times})", _CALENDAR)
+def _define_month_difference(times: int) -> Spelling:
+    return Spelling(f"({_emit_month_number(1)} DIV {times} - {_emit_month_number(0)} DIV {times})", _CALENDAR)
 
 
-def _named(values: tuple[str, ...], place: str) -> Spelling:
+def _define_name_lookup(values: tuple[str, ...], place: str) -> Spelling:
     listed = ", ".join(f"'{value}'" for value in values)
     return Spelling(f"ELT({place}, {listed})", _NAMED)
 
@@ -243,7 +263,7 @@ _MONTHS = (
 )
 
 _UP = "CASE WHEN RINT(ABS(a)) < ABS(a) THEN RINT(ABS(a)) + 1 ELSE RINT(ABS(a)) END"
-_EVEN = f"CASE WHEN ABS(a) < {constant(2.0**53)} THEN SIGN(a) * (({_UP}) + ({_UP}) % 2) ELSE a END"
+_EVEN = f"CASE WHEN ABS(a) < {emit_constant(2.0**53)} THEN SIGN(a) * (({_UP}) + ({_UP}) % 2) ELSE a END"
 
 _TESTS = {
     (False, False): "CONTAINS(a, {0})",
@@ -256,15 +276,17 @@ SPELLINGS: Spellings = MappingProxyType(
     {
         **ALIKE,
         # operators
-        "add": Spelling(f"({_real(0)} + {_real(1)})", _TRIED, "TRY_ADD({0}, {1})"),
-        "subtract": Spelling(f"({_real(0)} - {_real(1)})", _TRIED, "TRY_SUBTRACT({0}, {1})"),
-        "multiply": Spelling(f"({_real(0)} * {_real(1)})", _TRIED, "TRY_MULTIPLY({0}, {1})"),
-        "divide": Spelling(f"TRY_DIVIDE({_real(0)}, {_real(1)})", f"{_TRIED}; a zero divisor gives NULL"),
+        "add": Spelling(f"({_emit_double(0)} + {_emit_double(1)})", _TRIED, "TRY_ADD({0}, {1})"),
+        "subtract": Spelling(f"({_emit_double(0)} - {_emit_double(1)})", _TRIED, "TRY_SUBTRACT({0}, {1})"),
+        "multiply": Spelling(f"({_emit_double(0)} * {_emit_double(1)})", _TRIED, "TRY_MULTIPLY({0}, {1})"),
+        "divide": Spelling(
+            f"TRY_DIVIDE({_emit_double(0)}, {_emit_double(1)})", f"{_TRIED}; a zero divisor gives NULL"
+        ),
         "negate": Spelling("(- {0})", DEFINED, "TRY_SUBTRACT(CAST(0 AS BIGINT), {0})"),
         # whole numbers
         "quotient_by": Spelling("({0} DIV {1})", "the divisor is a constant that is neither 0 nor -1"),
         "quotient": Spelling(
-            held(
+            bind_arguments(
                 "CASE WHEN b = -1 THEN TRY_SUBTRACT(CAST(0 AS BIGINT), a) ELSE a DIV NULLIF(NULLIF(b, 0), -1) END",
                 "{0}",
                 "{1}",
@@ -277,7 +299,7 @@ SPELLINGS: Spellings = MappingProxyType(
         ),
         "bit_xor": Spelling("({0} ^ {1})", DEFINED),
         "shift_right": Spelling(
-            held(
+            bind_arguments(
                 "CASE WHEN b BETWEEN 0 AND 63 THEN SHIFTRIGHT(a, CAST(b & 63 AS INT)) WHEN b IS NOT NULL AND a IS NOT NULL THEN 0 END",
                 "{0}",
                 "{1}",
@@ -285,7 +307,7 @@ SPELLINGS: Spellings = MappingProxyType(
             "a shift out of range gives 0",
         ),
         "shift_left": Spelling(
-            held(
+            bind_arguments(
                 f"CASE WHEN a = 0 AND b >= 0 THEN a WHEN a > 0 AND b BETWEEN 0 AND 62 "
                 f"AND a <= SHIFTRIGHT(CAST({_MAX} AS BIGINT), CAST(b & 63 AS INT)) THEN SHIFTLEFT(a, CAST(b & 63 AS INT)) END",
                 "{0}",
@@ -296,64 +318,70 @@ SPELLINGS: Spellings = MappingProxyType(
         "bit_count": Spelling("CAST(BIT_COUNT({0}) AS BIGINT)", DEFINED),
         # numbers
         "sign": Spelling(
-            f"TRY_CAST(SIGN(NANVL({_real(0)}, CAST(0 AS DOUBLE))) AS BIGINT)", "-1, 0 or 1 for every DOUBLE"
+            f"TRY_CAST(SIGN(NANVL({_emit_double(0)}, CAST(0 AS DOUBLE))) AS BIGINT)",
+            "-1, 0 or 1 for every DOUBLE",
         ),
         "abs": Spelling("ABS({0})", DEFINED, "TRY_CAST(ABS(CAST({0} AS DECIMAL(20,0))) AS BIGINT)"),
-        "floor": _rounding("CASE WHEN RINT(a) > a THEN RINT(a) - 1 ELSE RINT(a) END"),
-        "ceil": _rounding("CASE WHEN RINT(a) < a THEN RINT(a) + 1 ELSE RINT(a) END"),
-        "trunc": _rounding("CASE WHEN ABS(RINT(a)) > ABS(a) THEN RINT(a) - SIGN(a) ELSE RINT(a) END"),
-        "round": _rounding(
+        "floor": _define_rounding("CASE WHEN RINT(a) > a THEN RINT(a) - 1 ELSE RINT(a) END"),
+        "ceil": _define_rounding("CASE WHEN RINT(a) < a THEN RINT(a) + 1 ELSE RINT(a) END"),
+        "trunc": _define_rounding("CASE WHEN ABS(RINT(a)) > ABS(a) THEN RINT(a) - SIGN(a) ELSE RINT(a) END"),
+        "round": _define_rounding(
             "CASE WHEN ABS(a - RINT(a)) = CAST('0.5' AS DOUBLE) THEN a + SIGN(a) * CAST('0.5' AS DOUBLE) ELSE RINT(a) END"
         ),
-        "even": Spelling(held(_EVEN, _real(0)), DEFINED),
-        "signbit": Spelling(f"STARTSWITH(CAST({_real(0)} AS STRING), '-')", DEFINED),
+        "even": Spelling(bind_arguments(_EVEN, _emit_double(0)), DEFINED),
+        "signbit": Spelling(f"STARTSWITH(CAST({_emit_double(0)} AS STRING), '-')", DEFINED),
         "isinf_moment": Spelling("CASE WHEN {0} IS NOT NULL THEN FALSE END", _CALENDAR),
         "isfinite_moment": Spelling("CASE WHEN {0} IS NOT NULL THEN TRUE END", _CALENDAR),
-        "isnan": Spelling(f"({_real(0)} = {NAN})", COMPARES),
-        "isinf": Spelling(f"(ABS({_real(0)}) = {INFINITY})", COMPARES),
-        "isfinite": Spelling(f"(ABS({_real(0)}) < {INFINITY})", COMPARES),
-        "sqrt": _of_numbers(f"SQRT({_real(0)})"),
-        "cbrt": _of_numbers(f"CBRT({_real(0)})"),
+        "isnan": Spelling(f"({_emit_double(0)} = {NAN})", COMPARES),
+        "isinf": Spelling(f"(ABS({_emit_double(0)}) = {INFINITY})", COMPARES),
+        "isfinite": Spelling(f"(ABS({_emit_double(0)}) < {INFINITY})", COMPARES),
+        "sqrt": _define_total_function(f"SQRT({_emit_double(0)})"),
+        "cbrt": _define_total_function(f"CBRT({_emit_double(0)})"),
         **{
             name: Spelling(
-                held(f"CASE WHEN a < 0 THEN {NAN} ELSE {word}(a) END", _real(0)), "of 0 it is NULL, below NaN"
+                bind_arguments(f"CASE WHEN a < 0 THEN {NAN} ELSE {word}(a) END", _emit_double(0)),
+                "of 0 it is NULL, below NaN",
             )
             for name, word in {"ln": "LN", "log10": "LOG10", "log2": "LOG2"}.items()
         },
-        "exp": _of_numbers(f"EXP({_real(0)})"),
-        "power": _of_numbers(f"POWER({_real(0)}, {_real(1)})"),
-        "degrees": _of_numbers(f"DEGREES({_real(0)})"),
-        "radians": _of_numbers(f"RADIANS({_real(0)})"),
+        "exp": _define_total_function(f"EXP({_emit_double(0)})"),
+        "power": _define_total_function(f"POWER({_emit_double(0)}, {_emit_double(1)})"),
+        "degrees": _define_total_function(f"DEGREES({_emit_double(0)})"),
+        "radians": _define_total_function(f"RADIANS({_emit_double(0)})"),
         **{
-            name: _of_numbers(f"{name.upper()}({_real(0)})")
+            name: _define_total_function(f"{name.upper()}({_emit_double(0)})")
             for name in ("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "atanh")
         },
-        "atan2": _of_numbers(f"ATAN2({_real(0)}, {_real(1)})"),
+        "atan2": _define_total_function(f"ATAN2({_emit_double(0)}, {_emit_double(1)})"),
         # text
         "length": Spelling("CAST(CHAR_LENGTH({0}) AS BIGINT)", DEFINED),
         "strlen": Spelling("CAST(OCTET_LENGTH({0}) AS BIGINT)", DEFINED),
         "bit_length": Spelling("CAST(BIT_LENGTH({0}) AS BIGINT)", DEFINED),
         "unicode": Spelling(
-            held("CASE WHEN a = '' THEN CAST(-1 AS BIGINT) ELSE CAST(ASCII(a) AS BIGINT) END", "{0}"),
+            bind_arguments(
+                "CASE WHEN a = '' THEN CAST(-1 AS BIGINT) ELSE CAST(ASCII(a) AS BIGINT) END", "{0}"
+            ),
             DEFINED,
         ),
         "ascii": Spelling("CAST(ASCII({0}) AS BIGINT)", DEFINED),
         "trim": Spelling(f"TRIM(BOTH '{_SPACES}' FROM {{0}})", DEFINED),
         "ltrim": Spelling(f"TRIM(LEADING '{_SPACES}' FROM {{0}})", DEFINED),
         "rtrim": Spelling(f"TRIM(TRAILING '{_SPACES}' FROM {{0}})", DEFINED),
-        "trim_characters": Spelling("TRIM(BOTH {1} FROM {0})", DEFINED, only=known_text),
-        "ltrim_characters": Spelling("TRIM(LEADING {1} FROM {0})", DEFINED, only=known_text),
-        "rtrim_characters": Spelling("TRIM(TRAILING {1} FROM {0})", DEFINED, only=known_text),
+        "trim_characters": Spelling("TRIM(BOTH {1} FROM {0})", DEFINED, condition=has_constant_text),
+        "ltrim_characters": Spelling("TRIM(LEADING {1} FROM {0})", DEFINED, condition=has_constant_text),
+        "rtrim_characters": Spelling("TRIM(TRAILING {1} FROM {0})", DEFINED, condition=has_constant_text),
         "substring_from": Spelling(
-            "SUBSTR({0}, {1})", "the start is a constant from 1 on", only=part_of_text
+            "SUBSTR({0}, {1})", "the start is a constant from 1 on", condition=has_valid_part
         ),
         "substring": Spelling(
-            "SUBSTR({0}, {1}, {2})", "start and length are constants, from 1 and 0 on", only=part_of_text
+            "SUBSTR({0}, {1}, {2})",
+            "start and length are constants, from 1 and 0 on",
+            condition=has_valid_part,
         ),
-        "left": Spelling("LEFT({0}, {1})", "a constant count", only=has_constant(1, 0, 2**30)),
-        "right": Spelling("RIGHT({0}, {1})", "a constant count", only=has_constant(1, 0, 2**30)),
-        "lower": ByCall(lambda _: translate_letters("lower", "{0}"), _LETTERS),
-        "upper": ByCall(lambda _: translate_letters("upper", "{0}"), _LETTERS),
+        "left": Spelling("LEFT({0}, {1})", "a constant count", condition=has_constant(1, 0, 2**30)),
+        "right": Spelling("RIGHT({0}, {1})", "a constant count", condition=has_constant(1, 0, 2**30)),
+        "lower": CallSpelling(lambda _: translate_letters("lower", "{0}"), _LETTERS),
+        "upper": CallSpelling(lambda _: translate_letters("upper", "{0}"), _LETTERS),
         "lpad": Spelling("LPAD({0}, {1}, {2})", "length and fill are constants"),
         "rpad": Spelling("RPAD({0}, {1}, {2})", "length and fill are constants"),
         "repeat": Spelling("REPEAT({0}, {1})", "the count is a small constant"),
@@ -362,112 +390,139 @@ SPELLINGS: Spellings = MappingProxyType(
         "split_part": Spelling(
             "SPLIT_PART({0}, {1}, CAST({2} AS INT))",
             "the separator is some constant text, and the place a constant from 1 on",
-            only=_separated,
+            condition=_has_separator,
         ),
-        "contains": Spelling("CONTAINS({0}, {1})", DEFINED, only=texts),
-        "starts_with": Spelling("STARTSWITH({0}, {1})", DEFINED, only=texts),
-        "suffix": Spelling("ENDSWITH({0}, {1})", DEFINED, only=texts),
-        "strpos": Spelling("CAST(INSTR({0}, {1}) AS BIGINT)", DEFINED, only=texts),
-        "concatenate": Spelling("({0} || {1})", DEFINED, only=texts),
-        "concat": Spelling("CONCAT_WS('', {args})", DEFINED, only=texts),
-        "concat_ws": Spelling("CONCAT_WS({args})", DEFINED, only=texts),
+        "contains": Spelling("CONTAINS({0}, {1})", DEFINED, condition=has_only_texts),
+        "starts_with": Spelling("STARTSWITH({0}, {1})", DEFINED, condition=has_only_texts),
+        "suffix": Spelling("ENDSWITH({0}, {1})", DEFINED, condition=has_only_texts),
+        "strpos": Spelling("CAST(INSTR({0}, {1}) AS BIGINT)", DEFINED, condition=has_only_texts),
+        "concatenate": Spelling("({0} || {1})", DEFINED, condition=has_only_texts),
+        "concat": Spelling("CONCAT_WS('', {args})", DEFINED, condition=has_only_texts),
+        "concat_ws": Spelling("CONCAT_WS({args})", DEFINED, condition=has_only_texts),
         "hex": Spelling("HEX({0})", DEFINED, takes=frozenset({Type.INTEGER})),
         "bin": Spelling("BIN({0})", DEFINED, takes=frozenset({Type.INTEGER})),
-        "like": ByCall(
-            write_like(),
+        "like": CallSpelling(
+            make_like_template(),
             f"the pattern is a constant without the escape; of at most {MOST_WILDCARDS} %, for each of which the search may go back",
         ),
-        "ilike": ByCall(write_like("lower"), f"as LIKE, of at most {MOST_WILDCARDS} %"),
-        "like_escape": ByCall(write_like(), f"{_ESCAPES}; of at most {MOST_WILDCARDS} %"),
-        "ilike_escape": ByCall(write_like("lower"), f"{_ESCAPES}; of at most {MOST_WILDCARDS} %"),
-        "regexp_matches": ByCall(plain_pattern(_TESTS, constant, held), PLAIN),
-        "regexp_full_match": ByCall(plain_pattern(_TESTS, constant, held, whole=True), PLAIN),
+        "ilike": CallSpelling(make_like_template("lower"), f"as LIKE, of at most {MOST_WILDCARDS} %"),
+        "like_escape": CallSpelling(make_like_template(), f"{_ESCAPES}; of at most {MOST_WILDCARDS} %"),
+        "ilike_escape": CallSpelling(
+            make_like_template("lower"), f"{_ESCAPES}; of at most {MOST_WILDCARDS} %"
+        ),
+        "regexp_matches": CallSpelling(make_pattern_template(_TESTS, emit_constant, bind_arguments), PLAIN),
+        "regexp_full_match": CallSpelling(
+            make_pattern_template(_TESTS, emit_constant, bind_arguments, whole=True), PLAIN
+        ),
         # parts of dates
         **{
-            name: _part(f"{word}({{}})")
+            name: _define_part(f"{word}({{}})")
             for name, word in {
                 name: name.upper() for name in ("year", "quarter", "month", "day", "hour", "minute", "second")
             }.items()
         },
-        "week": _part("WEEKOFYEAR({})"),
-        "doy": _part("DAYOFYEAR({})"),
-        "dow": _part("DAYOFWEEK({}) - 1"),
-        "isodow": _part("WEEKDAY({}) + 1"),
-        "isoyear": _part("EXTRACT(YEAROFWEEK FROM {})"),
+        "week": _define_part("WEEKOFYEAR({})"),
+        "doy": _define_part("DAYOFYEAR({})"),
+        "dow": _define_part("DAYOFWEEK({}) - 1"),
+        "isodow": _define_part("WEEKDAY({}) + 1"),
+        "isoyear": _define_part("EXTRACT(YEAROFWEEK FROM {})"),
         "yearweek": Spelling(
-            f"CAST(EXTRACT(YEAROFWEEK FROM {_moment(0)}) * 100 + WEEKOFYEAR({_moment(0)}) AS BIGINT)",
+            f"CAST(EXTRACT(YEAROFWEEK FROM {_emit_timestamp(0)}) * 100 + WEEKOFYEAR({_emit_timestamp(0)}) AS BIGINT)",
             _CALENDAR,
         ),
         "millisecond": Spelling(
-            f"(PMOD({_micros(_moment(0))}, CAST(60000000 AS BIGINT)) DIV 1000)", _CALENDAR
+            f"(PMOD({_emit_microseconds(_emit_timestamp(0))}, CAST(60000000 AS BIGINT)) DIV 1000)", _CALENDAR
         ),
-        "microsecond": Spelling(f"PMOD({_micros(_moment(0))}, CAST(60000000 AS BIGINT))", _CALENDAR),
-        "decade": _part("YEAR({}) DIV 10"),
-        "century": _part("(YEAR({}) + 99) DIV 100"),
-        "millennium": _part("(YEAR({}) + 999) DIV 1000"),
-        "era": _part("CASE WHEN {} IS NOT NULL THEN 1 END"),
-        "epoch": Spelling(f"(CAST({_micros(_moment(0))} AS DOUBLE) / CAST(1000000 AS DOUBLE))", _CALENDAR),
-        "epoch_us": Spelling(_micros(_moment(0)), _CALENDAR),
-        "epoch_ns": Spelling(f"TRY_MULTIPLY({_micros(_moment(0))}, CAST(1000 AS BIGINT))", _CALENDAR),
+        "microsecond": Spelling(
+            f"PMOD({_emit_microseconds(_emit_timestamp(0))}, CAST(60000000 AS BIGINT))", _CALENDAR
+        ),
+        "decade": _define_part("YEAR({}) DIV 10"),
+        "century": _define_part("(YEAR({}) + 99) DIV 100"),
+        "millennium": _define_part("(YEAR({}) + 999) DIV 1000"),
+        "era": _define_part("CASE WHEN {} IS NOT NULL THEN 1 END"),
+        "epoch": Spelling(
+            f"(CAST({_emit_microseconds(_emit_timestamp(0))} AS DOUBLE) / CAST(1000000 AS DOUBLE))", _CALENDAR
+        ),
+        "epoch_us": Spelling(_emit_microseconds(_emit_timestamp(0)), _CALENDAR),
+        "epoch_ns": Spelling(
+            f"TRY_MULTIPLY({_emit_microseconds(_emit_timestamp(0))}, CAST(1000 AS BIGINT))", _CALENDAR
+        ),
         **{
-            f"date_trunc_{unit}": _truncated(unit.upper())
+            f"date_trunc_{unit}": _define_truncation(unit.upper())
             for unit in (
                 *("year", "quarter", "month", "week", "day"),
                 *("hour", "minute", "second", "millisecond", "microsecond"),
             )
         },
-        "date_trunc_decade": _first_of_years(10),
-        "date_trunc_century": _first_of_years(100),
-        "date_trunc_millennium": _first_of_years(1000),
-        "strftime": ByCall(
-            formatted({field: _padded(field, digits) for field, digits in PARTS.values()}, _joined, constant),
+        "date_trunc_decade": _define_years_truncation(10),
+        "date_trunc_century": _define_years_truncation(100),
+        "date_trunc_millennium": _define_years_truncation(1000),
+        "strftime": CallSpelling(
+            make_strftime_template(
+                {field: _emit_padded_field(field, digits) for field, digits in PARTS.values()},
+                _emit_concatenation,
+                emit_constant,
+            ),
             FORMATTED,
         ),
-        **buckets(_bucket, _bucket_of_months, "TIMESTAMP_NTZ"),
-        "dayname": _named(_DAYS, f"(WEEKDAY({_moment(0)}) + 1)"),
-        "monthname": _named(_MONTHS, f"MONTH({_moment(0)})"),
-        "last_day": Spelling(f"LAST_DAY({_day(0)})", _CALENDAR),
-        "days_in_month": Spelling(f"CAST(DAY(LAST_DAY({_day(0)})) AS BIGINT)", _CALENDAR),
+        **define_time_buckets(_define_time_bucket, _define_month_bucket, "TIMESTAMP_NTZ"),
+        "dayname": _define_name_lookup(_DAYS, f"(WEEKDAY({_emit_timestamp(0)}) + 1)"),
+        "monthname": _define_name_lookup(_MONTHS, f"MONTH({_emit_timestamp(0)})"),
+        "last_day": Spelling(f"LAST_DAY({_emit_date(0)})", _CALENDAR),
+        "days_in_month": Spelling(f"CAST(DAY(LAST_DAY({_emit_date(0)})) AS BIGINT)", _CALENDAR),
         # distances of dates
-        "days_between": Spelling(f"CAST(DATEDIFF({_day(0)}, {_day(1)}) AS BIGINT)", _CALENDAR),
-        "date_diff_day": Spelling(f"CAST(DATEDIFF({_day(1)}, {_day(0)}) AS BIGINT)", _CALENDAR),
-        "date_diff_hour": _difference(3_600_000_000),
-        "date_diff_minute": _difference(60_000_000),
-        "date_diff_second": _difference(1_000_000),
-        "date_diff_millisecond": _difference(1_000),
-        "date_diff_microsecond": Spelling(f"({_micros(_moment(1))} - {_micros(_moment(0))})", _CALENDAR),
-        "date_diff_month": _of_months(1),
-        "date_diff_quarter": _of_months(3),
-        "date_diff_year": _of_months(12),
-        "date_diff_decade": _of_months(120),
-        "date_diff_century": _of_months(1_200),
-        "date_diff_millennium": _of_months(12_000),
-        **whole_units(_whole_units),
-        "plus_days": _shifted("{0}", "{1}", "TRY_ADD"),
-        "days_plus": _shifted("{1}", "{0}", "TRY_ADD"),
-        "minus_days": _shifted("{0}", "{1}", "TRY_SUBTRACT"),
-        "plus_millennium": _plus_months(12_000),
-        "plus_century": _plus_months(1_200),
-        "plus_decade": _plus_months(120),
-        "plus_year": _plus_months(12),
-        "plus_quarter": _plus_months(3),
-        "plus_month": _plus_months(1),
-        "plus_week": _plus(7 * DAY),
-        "plus_day": _plus(DAY),
-        "plus_hour": _plus(3_600_000_000),
-        "plus_minute": _plus(60_000_000),
-        "plus_second": _plus(1_000_000),
-        "plus_millisecond": _plus(1_000),
-        "plus_microsecond": _plus(1),
-        "epoch_ms": Spelling(
-            held("(a + CASE WHEN a < 0 THEN -500 ELSE 500 END) DIV 1000", _micros(_moment(0))), _CALENDAR
+        "days_between": Spelling(f"CAST(DATEDIFF({_emit_date(0)}, {_emit_date(1)}) AS BIGINT)", _CALENDAR),
+        "date_diff_day": Spelling(f"CAST(DATEDIFF({_emit_date(1)}, {_emit_date(0)}) AS BIGINT)", _CALENDAR),
+        "date_diff_hour": _define_difference(3_600_000_000),
+        "date_diff_minute": _define_difference(60_000_000),
+        "date_diff_second": _define_difference(1_000_000),
+        "date_diff_millisecond": _define_difference(1_000),
+        "date_diff_microsecond": Spelling(
+            f"({_emit_microseconds(_emit_timestamp(1))} - {_emit_microseconds(_emit_timestamp(0))})",
+            _CALENDAR,
         ),
-        "make_timestamp_us": Spelling(_within("{0}"), _CALENDAR),
-        "make_timestamp_ms": Spelling(_within("TRY_MULTIPLY({0}, CAST(1000 AS BIGINT))"), _CALENDAR),
-        "from_epoch_ms": Spelling(_within("TRY_MULTIPLY({0}, CAST(1000 AS BIGINT))"), _CALENDAR),
+        "date_diff_month": _define_month_difference(1),
+        "date_diff_quarter": _define_month_difference(3),
+        "date_diff_year": _define_month_difference(12),
+        "date_diff_decade": _define_month_difference(120),
+        "date_diff_century": _define_month_difference(1_200),
+        "date_diff_millennium": _define_month_difference(12_000),
+        **define_full_differences(_define_full_difference),
+        "plus_days": _define_day_shift("{0}", "{1}", "TRY_ADD"),
+        "days_plus": _define_day_shift("{1}", "{0}", "TRY_ADD"),
+        "minus_days": _define_day_shift("{0}", "{1}", "TRY_SUBTRACT"),
+        "plus_millennium": _define_month_addition(12_000),
+        "plus_century": _define_month_addition(1_200),
+        "plus_decade": _define_month_addition(120),
+        "plus_year": _define_month_addition(12),
+        "plus_quarter": _define_month_addition(3),
+        "plus_month": _define_month_addition(1),
+        "plus_week": _define_addition(7 * DAY),
+        "plus_day": _define_addition(DAY),
+        "plus_hour": _define_addition(3_600_000_000),
+        "plus_minute": _define_addition(60_000_000),
+        "plus_second": _define_addition(1_000_000),
+        "plus_millisecond": _define_addition(1_000),
+        "plus_microsecond": _define_addition(1),
+        "epoch_ms": Spelling(
+            bind_arguments(
+                "(a + CASE WHEN a < 0 THEN -500 ELSE 500 END) DIV 1000",
+                _emit_microseconds(_emit_timestamp(0)),
+            ),
+            _CALENDAR,
+        ),
+        "make_timestamp_us": Spelling(_emit_within_calendar("{0}"), _CALENDAR),
+        "make_timestamp_ms": Spelling(
+            _emit_within_calendar("TRY_MULTIPLY({0}, CAST(1000 AS BIGINT))"), _CALENDAR
+        ),
+        "from_epoch_ms": Spelling(
+            _emit_within_calendar("TRY_MULTIPLY({0}, CAST(1000 AS BIGINT))"), _CALENDAR
+        ),
         # casts
         **{
-            f"cast_{name}": ByType(_to_whole(low, high), "what the type does not hold is NULL")
+            f"cast_{name}": TypeSpelling(
+                _emit_integer_casts(low, high), "what the type does not hold is NULL"
+            )
             for name, (low, high) in {
                 "tinyint": (-(2**7), 2**7 - 1),
                 "smallint": (-(2**15), 2**15 - 1),
@@ -481,61 +536,64 @@ SPELLINGS: Spellings = MappingProxyType(
                 "uhugeint": (0, _MAX),
             }.items()
         },
-        "cast_double": ByType(
+        "cast_double": TypeSpelling(
             {
-                Type.INTEGER: _real(0),
+                Type.INTEGER: _emit_double(0),
                 Type.DOUBLE: "{0}",
-                Type.NULL: _real(0),
+                Type.NULL: _emit_double(0),
                 Type.BOOLEAN: "CAST(CAST({0} AS BIGINT) AS DOUBLE)",
             },
             "every whole number has a nearest DOUBLE",
         ),
-        "cast_float": ByType(
+        "cast_float": TypeSpelling(
             {
                 Type.INTEGER: "CAST(CAST({0} AS FLOAT) AS DOUBLE)",
-                Type.DOUBLE: held(
-                    f"CASE WHEN ABS(a) BETWEEN {constant(LEAST_BEYOND_FLOAT)} AND {constant(MOST_DOUBLE)} THEN NULL"
+                Type.DOUBLE: bind_arguments(
+                    f"CASE WHEN ABS(a) BETWEEN {emit_constant(LEAST_BEYOND_FLOAT)} AND {emit_constant(MOST_DOUBLE)} THEN NULL"
                     " ELSE CAST(CAST(a AS FLOAT) AS DOUBLE) END",
                     "{0}",
                 ),
-                Type.NULL: _real(0),
+                Type.NULL: _emit_double(0),
             },
             "a cast to FLOAT has no error; what it would make infinite is NULL",
         ),
-        "cast_varchar": ByType(
+        "cast_varchar": TypeSpelling(
             dict.fromkeys((Type.INTEGER, Type.VARCHAR, Type.BOOLEAN, Type.DATE), "CAST({0} AS STRING)"),
             "every value of these types has a text, which no setting changes",
         ),
-        "cast_boolean": ByType(
+        "cast_boolean": TypeSpelling(
             {
                 Type.INTEGER: "({0} <> CAST(0 AS BIGINT))",
                 Type.BOOLEAN: "{0}",
-                Type.DOUBLE: f"({{0}} <> {constant(0.0)})",
+                Type.DOUBLE: f"({{0}} <> {emit_constant(0.0)})",
             },
             COMPARES,
         ),
-        "cast_date": ByType(
-            {Type.DATE: "{0}", Type.TIMESTAMP: _day(0)}, "every moment of the calendar has its day"
+        "cast_date": TypeSpelling(
+            {Type.DATE: "{0}", Type.TIMESTAMP: _emit_date(0)}, "every moment of the calendar has its day"
         ),
-        "cast_timestamp": ByType(
-            {Type.DATE: _moment(0), Type.TIMESTAMP: "{0}"}, "every day of the calendar has its first moment"
+        "cast_timestamp": TypeSpelling(
+            {Type.DATE: _emit_timestamp(0), Type.TIMESTAMP: "{0}"},
+            "every day of the calendar has its first moment",
         ),
-        "cast_blob": ByType({Type.BLOB: "{0}"}, CHOICE),
+        "cast_blob": TypeSpelling({Type.BLOB: "{0}"}, CHOICE),
     }
 )
 """Spellings by the names of entries."""
 
 WORK: Mapping[str, WorkRule] = MappingProxyType(
     {
-        **dict.fromkeys(("lower", "upper"), growth.each_byte(50)),
-        **dict.fromkeys(("ilike", "ilike_escape"), growth.each_pair(8, each=50)),
-        **dict.fromkeys(("like", "like_escape"), growth.each_pair(8)),
-        **dict.fromkeys(("contains", "strpos"), growth.each_pair(Fraction(1, 2))),
-        **dict.fromkeys(("regexp_matches", "regexp_full_match"), growth.each_pair()),
-        **dict.fromkeys(("trim_characters", "ltrim_characters", "rtrim_characters"), growth.each_pair(4)),
-        "translate": growth.each_byte(50),
-        "replace": growth.replacing_slowly,
-        "split_part": growth.each_pair(),
+        **dict.fromkeys(("lower", "upper"), growth.make_byte_work_rule(50)),
+        **dict.fromkeys(("ilike", "ilike_escape"), growth.make_pair_work_rule(8, each=50)),
+        **dict.fromkeys(("like", "like_escape"), growth.make_pair_work_rule(8)),
+        **dict.fromkeys(("contains", "strpos"), growth.make_pair_work_rule(Fraction(1, 2))),
+        **dict.fromkeys(("regexp_matches", "regexp_full_match"), growth.make_pair_work_rule()),
+        **dict.fromkeys(
+            ("trim_characters", "ltrim_characters", "rtrim_characters"), growth.make_pair_work_rule(4)
+        ),
+        "translate": growth.make_byte_work_rule(50),
+        "replace": growth.bound_slow_replacement_work,
+        "split_part": growth.make_pair_work_rule(),
     }
 )
 """The work of functions that compare letter by letter here: of a text and a pattern, of each two letters."""

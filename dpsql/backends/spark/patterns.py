@@ -5,30 +5,30 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from dpsql.backends.letters import changed
-from dpsql.backends.spark.values import constant
-from dpsql.backends.spellings import few_wildcards
+from dpsql.backends.letters import read_case_mapping
+from dpsql.backends.spark.values import emit_constant
+from dpsql.backends.spellings import has_few_wildcards
 from dpsql.plan.expr import Call, Literal
 
 ESCAPE = "\x01"
 """The character that escapes in patterns; a pattern that has it is refused."""
 
 
-def _without_escape(call: Call) -> bool:
+def _allows_default_escape(call: Call) -> bool:
     pattern = call.arguments[1]
-    return few_wildcards(call) and isinstance(pattern, Literal) and ESCAPE not in str(pattern.value)
+    return has_few_wildcards(call) and isinstance(pattern, Literal) and ESCAPE not in str(pattern.value)
 
 
 def translate_letters(function: str, text: str) -> str:
     """Write a text whose letters a function changes as DuckDB does."""
-    before, after = map(constant, changed(function))
+    before, after = map(emit_constant, read_case_mapping(function))
     return f"TRANSLATE({text}, {before}, {after})"
 
 
-def _pieces(pattern: str, escape: str) -> list[str]:
+def _split_pattern(pattern: str, escape: str) -> list[str]:
     """The parts of a pattern between its %, as Java's regular expressions.
 
-    >>> _pieces("a%b_!%c", "!")
+    >>> _split_pattern("a%b_!%c", "!")
     ['a', 'b.%c']
     """
     parts, letters = [""], iter(pattern)
@@ -42,40 +42,40 @@ def _pieces(pattern: str, escape: str) -> list[str]:
     return parts
 
 
-def _without_going_back(pattern: str, escape: str) -> str:
+def _build_atomic_regex(pattern: str, escape: str) -> str:
     """LIKE as a regular expression of Java that finds each part at its first place, and never looks for a later one.
 
     Claim: it matches the texts that the pattern is LIKE, in time in proportion to the product of both.
     Why: where a later place of a part leads to a match, its first place does, as what follows may have any letters before it.
     """
-    first, *between, last = _pieces(pattern, escape)
+    first, *between, last = _split_pattern(pattern, escape)
     found = "".join(f"(?>.*?{part})" for part in between if part)
     return f"(?s)\\A{first}{found}.*{last}\\z"
 
 
-def write_like(function: str = "") -> Callable[[Call], str | None]:
+def make_like_template(function: str = "") -> Callable[[Call], str | None]:
     """Write LIKE of texts, of what `function` makes of their letters if one is named, with the escape of the call if it has one."""
 
-    def made(call: Call) -> str | None:
+    def build_template(call: Call) -> str | None:
         escape = "".join(str(part.value) for part in call.arguments[2:] if isinstance(part, Literal))
-        fits = _escapes_well(call, escape) if escape else _without_escape(call)
+        fits = _has_valid_escapes(call, escape) if escape else _allows_default_escape(call)
         text, pattern = (translate_letters(function, part) if function else part for part in ("{0}", "{1}"))
         known = str(call.arguments[1].value) if isinstance(call.arguments[1], Literal) else ""
-        if fits and len([part for part in _pieces(known, escape)[1:] if part]) > 1:
-            lowered = known.translate(str.maketrans(*changed(function))) if function else known
-            expression = constant(_without_going_back(lowered, escape))
+        if fits and len([part for part in _split_pattern(known, escape)[1:] if part]) > 1:
+            lowered = known.translate(str.maketrans(*read_case_mapping(function))) if function else known
+            expression = emit_constant(_build_atomic_regex(lowered, escape))
             return f"({text} RLIKE {expression.replace('{', '{{').replace('}', '}}')})"
         return f"({text} LIKE {pattern} ESCAPE '\\u{ord(escape or ESCAPE):04x}')" if fits else None
 
-    return made
+    return build_template
 
 
-def _escapes_well(call: Call, escape: str) -> bool:
+def _has_valid_escapes(call: Call, escape: str) -> bool:
     """Whether the pattern escapes nothing but wildcards and the escape: Spark fails on all else."""
     pattern = call.arguments[1]
     escaped = rf"{re.escape(escape)}[%_{re.escape(escape)}]"
     return (
-        few_wildcards(call)
+        has_few_wildcards(call)
         and isinstance(pattern, Literal)
         and escape not in re.sub(escaped, "", str(pattern.value))
     )

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from dpsql.backends.spark.settings import PINNED, QUICK, resets
+from dpsql.backends.spark.settings import PINNED, QUICK, needs_reset
 from dpsql.errors import OperationalError
 
 REVIEWED = ((4, 0), (4, 0))
@@ -26,7 +26,7 @@ def is_remote(session: Any) -> bool:
     return ".connect." in type(session).__module__
 
 
-def opened(database: Any) -> tuple[Any, bool]:
+def open_session(database: Any) -> tuple[Any, bool]:
     """A session in which no other statement runs, and whether its application ends with it.
 
     `database` is a URL, as spark://host:7077 or sc://host:15002, or an owner's session. Raises OperationalError where pyspark
@@ -34,10 +34,10 @@ def opened(database: Any) -> tuple[Any, bool]:
     """
     if not isinstance(database, str):
         require_version(str(database.version))
-        return _beside(database), False
-    session_class = _driver()
+        return _open_sibling_session(database), False
+    session_class = _import_session_class()
     if database.startswith("sc://"):
-        return _connected(lambda: _remote(database)), True
+        return _open_reviewed_session(lambda: _open_remote_session(database)), True
     if session_class.getActiveSession() is not None:
         raise OperationalError(
             "this process has a Spark session already",
@@ -48,18 +48,18 @@ def opened(database: Any) -> tuple[Any, bool]:
     builder = session_class.builder.master(database).appName("dpsql")
     # Neither how far a query has come nor the words of a failure are shown.
     builder = builder.config("spark.ui.showConsoleProgress", "false").config("spark.log.level", "OFF")
-    return _connected(builder.getOrCreate), True
+    return _open_reviewed_session(builder.getOrCreate), True
 
 
-def _beside(session: Any) -> Any:
+def _open_sibling_session(session: Any) -> Any:
     """A session of the same application, with its tables, and without its settings and temporary views."""
     if not is_remote(session):
-        return _connected(session.newSession)
+        return _open_reviewed_session(session.newSession)
     builder = session.client._builder  # noqa: SLF001  (Connect has no newSession)
-    return _connected(lambda: type(session)(connection=builder))
+    return _open_reviewed_session(lambda: type(session)(connection=builder))
 
 
-def _remote(url: str) -> Any:
+def _open_remote_session(url: str) -> Any:
     """A session of Spark Connect that is not the process's active one, which may be its owner's.
 
     Its client tries again for minutes where nothing answers: that a server is there is seen before.
@@ -72,27 +72,27 @@ def _remote(url: str) -> Any:
     return session
 
 
-def end(session: Any, owned: bool) -> None:
-    """Ends what `opened` gave: the application if it was begun for dpsql, and of Spark Connect the session alone.
+def close_session(session: Any, owned: bool) -> None:
+    """Ends what `open_session` gave: the application if it was begun for dpsql, and of Spark Connect the session alone.
 
     A Connect session's own `stop` would end the server, too, where the same process began it (`remote("local")`). Its client is closed
     for good: the session closes it once more when Python collects it, and in the middle of another session's statement that
     would wait for a lock which this statement holds.
     """
-    with suppress(Exception), quiet():
+    with suppress(Exception), disable_error_log():
         if is_remote(session):
             session.client.release_session()
             session.client.close()
-            session.client.close = _nothing
+            session.client.close = _do_nothing
         elif owned:
             session.stop()
 
 
-def _nothing() -> None:
+def _do_nothing() -> None:
     return None
 
 
-def _driver() -> Any:
+def _import_session_class() -> Any:
     try:
         from pyspark.sql import SparkSession
     except ImportError:
@@ -115,12 +115,12 @@ def _require_java() -> None:
         )
 
 
-def _connected(opening: Any) -> Any:
+def _open_reviewed_session(connect: Any) -> Any:
     """What an opening gives; one clear sentence where it fails."""
     reason = ""
     try:
-        with quiet():
-            session = opening()
+        with disable_error_log():
+            session = connect()
             version = str(session.version)
     except Exception as error:  # noqa: BLE001  (its words may hold the URL's token)
         reason = type(error).__name__
@@ -148,10 +148,10 @@ def require_version(version: str) -> None:
         )
 
 
-def pin(session: Any) -> None:
+def pin_settings(session: Any) -> None:
     """Sets all settings that decide over values, takes others back to Spark's defaults, and sets what makes statements quick."""
     known = {str(row[0]) for row in session.sql("SET").collect()}
-    for name in filter(resets, sorted(known)):
+    for name in filter(needs_reset, sorted(known)):
         if session.conf.isModifiable(name):
             session.conf.unset(name)
     for name, value in (*PINNED.items(), *QUICK.items()):
@@ -159,7 +159,7 @@ def pin(session: Any) -> None:
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
+def disable_error_log() -> Iterator[None]:
     """Within it pyspark writes no error to its log, which would quote the value that it is about."""
     from pyspark.logger import PySparkLogger
 

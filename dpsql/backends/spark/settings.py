@@ -61,10 +61,10 @@ _SPEED = re.compile(
 """Settings that decide over speed, or where data lies: these stay."""
 
 
-def resets(name: str) -> bool:
+def needs_reset(name: str) -> bool:
     """Whether a setting that somebody set is taken back to Spark's default.
 
-    >>> resets("spark.sql.legacy.sizeOfNull"), resets("spark.sql.shuffle.partitions"), resets("spark.executor.memory")
+    >>> needs_reset("spark.sql.legacy.sizeOfNull"), needs_reset("spark.sql.shuffle.partitions"), needs_reset("spark.executor.memory")
     (True, False, False)
     """
     return name.startswith("spark.sql.") and name not in PINNED and _SPEED.fullmatch(name) is None

@@ -21,7 +21,7 @@ _KINDS = MappingProxyType({"VIEW": "a view", "TEMPORARY": "a temporary view"})
 
 
 @dataclass(frozen=True, slots=True)
-class Described:
+class TableDescription:
     """A table: its columns with the names of their types, its provider, its kind, and where it lies.
 
     `mark` is equal only where the catalogue's entry is the same: a table that was dropped and made anew has another.
@@ -34,7 +34,7 @@ class Described:
     mark: tuple[tuple[str, str], ...]
 
     @classmethod
-    def of(cls, rows: Iterable[tuple[str, str]]) -> Described:
+    def from_rows(cls, rows: Iterable[tuple[str, str]]) -> TableDescription:
         """The table of which DESCRIBE TABLE EXTENDED gives these names and types."""
         columns: list[tuple[str, str]] = []
         details: dict[str, str] = {}
@@ -57,7 +57,7 @@ class Described:
         )
 
     @property
-    def collated(self) -> frozenset[str]:
+    def collated_columns(self) -> frozenset[str]:
         """The columns of texts, and of structs of such, whose collation does not compare bytes."""
         return frozenset(
             name
@@ -66,11 +66,11 @@ class Described:
         )
 
     @property
-    def has_moments(self) -> bool:
+    def has_timestamps(self) -> bool:
         """Whether Parquet files hold moments, whose unit the catalogue does not say."""
         return self.provider == "parquet" and any(kind.startswith(_MOMENT) for _, kind in self.columns)
 
-    def without_moments(self, other: frozenset[str] | None) -> Described:
+    def with_masked_timestamps(self, other: frozenset[str] | None) -> TableDescription:
         """The table in which moments of `other` columns, or of all where None are known, have types that are not read.
 
         Nor have arrays then: what unnests one names all columns, and Spark has to leave such moments out by itself.
@@ -91,7 +91,7 @@ class Described:
         return replace(self, columns=columns)
 
     @property
-    def foreign(self) -> tuple[str, ...]:
+    def foreign_sources(self) -> tuple[str, ...]:
         """What else than a table with typed files it is."""
         if self.kind not in ("MANAGED", "EXTERNAL"):
             return (_KINDS.get(self.kind, "what is no table of the catalogue"),)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from types import MappingProxyType
 
-from dpsql.backends.quoting import identifier
+from dpsql.backends.quoting import quote_identifier
 
 _NAMES = MappingProxyType(
     {
@@ -31,20 +31,20 @@ _TEXT = re.compile(r"varchar\(\d+\)|string collate \w+")
 _PADDED = re.compile(r"char\(\d+\)")
 
 
-def engine_type(name: str) -> str:
+def parse_engine_type(name: str) -> str:
     """The engine type of a column, by the name that DESCRIBE has for it.
 
-    >>> engine_type("bigint"), engine_type("decimal(12,2)"), engine_type("timestamp"), engine_type("char(5)")
+    >>> parse_engine_type("bigint"), parse_engine_type("decimal(12,2)"), parse_engine_type("timestamp"), parse_engine_type("char(5)")
     ('BIGINT', 'DECIMAL(12,2)', 'TIMESTAMP WITH TIME ZONE', 'CHAR')
-    >>> engine_type("map<int,int>"), engine_type("string collate UTF8_LCASE")
+    >>> parse_engine_type("map<int,int>"), parse_engine_type("string collate UTF8_LCASE")
     ('MAP<INT,INT> (SPARK)', 'VARCHAR')
-    >>> engine_type("array<struct<city:string,at:decimal(3,0)>>"), engine_type("struct<a:int,seen:timestamp>")
+    >>> parse_engine_type("array<struct<city:string,at:decimal(3,0)>>"), parse_engine_type("struct<a:int,seen:timestamp>")
     ('STRUCT("city" VARCHAR, "at" DECIMAL(3,0))[]', 'STRUCT<A:INT,SEEN:TIMESTAMP> (SPARK)')
     """
-    return _plain(name) or _nested(name) or f"{name.upper()} (SPARK)"
+    return _parse_plain_type(name) or _parse_nested_type(name) or f"{name.upper()} (SPARK)"
 
 
-def _plain(name: str) -> str | None:
+def _parse_plain_type(name: str) -> str | None:
     found = _DECIMAL.fullmatch(name)
     if found is not None:
         return f"DECIMAL({found[1]},{found[2]})"
@@ -53,7 +53,7 @@ def _plain(name: str) -> str | None:
     return "VARCHAR" if _TEXT.fullmatch(name) else _NAMES.get(name)
 
 
-def _nested(name: str) -> str | None:
+def _parse_nested_type(name: str) -> str | None:
     """The engine type of an array or a struct, None where a part of it, at any depth, is not read.
 
     Claim: no part of what is read makes Spark fail for a row.
@@ -62,22 +62,22 @@ def _nested(name: str) -> str | None:
     Source: Spark 4.0, NestedColumnAliasing, and as `footers`.
     """
     if name.startswith("array<") and name.endswith(">"):
-        of = _within(name[len("array<") : -1])
+        of = _parse_inner_type(name[len("array<") : -1])
         return of and f"{of}[]"
     if name.startswith("struct<") and name.endswith(">"):
-        parts = [part.partition(":") for part in _split(name[len("struct<") : -1])]
-        kinds = [(field, _within(kind)) for field, _, kind in parts]
+        parts = [part.partition(":") for part in _split_fields(name[len("struct<") : -1])]
+        kinds = [(field, _parse_inner_type(kind)) for field, _, kind in parts]
         if all(kind for _, kind in kinds):
-            return f"STRUCT({', '.join(f'{identifier(field)} {kind}' for field, kind in kinds)})"
+            return f"STRUCT({', '.join(f'{quote_identifier(field)} {kind}' for field, kind in kinds)})"
     return None
 
 
-def _within(name: str) -> str | None:
+def _parse_inner_type(name: str) -> str | None:
     """The engine type of a field or an element, which is no moment."""
-    return None if name.startswith("timestamp") else _plain(name) or _nested(name)
+    return None if name.startswith("timestamp") else _parse_plain_type(name) or _parse_nested_type(name)
 
 
-def _split(text: str) -> list[str]:
+def _split_fields(text: str) -> list[str]:
     """The parts of a text between the commas that are in no brackets."""
     parts, depth = [""], 0
     for letter in text:

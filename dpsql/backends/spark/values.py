@@ -25,12 +25,12 @@ TYPES = MappingProxyType(
 NAN, INFINITY = "CAST('NaN' AS DOUBLE)", "CAST('Infinity' AS DOUBLE)"
 
 
-def constant(value: Value | Pairs) -> str:
+def emit_constant(value: Value | Pairs) -> str:
     r"""A constant of exactly the engine type that its plan type stands for.
 
     Of a text all but plain letters and digits are escaped, so that no setting of the parser can change it.
 
-    >>> print(constant(3), constant(0.5), constant("it's"))
+    >>> print(emit_constant(3), emit_constant(0.5), emit_constant("it's"))
     CAST(3 AS BIGINT) CAST('0.5' AS DOUBLE) 'it\u0027s'
     """
     match value:
@@ -45,20 +45,20 @@ def constant(value: Value | Pairs) -> str:
         case float():
             return f"CAST('{value!r}' AS DOUBLE)"
         case str():
-            return f"'{''.join(map(_escaped, value))}'"
+            return f"'{''.join(map(_escape_letter, value))}'"
         case tuple():
             raise QueryRejected("dpsql does not ask Spark for maps", code="engine")
         case _:
-            return _of_text(value)
+            return _emit_typed_literal(value)
 
 
-def _escaped(letter: str) -> str:
+def _escape_letter(letter: str) -> str:
     if letter.isascii() and (letter.isalnum() or letter in " _-.,:;()"):
         return letter
     return f"\\u{ord(letter):04x}" if ord(letter) < 2**16 else f"\\U{ord(letter):08x}"
 
 
-def _of_text(value: dt.date | dt.time | uuid.UUID | bytes) -> str:
+def _emit_typed_literal(value: dt.date | dt.time | uuid.UUID | bytes) -> str:
     """A constant that the engine writes as a text of its type."""
     match value:
         case bytes():
@@ -73,13 +73,13 @@ def _of_text(value: dt.date | dt.time | uuid.UUID | bytes) -> str:
             raise QueryRejected("Spark has no UUID", code="engine")
 
 
-def type_name(kind: Type) -> str:
+def get_type_name(kind: Type) -> str:
     """What Spark calls a value type. Raises QueryRejected, with code `engine`, for those that it does not have."""
     if kind not in TYPES:
         raise QueryRejected(f"Spark has no values of the type {kind.name}", code="engine")
     return TYPES[kind]
 
 
-def cast(text: str, kind: Type) -> str:
+def emit_cast(text: str, kind: Type) -> str:
     """A value as one of a type that holds each of its values: NULL, a whole number as a DOUBLE, a day as a moment."""
-    return text if kind is Type.NULL else f"TRY_CAST({text} AS {type_name(kind)})"
+    return text if kind is Type.NULL else f"TRY_CAST({text} AS {get_type_name(kind)})"

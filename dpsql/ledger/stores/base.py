@@ -21,15 +21,15 @@ class Store(Protocol):
     where: str
     patience: float
 
-    def held(self) -> AbstractContextManager[object]:
+    def lock(self) -> AbstractContextManager[object]:
         """Keeps this process's other threads and its forks out for a while."""
         ...
 
-    def connected(self) -> AbstractContextManager[Connection]:
+    def open_connection(self) -> AbstractContextManager[Connection]:
         """The connection, outside any transaction."""
         ...
 
-    def transaction(self, *, write: bool) -> AbstractContextManager[Connection]:
+    def open_transaction(self, *, write: bool) -> AbstractContextManager[Connection]:
         """A transaction that is committed durably on leaving, or undone by an exception.
 
         To `write` is to have the ledger alone: what is read then, no other writer changes before the commit. A
@@ -37,7 +37,7 @@ class Store(Protocol):
         """
         ...
 
-    def settle(self, connection: Connection) -> None:
+    def configure_database(self, connection: Connection) -> None:
         """Sets the options of a database that is known to be a ledger, or empty."""
         ...
 
@@ -45,7 +45,7 @@ class Store(Protocol):
         """Whether the database is empty."""
         ...
 
-    def columns(self, connection: Connection, table: str) -> frozenset[str]:
+    def list_columns(self, connection: Connection, table: str) -> frozenset[str]:
         """The names of a table's columns; none if there is no such table."""
         ...
 

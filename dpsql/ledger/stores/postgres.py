@@ -68,20 +68,20 @@ class PostgresStore:
         self._made = False
         _STORES.add(self)
 
-    def held(self) -> AbstractContextManager[object]:
-        """As `Store.held`, for this object alone: the server holds out the others."""
+    def lock(self) -> AbstractContextManager[object]:
+        """As `Store.lock`, for this object alone: the server holds out the others."""
         return self._lock
 
     @contextmanager
-    def connected(self) -> Iterator[Connection]:
-        """As `Store.connected`."""
-        with _explained(self.where), self._engine.connect() as connection:
+    def open_connection(self) -> Iterator[Connection]:
+        """As `Store.open_connection`."""
+        with _translate_errors(self.where), self._engine.connect() as connection:
             yield connection
 
     @contextmanager
-    def transaction(self, *, write: bool) -> Iterator[Connection]:
-        """As `Store.transaction`; OperationalError (`ledger_unknown`) where the connection is lost amid the commit."""
-        with _explained(self.where), self._engine.connect() as connection:
+    def open_transaction(self, *, write: bool) -> Iterator[Connection]:
+        """As `Store.open_transaction`; OperationalError (`ledger_unknown`) where the connection is lost amid the commit."""
+        with _translate_errors(self.where), self._engine.connect() as connection:
             transaction = connection.begin()
             if write:
                 self._lock_out_others(connection)
@@ -104,12 +104,12 @@ class PostgresStore:
             connection.exec_driver_sql(setting)
         if not self._made:
             connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_MAKING})")
-            self._made = bool(self.columns(connection, "meta"))
+            self._made = bool(self.list_columns(connection, "meta"))
         if self._made:
             connection.exec_driver_sql("SELECT value FROM meta WHERE key = 'format' FOR UPDATE")
 
-    def settle(self, connection: Connection) -> None:
-        """As `Store.settle`: refuses a server that forgets what it committed."""
+    def configure_database(self, connection: Connection) -> None:
+        """As `Store.configure_database`: refuses a server that forgets what it committed."""
         if connection.exec_driver_sql("SHOW fsync").scalar_one() != "on":
             raise OperationalError(
                 f"the server of the ledger {self.where} does not write durably",
@@ -121,8 +121,8 @@ class PostgresStore:
         """As `Store.is_empty`, of the schema that comes first in the search path."""
         return not connection.exec_driver_sql(_TABLES).all()
 
-    def columns(self, connection: Connection, table: str) -> frozenset[str]:
-        """As `Store.columns`."""
+    def list_columns(self, connection: Connection, table: str) -> frozenset[str]:
+        """As `Store.list_columns`."""
         found = connection.exec_driver_sql(
             "SELECT column_name FROM information_schema.columns"
             " WHERE table_schema = current_schema() AND table_name = %(table)s",
@@ -141,7 +141,7 @@ class PostgresStore:
         """As `Store.abandon`."""
         self._engine.dispose()
 
-    def begin_anew(self) -> None:
+    def reset_after_fork(self) -> None:
         """In the child of a fork: leaves the parent's connections to the parent."""
         self._lock = threading.RLock()
         self._engine.dispose(close=False)
@@ -150,24 +150,24 @@ class PostgresStore:
 _STORES: weakref.WeakSet[PostgresStore] = weakref.WeakSet()
 
 
-def _after_fork() -> None:
+def _reset_stores() -> None:
     for store in tuple(_STORES):
-        store.begin_anew()
+        store.reset_after_fork()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+    os.register_at_fork(after_in_child=_reset_stores)
 
 
 @contextmanager
-def _explained(where: str) -> Iterator[None]:
+def _translate_errors(where: str) -> Iterator[None]:
     """Turns what psycopg and SQLAlchemy raise into dpsql's errors."""
     try:
         yield
     except DBAPIError as error:
-        raise _meaning(error, where) from None
+        raise _to_ledger_error(error, where) from None
     except (SQLAlchemyError, OSError):
-        raise _unavailable(where) from None
+        raise _make_unavailable_error(where) from None
 
 
 def _is_lost(error: DBAPIError) -> bool:
@@ -175,7 +175,7 @@ def _is_lost(error: DBAPIError) -> bool:
     return error.connection_invalidated or state is None or state[:3] == "57P" or state[:2] == "08"
 
 
-def _meaning(error: DBAPIError, where: str) -> DatabaseError:
+def _to_ledger_error(error: DBAPIError, where: str) -> DatabaseError:
     import psycopg
 
     state = getattr(error.orig, "sqlstate", None) or ""
@@ -185,13 +185,13 @@ def _meaning(error: DBAPIError, where: str) -> DatabaseError:
     if isinstance(error.orig, psycopg.DataError):
         return ProgrammingError("the text holds a NUL, which PostgreSQL cannot keep", code="text")
     if _is_lost(error) or state[:2] in {"28", "3D", "53"}:
-        return _unavailable(where)
+        return _make_unavailable_error(where)
     return IntegrityError(
         f"the ledger {where} is damaged", code="ledger_corrupt", hint="restore its newest backup"
     )
 
 
-def _unavailable(where: str) -> OperationalError:
+def _make_unavailable_error(where: str) -> OperationalError:
     return OperationalError(
         f"the ledger {where} cannot be reached",
         code="ledger_unavailable",

@@ -28,7 +28,7 @@ _MOUNTS = Path("/proc/self/mountinfo")
 _OCTAL = re.compile(rb"\\([0-7]{3})")
 MEMORY: Final = ":memory:"
 
-Identity: TypeAlias = tuple[tuple[int, int] | None, ...]
+FileIdentity: TypeAlias = tuple[tuple[int, int] | None, ...]
 """The device and inode of the file, of its write-ahead log and of that log's index; None where there is none."""
 
 
@@ -45,33 +45,33 @@ class SqliteStore:
         self._path = path
         self._files = () if path is None else tuple(Path(f"{path}{end}") for end in ("", "-wal", "-shm"))
         self._owner = os.getpid() if path is None else None
-        self._opened: tuple[int, Identity] | None = None
+        self._opened_by: tuple[int, FileIdentity] | None = None
         self._raw: sqlite3.Connection | None = None
-        self._engine = create_engine("sqlite://", creator=self._open, poolclass=StaticPool)
+        self._engine = create_engine("sqlite://", creator=self._open_sqlite, poolclass=StaticPool)
 
-    def held(self) -> AbstractContextManager[object]:
-        """As `Store.held`: the lock that all use of SQLite here holds, and that a fork waits for."""
+    def lock(self) -> AbstractContextManager[object]:
+        """As `Store.lock`: the lock that all use of SQLite here holds, and that a fork waits for."""
         return _IN_USE
 
     @contextmanager
-    def connected(self) -> Iterator[Connection]:
-        """As `Store.connected`."""
-        with _IN_USE, explained(self.where):
-            self._make_ready()
+    def open_connection(self) -> Iterator[Connection]:
+        """As `Store.open_connection`."""
+        with _IN_USE, translate_errors(self.where):
+            self._prepare_connection()
             with self._engine.connect() as connection:
                 yield connection
 
     @contextmanager
-    def transaction(self, *, write: bool) -> Iterator[Connection]:
-        """As `Store.transaction`: a writer has SQLite's write lock from the start."""
-        with _IN_USE, explained(self.where):
-            self._make_ready()
+    def open_transaction(self, *, write: bool) -> Iterator[Connection]:
+        """As `Store.open_transaction`: a writer has SQLite's write lock from the start."""
+        with _IN_USE, translate_errors(self.where):
+            self._prepare_connection()
             with self._engine.begin() as connection:
                 connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN DEFERRED")
                 yield connection
 
-    def settle(self, connection: Connection) -> None:
-        """As `Store.settle`: a write-ahead log, so that readers never wait for a writer."""
+    def configure_database(self, connection: Connection) -> None:
+        """As `Store.configure_database`: a write-ahead log, so that readers never wait for a writer."""
         mode = connection.exec_driver_sql("PRAGMA journal_mode = WAL").scalar_one()
         if mode not in ("wal", "memory"):
             raise OperationalError(
@@ -84,8 +84,8 @@ class SqliteStore:
         """As `Store.is_empty`."""
         return not connection.exec_driver_sql("SELECT 1 FROM sqlite_master LIMIT 1").all()
 
-    def columns(self, connection: Connection, table: str) -> frozenset[str]:
-        """As `Store.columns`."""
+    def list_columns(self, connection: Connection, table: str) -> frozenset[str]:
+        """As `Store.list_columns`."""
         found = connection.exec_driver_sql("SELECT name FROM pragma_table_info(?)", (table,))
         return frozenset(map(str, found.scalars()))
 
@@ -102,26 +102,26 @@ class SqliteStore:
     def close(self) -> None:
         """Closes the connection; the last one of a file brings its write-ahead log into it."""
         with _IN_USE:
-            if self.is_mine():
+            if self.has_own_connection():
                 self._engine.dispose()
-                self._opened = self._raw = None
+                self._opened_by = self._raw = None
                 _OPEN.discard(self)
 
     def abandon(self) -> None:
         """As `close`, but never waits: for the garbage collector, which may run inside any other code."""
         _ABANDONED.append(self)
-        held = _owned()  # by code that this interrupts; whoever uses SQLite next closes it then
+        held = _is_lock_held()  # by code that this interrupts; whoever uses SQLite next closes it then
         try:
             if not held and _IN_USE.acquire(blocking=False):
                 _close_abandoned()
         finally:
             # An interrupt may have come between the lock and the knowledge of it.
-            if not held and _owned():
+            if not held and _is_lock_held():
                 _IN_USE.release()
 
-    def _make_ready(self) -> None:
+    def _prepare_connection(self) -> None:
         _close_abandoned()
-        if any(store.is_copied() for store in tuple(_OPEN)):
+        if any(store.has_inherited_connection() for store in tuple(_OPEN)):
             # SQLite would believe that this process holds the locks of the one that it was copied from.
             raise OperationalError(
                 "the process was forked behind Python's back while a ledger was open",
@@ -130,25 +130,25 @@ class SqliteStore:
             )
         if self._path is not None:
             require_one_name(self._path)
-        if self._opened is not None and self._opened[1] != _identity(self._files):
+        if self._opened_by is not None and self._opened_by[1] != _identify_files(self._files):
             self.close()
         if self._raw is not None and self._raw.in_transaction:
             self._raw.rollback()  # what failed amid a release of the connection has left it
 
-    def is_mine(self) -> bool:
+    def has_own_connection(self) -> bool:
         """Whether this process opened the connection that is kept."""
-        return self._opened is not None and self._opened[0] == os.getpid()
+        return self._opened_by is not None and self._opened_by[0] == os.getpid()
 
-    def is_copied(self) -> bool:
+    def has_inherited_connection(self) -> bool:
         """Whether another process opened the connection that is kept; not one that is closed meanwhile."""
-        opened = self._opened
+        opened = self._opened_by
         return opened is not None and opened[0] != os.getpid()
 
-    def _open(self) -> sqlite3.Connection:
+    def _open_sqlite(self) -> sqlite3.Connection:
         if self._path is not None:
             require_not_mounted(self._path)
         # The file is looked at before it is opened: one that is replaced in between is opened again later.
-        file = _identity(self._files)[:1]
+        file = _identify_files(self._files)[:1]
         target = MEMORY if self._path is None else f"{self._path.as_uri()}?mode=rw"
         connection = sqlite3.connect(
             target, uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
@@ -165,7 +165,7 @@ class SqliteStore:
             connection.close()
             raise
         self._raw = connection
-        self._opened = os.getpid(), file + _identity(self._files)[1:]
+        self._opened_by = os.getpid(), file + _identify_files(self._files)[1:]
         if self._path is not None:
             _OPEN.add(self)
         return connection
@@ -177,7 +177,7 @@ _OPEN: set[SqliteStore] = set()
 _ABANDONED: deque[SqliteStore] = deque()
 
 
-def _owned() -> bool:
+def _is_lock_held() -> bool:
     """Whether this thread holds the lock."""
     return bool(_IN_USE._is_owned())  # type: ignore[attr-defined]  # noqa: SLF001  (as threading.Condition asks)
 
@@ -187,7 +187,7 @@ def _close_abandoned() -> None:
         _ABANDONED.popleft().close()
 
 
-def _before_fork() -> None:
+def _close_before_fork() -> None:
     _IN_USE.acquire()
     _close_abandoned()
     for store in tuple(_OPEN):
@@ -195,14 +195,16 @@ def _before_fork() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before_fork, after_in_parent=_IN_USE.release, after_in_child=_IN_USE.release)
+    os.register_at_fork(
+        before=_close_before_fork, after_in_parent=_IN_USE.release, after_in_child=_IN_USE.release
+    )
 
 
-def _identity(files: Sequence[Path]) -> Identity:
-    return tuple(map(_file, files))
+def _identify_files(files: Sequence[Path]) -> FileIdentity:
+    return tuple(map(_identify_file, files))
 
 
-def _file(path: Path) -> tuple[int, int] | None:
+def _identify_file(path: Path) -> tuple[int, int] | None:
     try:
         found = path.stat()
     except OSError:
@@ -242,12 +244,12 @@ def require_not_mounted(path: Path) -> None:
         )
 
 
-def make_private(path: Path) -> None:
+def create_private_file(path: Path) -> None:
     """Makes an empty file that only its owner may read, unless there is one; durable with its name.
 
     An existing file is not opened: closing it would drop this process's SQLite locks on it.
     """
-    with _IN_USE, explained(str(path)):
+    with _IN_USE, translate_errors(str(path)):
         if not path.parent.is_dir():
             raise OperationalError(
                 f"there is no directory {path.parent} for the ledger",
@@ -264,18 +266,18 @@ def make_private(path: Path) -> None:
 
 
 @contextmanager
-def explained(where: str) -> Iterator[None]:
+def translate_errors(where: str) -> Iterator[None]:
     """Turns what SQLite, SQLAlchemy and the file system raise into dpsql's errors."""
     try:
         yield
     except DBAPIError as error:
-        raise _meaning(error.orig, where) from None
+        raise _to_ledger_error(error.orig, where) from None
     except (SQLAlchemyError, sqlite3.Error, OSError, UnicodeDecodeError) as error:
         # UnicodeDecodeError: Python's sqlite3 fails on SQLite's own message about damaged bytes.
-        raise _meaning(error, where) from None
+        raise _to_ledger_error(error, where) from None
 
 
-def _meaning(error: BaseException | None, where: str) -> DatabaseError:
+def _to_ledger_error(error: BaseException | None, where: str) -> DatabaseError:
     code = getattr(error, "sqlite_errorcode", None)
     kind = None if code is None else code & 0xFF
     if kind in _MEANINGS:

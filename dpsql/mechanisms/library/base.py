@@ -17,7 +17,7 @@ from dpsql.accounting.profiles import Profile
 from dpsql.errors import DataError, LossError
 from dpsql.mechanisms.base import Floats, Mechanism
 from dpsql.mechanisms.entropy import Entropy, SystemEntropy
-from dpsql.request.loss import Amount, amount
+from dpsql.request.loss import Amount, parse_amount
 
 FINENESS = 1 << 20
 """Lattice steps in one scale of a continuous law, where no step is given."""
@@ -103,7 +103,7 @@ class NoiseMechanism(ABC):
         Integers where the step is 1, else floats that are exact multiples of the step.
         """
         steps = self.law.draw(size * self.dimensions, entropy or SystemEntropy())
-        found = self._scaled(steps)
+        found = self._scale_steps(steps)
         return found if self.dimensions == 1 else found.reshape(size, self.dimensions)
 
     def release(
@@ -118,15 +118,15 @@ class NoiseMechanism(ABC):
         given: list[Any] = [values] if single else list(values)  # type: ignore[arg-type]
         if len(given) != self.dimensions:
             raise DataError(f"the mechanism is for {self.dimensions} values, not {len(given)}")
-        places = [self._place(value) for value in given]
+        places = [self._round_to_lattice(value) for value in given]
         steps = self.law.draw(self.dimensions, entropy or SystemEntropy())
-        noisy = self._scaled([place + noise for place, noise in zip(places, steps, strict=True)])
+        noisy = self._scale_steps([place + noise for place, noise in zip(places, steps, strict=True)])
         return noisy[0].item() if single else noisy
 
     @property
     def variance(self) -> float:
         """The variance of one coordinate's noise, rounded to nearest."""
-        return self.law.variance_float() * float(self.spacing) ** 2
+        return self.law.compute_variance() * float(self.spacing) ** 2
 
     def interval(self, confidence: float) -> tuple[float, float]:
         """Ends between which one coordinate's error lies with that probability: the noise, and half a step of rounding.
@@ -134,7 +134,7 @@ class NoiseMechanism(ABC):
         The noise's ends are the narrowest in whole steps. DataError unless 0 < confidence < 1.
         """
         rounding = Fraction(1, 2) if self.rounds else Fraction(0)
-        reach = float((self.law.half_width(confidence) + rounding) * self.spacing)
+        reach = float((self.law.compute_half_width(confidence) + rounding) * self.spacing)
         return -reach, reach
 
     def describe(self) -> str:
@@ -146,7 +146,7 @@ class NoiseMechanism(ABC):
         """Whether values may lie between the points of the lattice; if not, they are refused there."""
         return True
 
-    def _place(self, value: Any) -> int:
+    def _round_to_lattice(self, value: Any) -> int:
         """The nearest point of the lattice, in steps, exactly."""
         try:
             steps = Fraction(value.item() if isinstance(value, np.generic) else value) / self.spacing
@@ -159,22 +159,22 @@ class NoiseMechanism(ABC):
             )
         return math.floor(steps + Fraction(1, 2))
 
-    def _scaled(self, steps: Sequence[int]) -> NDArray[Any]:
+    def _scale_steps(self, steps: Sequence[int]) -> NDArray[Any]:
         if self.spacing == 1:
             return np.array(steps, np.int64 if all(abs(step) < 1 << 62 for step in steps) else object)
         return np.array([float(step * self.spacing) for step in steps])
 
 
-def put(record: object, **values: object) -> None:
+def set_frozen_fields(record: object, **values: object) -> None:
     """Sets fields of a frozen record while it is made."""
     for name, value in values.items():
         object.__setattr__(record, name, value)
 
 
-def exact_number(value: Any) -> Fraction:
+def parse_exact_number(value: Any) -> Fraction:
     """A finite number of either sign, exactly as it is written; DataError for what is none.
 
-    >>> exact_number("-0.1"), exact_number(0)
+    >>> parse_exact_number("-0.1"), parse_exact_number(0)
     (Fraction(-1, 10), Fraction(0, 1))
     """
     plain = value.item() if isinstance(value, np.generic) else value
@@ -182,65 +182,65 @@ def exact_number(value: Any) -> Fraction:
         exact: int | Fraction | Decimal = plain if isinstance(plain, (int, Fraction)) else Decimal(str(plain))
         if exact == 0:
             return Fraction(0)
-        return amount(exact) if exact > 0 else -amount(-exact)
+        return parse_amount(exact) if exact > 0 else -parse_amount(-exact)
     except (ArithmeticError, LossError):
         raise DataError("a finite number is wanted here") from None
 
 
-def dimensions_within(dimensions: int, most: int = MOST_DIMENSIONS) -> int:
+def require_dimensions(dimensions: int, most: int = MOST_DIMENSIONS) -> int:
     """`dimensions` itself; LossError unless it is a whole number from 1 to `most`."""
     if type(dimensions) is not int or not 1 <= dimensions <= most:
         raise LossError(f"a vector has 1 to {most} dimensions, not {dimensions!r}")
     return dimensions
 
 
-def spacing_of(step: Amount | None, scale: Fraction) -> Fraction:
+def compute_spacing(step: Amount | None, scale: Fraction) -> Fraction:
     """`step` itself, or the largest power of two that is at most `scale` / 2**20."""
     if step is not None:
-        return amount(step, "step")
+        return parse_amount(step, "step")
     wanted = scale / FINENESS
     power = wanted.numerator.bit_length() - wanted.denominator.bit_length()
     found = Fraction(2) ** power
     return found if found <= wanted else found / 2
 
 
-def steps_moved(sensitivity: Fraction, spacing: Fraction) -> int:
+def bound_steps_moved(sensitivity: Fraction, spacing: Fraction) -> int:
     """How many steps the rounding of one number moves at most, if the number moves by at most `sensitivity`.
 
     Claim: ⌈sensitivity/step⌉.
     Why: with ⌊·⌋ the rounding and f the part that x lies above its point, x + D lies in the row of ⌊f + D⌋ steps more,
     and f < 1.
 
-    >>> steps_moved(Fraction(1), Fraction(1, 4)), steps_moved(Fraction(1), Fraction(2, 3))
+    >>> bound_steps_moved(Fraction(1), Fraction(1, 4)), bound_steps_moved(Fraction(1), Fraction(2, 3))
     (4, 2)
     """
     return math.ceil(sensitivity / spacing)
 
 
-def l1_steps_moved(sensitivity: Fraction, spacing: Fraction, dimensions: int) -> int:
+def bound_l1_steps(sensitivity: Fraction, spacing: Fraction, dimensions: int) -> int:
     """The same for the l1 norm of a vector: less than a step more for each coordinate.
 
-    >>> l1_steps_moved(Fraction(1), Fraction(1, 4), 1), l1_steps_moved(Fraction(1), Fraction(1, 4), 3)
+    >>> bound_l1_steps(Fraction(1), Fraction(1, 4), 1), bound_l1_steps(Fraction(1), Fraction(1, 4), 3)
     (4, 6)
     """
     return math.ceil(sensitivity / spacing + dimensions) - 1
 
 
-def squared_steps_moved(sensitivity: Fraction, spacing: Fraction, dimensions: int) -> Fraction:
+def bound_squared_l2_steps(sensitivity: Fraction, spacing: Fraction, dimensions: int) -> Fraction:
     """The square of the same for the l2 norm: the rounding errors add √dimensions, rounded up.
 
-    >>> squared_steps_moved(Fraction(1), Fraction(1, 4), 1)
+    >>> bound_squared_l2_steps(Fraction(1), Fraction(1, 4), 1)
     Fraction(16, 1)
     """
     if dimensions == 1:
-        return Fraction(steps_moved(sensitivity, spacing) ** 2)
-    return (sensitivity / spacing + root_up(Fraction(dimensions))) ** 2
+        return Fraction(bound_steps_moved(sensitivity, spacing) ** 2)
+    return (sensitivity / spacing + bound_root(Fraction(dimensions))) ** 2
 
 
-def root_up(square: Fraction) -> Fraction:
+def bound_root(square: Fraction) -> Fraction:
     """A rational, barely above the square root.
 
-    >>> 0 < root_up(Fraction(2)) ** 2 - 2 < Fraction(1, 2**60)
+    >>> 0 < bound_root(Fraction(2)) ** 2 - 2 < Fraction(1, 2**60)
     True
     """
     scaled = square * (1 << 2 * _ROOT_BITS)

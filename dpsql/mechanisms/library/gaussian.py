@@ -10,22 +10,22 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from dpsql.accounting.events import Gaussian
-from dpsql.accounting.numerics.normal import exactly, gaussian_delta, mu_within
+from dpsql.accounting.numerics.normal import convert_to_mu, gaussian_delta, to_decimal
 from dpsql.accounting.numerics.rigorous import ln_up
 from dpsql.accounting.profiles import GaussianProfile
-from dpsql.accounting.tradeoffs import mu_of_discrete_gaussian
+from dpsql.accounting.tradeoffs import bound_discrete_gaussian_mu
 from dpsql.errors import InternalError, LossError
 from dpsql.mechanisms.base import Floats
 from dpsql.mechanisms.gaussian import DiscreteGaussian
 from dpsql.mechanisms.library.base import (
     NoiseMechanism,
-    dimensions_within,
-    put,
-    root_up,
-    spacing_of,
-    squared_steps_moved,
+    bound_root,
+    bound_squared_l2_steps,
+    compute_spacing,
+    require_dimensions,
+    set_frozen_fields,
 )
-from dpsql.request.loss import Amount, amount
+from dpsql.request.loss import Amount, parse_amount
 
 _UP = Context(prec=60, rounding=ROUND_CEILING)
 
@@ -60,8 +60,8 @@ class GaussianMechanism(NoiseMechanism):
     step: Amount | None = None
 
     def __post_init__(self) -> None:
-        epsilon, delta = amount(self.epsilon), amount(self.delta, "delta")
-        sensitivity = amount(self.sensitivity, "sensitivity")
+        epsilon, delta = parse_amount(self.epsilon), parse_amount(self.delta, "delta")
+        sensitivity = parse_amount(self.sensitivity, "sensitivity")
         if delta >= 1:
             raise LossError("delta must be below 1")
         if self.calibration not in ("analytic", "classical"):
@@ -71,44 +71,44 @@ class GaussianMechanism(NoiseMechanism):
                 "the classical calibration of Gaussian noise is proved for epsilon below 1 only",
                 hint='calibration="analytic", which holds at any epsilon and needs less noise',
             )
-        put(self, epsilon=epsilon, delta=delta, sensitivity=sensitivity)
-        dimensions_within(self.dimensions)
-        put(self, step=spacing_of(self.step, sensitivity / Fraction(self._mu)))
-        if gaussian_delta(self.mu, exactly(epsilon)).high > exactly(delta):
+        set_frozen_fields(self, epsilon=epsilon, delta=delta, sensitivity=sensitivity)
+        require_dimensions(self.dimensions)
+        set_frozen_fields(self, step=compute_spacing(self.step, sensitivity / Fraction(self._mu)))
+        if gaussian_delta(self.mu, to_decimal(epsilon)).high > to_decimal(delta):
             raise InternalError("the calibrated noise does not keep its loss")
 
     @property
     def _mu(self) -> Decimal:
         """The μ that the calibration asks for."""
-        epsilon, delta = amount(self.epsilon), amount(self.delta)
+        epsilon, delta = parse_amount(self.epsilon), parse_amount(self.delta)
         if self.calibration == "analytic":
-            return mu_within(epsilon, delta)
-        return exactly(epsilon / root_up(2 * ln_up(Fraction(5, 4) / delta)))
+            return convert_to_mu(epsilon, delta)
+        return to_decimal(epsilon / bound_root(2 * ln_up(Fraction(5, 4) / delta)))
 
     @property
-    def _squared(self) -> Fraction:
-        return squared_steps_moved(amount(self.sensitivity), self.spacing, self.dimensions)
+    def _squared_sensitivity(self) -> Fraction:
+        return bound_squared_l2_steps(parse_amount(self.sensitivity), self.spacing, self.dimensions)
 
     @property
     def spacing(self) -> Fraction:
         """The lattice's step, exactly."""
-        return amount(self.step or 1, "step")
+        return parse_amount(self.step or 1, "step")
 
     @property
     def law(self) -> DiscreteGaussian:
         """The discrete Gaussian law, in squared steps: the least variance, nearly, with at most the μ that is asked for."""
         wanted = self._mu
         # A twelfth of a squared step is what the lattice costs; whole multiples of 2**-20 keep numbers short.
-        variance = self._squared / Fraction(wanted) ** 2 + Fraction(1, 12)
+        variance = self._squared_sensitivity / Fraction(wanted) ** 2 + Fraction(1, 12)
         variance = Fraction(-(-variance.numerator * (1 << 20) // variance.denominator), 1 << 20)
-        while mu_of_discrete_gaussian(variance, self._squared) > wanted:
+        while bound_discrete_gaussian_mu(variance, self._squared_sensitivity) > wanted:
             variance += variance / 1024
         return DiscreteGaussian(variance)
 
     @property
     def mu(self) -> Decimal:
         """The μ of Gaussian differential privacy that the noise keeps, rounded up."""
-        return mu_of_discrete_gaussian(self.law.variance, self._squared)
+        return bound_discrete_gaussian_mu(self.law.variance, self._squared_sensitivity)
 
     def profile(self) -> GaussianProfile:
         """That of `mu`-GDP, which the lattice attains but for a part of 1/(24σ²)."""
@@ -116,11 +116,11 @@ class GaussianMechanism(NoiseMechanism):
 
     def event(self) -> Gaussian:
         """`Gaussian(rho)` with rho = sensitivity²/(2σ²)."""
-        return Gaussian(self.law.rho(self._squared))
+        return Gaussian(self.law.compute_rho(self._squared_sensitivity))
 
     def density(self, at: Floats) -> Floats:
         """e^(-z²/2σ²)/(σ√2π)."""
-        return _normal(at, self.variance)
+        return _compute_normal_density(at, self.variance)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,8 +143,10 @@ class DiscreteGaussianMechanism(NoiseMechanism):
     dimensions: int = 1
 
     def __post_init__(self) -> None:
-        put(self, rho=amount(self.rho, "rho"), sensitivity=amount(self.sensitivity, "sensitivity"))
-        dimensions_within(self.dimensions)
+        set_frozen_fields(
+            self, rho=parse_amount(self.rho, "rho"), sensitivity=parse_amount(self.sensitivity, "sensitivity")
+        )
+        require_dimensions(self.dimensions)
 
     @property
     def spacing(self) -> Fraction:
@@ -159,15 +161,17 @@ class DiscreteGaussianMechanism(NoiseMechanism):
     @property
     def law(self) -> DiscreteGaussian:
         """The law itself."""
-        return DiscreteGaussian.calibrate(amount(self.sensitivity) ** 2, amount(self.rho))
+        return DiscreteGaussian.calibrate(parse_amount(self.sensitivity) ** 2, parse_amount(self.rho))
 
     def profile(self) -> GaussianProfile:
         """That of the μ-GDP that the law keeps."""
-        return GaussianProfile(mu_of_discrete_gaussian(self.law.variance, amount(self.sensitivity) ** 2))
+        return GaussianProfile(
+            bound_discrete_gaussian_mu(self.law.variance, parse_amount(self.sensitivity) ** 2)
+        )
 
     def event(self) -> Gaussian:
         """`Gaussian(rho)`."""
-        return Gaussian(amount(self.rho))
+        return Gaussian(parse_amount(self.rho))
 
     def density(self, at: Floats) -> Floats:
         """e^(-k²/2σ²) over its sum."""
@@ -177,6 +181,6 @@ class DiscreteGaussianMechanism(NoiseMechanism):
         return found
 
 
-def _normal(at: Floats, variance: float) -> Floats:
+def _compute_normal_density(at: Floats, variance: float) -> Floats:
     found: Floats = np.exp(-(at**2) / (2 * variance)) / np.sqrt(2 * np.pi * variance)
     return found

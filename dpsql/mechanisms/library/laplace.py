@@ -14,12 +14,12 @@ from dpsql.mechanisms.base import Floats
 from dpsql.mechanisms.geometric import Geometric
 from dpsql.mechanisms.library.base import (
     NoiseMechanism,
-    dimensions_within,
-    l1_steps_moved,
-    put,
-    spacing_of,
+    bound_l1_steps,
+    compute_spacing,
+    require_dimensions,
+    set_frozen_fields,
 )
-from dpsql.request.loss import Amount, amount
+from dpsql.request.loss import Amount, parse_amount
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,35 +48,37 @@ class LaplaceMechanism(NoiseMechanism):
     step: Amount | None = None
 
     def __post_init__(self) -> None:
-        epsilon, sensitivity = amount(self.epsilon), amount(self.sensitivity, "sensitivity")
-        step = spacing_of(self.step, sensitivity / epsilon)
-        put(self, epsilon=epsilon, sensitivity=sensitivity, step=step)
-        dimensions_within(self.dimensions)
+        epsilon, sensitivity = parse_amount(self.epsilon), parse_amount(self.sensitivity, "sensitivity")
+        step = compute_spacing(self.step, sensitivity / epsilon)
+        set_frozen_fields(self, epsilon=epsilon, sensitivity=sensitivity, step=step)
+        require_dimensions(self.dimensions)
 
     @property
     def spacing(self) -> Fraction:
         """The lattice's step, exactly."""
-        return amount(self.step or 1, "step")
+        return parse_amount(self.step or 1, "step")
 
     @property
     def law(self) -> Geometric:
         """The two-sided geometric law, in steps."""
-        moved = l1_steps_moved(amount(self.sensitivity), self.spacing, self.dimensions)
-        return Geometric.calibrate(Fraction(moved), amount(self.epsilon))
+        moved = bound_l1_steps(parse_amount(self.sensitivity), self.spacing, self.dimensions)
+        return Geometric.calibrate(Fraction(moved), parse_amount(self.epsilon))
 
     def profile(self) -> Profile:
         """That of the noise on one number, exactly; of a vector an upper bound."""
         if self.dimensions > 1:
-            return PureProfile(amount(self.epsilon))
-        return GeometricProfile(self.law.scale, l1_steps_moved(amount(self.sensitivity), self.spacing, 1))
+            return PureProfile(parse_amount(self.epsilon))
+        return GeometricProfile(
+            self.law.scale, bound_l1_steps(parse_amount(self.sensitivity), self.spacing, 1)
+        )
 
     def event(self) -> Pure:
         """`Pure(epsilon)`."""
-        return Pure(amount(self.epsilon))
+        return Pure(parse_amount(self.epsilon))
 
     def density(self, at: Floats) -> Floats:
         """e^(-|z|/b)/2b."""
-        scale = float(amount(self.sensitivity) / amount(self.epsilon))
+        scale = float(parse_amount(self.sensitivity) / parse_amount(self.epsilon))
         found: Floats = np.exp(-np.abs(at) / scale) / (2 * scale)
         return found
 
@@ -102,8 +104,12 @@ class GeometricMechanism(NoiseMechanism):
     dimensions: int = 1
 
     def __post_init__(self) -> None:
-        put(self, epsilon=amount(self.epsilon), sensitivity=amount(self.sensitivity, "sensitivity"))
-        dimensions_within(self.dimensions)
+        set_frozen_fields(
+            self,
+            epsilon=parse_amount(self.epsilon),
+            sensitivity=parse_amount(self.sensitivity, "sensitivity"),
+        )
+        require_dimensions(self.dimensions)
 
     @property
     def spacing(self) -> Fraction:
@@ -118,21 +124,21 @@ class GeometricMechanism(NoiseMechanism):
     @property
     def law(self) -> Geometric:
         """The law itself."""
-        return Geometric.calibrate(amount(self.sensitivity), amount(self.epsilon))
+        return Geometric.calibrate(parse_amount(self.sensitivity), parse_amount(self.epsilon))
 
     def profile(self) -> Profile:
         """That of one integer that moves by a whole number of steps, exactly; else an upper bound."""
-        moved = amount(self.sensitivity)
+        moved = parse_amount(self.sensitivity)
         if self.dimensions > 1 or moved.denominator != 1:
-            return PureProfile(amount(self.epsilon))
+            return PureProfile(parse_amount(self.epsilon))
         return GeometricProfile(self.law.scale, int(moved))
 
     def event(self) -> Pure:
         """`Pure(epsilon)`."""
-        return Pure(amount(self.epsilon))
+        return Pure(parse_amount(self.epsilon))
 
     def density(self, at: Floats) -> Floats:
         """(1-a)/(1+a)·a^|k|."""
-        rate = float(amount(self.epsilon) / amount(self.sensitivity))
+        rate = float(parse_amount(self.epsilon) / parse_amount(self.sensitivity))
         found: Floats = np.tanh(rate / 2) * np.exp(-rate * np.abs(at))
         return found

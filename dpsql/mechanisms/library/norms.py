@@ -13,20 +13,20 @@ from dpsql.accounting.events import Pure
 from dpsql.accounting.profiles import PureProfile
 from dpsql.errors import DataError
 from dpsql.mechanisms.base import Floats, Mechanism, MechanismRecord
-from dpsql.mechanisms.cube import MOST_DIMENSIONS, Cube
+from dpsql.mechanisms.cube import MOST_DIMENSIONS, LInfinityMechanism
 from dpsql.mechanisms.entropy import Entropy
 from dpsql.mechanisms.library.base import (
     NoiseMechanism,
-    dimensions_within,
-    put,
-    root_up,
-    spacing_of,
-    squared_steps_moved,
-    steps_moved,
+    bound_root,
+    bound_squared_l2_steps,
+    bound_steps_moved,
+    compute_spacing,
+    require_dimensions,
+    set_frozen_fields,
 )
 from dpsql.mechanisms.release_cache import clear_cache
-from dpsql.mechanisms.sampler import ball
-from dpsql.request.loss import Amount, amount
+from dpsql.mechanisms.sampler import sample_l2_vectors
+from dpsql.request.loss import Amount, parse_amount
 
 MOST_OF_BALL = 12
 """Beyond, so few proposals are kept that a draw takes long."""
@@ -40,7 +40,7 @@ class CubeMechanism(NoiseMechanism):
 
     Claim: ε-DP; each number's variance is (k+1)(k+2)·sensitivity²/(3ε²), where a split of the loss costs 2k²·sensitivity²/ε².
     The profile is that of any ε-DP release, an upper bound.
-    Why: see `Cube`, which is the law on a lattice of steps, by default at most sensitivity/ε/2**20.
+    Why: see `LInfinityMechanism`, which is the law on a lattice of steps, by default at most sensitivity/ε/2**20.
     Source: Hardt, Talwar 2010, "On the geometry of differential privacy", section 4.
 
     >>> round(CubeMechanism(epsilon=1, dimensions=4).variance, 3)
@@ -55,33 +55,33 @@ class CubeMechanism(NoiseMechanism):
     step: Amount | None = None
 
     def __post_init__(self) -> None:
-        epsilon, sensitivity = amount(self.epsilon), amount(self.sensitivity, "sensitivity")
-        put(
+        epsilon, sensitivity = parse_amount(self.epsilon), parse_amount(self.sensitivity, "sensitivity")
+        set_frozen_fields(
             self,
             epsilon=epsilon,
             sensitivity=sensitivity,
-            step=spacing_of(self.step, sensitivity / epsilon),
+            step=compute_spacing(self.step, sensitivity / epsilon),
         )
-        dimensions_within(self.dimensions, MOST_DIMENSIONS)
+        require_dimensions(self.dimensions, MOST_DIMENSIONS)
 
     @property
     def spacing(self) -> Fraction:
         """The lattice's step, exactly."""
-        return amount(self.step or 1, "step")
+        return parse_amount(self.step or 1, "step")
 
     @property
-    def law(self) -> Cube:
+    def law(self) -> LInfinityMechanism:
         """The law on the lattice."""
-        moved = steps_moved(amount(self.sensitivity), self.spacing)
-        return Cube.calibrate(Fraction(moved), amount(self.epsilon), self.dimensions)
+        moved = bound_steps_moved(parse_amount(self.sensitivity), self.spacing)
+        return LInfinityMechanism.calibrate(Fraction(moved), parse_amount(self.epsilon), self.dimensions)
 
     def profile(self) -> PureProfile:
         """An upper bound."""
-        return PureProfile(amount(self.epsilon))
+        return PureProfile(parse_amount(self.epsilon))
 
     def event(self) -> Pure:
         """`Pure(epsilon)`."""
-        return Pure(amount(self.epsilon))
+        return Pure(parse_amount(self.epsilon))
 
     def density(self, at: Floats) -> Floats:
         """That of one coordinate: the sum over j < k of (|z|/b)^j/j!·e^(-|z|/b), over 2kb.
@@ -90,20 +90,20 @@ class CubeMechanism(NoiseMechanism):
         """
         from scipy.special import gammaincc
 
-        scale, k = float(amount(self.sensitivity) / amount(self.epsilon)), self.dimensions
+        scale, k = float(parse_amount(self.sensitivity) / parse_amount(self.epsilon)), self.dimensions
         found: Floats = gammaincc(k, np.abs(at) / scale) / (2 * k * scale)
         return found
 
 
 @dataclass(frozen=True, slots=True)
-class Ball(Mechanism):
-    """The law of `ball`: vectors z of integers with probability proportional to a**⌈‖z‖₂⌉, a = exp(-1/scale).
+class KNormMechanism(Mechanism):
+    """The law of `sample_l2_vectors`: vectors z of integers with probability proportional to a**⌈‖z‖₂⌉, a = exp(-1/scale).
 
     Claim: (⌈l2_sensitivity⌉/scale)-DP for integers.
     Why: ⌈‖z + d‖₂⌉ <= ⌈‖z‖₂⌉ + ⌈‖d‖₂⌉ (triangle inequality), with one normaliser.
     Source: Hardt, Talwar 2010, section 4; on integers derived here.
 
-    `variance_float` and `half_width` are those of the continuous law e^(-‖z‖₂/scale), one step and more wider: the norms of
+    `compute_variance` and `compute_half_width` are those of the continuous law e^(-‖z‖₂/scale), one step and more wider: the norms of
     both differ by less than a step and √dimensions/2, so at 2**20 steps a scale by less than a part in 10**5.
     """
 
@@ -116,42 +116,42 @@ class Ball(Mechanism):
 
     def draw(self, size: int, entropy: Entropy) -> list[int]:
         """Coordinates of independent vectors, one vector after the other."""
-        drawn = ball(self.scale, self.dimensions, size // self.dimensions, entropy)
+        drawn = sample_l2_vectors(self.scale, self.dimensions, size // self.dimensions, entropy)
         clear_cache()  # of the coins of these draws
         flat: list[int] = drawn.ravel().tolist()
         return flat
 
-    def variance_float(self) -> float:
+    def compute_variance(self) -> float:
         """(d+1)·scale², the continuous law's: that of a coordinate of a gamma radius in a uniform direction."""
         return (self.dimensions + 1) * float(self.scale) ** 2
 
-    def sum_tail_up(self, terms: int, threshold: int) -> float:
+    def bound_sum_tail(self, terms: int, threshold: int) -> float:
         """P(one coordinate of the continuous law >= `threshold`); sums are not known."""
         if terms > 1:
             return 1.0
-        beyond = 1 - coordinate_chance(self.dimensions, abs(threshold) / float(self.scale))
+        beyond = 1 - compute_coordinate_probability(self.dimensions, abs(threshold) / float(self.scale))
         return beyond / 2 if threshold >= 0 else 1 - beyond / 2
 
-    def half_width(self, confidence: float) -> int:
+    def compute_half_width(self, confidence: float) -> int:
         """The t with P(|coordinate| <= t) = `confidence` in the continuous law, and 1 + √dimensions steps more."""
         from scipy.optimize import brentq
 
         if not 0 < confidence < 1:
             raise DataError(f"a confidence lies between 0 and 1, and {confidence} does not")
         k, most = self.dimensions, (self.dimensions - math.log1p(-confidence)) * 4
-        reach = brentq(lambda t: coordinate_chance(k, t) - confidence, 0, most, xtol=1e-12)
+        reach = brentq(lambda t: compute_coordinate_probability(k, t) - confidence, 0, most, xtol=1e-12)
         return math.ceil(reach * float(self.scale)) + 1 + math.isqrt(k) + 1
 
     def describe(self) -> str:
         """The law in words.
 
-        >>> Ball(Fraction(20), 3).describe()
+        >>> KNormMechanism(Fraction(20), 3).describe()
         'ball, scale 20, of 3 numbers at once'
         """
         return f"{self.name}, scale {float(self.scale):.6g}, of {self.dimensions} numbers at once"
 
 
-def coordinate_chance(dimensions: int, reach: float) -> float:
+def compute_coordinate_probability(dimensions: int, reach: float) -> float:
     """P(|z_1| <= reach) where z has the density proportional to e^-‖z‖₂.
 
     Why: z has the characteristic function (1 + ‖w‖²)^(-(d+1)/2), as √(2g) times a standard normal vector has for a gamma
@@ -177,7 +177,7 @@ class VectorMechanism(NoiseMechanism):
     """Noise with density proportional to e^(-ε·‖z‖₂/sensitivity) on a vector; `sensitivity` is its largest change in l2 norm.
 
     Claim: ε-DP; each coordinate's variance is (d+1)·sensitivity²/ε². The profile is that of any ε-DP release, an upper bound.
-    Why: a shift by v changes ‖z‖₂ by at most ‖v‖₂. The noise is `Ball` on a lattice of steps, by default at most
+    Why: a shift by v changes ‖z‖₂ by at most ‖v‖₂. The noise is `KNormMechanism` on a lattice of steps, by default at most
     sensitivity/ε/2**20, where ⌈‖z‖₂⌉ takes the place of the norm. Independent Laplace noise of scale sensitivity/ε in
     each coordinate, with that l2 sensitivity, is not ε-DP but (√d·ε)-DP: the l1 norm may be √d times as long.
     Source: Chaudhuri, Monteleoni, Sarwate 2011, "Differentially private empirical risk minimization", Algorithm 1; Hardt,
@@ -195,42 +195,44 @@ class VectorMechanism(NoiseMechanism):
     step: Amount | None = None
 
     def __post_init__(self) -> None:
-        epsilon, sensitivity = amount(self.epsilon), amount(self.sensitivity, "sensitivity")
-        put(
+        epsilon, sensitivity = parse_amount(self.epsilon), parse_amount(self.sensitivity, "sensitivity")
+        set_frozen_fields(
             self,
             epsilon=epsilon,
             sensitivity=sensitivity,
-            step=spacing_of(self.step, sensitivity / epsilon),
+            step=compute_spacing(self.step, sensitivity / epsilon),
         )
-        dimensions_within(self.dimensions, MOST_OF_BALL)
+        require_dimensions(self.dimensions, MOST_OF_BALL)
 
     @property
     def spacing(self) -> Fraction:
         """The lattice's step, exactly."""
-        return amount(self.step or 1, "step")
+        return parse_amount(self.step or 1, "step")
 
     @property
-    def law(self) -> Ball:
+    def law(self) -> KNormMechanism:
         """The law on the lattice."""
-        moved = root_up(squared_steps_moved(amount(self.sensitivity), self.spacing, self.dimensions))
-        return Ball(Fraction(math.ceil(moved)) / amount(self.epsilon), self.dimensions)
+        moved = bound_root(
+            bound_squared_l2_steps(parse_amount(self.sensitivity), self.spacing, self.dimensions)
+        )
+        return KNormMechanism(Fraction(math.ceil(moved)) / parse_amount(self.epsilon), self.dimensions)
 
     def profile(self) -> PureProfile:
         """An upper bound."""
-        return PureProfile(amount(self.epsilon))
+        return PureProfile(parse_amount(self.epsilon))
 
     def event(self) -> Pure:
         """`Pure(epsilon)`."""
-        return Pure(amount(self.epsilon))
+        return Pure(parse_amount(self.epsilon))
 
     def density(self, at: Floats) -> Floats:
         """That of one coordinate: (|z|/2b)^(d/2)·K_(d/2)(|z|/b) over b·√π·Γ((d+1)/2).
 
-        Source: the Bessel integral of the mixture in `coordinate_chance`.
+        Source: the Bessel integral of the mixture in `compute_coordinate_probability`.
         """
         from scipy.special import gamma, kv
 
-        scale, order = float(amount(self.sensitivity) / amount(self.epsilon)), self.dimensions / 2
+        scale, order = float(parse_amount(self.sensitivity) / parse_amount(self.epsilon)), self.dimensions / 2
         x = np.maximum(np.abs(np.asarray(at, np.float64)) / scale, 1e-9)
         found: Floats = (x / 2) ** order * kv(order, x) / (scale * math.sqrt(math.pi) * gamma(order + 0.5))
         return found

@@ -16,9 +16,9 @@ from dpsql.accounting.numerics.rigorous import ln_up
 from dpsql.accounting.profiles import Profile, ResponseProfile, UnaryProfile
 from dpsql.errors import DataError, LossError
 from dpsql.mechanisms.entropy import Entropy, SystemEntropy
-from dpsql.mechanisms.library.base import put
-from dpsql.mechanisms.sampler import below, lies
-from dpsql.request.loss import Amount, amount
+from dpsql.mechanisms.library.base import set_frozen_fields
+from dpsql.mechanisms.sampler import sample_below, sample_lies
+from dpsql.request.loss import Amount, parse_amount
 
 MOST_CHOICES = 1 << 16
 _LEAST = Fraction(1, 10**6)
@@ -95,7 +95,7 @@ class LocalMechanism(ABC):
             (low, low) if 1 - self.q >= confidence else (high, high) if self.q >= confidence else (low, high)
         )
 
-    def _check(self) -> None:
+    def _check_choices(self) -> None:
         if type(self.choices) is not int or not 2 <= self.choices <= MOST_CHOICES:
             raise LossError(f"a question has 2 to {MOST_CHOICES:,} choices, not {self.choices!r}")
         if self.loss < _LEAST:
@@ -134,12 +134,12 @@ class RandomizedResponse(LocalMechanism):
         if (self.epsilon is None) == (self.odds is None):
             raise LossError("randomised response has either an epsilon or odds", hint="epsilon=1")
         if self.epsilon is not None:
-            put(self, epsilon=amount(self.epsilon))
+            set_frozen_fields(self, epsilon=parse_amount(self.epsilon))
         elif self.odds is not None:
-            put(self, odds=amount(self.odds, "odds"))
-            if amount(self.odds) <= 1:
+            set_frozen_fields(self, odds=parse_amount(self.odds, "odds"))
+            if parse_amount(self.odds) <= 1:
                 raise LossError("the truth must be more likely than any other answer: odds above 1")
-        self._check()
+        self._check_choices()
 
     @classmethod
     def fair_coins(cls) -> RandomizedResponse:
@@ -159,7 +159,7 @@ class RandomizedResponse(LocalMechanism):
         >>> round(float(RandomizedResponse.of_truth(0.5).loss), 4)
         1.0986
         """
-        chance = amount(alpha, "alpha")
+        chance = parse_amount(alpha, "alpha")
         if chance >= 1:
             raise LossError("who always tells the truth has no privacy: alpha must be below 1")
         return cls(odds=(1 + (choices - 1) * chance) / (1 - chance), choices=choices)
@@ -167,20 +167,20 @@ class RandomizedResponse(LocalMechanism):
     @property
     def loss(self) -> Fraction:
         """ε, exactly or, where odds are given, their logarithm rounded up."""
-        return amount(self.epsilon) if self.epsilon is not None else ln_up(amount(self.odds or 1))
+        return parse_amount(self.epsilon) if self.epsilon is not None else ln_up(parse_amount(self.odds or 1))
 
     @property
     def p(self) -> float:
         """The chance of the truth."""
         if self.odds is not None:
-            return float(amount(self.odds) / (amount(self.odds) + self.choices - 1))
+            return float(parse_amount(self.odds) / (parse_amount(self.odds) + self.choices - 1))
         return 1 / (1 + (self.choices - 1) * math.exp(-float(self.loss)))
 
     @property
     def q(self) -> float:
         """The chance of any other choice."""
         if self.odds is not None:
-            return float(1 / (amount(self.odds) + self.choices - 1))
+            return float(1 / (parse_amount(self.odds) + self.choices - 1))
         shrunk = math.exp(-float(self.loss))
         return shrunk / (1 + (self.choices - 1) * shrunk)
 
@@ -189,13 +189,13 @@ class RandomizedResponse(LocalMechanism):
         self._check_truth(truth)
         source = entropy or SystemEntropy()
         if self.odds is None:
-            lying = lies(self.loss, self.choices, size, source)
+            lying = sample_lies(self.loss, self.choices, size, source)
         else:
-            above, unit = amount(self.odds).as_integer_ratio()
+            above, unit = parse_amount(self.odds).as_integer_ratio()
             # A number below the sum of both weights: it lies where it is not below that of the truth.
             bounds = np.array([above + unit * (self.choices - 1)] * size, object)
-            lying = np.array(below(bounds, source) >= above, np.bool_)
-        others = np.array(below(np.full(size, self.choices - 1, np.int64), source), np.int64)
+            lying = np.array(sample_below(bounds, source) >= above, np.bool_)
+        others = np.array(sample_below(np.full(size, self.choices - 1, np.int64), source), np.int64)
         return np.where(lying, others + (others >= truth), truth)
 
     def supports(self, answers: NDArray[Any]) -> NDArray[np.bool_]:
@@ -229,13 +229,13 @@ class UnaryEncoding(LocalMechanism):
     choices: int = 2
 
     def __post_init__(self) -> None:
-        put(self, epsilon=amount(self.epsilon))
-        self._check()
+        set_frozen_fields(self, epsilon=parse_amount(self.epsilon))
+        self._check_choices()
 
     @property
     def loss(self) -> Fraction:
         """ε."""
-        return amount(self.epsilon)
+        return parse_amount(self.epsilon)
 
     @property
     def p(self) -> float:
@@ -252,8 +252,8 @@ class UnaryEncoding(LocalMechanism):
         """`size` independent answers of somebody whose truth is that choice: shape `(size, choices)`; the law is exact."""
         self._check_truth(truth)
         source = entropy or SystemEntropy()
-        found = lies(self.loss, 2, size * self.choices, source).reshape(size, self.choices)
-        found[:, truth] = (source.words(size) & np.uint64(1)).astype(np.bool_)
+        found = sample_lies(self.loss, 2, size * self.choices, source).reshape(size, self.choices)
+        found[:, truth] = (source.draw_words(size) & np.uint64(1)).astype(np.bool_)
         return found
 
     def supports(self, answers: NDArray[Any]) -> NDArray[np.bool_]:

@@ -15,18 +15,18 @@ from dpsql.accounting.events import Approximate, Gaussian, Pure
 from dpsql.errors import DataError
 from dpsql.mechanisms.base import Floats
 from dpsql.mechanisms.entropy import Entropy
-from dpsql.mechanisms.library.base import dimensions_within, exact_number, put
+from dpsql.mechanisms.library.base import parse_exact_number, require_dimensions, set_frozen_fields
 from dpsql.mechanisms.library.gaussian import GaussianMechanism
 from dpsql.mechanisms.library.laplace import LaplaceMechanism
 from dpsql.mechanisms.library.norms import MOST_OF_BALL, CubeMechanism, VectorMechanism
 from dpsql.mechanisms.library.wishart import WishartMechanism
-from dpsql.request.loss import Amount, amount
+from dpsql.request.loss import Amount, parse_amount
 
 MOST_DIMENSIONS = 10
 _ROOT = Fraction(math.isqrt(2 << 80), 1 << 40)
 """√2, rounded down: an entry off the diagonal counts twice in a Frobenius norm."""
 
-Additive = LaplaceMechanism | CubeMechanism | VectorMechanism | GaussianMechanism
+AdditiveMechanism = LaplaceMechanism | CubeMechanism | VectorMechanism | GaussianMechanism
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,16 +54,16 @@ class SecondMoments:
     dimensions: int = 2
 
     def __post_init__(self) -> None:
-        dimensions_within(self.dimensions, MOST_DIMENSIONS)
-        put(self, epsilon=amount(self.epsilon), bound=amount(self.bound, "bound"))
+        require_dimensions(self.dimensions, MOST_DIMENSIONS)
+        set_frozen_fields(self, epsilon=parse_amount(self.epsilon), bound=parse_amount(self.bound, "bound"))
         if self.delta is not None:
-            put(self, delta=amount(self.delta, "delta"))
+            set_frozen_fields(self, delta=parse_amount(self.delta, "delta"))
 
     @property
-    def candidates(self) -> tuple[Additive, ...]:
+    def candidates(self) -> tuple[AdditiveMechanism, ...]:
         """The mechanisms on the entries, each with the whole loss."""
-        cells, square, epsilon = self._cells, amount(self.bound) ** 2, amount(self.epsilon)
-        pure: tuple[Additive, ...] = (
+        cells, square, epsilon = self._entry_count, parse_amount(self.bound) ** 2, parse_amount(self.epsilon)
+        pure: tuple[AdditiveMechanism, ...] = (
             LaplaceMechanism(
                 epsilon=epsilon, sensitivity=square * (self.dimensions + 1) / 2, dimensions=cells
             ),
@@ -79,14 +79,14 @@ class SecondMoments:
         )
 
     @property
-    def chosen(self) -> Additive:
+    def chosen(self) -> AdditiveMechanism:
         """The candidate with the least expected error."""
-        return min(self.candidates, key=self._error)
+        return min(self.candidates, key=self._compute_error)
 
     @property
     def errors(self) -> dict[str, float]:
         """The root mean square of the Frobenius norm of the noise, by the names of the mechanisms."""
-        found = {each.name: self._error(each) for each in self.candidates}
+        found = {each.name: self._compute_error(each) for each in self.candidates}
         if self.delta is not None:
             noise = WishartMechanism(
                 epsilon=self.epsilon,
@@ -114,9 +114,9 @@ class SecondMoments:
         if len(rows) != size or any(len(row) != size for row in rows):
             raise DataError(f"the matrix has {size} rows and columns")
         law = self.chosen
-        factor = _ROOT if _isometric(law) else Fraction(1)
+        factor = _ROOT if _is_isometric(law) else Fraction(1)
         places = list(zip(*np.triu_indices(size), strict=True))
-        values = [exact_number(rows[a][b]) * (1 if a == b else factor) for a, b in places]
+        values = [parse_exact_number(rows[a][b]) * (1 if a == b else factor) for a, b in places]
         noisy = law.release(values, entropy=entropy)
         found = np.zeros((size, size))
         for (a, b), value in zip(places, noisy, strict=True):
@@ -126,15 +126,15 @@ class SecondMoments:
         return (result + result.T) / 2
 
     @property
-    def _cells(self) -> int:
+    def _entry_count(self) -> int:
         return self.dimensions * (self.dimensions + 1) // 2
 
-    def _error(self, law: Additive) -> float:
+    def _compute_error(self, law: AdditiveMechanism) -> float:
         """Of noise in isometric coordinates there is one part for each; of others those off the diagonal count twice."""
-        parts = self._cells if _isometric(law) else self.dimensions**2
+        parts = self._entry_count if _is_isometric(law) else self.dimensions**2
         return math.sqrt(law.variance * parts)
 
 
-def _isometric(law: Additive) -> bool:
+def _is_isometric(law: AdditiveMechanism) -> bool:
     """Whether its sensitivity is an l2 norm."""
     return isinstance(law, (VectorMechanism, GaussianMechanism))

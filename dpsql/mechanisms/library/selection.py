@@ -19,10 +19,16 @@ from dpsql.errors import DataError, LossError
 from dpsql.mechanisms.base import Floats
 from dpsql.mechanisms.entropy import Entropy, SystemEntropy
 from dpsql.mechanisms.geometric import Geometric
-from dpsql.mechanisms.library.base import FINENESS, exact_number, put, spacing_of, steps_moved
+from dpsql.mechanisms.library.base import (
+    FINENESS,
+    bound_steps_moved,
+    compute_spacing,
+    parse_exact_number,
+    set_frozen_fields,
+)
 from dpsql.mechanisms.release_cache import clear_cache
 from dpsql.mechanisms.selection import Exponential, PermuteAndFlip
-from dpsql.request.loss import Amount, amount
+from dpsql.request.loss import Amount, parse_amount
 
 MOST_CANDIDATES = 10_000
 _FINE = 1024
@@ -62,12 +68,12 @@ class SelectionMechanism(ABC):
         """What an accountant is charged with."""
 
     @abstractmethod
-    def _select(self, entropy: Entropy) -> int: ...
+    def _select_candidate(self, entropy: Entropy) -> int: ...
 
     def sample(self, size: int = 1, *, entropy: Entropy | None = None) -> NDArray[np.int64]:
         """The indices of `size` independent selections. Each is a release of its own."""
         source = entropy or SystemEntropy()
-        found = np.array([self._select(source) for _ in range(size)], np.int64)
+        found = np.array([self._select_candidate(source) for _ in range(size)], np.int64)
         clear_cache()  # of what was computed from scores
         return found
 
@@ -78,7 +84,7 @@ class SelectionMechanism(ABC):
     @property
     def variance(self) -> float:
         """The variance of the selected candidate's score."""
-        scores, chances = self._floats, self.probabilities()
+        scores, chances = self._float_scores, self.probabilities()
         mean = float((scores * chances).sum())
         return float(((scores - mean) ** 2 * chances).sum())
 
@@ -89,7 +95,7 @@ class SelectionMechanism(ABC):
         """
         if not 0 < confidence < 1:
             raise DataError(f"a confidence lies between 0 and 1, and {confidence} does not")
-        scores, chances = self._floats, self.probabilities()
+        scores, chances = self._float_scores, self.probabilities()
         order = np.argsort(-scores, kind="stable")
         reached = int(np.searchsorted(np.cumsum(chances[order]), confidence * (1 - 1e-12)))
         worst = scores[order[min(reached, len(order) - 1)]]
@@ -103,38 +109,38 @@ class SelectionMechanism(ABC):
         Source: McSherry, Talwar 2007, Theorem 6; Dwork, Roth 2014, Theorem 3.11; the permuted form is never worse (McKenna,
         Sheldon 2020, Theorem 2).
         """
-        best = sum(score == max(self._exact) for score in self._exact)
-        depth = math.log(len(self._exact) / best) - math.log1p(-confidence)
+        best = sum(score == max(self._exact_scores) for score in self._exact_scores)
+        depth = math.log(len(self._exact_scores) / best) - math.log1p(-confidence)
         return float(1 / self._rate) * depth
 
     @property
-    def _exact(self) -> list[Fraction]:
+    def _exact_scores(self) -> list[Fraction]:
         return [Fraction(score) for score in self.scores]
 
     @property
-    def _floats(self) -> Floats:
-        return np.array([float(score) for score in self._exact])
+    def _float_scores(self) -> Floats:
+        return np.array([float(score) for score in self._exact_scores])
 
     @property
     def _rate(self) -> Fraction:
         """ε/2Δ, or ε/Δ."""
-        return amount(self.epsilon) / (amount(self.sensitivity) * (1 if self.monotone else 2))
+        return parse_amount(self.epsilon) / (parse_amount(self.sensitivity) * (1 if self.monotone else 2))
 
     @property
     def _penalties(self) -> tuple[list[int], Fraction]:
         """Whole numbers of a unit that the scores lie below the highest, and that unit."""
-        unit = Fraction(1, math.lcm(*(score.denominator for score in self._exact)))
-        best = max(self._exact)
-        return [int((best - score) / unit) for score in self._exact], unit
+        unit = Fraction(1, math.lcm(*(score.denominator for score in self._exact_scores)))
+        best = max(self._exact_scores)
+        return [int((best - score) / unit) for score in self._exact_scores], unit
 
-    def _check(self) -> None:
+    def _normalize_fields(self) -> None:
         if not 1 <= len(self.scores) <= MOST_CANDIDATES:
             raise LossError(f"a selection has 1 to {MOST_CANDIDATES:,} candidates, not {len(self.scores):,}")
-        put(
+        set_frozen_fields(
             self,
-            scores=tuple(exact_number(score) for score in self.scores),
-            epsilon=amount(self.epsilon),
-            sensitivity=amount(self.sensitivity, "sensitivity"),
+            scores=tuple(parse_exact_number(score) for score in self.scores),
+            epsilon=parse_amount(self.epsilon),
+            sensitivity=parse_amount(self.sensitivity, "sensitivity"),
         )
 
 
@@ -159,25 +165,25 @@ class ExponentialMechanism(SelectionMechanism):
     monotone: bool = False
 
     def __post_init__(self) -> None:
-        self._check()
+        self._normalize_fields()
 
     def probabilities(self) -> Floats:
         """The chance of each candidate."""
-        weights: Floats = np.exp(float(self._rate) * (self._floats - self._floats.max()))
+        weights: Floats = np.exp(float(self._rate) * (self._float_scores - self._float_scores.max()))
         found: Floats = weights / weights.sum()
         return found
 
     def profile(self) -> BoundedRangeProfile:
         """That of any selection of range ε."""
-        return BoundedRangeProfile(amount(self.epsilon))
+        return BoundedRangeProfile(parse_amount(self.epsilon))
 
     def event(self) -> BoundedRange:
         """`BoundedRange(epsilon)`."""
-        return BoundedRange(amount(self.epsilon))
+        return BoundedRange(parse_amount(self.epsilon))
 
-    def _select(self, entropy: Entropy) -> int:
+    def _select_candidate(self, entropy: Entropy) -> int:
         penalties, unit = self._penalties
-        return Exponential(self._rate * unit).choose([1] * len(penalties), penalties, entropy)
+        return Exponential(self._rate * unit).select_candidate([1] * len(penalties), penalties, entropy)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,7 +209,7 @@ class PermuteAndFlipMechanism(SelectionMechanism):
     monotone: bool = False
 
     def __post_init__(self) -> None:
-        self._check()
+        self._normalize_fields()
 
     def probabilities(self) -> Floats:
         """The chance of each candidate, integrated.
@@ -211,8 +217,8 @@ class PermuteAndFlipMechanism(SelectionMechanism):
         Why: candidate i wins the noisy maximum where e_i + q_i is above all others; with u = e^-noise that is the integral over
         u in (0, 1) of the product over j != i of (1 - min(1, u·p_j/p_i)), p being the coins' chances; a best one has p = 1.
         """
-        coins: Floats = np.exp(float(self._rate) * (self._floats - self._floats.max()))
-        nodes, weights = _gauss()
+        coins: Floats = np.exp(float(self._rate) * (self._float_scores - self._float_scores.max()))
+        nodes, weights = _compute_gauss_nodes()
         found = np.zeros(len(coins))
         for index, coin in enumerate(coins):
             # In t = u/p_i the product changes its form where t·p_j = 1, which is beyond the interval (0, 1] for all p_j <= 1.
@@ -223,15 +229,15 @@ class PermuteAndFlipMechanism(SelectionMechanism):
 
     def profile(self) -> PureProfile:
         """That of any ε-DP release."""
-        return PureProfile(amount(self.epsilon))
+        return PureProfile(parse_amount(self.epsilon))
 
     def event(self) -> Pure:
         """`Pure(epsilon)`."""
-        return Pure(amount(self.epsilon))
+        return Pure(parse_amount(self.epsilon))
 
-    def _select(self, entropy: Entropy) -> int:
+    def _select_candidate(self, entropy: Entropy) -> int:
         penalties, unit = self._penalties
-        return PermuteAndFlip(self._rate * unit).choose(penalties, entropy)
+        return PermuteAndFlip(self._rate * unit).select_candidate(penalties, entropy)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -260,17 +266,19 @@ class ReportNoisyMax(SelectionMechanism):
     monotone: bool = False
 
     def __post_init__(self) -> None:
-        self._check()
+        self._normalize_fields()
 
     @property
     def _noise(self) -> tuple[list[int], Geometric]:
         """The scores in steps of the lattice below the highest, and the law of the noise in these steps."""
         finest = 1 / self._rate / _FINE
-        step = spacing_of(None, finest * FINENESS)
-        moved = steps_moved(amount(self.sensitivity), step) * (1 if self.monotone else 2)
-        places = [math.floor(score / step + Fraction(1, 2)) for score in self._exact]
+        step = compute_spacing(None, finest * FINENESS)
+        moved = bound_steps_moved(parse_amount(self.sensitivity), step) * (1 if self.monotone else 2)
+        places = [math.floor(score / step + Fraction(1, 2)) for score in self._exact_scores]
         best = max(places)
-        return [best - place for place in places], Geometric.calibrate(Fraction(moved), amount(self.epsilon))
+        return [best - place for place in places], Geometric.calibrate(
+            Fraction(moved), parse_amount(self.epsilon)
+        )
 
     def probabilities(self) -> Floats:
         """The chance of each candidate, summed over the noise of the winner."""
@@ -280,7 +288,7 @@ class ReportNoisyMax(SelectionMechanism):
         k = np.arange(-reach, reach + 1, dtype=np.float64)
         ratio = math.exp(-1 / scale)
 
-        def below(t: Floats) -> Floats:
+        def compute_noise_cdf(t: Floats) -> Floats:
             """P(noise <= t)."""
             side = np.exp(-np.where(t >= 0, t + 1, -t) / scale) / (1 + ratio)
             found: Floats = np.where(t >= 0, 1 - side, side)
@@ -293,19 +301,19 @@ class ReportNoisyMax(SelectionMechanism):
             for other, behind in enumerate(penalties):
                 if other != index:
                     lead = float(behind - penalty)
-                    won *= below(k + lead - (1 if other < index else 0))
+                    won *= compute_noise_cdf(k + lead - (1 if other < index else 0))
             found[index] = won.sum()
         return found
 
     def profile(self) -> PureProfile:
         """That of any ε-DP release."""
-        return PureProfile(amount(self.epsilon))
+        return PureProfile(parse_amount(self.epsilon))
 
     def event(self) -> Pure:
         """`Pure(epsilon)`."""
-        return Pure(amount(self.epsilon))
+        return Pure(parse_amount(self.epsilon))
 
-    def _select(self, entropy: Entropy) -> int:
+    def _select_candidate(self, entropy: Entropy) -> int:
         penalties, law = self._noise
         noisy = [
             noise - penalty
@@ -315,7 +323,7 @@ class ReportNoisyMax(SelectionMechanism):
 
 
 @lru_cache(maxsize=1)
-def _gauss() -> tuple[Floats, Floats]:
+def _compute_gauss_nodes() -> tuple[Floats, Floats]:
     """Points and weights of Gauss and Legendre."""
     nodes, weights = np.polynomial.legendre.leggauss(_NODES)
     return nodes, weights

@@ -13,9 +13,14 @@ from dpsql.accounting.events import Pure
 from dpsql.accounting.profiles import StaircaseProfile
 from dpsql.errors import LossError
 from dpsql.mechanisms.base import Floats
-from dpsql.mechanisms.library.base import NoiseMechanism, put, spacing_of, steps_moved
+from dpsql.mechanisms.library.base import (
+    NoiseMechanism,
+    bound_steps_moved,
+    compute_spacing,
+    set_frozen_fields,
+)
 from dpsql.mechanisms.staircase import Staircase
-from dpsql.request.loss import Amount, amount
+from dpsql.request.loss import Amount, parse_amount
 
 _FAR = 700
 
@@ -47,26 +52,29 @@ class StaircaseMechanism(NoiseMechanism):
     step: Amount | None = None
 
     def __post_init__(self) -> None:
-        epsilon, sensitivity = amount(self.epsilon), amount(self.sensitivity, "sensitivity")
+        epsilon, sensitivity = parse_amount(self.epsilon), parse_amount(self.sensitivity, "sensitivity")
         if self.cost not in ("l1", "l2"):
             raise LossError(f"there is no cost {self.cost!r}", hint='"l1" or "l2"')
-        step = spacing_of(self.step, sensitivity / max(epsilon, Fraction(1)))
-        put(self, epsilon=epsilon, sensitivity=sensitivity, step=step)
+        step = compute_spacing(self.step, sensitivity / max(epsilon, Fraction(1)))
+        set_frozen_fields(self, epsilon=epsilon, sensitivity=sensitivity, step=step)
 
     @property
     def spacing(self) -> Fraction:
         """The lattice's step, exactly."""
-        return amount(self.step or 1, "step")
+        return parse_amount(self.step or 1, "step")
 
     @property
     def law(self) -> Staircase:
         """The law on the lattice."""
-        epsilon, width = amount(self.epsilon), steps_moved(amount(self.sensitivity), self.spacing)
+        epsilon, width = (
+            parse_amount(self.epsilon),
+            bound_steps_moved(parse_amount(self.sensitivity), self.spacing),
+        )
         if self.cost == "l2":
             return Staircase.calibrate(width, 1, epsilon)
         around = width / (1 + math.exp(min(float(epsilon) / 2, _FAR)))
         candidates = {min(max(1, math.floor(around) + shift), width) for shift in (-1, 0, 1, 2)}
-        inner = min(sorted(candidates), key=lambda inner: mean_magnitude(epsilon, width, inner))
+        inner = min(sorted(candidates), key=lambda inner: compute_mean_magnitude(epsilon, width, inner))
         return Staircase(epsilon, width, inner)
 
     @property
@@ -78,15 +86,15 @@ class StaircaseMechanism(NoiseMechanism):
     def profile(self) -> StaircaseProfile:
         """The exact one."""
         law = self.law
-        return StaircaseProfile(amount(self.epsilon), law.width, law.inner)
+        return StaircaseProfile(parse_amount(self.epsilon), law.width, law.inner)
 
     def event(self) -> Pure:
         """`Pure(epsilon)`."""
-        return Pure(amount(self.epsilon))
+        return Pure(parse_amount(self.epsilon))
 
     def density(self, at: Floats) -> Floats:
         """The density; with the step 1 the probabilities of integers."""
-        law, ratio, step = self.law, math.exp(-float(amount(self.epsilon))), float(self.spacing)
+        law, ratio, step = self.law, math.exp(-float(parse_amount(self.epsilon))), float(self.spacing)
         steps = np.abs(np.asarray(at, np.float64)) / step
         first = law.inner - (0.5 if self.spacing != 1 else 0)
         stairs = np.floor((steps + law.width - first) / law.width)
@@ -95,7 +103,7 @@ class StaircaseMechanism(NoiseMechanism):
         return found
 
 
-def mean_magnitude(loss: Fraction, width: int, inner: int) -> float:
+def compute_mean_magnitude(loss: Fraction, width: int, inner: int) -> float:
     """The mean of |k| in steps.
 
     Why: a row of `width` numbers has the weights and the places s0 and s1, row i is b**i of the first, moved by i·width.

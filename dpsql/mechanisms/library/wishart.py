@@ -11,14 +11,14 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.accounting.accountants.base import largest
+from dpsql.accounting.accountants.base import search_largest
 from dpsql.accounting.events import Approximate
 from dpsql.accounting.numerics.normal import Bounds
 from dpsql.errors import DataError, LossError
 from dpsql.mechanisms.base import Floats
 from dpsql.mechanisms.entropy import Entropy, SystemEntropy
-from dpsql.mechanisms.library.base import dimensions_within, put
-from dpsql.request.loss import Amount, amount
+from dpsql.mechanisms.library.base import require_dimensions, set_frozen_fields
+from dpsql.request.loss import Amount, parse_amount
 
 _BLUR = 1e-12
 """What floats may lose of a chance, as a share of it, and more."""
@@ -53,7 +53,7 @@ class WishartProfile:
         """None: δ does not fall below a floor."""
         return None
 
-    def end(self, mu: Decimal) -> Decimal:
+    def bound_crossover_epsilon(self, mu: Decimal) -> Decimal:
         """There is none."""
         raise LossError(f"no δ of {float(mu):g}-GDP stays above a floor")
 
@@ -64,11 +64,11 @@ class WishartProfile:
         e, s, half = min(float(epsilon), _FAR), self.shift, self.degrees / 2
         power, factor = half - 1, math.exp(e)
         # Without the row and more likely than with it: c below `first`; with it: c above `last`.
-        first = s if power == 0 else _crossing(s, (e + s / 2) / power)
+        first = s if power == 0 else _solve_crossing(s, (e + s / 2) / power)
         here, there = float(gammainc(half, first / 2)), float(gammainc(half, (first - s) / 2))
         value, size = here - factor * there, here + factor * there
         if e < s / 2:
-            last = s if power == 0 else _crossing(s, (s / 2 - e) / power)
+            last = s if power == 0 else _solve_crossing(s, (s / 2 - e) / power)
             here, there = float(gammaincc(half, (last - s) / 2)), float(gammaincc(half, last / 2))
             value, size = max(value, here - factor * there), size + here + factor * there
         floor = float(gammainc(half, s / 2)) * (
@@ -78,7 +78,7 @@ class WishartProfile:
         return Bounds(Decimal(max(low, floor)), Decimal(min(value + _BLUR * size, 1.0)))
 
 
-def _crossing(shift: float, exponent: float) -> float:
+def _solve_crossing(shift: float, exponent: float) -> float:
     """The c with c/(c - shift) = e^exponent."""
     return shift / -math.expm1(-exponent)
 
@@ -113,42 +113,42 @@ class WishartMechanism:
     calibration: Literal["published", "profile"] = "published"
 
     def __post_init__(self) -> None:
-        put(
+        set_frozen_fields(
             self,
-            epsilon=amount(self.epsilon),
-            delta=amount(self.delta, "delta"),
-            bound=amount(self.bound, "bound"),
+            epsilon=parse_amount(self.epsilon),
+            delta=parse_amount(self.delta, "delta"),
+            bound=parse_amount(self.bound, "bound"),
         )
-        if amount(self.delta) >= 1:
+        if parse_amount(self.delta) >= 1:
             raise LossError("delta must be below 1")
         if self.calibration not in ("published", "profile"):
             raise LossError(f"there is no calibration {self.calibration!r}", hint='"published" or "profile"')
-        dimensions_within(self.dimensions, _MOST)
+        require_dimensions(self.dimensions, _MOST)
 
     @property
     def degrees(self) -> int:
         """k, the degrees of freedom."""
-        epsilon, delta = amount(self.epsilon), amount(self.delta)
+        epsilon, delta = parse_amount(self.epsilon), parse_amount(self.delta)
         published = math.floor(28 / float(epsilon) ** 2 * math.log(4 / float(delta)))
         if self.calibration == "published":
             return self.dimensions + published
         at = Decimal(epsilon.numerator) / Decimal(epsilon.denominator)
 
-        def breaks(less: int) -> bool:
+        def exceeds_delta(less: int) -> bool:
             return less < 2 or WishartProfile(less).delta(at).high > delta
 
-        return largest(breaks, published + 1) + 1 + self.dimensions - 1
+        return search_largest(exceeds_delta, published + 1) + 1 + self.dimensions - 1
 
     @property
     def mean(self) -> Floats:
         """The mean of the noise, a multiple of the unit matrix."""
-        found: Floats = self.degrees * float(amount(self.bound)) ** 2 * np.eye(self.dimensions)
+        found: Floats = self.degrees * float(parse_amount(self.bound)) ** 2 * np.eye(self.dimensions)
         return found
 
     @property
     def variance(self) -> float:
         """The variance of an entry on the diagonal, 2k·bound⁴; that of any other entry is half of it."""
-        return 2 * self.degrees * float(amount(self.bound)) ** 4
+        return 2 * self.degrees * float(parse_amount(self.bound)) ** 4
 
     def interval(self, confidence: float) -> tuple[float, float]:
         """Ends between which the noise of an entry on the diagonal, with its mean, lies with that probability.
@@ -159,7 +159,7 @@ class WishartMechanism:
 
         if not 0 < confidence < 1:
             raise DataError(f"a confidence lies between 0 and 1, and {confidence} does not")
-        scale, side = 2 * float(amount(self.bound)) ** 2, (1 - confidence) / 2
+        scale, side = 2 * float(parse_amount(self.bound)) ** 2, (1 - confidence) / 2
         low, high = gammaincinv(self.degrees / 2, side), gammainccinv(self.degrees / 2, side)
         return float(scale * low), float(scale * high)
 
@@ -168,10 +168,10 @@ class WishartMechanism:
         from scipy.special import ndtri
 
         k, d = self.degrees, self.dimensions
-        words = (entropy or SystemEntropy()).words(size * k * d)
+        words = (entropy or SystemEntropy()).draw_words(size * k * d)
         normal = ndtri(((words >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53).reshape(size, k, d)
         found: NDArray[np.float64] = (
-            np.einsum("ski,skj->sij", normal, normal) * float(amount(self.bound)) ** 2
+            np.einsum("ski,skj->sij", normal, normal) * float(parse_amount(self.bound)) ** 2
         )
         return found
 
@@ -179,7 +179,7 @@ class WishartMechanism:
         """That of an entry on the diagonal, with its mean."""
         from scipy.special import gammaln
 
-        half, scale = self.degrees / 2, 2 * float(amount(self.bound)) ** 2
+        half, scale = self.degrees / 2, 2 * float(parse_amount(self.bound)) ** 2
         x = np.maximum(np.asarray(at, np.float64) / scale, 1e-300)
         found: Floats = np.exp((half - 1) * np.log(x) - x - gammaln(half)) / scale
         return found
@@ -190,4 +190,4 @@ class WishartMechanism:
 
     def event(self) -> Approximate:
         """`Approximate(epsilon, delta)`."""
-        return Approximate(Fraction(amount(self.epsilon)), Fraction(amount(self.delta)))
+        return Approximate(Fraction(parse_amount(self.epsilon)), Fraction(parse_amount(self.delta)))

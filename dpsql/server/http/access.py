@@ -14,148 +14,150 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from dpsql.errors import Error, OperationalError, ProgrammingError
-from dpsql.server.http.statuses import unauthenticated
+from dpsql.server.http.statuses import make_unauthenticated_error
 from dpsql.server.http.web_sessions import PREFIX, WebSessions
-from dpsql.server.logins import PasswordChecks
+from dpsql.server.logins import PasswordCheckLimiter
 from dpsql.server.protocol.scram import MOST_CHARACTERS as MOST_PASSWORD
 from dpsql.server.protocol.scram import Verifier
 from dpsql.server.service import Service
-from dpsql.server.sockets import Log, network
-from dpsql.server.tokens import Secret
+from dpsql.server.sockets import Log, get_network
+from dpsql.server.tokens import TokenSecret
 from dpsql.server.users import MOST_CHARACTERS as MOST_NAME
 from dpsql.server.users import User
 
 if TYPE_CHECKING:
-    from dpsql.server.http.oidc import Provider
+    from dpsql.server.http.oidc import OidcProvider
 
 _T = TypeVar("_T")
 _WAITING = 16
 """Passwords that wait to be checked: each takes the processor for some hundredths of a second."""
 
 
-class Access:
+class Authenticator:
     """Finds the user of a request. Failures are slowed and logged as at the other door, by the name or token's id."""
 
-    def __init__(self, service: Service, log: Log, provider: Provider | None = None) -> None:
+    def __init__(self, service: Service, log: Log, provider: OidcProvider | None = None) -> None:
         self._service, self._log, self.provider = service, log, provider
-        self._secret = service.users.secret()
+        self._secret = service.users.get_server_secret()
         # Look-ups wait for nobody's query, and those of tokens for no password.
-        self._tokens = ThreadPoolExecutor(1, "dpsql token")
-        self._passwords = ThreadPoolExecutor(1, "dpsql password")
-        self._issuer = ThreadPoolExecutor(4, "dpsql issuer")
-        self._begins = PasswordChecks()
+        self._token_pool = ThreadPoolExecutor(1, "dpsql token")
+        self._password_pool = ThreadPoolExecutor(1, "dpsql password")
+        self._issuer_pool = ThreadPoolExecutor(4, "dpsql issuer")
+        self._login_limiter = PasswordCheckLimiter()
         self._waiting = 0
         self.sessions = WebSessions()
         self.failures = 0
 
-    async def user(self, authorization: list[str], peer: str) -> User:
-        """The user of the Authorization headers of a request. Raises OperationalError (`unauthenticated`)."""
+    async def authenticate_request(self, authorization: list[str], peer: str) -> User:
+        """The user of the Authorization headers of a request. Raises OperationalError (`make_unauthenticated_error`)."""
         scheme, _, given = authorization[0].partition(" ") if len(authorization) == 1 else ("", "", "")
         match scheme.lower():
             case "bearer":
                 secret = given.strip()
                 if secret.startswith(PREFIX):
-                    return await self._of_session(secret, peer)
-                of = self._of_access_token if secret.count(".") == 2 else self._of_token
+                    return await self._authenticate_session(secret, peer)
+                of = self._authenticate_access_token if secret.count(".") == 2 else self._authenticate_token
                 return await of(secret, peer)
             case "basic":
-                return (await self._of_password(given.strip(), peer))[0]
+                return (await self._authenticate_password(given.strip(), peer))[0]
             case _:
-                await self._refused("", peer)
+                await self._refuse_login("", peer)
 
-    async def begin(self, authorization: list[str], peer: str) -> tuple[User, str]:
-        """A session for the name and password of the Authorization header. Raises OperationalError (`unauthenticated`)."""
+    async def begin_session(self, authorization: list[str], peer: str) -> tuple[User, str]:
+        """A session for the name and password of the Authorization header. Raises OperationalError (`make_unauthenticated_error`)."""
         scheme, _, given = authorization[0].partition(" ") if len(authorization) == 1 else ("", "", "")
         if scheme.lower() != "basic":
-            await self._refused("", peer)
-        user, verifier = await self._of_password(given.strip(), peer)
-        return user, await self._begun(user, verifier, "password", peer)
+            await self._refuse_login("", peer)
+        user, verifier = await self._authenticate_password(given.strip(), peer)
+        return user, await self._open_session(user, verifier, "password", peer)
 
-    async def _begun(self, user: User, verifier: Verifier, method: str, peer: str) -> str:
+    async def _open_session(self, user: User, verifier: Verifier, method: str, peer: str) -> str:
         facts = {"user": user.name, "role": user.role.value, "door": "http", "peer": peer}
-        await self._in(
-            self._tokens, lambda: self._service.audit.note("login", method=method, **facts) and None
+        await self._run_in_pool(
+            self._token_pool, lambda: self._service.audit.note_event("login", method=method, **facts) and None
         )
         self._log("login", **facts)
-        return self.sessions.begin(user.name, (verifier, user.subject))
+        return self.sessions.begin_session(user.name, (verifier, user.subject))
 
-    async def address(self, binder: str, peer: str) -> str:
-        """Where a browser logs in at the issuer, which comes back with a code for `begin_by_code`.
+    async def begin_issuer_login(self, binder: str, peer: str) -> str:
+        """Where a browser logs in at the issuer, which comes back with a code for `begin_session_by_code`.
 
         Raises OperationalError, `busy` where too many begin.
         """
         provider = self._require_provider()
-        if not self._begins.take(network(peer)):
+        if not self._login_limiter.allow_check(get_network(peer)):
             raise OperationalError("too many logins were begun of late", code="busy", hint="try again later")
-        return await self._in(self._issuer, lambda: provider.begin(binder))
+        return await self._run_in_pool(self._issuer_pool, lambda: provider.begin_login(binder))
 
-    async def begin_by_code(self, state: str, code: str, secret: str, peer: str) -> tuple[User, str]:
-        """A session for who logged in at the issuer. Raises OperationalError (`unauthenticated`)."""
+    async def begin_session_by_code(self, state: str, code: str, secret: str, peer: str) -> tuple[User, str]:
+        """A session for who logged in at the issuer. Raises OperationalError (`make_unauthenticated_error`)."""
         provider = self._require_provider()
-        subject = await self._in(self._issuer, lambda: provider.subject(state, code, secret))
-        found = None if subject is None else await self._of_subject(subject)
+        subject = await self._run_in_pool(
+            self._issuer_pool, lambda: provider.find_subject_by_code(state, code, secret)
+        )
+        found = None if subject is None else await self._find_user_by_subject(subject)
         if found is None:
-            await self._refused("issuer", peer)
-        self._service.failed_logins.forgive("issuer")
-        return found[0], await self._begun(*found, "oidc", peer)
+            await self._refuse_login("issuer", peer)
+        self._service.failed_logins.reset_failures("issuer")
+        return found[0], await self._open_session(*found, "oidc", peer)
 
-    async def _of_access_token(self, text: str, peer: str) -> User:
+    async def _authenticate_access_token(self, text: str, peer: str) -> User:
         provider = self.provider
         subject = None
         if provider is not None:
             issuer = provider
-            subject = await self._in(self._issuer, lambda: issuer.subject_of(text))
-        found = None if subject is None else await self._of_subject(subject)
+            subject = await self._run_in_pool(self._issuer_pool, lambda: issuer.find_subject_by_token(text))
+        found = None if subject is None else await self._find_user_by_subject(subject)
         if found is None:
-            await self._refused("issuer", peer)
-        self._service.failed_logins.forgive("issuer")
+            await self._refuse_login("issuer", peer)
+        self._service.failed_logins.reset_failures("issuer")
         return found[0]
 
-    async def _of_subject(self, subject: str) -> tuple[User, Verifier] | None:
-        return await self._in(self._tokens, lambda: self._service.users.of_subject(subject))
+    async def _find_user_by_subject(self, subject: str) -> tuple[User, Verifier] | None:
+        return await self._run_in_pool(self._token_pool, lambda: self._service.users.find_by_subject(subject))
 
-    def _require_provider(self) -> Provider:
+    def _require_provider(self) -> OidcProvider:
         if self.provider is None:
             raise ProgrammingError("this server has no issuer of logins", code="not_found")
         return self.provider
 
-    def end(self, authorization: list[str]) -> None:
+    def end_session(self, authorization: list[str]) -> None:
         """Ends the session of the Authorization header, if it is one."""
-        self.sessions.end(authorization[0].partition(" ")[2].strip())
+        self.sessions.end_session(authorization[0].partition(" ")[2].strip())
 
-    async def _of_session(self, secret: str, peer: str) -> User:
-        begun = self.sessions.find(secret)
+    async def _authenticate_session(self, secret: str, peer: str) -> User:
+        begun = self.sessions.find_session(secret)
         if begun is None:
-            await self._refused("session", peer)
+            await self._refuse_login("session", peer)
         name, proof = begun
-        found = await self._in(self._tokens, lambda: self._service.find(name))
+        found = await self._run_in_pool(self._token_pool, lambda: self._service.find_user(name))
         if (
             found is None or (found[1], found[0].subject) != proof
         ):  # removed, or what proves the user was changed
-            self.sessions.end(secret)
-            await self._refused("session", peer)
-        self._service.failed_logins.forgive("session")
+            self.sessions.end_session(secret)
+            await self._refuse_login("session", peer)
+        self._service.failed_logins.reset_failures("session")
         return found[0]
 
-    async def _of_token(self, text: str, peer: str) -> User:
-        secret = Secret.read(text)
+    async def _authenticate_token(self, text: str, peer: str) -> User:
+        secret = TokenSecret.from_text(text)
         if secret is None:
-            await self._refused("token", peer)
-        found = await self._in(self._tokens, lambda: self._service.users.of_token(text))
+            await self._refuse_login("token", peer)
+        found = await self._run_in_pool(self._token_pool, lambda: self._service.users.find_by_token(text))
         if found is None:
-            await self._refused(f"token {secret.id}", peer)
-        self._service.failed_logins.forgive(f"token {secret.id}")
+            await self._refuse_login(f"token {secret.id}", peer)
+        self._service.failed_logins.reset_failures(f"token {secret.id}")
         return found
 
-    async def _of_password(self, text: str, peer: str) -> tuple[User, Verifier]:
+    async def _authenticate_password(self, text: str, peer: str) -> tuple[User, Verifier]:
         try:
             name, _, password = base64.b64decode(text, validate=True).decode("utf-8").partition(":")
         except (binascii.Error, UnicodeDecodeError):
-            await self._refused("", peer)
+            await self._refuse_login("", peer)
         if not 0 < len(name) <= MOST_NAME or len(password) > MOST_PASSWORD:
-            await self._refused("", peer)
-        origin, checks = network(peer), self._service.password_checks
-        if self._waiting >= _WAITING or not checks.take(origin):
+            await self._refuse_login("", peer)
+        origin, checks = get_network(peer), self._service.password_checks
+        if self._waiting >= _WAITING or not checks.allow_check(origin):
             self.failures += 1
             raise OperationalError(
                 "too many passwords were to be checked of late",
@@ -164,41 +166,43 @@ class Access:
             )
         self._waiting += 1
         try:
-            found = await self._in(self._passwords, lambda: self._checked(name, password))
+            found = await self._run_in_pool(
+                self._password_pool, lambda: self._find_user_by_password(name, password)
+            )
         finally:
             self._waiting -= 1
         if found is None:
-            await self._refused(name, peer)
-        checks.give_back(origin)
-        self._service.failed_logins.forgive(name)
+            await self._refuse_login(name, peer)
+        checks.return_check(origin)
+        self._service.failed_logins.reset_failures(name)
         return found
 
-    def _checked(self, name: str, password: str) -> tuple[User, Verifier] | None:
-        found = self._service.find(name)
-        verifier = Verifier.mock(name, self._secret) if found is None else found[1]
-        return found if verifier.proves(password) else None
+    def _find_user_by_password(self, name: str, password: str) -> tuple[User, Verifier] | None:
+        found = self._service.find_user(name)
+        verifier = Verifier.make_mock(name, self._secret) if found is None else found[1]
+        return found if verifier.matches_password(password) else None
 
-    async def _refused(self, who: str, peer: str) -> NoReturn:
+    async def _refuse_login(self, who: str, peer: str) -> NoReturn:
         self.failures += 1
-        delay = self._service.failed_logins.delay(who)
+        delay = self._service.failed_logins.note_failure(who)
         self._log("login refused", user=who, peer=peer, delay=delay, door="http")
-        await self._in(self._passwords, lambda: self._note_refused(who, peer))
+        await self._run_in_pool(self._password_pool, lambda: self._note_refused_login(who, peer))
         await asyncio.sleep(delay)
-        raise unauthenticated()
+        raise make_unauthenticated_error()
 
-    def _note_refused(self, who: str, peer: str) -> None:
+    def _note_refused_login(self, who: str, peer: str) -> None:
         is_token = who.startswith("token ")
-        known = is_token or self._service.find(who) is not None
+        known = is_token or self._service.find_user(who) is not None
         try:
-            self._service.audit.login_refused(who if known else None, "http", peer)
+            self._service.audit.note_refused_login(who if known else None, "http", peer)
         except Error as error:
             self._log("audit failed", code=error.code, message=error.message)
 
-    async def _in(self, pool: ThreadPoolExecutor, work: Callable[[], _T]) -> _T:
+    async def _run_in_pool(self, pool: ThreadPoolExecutor, work: Callable[[], _T]) -> _T:
         return await asyncio.get_running_loop().run_in_executor(pool, work)
 
     def close(self) -> None:
         """Waits for look-ups that are under way."""
-        self._tokens.shutdown(wait=True)
-        self._passwords.shutdown(wait=True)
-        self._issuer.shutdown(wait=True)
+        self._token_pool.shutdown(wait=True)
+        self._password_pool.shutdown(wait=True)
+        self._issuer_pool.shutdown(wait=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from dpsql.errors import ProgrammingError
 from dpsql.result import Result
-from dpsql.wire.answers import Matrix
+from dpsql.wire.answers import IntervalMatrix
 
 MOST_ANSWERS = 16
 """Answers of one user that are kept."""
@@ -23,32 +23,35 @@ MOST_CONFIDENCES = 16
 
 
 @dataclass(slots=True)
-class _Entry:
+class _CachedAnswer:
     result: Result
     lock: threading.Lock = field(default_factory=threading.Lock)
-    asked: set[float] = field(default_factory=set)
+    confidences: set[float] = field(default_factory=set)
 
 
-class Answers:
+class AnswerCache:
     """Answers by user and id; an id is 128 random bits."""
 
     def __init__(self) -> None:
-        self._entries = dict[str, OrderedDict[str, _Entry]]()
+        self._entries = dict[str, OrderedDict[str, _CachedAnswer]]()
         self._lock = threading.Lock()
 
-    def keep(self, user: str, result: Result) -> str | None:
+    def keep_answer(self, user: str, result: Result) -> str | None:
         """Keeps an answer, and returns its id; None for one that is too large."""
-        if _cells(result) > MOST_CELLS:
+        if _count_cells(result) > MOST_CELLS:
             return None
         number = secrets.token_hex(16)
         with self._lock:
             own = self._entries.setdefault(user, OrderedDict())
-            own[number] = _Entry(result)
-            while len(own) > MOST_ANSWERS or sum(_cells(each.result) for each in own.values()) > MOST_CELLS:
+            own[number] = _CachedAnswer(result)
+            while (
+                len(own) > MOST_ANSWERS
+                or sum(_count_cells(each.result) for each in own.values()) > MOST_CELLS
+            ):
                 own.popitem(last=False)
         return number
 
-    def intervals(self, user: str, number: str, confidence: float) -> Matrix:
+    def get_intervals(self, user: str, number: str, confidence: float) -> IntervalMatrix:
         """The intervals of an answer. Raises ProgrammingError (`not_found`) for one that is not kept, or another user's."""
         with self._lock:
             found = self._entries.get(user, OrderedDict()).get(number)
@@ -59,14 +62,14 @@ class Answers:
                 hint="ask the query again, free, with the confidences",
             )
         with found.lock:
-            if len(found.asked | {confidence}) > MOST_CONFIDENCES:
+            if len(found.confidences | {confidence}) > MOST_CONFIDENCES:
                 raise ProgrammingError(
                     f"an answer is asked for intervals at {MOST_CONFIDENCES} confidences at most",
                     code="argument",
                 )
-            found.asked.add(confidence)
+            found.confidences.add(confidence)
             return found.result.intervals(confidence)
 
 
-def _cells(result: Result) -> int:
+def _count_cells(result: Result) -> int:
     return len(result) * len(result.columns)

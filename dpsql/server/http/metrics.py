@@ -20,12 +20,12 @@ class Metrics:
         self._requests = Counter[tuple[str, int]]()
         self._seconds = Counter[str]()
 
-    def note(self, route: str, status: int, seconds: float) -> None:
+    def count_response(self, route: str, status: int, seconds: float) -> None:
         """Counts a response; a route is a template, never a client's own text."""
         self._requests[route, status] += 1
         self._seconds[route] += seconds  # type: ignore[assignment]
 
-    def text(self, gauges: Mapping[str, tuple[str, float]]) -> str:
+    def render_text(self, gauges: Mapping[str, tuple[str, float]]) -> str:
         """All of it; `gauges` are further names with their help and value."""
         requests = [
             (f'{{route="{route}",status="{status}"}}', float(count))
@@ -33,16 +33,20 @@ class Metrics:
         ]
         seconds = [(f'{{route="{route}"}}', float(total)) for route, total in sorted(self._seconds.items())]
         lines = [
-            *_family("dpsql_http_requests_total", "counter", "Responses, by route and status.", requests),
-            *_family("dpsql_http_seconds_total", "counter", "Seconds until responses, by route.", seconds),
+            *_format_family(
+                "dpsql_http_requests_total", "counter", "Responses, by route and status.", requests
+            ),
+            *_format_family(
+                "dpsql_http_seconds_total", "counter", "Seconds until responses, by route.", seconds
+            ),
         ]
         for name, (said, value) in gauges.items():
             kind = "counter" if name.endswith("_total") else "gauge"
-            lines += _family(name, kind, said, [("", value)])
+            lines += _format_family(name, kind, said, [("", value)])
         return "\n".join(lines) + "\n"
 
 
-def _family(name: str, kind: str, said: str, samples: Iterable[tuple[str, float]]) -> list[str]:
+def _format_family(name: str, kind: str, said: str, samples: Iterable[tuple[str, float]]) -> list[str]:
     return [
         f"# HELP {name} {said}",
         f"# TYPE {name} {kind}",

@@ -44,13 +44,13 @@ _SECONDS = 10.0
 _MOST_BYTES = 1_000_000
 _LEEWAY = 30
 """Seconds by which the clocks of issuer and server may differ."""
-_KEYS_AGAIN = 60.0
+_KEY_REFRESH_SECONDS = 60.0
 """Seconds before keys are fetched again for a key that is not known: anybody may name one."""
 _MOST_TOKEN = 16_384
 
 
 @dataclass(frozen=True, slots=True)
-class Client:
+class OidcClient:
     """What the issuer knows this server as. With an `audience` access tokens for it are taken by the API."""
 
     issuer: str
@@ -61,42 +61,46 @@ class Client:
 
 
 @dataclass(frozen=True, slots=True)
-class _Begun:
-    at: float
+class _PendingLogin:
+    begun_at: float
     binder: str
     nonce: str = field(repr=False)
     verifier: str = field(repr=False)
 
 
-class Provider:
+class OidcProvider:
     """An issuer, from which logins are asked. Its calls wait for the network, and belong into threads."""
 
-    def __init__(self, client: Client, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, client: OidcClient, clock: Callable[[], float] = time.monotonic) -> None:
         for name, url in (("issuer", client.issuer), ("redirect", client.redirect)):
-            _require_safe(url, f"the {name} of OpenID Connect")
+            _require_safe_url(url, f"the {name} of OpenID Connect")
         self.client, self._clock = client, clock
         self._lock = threading.Lock()
-        self._begun = OrderedDict[str, _Begun]()
-        self._known: Mapping[str, Any] | None = None
+        self._pending_logins = OrderedDict[str, _PendingLogin]()
+        self._configuration: Mapping[str, Any] | None = None
         self._keys: KeySet | None = None
-        self._fetched = 0.0
+        self._keys_fetched_at = 0.0
 
     @property
     def name(self) -> str:
         """What users know it as: its host."""
         return urlsplit(self.client.issuer).hostname or self.client.issuer
 
-    def begin(self, binder: str) -> str:
+    def begin_login(self, binder: str) -> str:
         """The address to log in at, for the tab that knows the secret of which `binder` is the digest."""
-        endpoint = _require_safe(self._metadata("authorization_endpoint"), "the authorization endpoint")
+        endpoint = _require_safe_url(
+            self._get_endpoint("authorization_endpoint"), "the authorization endpoint"
+        )
         state, nonce, verifier = (secrets.token_urlsafe(32) for _ in range(3))
         with self._lock:
             now = self._clock()
-            for key in [key for key, each in self._begun.items() if now - each.at > STATE_SECONDS]:
-                del self._begun[key]
-            while len(self._begun) >= MOST_STATES:
-                self._begun.popitem(last=False)
-            self._begun[state] = _Begun(now, binder, nonce, verifier)
+            for key in [
+                key for key, each in self._pending_logins.items() if now - each.begun_at > STATE_SECONDS
+            ]:
+                del self._pending_logins[key]
+            while len(self._pending_logins) >= MOST_STATES:
+                self._pending_logins.popitem(last=False)
+            self._pending_logins[state] = _PendingLogin(now, binder, nonce, verifier)
         asked = {
             "response_type": "code",
             "scope": "openid",
@@ -104,24 +108,24 @@ class Provider:
             "redirect_uri": self.client.redirect,
             "state": state,
             "nonce": nonce,
-            "code_challenge": digest_of(verifier),
+            "code_challenge": compute_digest(verifier),
             "code_challenge_method": "S256",
         }
         return f"{endpoint}{'&' if '?' in endpoint else '?'}{urlencode(asked)}"
 
-    def subject(self, state: str, code: str, secret: str) -> str | None:
+    def find_subject_by_code(self, state: str, code: str, secret: str) -> str | None:
         """Whom the issuer names for a code; None where state, code, the tab's secret or the issuer's token are not right.
 
         Raises OperationalError (`provider`) where the issuer cannot be reached.
         """
         with self._lock:
-            begun = self._begun.pop(state, None)
-        if begun is None or self._clock() - begun.at > STATE_SECONDS:
+            begun = self._pending_logins.pop(state, None)
+        if begun is None or self._clock() - begun.begun_at > STATE_SECONDS:
             return None
-        if not hmac.compare_digest(digest_of(secret), begun.binder):
+        if not hmac.compare_digest(compute_digest(secret), begun.binder):
             return None
-        token = self._exchanged(code, begun.verifier)
-        claims = None if token is None else self._claims(token, self.client.client_id)
+        token = self._exchange_code(code, begun.verifier)
+        claims = None if token is None else self._find_valid_claims(token, self.client.client_id)
         if claims is None or not hmac.compare_digest(str(claims.get("nonce", "")), begun.nonce):
             return None
         audience = claims["aud"]
@@ -131,16 +135,16 @@ class Provider:
             return None
         return str(claims["sub"])
 
-    def subject_of(self, token: str) -> str | None:
+    def find_subject_by_token(self, token: str) -> str | None:
         """Whom an access token for this API names; None for one that is not right, or where no audience is configured."""
         if self.client.audience is None or len(token) > _MOST_TOKEN:
             return None
-        claims = self._claims(token, self.client.audience, kind="at+jwt")
+        claims = self._find_valid_claims(token, self.client.audience, kind="at+jwt")
         return None if claims is None else str(claims["sub"])
 
-    def _claims(self, token: str, audience: str, kind: str | None = None) -> dict[str, Any] | None:
+    def _find_valid_claims(self, token: str, audience: str, kind: str | None = None) -> dict[str, Any] | None:
         for again in (False, True):
-            keys = self._key_set(again=again)
+            keys = self._fetch_key_set(again=again)
             try:
                 found = jwt.decode(token, keys, algorithms=list(ALGORITHMS))
             except (JoseError, ValueError, TypeError, KeyError):
@@ -148,10 +152,10 @@ class Provider:
             typ = str(found.header.get("typ", "")).lower().removeprefix("application/")
             if kind is not None and typ != kind:
                 return None
-            return found.claims if self._are_right(found.claims, audience) else None
+            return found.claims if self._has_valid_claims(found.claims, audience) else None
         return None
 
-    def _are_right(self, claims: Mapping[str, Any], audience: str) -> bool:
+    def _has_valid_claims(self, claims: Mapping[str, Any], audience: str) -> bool:
         now, given = time.time(), claims.get("aud")
         audiences = given if isinstance(given, list) else [given]
         ends, begins, issued = claims.get("exp"), claims.get("nbf", 0), claims.get("iat")
@@ -169,9 +173,9 @@ class Provider:
             and 0 < len(subject) <= 255
         )
 
-    def _exchanged(self, code: str, verifier: str) -> str | None:
+    def _exchange_code(self, code: str, verifier: str) -> str | None:
         """The ID token for a code, None where the issuer does not take it."""
-        endpoint = _require_safe(self._metadata("token_endpoint"), "the token endpoint")
+        endpoint = _require_safe_url(self._get_endpoint("token_endpoint"), "the token endpoint")
         form = {
             "grant_type": "authorization_code",
             "code": code,
@@ -183,46 +187,46 @@ class Provider:
         if self.client.secret is not None:
             pair = urlencode({self.client.client_id: self.client.secret}).replace("=", ":", 1)
             headers["Authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
-        found = _fetched(endpoint, urlencode(form).encode(), headers)
+        found = _fetch_json(endpoint, urlencode(form).encode(), headers)
         token = found.get("id_token")
         return token if isinstance(token, str) and len(token) <= _MOST_TOKEN else None
 
-    def _metadata(self, name: str) -> str:
-        known = self._known
+    def _get_endpoint(self, name: str) -> str:
+        known = self._configuration
         if known is None:
             place = f"{self.client.issuer.rstrip('/')}/.well-known/openid-configuration"
-            known = _fetched(place)
+            known = _fetch_json(place)
             if known.get("issuer") != self.client.issuer:
-                raise _unreachable("names another issuer in its configuration")
-            self._known = known
+                raise _make_provider_error("names another issuer in its configuration")
+            self._configuration = known
         found = known.get(name)
         if not isinstance(found, str):
-            raise _unreachable(f"has no {name} in its configuration")
+            raise _make_provider_error(f"has no {name} in its configuration")
         return found
 
-    def _key_set(self, *, again: bool) -> KeySet:
+    def _fetch_key_set(self, *, again: bool) -> KeySet:
         with self._lock:
-            keys, age = self._keys, self._clock() - self._fetched
-            if keys is not None and not (again and age > _KEYS_AGAIN):
+            keys, age = self._keys, self._clock() - self._keys_fetched_at
+            if keys is not None and not (again and age > _KEY_REFRESH_SECONDS):
                 return keys
-        place = _require_safe(self._metadata("jwks_uri"), "the address of the issuer's keys")
-        data = _fetched(place)
+        place = _require_safe_url(self._get_endpoint("jwks_uri"), "the address of the issuer's keys")
+        data = _fetch_json(place)
         failed = False
         try:
             found = KeySet.import_key_set(data)  # type: ignore[arg-type]
         except (JoseError, ValueError, TypeError, KeyError):
             failed = True
         if failed:
-            raise _unreachable("publishes keys that cannot be read")
+            raise _make_provider_error("publishes keys that cannot be read")
         with self._lock:
-            self._keys, self._fetched = found, self._clock()
+            self._keys, self._keys_fetched_at = found, self._clock()
         return found
 
 
-def digest_of(secret: str) -> str:
+def compute_digest(secret: str) -> str:
     """The SHA-256 digest of a secret, in base64url without padding, as PKCE has it.
 
-    >>> digest_of("dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk")
+    >>> compute_digest("dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk")
     'E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM'
     """
     return base64.urlsafe_b64encode(hashlib.sha256(secret.encode()).digest()).rstrip(b"=").decode()
@@ -232,7 +236,7 @@ def _is_time(value: object) -> bool:
     return type(value) in (int, float) and abs(value) < 1e12  # type: ignore[arg-type]
 
 
-def _require_safe(url: str, what: str) -> str:
+def _require_safe_url(url: str, what: str) -> str:
     """An address that is reached encrypted, or on this machine. Raises ProgrammingError (`oidc`)."""
     parts = urlsplit(url)
     safe = parts.scheme == "https" or (parts.scheme == "http" and is_local(parts.hostname or ""))
@@ -253,8 +257,10 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 _OPENER = urllib.request.build_opener(_NoRedirect)
 
 
-def _fetched(url: str, form: bytes | None = None, headers: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """The JSON object at an address that `_require_safe` has seen, posted a form where there is one.
+def _fetch_json(
+    url: str, form: bytes | None = None, headers: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """The JSON object at an address that `_require_safe_url` has seen, posted a form where there is one.
 
     {} for a form that is refused. Raises OperationalError (`provider`).
     """
@@ -272,13 +278,13 @@ def _fetched(url: str, form: bytes | None = None, headers: Mapping[str, str] | N
     except (OSError, http.client.HTTPException, ValueError):
         failed = "cannot be reached, or answers with something else than JSON"
     if failed:
-        raise _unreachable(failed)
+        raise _make_provider_error(failed)
     if not isinstance(found, dict):
-        raise _unreachable("answers with something else than an object")
+        raise _make_provider_error("answers with something else than an object")
     return found
 
 
-def _unreachable(why: str) -> OperationalError:
+def _make_provider_error(why: str) -> OperationalError:
     return OperationalError(
         f"the issuer of logins {why}", code="provider", hint="use a password or a token, or try again later"
     )

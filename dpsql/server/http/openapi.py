@@ -7,11 +7,11 @@ from typing import Any
 from dpsql.version import VERSION
 
 
-def _text(said: str) -> dict[str, Any]:
+def _define_text(said: str) -> dict[str, Any]:
     return {"type": "string", "description": said}
 
 
-def _number(said: str) -> dict[str, Any]:
+def _define_number(said: str) -> dict[str, Any]:
     return {"oneOf": [{"type": "number"}, {"type": "string"}], "description": said}
 
 
@@ -25,15 +25,17 @@ _QUERY = {
     "required": ["sql"],
     "additionalProperties": False,
     "properties": {
-        "sql": _text("One SELECT."),
+        "sql": _define_text("One SELECT."),
         "parameters": _PARAMETERS,
-        "epsilon": _number("The privacy loss of the query."),
-        "default_epsilon": _number("The privacy loss where neither `epsilon` nor the text states one."),
-        "delta": _number("What is spent on choosing group keys."),
-        "target_error": _number('Instead of a loss: the largest error, as 50 or "5%".'),
-        "confidence": _number("How often a value keeps to the target error."),
+        "epsilon": _define_number("The privacy loss of the query."),
+        "default_epsilon": _define_number(
+            "The privacy loss where neither `epsilon` nor the text states one."
+        ),
+        "delta": _define_number("What is spent on choosing group keys."),
+        "target_error": _define_number('Instead of a loss: the largest error, as 50 or "5%".'),
+        "confidence": _define_number("How often a value keeps to the target error."),
         "max_groups": {"type": "integer", "minimum": 1},
-        "dialect": _text("duckdb, postgres, spark, snowflake, bigquery or tsql."),
+        "dialect": _define_text("duckdb, postgres, spark, snowflake, bigquery or tsql."),
         "replay": {"type": "boolean", "description": "False asks for new noise, and is charged."},
         "confidences": {"type": "array", "items": {"type": "number"}, "maxItems": 8},
         "seconds": {
@@ -55,8 +57,8 @@ _PRICE = {
     "additionalProperties": False,
     "properties": {
         "queries": {"type": "array", "items": {"type": "string"}, "maxItems": 100},
-        "epsilon": _number("The loss of queries that state none."),
-        "dialect": _text("The SQL of the queries."),
+        "epsilon": _define_number("The loss of queries that state none."),
+        "dialect": _define_text("The SQL of the queries."),
     },
 }
 _ANSWER = {
@@ -79,9 +81,9 @@ _ERROR = {
         "error": {
             "type": "object",
             "properties": {
-                "error": _text("The class, as in Python."),
-                "code": _text("For programs; stable."),
-                "message": _text("The rule."),
+                "error": _define_text("The class, as in Python."),
+                "code": _define_text("For programs; stable."),
+                "message": _define_text("The rule."),
                 "hint": {"type": ["string", "null"]},
                 "line": {"type": ["integer", "null"]},
                 "column": {"type": ["integer", "null"]},
@@ -92,7 +94,7 @@ _ERROR = {
 }
 
 
-def _texts(*names: str) -> dict[str, Any]:
+def _define_text_fields(*names: str) -> dict[str, Any]:
     return {
         "type": "object",
         "required": list(names),
@@ -101,11 +103,11 @@ def _texts(*names: str) -> dict[str, Any]:
     }
 
 
-def _body(schema: dict[str, Any]) -> dict[str, Any]:
+def _define_request_body(schema: dict[str, Any]) -> dict[str, Any]:
     return {"required": True, "content": {"application/json": {"schema": schema}}}
 
 
-def _responses(schema: dict[str, Any], *, arrow: bool = False) -> dict[str, Any]:
+def _define_responses(schema: dict[str, Any], *, arrow: bool = False) -> dict[str, Any]:
     content: dict[str, Any] = {"application/json": {"schema": schema}}
     if arrow:
         content["application/vnd.apache.arrow.stream"] = {}
@@ -115,20 +117,20 @@ def _responses(schema: dict[str, Any], *, arrow: bool = False) -> dict[str, Any]
     }
 
 
-def _post(
+def _define_post(
     summary: str, asked: dict[str, Any], answer: dict[str, Any], *, arrow: bool = False
 ) -> dict[str, Any]:
     return {
         "post": {
             "summary": summary,
-            "requestBody": _body(asked),
-            "responses": _responses(answer, arrow=arrow),
+            "requestBody": _define_request_body(asked),
+            "responses": _define_responses(answer, arrow=arrow),
         }
     }
 
 
-def _get(summary: str, *parameters: tuple[str, str], public: bool = False) -> dict[str, Any]:
-    found: dict[str, Any] = {"summary": summary, "responses": _responses({"type": "object"})}
+def _define_get(summary: str, *parameters: tuple[str, str], public: bool = False) -> dict[str, Any]:
+    found: dict[str, Any] = {"summary": summary, "responses": _define_responses({"type": "object"})}
     if parameters:
         found["parameters"] = [
             {"name": name, "in": where, "required": where == "path", "schema": {"type": "string"}}
@@ -154,77 +156,77 @@ DOCUMENT: dict[str, Any] = {
         }
     },
     "paths": {
-        "/v1/query": _post("The private answer to a SELECT, charged.", _QUERY, _ANSWER, arrow=True),
-        "/v1/combine": _post(
+        "/v1/query": _define_post("The private answer to a SELECT, charged.", _QUERY, _ANSWER, arrow=True),
+        "/v1/combine": _define_post(
             "The most accurate answer from stored releases, free.", _COMBINE, _ANSWER, arrow=True
         ),
-        "/v1/explain": _post("The plan, its proofs and its price, free.", _QUERY, {"type": "object"}),
-        "/v1/price": _post("What queries would cost together, free.", _PRICE, {"type": "object"}),
-        "/v1/budget": _get(
+        "/v1/explain": _define_post("The plan, its proofs and its price, free.", _QUERY, {"type": "object"}),
+        "/v1/price": _define_post("What queries would cost together, free.", _PRICE, {"type": "object"}),
+        "/v1/budget": _define_get(
             "Budgets of tables, and the own at them; all of everybody for auditors.", ("all", "query")
         ),
-        "/v1/history": _get("The own charges, the newest first.", ("limit", "query")),
-        "/v1/receipts/{entry}": _get("What the ledger holds of an own charge.", ("entry", "path")),
-        "/v1/answers/{answer}/intervals": _get(
+        "/v1/history": _define_get("The own charges, the newest first.", ("limit", "query")),
+        "/v1/receipts/{entry}": _define_get("What the ledger holds of an own charge.", ("entry", "path")),
+        "/v1/answers/{answer}/intervals": _define_get(
             "Intervals of a late answer at another confidence, free.",
             ("answer", "path"),
             ("confidence", "query"),
         ),
-        "/v1/catalogue": _get("Tables, columns, bounds and public values, from the policy."),
-        "/v1/words": _get("Keywords and functions, for editors."),
+        "/v1/catalogue": _define_get("Tables, columns, bounds and public values, from the policy."),
+        "/v1/words": _define_get("Keywords and functions, for editors."),
         "/v1/login": {
             "get": {
                 "summary": "Where one may log in beside passwords and tokens: the issuer of OpenID Connect, or null.",
                 "security": [],
-                "responses": _responses({"type": "object"}),
+                "responses": _define_responses({"type": "object"}),
             },
             "post": {
                 "summary": "The address to log in at, for who keeps the secret of which `binder` is the SHA-256 digest, in base64url.",
                 "security": [],
-                "requestBody": _body(_texts("binder")),
-                "responses": _responses({"type": "object"}),
+                "requestBody": _define_request_body(_define_text_fields("binder")),
+                "responses": _define_responses({"type": "object"}),
             },
         },
         "/v1/login/code": {
             "post": {
                 "summary": "A session for the state and code that the issuer has sent a browser back with, and the secret.",
                 "security": [],
-                "requestBody": _body(_texts("state", "code", "secret")),
-                "responses": _responses({"type": "object"}),
+                "requestBody": _define_request_body(_define_text_fields("state", "code", "secret")),
+                "responses": _define_responses({"type": "object"}),
             }
         },
         "/v1/session": {
-            **_get("Who asks."),
+            **_define_get("Who asks."),
             "post": {
                 "summary": "A session for a name and password, in place of a token; it ends after hours.",
                 "security": [{"password": []}],
-                "responses": _responses({"type": "object"}),
+                "responses": _define_responses({"type": "object"}),
             },
-            "delete": {"summary": "Ends the session.", "responses": _responses({"type": "object"})},
+            "delete": {"summary": "Ends the session.", "responses": _define_responses({"type": "object"})},
         },
-        "/v1/entries": _get(
+        "/v1/entries": _define_get(
             "The ledger's entries, the newest first, for owners and auditors.", ("limit", "query")
         ),
-        "/v1/users": _get("Users and tokens, without secrets, for owners and auditors."),
-        "/v1/statements": _get(
+        "/v1/users": _define_get("Users and tokens, without secrets, for owners and auditors."),
+        "/v1/statements": _define_get(
             "What runs and who is connected: the own, and of everybody for owners and auditors."
         ),
         "/v1/statements/{pid}": {
             "delete": {
                 "summary": "Ends an own statement, and for owners anybody's.",
                 "parameters": [{"name": "pid", "in": "path", "required": True, "schema": {"type": "string"}}],
-                "responses": _responses({"type": "object"}),
+                "responses": _define_responses({"type": "object"}),
             }
         },
-        "/v1/policy": _get("The policy that the server answers by, for owners and auditors."),
+        "/v1/policy": _define_get("The policy that the server answers by, for owners and auditors."),
         "/v1/reload": {
             "post": {
                 "summary": "Reads the policy, the data and the users again, for owners.",
-                "responses": _responses({"type": "object"}),
+                "responses": _define_responses({"type": "object"}),
             }
         },
-        "/v1/openapi.json": _get("This description.", public=True),
-        "/health": _get("Whether the server takes queries.", public=True),
-        "/metrics": _get("Numbers for monitoring, for owners and auditors."),
+        "/v1/openapi.json": _define_get("This description.", public=True),
+        "/health": _define_get("Whether the server takes queries.", public=True),
+        "/metrics": _define_get("Numbers for monitoring, for owners and auditors."),
     },
 }

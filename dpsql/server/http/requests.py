@@ -17,7 +17,7 @@ from dpsql.errors import OperationalError, ProgrammingError
 from dpsql.request.parameters import Parameters
 from dpsql.request.query import QueryOptions
 from dpsql.server.http.responses import JSON
-from dpsql.server.http.statuses import wrong_body
+from dpsql.server.http.statuses import make_body_error
 from dpsql.server.protocol.conversation import MOST_CHARACTERS
 from dpsql.wire.cells import read_parameters
 
@@ -55,7 +55,7 @@ class QueryRequest:
     seconds: float | None = None
 
 
-async def body_of(request: Request, seconds: float) -> Any:
+async def read_body(request: Request, seconds: float) -> Any:
     """The JSON of a request's body. Raises ProgrammingError for what is none, OperationalError for one that does not come."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
@@ -65,17 +65,17 @@ async def body_of(request: Request, seconds: float) -> Any:
     late = False
     try:
         async with asyncio.timeout(seconds):
-            text = await _read(request)
+            text = await _read_bytes(request)
     except TimeoutError:
         late = True
     if late:
         raise OperationalError(f"the body did not come within {seconds:g} seconds", code="slow_body")
     if len(text) <= MOST_READ_HERE:
-        return parsed(text)
-    return await asyncio.get_running_loop().run_in_executor(None, parsed, text)
+        return parse_json(text)
+    return await asyncio.get_running_loop().run_in_executor(None, parse_json, text)
 
 
-async def _read(request: Request) -> bytes:
+async def _read_bytes(request: Request) -> bytes:
     large = ProgrammingError(f"a body has at most {MOST_BYTES:,} bytes", code="large_body")
     stated = request.headers.get("content-length", "0")
     if not (stated.isascii() and stated.isdigit()) or len(stated) > 12 or int(stated) > MOST_BYTES:
@@ -88,43 +88,45 @@ async def _read(request: Request) -> bytes:
                 raise large
             parts.append(part)
     except ClientDisconnect:
-        raise wrong_body("did not come to its end") from None
+        raise make_body_error("did not come to its end") from None
     return b"".join(parts)
 
 
-def parsed(text: bytes) -> Any:
+def parse_json(text: bytes) -> Any:
     """The value of a JSON text in which no name stands twice and no number is none. Raises ProgrammingError.
 
-    >>> parsed(b'{"sql": "SELECT 1"}')
+    >>> parse_json(b'{"sql": "SELECT 1"}')
     {'sql': 'SELECT 1'}
     """
     found: Any = None
     reason = ""
     try:
-        found = json.loads(text.decode("utf-8"), object_pairs_hook=_once, parse_constant=_no_number)
+        found = json.loads(
+            text.decode("utf-8"), object_pairs_hook=_require_unique_names, parse_constant=_refuse_constant
+        )
     except (ValueError, RecursionError):  # UnicodeDecodeError and JSONDecodeError are ValueErrors
         reason = "is no JSON in UTF-8, has a name twice, or a number that is none"
-    if not reason and _deeper(found, MOST_DEPTH):
+    if not reason and _is_deeper(found, MOST_DEPTH):
         reason = f"is nested more than {MOST_DEPTH} times"
     if reason:
-        raise wrong_body(reason, '{"sql": "SELECT COUNT(*) FROM visits", "epsilon": 0.1}')
+        raise make_body_error(reason, '{"sql": "SELECT COUNT(*) FROM visits", "epsilon": 0.1}')
     return found
 
 
-def _once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+def _require_unique_names(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
         raise ValueError
     return found
 
 
-def _no_number(_: str) -> Any:
+def _refuse_constant(_: str) -> Any:
     raise ValueError
 
 
-def _deeper(value: Any, most: int) -> bool:
+def _is_deeper(value: Any, limit: int) -> bool:
     level = [value]
-    for _ in range(most + 1):
+    for _ in range(limit + 1):
         level = [
             inner
             for each in level
@@ -136,31 +138,35 @@ def _deeper(value: Any, most: int) -> bool:
     return True
 
 
-def query_request(data: Any) -> QueryRequest:
+def parse_query_request(data: Any) -> QueryRequest:
     """The query that a body asks for. Raises ProgrammingError for one that is none, and for a name that it does not know."""
     known = ("sql", "parameters", "default_epsilon", "confidences", "seconds", *_OPTIONS)
-    fields = _fields(data, known)
+    fields = _require_known_fields(data, known)
     parameters = fields.get("parameters", [])
     if not isinstance(parameters, (list, dict)) or len(parameters) > MOST_PARAMETERS:
-        raise wrong_body(f"has parameters that are no list or object of at most {MOST_PARAMETERS:,} values")
+        raise make_body_error(
+            f"has parameters that are no list or object of at most {MOST_PARAMETERS:,} values"
+        )
     confidences = fields.get("confidences", [0.95])
     if not isinstance(confidences, list) or len(confidences) > MOST_CONFIDENCES:
-        raise wrong_body(f"has confidences that are no list of at most {MOST_CONFIDENCES}")
+        raise make_body_error(f"has confidences that are no list of at most {MOST_CONFIDENCES}")
     return QueryRequest(
-        sql=_text(fields),
+        sql=_get_sql(fields),
         parameters=read_parameters(parameters),
-        options=_options(fields),
-        default_epsilon=_amount(fields, "default_epsilon"),
-        confidences=tuple(confidence_of(each) for each in dict.fromkeys(map(_hashable, confidences))),
-        seconds=_seconds(fields),
+        options=_parse_options(fields),
+        default_epsilon=_parse_amount(fields, "default_epsilon"),
+        confidences=tuple(
+            parse_confidence(each) for each in dict.fromkeys(map(_replace_unhashable, confidences))
+        ),
+        seconds=_parse_seconds(fields),
     )
 
 
-def _hashable(value: Any) -> Any:
+def _replace_unhashable(value: Any) -> Any:
     return None if isinstance(value, (dict, list)) else value
 
 
-def confidence_of(value: Any) -> float:
+def parse_confidence(value: Any) -> float:
     """The confidence of intervals. Raises ProgrammingError for what is no number between 0 and 1."""
     if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 < value < 1:
         raise ProgrammingError("a confidence must lie between 0 and 1", code="argument", hint="0.95")
@@ -168,7 +174,7 @@ def confidence_of(value: Any) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class PriceRequest:
+class QuoteRequest:
     """Queries whose price is asked for, and the loss of those that state none."""
 
     queries: tuple[str, ...]
@@ -176,9 +182,9 @@ class PriceRequest:
     dialect: str | None = None
 
 
-def price_request(data: Any) -> PriceRequest:
+def parse_quote_request(data: Any) -> QuoteRequest:
     """The plan that a body asks the price of. Raises ProgrammingError."""
-    fields = _fields(data, ("queries", "epsilon", "dialect"))
+    fields = _require_known_fields(data, ("queries", "epsilon", "dialect"))
     queries = fields.get("queries")
     if (
         not isinstance(queries, list)
@@ -186,93 +192,99 @@ def price_request(data: Any) -> PriceRequest:
         or not all(isinstance(each, str) for each in queries)
         or sum(map(len, queries)) > MOST_CHARACTERS
     ):
-        raise wrong_body(
+        raise make_body_error(
             f"has no list `queries` of at most {MOST_QUERIES} texts, of {MOST_CHARACTERS:,} characters together"
         )
-    return PriceRequest(tuple(queries), _amount(fields, "epsilon"), _of(fields, "dialect", str))
+    return QuoteRequest(
+        tuple(queries), _parse_amount(fields, "epsilon"), _get_typed_field(fields, "dialect", str)
+    )
 
 
 _DIGEST = re.compile(r"[A-Za-z0-9_-]{43}")
 _MOST_CODE = 4_096
 
 
-def login_request(data: Any) -> str:
+def parse_login_request(data: Any) -> str:
     """The digest of a tab's secret, for which a login is begun. Raises ProgrammingError."""
-    binder = _fields(data, ("binder",)).get("binder")
+    binder = _require_known_fields(data, ("binder",)).get("binder")
     if not isinstance(binder, str) or not _DIGEST.fullmatch(binder):
-        raise wrong_body("has no `binder`, a SHA-256 digest in base64url")
+        raise make_body_error("has no `binder`, a SHA-256 digest in base64url")
     return binder
 
 
-def code_request(data: Any) -> tuple[str, str, str]:
+def parse_code_request(data: Any) -> tuple[str, str, str]:
     """What an issuer has sent a browser back with, and the tab's secret: `state`, `code`, `secret`. Raises ProgrammingError."""
     names = ("state", "code", "secret")
-    fields = _fields(data, names)
+    fields = _require_known_fields(data, names)
     state, code, secret = (fields.get(name) for name in names)
     for each in (state, code, secret):
         if not isinstance(each, str) or not 0 < len(each) <= _MOST_CODE:
-            raise wrong_body("has no texts `state`, `code` and `secret`")
+            raise make_body_error("has no texts `state`, `code` and `secret`")
     return str(state), str(code), str(secret)
 
 
-def _fields(data: Any, known: Sequence[str]) -> Mapping[str, Any]:
+def _require_known_fields(data: Any, known: Sequence[str]) -> Mapping[str, Any]:
     if not isinstance(data, dict):
-        raise wrong_body("is no object", '{"sql": "SELECT …"}')
+        raise make_body_error("is no object", '{"sql": "SELECT …"}')
     for name in data:
         if name not in known:
-            raise wrong_body(f"has a name {name[:60]!r} that is not known", f"names are {', '.join(known)}")
+            raise make_body_error(
+                f"has a name {name[:60]!r} that is not known", f"names are {', '.join(known)}"
+            )
     return {name: value for name, value in data.items() if value is not None}
 
 
-def _text(fields: Mapping[str, Any]) -> str:
+def _get_sql(fields: Mapping[str, Any]) -> str:
     sql = fields.get("sql")
     if not isinstance(sql, str) or len(sql) > MOST_CHARACTERS:
-        raise wrong_body(f"has no text `sql` of at most {MOST_CHARACTERS:,} characters")
+        raise make_body_error(f"has no text `sql` of at most {MOST_CHARACTERS:,} characters")
     return sql
 
 
-def _options(fields: Mapping[str, Any]) -> QueryOptions:
+def _parse_options(fields: Mapping[str, Any]) -> QueryOptions:
     options: QueryOptions = {}
     for name in _OPTIONS:
         if name in fields:
             kind = _KINDS.get(name)
-            value = _amount(fields, name) if kind is None else _of(fields, name, kind)
+            value = _parse_amount(fields, name) if kind is None else _get_typed_field(fields, name, kind)
             options[name] = value  # type: ignore[literal-required]
     return options
 
 
-def _amount(fields: Mapping[str, Any], name: str) -> Any:
+def _parse_amount(fields: Mapping[str, Any], name: str) -> Any:
     """A number, or the text of one, which is read exactly: a decimal, or a fraction as "1/3"."""
     value = fields.get(name)
     if isinstance(value, str) and _FRACTION.fullmatch(value):
         return Fraction(value)
     if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float, str))):
-        raise wrong_body(f"has a value of `{name}` that is no number", f'"{name}": 0.1, or "{name}": "0.1"')
+        raise make_body_error(
+            f"has a value of `{name}` that is no number", f'"{name}": 0.1, or "{name}": "0.1"'
+        )
     return value
 
 
-def _of(fields: Mapping[str, Any], name: str, kind: type) -> Any:
+def _get_typed_field(fields: Mapping[str, Any], name: str, kind: type) -> Any:
     value = fields.get(name)
     if value is not None and type(value) is not kind:
-        raise wrong_body(f"has a value of `{name}` of another type")
+        raise make_body_error(f"has a value of `{name}` of another type")
     return value
 
 
-def _seconds(fields: Mapping[str, Any]) -> float | None:
+def _parse_seconds(fields: Mapping[str, Any]) -> float | None:
     value = fields.get("seconds")
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= MOST_SECONDS:
-        raise wrong_body(f"has `seconds` that are no number from 0 to {MOST_SECONDS:,}")
+        raise make_body_error(f"has `seconds` that are no number from 0 to {MOST_SECONDS:,}")
     return float(value)
 
 
-def peer_of(request: Request) -> str:
+def get_peer(request: Request) -> str:
     """The address that a request comes from."""
     return request.client.host if request.client else ""
 
 
-def form_of(request: Request) -> str:
+def negotiate_media_type(request: Request) -> str:
     """JSON or Arrow, as the Accept header asks. Raises ProgrammingError before anything is charged."""
     accepted = [
         each.partition(";")[0].strip().lower() for each in request.headers.get("accept", "*/*").split(",")
@@ -289,7 +301,7 @@ def form_of(request: Request) -> str:
     raise ProgrammingError(f"answers are {JSON} or {ARROW}", code="not_acceptable", hint=f"Accept: {JSON}")
 
 
-def limit_of(request: Request) -> int:
+def parse_limit(request: Request) -> int:
     """How many entries are asked for. Raises ProgrammingError for no such number."""
     number = request.query_params.get("limit", "100")
     digits = number.isascii() and number.isdigit() and len(number) < 9
@@ -298,7 +310,7 @@ def limit_of(request: Request) -> int:
     return int(number)
 
 
-def number_of(text: str) -> float | None:
+def parse_number(text: str) -> float | None:
     """The number that a text is, None for another text."""
     try:
         return float(text)
@@ -306,7 +318,7 @@ def number_of(text: str) -> float | None:
         return None
 
 
-def number_in_path(request: Request, name: str) -> int | None:
+def parse_path_number(request: Request, name: str) -> int | None:
     """The number that a part of the path is, None for another text."""
     text = str(request.path_params[name])
     return int(text) if text.isascii() and text.isdigit() and len(text) < 16 else None

@@ -22,7 +22,7 @@ HEADERS = {
 }
 
 
-def entry_of(entry: Entry) -> dict[str, Any]:
+def to_entry_json(entry: Entry) -> dict[str, Any]:
     """A charge as its analyst sees it."""
     return {
         "id": entry.id,
@@ -37,10 +37,10 @@ def entry_of(entry: Entry) -> dict[str, Any]:
     }
 
 
-def full_entry(entry: Entry) -> dict[str, Any]:
+def to_full_entry_json(entry: Entry) -> dict[str, Any]:
     """An entry as owners and auditors see it."""
     return {
-        **entry_of(entry),
+        **to_entry_json(entry),
         "kind": entry.kind,
         "analyst": entry.analyst,
         "spent": str(entry.spent.loss_fraction),
@@ -48,29 +48,29 @@ def full_entry(entry: Entry) -> dict[str, Any]:
     }
 
 
-def dumped(data: Mapping[str, Any] | Sequence[Any]) -> bytes:
+def write_json(data: Mapping[str, Any] | Sequence[Any]) -> bytes:
     """JSON in ASCII."""
     return json.dumps(data, allow_nan=False, separators=(",", ":")).encode("ascii")
 
 
-def as_json(data: Mapping[str, Any], number: int = 200) -> Response:
+def to_json_response(data: Mapping[str, Any], number: int = 200) -> Response:
     """A response in JSON."""
-    return Response(dumped(data), number, headers=HEADERS, media_type=JSON)
+    return Response(write_json(data), number, headers=HEADERS, media_type=JSON)
 
 
-def as_arrow(result: Result, beside: Mapping[str, Any]) -> bytes:
+def to_arrow_bytes(result: Result, metadata: Mapping[str, Any]) -> bytes:
     """The rows as a stream of Arrow's IPC format, with all else as JSON in the schema's metadata, under `dpsql`."""
     import io
 
     import pyarrow
 
-    table = result.to_arrow_table().replace_schema_metadata({"dpsql": dumped(beside)})
+    table = result.to_arrow_table().replace_schema_metadata({"dpsql": write_json(metadata)})
     out = io.BytesIO()
     with pyarrow.ipc.new_stream(out, table.schema) as stream:
         stream.write_table(table)
     return out.getvalue()
 
 
-def statement_of(row: Mapping[str, Any]) -> dict[str, Any]:
+def to_statement_json(row: Mapping[str, Any]) -> dict[str, Any]:
     """What runs, as JSON."""
     return {name: value.isoformat() if isinstance(value, datetime) else value for name, value in row.items()}

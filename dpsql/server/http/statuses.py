@@ -39,13 +39,13 @@ _BY_CLASS: tuple[tuple[type[Error], int], ...] = (
 )
 
 
-def status(error: Error) -> int:
+def get_status(error: Error) -> int:
     """The status of a response with an error."""
     found = _BY_CODE.get(error.code)
     return found or next((number for kind, number in _BY_CLASS if isinstance(error, kind)), 500)
 
 
-def unauthenticated() -> Error:
+def make_unauthenticated_error() -> Error:
     """Whatever was wrong with who asks, the same is said."""
     return OperationalError(
         "no valid token or password was given",
@@ -54,6 +54,6 @@ def unauthenticated() -> Error:
     )
 
 
-def wrong_body(reason: str, hint: str | None = None) -> ProgrammingError:
+def make_body_error(reason: str, hint: str | None = None) -> ProgrammingError:
     """The error of a body that is no request."""
     return ProgrammingError(f"the body of the request {reason}", code="body", hint=hint)

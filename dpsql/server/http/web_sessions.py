@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from dpsql.server.protocol.scram import Verifier
 
-Proof = tuple[Verifier, str | None]
+LoginProof = tuple[Verifier, str | None]
 """What a user logs in by: the verifier of the password, and the subject of OpenID Connect, if there is one."""
 PREFIX = "dpsql-session_"
 LONGEST = 8 * 3_600.0
@@ -31,11 +31,11 @@ MOST_OF_ONE = 16
 
 
 @dataclass(slots=True)
-class _Session:
+class _WebSession:
     user: str
-    proof: Proof
-    begun: float
-    used: float
+    proof: LoginProof
+    begun_at: float
+    used_at: float
 
 
 class WebSessions:
@@ -43,35 +43,37 @@ class WebSessions:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._open = OrderedDict[bytes, _Session]()
+        self._sessions = OrderedDict[bytes, _WebSession]()
 
-    def begin(self, user: str, proof: Proof) -> str:
+    def begin_session(self, user: str, proof: LoginProof) -> str:
         """The secret of a new session of a user, who logs in by this now."""
         now = self._clock()
-        self._open = OrderedDict((key, each) for key, each in self._open.items() if not _is_over(each, now))
-        own = [key for key, each in self._open.items() if each.user == user]
+        self._sessions = OrderedDict(
+            (key, each) for key, each in self._sessions.items() if not _is_over(each, now)
+        )
+        own = [key for key, each in self._sessions.items() if each.user == user]
         for key in own[: max(0, len(own) + 1 - MOST_OF_ONE)]:
-            del self._open[key]
+            del self._sessions[key]
         secret = PREFIX + secrets.token_hex(32)
-        self._open[_digest(secret)] = _Session(user, proof, now, now)
+        self._sessions[_compute_digest(secret)] = _WebSession(user, proof, now, now)
         return secret
 
-    def find(self, secret: str) -> tuple[str, Proof] | None:
+    def find_session(self, secret: str) -> tuple[str, LoginProof] | None:
         """The user of a session with the proof that it began by; None for what is none, or has ended."""
-        found, now = self._open.get(_digest(secret)), self._clock()
+        found, now = self._sessions.get(_compute_digest(secret)), self._clock()
         if found is None or _is_over(found, now):
             return None
-        found.used = now
+        found.used_at = now
         return found.user, found.proof
 
-    def end(self, secret: str) -> None:
+    def end_session(self, secret: str) -> None:
         """Ends a session, if there is such a one."""
-        self._open.pop(_digest(secret), None)
+        self._sessions.pop(_compute_digest(secret), None)
 
 
-def _is_over(session: _Session, now: float) -> bool:
-    return now - session.begun > LONGEST or now - session.used > IDLE
+def _is_over(session: _WebSession, now: float) -> bool:
+    return now - session.begun_at > LONGEST or now - session.used_at > IDLE
 
 
-def _digest(secret: str) -> bytes:
+def _compute_digest(secret: str) -> bytes:
     return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).digest()

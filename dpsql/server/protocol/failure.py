@@ -35,7 +35,7 @@ class ProtocolError(Exception):
         self.failure = Failure(sqlstate, message, severity="FATAL")
 
 
-class Failed(Exception):  # noqa: N818  (it carries a failure)
+class StatementError(Exception):
     """A statement that cannot be answered."""
 
     def __init__(self, sqlstate: str, message: str, hint: str | None = None) -> None:

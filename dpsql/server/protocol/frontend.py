@@ -127,13 +127,13 @@ class Other:
     kind: str
 
 
-First = Startup | SSLRequest | GSSRequest | CancelRequest
+FirstMessage = Startup | SSLRequest | GSSRequest | CancelRequest
 Message = (
     Password | Query | Parse | Bind | Describe | Execute | Close | Flush | Sync | Terminate | Other
 )  # fmt: skip
 
 
-class Buffer:
+class MessageBuffer:
     """The bytes that a client has sent and that are not read yet."""
 
     def __init__(self) -> None:
@@ -142,11 +142,11 @@ class Buffer:
     def __len__(self) -> int:
         return len(self._bytes)
 
-    def feed(self, data: bytes) -> None:
+    def feed_bytes(self, data: bytes) -> None:
         """Adds what has arrived."""
         self._bytes += data
 
-    def first(self) -> First | None:
+    def take_first_message(self) -> FirstMessage | None:
         """The next message of one who has not said yet which protocol it speaks; None until all of it is there."""
         if len(self._bytes) < 4:
             return None
@@ -157,36 +157,36 @@ class Buffer:
             return None
         body = bytes(self._bytes[4:length])
         del self._bytes[:length]
-        return _first(body)
+        return _parse_first_message(body)
 
-    def next(self, most: int) -> Message | None:
-        """The next message of at most `most` bytes; None until all of it is there."""
+    def take_message(self, limit: int) -> Message | None:
+        """The next message of at most `limit` bytes; None until all of it is there."""
         if len(self._bytes) < 5:
             return None
         kind, length = struct.unpack_from("!ci", self._bytes)
         if kind not in _MESSAGES:
             raise ProtocolError(f"invalid frontend message type {kind[0]}")
-        if length < 4 or length > most:
+        if length < 4 or length > limit:
             raise ProtocolError("invalid message length")
         if len(self._bytes) <= length:
             return None
         body = bytes(self._bytes[5 : length + 1])
         del self._bytes[: length + 1]
-        reader = _Reader(body)
+        reader = _FieldReader(body)
         message = _MESSAGES[kind](reader)
-        reader.end()
+        reader.require_end()
         return message
 
 
-def _first(body: bytes) -> First:
-    reader = _Reader(body)
-    major, minor = reader.int16(), reader.int16()
+def _parse_first_message(body: bytes) -> FirstMessage:
+    reader = _FieldReader(body)
+    major, minor = reader.read_int16(), reader.read_int16()
     code = (major << 16) | (minor & 0xFFFF)
     if code in (SSL, GSS):
-        reader.end()
+        reader.require_end()
         return SSLRequest() if code == SSL else GSSRequest()
     if code == CANCEL:
-        process, key = reader.int32(), reader.rest()
+        process, key = reader.read_int32(), reader.read_rest()
         if not 4 <= len(key) <= 256:
             raise ProtocolError("invalid length of cancel key")
         return CancelRequest(process, key)
@@ -195,117 +195,117 @@ def _first(body: bytes) -> First:
             f"unsupported frontend protocol {major}.{minor}: the server supports 3.0", "0A000"
         )
     parameters = dict[str, str]()
-    while name := reader.text():
+    while name := reader.read_text():
         if name in parameters:
             raise ProtocolError("invalid startup packet layout: a parameter is given twice")
-        parameters[name] = reader.text()
-    reader.end()
+        parameters[name] = reader.read_text()
+    reader.require_end()
     return Startup(parameters, minor)
 
 
-class _Reader:
+class _FieldReader:
     """The fields of a message's body, one after the other."""
 
     def __init__(self, body: bytes) -> None:
         self._body = body
         self._at = 0
 
-    def take(self, count: int) -> bytes:
+    def read_bytes(self, count: int) -> bytes:
         if count < 0 or self._at + count > len(self._body):
             raise ProtocolError("insufficient data left in message")
         taken = self._body[self._at : self._at + count]
         self._at += count
         return taken
 
-    def int16(self) -> int:
-        return int.from_bytes(self.take(2), signed=True)
+    def read_int16(self) -> int:
+        return int.from_bytes(self.read_bytes(2), signed=True)
 
-    def int32(self) -> int:
-        return int.from_bytes(self.take(4), signed=True)
+    def read_int32(self) -> int:
+        return int.from_bytes(self.read_bytes(4), signed=True)
 
-    def text(self) -> str:
+    def read_text(self) -> str:
         end = self._body.find(b"\0", self._at)
         if end < 0:
             raise ProtocolError("invalid string in message")
-        taken = self.take(end + 1 - self._at)[:-1]
+        taken = self.read_bytes(end + 1 - self._at)[:-1]
         try:
             return taken.decode()
         except UnicodeDecodeError:
             raise ProtocolError('invalid byte sequence for encoding "UTF8"', "22021") from None
 
-    def kind(self) -> str:
-        kind = self.take(1)
+    def read_kind(self) -> str:
+        kind = self.read_bytes(1)
         if kind not in (b"S", b"P"):
             raise ProtocolError("invalid subtype in message")
         return kind.decode()
 
-    def count(self) -> int:
+    def read_count(self) -> int:
         """A number of items, of which each takes at least two bytes or is refused for want of them."""
-        count = int.from_bytes(self.take(2))
+        count = int.from_bytes(self.read_bytes(2))
         if count > MOST_PARAMETERS:
             raise ProtocolError(f"a statement has at most {MOST_PARAMETERS:,} parameters", "54023")
         return count
 
-    def formats(self) -> tuple[int, ...]:
-        found = tuple(self.int16() for _ in range(self.count()))
+    def read_formats(self) -> tuple[int, ...]:
+        found = tuple(self.read_int16() for _ in range(self.read_count()))
         if not set(found) <= {0, 1}:
             raise ProtocolError("unsupported format code")
         return found
 
-    def value(self) -> bytes | None:
-        length = self.int32()
-        return None if length == -1 else self.take(length)
+    def read_value(self) -> bytes | None:
+        length = self.read_int32()
+        return None if length == -1 else self.read_bytes(length)
 
-    def rest(self) -> bytes:
-        return self.take(len(self._body) - self._at)
+    def read_rest(self) -> bytes:
+        return self.read_bytes(len(self._body) - self._at)
 
-    def end(self) -> None:
+    def require_end(self) -> None:
         if self._at != len(self._body):
             raise ProtocolError("invalid message format")
 
 
-def _parse(reader: _Reader) -> Message:
-    name, text = reader.text(), reader.text()
-    return Parse(name, text, tuple(reader.int32() & 0xFFFFFFFF for _ in range(reader.count())))
+def _read_parse(reader: _FieldReader) -> Message:
+    name, text = reader.read_text(), reader.read_text()
+    return Parse(name, text, tuple(reader.read_int32() & 0xFFFFFFFF for _ in range(reader.read_count())))
 
 
-def _bind(reader: _Reader) -> Message:
-    portal, statement, formats = reader.text(), reader.text(), reader.formats()
-    values = tuple(reader.value() for _ in range(reader.count()))
-    return Bind(portal, statement, formats, values, reader.formats())
+def _read_bind(reader: _FieldReader) -> Message:
+    portal, statement, formats = reader.read_text(), reader.read_text(), reader.read_formats()
+    values = tuple(reader.read_value() for _ in range(reader.read_count()))
+    return Bind(portal, statement, formats, values, reader.read_formats())
 
 
-def _execute(reader: _Reader) -> Message:
-    return Execute(reader.text(), max(reader.int32(), 0))
+def _read_execute(reader: _FieldReader) -> Message:
+    return Execute(reader.read_text(), max(reader.read_int32(), 0))
 
 
-def _other(reader: _Reader) -> Message:
-    reader.rest()
+def _read_other(reader: _FieldReader) -> Message:
+    reader.read_rest()
     return Other("COPY or a function call")
 
 
-_MESSAGES: dict[bytes, Callable[[_Reader], Message]] = {
-    b"p": lambda reader: Password(reader.rest()),
-    b"Q": lambda reader: Query(reader.text()),
-    b"P": _parse,
-    b"B": _bind,
-    b"D": lambda reader: Describe(reader.kind(), reader.text()),
-    b"E": _execute,
-    b"C": lambda reader: Close(reader.kind(), reader.text()),
+_MESSAGES: dict[bytes, Callable[[_FieldReader], Message]] = {
+    b"p": lambda reader: Password(reader.read_rest()),
+    b"Q": lambda reader: Query(reader.read_text()),
+    b"P": _read_parse,
+    b"B": _read_bind,
+    b"D": lambda reader: Describe(reader.read_kind(), reader.read_text()),
+    b"E": _read_execute,
+    b"C": lambda reader: Close(reader.read_kind(), reader.read_text()),
     b"H": lambda _: Flush(),
     b"S": lambda _: Sync(),
     b"X": lambda _: Terminate(),
-    b"d": _other,
-    b"c": _other,
-    b"f": _other,
-    b"F": _other,
+    b"d": _read_other,
+    b"c": _read_other,
+    b"f": _read_other,
+    b"F": _read_other,
 }
 
 
-def initial_response(data: bytes) -> tuple[str, bytes]:
+def parse_initial_response(data: bytes) -> tuple[str, bytes]:
     """The mechanism and first message of a SASLInitialResponse."""
-    reader = _Reader(data)
-    mechanism, length = reader.text(), reader.int32()
-    first = b"" if length == -1 else reader.take(length)
-    reader.end()
+    reader = _FieldReader(data)
+    mechanism, length = reader.read_text(), reader.read_int32()
+    first = b"" if length == -1 else reader.read_bytes(length)
+    reader.require_end()
     return mechanism, first

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from dpsql.server.memory import HeldMemory
-from dpsql.server.protocol.failure import Failed
-from dpsql.server.protocol.tasks import Answer, Description
+from dpsql.server.memory import SessionMemory
+from dpsql.server.protocol.failure import StatementError
+from dpsql.server.protocol.tasks import Answer, StatementDescription
 from dpsql.server.protocol.values import Column
 from dpsql.server.statements import Statement
 
@@ -17,12 +17,12 @@ MOST_NAMED = 1_000
 
 
 @dataclass(slots=True)
-class Prepared:
-    """A statement by its name: `described` are the columns that were sent to the client."""
+class PreparedStatement:
+    """A statement by its name: `description` are the columns that were sent to the client."""
 
     statement: Statement
     types: tuple[int, ...]
-    described: Description | None = None
+    description: StatementDescription | None = None
 
 
 @dataclass(slots=True)
@@ -30,7 +30,7 @@ class Portal:
     """A statement with its parameters' values, and the rows of its answer that are not sent yet."""
 
     name: str
-    prepared: Prepared
+    prepared: PreparedStatement
     values: tuple[Any, ...]
     results: tuple[int, ...]
     columns: tuple[Column, ...] | None
@@ -44,45 +44,45 @@ class NamedObjects:
     """What a client refers to by name. `memory` is what all of it is entered in, once the client has logged in."""
 
     def __init__(self) -> None:
-        self.statements: dict[str, Prepared] = {}
+        self.statements: dict[str, PreparedStatement] = {}
         self.portals: dict[str, Portal] = {}
-        self.memory: HeldMemory | None = None
+        self.memory: SessionMemory | None = None
 
-    def statement(self, name: str) -> Prepared:
+    def get_statement(self, name: str) -> PreparedStatement:
         """The statement of a name. Raises Failed where there is none."""
         if name not in self.statements:
-            raise Failed("26000", f'prepared statement "{name}" does not exist')
+            raise StatementError("26000", f'prepared statement "{name}" does not exist')
         return self.statements[name]
 
-    def portal(self, name: str) -> Portal:
+    def get_portal(self, name: str) -> Portal:
         """The portal of a name. Raises Failed where there is none."""
         if name not in self.portals:
-            raise Failed("34000", f'portal "{name}" does not exist')
+            raise StatementError("34000", f'portal "{name}" does not exist')
         return self.portals[name]
 
     def require_new_statement(self, name: str) -> None:
         """Raises Failed where a statement of this name is there, or too many are."""
         if name and name in self.statements:
-            raise Failed("42P05", f'prepared statement "{name}" already exists')
+            raise StatementError("42P05", f'prepared statement "{name}" already exists')
         if len(self.statements) >= MOST_NAMED:
-            raise Failed("54000", f"a connection has at most {MOST_NAMED:,} prepared statements")
+            raise StatementError("54000", f"a connection has at most {MOST_NAMED:,} prepared statements")
 
     def require_new_portal(self, name: str) -> None:
         """Raises Failed where a portal of this name is there, or too many are."""
         if name and name in self.portals:
-            raise Failed("42P03", f'cursor "{name}" already exists')
+            raise StatementError("42P03", f'cursor "{name}" already exists')
         if len(self.portals) >= MOST_NAMED:
-            raise Failed("54000", f"a connection has at most {MOST_NAMED:,} portals")
+            raise StatementError("54000", f"a connection has at most {MOST_NAMED:,} portals")
 
-    def keep_statement(self, name: str, prepared: Prepared) -> None:
+    def keep_statement(self, name: str, prepared: PreparedStatement) -> None:
         """Keeps a statement. Raises Failed where the sessions of this person would hold too much."""
-        self._hold(("statement", name), 2 * len(prepared.statement.text))
+        self._hold_bytes(("statement", name), 2 * len(prepared.statement.text))
         self.statements[name] = prepared
 
     def keep_portal(self, portal: Portal, size: int) -> None:
         """Keeps a portal with values of a size in place of one of its name. Raises Failed as `keep_statement`."""
         self.close_portals((portal.name,))
-        self._hold(("portal", portal.name), size)
+        self._hold_bytes(("portal", portal.name), size)
         self.portals[portal.name] = portal
 
     def keep_rows(self, portal: Portal, size: int) -> None:
@@ -90,9 +90,9 @@ class NamedObjects:
         if self.portals.get(portal.name) is not portal:
             return
         try:
-            self._hold(("answer", portal.name), size)
-        except Failed as error:
-            raise Failed(
+            self._hold_bytes(("answer", portal.name), size)
+        except StatementError as error:
+            raise StatementError(
                 error.failure.sqlstate,
                 f"{error.failure.message} to keep the rest of this answer",
                 "fetch all rows at once: what was charged is answered again free",
@@ -100,25 +100,25 @@ class NamedObjects:
 
     def drop_rows(self, portal: Portal) -> None:
         """Enters that all rows of a portal are fetched."""
-        self._drop(("answer", portal.name))
+        self._drop_items(("answer", portal.name))
 
-    def forget(self, *names: str) -> None:
+    def forget_statements(self, *names: str) -> None:
         """Forgets prepared statements."""
         for name in names:
             self.statements.pop(name, None)
-            self._drop(("statement", name))
+            self._drop_items(("statement", name))
 
-    def forget_all(self) -> None:
+    def forget_all_statements(self) -> None:
         """Forgets all prepared statements."""
-        self.forget(*tuple(self.statements))
+        self.forget_statements(*tuple(self.statements))
 
     def close_portals(self, names: Iterable[str] | None = None) -> None:
         """Closes portals of these names, all without."""
         for name in tuple(self.portals) if names is None else names:
             self.portals.pop(name, None)
-            self._drop(("portal", name), ("answer", name))
+            self._drop_items(("portal", name), ("answer", name))
 
-    def close_as_commanded(self, statement: Statement) -> str | None:
+    def run_close_command(self, statement: Statement) -> str | None:
         """Does what DEALLOCATE and CLOSE command, and returns their tag; None for other statements.
 
         Raises Failed where there is nothing of the name.
@@ -127,34 +127,34 @@ class NamedObjects:
         if words[:1] == ("deallocate",):
             names = words[2:] if words[1:2] == ("prepare",) else words[1:2]
             if names == ("all",):
-                self.forget_all()
+                self.forget_all_statements()
                 return "DEALLOCATE ALL"
-            name = _name(names)
-            self.statement(name)
-            self.forget(name)
+            name = _parse_name(names)
+            self.get_statement(name)
+            self.forget_statements(name)
             return "DEALLOCATE"
         if words[:1] == ("close",):
             if words[1:2] == ("all",):
                 self.close_portals()
                 return "CLOSE CURSOR ALL"
-            name = _name(words[1:2])
-            self.portal(name)
+            name = _parse_name(words[1:2])
+            self.get_portal(name)
             self.close_portals((name,))
             return "CLOSE CURSOR"
         return None
 
-    def _hold(self, what: tuple[str, str], size: int) -> None:
+    def _hold_bytes(self, what: tuple[str, str], size: int) -> None:
         if self.memory is not None:
-            self.memory.hold(what, size)
+            self.memory.hold_bytes(what, size)
 
-    def _drop(self, *what: tuple[str, str]) -> None:
+    def _drop_items(self, *what: tuple[str, str]) -> None:
         if self.memory is not None:
-            self.memory.drop(*what)
+            self.memory.drop_items(*what)
 
 
-def _name(words: tuple[str, ...]) -> str:
+def _parse_name(words: tuple[str, ...]) -> str:
     """The name that a word is: one in quotation marks as it stands. Raises Failed where there is no word."""
     if not words:
-        raise Failed("42601", "a name or ALL is missing")
+        raise StatementError("42601", "a name or ALL is missing")
     word = words[0]
     return word[1:-1].replace('""', '"') if word.startswith('"') else word

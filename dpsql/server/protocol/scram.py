@@ -41,14 +41,14 @@ class Verifier:
 
     def __str__(self) -> str:
         """The form in which PostgreSQL stores it."""
-        salt, stored, server = map(_base64, (self.salt, self.stored_key, self.server_key))
+        salt, stored, server = map(_encode_base64, (self.salt, self.stored_key, self.server_key))
         return f"{MECHANISM}${self.iterations}:{salt}${stored}:{server}"
 
     def __repr__(self) -> str:
         return "Verifier(hidden)"
 
     @classmethod
-    def read(cls, text: str) -> Verifier:
+    def from_text(cls, text: str) -> Verifier:
         """The verifier of a text that `str` made. Raises DataError for another one."""
         parts = re.fullmatch(rf"{MECHANISM}\$(\d{{4,9}}):([^$]+)\$([^:]{{44}}):([^:]{{44}})", text)
         if parts is None:
@@ -58,7 +58,7 @@ class Verifier:
         return cls(int(parts[1]), *(base64.b64decode(part) for part in parts.groups()[1:]))
 
     @classmethod
-    def of(cls, password: str) -> Verifier:
+    def from_password(cls, password: str) -> Verifier:
         """The verifier of a new password. Raises DataError for one that is short or no printable ASCII."""
         if not LEAST_CHARACTERS <= len(password) <= MOST_CHARACTERS:
             raise DataError(
@@ -74,27 +74,32 @@ class Verifier:
             )
         salt = secrets.token_bytes(16)
         salted = hashlib.pbkdf2_hmac("sha256", password.encode(), salt, ITERATIONS)
-        return cls(ITERATIONS, salt, _sha256(_hmac(salted, b"Client Key")), _hmac(salted, b"Server Key"))
+        return cls(
+            ITERATIONS,
+            salt,
+            _compute_sha256(_compute_hmac(salted, b"Client Key")),
+            _compute_hmac(salted, b"Server Key"),
+        )
 
-    def proves(self, password: str) -> bool:
+    def matches_password(self, password: str) -> bool:
         """Whether this is the password's verifier, compared in constant time; costs as many hashes as guessing it does."""
         salted = hashlib.pbkdf2_hmac("sha256", password.encode("utf-8"), self.salt, self.iterations)
-        return hmac.compare_digest(_sha256(_hmac(salted, b"Client Key")), self.stored_key)
+        return hmac.compare_digest(_compute_sha256(_compute_hmac(salted, b"Client Key")), self.stored_key)
 
     @classmethod
-    def mock(cls, user: str, secret: bytes) -> Verifier:
+    def make_mock(cls, user: str, secret: bytes) -> Verifier:
         """The verifier of nobody's password: of one name always the same, so that it passes for a user's.
 
         Source: PostgreSQL 16, src/backend/libpq/auth-scram.c, mock_scram_secret.
         """
         salt, stored, server = (
-            _hmac(secret, f"{what} {user}".encode("utf-8", "replace"))
+            _compute_hmac(secret, f"{what} {user}".encode("utf-8", "replace"))
             for what in ("salt", "stored", "server")
         )
         return cls(ITERATIONS, salt[:16], stored, server)
 
 
-class Proof:
+class ScramExchange:
     """One exchange by which a client proves that it knows the password of a verifier.
 
     `known` says whether there is such a user: without one every step is the same, and the last fails.
@@ -102,23 +107,27 @@ class Proof:
 
     def __init__(self, verifier: Verifier, *, known: bool) -> None:
         self._verifier, self._known = verifier, known
-        self._header = self._nonce = self._said = ""
+        self._header = self._nonce = self._auth_message = ""
 
-    def first(self, message: str) -> str | None:
+    def answer_first_message(self, message: str) -> str | None:
         """The server's first message; None where the client's is none, or asks for a channel binding."""
         match = _FIRST.fullmatch(message)
         if match is None:
             return None
         self._header = match["header"]
         self._nonce = match["nonce"] + secrets.token_urlsafe(24)
-        challenge = f"r={self._nonce},s={_base64(self._verifier.salt)},i={self._verifier.iterations}"
-        self._said = f"{match['bare']},{challenge}"
+        challenge = f"r={self._nonce},s={_encode_base64(self._verifier.salt)},i={self._verifier.iterations}"
+        self._auth_message = f"{match['bare']},{challenge}"
         return challenge
 
-    def final(self, message: str) -> str | None:
+    def answer_final_message(self, message: str) -> str | None:
         """The server's last message; None where the client has proved nothing, or there is no such user."""
         match = _FINAL.fullmatch(message)
-        if match is None or match["bound"] != _base64(self._header.encode()) or match["nonce"] != self._nonce:
+        if (
+            match is None
+            or match["bound"] != _encode_base64(self._header.encode())
+            or match["nonce"] != self._nonce
+        ):
             return None
         try:
             proof = base64.b64decode(match["proof"], validate=True)
@@ -126,21 +135,21 @@ class Proof:
             return None
         if len(proof) != 32:
             return None
-        said = f"{self._said},{match['without']}".encode()
-        signature = _hmac(self._verifier.stored_key, said)
+        said = f"{self._auth_message},{match['without']}".encode()
+        signature = _compute_hmac(self._verifier.stored_key, said)
         client_key = bytes(ours ^ theirs for ours, theirs in zip(signature, proof, strict=True))
-        proved = hmac.compare_digest(_sha256(client_key), self._verifier.stored_key)
-        ours = f"v={_base64(_hmac(self._verifier.server_key, said))}"
+        proved = hmac.compare_digest(_compute_sha256(client_key), self._verifier.stored_key)
+        ours = f"v={_encode_base64(_compute_hmac(self._verifier.server_key, said))}"
         return ours if proved and self._known else None
 
 
-def _hmac(key: bytes, message: bytes) -> bytes:
+def _compute_hmac(key: bytes, message: bytes) -> bytes:
     return hmac.digest(key, message, "sha256")
 
 
-def _sha256(data: bytes) -> bytes:
+def _compute_sha256(data: bytes) -> bytes:
     return hashlib.sha256(data).digest()
 
 
-def _base64(data: bytes) -> str:
+def _encode_base64(data: bytes) -> str:
     return base64.b64encode(data).decode()

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from dpsql.server.memory import HeldMemory, Memory
+from dpsql.server.memory import SessionMemory, UserMemory
 from dpsql.server.protocol.failure import Failure
 from dpsql.server.protocol.values import Column
 from dpsql.server.statements import Statement
@@ -18,7 +18,7 @@ class StartTLS:
 
 
 @dataclass(frozen=True, slots=True)
-class Cancel:
+class CancelStatement:
     """Cancel what another connection runs."""
 
     process: int
@@ -26,7 +26,7 @@ class Cancel:
 
 
 @dataclass(frozen=True, slots=True)
-class LookUp:
+class LookUpUser:
     """Find by what a user proves a password, also where there is no such user."""
 
     user: str
@@ -41,7 +41,7 @@ class LogIn:
 
 
 @dataclass(frozen=True, slots=True)
-class Reject:
+class RejectLogin:
     """The password was not proved: note it, wait, and close."""
 
     user: str
@@ -93,23 +93,33 @@ class RunStatement:
         return self.statement.text
 
 
-Task = StartTLS | Cancel | LookUp | LogIn | Reject | ReadText | InferTypes | DescribeStatement | RunStatement
+Task = (
+    StartTLS
+    | CancelStatement
+    | LookUpUser
+    | LogIn
+    | RejectLogin
+    | ReadText
+    | InferTypes
+    | DescribeStatement
+    | RunStatement
+)
 _UNSHARED = 8_000_000
 """Bytes that a session holds whose person has no other limit."""
 
 
 @dataclass(frozen=True, slots=True)
-class LoggedIn:
+class LoginResult:
     """A session: its settings that clients follow, by what its statements are cancelled, what it holds of its person's memory."""
 
     statuses: dict[str, str]
     process: int
     key: bytes
-    memory: HeldMemory = field(default_factory=lambda: Memory(_UNSHARED).open(""))
+    memory: SessionMemory = field(default_factory=lambda: UserMemory(_UNSHARED).open_session(""))
 
 
 @dataclass(frozen=True, slots=True)
-class Description:
+class StatementDescription:
     """The columns of an answer, None for a statement without rows, and the types of its parameters."""
 
     columns: tuple[Column, ...] | None

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from dpsql.server.protocol.failure import Failed
+from dpsql.server.protocol.failure import StatementError
 
 BOOL, CHAR, NAME, INT8, INT2, INT4, TEXT, OID = 16, 18, 19, 20, 21, 23, 25, 26
 FLOAT4, FLOAT8, UNKNOWN, VARCHAR, DATE, TIMESTAMP, TIMESTAMPTZ, NUMERIC = (
@@ -72,28 +72,28 @@ class Column:
         return _SIZES.get(self.oid, -1)
 
 
-def oid_of(engine_type: str) -> int:
+def get_oid(engine_type: str) -> int:
     """The type on the wire of an engine type; text for what has none.
 
-    >>> oid_of("BIGINT"), oid_of("DECIMAL(10,2)"), oid_of("BIGINT[]"), oid_of("MAP(BIGINT, BIGINT)")
+    >>> get_oid("BIGINT"), get_oid("DECIMAL(10,2)"), get_oid("BIGINT[]"), get_oid("MAP(BIGINT, BIGINT)")
     (20, 1700, 1016, 25)
     """
     if engine_type.endswith("[]"):
-        return _ARRAYS.get(oid_of(engine_type[:-2]), TEXT)
+        return _ARRAYS.get(get_oid(engine_type[:-2]), TEXT)
     return NUMERIC if engine_type.startswith("DECIMAL(") else _ENGINE.get(engine_type, TEXT)
 
 
-def array_of(oid: int) -> int:
+def get_array_oid(oid: int) -> int:
     """The type of the arrays of a type; arrays of text for one that has none."""
     return _ARRAYS.get(oid, _ARRAYS[TEXT])
 
 
-def element_of(oid: int) -> int | None:
+def find_element_oid(oid: int) -> int | None:
     """The type of an array's items; None for a type of no arrays."""
     return _ELEMENTS.get(oid)
 
 
-def encoded(value: Any, oid: int, code: int) -> bytes | None:
+def encode_value(value: Any, oid: int, code: int) -> bytes | None:
     """A value in text (`code` 0) or binary (1); None for NULL.
 
     Raises Failed for a value that its type does not hold, as a day beyond the calendar in binary.
@@ -101,21 +101,21 @@ def encoded(value: Any, oid: int, code: int) -> bytes | None:
     if value is None:
         return None
     if code == 0:
-        return as_text(value).encode("utf-8", "replace")
+        return to_text(value).encode("utf-8", "replace")
     try:
-        return _binary(value, oid)
+        return _encode_binary(value, oid)
     except (struct.error, TypeError, ValueError, OverflowError, AttributeError):
-        raise Failed(
+        raise StatementError(
             "22003",
             "a value of the answer is beyond its type's binary format; what was charged stays charged",
             "ask again with results in text format: the same question is answered again, free",
         ) from None
 
 
-def as_text(value: Any) -> str:
+def to_text(value: Any) -> str:
     r"""A value as PostgreSQL writes it.
 
-    >>> as_text(True), as_text(1.0), as_text(float("inf")), as_text(["a b", None, 'c"'])
+    >>> to_text(True), to_text(1.0), to_text(float("inf")), to_text(["a b", None, 'c"'])
     ('t', '1', 'Infinity', '{"a b",NULL,"c\\""}')
     """
     if isinstance(value, bool):
@@ -129,18 +129,18 @@ def as_text(value: Any) -> str:
     if isinstance(value, dt.datetime):
         return value.isoformat(" ")
     if isinstance(value, (list, tuple)):
-        return "{" + ",".join(map(_element, value)) + "}"
+        return "{" + ",".join(map(_to_element_text, value)) + "}"
     if isinstance(value, dict):
         return json.dumps(
-            {as_text(key): each for key, each in value.items()}, ensure_ascii=False, default=str
+            {to_text(key): each for key, each in value.items()}, ensure_ascii=False, default=str
         )
     return str(value)
 
 
-def _element(value: Any) -> str:
+def _to_element_text(value: Any) -> str:
     if value is None:
         return "NULL"
-    text = as_text(value)
+    text = to_text(value)
     if isinstance(value, (list, tuple)) or (
         text and not _NEEDS_QUOTES.search(text) and text.upper() != "NULL"
     ):
@@ -148,24 +148,24 @@ def _element(value: Any) -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def _binary(value: Any, oid: int) -> bytes:
+def _encode_binary(value: Any, oid: int) -> bytes:
     if oid in _ELEMENTS:
-        return _binary_array(value, _ELEMENTS[oid])
+        return _encode_binary_array(value, _ELEMENTS[oid])
     write = _TO_BINARY.get(oid)
-    return as_text(value).encode("utf-8", "replace") if write is None else write(value)
+    return to_text(value).encode("utf-8", "replace") if write is None else write(value)
 
 
-def _binary_array(values: Sequence[Any], element: int) -> bytes:
+def _encode_binary_array(values: Sequence[Any], element: int) -> bytes:
     if not values:
         return struct.pack("!iiI", 0, 0, element)
-    items = [encoded(value, element, 1) for value in values]
+    items = [encode_value(value, element, 1) for value in values]
     head = struct.pack("!iiIii", 1, any(item is None for item in items), element, len(items), 1)
     return head + b"".join(
         struct.pack("!i", -1) if item is None else struct.pack("!i", len(item)) + item for item in items
     )
 
 
-def _binary_numeric(value: Decimal) -> bytes:
+def _encode_binary_numeric(value: Decimal) -> bytes:
     """Digits to the base 10,000 with the weight of the first."""
     if not value.is_finite():
         return struct.pack("!hhHh", 0, 0, 0xC000, 0)
@@ -186,28 +186,28 @@ def _binary_numeric(value: Decimal) -> bytes:
     return head + b"".join(struct.pack("!H", group) for group in groups)
 
 
-def decoded(data: bytes | None, oid: int, code: int) -> Any:
+def decode_value(data: bytes | None, oid: int, code: int) -> Any:
     """The value of a parameter. Raises Failed for what is none of its type."""
     if data is None:
         return None
     try:
         if oid in _ELEMENTS:
-            read = _array_from_binary if code == 1 else _array_from_text
+            read = _decode_binary_array if code == 1 else _decode_text_array
             return read(data, _ELEMENTS[oid])
         if code == 1:
-            return _from_binary(data, oid)
-        return _FROM_TEXT.get(oid, str)(_plain_text(data))
+            return _decode_binary(data, oid)
+        return _FROM_TEXT.get(oid, str)(_decode_text(data))
     except (struct.error, UnicodeDecodeError, ValueError, OverflowError, InvalidOperation):
-        raise Failed("22P02", "a parameter's value is not of its type") from None
+        raise StatementError("22P02", "a parameter's value is not of its type") from None
 
 
-def _array_from_text(data: bytes, element: int) -> tuple[Any, ...]:
+def _decode_text_array(data: bytes, element: int) -> tuple[Any, ...]:
     r"""The items of an array of one dimension. Raises ValueError for what is none.
 
-    >>> _array_from_text(b'{1, NULL,2}', INT4), _array_from_text(rb'{"a\"b",c}', TEXT), _array_from_text(b"{}", TEXT)
+    >>> _decode_text_array(b'{1, NULL,2}', INT4), _decode_text_array(rb'{"a\"b",c}', TEXT), _decode_text_array(b"{}", TEXT)
     ((1, None, 2), ('a"b', 'c'), ())
     """
-    text = _plain_text(data).strip()
+    text = _decode_text(data).strip()
     if len(text) < 2 or (text[0], text[-1]) != ("{", "}"):
         raise ValueError
     text, at, items = text[1:-1], 0, list[Any]()
@@ -219,12 +219,12 @@ def _array_from_text(data: bytes, element: int) -> tuple[Any, ...]:
         quoted, plain, follows = match.groups()
         is_null = plain is not None and plain.upper() == "NULL"
         item = plain if quoted is None else re.sub(r"\\(.)", r"\1", quoted, flags=re.DOTALL)
-        items.append(None if is_null else decoded(item.encode(), element, 0))
+        items.append(None if is_null else decode_value(item.encode(), element, 0))
         at, more = match.end(), follows == ","
     return tuple(items)
 
 
-def _array_from_binary(data: bytes, element: int) -> tuple[Any, ...]:
+def _decode_binary_array(data: bytes, element: int) -> tuple[Any, ...]:
     dimensions, _, _ = struct.unpack_from("!iii", data)
     if dimensions == 0:
         return ()
@@ -237,30 +237,30 @@ def _array_from_binary(data: bytes, element: int) -> tuple[Any, ...]:
         at += 4
         if length > len(data) - at:
             raise ValueError
-        items.append(None if length < 0 else decoded(data[at : at + length], element, 1))
+        items.append(None if length < 0 else decode_value(data[at : at + length], element, 1))
         at += max(length, 0)
     return tuple(items)
 
 
-def _from_binary(data: bytes, oid: int) -> Any:
+def _decode_binary(data: bytes, oid: int) -> Any:
     read = _FROM_BINARY.get(oid)
     if read is None:
-        raise Failed("0A000", f"parameters of the type {oid} are not read in binary format")
+        raise StatementError("0A000", f"parameters of the type {oid} are not read in binary format")
     return read(data)
 
 
-def _unpack(code: str) -> Callable[[bytes], Any]:
+def _make_unpacker(code: str) -> Callable[[bytes], Any]:
     return lambda data: struct.unpack(code, data)[0]
 
 
-def _plain_text(data: bytes) -> str:
+def _decode_text(data: bytes) -> str:
     text = data.decode()
     if "\0" in text:
         raise ValueError
     return text
 
 
-def _from_binary_numeric(data: bytes) -> Decimal:
+def _decode_binary_numeric(data: bytes) -> Decimal:
     count, weight, sign, _ = struct.unpack_from("!HhHH", data)
     groups = struct.unpack_from(f"!{count}H", data, 8)
     if sign not in (0, 0x4000) or len(data) != 8 + 2 * count or max(groups, default=0) > 9_999:
@@ -271,14 +271,14 @@ def _from_binary_numeric(data: bytes) -> Decimal:
     return Decimal((1 if sign else 0, tuple(map(int, digits)), exponent))
 
 
-def _plain_number(value: Decimal) -> int | float:
+def _simplify_number(value: Decimal) -> int | float:
     """A whole number as such, another as the nearest double: the engine reads no other numbers."""
     if not value.is_finite() or abs(value.adjusted()) > 400:
         raise ValueError
     return int(value) if value == value.to_integral_value() else float(value)
 
 
-def _boolean(text: str) -> bool:
+def _parse_boolean(text: str) -> bool:
     known = {"t": True, "true": True, "on": True, "yes": True, "1": True}
     known |= {"f": False, "false": False, "off": False, "no": False, "0": False}
     if text.strip().lower() not in known:
@@ -286,7 +286,7 @@ def _boolean(text: str) -> bool:
     return known[text.strip().lower()]
 
 
-def _integer(text: str) -> int:
+def _parse_integer(text: str) -> int:
     if len(text) > 50:
         raise ValueError
     return int(text)
@@ -298,14 +298,14 @@ _TIME = re.compile(
 )
 """A time behind a day, with or without a zone, or a zone alone."""
 _FROM_TEXT: dict[int, Callable[[str], Any]] = {
-    BOOL: _boolean,
-    INT2: _integer,
-    INT4: _integer,
-    INT8: _integer,
-    OID: _integer,
+    BOOL: _parse_boolean,
+    INT2: _parse_integer,
+    INT4: _parse_integer,
+    INT8: _parse_integer,
+    OID: _parse_integer,
     FLOAT4: float,
     FLOAT8: float,
-    NUMERIC: lambda text: _plain_number(Decimal(text)),
+    NUMERIC: lambda text: _simplify_number(Decimal(text)),
     # PostgreSQL ignores the time and the zone, which the drivers of JDBC and node write behind a day.
     DATE: lambda text: dt.date.fromisoformat(_TIME.sub("", text)),
     TIMESTAMP: lambda text: dt.datetime.fromisoformat(text).replace(tzinfo=None),
@@ -320,18 +320,18 @@ _TO_BINARY: dict[int, Callable[[Any], bytes]] = {
     FLOAT8: lambda value: struct.pack("!d", value),
     DATE: lambda value: struct.pack("!i", value.toordinal() - _EPOCH_DAY),
     TIMESTAMP: lambda value: struct.pack("!q", (value - _EPOCH) // _MICROSECOND),
-    NUMERIC: lambda value: _binary_numeric(Decimal(str(value))),
+    NUMERIC: lambda value: _encode_binary_numeric(Decimal(str(value))),
 }
 _FROM_BINARY: dict[int, Callable[[bytes], Any]] = {
-    BOOL: _unpack("!?"),
-    INT2: _unpack("!h"),
-    INT4: _unpack("!i"),
-    INT8: _unpack("!q"),
-    OID: _unpack("!I"),
-    FLOAT4: _unpack("!f"),
-    FLOAT8: _unpack("!d"),
+    BOOL: _make_unpacker("!?"),
+    INT2: _make_unpacker("!h"),
+    INT4: _make_unpacker("!i"),
+    INT8: _make_unpacker("!q"),
+    OID: _make_unpacker("!I"),
+    FLOAT4: _make_unpacker("!f"),
+    FLOAT8: _make_unpacker("!d"),
     DATE: lambda data: dt.date.fromordinal(struct.unpack("!i", data)[0] + _EPOCH_DAY),
     TIMESTAMP: lambda data: _EPOCH + struct.unpack("!q", data)[0] * _MICROSECOND,
-    NUMERIC: lambda data: _plain_number(_from_binary_numeric(data)),
-    **dict.fromkeys((0, CHAR, NAME, TEXT, UNKNOWN, BPCHAR, VARCHAR), _plain_text),
+    NUMERIC: lambda data: _simplify_number(_decode_binary_numeric(data)),
+    **dict.fromkeys((0, CHAR, NAME, TEXT, UNKNOWN, BPCHAR, VARCHAR), _decode_text),
 }

@@ -12,9 +12,9 @@ from sqlglot import exp
 from sqlglot.errors import ErrorLevel, ParseError, TokenError
 
 from dpsql.plan.types import Type
-from dpsql.policy.names import fold
-from dpsql.sql.catalogue.rewrite import MOST_CHARACTERS, POSTGRES, without_schema
-from dpsql.sql.read.parse import quietly
+from dpsql.policy.names import normalize_name
+from dpsql.sql.catalogue.rewrite import MOST_CHARACTERS, POSTGRES, normalize_tokens
+from dpsql.sql.read.parse import call_without_logging
 
 _CAST = {
     "INT": Type.INTEGER, "BIGINT": Type.INTEGER, "SMALLINT": Type.INTEGER, "DOUBLE": Type.DOUBLE, "FLOAT": Type.DOUBLE,
@@ -57,19 +57,19 @@ class ListType:
     item: Type | None
 
 
-def parameter_types(text: str, columns: Mapping[str, Type]) -> dict[int, Type | ListType]:
+def infer_parameter_types(text: str, columns: Mapping[str, Type]) -> dict[int, Type | ListType]:
     """The type of each parameter that stands beside a column of these folded names, a literal, or in a cast or LIMIT."""
     if len(text) > MOST_CHARACTERS:
         return {}
     try:
         parser = POSTGRES.parser(error_level=ErrorLevel.IMMEDIATE)
-        tokens = without_schema(POSTGRES.tokenize(text))
-        trees = quietly(lambda: parser.parse(tokens, text))
+        tokens = normalize_tokens(POSTGRES.tokenize(text))
+        trees = call_without_logging(lambda: parser.parse(tokens, text))
         if len(trees) != 1 or trees[0] is None:
             return {}
         found = dict[int, Type | ListType]()
         for node in trees[0].find_all(exp.Parameter):
-            name, kind = node.this.name, _type(node, columns)
+            name, kind = node.this.name, _infer_parameter_type(node, columns)
             if kind is not None and name.isdigit():
                 found.setdefault(int(name), kind)
     except (ParseError, TokenError, RecursionError, TypeError, ValueError, AttributeError, LookupError):
@@ -77,7 +77,7 @@ def parameter_types(text: str, columns: Mapping[str, Type]) -> dict[int, Type | 
     return found
 
 
-def _type(node: exp.Expr, columns: Mapping[str, Type]) -> Type | ListType | None:
+def _infer_parameter_type(node: exp.Expr, columns: Mapping[str, Type]) -> Type | ListType | None:
     around = node.parent
     while isinstance(around, exp.Paren):
         around = around.parent
@@ -85,23 +85,27 @@ def _type(node: exp.Expr, columns: Mapping[str, Type]) -> Type | ListType | None
         name = around.to.expressions[0].this.name
         return ListType(_CAST.get(name)) if name in (*_CAST, "SERIAL") else None
     if isinstance(around, exp.Any) or (isinstance(around, exp.Anonymous) and around.name.upper() in _LISTED):
-        item = _beside(around, columns)
+        item = _infer_context_type(around, columns)
         return ListType(Type.VARCHAR if item is None else item)
-    return _beside(node, columns)
+    return _infer_context_type(node, columns)
 
 
-def _beside(node: exp.Expr, columns: Mapping[str, Type]) -> Type | None:
+def _infer_context_type(node: exp.Expr, columns: Mapping[str, Type]) -> Type | None:
     """The type of what a node is compared with, computed with or chosen beside, or of its place."""
     while node.parent is not None:
         around = node.parent
         if isinstance(around, exp.Cast):
             return _CAST.get(around.to.this.name)
-        placed = _of_place(node, around)
+        placed = _find_place_type(node, around)
         if placed is not None or not isinstance(around, _BESIDE):
             return placed
         if isinstance(around, exp.If) and node.arg_key == "this" and around.parent is not None:
-            return _own(around.parent.this, columns)
-        others = (_own(each, columns) for each in _alternatives(around) if each is not node)
+            return _infer_expression_type(around.parent.this, columns)
+        others = (
+            _infer_expression_type(each, columns)
+            for each in _iterate_alternatives(around)
+            if each is not node
+        )
         kind = next((each for each in others if each is not None), None)
         if kind is not None or isinstance(around, exp.Predicate):
             return kind
@@ -109,7 +113,7 @@ def _beside(node: exp.Expr, columns: Mapping[str, Type]) -> Type | None:
     return None
 
 
-def _of_place(node: exp.Expr, around: exp.Expr) -> Type | None:
+def _find_place_type(node: exp.Expr, around: exp.Expr) -> Type | None:
     """The type that a place takes, whatever stands beside it."""
     if isinstance(around, exp.If) and node.arg_key == "this":
         is_condition = around.parent is None or around.parent.args.get("this") is None
@@ -118,18 +122,18 @@ def _of_place(node: exp.Expr, around: exp.Expr) -> Type | None:
     return found or _PLACES.get((type(around), node.arg_key))
 
 
-def _alternatives(node: exp.Expr) -> Iterable[exp.Expr]:
+def _iterate_alternatives(node: exp.Expr) -> Iterable[exp.Expr]:
     """The parts of a node that have one type: all, but for the conditions of a CASE."""
     is_choice = isinstance(node, (exp.Case, exp.If))
     return (each for each in node.iter_expressions() if not is_choice or each.arg_key != "this")
 
 
-def _own(node: exp.Expr, columns: Mapping[str, Type]) -> Type | None:
+def _infer_expression_type(node: exp.Expr, columns: Mapping[str, Type]) -> Type | None:
     """The type of an expression, as far as it follows from columns, constants, casts and the functions of `_RESULTS`."""
     found: Type | None = None
     match node:
         case exp.Column():
-            found = columns.get(fold(node.name))
+            found = columns.get(normalize_name(node.name))
         case exp.Cast():
             found = _CAST.get(node.to.this.name)
         case exp.Literal() if not node.is_string:
@@ -139,6 +143,6 @@ def _own(node: exp.Expr, columns: Mapping[str, Type]) -> Type | None:
         case _ if type(node) in _RESULTS:
             found = _RESULTS[type(node)]
         case _ if isinstance(node, (*_BESIDE, exp.Min, exp.Max, exp.Sum, exp.Abs)):
-            kinds = (_own(each, columns) for each in _alternatives(node))
+            kinds = (_infer_expression_type(each, columns) for each in _iterate_alternatives(node))
             found = next((kind for kind in kinds if kind is not None), None)
     return found

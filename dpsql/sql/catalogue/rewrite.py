@@ -18,8 +18,8 @@ from sqlglot.errors import ErrorLevel, ParseError, TokenError
 from sqlglot.tokenizer_core import Token, TokenType
 
 from dpsql.errors import DataError, QueryRejected
-from dpsql.policy.names import fold
-from dpsql.sql.read.parse import quietly
+from dpsql.policy.names import normalize_name
+from dpsql.sql.read.parse import call_without_logging
 
 POSTGRES = Dialect.get_or_raise("postgres")
 MOST_CHARACTERS = 50_000
@@ -120,7 +120,7 @@ class CatalogueQuery:
 
     _tree: Any
 
-    def written(
+    def to_duckdb_sql(
         self,
         session: Mapping[str, str],
         setting: Callable[[str], str | None],
@@ -132,10 +132,10 @@ class CatalogueQuery:
         `session` says what current_user and the like are, `setting` what current_setting gives, and `assign` does what set_config
         does. Raises QueryRejected for what the twin does not have.
         """
-        return _Rewriting(session, setting, tuple(values), assign).written(self._tree.copy())
+        return _CatalogueRewriter(session, setting, tuple(values), assign).to_duckdb_sql(self._tree.copy())
 
 
-def catalogue_query(text: str, declared: Collection[str]) -> CatalogueQuery | None:
+def parse_catalogue_query(text: str, declared: Collection[str]) -> CatalogueQuery | None:
     """The catalogue query that a text is, None where it is none: it names no table, or catalogue tables alone.
 
     `declared` are the folded names of the policy's tables, which go before the catalogue's.
@@ -143,38 +143,38 @@ def catalogue_query(text: str, declared: Collection[str]) -> CatalogueQuery | No
     if len(text) > MOST_CHARACTERS:
         return None
     try:
-        tokens = without_schema(POSTGRES.tokenize(text))
+        tokens = normalize_tokens(POSTGRES.tokenize(text))
         parser = POSTGRES.parser(error_level=ErrorLevel.IMMEDIATE)
-        trees = quietly(lambda: parser.parse(tokens, text))
+        trees = call_without_logging(lambda: parser.parse(tokens, text))
     except (ParseError, TokenError, RecursionError, TypeError, ValueError, AttributeError, LookupError):
         return None
     tree = trees[0] if len(trees) == 1 else None
     if not isinstance(tree, (exp.Select, exp.SetOperation)):
         return None
     named = [table for table in tree.find_all(exp.Table) if isinstance(table.this, exp.Identifier)]
-    common = {fold(cte.alias) for cte in tree.find_all(exp.CTE)}
-    read = [table for table in named if table.db or fold(table.name) not in common]
-    if not all(_schema_of(table, declared) for table in read):
+    common = {normalize_name(cte.alias) for cte in tree.find_all(exp.CTE)}
+    read = [table for table in named if table.db or normalize_name(table.name) not in common]
+    if not all(_find_schema(table, declared) for table in read):
         return None
-    if not read and not _is_constant(tree):
+    if not read and not _has_known_functions(tree):
         return None
     return CatalogueQuery(tree)
 
 
-def _is_constant(tree: exp.Expr) -> bool:
+def _has_known_functions(tree: exp.Expr) -> bool:
     """Whether a query without tables asks for what the twin knows: the engine refuses the rest, and says why."""
     return all(
         isinstance(call, _NODES)
-        or _name(call) in _SESSION
-        or _name(call) in MACROS
-        or _name(call) in _BUILT_IN
+        or _get_function_name(call) in _SESSION
+        or _get_function_name(call) in MACROS
+        or _get_function_name(call) in _BUILT_IN
         for call in tree.find_all(exp.Func)
     )
 
 
-def _schema_of(table: exp.Table, declared: Collection[str]) -> str | None:
+def _find_schema(table: exp.Table, declared: Collection[str]) -> str | None:
     """The schema of the twin in which a table is, None for another table."""
-    name, schema = fold(table.name), fold(table.db)
+    name, schema = normalize_name(table.name), normalize_name(table.db)
     if table.catalog or (not schema and name in declared):
         return None
     for known, twin in SCHEMAS.items():
@@ -183,7 +183,7 @@ def _schema_of(table: exp.Table, declared: Collection[str]) -> str | None:
     return None
 
 
-def without_schema(tokens: list[Token]) -> list[Token]:
+def normalize_tokens(tokens: list[Token]) -> list[Token]:
     """The words without `pg_catalog.`, which each of its names goes without, and `OPERATOR(~)` and COLLATE read plainly."""
     tokens_left = list[Token]()
     at = 0
@@ -226,74 +226,74 @@ _SESSION = {
 
 
 @dataclass(frozen=True, slots=True)
-class _Rewriting:
+class _CatalogueRewriter:
     session: Mapping[str, str]
     setting: Callable[[str], str | None]
     values: tuple[Any, ...]
     assign: Callable[[str, str], str]
 
-    def written(self, tree: exp.Expr) -> str:
-        common = {fold(cte.alias) for cte in tree.find_all(exp.CTE)}
+    def to_duckdb_sql(self, tree: exp.Expr) -> str:
+        common = {normalize_name(cte.alias) for cte in tree.find_all(exp.CTE)}
         try:
-            return str(self._rewritten(tree, common).sql(dialect="duckdb"))
+            return str(self._rewrite_tree(tree, common).sql(dialect="duckdb"))
         except (ValueError, RecursionError):
-            _refuse("the catalogue query has no translation")
+            _refuse_query("the catalogue query has no translation")
 
-    def _rewritten(self, node: exp.Expr, common: Collection[str]) -> exp.Expr:
+    def _rewrite_tree(self, node: exp.Expr, common: Collection[str]) -> exp.Expr:
         """Each node after those within it, so that none is left as it was written."""
         for child in list(node.iter_expressions()):
-            written = self._rewritten(child, common)
+            written = self._rewrite_tree(child, common)
             if written is not child:
                 child.replace(written)
-        return self._node(node, common)
+        return self._rewrite_node(node, common)
 
-    def _node(self, node: exp.Expr, common: Collection[str]) -> exp.Expr:  # noqa: C901, PLR0912  (a case for each kind of node)
+    def _rewrite_node(self, node: exp.Expr, common: Collection[str]) -> exp.Expr:  # noqa: C901, PLR0912  (a case for each kind of node)
         match node:
             case exp.Table() if isinstance(node.this, exp.Identifier):
-                if not node.db and fold(node.name) in common:
+                if not node.db and normalize_name(node.name) in common:
                     return node
-                schema = _schema_of(node, ())
+                schema = _find_schema(node, ())
                 alias = node.args.get("alias") or exp.TableAlias(this=exp.to_identifier(node.name))
                 return exp.Table(
-                    this=exp.to_identifier(fold(node.name)),
+                    this=exp.to_identifier(normalize_name(node.name)),
                     db=exp.to_identifier(schema),
                     alias=alias,
                     joins=node.args.get("joins"),
                 )
             case exp.Table() if not isinstance(node.this, exp.Func):
-                _refuse("a catalogue query reads tables by their names")
+                _refuse_query("a catalogue query reads tables by their names")
             case exp.Column() if node.table and node.args.get("db"):
                 return exp.Column(this=node.this, table=node.args["table"])
-            case exp.Column() if not node.table and fold(node.name) in (
+            case exp.Column() if not node.table and normalize_name(node.name) in (
                 "session_user",
                 "user",
                 "current_role",
             ):
-                return _text(self.session["current_user"])
+                return _build_string_literal(self.session["current_user"])
             case exp.Parameter() | exp.Placeholder():
-                return self._value(node)
+                return self._build_parameter_value(node)
             case exp.ByteString():
-                return _text(str(node.this))
+                return _build_string_literal(str(node.this))
             case exp.Cast():
-                return self._cast(node)
+                return self._rewrite_cast(node)
             case exp.GenerateSeries() | exp.ExplodingGenerateSeries():
-                return _series(node)
+                return _limit_series(node)
             case exp.DPipe() | exp.Concat():
-                return _joined(node)
+                return _limit_concatenation(node)
             case exp.Any():
-                return _any(node)
+                return _rewrite_any(node)
             case exp.Replace():
-                return _replaced(node)
+                return _limit_replacement(node)
             case exp.Func():
-                return self._call(node)
+                return self._rewrite_call(node)
             case exp.Into() | exp.Lock():
-                _refuse("a catalogue query only reads")
+                _refuse_query("a catalogue query only reads")
         return node
 
-    def _value(self, node: exp.Expr) -> exp.Expr:
+    def _build_parameter_value(self, node: exp.Expr) -> exp.Expr:
         number = node.this.name if isinstance(node.this, exp.Expr) else str(node.this)
         if not (number.isascii() and number.isdigit() and 0 < int(number) <= len(self.values)):
-            _refuse("a parameter of a catalogue query has no value")
+            _refuse_query("a parameter of a catalogue query has no value")
         value = self.values[int(number) - 1]
         match value:
             case None:
@@ -303,12 +303,12 @@ class _Rewriting:
             case int() | float():
                 return exp.Literal.number(value) if value >= 0 else exp.Neg(this=exp.Literal.number(-value))
             case str():
-                return _text(value)
+                return _build_string_literal(value)
             case tuple():  # as PostgreSQL writes an array, which `= ANY` takes
-                return _text("{" + ",".join(f'"{item}"' for item in value) + "}")
+                return _build_string_literal("{" + ",".join(f'"{item}"' for item in value) + "}")
         raise DataError("a catalogue query takes texts and numbers", code="parameter")
 
-    def _cast(self, node: exp.Cast) -> exp.Expr:
+    def _rewrite_cast(self, node: exp.Cast) -> exp.Expr:
         name = node.to.sql(dialect="postgres").strip('"').upper()
         inner = node.this
         literal = isinstance(inner, exp.Literal) and inner.is_string and not inner.name.isdigit()
@@ -317,15 +317,15 @@ class _Rewriting:
                 # A name, if it is one or is to be a number; else a number, of which the name is shown.
                 outer = node.parent
                 named = literal or (isinstance(outer, exp.Cast) and outer.to.sql().upper() == "OID")
-                return _own("to_regclass" if named else "regclass_name", inner)
+                return _build_macro_call("to_regclass" if named else "regclass_name", inner)
             case "REGTYPE":
                 if literal:
-                    return _own("to_regtype", inner)
-                return _own("format_type", inner, exp.Null())
+                    return _build_macro_call("to_regtype", inner)
+                return _build_macro_call("format_type", inner, exp.Null())
             case "REGNAMESPACE":
-                return _own("to_regnamespace" if literal else "schema_name", inner)
+                return _build_macro_call("to_regnamespace" if literal else "schema_name", inner)
         if name.endswith("[]") and isinstance(inner, exp.Literal) and inner.is_string:
-            inner = _array(inner)
+            inner = _parse_array(inner)
             node = exp.Cast(this=inner, to=node.to)
         if name.removesuffix("[]") in _TYPES:
             to = _TYPES[name.removesuffix("[]")] + "[]" * name.endswith("[]")
@@ -334,45 +334,47 @@ class _Rewriting:
             return exp.Cast(this=inner, to=exp.DataType.build("TEXT"))
         return node
 
-    def _call(self, node: exp.Func) -> exp.Expr:
-        name = _name(node)
+    def _rewrite_call(self, node: exp.Func) -> exp.Expr:
+        name = _get_function_name(node)
         arguments = list(node.expressions) if isinstance(node, exp.Anonymous) else []
         if name in _SESSION:
-            return self._of_session(name, arguments, node)
+            return self._rewrite_session_call(name, arguments, node)
         if name in MACROS and isinstance(node, exp.Anonymous):
-            return _own(name, *arguments)
+            return _build_macro_call(name, *arguments)
         if name == "json_build_object" or isinstance(node, exp.JSONObject):
             return exp.Null()  # of sequences and collations, of which there are none
         if isinstance(node, _NODES) or name in _BUILT_IN:
             return node
-        _refuse(f"the function {name} is not known of catalogue queries")
+        _refuse_query(f"the function {name} is not known of catalogue queries")
 
-    def _of_session(self, function: str, arguments: list[exp.Expr], node: exp.Expr) -> exp.Expr:
+    def _rewrite_session_call(self, function: str, arguments: list[exp.Expr], node: exp.Expr) -> exp.Expr:
         match function:
             case "set_config":
-                return self._assigned(arguments, node)
+                return self._apply_set_config(arguments, node)
             case "current_setting":
                 name = arguments[0].unnest() if arguments else exp.Null()
                 name = name.this if isinstance(name, exp.Cast) else name
                 if not isinstance(name, exp.Literal):
-                    _refuse("current_setting takes the name of a setting")
+                    _refuse_query("current_setting takes the name of a setting")
                 found = self.setting(name.name)
-                return exp.Null() if found is None else _text(found)
+                return exp.Null() if found is None else _build_string_literal(found)
             case "current_schemas":
-                return exp.Array(expressions=[_text("pg_catalog"), _text("public")])
+                return exp.Array(
+                    expressions=[_build_string_literal("pg_catalog"), _build_string_literal("public")]
+                )
             case "pg_backend_pid":
                 return exp.Literal.number(self.session["process"])
             case "current_schema":
-                return _text("public")
+                return _build_string_literal("public")
             case "current_database" | "current_catalog":
-                return _text(self.session["database"])
+                return _build_string_literal(self.session["database"])
             case "version":
-                return _text(self.session["version"])
+                return _build_string_literal(self.session["version"])
             case "current_user" | "session_user" | "user" | "current_role":
-                return _text(self.session["current_user"])
+                return _build_string_literal(self.session["current_user"])
         return exp.Null()
 
-    def _assigned(self, arguments: list[exp.Expr], node: exp.Expr) -> exp.Expr:
+    def _apply_set_config(self, arguments: list[exp.Expr], node: exp.Expr) -> exp.Expr:
         """The value that set_config has set, once: in the SELECT list of a query of one row."""
         item = node.parent if isinstance(node.parent, exp.Alias) else node
         select = item.parent
@@ -381,18 +383,20 @@ class _Rewriting:
             or select.parent is not None
             or set(filter(select.args.get, select.args)) - {"expressions", "kind"}
         ):
-            _refuse("set_config stands in the SELECT list of a query without FROM; SET sets a setting, too")
+            _refuse_query(
+                "set_config stands in the SELECT list of a query without FROM; SET sets a setting, too"
+            )
         name, value = ([*arguments, exp.Null(), exp.Null()])[:2]
         if len(arguments) != 3 or not all(isinstance(each, exp.Literal) for each in (name, value)):
-            _refuse("set_config takes a name, a value and whether it is of the transaction alone")
-        return _text(self.assign(name.name, value.name))
+            _refuse_query("set_config takes a name, a value and whether it is of the transaction alone")
+        return _build_string_literal(self.assign(name.name, value.name))
 
 
-def _series(series: exp.Func) -> exp.Func:
+def _limit_series(series: exp.Func) -> exp.Func:
     """A series that ends soon."""
     start, end, step = (series.args.get(name) for name in ("start", "end", "step"))
     if start is None or end is None or not (step is None or (isinstance(step, exp.Literal) and step.is_int)):
-        _refuse("a series has a start, an end, and whole steps that are written as a number")
+        _refuse_query("a series has a start, an end, and whole steps that are written as a number")
     start, end = start.copy(), end.copy()
     surplus = exp.paren(end) - exp.paren(start) - _LONGEST_SERIES
     # The engine's GREATEST ignores a NULL, of which the series has no end, and no values.
@@ -402,55 +406,55 @@ def _series(series: exp.Func) -> exp.Func:
     return series
 
 
-def _joined(text: exp.Expr) -> exp.Expr:
+def _limit_concatenation(text: exp.Expr) -> exp.Expr:
     """A text or array that is put together, up to `_LONGEST_TEXT`."""
     if len(text.expressions) > _MOST_JOINED:
-        _refuse(f"CONCAT takes at most {_MOST_JOINED} texts")
+        _refuse_query(f"CONCAT takes at most {_MOST_JOINED} texts")
     first, last = exp.Literal.number(1), exp.Literal.number(_LONGEST_TEXT)
     return exp.Bracket(this=exp.paren(text), expressions=[exp.Slice(this=first, expression=last)])
 
 
-def _replaced(call: exp.Replace) -> exp.Expr:
+def _limit_replacement(call: exp.Replace) -> exp.Expr:
     """Texts put in place of others, both short, in the first `_LONGEST_TEXT` characters: what comes out is bounded."""
     old, new = call.args.get("expression"), call.args.get("replacement")
     for each in (old, new):
         if not isinstance(each, exp.Literal) or len(each.name) > _LONGEST_REPLACEMENT:
-            _refuse("REPLACE takes two short texts that are written out")
+            _refuse_query("REPLACE takes two short texts that are written out")
     first, last = exp.Literal.number(1), exp.Literal.number(_LONGEST_TEXT)
     short = exp.Bracket(this=exp.paren(call.this), expressions=[exp.Slice(this=first, expression=last)])
     return exp.Anonymous(this="REPLACE", expressions=[short, old, new])
 
 
-def _any(node: exp.Any) -> exp.Expr:
+def _rewrite_any(node: exp.Any) -> exp.Expr:
     """`= ANY('{r,v}')`: an array that is written as PostgreSQL writes one, as clients give it for a parameter."""
     listed = node.this.unnest()
     if not isinstance(listed, exp.Literal) or not listed.is_string:
         return node
-    return exp.Any(this=exp.paren(_array(listed)))
+    return exp.Any(this=exp.paren(_parse_array(listed)))
 
 
-def _array(listed: exp.Literal) -> exp.Array:
+def _parse_array(listed: exp.Literal) -> exp.Array:
     """The items of an array that is written as a text."""
     if not _ARRAY.fullmatch(listed.name):
-        _refuse("an array of a catalogue query is a plain list of names")
+        _refuse_query("an array of a catalogue query is a plain list of names")
     items = [quoted or plain for quoted, plain in _ITEM.findall(listed.name[1:-1])]
-    return exp.Array(expressions=list(map(_text, items)))
+    return exp.Array(expressions=list(map(_build_string_literal, items)))
 
 
-def _name(call: exp.Func) -> str:
+def _get_function_name(call: exp.Func) -> str:
     if isinstance(call, exp.Anonymous):
-        return fold(call.name)
-    name = fold(call.sql_name())
+        return normalize_name(call.name)
+    name = normalize_name(call.sql_name())
     return {"current_version": "version"}.get(name, name)
 
 
-def _own(name: str, *arguments: exp.Expr) -> exp.Expr:
+def _build_macro_call(name: str, *arguments: exp.Expr) -> exp.Expr:
     return exp.Anonymous(this=PREFIX + name, expressions=list(arguments))
 
 
-def _text(value: str) -> exp.Expr:
+def _build_string_literal(value: str) -> exp.Expr:
     return exp.Literal.string(value)
 
 
-def _refuse(message: str) -> NoReturn:
+def _refuse_query(message: str) -> NoReturn:
     raise QueryRejected(message, code="catalogue", hint="dpsql answers what clients ask to look around")

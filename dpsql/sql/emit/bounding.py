@@ -11,15 +11,15 @@ from collections.abc import Sequence
 
 from dpsql.analysis.analyse import Analysis
 from dpsql.analysis.stability import ContributionBound
-from dpsql.plan.nodes import private_scans
+from dpsql.plan.nodes import list_private_scans
 from dpsql.plan.tables import UnitKind
-from dpsql.sql.emit.dialect import common, dialect, read_often
+from dpsql.sql.emit.dialect import emit_cte, emit_shared_cte, get_dialect
 
 # Names that no table of the policy has: a common table expression would hide a table of its name.
 CONTRIBUTION, EXCESS, RANKED, LIMITED = '"#contribution"', '"#excess"', '"#ranked"', '"#limited"'
 
 
-def limited(
+def emit_bounded_groups(
     analysis: Analysis,
     bound: ContributionBound,
     keys: Sequence[str],
@@ -33,72 +33,76 @@ def limited(
     `often` says that the statement reads these more than once. What is read more than once is held where the engine would
     compute it anew, of rows that may be others by then.
     """
-    if dialect().ranks_all:
-        ctes, source = common(CONTRIBUTION, contribution)
-        counted = _all_ranked(analysis, bound, keys, columns, source)
+    if get_dialect().ranks_all_groups:
+        ctes, source = emit_cte(CONTRIBUTION, contribution)
+        counted = _emit_all_ranked_groups(analysis, bound, keys, columns, source)
         if not often:
             return ctes, counted
-        ctes, source = read_often(LIMITED, f"WITH {', '.join(ctes)}\n  {counted}")
+        ctes, source = emit_shared_cte(LIMITED, f"WITH {', '.join(ctes)}\n  {counted}")
         return ctes, f"SELECT * FROM {source}"
-    ctes, source = read_often(CONTRIBUTION, contribution)
-    return [*ctes, *_ranking(analysis, bound, keys, source)], _bounded(bound, columns, source)
+    ctes, source = emit_shared_cte(CONTRIBUTION, contribution)
+    return [*ctes, *_emit_ranking_ctes(analysis, bound, keys, source)], _emit_all_counted_groups(
+        bound, columns, source
+    )
 
 
-def _all_ranked(
+def _emit_all_ranked_groups(
     analysis: Analysis, bound: ContributionBound, keys: Sequence[str], columns: str, source: str
 ) -> str:
     """The groups of all units, each in its place.
 
-    Claim: they are those that `_bounded` has.
+    Claim: they are those that `_emit_all_counted_groups` has.
     Why: of a unit within its bound, no group is beyond it, and the rows up to a group are no more than the bound: so all count.
     """
-    ranked = dialect().derived(_in_order(analysis, keys, source), RANKED)
-    return _counted(bound, columns, ranked)
+    ranked = get_dialect().emit_derived_table(_emit_ordered_groups(analysis, keys, source), RANKED)
+    return _emit_counted_ranked_groups(bound, columns, ranked)
 
 
-def _ranking(analysis: Analysis, bound: ContributionBound, keys: Sequence[str], source: str) -> list[str]:
+def _emit_ranking_ctes(
+    analysis: Analysis, bound: ContributionBound, keys: Sequence[str], source: str
+) -> list[str]:
     """The units of `source`, their contributions, that exceed a bound, and their groups in the order in which they count."""
     return [
-        f"{EXCESS} AS (\n  {_excess(bound, source)}\n)",
-        f"{RANKED} AS (\n  {_ranked(analysis, keys, source)}\n)",
+        f"{EXCESS} AS (\n  {_emit_excess_units(bound, source)}\n)",
+        f"{RANKED} AS (\n  {_emit_ranked_groups(analysis, keys, source)}\n)",
     ]
 
 
-def _excess(bound: ContributionBound, source: str) -> str:
+def _emit_excess_units(bound: ContributionBound, source: str) -> str:
     """The units that exceed a bound. Only they are ranked; with well-chosen bounds they are few."""
     passed = [f"SUM(n) > {bound.rows}", *([f"COUNT(*) > {bound.groups}"] if bound.limits_groups else [])]
     return f"SELECT u FROM {source} GROUP BY u HAVING {' OR '.join(passed)}"
 
 
-def _ranked(analysis: Analysis, keys: Sequence[str], source: str) -> str:
+def _emit_ranked_groups(analysis: Analysis, keys: Sequence[str], source: str) -> str:
     """The groups of these units, in an order that depends on the unit's own rows only."""
-    return _in_order(analysis, keys, dialect().semi_join(source, EXCESS))
+    return _emit_ordered_groups(analysis, keys, get_dialect().emit_semi_join(source, EXCESS))
 
 
-def _in_order(analysis: Analysis, keys: Sequence[str], source: str) -> str:
+def _emit_ordered_groups(analysis: Analysis, keys: Sequence[str], source: str) -> str:
     """Groups with their places among those of the unit, and the rows up to each."""
     return (
         f"SELECT *, ROW_NUMBER() OVER w AS place, SUM(n) OVER w AS upto FROM {source}\n"
-        f"  WINDOW w AS ({group_order(analysis, keys)} ROWS UNBOUNDED PRECEDING)"
+        f"  WINDOW w AS ({emit_group_order(analysis, keys)} ROWS UNBOUNDED PRECEDING)"
     )
 
 
-def group_order(analysis: Analysis, keys: Sequence[str]) -> str:
+def emit_group_order(analysis: Analysis, keys: Sequence[str]) -> str:
     """The window over the groups of a unit, in the order in which they count."""
-    by_column = private_scans(analysis.release.input)[0].unit.kind is UnitKind.COLUMN
+    by_column = list_private_scans(analysis.release.input)[0].unit.kind is UnitKind.COLUMN
     # The number of a row is not used: removing a row changes the numbers of others. A hash of its values is stable.
-    seed = ["u" if by_column else dialect().row_hash("u"), *keys]
-    return f"PARTITION BY u ORDER BY {dialect().shuffled(seed)}, {', '.join(keys)}"
+    seed = ["u" if by_column else get_dialect().emit_row_hash("u"), *keys]
+    return f"PARTITION BY u ORDER BY {get_dialect().emit_shuffle_key(seed)}, {', '.join(keys)}"
 
 
-def _bounded(bound: ContributionBound, columns: str, source: str) -> str:
+def _emit_all_counted_groups(bound: ContributionBound, columns: str, source: str) -> str:
     """All groups of `source` with the number of counted rows, m: the rows of the first groups, up to the bound."""
-    ranked = _counted(bound, columns, RANKED)
-    return f"SELECT {columns}, n AS m FROM {dialect().semi_join(source, EXCESS, anti=True)}\n  UNION ALL {ranked}"
+    ranked = _emit_counted_ranked_groups(bound, columns, RANKED)
+    return f"SELECT {columns}, n AS m FROM {get_dialect().emit_semi_join(source, EXCESS, anti=True)}\n  UNION ALL {ranked}"
 
 
-def _counted(bound: ContributionBound, columns: str, ranked: str) -> str:
+def _emit_counted_ranked_groups(bound: ContributionBound, columns: str, ranked: str) -> str:
     """Ranked groups with the number of counted rows, without those that are beyond the bound of groups."""
-    allowed = dialect().narrow(f"LEAST(n, GREATEST(0, {bound.rows} - (upto - n)))", 0, bound.rows)
+    allowed = get_dialect().to_narrow_int(f"LEAST(n, GREATEST(0, {bound.rows} - (upto - n)))", 0, bound.rows)
     counted = f"SELECT {columns}, {allowed} AS m FROM {ranked}"
     return counted + f" WHERE place <= {bound.groups}" * bound.limits_groups

@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from dpsql.analysis.analyse import Analysis, Measurand
+from dpsql.analysis.analyse import Analysis, Measure
 from dpsql.planning.clamp_histogram import ClampTarget
 from dpsql.planning.clamping import Amount, Clamp
-from dpsql.sql.emit.bounding import group_order
-from dpsql.sql.emit.dialect import dialect
-from dpsql.sql.emit.scalars import constant
+from dpsql.sql.emit.bounding import emit_group_order
+from dpsql.sql.emit.dialect import get_dialect
+from dpsql.sql.emit.scalars import emit_constant
 
 GROUPS = "groups"
 """The number of the groups of a unit."""
@@ -31,59 +31,63 @@ class Summand(NamedTuple):
     """A whole number of each unit-group pair that is added up, and the greatest size that it has."""
 
     text: str
-    most: int
+    max_magnitude: int
 
     @property
     def sum(self) -> str:
         """Its sum over pairs, which cannot wrap."""
-        return dialect().added(self.text, self.most)
+        return get_dialect().emit_exact_sum(self.text, self.max_magnitude)
 
 
 ONE, NOTHING = Summand("1", 1), Summand("0", 0)
 
 
-def orders_groups(clamps: Sequence[Clamp]) -> bool:
+def needs_group_ranks(clamps: Sequence[Clamp]) -> bool:
     """Whether the groups of a unit are ranked, so that pairs need the unit's identifier."""
     return any(clamp.across_groups or clamp.amount is Amount.GROUPS for clamp in clamps)
 
 
-def counted_pairs(
+def emit_counted_pairs(
     analysis: Analysis, keys: Sequence[str], clamps: Sequence[Clamp], source: str, held: Sequence[str]
 ) -> str:
     """The query of the pairs of `source` with the columns `held`, and with what is known of all groups of their units."""
-    pairs = plain_pairs(keys, clamps, source, held)
+    pairs = emit_plain_pairs(keys, clamps, source, held)
     windows = [
         f"{text} AS {name}"
-        for name, text in of_all_groups(analysis, clamps, " OVER (PARTITION BY u)").items()
+        for name, text in emit_unit_totals(analysis, clamps, " OVER (PARTITION BY u)").items()
     ]
-    if orders_groups(clamps):
+    if needs_group_ranks(clamps):
         counts = any(clamp.amount is Amount.GROUPS for clamp in clamps)
-        if not dialect().ranks_all:
+        if not get_dialect().ranks_all_groups:
             # Where groups are not counted, any of a unit's may be its first, and no hash is needed.
-            order = group_order(analysis, keys) if counts else f"PARTITION BY u ORDER BY {', '.join(keys)}"
+            order = (
+                emit_group_order(analysis, keys) if counts else f"PARTITION BY u ORDER BY {', '.join(keys)}"
+            )
             windows.append(f"ROW_NUMBER() OVER ({order}) AS g")
         windows += [f"COUNT(*) OVER (PARTITION BY u) AS {GROUPS}"] * counts
         if windows:
-            pairs = f"SELECT *, {', '.join(windows)}\n  FROM {dialect().derived(pairs, once=True)}"
+            pairs = (
+                f"SELECT *, {', '.join(windows)}\n  FROM {get_dialect().emit_derived_table(pairs, once=True)}"
+            )
     return pairs
 
 
-def plain_pairs(keys: Sequence[str], clamps: Sequence[Clamp], source: str, held: Sequence[str]) -> str:
+def emit_plain_pairs(keys: Sequence[str], clamps: Sequence[Clamp], source: str, held: Sequence[str]) -> str:
     """The query of the pairs of `source` that have counted rows, with the columns `held`."""
-    ordered = ["u", *(["g"] if dialect().ranks_all else [])] if orders_groups(clamps) else []
+    ordered = ["u", *(["g"] if get_dialect().ranks_all_groups else [])] if needs_group_ranks(clamps) else []
     listed = [*ordered, *keys, "m", *held]
-    return f"SELECT {', '.join(listed)}\n  FROM {dialect().derived(source)}\n  WHERE m > 0"
+    return f"SELECT {', '.join(listed)}\n  FROM {get_dialect().emit_derived_table(source)}\n  WHERE m > 0"
 
 
-def interval_of(compared: str, clamp: Clamp) -> str:
+def emit_interval_index(compared: str, clamp: Clamp) -> str:
     """The index of the interval that a contribution is in; -1 for none."""
-    return f"CASE WHEN {compared} <= 0 THEN -1 ELSE {_interval_index(compared, clamp.thresholds)} END"
+    return f"CASE WHEN {compared} <= 0 THEN -1 ELSE {_emit_interval_search(compared, clamp.thresholds)} END"
 
 
-def intervals_of(compared: str, clamp: Clamp, source: str) -> str:
+def emit_interval_counts(compared: str, clamp: Clamp, source: str) -> str:
     """The query of how many rows of `source` have their contribution in an interval: its index `b`, or -1 for none, and the number `n`.
 
-    Claim: intervals are those of `interval_of`.
+    Claim: intervals are those of `emit_interval_index`.
     Why: of equal thresholds the first is that of a contribution up to them, and the last index has all beyond the last threshold.
     """
     ends, places = [0], [-1]
@@ -91,13 +95,15 @@ def intervals_of(compared: str, clamp: Clamp, source: str) -> str:
         if threshold > ends[-1]:
             ends.append(threshold)
             places.append(place)
-    items = dialect().binned(compared, [*ends, ends[-1] + 1], [*places, len(clamp.thresholds) - 1])
+    items = get_dialect().emit_histogram_items(
+        compared, [*ends, ends[-1] + 1], [*places, len(clamp.thresholds) - 1]
+    )
     if items is not None:
         return f"{items} FROM {source}"
-    return f"{interval_of(compared, clamp)} AS b, COUNT(*) AS n FROM {source} GROUP BY b"
+    return f"{emit_interval_index(compared, clamp)} AS b, COUNT(*) AS n FROM {source} GROUP BY b"
 
 
-def compared_and_summed(
+def build_clamp_summands(
     analysis: Analysis, clamp: Clamp, target: ClampTarget
 ) -> tuple[str, tuple[Summand, ...]]:
     """The integer that is compared with the grid, and the integers that are summed.
@@ -106,29 +112,34 @@ def compared_and_summed(
     Why: they are rounded down, and are in proportion to its contributions to the groups; the rows with a value are at most
     its rows.
     """
-    amount = _amount(analysis, clamp, target.measure, target.side)
+    amount = _emit_contribution(analysis, clamp, target.measure, target.side)
     if clamp.amount is Amount.GROUPS:
-        return "g", (ONE, _indicator("g", (point + 1 for point in (0, *clamp.grid[:-1]))))
+        return "g", (ONE, _build_indicator("g", (point + 1 for point in (0, *clamp.grid[:-1]))))
     compared, times, units = amount, str(clamp.subdivisions), ONE
     if clamp.across_groups:
-        compared, units = total_name(target.clamp, target.side), _indicator("g", (1,))
+        compared, units = name_total_column(target.clamp, target.side), _build_indicator("g", (1,))
         times = (
-            _part_of_norm(clamp, amount, compared)
+            _emit_norm_share(clamp, amount, compared)
             if clamp.euclidean
-            else dialect().quotient(
-                f"{dialect().wide(amount)} * {clamp.subdivisions}", f"GREATEST({compared}, 1)"
+            else get_dialect().emit_integer_quotient(
+                f"{get_dialect().to_wide_int(amount)} * {clamp.subdivisions}", f"GREATEST({compared}, 1)"
             )
         )
     parts = Summand(times, clamp.subdivisions)
-    contribution = Summand(amount, _most_amount(analysis, clamp))
+    contribution = Summand(amount, _bound_contribution(analysis, clamp))
     if clamp.total is not None or target.measure is None:
         return compared, (parts, contribution, units)
     # The quotient of a sum over groups is not of 64 bits.
     narrow = clamp.euclidean or not clamp.across_groups
-    return compared, (parts, contribution, *_values(analysis, target.measure, parts, narrow=narrow), units)
+    return compared, (
+        parts,
+        contribution,
+        *_build_total_and_mean(analysis, target.measure, parts, narrow=narrow),
+        units,
+    )
 
 
-def of_all_groups(analysis: Analysis, clamps: Sequence[Clamp], over: str = "") -> dict[str, str]:
+def emit_unit_totals(analysis: Analysis, clamps: Sequence[Clamp], over: str = "") -> dict[str, str]:
     """What the contributions of a unit to its groups add up to, or their squares, for the clamps across groups, under its names.
 
     It is a sum over the pairs of the unit, or with `over` over a window.
@@ -136,10 +147,10 @@ def of_all_groups(analysis: Analysis, clamps: Sequence[Clamp], over: str = "") -
     Why: each has at most twice `NORM_BITS`, and a unit has fewer than 2^33 groups. The contributions of a unit add up to at
     most the greatest, and so their squares to its square.
     """
-    most = {place: clamp.most ** (1 + clamp.euclidean) for place, clamp in enumerate(clamps)}
+    most = {place: clamp.upper_limit ** (1 + clamp.euclidean) for place, clamp in enumerate(clamps)}
     return {
-        total_name(place, sign): dialect().narrow(
-            f"SUM({_summed(analysis, clamp, sign)}){over}", 0, most[place]
+        name_total_column(place, sign): get_dialect().to_narrow_int(
+            f"SUM({_emit_total_term(analysis, clamp, sign)}){over}", 0, most[place]
         )
         for place, clamp in enumerate(clamps)
         if clamp.across_groups
@@ -147,44 +158,54 @@ def of_all_groups(analysis: Analysis, clamps: Sequence[Clamp], over: str = "") -
     }
 
 
-def _summed(analysis: Analysis, clamp: Clamp, sign: int) -> str:
+def _emit_total_term(analysis: Analysis, clamp: Clamp, sign: int) -> str:
     """What is added up over the groups of a unit: its contributions, or their squares."""
-    amount = _amount(analysis, clamp, clamp.measures[0], sign)
+    amount = _emit_contribution(analysis, clamp, clamp.measures[0], sign)
     if not clamp.euclidean:
         return amount
-    held = dialect().wide(dialect().narrow(amount, 0, clamp.most), clamp.most**2)
+    held = get_dialect().to_wide_int(
+        get_dialect().to_narrow_int(amount, 0, clamp.upper_limit), clamp.upper_limit**2
+    )
     if clamp.norm_shift:
-        held = dialect().quotient(f"({held} + {2**clamp.norm_shift - 1})", str(2**clamp.norm_shift))
+        held = get_dialect().emit_integer_quotient(
+            f"({held} + {2**clamp.norm_shift - 1})", str(2**clamp.norm_shift)
+        )
     return f"({held}) * ({held})"
 
 
-def _part_of_norm(clamp: Clamp, amount: str, squares: str) -> str:
+def _emit_norm_share(clamp: Clamp, amount: str, squares: str) -> str:
     """The subdivisions of the point that a contribution to a group is, of a unit with this sum of squares.
 
     Claim: the squares of a unit's subdivisions add up to at most the square of those of a point.
     Why: the norm is not too small: squares are of contributions that were rounded up, and the factor is greater than all
     rounding of five operations on DOUBLE, each of 2^-53. The subdivisions are a power of two, and are rounded down.
     """
-    norm = f"SQRT({dialect().real(f'GREATEST({squares}, 1)')}) * {constant(2.0**clamp.norm_shift * (1 + 2.0**-50))}"
-    part = f"LEAST({dialect().real(amount)} / ({norm}), 1)"
-    return dialect().whole_of(f"FLOOR({part} * {constant(float(clamp.subdivisions))})", clamp.subdivisions)
+    norm = f"SQRT({get_dialect().to_double(f'GREATEST({squares}, 1)')}) * {emit_constant(2.0**clamp.norm_shift * (1 + 2.0**-50))}"
+    part = f"LEAST({get_dialect().to_double(amount)} / ({norm}), 1)"
+    return get_dialect().cast_double_to_int(
+        f"FLOOR({part} * {emit_constant(float(clamp.subdivisions))})", clamp.subdivisions
+    )
 
 
-def most_total(analysis: Analysis, measure: Measurand) -> int:
+def bound_unit_total(analysis: Analysis, measure: Measure) -> int:
     """The greatest size of what a unit contributes to the total of a measure, in lattice steps."""
     if measure.lattice is None:
         raise TypeError("only measures with a lattice are summed")
     return analysis.bound.rows * max(abs(measure.lattice.low), abs(measure.lattice.high), 1)
 
 
-def _most_amount(analysis: Analysis, clamp: Clamp) -> int:
+def _bound_contribution(analysis: Analysis, clamp: Clamp) -> int:
     """The greatest contribution of a unit to a group, whether a clamp limits it or not."""
     return (
-        analysis.bound.rows if clamp.total is None else most_total(analysis, analysis.measures[clamp.total])
+        analysis.bound.rows
+        if clamp.total is None
+        else bound_unit_total(analysis, analysis.measures[clamp.total])
     )
 
 
-def _values(analysis: Analysis, measure: int, times: Summand, *, narrow: bool) -> tuple[Summand, Summand]:
+def _build_total_and_mean(
+    analysis: Analysis, measure: int, times: Summand, *, narrow: bool
+) -> tuple[Summand, Summand]:
     """The total of a measure, and its mean multiplied by `times`, which is `narrow` if it is of 64 bits, towards zero.
 
     Claim: it is no less than as many times the least value, and no more than as many times the greatest.
@@ -192,14 +213,16 @@ def _values(analysis: Analysis, measure: int, times: Summand, *, narrow: bool) -
     """
     if analysis.measures[measure].lattice is None:
         return NOTHING, NOTHING
-    total = Summand(f"t{measure}", most_total(analysis, analysis.measures[measure]))
-    most = times.most * total.most
+    total = Summand(f"t{measure}", bound_unit_total(analysis, analysis.measures[measure]))
+    most = times.max_magnitude * total.max_magnitude
     product = most if narrow else None
-    multiplied = f"{dialect().wide(f'({times.text})', product)} * {total.text}"
-    return total, Summand(dialect().quotient(multiplied, f"GREATEST(c{measure}, 1)", product), most)
+    multiplied = f"{get_dialect().to_wide_int(f'({times.text})', product)} * {total.text}"
+    return total, Summand(
+        get_dialect().emit_integer_quotient(multiplied, f"GREATEST(c{measure}, 1)", product), most
+    )
 
 
-def _amount(analysis: Analysis, clamp: Clamp, measure: int | None, sign: int) -> str:
+def _emit_contribution(analysis: Analysis, clamp: Clamp, measure: int | None, sign: int) -> str:
     """The contribution of a unit to a group that is clamped, which is no less than 0."""
     if clamp.total is None:
         return "m" if measure is None else f"c{measure}"
@@ -207,29 +230,29 @@ def _amount(analysis: Analysis, clamp: Clamp, measure: int | None, sign: int) ->
     return f"GREATEST({total}, 0)" if _has_other_side(analysis.measures[clamp.total], sign) else total
 
 
-def _has_other_side(measure: Measurand, sign: int) -> bool:
+def _has_other_side(measure: Measure, sign: int) -> bool:
     """Whether the total of a measure may have the other sign."""
     if measure.lattice is None:
         raise TypeError("only measures with a lattice are summed")
     return measure.lattice.low < 0 if sign > 0 else measure.lattice.high > 0
 
 
-def total_name(place: int, sign: int) -> str:
+def name_total_column(place: int, sign: int) -> str:
     """The column with the contribution of a unit to all its groups, of a clamp, on a side."""
     return f"{'below' if sign < 0 else 'above'}{place}"
 
 
-def _indicator(name: str, values: Iterable[int]) -> Summand:
+def _build_indicator(name: str, values: Iterable[int]) -> Summand:
     return Summand(f"CAST({name} IN ({', '.join(map(str, values))}) AS INTEGER)", 1)
 
 
-def _interval_index(amount: str, grid: Sequence[int], first: int = 0) -> str:
+def _emit_interval_search(amount: str, grid: Sequence[int], first: int = 0) -> str:
     """The index of the first point that is at least the amount; of the last point if there is none."""
     if len(grid) == 1:
         return str(first)
     half = (len(grid) - 1) // 2
     low, high = grid[: half + 1], grid[half + 1 :]
     return (
-        f"CASE WHEN {amount} <= {low[-1]} THEN {_interval_index(amount, low, first)} "
-        f"ELSE {_interval_index(amount, high, first + half + 1)} END"
+        f"CASE WHEN {amount} <= {low[-1]} THEN {_emit_interval_search(amount, low, first)} "
+        f"ELSE {_emit_interval_search(amount, high, first + half + 1)} END"
     )

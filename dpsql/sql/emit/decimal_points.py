@@ -9,25 +9,27 @@ Source: IEEE 754-2019, section 5.12.2 (15 digits of a decimal survive in a DOUBL
 
 from __future__ import annotations
 
-from dpsql.analysis.decimals import stored_digits
+from dpsql.analysis.decimals import parse_decimal_type
 from dpsql.analysis.lattice import Lattice
 from dpsql.plan.expr import Column
-from dpsql.sql.emit.dialect import dialect
-from dpsql.sql.emit.stored_conditions import stored_decimals
+from dpsql.sql.emit.dialect import get_dialect
+from dpsql.sql.emit.stored_conditions import emit_stored_decimals
 
 _MOST_DIGITS = 18
 """Those of a DECIMAL of 64 bits."""
 
 
-def decimal_point(column: Column, lattice: Lattice) -> str | None:
+def emit_decimal_lattice_point(column: Column, lattice: Lattice) -> str | None:
     """The point of a column that is clamped as it is read; None where it is computed of a DOUBLE."""
-    facts, digits = column.facts, stored_digits(column.facts.engine_type)
-    if digits is None or facts.domain is not None or not facts.interval.bounded:
+    facts, digits = column.facts, parse_decimal_type(column.facts.engine_type)
+    if digits is None or facts.domain is not None or not facts.interval.is_bounded:
         return None
-    bounds = stored_decimals(column, map(float, facts.interval.ends))
+    bounds = emit_stored_decimals(column, map(float, facts.interval.ends))
     if bounds is None or (lattice.exponent, lattice.digits) != (0, digits[1]):
         return None
     if sum(digits) + 1 > _MOST_DIGITS:
         return None
     low, high = bounds
-    return dialect().decimal_point(dialect().stored(column), low, high, 10 ** digits[1])
+    return get_dialect().emit_decimal_lattice_point(
+        get_dialect().emit_stored_column(column), low, high, 10 ** digits[1]
+    )

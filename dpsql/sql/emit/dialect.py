@@ -1,8 +1,8 @@
 """The dialect in which a statement is emitted: DuckDB's, but where a release is emitted for another engine.
 
 What is above the release boundary, and what is looked up in public tables, is always evaluated by DuckDB. So the entry
-points of emission for private rows (`statement.emit` and `emit_sums`) take a dialect, and all that they call asks
-`dialect()` for it. It is an argument of all of emission, which is not written at each call.
+points of emission for private rows (`statement.emit_release` and `emit_sums`) take a dialect, and all that they call asks
+`get_dialect()` for it. It is an argument of all of emission, which is not written at each call.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ _DIALECT: ContextVar[Dialect] = ContextVar("dialect", default=DUCKDB)
 _HELD: ContextVar[list[tuple[str, str]] | None] = ContextVar("held", default=None)
 
 
-def dialect() -> Dialect:
+def get_dialect() -> Dialect:
     """The dialect of the statement that is being emitted."""
     return _DIALECT.get()
 
 
 @contextmanager
-def written_in(wanted: Dialect) -> Iterator[Dialect]:
+def use_dialect(wanted: Dialect) -> Iterator[Dialect]:
     """Within it, statements are emitted in this dialect, in this thread alone."""
     token = _DIALECT.set(wanted)
     try:
@@ -34,7 +34,7 @@ def written_in(wanted: Dialect) -> Iterator[Dialect]:
 
 
 @contextmanager
-def holding() -> Iterator[list[tuple[str, str]]]:
+def collect_held_queries() -> Iterator[list[tuple[str, str]]]:
     """Within it, queries that a statement reads more than once are collected, where the engine holds their rows."""
     found: list[tuple[str, str]] = []
     token = _HELD.set(found)
@@ -44,20 +44,20 @@ def holding() -> Iterator[list[tuple[str, str]]]:
         _HELD.reset(token)
 
 
-def common(name: str, query: str) -> tuple[list[str], str]:
+def emit_cte(name: str, query: str) -> tuple[list[str], str]:
     """A common table expression, and its name."""
     return [f"{name} AS (\n  {query}\n)"], name
 
 
-def read_often(name: str, query: str) -> tuple[list[str], str]:
+def emit_shared_cte(name: str, query: str) -> tuple[list[str], str]:
     """The common table expressions of a query that the statement reads more than once, and the name that it has there.
 
     An engine that would run it each time that it is read, over files that may have changed meanwhile or in a task that is
     tried again, holds its rows in a temporary table instead.
     """
     held = _HELD.get()
-    if held is None or not dialect().holds:
-        return common(name, query)
+    if held is None or not get_dialect().materializes_ctes:
+        return emit_cte(name, query)
     called = f'{name[:-1]}{len(held)}"'
     held.append((called, query))
     return [], called

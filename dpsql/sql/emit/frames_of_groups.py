@@ -12,42 +12,42 @@ from dataclasses import replace
 
 from dpsql.aggregates.per_unit import WITHIN
 from dpsql.analysis.stability import MAX_ROWS
-from dpsql.plan.expr import Column, Facts, Frame, FrameKind, Order, Windowed
+from dpsql.plan.expr import Column, ColumnInfo, Frame, FrameKind, Order, WindowCall
 from dpsql.plan.interval import Interval
 from dpsql.plan.nodes import PerUnitWindows, Project
 from dpsql.plan.types import Type
-from dpsql.sql.emit.two_steps import in_two_steps
+from dpsql.sql.emit.two_steps import build_two_steps
 
 _RANKED, _RANGED = "#ranked", "#ranged"
 
 
-def over_ranks(source: PerUnitWindows) -> Project | None:
+def rewrite_group_frames(source: PerUnitWindows) -> Project | None:
     """The same rows and windows, none of which has a frame of GROUPS; None where none does."""
-    ranks = dict.fromkeys(_rank(window) for window in source.windows if _of_groups(window))
+    ranks = dict.fromkeys(_build_rank_window(window) for window in source.windows if _has_group_frame(window))
     if not ranks:
         return None
-    numbered = Facts(Type.INTEGER, "", Interval(1, MAX_ROWS), nullable=False)
+    numbered = ColumnInfo(Type.INTEGER, "", Interval(1, MAX_ROWS), nullable=False)
     columns = {rank: Column(_RANKED, f"r{place}", numbered) for place, rank in enumerate(ranks)}
     ranged = [
-        _ranged(window, window.frame, columns[_rank(window)])
-        if window.frame is not None and _of_groups(window)
+        _build_range_window(window, window.frame, columns[_build_rank_window(window)])
+        if window.frame is not None and _has_group_frame(window)
         else window
         for window in source.windows
     ]
-    return in_two_steps(source, _RANGED, {column: rank for rank, column in columns.items()}, ranged)
+    return build_two_steps(source, _RANGED, {column: rank for rank, column in columns.items()}, ranged)
 
 
-def _of_groups(window: Windowed) -> bool:
+def _has_group_frame(window: WindowCall) -> bool:
     """Whether the function adds up, or compares, the rows of groups: others go by a place, or take a frame of ROWS."""
     return window.function in WITHIN and window.frame is not None and window.frame.kind is FrameKind.GROUPS
 
 
-def _rank(window: Windowed) -> Windowed:
+def _build_rank_window(window: WindowCall) -> WindowCall:
     """The window that numbers the groups."""
-    return Windowed("dense_rank", (), window.partition, window.order, None, False, Type.INTEGER)
+    return WindowCall("dense_rank", (), window.partition, window.order, None, False, Type.INTEGER)
 
 
-def _ranged(window: Windowed, frame: Frame, rank: Column) -> Windowed:
+def _build_range_window(window: WindowCall, frame: Frame, rank: Column) -> WindowCall:
     """The window over a range of ranks."""
     order = (Order(rank, descending=False, nulls_first=False),)
     return replace(window, order=order, frame=replace(frame, kind=FrameKind.RANGE))

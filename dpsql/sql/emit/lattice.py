@@ -8,11 +8,11 @@ from dpsql.analysis.lattice import Lattice
 from dpsql.plan.expr import Column, Expr
 from dpsql.plan.interval import Interval
 from dpsql.plan.types import Type
-from dpsql.sql.emit.dialect import dialect
-from dpsql.sql.emit.scalars import MAX_INTEGER, constant
+from dpsql.sql.emit.dialect import get_dialect
+from dpsql.sql.emit.scalars import MAX_INTEGER, emit_constant
 
 
-def point(expr: Expr, lattice: Lattice, name: str, around: Interval | None = None) -> str:
+def emit_lattice_point(expr: Expr, lattice: Lattice, name: str, around: Interval | None = None) -> str:
     """The lattice point of the value of `expr`, known as `name`, which is not NaN.
 
     It is clamped, unless it is a table's column that was clamped to `around` when it was read.
@@ -22,12 +22,18 @@ def point(expr: Expr, lattice: Lattice, name: str, around: Interval | None = Non
     Why: the factor is 10^digits / 2^exponent, a DOUBLE up to 10^22, so that the product of a value within the ends is off by less
     than a quarter of a step, and the ends are whole numbers of steps.
     """
-    at = name if is_own_point(expr, lattice) else dialect().point(name, float(1 / lattice.step))
-    if around is not None and clamped_as_read(expr, around):
+    at = (
+        name
+        if is_own_point(expr, lattice)
+        else get_dialect().emit_lattice_point(name, float(1 / lattice.step))
+    )
+    if around is not None and is_clamped_when_read(expr, around):
         return at
-    low, high = (constant(float(end)) for end in lattice.interval.ends)
+    low, high = (emit_constant(float(end)) for end in lattice.interval.ends)
     if expr.type is Type.INTEGER:
-        low, high = (constant(max(-MAX_INTEGER, min(MAX_INTEGER, int(end)))) for end in lattice.interval.ends)
+        low, high = (
+            emit_constant(max(-MAX_INTEGER, min(MAX_INTEGER, int(end)))) for end in lattice.interval.ends
+        )
     clamped = f"CASE WHEN {name} BETWEEN {low} AND {high} THEN {at}"
     return f"{clamped} WHEN {name} < {low} THEN {lattice.low} WHEN {name} > {high} THEN {lattice.high} END"
 
@@ -37,6 +43,6 @@ def is_own_point(expr: Expr, lattice: Lattice) -> bool:
     return lattice.exponent == 0 and expr.type is Type.INTEGER
 
 
-def clamped_as_read(expr: Expr, around: Interval) -> TypeGuard[Column]:
+def is_clamped_when_read(expr: Expr, around: Interval) -> TypeGuard[Column]:
     """Whether an expression is a table's column that is clamped to an interval when it is read."""
-    return isinstance(expr, Column) and expr.facts.stored and expr.facts.interval == around
+    return isinstance(expr, Column) and expr.facts.is_stored and expr.facts.interval == around

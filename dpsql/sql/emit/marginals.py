@@ -14,20 +14,22 @@ from dataclasses import replace
 
 from dpsql.backends.dialect import Dialect
 from dpsql.planning.statistics import ROWS
-from dpsql.sql.emit.dialect import dialect, written_in
-from dpsql.sql.emit.statement import Statement
+from dpsql.sql.emit.dialect import get_dialect, use_dialect
+from dpsql.sql.emit.statement import ReleaseStatement
 
 LEFT_OUT = "left_out"
 """The column with a bit for each key that a set leaves out, the first key's the lowest."""
 
 
-def emit_marginals(counted: Statement, sets: Sequence[Sequence[int]], target: Dialect) -> Statement:
+def emit_marginals(
+    counted: ReleaseStatement, sets: Sequence[Sequence[int]], target: Dialect
+) -> ReleaseStatement:
     """The statement whose rows are the groups by each set of keys, by their places, with their numbers of rows."""
     (rows,) = (name for name, statistic in counted.moments.items() if statistic == ROWS)
     bits = [f"CAST(GROUPING({key}) AS BIGINT) * {1 << place}" for place, key in enumerate(counted.keys)]
     listed = ", ".join(f"({', '.join(counted.keys[place] for place in part)})" for part in sets)
-    with written_in(target):
+    with use_dialect(target):
         items = [*counted.keys, f"SUM({rows}) AS {rows}", f"{' + '.join(bits)} AS {LEFT_OUT}"]
-        text = f"SELECT {', '.join(items)}\nFROM {dialect().derived(counted.sql)}\nGROUP BY GROUPING SETS ({listed})"
-    target.require_text(text)
+        text = f"SELECT {', '.join(items)}\nFROM {get_dialect().emit_derived_table(counted.sql)}\nGROUP BY GROUPING SETS ({listed})"
+    target.require_readable_sql(text)
     return replace(counted, sql=text, moments={rows: ROWS}, left_out=LEFT_OUT)

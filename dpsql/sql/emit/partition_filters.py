@@ -14,37 +14,43 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from dpsql.plan.tables import PartitionFilter, Scan, UnitKind
-from dpsql.sql.emit.dialect import dialect
-from dpsql.sql.emit.scalars import constant
+from dpsql.sql.emit.dialect import get_dialect
+from dpsql.sql.emit.scalars import emit_constant
 
 
-def partition_conditions(scan: Scan, unit: str, source: str) -> Iterator[str]:
+def emit_partition_conditions(scan: Scan, unit: str, source: str) -> Iterator[str]:
     """The conditions on the rows of a scan, whose ids are in `unit` of the FROM text `source`."""
     own = [item for item in scan.partition_filters if item.source is None]
     for item in own:
-        yield _inside(item)
+        yield _emit_range_condition(item)
     if own and scan.unit.kind is UnitKind.COLUMN:
-        yield f"{unit} IN ({_units(unit, source, map(_constant, own))})"
+        yield f"{unit} IN ({_emit_unit_query(unit, source, map(_emit_single_value_condition, own))})"
     for partition_source in dict.fromkeys(
         item.source for item in scan.partition_filters if item.source is not None
     ):
         filters = [item for item in scan.partition_filters if item.source == partition_source]
-        conditions = (text for item in filters for text in (_constant(item), f"BOOL_AND({_inside(item)})"))
-        yield f"{unit} IN ({_units(dialect().unit_id(partition_source.unit), dialect().table_name(partition_source.table), conditions)})"
+        conditions = (
+            text
+            for item in filters
+            for text in (_emit_single_value_condition(item), f"BOOL_AND({_emit_range_condition(item)})")
+        )
+        yield f"{unit} IN ({_emit_unit_query(get_dialect().emit_unit_id(partition_source.unit), get_dialect().quote_table_name(partition_source.table), conditions)})"
 
 
-def _units(unit: str, source: str, conditions: Iterable[str]) -> str:
+def _emit_unit_query(unit: str, source: str, conditions: Iterable[str]) -> str:
     """The units for which all conditions are true."""
     return f"SELECT {unit} FROM {source} GROUP BY {unit} HAVING {' AND '.join(conditions)}"
 
 
-def _inside(item: PartitionFilter) -> str:
-    read = dialect().clean(item.column)
-    ranges = " OR ".join(f"{read} BETWEEN {constant(low)} AND {constant(high)}" for low, high in item.ranges)
+def _emit_range_condition(item: PartitionFilter) -> str:
+    read = get_dialect().emit_bounded_column(item.column)
+    ranges = " OR ".join(
+        f"{read} BETWEEN {emit_constant(low)} AND {emit_constant(high)}" for low, high in item.ranges
+    )
     return f"({ranges})"
 
 
-def _constant(item: PartitionFilter) -> str:
+def _emit_single_value_condition(item: PartitionFilter) -> str:
     """All rows of a unit have one value, which is not NULL."""
-    read = dialect().clean(item.column)
+    read = get_dialect().emit_bounded_column(item.column)
     return f"COUNT(DISTINCT {read}) = 1 AND COUNT({read}) = COUNT(*)"

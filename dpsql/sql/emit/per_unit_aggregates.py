@@ -8,47 +8,49 @@ from collections.abc import Callable
 from fractions import Fraction
 
 from dpsql.aggregates.per_unit import WITHIN
-from dpsql.analysis.decimals import decimal_digits
-from dpsql.analysis.intervals import Known, interval
+from dpsql.analysis.decimals import find_decimal_digits
+from dpsql.analysis.intervals import KnownIntervals, derive_interval
 from dpsql.analysis.lattice import Lattice
 from dpsql.plan.expr import Column, Expr
 from dpsql.plan.interval import Interval
 from dpsql.plan.nodes import PerUnitAggregate
 from dpsql.plan.types import Type
-from dpsql.sql.emit.dialect import dialect
-from dpsql.sql.emit.lattice import point
-from dpsql.sql.emit.scalars import MAX_INTEGER, cast, constant, number_or_null, write
+from dpsql.sql.emit.dialect import get_dialect
+from dpsql.sql.emit.lattice import emit_lattice_point
+from dpsql.sql.emit.scalars import MAX_INTEGER, emit_cast, emit_constant, emit_expression, emit_number_or_null
 
 _CALLED = re.compile(r"\b(COUNT|SUM|MIN|MAX|BOOL_AND|BOOL_OR)\(")
 _BITS = 80
 """A real value at the far bound is at most 2^80 steps from zero."""
 
 
-def per_unit_aggregate(item: PerUnitAggregate, named: Column, known: Known, over: str = "") -> str:
+def emit_per_unit_aggregate(
+    item: PerUnitAggregate, named: Column, known: KnownIntervals, over: str = ""
+) -> str:
     """The aggregate, of the type and in the interval of the column as which it is known.
 
     `known` is what conditions say of the rows. With `over`, the rows of that window are aggregated, not those of a group.
     """
     entry = WITHIN[item.function]
     kind = None if item.argument is None else item.argument.type
-    template = _over(dialect().per_unit(item.function, entry.sql, kind), over)
+    template = _add_window(get_dialect().emit_per_unit_aggregate(item.function, entry.sql, kind), over)
     if item.argument is None:
         text = template.format()
-    elif entry.ranked:
-        text = entry.text(one_zero(item.argument), rank=item.rank)
-    elif entry.adds:
-        around = interval(item.argument, known)
+    elif entry.takes_rank:
+        text = entry.emit_sql(emit_with_unsigned_zero(item.argument), rank=item.rank)
+    elif entry.is_sum:
+        around = derive_interval(item.argument, known)
         # Of a released value that is NULL no bounds are known; a value lies within those of a sum of it.
-        text = _added(template, item.argument, around if around.bounded else named.facts.interval)
+        text = _emit_point_sum(template, item.argument, around if around.is_bounded else named.facts.interval)
     else:
-        text = template.format(*map(one_zero, item.arguments))
-    return _clamped(text, named) if named.type.numeric else text
+        text = template.format(*map(emit_with_unsigned_zero, item.arguments))
+    return _emit_clamped_number(text, named) if named.type.numeric else text
 
 
-def _over(template: str, over: str) -> str:
+def _add_window(template: str, over: str) -> str:
     """A template with the window after each aggregate that it calls.
 
-    >>> _over("SUM(CAST({0} AS INT)) / COUNT({0})", " OVER w")
+    >>> _add_window("SUM(CAST({0} AS INT)) / COUNT({0})", " OVER w")
     'SUM(CAST({0} AS INT)) OVER w / COUNT({0}) OVER w'
     """
     window, parts, at = over.replace("{", "{{").replace("}", "}}"), list[str](), 0
@@ -62,24 +64,24 @@ def _over(template: str, over: str) -> str:
     return "".join([*parts, template[at:]])
 
 
-def within_interval(text: str, named: Column) -> str:
+def emit_within_interval(text: str, named: Column) -> str:
     """A value of the type and, if it is a number, in the interval of the column as which it is known."""
-    return _clamped(text, named) if named.type.numeric else cast(text, named.type)
+    return _emit_clamped_number(text, named) if named.type.numeric else emit_cast(text, named.type)
 
 
-def public_aggregate(item: PerUnitAggregate, named: Column) -> str:
+def emit_public_aggregate(item: PerUnitAggregate, named: Column) -> str:
     """The aggregate of public rows, of the type of the column as which it is known."""
-    text = WITHIN[item.function].text(*map(write, item.arguments), rank=item.rank)
+    text = WITHIN[item.function].emit_sql(*map(emit_expression, item.arguments), rank=item.rank)
     return f"TRY_CAST({text} AS {named.type.value})"
 
 
-def one_zero(argument: Expr) -> str:
+def emit_with_unsigned_zero(argument: Expr) -> str:
     """A value, where it is zero of one sign."""
-    text = number_or_null(argument)
+    text = emit_number_or_null(argument)
     return f"({text} + 0)" if argument.type is Type.DOUBLE else text
 
 
-def _added(template: str, argument: Expr, around: Interval) -> str:
+def _emit_point_sum(template: str, argument: Expr, around: Interval) -> str:
     """A sum, or what follows from one, of lattice points, as a DOUBLE; of whole numbers as they are.
 
     The points of decimals are whole numbers of their last digit, so that the sum is the DOUBLE nearest to the DECIMAL that the
@@ -91,41 +93,46 @@ def _added(template: str, argument: Expr, around: Interval) -> str:
     least M 2^-27, the last of them is a step or more, so that x is a point.
     """
     if argument.type is Type.INTEGER:
-        if not around.bounded:
-            return template.format(number_or_null(argument))
-        lattice = Lattice.of(around, integral=True)
-        added = template.format(f"({point(argument, lattice, number_or_null(argument))})")
-        return added if lattice.step == 1 else f"({added}) * {constant(float(lattice.step))}"
-    decimal = decimal_digits(argument)
-    lattice = Lattice.of(around, integral=False, bits=_BITS, digits=None if decimal is None else decimal[1])
-    name, (low, high) = number_or_null(argument), (constant(float(end)) for end in lattice.interval.ends)
+        if not around.is_bounded:
+            return template.format(emit_number_or_null(argument))
+        lattice = Lattice.from_interval(around, integral=True)
+        added = template.format(f"({emit_lattice_point(argument, lattice, emit_number_or_null(argument))})")
+        return added if lattice.step == 1 else f"({added}) * {emit_constant(float(lattice.step))}"
+    decimal = find_decimal_digits(argument)
+    lattice = Lattice.from_interval(
+        around, integral=False, bits=_BITS, digits=None if decimal is None else decimal[1]
+    )
+    name, (low, high) = (
+        emit_number_or_null(argument),
+        (emit_constant(float(end)) for end in lattice.interval.ends),
+    )
     held = f"CASE WHEN {name} < {low} THEN {low} WHEN {name} > {high} THEN {high} ELSE {name} END"
     # In two steps: a factor beyond the range of DOUBLE would be an infinity, and its inverse no power of two.
-    up, down = divided(-lattice.exponent)
+    up, down = split_power_of_two(-lattice.exponent)
     times = float(10**lattice.digits)
-    added = template.format(dialect().wide_point(held, (up * times, down)))
-    scaled = dialect().scaled(added, divided(lattice.exponent))
-    return f"({scaled}) / {constant(times)}" if lattice.digits else scaled
+    added = template.format(get_dialect().emit_wide_lattice_point(held, (up * times, down)))
+    scaled = get_dialect().emit_scaled_double(added, split_power_of_two(lattice.exponent))
+    return f"({scaled}) / {emit_constant(times)}" if lattice.digits else scaled
 
 
-def divided(exponent: int) -> tuple[float, float]:
+def split_power_of_two(exponent: int) -> tuple[float, float]:
     """Two numbers whose product is that power of two, each within the range of DOUBLE."""
     half = exponent // 2
     return math.ldexp(1.0, half), math.ldexp(1.0, exponent - half)
 
 
-def _clamped(text: str, named: Column) -> str:
-    clamped = cast = dialect().narrowed(text, named.type)
+def _emit_clamped_number(text: str, named: Column) -> str:
+    clamped = cast = get_dialect().emit_aggregate_cast(text, named.type)
     low, high = named.facts.interval.low, named.facts.interval.high
     if low is not None:
-        clamped = f"GREATEST({clamped}, {_end(named.type, low, math.floor)})"
+        clamped = f"GREATEST({clamped}, {_emit_interval_end(named.type, low, math.floor)})"
     if high is not None:
-        clamped = f"LEAST({clamped}, {_end(named.type, high, math.ceil)})"
+        clamped = f"LEAST({clamped}, {_emit_interval_end(named.type, high, math.ceil)})"
     # The engine's LEAST and GREATEST skip NULL; but without a value there is none.
     return cast if clamped == cast else f"CASE WHEN {text} IS NOT NULL THEN {clamped} END"
 
 
-def _end(kind: Type, end: Fraction, rounded: Callable[[Fraction], int]) -> str:
+def _emit_interval_end(kind: Type, end: Fraction, rounded: Callable[[Fraction], int]) -> str:
     if kind is Type.INTEGER:
-        return constant(max(-MAX_INTEGER, min(MAX_INTEGER, rounded(end))))
-    return constant(float(end))
+        return emit_constant(max(-MAX_INTEGER, min(MAX_INTEGER, rounded(end))))
+    return emit_constant(float(end))

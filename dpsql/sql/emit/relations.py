@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from dpsql.analysis import intervals
-from dpsql.analysis.analyse import Analysis, Measurand
-from dpsql.plan.expr import Column, Expr, columns
+from dpsql.analysis.analyse import Analysis, Measure
+from dpsql.plan.expr import Column, Expr, iterate_columns
 from dpsql.plan.nodes import (
     Filter,
     Join,
@@ -29,37 +29,44 @@ from dpsql.plan.nodes import (
     SetOperation,
     Source,
     Values,
+    get_unit_source,
     is_private,
-    private_scans,
-    unit_source,
+    list_private_scans,
 )
-from dpsql.plan.sampling import sampling_rate
+from dpsql.plan.sampling import find_sampling_rate
 from dpsql.plan.tables import Link, Scan, UnitKind
-from dpsql.plan.types import Type, Value, common
+from dpsql.plan.types import Type, Value, find_common_type
 from dpsql.sql.emit import group_keys
-from dpsql.sql.emit.dialect import dialect
-from dpsql.sql.emit.frames_of_groups import over_ranks
-from dpsql.sql.emit.non_null_windows import without_nulls
-from dpsql.sql.emit.partition_filters import partition_conditions
-from dpsql.sql.emit.per_unit_aggregates import per_unit_aggregate, public_aggregate
-from dpsql.sql.emit.ranked import by_places
-from dpsql.sql.emit.sample import in_sample
-from dpsql.sql.emit.scalars import cast, column, constant, identifier, number_or_null, write
-from dpsql.sql.emit.scan_points import offered_point, scan_points
-from dpsql.sql.emit.stored_conditions import Stored, conjuncts, stored_conditions
-from dpsql.sql.emit.unit_windows import unit_window
+from dpsql.sql.emit.dialect import get_dialect
+from dpsql.sql.emit.frames_of_groups import rewrite_group_frames
+from dpsql.sql.emit.non_null_windows import rewrite_ignore_nulls
+from dpsql.sql.emit.partition_filters import emit_partition_conditions
+from dpsql.sql.emit.per_unit_aggregates import emit_per_unit_aggregate, emit_public_aggregate
+from dpsql.sql.emit.ranked import rewrite_placed_aggregates
+from dpsql.sql.emit.sample import emit_sample_condition
+from dpsql.sql.emit.scalars import (
+    emit_cast,
+    emit_column,
+    emit_constant,
+    emit_expression,
+    emit_number_or_null,
+    quote_identifier,
+)
+from dpsql.sql.emit.scan_points import emit_scan_points, find_offered_point
+from dpsql.sql.emit.stored_conditions import StoredConditions, emit_stored_conditions, split_conjuncts
+from dpsql.sql.emit.unit_windows import emit_unit_window
 
-_NONE = Stored()
+_NONE = StoredConditions()
 _FEW = 100
 """Rows of constants up to which they are written one by one."""
 
 UNIT, OWNER, KEY, VALUE = '"#unit"', '"#owner"', '"#key"', '"#value"'
 
 
-def rows(
+def emit_rows(
     analysis: Analysis,
-    values: Measurand | None = None,
-    ordered: Measurand | None = None,
+    values: Measure | None = None,
+    ordered: Measure | None = None,
     *,
     all_places: bool = False,
 ) -> str:
@@ -67,52 +74,54 @@ def rows(
 
     These are values, or lattice points where scans offer them: `unit_sums.total` adds up either.
     Where the `values` of a measure are counted, it alone, with one form for each value; where its values
-    are put in order, it alone as `x`. With `all_places` there are rows too that `group_keys.groups_present` leaves out.
+    are put in order, it alone as `x`. With `all_places` there are rows too that `group_keys.emit_having_clause` leaves out.
     """
     release, units = analysis.release, analysis.bound.per_unit
-    items = [f"{group_keys.key_text(key, analysis)} AS {key.name}" for key in release.keys]
-    offered = list(group_keys.domain_indices(release))
+    items = [f"{group_keys.emit_group_key(key, analysis)} AS {key.name}" for key in release.keys]
+    offered = list(group_keys.emit_domain_indices(release))
     if values is not None:
         read = [values.expr]
-        items.append(f"{group_keys.grouped(values.expr)} AS {VALUE}")
+        items.append(f"{group_keys.emit_canonical_value(values.expr)} AS {VALUE}")
     elif ordered is not None:
         read = [ordered.expr]
-        items.append(f"{_aggregated(ordered)} AS x")
+        items.append(f"{_emit_aggregated_value(ordered)} AS x")
     else:
         summed = [(index, part) for index, part in enumerate(analysis.measures) if part.counts_rows]
-        points = {index: offered_point(part, index) for index, part in summed}
-        items += [f"{points[index] or _aggregated(part)} AS x{index}" for index, part in summed]
+        points = {index: find_offered_point(part, index) for index, part in summed}
+        items += [f"{points[index] or _emit_aggregated_value(part)} AS x{index}" for index, part in summed]
         read = [part.expr for index, part in summed if points[index] is None]
-        offered += scan_points(analysis)
+        offered += emit_scan_points(analysis)
     present = [
-        group_keys.key_present(key, analysis)
+        group_keys.emit_key_condition(key, analysis)
         for key in release.keys
-        if not (all_places and group_keys.indexed_column(key, release.input) is not None)
+        if not (all_places and group_keys.find_indexed_column(key, release.input) is not None)
     ]
     where = [text for text in present if text is not None]
-    rate = sampling_rate(release.input)
+    rate = find_sampling_rate(release.input)
     if units:
-        name = unit_of(release.input)
+        name = name_unit_column(release.input)
         items.insert(0, f"{name} AS u")
         where.insert(0, f"{name} IS NOT NULL")
         if rate is not None:
-            where.append(in_sample(name, rate))
+            where.append(emit_sample_condition(name, rate))
     elif rate is not None:
         raise TypeError("units are sampled by their identifiers")
-    read += [key.expr for key in release.keys if group_keys.indexed_column(key, release.input) is None]
-    block = _Block.of(release.input, read, units=units, offered=offered)
-    source, conditions = block.relation(release.input)
-    return _select(items, source, [*conditions, *where])
+    read += [key.expr for key in release.keys if group_keys.find_indexed_column(key, release.input) is None]
+    block = _SelectBlock.from_relation(release.input, read, units=units, offered=offered)
+    source, conditions = block.emit_relation(release.input)
+    return _emit_select(items, source, [*conditions, *where])
 
 
-def unit_of(relation: Relation) -> str:
+def name_unit_column(relation: Relation) -> str:
     """The column that says whom a row belongs to."""
-    return f"{identifier(unit_source(relation).alias)}.{UNIT}"
+    return f"{quote_identifier(get_unit_source(relation).alias)}.{UNIT}"
 
 
-def source_of(relation: Relation, read: Iterable[Expr], above: Above | None = None) -> tuple[str, list[str]]:
+def emit_from_clause(
+    relation: Relation, read: Iterable[Expr], above: OuterSource | None = None
+) -> tuple[str, list[str]]:
     """The FROM text and the conditions of a relation, of whose columns `read` are needed."""
-    return _Block.of(relation, read, units=False, above=above).relation(relation)
+    return _SelectBlock.from_relation(relation, read, units=False, above=above).emit_relation(relation)
 
 
 def emit_multiplicity(join: Join) -> str:
@@ -123,10 +132,10 @@ def emit_multiplicity(join: Join) -> str:
     """
     compared = []
     for ours, theirs in join.on:
-        shared = common((ours.type, theirs.type)) or theirs.type
-        text = f"CAST({column(theirs)} AS {shared.value})"
+        shared = find_common_type((ours.type, theirs.type)) or theirs.type
+        text = f"CAST({emit_column(theirs)} AS {shared.value})"
         compared.append(f"{text} + 0" if shared is Type.DOUBLE else text)  # -0.0 equals 0.0
-    source, _ = source_of(join.right, [theirs for _, theirs in join.on])
+    source, _ = emit_from_clause(join.right, [theirs for _, theirs in join.on])
     if not compared:
         return f"SELECT COUNT(*) FROM {source}"
     there = " AND ".join(f"{text} IS NOT NULL" for text in compared)
@@ -136,150 +145,169 @@ def emit_multiplicity(join: Join) -> str:
     )
 
 
-def _aggregated(measure: Measurand) -> str:
-    return number_or_null(measure.expr)
+def _emit_aggregated_value(measure: Measure) -> str:
+    return emit_number_or_null(measure.expr)
 
 
-def _select(items: Iterable[str], source: str, conditions: Iterable[str], distinct: str = "") -> str:
+def _emit_select(items: Iterable[str], source: str, conditions: Iterable[str], distinct: str = "") -> str:
     text = f"SELECT {distinct}{', '.join(items) or '1'} FROM {source}"
     where = " AND ".join(conditions)
     return f"{text} WHERE {where}" if where else text
 
 
-class Above(Protocol):
+class OuterSource(Protocol):
     """How sources are read above the release boundary."""
 
-    def answer(self, answer: PublicSubquery) -> str:
+    def emit_answer(self, answer: PublicSubquery) -> str:
         """The query of released or public values."""
         ...
 
-    def table(self, scan: Scan, read: Sequence[Column]) -> str:
+    def emit_table(self, scan: Scan, read: Sequence[Column]) -> str:
         """The query of a public table's columns."""
         ...
 
-    def grouping(self, source: PerUnitGroupBy) -> Above:
+    def with_grouping(self, source: PerUnitGroupBy) -> OuterSource:
         """How sources are read whose rows these groups are of."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class _Block:
+class _SelectBlock:
     """One SELECT: the columns that its expressions read, and what its scans offer besides, each item with their alias."""
 
     read: tuple[Column, ...]
     units: bool
     offered: Sequence[tuple[str, str]] = ()
-    above: Above | None = None
+    above: OuterSource | None = None
     before: int = 0
     """How many private tables are read on sides of set operations before."""
-    stored: Stored = _NONE
+    stored: StoredConditions = _NONE
     """The conditions that are written in scans."""
 
     @classmethod
-    def of(
+    def from_relation(
         cls,
         relation: Relation,
         read: Iterable[Expr],
         *,
         units: bool,
         offered: Sequence[tuple[str, str]] = (),
-        above: Above | None = None,
+        above: OuterSource | None = None,
         before: int = 0,
-    ) -> _Block:
+    ) -> _SelectBlock:
         """The block over a relation whose SELECT list reads these expressions."""
-        stored = stored_conditions(relation, units=units) if above is None else _NONE
-        parts = (part for expr in (*read, *_conditions(relation, stored)) for part in columns(expr))
+        stored = emit_stored_conditions(relation, units=units) if above is None else _NONE
+        parts = (
+            part for expr in (*read, *_iterate_conditions(relation, stored)) for part in iterate_columns(expr)
+        )
         return cls(tuple(dict.fromkeys(parts)), units, offered, above, before, stored)
 
-    def relation(self, relation: Relation) -> tuple[str, list[str]]:
+    def emit_relation(self, relation: Relation) -> tuple[str, list[str]]:
         """The FROM text and the conditions."""
         match relation:
             case Filter():
-                source, conditions = self.relation(relation.input)
-                return source, [*conditions, *map(write, _left(relation, self.stored))]
+                source, conditions = self.emit_relation(relation.input)
+                return source, [
+                    *conditions,
+                    *map(emit_expression, _list_remaining_conditions(relation, self.stored)),
+                ]
             case SemiJoin():
-                source, conditions = self.relation(relation.input)
-                return source, [*conditions, self._matching(relation)]
+                source, conditions = self.emit_relation(relation.input)
+                return source, [*conditions, self._emit_semi_join(relation)]
             case Join():
-                left, conditions = self.relation(relation.left)
-                right = self.source(relation.right)
-                on = [f"{write(ours)} = {column(theirs)}" for ours, theirs in relation.on]
-                on += [write(relation.also)] if relation.also is not None else []
+                left, conditions = self.emit_relation(relation.left)
+                right = self.emit_source(relation.right)
+                on = [f"{emit_expression(ours)} = {emit_column(theirs)}" for ours, theirs in relation.on]
+                on += [emit_expression(relation.condition)] if relation.condition is not None else []
                 if self.units and is_private(relation.right) and not relation.proven:
-                    on.append(f"{unit_of(relation.left)} = {unit_of(relation.right)}")
+                    on.append(f"{name_unit_column(relation.left)} = {name_unit_column(relation.right)}")
                 # Not CROSS JOIN, so that a LEFT one keeps its rows.
                 return (
                     f"{left}\n    {relation.kind.value} JOIN {right} ON {' AND '.join(on) or 'TRUE'}",
                     conditions,
                 )
             case _:
-                return self.source(relation), []
+                return self.emit_source(relation), []
 
-    def source(self, source: Source) -> str:
+    def emit_source(self, source: Source) -> str:
         """A source under its alias, with the columns that are read and the unit."""
         units = self.units and is_private(source)
         match source:
             case Scan():
-                body = self._scan(source)
+                body = self._emit_scan(source)
             case Project():
                 distinct = "DISTINCT " if source.distinct else ""
-                items = [group_keys.grouped(item) if distinct else write(item) for item in source.items]
-                named = _named(items, source.columns)
-                body = self._derived(source.input, source.items, named, distinct, units=units)
+                items = [
+                    group_keys.emit_canonical_value(item) if distinct else emit_expression(item)
+                    for item in source.items
+                ]
+                named = _alias_items(items, source.columns)
+                body = self._emit_derived_table(source.input, source.items, named, distinct, units=units)
             case PerUnitGroupBy():
-                placed = by_places(source, dialect().by_place) if is_private(source) else None
+                placed = (
+                    rewrite_placed_aggregates(source, get_dialect().numbered_row_aggregates)
+                    if is_private(source)
+                    else None
+                )
                 if placed is not None:
-                    return self.source(placed)
-                body = self._grouped(source, units=units)
+                    return self.emit_source(placed)
+                body = self._emit_groups(source, units=units)
             case PerUnitWindows():
-                other = _rewritten(source)
+                other = _rewrite_windows(source)
                 if other is not None:
-                    return self.source(other)
-                body = self._windows(source)
+                    return self.emit_source(other)
+                body = self._emit_windows(source)
             case SetOperation():
-                count = len(private_scans(source.left))
+                count = len(list_private_scans(source.left))
                 sides = (
-                    self._side(source, side, units=units, before=before)
+                    self._emit_side(source, side, units=units, before=before)
                     for side, before in ((source.left, 0), (source.right, count))
                 )
                 body = f" {source.kind.value} ".join(sides)
             case PublicSubquery():
-                body = _pending(source) if self.above is None else self.above.answer(source)
+                body = _emit_pending_rows(source) if self.above is None else self.above.emit_answer(source)
             case Values():
-                body = constant_rows(source)
-        return f"({body}) AS {identifier(source.alias)}"
+                body = emit_constant_rows(source)
+        return f"({body}) AS {quote_identifier(source.alias)}"
 
-    def _scan(self, scan: Scan) -> str:
+    def _emit_scan(self, scan: Scan) -> str:
         """The columns of a table that the query reads, cleaned."""
         read = {part.name: part for part in self.read if part.source == scan.alias}
         if self.above is not None:
-            return self.above.table(scan, tuple(read.values()))
-        items = [f"{dialect().clean(part)} AS {identifier(part.name)}" for part in read.values()]
-        values = [dialect().clean(part) for part in read.values()]
+            return self.above.emit_table(scan, tuple(read.values()))
+        items = [
+            f"{get_dialect().emit_bounded_column(part)} AS {quote_identifier(part.name)}"
+            for part in read.values()
+        ]
+        values = [get_dialect().emit_bounded_column(part) for part in read.values()]
         items += [item for alias, item in self.offered if alias == scan.alias]
-        stored = [text for alias, text in self.stored.written if alias == scan.alias]
-        if not (self.units and scan.unit.known):
+        stored = [text for alias, text in self.stored.scan_conditions if alias == scan.alias]
+        if not (self.units and scan.unit.is_known):
             # Ids of rows are not asked for where nothing needs them: not every engine has them. Nothing does where a joined
             # table gives the unit: such a scan has no partition filters.
-            owned = scan.unit.kind is UnitKind.COLUMN and scan.unit.known
-            unit, source = _owned(scan) if owned else ("", dialect().table_name(scan.table))
-            return _select(items, _table(scan), [*partition_conditions(scan, unit, source), *stored])
-        unit, source = _owned(scan, values=values)
+            owned = scan.unit.kind is UnitKind.COLUMN and scan.unit.is_known
+            unit, source = (
+                _emit_owned_table(scan) if owned else ("", get_dialect().quote_table_name(scan.table))
+            )
+            return _emit_select(
+                items, _emit_unnested_table(scan), [*emit_partition_conditions(scan, unit, source), *stored]
+            )
+        unit, source = _emit_owned_table(scan, values=values)
         if self.before and scan.unit.kind is UnitKind.ROW:
-            unit = dialect().row_id(values, self.before)
-        rows = _owned(scan, _table(scan), values)[1]
-        conditions = [*partition_conditions(scan, unit, source), *stored]
-        return _select([*items, f"{unit} AS {UNIT}"], rows, conditions)
+            unit = get_dialect().emit_row_id(values, self.before)
+        rows = _emit_owned_table(scan, _emit_unnested_table(scan), values)[1]
+        conditions = [*emit_partition_conditions(scan, unit, source), *stored]
+        return _emit_select([*items, f"{unit} AS {UNIT}"], rows, conditions)
 
-    def _matching(self, relation: SemiJoin) -> str:
-        on = [write(relation.on)]
+    def _emit_semi_join(self, relation: SemiJoin) -> str:
+        on = [emit_expression(relation.on)]
         if self.units and is_private(relation.right):
-            on.append(f"{unit_of(relation.right)} = {unit_of(relation.input)}")
-        block = _Block.of(relation.right, [relation.on], units=self.units, above=self.above)
-        right = block.source(relation.right)
-        return f"{'NOT ' * relation.anti}EXISTS ({_select((), right, on)})"
+            on.append(f"{name_unit_column(relation.right)} = {name_unit_column(relation.input)}")
+        block = _SelectBlock.from_relation(relation.right, [relation.on], units=self.units, above=self.above)
+        right = block.emit_source(relation.right)
+        return f"{'NOT ' * relation.anti}EXISTS ({_emit_select((), right, on)})"
 
-    def _derived(
+    def _emit_derived_table(
         self,
         relation: Relation,
         read: Iterable[Expr],
@@ -287,101 +315,120 @@ class _Block:
         distinct: str = "",
         *,
         units: bool,
-        above: Above | None = None,
+        above: OuterSource | None = None,
         before: int = 0,
     ) -> str:
-        block = _Block.of(relation, read, units=units, above=above or self.above, before=self.before + before)
-        source, conditions = block.relation(relation)
-        return _select(
-            [*items, *([f"{unit_of(relation)} AS {UNIT}"] if units else [])], source, conditions, distinct
+        block = _SelectBlock.from_relation(
+            relation, read, units=units, above=above or self.above, before=self.before + before
+        )
+        source, conditions = block.emit_relation(relation)
+        return _emit_select(
+            [*items, *([f"{name_unit_column(relation)} AS {UNIT}"] if units else [])],
+            source,
+            conditions,
+            distinct,
         )
 
-    def _grouped(self, source: PerUnitGroupBy, *, units: bool) -> str:
+    def _emit_groups(self, source: PerUnitGroupBy, *, units: bool) -> str:
         arguments = [expr for item in source.aggregates for expr in item.arguments]
         named = list(source.columns)
-        items = _named([group_keys.grouped(key) for key in source.keys], named)
+        items = _alias_items([group_keys.emit_canonical_value(key) for key in source.keys], named)
         pairs = zip(source.aggregates, named[len(items) :], strict=True)
         if is_private(source):
-            known = intervals.conditions(source.input)
-            texts = [per_unit_aggregate(item, name, known) for item, name in pairs]
+            known = intervals.derive_known_intervals(source.input)
+            texts = [emit_per_unit_aggregate(item, name, known) for item, name in pairs]
         else:
-            texts = [public_aggregate(item, name) for item, name in pairs]
-        items += _named(texts, named[len(items) :])
-        above = None if self.above is None else self.above.grouping(source)
-        text = self._derived(source.input, [*source.keys, *arguments], items, units=units, above=above)
+            texts = [emit_public_aggregate(item, name) for item, name in pairs]
+        items += _alias_items(texts, named[len(items) :])
+        above = None if self.above is None else self.above.with_grouping(source)
+        text = self._emit_derived_table(
+            source.input, [*source.keys, *arguments], items, units=units, above=above
+        )
         # The unit is the last item.
         by = [*range(1, len(source.keys) + 1), *([len(items) + 1] if units else [])]
         return f"{text} GROUP BY {', '.join(map(str, by))}" if by else text
 
-    def _windows(self, source: PerUnitWindows) -> str:
+    def _emit_windows(self, source: PerUnitWindows) -> str:
         """The items in one form for each value, and windows over these: equal rows are alike in all that follows."""
         named = source.columns[: len(source.items)]
-        items = _named(map(group_keys.grouped, source.items), named)
-        rows = self._derived(source.input, source.items, items, units=True)
-        unit = f"{identifier(source.alias)}.{UNIT}"
-        own = [f"{column(name)} AS {identifier(name.name)}" for name in named]
+        items = _alias_items(map(group_keys.emit_canonical_value, source.items), named)
+        rows = self._emit_derived_table(source.input, source.items, items, units=True)
+        unit = f"{quote_identifier(source.alias)}.{UNIT}"
+        own = [f"{emit_column(name)} AS {quote_identifier(name.name)}" for name in named]
         over = zip(source.windows, source.columns[len(named) :], strict=True)
-        own += [f"{unit_window(item, name, unit, named)} AS {identifier(name.name)}" for item, name in over]
-        return _select([*own, f"{unit} AS {UNIT}"], f"({rows}) AS {identifier(source.alias)}", ())
+        own += [
+            f"{emit_unit_window(item, name, unit, named)} AS {quote_identifier(name.name)}"
+            for item, name in over
+        ]
+        return _emit_select([*own, f"{unit} AS {UNIT}"], f"({rows}) AS {quote_identifier(source.alias)}", ())
 
-    def _side(self, operation: SetOperation, side: Source, *, units: bool, before: int) -> str:
+    def _emit_side(self, operation: SetOperation, side: Source, *, units: bool, before: int) -> str:
         if isinstance(side, Scan):
             raise TypeError("a side has the columns of the whole")
         items = []
         for ours, theirs in zip(operation.columns, side.columns, strict=True):
-            text = column(theirs) if operation.kind is SetKind.UNION_ALL else group_keys.grouped(theirs)
-            items.append(text if ours.type is theirs.type else cast(text, ours.type))
-        return self._derived(side, side.columns, _named(items, operation.columns), units=units, before=before)
+            text = (
+                emit_column(theirs)
+                if operation.kind is SetKind.UNION_ALL
+                else group_keys.emit_canonical_value(theirs)
+            )
+            items.append(text if ours.type is theirs.type else emit_cast(text, ours.type))
+        return self._emit_derived_table(
+            side, side.columns, _alias_items(items, operation.columns), units=units, before=before
+        )
 
 
-def constant_rows(source: Values) -> str:
+def emit_constant_rows(source: Values) -> str:
     """The query of rows of constants; of no row at all, no row."""
     kinds = [column.type for column in source.columns]
-    if len(source.rows) > _FEW and dialect().lists:
+    if len(source.rows) > _FEW and get_dialect().unnests_constant_lists:
         lists = (
-            f"UNNEST({_list([row[place] for row in source.rows], column.type)}) AS {identifier(column.name)}"
+            f"UNNEST({_emit_list([row[place] for row in source.rows], column.type)}) AS {quote_identifier(column.name)}"
             for place, column in enumerate(source.columns)
         )
         return f"SELECT {', '.join(lists)}"
     rows = source.rows or ((None,) * len(kinds),)
     texts = [
-        f"({', '.join(cast(constant(value), kind) for value, kind in zip(row, kinds, strict=True))})"
+        f"({', '.join(emit_cast(emit_constant(value), kind) for value, kind in zip(row, kinds, strict=True))})"
         for row in rows
     ]
-    names = ", ".join(identifier(column.name) for column in source.columns)
+    names = ", ".join(quote_identifier(column.name) for column in source.columns)
     return f"SELECT * FROM (VALUES {', '.join(texts)}) AS v({names}){'' if source.rows else ' WHERE FALSE'}"
 
 
-def _list(values: Sequence[Value], kind: Type) -> str:
+def _emit_list(values: Sequence[Value], kind: Type) -> str:
     """The values of a column as a list, numbers, texts and days as one text: the engine plans each constant for itself."""
     if kind in (Type.INTEGER, Type.DOUBLE, Type.VARCHAR, Type.DATE):
         written: Callable[[Value], str] = (
-            _quoted if kind is Type.VARCHAR else str if kind is Type.DATE else repr
+            _quote_list_item if kind is Type.VARCHAR else str if kind is Type.DATE else repr
         )
         listed = ", ".join("NULL" if value is None else written(value) for value in values)
-        return f"CAST({constant(f'[{listed}]')} AS {kind.value}[])"
-    return f"[{', '.join(cast(constant(value), kind) for value in values)}]"
+        return f"CAST({emit_constant(f'[{listed}]')} AS {kind.value}[])"
+    return f"[{', '.join(emit_cast(emit_constant(value), kind) for value in values)}]"
 
 
-def _rewritten(source: PerUnitWindows) -> Project | None:
+def _rewrite_windows(source: PerUnitWindows) -> Project | None:
     """The windows by others, where the engine does not have all of them; None where it has."""
-    rewrites = ((dialect().ignores_nulls, without_nulls), (dialect().frames_of_groups, over_ranks))
+    rewrites = (
+        (get_dialect().supports_ignore_nulls, rewrite_ignore_nulls),
+        (get_dialect().supports_groups_frames, rewrite_group_frames),
+    )
     found = (rewrite(source) for has, rewrite in rewrites if not has)
     return next((other for other in found if other is not None), None)
 
 
-def _quoted(value: Value) -> str:
+def _quote_list_item(value: Value) -> str:
     """A text as an element of a list that is written as one text."""
     text = str(value).replace("\\", "\\\\").replace('"', '\\"')
     return f'"{text}"'
 
 
-def _pending(source: PublicSubquery) -> str:
+def _emit_pending_rows(source: PublicSubquery) -> str:
     """In place of rows that are answered before the text is sent: until then it is only looked at."""
-    return f"{constant_rows(Values((), source.alias, source.columns))} /* released before */"
+    return f"{emit_constant_rows(Values((), source.alias, source.columns))} /* released before */"
 
 
-def _table(scan: Scan) -> str:
+def _emit_unnested_table(scan: Scan) -> str:
     """The table, or its rows once for each element of its lists.
 
     Claim: a row is there at most as often as the product of the most elements of its lists, and each time with its unit.
@@ -389,9 +436,9 @@ def _table(scan: Scan) -> str:
     columns are repeated.
     Source: McSherry 2009, Theorem 5 (a transformation that makes k rows of one is k-stable).
     """
-    text = dialect().table_name(scan.table)
+    text = get_dialect().quote_table_name(scan.table)
     for item in scan.unnested:
-        text = f"({dialect().elements(text, item)}) AS {identifier(scan.table)}"
+        text = f"({get_dialect().emit_list_elements(text, item)}) AS {quote_identifier(scan.table)}"
     return text
 
 
@@ -399,80 +446,90 @@ def emit_crossings(ours: Scan, theirs: Scan, on: Sequence[tuple[Column, Column]]
     """The query of how many rows have the key of a row of another unit, for the data's owner alone: it counts exactly."""
     sides = []
     for scan, keys in ((ours, [key for key, _ in on]), (theirs, [key for _, key in on])):
-        unit, source = _owned(scan, values=[dialect().widened(key) for key in keys])
-        items = [f"{dialect().widened(key)} AS {_key(place)}" for place, key in enumerate(keys)]
-        sides.append(_select([*items, f"{unit} AS {UNIT}"], source, [f"{unit} IS NOT NULL"]))
-    equal = [f"a.{_key(place)} = b.{_key(place)}" for place in range(len(on))]
-    crossing = _select((), f"({sides[1]}) AS b", [*equal, f"b.{UNIT} <> a.{UNIT}"])
+        unit, source = _emit_owned_table(
+            scan, values=[get_dialect().emit_widened_column(key) for key in keys]
+        )
+        items = [
+            f"{get_dialect().emit_widened_column(key)} AS {_name_key_column(place)}"
+            for place, key in enumerate(keys)
+        ]
+        sides.append(_emit_select([*items, f"{unit} AS {UNIT}"], source, [f"{unit} IS NOT NULL"]))
+    equal = [f"a.{_name_key_column(place)} = b.{_name_key_column(place)}" for place in range(len(on))]
+    crossing = _emit_select((), f"({sides[1]}) AS b", [*equal, f"b.{UNIT} <> a.{UNIT}"])
     return f"SELECT COUNT(*) FROM ({sides[0]}) AS a WHERE EXISTS ({crossing})"
 
 
-def emit_without_unit(scan: Scan) -> str | None:
+def emit_count_without_unit(scan: Scan) -> str | None:
     """Return the query that counts the rows without a privacy unit, for the data's owner alone; None where each row is a unit."""
-    table, link = dialect().table_name(scan.table), scan.unit.link
+    table, link = get_dialect().quote_table_name(scan.table), scan.unit.link
     if link is not None:
         equal = [
-            f"{dialect().widened(ours)} = {OWNER}.{_key(place)}" for place, (ours, _) in enumerate(link.pairs)
+            f"{get_dialect().emit_widened_column(ours)} = {OWNER}.{_name_key_column(place)}"
+            for place, (ours, _) in enumerate(link.pairs)
         ]
-        owners = _select((), _owner(link), [*equal, f"{OWNER}.{UNIT} IS NOT NULL"])
+        owners = _emit_select((), _emit_owner_table(link), [*equal, f"{OWNER}.{UNIT} IS NOT NULL"])
         return f"SELECT COUNT(*) FROM {table} WHERE NOT EXISTS ({owners})"
     if scan.unit.column is None:
         return None
-    return f"SELECT COUNT(*) FROM {table} WHERE {dialect().unit_id(scan.unit.column)} IS NULL"
+    return f"SELECT COUNT(*) FROM {table} WHERE {get_dialect().emit_unit_id(scan.unit.column)} IS NULL"
 
 
-def _owned(scan: Scan, table: str | None = None, values: Sequence[str] = ()) -> tuple[str, str]:
+def _emit_owned_table(scan: Scan, table: str | None = None, values: Sequence[str] = ()) -> tuple[str, str]:
     """The id of the unit of a table's rows, and the table, or what stands for it, joined to where the id is looked up.
 
     `values` are the columns that are read of a table whose rows are units.
     """
-    link, table = scan.unit.link, table or dialect().table_name(scan.table)
+    link, table = scan.unit.link, table or get_dialect().quote_table_name(scan.table)
     if link is not None:
         on = (
-            f"{dialect().widened(ours)} = {OWNER}.{_key(place)}" for place, (ours, _) in enumerate(link.pairs)
+            f"{get_dialect().emit_widened_column(ours)} = {OWNER}.{_name_key_column(place)}"
+            for place, (ours, _) in enumerate(link.pairs)
         )
-        return f"{OWNER}.{UNIT}", f"{table} JOIN {_owner(link)} ON {' AND '.join(on)}"
+        return f"{OWNER}.{UNIT}", f"{table} JOIN {_emit_owner_table(link)} ON {' AND '.join(on)}"
     if scan.unit.column is not None:
-        return dialect().unit_id(scan.unit.column), table
-    return dialect().row_id(values), table
+        return get_dialect().emit_unit_id(scan.unit.column), table
+    return get_dialect().emit_row_id(values), table
 
 
-def _owner(link: Link) -> str:
-    unit, source = _owned(link.owner)
-    keys = (f"{dialect().widened(key)} AS {_key(place)}" for place, (_, key) in enumerate(link.pairs))
-    return f"({_select([*keys, f'{unit} AS {UNIT}'], source, ())}) AS {OWNER}"
+def _emit_owner_table(link: Link) -> str:
+    unit, source = _emit_owned_table(link.owner)
+    keys = (
+        f"{get_dialect().emit_widened_column(key)} AS {_name_key_column(place)}"
+        for place, (_, key) in enumerate(link.pairs)
+    )
+    return f"({_emit_select([*keys, f'{unit} AS {UNIT}'], source, ())}) AS {OWNER}"
 
 
-def _key(place: int) -> str:
+def _name_key_column(place: int) -> str:
     """The name of one column of a link's key."""
-    return KEY if place == 0 else identifier(f"#key{place}")
+    return KEY if place == 0 else quote_identifier(f"#key{place}")
 
 
-def _named(items: Iterable[str], named: Iterable[Column]) -> list[str]:
-    return [f"{item} AS {identifier(name.name)}" for item, name in zip(items, named, strict=False)]
+def _alias_items(items: Iterable[str], named: Iterable[Column]) -> list[str]:
+    return [f"{item} AS {quote_identifier(name.name)}" for item, name in zip(items, named, strict=False)]
 
 
-def _conditions(relation: Relation, stored: Stored) -> Iterator[Expr]:
+def _iterate_conditions(relation: Relation, stored: StoredConditions) -> Iterator[Expr]:
     """The expressions in the conditions of a block, but for those that are written in scans."""
     match relation:
         case Filter():
-            yield from _left(relation, stored)
-            yield from _conditions(relation.input, stored)
+            yield from _list_remaining_conditions(relation, stored)
+            yield from _iterate_conditions(relation.input, stored)
         case SemiJoin():
             yield relation.on
-            yield from _conditions(relation.input, stored)
+            yield from _iterate_conditions(relation.input, stored)
         case Join():
             for ours, theirs in relation.on:
                 yield from (ours, theirs)
-            if relation.also is not None:
-                yield relation.also
-            yield from _conditions(relation.left, stored)
+            if relation.condition is not None:
+                yield relation.condition
+            yield from _iterate_conditions(relation.left, stored)
         case _:
             return
 
 
-def _left(relation: Filter, stored: Stored) -> list[Expr]:
+def _list_remaining_conditions(relation: Filter, stored: StoredConditions) -> list[Expr]:
     """The conditions of a filter that are written beside the scans."""
-    parts = list(conjuncts(relation.predicate))
-    left = [part for part in parts if part not in stored.replaced]
+    parts = list(split_conjuncts(relation.predicate))
+    left = [part for part in parts if part not in stored.replaced_conditions]
     return left if len(left) < len(parts) else [relation.predicate]

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from fractions import Fraction
 
-from dpsql.sql.emit.dialect import dialect
+from dpsql.sql.emit.dialect import get_dialect
 
 PLACEHOLDER = "a secret of this release"
 """Stands for the secret in SQL that is shown, bound or fingerprinted: it is never the secret of a release that is drawn."""
@@ -25,7 +25,7 @@ _SECRET: ContextVar[str] = ContextVar("secret", default=PLACEHOLDER)
 
 
 @contextmanager
-def sampled_by(secret: str) -> Iterator[None]:
+def use_sampling_secret(secret: str) -> Iterator[None]:
     """Within it, units are sampled by this secret, in this thread alone."""
     token = _SECRET.set(secret)
     try:
@@ -34,15 +34,15 @@ def sampled_by(secret: str) -> Iterator[None]:
         _SECRET.reset(token)
 
 
-def threshold(rate: Fraction) -> int:
+def compute_sampling_threshold(rate: Fraction) -> int:
     """How many of the 2^256 digests are of units in the sample: the rate, rounded down.
 
-    >>> threshold(Fraction(1, 4)) == 2**254, threshold(Fraction(1, 3)) * 3 < 2**256
+    >>> compute_sampling_threshold(Fraction(1, 4)) == 2**254, compute_sampling_threshold(Fraction(1, 3)) * 3 < 2**256
     (True, True)
     """
     return int(rate * 2**256)
 
 
-def in_sample(unit: str, rate: Fraction) -> str:
+def emit_sample_condition(unit: str, rate: Fraction) -> str:
     """Whether a unit is in the sample."""
-    return dialect().sampled(unit, _SECRET.get(), threshold(rate))
+    return get_dialect().emit_sample_condition(unit, _SECRET.get(), compute_sampling_threshold(rate))

@@ -9,141 +9,145 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from dpsql.aggregates.windows import OVER
-from dpsql.functions.conditional import case_branches
-from dpsql.plan.expr import Call, Column, Expr, Literal, Order, Released, Scalar, Windowed, windowed
-from dpsql.plan.render import frame_text
+from dpsql.functions.conditional import split_case_branches
+from dpsql.plan.expr import Call, Column, Expr, Literal, Order, ReleasedColumn, Scalar, WindowCall, has_window
+from dpsql.plan.render import format_frame
 from dpsql.plan.types import Pairs, Type, Value
-from dpsql.sql.emit.dialect import dialect
+from dpsql.sql.emit.dialect import get_dialect
 
 _TRY, _VALUES = "TRY(", '"#values"'
 MAX_INTEGER = 2**63 - 1
 """The largest constant of type BIGINT; its negative is the smallest that is used."""
 
 
-def identifier(name: str) -> str:
+def quote_identifier(name: str) -> str:
     """A quoted identifier.
 
-    >>> identifier('a"b')
+    >>> quote_identifier('a"b')
     '"a""b"'
     """
     return '"' + name.replace('"', '""') + '"'
 
 
-def constant(value: Value | Pairs) -> str:
+def emit_constant(value: Value | Pairs) -> str:
     """A constant of exactly the engine type that its plan type stands for. In DuckDB's dialect it is written as here.
 
-    >>> constant(3), constant(0.5), constant("it's")
+    >>> emit_constant(3), emit_constant(0.5), emit_constant("it's")
     ('CAST(3 AS BIGINT)', '0.5e0', "'it''s'")
     """
-    return dialect().constant(value)
+    return get_dialect().emit_constant(value)
 
 
-def cast(text: str, kind: Type) -> str:
+def emit_cast(text: str, kind: Type) -> str:
     """The SQL of a value as one of a type; what is always NULL has none, and a list says its own."""
-    return dialect().cast(text, kind)
+    return get_dialect().emit_cast(text, kind)
 
 
-def column(name: Column) -> str:
+def emit_column(scan_column: Column) -> str:
     """A column of a scan."""
-    return f"{identifier(name.source)}.{identifier(name.name)}"
+    return f"{quote_identifier(scan_column.source)}.{quote_identifier(scan_column.name)}"
 
 
-def write(expr: Expr) -> str:
+def emit_expression(expr: Expr) -> str:
     """The SQL of an expression over scans, or over the released table."""
     match expr:
         case Column():
-            return column(expr)
-        case Released():
-            return identifier(expr.name)
+            return emit_column(expr)
+        case ReleasedColumn():
+            return quote_identifier(expr.name)
         case Literal():
-            return cast("NULL", expr.type) if expr.value is None else constant(expr.value)
+            return emit_cast("NULL", expr.type) if expr.value is None else emit_constant(expr.value)
         case Scalar():
             # Its value takes this place before the text is sent: until then it is only looked at.
-            return f"{cast('NULL', expr.type)} /* {expr} */"
+            return f"{emit_cast('NULL', expr.type)} /* {expr} */"
         case Call():
-            return _call(expr)
-        case Windowed():
-            return _windowed(expr)
+            return _emit_call(expr)
+        case WindowCall():
+            return _emit_window_function(expr)
 
 
-def ordered(item: Order) -> str:
+def emit_order_item(item: Order) -> str:
     """An item of ORDER BY."""
     direction, nulls = "DESC" if item.descending else "ASC", "FIRST" if item.nulls_first else "LAST"
-    return f"{write(item.expr)} {direction} NULLS {nulls}"
+    return f"{emit_expression(item.expr)} {direction} NULLS {nulls}"
 
 
-def _windowed(expr: Windowed) -> str:
+def _emit_window_function(expr: WindowCall) -> str:
     """A window function, of its own type whatever the engine makes of the arguments."""
-    counts = [place for place, _ in OVER[expr.function].counts]
+    counts = [place for place, _ in OVER[expr.function].least_constants]
     arguments = ", ".join(
         str(argument.value)
         if place in counts and isinstance(argument, Literal)
-        else _argument(argument, expr)
+        else _emit_argument(argument, expr)
         for place, argument in enumerate(expr.arguments)
     )
-    parts = [f"PARTITION BY {', '.join(map(write, expr.partition))}"] * bool(expr.partition)
-    parts += [f"ORDER BY {', '.join(map(ordered, expr.order))}"] * bool(expr.order)
-    parts += [] if expr.frame is None else [frame_text(expr.frame)]
+    parts = [f"PARTITION BY {', '.join(map(emit_expression, expr.partition))}"] * bool(expr.partition)
+    parts += [f"ORDER BY {', '.join(map(emit_order_item, expr.order))}"] * bool(expr.order)
+    parts += [] if expr.frame is None else [format_frame(expr.frame)]
     ignored = " IGNORE NULLS" * expr.ignore_nulls
     called = f"{expr.function}({arguments or '*' * (expr.function == 'count')}{ignored})"
     return f"TRY_CAST({called} OVER ({' '.join(parts)}) AS {expr.type.value})"
 
 
-def _argument(argument: Expr, expr: Windowed) -> str:
+def _emit_argument(argument: Expr, expr: WindowCall) -> str:
     """An argument, in the type of the value where it is one that the value may be."""
-    text = write(argument)
-    return text if argument.type is expr.type or expr.function in ("avg", "count") else cast(text, expr.type)
+    text = emit_expression(argument)
+    return (
+        text
+        if argument.type is expr.type or expr.function in ("avg", "count")
+        else emit_cast(text, expr.type)
+    )
 
 
-def _call(expr: Call) -> str:
+def _emit_call(expr: Call) -> str:
     function = expr.function
     arguments = [
         str(argument.value)
         if index in function.literals and isinstance(argument, Literal) and argument.type is Type.INTEGER
-        else write(argument)
+        else emit_expression(argument)
         for index, argument in enumerate(expr.arguments)
     ]
-    template = _template(expr)
+    template = _get_template(expr)
     outside = [
-        place for place, argument in enumerate(expr.arguments) if _TRY in template and windowed(argument)
+        place for place, argument in enumerate(expr.arguments) if _TRY in template and has_window(argument)
     ]
     if outside:
         # No window may stand within TRY: it is computed before, and a function of its value is tried.
         fields = ", ".join(f"'a{place}': {arguments[place]}" for place in outside)
         for place in outside:
             arguments[place] = f"{_VALUES}.a{place}"
-        return f"LIST_TRANSFORM([{{{fields}}}], LAMBDA {_VALUES}: {_filled(template, arguments)})[1]"
-    return _filled(template, arguments)
+        return f"LIST_TRANSFORM([{{{fields}}}], LAMBDA {_VALUES}: {_fill_template(template, arguments)})[1]"
+    return _fill_template(template, arguments)
 
 
-def _filled(template: str, arguments: Sequence[str]) -> str:
+def _fill_template(template: str, arguments: Sequence[str]) -> str:
     """The template with these arguments in its holes."""
     holes: dict[str, Callable[[], str]] = {
         "args": lambda: ", ".join(arguments),
         "rest": lambda: ", ".join(arguments[1:]),
         "and": lambda: " AND ".join(arguments),
         "or": lambda: " OR ".join(arguments),
-        "case": lambda: " ".join(_branches(tuple(arguments))),
+        "case": lambda: " ".join(_emit_branches(tuple(arguments))),
     }
     return template.format(
         *arguments, **{name: hole() for name, hole in holes.items() if f"{{{name}}}" in template}
     )
 
 
-def _template(expr: Call) -> str:
+def _get_template(expr: Call) -> str:
     """How a call is written."""
-    return dialect().call(expr)
+    return get_dialect().emit_call_template(expr)
 
 
-def _branches(arguments: tuple[str, ...]) -> Iterator[str]:
-    branches, otherwise = case_branches(arguments)
+def _emit_branches(arguments: tuple[str, ...]) -> Iterator[str]:
+    branches, otherwise = split_case_branches(arguments)
     for condition, value in branches:
         yield f"WHEN {condition} THEN {value}"
     yield f"ELSE {otherwise}"
 
 
-def number_or_null(expr: Expr) -> str:
+def emit_number_or_null(expr: Expr) -> str:
     """The value of an expression that is aggregated: NULL where it is no number."""
-    text = write(expr)
-    cleaned = isinstance(expr, Column) and expr.facts.stored
-    return f"NULLIF({text}, {dialect().nan})" if expr.type is Type.DOUBLE and not cleaned else text
+    text = emit_expression(expr)
+    cleaned = isinstance(expr, Column) and expr.facts.is_stored
+    return f"NULLIF({text}, {get_dialect().nan})" if expr.type is Type.DOUBLE and not cleaned else text

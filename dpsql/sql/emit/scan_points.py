@@ -11,39 +11,41 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dpsql.analysis.analyse import Analysis, Measurand
+from dpsql.analysis.analyse import Analysis, Measure
 from dpsql.plan.expr import Column
-from dpsql.sql.emit.decimal_points import decimal_point
-from dpsql.sql.emit.dialect import dialect
-from dpsql.sql.emit.lattice import clamped_as_read, is_own_point, point
-from dpsql.sql.emit.scalars import identifier
+from dpsql.sql.emit.decimal_points import emit_decimal_lattice_point
+from dpsql.sql.emit.dialect import get_dialect
+from dpsql.sql.emit.lattice import emit_lattice_point, is_clamped_when_read, is_own_point
+from dpsql.sql.emit.scalars import quote_identifier
 
 
-def scan_points(analysis: Analysis) -> Iterator[tuple[str, str]]:
+def emit_scan_points(analysis: Analysis) -> Iterator[tuple[str, str]]:
     """What scans offer besides their columns, each with the alias: the points of the measures that are added up."""
     for index, measure in enumerate(analysis.measures):
-        column = point_column(measure)
+        column = find_point_column(measure)
         if column is not None and measure.counts_rows and measure.lattice is not None:
-            text = decimal_point(column, measure.lattice)
+            text = emit_decimal_lattice_point(column, measure.lattice)
             if text is None:
-                text = point(column, measure.lattice, dialect().clean(column), measure.interval)
-            yield column.source, f"{text} AS {_name(index)}"
+                text = emit_lattice_point(
+                    column, measure.lattice, get_dialect().emit_bounded_column(column), measure.interval
+                )
+            yield column.source, f"{text} AS {_name_point_column(index)}"
 
 
-def offered_point(measure: Measurand, index: int) -> str | None:
+def find_offered_point(measure: Measure, index: int) -> str | None:
     """The points of a measure in a query over the scan that offers them; None where they are computed later."""
-    column = point_column(measure)
-    return None if column is None else f"{identifier(column.source)}.{_name(index)}"
+    column = find_point_column(measure)
+    return None if column is None else f"{quote_identifier(column.source)}.{_name_point_column(index)}"
 
 
-def point_column(measure: Measurand) -> Column | None:
+def find_point_column(measure: Measure) -> Column | None:
     """The table's column whose points are offered, or None."""
     column, lattice = measure.expr, measure.lattice
-    if lattice is None or is_own_point(column, lattice) or not clamped_as_read(column, measure.interval):
+    if lattice is None or is_own_point(column, lattice) or not is_clamped_when_read(column, measure.interval):
         return None
     return column
 
 
-def _name(index: int) -> str:
+def _name_point_column(index: int) -> str:
     """The name under which a scan offers the points of a measure; no column of a table has it."""
-    return identifier(f"#x{index}")
+    return quote_identifier(f"#x{index}")

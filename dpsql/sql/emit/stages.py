@@ -4,7 +4,7 @@ Claim: for any points that are chosen, the sums are those that the histograms of
 of all units are those of its groups, added up.
 Why: both read the same unit-group pairs. A contribution is in an interval up to the chosen point if and only if it is no
 more than the chosen threshold, and of the last point there is nothing beyond; so the totals of both parts are all that
-`clamped_series` reads. Across groups, each unit has one row in `UNITS`. For a clamp on groups, a unit has a group of the next
+`compute_clamped_series` reads. Across groups, each unit has one row in `UNITS`. For a clamp on groups, a unit has a group of the next
 rank after a point if and only if it has more groups than the point; and each group of a unit with no more has a rank up
 to the point, so that ranks are needed of the other units alone.
 Source: McSherry 2009, "Privacy integrated queries", section 2.3 (adaptive composition: a later query may depend on the
@@ -18,20 +18,20 @@ from dataclasses import dataclass
 
 from dpsql.analysis.analyse import Analysis
 from dpsql.plan.nodes import Values
-from dpsql.planning.clamp_histogram import ClampedSum, ClampTarget, clamp_targets
+from dpsql.planning.clamp_histogram import ClampedSum, ClampTarget, list_clamp_targets
 from dpsql.planning.clamping import Amount, Clamp
-from dpsql.sql.emit.bounding import group_order
+from dpsql.sql.emit.bounding import emit_group_order
 from dpsql.sql.emit.clamp_histograms import (
     GROUPS,
     Summand,
-    compared_and_summed,
-    counted_pairs,
-    intervals_of,
-    of_all_groups,
-    plain_pairs,
+    build_clamp_summands,
+    emit_counted_pairs,
+    emit_interval_counts,
+    emit_plain_pairs,
+    emit_unit_totals,
 )
-from dpsql.sql.emit.dialect import dialect
-from dpsql.sql.emit.relations import constant_rows
+from dpsql.sql.emit.dialect import get_dialect
+from dpsql.sql.emit.relations import emit_constant_rows
 
 PAIRS, UNITS = '"#pairs"', '"#units"'
 """The temporary tables: one row per unit-group pair, with its counted rows `m` and contributions; and one row per unit,
@@ -51,7 +51,7 @@ class Stages:
     histograms: str
 
 
-def stages(
+def emit_stages(
     analysis: Analysis,
     keys: Sequence[str],
     clamps: Sequence[Clamp],
@@ -63,76 +63,81 @@ def stages(
     Where the groups of all units are put in order anyway, pairs have what is known of their units, and no other table does.
     """
     ctes, source = pairs
-    alone = dialect().ranks_all
+    alone = get_dialect().ranks_all_groups
     query = (
-        counted_pairs(analysis, keys, clamps, source, held)
+        emit_counted_pairs(analysis, keys, clamps, source, held)
         if alone
-        else plain_pairs(keys, clamps, source, held)
+        else emit_plain_pairs(keys, clamps, source, held)
     )
     tables = [(PAIRS, f"WITH {', '.join(ctes)}\n{query}")]
-    totals = [f"{text} AS {name}" for name, text in of_all_groups(analysis, clamps).items()]
+    totals = [f"{text} AS {name}" for name, text in emit_unit_totals(analysis, clamps).items()]
     totals += [f"COUNT(*) AS {GROUPS}" for clamp in clamps if clamp.amount is Amount.GROUPS]
     if totals and not alone:
         tables.append((UNITS, f"SELECT u, {', '.join(totals)} FROM {PAIRS} GROUP BY u"))
     histograms = [
-        _histogram(analysis, clamps[target.clamp], target, index) for index, target in _choosing(clamps)
+        _emit_histogram(analysis, clamps[target.clamp], target, index)
+        for index, target in _list_selection_targets(clamps)
     ]
     return Stages(tuple(tables), "\nUNION ALL ".join(histograms))
 
 
-def _choosing(clamps: Sequence[Clamp]) -> list[tuple[int, ClampTarget]]:
+def _list_selection_targets(clamps: Sequence[Clamp]) -> list[tuple[int, ClampTarget]]:
     """The targets by which clamps are chosen: the first of each clamp, or one for each side of a total."""
     found: list[tuple[int, ClampTarget]] = []
-    for index, target in enumerate(clamp_targets(clamps)):
+    for index, target in enumerate(list_clamp_targets(clamps)):
         if sum(known.clamp == target.clamp for _, known in found) < len(clamps[target.clamp].sides):
             found.append((index, target))
     return found
 
 
-def _histogram(analysis: Analysis, clamp: Clamp, target: ClampTarget, index: int) -> str:
+def _emit_histogram(analysis: Analysis, clamp: Clamp, target: ClampTarget, index: int) -> str:
     compared, of_units = GROUPS, True
     if clamp.amount is not Amount.GROUPS:
-        (compared, _), of_units = compared_and_summed(analysis, clamp, target), clamp.across_groups
-    source = _units() if of_units else PAIRS
-    return f"SELECT {index} AS t, {intervals_of(compared, clamp, source)}"
+        (compared, _), of_units = build_clamp_summands(analysis, clamp, target), clamp.across_groups
+    source = _emit_unit_rows() if of_units else PAIRS
+    return f"SELECT {index} AS t, {emit_interval_counts(compared, clamp, source)}"
 
 
-def _units() -> str:
+def _emit_unit_rows() -> str:
     """A row of each unit: its first pair has what is known of it, where no table of units is made."""
-    return dialect().derived(f"SELECT * FROM {PAIRS} WHERE g = 1", UNITS) if dialect().ranks_all else UNITS
+    return (
+        get_dialect().emit_derived_table(f"SELECT * FROM {PAIRS} WHERE g = 1", UNITS)
+        if get_dialect().ranks_all_groups
+        else UNITS
+    )
 
 
-def clamped_sums(analysis: Analysis, clamps: Sequence[Clamp]) -> dict[ClampedSum, str]:
+def emit_clamped_sums(analysis: Analysis, clamps: Sequence[Clamp]) -> dict[ClampedSum, str]:
     """The sums from which the contributions of units to a group are known, clamped to the points that are chosen so far."""
     apart = {clamp.total for clamp in clamps} - {None}
     return {
         ClampedSum(index, place): text
-        for index, target in enumerate(clamp_targets(clamps))
+        for index, target in enumerate(list_clamp_targets(clamps))
         if clamps[target.clamp].chosen
-        for place, text in _sums_of(analysis, clamps[target.clamp], target).items()
+        for place, text in _emit_target_sums(analysis, clamps[target.clamp], target).items()
         if target.measure not in apart or place in (1, 2)  # a total with a clamp of its own is not read here
     }
 
 
-def _sums_of(analysis: Analysis, clamp: Clamp, target: ClampTarget) -> dict[int, str]:
-    """What `clamped_series` reads of a target, by its place in an interval.
+def _emit_target_sums(analysis: Analysis, clamp: Clamp, target: ClampTarget) -> dict[int, str]:
+    """What `compute_clamped_series` reads of a target, by its place in an interval.
 
     Beyond the point these are the subdivisions and as many times the mean, up to the point the rest.
     """
-    compared, summed = compared_and_summed(analysis, clamp, target)
+    compared, summed = build_clamp_summands(analysis, clamp, target)
     chosen = clamp.chosen[clamp.sides.index(target.side)]
     within = "TRUE" if chosen == len(clamp.grid) - 1 else f"{compared} <= {clamp.thresholds[chosen]}"
     beyond = (1, 4) if clamp.amount is not Amount.GROUPS else ()
     # A CASE computes the text for these rows alone: the divisions beyond the point take long, and are few.
     return {
         place: Summand(
-            f"CASE WHEN {'NOT ' * (place in beyond)}({within}) THEN {part.text} END", part.most
+            f"CASE WHEN {'NOT ' * (place in beyond)}({within}) THEN {part.text} END", part.max_magnitude
         ).sum
         for place, part in enumerate(summed[:-1], start=1)
     }
 
 
-def clamped_groups(
+def emit_clamped_groups(
     analysis: Analysis,
     keys: Sequence[str],
     clamps: Sequence[Clamp],
@@ -140,27 +145,29 @@ def clamped_groups(
     selected: Values | None = None,
 ) -> str:
     """The query of the groups: their keys and these totals. With `selected`, only the groups with these keys are read."""
-    across = any(clamp.across_groups and clamp.chosen for clamp in clamps) and not dialect().ranks_all
-    source = _ranked_pairs(analysis, keys, clamps)
+    across = (
+        any(clamp.across_groups and clamp.chosen for clamp in clamps) and not get_dialect().ranks_all_groups
+    )
+    source = _emit_ranked_pairs(analysis, keys, clamps)
     if across:
         source = f"{source} JOIN {UNITS} USING (u)"
     if selected is not None:
         on = " AND ".join(f"{PAIRS}.{key} IS NOT DISTINCT FROM {SELECTED}.{key}" for key in keys)
-        source = f"{source}\nSEMI JOIN ({constant_rows(selected)}) AS {SELECTED} ON {on}"
+        source = f"{source}\nSEMI JOIN ({emit_constant_rows(selected)}) AS {SELECTED} ON {on}"
     grouped = f"\nGROUP BY {', '.join(keys)}" * bool(keys)
     return f"SELECT {', '.join([*keys, *totals])}\nFROM {source}{grouped}"
 
 
-def _ranked_pairs(analysis: Analysis, keys: Sequence[str], clamps: Sequence[Clamp]) -> str:
+def _emit_ranked_pairs(analysis: Analysis, keys: Sequence[str], clamps: Sequence[Clamp]) -> str:
     """The pairs, with the rank of the group among those of the unit if a clamp on groups leaves groups of some unit out."""
-    for clamp in () if dialect().ranks_all else clamps:
-        if clamp.amount is Amount.GROUPS and clamp.chosen and clamp.points[0] < clamp.most:
+    for clamp in () if get_dialect().ranks_all_groups else clamps:
+        if clamp.amount is Amount.GROUPS and clamp.chosen and clamp.points[0] < clamp.upper_limit:
             few, many = (
-                dialect().semi_join(
+                get_dialect().emit_semi_join(
                     PAIRS, f"(SELECT u FROM {UNITS} WHERE {GROUPS} {compared} {clamp.points[0]})"
                 )
                 for compared in ("<=", ">")
             )
-            rank = f"ROW_NUMBER() OVER ({group_order(analysis, keys)})"
+            rank = f"ROW_NUMBER() OVER ({emit_group_order(analysis, keys)})"
             return f"(\n  SELECT *, 1 AS g FROM {few}\n  UNION ALL SELECT *, {rank} AS g FROM {many}\n) AS {PAIRS}"
     return PAIRS

@@ -18,15 +18,15 @@ from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 
-from dpsql.analysis.decimals import decimal_digits
-from dpsql.analysis.public_tables import filter_conditions
-from dpsql.plan.expr import Call, Column, Expr, Facts, Literal
-from dpsql.plan.interval import position
+from dpsql.analysis.decimals import find_decimal_digits
+from dpsql.analysis.public_tables import iterate_filter_conditions
+from dpsql.plan.expr import Call, Column, ColumnInfo, Expr, Literal
+from dpsql.plan.interval import find_position
 from dpsql.plan.nodes import Filter, Join, JoinKind, Relation, SemiJoin
 from dpsql.plan.tables import Scan, UnitKind
 from dpsql.plan.types import Type
-from dpsql.sql.emit.dialect import dialect
-from dpsql.sql.emit.scalars import write
+from dpsql.sql.emit.dialect import get_dialect
+from dpsql.sql.emit.scalars import emit_expression
 
 _OPERATORS = {"eq": "=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 _FLIPPED = {"eq": "eq", "lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
@@ -43,87 +43,92 @@ _MOST_DIGITS = 15
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredConditions:
     """The conditions of the rows of scans, each with the alias, and those of the query that they stand for."""
 
-    written: tuple[tuple[str, str], ...] = ()
-    replaced: frozenset[Expr] = frozenset()
+    scan_conditions: tuple[tuple[str, str], ...] = ()
+    replaced_conditions: frozenset[Expr] = frozenset()
 
 
-def stored_conditions(relation: Relation, *, units: bool) -> Stored:
+def emit_stored_conditions(relation: Relation, *, units: bool) -> StoredConditions:
     """The conditions of a block that are written in scans, of which `units` asks for ids.
 
     None is where rows are numbered: what a row's id is made of are the columns that are read, on some engines.
     """
-    scans = {scan.alias for scan in _scans(relation) if not (units and scan.unit.kind is UnitKind.ROW)}
+    scans = {
+        scan.alias for scan in _iterate_kept_scans(relation) if not (units and scan.unit.kind is UnitKind.ROW)
+    }
     written, replaced = list[tuple[str, str]](), set[Expr]()
-    for condition in dict.fromkeys(filter_conditions(relation)):
-        same, implied = _stored(condition), _implied(condition) if dialect().in_turn else None
+    for condition in dict.fromkeys(iterate_filter_conditions(relation)):
+        same, implied = (
+            _emit_equivalent_condition(condition),
+            _emit_implied_condition(condition) if get_dialect().short_circuits else None,
+        )
         column, text = same or implied or (None, "")
         if column is not None and column.source in scans:
             written.append((column.source, text))
             replaced |= {condition} if same else set()
-    return Stored(tuple(written), frozenset(replaced))
+    return StoredConditions(tuple(written), frozenset(replaced))
 
 
-def conjuncts(predicate: Expr) -> Iterator[Expr]:
+def split_conjuncts(predicate: Expr) -> Iterator[Expr]:
     """The conditions that a predicate joins by AND."""
     if isinstance(predicate, Call) and predicate.function.name == "and":
         for argument in predicate.arguments:
-            yield from conjuncts(argument)
+            yield from split_conjuncts(argument)
     else:
         yield predicate
 
 
-def _scans(relation: Relation) -> Iterator[Scan]:
+def _iterate_kept_scans(relation: Relation) -> Iterator[Scan]:
     """The tables of a block whose rows no outer join keeps beside NULL."""
     match relation:
         case Scan():
             yield relation
         case Filter() | SemiJoin():
-            yield from _scans(relation.input)
+            yield from _iterate_kept_scans(relation.input)
         case Join():
-            yield from _scans(relation.left)
+            yield from _iterate_kept_scans(relation.left)
             if relation.kind is JoinKind.INNER and isinstance(relation.right, Scan):
                 yield relation.right
 
 
-def _stored(condition: Expr) -> tuple[Column, str] | None:
+def _emit_equivalent_condition(condition: Expr) -> tuple[Column, str] | None:
     """The column that a condition compares with constants, and the condition on what is stored."""
     if not isinstance(condition, Call):
         return None
     name, (first, *others) = condition.function.name, condition.arguments
     if name in _FLIPPED and isinstance(first, Literal):
         name, first, others = _FLIPPED[name], others[0], [first]
-    if not isinstance(first, Column) or not all(_between(first.facts, other) for other in others):
+    if not isinstance(first, Column) or not all(_is_between_bounds(first.facts, other) for other in others):
         return None
-    decimals = _decimals(first, others)
+    decimals = _emit_decimals(first, others)
     verbatim = decimals is not None or first.type is Type.INTEGER  # an index is of what is stored
-    read = dialect().stored(first) if verbatim else dialect().widened(first)
-    constants = ", ".join(decimals or map(write, others))
+    read = get_dialect().emit_stored_column(first) if verbatim else get_dialect().emit_widened_column(first)
+    constants = ", ".join(decimals or map(emit_expression, others))
     if name == "in":
         return first, f"{read} IN ({constants})"
     if name not in _OPERATORS:
         return None
     text = f"{read} {_OPERATORS[name]} {constants}"
     if first.type is Type.DOUBLE and decimals is None and name in ("gt", "ge"):  # which are true of NaN
-        text += f" AND {read} <= {dialect().constant(math.inf)}"
+        text += f" AND {read} <= {get_dialect().emit_constant(math.inf)}"
     return first, text
 
 
-def _decimals(column: Column, others: Iterable[Expr]) -> list[str] | None:
+def _emit_decimals(column: Column, others: Iterable[Expr]) -> list[str] | None:
     """The decimals that a DECIMAL is compared with instead of DOUBLE; None where it is not the same."""
     values = [other.value if isinstance(other, Literal) else None for other in others]
     numbers = [value for value in values if isinstance(value, (int, float))]
-    return stored_decimals(column, numbers) if len(numbers) == len(values) else None
+    return emit_stored_decimals(column, numbers) if len(numbers) == len(values) else None
 
 
-def stored_decimals(column: Column, values: Iterable[float]) -> list[str] | None:
+def emit_stored_decimals(column: Column, values: Iterable[float]) -> list[str] | None:
     """Numbers as decimals of the column's type, with which a DECIMAL compares as with these; None where it does not.
 
     Of at most 15 digits, each has a DOUBLE of its own, and these are in the same order.
     """
-    digits = decimal_digits(column)
+    digits = find_decimal_digits(column)
     if digits is None or digits[0] > _MOST_DIGITS:
         return None
     found = list[str]()
@@ -136,7 +141,7 @@ def stored_decimals(column: Column, values: Iterable[float]) -> list[str] | None
     return found
 
 
-def _implied(condition: Expr) -> tuple[Column, str] | None:
+def _emit_implied_condition(condition: Expr) -> tuple[Column, str] | None:
     """The column that is less or greater than another of its table with the same bounds, and what is so of what is stored."""
     match condition:
         case Call(arguments=(Column() as first, Column() as second)) if condition.function.name in (
@@ -144,28 +149,28 @@ def _implied(condition: Expr) -> tuple[Column, str] | None:
             "gt",
         ):
             alike = first.source == second.source and first.type is second.type
-            if alike and _ends(first.facts) == _ends(second.facts) is not None:
-                read, other = map(dialect().widened, (first, second))
+            if alike and _find_stored_bounds(first.facts) == _find_stored_bounds(second.facts) is not None:
+                read, other = map(get_dialect().emit_widened_column, (first, second))
                 return first, f"{read} {_OPERATORS[condition.function.name]} {other}"
     return None
 
 
-def _between(facts: Facts, other: Expr) -> bool:
+def _is_between_bounds(facts: ColumnInfo, other: Expr) -> bool:
     """Whether an expression is a constant that lies between the bounds that a column's values are clamped to."""
-    ends = _ends(facts)
+    ends = _find_stored_bounds(facts)
     if ends is None or not isinstance(other, Literal) or isinstance(other.value, bool):
         return False
-    at = position(other.value)
+    at = find_position(other.value)
     alike = other.type is facts.type or (
         (facts.type, other.type) == (Type.DOUBLE, Type.INTEGER) and at is not None and abs(at) <= _MOST_EXACT
     )
     return alike and at is not None and ends[0] < at < ends[1]
 
 
-def _ends(facts: Facts) -> list[Fraction] | None:
+def _find_stored_bounds(facts: ColumnInfo) -> list[Fraction] | None:
     """Where a column's values are clamped to, if they are, and are read as they are stored."""
     known = facts.engine_type.startswith(_READ_AS_STORED.get(facts.type, ()))
-    if not known or facts.zoned or facts.domain is not None or not facts.interval.bounded:
+    if not known or facts.has_time_zone or facts.domain is not None or not facts.interval.is_bounded:
         return None
     rounded = (lambda end: Fraction(float(end))) if facts.type is Type.DOUBLE else math.floor
     return [Fraction(rounded(end)) for end in facts.interval.ends]

@@ -5,34 +5,34 @@ from __future__ import annotations
 from dpsql.aggregates import AGGREGATES, Moment
 from dpsql.analysis.analyse import Analysis
 from dpsql.planning.top_k import TopKSelection
-from dpsql.sql.emit.dialect import dialect
-from dpsql.sql.emit.group_keys import key_values
-from dpsql.sql.emit.relations import rows
-from dpsql.sql.emit.unit_sums import total
+from dpsql.sql.emit.dialect import get_dialect
+from dpsql.sql.emit.group_keys import emit_key_values
+from dpsql.sql.emit.relations import emit_rows
+from dpsql.sql.emit.unit_sums import emit_measure_total
 
 SCORE = "score"
 """The column of a group's score."""
 
 
-def scores_query(analysis: Analysis, top_k: TopKSelection) -> str:
+def emit_scores(analysis: Analysis, top_k: TopKSelection) -> str:
     """The query for the group keys and the score of each group that has rows."""
     (item,) = analysis.release.aggregations
     (moment,) = AGGREGATES[item.function].moments
     keys = [key.name for key in analysis.release.keys]
     by = ", ".join(keys)
-    share = f"LEAST(GREATEST({_share(analysis, moment)}, {top_k.low}), {top_k.high})"
+    share = f"LEAST(GREATEST({_emit_unit_score(analysis, moment)}, {top_k.low}), {top_k.high})"
     if analysis.bound.per_unit:
-        source = f"SELECT {by}, {share} AS s\n  FROM {dialect().derived(rows(analysis))}\n  GROUP BY u, {by}"
-        body = f"SELECT {by}, SUM(s) AS score\nFROM {dialect().derived(source)}\nGROUP BY {by}"
+        source = f"SELECT {by}, {share} AS s\n  FROM {get_dialect().emit_derived_table(emit_rows(analysis))}\n  GROUP BY u, {by}"
+        body = f"SELECT {by}, SUM(s) AS score\nFROM {get_dialect().emit_derived_table(source)}\nGROUP BY {by}"
     else:
-        body = f"SELECT {by}, {_share(analysis, moment)} AS score\nFROM {dialect().derived(rows(analysis))}\nGROUP BY {by}"
-    texts = key_values(analysis)
+        body = f"SELECT {by}, {_emit_unit_score(analysis, moment)} AS score\nFROM {get_dialect().emit_derived_table(emit_rows(analysis))}\nGROUP BY {by}"
+    texts = emit_key_values(analysis)
     if texts:
-        body = f"SELECT {', '.join(f'{texts.get(key, key)} AS {key}' for key in keys)}, score\nFROM {dialect().derived(body)}"
+        body = f"SELECT {', '.join(f'{texts.get(key, key)} AS {key}' for key in keys)}, score\nFROM {get_dialect().emit_derived_table(body)}"
     return f"{body}\nORDER BY {', '.join(f'{key} NULLS LAST' for key in keys)}"
 
 
-def _share(analysis: Analysis, moment: Moment) -> str:
+def _emit_unit_score(analysis: Analysis, moment: Moment) -> str:
     match moment:
         case Moment.ROWS:
             return "COUNT(*)"
@@ -41,4 +41,4 @@ def _share(analysis: Analysis, moment: Moment) -> str:
         case Moment.COUNT:
             return "COUNT(x0)"
         case _:
-            return f"COALESCE({total(analysis.measures[0], 0)}, 0)"
+            return f"COALESCE({emit_measure_total(analysis.measures[0], 0)}, 0)"

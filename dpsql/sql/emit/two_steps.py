@@ -10,19 +10,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from dpsql.plan.expr import Column, Expr, Windowed, substituted
+from dpsql.plan.expr import Column, Expr, WindowCall, substitute_columns
 from dpsql.plan.nodes import PerUnitWindows, Project
 
-Read = Mapping[Column, Column]
+ColumnMapping = Mapping[Column, Column]
 """The columns of a step by what they are above it, or below."""
 
 
-def in_two_steps(
+def build_two_steps(
     source: PerUnitWindows,
     alias: str,
-    first: Mapping[Column, Windowed],
-    second: Sequence[Windowed],
-    show: Callable[[Windowed, Column, Read], Expr] = lambda _, value, __: value,
+    first: Mapping[Column, WindowCall],
+    second: Sequence[WindowCall],
+    show: Callable[[WindowCall, Column, ColumnMapping], Expr] = lambda _, value, __: value,
 ) -> Project:
     """The rows of `source` with the windows of `second` in place of its own, in a step of that alias over one with the columns `first`.
 
@@ -30,27 +30,27 @@ def in_two_steps(
     """
     own, asked = source.columns[: len(source.items)], source.columns[len(source.items) :]
     below = next(iter(first)).source
-    inner = _renamed(own, below, "i")
-    windows = tuple(_over(window, inner) for window in first.values())
+    inner = _rename_columns(own, below, "i")
+    windows = tuple(_substitute_columns(window, inner) for window in first.values())
     counted = PerUnitWindows(source.input, below, source.items, windows, (*inner.values(), *first))
-    outer = _renamed(own, alias, "i") | _renamed(tuple(first), alias, "n")
-    values = tuple(_renamed(asked, alias, "w").values())
-    windows = tuple(_over(window, outer) for window in second)
+    outer = _rename_columns(own, alias, "i") | _rename_columns(tuple(first), alias, "n")
+    values = tuple(_rename_columns(asked, alias, "w").values())
+    windows = tuple(_substitute_columns(window, outer) for window in second)
     taken = PerUnitWindows(counted, alias, counted.columns, windows, (*outer.values(), *values))
     columns = (show(window, value, outer) for window, value in zip(source.windows, values, strict=True))
     return Project(taken, source.alias, (*(outer[column] for column in own), *columns), source.columns)
 
 
-def _renamed(columns: Sequence[Column], source: str, letter: str) -> dict[Column, Column]:
+def _rename_columns(columns: Sequence[Column], source: str, letter: str) -> dict[Column, Column]:
     """Columns of another source for these."""
     return {column: Column(source, f"{letter}{place}", column.facts) for place, column in enumerate(columns)}
 
 
-def _over(window: Windowed, read: Read) -> Windowed:
+def _substitute_columns(window: WindowCall, read: ColumnMapping) -> WindowCall:
     """The window over other columns."""
     return replace(
         window,
-        arguments=tuple(substituted(part, read) for part in window.arguments),
-        partition=tuple(substituted(part, read) for part in window.partition),
-        order=tuple(replace(part, expr=substituted(part.expr, read)) for part in window.order),
+        arguments=tuple(substitute_columns(part, read) for part in window.arguments),
+        partition=tuple(substitute_columns(part, read) for part in window.partition),
+        order=tuple(replace(part, expr=substitute_columns(part.expr, read)) for part in window.order),
     )

@@ -12,12 +12,12 @@ from collections.abc import Container, Iterator
 from dataclasses import dataclass
 
 from dpsql.aggregates import Moment
-from dpsql.analysis.analyse import Analysis, Measurand
+from dpsql.analysis.analyse import Analysis, Measure
 from dpsql.planning.statistics import ROWS, UNITS, Statistic
-from dpsql.sql.emit.clamp_histograms import ONE, Summand, most_total
-from dpsql.sql.emit.dialect import dialect
-from dpsql.sql.emit.lattice import point
-from dpsql.sql.emit.scan_points import point_column
+from dpsql.sql.emit.clamp_histograms import ONE, Summand, bound_unit_total
+from dpsql.sql.emit.dialect import get_dialect
+from dpsql.sql.emit.lattice import emit_lattice_point
+from dpsql.sql.emit.scan_points import find_point_column
 
 _NAMES = {Moment.COUNT: "c", Moment.TOTAL: "t"}
 
@@ -33,98 +33,107 @@ class UnitSums:
     def moments(self) -> dict[str, Statistic]:
         """The columns of numbers of units and rows, and of the sums over rows."""
         counts = {"units": UNITS, "n": ROWS} if self.analysis.bound.per_unit else {"n": ROWS}
-        return {**counts, **{_name(statistic): statistic for statistic in self._statistics()}}
+        return {
+            **counts,
+            **{_name_sum_column(statistic): statistic for statistic in self._iterate_statistics()},
+        }
 
     @property
     def names(self) -> list[str]:
         """The columns of the sums over rows."""
-        return [_name(statistic) for statistic in self._statistics()]
+        return [_name_sum_column(statistic) for statistic in self._iterate_statistics()]
 
     @property
-    def of_rows(self) -> list[str]:
+    def row_sums(self) -> list[str]:
         """The sums over the rows of a unit in a group, under their names."""
-        return [f"{self._of_rows(*statistic)} AS {_name(statistic)}" for statistic in self._statistics()]
+        return [
+            f"{self._emit_row_sum(*statistic)} AS {_name_sum_column(statistic)}"
+            for statistic in self._iterate_statistics()
+        ]
 
     @property
-    def of_units(self) -> dict[str, Summand]:
+    def pair_summands(self) -> dict[str, Summand]:
         """What is added up of unit-group pairs, under the names of `moments`: units, rows, and limited sums over rows."""
-        limited = {name: Summand(name, part.most) for name, part in self.limited()}
+        limited = {name: Summand(name, part.max_magnitude) for name, part in self.iterate_limited_sums()}
         return {"units": ONE, "n": Summand("m", self.analysis.bound.rows), **limited}
 
     @property
-    def held(self) -> list[str]:
+    def pair_columns(self) -> list[str]:
         """The contributions of a unit to a group, limited to its counted rows, under their names."""
-        return [f"{part.text} AS {name}" for name, part in self.limited()]
+        return [f"{part.text} AS {name}" for name, part in self.iterate_limited_sums()]
 
-    def limited(self) -> Iterator[tuple[str, Summand]]:
+    def iterate_limited_sums(self) -> Iterator[tuple[str, Summand]]:
         """The contribution of a unit to a group, by name: values that are counted and their total, limited to the counted rows."""
-        for statistic in self._statistics():
+        for statistic in self._iterate_statistics():
             moment, index = statistic
-            yield _name(statistic), self._count(index) if moment is Moment.COUNT else self._total(index)
+            yield (
+                _name_sum_column(statistic),
+                self._build_count(index) if moment is Moment.COUNT else self._build_total(index),
+            )
 
-    def _statistics(self) -> Iterator[tuple[Moment, int]]:
+    def _iterate_statistics(self) -> Iterator[tuple[Moment, int]]:
         for index, measure in enumerate(self.analysis.measures):
-            if measure.counts_rows and self._counts(index):
+            if measure.counts_rows and self._is_counted(index):
                 yield Moment.COUNT, index
             if measure.counts_rows and measure.lattice is not None:
                 yield Moment.TOTAL, index
 
-    def _counts(self, index: int) -> bool:
+    def _is_counted(self, index: int) -> bool:
         return self.counted is None or index in self.counted
 
-    def _of_rows(self, moment: Moment, index: int) -> str:
+    def _emit_row_sum(self, moment: Moment, index: int) -> str:
         if moment is Moment.COUNT:
             return f"COUNT(x{index})"
-        return total(self.analysis.measures[index], index)
+        return emit_measure_total(self.analysis.measures[index], index)
 
-    def _count(self, index: int) -> Summand:
-        return Summand(self._within_rows(f"LEAST(c{index}, m)"), self.analysis.bound.rows)
+    def _build_count(self, index: int) -> Summand:
+        return Summand(self._limit_to_rows(f"LEAST(c{index}, m)"), self.analysis.bound.rows)
 
-    def _within_rows(self, count: str) -> str:
-        return dialect().narrow(count, 0, self.analysis.bound.rows)
+    def _limit_to_rows(self, count: str) -> str:
+        return get_dialect().to_narrow_int(count, 0, self.analysis.bound.rows)
 
-    def _total(self, index: int) -> Summand:
+    def _build_total(self, index: int) -> Summand:
         measure = self.analysis.measures[index]
-        low, high = _ends(measure)
+        low, high = _get_point_range(measure)
         least, most = min(low, 0), max(high, 0)
-        if self._counts(index):
-            total, count = f"t{index}", self._count(index).text
+        if self._is_counted(index):
+            total, count = f"t{index}", self._build_count(index).text
         else:
             # The least of a number and NULL is the number.
-            total, count, low, high = f"COALESCE(t{index}, 0)", self._within_rows("m"), least, most
-        greatest, rows = most_total(self.analysis, measure), self.analysis.bound.rows
-        wide = dialect().wide(count, greatest)
+            total, count, low, high = f"COALESCE(t{index}, 0)", self._limit_to_rows("m"), least, most
+        greatest, rows = bound_unit_total(self.analysis, measure), self.analysis.bound.rows
+        wide = get_dialect().to_wide_int(count, greatest)
         clamped = f"LEAST(GREATEST({total}, {wide} * ({low})), {wide} * ({high}))"
-        return Summand(dialect().narrow(clamped, least * rows, most * rows), greatest)
+        return Summand(get_dialect().to_narrow_int(clamped, least * rows, most * rows), greatest)
 
 
-def total(measure: Measurand, index: int) -> str:
+def emit_measure_total(measure: Measure, index: int) -> str:
     """The sum of the lattice points of a measure over the rows, which have its points or its values."""
-    if point_column(measure) is None:
-        return added(measure, f"x{index}")
-    return dialect().added(f"x{index}", _most(measure))
+    if find_point_column(measure) is None:
+        return emit_point_sum(measure, f"x{index}")
+    return get_dialect().emit_exact_sum(f"x{index}", _bound_point_magnitude(measure))
 
 
-def added(measure: Measurand, name: str) -> str:
+def emit_point_sum(measure: Measure, name: str) -> str:
     """The sum of the lattice points of values."""
     if measure.lattice is None:
         raise TypeError("only measures with a lattice are summed")
-    points = point(measure.expr, measure.lattice, name, measure.interval)
-    return dialect().added(points, _most(measure))
+    points = emit_lattice_point(measure.expr, measure.lattice, name, measure.interval)
+    return get_dialect().emit_exact_sum(points, _bound_point_magnitude(measure))
 
 
-def _most(measure: Measurand) -> int:
+def _bound_point_magnitude(measure: Measure) -> int:
     """The greatest size of a lattice point of a value."""
-    return max(map(abs, _ends(measure)))
+    return max(map(abs, _get_point_range(measure)))
 
 
-def _ends(measure: Measurand) -> tuple[int, int]:
+def _get_point_range(measure: Measure) -> tuple[int, int]:
     """The least and the greatest lattice point of a value."""
     if measure.lattice is None:
         raise TypeError("only measures with a lattice are summed")
     return measure.lattice.low, measure.lattice.high
 
 
-def _name(statistic: Statistic) -> str:
+def _name_sum_column(statistic: Statistic) -> str:
     moment, index = statistic
     return f"{_NAMES[moment]}{index}"

@@ -12,12 +12,16 @@ from collections.abc import Sequence
 
 from dpsql.aggregates.per_unit import WITHIN
 from dpsql.aggregates.windows import OVER
-from dpsql.plan.expr import Column, Expr, Frame, FrameKind, Literal, Order, Windowed
+from dpsql.plan.expr import Column, Expr, Frame, FrameKind, Literal, Order, WindowCall
 from dpsql.plan.nodes import PerUnitAggregate
-from dpsql.plan.render import frame_text
-from dpsql.sql.emit.dialect import dialect
-from dpsql.sql.emit.per_unit_aggregates import one_zero, per_unit_aggregate, within_interval
-from dpsql.sql.emit.scalars import cast, ordered, write
+from dpsql.plan.render import format_frame
+from dpsql.sql.emit.dialect import get_dialect
+from dpsql.sql.emit.per_unit_aggregates import (
+    emit_per_unit_aggregate,
+    emit_with_unsigned_zero,
+    emit_within_interval,
+)
+from dpsql.sql.emit.scalars import emit_cast, emit_expression, emit_order_item
 
 _PLACED = frozenset({"row_number", "ntile", "lag", "lead"})
 """Functions of the place of a row among all."""
@@ -27,54 +31,54 @@ _RANKED = frozenset({"rank", "dense_rank", "percent_rank", "cume_dist"})
 """Functions of the place of a row among those that differ in order."""
 
 
-def unit_window(window: Windowed, named: Column, unit: str, items: Sequence[Column]) -> str:
+def emit_unit_window(window: WindowCall, named: Column, unit: str, items: Sequence[Column]) -> str:
     """A window over the rows of one unit, of the type and in the interval of the column as which it is known."""
-    over = f" OVER ({_over(window, unit, items)})"
+    over = f" OVER ({_emit_window_clause(window, unit, items)})"
     if window.function in WITHIN:
         function = window.function if window.arguments else "count_rows"
         aggregate = PerUnitAggregate(function, next(iter(window.arguments), None))
-        return per_unit_aggregate(aggregate, named, {}, over)
-    counts = [place for place, _ in OVER[window.function].counts]
+        return emit_per_unit_aggregate(aggregate, named, {}, over)
+    counts = [place for place, _ in OVER[window.function].least_constants]
     arguments = [
-        (str(argument.value) if isinstance(argument, Literal) else write(argument))
+        (str(argument.value) if isinstance(argument, Literal) else emit_expression(argument))
         if place in counts
-        else _argument(argument, window)
+        else _emit_argument(argument, window)
         for place, argument in enumerate(window.arguments)
     ]
-    text = dialect().window(window.function, arguments, over, ignore_nulls=window.ignore_nulls)
-    return within_interval(text, named)
+    text = get_dialect().emit_window_call(window.function, arguments, over, ignore_nulls=window.ignore_nulls)
+    return emit_within_interval(text, named)
 
 
-def _argument(argument: Expr, window: Windowed) -> str:
-    text = one_zero(argument)
-    return text if argument.type is window.type else cast(text, window.type)
+def _emit_argument(argument: Expr, window: WindowCall) -> str:
+    text = emit_with_unsigned_zero(argument)
+    return text if argument.type is window.type else emit_cast(text, window.type)
 
 
-def _over(window: Windowed, unit: str, items: Sequence[Column]) -> str:
+def _emit_window_clause(window: WindowCall, unit: str, items: Sequence[Column]) -> str:
     """The partition, which is of one unit, the order and the frame."""
     by_place = window.function in _PLACED | _CHOSEN
-    kind = window.frame.kind if window.frame is not None and OVER[window.function].framed else None
-    order = [ordered(item) for item in window.order]
+    kind = window.frame.kind if window.frame is not None and OVER[window.function].depends_on_frame else None
+    order = [emit_order_item(item) for item in window.order]
     if by_place or kind is FrameKind.ROWS:
-        order += [ordered(Order(item, descending=False, nulls_first=False)) for item in items]
+        order += [emit_order_item(Order(item, descending=False, nulls_first=False)) for item in items]
     if (window.function in _RANKED or kind is FrameKind.GROUPS) and not order:
         order = [unit]  # not every engine ranks or groups rows without an order
-    parts = [f"PARTITION BY {', '.join([unit, *map(write, window.partition)])}"]
+    parts = [f"PARTITION BY {', '.join([unit, *map(emit_expression, window.partition)])}"]
     parts += [f"ORDER BY {', '.join(order)}"] * bool(order)
-    frame = _frame(window)
+    frame = _emit_frame(window)
     return " ".join([*parts, *([] if frame is None else [frame])])
 
 
-def _frame(window: Windowed) -> str | None:
+def _emit_frame(window: WindowCall) -> str | None:
     """The frame: none where it changes nothing, and one of ROWS where a function chooses among rows that are equal in order."""
-    if not OVER[window.function].framed:
+    if not OVER[window.function].depends_on_frame:
         return None
     if window.function in _CHOSEN:
-        return frame_text(rows_frame(window))
-    return None if window.frame is None else frame_text(window.frame)
+        return format_frame(build_rows_frame(window))
+    return None if window.frame is None else format_frame(window.frame)
 
 
-def rows_frame(window: Windowed) -> Frame:
+def build_rows_frame(window: WindowCall) -> Frame:
     """The frame of a function that chooses a row: one of ROWS."""
     frame = window.frame
     if frame is not None and frame.kind is FrameKind.ROWS:

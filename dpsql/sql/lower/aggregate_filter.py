@@ -5,28 +5,30 @@ from __future__ import annotations
 from sqlglot import exp
 
 from dpsql.sql.lower.aggregates import BY_NODE
-from dpsql.sql.lower.aggregates.base import Rows, where
-from dpsql.sql.lower.aggregates.quantiles import plain
+from dpsql.sql.lower.aggregates.base import GroupedRows, build_conditional_value
+from dpsql.sql.lower.aggregates.quantiles import normalize_quantile_call
 
 
-def filtered(grouping: Rows, node: exp.Filter) -> exp.AggFunc:
+def rewrite_filtered_aggregate(grouping: GroupedRows, node: exp.Filter) -> exp.AggFunc:
     """The aggregate that a filtered one stands for. Raises QueryRejected."""
     text = grouping.source
-    aggregate, clause = text.take(node, "this", "expression")
-    (condition,) = text.take(clause, "this")
+    aggregate, clause = text.take_arguments(node, "this", "expression")
+    (condition,) = text.take_arguments(clause, "this")
     if isinstance(aggregate, (exp.AggFunc, exp.WithinGroup)):
-        aggregate = plain(text, aggregate)
+        aggregate = normalize_quantile_call(text, aggregate)
     entry = BY_NODE.get(type(aggregate))
     if entry is None or not entry.filters:
         text.refuse(node, "aggregate", "FILTER is only allowed after an aggregate, such as COUNT, SUM or AVG")
-    argument, other = text.take(aggregate, "this", "expression", big_int=(True,))
+    argument, other = text.take_arguments(aggregate, "this", "expression", big_int=(True,))
     if type(argument) is exp.Star:
-        text.take(argument)
+        text.take_arguments(argument)
         argument = None
     if type(argument) is exp.Distinct:
-        (items,) = text.take(argument, "expressions")
-        chosen: exp.Expr = exp.Distinct(expressions=[where(condition, item) for item in items])
+        (items,) = text.take_arguments(argument, "expressions")
+        chosen: exp.Expr = exp.Distinct(
+            expressions=[build_conditional_value(condition, item) for item in items]
+        )
     else:
-        chosen = where(condition, exp.Literal.number(1) if argument is None else argument)
+        chosen = build_conditional_value(condition, exp.Literal.number(1) if argument is None else argument)
     built: exp.AggFunc = type(aggregate)(this=chosen, expression=other)
     return built

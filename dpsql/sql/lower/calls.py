@@ -12,23 +12,28 @@ from typing import NoReturn
 from sqlglot import exp
 
 from dpsql.aggregates.windows import OVER
-from dpsql.analysis.integer_bits import WIDE, bits
-from dpsql.analysis.intervals import interval
+from dpsql.analysis.integer_bits import WIDE, derive_bits
+from dpsql.analysis.intervals import derive_interval
 from dpsql.analysis.text_bounds import require_bounded_text
 from dpsql.backends import trial
 from dpsql.errors import QueryRejected
-from dpsql.functions import CALLS, call, overloads, typed
-from dpsql.functions.conditional import case_branches
-from dpsql.functions.growth import MULTIPLIES, constants
-from dpsql.plan.expr import Call, Column, Expr, Function, Literal, Windowed
-from dpsql.plan.types import Type, common
-from dpsql.sql.emit.scalars import write
-from dpsql.sql.lower.constants import READ_FROM_TEXT, of_text
-from dpsql.sql.lower.decimals import before_cast, compared, decimal_text, rounded
-from dpsql.sql.lower.floats import float_text, in_floats
-from dpsql.sql.lower.folding import constant_of
+from dpsql.functions import CALLS, build_function_call, build_typed_call, get_overloads
+from dpsql.functions.conditional import split_case_branches
+from dpsql.functions.growth import MULTIPLIES, list_constants
+from dpsql.plan.expr import Call, Column, Expr, Function, Literal, WindowCall
+from dpsql.plan.types import Type, find_common_type
+from dpsql.sql.emit.scalars import emit_expression
+from dpsql.sql.lower.constants import READ_FROM_TEXT, parse_constant
+from dpsql.sql.lower.decimals import (
+    build_decimal_text,
+    round_before_cast,
+    round_before_comparison,
+    round_decimal_call,
+)
+from dpsql.sql.lower.floats import build_float_text, round_float_call
+from dpsql.sql.lower.folding import fold_constant
 from dpsql.sql.lower.operators import READS_TEXT, REFUSED
-from dpsql.sql.read.rejection import Source
+from dpsql.sql.read.rejection import QueryText
 
 _COMPARED = frozenset({"eq", "ne", "in", "is_distinct", "is_not_distinct"})
 _QUOTIENT = "//"
@@ -52,30 +57,32 @@ _SAMPLES: Mapping[Type, Literal] = {
 }
 
 
-def meant(source: Source, node: exp.Expr | None, name: str, arguments: tuple[Expr, ...]) -> Expr:
+def resolve_call(source: QueryText, node: exp.Expr | None, name: str, arguments: tuple[Expr, ...]) -> Expr:
     """The call that a name means with these arguments. Raises QueryRejected at the node."""
     if name in READS_TEXT:
         first = READS_TEXT[name]
-        arguments = (*arguments[:first], *map(_as_text, arguments[first:]))
+        arguments = (*arguments[:first], *map(_to_text, arguments[first:]))
     if name == "bit_count":
-        arguments = tuple(map(_own_bits, arguments))
-    arguments = _with_constants(source, node, name, compared(name, before_cast(name, arguments)))
+        arguments = tuple(map(_mask_to_own_bits, arguments))
+    arguments = _fold_constant_arguments(
+        source, node, name, round_before_comparison(name, round_before_cast(name, arguments))
+    )
     problem: tuple[Function, str] | None = None
-    for taken in _readings(source, node, name, arguments):
-        for function in overloads(name):
-            built = typed(function, taken)
+    for taken in _iterate_readings(source, node, name, arguments):
+        for function in get_overloads(name):
+            built = build_typed_call(function, taken)
             if built is None:
                 continue
-            wrong = _wrong(built)
+            wrong = _find_constant_problem(built)
             if wrong is None:
-                return _finished(source, node, built)
+                return _finish_call(source, node, built)
             problem = problem or (function, wrong)
     if problem is not None:
         source.refuse(node, "constant", f"{problem[0].signature}: {problem[1]}")
     _refuse_types(source, node, name, arguments)
 
 
-def unknown(source: Source, node: exp.Expr, name: str) -> NoReturn:
+def refuse_unknown_function(source: QueryText, node: exp.Expr, name: str) -> NoReturn:
     """Refuses a function that is not in the registry, with what to write instead."""
     if name == "unnest":
         source.refuse(
@@ -87,85 +94,90 @@ def unknown(source: Source, node: exp.Expr, name: str) -> NoReturn:
     reason, hint = REFUSED.get(name, (None, None))
     if reason is not None:
         source.refuse(node, "function", f"the function {name} is not possible here: {reason}", hint)
-    close = _closest(name)
+    close = _find_closest_name(name)
     source.refuse(
         node,
         "function",
         f"the function {name} is not known to be safe",
-        f"did you mean {overloads(close)[0].signature}?" if close else None,
+        f"did you mean {get_overloads(close)[0].signature}?" if close else None,
     )
 
 
 @lru_cache(maxsize=64)
-def _closest(name: str) -> str | None:
+def _find_closest_name(name: str) -> str | None:
     return next(iter(difflib.get_close_matches(name, CALLS, 1)), None)
 
 
-def _with_constants(
-    source: Source, node: exp.Expr | None, name: str, arguments: tuple[Expr, ...]
+def _fold_constant_arguments(
+    source: QueryText, node: exp.Expr | None, name: str, arguments: tuple[Expr, ...]
 ) -> tuple[Expr, ...]:
     """The arguments, folded to constants where each reading of the call takes a constant."""
-    places = {place for function in overloads(name) for place in function.literals}
+    places = {place for function in get_overloads(name) for place in function.literals}
     return tuple(
-        constant_of(source, node, argument) if place in places else argument
+        fold_constant(source, node, argument) if place in places else argument
         for place, argument in enumerate(arguments)
     )
 
 
-def _as_text(argument: Expr) -> Expr:
+def _to_text(argument: Expr) -> Expr:
     if argument.type in (Type.VARCHAR, Type.NULL):
         return argument
     return (
-        decimal_text(argument)
-        or float_text(argument)
-        or call("cast_varchar", _whole_again(argument))
+        build_decimal_text(argument)
+        or build_float_text(argument)
+        or build_function_call("cast_varchar", _restore_integer(argument))
         or argument
     )
 
 
-def _own_bits(argument: Expr) -> Expr:
+def _mask_to_own_bits(argument: Expr) -> Expr:
     """A number with the bits that DuckDB's type of it has: of 64, a negative one has more."""
-    low = interval(argument).low
-    if bits(argument) == WIDE or (low is not None and low >= 0):
+    low = derive_interval(argument).low
+    if derive_bits(argument) == WIDE or (low is not None and low >= 0):
         return argument
-    return call("bit_and", argument, Literal(2 ** bits(argument) - 1, Type.INTEGER)) or argument
+    return (
+        build_function_call("bit_and", argument, Literal(2 ** derive_bits(argument) - 1, Type.INTEGER))
+        or argument
+    )
 
 
-def _readings(
-    source: Source, node: exp.Expr | None, name: str, arguments: tuple[Expr, ...]
+def _iterate_readings(
+    source: QueryText, node: exp.Expr | None, name: str, arguments: tuple[Expr, ...]
 ) -> Iterator[tuple[Expr, ...]]:
     """The arguments as they are; then with text constants read as the type of what stands beside them, as in SQL.
 
     Arithmetic that was widened is the whole number that it stands for: to // first, as of real numbers that is /, and to
     functions of whole numbers alone.
     """
-    whole = tuple(map(_whole_again, arguments))
+    whole = tuple(map(_restore_integer, arguments))
     again = whole != arguments and all(argument.type is Type.INTEGER for argument in whole)
     if again and name == _QUOTIENT:
         yield whole
     yield arguments
     if again:
         yield whole
-    if name in _COMPARED and (truths := _truths(arguments)) is not None:
+    if name in _COMPARED and (truths := _convert_to_booleans(arguments)) is not None:
         yield truths
-    target = common(tuple(argument.type for argument in arguments if argument.type in READ_FROM_TEXT))
+    target = find_common_type(
+        tuple(argument.type for argument in arguments if argument.type in READ_FROM_TEXT)
+    )
     if target is None or target not in READ_FROM_TEXT:
         return
     read = [isinstance(argument, Literal) and isinstance(argument.value, str) for argument in arguments]
-    zoned = any(isinstance(argument, Column) and argument.facts.zoned for argument in arguments)
+    zoned = any(isinstance(argument, Column) and argument.facts.has_time_zone for argument in arguments)
     types = tuple(
         target if as_moment else argument.type for as_moment, argument in zip(read, arguments, strict=True)
     )
-    if any(read) and any(function.result(types) is not None for function in overloads(name)):
+    if any(read) and any(function.result(types) is not None for function in get_overloads(name)):
         yield tuple(
-            of_text(source, node, target, str(argument.value), zoned=zoned)  # type: ignore[union-attr]
+            parse_constant(source, node, target, str(argument.value), zoned=zoned)  # type: ignore[union-attr]
             if as_moment
             else argument
             for as_moment, argument in zip(read, arguments, strict=True)
         )
 
 
-def _truths(arguments: tuple[Expr, ...]) -> tuple[Expr, ...] | None:
+def _convert_to_booleans(arguments: tuple[Expr, ...]) -> tuple[Expr, ...] | None:
     """The arguments with 0 and 1 read as truth values beside others, as SQL does; None where that is not so."""
     numbers = [argument.type is Type.INTEGER for argument in arguments]
     known = all(
@@ -181,32 +193,32 @@ def _truths(arguments: tuple[Expr, ...]) -> tuple[Expr, ...] | None:
     )
 
 
-def _wrong(built: Call) -> str | None:
+def _find_constant_problem(built: Call) -> str | None:
     """What is wrong with the constants of a call."""
     for place in sorted(built.function.literals):
         argument = built.arguments[place]
         if not isinstance(argument, Literal) or argument.value is None:
             return "it takes a constant there"
-    wrong = built.function.check(constants(built))
-    if wrong is not None or not built.function.tried:
+    wrong = built.function.check(list_constants(built))
+    if wrong is not None or not built.function.checked_by_engine:
         return wrong
     sampled = tuple(
         argument if place in built.function.literals else _SAMPLES[argument.type]
         for place, argument in enumerate(built.arguments)
     )
-    return trial.failure(write(Call(built.function, sampled, built.type)))
+    return trial.find_evaluation_error(emit_expression(Call(built.function, sampled, built.type)))
 
 
-def _finished(source: Source, node: exp.Expr | None, built: Call) -> Expr:
+def _finish_call(source: QueryText, node: exp.Expr | None, built: Call) -> Expr:
     if built.function.integral and built.type is Type.INTEGER:
         return built.arguments[0]  # whole numbers are whole already
     if built.function.name == "cast_varchar":
         built = (
-            decimal_text(built.arguments[0])
-            or float_text(built.arguments[0])
-            or (typed(built.function, tuple(map(_whole_again, built.arguments))) or built)
+            build_decimal_text(built.arguments[0])
+            or build_float_text(built.arguments[0])
+            or (build_typed_call(built.function, tuple(map(_restore_integer, built.arguments))) or built)
         )
-    built = in_floats(rounded(_widened(_on_one_line(built))))
+    built = round_float_call(round_decimal_call(_widen_arithmetic(_convert_dates(built))))
     if built.size > MAX_SIZE:
         source.refuse(
             node,
@@ -225,7 +237,7 @@ def _finished(source: Source, node: exp.Expr | None, built: Call) -> Expr:
     return built
 
 
-def _on_one_line(built: Call) -> Call:
+def _convert_dates(built: Call) -> Call:
     """Days among moments are read as moments, so that one interval speaks of both."""
     days = [argument.type is Type.DATE for argument in built.arguments]
     if built.type is not Type.TIMESTAMP or not any(days) or all(days):
@@ -233,44 +245,44 @@ def _on_one_line(built: Call) -> Call:
     if not any(argument.type is Type.TIMESTAMP for argument in built.arguments):
         return built
     moments = tuple(
-        (call("cast_timestamp", argument) or argument) if day else argument
+        (build_function_call("cast_timestamp", argument) or argument) if day else argument
         for day, argument in zip(days, built.arguments, strict=True)
     )
-    return typed(built.function, moments) or built
+    return build_typed_call(built.function, moments) or built
 
 
-def _widened(built: Call) -> Call:
+def _widen_arithmetic(built: Call) -> Call:
     """Integer arithmetic that is not known to stay within 64 bits is done in DOUBLE instead.
 
     Neither form can fail, so an interval that is wrong on rows that a condition drops does no harm.
     """
-    if not built.function.whole or built.type is not Type.INTEGER:
+    if not built.function.integer_sql or built.type is not Type.INTEGER:
         return built
-    if interval(built).within(SAFE_INTEGER):
+    if derive_interval(built).is_within(SAFE_INTEGER):
         return built
-    doubled = tuple(call("cast_double", argument) or argument for argument in built.arguments)
-    return typed(built.function, doubled) or built
+    doubled = tuple(build_function_call("cast_double", argument) or argument for argument in built.arguments)
+    return build_typed_call(built.function, doubled) or built
 
 
-def _whole_again(argument: Expr) -> Expr:
+def _restore_integer(argument: Expr) -> Expr:
     """Arithmetic that was widened, as the whole number that it stands for; NULL beyond 64 bits, where it has none."""
-    return (call("cast_bigint", argument) or argument) if is_widened(argument) else argument
+    return (build_function_call("cast_bigint", argument) or argument) if is_widened(argument) else argument
 
 
 def is_widened(expr: Expr) -> bool:
-    """Whether this is what `_widened` makes of integer arithmetic, or what passes it on: integers that are read as DOUBLE."""
+    """Whether this is what `_widen_arithmetic` makes of integer arithmetic, or what passes it on: integers that are read as DOUBLE."""
     if isinstance(expr, Column):
         return expr.facts.widened
     if expr.type is not Type.DOUBLE:
         return False
-    if isinstance(expr, Windowed):
+    if isinstance(expr, WindowCall):
         values = expr.arguments[:1] + expr.arguments[2:]  # the second of LAG, LEAD and NTH_VALUE is a place
         return OVER[expr.function].keeps_scale and are_widened(values)
     if not isinstance(expr, Call):
         return False
     if expr.function.name in _PASSING:
         return are_widened(_PASSING[expr.function.name](expr.arguments))
-    if not expr.function.whole:
+    if not expr.function.integer_sql:
         return False
     read = [
         each.arguments[0] if isinstance(each, Call) and each.function.name == "cast_double" else None
@@ -285,14 +297,14 @@ def are_widened(values: Iterable[Expr]) -> bool:
     return any(widened for widened, _ in known) and all(widened or whole for widened, whole in known)
 
 
-def _branches(arguments: tuple[Expr, ...]) -> tuple[Expr, ...]:
+def _list_case_values(arguments: tuple[Expr, ...]) -> tuple[Expr, ...]:
     """The values of a CASE."""
-    pairs, otherwise = case_branches(arguments)
+    pairs, otherwise = split_case_branches(arguments)
     return (*(value for _, value in pairs), otherwise)
 
 
 _PASSING: Mapping[str, Callable[[tuple[Expr, ...]], tuple[Expr, ...]]] = {
-    "case": _branches,
+    "case": _list_case_values,
     "coalesce": tuple,
     "greatest": tuple,
     "least": tuple,
@@ -301,9 +313,11 @@ _PASSING: Mapping[str, Callable[[tuple[Expr, ...]], tuple[Expr, ...]]] = {
 """Functions whose result is one of these arguments."""
 
 
-def _refuse_types(source: Source, node: exp.Expr | None, name: str, arguments: tuple[Expr, ...]) -> NoReturn:
+def _refuse_types(
+    source: QueryText, node: exp.Expr | None, name: str, arguments: tuple[Expr, ...]
+) -> NoReturn:
     given = ", ".join(str(argument.type) for argument in arguments)
-    signatures = dict.fromkeys(function.signature for function in overloads(name))
+    signatures = dict.fromkeys(function.signature for function in get_overloads(name))
     source.refuse(
         node,
         "type",

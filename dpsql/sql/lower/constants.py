@@ -12,9 +12,9 @@ from decimal import Context, Decimal, Inexact
 from sqlglot import exp
 
 from dpsql.plan.expr import Expr, Literal
-from dpsql.plan.types import Type, Value, type_of
+from dpsql.plan.types import Type, Value, get_value_type
 from dpsql.sql.emit.scalars import MAX_INTEGER
-from dpsql.sql.read.rejection import Source
+from dpsql.sql.read.rejection import QueryText
 
 _MOMENT = re.compile(r"\d{4}-\d{2}-\d{2}([ T]\d{2}:\d{2}(:\d{2}(\.\d{1,6})?)?)?", re.ASCII)
 _ZONED = re.compile(rf"{_MOMENT.pattern} ?(Z|UTC|[+-]\d{{2}}(:?\d{{2}})?)", re.ASCII)
@@ -32,28 +32,28 @@ _EXACT: Mapping[type[exp.Expr], Callable[[Decimal, Decimal], Decimal]] = {
 }
 
 
-def constant(source: Source, node: exp.Expr, value: Value, *, exact: bool = False) -> Literal:
+def to_literal(source: QueryText, node: exp.Expr, value: Value, *, exact: bool = False) -> Literal:
     """A value within the range of its type; `exact` as that of a `Literal`."""
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) > MAX_INTEGER:
         source.refuse(node, "constant", "the integer does not fit 64 bits", "write it as 1e30")
     if isinstance(value, float) and not math.isfinite(value):
         source.refuse(node, "constant", "a constant must be finite")
-    return Literal(value, type_of(value), exact=exact)
+    return Literal(value, get_value_type(value), exact=exact)
 
 
-def number(source: Source, node: exp.Expr, text: str) -> Literal:
+def parse_number(source: QueryText, node: exp.Expr, text: str) -> Literal:
     """The number that a text writes."""
     try:
-        return constant(source, node, int(text))
+        return to_literal(source, node, int(text))
     except ValueError:
         pass
     try:
-        return constant(source, node, float(text), exact=_WRITTEN.fullmatch(text) is not None)
+        return to_literal(source, node, float(text), exact=_WRITTEN.fullmatch(text) is not None)
     except ValueError:
         source.refuse(node, "syntax", f"{text} is not a number")
 
 
-def folded(node: exp.Expr, arguments: tuple[Expr, ...]) -> Literal | None:
+def fold_decimals(node: exp.Expr, arguments: tuple[Expr, ...]) -> Literal | None:
     """What arithmetic on constants with decimals comes to, as in DuckDB: exactly, and only then as DOUBLE.
 
     So 0.06 + 0.01 is 0.07. None for anything else, and where the digits are too many for DuckDB too.
@@ -61,34 +61,34 @@ def folded(node: exp.Expr, arguments: tuple[Expr, ...]) -> Literal | None:
     if type(node) not in _EXACT or not all(isinstance(argument, Literal) for argument in arguments):
         return None
     try:
-        value = _decimal(node)
+        value = _evaluate_decimal(node)
     except Inexact:
         return None
     return None if value is None or value.as_tuple().exponent == 0 else Literal(float(value), Type.DOUBLE)
 
 
-def _decimal(node: exp.Expr) -> Decimal | None:
+def _evaluate_decimal(node: exp.Expr) -> Decimal | None:
     match node:
         case exp.Literal() if not node.is_string and _WRITTEN.fullmatch(str(node.this)):
             return Decimal(str(node.this))
         case exp.Paren():
-            return _decimal(node.this)
+            return _evaluate_decimal(node.this)
         case exp.Neg():
-            value = _decimal(node.this)
+            value = _evaluate_decimal(node.this)
             return None if value is None else value.copy_negate()
         case exp.Add() | exp.Sub() | exp.Mul():
-            left, right = _decimal(node.this), _decimal(node.expression)
+            left, right = _evaluate_decimal(node.this), _evaluate_decimal(node.expression)
             return None if left is None or right is None else _EXACT[type(node)](left, right)
         case _:
             return None
 
 
-def of_text(
-    source: Source, node: exp.Expr | None, target: Type, text: str, *, zoned: bool = False
+def parse_constant(
+    source: QueryText, node: exp.Expr | None, target: Type, text: str, *, zoned: bool = False
 ) -> Literal:
-    """The constant of a type that a text writes; of a moment `zoned` is as `moment` says."""
+    """The constant of a type that a text writes; of a moment `zoned` is as `parse_moment` says."""
     if target.temporal:
-        return moment(source, node, target, text, zoned=zoned)
+        return parse_moment(source, node, target, text, zoned=zoned)
     read, example = _READ[target]
     value = read(text)
     if value is None:
@@ -96,7 +96,9 @@ def of_text(
     return Literal(value, target)
 
 
-def moment(source: Source, node: exp.Expr | None, target: Type, text: str, *, zoned: bool = False) -> Literal:
+def parse_moment(
+    source: QueryText, node: exp.Expr | None, target: Type, text: str, *, zoned: bool = False
+) -> Literal:
     """The date or timestamp that a text writes; for a DATE, a time of day is left out as in DuckDB.
 
     One that is `zoned`, or stands beside one, may say how far it is from UTC, and is read in UTC. Elsewhere DuckDB would
@@ -105,7 +107,7 @@ def moment(source: Source, node: exp.Expr | None, target: Type, text: str, *, zo
     at, offset = None, _ZONED.fullmatch(text)
     try:
         if offset is not None and zoned:
-            at = dt.datetime.fromisoformat(_bare_zone(text))
+            at = dt.datetime.fromisoformat(_normalize_zone(text))
             at = at.astimezone(dt.UTC).replace(tzinfo=None)
         elif offset is None and _MOMENT.fullmatch(text):
             at = dt.datetime.fromisoformat(text)
@@ -123,23 +125,23 @@ def moment(source: Source, node: exp.Expr | None, target: Type, text: str, *, zo
     return Literal(at.date(), Type.DATE) if target is Type.DATE else Literal(at, Type.TIMESTAMP)
 
 
-def _bare_zone(text: str) -> str:
+def _normalize_zone(text: str) -> str:
     """A moment whose zone follows at once, as Python reads it."""
     return re.sub(r" ?UTC$", "Z", re.sub(r" ?([+-]\d{2}(:?\d{2})?|Z)$", r"\1", text))
 
 
-def _time(text: str) -> dt.time | None:
+def _parse_time(text: str) -> dt.time | None:
     try:
         return dt.time.fromisoformat(text) if _TIME.fullmatch(text) else None
     except ValueError:
         return None
 
 
-def _uuid(text: str) -> uuid.UUID | None:
+def _parse_uuid(text: str) -> uuid.UUID | None:
     return uuid.UUID(text) if _UUID.fullmatch(text) else None
 
 
-def _bytes(text: str) -> bytes | None:
+def _parse_bytes(text: str) -> bytes | None:
     """The bytes that a text means beside a BLOB, as in DuckDB."""
     if not _BYTES.fullmatch(text):
         return None
@@ -149,9 +151,9 @@ def _bytes(text: str) -> bytes | None:
 
 
 _READ: Mapping[Type, tuple[Callable[[str], Value], str]] = {
-    Type.TIME: (_time, "'08:30:00'"),
-    Type.UUID: (_uuid, "'550e8400-e29b-41d4-a716-446655440000'"),
-    Type.BLOB: (_bytes, "'\\xAB\\xCD'"),
+    Type.TIME: (_parse_time, "'08:30:00'"),
+    Type.UUID: (_parse_uuid, "'550e8400-e29b-41d4-a716-446655440000'"),
+    Type.BLOB: (_parse_bytes, "'\\xAB\\xCD'"),
 }
 READ_FROM_TEXT = frozenset(_READ) | {Type.DATE, Type.TIMESTAMP}
 """The types as which a text constant beside their values is read."""

@@ -12,48 +12,51 @@ from dataclasses import replace
 from sqlglot import exp
 
 from dpsql.backends import trial
-from dpsql.plan.expr import Call, Column, Expr, Literal, Released, Scalar, columns, walk
+from dpsql.plan.expr import Call, Column, Expr, Literal, ReleasedColumn, Scalar, iterate_columns, walk
 from dpsql.plan.nodes import JoinKind, OuterQuery, Output, Project, PublicSubquery, Relation, is_private
-from dpsql.plan.render import phrase
+from dpsql.plan.render import format_expression
 from dpsql.plan.types import Type
-from dpsql.sql.emit.scalars import cast, write
-from dpsql.sql.lower.constants import constant
-from dpsql.sql.lower.declared_links import linked
-from dpsql.sql.lower.derived import answer, project
-from dpsql.sql.lower.grouping import Grouping, aggregates
-from dpsql.sql.lower.joins import Attached
+from dpsql.sql.emit.scalars import emit_cast, emit_expression
+from dpsql.sql.lower.constants import to_literal
+from dpsql.sql.lower.declared_links import covers_declared_link
+from dpsql.sql.lower.derived import build_projection, to_public_subquery
+from dpsql.sql.lower.grouping import Grouping, has_aggregate
+from dpsql.sql.lower.joins import FromItem
 from dpsql.sql.lower.outer_values import OuterValues
-from dpsql.sql.lower.per_unit import Groups, identifies
-from dpsql.sql.lower.scope import Named, Scope
+from dpsql.sql.lower.per_unit import DerivedGroupBy, is_unit_key
+from dpsql.sql.lower.scope import NamedSource, Scope
 from dpsql.sql.lower.semi_joins import split_where
 
-Releasing = Callable[[Scope, exp.Select, Relation, Sequence[Expr]], OuterQuery]
+ReleaseLowering = Callable[[Scope, exp.Select, Relation, Sequence[Expr]], OuterQuery]
 _PLAIN = frozenset({"expressions", "from_", "joins", "where", "kind"})
 
 
-def correlated(
-    scope: Scope, query: exp.Select, release: Releasing, compared: Sequence[tuple[Expr, exp.Expr]] = ()
+def lower_correlated_subquery(
+    scope: Scope, query: exp.Select, release: ReleaseLowering, compared: Sequence[tuple[Expr, exp.Expr]] = ()
 ) -> Expr | None:
     """The value of a subquery for each row of the outer scope; None if it does not depend on these.
 
     `release` plans the release of private rows by given keys. `compared` are pairs of an expression over the outer rows
     and one of the subquery's that are equal besides. Raises QueryRejected for what may not depend on the outer rows so.
     """
-    inner = Scope(scope.context.deeper(query, scope.context.common, scope.context.around), outer=scope)
+    inner = Scope(
+        scope.context.enter_subquery(query, scope.context.common_tables, scope.context.enclosing_scope),
+        outer=scope,
+    )
     if any(query.args.get(name) for name in ("group", "having", "with_")):
         return None
     values = OuterValues(scope, inner, query)
-    relation, across = split_where(inner, query, joining=values.join)
+    relation, across = split_where(inner, query, joining=values.build_outer_table)
     if not across and not compared:
         return None
-    if {name for name, value in query.args.items() if value} - _PLAIN or scope.waiting is None:
+    if {name for name, value in query.args.items() if value} - _PLAIN or scope.pending_joins is None:
         scope.source.refuse(
             query,
             "subquery",
             "a correlated subquery must be one aggregate with WHERE, in SELECT or WHERE",
             "write a condition of ON in WHERE, or join a derived table that has GROUP BY",
         )
-    if not any(map(aggregates, query.expressions)):
+    if not any(map(has_aggregate, query.expressions)):
         scope.source.refuse(
             query,
             "subquery",
@@ -68,44 +71,46 @@ def correlated(
             "compute it in a derived table, and join that",
         )
     pairs = [*values.pairs]
-    pairs += [(ours, _inside(inner, theirs)) for ours, theirs in compared]
+    pairs += [(ours, _lower_inner_expression(inner, theirs)) for ours, theirs in compared]
     keys = list(dict.fromkeys(key for _, key in pairs))
-    alias = scope.context.fresh(query)
-    source, empty, alone = _source(inner, query, relation, keys, pairs, alias=alias, release=release)
-    on = (scope.scalars.call(query, "eq", ours, source.columns[keys.index(key)]) for ours, key in pairs)
-    scope.tables[alias] = Named(source, {})
-    scope.waiting.append(Attached(alias, JoinKind.LEFT, tuple(on), query))
-    value, key = source.columns[-1], _optional(source.columns[0])
+    alias = scope.context.allocate_alias(query)
+    source, empty, alone = _build_group_source(
+        inner, query, relation, keys, pairs, alias=alias, release=release
+    )
+    on = (scope.scalars.build_call(query, "eq", ours, source.columns[keys.index(key)]) for ours, key in pairs)
+    scope.tables[alias] = NamedSource(source, {})
+    scope.pending_joins.append(FromItem(alias, JoinKind.LEFT, tuple(on), query))
+    value, key = source.columns[-1], _make_nullable(source.columns[0])
     if isinstance(empty, Literal) and empty.value is None:
-        return _optional(value)
+        return _make_nullable(value)
     if alone:
-        return scope.scalars.call(query, "coalesce", _optional(value), empty)
+        return scope.scalars.build_call(query, "coalesce", _make_nullable(value), empty)
     # An outer row has a group if and only if it is joined on a key, which is not NULL then.
-    missing = scope.scalars.call(query, "is_null", key)
-    return scope.scalars.call(query, "case", missing, empty, value)
+    missing = scope.scalars.build_call(query, "is_null", key)
+    return scope.scalars.build_call(query, "case", missing, empty, value)
 
 
-def _inside(inner: Scope, node: exp.Expr) -> Expr:
+def _lower_inner_expression(inner: Scope, node: exp.Expr) -> Expr:
     """What a subquery says of its own rows alone."""
     found = inner.scalars.lower(node)
     here = {named.alias for named in inner.tables.values()}
-    outside = [column for column in columns(found) if column.source not in here]
+    outside = [column for column in iterate_columns(found) if column.source not in here]
     if outside:
         inner.source.refuse(
             node,
             "subquery",
-            f"{phrase(outside[0])} belongs to the outer query, and here a subquery may name its own columns only",
+            f"{format_expression(outside[0])} belongs to the outer query, and here a subquery may name its own columns only",
             "compare outside: x = y AND EXISTS (SELECT … WHERE …) for x IN (SELECT y … WHERE …)",
         )
     return found
 
 
-def _optional(column: Column) -> Column:
+def _make_nullable(column: Column) -> Column:
     """A column of a source that a LEFT JOIN may find no row of."""
     return replace(column, facts=replace(column.facts, nullable=True))
 
 
-def _source(
+def _build_group_source(
     inner: Scope,
     query: exp.Select,
     relation: Relation,
@@ -113,59 +118,63 @@ def _source(
     pairs: Sequence[tuple[Expr, Expr]],
     *,
     alias: str,
-    release: Releasing,
+    release: ReleaseLowering,
 ) -> tuple[Project | PublicSubquery, Expr, bool]:
     """The groups, their value last; what that is of no rows; and whether it is an aggregate by itself."""
     outer = inner.outer.tables.values() if inner.outer is not None else ()
     of_units = any(is_private(named.relation) for named in outer) and (
-        any(identifies(key, relation) for key in keys) or linked(pairs)
+        any(is_unit_key(key, relation) for key in keys) or covers_declared_link(pairs)
     )
     if is_private(relation) and not of_units:
         grouped = release(inner, query, relation, keys)
         (output,) = grouped.outputs
         inner.context.check_outputs(query, grouped.outputs)
         of_none: dict[Expr, Expr] = {
-            Released(item.name, item.type): _of_no_rows(item.function, item.type)
+            ReleasedColumn(item.name, item.type): _get_empty_value(item.function, item.type)
             for item in grouped.release.aggregations
         }
-        key_outputs = [Output(key.name, Released(key.name, key.expr.type)) for key in grouped.release.keys]
-        empty = _empty(inner, query, output.expr, of_none)
+        key_outputs = [
+            Output(key.name, ReleasedColumn(key.name, key.expr.type)) for key in grouped.release.keys
+        ]
+        empty = _evaluate_without_rows(inner, query, output.expr, of_none)
         return (
-            answer(replace(grouped, outputs=(*key_outputs, output)), alias),
+            to_public_subquery(replace(grouped, outputs=(*key_outputs, output)), alias),
             empty,
-            isinstance(output.expr, Released),
+            isinstance(output.expr, ReleasedColumn),
         )
-    groups = Groups(inner, query, relation, keys=keys, alias=inner.context.fresh(query))
-    ((_, value),) = _one(inner, query, groups)
-    named = groups.grouped().columns[len(keys) :]
+    groups = DerivedGroupBy(inner, query, relation, keys=keys, alias=inner.context.allocate_alias(query))
+    ((_, value),) = _lower_single_output(inner, query, groups)
+    named = groups.build_group_by().columns[len(keys) :]
     of_none = {
-        column: _of_no_rows(item.function, column.type)
-        for item, column in zip(groups.aggregated, named, strict=True)
+        column: _get_empty_value(item.function, column.type)
+        for item, column in zip(groups.aggregations, named, strict=True)
     }
-    listed = [(f"k{index}", groups.key(index)) for index in range(len(keys))]
-    source = project(groups.grouped(), alias, [*listed, ("value", value)])
-    return source, _empty(inner, query, value, of_none), isinstance(value, Column)
+    listed = [(f"k{index}", groups.get_key_column(index)) for index in range(len(keys))]
+    source = build_projection(groups.build_group_by(), alias, [*listed, ("value", value)])
+    return source, _evaluate_without_rows(inner, query, value, of_none), isinstance(value, Column)
 
 
-def _one(inner: Scope, query: exp.Select, groups: Grouping) -> list[tuple[str, Expr]]:
-    outputs = groups.outputs(groups.items())
+def _lower_single_output(inner: Scope, query: exp.Select, groups: Grouping) -> list[tuple[str, Expr]]:
+    outputs = groups.lower_outputs(groups.list_items())
     if len(outputs) != 1:
         inner.source.refuse(query, "subquery", "a subquery used as a value has one column")
     return outputs
 
 
-def _of_no_rows(function: str, kind: Type) -> Literal:
+def _get_empty_value(function: str, kind: Type) -> Literal:
     """What an aggregate is of no rows."""
     return Literal(0 if function.startswith("count") else None, kind)
 
 
-def _empty(inner: Scope, query: exp.Select, value: Expr, of_none: Mapping[Expr, Expr]) -> Expr:
+def _evaluate_without_rows(
+    inner: Scope, query: exp.Select, value: Expr, of_none: Mapping[Expr, Expr]
+) -> Expr:
     """What an expression over aggregates is of no rows: a constant, but for values of queries in it.
 
     Raises QueryRejected where it reads a column beside its aggregates, of which there is not one value then.
     """
-    found = _with(value, of_none)
-    if any(isinstance(part, (Column, Released)) for part in walk(found)):
+    found = _substitute_parts(value, of_none)
+    if any(isinstance(part, (Column, ReleasedColumn)) for part in walk(found)):
         inner.source.refuse(
             query,
             "group_by",
@@ -174,15 +183,15 @@ def _empty(inner: Scope, query: exp.Select, value: Expr, of_none: Mapping[Expr, 
         )
     if isinstance(found, Literal) or any(isinstance(part, Scalar) for part in walk(found)):
         return found
-    text = cast(write(found), found.type)
-    failure = trial.failure(text)
+    text = emit_cast(emit_expression(found), found.type)
+    failure = trial.find_evaluation_error(text)
     if failure is not None:
         inner.source.refuse(query, "constant", f"this has no value where there are no rows: {failure}")
-    return replace(constant(inner.source, query, trial.value(text)), type=found.type)
+    return replace(to_literal(inner.source, query, trial.evaluate_constant(text)), type=found.type)
 
 
-def _with(expr: Expr, known: Mapping[Expr, Expr]) -> Expr:
+def _substitute_parts(expr: Expr, known: Mapping[Expr, Expr]) -> Expr:
     """An expression with some of its parts known."""
     if isinstance(expr, Call):
-        return replace(expr, arguments=tuple(_with(part, known) for part in expr.arguments))
+        return replace(expr, arguments=tuple(_substitute_parts(part, known) for part in expr.arguments))
     return known.get(expr, expr)

@@ -10,8 +10,8 @@ a half or to a whole number than 1/m of itself, unless it is one: so a half is s
 
 from __future__ import annotations
 
-from dpsql.analysis.decimals import decimal_digits, is_inexact, scale
-from dpsql.functions import call
+from dpsql.analysis.decimals import find_decimal_digits, find_scale, is_inexact
+from dpsql.functions import build_function_call
 from dpsql.plan.expr import Call, Column, Expr, Literal
 from dpsql.plan.types import Type
 
@@ -25,11 +25,11 @@ _TO_WHOLE = frozenset({"round", "floor", "ceil", "trunc"})
 _TO_DIGITS = {"round_digits": "round", "trunc_digits": "trunc", "round_even": "round_even"}
 
 
-def rounded(built: Call) -> Call:
+def round_decimal_call(built: Call) -> Call:
     """The same as a call, but for ROUND, TRUNC, FLOOR, CEIL and % of a DECIMAL, which are done exactly."""
     name, value = built.function.name, built.arguments[0] if built.arguments else None
     if name == "remainder":
-        return _remainder(built)
+        return _build_remainder(built)
     if value is None or value.type is not Type.DOUBLE:
         return built
     computed = not isinstance(value, Column)
@@ -41,90 +41,103 @@ def rounded(built: Call) -> Call:
         computed = computed or digits > 0
     elif name not in _TO_WHOLE:
         return built
-    own = scale(value)
+    own = find_scale(value)
     # Of a stored value, what is whole and what is a half are so in DOUBLE too.
     if own is None or not computed or (name != "trunc" and digits >= own):
         return built
-    return _at(value, own, min(digits, own), name)
+    return _round_at_digits(value, own, min(digits, own), name)
 
 
-def decimal_text(value: Expr) -> Call | None:
+def build_decimal_text(value: Expr) -> Call | None:
     """The text of a DECIMAL with all its digits after the point; None of other values."""
-    digits = decimal_digits(value)
+    digits = find_decimal_digits(value)
     if digits is None:
         return None
-    return _of("cast_varchar decimal", value, *(Literal(each, Type.INTEGER) for each in digits))
+    return _build_call("cast_varchar decimal", value, *(Literal(each, Type.INTEGER) for each in digits))
 
 
-def before_cast(name: str, arguments: tuple[Expr, ...]) -> tuple[Expr, ...]:
+def round_before_cast(name: str, arguments: tuple[Expr, ...]) -> tuple[Expr, ...]:
     """The arguments of a call, of which a DECIMAL that is cast to a whole number or to fewer digits is rounded before."""
     if name in _WHOLE_CASTS:
-        return (to_digits(arguments[0], 0), *arguments[1:])
+        return (round_to_digits(arguments[0], 0), *arguments[1:])
     said = arguments[-1].value if name == "cast_decimal" and isinstance(arguments[-1], Literal) else None
     if isinstance(said, int) and said >= 0:
-        return (to_digits(arguments[0], said), *arguments[1:])
+        return (round_to_digits(arguments[0], said), *arguments[1:])
     return arguments
 
 
-def compared(name: str, arguments: tuple[Expr, ...]) -> tuple[Expr, ...]:
+def round_before_comparison(name: str, arguments: tuple[Expr, ...]) -> tuple[Expr, ...]:
     """The arguments of a call, of which decimals that are computed are what the engine has, where it compares.
 
     So a + b is 0.3 where a is 0.1 and b is 0.2, and no more than that.
     """
-    return tuple(map(exactly, arguments)) if name in _COMPARES else arguments
+    return tuple(map(round_to_decimal, arguments)) if name in _COMPARES else arguments
 
 
-def exactly(value: Expr) -> Expr:
+def round_to_decimal(value: Expr) -> Expr:
     """A value, which is the DOUBLE nearest to the DECIMAL that the engine has, also where it is computed.
 
     Equal decimals are then equal: as group keys, distinct values, and in comparisons.
     """
     if not is_inexact(value):
         return value
-    power = _power(scale(value) or 0)
-    return _of("divide", _of("round", _of("multiply", _of("cast_double", value), power)), power)
+    power = _build_power_of_ten(find_scale(value) or 0)
+    return _build_call(
+        "divide",
+        _build_call("round", _build_call("multiply", _build_call("cast_double", value), power)),
+        power,
+    )
 
 
-def _remainder(built: Call) -> Call:
+def _build_remainder(built: Call) -> Call:
     """x % y of whole numbers of the last digit that either has."""
-    scales = [scale(argument) for argument in built.arguments]
+    scales = [find_scale(argument) for argument in built.arguments]
     known = [found for found in scales if found is not None]
     if len(known) < len(scales) or not any(known):
         return built
-    power = _power(max(known))
+    power = _build_power_of_ten(max(known))
     wholes = (
-        _of("round", _of("multiply", _of("cast_double", argument), power)) for argument in built.arguments
+        _build_call("round", _build_call("multiply", _build_call("cast_double", argument), power))
+        for argument in built.arguments
     )
-    return _of("divide", _of("remainder", *wholes), power)
+    return _build_call("divide", _build_call("remainder", *wholes), power)
 
 
-def to_digits(value: Expr, digits: int) -> Expr:
+def round_to_digits(value: Expr, digits: int) -> Expr:
     """The argument of a cast to a DECIMAL with `digits` digits after the point (0: to a whole number), rounded as one.
 
     The cast of a DOUBLE takes halves to the even number, that of a DECIMAL takes them away from zero, as ROUND does.
     """
-    own = scale(value) if value.type is Type.DOUBLE else None
+    own = find_scale(value) if value.type is Type.DOUBLE else None
     if own is None or own < digits:
         return value
     if digits == 0 and isinstance(value, Column):
-        return call("round", value) or value
-    return value if own == digits else _at(value, own, digits, "round")
+        return build_function_call("round", value) or value
+    return value if own == digits else _round_at_digits(value, own, digits, "round")
 
 
-def _at(value: Expr, own: int, digits: int, name: str) -> Call:
+def _round_at_digits(value: Expr, own: int, digits: int, name: str) -> Call:
     """A value of `own` digits after the point, rounded to `digits` of them."""
-    whole = _of("round", _of("multiply", _of("cast_double", value), _power(own)))
-    part = _of("divide", whole, _power(own - digits))
-    found = _of(name, part, Literal(0, Type.INTEGER)) if name == "round_even" else _of(name, part)
-    return _of("multiply" if digits < 0 else "divide", found, _power(abs(digits))) if digits else found
+    whole = _build_call(
+        "round", _build_call("multiply", _build_call("cast_double", value), _build_power_of_ten(own))
+    )
+    part = _build_call("divide", whole, _build_power_of_ten(own - digits))
+    found = (
+        _build_call(name, part, Literal(0, Type.INTEGER)) if name == "round_even" else _build_call(name, part)
+    )
+    return (
+        _build_call("multiply" if digits < 0 else "divide", found, _build_power_of_ten(abs(digits)))
+        if digits
+        else found
+    )
 
 
-def _power(digits: int) -> Literal:
+def _build_power_of_ten(digits: int) -> Literal:
     return Literal(10**digits, Type.INTEGER)
 
 
-def _of(name: str, *arguments: Expr) -> Call:
-    found = call(name, *arguments)
+def _build_call(name: str, *arguments: Expr) -> Call:
+    found = build_function_call(name, *arguments)
     if found is None:
         raise TypeError(f"{name} takes other arguments")
     return found

@@ -13,12 +13,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from dpsql.plan.expr import Column, Expr
-from dpsql.plan.nodes import PerUnitGroupBy, PerUnitWindows, Project, Relation, private_scans, sources
+from dpsql.plan.nodes import (
+    PerUnitGroupBy,
+    PerUnitWindows,
+    Project,
+    Relation,
+    iterate_sources,
+    list_private_scans,
+)
 from dpsql.plan.tables import Scan, UnitKind
-from dpsql.policy import fold
+from dpsql.policy import normalize_name
 
 
-def tells(ours: Expr, theirs: Expr) -> bool:
+def is_link_key_pair(ours: Expr, theirs: Expr) -> bool:
     """Whether equal columns are the same part of a declared key."""
     return (
         isinstance(ours, Column)
@@ -27,7 +34,7 @@ def tells(ours: Expr, theirs: Expr) -> bool:
     )
 
 
-def linked(on: Iterable[tuple[Expr, Expr]]) -> bool:
+def covers_declared_link(on: Iterable[tuple[Expr, Expr]]) -> bool:
     """Whether equal pairs of columns hold all parts of a declared key, of one source on each side."""
     met: dict[tuple[str, str, str, tuple[str, ...]], set[str]] = {}
     for ours, theirs in on:
@@ -37,46 +44,46 @@ def linked(on: Iterable[tuple[Expr, Expr]]) -> bool:
     return any(found == set(keys) for (_, _, _, keys), found in met.items())
 
 
-def declaration(on: Sequence[tuple[Expr, Expr]], left: Relation, right: Relation) -> str | None:
+def suggest_link_declaration(on: Sequence[tuple[Expr, Expr]], left: Relation, right: Relation) -> str | None:
     """What the owner of the data would declare so that a join on these pairs is answered, as YAML; None if nothing."""
-    pairs = [(_stored(ours, left), _stored(theirs, right)) for ours, theirs in on]
+    pairs = [(_find_stored_column(ours, left), _find_stored_column(theirs, right)) for ours, theirs in on]
     found = {(ours, theirs): None for ours, theirs in pairs if ours is not None and theirs is not None}
     tables = {(ours[0].table, theirs[0].table) for ours, theirs in found}
-    rows = any(scan.unit.kind is UnitKind.ROW for side in (left, right) for scan in private_scans(side))
+    rows = any(scan.unit.kind is UnitKind.ROW for side in (left, right) for scan in list_private_scans(side))
     if len(tables) != 1 or rows:
         return None
     ((there, here),) = tables
     names = [(ours[1], theirs[1]) for ours, theirs in found]
-    columns = ", ".join(_plain(name) for _, name in names)
-    references = ", ".join(_plain(f"{there}.{name}") for name, _ in names)
+    columns = ", ".join(_quote_yaml_name(name) for _, name in names)
+    references = ", ".join(_quote_yaml_name(f"{there}.{name}") for name, _ in names)
     return (
         f"if rows of equal {' and '.join(name for _, name in names)} always belong to one privacy unit, the owner of the "
         f"data can declare so in the table {here}: `links: [{{columns: [{columns}], references: [{references}]}}]`"
     )
 
 
-def alternatives(*hints: str | None) -> str | None:
+def combine_hints(*hints: str | None) -> str | None:
     """Several hints as one."""
     return "; or, ".join(hint for hint in hints if hint is not None) or None
 
 
-def _plain(name: str) -> str:
+def _quote_yaml_name(name: str) -> str:
     """A name as YAML holds it in a list."""
     plain = name.replace("_", "a").replace(".", "a").isalnum() and name.isascii()
     return name if plain else "'" + name.replace("'", "''") + "'"
 
 
-def _stored(expr: Expr, relation: Relation) -> tuple[Scan, str] | None:
+def _find_stored_column(expr: Expr, relation: Relation) -> tuple[Scan, str] | None:
     """The column of a private table that an expression is, as the table has it."""
     if not isinstance(expr, Column):
         return None
-    source = next((source for source in sources(relation) if source.alias == expr.source), None)
+    source = next((source for source in iterate_sources(relation) if source.alias == expr.source), None)
     match source:
         case Scan() if source.unit.private:
             return source, expr.name
         case Project() | PerUnitGroupBy() | PerUnitWindows():
-            place = [fold(known.name) for known in source.columns].index(fold(expr.name))
+            place = [normalize_name(known.name) for known in source.columns].index(normalize_name(expr.name))
             items = source.keys if isinstance(source, PerUnitGroupBy) else source.items
-            return _stored(items[place], source.input) if place < len(items) else None
+            return _find_stored_column(items[place], source.input) if place < len(items) else None
         case _:
             return None

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from dpsql.analysis.decimals import MOST_DIGITS, decimal_digits, is_inexact, scale
-from dpsql.analysis.domains import domain, listed, nullable
+from dpsql.analysis.decimals import MOST_DIGITS, find_decimal_digits, find_scale, is_inexact
+from dpsql.analysis.domains import derive_domain, derive_listed_values, is_nullable
 from dpsql.analysis.floats import are_floats, is_float
-from dpsql.analysis.integer_bits import bits
-from dpsql.analysis.intervals import conditions, interval, released_interval
-from dpsql.analysis.unit_identity import compared_identity, identity
-from dpsql.plan.expr import Column, Expr, Facts, LinkKey, Literal, size_of
+from dpsql.analysis.integer_bits import derive_bits
+from dpsql.analysis.intervals import derive_interval, derive_known_intervals, derive_released_interval
+from dpsql.analysis.unit_identity import find_compared_identity, find_identity
+from dpsql.plan.expr import Column, ColumnInfo, Expr, LinkKey, Literal, compute_expression_size
 from dpsql.plan.interval import ANYWHERE, Interval
 from dpsql.plan.nodes import (
     OuterQuery,
@@ -25,22 +25,22 @@ from dpsql.plan.nodes import (
     SetOperation,
     Source,
     Values,
-    is_answered,
+    get_unit_type,
+    has_public_subquery,
     is_private,
-    private_scans,
-    sources,
-    unit_type,
+    iterate_sources,
+    list_private_scans,
 )
 from dpsql.plan.tables import Scan, UnitKind
-from dpsql.plan.types import Type, Value, common
-from dpsql.policy import fold
+from dpsql.plan.types import Type, Value, find_common_type
+from dpsql.policy import normalize_name
 from dpsql.sql.lower.calls import are_widened, is_widened
-from dpsql.sql.lower.decimals import exactly
-from dpsql.sql.lower.folding import constant_of
+from dpsql.sql.lower.decimals import round_to_decimal
+from dpsql.sql.lower.folding import fold_constant
 from dpsql.sql.lower.scalars import Scalars, is_unnest
-from dpsql.sql.lower.scope import CommonTable, Context, Scope
-from dpsql.sql.lower.stars import star_columns
-from dpsql.sql.read.interval_calls import which_end
+from dpsql.sql.lower.scope import CommonTable, Scope, StatementContext
+from dpsql.sql.lower.stars import apply_star_modifiers
+from dpsql.sql.read.interval_calls import find_interval_end
 
 _SETS: dict[type[exp.Expr], tuple[SetKind, SetKind | None]] = {
     exp.Union: (SetKind.UNION, SetKind.UNION_ALL),
@@ -52,7 +52,7 @@ MAX_CHAIN = 40
 _PLAIN = frozenset({"expressions", "from_", "joins", "where"})
 
 
-def plain(query: exp.Select) -> bool:
+def is_plain_select(query: exp.Select) -> bool:
     """Whether a SELECT has one row for each row of its FROM and WHERE."""
     clauses = {name for name, value in query.args.items() if value}
     return clauses <= _PLAIN and not any(
@@ -62,119 +62,129 @@ def plain(query: exp.Select) -> bool:
     )
 
 
-def facts_of(expr: Expr, relation: Relation) -> Facts:
+def derive_column_info(expr: Expr, relation: Relation) -> ColumnInfo:
     """What is known of a column that holds `expr` for the rows of `relation`."""
-    known = conditions(relation)
-    values = domain(expr, known, listed(relation))
-    return Facts(
+    known = derive_known_intervals(relation)
+    values = derive_domain(expr, known, derive_listed_values(relation))
+    return ColumnInfo(
         expr.type,
         "",
-        interval(expr, known),
+        derive_interval(expr, known),
         None if values is None else tuple(value for value in values if value is not None),
-        nullable(expr) if values is None else None in values,
-        compared_identity(expr, relation),
-        scale(expr),
-        _link_keys(expr, relation),
-        decimal=decimal_digits(expr),
+        is_nullable(expr) if values is None else None in values,
+        find_compared_identity(expr, relation),
+        find_scale(expr),
+        _derive_link_keys(expr, relation),
+        decimal=find_decimal_digits(expr),
         inexact=is_inexact(expr),
         widened=is_widened(expr),
-        size=0 if is_answered(relation) and not is_private(relation) else size_of(expr),
+        size=0
+        if has_public_subquery(relation) and not is_private(relation)
+        else compute_expression_size(expr),
         float32=is_float(expr),
-        bits=bits(expr),
+        bits=derive_bits(expr),
     )
 
 
-def _link_keys(expr: Expr, relation: Relation) -> frozenset[LinkKey]:
+def _derive_link_keys(expr: Expr, relation: Relation) -> frozenset[LinkKey]:
     """The parts of declared keys that a column of a derived table is.
 
     Of several private sources, two columns could be parts of one key in different rows; a key of one column is whole.
     """
-    alone = sum(map(is_private, sources(relation))) == 1
+    alone = sum(map(is_private, iterate_sources(relation))) == 1
     held = expr.facts.link_keys if isinstance(expr, Column) else frozenset()
     return frozenset(part for part in held if alone or len(part[1]) == 1)
 
 
-def output_columns(scope: Scope, node: exp.Expr, scalars: Scalars | None = None) -> list[tuple[str, Expr]]:
+def lower_select_item(scope: Scope, node: exp.Expr, scalars: Scalars | None = None) -> list[tuple[str, Expr]]:
     """The columns that a SELECT item means; `scalars` lowers them, else the scope does."""
     lower = (scope.scalars if scalars is None else scalars).lower
     if type(node) is exp.Star or (type(node) is exp.Column and type(node.this) is exp.Star):
-        star, table = (node, None) if type(node) is exp.Star else scope.source.take(node, "this", "table")
-        owner = None if table is None else str(scope.source.take(table, "this", quoted=(True,))[0])
-        every = [(scope.called(column), column) for column in scope.every(node, owner)]
-        return star_columns(scope.source, star, every, lower)
+        star, table = (
+            (node, None) if type(node) is exp.Star else scope.source.take_arguments(node, "this", "table")
+        )
+        owner = None if table is None else str(scope.source.take_arguments(table, "this", quoted=(True,))[0])
+        every = [(scope.get_column_name(column), column) for column in scope.list_columns(node, owner)]
+        return apply_star_modifiers(scope.source, star, every, lower)
     name = None
     if type(node) is exp.Alias:
-        node, identifier = scope.source.take(node, "this", "alias")
-        name = str(scope.source.take(identifier, "this", quoted=(True,))[0])
+        node, identifier = scope.source.take_arguments(node, "this", "alias")
+        name = str(scope.source.take_arguments(identifier, "this", quoted=(True,))[0])
     expr = lower(node)
     if name is None:
         name = (
-            spelled(node, expr)
+            get_declared_name(node, expr)
             if isinstance(expr, Column)
             and not (type(node) is exp.Subquery or is_unnest(node))
-            and which_end(node) is None
+            and find_interval_end(node) is None
             else node.sql(dialect="duckdb", comments=False)[:200]
         )
     return [(name, expr)]
 
 
-def spelled(node: exp.Expr, column: Column) -> str:
+def get_declared_name(node: exp.Expr, column: Column) -> str:
     """A column as it was declared; of two that a FULL JOIN has under one name, as the query has it."""
     name = str(node.this.this) if type(node) is exp.Column else column.name
-    return column.name if fold(name) == fold(column.name) else name
+    return column.name if normalize_name(name) == normalize_name(column.name) else name
 
 
-def common_tables(context: Context, select: exp.Expr) -> Context:
+def with_common_tables(context: StatementContext, select: exp.Expr) -> StatementContext:
     """The context with the common table expressions of a WITH clause."""
     clause = select.args.get("with_")
     if clause is None:
         return context
-    (expressions,) = context.source.take(clause, "expressions")
-    known = dict(context.common)
+    (expressions,) = context.source.take_arguments(clause, "expressions")
+    known = dict(context.common_tables)
     here: set[str] = set()
     for node in expressions:
-        query, alias = context.source.take(node, "this", "alias", materialized=(True, False))
-        identifier, columns = context.source.take(alias, "this", "columns")
-        name = str(context.source.take(identifier, "this", quoted=(True,))[0])
+        query, alias = context.source.take_arguments(node, "this", "alias", materialized=(True, False))
+        identifier, columns = context.source.take_arguments(alias, "this", "columns")
+        name = str(context.source.take_arguments(identifier, "this", quoted=(True,))[0])
         context.check_name(node, name)
-        if context.catalog.find(name) is not None or fold(name) in here:
+        if context.catalog.find_table(name) is not None or normalize_name(name) in here:
             context.source.refuse(node, "ambiguous", f"{name} is a table's name already", "give it another")
-        here.add(fold(name))
-        names = [str(context.source.take(column, "this", quoted=(True,))[0]) for column in columns or ()]
-        known[fold(name)] = CommonTable(query, names, dict(known))
-    return replace(context, common=known)
+        here.add(normalize_name(name))
+        names = [
+            str(context.source.take_arguments(column, "this", quoted=(True,))[0]) for column in columns or ()
+        ]
+        known[normalize_name(name)] = CommonTable(query, names, dict(known))
+    return replace(context, common_tables=known)
 
 
-def set_operation(context: Context, node: exp.Expr, alias: str) -> SetOperation:
+def lower_set_operation(context: StatementContext, node: exp.Expr, alias: str) -> SetOperation:
     """UNION, UNION ALL, INTERSECT and EXCEPT of two queries or more, by position.
 
     A chain of them, `a UNION ALL b UNION ALL c`, is taken from left to right, so that its depth is that of its deepest part.
     """
-    chain = _chain(context, node)
-    inner = context.deeper(node, context.common, context.around)
+    chain = _list_chained_operations(context, node)
+    inner = context.enter_subquery(node, context.common_tables, context.enclosing_scope)
     below: list[str] = []
     for operation in chain:
-        _kind(context, operation)
-        below.append(context.fresh(operation.this))
-    found = inner.derive(inner, chain[-1].this, below[-1], ())
+        _get_set_kind(context, operation)
+        below.append(context.allocate_alias(operation.this))
+    found = inner.lower_derived_query(inner, chain[-1].this, below[-1], ())
     for place in range(len(chain) - 1, -1, -1):
         operation = chain[place]
-        right = inner.derive(inner, operation.expression, context.fresh(operation.expression), ())
+        right = inner.lower_derived_query(
+            inner, operation.expression, context.allocate_alias(operation.expression), ()
+        )
         above = below[place - 1] if place else alias
-        found = put_together(context, operation, _kind(context, operation), found, right, alias=above)
+        found = combine_set_operation(
+            context, operation, _get_set_kind(context, operation), found, right, alias=above
+        )
     if not isinstance(found, SetOperation):
         raise TypeError("a chain has an operation")
     return found
 
 
-def _chain(context: Context, node: exp.Expr) -> list[exp.Expr]:
+def _list_chained_operations(context: StatementContext, node: exp.Expr) -> list[exp.Expr]:
     """A set operation, and those on its left within it, that have no clauses of their own."""
     found = [node]
     while isinstance(found[-1].this, exp.SetOperation):
         left = found[-1].this
         if any(left.args.get(name) for name in ("with_", "order", "limit", "offset")):
             break
-        context.source.take(left, "this", "expression", "distinct")
+        context.source.take_arguments(left, "this", "expression", "distinct")
         found.append(left)
     if len(found) > MAX_CHAIN:
         context.source.refuse(
@@ -186,9 +196,9 @@ def _chain(context: Context, node: exp.Expr) -> list[exp.Expr]:
     return found
 
 
-def _kind(context: Context, node: exp.Expr) -> SetKind:
+def _get_set_kind(context: StatementContext, node: exp.Expr) -> SetKind:
     distinct, all_ = _SETS[type(node)]
-    (is_distinct, *_) = context.source.take(
+    (is_distinct, *_) = context.source.take_arguments(
         node, "distinct", "this", "expression", "with_", "order", "limit", "offset"
     )
     kind = distinct if is_distinct else all_
@@ -202,8 +212,8 @@ def _kind(context: Context, node: exp.Expr) -> SetKind:
     return kind
 
 
-def put_together(
-    context: Context, node: exp.Expr, kind: SetKind, left: Source, right: Source, *, alias: str
+def combine_set_operation(
+    context: StatementContext, node: exp.Expr, kind: SetKind, left: Source, right: Source, *, alias: str
 ) -> SetOperation:
     """Two sources by position; `node` is where they stand."""
     if isinstance(left, Scan) or isinstance(right, Scan):
@@ -224,47 +234,50 @@ def put_together(
         )
     columns = []
     for index, (ours, theirs) in enumerate(zip(left.columns, right.columns, strict=True)):
-        shared = common((ours.type, theirs.type))
+        shared = find_common_type((ours.type, theirs.type))
         if shared is None:
             context.source.refuse(
                 node, "type", f"column {index + 1} is {ours.type} on the left, {theirs.type} on the right"
             )
-        facts = _together(ours.facts, theirs.facts, replace(ours.facts, type=shared))
-        digits = scale(ours), scale(theirs)
+        facts = _merge_column_info(ours.facts, theirs.facts, replace(ours.facts, type=shared))
+        digits = find_scale(ours), find_scale(theirs)
         facts = replace(facts, scale=None if None in digits else max(found or 0 for found in digits))
-        decimals = decimal_digits(ours), decimal_digits(theirs)
+        decimals = find_decimal_digits(ours), find_decimal_digits(theirs)
         facts = replace(
-            facts, decimal=None if None in digits or decimals == (None, None) else _wider(*decimals)
+            facts,
+            decimal=None
+            if None in digits or decimals == (None, None)
+            else _combine_decimal_digits(*decimals),
         )
         # A condition on the column is put on both sides.
         facts = replace(
             facts,
             inexact=is_inexact(ours) or is_inexact(theirs),
             widened=are_widened((ours, theirs)),
-            size=size_of(ours) + size_of(theirs),
+            size=compute_expression_size(ours) + compute_expression_size(theirs),
             float32=are_floats((ours, theirs)),
-            bits=max(bits(ours), bits(theirs)),
+            bits=max(derive_bits(ours), derive_bits(theirs)),
         )
         columns.append(Column(alias, ours.name, facts))
     if kind is not SetKind.UNION_ALL:
-        left, right = _in_set(left), _in_set(right)
-    _check_rows(context, node, left, right)
+        left, right = _drop_distinct(left), _drop_distinct(right)
+    _check_row_units(context, node, left, right)
     operation = SetOperation(left, right, alias, kind, tuple(columns))
     if kind is not SetKind.UNION_ALL and is_private(left):
         operation = replace(operation, once=not is_identified(context, node, operation))
     if is_private(left):
-        _check_units(context, node, operation)
+        _check_unit_types(context, node, operation)
     return operation
 
 
-def _wider(*digits: tuple[int, int] | None) -> tuple[int, int]:
+def _combine_decimal_digits(*digits: tuple[int, int] | None) -> tuple[int, int]:
     """The digits of a DECIMAL that holds these and whole numbers."""
     if None not in digits and len(set(digits)) == 1 and digits[0] is not None:
         return digits[0]
     return MOST_DIGITS, max(found[1] for found in digits if found is not None)
 
 
-def _in_set(source: Source) -> Source:
+def _drop_distinct(source: Source) -> Source:
     """A side of a set operation that makes equal rows one itself: what the side does of that makes no difference."""
     if isinstance(source, Project) and source.once:
         return replace(source, once=False)
@@ -275,7 +288,7 @@ def _in_set(source: Source) -> Source:
     return source
 
 
-def _together(ours: Facts, theirs: Facts, facts: Facts) -> Facts:
+def _merge_column_info(ours: ColumnInfo, theirs: ColumnInfo, facts: ColumnInfo) -> ColumnInfo:
     if Type.NULL in (ours.type, theirs.type):
         known = theirs if ours.type is Type.NULL else ours
         return replace(
@@ -285,7 +298,7 @@ def _together(ours: Facts, theirs: Facts, facts: Facts) -> Facts:
     if ours.type is not theirs.type and facts.type.temporal:
         facts = replace(facts, interval=ANYWHERE)  # a day's line is not a moment's
     else:
-        facts = replace(facts, interval=ours.interval.hull(theirs.interval))
+        facts = replace(facts, interval=ours.interval.compute_hull(theirs.interval))
     if ours.domain is not None and theirs.domain is not None and ours.type is theirs.type:
         domain = tuple(dict.fromkeys((*ours.domain, *theirs.domain)))
     return replace(
@@ -297,21 +310,21 @@ def _together(ours: Facts, theirs: Facts, facts: Facts) -> Facts:
     )
 
 
-def is_identified(context: Context, node: exp.Expr, source: Project | SetOperation) -> bool:
+def is_identified(context: StatementContext, node: exp.Expr, source: Project | SetOperation) -> bool:
     """Whether distinct private rows say whose they are; else they would meet those of others, and are only counted."""
-    found = any(identity(column, source) is not None for column in source.columns)
-    context.once.extend([] if found else [node])
+    found = any(find_identity(column, source) is not None for column in source.columns)
+    context.distinct_nodes.extend([] if found else [node])
     return found
 
 
-def _check_rows(context: Context, node: exp.Expr, left: Source, right: Source) -> None:
+def _check_row_units(context: StatementContext, node: exp.Expr, left: Source, right: Source) -> None:
     """Refuses a table whose rows are units on both sides, and such a table beside one whose units have ids.
 
     Claim: each unit has its rows on one side, and is charged to the account of its table.
     Why: a row that is a unit is in one table, which is read once. Both tables are charged in full, as each has units of its own.
     Source: McSherry 2009, "Privacy integrated queries", Theorem 4 (disjoint sets of units), for the rows of each table.
     """
-    scans = (*private_scans(left), *private_scans(right))
+    scans = (*list_private_scans(left), *list_private_scans(right))
     tables, kinds = {scan.table for scan in scans}, {scan.unit.kind for scan in scans}
     if UnitKind.ROW not in kinds:
         return
@@ -331,8 +344,8 @@ def _check_rows(context: Context, node: exp.Expr, left: Source, right: Source) -
         )
 
 
-def _check_units(context: Context, node: exp.Expr, operation: SetOperation) -> None:
-    left, right = unit_type(operation.left), unit_type(operation.right)
+def _check_unit_types(context: StatementContext, node: exp.Expr, operation: SetOperation) -> None:
+    left, right = get_unit_type(operation.left), get_unit_type(operation.right)
     if left is not right:
         context.source.refuse(
             node,
@@ -342,14 +355,14 @@ def _check_units(context: Context, node: exp.Expr, operation: SetOperation) -> N
         )
 
 
-def values(context: Context, node: exp.Values, alias: str) -> Values:
+def lower_values(context: StatementContext, node: exp.Values, alias: str) -> Values:
     """VALUES (…), (…): constants as a public table."""
-    (tuples, _) = context.source.take(node, "expressions", "alias")
+    (tuples, _) = context.source.take_arguments(node, "expressions", "alias")
     lowered = Scope(context).scalars
     rows = []
     for part in tuples:
-        (items,) = context.source.take(part, "expressions")
-        row = [constant_of(context.source, item, lowered.lower(item)) for item in items]
+        (items,) = context.source.take_arguments(part, "expressions")
+        row = [fold_constant(context.source, item, lowered.lower(item)) for item in items]
         if not all(isinstance(item, Literal) for item in row):
             context.source.refuse(part, "constant", "VALUES takes constants")
         rows.append([item for item in row if isinstance(item, Literal)])
@@ -358,26 +371,26 @@ def values(context: Context, node: exp.Values, alias: str) -> Values:
         context.source.refuse(node, "set_operation", "all rows of VALUES have as many columns")
     columns = []
     for index in range(width):
-        kind = common(tuple(row[index].type for row in rows))
+        kind = find_common_type(tuple(row[index].type for row in rows))
         if kind is None:
             context.source.refuse(node, "type", f"column {index + 1} of VALUES has values of different types")
-        columns.append(Column(alias, f"col{index}", Facts(kind, "")))
+        columns.append(Column(alias, f"col{index}", ColumnInfo(kind, "")))
     return Values(tuple(tuple(item.value for item in row) for row in rows), alias, tuple(columns))
 
 
-def answer(outer: OuterQuery, alias: str) -> PublicSubquery:
+def to_public_subquery(outer: OuterQuery, alias: str) -> PublicSubquery:
     """The released or public rows of a query as a source."""
-    names = unique_names([output.name for output in outer.outputs])
+    names = make_unique_names([output.name for output in outer.outputs])
     columns = [
         Column(
             alias,
             name,
-            Facts(
+            ColumnInfo(
                 output.expr.type,
                 "",
-                *_values(output.expr, outer),
-                scale=scale(output.expr),
-                decimal=decimal_digits(output.expr),
+                *_derive_public_values(output.expr, outer),
+                scale=find_scale(output.expr),
+                decimal=find_decimal_digits(output.expr),
                 inexact=is_inexact(output.expr),
                 float32=is_float(output.expr),
             ),
@@ -387,33 +400,36 @@ def answer(outer: OuterQuery, alias: str) -> PublicSubquery:
     return PublicSubquery(outer, alias, tuple(columns))
 
 
-def _values(expr: Expr, outer: OuterQuery) -> tuple[Interval, tuple[Value, ...] | None]:
+def _derive_public_values(expr: Expr, outer: OuterQuery) -> tuple[Interval, tuple[Value, ...] | None]:
     """What is public of a released expression's values before it is released: for columns, their domain."""
     if isinstance(expr, Column):
         return expr.facts.interval, expr.facts.domain
     if expr.type is not Type.INTEGER:
         return ANYWHERE, None
     release = outer.source if isinstance(outer.source, Release) else None
-    return (interval(expr) if release is None else released_interval(expr, release)), None
+    return (derive_interval(expr) if release is None else derive_released_interval(expr, release)), None
 
 
-def unique_names(names: Sequence[str]) -> list[str]:
+def make_unique_names(names: Sequence[str]) -> list[str]:
     """The names of columns; of two of one name, the later is known by a number besides."""
     found: dict[str, str] = {}
     for name in names:
         unique, number = name, 0
-        while fold(unique) in found:
+        while normalize_name(unique) in found:
             number += 1
             unique = f"{name}_{number}"
-        found[fold(unique)] = unique
+        found[normalize_name(unique)] = unique
     return list(found.values())
 
 
-def project(
+def build_projection(
     relation: Relation, alias: str, items: Sequence[tuple[str, Expr]], *, distinct: bool = False
 ) -> Project:
     """The derived table with these columns."""
-    names = unique_names([name for name, _ in items])
-    exprs = tuple(exactly(expr) if distinct else expr for _, expr in items)
-    columns = (Column(alias, name, facts_of(expr, relation)) for name, expr in zip(names, exprs, strict=True))
+    names = make_unique_names([name for name, _ in items])
+    exprs = tuple(round_to_decimal(expr) if distinct else expr for _, expr in items)
+    columns = (
+        Column(alias, name, derive_column_info(expr, relation))
+        for name, expr in zip(names, exprs, strict=True)
+    )
     return Project(relation, alias, exprs, tuple(columns), distinct)

@@ -1,6 +1,6 @@
 """Values that the keys of a released group determine: the keys, and columns of public rows that keys identify.
 
-Claim: `Determined.value` gives an expression over released keys and public rows; in a group that has rows, it is the value
+Claim: `Determined.find_value` gives an expression over released keys and public rows; in a group that has rows, it is the value
 of the expression in each of them. It costs nothing, and is the same whether or not anybody has rows in the group.
 Why: all rows of a group have its keys. An inner join is on equal values, so a column that equals a determined one is
 determined. If determined columns are a unique key of a public source, all rows of the group are joined to one row of it, or
@@ -17,9 +17,19 @@ from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
-from dpsql.functions import call
-from dpsql.plan.dependencies import needs
-from dpsql.plan.expr import Call, Column, Expr, Literal, Released, columns, replaced, replaced_order, walk
+from dpsql.functions import build_function_call
+from dpsql.plan.dependencies import list_required_steps
+from dpsql.plan.expr import (
+    Call,
+    Column,
+    Expr,
+    Literal,
+    ReleasedColumn,
+    iterate_columns,
+    replace_order_parts,
+    replace_parts,
+    walk,
+)
 from dpsql.plan.nodes import (
     Filter,
     Join,
@@ -32,75 +42,75 @@ from dpsql.plan.nodes import (
     Relation,
     SemiJoin,
     Source,
-    is_answered,
+    has_public_subquery,
     is_private,
-    optional_sources,
-    sources,
+    iterate_sources,
+    list_optional_aliases,
 )
-from dpsql.sql.lower.derived import answer
-from dpsql.sql.lower.scope import Context
+from dpsql.sql.lower.derived import to_public_subquery
+from dpsql.sql.lower.scope import StatementContext
 
-Place = tuple[str, str]
+QualifiedName = tuple[str, str]
 """The source and the name of a column: of the optional side of a join it has other facts in some places."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """The row of a public source that has these values in its key columns; `read` are the columns that are read of it."""
+    """The row of a public source that has these values in its key columns; `read_columns` are the columns that are read of it."""
 
     source: Source
     alias: str
     on: tuple[tuple[Expr, Column], ...]
-    read: dict[str, Column] = field(default_factory=dict)
+    read_columns: dict[str, Column] = field(default_factory=dict)
 
-    def column(self, column: Column) -> Column:
+    def add_column(self, column: Column) -> Column:
         """A column of the row; NULL where there is none."""
-        self.read.setdefault(column.name, column)
-        return self._named(f"v {column.name}", column)
+        self.read_columns.setdefault(column.name, column)
+        return self._make_column(f"v {column.name}", column)
 
-    def join(self, groups: Relation, moved: Mapping[Expr, Expr]) -> Join:
+    def build_join(self, groups: Relation, moved: Mapping[Expr, Expr]) -> Join:
         """The groups, each with its row. `moved` are the released columns in terms of the groups."""
-        keys, values = tuple(column for _, column in self.on), tuple(self.read.values())
-        found = tuple(self._named(f"k {key.name}", key) for key in keys)
+        keys, values = tuple(column for _, column in self.on), tuple(self.read_columns.values())
+        found = tuple(self._make_column(f"k {key.name}", key) for key in keys)
         rows = PerUnitGroupBy(
             self.source,
             self.alias,
             keys,
             tuple(PerUnitAggregate("max", value) for value in values),
-            (*found, *map(self.column, values)),
+            (*found, *map(self.add_column, values)),
         )
-        on = ((replaced(ours, moved), theirs) for (ours, _), theirs in zip(self.on, found, strict=True))
+        on = ((replace_parts(ours, moved), theirs) for (ours, _), theirs in zip(self.on, found, strict=True))
         return Join(groups, rows, JoinKind.LEFT, tuple(on))
 
-    def _named(self, name: str, column: Column) -> Column:
+    def _make_column(self, name: str, column: Column) -> Column:
         return Column(self.alias, name, replace(column.facts, engine_type="", nullable=True, identity=None))
 
 
 @dataclass(frozen=True, slots=True)
-class Determined:
+class KeyDependentColumns:
     """What the released keys of groups determine of the columns of a relation.
 
     `columns` are those that are known by themselves, `rows` the rows of public sources, by the sources' names. `lookups`
     are those of all levels of derived tables, each after those that it is found by.
     """
 
-    context: Context
+    context: StatementContext
     node: exp.Expr
     lookups: list[Lookup]
     exprs: dict[Expr, Expr]
-    columns: dict[Place, Expr] = field(default_factory=dict)
+    columns: dict[QualifiedName, Expr] = field(default_factory=dict)
     rows: dict[str, Lookup] = field(default_factory=dict)
 
     @classmethod
-    def of(
-        cls, context: Context, node: exp.Expr, relation: Relation, keys: Mapping[Expr, Expr]
-    ) -> Determined:
+    def from_keys(
+        cls, context: StatementContext, node: exp.Expr, relation: Relation, keys: Mapping[Expr, Expr]
+    ) -> KeyDependentColumns:
         """What keys determine, given how each is known; `node` is where the query stands."""
         found = cls(context, node, [], dict(keys))
-        found._follow(relation)
+        found._follow_relation(relation)
         return found
 
-    def value(self, expr: Expr) -> Expr | None:
+    def find_value(self, expr: Expr) -> Expr | None:
         """An expression in terms of released keys and looked-up rows; None where keys do not determine it."""
         if expr in self.exprs:
             return self.exprs[expr]
@@ -108,148 +118,158 @@ class Determined:
             case Literal():
                 return expr
             case Column():
-                if _place(expr) in self.columns:
-                    return self.columns[_place(expr)]
+                if _get_qualified_name(expr) in self.columns:
+                    return self.columns[_get_qualified_name(expr)]
                 found = self.rows.get(expr.source)
-                return None if found is None else found.column(expr)
+                return None if found is None else found.add_column(expr)
             case Call():
-                parts = [self.value(argument) for argument in expr.arguments]
+                parts = [self.find_value(argument) for argument in expr.arguments]
                 settled = tuple(part for part in parts if part is not None)
                 return replace(expr, arguments=settled) if len(settled) == len(parts) else None
             case _:
                 return None
 
-    def outer_query(self, outer: OuterQuery) -> OuterQuery:
+    def join_lookups(self, outer: OuterQuery) -> OuterQuery:
         """The query of a release, which is joined to the looked-up rows that the query reads."""
-        read = [part for expr in _exprs(outer) for part in walk(expr)]
-        wanted = self._wanted({part.source for part in read if isinstance(part, Column)})
+        read = [part for expr in _iterate_expressions(outer) for part in walk(expr)]
+        wanted = self._list_needed_lookups({part.source for part in read if isinstance(part, Column)})
         if not wanted:
             return outer
         read += [part for lookup in wanted for ours, _ in lookup.on for part in walk(ours)]
-        released = dict.fromkeys(part for part in read if isinstance(part, Released))
-        groups = answer(
+        released = dict.fromkeys(part for part in read if isinstance(part, ReleasedColumn))
+        groups = to_public_subquery(
             OuterQuery(outer.source, tuple(Output(part.name, part) for part in released)),
-            self.context.fresh(self.node),
+            self.context.allocate_alias(self.node),
         )
         moved: dict[Expr, Expr] = dict(zip(released, groups.columns, strict=True))
         relation: Relation = groups
         for lookup in wanted:
-            relation = lookup.join(relation, moved)
+            relation = lookup.build_join(relation, moved)
         return replace(
             outer,
             source=relation,
-            outputs=tuple(replace(output, expr=replaced(output.expr, moved)) for output in outer.outputs),
-            having=None if outer.having is None else replaced(outer.having, moved),
-            order=replaced_order(outer.order, moved),
-            qualify=None if outer.qualify is None else replaced(outer.qualify, moved),
+            outputs=tuple(
+                replace(output, expr=replace_parts(output.expr, moved)) for output in outer.outputs
+            ),
+            having=None if outer.having is None else replace_parts(outer.having, moved),
+            order=replace_order_parts(outer.order, moved),
+            qualify=None if outer.qualify is None else replace_parts(outer.qualify, moved),
         )
 
-    def _wanted(self, read: set[str]) -> list[Lookup]:
+    def _list_needed_lookups(self, read: set[str]) -> list[Lookup]:
         """The look-ups of these names, and those that their rows are found by."""
         wanted: list[Lookup] = []
         for lookup in reversed(self.lookups):
             if lookup.alias in read:
                 wanted.insert(0, lookup)
-                read |= {column.source for ours, _ in lookup.on for column in columns(ours)}
+                read |= {column.source for ours, _ in lookup.on for column in iterate_columns(ours)}
         return wanted
 
-    def _follow(self, relation: Relation) -> None:
+    def _follow_relation(self, relation: Relation) -> None:
         """Adds what is determined, until no more follows."""
         for expr, value in self.exprs.items():
             if isinstance(expr, Column):
-                self.columns.setdefault(_place(expr), value)
-        optional, joins = optional_sources(relation), list(_joins(relation))
+                self.columns.setdefault(_get_qualified_name(expr), value)
+        optional, joins = list_optional_aliases(relation), list(_iterate_joins(relation))
         before = -1
         while (size := len(self.columns) + len(self.rows)) > before:
             before = size
             for join in joins:
                 if join.kind is JoinKind.INNER:
                     for pair in join.on:
-                        self._equate(*pair)
-            for source in sources(relation):
+                        self._record_equality(*pair)
+            for source in iterate_sources(relation):
                 if not is_private(source):
-                    self._look_up(source, next((join for join in joins if join.right == source), None))
+                    self._look_up_source(source, next((join for join in joins if join.right == source), None))
                 elif isinstance(source, Project) and source.alias not in optional:
                     # Of an optional one, NULL in a column says nothing of the rows within.
-                    self._follow_within(source)
+                    self._follow_projection(source)
 
-    def _equate(self, ours: Expr, theirs: Column) -> None:
+    def _record_equality(self, ours: Expr, theirs: Column) -> None:
         """Of two equal values of one type, the one that is determined determines the other."""
         if ours.type is not theirs.type:
             return
-        value = self.value(ours) if any(columns(ours)) else None
+        value = self.find_value(ours) if any(iterate_columns(ours)) else None
         if value is not None:
-            self.columns.setdefault(_place(theirs), value)
-        elif isinstance(ours, Column) and _place(theirs) in self.columns:
-            self.columns[_place(ours)] = self.columns[_place(theirs)]
+            self.columns.setdefault(_get_qualified_name(theirs), value)
+        elif isinstance(ours, Column) and _get_qualified_name(theirs) in self.columns:
+            self.columns[_get_qualified_name(ours)] = self.columns[_get_qualified_name(theirs)]
 
-    def _follow_within(self, source: Project) -> None:
+    def _follow_projection(self, source: Project) -> None:
         """Follows what is determined into a derived table, and back out of it."""
         pairs = list(zip(source.columns, source.items, strict=True))
         known = {
-            item: self.columns[_place(column)] for column, item in pairs if _place(column) in self.columns
+            item: self.columns[_get_qualified_name(column)]
+            for column, item in pairs
+            if _get_qualified_name(column) in self.columns
         }
-        inner = Determined(self.context, self.node, self.lookups, known)
-        inner._follow(source.input)
+        inner = KeyDependentColumns(self.context, self.node, self.lookups, known)
+        inner._follow_relation(source.input)
         for column, item in pairs:
-            value = inner.value(item) if known and any(columns(item)) else None
+            value = inner.find_value(item) if known and any(iterate_columns(item)) else None
             if value is not None:
-                self.columns.setdefault(_place(column), value)
+                self.columns.setdefault(_get_qualified_name(column), value)
 
-    def _look_up(self, source: Source, join: Join | None) -> None:
+    def _look_up_source(self, source: Source, join: Join | None) -> None:
         """Looks up the row of a public source, if determined columns are a unique key of it."""
-        if source.alias in self.rows or is_answered(source) or needs(source):
+        if source.alias in self.rows or has_public_subquery(source) or list_required_steps(source):
             return
-        named = {_place(column): column for column in self._compared(source, join)}
+        named = {
+            _get_qualified_name(column): column for column in self._iterate_candidate_columns(source, join)
+        }
         on = [(self.columns[place], column) for place, column in named.items() if place in self.columns]
-        if not on and join is not None and join.kind is JoinKind.LEFT and join.also is None:
-            values = [self.value(ours) if ours.type is theirs.type else None for ours, theirs in join.on]
+        if not on and join is not None and join.kind is JoinKind.LEFT and join.condition is None:
+            values = [self.find_value(ours) if ours.type is theirs.type else None for ours, theirs in join.on]
             pairs = zip(values, (theirs for _, theirs in join.on), strict=True)
             on = [(value, theirs) for value, theirs in pairs if value is not None]
             if len(on) < len(join.on):
                 return
-        joined = set() if join is None else {_place(theirs) for _, theirs in join.on}
+        joined = set() if join is None else {_get_qualified_name(theirs) for _, theirs in join.on}
         facts = self.context.facts
         theirs = tuple((column, column) for _, column in on)
-        if not on or facts.multiplicity(Join(source, source, JoinKind.INNER, theirs)) > 1:
+        if not on or facts.look_up_multiplicity(Join(source, source, JoinKind.INNER, theirs)) > 1:
             return
-        if any(_place(column) not in joined and self._holds_null(source, column) for _, column in on):
+        if any(
+            _get_qualified_name(column) not in joined and self._has_null(source, column) for _, column in on
+        ):
             return
-        found = Lookup(source, self.context.fresh(self.node), tuple(on))
+        found = Lookup(source, self.context.allocate_alias(self.node), tuple(on))
         self.rows[source.alias] = found
         self.lookups.append(found)
 
-    def _compared(self, source: Source, join: Join | None) -> Iterator[Column]:
+    def _iterate_candidate_columns(self, source: Source, join: Join | None) -> Iterator[Column]:
         """The columns of a source that may be determined: group keys, and those that it is joined on."""
         for expr in self.exprs:
-            yield from (column for column in columns(expr) if column.source == source.alias)
+            yield from (column for column in iterate_columns(expr) if column.source == source.alias)
         for ours, theirs in () if join is None else join.on:
-            yield from (column for column in (*columns(ours), theirs) if column.source == source.alias)
+            yield from (
+                column for column in (*iterate_columns(ours), theirs) if column.source == source.alias
+            )
 
-    def _holds_null(self, source: Source, column: Column) -> bool:
-        missing = call("is_null", column)
+    def _has_null(self, source: Source, column: Column) -> bool:
+        missing = build_function_call("is_null", column)
         if missing is None:
             return True
         query = OuterQuery(Filter(source, missing), (Output("k", column),), limit=1)
-        return bool(self.context.facts.rows(query))
+        return bool(self.context.facts.read_rows(query))
 
 
-def _place(column: Column) -> Place:
+def _get_qualified_name(column: Column) -> QualifiedName:
     return column.source, column.name
 
 
-def _joins(relation: Relation) -> Iterator[Join]:
+def _iterate_joins(relation: Relation) -> Iterator[Join]:
     match relation:
         case Filter() | SemiJoin():
-            yield from _joins(relation.input)
+            yield from _iterate_joins(relation.input)
         case Join():
-            yield from _joins(relation.left)
+            yield from _iterate_joins(relation.left)
             yield relation
         case _:
             return
 
 
-def _exprs(outer: OuterQuery) -> Iterator[Expr]:
+def _iterate_expressions(outer: OuterQuery) -> Iterator[Expr]:
     """The expressions of a query."""
     yield from (output.expr for output in outer.outputs)
     yield from (item.expr for item in outer.order)

@@ -21,15 +21,15 @@ from typing import NoReturn
 
 from sqlglot import exp
 
-from dpsql.plan.expr import Column, Expr, Facts, Literal
+from dpsql.plan.expr import Column, ColumnInfo, Expr, Literal
 from dpsql.plan.fields import INIT_FIELDS
 from dpsql.plan.nodes import Filter, OuterQuery, Project, Relation, SetKind, SetOperation, Source
 from dpsql.plan.tables import Scan
 from dpsql.plan.types import Type
-from dpsql.sql.lower.aggregates.row_values import row_value
-from dpsql.sql.lower.derived import project, unique_names
-from dpsql.sql.lower.scope import Context, Scope
-from dpsql.sql.read.rejection import Source as Text
+from dpsql.sql.lower.aggregates.row_values import build_row_text
+from dpsql.sql.lower.derived import build_projection, make_unique_names
+from dpsql.sql.lower.scope import Scope, StatementContext
+from dpsql.sql.read.rejection import QueryText as Text
 
 _HINT = (
     "add the unit's column to SELECT; or count them, and nothing else, in the SELECT around: "
@@ -39,69 +39,69 @@ _MOST_SIDES, _MOST_COUNTS = 8, 15
 """The most sides of set operations that are compared, and the most numbers that are added up for them."""
 
 
-def check_counted(context: Context, outer: OuterQuery) -> None:
+def check_counted(context: StatementContext, outer: OuterQuery) -> None:
     """Refuses a plan in which distinct rows across units are read otherwise than by counting them."""
-    if context.once and _holds(outer, set()):
+    if context.distinct_nodes and _has_distinct_rows(outer, set()):
         context.source.refuse(
-            context.once[-1],
+            context.distinct_nodes[-1],
             "distinct",
             "distinct rows of several privacy units can be counted, but not read one by one",
             _HINT,
         )
 
 
-def _holds(part: object, seen: set[int]) -> bool:
+def _has_distinct_rows(part: object, seen: set[int]) -> bool:
     """Whether distinct rows across units are in a plan."""
     if isinstance(part, tuple):
-        return any(_holds(item, seen) for item in part)
+        return any(_has_distinct_rows(item, seen) for item in part)
     if id(part) in seen or not INIT_FIELDS[type(part)]:
         return False
     seen.add(id(part))
     if isinstance(part, (Project, SetOperation)) and part.once:
         return True
-    return any(_holds(getattr(part, name), seen) for name in INIT_FIELDS[type(part)])
+    return any(_has_distinct_rows(getattr(part, name), seen) for name in INIT_FIELDS[type(part)])
 
 
-def once(relation: Relation) -> Project | SetOperation | None:
+def find_distinct_rows(relation: Relation) -> Project | SetOperation | None:
     """The distinct rows across units that a relation is, but for conditions on them."""
     while isinstance(relation, Filter):
         relation = relation.input
     return relation if isinstance(relation, (Project, SetOperation)) and relation.once else None
 
 
-def all_rows(context: Context, node: exp.Expr, relation: Relation) -> Relation:
+def build_all_rows(context: StatementContext, node: exp.Expr, relation: Relation) -> Relation:
     """All rows, of which distinct ones are counted; those of two sides with the number of their side."""
     if isinstance(relation, Filter):
-        return replace(relation, input=all_rows(context, node, relation.input))
+        return replace(relation, input=build_all_rows(context, node, relation.input))
     if isinstance(relation, Project):
         return replace(relation, once=False)
     if not isinstance(relation, SetOperation):
         raise TypeError("these rows are distinct as they are")
-    if not compared(relation):
+    if not has_side_comparison(relation):
         return replace(relation, once=False, kind=SetKind.UNION_ALL)
     first, *others = (
-        _numbered(context, node, side, number) for number, side in enumerate(_sides(relation), 1)
+        _add_side_number(context, node, side, number) for number, side in enumerate(_list_sides(relation), 1)
     )
-    columns = (*relation.columns, _side(relation))
+    columns = (*relation.columns, _make_side_column(relation))
     for place, other in enumerate(others, 1):
-        alias = relation.alias if place == len(others) else context.fresh(node)
+        alias = relation.alias if place == len(others) else context.allocate_alias(node)
         named = tuple(replace(column, source=alias) for column in columns)
         first = SetOperation(first, other, alias, SetKind.UNION_ALL, named)
     return first
 
 
-def _sides(source: Source) -> list[Source]:
+def _list_sides(source: Source) -> list[Source]:
     """The sides of a set operation, and of those that are its sides themselves."""
     if isinstance(source, SetOperation) and source.once:
-        return [leaf for side in (source.left, source.right) for leaf in _sides_within(source, side)]
+        return [leaf for side in (source.left, source.right) for leaf in _list_nested_sides(source, side)]
     return [source]
 
 
-def _sides_within(whole: SetOperation, side: Source) -> list[Source]:
-    return _sides(side) if _same_values(whole, side) else [side]
+def _list_nested_sides(whole: SetOperation, side: Source) -> list[Source]:
+    return _list_sides(side) if _is_nested_comparison(whole, side) else [side]
 
 
-def _same_values(whole: SetOperation, side: Source) -> bool:
+def _is_nested_comparison(whole: SetOperation, side: Source) -> bool:
     """Whether a side is a set operation that compares values as the whole does: converted, others would be equal."""
     return (
         isinstance(side, SetOperation)
@@ -110,24 +110,26 @@ def _same_values(whole: SetOperation, side: Source) -> bool:
     )
 
 
-def _nested(source: SetOperation) -> bool:
+def _has_nested_comparison(source: SetOperation) -> bool:
     """Whether a side is a set operation itself that is to be compared."""
-    return any(_same_values(source, side) for side in (source.left, source.right))
+    return any(_is_nested_comparison(source, side) for side in (source.left, source.right))
 
 
-def _numbered(context: Context, node: exp.Expr, side: Source, number: int) -> Source:
+def _add_side_number(context: StatementContext, node: exp.Expr, side: Source, number: int) -> Source:
     if isinstance(side, Scan):
         raise TypeError("a side is a query")
     items: list[tuple[str, Expr]] = [(column.name, column) for column in side.columns]
-    return project(side, context.fresh(node), [*items, ("side", Literal(number, Type.INTEGER))])
+    return build_projection(
+        side, context.allocate_alias(node), [*items, ("side", Literal(number, Type.INTEGER))]
+    )
 
 
-def _side(operation: SetOperation) -> Column:
-    *_, name = unique_names([*(column.name for column in operation.columns), "side"])
-    return Column(operation.alias, name, Facts(Type.INTEGER, "", nullable=False))
+def _make_side_column(operation: SetOperation) -> Column:
+    *_, name = make_unique_names([*(column.name for column in operation.columns), "side"])
+    return Column(operation.alias, name, ColumnInfo(Type.INTEGER, "", nullable=False))
 
 
-def counted(
+def count_distinct_rows(
     scope: Scope,
     node: exp.Expr,
     source: Project | SetOperation,
@@ -135,17 +137,17 @@ def counted(
     count: Callable[[Expr], Expr],
 ) -> Expr:
     """The number of distinct rows, of those in which an argument is not NULL; `count` releases one of distinct values."""
-    value = row_value(scope.scalars, node, source.columns)
-    call = scope.scalars.call
+    value = build_row_text(scope.scalars, node, source.columns)
+    call = scope.scalars.build_call
     if argument is not None:
         value = call(node, "case", call(node, "is_null", argument), Literal(None, Type.NULL), value)
-    return _of_sides(scope, node, source, value, count)
+    return _count_over_sides(scope, node, source, value, count)
 
 
-def compared(source: Project | SetOperation) -> bool:
+def has_side_comparison(source: Project | SetOperation) -> bool:
     """Whether rows are distinct ones of one side that are, or are not, on the other."""
     return isinstance(source, SetOperation) and (
-        source.kind in (SetKind.INTERSECT, SetKind.EXCEPT) or _nested(source)
+        source.kind in (SetKind.INTERSECT, SetKind.EXCEPT) or _has_nested_comparison(source)
     )
 
 
@@ -156,36 +158,40 @@ def refuse_values(text: Text, node: exp.Expr, source: Project | SetOperation) ->
         "distinct",
         "distinct rows of several privacy units are counted: one unit's row may be the last of its values",
         "put into the set operation what is counted: SELECT COUNT(*) FROM (SELECT x … INTERSECT SELECT x …)"
-        if compared(source)
+        if has_side_comparison(source)
         else "write COUNT(*); or release the rows first: SELECT SUM(x) FROM (SELECT x … GROUP BY x)",
     )
 
 
-def _of_sides(
+def _count_over_sides(
     scope: Scope, node: exp.Expr, source: Project | SetOperation, value: Expr, count: Callable[[Expr], Expr]
 ) -> Expr:
-    call = scope.scalars.call
-    if not isinstance(source, SetOperation) or not compared(source):
+    call = scope.scalars.build_call
+    if not isinstance(source, SetOperation) or not has_side_comparison(source):
         return count(value)
-    side = _side(source)
-    if _nested(source):
-        return _of_many(scope, node, source, value, count)
+    side = _make_side_column(source)
+    if _has_nested_comparison(source):
+        return _count_over_many_sides(scope, node, source, value, count)
 
-    def of(number: int) -> Expr:
+    def count_side(number: int) -> Expr:
         other = call(node, "ne", side, Literal(number, Type.INTEGER))
         return count(call(node, "case", other, Literal(None, Type.NULL), value))
 
     if source.kind is SetKind.EXCEPT:
-        return call(node, "subtract", count(value), of(2))
-    return call(node, "subtract", call(node, "add", of(1), of(2)), count(value))
+        return call(node, "subtract", count(value), count_side(2))
+    return call(node, "subtract", call(node, "add", count_side(1), count_side(2)), count(value))
 
 
-def _of_many(
+def _count_over_many_sides(
     scope: Scope, node: exp.Expr, source: SetOperation, value: Expr, count: Callable[[Expr], Expr]
 ) -> Expr:
     """The number of values that set operations over several sides leave, as a sum of numbers of values of some sides."""
-    call, side, number = scope.scalars.call, _side(source), len(_sides(source))
-    factors = _factors(number, lambda having: _left(source, having)) if number <= _MOST_SIDES else {}
+    call, side, number = scope.scalars.build_call, _make_side_column(source), len(_list_sides(source))
+    factors = (
+        _compute_factors(number, lambda having: _is_in_set_operation(source, having))
+        if number <= _MOST_SIDES
+        else {}
+    )
     if not 0 < len(factors) <= _MOST_COUNTS:
         scope.source.refuse(
             node,
@@ -208,10 +214,12 @@ def _of_many(
     return found
 
 
-def _left(source: SetOperation, having: Iterator[bool]) -> bool:
+def _is_in_set_operation(source: SetOperation, having: Iterator[bool]) -> bool:
     """Whether a value is in a set operation, given of each side in turn whether it has the value."""
     left, right = (
-        _left(side, having) if isinstance(side, SetOperation) and _same_values(source, side) else next(having)
+        _is_in_set_operation(side, having)
+        if isinstance(side, SetOperation) and _is_nested_comparison(source, side)
+        else next(having)
         for side in (source.left, source.right)
     )
     match source.kind:
@@ -223,18 +231,18 @@ def _left(source: SetOperation, having: Iterator[bool]) -> bool:
             return left or right
 
 
-def _factors(number: int, left: Callable[[Iterator[bool]], bool]) -> dict[int, int]:
+def _compute_factors(number: int, is_member: Callable[[Iterator[bool]], bool]) -> dict[int, int]:
     """The factors of the numbers of values of some sides, these as bits, whose sum is the number of values that are left.
 
     What is on the sides of a set of bits `has` is on any of `some` where they share a bit. So a value counts as
     total - g(none of has), where g sums the factors of the sets within a complement; g is inverted over subsets.
 
-    >>> _factors(2, lambda having: all([next(having), next(having)]))
+    >>> _compute_factors(2, lambda having: all([next(having), next(having)]))
     {1: 1, 2: 1, 3: -1}
     """
     everything = (1 << number) - 1
     left_by = [
-        left(iter([bool(has >> place & 1) for place in range(number)])) for has in range(everything + 1)
+        is_member(iter([bool(has >> place & 1) for place in range(number)])) for has in range(everything + 1)
     ]
     within = [int(left_by[everything]) - int(left_by[everything & ~some]) for some in range(everything + 1)]
     for place in range(number):

@@ -13,15 +13,15 @@ from dataclasses import replace
 from sqlglot import exp
 
 from dpsql.plan import nodes
-from dpsql.plan.expr import Column, Facts
-from dpsql.plan.tables import Elements, Scan, Unit, UnitKind
-from dpsql.policy import fold
+from dpsql.plan.expr import Column, ColumnInfo
+from dpsql.plan.tables import Scan, Unit, UnitKind, UnnestedList
+from dpsql.policy import normalize_name
 from dpsql.sql.lower.node_kinds import is_table_function
 from dpsql.sql.lower.scalars import is_unnest
-from dpsql.sql.lower.scope import Named, Scope
+from dpsql.sql.lower.scope import NamedSource, Scope
 
 
-def elements(scope: Scope, node: exp.Expr, *, outer: bool = False) -> bool:
+def add_unnested_elements(scope: Scope, node: exp.Expr, *, outer: bool = False) -> bool:
     """Brings the elements of a list of a table in scope into it; False where UNNEST is of something else.
 
     Rows without elements are left out, but of an `outer` join, LEFT JOIN UNNEST.
@@ -32,7 +32,7 @@ def elements(scope: Scope, node: exp.Expr, *, outer: bool = False) -> bool:
     """
     lateral = type(node) is exp.Lateral
     inner = (
-        scope.source.take(node, "this", "alias", view=(False, None), outer=(False, None))[0]
+        scope.source.take_arguments(node, "this", "alias", view=(False, None), outer=(False, None))[0]
         if lateral
         else node
     )
@@ -43,25 +43,25 @@ def elements(scope: Scope, node: exp.Expr, *, outer: bool = False) -> bool:
     ):
         return False
     (listed,) = inner.expressions
-    alias, names = scope.alias(node.args.get("alias"), scope.context.fresh(node))
+    alias, names = scope.take_alias(node.args.get("alias"), scope.context.allocate_alias(node))
     if not lateral:
-        scope.source.take(node, "expressions", "alias", offset=(False, None))
-    if fold(alias) in scope.tables:
+        scope.source.take_arguments(node, "expressions", "alias", offset=(False, None))
+    if normalize_name(alias) in scope.tables:
         scope.source.refuse(node, "ambiguous", f"two tables are called {alias}", "give one an alias")
-    whole, column = _repeated(scope, node, listed, outer=outer)
+    whole, column = _repeat_scan(scope, node, listed, outer=outer)
     called = names[0] if names else (alias if not alias.startswith("#") else "unnest")
     scope.context.check_name(node, called)
     if len(names) > 1:
         scope.source.refuse(node, "column", f"{len(names)} names are given to 1 column")
-    scope.tables[fold(alias)] = Named(whole, {fold(called): column})
+    scope.tables[normalize_name(alias)] = NamedSource(whole, {normalize_name(called): column})
     return True
 
 
-def _repeated(scope: Scope, node: exp.Expr, listed: exp.Column, *, outer: bool) -> tuple[Scan, Column]:
+def _repeat_scan(scope: Scope, node: exp.Expr, listed: exp.Column, *, outer: bool) -> tuple[Scan, Column]:
     """The scan of a table that reads a row for each element of a list, and the column that holds the element."""
-    scope.source.take(listed, "this", "table", "db", "catalog")
-    parts = [str(scope.source.take(part, "this", quoted=(True,))[0]) for part in listed.parts]
-    found = list(lists(scope, parts))
+    scope.source.take_arguments(listed, "this", "table", "db", "catalog")
+    parts = [str(scope.source.take_arguments(part, "this", quoted=(True,))[0]) for part in listed.parts]
+    found = list(iterate_matching_lists(scope, parts))
     if len(found) != 1:
         scope.source.refuse(
             listed,
@@ -80,7 +80,7 @@ def _repeated(scope: Scope, node: exp.Expr, listed: exp.Column, *, outer: bool) 
     # What was unique in the table is not in rows that are repeated.
     bound = replace(scanned.contribution, rows=rows, keys=frozenset(), unique=frozenset())
     whole = replace(
-        scanned, contribution=bound, unnested=(*scanned.unnested, Elements(path, column, most, outer))
+        scanned, contribution=bound, unnested=(*scanned.unnested, UnnestedList(path, column, most, outer))
     )
     for name, known in scope.tables.items():
         if known.relation is scanned:
@@ -88,7 +88,7 @@ def _repeated(scope: Scope, node: exp.Expr, listed: exp.Column, *, outer: bool) 
     return whole, column
 
 
-def selected_elements(scope: Scope, select: exp.Select) -> str | None:
+def add_selected_elements(scope: Scope, select: exp.Select) -> str | None:
     """Brings the elements of UNNEST among the items of SELECT into scope, as FROM t, UNNEST(t.list) does.
 
     Returns the alias of a source to be joined, where constants are unnested.
@@ -100,31 +100,31 @@ def selected_elements(scope: Scope, select: exp.Select) -> str | None:
     Source: McSherry 2009, Theorem 5.
     """
     items = [*select.expressions, *(getattr(select.args.get("group"), "expressions", None) or ())]
-    found = [node for item in items for node in _unnests(item)]
+    found = [node for item in items for node in _iterate_unnests(item)]
     if not found:
         return None
     _check_selected(scope, select, found)
-    _, (inner, *others) = scope.source.take(found[0], "this", "expressions")
+    _, (inner, *others) = scope.source.take_arguments(found[0], "this", "expressions")
     if others:
         scope.source.refuse(found[0], "unnest", "UNNEST takes one list", "UNNEST(t.list)")
     if type(inner) is exp.Column:
-        _, column = _repeated(scope, found[0], inner, outer=False)
-        scope.values.update(dict.fromkeys(found, column))
+        _, column = _repeat_scan(scope, found[0], inner, outer=False)
+        scope.subquery_values.update(dict.fromkeys(found, column))
         return None
-    alias = scope.add(_constants(inner))
+    alias = scope.add_source(_build_constant_source(inner))
     source = scope.tables[alias]
-    scope.values.update(dict.fromkeys(found, next(iter(source.columns.values()))))
+    scope.subquery_values.update(dict.fromkeys(found, next(iter(source.columns.values()))))
     scope.tables[alias] = replace(source, columns={})  # * does not mean it
     return alias
 
 
-def _constants(listed: exp.Expr) -> exp.Expr:
+def _build_constant_source(listed: exp.Expr) -> exp.Expr:
     """A list of constants, or RANGE or GENERATE_SERIES, as an item of FROM."""
     table = exp.Table(this=listed)
     return table if is_table_function(table) else exp.Unnest(expressions=[listed])
 
 
-def _unnests(node: exp.Expr) -> Iterator[exp.Expr]:
+def _iterate_unnests(node: exp.Expr) -> Iterator[exp.Expr]:
     """UNNEST within an expression, but not within subqueries of it."""
     for part in node.walk(prune=lambda part: isinstance(part, exp.Query)):
         if is_unnest(part):
@@ -150,7 +150,7 @@ def _check_selected(scope: Scope, select: exp.Select, found: Sequence[exp.Expr])
                 "SELECT SUM(x) FROM t, UNNEST(t.list) AS u(x)",
             )
     where = select.args.get("where")
-    for node in () if where is None else _unnests(where):
+    for node in () if where is None else _iterate_unnests(where):
         scope.source.refuse(
             node,
             "unnest",
@@ -168,17 +168,21 @@ def _check_selected(scope: Scope, select: exp.Select, found: Sequence[exp.Expr])
             )
 
 
-def lists(
+def iterate_matching_lists(
     scope: Scope, parts: Sequence[str]
-) -> Iterator[tuple[str, tuple[str, tuple[str, ...], Facts, int]]]:
+) -> Iterator[tuple[str, tuple[str, tuple[str, ...], ColumnInfo, int]]]:
     """The lists that a name may mean, each with the alias of its table."""
     for holder, known in scope.tables.items():
-        table = scope.context.catalog.find(known.relation.table) if isinstance(known.relation, Scan) else None
-        if table is None or fold(known.alias) != holder:
+        table = (
+            scope.context.catalog.find_table(known.relation.table)
+            if isinstance(known.relation, Scan)
+            else None
+        )
+        if table is None or normalize_name(known.alias) != holder:
             continue
-        for rest in {".".join(parts), ".".join(parts[1:]) if fold(parts[0]) == holder else ""}:
-            if fold(rest) in table.lists:
-                yield holder, table.lists[fold(rest)]
+        for rest in {".".join(parts), ".".join(parts[1:]) if normalize_name(parts[0]) == holder else ""}:
+            if normalize_name(rest) in table.lists:
+                yield holder, table.lists[normalize_name(rest)]
 
 
 def _check_unnested(scope: Scope, node: exp.Expr, holder: str, scanned: nodes.Source, column: Column) -> None:

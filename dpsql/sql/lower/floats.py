@@ -9,9 +9,9 @@ Source: Figueroa 1995, "When is double rounding innocuous?", for +, -, * and /.
 
 from __future__ import annotations
 
-from dpsql.analysis.floats import ROUNDED, are_floats, is_float, nearest_float, together
-from dpsql.analysis.intervals import interval
-from dpsql.functions import call, typed
+from dpsql.analysis.floats import ROUNDED, are_floats, find_nearest_float, is_float, list_typed_arguments
+from dpsql.analysis.intervals import derive_interval
+from dpsql.functions import build_function_call, build_typed_call
 from dpsql.plan.expr import Call, Expr, Literal
 from dpsql.plan.types import Type
 
@@ -21,47 +21,51 @@ _EXACT_WHOLE = 2**24
 """FLOAT has every whole number up to here."""
 
 
-def in_floats(built: Call) -> Call:
+def round_float_call(built: Call) -> Call:
     """Return a call of which the arguments, and the result, are rounded to FLOAT where they are FLOAT in the engine."""
     name = built.function.name
     if name not in _COMPARES | _COMPUTES:
         return built
-    values = together(name, built.arguments)
+    values = list_typed_arguments(name, built.arguments)
     if not are_floats(values):
         return built
     if name == "nullif" and not is_float(values[0]):
-        equal = call("eq", _as_float(values[0]), values[1])  # what is compared as FLOAT stays what it is
-        return (equal and call("case", equal, Literal(None, Type.NULL), values[0])) or built
-    read = {id(argument): _as_float(argument) for argument in values}
+        equal = build_function_call(
+            "eq", _to_float(values[0]), values[1]
+        )  # what is compared as FLOAT stays what it is
+        return (equal and build_function_call("case", equal, Literal(None, Type.NULL), values[0])) or built
+    read = {id(argument): _to_float(argument) for argument in values}
     arguments = tuple(read.get(id(argument), argument) for argument in built.arguments)
-    built = built if arguments == built.arguments else typed(built.function, arguments) or built
-    return (call("cast_float", built) or built) if name in ROUNDED else built
+    built = built if arguments == built.arguments else build_typed_call(built.function, arguments) or built
+    return (build_function_call("cast_float", built) or built) if name in ROUNDED else built
 
 
-def of_one_width(*values: Expr) -> tuple[Expr, ...]:
+def unify_float_width(*values: Expr) -> tuple[Expr, ...]:
     """Return values that the engine reads as one type, as IN and BETWEEN do: all as FLOAT, or a FLOAT as a DOUBLE."""
     if not any(map(is_float, values)):
         return values
     if are_floats(values):
-        return tuple(map(_as_float, values))
-    return tuple((call("cast_double", value) or value) if is_float(value) else value for value in values)
+        return tuple(map(_to_float, values))
+    return tuple(
+        (build_function_call("cast_double", value) or value) if is_float(value) else value for value in values
+    )
 
 
-def float_text(value: Expr) -> Call | None:
+def build_float_text(value: Expr) -> Call | None:
     """Return the text of a FLOAT, which has the digits that tell it from other FLOATs; None for other values."""
-    return call("cast_varchar float", value) if is_float(value) else None
+    return build_function_call("cast_varchar float", value) if is_float(value) else None
 
 
-def _as_float(argument: Expr) -> Expr:
+def _to_float(argument: Expr) -> Expr:
     if is_float(argument) or argument.type is Type.NULL:
         return argument
     if isinstance(argument, Literal) and isinstance(argument.value, (int, float)):
-        nearest = nearest_float(argument.value)
+        nearest = find_nearest_float(argument.value)
         return argument if nearest is None or nearest == argument.value else Literal(nearest, Type.DOUBLE)
-    exact = argument.type is Type.INTEGER and interval(argument).within(_EXACT_WHOLE)
-    return argument if exact else _rounded(argument)
+    exact = argument.type is Type.INTEGER and derive_interval(argument).is_within(_EXACT_WHOLE)
+    return argument if exact else _round_to_float(argument)
 
 
-def _rounded(value: Expr) -> Expr:
+def _round_to_float(value: Expr) -> Expr:
     """Return a number rounded to FLOAT; what is no number is left for the function that reads it to refuse."""
-    return call("cast_float", value) or value
+    return build_function_call("cast_float", value) or value

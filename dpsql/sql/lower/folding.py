@@ -16,9 +16,9 @@ from dpsql.analysis.floats import is_exact
 from dpsql.backends import trial
 from dpsql.plan.expr import Call, Expr, Literal, walk
 from dpsql.plan.types import Type
-from dpsql.sql.emit.scalars import cast, write
-from dpsql.sql.lower.constants import constant
-from dpsql.sql.read.rejection import Source
+from dpsql.sql.emit.scalars import emit_cast, emit_expression
+from dpsql.sql.lower.constants import to_literal
+from dpsql.sql.read.rejection import QueryText
 
 _GIVES_NULL = frozenset({"nullif", "case"})
 """Functions that are NULL of constants that are not, on purpose."""
@@ -29,16 +29,18 @@ def is_constant(expr: Expr) -> bool:
     return all(isinstance(part, (Call, Literal)) for part in walk(expr))
 
 
-def constant_of(source: Source, node: exp.Expr | None, expr: Expr) -> Expr:
+def fold_constant(source: QueryText, node: exp.Expr | None, expr: Expr) -> Expr:
     """The constant that an expression of constants is; any other expression, or one without a place in the text, as it is.
 
     Raises QueryRejected where such an expression has no value.
     """
     if node is None or isinstance(expr, Literal) or not is_constant(expr) or expr.type is Type.LIST:
         return expr
-    text = cast(write(expr), expr.type) if expr.type is not Type.NULL else write(expr)
-    failure = trial.failure(text)
-    found = None if failure is not None else trial.value(text)
+    text = (
+        emit_cast(emit_expression(expr), expr.type) if expr.type is not Type.NULL else emit_expression(expr)
+    )
+    failure = trial.find_evaluation_error(text)
+    found = None if failure is not None else trial.evaluate_constant(text)
     if failure is not None or (found is None and not _may_be_null(expr)):
         source.refuse(
             node,
@@ -46,7 +48,7 @@ def constant_of(source: Source, node: exp.Expr | None, expr: Expr) -> Expr:
             "these constants have no value: a conversion, a division or a sum of them fails",
             "write the value out, or NULL if none is meant",
         )
-    return replace(constant(source, node, found), type=expr.type, exact=is_exact(expr))
+    return replace(to_literal(source, node, found), type=expr.type, exact=is_exact(expr))
 
 
 def _may_be_null(expr: Expr) -> bool:

@@ -10,35 +10,35 @@ from sqlglot import exp
 from dpsql.plan.expr import Expr
 from dpsql.plan.nodes import JoinKind
 from dpsql.plan.tables import Scan
-from dpsql.policy import fold
-from dpsql.sql.lower.elements import elements, selected_elements
-from dpsql.sql.lower.full_joins import full_join
-from dpsql.sql.lower.joins import Attached, condition, conjuncts, merging
-from dpsql.sql.lower.scope import Matched, Scope
+from dpsql.policy import normalize_name
+from dpsql.sql.lower.elements import add_selected_elements, add_unnested_elements
+from dpsql.sql.lower.full_joins import lower_full_join
+from dpsql.sql.lower.joins import FromItem, iterate_conjuncts, lower_condition, resolve_using_column
+from dpsql.sql.lower.scope import Scope, SemiJoinSource
 
 _MATCHING = ("SEMI", "ANTI")
 
 
-def from_clause(scope: Scope, select: exp.Select) -> list[Attached]:
+def lower_from_clause(scope: Scope, select: exp.Select) -> list[FromItem]:
     """Brings the sources of FROM and JOIN into scope, and what UNNEST in SELECT reads."""
-    items = _sources(scope, select)
-    alias = selected_elements(scope, select)
-    return items if alias is None else [*items, Attached(alias, JoinKind.INNER, (), select)]
+    items = _lower_sources(scope, select)
+    alias = add_selected_elements(scope, select)
+    return items if alias is None else [*items, FromItem(alias, JoinKind.INNER, (), select)]
 
 
-def _sources(scope: Scope, select: exp.Select) -> list[Attached]:
+def _lower_sources(scope: Scope, select: exp.Select) -> list[FromItem]:
     origin = select.args.get("from_")
     if origin is None:
-        return [Attached(scope.nothing(select), JoinKind.INNER, (), select)]
-    (node,) = scope.source.take(origin, "this")
-    node, within = _bare(scope, _derived(scope, node))
-    items = [Attached(scope.add(node), JoinKind.INNER, (), node)]
+        return [FromItem(scope.add_single_row(select), JoinKind.INNER, (), select)]
+    (node,) = scope.source.take_arguments(origin, "this")
+    node, within = _unwrap_table(scope, _unwrap_lateral(scope, node))
+    items = [FromItem(scope.add_source(node), JoinKind.INNER, (), node)]
     for join in (*within, *(select.args.get("joins") or ())):
-        _attach(scope, join, items)
+        _attach_join(scope, join, items)
     return items
 
 
-def _bare(scope: Scope, node: exp.Expr) -> tuple[exp.Expr, list[exp.Join]]:
+def _unwrap_table(scope: Scope, node: exp.Expr) -> tuple[exp.Expr, list[exp.Join]]:
     """A table within parentheses, and the joins that follow it there."""
     joins: list[exp.Join] = []
     while type(node) is exp.Subquery and type(node.this) in (exp.Table, exp.Subquery):
@@ -51,7 +51,7 @@ def _bare(scope: Scope, node: exp.Expr) -> tuple[exp.Expr, list[exp.Join]]:
             )
         if node.args.get("alias") is not None:
             break
-        inner, own = scope.source.take(node, "this", "joins")
+        inner, own = scope.source.take_arguments(node, "this", "joins")
         joins = [*(own or ()), *joins]
         node = inner
     if type(node) is exp.Table and node.args.get("joins"):
@@ -61,37 +61,37 @@ def _bare(scope: Scope, node: exp.Expr) -> tuple[exp.Expr, list[exp.Join]]:
     return node, joins
 
 
-def _attach(scope: Scope, join: exp.Join, items: list[Attached]) -> None:
-    side = _side(scope, join)
-    table, on, using, *_ = scope.source.take(join, "this", "on", "using", "side", "kind", "method")
-    table, within = _bare(scope, _derived(scope, table))
+def _attach_join(scope: Scope, join: exp.Join, items: list[FromItem]) -> None:
+    side = _get_join_side(scope, join)
+    table, on, using, *_ = scope.source.take_arguments(join, "this", "on", "using", "side", "kind", "method")
+    table, within = _unwrap_table(scope, _unwrap_lateral(scope, table))
     if within:
         _attach_group(scope, join, items, table, within)
         return
-    if elements(scope, table, outer=side == "LEFT"):
+    if add_unnested_elements(scope, table, outer=side == "LEFT"):
         _check_elements(scope, join, side, items)
         return
     before = list(scope.tables)
-    alias = scope.add(table)
+    alias = scope.add_source(table)
     if join.args.get("method"):
-        using = _shared(scope, join, before, alias)
+        using = _list_shared_columns(scope, join, before, alias)
     if join.args.get("kind") in _MATCHING:
-        _match(scope, join, before, alias, using or ())
+        _attach_semi_join(scope, join, before, alias, using or ())
         return
     _check_place(scope, join, side, items)
     if side == "FULL":
-        items[0] = full_join(scope, join, items[0].alias, alias)
+        items[0] = lower_full_join(scope, join, items[0].alias, alias)
         return
     _make_optional(scope, side, alias, items)
     conditions: list[Expr] = []
     if using:
-        conditions = [_using(scope, join, before, alias, identifier) for identifier in using]
+        conditions = [_merge_using_column(scope, join, before, alias, identifier) for identifier in using]
     elif on is not None:
-        conditions = list(conjuncts(condition(scope, on)))
+        conditions = list(iterate_conjuncts(lower_condition(scope, on)))
     if side and not conditions:
         scope.source.refuse(table, "join", "a join needs ON or USING", "write JOIN … ON a = b")
     distinct = tuple(dict.fromkeys(conditions))  # USING may name a column many times
-    joined = Attached(alias, JoinKind.LEFT if side else JoinKind.INNER, distinct, table)
+    joined = FromItem(alias, JoinKind.LEFT if side else JoinKind.INNER, distinct, table)
     if side == "RIGHT":
         first = items.pop()
         items.append(replace(joined, kind=JoinKind.INNER, conditions=()))
@@ -99,20 +99,20 @@ def _attach(scope: Scope, join: exp.Join, items: list[Attached]) -> None:
     items.append(joined)
 
 
-def _derived(scope: Scope, node: exp.Expr) -> exp.Expr:
+def _unwrap_lateral(scope: Scope, node: exp.Expr) -> exp.Expr:
     """A derived table for LATERAL, which, as other derived tables, reads no columns of those before."""
     if type(node) is not exp.Lateral or type(node.this) is not exp.Subquery:
         return node
-    inner, alias = scope.source.take(node, "this", "alias", view=(False, None), outer=(False, None))
+    inner, alias = scope.source.take_arguments(node, "this", "alias", view=(False, None), outer=(False, None))
     found: exp.Expr = inner.copy()
     found.set("alias", None if alias is None else alias.copy())
     return found
 
 
-def _check_elements(scope: Scope, join: exp.Join, side: str, items: list[Attached]) -> None:
+def _check_elements(scope: Scope, join: exp.Join, side: str, items: list[FromItem]) -> None:
     """Refuses conditions and sides of a join with the elements of a row's list: it keeps rows that have some."""
     on = join.args.get("on")
-    plain = on is None or (type(on) is exp.Boolean and scope.source.take(on, "this") == [True])
+    plain = on is None or (type(on) is exp.Boolean and scope.source.take_arguments(on, "this") == [True])
     if (
         side not in ("", "LEFT")
         or not plain
@@ -126,7 +126,7 @@ def _check_elements(scope: Scope, join: exp.Join, side: str, items: list[Attache
             "a list is unnested by CROSS JOIN, or by LEFT JOIN ON TRUE, which keeps rows without elements",
             "FROM t, UNNEST(t.tags) AS u(tag) WHERE …",
         )
-    if scope.matched or any(item.kind is not JoinKind.INNER for item in items):
+    if scope.semi_join_sources or any(item.kind is not JoinKind.INNER for item in items):
         scope.source.refuse(
             join,
             "join",
@@ -135,7 +135,7 @@ def _check_elements(scope: Scope, join: exp.Join, side: str, items: list[Attache
         )
 
 
-def _make_optional(scope: Scope, side: str, alias: str, items: list[Attached]) -> None:
+def _make_optional(scope: Scope, side: str, alias: str, items: list[FromItem]) -> None:
     """Notes of which sources a LEFT or RIGHT JOIN may find no row."""
     if side == "LEFT":
         scope.nullable.add(alias)
@@ -144,11 +144,11 @@ def _make_optional(scope: Scope, side: str, alias: str, items: list[Attached]) -
         scope.nullable |= {name for name, known in scope.tables.items() if known.relation is before_it}
 
 
-def _check_place(scope: Scope, join: exp.Join, side: str, items: list[Attached]) -> None:
+def _check_place(scope: Scope, join: exp.Join, side: str, items: list[FromItem]) -> None:
     """Refuses a FULL or RIGHT JOIN that keeps rows of more than one source before it, or of which some are left out."""
     if side not in ("FULL", "RIGHT"):
         return
-    if scope.matched:
+    if scope.semi_join_sources:
         scope.source.refuse(
             join,
             "join",
@@ -168,11 +168,12 @@ def _check_place(scope: Scope, join: exp.Join, side: str, items: list[Attached])
 
 
 def _attach_group(
-    scope: Scope, join: exp.Join, items: list[Attached], table: exp.Expr, within: list[exp.Join]
+    scope: Scope, join: exp.Join, items: list[FromItem], table: exp.Expr, within: list[exp.Join]
 ) -> None:
     """Attaches `JOIN (a JOIN b ON …) ON …`: of INNER JOINs it does not matter which is made first."""
     inner = all(
-        _side(scope, each) == "" and each.args.get("kind") not in _MATCHING for each in (join, *within)
+        _get_join_side(scope, each) == "" and each.args.get("kind") not in _MATCHING
+        for each in (join, *within)
     )
     if not inner or any(each.args.get("method") or each.args.get("using") for each in (join, *within)):
         scope.source.refuse(
@@ -181,27 +182,31 @@ def _attach_group(
             "joins in parentheses are INNER JOINs with ON, as the join before them is",
             "put them into a derived table: JOIN (SELECT … FROM a LEFT JOIN b ON …) AS t ON …",
         )
-    items.append(Attached(scope.add(table), JoinKind.INNER, (), table))
+    items.append(FromItem(scope.add_source(table), JoinKind.INNER, (), table))
     for each in within:
-        _attach(scope, each, items)
+        _attach_join(scope, each, items)
     if join.args.get("on") is not None:
-        conditions = tuple(conjuncts(condition(scope, join.args["on"])))
+        conditions = tuple(iterate_conjuncts(lower_condition(scope, join.args["on"])))
         items[-1] = replace(items[-1], conditions=(*items[-1].conditions, *conditions))
 
 
-def _match(scope: Scope, join: exp.Join, before: list[str], alias: str, using: Sequence[exp.Expr]) -> None:
+def _attach_semi_join(
+    scope: Scope, join: exp.Join, before: list[str], alias: str, using: Sequence[exp.Expr]
+) -> None:
     """SEMI JOIN and ANTI JOIN: the rows before them that have a partner, or none, whose columns are not seen after."""
     on = join.args.get("on")
-    conditions = [_equal_of(scope, join, before, alias, identifier)[1] for identifier in using]
+    conditions = [_build_using_equality(scope, join, before, alias, identifier)[1] for identifier in using]
     if on is not None:
-        conditions += conjuncts(condition(scope, on))
+        conditions += iterate_conjuncts(lower_condition(scope, on))
     if not conditions:
         scope.source.refuse(join, "join", "a join needs ON or USING", "write SEMI JOIN … ON a = b")
     found = scope.tables.pop(alias)
-    scope.matched.append(Matched(found, tuple(conditions), join.args.get("kind") == "ANTI", join))
+    scope.semi_join_sources.append(
+        SemiJoinSource(found, tuple(conditions), join.args.get("kind") == "ANTI", join)
+    )
 
 
-def _shared(scope: Scope, join: exp.Join, before: list[str], alias: str) -> list[exp.Expr]:
+def _list_shared_columns(scope: Scope, join: exp.Join, before: list[str], alias: str) -> list[exp.Expr]:
     """The columns that both sides of a NATURAL JOIN have."""
     if join.args.get("on") is not None or join.args.get("using"):
         scope.source.refuse(
@@ -216,25 +221,29 @@ def _shared(scope: Scope, join: exp.Join, before: list[str], alias: str) -> list
     return [exp.to_identifier(name, quoted=True) for name in shared]
 
 
-def _using(scope: Scope, join: exp.Join, before: list[str], alias: str, identifier: exp.Expr) -> Expr:
-    (name, holder), equal = _equal_of(scope, join, before, alias, identifier)
-    folded = fold(name)
+def _merge_using_column(
+    scope: Scope, join: exp.Join, before: list[str], alias: str, identifier: exp.Expr
+) -> Expr:
+    (name, holder), equal = _build_using_equality(scope, join, before, alias, identifier)
+    folded = normalize_name(name)
     # Of the side whose rows are all kept, the column is never missing.
-    scope.merged[folded] = alias if holder in scope.nullable else holder
-    scope.sides.setdefault(folded, [holder]).append(alias)
+    scope.using_owners[folded] = alias if holder in scope.nullable else holder
+    scope.using_sides.setdefault(folded, [holder]).append(alias)
     return equal
 
 
-def _equal_of(
+def _build_using_equality(
     scope: Scope, join: exp.Join, before: list[str], alias: str, identifier: exp.Expr
 ) -> tuple[tuple[str, str], Expr]:
-    """What `merging` finds of a column of USING, and that it is equal on both sides."""
-    name, holder = merging(scope, before, alias, identifier)
-    equal = scope.scalars.call(join, "eq", scope.find(holder, name), scope.find(alias, name))
+    """What `resolve_using_column` finds of a column of USING, and that it is equal on both sides."""
+    name, holder = resolve_using_column(scope, before, alias, identifier)
+    equal = scope.scalars.build_call(
+        join, "eq", scope.get_column(holder, name), scope.get_column(alias, name)
+    )
     return (name, holder), equal
 
 
-def _side(scope: Scope, join: exp.Join) -> str:
+def _get_join_side(scope: Scope, join: exp.Join) -> str:
     """The side of a join whose rows are all kept, if there is one; FULL for both."""
     side, kind, method = (join.args.get(name) or "" for name in ("side", "kind", "method"))
     known = side in ("", "LEFT", "RIGHT", "FULL") and kind in ("", "INNER", "OUTER", "CROSS", *_MATCHING)

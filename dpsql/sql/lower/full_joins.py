@@ -12,46 +12,58 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
-from dpsql.plan.expr import Column, Expr, Literal, columns
+from dpsql.plan.expr import Column, Expr, Literal, iterate_columns
 from dpsql.plan.nodes import JoinKind, Relation, SemiJoin, SetKind, Source, is_private
 from dpsql.plan.types import Type
-from dpsql.policy import fold
-from dpsql.sql.lower.derived import project, put_together
-from dpsql.sql.lower.joins import Attached, all_of, condition, conjuncts, left_joined, merging
-from dpsql.sql.lower.scope import Named, Scope
+from dpsql.policy import normalize_name
+from dpsql.sql.lower.derived import build_projection, combine_set_operation
+from dpsql.sql.lower.joins import (
+    FromItem,
+    build_conjunction,
+    build_left_join,
+    iterate_conjuncts,
+    lower_condition,
+    resolve_using_column,
+)
+from dpsql.sql.lower.scope import NamedSource, Scope
 
 _MISSING = Literal(None, Type.NULL)
 
 
 @dataclass(frozen=True, slots=True)
-class _Item:
+class _FullJoinColumn:
     """A column of the whole, `name` of `alias`: what it is where `a` has a row, and where `b` alone has one."""
 
     alias: str
     name: str
-    joined: Expr
-    alone: Expr
+    left_value: Expr
+    right_only_value: Expr
 
 
-def full_join(scope: Scope, join: exp.Join, first: str, second: str) -> Attached:
+def lower_full_join(scope: Scope, join: exp.Join, first: str, second: str) -> FromItem:
     """The two sources in scope under these aliases as one. Raises QueryRejected."""
-    table, on, using, *_ = scope.source.take(join, "this", "on", "using", "side", "kind")
+    table, on, using, *_ = scope.source.take_arguments(join, "this", "on", "using", "side", "kind")
     left, right = scope.tables[first].relation, scope.tables[second].relation
     _check_sides(scope, table, left, right)
     known = [alias for alias, named in scope.tables.items() if named.relation is left]
-    pairs = [_pair(scope, known, second, identifier) for identifier in using or ()]
-    conditions = [scope.scalars.call(join, "eq", pair.joined, pair.alone) for pair in pairs]
-    conditions += [] if on is None else conjuncts(condition(scope, on))
-    predicate = all_of(conditions)
-    if predicate is None or not {column.source for column in columns(predicate)} <= {left.alias, right.alias}:
+    pairs = [_build_using_column(scope, known, second, identifier) for identifier in using or ()]
+    conditions = [
+        scope.scalars.build_call(join, "eq", pair.left_value, pair.right_only_value) for pair in pairs
+    ]
+    conditions += [] if on is None else iterate_conjuncts(lower_condition(scope, on))
+    predicate = build_conjunction(conditions)
+    if predicate is None or not {column.source for column in iterate_columns(predicate)} <= {
+        left.alias,
+        right.alias,
+    }:
         scope.source.refuse(table, "join", "a FULL JOIN needs ON or USING, over its own two sides")
-    items = [*(replace(pair, alias="") for pair in pairs), *_items(scope, known, second)]
-    item = Attached(second, JoinKind.LEFT, tuple(conditions), table)
-    whole = _whole(
-        scope, join, items, left_joined(scope, left, item), SemiJoin(right, left, predicate, anti=True)
+    items = [*(replace(pair, alias="") for pair in pairs), *_list_side_columns(scope, known, second)]
+    item = FromItem(second, JoinKind.LEFT, tuple(conditions), table)
+    whole = _build_union(
+        scope, join, items, build_left_join(scope, left, item), SemiJoin(right, left, predicate, anti=True)
     )
-    _rename(scope, items, whole, known, second)
-    return Attached(first, JoinKind.INNER, (), table)
+    _rename_columns(scope, items, whole, known, second)
+    return FromItem(first, JoinKind.INNER, (), table)
 
 
 def _check_sides(scope: Scope, node: exp.Expr, left: Source, right: Source) -> None:
@@ -64,48 +76,72 @@ def _check_sides(scope: Scope, node: exp.Expr, left: Source, right: Source) -> N
         )
 
 
-def _pair(scope: Scope, known: Sequence[str], second: str, identifier: exp.Expr) -> _Item:
+def _build_using_column(
+    scope: Scope, known: Sequence[str], second: str, identifier: exp.Expr
+) -> _FullJoinColumn:
     """The two columns that USING makes one."""
-    name, holder = merging(scope, known, second, identifier)
-    return _Item(holder, name, scope.find(holder, name), scope.find(second, name))
+    name, holder = resolve_using_column(scope, known, second, identifier)
+    return _FullJoinColumn(holder, name, scope.get_column(holder, name), scope.get_column(second, name))
 
 
-def _items(scope: Scope, known: Sequence[str], second: str) -> list[_Item]:
+def _list_side_columns(scope: Scope, known: Sequence[str], second: str) -> list[_FullJoinColumn]:
     """The columns of both sides."""
     ours = [(alias, *item) for alias in known for item in scope.tables[alias].columns.items()]
     theirs = scope.tables[second].columns.items()
     return [
-        *(_Item(alias, _declared(name, column), column, _MISSING) for alias, name, column in ours),
-        *(_Item(second, _declared(name, column), _optional(column), column) for name, column in theirs),
+        *(
+            _FullJoinColumn(alias, _get_column_name(name, column), column, _MISSING)
+            for alias, name, column in ours
+        ),
+        *(
+            _FullJoinColumn(second, _get_column_name(name, column), _make_nullable(column), column)
+            for name, column in theirs
+        ),
     ]
 
 
-def _declared(folded: str, column: Column) -> str:
+def _get_column_name(folded: str, column: Column) -> str:
     """What a column is called: as it was declared, but for the number that an earlier FULL JOIN gave it."""
-    return column.name if fold(column.name) == folded else folded
+    return column.name if normalize_name(column.name) == folded else folded
 
 
-def _optional(column: Column) -> Column:
+def _make_nullable(column: Column) -> Column:
     return replace(column, facts=replace(column.facts, nullable=True))
 
 
-def _whole(scope: Scope, join: exp.Join, items: Sequence[_Item], joined: Relation, alone: Relation) -> Source:
+def _build_union(
+    scope: Scope, join: exp.Join, items: Sequence[_FullJoinColumn], joined: Relation, alone: Relation
+) -> Source:
     context = scope.context
-    left = project(joined, context.fresh(join), [(item.name, item.joined) for item in items])
-    right = project(alone, context.fresh(join), [(item.name, item.alone) for item in items])
-    return put_together(context, join, SetKind.UNION_ALL, left, right, alias=context.fresh(join))
+    left = build_projection(
+        joined, context.allocate_alias(join), [(item.name, item.left_value) for item in items]
+    )
+    right = build_projection(
+        alone, context.allocate_alias(join), [(item.name, item.right_only_value) for item in items]
+    )
+    return combine_set_operation(
+        context, join, SetKind.UNION_ALL, left, right, alias=context.allocate_alias(join)
+    )
 
 
-def _rename(scope: Scope, items: Sequence[_Item], whole: Source, known: Sequence[str], second: str) -> None:
+def _rename_columns(
+    scope: Scope, items: Sequence[_FullJoinColumn], whole: Source, known: Sequence[str], second: str
+) -> None:
     """Names mean the columns of the whole from here on; those of USING are its own."""
     if not hasattr(whole, "columns"):
         raise TypeError("a set operation has columns")
-    named: dict[str, dict[str, Column]] = {alias: {} for alias in (*known, second, fold(whole.alias))}
+    named: dict[str, dict[str, Column]] = {
+        alias: {} for alias in (*known, second, normalize_name(whole.alias))
+    }
     for item, column in zip(items, whole.columns, strict=True):
-        named[item.alias or fold(whole.alias)][fold(item.name)] = column
-    scope.tables.update({alias: Named(whole, found) for alias, found in named.items()})
+        named[item.alias or normalize_name(whole.alias)][normalize_name(item.name)] = column
+    scope.tables.update({alias: NamedSource(whole, found) for alias, found in named.items()})
     scope.nullable -= {*known, second}
-    for folded in named[fold(whole.alias)]:
+    for folded in named[normalize_name(whole.alias)]:
         first = next(alias for alias in known if folded in named[alias])
-        scope.merged[folded] = fold(whole.alias)
-        scope.sides[folded] = [*scope.sides.get(folded, [first]), second, fold(whole.alias)]
+        scope.using_owners[folded] = normalize_name(whole.alias)
+        scope.using_sides[folded] = [
+            *scope.using_sides.get(folded, [first]),
+            second,
+            normalize_name(whole.alias),
+        ]

@@ -17,10 +17,10 @@ from dataclasses import dataclass, field
 
 from sqlglot import exp
 
-from dpsql.policy import fold
-from dpsql.sql.lower.grouping import aggregates, over_window
+from dpsql.policy import normalize_name
+from dpsql.sql.lower.grouping import has_aggregate, is_over_window
 from dpsql.sql.lower.node_kinds import is_matching
-from dpsql.sql.read.rejection import Source
+from dpsql.sql.read.rejection import QueryText
 
 _INNER = ("from_", "joins", "where", "group")
 _OUTER = ("with_", "distinct", "limit", "offset")
@@ -36,33 +36,39 @@ _SETS = (exp.Group, exp.Rollup, exp.Cube, exp.GroupingSets, exp.Tuple, exp.Paren
 """Nodes in which a number is that of an output."""
 
 
-def over_derived(source: Source, select: exp.Select) -> exp.Select:
+def wrap_in_derived_table(source: QueryText, select: exp.Select) -> exp.Select:
     """The SELECT, over a derived table where groups or windows are compared with rows of a subquery."""
     clauses = [select.args.get(name) for name in (*_CONDITIONS, "order")]
     present = [*select.expressions, *(part for part in clauses if part is not None)]
-    keys = _key_items(select)
-    if not any(_compares(part) and part not in keys for part in present):
+    keys = _list_key_items(select)
+    if not any(_has_subquery_comparison(part) and part not in keys for part in present):
         return select
-    if select.args.get("group") or select.args.get("having") or any(map(aggregates, present)):
+    if select.args.get("group") or select.args.get("having") or any(map(has_aggregate, present)):
         of_rows = [key.unalias() for key in keys]
-        return over_derived(source, _Derived(source, select.copy(), "having", of_rows).query(select))
+        return wrap_in_derived_table(
+            source, _DerivedTableRewrite(source, select.copy(), "having", of_rows).build_select(select)
+        )
     qualify = select.args.get("qualify")
-    if qualify is not None and _compares(qualify) and not any(item.is_star for item in select.expressions):
-        return _Derived(source, select.copy(), "qualify").query(select)
+    if (
+        qualify is not None
+        and _has_subquery_comparison(qualify)
+        and not any(item.is_star for item in select.expressions)
+    ):
+        return _DerivedTableRewrite(source, select.copy(), "qualify").build_select(select)
     return select
 
 
-def _own(node: exp.Expr) -> Iterator[exp.Expr]:
+def _iterate_own_nodes(node: exp.Expr) -> Iterator[exp.Expr]:
     """A node and what is in it, but not what is within its subqueries, and of rows within its aggregates."""
-    return node.walk(prune=_is_apart)
+    return node.walk(prune=_is_subquery_or_aggregate)
 
 
-def _is_apart(node: exp.Expr) -> bool:
-    of_rows = isinstance(node, (exp.AggFunc, exp.Filter)) and not over_window(node)
+def _is_subquery_or_aggregate(node: exp.Expr) -> bool:
+    of_rows = isinstance(node, (exp.AggFunc, exp.Filter)) and not is_over_window(node)
     return of_rows or isinstance(node, exp.Query)
 
 
-def _key_items(select: exp.Select) -> list[exp.Expr]:
+def _list_key_items(select: exp.Select) -> list[exp.Expr]:
     """The items of SELECT that are group keys, whose comparisons are of rows."""
     group = select.args.get("group")
     if group is None:
@@ -70,54 +76,58 @@ def _key_items(select: exp.Select) -> list[exp.Expr]:
     keys = [
         part for key in group.args.values() if isinstance(key, list) for item in key for part in item.walk()
     ]
-    names = {fold(key.name) for key in keys if type(key) is exp.Column and not key.args.get("table")}
+    names = {
+        normalize_name(key.name) for key in keys if type(key) is exp.Column and not key.args.get("table")
+    }
     places = {str(key.this) for key in keys if type(key) is exp.Literal}
     return [
         item
         for place, item in enumerate(select.expressions, 1)
-        if (group.args.get("all") and not aggregates(item))
+        if (group.args.get("all") and not has_aggregate(item))
         or str(place) in places
         or item.unalias() in keys
-        or (type(item) is exp.Alias and fold(item.alias) in names)
+        or (type(item) is exp.Alias and normalize_name(item.alias) in names)
     ]
 
 
-def _compares(node: exp.Expr) -> bool:
+def _has_subquery_comparison(node: exp.Expr) -> bool:
     """Whether a node compares with the rows of a subquery."""
-    return any(map(_is_comparison, _own(node)))
+    return any(map(_is_subquery_comparison, _iterate_own_nodes(node)))
 
 
-def _is_comparison(node: exp.Expr) -> bool:
+def _is_subquery_comparison(node: exp.Expr) -> bool:
     side = node.args.get("expression")
     member = (type(node), type(side)) in ((exp.EQ, exp.Any), (exp.NEQ, exp.All))
     return is_matching(node) or (member and side is not None and side.find(exp.Query) is not None)
 
 
 @dataclass(slots=True)
-class _Derived:
+class _DerivedTableRewrite:
     """The derived table of a SELECT, and the SELECT around it, whose WHERE is `condition`: HAVING, or QUALIFY."""
 
-    source: Source
+    source: QueryText
     select: exp.Select
     condition: str
     keys: list[exp.Expr] = field(default_factory=list)
     columns: dict[exp.Expr, exp.Identifier] = field(default_factory=dict)
-    named: dict[str, exp.Expr] = field(default_factory=dict)
+    aliased_items: dict[str, exp.Expr] = field(default_factory=dict)
 
-    def query(self, instead: exp.Select) -> exp.Select:
+    def build_select(self, instead: exp.Select) -> exp.Select:
         """The SELECT around, where `instead` stands."""
         given = self.select.args
         if given.get("group"):
-            self._name_keys(given["group"])
-        items = [self._item(item) for item in self.select.expressions]
-        for key in self._keys():
+            self._expand_keys(given["group"])
+        items = [self._rewrite_item(item) for item in self.select.expressions]
+        for key in self._list_keys():
             if type(key) is exp.Column:
-                self._column(key)  # a subquery may name it
+                self._add_column(key)  # a subquery may name it
         for clause in filter(None, map(given.get, _CONDITIONS)):
-            clause.set("this", self._meant(*self.source.take(clause, "this")))
-        around = {name: self._around(given[name]) for name in (*_CONDITIONS, "order") if given.get(name)}
+            clause.set("this", self._expand_aliases(*self.source.take_arguments(clause, "this")))
+        around = {
+            name: self._rewrite_node(given[name]) for name in (*_CONDITIONS, "order") if given.get(name)
+        }
         windows = given.get("windows") or []
-        around_it = [self._window(item) for item in windows] if self.condition == "having" else []
+        around_it = [self._rewrite_window(item) for item in windows] if self.condition == "having" else []
         inner = exp.Select(
             expressions=[exp.Alias(this=node, alias=name.copy()) for node, name in self.columns.items()],
             **{name: given[name] for name in _INNER if given.get(name)},
@@ -125,7 +135,7 @@ class _Derived:
         if self.condition == "qualify":
             inner.set("windows", windows)
         outer = exp.Select(
-            expressions=items, from_=exp.From(this=exp.Subquery(this=inner, alias=self._alias()))
+            expressions=items, from_=exp.From(this=exp.Subquery(this=inner, alias=self._find_table_alias()))
         )
         if self.condition in around:
             outer.set("where", exp.Where(this=around.pop(self.condition).this))
@@ -136,11 +146,11 @@ class _Derived:
         outer.parent, outer.arg_key = instead.parent, instead.arg_key
         return outer
 
-    def _name_keys(self, group: exp.Expr) -> None:
+    def _expand_keys(self, group: exp.Expr) -> None:
         """Writes out what GROUP BY ALL and the numbers of outputs mean: the derived table has other outputs."""
         items = self.select.expressions
         if group.args.get("all"):
-            plain = [item.unalias() for item in items if not (aggregates(item) or item.find(exp.Window))]
+            plain = [item.unalias() for item in items if not (has_aggregate(item) or item.find(exp.Window))]
             group.set("all", None)
             group.set("expressions", [item.copy() for item in plain])
         numbers = [
@@ -150,122 +160,130 @@ class _Derived:
             if not part.is_string and part.this.isdigit() and 1 <= int(part.this) <= len(items):
                 part.replace(items[int(part.this) - 1].unalias().copy())
 
-    def _keys(self) -> list[exp.Expr]:
+    def _list_keys(self) -> list[exp.Expr]:
         group = self.select.args.get("group")
         return [] if group is None else list(group.expressions)
 
-    def _alias(self) -> exp.TableAlias | None:
+    def _find_table_alias(self) -> exp.TableAlias | None:
         """The name of the one table of FROM, which a subquery may use."""
         table = getattr(self.select.args.get("from_"), "this", None)
         if type(table) is not exp.Table or self.select.args.get("joins"):
             return None
         return exp.TableAlias(this=exp.to_identifier(table.alias_or_name, quoted=True))
 
-    def _item(self, item: exp.Expr) -> exp.Expr:
+    def _rewrite_item(self, item: exp.Expr) -> exp.Expr:
         if type(item) is exp.Column:
-            return self._around(item)
+            return self._rewrite_node(item)
         if type(item) is not exp.Alias:
             text = item.sql(dialect="duckdb", comments=False)[:200]
-            return exp.Alias(this=self._around(item), alias=exp.to_identifier(text, quoted=True))
-        _, name = self.source.take(item, "this", "alias")
-        if fold(name.name) not in self._taken() and self._is_column(item.this):
-            self.columns.setdefault(_same(item.this, self.columns), name)  # later items may name it
-        self.named[fold(name.name)] = item.this.copy()
-        return exp.Alias(this=self._around(item.this), alias=name)
+            return exp.Alias(this=self._rewrite_node(item), alias=exp.to_identifier(text, quoted=True))
+        _, name = self.source.take_arguments(item, "this", "alias")
+        if normalize_name(name.name) not in self._list_taken_names() and self._is_column(item.this):
+            self.columns.setdefault(_find_same_node(item.this, self.columns), name)  # later items may name it
+        self.aliased_items[normalize_name(name.name)] = item.this.copy()
+        return exp.Alias(this=self._rewrite_node(item.this), alias=name)
 
-    def _meant(self, condition: exp.Expr) -> exp.Expr:
+    def _expand_aliases(self, condition: exp.Expr) -> exp.Expr:
         """HAVING or QUALIFY with aliases written out: a lone name means a group key, then an alias, then a column."""
-        keys = {fold(key.name) for key in self._keys() if type(key) is exp.Column}
+        keys = {normalize_name(key.name) for key in self._list_keys() if type(key) is exp.Column}
 
-        return _replaced(condition, lambda node: self._written(node, keys))
+        return _replace_nodes(condition, lambda node: self._expand_alias(node, keys))
 
-    def _written(self, node: exp.Expr, keys: set[str]) -> exp.Expr:
-        name = fold(node.name) if type(node) is exp.Column and not node.args.get("table") else ""
-        if name not in self.named or name in keys:
+    def _expand_alias(self, node: exp.Expr, keys: set[str]) -> exp.Expr:
+        name = normalize_name(node.name) if type(node) is exp.Column and not node.args.get("table") else ""
+        if name not in self.aliased_items or name in keys:
             return node
-        self.source.take(*self.source.take(node, "this"), "this", quoted=(True,))
-        return self.named[name].copy()
+        self.source.take_arguments(*self.source.take_arguments(node, "this"), "this", quoted=(True,))
+        return self.aliased_items[name].copy()
 
     def _is_column(self, node: exp.Expr) -> bool:
         """Whether a node is computed in the derived table as a whole."""
-        around = self.condition == "having" and any(isinstance(part, exp.Window) for part in _own(node))
+        around = self.condition == "having" and any(
+            isinstance(part, exp.Window) for part in _iterate_own_nodes(node)
+        )
         if isinstance(node, (*_UNCHANGED, *_PARTS)):
             return False
-        return _same(node, self.keys) in self.keys or not (around or _compares(node))
+        return _find_same_node(node, self.keys) in self.keys or not (around or _has_subquery_comparison(node))
 
-    def _around(self, node: exp.Expr) -> exp.Expr:
+    def _rewrite_node(self, node: exp.Expr) -> exp.Expr:
         """The node over the derived table, whose columns are what it reads of groups."""
         if isinstance(node, _UNCHANGED):
             return node
         if type(node) is exp.Window and self.condition == "having":
-            return self._window(node)
+            return self._rewrite_window(node)
         if type(node) is exp.Ordered and self._is_output(node.this):
             return node
-        return self._column(node) if self._is_column(node) else self._inside(node)
+        return self._add_column(node) if self._is_column(node) else self._rewrite_children(node)
 
-    def _inside(self, node: exp.Expr) -> exp.Expr:
+    def _rewrite_children(self, node: exp.Expr) -> exp.Expr:
         for name, value in list(node.args.items()):
             if isinstance(value, list):
-                node.set(name, [self._around(part) if isinstance(part, exp.Expr) else part for part in value])
+                node.set(
+                    name, [self._rewrite_node(part) if isinstance(part, exp.Expr) else part for part in value]
+                )
             elif isinstance(value, exp.Expr):
-                node.set(name, self._around(value))
+                node.set(name, self._rewrite_node(value))
         return node
 
     def _is_output(self, node: exp.Expr) -> bool:
         """Whether ORDER BY names an output."""
-        return type(node) is exp.Column and not node.args.get("table") and fold(node.name) in self.named
+        return (
+            type(node) is exp.Column
+            and not node.args.get("table")
+            and normalize_name(node.name) in self.aliased_items
+        )
 
-    def _window(self, node: exp.Expr) -> exp.Expr:
+    def _rewrite_window(self, node: exp.Expr) -> exp.Expr:
         """A window around the derived table: what its function, partition and order read are columns of that."""
         function = node.this
         node.set("this", None)
-        self._inside(node)
+        self._rewrite_children(node)
         called = function
         while type(called) in (exp.IgnoreNulls, exp.RespectNulls, exp.Filter):
             if type(called) is exp.Filter:
-                called.set("expression", self._around(called.expression))
+                called.set("expression", self._rewrite_node(called.expression))
             called = called.this
         if not isinstance(called, exp.Identifier):
-            self._inside(called)
+            self._rewrite_children(called)
         node.set("this", function)
         return node
 
-    def _column(self, node: exp.Expr) -> exp.Expr:
-        node = _same(node, self.columns)
+    def _add_column(self, node: exp.Expr) -> exp.Expr:
+        node = _find_same_node(node, self.columns)
         if node not in self.columns:
-            taken = self._taken()
-            lone = type(node) is exp.Column and fold(node.name) not in taken
+            taken = self._list_taken_names()
+            lone = type(node) is exp.Column and normalize_name(node.name) not in taken
             self.columns[node] = (
                 node.this.copy() if lone else exp.to_identifier(f"value {len(taken)}", quoted=True)
             )
         return exp.Column(this=self.columns[node].copy())
 
-    def _taken(self) -> set[str]:
-        return {fold(name.name) for name in self.columns.values()}
+    def _list_taken_names(self) -> set[str]:
+        return {normalize_name(name.name) for name in self.columns.values()}
 
 
-def _same(node: exp.Expr, among: Iterable[exp.Expr]) -> exp.Expr:
+def _find_same_node(node: exp.Expr, among: Iterable[exp.Expr]) -> exp.Expr:
     """The one among expressions that differs in the case of names alone, else the expression itself."""
-    folded = _folded(node)
-    return next((each for each in among if _folded(each) == folded), node)
+    folded = _normalize_names(node)
+    return next((each for each in among if _normalize_names(each) == folded), node)
 
 
-def _folded(node: exp.Expr) -> exp.Expr:
+def _normalize_names(node: exp.Expr) -> exp.Expr:
     found = node.copy()
     for name in found.find_all(exp.Identifier):
-        name.set("this", fold(name.name))
+        name.set("this", normalize_name(name.name))
     return found
 
 
-def _replaced(node: exp.Expr, change: Callable[[exp.Expr], exp.Expr]) -> exp.Expr:
+def _replace_nodes(node: exp.Expr, change: Callable[[exp.Expr], exp.Expr]) -> exp.Expr:
     """The node with parts of it changed, but for what is within subqueries."""
     found = node if isinstance(node, exp.Query) else change(node)
     if found is not node or isinstance(node, exp.Query):
         return found
     for name, value in list(node.args.items()):
         if isinstance(value, list):
-            parts = [_replaced(part, change) if isinstance(part, exp.Expr) else part for part in value]
+            parts = [_replace_nodes(part, change) if isinstance(part, exp.Expr) else part for part in value]
             node.set(name, parts)
         elif isinstance(value, exp.Expr):
-            node.set(name, _replaced(value, change))
+            node.set(name, _replace_nodes(value, change))
     return node

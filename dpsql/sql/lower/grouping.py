@@ -12,31 +12,31 @@ from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
-from dpsql.analysis.decimals import decimal_digits
+from dpsql.analysis.decimals import find_decimal_digits
 from dpsql.analysis.floats import is_float
 from dpsql.errors import QueryRejected
-from dpsql.plan.expr import Column, Expr, Literal, Order, Scalar, columns, windowed
+from dpsql.plan.expr import Column, Expr, Literal, Order, Scalar, has_window, iterate_columns
 from dpsql.plan.nodes import OuterQuery, Output, Relation, is_private
 from dpsql.plan.types import Type
-from dpsql.policy import fold
-from dpsql.sql.lower.aggregate_filter import filtered
+from dpsql.policy import normalize_name
+from dpsql.sql.lower.aggregate_filter import rewrite_filtered_aggregate
 from dpsql.sql.lower.aggregates.any_value import ANY_VALUE
-from dpsql.sql.lower.aggregates.quantiles import plain
-from dpsql.sql.lower.decimals import exactly
-from dpsql.sql.lower.derived import spelled
-from dpsql.sql.lower.folding import constant_of, is_constant
-from dpsql.sql.lower.grouping_sets import MAX_KEYS, keys_of, left_out_bits
-from dpsql.sql.lower.interval_ends import asked_of, refuse
-from dpsql.sql.lower.joins import left_joined
+from dpsql.sql.lower.aggregates.quantiles import normalize_quantile_call
+from dpsql.sql.lower.decimals import round_to_decimal
+from dpsql.sql.lower.derived import get_declared_name
+from dpsql.sql.lower.folding import fold_constant, is_constant
+from dpsql.sql.lower.grouping_sets import MAX_KEYS, list_keys, lower_grouping_call
+from dpsql.sql.lower.interval_ends import get_interval_argument, refuse_interval
+from dpsql.sql.lower.joins import build_left_join
 from dpsql.sql.lower.node_kinds import is_quantified
-from dpsql.sql.lower.public_left_joins import aggregated
-from dpsql.sql.lower.quantified import quantified
+from dpsql.sql.lower.public_left_joins import require_private_argument
+from dpsql.sql.lower.quantified import lower_quantified_comparison
 from dpsql.sql.lower.scalars import Scalars
 from dpsql.sql.lower.scope import Scope
-from dpsql.sql.lower.stars import star_items
-from dpsql.sql.lower.windows import check_named, window
-from dpsql.sql.read.interval_calls import which_end
-from dpsql.sql.read.rejection import Source
+from dpsql.sql.lower.stars import expand_star_item
+from dpsql.sql.lower.windows import check_named_windows, lower_window
+from dpsql.sql.read.interval_calls import find_interval_end
+from dpsql.sql.read.rejection import QueryText
 
 MAX_OUTPUTS = 100
 
@@ -55,17 +55,17 @@ class Grouping(ABC):
     select: exp.Select | exp.SetOperation
     input: Relation
     keys: list[Expr] = field(default_factory=list)
-    left_out: list[Expr] = field(default_factory=list)
+    excluded_keys: list[Expr] = field(default_factory=list)
     aliases: dict[str, Expr] = field(default_factory=dict)
     is_one_group: bool = False
     """Whether all keys are constants, so that all rows are one group, and none if there are none."""
 
     @abstractmethod
-    def key(self, index: int) -> Expr:
+    def get_key_column(self, index: int) -> Expr:
         """A key as the columns after grouping know it."""
 
     @abstractmethod
-    def aggregate(self, node: exp.AggFunc) -> Expr:
+    def lower_aggregate(self, node: exp.AggFunc) -> Expr:
         """An aggregate as the columns after grouping know it."""
 
     @abstractmethod
@@ -73,227 +73,238 @@ class Grouping(ABC):
         """Refuses what is no key on this side of the boundary."""
 
     @property
-    def source(self) -> Source:
+    def source(self) -> QueryText:
         """The text of the query."""
         return self.scope.source
 
     @property
-    def rows_so_far(self) -> Relation:
+    def window_rows(self) -> Relation:
         """The rows that windows are laid on."""
         return self.input
 
     @property
-    def outer(self) -> Scalars:
+    def group_scalars(self) -> Scalars:
         """Lowers expressions over the groups."""
-        return replace(self._alone, intercept=self._over_groups)
+        return replace(self._constant_scalars, intercept=self._lower_group_node)
 
     @property
-    def _alone(self) -> Scalars:
+    def _constant_scalars(self) -> Scalars:
         """Lowers expressions in which no column may stand."""
         context = self.scope.context
-        return Scalars(self.source, context.parameters, context.time, self._ungrouped)
+        return Scalars(self.source, context.parameters, context.time, self._refuse_ungrouped_column)
 
     @property
-    def shows(self) -> bool:
+    def is_public_output(self) -> bool:
         """Whether what it gives is released or public, so that windows may look at it."""
         return not is_private(self.input)
 
     @property
-    def over_groups(self) -> Scalars:
+    def output_scalars(self) -> Scalars:
         """Lowers what is put out, chosen or ordered: expressions over the groups, and windows."""
-        outer = self.outer
+        outer = self.group_scalars
 
-        def intercept(node: exp.Expr) -> Expr | None:
+        def lower_output_node(node: exp.Expr) -> Expr | None:
             if type(node) is exp.Window:
-                return window(self, node)
+                return lower_window(self, node)
             if _is_call(node, "typeof"):
-                return self._type_name(node, scalars)
+                return self._lower_typeof(node, scalars)
             if is_quantified(node) and node.this.find(exp.Window) is not None:
-                return quantified(self.scope, node, scalars.lower)
-            alias = self._aliased(node)
+                return lower_quantified_comparison(self.scope, node, scalars.lower)
+            alias = self._find_alias_value(node)
             return outer.intercept(node) if alias is None else alias
 
-        scalars = replace(outer, intercept=intercept)
+        scalars = replace(outer, intercept=lower_output_node)
         return scalars
 
-    def _type_name(self, node: exp.Expr, scalars: Scalars) -> Literal:
+    def _lower_typeof(self, node: exp.Expr, scalars: Scalars) -> Literal:
         """The name of the type that a released value has, or a column of a public table."""
-        _, items = self.source.take(node, "this", "expressions")
+        _, items = self.source.take_arguments(node, "this", "expressions")
         if len(items or ()) != 1:
             self.source.refuse(node, "type", "TYPEOF takes one value")
         expr = scalars.lower(items[0])
-        if not self.shows:
+        if not self.is_public_output:
             self.source.refuse(
                 node, "type", "TYPEOF is answered of released values", "SELECT typeof(COUNT(*)) FROM …"
             )
         stored = expr.facts.engine_type if isinstance(expr, Column) else ""
-        digits = decimal_digits(expr)
+        digits = find_decimal_digits(expr)
         made = "FLOAT" if is_float(expr) else str(expr.type)
         made = made if digits is None else f"DECIMAL({digits[0]},{digits[1]})"
         return Literal(stored or made, Type.VARCHAR)
 
-    def items(self) -> list[Item]:
+    def list_items(self) -> list[Item]:
         """The SELECT items."""
         grouped = bool(self.select.args.get("group"))
         items: list[Item] = []
         for node in self.select.expressions:
-            columns = star_items(self.scope, node, grouped=grouped)
-            items += [self._item(node)] if columns is None else columns
+            columns = expand_star_item(self.scope, node, grouped=grouped)
+            items += [self._split_alias(node)] if columns is None else columns
         if not items or len(items) > MAX_OUTPUTS:
             self.source.refuse(self.select, "too_long", f"SELECT names between 1 and {MAX_OUTPUTS} columns")
         return items
 
-    def _item(self, node: exp.Expr) -> Item:
+    def _split_alias(self, node: exp.Expr) -> Item:
         if type(node) is not exp.Alias:
             return None, node
-        inner, identifier = self.source.take(node, "this", "alias")
-        return str(self.source.take(identifier, "this", quoted=(True,))[0]), inner
+        inner, identifier = self.source.take_arguments(node, "this", "alias")
+        return str(self.source.take_arguments(identifier, "this", quoted=(True,))[0]), inner
 
-    def outputs(self, items: Sequence[Item]) -> list[tuple[str, Expr]]:
+    def lower_outputs(self, items: Sequence[Item]) -> list[tuple[str, Expr]]:
         """The SELECT items over the groups, each with its name; aliases are known from here on."""
         outputs = []
         for alias, node in items:
-            expr = self.over_groups.lower(node)
-            outputs.append((self._named(node, expr) if alias is None else alias, expr))
+            expr = self.output_scalars.lower(node)
+            outputs.append((self._get_output_name(node, expr) if alias is None else alias, expr))
             if alias is not None:
                 # A later alias hides an earlier one, as in DuckDB.
-                self.aliases[fold(alias)] = expr
+                self.aliases[normalize_name(alias)] = expr
         return outputs
 
-    def _named(self, node: exp.Expr, expr: Expr) -> str:
+    def _get_output_name(self, node: exp.Expr, expr: Expr) -> str:
         """What an output without an alias is called: a column as it was declared, however the query spells it."""
         for index, key in enumerate(self.keys):
-            if isinstance(key, Column) and which_end(node) is None and expr == self.key(index):
-                return spelled(node, key)
-        return _name(node)
+            if (
+                isinstance(key, Column)
+                and find_interval_end(node) is None
+                and expr == self.get_key_column(index)
+            ):
+                return get_declared_name(node, key)
+        return _format_output_name(node)
 
-    def having(self) -> Expr | None:
+    def lower_having(self) -> Expr | None:
         """The condition on groups."""
         having = self.select.args.get("having")
         if having is None:
             return None
-        (predicate,) = self.source.take(having, "this")
-        expr = replace(self.outer, intercept=self._in_having).lower(predicate)
-        if windowed(expr):
+        (predicate,) = self.source.take_arguments(having, "this")
+        expr = replace(self.group_scalars, intercept=self._lower_having_node).lower(predicate)
+        if has_window(expr):
             self.source.refuse(
                 predicate, "qualify", "a window function is not allowed in HAVING", "write QUALIFY"
             )
-        return self._condition(predicate, expr)
+        return self._require_condition(predicate, expr)
 
-    def _in_having(self, node: exp.Expr) -> Expr | None:
+    def _lower_having_node(self, node: exp.Expr) -> Expr | None:
         """As over groups; but a lone name means a group key, then an alias, and only then a column, as in DuckDB."""
-        name = self.lone_name(node)
+        name = self.find_unqualified_name(node)
         if name in self.aliases and self.is_column(name):
-            return self._key(node) or self.aliases[name]
-        return self._over_groups(node)
+            return self._find_key(node) or self.aliases[name]
+        return self._lower_group_node(node)
 
-    def qualify(self) -> Expr | None:
+    def lower_qualify(self) -> Expr | None:
         """The condition on what windows say, after all outputs are known."""
-        check_named(self)
+        check_named_windows(self)
         qualify = self.select.args.get("qualify")
         if qualify is None:
             return None
-        (predicate,) = self.source.take(qualify, "this")
-        expr = self.over_groups.lower(predicate)
-        if not windowed(expr):
+        (predicate,) = self.source.take_arguments(qualify, "this")
+        expr = self.output_scalars.lower(predicate)
+        if not has_window(expr):
             self.source.refuse(
                 predicate, "qualify", "QUALIFY needs a window function", "write WHERE, or HAVING"
             )
-        return self._condition(predicate, expr)
+        return self._require_condition(predicate, expr)
 
-    def _condition(self, node: exp.Expr, expr: Expr) -> Expr:
+    def _require_condition(self, node: exp.Expr, expr: Expr) -> Expr:
         if expr.type not in (Type.BOOLEAN, Type.NULL):
             self.source.refuse(node, "type", f"a condition is true or false, not {expr.type}")
         return expr
 
-    def group(self, items: Sequence[Item]) -> None:
+    def resolve_group_by(self, items: Sequence[Item]) -> None:
         """Resolves GROUP BY."""
         group = self.select.args.get("group")
         if group is None:
             return
-        nodes, every = self.source.take(group, "expressions", "all")
-        nodes = keys_of(self.source, nodes or ())
+        nodes, every = self.source.take_arguments(group, "expressions", "all")
+        nodes = list_keys(self.source, nodes or ())
         if every:
             nodes = [
                 node
                 for place, (_, node) in enumerate(items)
-                if not aggregates(node)
-                and not self._of_output(node, items)
-                and not self._of_aliases(node, items[:place])
+                if not has_aggregate(node)
+                and not self._is_interval_of_output(node, items)
+                and not self._reads_only_aliases(node, items[:place])
             ]
-        targets = [(node, self._group_target(node, items)) for node in nodes or ()]
+        targets = [(node, self._resolve_group_item(node, items)) for node in nodes or ()]
         # Beside other keys, one value for all rows makes no other groups; alone, it makes one.
-        varying = [node for node, target in targets if not self.is_constant(target)]
+        varying = [node for node, target in targets if not self.is_constant_key(target)]
         self.is_one_group = bool(nodes) and not varying and is_private(self.input)
-        self.group_all([] if self.is_one_group else varying or nodes, items)
+        self.add_group_keys([] if self.is_one_group else varying or nodes, items)
 
-    def _of_aliases(self, node: exp.Expr, before: Sequence[Item]) -> bool:
+    def _reads_only_aliases(self, node: exp.Expr, before: Sequence[Item]) -> bool:
         """Whether an item reads nothing but aliases of items before it, which are keys or aggregates: each group has one value."""
-        named = {fold(alias) for alias, _ in before if alias is not None}
-        read = [self.lone_name(part) for part in node.find_all(exp.Column)]
+        named = {normalize_name(alias) for alias, _ in before if alias is not None}
+        read = [self.find_unqualified_name(part) for part in node.find_all(exp.Column)]
         nested = node.find(exp.Query, exp.Window) is not None
         return bool(read) and not nested and all(name in named and not self.is_column(name) for name in read)
 
-    def is_constant(self, node: exp.Expr) -> bool:
+    def is_constant_key(self, node: exp.Expr) -> bool:
         """Whether a group key has one value for all rows."""
-        reads = node.find(exp.Column, exp.Subquery, exp.Window) is not None or aggregates(node)
+        reads = node.find(exp.Column, exp.Subquery, exp.Window) is not None or has_aggregate(node)
         return not reads and is_constant(self.scope.scalars.lower(node))
 
-    def _of_output(self, node: exp.Expr, items: Sequence[Item]) -> bool:
+    def _is_interval_of_output(self, node: exp.Expr, items: Sequence[Item]) -> bool:
         """Whether a node asks for the interval of an aggregate by its alias."""
-        named = {fold(alias) for alias, item in items if alias is not None and aggregates(item)}
-        asked = (asked_of(self.source, part) for part in node.walk() if which_end(part) is not None)
-        return any(self.lone_name(part) in named for part in asked)
+        named = {normalize_name(alias) for alias, item in items if alias is not None and has_aggregate(item)}
+        asked = (
+            get_interval_argument(self.source, part)
+            for part in node.walk()
+            if find_interval_end(part) is not None
+        )
+        return any(self.find_unqualified_name(part) in named for part in asked)
 
-    def group_all(self, nodes: Iterable[exp.Expr], items: Sequence[Item]) -> None:
+    def add_group_keys(self, nodes: Iterable[exp.Expr], items: Sequence[Item]) -> None:
         """Makes items of GROUP BY keys."""
         for node in nodes:
-            self.group_by(node, self._group_target(node, items))
+            self.add_group_key(node, self._resolve_group_item(node, items))
             if len(self.keys) > MAX_KEYS:
                 group = self.select.args.get("group") or node
                 self.source.refuse(group, "too_long", f"at most {MAX_KEYS} group keys")
 
-    def rows(self) -> Relation:
+    def apply_pending_joins(self) -> Relation:
         """The rows, with the values of correlated subqueries beside them: after all else is lowered."""
-        for item in self.scope.waiting or ():
-            self.input = left_joined(self.scope, self.input, item)
-        self.scope.waiting = None
+        for item in self.scope.pending_joins or ():
+            self.input = build_left_join(self.scope, self.input, item)
+        self.scope.pending_joins = None
         return self.input
 
-    def of_set(self, keys: Sequence[exp.Expr], every: Iterable[exp.Expr]) -> OuterQuery:
+    def lower_grouping_set(self, keys: Sequence[exp.Expr], every: Iterable[exp.Expr]) -> OuterQuery:
         """The groups of one grouping set, and its outputs; keys that only other sets have are NULL.
 
         Windows among the outputs, and what QUALIFY asks, are over the groups of all sets. Of ORDER BY it has what is no output.
         """
-        items = self.items()
-        self.group_all(keys, items)
-        self.leave_out(every, items)
-        outputs = tuple(Output(name, expr) for name, expr in self.outputs(items))
-        qualify = self.qualify()
+        items = self.list_items()
+        self.add_group_keys(keys, items)
+        self.exclude_keys(every, items)
+        outputs = tuple(Output(name, expr) for name, expr in self.lower_outputs(items))
+        qualify = self.lower_qualify()
         order = tuple(
-            self.ordered(outputs, node)
-            for node in self.order_items(len(outputs))
+            self.lower_order_item(outputs, node)
+            for node in self.list_order_items(len(outputs))
             if not self.is_output(outputs, node)
         )
-        return replace(self.outer_query(outputs, self.having()), qualify=qualify, order=order)
+        return replace(self.build_outer_query(outputs, self.lower_having()), qualify=qualify, order=order)
 
     @abstractmethod
-    def outer_query(self, outputs: tuple[Output, ...], having: Expr | None) -> OuterQuery:
+    def build_outer_query(self, outputs: tuple[Output, ...], having: Expr | None) -> OuterQuery:
         """The groups with these outputs, where they are released or public."""
 
-    def leave_out(self, nodes: Iterable[exp.Expr], items: Sequence[Item]) -> None:
+    def exclude_keys(self, nodes: Iterable[exp.Expr], items: Sequence[Item]) -> None:
         """Makes items of GROUP BY NULL in each group, but for those that are keys."""
-        found = [exactly(self.scope.scalars.lower(self._group_target(node, items))) for node in nodes]
-        self.left_out += [expr for expr in found if expr not in self.keys]
+        found = [
+            round_to_decimal(self.scope.scalars.lower(self._resolve_group_item(node, items)))
+            for node in nodes
+        ]
+        self.excluded_keys += [expr for expr in found if expr not in self.keys]
 
-    def group_by(self, node: exp.Expr, target: exp.Expr) -> None:
+    def add_group_key(self, node: exp.Expr, target: exp.Expr) -> None:
         """Makes the expression that an item of GROUP BY means a key."""
-        if aggregates(target) or target.find(exp.Window):
+        if has_aggregate(target) or target.find(exp.Window):
             self.source.refuse(
                 node, "group_by", "an aggregate or a window cannot be a group key", "leave it out of GROUP BY"
             )
-        expr = exactly(self.scope.scalars.lower(target))
-        if not any(columns(expr)):
+        expr = round_to_decimal(self.scope.scalars.lower(target))
+        if not any(iterate_columns(expr)):
             self.source.refuse(
                 node,
                 "constant",
@@ -304,49 +315,49 @@ class Grouping(ABC):
         if expr not in self.keys:
             self.keys.append(expr)
 
-    def _group_target(self, node: exp.Expr, items: Sequence[Item]) -> exp.Expr:
+    def _resolve_group_item(self, node: exp.Expr, items: Sequence[Item]) -> exp.Expr:
         """The expression that a GROUP BY item means: itself, a SELECT item's ordinal or its alias."""
-        node = self.bare(node)
-        ordinal = self.ordinal(node)
+        node = self.strip_parentheses(node)
+        ordinal = self.find_ordinal(node)
         if ordinal is not None:
             if not 1 <= ordinal <= len(items):
                 self.source.refuse(node, "ordinal", f"GROUP BY {ordinal}: SELECT has {len(items)} columns")
             return items[ordinal - 1][1]
-        name = self.lone_name(node)
+        name = self.find_unqualified_name(node)
         if name is not None and not self.is_column(name):
             for alias, target in reversed(items):
-                if alias is not None and fold(alias) == name:
+                if alias is not None and normalize_name(alias) == name:
                     return target
         return node
 
-    def lone_name(self, node: exp.Expr) -> str | None:
+    def find_unqualified_name(self, node: exp.Expr) -> str | None:
         """The folded name of a column without a table, which may be an alias."""
         if type(node) is not exp.Column or type(node.this) is not exp.Identifier or node.args.get("table"):
             return None
-        (identifier,) = self.source.take(node, "this")
-        return fold(str(self.source.take(identifier, "this", quoted=(True,))[0]))
+        (identifier,) = self.source.take_arguments(node, "this")
+        return normalize_name(str(self.source.take_arguments(identifier, "this", quoted=(True,))[0]))
 
-    def ordinal(self, node: exp.Expr) -> int | None:
+    def find_ordinal(self, node: exp.Expr) -> int | None:
         """The number of an output that a node is."""
         if type(node) is not exp.Literal or node.is_string or not str(node.this).isdigit():
             return None
-        text, _ = self.source.take(node, "this", "is_string")
+        text, _ = self.source.take_arguments(node, "this", "is_string")
         return int(text)
 
     def is_column(self, name: str) -> bool:
         """Whether a folded name is a column of FROM."""
         return any(name in named.columns for named in self.scope.tables.values())
 
-    def bare(self, node: exp.Expr) -> exp.Expr:
+    def strip_parentheses(self, node: exp.Expr) -> exp.Expr:
         """The node within parentheses."""
         while type(node) is exp.Paren:
-            (node,) = self.source.take(node, "this")
+            (node,) = self.source.take_arguments(node, "this")
         return node
 
-    def _ungrouped(self, node: exp.Column) -> Expr:
-        column = self.scope.column(node)
+    def _refuse_ungrouped_column(self, node: exp.Column) -> Expr:
+        column = self.scope.resolve_column(node)
         name = column.name
-        grouped = self.select.args.get("group") or any(map(aggregates, self.select.expressions))
+        grouped = self.select.args.get("group") or any(map(has_aggregate, self.select.expressions))
         rows = is_private(self.input) and not grouped
         self.source.refuse(
             node,
@@ -357,67 +368,75 @@ class Grouping(ABC):
             else f"add it to GROUP BY, or aggregate it: {'AVG' if column.type.numeric else 'COUNT'}({name})",
         )
 
-    def _over_groups(self, node: exp.Expr) -> Expr | None:
+    def _lower_group_node(self, node: exp.Expr) -> Expr | None:
         """The column that a whole node means after grouping: an aggregate, a key or an alias."""
         if type(node) is exp.Grouping:
-            return left_out_bits(self.source, self.scope.scalars, node, self.keys, self.left_out)
-        if which_end(node) is not None:
-            return self.end(node) or self._key(node) or refuse(self.source, node)
-        key = self._chosen(node)
+            return lower_grouping_call(self.source, self.scope.scalars, node, self.keys, self.excluded_keys)
+        if find_interval_end(node) is not None:
+            return self.lower_interval_end(node) or self._find_key(node) or refuse_interval(self.source, node)
+        key = self._find_aggregated_key(node)
         if key is not None:
             return key
         if type(node) is exp.IgnoreNulls and type(node.this) is exp.AnyValue:
-            (node,) = self.source.take(node, "this")  # so the parser writes ANY_VALUE
+            (node,) = self.source.take_arguments(node, "this")  # so the parser writes ANY_VALUE
         if isinstance(node, (exp.AggFunc, exp.WithinGroup)):
-            return self.aggregate(plain(self.source, node))
+            return self.lower_aggregate(normalize_quantile_call(self.source, node))
         if isinstance(node, (exp.Subquery, exp.Filter)):
-            return self.aggregate(filtered(self, node)) if type(node) is exp.Filter else self._value(node)
+            return (
+                self.lower_aggregate(rewrite_filtered_aggregate(self, node))
+                if type(node) is exp.Filter
+                else self._lower_subquery_value(node)
+            )
         if is_quantified(node):
-            key = None if aggregates(node.this) else self._key(node)
-            return quantified(self.scope, node, self.outer.lower) if key is None else key
-        alias = self._aliased(node)
+            key = None if has_aggregate(node.this) else self._find_key(node)
+            return (
+                lower_quantified_comparison(self.scope, node, self.group_scalars.lower)
+                if key is None
+                else key
+            )
+        alias = self._find_alias_value(node)
         if alias is not None:
             return alias
-        if isinstance(node, (exp.Literal, exp.Null, exp.Boolean)) or aggregates(node):
+        if isinstance(node, (exp.Literal, exp.Null, exp.Boolean)) or has_aggregate(node):
             return None
-        return self._key(node)
+        return self._find_key(node)
 
-    def _chosen(self, node: exp.Expr) -> Expr | None:
+    def _find_aggregated_key(self, node: exp.Expr) -> Expr | None:
         """The group key that a call chooses a value of: all values of a group are its key.
 
         Claim: ANY_VALUE, FIRST, LAST, MIN and MAX of a group key are the key, if the group has a row.
-        Why: the key has one value in all rows of a group. `value_of_key` decides about a group that is shown without a row.
+        Why: the key has one value in all rows of a group. `lower_aggregate_of_key` decides about a group that is shown without a row.
         Source: ISO/IEC 9075-2, <any value>, and <group by clause>: rows of a group are not distinct in its columns.
         """
         if type(node) is exp.IgnoreNulls:
-            (node,) = self.source.take(node, "this")
+            (node,) = self.source.take_arguments(node, "this")
         if type(node) not in _OF_EQUALS or type(node.this) is exp.Distinct or node.this is None:
             return None
         if any(value for name, value in node.args.items() if name != "this"):
             return None
-        key = None if aggregates(node.this) else self._key(node.this)
-        return None if key is None or isinstance(key, Literal) else self.value_of_key(node, key)
+        key = None if has_aggregate(node.this) else self._find_key(node.this)
+        return None if key is None or isinstance(key, Literal) else self.lower_aggregate_of_key(node, key)
 
-    def value_of_key(self, node: exp.Expr, key: Expr) -> Expr:  # noqa: ARG002  (groups of a release need it)
+    def lower_aggregate_of_key(self, node: exp.Expr, key: Expr) -> Expr:  # noqa: ARG002  (groups of a release need it)
         """Return what MIN and the like of a group key are: the key, as each group has a row."""
         return key
 
-    def _key(self, node: exp.Expr) -> Expr | None:
+    def _find_key(self, node: exp.Expr) -> Expr | None:
         """The group key that a node is, NULL where it is one that the set leaves out."""
         try:
-            expr = exactly(self.scope.scalars.lower(node))
+            expr = round_to_decimal(self.scope.scalars.lower(node))
         except QueryRejected:
             return None
         if expr in self.keys:
-            return self.key(self.keys.index(expr))
-        return Literal(None, Type.NULL) if expr in self.left_out else None
+            return self.get_key_column(self.keys.index(expr))
+        return Literal(None, Type.NULL) if expr in self.excluded_keys else None
 
-    def _value(self, node: exp.Expr) -> Expr:
+    def _lower_subquery_value(self, node: exp.Expr) -> Expr:
         """The one value of a subquery, or the key that it is."""
-        expr = exactly(self.scope.scalar(node))
+        expr = round_to_decimal(self.scope.lower_scalar_subquery(node))
         if expr in self.keys:
-            return self.key(self.keys.index(expr))
-        if any(columns(expr)):
+            return self.get_key_column(self.keys.index(expr))
+        if any(iterate_columns(expr)):
             self.source.refuse(
                 node,
                 "subquery",
@@ -426,18 +445,18 @@ class Grouping(ABC):
             )
         return expr
 
-    def _aliased(self, node: exp.Expr) -> Expr | None:
+    def _find_alias_value(self, node: exp.Expr) -> Expr | None:
         """What a lone name that is no column's is the alias of."""
-        name = self.lone_name(node)
+        name = self.find_unqualified_name(node)
         return None if name is None or self.is_column(name) else self.aliases.get(name)
 
-    def end(self, node: exp.Expr) -> Expr | None:  # noqa: ARG002  (what is not released has none)
+    def lower_interval_end(self, node: exp.Expr) -> Expr | None:  # noqa: ARG002  (what is not released has none)
         """The end of the interval of an aggregate, where there is one."""
         return None
 
-    def order(self, outputs: Sequence[Output]) -> tuple[Order, ...]:
+    def lower_order_by(self, outputs: Sequence[Output]) -> tuple[Order, ...]:
         """ORDER BY, over the outputs and whatever else the groups have."""
-        items = tuple(self.ordered(outputs, node) for node in self.order_items(len(outputs)))
+        items = tuple(self.lower_order_item(outputs, node) for node in self.list_order_items(len(outputs)))
         # One value orders nothing, whether it is known now or answered before.
         # A HISTOGRAM differs from group to group when it is written.
         return tuple(
@@ -448,39 +467,39 @@ class Grouping(ABC):
 
     def is_output(self, outputs: Sequence[Output], node: exp.Expr) -> bool:
         """Whether an item of ORDER BY names an output, by its place or its name."""
-        bare = self.bare(node.this)
-        return self.ordinal(bare) is not None or self.lone_name(bare) in {
-            fold(output.name) for output in outputs
+        bare = self.strip_parentheses(node.this)
+        return self.find_ordinal(bare) is not None or self.find_unqualified_name(bare) in {
+            normalize_name(output.name) for output in outputs
         }
 
-    def order_items(self, outputs: int) -> tuple[exp.Expr, ...]:
+    def list_order_items(self, outputs: int) -> tuple[exp.Expr, ...]:
         """The items of ORDER BY; those of ORDER BY ALL are the places of all outputs."""
         order = self.select.args.get("order")
         if order is None:
             return ()
-        (nodes,) = self.source.take(order, "expressions")
+        (nodes,) = self.source.take_arguments(order, "expressions")
         first = nodes[0]
         if len(nodes) > 1 or type(first.this) is not exp.Var or first.this.name.upper() != "ALL":
             return tuple(nodes)
-        named, descending, nulls_first = self.source.take(first, "this", "desc", "nulls_first")
-        self.source.take(named, "this")
+        named, descending, nulls_first = self.source.take_arguments(first, "this", "desc", "nulls_first")
+        self.source.take_arguments(named, "this")
         return tuple(
             exp.Ordered(this=exp.Literal.number(place), desc=descending, nulls_first=nulls_first)
             for place in range(1, outputs + 1)
         )
 
-    def ordered(self, outputs: Sequence[Output], node: exp.Expr) -> Order:
+    def lower_order_item(self, outputs: Sequence[Output], node: exp.Expr) -> Order:
         """An item of ORDER BY."""
-        inner, descending, nulls_first = self.source.take(node, "this", "desc", "nulls_first")
-        bare = self.bare(inner)
-        ordinal = self.ordinal(bare)
-        name = self.lone_name(bare)
+        inner, descending, nulls_first = self.source.take_arguments(node, "this", "desc", "nulls_first")
+        bare = self.strip_parentheses(inner)
+        ordinal = self.find_ordinal(bare)
+        name = self.find_unqualified_name(bare)
         if name in self.aliases:
             # A lone name means the output first, and the column only if there is none of that name.
             expr = self.aliases[name]
         elif ordinal is None:
-            expr = self.over_groups.lower(inner)
-            of_set = bool(self.left_out) or inner.find(exp.Grouping) is not None
+            expr = self.output_scalars.lower(inner)
+            of_set = bool(self.excluded_keys) or inner.find(exp.Grouping) is not None
             if isinstance(expr, Literal) and not of_set:
                 self.source.refuse(
                     node, "constant", "ORDER BY a constant has no effect", "leave it out of ORDER BY"
@@ -491,7 +510,7 @@ class Grouping(ABC):
             self.source.refuse(node, "ordinal", f"ORDER BY {ordinal}: SELECT has {len(outputs)} columns")
         return Order(expr, bool(descending), bool(nulls_first))
 
-    def count(self, name: str) -> int | None:
+    def lower_limit_or_offset(self, name: str) -> int | None:
         """The number of LIMIT or OFFSET."""
         clause = self.select.args.get(name)
         if clause is None:
@@ -503,20 +522,20 @@ class Grouping(ABC):
                 "FETCH … ROWS ONLY is supported",
                 "for ties as well: QUALIFY RANK() OVER (ORDER BY n DESC) <= 3",
             )
-        (node,) = self.source.take(clause, "expression")
-        value = constant_of(self.source, node, self._alone.lower(node))
+        (node,) = self.source.take_arguments(clause, "expression")
+        value = fold_constant(self.source, node, self._constant_scalars.lower(node))
         if not isinstance(value, Literal) or type(value.value) is not int or value.value < 0:
             self.source.refuse(node, "constant", f"{name.upper()} takes a whole number")
         return value.value
 
-    def argument(self, node: exp.Expr) -> Expr:
+    def lower_argument(self, node: exp.Expr) -> Expr:
         """The argument of an aggregate."""
-        if aggregates(node):
+        if has_aggregate(node):
             self.source.refuse(node, "nested_aggregate", "an aggregate within an aggregate needs a subquery")
-        return aggregated(self.scope, node, self.scope.scalars.lower(node))
+        return require_private_argument(self.scope, node, self.scope.scalars.lower(node))
 
 
-def _name(node: exp.Expr) -> str:
+def _format_output_name(node: exp.Expr) -> str:
     """What an output without an alias is called; only for nodes that have been lowered."""
     if type(node) is exp.Column and type(node.this) is exp.Identifier:
         return str(node.this.this)
@@ -527,16 +546,16 @@ def _name(node: exp.Expr) -> str:
 
 def _is_call(node: exp.Expr, name: str) -> bool:
     """Whether a node is a call of a function that has no node of its own."""
-    return type(node) is exp.Anonymous and isinstance(node.this, str) and fold(node.this) == name
+    return type(node) is exp.Anonymous and isinstance(node.this, str) and normalize_name(node.this) == name
 
 
-def aggregates(node: exp.Expr) -> bool:
+def has_aggregate(node: exp.Expr) -> bool:
     """Whether an aggregate of groups stands in a node, but for subqueries; only steers, accepts nothing."""
     parts = node.walk(prune=lambda part: isinstance(part, exp.Query))
-    return any(isinstance(part, exp.AggFunc) and not over_window(part) for part in parts)
+    return any(isinstance(part, exp.AggFunc) and not is_over_window(part) for part in parts)
 
 
-def over_window(node: exp.Expr) -> bool:
+def is_over_window(node: exp.Expr) -> bool:
     """Whether an aggregate is one over a window."""
     part: exp.Expr | None = node
     while part is not None and part.arg_key == "this":

@@ -16,7 +16,7 @@ from sqlglot import exp
 from dpsql.plan.expr import Expr, Literal
 from dpsql.plan.types import Type
 from dpsql.sql.lower.scalars import Scalars
-from dpsql.sql.read.rejection import Source
+from dpsql.sql.read.rejection import QueryText
 
 MAX_KEYS = 60
 """The most keys of a SELECT; GROUPING, a bit for each, is then a BIGINT."""
@@ -26,64 +26,64 @@ _SETS = (exp.Rollup, exp.Cube, exp.GroupingSets)
 Sets = list[tuple[exp.Expr, ...]]
 
 
-def grouping_sets(source: Source, group: exp.Expr | None) -> Sets | None:
+def find_grouping_sets(source: QueryText, group: exp.Expr | None) -> Sets | None:
     """The keys of each set that GROUP BY asks for, None where it asks for plain groups."""
     items = [] if group is None else group.expressions
     if group is None or not any(type(item) in _SETS for item in items):
         return None
-    (items,) = source.take(group, "expressions")
+    (items,) = source.take_arguments(group, "expressions")
     found: Sets = [()]
     for item in items:
-        sets = _sets(source, item)
+        sets = _list_item_sets(source, item)
         if len(found) * len(sets) > MAX_SETS:
             source.refuse(group, "too_long", f"at most {MAX_SETS} grouping sets")
         found = [(*before, *after) for before, after in itertools.product(found, sets)]
     return found
 
 
-def _sets(source: Source, item: exp.Expr) -> Sets:
+def _list_item_sets(source: QueryText, item: exp.Expr) -> Sets:
     if type(item) not in _SETS:
-        return [_keys(source, item)]
-    (parts,) = source.take(item, "expressions")
+        return [_list_item_keys(source, item)]
+    (parts,) = source.take_arguments(item, "expressions")
     if type(item) is exp.GroupingSets:
-        return [found for part in parts or () for found in _sets(source, part)]
-    keys = [_keys(source, part) for part in parts or ()]
+        return [found for part in parts or () for found in _list_item_sets(source, part)]
+    keys = [_list_item_keys(source, part) for part in parts or ()]
     if type(item) is exp.Rollup:
-        return [_joined(keys[:length]) for length in range(len(keys), -1, -1)]
+        return [_merge_keys(keys[:length]) for length in range(len(keys), -1, -1)]
     if 2 ** len(keys) > MAX_SETS:
         source.refuse(item, "too_long", f"at most {MAX_SETS} grouping sets")
     lengths = range(len(keys), -1, -1)
-    return [_joined(chosen) for length in lengths for chosen in itertools.combinations(keys, length)]
+    return [_merge_keys(chosen) for length in lengths for chosen in itertools.combinations(keys, length)]
 
 
-def _keys(source: Source, item: exp.Expr) -> tuple[exp.Expr, ...]:
+def _list_item_keys(source: QueryText, item: exp.Expr) -> tuple[exp.Expr, ...]:
     """The keys that stand for one: those within parentheses."""
     if type(item) is exp.Tuple:
-        (parts,) = source.take(item, "expressions")
+        (parts,) = source.take_arguments(item, "expressions")
         return tuple(parts or ())
     return (item,)
 
 
-def keys_of(source: Source, items: Sequence[exp.Expr]) -> list[exp.Expr]:
+def list_keys(source: QueryText, items: Sequence[exp.Expr]) -> list[exp.Expr]:
     """The keys of plain groups: those within parentheses each, of which () has none."""
-    return [key for item in items for key in _keys(source, item)]
+    return [key for item in items for key in _list_item_keys(source, item)]
 
 
-def _joined(parts: Sequence[tuple[exp.Expr, ...]]) -> tuple[exp.Expr, ...]:
+def _merge_keys(parts: Sequence[tuple[exp.Expr, ...]]) -> tuple[exp.Expr, ...]:
     return tuple(key for part in parts for key in part)
 
 
-def left_out_bits(
-    source: Source, scalars: Scalars, node: exp.Expr, keys: Sequence[Expr], left_out: Sequence[Expr]
+def lower_grouping_call(
+    source: QueryText, scalars: Scalars, node: exp.Expr, keys: Sequence[Expr], excluded_keys: Sequence[Expr]
 ) -> Literal:
     """GROUPING(x, …): a bit for each argument, the first one's the highest: 1 where the set leaves the key out."""
     bits = 0
-    (arguments,) = source.take(node, "expressions")
+    (arguments,) = source.take_arguments(node, "expressions")
     if len(arguments) > MAX_KEYS:
         source.refuse(node, "too_long", f"at most {MAX_KEYS} group keys")
     for argument in arguments:
         expr = scalars.lower(argument)
-        if expr not in (*keys, *left_out):
+        if expr not in (*keys, *excluded_keys):
             source.refuse(argument, "group_by", "GROUPING takes group keys only")
-        bits = 2 * bits + (expr in left_out)
+        bits = 2 * bits + (expr in excluded_keys)
     return Literal(bits, Type.INTEGER)

@@ -13,22 +13,22 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from dpsql.policy import fold
+from dpsql.policy import normalize_name
 from dpsql.sql.lower.scope import Scope
-from dpsql.sql.read.rejection import Source
+from dpsql.sql.read.rejection import QueryText
 
 
-def without_order(source: Source, query: exp.Expr, *, exists: bool) -> exp.Expr:
+def remove_irrelevant_clauses(source: QueryText, query: exp.Expr, *, exists: bool) -> exp.Expr:
     """The subquery without DISTINCT and ORDER BY, and for EXISTS without LIMIT, where that changes nothing."""
     if type(query) is not exp.Select:
         return query
     distinct, limit, offset = (query.args.get(name) for name in ("distinct", "limit", "offset"))
     if (distinct is not None and distinct.args.get("on")) or offset is not None:
         return query
-    if limit is not None and not (exists and _some(source, limit)):
+    if limit is not None and not (exists and _allows_rows(source, limit)):
         return query
     if distinct is not None:
-        source.take(distinct)
+        source.take_arguments(distinct)
     bare = query.copy()
     for name in ("distinct", "order", "limit"):
         bare.set(name, None)
@@ -39,21 +39,21 @@ def check_order(scope: Scope, query: exp.Select, order: exp.Expr | None) -> None
     """Refuses an ORDER BY that a subquery goes without, and that names columns which are not there."""
     if order is None:
         return
-    names = {fold(item.alias) for item in query.expressions if item.alias}
-    for item in scope.source.take(order, "expressions")[0]:
-        (value, *_) = scope.source.take(item, "this", "desc", "nulls_first")
-        if type(value) is exp.Column and not value.args.get("table") and fold(value.name) in names:
-            scope.source.take(*scope.source.take(value, "this"), "this", quoted=(True,))
+    names = {normalize_name(item.alias) for item in query.expressions if item.alias}
+    for item in scope.source.take_arguments(order, "expressions")[0]:
+        (value, *_) = scope.source.take_arguments(item, "this", "desc", "nulls_first")
+        if type(value) is exp.Column and not value.args.get("table") and normalize_name(value.name) in names:
+            scope.source.take_arguments(*scope.source.take_arguments(value, "this"), "this", quoted=(True,))
         else:
             scope.scalars.lower(value)
 
 
-def _some(source: Source, limit: exp.Expr) -> bool:
+def _allows_rows(source: QueryText, limit: exp.Expr) -> bool:
     """Whether a LIMIT lets a row through."""
     if type(limit) is not exp.Limit:
         return False
-    (number,) = source.take(limit, "expression")
+    (number,) = source.take_arguments(limit, "expression")
     if type(number) is not exp.Literal:
         return False
-    text, is_string = source.take(number, "this", "is_string")
+    text, is_string = source.take_arguments(number, "this", "is_string")
     return not is_string and text.isdigit() and int(text) > 0

@@ -15,16 +15,16 @@ _LONG = Context(prec=400, traps=[Inexact, InvalidOperation])
 
 
 @dataclass(frozen=True, slots=True)
-class StoredForm:
+class StoredNumberFormat:
     """How the engine writes the numbers of a type: `digits` after the point, and whether it writes a `zero` before that."""
 
     digits: int
     zero: bool = True
 
-    def text(self, number: str) -> str | None:
+    def format_number(self, number: str) -> str | None:
         """A number as it is written there; None where it has more digits, or is no number.
 
-        >>> StoredForm(2).text("-0.5"), StoredForm(2, zero=False).text("-0.5"), StoredForm(0).text("0.5")
+        >>> StoredNumberFormat(2).format_number("-0.5"), StoredNumberFormat(2, zero=False).format_number("-0.5"), StoredNumberFormat(0).format_number("0.5")
         ('-0.50', '-.50', None)
         """
         try:
@@ -35,7 +35,7 @@ class StoredForm:
         return found if self.zero else re.sub(r"^(-?)0\.", r"\1.", found)
 
 
-def stored_form(expr: Expr) -> StoredForm | None:
+def find_number_format(expr: Expr) -> StoredNumberFormat | None:
     """How the numbers are written that a column of texts holds; None for other expressions.
 
     Where all digits of a DECIMAL are after the point, the engine writes none before it.
@@ -44,5 +44,5 @@ def stored_form(expr: Expr) -> StoredForm | None:
         return None
     stored = _STORED_DECIMAL.fullmatch(expr.facts.engine_type)
     if stored is not None:
-        return StoredForm(int(stored[2]), zero=stored[1] != stored[2])
-    return StoredForm(0) if expr.facts.engine_type in _STORED_WHOLE else None
+        return StoredNumberFormat(int(stored[2]), zero=stored[1] != stored[2])
+    return StoredNumberFormat(0) if expr.facts.engine_type in _STORED_WHOLE else None

@@ -15,30 +15,30 @@ from typing import NoReturn
 
 from sqlglot import exp
 
-from dpsql.functions import call
-from dpsql.plan.expr import Call, Column, Expr, Facts, Literal, Released, walk
-from dpsql.plan.fingerprint import canonical
-from dpsql.plan.linear import linear
+from dpsql.functions import build_function_call
+from dpsql.plan.expr import Call, Column, ColumnInfo, Expr, Literal, ReleasedColumn, walk
+from dpsql.plan.fingerprint import compute_canonical_text
+from dpsql.plan.linear import match_linear
 from dpsql.plan.nodes import Aggregation, Output, PublicSubquery, Release, Source
 from dpsql.plan.types import Type
 from dpsql.sql.read.interval_calls import NAMES
-from dpsql.sql.read.rejection import Source as Text
+from dpsql.sql.read.rejection import QueryText as Text
 
 _DIGITS = 16
 
 
-def asked_of(text: Text, node: exp.Expr) -> exp.Expr:
+def get_interval_argument(text: Text, node: exp.Expr) -> exp.Expr:
     """What a call asks for the interval of."""
-    _, items = text.take(node, "this", "expressions")
+    _, items = text.take_arguments(node, "this", "expressions")
     if len(items or ()) != 1:
-        refuse(text, node)
+        refuse_interval(text, node)
     asked: exp.Expr = items[0]
     while type(asked) is exp.Paren:
-        (asked,) = text.take(asked, "this")
+        (asked,) = text.take_arguments(asked, "this")
     return asked
 
 
-def with_ends(source: Source) -> Source:
+def with_interval_columns(source: Source) -> Source:
     """The source with both ends beside each of its columns that is noisy.
 
     Where rows were made distinct, an end is no function of the row. Names that begin with # are no user's.
@@ -53,15 +53,15 @@ def with_ends(source: Source) -> Source:
     outputs, columns = list(source.outer.outputs), list(source.columns)
     for output, column in zip(source.outer.outputs, source.columns, strict=True):
         for which in NAMES.values():
-            end = end_of(output.expr, which, aggregates)
+            end = build_interval_end(output.expr, which, aggregates)
             if end is not None:
-                beside = end_column(column, which)
+                beside = make_interval_column(column, which)
                 outputs.append(Output(beside.name, end))
                 columns.append(beside)
     return replace(source, outer=replace(source.outer, outputs=tuple(outputs)), columns=tuple(columns))
 
 
-def end_of(expr: Expr, which: str, aggregates: Sequence[Aggregation]) -> Expr | None:
+def build_interval_end(expr: Expr, which: str, aggregates: Sequence[Aggregation]) -> Expr | None:
     """An end of the interval of what is computed of noisy aggregates and keys of one row; None for all else.
 
     Claim: of an aggregate with a factor and a shift it is that end of its interval; else a column for the end of an
@@ -71,34 +71,38 @@ def end_of(expr: Expr, which: str, aggregates: Sequence[Aggregation]) -> Expr | 
     Source: Moore 1966, "Interval Analysis"; Dwork, Roth 2014, Proposition 2.1 (post-processing).
     """
     known = {item.name for item in aggregates if item.rank is None}
-    found = linear(expr)
+    found = match_linear(expr)
     if found is not None:
         if found.column.name not in known:
             return None
         turned = {"low": "high", "high": "low"}[which] if found.factor < 0 else which
-        return _with_end(expr, found.column.end(turned))
+        return _substitute_end(expr, found.column.get_interval_end(turned))
     parts = list(walk(expr))
     ranked = {item.name for item in aggregates if item.rank is not None}
-    read = [part for part in parts if isinstance(part, Released)]
-    plain = all(isinstance(part, (Call, Literal, Released)) for part in parts)
+    read = [part for part in parts if isinstance(part, ReleasedColumn)]
+    plain = all(isinstance(part, (Call, Literal, ReleasedColumn)) for part in parts)
     if not expr.type.numeric or not plain or any(part.name in ranked or part.end_of for part in read):
         return None
     if not any(part.name in known for part in read):
         return None
-    name = hashlib.sha256(canonical(expr).encode()).hexdigest()[:_DIGITS]
-    return Released(f"{name}#{which}", Type.DOUBLE, (expr, which))
+    name = hashlib.sha256(compute_canonical_text(expr).encode()).hexdigest()[:_DIGITS]
+    return ReleasedColumn(f"{name}#{which}", Type.DOUBLE, (expr, which))
 
 
-def end_of_rank(expr: Expr, which: str, aggregates: list[Aggregation], asked: int) -> Expr | None:
+def build_quantile_interval_end(
+    expr: Expr, which: str, aggregates: list[Aggregation], asked: int
+) -> Expr | None:
     """An end of the interval of a value in order of size, or of a linear function of one; None for all else.
 
     The end is released too, as one of the `aggregates`, to which it is added; if the value itself is none of the first,
     which are `asked` for otherwise, the end takes its place.
     """
-    found = linear(expr)
+    found = match_linear(expr)
     day = isinstance(expr, Call) and expr.function.name == "cast_timestamp"
     of = found.column if found is not None else expr.arguments[0] if day and isinstance(expr, Call) else expr
-    item = next((item for item in aggregates if isinstance(of, Released) and item.name == of.name), None)
+    item = next(
+        (item for item in aggregates if isinstance(of, ReleasedColumn) and item.name == of.name), None
+    )
     if item is None or item.rank is None or item.interval_end:
         return None
     turned = found is not None and found.factor < 0
@@ -109,23 +113,23 @@ def end_of_rank(expr: Expr, which: str, aggregates: list[Aggregation], asked: in
     if known is None:
         known = replace(end, name=f"a{len(aggregates)}")
         aggregates.append(known)
-    return _with_end(expr, Released(known.name, known.type))
+    return _substitute_end(expr, ReleasedColumn(known.name, known.type))
 
 
-def _with_end(expr: Expr, end: Released) -> Expr | None:
+def _substitute_end(expr: Expr, end: ReleasedColumn) -> Expr | None:
     """An expression with the end of an interval in the place of the one released value that it reads."""
     if not isinstance(expr, Call):
-        return end if isinstance(expr, Released) else expr
-    parts = [_with_end(part, end) for part in expr.arguments]
-    return call(expr.function.name, *(part for part in parts if part is not None))
+        return end if isinstance(expr, ReleasedColumn) else expr
+    parts = [_substitute_end(part, end) for part in expr.arguments]
+    return build_function_call(expr.function.name, *(part for part in parts if part is not None))
 
 
-def end_column(column: Column, which: str) -> Column:
+def make_interval_column(column: Column, which: str) -> Column:
     """The column beside a released aggregate's that holds an end of its interval."""
-    return Column(column.source, f"#{which} {column.name}", Facts(Type.DOUBLE, ""))
+    return Column(column.source, f"#{which} {column.name}", ColumnInfo(Type.DOUBLE, ""))
 
 
-def refuse(text: Text, node: exp.Expr) -> NoReturn:
+def refuse_interval(text: Text, node: exp.Expr) -> NoReturn:
     """Refuses an interval of what is not noisy, or of a noise without a law."""
     name = str(node.args.get("this")).upper()
     text.refuse(

@@ -8,11 +8,11 @@ from typing import NoReturn
 
 from sqlglot import exp
 
-from dpsql.analysis.stability import MAX_ROWS, most_rows
-from dpsql.functions import call
+from dpsql.analysis.stability import MAX_ROWS, bound_rows
+from dpsql.functions import build_function_call
 from dpsql.plan.cardinality import is_unique
-from dpsql.plan.dependencies import needs
-from dpsql.plan.expr import Call, Column, Expr, columns
+from dpsql.plan.dependencies import list_required_steps
+from dpsql.plan.expr import Call, Column, Expr, iterate_columns
 from dpsql.plan.nodes import (
     Filter,
     Join,
@@ -20,21 +20,21 @@ from dpsql.plan.nodes import (
     Relation,
     Release,
     Source,
-    is_answered,
+    has_public_subquery,
     is_private,
-    private_scans,
-    sources,
+    iterate_sources,
+    list_private_scans,
 )
 from dpsql.plan.tables import Scan, Unit, UnitKind
-from dpsql.plan.types import Type, common
-from dpsql.policy import fold
-from dpsql.sql.lower.declared_links import alternatives, declaration, linked
+from dpsql.plan.types import Type, find_common_type
+from dpsql.policy import normalize_name
+from dpsql.sql.lower.declared_links import combine_hints, covers_declared_link, suggest_link_declaration
 from dpsql.sql.lower.scalars import is_unnest
 from dpsql.sql.lower.scope import Scope
 
 
 @dataclass(frozen=True, slots=True)
-class Attached:
+class FromItem:
     """A source of the FROM clause, by its folded alias, with the conditions of its join."""
 
     alias: str
@@ -43,7 +43,7 @@ class Attached:
     node: exp.Expr
 
 
-def condition(scope: Scope, node: exp.Expr) -> Expr:
+def lower_condition(scope: Scope, node: exp.Expr) -> Expr:
     """The condition that a node means."""
     expr = scope.scalars.lower(node)
     if expr.type not in (Type.BOOLEAN, Type.NULL):
@@ -51,7 +51,7 @@ def condition(scope: Scope, node: exp.Expr) -> Expr:
     return expr
 
 
-def conjuncts(predicate: Expr) -> Iterator[Expr]:
+def iterate_conjuncts(predicate: Expr) -> Iterator[Expr]:
     """Conditions that together are true exactly where a predicate is: those it joins by AND.
 
     What all alternatives of an OR require is required of each row: (a AND b) OR (a AND c) is a AND
@@ -60,53 +60,53 @@ def conjuncts(predicate: Expr) -> Iterator[Expr]:
     name = predicate.function.name if isinstance(predicate, Call) else ""
     if isinstance(predicate, Call) and name == "and":
         for argument in predicate.arguments:
-            yield from conjuncts(argument)
+            yield from iterate_conjuncts(argument)
     elif isinstance(predicate, Call) and name == "or":
-        yield from _factored(predicate)
+        yield from _split_disjunction(predicate)
     else:
         yield predicate
 
 
-def _factored(predicate: Call) -> Iterator[Expr]:
-    branches = [tuple(dict.fromkeys(conjuncts(branch))) for branch in predicate.arguments]
+def _split_disjunction(predicate: Call) -> Iterator[Expr]:
+    branches = [tuple(dict.fromkeys(iterate_conjuncts(branch))) for branch in predicate.arguments]
     shared = [part for part in branches[0] if all(part in branch for branch in branches[1:])]
     yield from shared
-    rests = [all_of([part for part in branch if part not in shared]) for branch in branches]
+    rests = [build_conjunction([part for part in branch if part not in shared]) for branch in branches]
     if all(rest is not None for rest in rests):
-        together = call("or", *(rest for rest in rests if rest is not None))
+        together = build_function_call("or", *(rest for rest in rests if rest is not None))
         yield predicate if together is None or not shared else together
 
 
-def conditions(scope: Scope, select: exp.Select) -> list[exp.Expr]:
+def list_where_conditions(scope: Scope, select: exp.Select) -> list[exp.Expr]:
     """The conditions that WHERE joins by AND, in order."""
     where = select.args.get("where")
     if where is None:
         return []
     found: list[exp.Expr] = []
-    stack = list(scope.source.take(where, "this"))
+    stack = list(scope.source.take_arguments(where, "this"))
     while stack:
         node = stack.pop()
         if type(node) is exp.And:
-            left, right = scope.source.take(node, "this", "expression")
+            left, right = scope.source.take_arguments(node, "this", "expression")
             stack += [right, left]
         elif type(node) is exp.Paren and type(node.this) in (exp.And, exp.Paren, exp.Exists, exp.In, exp.Not):
-            stack += scope.source.take(node, "this")
+            stack += scope.source.take_arguments(node, "this")
         else:
             found.append(node)
     return found
 
 
-def named_items(select: exp.Select) -> dict[str, exp.Expr]:
+def collect_aliased_items(select: exp.Select) -> dict[str, exp.Expr]:
     """The items of SELECT that WHERE may name by their aliases, folded: those of one row."""
     found: dict[str, exp.Expr] = {}
     for item in select.expressions:
         several = item.find(exp.AggFunc, exp.Window, exp.Star) or any(map(is_unnest, item.walk()))
         if type(item) is exp.Alias and not several:
-            found.setdefault(fold(item.alias), item.this)
+            found.setdefault(normalize_name(item.alias), item.this)
     return found
 
 
-def assemble(scope: Scope, items: Sequence[Attached], where: Sequence[Expr]) -> Relation:
+def build_from_relation(scope: Scope, items: Sequence[FromItem], where: Sequence[Expr]) -> Relation:
     """The relation of a FROM clause and the conditions of WHERE.
 
     Inner joins may be written in any order: a private source is put first, for its rows are the ones
@@ -114,19 +114,19 @@ def assemble(scope: Scope, items: Sequence[Attached], where: Sequence[Expr]) -> 
     """
     first_left = next((index for index, item in enumerate(items) if item.kind is JoinKind.LEFT), len(items))
     inner, rest = list(items[:first_left]), list(items[first_left:])
-    start = min(inner, key=lambda item: _rank(scope, item))
-    assembly = _Assembly.of(scope, scope.tables[start.alias].relation, [*where])
-    assembly.loose += [condition for item in inner for condition in item.conditions]
+    start = min(inner, key=lambda item: _rank_source(scope, item))
+    assembly = _JoinBuilder.from_relation(scope, scope.tables[start.alias].relation, [*where])
+    assembly.pending_conditions += [condition for item in inner for condition in item.conditions]
     pending = [item for item in inner if item is not start]
     while pending:
-        item = min(pending, key=assembly.turn)
-        assembly.join(item)
+        item = min(pending, key=assembly.get_sort_key)
+        assembly.join_source(item)
         pending.remove(item)
     for item in rest:
-        assembly.join(item)
-    built = filtered(assembly.built, assembly.loose)
-    check_applied(scope, items, where, built)
-    if is_private(assembly.built) and most_rows(assembly.built, scope.context.facts) > MAX_ROWS:
+        assembly.join_source(item)
+    built = build_filter(assembly.relation, assembly.pending_conditions)
+    check_conditions_applied(scope, items, where, built)
+    if is_private(assembly.relation) and bound_rows(assembly.relation, scope.context.facts) > MAX_ROWS:
         scope.source.refuse(
             items[-1].node,
             "fanout",
@@ -136,44 +136,49 @@ def assemble(scope: Scope, items: Sequence[Attached], where: Sequence[Expr]) -> 
     return built
 
 
-def check_applied(scope: Scope, items: Sequence[Attached], where: Sequence[Expr], built: Relation) -> None:
+def check_conditions_applied(
+    scope: Scope, items: Sequence[FromItem], where: Sequence[Expr], built: Relation
+) -> None:
     """Refuses a relation in which a condition of FROM or WHERE is not applied, or another is.
 
     The conditions of a LEFT JOIN stand in that join. All others are required of each row, so it is the same
     at which INNER JOIN or filter they stand. Raises QueryRejected.
     """
     outer = {scope.tables[item.alias].alias: item for item in items if item.kind is JoinKind.LEFT}
-    required = {_unordered(part) for part in where}
+    required = {_normalize_condition(part) for part in where}
     required |= {
-        _unordered(part) for item in items if item.kind is JoinKind.INNER for part in item.conditions
+        _normalize_condition(part)
+        for item in items
+        if item.kind is JoinKind.INNER
+        for part in item.conditions
     }
     applied: set[object] = set()
     rest = built
     while isinstance(rest, (Join, Filter)):
         if isinstance(rest, Filter):
-            applied |= set(map(_unordered, _and_parts(rest.predicate)))
+            applied |= set(map(_normalize_condition, _split_and(rest.predicate)))
             rest = rest.input
             continue
         item = outer.pop(rest.right.alias, None) if rest.kind is JoinKind.LEFT else None
         if item is None:
-            applied |= _at_join(rest)
+            applied |= _collect_join_conditions(rest)
         else:
-            _check_own(scope, rest, item)
+            _check_left_join(scope, rest, item)
         rest = rest.left
     if outer or applied != required:
         _refuse_unapplied(scope, items[-1].node)
 
 
-def _check_own(scope: Scope, join: Relation, item: Attached) -> None:
+def _check_left_join(scope: Scope, join: Relation, item: FromItem) -> None:
     """Refuses a LEFT JOIN on other conditions than its own."""
-    own = set(map(_unordered, item.conditions))
-    if not isinstance(join, Join) or _at_join(join) != own:
+    own = set(map(_normalize_condition, item.conditions))
+    if not isinstance(join, Join) or _collect_join_conditions(join) != own:
         _refuse_unapplied(scope, item.node)
 
 
-def _at_join(join: Join) -> set[object]:
-    also = () if join.also is None else _and_parts(join.also)
-    return {frozenset(pair) for pair in join.on} | set(map(_unordered, also))
+def _collect_join_conditions(join: Join) -> set[object]:
+    also = () if join.condition is None else _split_and(join.condition)
+    return {frozenset(pair) for pair in join.on} | set(map(_normalize_condition, also))
 
 
 def _refuse_unapplied(scope: Scope, node: exp.Expr) -> NoReturn:
@@ -182,38 +187,40 @@ def _refuse_unapplied(scope: Scope, node: exp.Expr) -> NoReturn:
     )
 
 
-def _and_parts(predicate: Expr) -> tuple[Expr, ...]:
+def _split_and(predicate: Expr) -> tuple[Expr, ...]:
     """The arguments of an AND, or the predicate itself."""
     joined = isinstance(predicate, Call) and predicate.function.name == "and"
     return predicate.arguments if isinstance(predicate, Call) and joined else (predicate,)
 
 
-def _unordered(condition: Expr) -> object:
+def _normalize_condition(condition: Expr) -> object:
     """A condition, but for which side of an equality is written first."""
     equal = isinstance(condition, Call) and condition.function.name == "eq"
     return frozenset(condition.arguments) if isinstance(condition, Call) and equal else condition
 
 
-def merging(scope: Scope, before: Sequence[str], alias: str, identifier: exp.Expr) -> tuple[str, str]:
+def resolve_using_column(
+    scope: Scope, before: Sequence[str], alias: str, identifier: exp.Expr
+) -> tuple[str, str]:
     """The name of a column that USING makes one, and the alias before it whose column it is."""
-    name = str(scope.source.take(identifier, "this", quoted=(True,))[0])
-    folded = fold(name)
+    name = str(scope.source.take_arguments(identifier, "this", quoted=(True,))[0])
+    folded = normalize_name(name)
     holders = [item for item in before if folded in scope.tables[item].columns]
-    holders = [scope.merged[folded]] if folded in scope.merged else holders
+    holders = [scope.using_owners[folded]] if folded in scope.using_owners else holders
     if len(holders) != 1 or folded not in scope.tables[alias].columns:
         scope.source.refuse(identifier, "column", f"USING ({name}) needs that column on both sides")
     return name, holders[0]
 
 
-def left_joined(scope: Scope, left: Relation, item: Attached) -> Relation:
+def build_left_join(scope: Scope, left: Relation, item: FromItem) -> Relation:
     """The rows of `left`, each with those of the item that its conditions find, or with none."""
-    assembly = _Assembly.of(scope, left, [])
-    assembly.join(item)
-    _check_own(scope, assembly.built, item)
-    return assembly.built
+    assembly = _JoinBuilder.from_relation(scope, left, [])
+    assembly.join_source(item)
+    _check_left_join(scope, assembly.relation, item)
+    return assembly.relation
 
 
-def _rank(scope: Scope, item: Attached) -> int:
+def _rank_source(scope: Scope, item: FromItem) -> int:
     """Private sources first, and among them those that know the unit themselves."""
     relation = scope.tables[item.alias].relation
     if not is_private(relation):
@@ -222,104 +229,117 @@ def _rank(scope: Scope, item: Attached) -> int:
 
 
 @dataclass(slots=True)
-class _Assembly:
+class _JoinBuilder:
     """The relation so far, and the conditions that still wait for a source."""
 
     scope: Scope
-    built: Relation
-    loose: list[Expr]
-    reached: set[str]
+    relation: Relation
+    pending_conditions: list[Expr]
+    joined_aliases: set[str]
     """The sources of the relation so far, by alias."""
 
     @classmethod
-    def of(cls, scope: Scope, built: Relation, loose: list[Expr]) -> _Assembly:
+    def from_relation(cls, scope: Scope, built: Relation, loose: list[Expr]) -> _JoinBuilder:
         """The assembly that begins with a relation."""
-        return cls(scope, built, loose, {source.alias for source in sources(built)})
+        return cls(scope, built, loose, {source.alias for source in iterate_sources(built)})
 
-    def _known_as(self, item: Attached) -> str:
+    def _get_alias(self, item: FromItem) -> str:
         return self.scope.tables[item.alias].alias
 
-    def turn(self, item: Attached) -> tuple[bool, int, int]:
+    def get_sort_key(self, item: FromItem) -> tuple[bool, int, int]:
         """The lower, the sooner an item of the inner joins is joined: first those that an equality joins to what there is."""
-        pairs = [pair for part in self.loose if (pair := self._pair(part, item)) is not None]
-        return not pairs, self._rank(item, pairs), self._repeats(item, pairs)
+        pairs = [
+            pair for part in self.pending_conditions if (pair := self._match_equality(part, item)) is not None
+        ]
+        return not pairs, self._rank_item(item, pairs), self._bound_repeats(item, pairs)
 
-    def _rank(self, item: Attached, pairs: Sequence[tuple[Expr, Column]]) -> int:
-        """As `_rank`, but a private source last of all which nothing yet shows to be of the same unit."""
+    def _rank_item(self, item: FromItem, pairs: Sequence[tuple[Expr, Column]]) -> int:
+        """As `_rank_item`, but a private source last of all which nothing yet shows to be of the same unit."""
         right = self.scope.tables[item.alias].relation
-        alike = linked(pairs) or any(same_identity(*pair) for pair in pairs)
-        return _rank(self.scope, item) if alike or not is_private(right) else 3
+        alike = covers_declared_link(pairs) or any(has_same_identity(*pair) for pair in pairs)
+        return _rank_source(self.scope, item) if alike or not is_private(right) else 3
 
-    def _repeats(self, item: Attached, pairs: Sequence[tuple[Expr, Column]]) -> int:
+    def _bound_repeats(self, item: FromItem, pairs: Sequence[tuple[Expr, Column]]) -> int:
         """How often a public table would repeat rows of people now; later it may be joined on more."""
         right = self.scope.tables[item.alias].relation
-        if not pairs or is_private(right) or needs(right) or not is_private(self.built):
+        if not pairs or is_private(right) or list_required_steps(right) or not is_private(self.relation):
             return 0
-        join = Join(self.built, right, JoinKind.INNER, tuple(pairs))
-        return self.scope.context.facts.multiplicity(join)
+        join = Join(self.relation, right, JoinKind.INNER, tuple(pairs))
+        return self.scope.context.facts.look_up_multiplicity(join)
 
-    def join(self, item: Attached) -> None:
+    def join_source(self, item: FromItem) -> None:
         """Joins one more source, on its own conditions if rows without a partner are kept, else on all there are."""
         left = item.kind is JoinKind.LEFT
         if not left:
-            self.loose += [condition for condition in item.conditions if condition not in self.loose]
-        pairs = {part: self._pair(part, item) for part in (item.conditions if left else self.loose)}
+            self.pending_conditions += [
+                condition for condition in item.conditions if condition not in self.pending_conditions
+            ]
+        pairs = {
+            part: self._match_equality(part, item)
+            for part in (item.conditions if left else self.pending_conditions)
+        }
         on = tuple(pair for pair in pairs.values() if pair is not None)
         others = [condition for condition, pair in pairs.items() if pair is None]
         right, proven = self.scope.tables[item.alias].relation, False
         if is_private(right):
-            right, proven = self._private(item, right, on)
-        elif is_private(self.built) and not is_unique(right, _unconverted(on)):
-            self._check_known(item, right)
-        self.reached.add(right.alias)
-        if left and any(not _names(condition) <= self.reached for condition in others):
+            right, proven = self._resolve_private_join(item, right, on)
+        elif is_private(self.relation) and not is_unique(right, _list_unconverted_columns(on)):
+            self._check_public_source(item, right)
+        self.joined_aliases.add(right.alias)
+        if left and any(not _collect_source_names(condition) <= self.joined_aliases for condition in others):
             self.scope.source.refuse(item.node, "join", "ON may only name tables before it")
-        also = all_of(others) if left else None
-        self.built = Join(self.built, right, item.kind, on, also, proven)
+        also = build_conjunction(others) if left else None
+        self.relation = Join(self.relation, right, item.kind, on, also, proven)
         if left:
-            others = self.loose
-        self.built = filtered(self.built, [part for part in others if _names(part) <= self.reached])
-        self.loose = [part for part in others if not _names(part) <= self.reached]
+            others = self.pending_conditions
+        self.relation = build_filter(
+            self.relation, [part for part in others if _collect_source_names(part) <= self.joined_aliases]
+        )
+        self.pending_conditions = [
+            part for part in others if not _collect_source_names(part) <= self.joined_aliases
+        ]
 
-    def _private(
-        self, item: Attached, right: Source, on: Sequence[tuple[Expr, Column]]
+    def _resolve_private_join(
+        self, item: FromItem, right: Source, on: Sequence[tuple[Expr, Column]]
     ) -> tuple[Source, bool]:
         """The private source to join, and whether a pair proves that its rows are of the same unit."""
-        if not is_private(self.built):
+        if not is_private(self.relation):
             self.scope.source.refuse(
                 item.node,
                 "join",
                 "a private table is joined to private tables",
                 "put a private table first in FROM",
             )
-        units = [scan.unit.kind for source in (self.built, right) for scan in private_scans(source)]
-        same = [(ours, theirs) for ours, theirs in on if same_identity(ours, theirs)]
-        if not (same or linked(on)) or UnitKind.ROW in units:
+        units = [scan.unit.kind for source in (self.relation, right) for scan in list_private_scans(source)]
+        same = [(ours, theirs) for ours, theirs in on if has_same_identity(ours, theirs)]
+        if not (same or covers_declared_link(on)) or UnitKind.ROW in units:
             self.scope.source.refuse(
                 item.node,
                 "private_join",
                 "private tables are joined on the privacy unit, or on all columns of a declared link",
-                alternatives(self._unit_hint(right), declaration(on, self.built, right)),
+                combine_hints(
+                    self._find_unit_hint(right), suggest_link_declaration(on, self.relation, right)
+                ),
             )
         for ours, theirs in same:
-            if isinstance(ours, Column) and ours.facts.verbatim and theirs.facts.verbatim:
+            if isinstance(ours, Column) and ours.facts.is_read_verbatim and theirs.facts.is_read_verbatim:
                 if ours.facts.is_unit:
                     return right, True
-                if isinstance(right, Scan) and _leads(theirs, right, ours, self.built):
+                if isinstance(right, Scan) and _is_joined_to_owner(theirs, right, ours, self.relation):
                     return replace(right, unit=Unit(UnitKind.COLUMN)), True
         return right, False
 
-    def _check_known(self, item: Attached, right: Source) -> None:
+    def _check_public_source(self, item: FromItem, right: Source) -> None:
         """Refuses a public source of which nothing says, before its rows are released, how many join one row."""
-        depends = any(isinstance(step, Release) for step in needs(right))
-        if is_answered(right) and not depends:
+        depends = any(isinstance(step, Release) for step in list_required_steps(right))
+        if has_public_subquery(right) and not depends:
             self.scope.source.refuse(
                 item.node,
                 "join",
                 "private rows are joined to public ones that a window, LIMIT or GROUP BY makes, but only on all their group keys",
                 "join the public table itself, or keep these rows as a public table",
             )
-        if is_answered(right):
+        if has_public_subquery(right):
             self.scope.source.refuse(
                 item.node,
                 "join",
@@ -334,36 +354,36 @@ class _Assembly:
                 "compare with the released value in WHERE, after the join",
             )
 
-    def _unit_hint(self, right: Relation) -> str | None:
-        for theirs in self._identities(right):
-            for ours in self._identities(self.built):
-                if same_identity(ours, theirs):
+    def _find_unit_hint(self, right: Relation) -> str | None:
+        for theirs in self._iterate_identity_columns(right):
+            for ours in self._iterate_identity_columns(self.relation):
+                if has_same_identity(ours, theirs):
                     return f"add ON {ours.source}.{ours.name} = {theirs.source}.{theirs.name}"
         return None
 
-    def _identities(self, relation: Relation) -> Iterator[Column]:
-        for source in sources(relation):
-            known = self.scope.tables.get(fold(source.alias))
+    def _iterate_identity_columns(self, relation: Relation) -> Iterator[Column]:
+        for source in iterate_sources(relation):
+            known = self.scope.tables.get(normalize_name(source.alias))
             yield from (
                 column
                 for column in (known.columns.values() if known else ())
                 if column.facts.identity is not None
             )
 
-    def _pair(self, condition: Expr, item: Attached) -> tuple[Expr, Column] | None:
+    def _match_equality(self, condition: Expr, item: FromItem) -> tuple[Expr, Column] | None:
         """`reached expression = column of the item`, however it is written."""
         if not isinstance(condition, Call) or condition.function.name != "eq":
             return None
-        alias = self._known_as(item)
+        alias = self._get_alias(item)
         for ours, theirs in (condition.arguments, condition.arguments[::-1]):
             if isinstance(theirs, Column) and theirs.source == alias:
-                names = _names(ours)
-                if names and names <= self.reached:
+                names = _collect_source_names(ours)
+                if names and names <= self.joined_aliases:
                     return ours, theirs
         return None
 
 
-def same_identity(ours: Expr, theirs: Column) -> bool:
+def has_same_identity(ours: Expr, theirs: Column) -> bool:
     """Whether rows with equal values of both have one unit: of other types, different ids could be equal."""
     return (
         isinstance(ours, Column)
@@ -373,17 +393,17 @@ def same_identity(ours: Expr, theirs: Column) -> bool:
     )
 
 
-def _unconverted(on: Sequence[tuple[Expr, Column]]) -> list[Column]:
+def _list_unconverted_columns(on: Sequence[tuple[Expr, Column]]) -> list[Column]:
     """The columns that are compared as they are: converted, two of their values could be equal."""
-    return [theirs for ours, theirs in on if common((ours.type, theirs.type)) is theirs.type]
+    return [theirs for ours, theirs in on if find_common_type((ours.type, theirs.type)) is theirs.type]
 
 
-def _leads(theirs: Column, right: Scan, ours: Column, left: Relation) -> bool:
+def _is_joined_to_owner(theirs: Column, right: Scan, ours: Column, left: Relation) -> bool:
     """Whether `right` is a linked table, joined by its link to the very table that has its unit."""
     link = right.unit.link
     if link is None:
         return False
-    owner = next((source for source in sources(left) if source.alias == ours.source), None)
+    owner = next((source for source in iterate_sources(left) if source.alias == ours.source), None)
     return (
         isinstance(owner, Scan)
         and owner.table == link.owner.table
@@ -392,20 +412,20 @@ def _leads(theirs: Column, right: Scan, ours: Column, left: Relation) -> bool:
     )
 
 
-def _names(expr: Expr) -> set[str]:
-    return {column.source for column in columns(expr)}
+def _collect_source_names(expr: Expr) -> set[str]:
+    return {column.source for column in iterate_columns(expr)}
 
 
-def all_of(predicates: Sequence[Expr]) -> Expr | None:
+def build_conjunction(predicates: Sequence[Expr]) -> Expr | None:
     """The condition that all of some are true, None of none."""
     if len(predicates) < 2:
         return predicates[0] if predicates else None
-    return call("and", *predicates)
+    return build_function_call("and", *predicates)
 
 
-def filtered(relation: Relation, predicates: Sequence[Expr]) -> Relation:
+def build_filter(relation: Relation, predicates: Sequence[Expr]) -> Relation:
     """The rows of a relation for which all predicates are true."""
-    predicate = all_of(predicates)
+    predicate = build_conjunction(predicates)
     if predicate is None:
         return relation
     if predicate.type not in (Type.BOOLEAN, Type.NULL):

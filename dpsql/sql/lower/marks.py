@@ -17,48 +17,50 @@ from typing import NoReturn
 
 from sqlglot import exp
 
-from dpsql.analysis.nullability import never_null
+from dpsql.analysis.nullability import is_never_null
 from dpsql.plan.expr import Column, Expr, Literal
 from dpsql.plan.nodes import Relation, Release
 from dpsql.plan.types import Type
-from dpsql.sql.lower.correlated import correlated
-from dpsql.sql.lower.derived import output_columns, plain
-from dpsql.sql.lower.has_rows import check_order, without_order
+from dpsql.sql.lower.correlated import lower_correlated_subquery
+from dpsql.sql.lower.derived import is_plain_select, lower_select_item
+from dpsql.sql.lower.has_rows import check_order, remove_irrelevant_clauses
 from dpsql.sql.lower.node_kinds import is_quantified
-from dpsql.sql.lower.quantified import quantified
+from dpsql.sql.lower.quantified import lower_quantified_comparison
 from dpsql.sql.lower.scope import Scope
-from dpsql.sql.lower.semi_joins import check_width, row_of, split_where
+from dpsql.sql.lower.semi_joins import check_width, list_row_values, split_where
 
 _ZERO = Literal(0, Type.INTEGER)
 _TRUE, _FALSE = Literal(True, Type.BOOLEAN), Literal(False, Type.BOOLEAN)
 _UNKNOWN = Literal(None, Type.BOOLEAN)
 
 
-def mark(scope: Scope, node: exp.Expr) -> Expr:
+def lower_subquery_predicate(scope: Scope, node: exp.Expr) -> Expr:
     """Whether the subquery of EXISTS or IN has a row for each row of the scope, or ALL and ANY hold. Raises QueryRejected."""
     if is_quantified(node):
-        if node not in scope.marks:
-            found = quantified(scope, node, correlate=lambda query: correlated(scope, query, _refuse))
-            scope.marks[node.copy()] = found
-        return scope.marks[node]
+        if node not in scope.predicate_values:
+            found = lower_quantified_comparison(
+                scope, node, correlate=lambda query: lower_correlated_subquery(scope, query, _refuse_release)
+            )
+            scope.predicate_values[node.copy()] = found
+        return scope.predicate_values[node]
     if type(node) is exp.Exists:
-        (query,) = scope.source.take(node, "this")
-        rows, order = _rows(scope, query)
-        _read(scope, rows, order)
-        return _any(scope, node, rows, (), None)
-    operand, query = scope.source.take(node, "this", "query")
-    return _member(scope, node, row_of(scope, operand), query)
+        (query,) = scope.source.take_arguments(node, "this")
+        rows, order = _to_plain_select(scope, query)
+        _lower_subquery_rows(scope, rows, order)
+        return _lower_existence(scope, node, rows, (), None)
+    operand, query = scope.source.take_arguments(node, "this", "query")
+    return _lower_membership(scope, node, list_row_values(scope, operand), query)
 
 
-def _member(scope: Scope, node: exp.Expr, operand: Sequence[exp.Expr], query: exp.Expr) -> Expr:
+def _lower_membership(scope: Scope, node: exp.Expr, operand: Sequence[exp.Expr], query: exp.Expr) -> Expr:
     """Whether the values of a row are a row of the subquery; NULL where that is unknown."""
-    rows, order = _rows(scope, query)
+    rows, order = _to_plain_select(scope, query)
     items = [item.this if type(item) is exp.Alias else item for item in rows.expressions]
     check_width(scope, node, len(operand), len(items))
-    relation, outputs = _read(scope, rows, order)
+    relation, outputs = _lower_subquery_rows(scope, rows, order)
     values = [scope.scalars.lower(item) for item in operand]
-    found = _any(scope, node, rows, list(zip(values, items, strict=True)), None)
-    if _only_truth_matters(node):
+    found = _lower_existence(scope, node, rows, list(zip(values, items, strict=True)), None)
+    if _allows_null_as_false(node):
         return found
     if len(items) > 1:
         scope.source.refuse(
@@ -68,34 +70,42 @@ def _member(scope: Scope, node: exp.Expr, operand: Sequence[exp.Expr], query: ex
             "write EXISTS (SELECT … WHERE inner.a = outer.a AND inner.b = outer.b)",
         )
     branches = [found, _TRUE]
-    if not never_null(outputs[0], relation):
+    if not is_never_null(outputs[0], relation):
         unknown = exp.Is(this=exp.Paren(this=items[0].copy()), expression=exp.Null())
-        branches += [_any(scope, node, rows, (), unknown), _UNKNOWN]
-    if not _never_null(scope, values[0]):
-        missing = scope.scalars.call(node, "is_null", values[0])
-        branches += [scope.scalars.call(node, "and", missing, _any(scope, node, rows, (), None)), _UNKNOWN]
+        branches += [_lower_existence(scope, node, rows, (), unknown), _UNKNOWN]
+    if not _is_never_null(scope, values[0]):
+        missing = scope.scalars.build_call(node, "is_null", values[0])
+        branches += [
+            scope.scalars.build_call(node, "and", missing, _lower_existence(scope, node, rows, (), None)),
+            _UNKNOWN,
+        ]
     if len(branches) == len((found, _TRUE)):
         return found
-    return scope.scalars.call(node, "case", *branches, _FALSE)
+    return scope.scalars.build_call(node, "case", *branches, _FALSE)
 
 
-def _never_null(scope: Scope, value: Expr) -> bool:
+def _is_never_null(scope: Scope, value: Expr) -> bool:
     """Whether a value of the scope's rows is known not to be NULL, whatever the conditions on them."""
     if isinstance(value, Column) and value.source not in scope.nullable:
         named = scope.tables.get(value.source)
-        return named is not None and never_null(value, named.relation)
+        return named is not None and is_never_null(value, named.relation)
     return isinstance(value, Literal) and value.value is not None
 
 
-def _read(scope: Scope, rows: exp.Select, order: exp.Expr | None) -> tuple[Relation, list[Expr]]:
+def _lower_subquery_rows(
+    scope: Scope, rows: exp.Select, order: exp.Expr | None
+) -> tuple[Relation, list[Expr]]:
     """The rows of a subquery, and what it shows of them. Raises QueryRejected for what it shows, of which EXISTS has no use."""
-    inner = Scope(scope.context.deeper(rows, scope.context.common, scope.context.around), outer=scope)
+    inner = Scope(
+        scope.context.enter_subquery(rows, scope.context.common_tables, scope.context.enclosing_scope),
+        outer=scope,
+    )
     relation, _ = split_where(inner, rows)
     check_order(inner, rows, order)
-    return relation, [expr for item in rows.expressions for _, expr in output_columns(inner, item)]
+    return relation, [expr for item in rows.expressions for _, expr in lower_select_item(inner, item)]
 
 
-def _only_truth_matters(node: exp.Expr) -> bool:
+def _allows_null_as_false(node: exp.Expr) -> bool:
     """Whether NULL is as good as FALSE where a node stands: in a condition, under AND and OR alone."""
     child, above = node, node.parent
     while above is not None and type(above) in (exp.Paren, exp.And, exp.Or):
@@ -106,7 +116,7 @@ def _only_truth_matters(node: exp.Expr) -> bool:
     return isinstance(above, exp.Where)
 
 
-def _any(
+def _lower_existence(
     scope: Scope,
     node: exp.Expr,
     rows: exp.Select,
@@ -121,22 +131,24 @@ def _any(
         conditions = [] if where is None else [exp.Paren(this=where.this)]
         count.set("where", exp.Where(this=exp.and_(*conditions, condition, copy=False)))
     key = (count, tuple(compared))
-    value = scope.marks.get(key)
+    value = scope.predicate_values.get(key)
     if value is None:
-        value = correlated(scope, count, _refuse, compared) or _of_all(scope, node, count)
-        scope.marks[key] = value
-    return scope.scalars.call(node, "gt", value, _ZERO)
+        value = lower_correlated_subquery(scope, count, _refuse_release, compared) or _lower_shared_count(
+            scope, node, count
+        )
+        scope.predicate_values[key] = value
+    return scope.scalars.build_call(node, "gt", value, _ZERO)
 
 
-def _of_all(scope: Scope, node: exp.Expr, count: exp.Select) -> Expr:
+def _lower_shared_count(scope: Scope, node: exp.Expr, count: exp.Select) -> Expr:
     """A count of rows that are the same for each row of the scope: public, or released."""
-    value = scope.uncorrelated(node, count)
+    value = scope.lower_uncorrelated_subquery(node, count)
     if isinstance(value.outer.source, Release):
         _refuse_private(scope, node)
     return value
 
 
-def _refuse(inner: Scope, query: exp.Select, _: Relation, __: Sequence[Expr]) -> NoReturn:
+def _refuse_release(inner: Scope, query: exp.Select, _: Relation, __: Sequence[Expr]) -> NoReturn:
     """Nothing is released for a mark."""
     _refuse_private(inner, query)
 
@@ -150,22 +162,22 @@ def _refuse_private(scope: Scope, node: exp.Expr) -> NoReturn:
     )
 
 
-def _rows(scope: Scope, query: exp.Expr) -> tuple[exp.Select, exp.Expr | None]:
+def _to_plain_select(scope: Scope, query: exp.Expr) -> tuple[exp.Select, exp.Expr | None]:
     """A subquery as a SELECT with one row for each of its rows, and the ORDER BY that it goes without."""
     while type(query) in (exp.Paren, exp.Subquery):
-        (query,) = scope.source.take(query, "this")
+        (query,) = scope.source.take_arguments(query, "this")
     exists = type(query.parent) is exp.Exists
-    bare = without_order(scope.source, query, exists=exists)
+    bare = remove_irrelevant_clauses(scope.source, query, exists=exists)
     if type(bare) is exp.Select:
         starred = any(item.is_star for item in bare.expressions)
-        if plain(bare) and not (starred and not exists):
+        if is_plain_select(bare) and not (starred and not exists):
             return bare, query.args.get("order")
     if not isinstance(query, exp.Query):
         scope.source.refuse(query, "subquery", "IN and EXISTS take a SELECT, or several put together")
-    return _wrapped(scope, query), None
+    return _wrap_query(scope, query), None
 
 
-def _wrapped(scope: Scope, query: exp.Query) -> exp.Select:
+def _wrap_query(scope: Scope, query: exp.Query) -> exp.Select:
     """SELECT c0, c1, … FROM (query) AS (c0, c1, …)."""
     items = query.selects
     if type(query.parent) is not exp.Exists and any(item.is_star for item in items):

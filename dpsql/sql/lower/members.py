@@ -7,32 +7,34 @@ from collections.abc import Callable, Sequence
 from sqlglot import exp
 
 from dpsql.request.parameters import Parameter
-from dpsql.sql.read.rejection import Source
+from dpsql.sql.read.rejection import QueryText
 
 
-def member_of(
-    source: Source, node: exp.Expr, left: exp.Expr, right: exp.Expr, given: Callable[[exp.Expr], Parameter]
+def rewrite_as_in(
+    source: QueryText, node: exp.Expr, left: exp.Expr, right: exp.Expr, given: Callable[[exp.Expr], Parameter]
 ) -> exp.Expr:
     """What a comparison means, as a node that stands where it stands; `given` is the value of a parameter."""
-    (listed,) = source.take(right, "this")
+    (listed,) = source.take_arguments(right, "this")
     while type(listed) in (exp.Paren, exp.Subquery):
-        (listed,) = source.take(listed, "this")
+        (listed,) = source.take_arguments(listed, "this")
     found: exp.Expr = exp.In(this=left.copy())
     if type(listed) is exp.Values:
         found.set("expressions", [listed.copy()])
     elif isinstance(listed, exp.Query):
         found.set("query", exp.Subquery(this=listed.copy()))
     else:
-        found.set("expressions", [item.copy() for item in _items(source, listed, given)])
+        found.set("expressions", [item.copy() for item in _list_array_items(source, listed, given)])
     found = exp.Not(this=found) if type(node) is exp.NEQ else found
     found.parent, found.arg_key = node.parent, node.arg_key
     return found
 
 
-def _items(source: Source, node: exp.Expr, given: Callable[[exp.Expr], Parameter]) -> list[exp.Expr]:
+def _list_array_items(
+    source: QueryText, node: exp.Expr, given: Callable[[exp.Expr], Parameter]
+) -> list[exp.Expr]:
     """The items of a list of constants, or the parameter whose value is such a list."""
     if type(node) is exp.Array:
-        (items,) = source.take(node, "expressions", value_constructor=(False,))
+        (items,) = source.take_arguments(node, "expressions", value_constructor=(False,))
         if items:
             return list(items)
     elif type(node) is exp.Placeholder and isinstance(given(node), tuple):
@@ -42,15 +44,15 @@ def _items(source: Source, node: exp.Expr, given: Callable[[exp.Expr], Parameter
     )
 
 
-def listed(source: Source, items: Sequence[exp.Expr]) -> list[exp.Expr]:
+def list_members(source: QueryText, items: Sequence[exp.Expr]) -> list[exp.Expr]:
     """The items of a list; of x IN (VALUES (1), (2)) those of its rows, each of one value."""
     for item in items:
         if type(item) is exp.Alias:
             source.refuse(item, "syntax", "a value may have a name in PIVOT only", "x IN (1, 2)")
     if len(items) != 1 or type(items[0]) is not exp.Values:
         return list(items)
-    (rows,) = source.take(items[0], "expressions")
-    values = [value for row in rows for value in source.take(row, "expressions")[0]]
+    (rows,) = source.take_arguments(items[0], "expressions")
+    values = [value for row in rows for value in source.take_arguments(row, "expressions")[0]]
     if len(values) != len(rows):
         source.refuse(items[0], "subquery", "VALUES in IN has one column", "write (a, b) IN ((1, 2), (3, 4))")
     return values

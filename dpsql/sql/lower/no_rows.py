@@ -14,46 +14,50 @@ from collections.abc import Iterator, Sequence
 
 from sqlglot import exp
 
-from dpsql.analysis.decimals import decimal_digits, is_inexact, scale
+from dpsql.analysis.decimals import find_decimal_digits, find_scale, is_inexact
 from dpsql.analysis.floats import is_float
-from dpsql.plan.expr import Column, Expr, Facts, Literal
+from dpsql.plan.expr import Column, ColumnInfo, Expr, Literal
 from dpsql.plan.nodes import OuterQuery, Output, Relation, Values
 from dpsql.plan.types import Type
 from dpsql.sql.lower.calls import is_widened
-from dpsql.sql.lower.folding import constant_of, is_constant
-from dpsql.sql.lower.grouping import aggregates
-from dpsql.sql.lower.per_unit import Plain, selected, without_windows
-from dpsql.sql.lower.scope import Context, Scope
+from dpsql.sql.lower.folding import fold_constant, is_constant
+from dpsql.sql.lower.grouping import has_aggregate
+from dpsql.sql.lower.per_unit import PlainSelect, lower_select_items, replace_windows
+from dpsql.sql.lower.scope import Scope, StatementContext
 
 
-def no_rows(scope: Scope, node: exp.Select, relation: Relation) -> OuterQuery | None:
+def find_empty_query(scope: Scope, node: exp.Select, relation: Relation) -> OuterQuery | None:
     """The columns of a SELECT of private rows that has none; None for any other SELECT."""
     grouped = any(node.args.get(name) for name in ("group", "having", "distinct"))
-    if grouped or any(map(aggregates, node.expressions)) or not _is_empty(scope, node, relation):
+    if grouped or any(map(has_aggregate, node.expressions)) or not _is_empty(scope, node, relation):
         return None
-    chosen = selected(scope, node, relation, lambda: OuterQuery(relation, ()))
+    chosen = lower_select_items(scope, node, relation, lambda: OuterQuery(relation, ()))
     if isinstance(chosen, OuterQuery):
         return None
-    outputs = without_windows(scope, node, chosen).outputs
-    return without_rows(scope.context, node, outputs)
+    outputs = replace_windows(scope, node, chosen).outputs
+    return build_empty_query(scope.context, node, outputs)
 
 
-def without_rows(context: Context, node: exp.Expr, outputs: Sequence[Output]) -> OuterQuery | None:
+def build_empty_query(
+    context: StatementContext, node: exp.Expr, outputs: Sequence[Output]
+) -> OuterQuery | None:
     """No row of these outputs; None where one is a list, whose type only its values have."""
     if any(output.expr.type is Type.LIST for output in outputs):
         return None
-    alias = context.fresh(node)
-    columns = tuple(Column(alias, f"c{place}", _facts(output.expr)) for place, output in enumerate(outputs))
+    alias = context.allocate_alias(node)
+    columns = tuple(
+        Column(alias, f"c{place}", _derive_output_info(output.expr)) for place, output in enumerate(outputs)
+    )
     named = (Output(output.name, column) for output, column in zip(outputs, columns, strict=True))
     return OuterQuery(Values((), alias, columns), tuple(named))
 
 
-def _facts(expr: Expr) -> Facts:
-    return Facts(
+def _derive_output_info(expr: Expr) -> ColumnInfo:
+    return ColumnInfo(
         expr.type,
         "",
-        scale=scale(expr),
-        decimal=decimal_digits(expr),
+        scale=find_scale(expr),
+        decimal=find_decimal_digits(expr),
         inexact=is_inexact(expr),
         widened=is_widened(expr),
         float32=is_float(expr),
@@ -62,25 +66,28 @@ def _facts(expr: Expr) -> Facts:
 
 def _is_empty(scope: Scope, node: exp.Select, relation: Relation) -> bool:
     """Whether LIMIT or a condition of constants leaves no row."""
-    if node.args.get("limit") is not None and Plain(scope, node, relation).count("limit") == 0:
+    if (
+        node.args.get("limit") is not None
+        and PlainSelect(scope, node, relation).lower_limit_or_offset("limit") == 0
+    ):
         return True
     where = node.args.get("where")
-    return where is not None and any(_never(scope, part) for part in _conditions(where.this))
+    return where is not None and any(_is_never_true(scope, part) for part in _iterate_conditions(where.this))
 
 
-def _conditions(node: exp.Expr) -> Iterator[exp.Expr]:
+def _iterate_conditions(node: exp.Expr) -> Iterator[exp.Expr]:
     """The conditions that AND joins."""
     if type(node) is exp.And:
-        yield from _conditions(node.this)
-        yield from _conditions(node.expression)
+        yield from _iterate_conditions(node.this)
+        yield from _iterate_conditions(node.expression)
     else:
         yield node
 
 
-def _never(scope: Scope, node: exp.Expr) -> bool:
+def _is_never_true(scope: Scope, node: exp.Expr) -> bool:
     """Whether a condition of constants is FALSE or NULL."""
     if node.find(exp.Column, exp.Query):
         return False
     expr = scope.scalars.lower(node)
-    found = constant_of(scope.source, node, expr) if is_constant(expr) else expr
+    found = fold_constant(scope.source, node, expr) if is_constant(expr) else expr
     return isinstance(found, Literal) and not found.value

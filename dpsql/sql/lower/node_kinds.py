@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from dpsql.policy import fold
+from dpsql.policy import normalize_name
 
 COMPARISONS = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE)
 COUNTED = frozenset({"range", "generate_series"})
@@ -28,4 +28,4 @@ def is_table_function(node: exp.Expr) -> bool:
     """Whether an item of FROM is a call that gives public rows."""
     called = node.this if type(node) is exp.Table else None
     named = called.this if type(called) is exp.Anonymous else None
-    return type(node) is exp.Unnest or (isinstance(named, str) and fold(named) in COUNTED)
+    return type(node) is exp.Unnest or (isinstance(named, str) and normalize_name(named) in COUNTED)

@@ -20,15 +20,15 @@ from typing import NoReturn
 
 from sqlglot import exp
 
-from dpsql.plan.expr import Call, Column, Expr, columns, replaced
-from dpsql.plan.nodes import JoinKind, is_private, private_scans
+from dpsql.plan.expr import Call, Column, Expr, iterate_columns, replace_parts
+from dpsql.plan.nodes import JoinKind, is_private, list_private_scans
 from dpsql.plan.tables import UnitKind
-from dpsql.policy import fold
-from dpsql.sql.lower.aggregates.row_values import row_value
-from dpsql.sql.lower.declared_links import linked
-from dpsql.sql.lower.derived import project
-from dpsql.sql.lower.joins import Attached, same_identity
-from dpsql.sql.lower.scope import Named, Scope
+from dpsql.policy import normalize_name
+from dpsql.sql.lower.aggregates.row_values import build_row_text
+from dpsql.sql.lower.declared_links import covers_declared_link
+from dpsql.sql.lower.derived import build_projection
+from dpsql.sql.lower.joins import FromItem, has_same_identity
+from dpsql.sql.lower.scope import NamedSource, Scope
 
 Pair = tuple[Expr, Expr]
 """An expression over the outer rows, and the one over the subquery's that it equals."""
@@ -43,67 +43,71 @@ class OuterValues:
     query: exp.Select
     pairs: list[Pair] = field(default_factory=list)
 
-    def join(self, across: Sequence[Expr]) -> tuple[list[Attached], list[Expr]]:
+    def build_outer_table(self, across: Sequence[Expr]) -> tuple[list[FromItem], list[Expr]]:
         """The table of outer values as an item of FROM, and the conditions on it; nothing where all are equalities."""
         here = {named.alias for named in self.inner.tables.values()}
-        found = [(part, pair(part, here)) for part in across]
+        found = [(part, match_equality(part, here)) for part in across]
         self.pairs = [equal for _, equal in found if equal is not None]
         others = [part for part, equal in found if equal is None]
         if not others:
             return [], []
-        holder = self._holder(here, others)
+        holder = self._require_single_table(here, others)
         read = list(
-            dict.fromkeys(column for part in others for column in columns(part) if column.source not in here)
+            dict.fromkeys(
+                column for part in others for column in iterate_columns(part) if column.source not in here
+            )
         )
-        keys = self._keys(holder)
-        text = row_value(self.scope.scalars, self.query, read)
+        keys = self._list_join_keys(holder)
+        text = build_row_text(self.scope.scalars, self.query, read)
         items = [(f"k{place}", key) for place, key in enumerate(keys)] + [("row", text)]
         items += [(f"v{place}", column) for place, column in enumerate(read)]
-        alias = self.inner.context.fresh(self.query)
-        source = project(holder.relation, alias, items, distinct=True)
-        self.inner.tables[fold(alias)] = Named(source, {})
+        alias = self.inner.context.allocate_alias(self.query)
+        source = build_projection(holder.relation, alias, items, distinct=True)
+        self.inner.tables[normalize_name(alias)] = NamedSource(source, {})
         named, values = source.columns[: len(keys)], source.columns[len(keys) + 1 :]
-        call = self.inner.scalars.call
+        call = self.inner.scalars.build_call
         equalities = [
             call(self.query, "eq", theirs, named[keys.index(ours)])
             for ours, theirs in self.pairs
             if ours in keys
         ]
         inside: dict[Expr, Expr] = dict(zip(read, values, strict=True))
-        compared = [replaced(part, inside) for part in others]
+        compared = [replace_parts(part, inside) for part in others]
         self.pairs = [pair for pair in self.pairs if pair[0] not in keys]
         self.pairs += [*zip(keys, named, strict=True), (text, source.columns[len(keys)])]
-        return [Attached(fold(alias), JoinKind.INNER, (), self.query)], [*equalities, *compared]
+        return [FromItem(normalize_name(alias), JoinKind.INNER, (), self.query)], [*equalities, *compared]
 
-    def _keys(self, holder: Named) -> list[Expr]:
+    def _list_join_keys(self, holder: NamedSource) -> list[Expr]:
         """What the outer values are joined by besides: equal expressions of their table, and its unit."""
-        keys = list(dict.fromkeys(ours for ours, _ in self.pairs if _names(ours) == {holder.alias}))
-        if is_private(holder.relation) and not linked(self.pairs):
+        keys = list(
+            dict.fromkeys(ours for ours, _ in self.pairs if _collect_source_names(ours) == {holder.alias})
+        )
+        if is_private(holder.relation) and not covers_declared_link(self.pairs):
             units = [column for column in holder.columns.values() if column.facts.is_unit]
             keys += [column for column in units[:1] if column not in keys]
         return keys
 
-    def _holder(self, here: set[str], others: Sequence[Expr]) -> Named:
+    def _require_single_table(self, here: set[str], others: Sequence[Expr]) -> NamedSource:
         """The one table whose rows the conditions read besides those of the subquery."""
-        names = {name for part in others for name in _names(part)} - here
+        names = {name for part in others for name in _collect_source_names(part)} - here
         holders = [named for named in self.scope.tables.values() if named.alias in names]
         if len(names) != 1 or len(holders) != 1:
-            self._refuse(
+            self._refuse_subquery(
                 "a subquery with a value compares the outer rows' columns of one table, but for equalities",
                 "write inner.a = outer.a; or select what it compares into one table: FROM (SELECT a.x, b.y FROM a JOIN b ON …) AS t",
             )
         (holder,) = holders
         private = [is_private(named.relation) for named in self.inner.tables.values()]
-        alike = linked(self.pairs) or any(
-            isinstance(theirs, Column) and same_identity(ours, theirs) for ours, theirs in self.pairs
+        alike = covers_declared_link(self.pairs) or any(
+            isinstance(theirs, Column) and has_same_identity(ours, theirs) for ours, theirs in self.pairs
         )
         if any(private) and alike and not is_private(holder.relation):
-            self._refuse(
+            self._refuse_subquery(
                 "a subquery of private rows compares the columns of one private table",
                 "select what it compares into one table: FROM (SELECT a.unit, b.x FROM a JOIN b ON …) AS t",
             )
         if any(private) and not alike:
-            self._refuse(
+            self._refuse_subquery(
                 "a subquery over private rows must compare the privacy unit: rows of other units must not decide",
                 "compare the units besides: WHERE inner.unit = outer.unit AND inner.a > outer.a",
                 "private_join",
@@ -111,15 +115,15 @@ class OuterValues:
         if is_private(holder.relation) and not (
             alike or any(c.facts.is_unit for c in holder.columns.values())
         ):
-            self._refuse(
+            self._refuse_subquery(
                 "the subquery compares rows of a table that does not have the unit's column",
                 "select it beside what is compared: FROM (SELECT unit, x FROM …) AS t",
                 "private_join",
             )
-        rows = any(scan.unit.kind is UnitKind.ROW for scan in private_scans(holder.relation))
+        rows = any(scan.unit.kind is UnitKind.ROW for scan in list_private_scans(holder.relation))
         matched = any(isinstance(ours, Column) and ours.source == holder.alias for ours, _ in self.pairs)
-        if rows or (fold(holder.alias) in self.scope.nullable and not matched):
-            self._refuse(
+        if rows or (normalize_name(holder.alias) in self.scope.nullable and not matched):
+            self._refuse_subquery(
                 "where each row is a privacy unit, a subquery compares it by equality alone"
                 if rows
                 else "the subquery compares rows that a LEFT JOIN may not find",
@@ -127,19 +131,19 @@ class OuterValues:
             )
         return holder
 
-    def _refuse(self, message: str, hint: str, code: str = "subquery") -> NoReturn:
+    def _refuse_subquery(self, message: str, hint: str, code: str = "subquery") -> NoReturn:
         self.scope.source.refuse(self.query, code, message, hint)
 
 
-def pair(part: Expr, here: set[str]) -> Pair | None:
+def match_equality(part: Expr, here: set[str]) -> Pair | None:
     """(outer expression, inner expression) of an equality between them; None for any other condition."""
     if isinstance(part, Call) and part.function.name == "eq":
         for ours, theirs in (part.arguments, part.arguments[::-1]):
-            inside, outside = _names(theirs), _names(ours)
+            inside, outside = _collect_source_names(theirs), _collect_source_names(ours)
             if inside and inside <= here and outside and not outside & here:
                 return ours, theirs
     return None
 
 
-def _names(expr: Expr) -> set[str]:
-    return {column.source for column in columns(expr)}
+def _collect_source_names(expr: Expr) -> set[str]:
+    return {column.source for column in iterate_columns(expr)}

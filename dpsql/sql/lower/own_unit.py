@@ -7,23 +7,23 @@ from typing import NoReturn
 
 from sqlglot import exp
 
-from dpsql.analysis.domains import domain, listed
-from dpsql.analysis.intervals import conditions
-from dpsql.analysis.stability import most_rows
-from dpsql.analysis.unit_identity import identity, is_fine, separated_identity
+from dpsql.analysis.domains import derive_domain, derive_listed_values
+from dpsql.analysis.intervals import derive_known_intervals
+from dpsql.analysis.stability import bound_rows
+from dpsql.analysis.unit_identity import find_identity, find_injective_identity, is_fine_grained
 from dpsql.plan.expr import Expr
 from dpsql.plan.nodes import OuterQuery, PublicSubquery, Relation, Release, SetOperation
-from dpsql.plan.render import phrase
-from dpsql.sql.lower.public_groups import UncomputedGroups
-from dpsql.sql.lower.scope import Context, Scope
-from dpsql.sql.read.rejection import Source
+from dpsql.plan.render import format_expression
+from dpsql.sql.lower.public_groups import CompleteGroupsRequirement
+from dpsql.sql.lower.scope import Scope, StatementContext
+from dpsql.sql.read.rejection import QueryText
 
 
 def check_unit(scope: Scope, node: exp.Column | None) -> None:
     """Refuses a privacy unit that is not the one which the policy protects."""
     if node is None:
         return
-    column = scope.column(node)
+    column = scope.resolve_column(node)
     if not column.facts.is_unit:
         units = {
             item.name
@@ -39,56 +39,58 @@ def check_unit(scope: Scope, node: exp.Column | None) -> None:
         )
 
 
-def check_groups(source: Source, node: exp.Expr, keys: Iterable[Expr], relation: Relation) -> None:
+def check_groups(source: QueryText, node: exp.Expr, keys: Iterable[Expr], relation: Relation) -> None:
     """Refuses groups of a derived table that are one unit's each, but for those where a key is NULL or not its id.
 
     They would be groups across units, of which hardly one is released.
     """
     for key in keys:
-        secret = domain(key, conditions(relation), listed(relation)) is None
-        if secret and separated_identity(key, relation) is not None:
+        secret = derive_domain(key, derive_known_intervals(relation), derive_listed_values(relation)) is None
+        if secret and find_injective_identity(key, relation) is not None:
             refuse_units(source, node, key, relation)
 
 
-def check_hidden(context: Context, node: exp.Expr, outer: OuterQuery) -> None:
+def check_hidden_groups(context: StatementContext, node: exp.Expr, outer: OuterQuery) -> None:
     """Note the groups of a derived table by keys whose values may each be one unit's: nothing is computed of them all.
 
     Of groups of one unit each none is released, and what is computed of the others has another meaning in SQL. A query
     that counts units in each group says itself that several share it, and so does one in which each unit has one row.
     """
-    for release in _releases(outer):
-        _check_hidden(context, node, release)
+    for release in _iterate_releases(outer):
+        _check_hidden_release(context, node, release)
 
 
-def _releases(part: OuterQuery | Relation) -> Iterator[Release]:
+def _iterate_releases(part: OuterQuery | Relation) -> Iterator[Release]:
     """The releases whose groups are the rows of a derived table: several are those of grouping sets, one below the other."""
     match part:
         case OuterQuery():
             if isinstance(part.source, Release):
                 yield part.source
             elif isinstance(part.source, SetOperation):
-                yield from _releases(part.source)
+                yield from _iterate_releases(part.source)
         case SetOperation():
-            yield from _releases(part.left)
-            yield from _releases(part.right)
+            yield from _iterate_releases(part.left)
+            yield from _iterate_releases(part.right)
         case PublicSubquery():
-            yield from _releases(part.outer)
+            yield from _iterate_releases(part.outer)
         case _:
             return
 
 
-def _check_hidden(context: Context, node: exp.Expr, release: Release) -> None:
+def _check_hidden_release(context: StatementContext, node: exp.Expr, release: Release) -> None:
     if any(item.function == "count_units" for item in release.aggregations):
         return
-    if most_rows(release.input, context.facts) == 1:
+    if bound_rows(release.input, context.facts) == 1:
         return
-    known, stated = conditions(release.input), listed(release.input)
+    known, stated = derive_known_intervals(release.input), derive_listed_values(release.input)
     secret = [
-        key.expr for key in release.keys if is_fine(key.expr) and domain(key.expr, known, stated) is None
+        key.expr
+        for key in release.keys
+        if is_fine_grained(key.expr) and derive_domain(key.expr, known, stated) is None
     ]
     if not secret:
         return
-    name = phrase(secret[0])
+    name = format_expression(secret[0])
 
     def refuse() -> NoReturn:
         context.source.refuse(
@@ -101,19 +103,19 @@ def _check_hidden(context: Context, node: exp.Expr, release: Release) -> None:
             "`values`",
         )
 
-    context.needs.append(UncomputedGroups(release, refuse))
+    context.requirements.append(CompleteGroupsRequirement(release, refuse))
 
 
-def refuse_units(source: Source, node: exp.Expr, key: Expr, relation: Relation) -> NoReturn:
+def refuse_units(source: QueryText, node: exp.Expr, key: Expr, relation: Relation) -> NoReturn:
     """Refuses a group key of which each value is one privacy unit's."""
-    name = phrase(key)
+    name = format_expression(key)
     source.refuse(
         node,
         "group_by_unit",
         f"each group of {name} would hold one privacy unit, so no group could be released",
         f"count them: COUNT(DISTINCT {name}); or group by it in a subquery, "
         "and aggregate its rows: SELECT n, COUNT(*) FROM (SELECT …) GROUP BY n"
-        if identity(key, relation) is not None
+        if find_identity(key, relation) is not None
         else "group by the id itself, without NULL: WHERE id IS NOT NULL, or declare nullable: false; "
         "over an outer join by what USING (id) makes one, or by COALESCE(a.id, b.id)",
     )

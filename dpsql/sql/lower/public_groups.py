@@ -16,7 +16,7 @@ from dpsql.plan.types import Value
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PublicGroups:
+class PublicGroupsRequirement:
     """A release that must release all its groups: all of them are public, and none is hidden for being rare.
 
     `refuse` raises the refusal of any other release, at its place in the text.
@@ -27,27 +27,27 @@ class PublicGroups:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class UncomputedGroups(PublicGroups):
+class CompleteGroupsRequirement(PublicGroupsRequirement):
     """A release that must release all its groups if something is computed of them together, as SQL computes it of all."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class OfPublicGroups(PublicGroups):
+class PublicValuesRequirement(PublicGroupsRequirement):
     """The same of a release whose public values are written into the statement.
 
-    `value` gives what stands in the place of `placeholder`, from the public values of each key. It may refuse them.
+    `build_value` gives what stands in the place of `placeholder`, from the public values of each key. It may refuse them.
     """
 
     placeholder: Scalar
-    value: Callable[[Sequence[Sequence[Value]]], Expr]
+    build_value: Callable[[Sequence[Sequence[Value]]], Expr]
 
 
 @dataclass(frozen=True, slots=True)
-class Lowered:
+class LoweredStatement:
     """A statement as its text says it, and what it needs to know of its releases."""
 
     outer: OuterQuery
-    needs: tuple[PublicGroups, ...] = ()
+    requirements: tuple[PublicGroupsRequirement, ...] = ()
     constants: Mapping[str, str] = field(default_factory=dict)
     """What the statement reads of the time at which it was asked, by name."""
     sample: Position | None = None

@@ -14,12 +14,12 @@ from typing import NoReturn
 
 from sqlglot import exp
 
-from dpsql.analysis.intervals import conjuncts
-from dpsql.functions.conditional import case_branches
-from dpsql.plan.expr import Call, Column, Expr, Literal, columns
+from dpsql.analysis.intervals import iterate_conjuncts
+from dpsql.functions.conditional import split_case_branches
+from dpsql.plan.expr import Call, Column, Expr, Literal, iterate_columns
 from dpsql.plan.nodes import Filter, JoinKind, Relation, Release, SemiJoin, is_private
-from dpsql.sql.lower.joins import Attached
-from dpsql.sql.lower.public_groups import PublicGroups
+from dpsql.sql.lower.joins import FromItem
+from dpsql.sql.lower.public_groups import PublicGroupsRequirement
 from dpsql.sql.lower.scope import Scope
 
 PROPAGATING = frozenset((
@@ -32,19 +32,19 @@ PROPAGATING = frozenset((
 _COUNT = "count what a private row has: COUNT(DISTINCT unit), COUNT(x), COUNT_IF(x > 0)"
 
 
-def optional_private(scope: Scope) -> str | None:
+def find_optional_source(scope: Scope) -> str | None:
     """The name of the private source of which public rows may have no row; None where all rows are somebody's."""
     private = {alias: named for alias, named in scope.tables.items() if is_private(named.relation)}
     missing = [named.alias for alias, named in private.items() if alias in scope.nullable]
     return missing[0] if missing and len(missing) == len(private) else None
 
 
-def as_inner(scope: Scope, items: list[Attached]) -> list[Attached]:
+def to_inner_join(scope: Scope, items: list[FromItem]) -> list[FromItem]:
     """The items of a FROM clause with such a source joined to the public rows that it has rows of.
 
     Raises QueryRejected where it does not come last, or is joined by more than equalities and conditions on it.
     """
-    name = optional_private(scope)
+    name = find_optional_source(scope)
     if name is None:
         return items
     *before, last = items
@@ -55,17 +55,17 @@ def as_inner(scope: Scope, items: list[Attached]) -> list[Attached]:
             "the private side of public LEFT JOIN private must come last",
             "put a private table first in FROM",
         )
-    if any(all(column.source != name for column in columns(part)) for part in last.conditions):
+    if any(all(column.source != name for column in iterate_columns(part)) for part in last.conditions):
         scope.source.refuse(
             last.node, "join", "ON compares with the private table here", "move other conditions to WHERE"
         )
     return [*before, replace(last, kind=JoinKind.INNER)]
 
 
-def aggregated(scope: Scope, node: exp.Expr, expr: Expr) -> Expr:
+def require_private_argument(scope: Scope, node: exp.Expr, expr: Expr) -> Expr:
     """The argument of an aggregate. Refuses what is not NULL of rows that belong to no unit."""
-    name = optional_private(scope)
-    if name is not None and not _missing(expr, name):
+    name = find_optional_source(scope)
+    if name is not None and not _is_null_when_absent(expr, name):
         scope.source.refuse(
             node,
             "join",
@@ -75,17 +75,17 @@ def aggregated(scope: Scope, node: exp.Expr, expr: Expr) -> Expr:
     return expr
 
 
-def check_rows(scope: Scope, node: exp.Expr) -> None:
+def check_row_count(scope: Scope, node: exp.Expr) -> None:
     """Refuses COUNT(*) where some rows belong to no unit."""
-    if optional_private(scope) is not None:
+    if find_optional_source(scope) is not None:
         scope.source.refuse(
             node, "join", "COUNT(*) also counts rows of the public table that have no private row", _COUNT
         )
 
 
-def of_public_rows(scope: Scope, node: exp.Expr, release: Release) -> Release:
+def with_all_public_rows(scope: Scope, node: exp.Expr, release: Release) -> Release:
     """The release, of groups of all public rows. Those without private rows must not be hidden."""
-    name = optional_private(scope)
+    name = find_optional_source(scope)
     if name is None:
         return release
     _check_absence(scope, node, release.input, name)
@@ -99,7 +99,7 @@ def of_public_rows(scope: Scope, node: exp.Expr, release: Release) -> Release:
         )
 
     release = replace(release, all_public_rows=True)
-    scope.context.needs.append(PublicGroups(release, refuse))
+    scope.context.requirements.append(PublicGroupsRequirement(release, refuse))
     return release
 
 
@@ -108,10 +108,10 @@ def _check_absence(scope: Scope, node: exp.Expr, relation: Relation, name: str) 
     while isinstance(relation, (Filter, SemiJoin)):
         asked: list[Expr]
         if isinstance(relation, Filter):
-            asked = [part for part in conjuncts(relation.predicate) if _reads(part, name)]
+            asked = [part for part in iterate_conjuncts(relation.predicate) if _reads_source(part, name)]
         else:
-            asked = [relation.on] if relation.anti and _reads(relation.on, name) else []
-        if not all(_untrue(part, name) for part in asked):
+            asked = [relation.on] if relation.anti and _reads_source(relation.on, name) else []
+        if not all(_is_untrue_when_absent(part, name) for part in asked):
             scope.source.refuse(
                 node.args.get("where") or node,
                 "join",
@@ -121,11 +121,11 @@ def _check_absence(scope: Scope, node: exp.Expr, relation: Relation, name: str) 
         relation = relation.input
 
 
-def _reads(expr: Expr, name: str) -> bool:
-    return any(column.source == name for column in columns(expr))
+def _reads_source(expr: Expr, name: str) -> bool:
+    return any(column.source == name for column in iterate_columns(expr))
 
 
-def _missing(expr: Expr, name: str) -> bool:
+def _is_null_when_absent(expr: Expr, name: str) -> bool:
     """Whether an expression is NULL where the columns of a source are."""
     match expr:
         case Column():
@@ -133,19 +133,20 @@ def _missing(expr: Expr, name: str) -> bool:
         case Literal():
             return expr.value is None
         case Call() if expr.function.name == "case":
-            branches, otherwise = case_branches(expr.arguments)
-            return _missing(otherwise, name) and all(
-                _untrue(condition, name) or _missing(value, name) for condition, value in branches
+            branches, otherwise = split_case_branches(expr.arguments)
+            return _is_null_when_absent(otherwise, name) and all(
+                _is_untrue_when_absent(condition, name) or _is_null_when_absent(value, name)
+                for condition, value in branches
             )
         case Call() if expr.function.name in PROPAGATING:
-            return any(_missing(argument, name) for argument in expr.arguments)
+            return any(_is_null_when_absent(argument, name) for argument in expr.arguments)
     return False
 
 
-def _untrue(expr: Expr, name: str) -> bool:
+def _is_untrue_when_absent(expr: Expr, name: str) -> bool:
     """Whether a condition is not true there."""
     if isinstance(expr, Call) and expr.function.name == "and":
-        return any(_untrue(part, name) for part in expr.arguments)
+        return any(_is_untrue_when_absent(part, name) for part in expr.arguments)
     if isinstance(expr, Call) and expr.function.name == "or":
-        return all(_untrue(part, name) for part in expr.arguments)
-    return _missing(expr, name)
+        return all(_is_untrue_when_absent(part, name) for part in expr.arguments)
+    return _is_null_when_absent(expr, name)

@@ -22,8 +22,8 @@ from dpsql.plan.expr import Expr, Literal
 from dpsql.plan.nodes import is_private
 from dpsql.plan.tables import Scan
 from dpsql.plan.types import Type
-from dpsql.policy import fold
-from dpsql.sql.lower.derived import plain
+from dpsql.policy import normalize_name
+from dpsql.sql.lower.derived import is_plain_select
 from dpsql.sql.lower.scope import CommonTable, Scope
 
 _NAMES: dict[type[exp.Expr], str] = {
@@ -40,17 +40,20 @@ _AGGREGATES: dict[str, Callable[[exp.Expr], exp.Expr]] = {
     "max": lambda column: exp.Max(this=column),
     "min": lambda column: exp.Min(this=column),
 }
-Lowering = Callable[[exp.Expr], Expr]
-Correlating = Callable[[exp.Select], Expr | None]
-Aggregated = Callable[[Callable[[exp.Expr], exp.Expr]], Expr]
+ValueLowering = Callable[[exp.Expr], Expr]
+CorrelatedLowering = Callable[[exp.Select], Expr | None]
+AggregateLowering = Callable[[Callable[[exp.Expr], exp.Expr]], Expr]
 """The value of an aggregate, given of a column, over the rows of a subquery."""
 _OPPOSITE = {"gt": "le", "ge": "lt", "lt": "ge", "le": "gt", "eq": "ne", "ne": "eq"}
 _TRUE, _FALSE = Literal(True, Type.BOOLEAN), Literal(False, Type.BOOLEAN)
 _UNKNOWN, _ZERO = Literal(None, Type.BOOLEAN), Literal(0, Type.INTEGER)
 
 
-def quantified(
-    scope: Scope, node: exp.Expr, value: Lowering | None = None, correlate: Correlating | None = None
+def lower_quantified_comparison(
+    scope: Scope,
+    node: exp.Expr,
+    value: ValueLowering | None = None,
+    correlate: CorrelatedLowering | None = None,
 ) -> Expr:
     """Whether a value compares so with all, or any, values of a subquery.
 
@@ -58,12 +61,12 @@ def quantified(
     it, where that may be, and gives None for what has one value for all.
     Raises QueryRejected.
     """
-    operand, side = scope.source.take(node, "this", "expression")
-    (query,) = scope.source.take(side, "this")
+    operand, side = scope.source.take_arguments(node, "this", "expression")
+    (query,) = scope.source.take_arguments(side, "this")
     while type(query) in (exp.Paren, exp.Subquery):
-        (query,) = scope.source.take(query, "this")
+        (query,) = scope.source.take_arguments(query, "this")
     if type(query) is exp.Array and query.expressions:
-        (items,) = scope.source.take(query, "expressions", value_constructor=(False,))
+        (items,) = scope.source.take_arguments(query, "expressions", value_constructor=(False,))
         _check_constants(scope, items)
         query = exp.Values(expressions=[exp.Tuple(expressions=[item.copy()]) for item in items])
     elif not isinstance(query, (exp.Query, exp.Values)):
@@ -75,15 +78,21 @@ def quantified(
         )
     compared = partial(scope.scalars.lower if value is None else value, operand)
     try:
-        values = _of_all(scope, node, side, query, compared)
+        values = _build_shared_comparison(scope, node, side, query, compared)
     except QueryRejected as refusal:
-        if refusal.code not in ("table", "column", "subquery") or correlate is None or not _plain(query):
+        if (
+            refusal.code not in ("table", "column", "subquery")
+            or correlate is None
+            or not _is_single_column_select(query)
+        ):
             raise
         # It may read a column of the rows around it.
-        values = _Values(scope, node, compared(), _of_each(scope, query, correlate, refusal))
+        values = _QuantifiedComparison(
+            scope, node, compared(), _make_correlated_aggregate(scope, query, correlate, refusal)
+        )
     if type(side) is exp.All:
-        return values.all(_NAMES[type(node)])
-    return scope.scalars.call(node, "not", values.all(_OPPOSITE[_NAMES[type(node)]]))
+        return values.compare_with_all(_NAMES[type(node)])
+    return scope.scalars.build_call(node, "not", values.compare_with_all(_OPPOSITE[_NAMES[type(node)]]))
 
 
 def _check_constants(scope: Scope, items: Iterable[exp.Expr]) -> None:
@@ -95,37 +104,44 @@ def _check_constants(scope: Scope, items: Iterable[exp.Expr]) -> None:
                 )
 
 
-def _plain(query: exp.Query) -> TypeGuard[exp.Select]:
-    return type(query) is exp.Select and len(query.expressions) == 1 and plain(query)
+def _is_single_column_select(query: exp.Query) -> TypeGuard[exp.Select]:
+    return type(query) is exp.Select and len(query.expressions) == 1 and is_plain_select(query)
 
 
-def _of_each(scope: Scope, query: exp.Select, correlate: Correlating, refusal: QueryRejected) -> Aggregated:
+def _make_correlated_aggregate(
+    scope: Scope, query: exp.Select, correlate: CorrelatedLowering, refusal: QueryRejected
+) -> AggregateLowering:
     """Aggregates of a subquery that has other rows for each row around it."""
     (item,) = query.expressions
     item = item.this if type(item) is exp.Alias else item
 
-    def of(aggregate: Callable[[exp.Expr], exp.Expr]) -> Expr:
+    def lower_aggregate(aggregate: Callable[[exp.Expr], exp.Expr]) -> Expr:
         asked = query.copy()
         asked.set("expressions", [aggregate(item.copy())])
         key = ("quantified", asked)
-        if key not in scope.marks:
+        if key not in scope.predicate_values:
             found = correlate(asked)
             if found is None:
                 raise refusal
-            scope.marks[key] = found
-        return scope.marks[key]
+            scope.predicate_values[key] = found
+        return scope.predicate_values[key]
 
-    return of
+    return lower_aggregate
 
 
-def _of_all(
+def _build_shared_comparison(
     scope: Scope, node: exp.Expr, side: exp.Expr, query: exp.Query, compared: Callable[[], Expr]
-) -> _Values:
+) -> _QuantifiedComparison:
     """A subquery that has the same public or released rows for each row around it."""
-    name = scope.context.fresh(node)
-    table = CommonTable(query, ("c0",), scope.context.common, scope)
-    inner = replace(scope, context=replace(scope.context, common={**scope.context.common, fold(name): table}))
-    source = inner.common(node, table, name)
+    name = scope.context.allocate_alias(node)
+    table = CommonTable(query, ("c0",), scope.context.common_tables, scope)
+    inner = replace(
+        scope,
+        context=replace(
+            scope.context, common_tables={**scope.context.common_tables, normalize_name(name): table}
+        ),
+    )
+    source = inner.lower_common_table(node, table, name)
     if isinstance(source, Scan) or is_private(source):
         scope.source.refuse(
             side,
@@ -136,43 +152,45 @@ def _of_all(
     if len(source.columns) != 1:
         scope.source.refuse(side, "subquery", "a subquery of ALL or ANY has one column")
 
-    def of(aggregate: Callable[[exp.Expr], exp.Expr]) -> Expr:
+    def lower_aggregate(aggregate: Callable[[exp.Expr], exp.Expr]) -> Expr:
         from_ = exp.From(this=exp.Table(this=exp.to_identifier(name, quoted=True)))
-        return inner.uncorrelated(node, exp.Select(expressions=[aggregate(exp.column("c0"))], from_=from_))
+        return inner.lower_uncorrelated_subquery(
+            node, exp.Select(expressions=[aggregate(exp.column("c0"))], from_=from_)
+        )
 
-    return _Values(inner, node, compared(), of)
+    return _QuantifiedComparison(inner, node, compared(), lower_aggregate)
 
 
 @dataclass(slots=True)
-class _Values:
+class _QuantifiedComparison:
     """A value, and the aggregates of the column that it is compared with."""
 
     scope: Scope
     node: exp.Expr
     value: Expr
-    aggregated: Aggregated
+    lower_aggregate: AggregateLowering
     known: dict[str, Expr] = field(default_factory=dict)
 
-    def all(self, name: str) -> Expr:
+    def compare_with_all(self, name: str) -> Expr:
         """Whether the comparison with each value of the column holds."""
-        call, node = self.scope.scalars.call, self.node
+        call, node = self.scope.scalars.build_call, self.node
         if name == "eq":
-            return call(node, "and", self.all("ge"), self.all("le"))
-        compared = call(node, name, self.value, self._of("max" if name in ("gt", "ge") else "min"))
+            return call(node, "and", self.compare_with_all("ge"), self.compare_with_all("le"))
+        compared = call(node, name, self.value, self._get_aggregate("max" if name in ("gt", "ge") else "min"))
         return call(
             node,
             "case",
-            call(node, "eq", self._of("rows"), _ZERO),
+            call(node, "eq", self._get_aggregate("rows"), _ZERO),
             _TRUE,
             call(node, "not", compared),
             _FALSE,
-            call(node, "gt", self._of("rows"), self._of("count")),
+            call(node, "gt", self._get_aggregate("rows"), self._get_aggregate("count")),
             _UNKNOWN,
             compared,
         )
 
-    def _of(self, aggregate: str) -> Expr:
+    def _get_aggregate(self, aggregate: str) -> Expr:
         """(SELECT aggregate FROM …), once."""
         if aggregate not in self.known:
-            self.known[aggregate] = self.aggregated(_AGGREGATES[aggregate])
+            self.known[aggregate] = self.lower_aggregate(_AGGREGATES[aggregate])
         return self.known[aggregate]

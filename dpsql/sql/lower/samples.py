@@ -11,7 +11,7 @@ from sqlglot import exp
 
 from dpsql.plan.tables import Scan, UnitKind
 from dpsql.plan.types import Type
-from dpsql.sql.read.rejection import UNITS_SAMPLED, Source
+from dpsql.sql.read.rejection import UNITS_SAMPLED, QueryText
 
 LEAST_RATE = Fraction(1, 10**6)
 """A smaller sample is refused: the noise of what is read of it would be next to nothing."""
@@ -21,54 +21,59 @@ _IDS = (Type.INTEGER, Type.VARCHAR, Type.UUID)
 _WRITTEN = "write FROM t TABLESAMPLE UNITS (10%), or (10 PERCENT)"
 
 
-def sampled(source: Source, node: exp.Expr, scan: Scan) -> Scan:
+def lower_sample(source: QueryText, node: exp.Expr, scan: Scan) -> Scan:
     """The scan of a table, read from the sample that a clause asks for; of a sample of all units, as it is.
 
     Raises QueryRejected with code "clause" for a sample of rows, with code "sample" for one of units that is not known to be
     private.
     """
-    method, percent = source.take(node, "method", "percent", size=(node.args.get("size"),))
-    if type(method) is not exp.Var or str(source.take(method, "this")[0]).upper() != "UNITS":
+    method, percent = source.take_arguments(node, "method", "percent", size=(node.args.get("size"),))
+    if type(method) is not exp.Var or str(source.take_arguments(method, "this")[0]).upper() != "UNITS":
         source.refuse(percent or node, "clause", "a sample of rows is not answered", UNITS_SAMPLED)
     if node.args.get("size") is not None:
-        _refuse(source, node, "a sample of units is a part of them", _WRITTEN)
-    rate = _rate(source, node, percent)
+        _refuse_sample(source, node, "a sample of units is a part of them", _WRITTEN)
+    rate = _parse_rate(source, node, percent)
     if scan.unit.kind is UnitKind.PUBLIC:
-        _refuse(source, node, f"{scan.table} is public: there are no units in it", "leave the sample out")
+        _refuse_sample(
+            source, node, f"{scan.table} is public: there are no units in it", "leave the sample out"
+        )
     if rate == 1:
         return scan
     if scan.unit.kind is UnitKind.ROW:
-        _refuse(
+        _refuse_sample(
             source,
             node,
             f"the rows of {scan.table} have no identifiers by which units could be sampled",
             "leave the sample out; or let the policy name the column with the unit's id",
         )
-    if _id_type(scan) not in _IDS:
-        _refuse(
-            source, node, f"units with ids of type {_id_type(scan)} are not sampled", "leave the sample out"
+    if _find_id_type(scan) not in _IDS:
+        _refuse_sample(
+            source,
+            node,
+            f"units with ids of type {_find_id_type(scan)} are not sampled",
+            "leave the sample out",
         )
     return replace(scan, sample=rate)
 
 
-def _rate(source: Source, node: exp.Expr, percent: exp.Expr | None) -> Fraction:
+def _parse_rate(source: QueryText, node: exp.Expr, percent: exp.Expr | None) -> Fraction:
     text, is_string = (
-        source.take(percent, "this", "is_string") if type(percent) is exp.Literal else ("", True)
+        source.take_arguments(percent, "this", "is_string") if type(percent) is exp.Literal else ("", True)
     )
     if is_string or not _PERCENT.fullmatch(text):
-        _refuse(source, node, "the part of the units that is sampled is a constant", _WRITTEN)
+        _refuse_sample(source, node, "the part of the units that is sampled is a constant", _WRITTEN)
     rate = Fraction(text) / 100
     if not LEAST_RATE <= rate <= 1:
-        _refuse(source, node, "a sample has from 0.0001% to 100% of the units", _WRITTEN)
+        _refuse_sample(source, node, "a sample has from 0.0001% to 100% of the units", _WRITTEN)
     return rate
 
 
-def _id_type(scan: Scan) -> Type | None:
+def _find_id_type(scan: Scan) -> Type | None:
     """The type of the ids of a table's units."""
     while scan.unit.link is not None:
         scan = scan.unit.link.owner
     return None if scan.unit.column is None else scan.unit.column.type
 
 
-def _refuse(source: Source, node: exp.Expr, rule: str, hint: str) -> NoReturn:
+def _refuse_sample(source: QueryText, node: exp.Expr, rule: str, hint: str) -> NoReturn:
     source.refuse(node, "sample", rule, hint)

@@ -18,19 +18,19 @@ from dpsql.functions import BY_UNIT, CALLS, SYNONYMS
 from dpsql.functions.moments import SPELLINGS
 from dpsql.plan.expr import Column, Expr, Literal
 from dpsql.plan.types import Type, Value
-from dpsql.policy import fold
+from dpsql.policy import normalize_name
 from dpsql.request.parameters import Parameter
-from dpsql.sql.lower.calls import meant, unknown
-from dpsql.sql.lower.constants import READ_FROM_TEXT, constant, folded, number, of_text
-from dpsql.sql.lower.floats import of_one_width
-from dpsql.sql.lower.folding import constant_of
-from dpsql.sql.lower.id_texts import stored_form
-from dpsql.sql.lower.members import listed, member_of
+from dpsql.sql.lower.calls import refuse_unknown_function, resolve_call
+from dpsql.sql.lower.constants import READ_FROM_TEXT, fold_decimals, parse_constant, parse_number, to_literal
+from dpsql.sql.lower.floats import unify_float_width
+from dpsql.sql.lower.folding import fold_constant
+from dpsql.sql.lower.id_texts import find_number_format
+from dpsql.sql.lower.members import list_members, rewrite_as_in
 from dpsql.sql.lower.operators import CASTS, SHAPES, SPAN_UNITS, SPANS
 from dpsql.sql.lower.statement_time import TIME_CALLS, TIME_NODES, StatementTime
-from dpsql.sql.lower.struct_fields import takes_field
+from dpsql.sql.lower.struct_fields import is_field_access
 from dpsql.sql.read.pivots import NAME_OF
-from dpsql.sql.read.rejection import Source, is_text
+from dpsql.sql.read.rejection import QueryText, is_valid_text
 
 _WHOLE = re.compile(r"[+-]?\d{1,18}", re.ASCII)
 _LONE_SPAN = ("a length of time is added to a date or taken from one", "write day + INTERVAL 1 DAY")
@@ -40,12 +40,12 @@ _DECIMAL = (18, 3)
 
 @dataclass(frozen=True, slots=True)
 class Scalars:
-    """Lowers scalar nodes; `column` resolves names, `intercept` may answer for a whole node."""
+    """Lowers scalar nodes; `resolve_column` resolves names, `intercept` may answer for a whole node."""
 
-    source: Source
+    source: QueryText
     parameters: Sequence[Parameter]
     time: StatementTime
-    column: Callable[[exp.Column], Expr]
+    resolve_column: Callable[[exp.Column], Expr]
     intercept: Callable[[exp.Expr], Expr | None] = field(default=lambda _: None)
 
     def lower(self, node: exp.Expr) -> Expr:
@@ -59,18 +59,22 @@ class Scalars:
         shape = SHAPES.get(type(node))
         if shape is not None:
             name, names, fixed = shape
-            return self.call(node, name, *map(self.lower, _flat(self.source.take(node, *names, **fixed))))
-        self._unknown(node)
+            return self.build_call(
+                node,
+                name,
+                *map(self.lower, _flatten_arguments(self.source.take_arguments(node, *names, **fixed))),
+            )
+        self._refuse_unknown_node(node)
 
-    def span_of(self, node: exp.Expr) -> tuple[Expr, str] | None:
+    def find_span(self, node: exp.Expr) -> tuple[Expr, str] | None:
         """How many of which unit an INTERVAL is; None for what is none."""
-        return _span(self, node) if _is_span(node) else None
+        return _lower_span(self, node) if _is_span(node) else None
 
-    def call(self, node: exp.Expr, name: str, *arguments: Expr) -> Expr:
+    def build_call(self, node: exp.Expr, name: str, *arguments: Expr) -> Expr:
         """The typed call of a function, or a refusal that shows its signature."""
-        return folded(node, arguments) or meant(self.source, node, name, arguments)
+        return fold_decimals(node, arguments) or resolve_call(self.source, node, name, arguments)
 
-    def _unknown(self, node: exp.Expr) -> NoReturn:
+    def _refuse_unknown_node(self, node: exp.Expr) -> NoReturn:
         if isinstance(node, (exp.Subquery, exp.Query, exp.Exists)):
             self.source.refuse(
                 node, "subquery", "subqueries are not supported yet", "ask for each SELECT alone"
@@ -88,7 +92,7 @@ class Scalars:
             self.source.refuse(
                 node,
                 "aggregate",
-                f"{self.source.called(node)} is not allowed here: it aggregates many rows",
+                f"{self.source.get_function_name(node)} is not allowed here: it aggregates many rows",
                 "aggregate in a subquery, or in HAVING",
             )
         if isinstance(node, (exp.Any, exp.All)) and isinstance(node.parent, _COMPARISONS):
@@ -107,27 +111,29 @@ class Scalars:
             )
         if isinstance(node, exp.Interval):
             self.source.refuse(node, "type", *_LONE_SPAN)
-        named = "collate" if isinstance(node, exp.Collate) else self.source.called(node).lower()
-        self.unknown_call(node, named)
+        named = "collate" if isinstance(node, exp.Collate) else self.source.get_function_name(node).lower()
+        self.refuse_unknown_call(node, named)
 
-    def unknown_call(self, node: exp.Expr, name: str) -> NoReturn:
+    def refuse_unknown_call(self, node: exp.Expr, name: str) -> NoReturn:
         """Refuses a function that is not in the registry, or a field of what has none."""
-        if takes_field(node):
+        if is_field_access(node):
             self.source.refuse(
                 node,
                 "column",
                 "a computed value has no fields or elements that can be read",
                 "name the field of a STRUCT: (s).field",
             )
-        unknown(self.source, node, name)
+        refuse_unknown_function(self.source, node, name)
 
 
 def is_unnest(node: exp.Expr) -> bool:
     """Whether a node is UNNEST in an expression."""
-    return type(node) is exp.Anonymous and fold(str(node.this)) == "unnest" and bool(node.expressions)
+    return (
+        type(node) is exp.Anonymous and normalize_name(str(node.this)) == "unnest" and bool(node.expressions)
+    )
 
 
-def _flat(values: Sequence[object]) -> Iterator[exp.Expr]:
+def _flatten_arguments(values: Sequence[object]) -> Iterator[exp.Expr]:
     for value in values:
         if isinstance(value, list):
             yield from value
@@ -135,72 +141,76 @@ def _flat(values: Sequence[object]) -> Iterator[exp.Expr]:
             yield value  # type: ignore[misc]
 
 
-def _paren(self: Scalars, node: exp.Expr) -> Expr:
-    (inner,) = self.source.take(node, "this")
+def _lower_paren(self: Scalars, node: exp.Expr) -> Expr:
+    (inner,) = self.source.take_arguments(node, "this")
     return self.lower(inner)
 
 
-def _column(self: Scalars, node: exp.Expr) -> Expr:
-    return self.column(node)  # type: ignore[arg-type]
+def _lower_column(self: Scalars, node: exp.Expr) -> Expr:
+    return self.resolve_column(node)  # type: ignore[arg-type]
 
 
-def _literal(self: Scalars, node: exp.Expr) -> Expr:
-    text, is_string = self.source.take(node, "this", "is_string")
+def _lower_literal(self: Scalars, node: exp.Expr) -> Expr:
+    text, is_string = self.source.take_arguments(node, "this", "is_string")
     named = node.meta.get(NAME_OF)
     if named is not None:
-        column = self.column(named)
-        text = column.name if isinstance(column, Column) and fold(column.name) == fold(text) else text
-    return Literal(text, Type.VARCHAR) if is_string else number(self.source, node, text)
+        column = self.resolve_column(named)
+        text = (
+            column.name
+            if isinstance(column, Column) and normalize_name(column.name) == normalize_name(text)
+            else text
+        )
+    return Literal(text, Type.VARCHAR) if is_string else parse_number(self.source, node, text)
 
 
-def _boolean(self: Scalars, node: exp.Expr) -> Expr:
-    (value,) = self.source.take(node, "this")
+def _lower_boolean(self: Scalars, node: exp.Expr) -> Expr:
+    (value,) = self.source.take_arguments(node, "this")
     return Literal(bool(value), Type.BOOLEAN)
 
 
-def _null(self: Scalars, node: exp.Expr) -> Expr:
-    self.source.take(node)
+def _lower_null(self: Scalars, node: exp.Expr) -> Expr:
+    self.source.take_arguments(node)
     return Literal(None, Type.NULL)
 
 
-def _given(self: Scalars, node: exp.Expr) -> Parameter:
+def _get_parameter(self: Scalars, node: exp.Expr) -> Parameter:
     """What was given for a parameter."""
-    (index,) = self.source.take(node, "this")
+    (index,) = self.source.take_arguments(node, "this")
     if not str(index).isdecimal():
         self.source.refuse(node, "parameter", "parameters are written as ? or :name")
     return self.parameters[int(str(index)) - 1]
 
 
-def _parameter(self: Scalars, node: exp.Expr) -> Expr:
-    value = _given(self, node)
+def _lower_parameter(self: Scalars, node: exp.Expr) -> Expr:
+    value = _get_parameter(self, node)
     if isinstance(value, tuple):
         self.source.refuse(node, "parameter", "a list of values is only allowed after IN", "WHERE x IN ?")
-    return _given_constant(self, node, value)
+    return _build_parameter_literal(self, node, value)
 
 
-def _given_constant(self: Scalars, node: exp.Expr, value: Value) -> Literal:
-    if isinstance(value, str) and not is_text(value):
+def _build_parameter_literal(self: Scalars, node: exp.Expr, value: Value) -> Literal:
+    if isinstance(value, str) and not is_valid_text(value):
         raise DataError("a parameter holds a NUL character or half a surrogate pair", code="parameter")
-    return constant(self.source, node, value)
+    return to_literal(self.source, node, value)
 
 
-def _time(self: Scalars, node: exp.Expr) -> Expr:
-    self.source.take(node)
-    return self.time.constant(TIME_NODES[type(node)])
+def _lower_time(self: Scalars, node: exp.Expr) -> Expr:
+    self.source.take_arguments(node)
+    return self.time.build_constant(TIME_NODES[type(node)])
 
 
-def _negate(self: Scalars, node: exp.Expr) -> Expr:
-    (inner,) = self.source.take(node, "this")
-    return _negative(self, node, self.lower(inner))
+def _lower_negation(self: Scalars, node: exp.Expr) -> Expr:
+    (inner,) = self.source.take_arguments(node, "this")
+    return _build_negation(self, node, self.lower(inner))
 
 
-def _negative(self: Scalars, node: exp.Expr, operand: Expr) -> Expr:
+def _build_negation(self: Scalars, node: exp.Expr, operand: Expr) -> Expr:
     if isinstance(operand, Literal) and operand.type.numeric:
         return replace(operand, value=-operand.value)  # type: ignore[operator]
-    return self.call(node, "negate", operand)
+    return self.build_call(node, "negate", operand)
 
 
-def _complement(self: Scalars, node: exp.Expr) -> Expr:
+def _lower_complement(self: Scalars, node: exp.Expr) -> Expr:
     if type(node.parent) in _TIGHTER:
         self.source.refuse(
             node,
@@ -208,40 +218,40 @@ def _complement(self: Scalars, node: exp.Expr) -> Expr:
             "~ is applied after arithmetic, which is easily misread",
             "put it in parentheses: (~x) + 1",
         )
-    (inner,) = self.source.take(node, "this")
-    return self.call(node, "~", self.lower(inner))
+    (inner,) = self.source.take_arguments(node, "this")
+    return self.build_call(node, "~", self.lower(inner))
 
 
-def _chain(name: str) -> Callable[[Scalars, exp.Expr], Expr]:
-    def lower(self: Scalars, node: exp.Expr) -> Expr:
+def _make_chain_lowering(name: str) -> Callable[[Scalars, exp.Expr], Expr]:
+    def lower_chain(self: Scalars, node: exp.Expr) -> Expr:
         operands: list[Expr] = []
         stack = [node]
         while stack:
             top = stack.pop()
             if type(top) is type(node):
-                left, right = self.source.take(top, "this", "expression")
+                left, right = self.source.take_arguments(top, "this", "expression")
                 stack += [right, left]
             else:
                 operands.append(self.lower(top))
-        return self.call(node, name, *operands)
+        return self.build_call(node, name, *operands)
 
-    return lower
+    return lower_chain
 
 
-def _is(self: Scalars, node: exp.Expr) -> Expr:
-    operand, other = self.source.take(node, "this", "expression")
+def _lower_is(self: Scalars, node: exp.Expr) -> Expr:
+    operand, other = self.source.take_arguments(node, "this", "expression")
     if type(other) is exp.Boolean:
-        (truth,) = self.source.take(other, "this")
-        return self.call(node, "is_true" if truth else "is_false", self.lower(operand))
+        (truth,) = self.source.take_arguments(other, "this")
+        return self.build_call(node, "is_true" if truth else "is_false", self.lower(operand))
     if type(other) is not exp.Null:
         self.source.refuse(
             other, "function", "IS takes NULL, TRUE or FALSE", "write the comparison out: x = y"
         )
-    self.source.take(other)
-    return self.call(node, "is_null", self.lower(operand))
+    self.source.take_arguments(other)
+    return self.build_call(node, "is_null", self.lower(operand))
 
 
-def _in(self: Scalars, node: exp.Expr) -> Expr:
+def _lower_in(self: Scalars, node: exp.Expr) -> Expr:
     if node.args.get("query") is not None:
         self.source.refuse(
             node,
@@ -249,34 +259,34 @@ def _in(self: Scalars, node: exp.Expr) -> Expr:
             "IN over a subquery compares rows, not groups",
             "SELECT … FROM (SELECT k, COUNT(*) AS n FROM … GROUP BY k) WHERE n IN (SELECT …)",
         )
-    operand, items, column = self.source.take(node, "this", "expressions", "field")
-    members = [*listed(self.source, items or ()), *([] if column is None else [column])]
+    operand, items, column = self.source.take_arguments(node, "this", "expressions", "field")
+    members = [*list_members(self.source, items or ()), *([] if column is None else [column])]
     if type(operand) is exp.Tuple:
-        rows = [_row_equal(self, node, operand, item) for item in members]
-        return rows[0] if len(rows) == 1 else self.call(node, "or", *rows)
+        rows = [_lower_row_equality(self, node, operand, item) for item in members]
+        return rows[0] if len(rows) == 1 else self.build_call(node, "or", *rows)
     value = self.lower(operand)
     others: list[Expr] = []
     for item in members:
-        written_id = _id_constant(self, item, value)
+        written_id = _find_id_constants(self, item, value)
         if written_id is not None:
             others += written_id
             continue
-        given = _given(self, item) if type(item) is exp.Placeholder else None
+        given = _get_parameter(self, item) if type(item) is exp.Placeholder else None
         if isinstance(given, tuple):
-            others += [_given_constant(self, item, each) for each in given]
+            others += [_build_parameter_literal(self, item, each) for each in given]
         else:
-            others.append(constant_of(self.source, item, self.lower(item)))
-    value, *others = of_one_width(value, *others)
+            others.append(fold_constant(self.source, item, self.lower(item)))
+    value, *others = unify_float_width(value, *others)
     constants = [other for other in others if isinstance(other, Literal)]
-    parts = [self.call(node, "in", value, *constants)] if constants else []
-    parts += [self.call(node, "eq", value, other) for other in others if not isinstance(other, Literal)]
-    return parts[0] if len(parts) == 1 else self.call(node, "or", *parts)
+    parts = [self.build_call(node, "in", value, *constants)] if constants else []
+    parts += [self.build_call(node, "eq", value, other) for other in others if not isinstance(other, Literal)]
+    return parts[0] if len(parts) == 1 else self.build_call(node, "or", *parts)
 
 
-def _row_equal(self: Scalars, node: exp.Expr, left: exp.Expr | None, right: exp.Expr | None) -> Expr:
+def _lower_row_equality(self: Scalars, node: exp.Expr, left: exp.Expr | None, right: exp.Expr | None) -> Expr:
     """Whether two rows of values are the same: NULL is as good as NULL in them, as in DuckDB."""
     sides = [
-        self.source.take(side, "expressions")[0] if type(side) is exp.Tuple else None
+        self.source.take_arguments(side, "expressions")[0] if type(side) is exp.Tuple else None
         for side in (left, right)
     ]
     if None in sides or len(sides[0] or ()) != len(sides[1] or ()):
@@ -288,28 +298,31 @@ def _row_equal(self: Scalars, node: exp.Expr, left: exp.Expr | None, right: exp.
         )
     pairs = zip(sides[0] or (), sides[1] or (), strict=True)
     equal = [
-        self.call(node, "is_not_distinct", self.lower(ours), self.lower(theirs)) for ours, theirs in pairs
+        self.build_call(node, "is_not_distinct", self.lower(ours), self.lower(theirs))
+        for ours, theirs in pairs
     ]
-    return equal[0] if len(equal) == 1 else self.call(node, "and", *equal)
+    return equal[0] if len(equal) == 1 else self.build_call(node, "and", *equal)
 
 
-def _equal(self: Scalars, node: exp.Expr) -> Expr:
-    left, right = self.source.take(node, "this", "expression")
+def _lower_equality(self: Scalars, node: exp.Expr) -> Expr:
+    left, right = self.source.take_arguments(node, "this", "expression")
     if type(right) is (exp.Any if type(node) is exp.EQ else exp.All):
-        return self.lower(member_of(self.source, node, left, right, lambda item: _given(self, item)))
+        return self.lower(
+            rewrite_as_in(self.source, node, left, right, lambda item: _get_parameter(self, item))
+        )
     name = "eq" if type(node) is exp.EQ else "ne"
     if exp.Tuple not in (type(left), type(right)):
-        return self.call(node, name, *_compared(self, left, right))
-    same = _row_equal(self, node, left, right)
-    return same if name == "eq" else self.call(node, "not", same)
+        return self.build_call(node, name, *_lower_compared_sides(self, left, right))
+    same = _lower_row_equality(self, node, left, right)
+    return same if name == "eq" else self.build_call(node, "not", same)
 
 
-def _compared(self: Scalars, left: exp.Expr, right: exp.Expr) -> tuple[Expr, Expr]:
+def _lower_compared_sides(self: Scalars, left: exp.Expr, right: exp.Expr) -> tuple[Expr, Expr]:
     """Both sides of a comparison, a number beside an id that is read as text as such a text."""
     sides = [None if _is_number(side) else self.lower(side) for side in (left, right)]
     first, second = sides
     for node, place, other in ((left, 0, second), (right, 1, first)):
-        found = None if other is None else _id_constant(self, node, other)
+        found = None if other is None else _find_id_constants(self, node, other)
         if found is not None and len(found) == 1:
             sides[place] = found[0]
     ours, theirs = (
@@ -324,59 +337,61 @@ def _is_number(node: exp.Expr) -> bool:
     return (type(inner) is exp.Literal and not inner.is_string) or type(node) is exp.Placeholder
 
 
-def _id_constant(self: Scalars, node: exp.Expr, column: Expr) -> list[Literal] | None:
+def _find_id_constants(self: Scalars, node: exp.Expr, column: Expr) -> list[Literal] | None:
     """A number, or a list of them, beside a column of numbers that is read as text, as the texts that it has there.
 
     Claim: they are equal if and only if the numbers are, of whatever size.
     Why: the engine writes each number of one type in one way.
     """
-    form = stored_form(column)
+    form = find_number_format(column)
     if form is None or not _is_number(node):
         return None
     if type(node) is exp.Placeholder:
-        given = _given(self, node)
+        given = _get_parameter(self, node)
         numbers = given if isinstance(given, tuple) else (given,)
         texts = [str(number) if type(number) is int else None for number in numbers]
     else:
-        inner = self.source.take(node, "this")[0] if type(node) is exp.Neg else node
-        text, _ = self.source.take(inner, "this", "is_string")
+        inner = self.source.take_arguments(node, "this")[0] if type(node) is exp.Neg else node
+        text, _ = self.source.take_arguments(inner, "this", "is_string")
         texts = [f"-{text}" if inner is not node else str(text)]
-    found = [None if text is None else form.text(text) for text in texts]
+    found = [None if text is None else form.format_number(text) for text in texts]
     return None if None in found else [Literal(text, Type.VARCHAR) for text in found]
 
 
-def _like(self: Scalars, node: exp.Expr) -> Expr:
-    return _matched(self, node, None)
+def _lower_like(self: Scalars, node: exp.Expr) -> Expr:
+    return _lower_pattern_match(self, node, None)
 
 
-def _escape(self: Scalars, node: exp.Expr) -> Expr:
-    matched, escape = self.source.take(node, "this", "expression")
+def _lower_escape(self: Scalars, node: exp.Expr) -> Expr:
+    matched, escape = self.source.take_arguments(node, "this", "expression")
     if type(matched) not in (exp.Like, exp.ILike):
         self.source.refuse(node, "function", "ESCAPE belongs to LIKE and ILIKE")
-    return _matched(self, matched, self.lower(escape))
+    return _lower_pattern_match(self, matched, self.lower(escape))
 
 
-def _matched(self: Scalars, node: exp.Expr, escape: Expr | None) -> Expr:
-    text, pattern, negated = self.source.take(node, "this", "expression", "negate")
+def _lower_pattern_match(self: Scalars, node: exp.Expr, escape: Expr | None) -> Expr:
+    text, pattern, negated = self.source.take_arguments(node, "this", "expression", "negate")
     name = "like" if type(node) is exp.Like else "ilike"
     operands = (self.lower(text), self.lower(pattern))
     built = (
-        self.call(node, name, *operands)
+        self.build_call(node, name, *operands)
         if escape is None
-        else self.call(node, f"{name}_escape", *operands, escape)
+        else self.build_call(node, f"{name}_escape", *operands, escape)
     )
-    return self.call(node, "not", built) if negated else built
+    return self.build_call(node, "not", built) if negated else built
 
 
-def _between(self: Scalars, node: exp.Expr) -> Expr:
-    operand, low, high = self.source.take(node, "this", "low", "high")
-    value, least, most = of_one_width(self.lower(operand), self.lower(low), self.lower(high))
-    return self.call(node, "and", self.call(node, "ge", value, least), self.call(node, "le", value, most))
+def _lower_between(self: Scalars, node: exp.Expr) -> Expr:
+    operand, low, high = self.source.take_arguments(node, "this", "low", "high")
+    value, least, most = unify_float_width(self.lower(operand), self.lower(low), self.lower(high))
+    return self.build_call(
+        node, "and", self.build_call(node, "ge", value, least), self.build_call(node, "le", value, most)
+    )
 
 
-def _cast(self: Scalars, node: exp.Expr) -> Expr:
-    operand, target = self.source.take(node, "this", "to", safe=(True, False))
-    kind, digits = self.source.take(target, "this", "expressions", nested=(False,))
+def _lower_cast(self: Scalars, node: exp.Expr) -> Expr:
+    operand, target = self.source.take_arguments(node, "this", "to", safe=(True, False))
+    kind, digits = self.source.take_arguments(target, "this", "expressions", nested=(False,))
     name = CASTS.get(kind)
     if name is None or (digits and name != "decimal"):
         self.source.refuse(
@@ -387,17 +402,19 @@ def _cast(self: Scalars, node: exp.Expr) -> Expr:
         )
     value = self.lower(operand)
     if name == "timestamptz":
-        return _zoned(self, node, value)
+        return _lower_timestamptz_cast(self, node, value)
     kind = Type[name.upper()] if name.upper() in Type.__members__ else Type.NULL
     if kind in READ_FROM_TEXT and isinstance(value, Literal) and isinstance(value.value, str):
-        return of_text(self.source, node, kind, value.value)
-    return self.call(node, f"cast_{name}", value, *(_digits(self, digits) if name == "decimal" else ()))
+        return parse_constant(self.source, node, kind, value.value)
+    return self.build_call(
+        node, f"cast_{name}", value, *(_lower_decimal_digits(self, digits) if name == "decimal" else ())
+    )
 
 
-def _zoned(self: Scalars, node: exp.Expr, value: Expr) -> Expr:
+def _lower_timestamptz_cast(self: Scalars, node: exp.Expr, value: Expr) -> Expr:
     """A moment with a time zone, which is one in UTC here."""
     if isinstance(value, Literal) and isinstance(value.value, str):
-        return of_text(self.source, node, Type.TIMESTAMP, value.value, zoned=True)
+        return parse_constant(self.source, node, Type.TIMESTAMP, value.value, zoned=True)
     if value.type is Type.VARCHAR:
         self.source.refuse(
             node,
@@ -405,12 +422,12 @@ def _zoned(self: Scalars, node: exp.Expr, value: Expr) -> Expr:
             "a text without a zone would be read in the session's",
             "CAST(x AS TIMESTAMP), which is in UTC",
         )
-    return self.call(node, "cast_timestamp", value)
+    return self.build_call(node, "cast_timestamp", value)
 
 
-def _at_zone(self: Scalars, node: exp.Expr) -> Expr:
+def _lower_at_time_zone(self: Scalars, node: exp.Expr) -> Expr:
     """A moment in UTC, which all moments are in."""
-    operand, zone = self.source.take(node, "this", "zone")
+    operand, zone = self.source.take_arguments(node, "this", "zone")
     value, named = self.lower(operand), self.lower(zone)
     if not isinstance(named, Literal) or str(named.value).upper() not in ("UTC", "GMT", "Z", "ETC/UTC"):
         self.source.refuse(
@@ -419,50 +436,52 @@ def _at_zone(self: Scalars, node: exp.Expr) -> Expr:
             "moments are in UTC, and rules of other zones change",
             "AT TIME ZONE 'UTC', or + INTERVAL 2 HOUR",
         )
-    return self.call(node, "cast_timestamp", value)
+    return self.build_call(node, "cast_timestamp", value)
 
 
-def _digits(self: Scalars, nodes: Sequence[exp.Expr] | None) -> tuple[Expr, ...]:
+def _lower_decimal_digits(self: Scalars, nodes: Sequence[exp.Expr] | None) -> tuple[Expr, ...]:
     """The digits of a DECIMAL; those after the point are none, if only all of them are said."""
-    said = [self.lower(self.source.take(node, "this")[0]) for node in nodes or ()]
+    said = [self.lower(self.source.take_arguments(node, "this")[0]) for node in nodes or ()]
     defaults = [Literal(value, Type.INTEGER) for value in (_DECIMAL if not said else (_DECIMAL[0], 0))]
     return (*said, *defaults[len(said) :])
 
 
-def _trim(self: Scalars, node: exp.Expr) -> Expr:
-    text, characters, side = self.source.take(node, "this", "expression", "position")
+def _lower_trim(self: Scalars, node: exp.Expr) -> Expr:
+    text, characters, side = self.source.take_arguments(node, "this", "expression", "position")
     name = {"LEADING": "ltrim", "TRAILING": "rtrim"}.get(str(side), "trim")
-    return self.call(node, name, *map(self.lower, _flat([text, characters])))
+    return self.build_call(node, name, *map(self.lower, _flatten_arguments([text, characters])))
 
 
-def _function(self: Scalars, node: exp.Expr) -> Expr:
-    name, items = self.source.take(node, "this", "expressions")
-    called = fold(name) if isinstance(name, str) else ""
+def _lower_function(self: Scalars, node: exp.Expr) -> Expr:
+    name, items = self.source.take_arguments(node, "this", "expressions")
+    called = normalize_name(name) if isinstance(name, str) else ""
     if called in TIME_CALLS and not items:
-        return self.time.constant(called)
+        return self.time.build_constant(called)
     called = SYNONYMS.get(called, called)
     items = list(items or ())
     if called in SYNONYMS.values() and items:
-        entry = _by_unit(self, node, called, _word(self, items[0]))
-        return self.call(node, entry, *map(self.lower, items[1:]))
+        entry = _resolve_time_unit(self, node, called, _take_unit_word(self, items[0]))
+        return self.build_call(node, entry, *map(self.lower, items[1:]))
     if called == "time_bucket":
         if len(items) != 2 or not _is_span(items[0]):
             self.source.refuse(node, "type", "TIME_BUCKET takes an INTERVAL and a date")
-        count, unit = _span(self, items[0])
-        return self.call(node, _by_unit(self, node, called, unit), count, self.lower(items[1]))
+        count, unit = _lower_span(self, items[0])
+        return self.build_call(
+            node, _resolve_time_unit(self, node, called, unit), count, self.lower(items[1])
+        )
     if called in SPANS:
         self.source.refuse(node, "type", *_LONE_SPAN)
     if called == "date_add" and len(items) == 2 and _is_span(items[1]):
-        return _moved(self, node, items[0], items[1])
+        return _shift_moment(self, node, items[0], items[1])
     if called not in CALLS:
-        self.unknown_call(node, called or str(name))
-    return self.call(node, called, *map(self.lower, items))
+        self.refuse_unknown_call(node, called or str(name))
+    return self.build_call(node, called, *map(self.lower, items))
 
 
-def _by_unit(self: Scalars, node: exp.Expr, name: str, said: str) -> str:
+def _resolve_time_unit(self: Scalars, node: exp.Expr, name: str, said: str) -> str:
     """The entry that a unit of time, a constant, chooses."""
     known = BY_UNIT[name]
-    unit = fold(said)
+    unit = normalize_name(said)
     entry = known.get(SPELLINGS.get(unit, unit))
     if entry is None:
         title = name.upper()
@@ -470,89 +489,93 @@ def _by_unit(self: Scalars, node: exp.Expr, name: str, said: str) -> str:
     return entry
 
 
-def _extract(self: Scalars, node: exp.Expr) -> Expr:
-    part, operand = self.source.take(node, "this", "expression")
-    return self.call(node, _by_unit(self, part, "date_part", _word(self, part)), self.lower(operand))
+def _lower_extract(self: Scalars, node: exp.Expr) -> Expr:
+    part, operand = self.source.take_arguments(node, "this", "expression")
+    return self.build_call(
+        node, _resolve_time_unit(self, part, "date_part", _take_unit_word(self, part)), self.lower(operand)
+    )
 
 
-def _word(self: Scalars, node: exp.Expr) -> str:
+def _take_unit_word(self: Scalars, node: exp.Expr) -> str:
     if type(node) is exp.Literal and node.is_string:
-        text, _ = self.source.take(node, "this", "is_string")
+        text, _ = self.source.take_arguments(node, "this", "is_string")
         return str(text)
     if type(node) is exp.Var:
-        (text,) = self.source.take(node, "this")
+        (text,) = self.source.take_arguments(node, "this")
         return str(text)
     self.source.refuse(node, "constant", "a unit of time is a constant: 'month'")
 
 
-def _sum(self: Scalars, node: exp.Expr) -> Expr:
-    left, right = self.source.take(node, "this", "expression")
+def _lower_addition(self: Scalars, node: exp.Expr) -> Expr:
+    left, right = self.source.take_arguments(node, "this", "expression")
     if _is_span(right):
-        return _moved(self, node, left, right)
+        return _shift_moment(self, node, left, right)
     if _is_span(left):
-        return _moved(self, node, right, left)
-    return self.call(node, "+", self.lower(left), self.lower(right))
+        return _shift_moment(self, node, right, left)
+    return self.build_call(node, "+", self.lower(left), self.lower(right))
 
 
-def _difference(self: Scalars, node: exp.Expr) -> Expr:
-    left, right = self.source.take(node, "this", "expression")
+def _lower_subtraction(self: Scalars, node: exp.Expr) -> Expr:
+    left, right = self.source.take_arguments(node, "this", "expression")
     if _is_span(right):
-        return _moved(self, node, left, right, back=True)
-    return self.call(node, "-", self.lower(left), self.lower(right))
+        return _shift_moment(self, node, left, right, back=True)
+    return self.build_call(node, "-", self.lower(left), self.lower(right))
 
 
-def _moved(self: Scalars, node: exp.Expr, moment_: exp.Expr, span: exp.Expr, *, back: bool = False) -> Expr:
+def _shift_moment(
+    self: Scalars, node: exp.Expr, moment_: exp.Expr, span: exp.Expr, *, back: bool = False
+) -> Expr:
     """A moment some units later, or back."""
-    count, unit = _span(self, span)
-    units = _negative(self, span, count) if back else count
-    return self.call(node, _by_unit(self, span, "interval", unit), self.lower(moment_), units)
+    count, unit = _lower_span(self, span)
+    units = _build_negation(self, span, count) if back else count
+    return self.build_call(node, _resolve_time_unit(self, span, "interval", unit), self.lower(moment_), units)
 
 
 def _is_span(node: exp.Expr | None) -> bool:
     while type(node) is exp.Paren:
         node = node.this
     called = node.this if type(node) is exp.Anonymous else None
-    return type(node) is exp.Interval or (isinstance(called, str) and fold(called) in SPANS)
+    return type(node) is exp.Interval or (isinstance(called, str) and normalize_name(called) in SPANS)
 
 
-def _span(self: Scalars, node: exp.Expr) -> tuple[Expr, str]:
+def _lower_span(self: Scalars, node: exp.Expr) -> tuple[Expr, str]:
     """How many of which unit an INTERVAL, or TO_DAYS(n) and its like, is."""
     while type(node) is exp.Paren:
-        (node,) = self.source.take(node, "this")
+        (node,) = self.source.take_arguments(node, "this")
     if type(node) is exp.Anonymous:
-        name, items = self.source.take(node, "this", "expressions")
+        name, items = self.source.take_arguments(node, "this", "expressions")
         if len(items or ()) != 1:
             self.source.refuse(node, "type", f"{name} takes one number")
-        return self.lower(items[0]), SPANS[fold(str(name))]
-    count, named = self.source.take(node, "this", "unit")
-    unit = None if named is None else SPAN_UNITS.get(fold(_word(self, named)))
+        return self.lower(items[0]), SPANS[normalize_name(str(name))]
+    count, named = self.source.take_arguments(node, "this", "unit")
+    unit = None if named is None else SPAN_UNITS.get(normalize_name(_take_unit_word(self, named)))
     if unit is None:
         self.source.refuse(node, "constant", "an INTERVAL is a whole number of one unit", "INTERVAL 1 DAY")
     if type(count) is not exp.Literal:
         return self.lower(count), unit
-    text, _ = self.source.take(count, "this", "is_string")
+    text, _ = self.source.take_arguments(count, "this", "is_string")
     if not _WHOLE.fullmatch(str(text)):
         self.source.refuse(node, "constant", "an INTERVAL is a whole number of one unit", "INTERVAL 1 DAY")
     return Literal(int(text), Type.INTEGER), unit
 
 
-def _case(self: Scalars, node: exp.Expr) -> Expr:
-    operand, branches, default = self.source.take(node, "this", "ifs", "default")
+def _lower_case(self: Scalars, node: exp.Expr) -> Expr:
+    operand, branches, default = self.source.take_arguments(node, "this", "ifs", "default")
     subject = None if operand is None else self.lower(operand)
     arguments: list[Expr] = []
     for branch in branches:
-        condition, value = self.source.take(branch, "this", "true")
+        condition, value = self.source.take_arguments(branch, "this", "true")
         when = self.lower(condition)
-        arguments.append(when if subject is None else self.call(branch, "eq", subject, when))
+        arguments.append(when if subject is None else self.build_call(branch, "eq", subject, when))
         arguments.append(self.lower(value))
     arguments.append(Literal(None, Type.NULL) if default is None else self.lower(default))
-    return self.call(node, "case", *arguments)
+    return self.build_call(node, "case", *arguments)
 
 
-def _if(self: Scalars, node: exp.Expr) -> Expr:
-    condition, value, otherwise = self.source.take(node, "this", "true", "false")
+def _lower_if(self: Scalars, node: exp.Expr) -> Expr:
+    condition, value, otherwise = self.source.take_arguments(node, "this", "true", "false")
     last = Literal(None, Type.NULL) if otherwise is None else self.lower(otherwise)
-    return self.call(node, "case", self.lower(condition), self.lower(value), last)
+    return self.build_call(node, "case", self.lower(condition), self.lower(value), last)
 
 
 _COMPARISONS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE)
@@ -560,33 +583,33 @@ _TIGHTER = frozenset({exp.Add, exp.Sub, exp.Mul, exp.Div, exp.IntDiv, exp.Mod, e
 """Operators that DuckDB applies before ~, and the parser after it."""
 
 _SPECIAL: Mapping[type[exp.Expr], Callable[[Scalars, exp.Expr], Expr]] = {
-    exp.Paren: _paren,
-    exp.Column: _column,
-    exp.Literal: _literal,
-    exp.Boolean: _boolean,
-    exp.Null: _null,
-    exp.Placeholder: _parameter,
-    exp.Neg: _negate,
-    exp.BitwiseNot: _complement,
-    exp.Add: _sum,
-    exp.Sub: _difference,
-    exp.And: _chain("and"),
-    exp.Or: _chain("or"),
-    exp.Is: _is,
-    exp.In: _in,
-    exp.EQ: _equal,
-    exp.NEQ: _equal,
-    exp.Between: _between,
-    exp.Like: _like,
-    exp.ILike: _like,
-    exp.Escape: _escape,
-    exp.Cast: _cast,
-    exp.TryCast: _cast,
-    exp.AtTimeZone: _at_zone,
-    exp.Extract: _extract,
-    exp.Trim: _trim,
-    exp.Anonymous: _function,
-    exp.Case: _case,
-    exp.If: _if,
-    **dict.fromkeys(TIME_NODES, _time),
+    exp.Paren: _lower_paren,
+    exp.Column: _lower_column,
+    exp.Literal: _lower_literal,
+    exp.Boolean: _lower_boolean,
+    exp.Null: _lower_null,
+    exp.Placeholder: _lower_parameter,
+    exp.Neg: _lower_negation,
+    exp.BitwiseNot: _lower_complement,
+    exp.Add: _lower_addition,
+    exp.Sub: _lower_subtraction,
+    exp.And: _make_chain_lowering("and"),
+    exp.Or: _make_chain_lowering("or"),
+    exp.Is: _lower_is,
+    exp.In: _lower_in,
+    exp.EQ: _lower_equality,
+    exp.NEQ: _lower_equality,
+    exp.Between: _lower_between,
+    exp.Like: _lower_like,
+    exp.ILike: _lower_like,
+    exp.Escape: _lower_escape,
+    exp.Cast: _lower_cast,
+    exp.TryCast: _lower_cast,
+    exp.AtTimeZone: _lower_at_time_zone,
+    exp.Extract: _lower_extract,
+    exp.Trim: _lower_trim,
+    exp.Anonymous: _lower_function,
+    exp.Case: _lower_case,
+    exp.If: _lower_if,
+    **dict.fromkeys(TIME_NODES, _lower_time),
 }

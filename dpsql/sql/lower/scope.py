@@ -9,26 +9,31 @@ from typing import Any
 from sqlglot import exp
 
 from dpsql.analysis.stability import PublicFacts
-from dpsql.backends.catalog import Catalog, CatalogTable
+from dpsql.backends.catalog import AnalystSchema, AnalystTable
 from dpsql.plan import nodes
-from dpsql.plan.cardinality import is_single
-from dpsql.plan.dependencies import needs
-from dpsql.plan.expr import Column, Expr, Facts, Scalar
+from dpsql.plan.cardinality import is_single_row
+from dpsql.plan.dependencies import list_required_steps
+from dpsql.plan.expr import Column, ColumnInfo, Expr, Scalar
 from dpsql.plan.tables import Scan
 from dpsql.plan.types import Type
-from dpsql.policy import fold, table_parts
-from dpsql.policy.problem import did_you_mean
+from dpsql.policy import normalize_name, split_table_name
+from dpsql.policy.problem import suggest_choice
 from dpsql.request.parameters import Parameter
-from dpsql.sql.lower.interval_ends import asked_of, end_column, refuse, with_ends
+from dpsql.sql.lower.interval_ends import (
+    get_interval_argument,
+    make_interval_column,
+    refuse_interval,
+    with_interval_columns,
+)
 from dpsql.sql.lower.node_kinds import is_matching, is_quantified, is_table_function
-from dpsql.sql.lower.public_groups import PublicGroups
-from dpsql.sql.lower.samples import sampled
+from dpsql.sql.lower.public_groups import PublicGroupsRequirement
+from dpsql.sql.lower.samples import lower_sample
 from dpsql.sql.lower.scalars import Scalars, is_unnest
 from dpsql.sql.lower.statement_time import StatementTime
-from dpsql.sql.lower.struct_fields import field_of, named_field, require_field, takes_field
-from dpsql.sql.lower.table_names import scan, schema_of, table_of
-from dpsql.sql.read.interval_calls import which_end
-from dpsql.sql.read.rejection import Source
+from dpsql.sql.lower.struct_fields import check_field, find_field, is_field_access, resolve_field
+from dpsql.sql.lower.table_names import build_scan, resolve_schema, resolve_table
+from dpsql.sql.read.interval_calls import find_interval_end
+from dpsql.sql.read.rejection import QueryText
 
 MAX_SOURCES = 256
 """The most tables and subqueries of a plan: planning takes about a millisecond for each."""
@@ -45,12 +50,12 @@ class CommonTable:
 
     query: exp.Expr
     names: Sequence[str]
-    before: Mapping[str, CommonTable]
-    around: Scope | None = None
+    earlier_tables: Mapping[str, CommonTable]
+    enclosing_scope: Scope | None = None
 
 
 @dataclass(slots=True)
-class Sources:
+class SourceCounter:
     """How many tables and subqueries a plan has so far, each as often as it is written out."""
 
     number: int = 0
@@ -58,48 +63,50 @@ class Sources:
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
+class StatementContext:
     """What all parts of one statement share.
 
-    `derive` lowers the query of a derived table, `correlate` a subquery with a value for each outer row, `mark` EXISTS or
-    IN over a subquery as a truth value of each row. `needs` is what
+    `lower_derived_query` lowers the query of a derived table, `lower_correlated_select` a subquery with a value for each outer row, `lower_subquery_predicate` EXISTS or
+    IN over a subquery as a truth value of each row. `requirements` is what
     they need to know of their releases.
     """
 
-    source: Source
-    catalog: Catalog
+    source: QueryText
+    catalog: AnalystSchema
     parameters: Sequence[Parameter]
     time: StatementTime
     facts: PublicFacts
-    derive: Callable[[Context, exp.Expr, str, Sequence[str]], nodes.Source]
-    correlate: Callable[[Scope, exp.Select], Expr | None]
-    mark: Callable[[Scope, exp.Expr], Expr]
-    common: Mapping[str, CommonTable] = field(default_factory=dict)
+    lower_derived_query: Callable[[StatementContext, exp.Expr, str, Sequence[str]], nodes.Source]
+    lower_correlated_select: Callable[[Scope, exp.Select], Expr | None]
+    lower_subquery_predicate: Callable[[Scope, exp.Expr], Expr]
+    common_tables: Mapping[str, CommonTable] = field(default_factory=dict)
     depth: int = 0
-    sources: Sources = field(default_factory=Sources)
-    lowered: dict[int, tuple[exp.Expr, nodes.Source, int]] = field(default_factory=dict)
+    source_counter: SourceCounter = field(default_factory=SourceCounter)
+    lowered_common_tables: dict[int, tuple[exp.Expr, nodes.Source, int]] = field(default_factory=dict)
     """The common table expressions that were read, by the identity of their queries, and how many sources each has.
 
     The queries are kept too: some are parts of copies that nothing else keeps, and another could get their identity.
     """
     max_groups: int | None = None
-    needs: list[PublicGroups] = field(default_factory=list)
-    once: list[exp.Expr] = field(default_factory=list)
+    requirements: list[PublicGroupsRequirement] = field(default_factory=list)
+    distinct_nodes: list[exp.Expr] = field(default_factory=list)
     """Where distinct rows across units stand."""
-    samples: list[exp.Expr] = field(default_factory=list)
+    sample_nodes: list[exp.Expr] = field(default_factory=list)
     """The clauses by which units are sampled."""
-    around: Scope | None = None
+    enclosing_scope: Scope | None = None
     """The rows that stand around a derived table, which cannot name them; a refusal says so."""
 
-    def deeper(
-        self, node: exp.Expr, common: Mapping[str, CommonTable], around: Scope | None = None
-    ) -> Context:
+    def enter_subquery(
+        self, node: exp.Expr, common_tables: Mapping[str, CommonTable], enclosing_scope: Scope | None = None
+    ) -> StatementContext:
         """The context of a query within this one."""
         if self.depth == MAX_DERIVED_DEPTH:
             self.source.refuse(
                 node, "too_deep", f"derived tables are nested over {MAX_DERIVED_DEPTH} levels deep"
             )
-        return replace(self, depth=self.depth + 1, common=common, around=around)
+        return replace(
+            self, depth=self.depth + 1, common_tables=common_tables, enclosing_scope=enclosing_scope
+        )
 
     def check_name(self, node: exp.Expr, name: str) -> None:
         """Refuses the names that emitted SQL gives to its own parts, the unit of a row among them."""
@@ -121,7 +128,7 @@ class Context:
                     "or for each bin as a row, SELECT bin, COUNT(*) … GROUP BY bin",
                 )
 
-    def renamed(self, node: exp.Expr, source: nodes.Source, names: Sequence[str]) -> nodes.Source:
+    def rename_columns(self, node: exp.Expr, source: nodes.Source, names: Sequence[str]) -> nodes.Source:
         """The derived source with its first columns known by other names."""
         if isinstance(source, Scan) or not names:
             return source
@@ -132,21 +139,21 @@ class Context:
         given = (*names, *(column.name for column in source.columns[len(names) :]))
         for index, name in enumerate(given):
             self.check_name(node, name)
-            if fold(name) in map(fold, given[:index]):
+            if normalize_name(name) in map(normalize_name, given[:index]):
                 self.source.refuse(node, "ambiguous", f"two columns are called {name}", "rename one of them")
         columns = (replace(column, name=name) for column, name in zip(source.columns, given, strict=True))
         return replace(source, columns=tuple(columns))
 
-    def fresh(self, node: exp.Expr) -> str:
+    def allocate_alias(self, node: exp.Expr) -> str:
         """A name that no table of the query has."""
-        return f"#{self.count(node, 1, NEW)}"
+        return f"#{self.count_sources(node, 1, NEW)}"
 
-    def count(self, node: exp.Expr, more: int, cost: int) -> int:
+    def count_sources(self, node: exp.Expr, more: int, cost: int) -> int:
         """Counts further sources, each of a cost that planning has; returns how many there were before."""
-        before = self.sources.number
-        self.sources.number += more
-        self.sources.cost += more * cost
-        if self.sources.cost > MAX_SOURCES * NEW:
+        before = self.source_counter.number
+        self.source_counter.number += more
+        self.source_counter.cost += more * cost
+        if self.source_counter.cost > MAX_SOURCES * NEW:
             self.source.refuse(
                 node,
                 "too_long",
@@ -158,7 +165,7 @@ class Context:
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class NamedSource:
     """A source with the columns that a query may name, by folded name."""
 
     relation: nodes.Source
@@ -170,16 +177,16 @@ class Named:
         return self.relation.alias
 
     @property
-    def written(self) -> str | None:
+    def written_alias(self) -> str | None:
         """The name that the query has for the source; None where it gives none."""
         return None if self.alias.startswith("#") else self.alias
 
 
 @dataclass(frozen=True, slots=True)
-class Matched:
+class SemiJoinSource:
     """A source that rows are matched with, on conditions: those that have a partner stay, or those that have none."""
 
-    source: Named
+    source: NamedSource
     conditions: tuple[Expr, ...]
     anti: bool
     node: exp.Expr
@@ -192,94 +199,107 @@ class Scope:
     `outer` is the scope around a subquery that may refer to it.
     """
 
-    context: Context
+    context: StatementContext
     outer: Scope | None = None
-    tables: dict[str, Named] = field(default_factory=dict)
+    tables: dict[str, NamedSource] = field(default_factory=dict)
     nullable: set[str] = field(default_factory=set)
-    merged: dict[str, str] = field(default_factory=dict)
+    using_owners: dict[str, str] = field(default_factory=dict)
     """Columns of USING: the unqualified name means the column of this alias."""
-    sides: dict[str, list[str]] = field(default_factory=dict)
+    using_sides: dict[str, list[str]] = field(default_factory=dict)
     """The aliases whose column of that name USING has merged, in the order in which they were joined."""
-    waiting: list[Any] | None = None
+    pending_joins: list[Any] | None = None
     """Sources that correlated subqueries bring in, to be joined; None where none can be."""
-    values: dict[exp.Expr, Expr] = field(default_factory=dict)
+    subquery_values: dict[exp.Expr, Expr] = field(default_factory=dict)
     """What these subqueries are, so that each is joined once; of UNNEST in SELECT the element."""
-    matched: list[Matched] = field(default_factory=list)
+    semi_join_sources: list[SemiJoinSource] = field(default_factory=list)
     """The sources of SEMI JOIN and ANTI JOIN."""
-    marks: dict[object, Expr] = field(
+    predicate_values: dict[object, Expr] = field(
         default_factory=dict
     )  # the counts behind EXISTS and IN as values, likewise
     aliases: dict[str, exp.Expr] = field(default_factory=dict)
     """What the names of SELECT items, folded, stand for, where they may be used: in WHERE and later items."""
-    aliased: dict[int, tuple[exp.Expr, Expr]] = field(default_factory=dict)
+    lowered_aliases: dict[int, tuple[exp.Expr, Expr]] = field(default_factory=dict)
     """What such items mean, by the identity of their nodes, which are kept too: each is lowered once, however often it is named."""
-    bounded: bool = False
+    keeps_interval_columns: bool = False
     """Whether ends of intervals are asked for, so that sources keep them beside what is released."""
 
     @property
-    def source(self) -> Source:
+    def source(self) -> QueryText:
         """The text of the query."""
         return self.context.source
 
     @property
     def scalars(self) -> Scalars:
         """Lowers expressions over the rows of this scope."""
-        return Scalars(self.source, self.context.parameters, self.context.time, self.column, self._scalar)
+        return Scalars(
+            self.source,
+            self.context.parameters,
+            self.context.time,
+            self.resolve_column,
+            self._lower_special_node,
+        )
 
-    def _scalar(self, node: exp.Expr) -> Expr | None:
+    def _lower_special_node(self, node: exp.Expr) -> Expr | None:
         if self.aliases and type(node) is exp.Column:
-            return self._aliased(node)
-        if which_end(node) is not None:
-            return self._end(node)
+            return self._find_alias_value(node)
+        if find_interval_end(node) is not None:
+            return self._get_interval_column(node)
         if type(node) is exp.Subquery:
-            return self.scalar(node)
+            return self.lower_scalar_subquery(node)
         if is_unnest(node):
-            return self.values.get(node)
-        if takes_field(node):
-            return field_of(self, node)
-        return self.context.mark(self, node) if is_matching(node) or is_quantified(node) else None
+            return self.subquery_values.get(node)
+        if is_field_access(node):
+            return resolve_field(self, node)
+        return (
+            self.context.lower_subquery_predicate(self, node)
+            if is_matching(node) or is_quantified(node)
+            else None
+        )
 
-    def _aliased(self, node: exp.Column) -> Expr | None:
+    def _find_alias_value(self, node: exp.Column) -> Expr | None:
         """What the name of a SELECT item stands for; None for a column, which comes before it."""
-        name = fold(node.name) if type(node.this) is exp.Identifier and not node.table else ""
-        if name not in self.aliases or self.holders_of(name, None):
+        name = normalize_name(node.name) if type(node.this) is exp.Identifier and not node.table else ""
+        if name not in self.aliases or self.list_column_owners(name, None):
             return None
         known, item = self.aliases, self.aliases[name]
-        if id(item) not in self.aliased:
+        if id(item) not in self.lowered_aliases:
             self.aliases = known.copy()
             del self.aliases[name]
             try:
-                self.aliased[id(item)] = item, self.scalars.lower(item)
+                self.lowered_aliases[id(item)] = item, self.scalars.lower(item)
             finally:
                 self.aliases = known
-        return self.aliased[id(item)][1]
+        return self.lowered_aliases[id(item)][1]
 
-    def _end(self, node: exp.Expr) -> Column:
+    def _get_interval_column(self, node: exp.Expr) -> Column:
         """The end of the interval of a released aggregate that a column of FROM is."""
-        asked = asked_of(self.source, node)
+        asked = get_interval_argument(self.source, node)
         if type(asked) is not exp.Column:
-            refuse(self.source, node)
-        column = self.column(asked)
-        alias, end = fold(column.source), end_column(column, which_end(node) or "")
+            refuse_interval(self.source, node)
+        column = self.resolve_column(asked)
+        alias, end = (
+            normalize_name(column.source),
+            make_interval_column(column, find_interval_end(node) or ""),
+        )
         relation = self.tables[alias].relation if alias in self.tables else None
         if not isinstance(relation, nodes.PublicSubquery) or end not in relation.columns:
-            refuse(self.source, node)
-        return self._optional(alias, end)
+            refuse_interval(self.source, node)
+        return self._apply_nullability(alias, end)
 
-    def scalar(self, node: exp.Expr) -> Expr:
+    def lower_scalar_subquery(self, node: exp.Expr) -> Expr:
         """The one value of a subquery over released or public values."""
-        (query,) = self.source.take(node, "this")
+        (query,) = self.source.take_arguments(node, "this")
         if type(query) is exp.Select:
-            value = self.values.get(query) or self.context.correlate(self, query)
+            value = self.subquery_values.get(query) or self.context.lower_correlated_select(self, query)
             if value is not None:
-                self.values[query] = value
+                self.subquery_values[query] = value
                 return value
-        return self.uncorrelated(node, query)
+        return self.lower_uncorrelated_subquery(node, query)
 
-    def uncorrelated(self, node: exp.Expr, query: exp.Expr) -> Scalar:
+    def lower_uncorrelated_subquery(self, node: exp.Expr, query: exp.Expr) -> Scalar:
         """The one value of a subquery that does not depend on the rows of this scope."""
-        inner = self.context.deeper(node, self.context.common, around=self)
-        source = self.context.derive(inner, query, self.context.fresh(node), ())
+        inner = self.context.enter_subquery(node, self.context.common_tables, enclosing_scope=self)
+        source = self.context.lower_derived_query(inner, query, self.context.allocate_alias(node), ())
         if nodes.is_private(source) or isinstance(source, Scan):
             self.source.refuse(
                 node,
@@ -289,17 +309,21 @@ class Scope:
             )
         if len(source.columns) != 1:
             self.source.refuse(node, "subquery", "a subquery used as a value has one column")
-        outer = _only(source) if is_single(source) else self._looked_up(node, source)
+        outer = (
+            _build_single_value_query(source)
+            if is_single_row(source)
+            else self._look_up_single_row(node, source)
+        )
         return Scalar(outer, source.columns[0].type)
 
-    def _looked_up(self, node: exp.Expr, source: nodes.Source) -> nodes.OuterQuery:
+    def _look_up_single_row(self, node: exp.Expr, source: nodes.Source) -> nodes.OuterQuery:
         """The query of a source of public rows that, looked up, has one row or none.
 
         Claim: its value costs nothing, and it is the same on neighboring databases.
         Why: it follows from public tables alone. The statement keeps the first row only, so that it could not fail.
         Source: Dwork, Roth 2014, Proposition 2.1 (post-processing).
         """
-        if isinstance(source, Scan) or needs(source):
+        if isinstance(source, Scan) or list_required_steps(source):
             self.source.refuse(
                 node,
                 "subquery",
@@ -307,7 +331,7 @@ class Scope:
                 "add LIMIT 1",
             )
         outputs = tuple(nodes.Output(column.name, column) for column in source.columns)
-        if len(self.context.facts.rows(nodes.OuterQuery(source, outputs, limit=2))) > 1:
+        if len(self.context.facts.read_rows(nodes.OuterQuery(source, outputs, limit=2))) > 1:
             self.source.refuse(
                 node,
                 "subquery",
@@ -316,13 +340,13 @@ class Scope:
             )
         return nodes.OuterQuery(source, outputs, limit=1)
 
-    def add(self, node: exp.Expr) -> str:
+    def add_source(self, node: exp.Expr) -> str:
         """Brings the item of a FROM or JOIN clause into scope; returns its alias, folded."""
         derived = type(node) in (exp.Subquery, exp.Values) or is_table_function(node)
-        added = self._derived(node) if derived else self._table(node)
-        if self.bounded:
-            added = replace(added, relation=with_ends(added.relation))
-        folded = fold(added.alias)
+        added = self._lower_derived_table(node) if derived else self._lower_table(node)
+        if self.keeps_interval_columns:
+            added = replace(added, relation=with_interval_columns(added.relation))
+        folded = normalize_name(added.alias)
         if folded in self.tables:
             self.source.refuse(node, "ambiguous", f"two tables are called {added.alias}", "give one an alias")
         if len(self.tables) == MAX_JOINED:
@@ -335,22 +359,22 @@ class Scope:
         self.tables[folded] = added
         return folded
 
-    def nothing(self, node: exp.Expr) -> str:
+    def add_single_row(self, node: exp.Expr) -> str:
         """Brings what a SELECT without FROM reads into scope: one row, of which nothing can be named."""
-        alias = self.context.fresh(node)
-        column = Column(alias, "#", Facts(Type.INTEGER, ""))
-        self.tables[fold(alias)] = Named(nodes.Values(((1,),), alias, (column,)), {})
-        return fold(alias)
+        alias = self.context.allocate_alias(node)
+        column = Column(alias, "#", ColumnInfo(Type.INTEGER, ""))
+        self.tables[normalize_name(alias)] = NamedSource(nodes.Values(((1,),), alias, (column,)), {})
+        return normalize_name(alias)
 
-    def _table(self, node: exp.Expr) -> Named:
+    def _lower_table(self, node: exp.Expr) -> NamedSource:
         if type(node) is not exp.Table or type(node.this) is not exp.Identifier:
             self.source.refuse(node, "table", "FROM takes the name of a declared table")
-        identifier, alias, *qualifiers = self.source.take(
+        identifier, alias, *qualifiers = self.source.take_arguments(
             node, "this", "alias", "db", "catalog", sample=(node.args.get("sample"),)
         )
-        name = str(self.source.take(identifier, "this", quoted=(True,))[0])
-        schema = schema_of(self.source, self.context.catalog, node, qualifiers)
-        common = self.context.common.get(fold(name)) if schema is None else None
+        name = str(self.source.take_arguments(identifier, "this", quoted=(True,))[0])
+        schema = resolve_schema(self.source, self.context.catalog, node, qualifiers)
+        common = self.context.common_tables.get(normalize_name(name)) if schema is None else None
         sample = node.args.get("sample")
         if common is not None:
             if sample is not None:
@@ -360,82 +384,86 @@ class Scope:
                     "only a private table can be sampled, not the rows of a query",
                     "write the sample in the query, behind its table",
                 )
-            known_as, names = self.alias(alias, name)
-            return named(self.context.renamed(node, self.common(node, common, known_as), names))
-        table = table_of(self.source, self.context.catalog, node, name, schema)
-        known_as, names = self.alias(alias, table_parts(table.name)[1])
+            known_as, names = self.take_alias(alias, name)
+            return to_named_source(
+                self.context.rename_columns(node, self.lower_common_table(node, common, known_as), names)
+            )
+        table = resolve_table(self.source, self.context.catalog, node, name, schema)
+        known_as, names = self.take_alias(alias, split_table_name(table.name)[1])
         if names:
             self.source.refuse(node, "clause", "a table's columns keep their names", "rename them in SELECT")
         columns = {folded: Column(known_as, *column) for folded, column in table.columns.items()}
-        self.context.fresh(node)  # counted, as every source is
-        found = scan(self.context.catalog, known_as, table)
+        self.context.allocate_alias(node)  # counted, as every source is
+        found = build_scan(self.context.catalog, known_as, table)
         if sample is not None:
-            found = sampled(self.source, sample, found)
-            self.context.samples.append(sample)
-        return Named(found, columns)
+            found = lower_sample(self.source, sample, found)
+            self.context.sample_nodes.append(sample)
+        return NamedSource(found, columns)
 
-    def common(self, node: exp.Expr, common: CommonTable, known_as: str) -> nodes.Source:
+    def lower_common_table(self, node: exp.Expr, common: CommonTable, known_as: str) -> nodes.Source:
         """The rows of a common table expression, which is lowered once; its tables count wherever it is read."""
-        lowered = self.context.lowered
+        lowered = self.context.lowered_common_tables
         if id(common.query) not in lowered:
-            inner = self.context.deeper(node, common.before, common.around)
-            before = self.context.sources.number
-            source = self.context.derive(inner, common.query, known_as, common.names)
-            lowered[id(common.query)] = common.query, source, self.context.sources.number - before
+            inner = self.context.enter_subquery(node, common.earlier_tables, common.enclosing_scope)
+            before = self.context.source_counter.number
+            source = self.context.lower_derived_query(inner, common.query, known_as, common.names)
+            lowered[id(common.query)] = common.query, source, self.context.source_counter.number - before
             return source
         _, source, size = lowered[id(common.query)]
-        self.context.count(node, size, REPEATED)
+        self.context.count_sources(node, size, REPEATED)
         if isinstance(source, Scan):
             return source
         columns = tuple(replace(column, source=known_as) for column in source.columns)
         return replace(source, alias=known_as, columns=columns)
 
-    def _derived(self, node: exp.Expr) -> Named:
+    def _lower_derived_table(self, node: exp.Expr) -> NamedSource:
         alias = node.args.get("alias")
-        query = self.source.take(node, "this", "alias")[0] if type(node) is exp.Subquery else node
+        query = self.source.take_arguments(node, "this", "alias")[0] if type(node) is exp.Subquery else node
         # An alias that begins with # is no user's: two subqueries without one do not clash.
-        known_as, names = self.alias(alias, self.context.fresh(node))
+        known_as, names = self.take_alias(alias, self.context.allocate_alias(node))
         if is_table_function(node) and alias is not None and not names and alias.args.get("this") is not None:
             names = [str(alias.this.this)]  # the one column is called as the table is
-        inner = self.context.deeper(node, self.context.common, around=self)
-        return named(self.context.derive(inner, query, known_as, names))
+        inner = self.context.enter_subquery(node, self.context.common_tables, enclosing_scope=self)
+        return to_named_source(self.context.lower_derived_query(inner, query, known_as, names))
 
-    def alias(self, node: exp.Expr | None, otherwise: str) -> tuple[str, list[str]]:
+    def take_alias(self, node: exp.Expr | None, otherwise: str) -> tuple[str, list[str]]:
         """The alias of a source and the names that it gives to columns."""
         if node is None:
             return otherwise, []
-        identifier, columns = self.source.take(node, "this", "columns")
-        names = [str(self.source.take(column, "this", quoted=(True,))[0]) for column in columns or ()]
+        identifier, columns = self.source.take_arguments(node, "this", "columns")
+        names = [
+            str(self.source.take_arguments(column, "this", quoted=(True,))[0]) for column in columns or ()
+        ]
         if identifier is None:
             return otherwise, names
-        name = str(self.source.take(identifier, "this", quoted=(True,))[0])
+        name = str(self.source.take_arguments(identifier, "this", quoted=(True,))[0])
         self.context.check_name(node, name)
         # Letter case makes no other name, so it must not make another plan either.
-        return fold(name), names
+        return normalize_name(name), names
 
-    def column(self, node: exp.Column) -> Column:
+    def resolve_column(self, node: exp.Column) -> Column:
         """The column that a name means."""
-        identifier, qualifier, *schema = self.source.take(node, "this", "table", "db", "catalog")
+        identifier, qualifier, *schema = self.source.take_arguments(node, "this", "table", "db", "catalog")
         parts = [part for part in (*reversed(schema), qualifier, identifier) if part is not None]
-        field_ = named_field(self, parts)
+        field_ = find_field(self, parts)
         if field_ is not None:
             return field_
         if type(identifier) is not exp.Identifier:
             self.source.refuse(node, "column", "a column name is expected here")
-        name = str(self.source.take(identifier, "this", quoted=(True,))[0])
+        name = str(self.source.take_arguments(identifier, "this", quoted=(True,))[0])
         owner = None
         if qualifier is not None:
-            owner = str(self.source.take(qualifier, "this", quoted=(True,))[0])
-        scope = self._holding(name, owner)
-        holders = scope.holders_of(name, owner)
+            owner = str(self.source.take_arguments(qualifier, "this", quoted=(True,))[0])
+        scope = self._find_owning_scope(name, owner)
+        holders = scope.list_column_owners(name, owner)
         if not holders:
-            self._check_around(node, name, owner)
-            if owner is not None and fold(owner) not in scope.tables:
-                require_field(self, node, parts)
-        in_schema = schema_of(self.source, self.context.catalog, node, schema)
-        if owner is not None and not scope.holds(fold(owner), in_schema):
-            self._check_around(node, name, owner)
-            known = ", ".join(filter(None, (named.written for named in self.tables.values())))
+            self._check_enclosing_columns(node, name, owner)
+            if owner is not None and normalize_name(owner) not in scope.tables:
+                check_field(self, node, parts)
+        in_schema = resolve_schema(self.source, self.context.catalog, node, schema)
+        if owner is not None and not scope.has_source(normalize_name(owner), in_schema):
+            self._check_enclosing_columns(node, name, owner)
+            known = ", ".join(filter(None, (named.written_alias for named in self.tables.values())))
             self.source.refuse(
                 node,
                 "table",
@@ -443,9 +471,9 @@ class Scope:
                 f"there are: {known}" if known else "give the subquery a name: FROM (SELECT …) AS q",
             )
         if not holders:
-            self._no_column(node, name, owner)
+            self._refuse_unknown_column(node, name, owner)
         if len(holders) > 1:
-            written = [scope.tables[alias].written for alias in holders]
+            written = [scope.tables[alias].written_alias for alias in holders]
             named = next(filter(None, written), None)
             self.source.refuse(
                 node,
@@ -453,19 +481,19 @@ class Scope:
                 f"the column {name} is in {' and '.join(one or 'a subquery without a name' for one in written)}",
                 f"write {named}.{name}" if named else "give the subqueries names: FROM (SELECT …) AS q",
             )
-        if any(holders[0] in hiding.tables for hiding in self._inside(scope)):
+        if any(holders[0] in hiding.tables for hiding in self._iterate_inner_scopes(scope)):
             self.source.refuse(
                 node,
                 "ambiguous",
                 f"the subquery has a table {scope.tables[holders[0]].alias} of its own, which has no {name}",
                 "give one of the two an alias",
             )
-        return scope.find(holders[0], name)
+        return scope.get_column(holders[0], name)
 
-    def _check_around(self, node: exp.Column, name: str, owner: str | None) -> None:
+    def _check_enclosing_columns(self, node: exp.Column, name: str, owner: str | None) -> None:
         """Refuses a name that is one of the rows around a derived table, where it cannot be read."""
-        around = self.context.around
-        if around is not None and around.knows(name, owner):
+        around = self.context.enclosing_scope
+        if around is not None and around.has_visible_column(name, owner):
             self.source.refuse(
                 node,
                 "subquery",
@@ -475,98 +503,111 @@ class Scope:
                 "join: JOIN (SELECT unit, SUM(x) AS s FROM … GROUP BY unit) AS q ON q.unit = t.unit",
             )
 
-    def knows(self, name: str, owner: str | None) -> bool:
+    def has_visible_column(self, name: str, owner: str | None) -> bool:
         """Whether a name is a column of these rows, or of rows around them."""
-        around = self.context.around
-        held = self._holding(name, owner).holders_of(name, owner)
-        return bool(held) or (around is not None and around.knows(name, owner))
+        around = self.context.enclosing_scope
+        held = self._find_owning_scope(name, owner).list_column_owners(name, owner)
+        return bool(held) or (around is not None and around.has_visible_column(name, owner))
 
-    def holds(self, owner: str, schema: str | None) -> bool:
+    def has_source(self, owner: str, schema: str | None) -> bool:
         """Whether there is such a source, which is a table of that schema where one is said."""
         relation = self.tables[owner].relation if owner in self.tables else None
         if schema is None or relation is None:
             return relation is not None
-        return isinstance(relation, Scan) and fold(table_parts(relation.table)[0]) == schema
+        return isinstance(relation, Scan) and normalize_name(split_table_name(relation.table)[0]) == schema
 
-    def called(self, column: Column) -> str:
+    def get_column_name(self, column: Column) -> str:
         """The name of a column for people; of an element of a list what UNNEST calls it."""
         if not column.name.startswith("#"):
             return column.name
         held = (pair for known in self.tables.values() for pair in known.columns.items())
         return next((name for name, found in held if found == column), column.name)
 
-    def _inside(self, scope: Scope) -> Iterator[Scope]:
+    def _iterate_inner_scopes(self, scope: Scope) -> Iterator[Scope]:
         """The scopes from this one out to `scope`, without that."""
         inner: Scope | None = self
         while inner is not None and inner is not scope:
             yield inner
             inner = inner.outer
 
-    def _holding(self, name: str, owner: str | None) -> Scope:
+    def _find_owning_scope(self, name: str, owner: str | None) -> Scope:
         """The innermost scope that knows the name; this one, if none does."""
         scope: Scope | None = self
         while scope is not None:
-            if scope.holders_of(name, owner):
+            if scope.list_column_owners(name, owner):
                 return scope
             scope = scope.outer
         return self
 
-    def find(self, alias: str, name: str) -> Column:
+    def get_column(self, alias: str, name: str) -> Column:
         """The column `name` of the table in scope as `alias`."""
-        return self._optional(alias, self.tables[alias].columns[fold(name)])
+        return self._apply_nullability(alias, self.tables[alias].columns[normalize_name(name)])
 
-    def _optional(self, alias: str, column: Column) -> Column:
+    def _apply_nullability(self, alias: str, column: Column) -> Column:
         """The column of a source, NULL where a join has found none of its rows."""
         if alias not in self.nullable:
             return column
         return replace(column, facts=replace(column.facts, nullable=True))
 
-    def every(self, node: exp.Expr, owner: str | None = None) -> list[Column]:
+    def list_columns(self, node: exp.Expr, owner: str | None = None) -> list[Column]:
         """All columns, of the table `owner` or of each in turn, as * means them."""
-        if owner is not None and fold(owner) not in self.tables:
+        if owner is not None and normalize_name(owner) not in self.tables:
             self.source.refuse(node, "table", f"there is no table {owner} in FROM")
         if owner is not None:
-            return [self.find(fold(owner), name) for name in self.tables[fold(owner)].columns]
+            return [
+                self.get_column(normalize_name(owner), name)
+                for name in self.tables[normalize_name(owner)].columns
+            ]
         # A column of USING is there once, where its first side is.
         return [
-            self.find(self.merged[name] if alias in self.sides.get(name, ()) else alias, name)
+            self.get_column(
+                self.using_owners[name] if alias in self.using_sides.get(name, ()) else alias, name
+            )
             for alias in self.tables
             for name in self.tables[alias].columns
-            if alias not in self.sides.get(name, ())[1:]
+            if alias not in self.using_sides.get(name, ())[1:]
         ]
 
-    def names_of(self, owner: str | None) -> list[str]:
+    def list_column_names(self, owner: str | None) -> list[str]:
         """The names of the columns of the table `owner`, or of all tables; none if there is no such table."""
-        among = [self.tables[fold(owner)]] if owner and fold(owner) in self.tables else []
+        among = [self.tables[normalize_name(owner)]] if owner and normalize_name(owner) in self.tables else []
         tables = self.tables.values() if owner is None else among
-        return [self.called(column) for named in tables for column in named.columns.values()]
+        return [self.get_column_name(column) for named in tables for column in named.columns.values()]
 
-    def holders_of(self, name: str, owner: str | None) -> list[str]:
+    def list_column_owners(self, name: str, owner: str | None) -> list[str]:
         """The tables of this scope that have a column of a name: all of them, or only the one of the name `owner`."""
-        folded = fold(name)
-        if owner is None and folded in self.merged:
-            return [self.merged[folded]]
-        among = self.tables if owner is None else [fold(owner)] if fold(owner) in self.tables else []
+        folded = normalize_name(name)
+        if owner is None and folded in self.using_owners:
+            return [self.using_owners[folded]]
+        among = (
+            self.tables
+            if owner is None
+            else [normalize_name(owner)]
+            if normalize_name(owner) in self.tables
+            else []
+        )
         return [alias for alias in among if folded in self.tables[alias].columns]
 
-    def _catalogued(self) -> Iterator[CatalogTable]:
+    def _iterate_catalog_tables(self) -> Iterator[AnalystTable]:
         """The tables of the catalogue that are in scope."""
         for named in self.tables.values():
             table = (
-                self.context.catalog.find(named.relation.table) if isinstance(named.relation, Scan) else None
+                self.context.catalog.find_table(named.relation.table)
+                if isinstance(named.relation, Scan)
+                else None
             )
             yield from [] if table is None else [table]
 
-    def _no_column(self, node: exp.Column, name: str, owner: str | None) -> None:
-        if any(fold(name) in known.lists for known in self._catalogued()):
+    def _refuse_unknown_column(self, node: exp.Column, name: str, owner: str | None) -> None:
+        if any(normalize_name(name) in known.lists for known in self._iterate_catalog_tables()):
             self.source.refuse(
                 node,
                 "column",
                 f"{name} is a list, whose elements are read as rows",
                 f"FROM t, UNNEST(t.{name}) AS u(x), or SELECT UNNEST({name}) AS x",
             )
-        known = self.names_of(owner)
-        inner = [column for column in known if fold(column).startswith(f"{fold(name)}.")]
+        known = self.list_column_names(owner)
+        inner = [column for column in known if normalize_name(column).startswith(f"{normalize_name(name)}.")]
         if inner:
             self.source.refuse(
                 node,
@@ -574,11 +615,11 @@ class Scope:
                 f"{name} is a STRUCT, of which the fields are read that the policy declares",
                 f"name a field, as {inner[0]}, which is NULL where {name} is",
             )
-        hint = did_you_mean(name, known) or f"there are: {', '.join(known)}"
+        hint = suggest_choice(name, known) or f"there are: {', '.join(known)}"
         self.source.refuse(node, "column", f"there is no column {name}", hint)
 
 
-def _only(source: nodes.Source) -> nodes.OuterQuery:
+def _build_single_value_query(source: nodes.Source) -> nodes.OuterQuery:
     """The query of a source's only column."""
     if isinstance(source, nodes.PublicSubquery):
         return source.outer
@@ -588,8 +629,8 @@ def _only(source: nodes.Source) -> nodes.OuterQuery:
     return nodes.OuterQuery(source, (nodes.Output(column.name, column),))
 
 
-def named(relation: nodes.Source) -> Named:
+def to_named_source(relation: nodes.Source) -> NamedSource:
     """A derived source with its columns."""
     if isinstance(relation, Scan):
         raise TypeError("a table's columns are the catalogue's")
-    return Named(relation, {fold(column.name): column for column in relation.columns})
+    return NamedSource(relation, {normalize_name(column.name): column for column in relation.columns})

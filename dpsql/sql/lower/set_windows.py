@@ -11,68 +11,71 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from dpsql.aggregates.windows import OVER
-from dpsql.plan.expr import Call, Column, Expr, Order, Released, Windowed, replaced, windowed
+from dpsql.plan.expr import Call, Column, Expr, Order, ReleasedColumn, WindowCall, has_window, replace_parts
 from dpsql.plan.nodes import OuterQuery, Output
 from dpsql.plan.types import Type
-from dpsql.sql.lower.derived import unique_names
+from dpsql.sql.lower.derived import make_unique_names
 
 
 @dataclass(slots=True)
-class Parts:
+class GroupingSetParts:
     """The expressions of one grouping set, as `shapes` over `parts`, which have no windows in them."""
 
     parts: list[Expr] = field(default_factory=list)
     shapes: list[Expr] = field(default_factory=list)
 
     @classmethod
-    def of(cls, outer: OuterQuery) -> Parts:
+    def from_query(cls, outer: OuterQuery) -> GroupingSetParts:
         """The outputs of a set, what it is ordered by besides, and what QUALIFY asks."""
         found = cls()
         asked = [] if outer.qualify is None else [outer.qualify]
         exprs = (*(output.expr for output in outer.outputs), *(item.expr for item in outer.order), *asked)
-        found.shapes += map(found._shape, exprs)
+        found.shapes += map(found._extract_parts, exprs)
         return found
 
-    def _shape(self, expr: Expr) -> Expr:
-        if isinstance(expr, Windowed):
-            counts = {place for place, _ in OVER[expr.function].counts}
+    def _extract_parts(self, expr: Expr) -> Expr:
+        if isinstance(expr, WindowCall):
+            counts = {place for place, _ in OVER[expr.function].least_constants}
             return replace(
                 expr,
                 arguments=tuple(
-                    argument if place in counts else self._shape(argument)
+                    argument if place in counts else self._extract_parts(argument)
                     for place, argument in enumerate(expr.arguments)
                 ),
-                partition=tuple(map(self._shape, expr.partition)),
+                partition=tuple(map(self._extract_parts, expr.partition)),
                 order=tuple(
-                    Order(self._shape(item.expr), item.descending, item.nulls_first) for item in expr.order
+                    Order(self._extract_parts(item.expr), item.descending, item.nulls_first)
+                    for item in expr.order
                 ),
             )
-        if isinstance(expr, Call) and windowed(expr):
-            return replace(expr, arguments=tuple(map(self._shape, expr.arguments)))
+        if isinstance(expr, Call) and has_window(expr):
+            return replace(expr, arguments=tuple(map(self._extract_parts, expr.arguments)))
         self.parts.append(expr)
-        return _part(len(self.parts) - 1)
+        return _make_placeholder(len(self.parts) - 1)
 
-    def outer_query(self, outer: OuterQuery) -> OuterQuery:
+    def build_parts_query(self, outer: OuterQuery) -> OuterQuery:
         """The groups of the set with the parts as outputs; those that are outputs of the query under their names."""
-        plain = all(isinstance(shape, Released) for shape in self.shapes)
+        plain = all(isinstance(shape, ReleasedColumn) for shape in self.shapes)
         if plain and outer.qualify is None and not outer.order:
             return outer
         named = {
             shape.name: output.name
             for shape, output in zip(self.shapes, outer.outputs, strict=False)
-            if isinstance(shape, Released)
+            if isinstance(shape, ReleasedColumn)
         }
-        names = unique_names([named.get(str(place), f"part {place}") for place in range(len(self.parts))])
+        names = make_unique_names(
+            [named.get(str(place), f"part {place}") for place in range(len(self.parts))]
+        )
         outputs = tuple(Output(name, part) for name, part in zip(names, self.parts, strict=True))
         return replace(outer, outputs=outputs, order=(), qualify=None)
 
 
-def over_all(shapes: Sequence[Expr], columns: Sequence[Column]) -> list[Expr]:
+def substitute_parts(shapes: Sequence[Expr], columns: Sequence[Column]) -> list[Expr]:
     """The expressions over the parts of all sets, which are `columns`."""
-    parts: dict[Expr, Expr] = {_part(place): column for place, column in enumerate(columns)}
-    return [replaced(shape, parts) for shape in shapes]
+    parts: dict[Expr, Expr] = {_make_placeholder(place): column for place, column in enumerate(columns)}
+    return [replace_parts(shape, parts) for shape in shapes]
 
 
-def _part(place: int) -> Released:
+def _make_placeholder(place: int) -> ReleasedColumn:
     # Of what type it is, the sets say together.
-    return Released(str(place), Type.NULL)
+    return ReleasedColumn(str(place), Type.NULL)

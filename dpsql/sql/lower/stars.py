@@ -15,28 +15,33 @@ from sqlglot import exp
 
 from dpsql.plan.nodes import is_private
 from dpsql.plan.tables import Scan
-from dpsql.policy import fold
+from dpsql.policy import normalize_name
 from dpsql.sql.lower.scope import Scope
 from dpsql.sql.read.pivots import OTHERS
-from dpsql.sql.read.rejection import Source
+from dpsql.sql.read.rejection import QueryText
 
 _T = TypeVar("_T")
 
 
-def star_columns(
-    source: Source, star: exp.Expr, columns: Sequence[tuple[str, _T]], lower: Callable[[exp.Expr], _T]
+def apply_star_modifiers(
+    source: QueryText, star: exp.Expr, columns: Sequence[tuple[str, _T]], lower: Callable[[exp.Expr], _T]
 ) -> list[tuple[str, _T]]:
     """The named columns of `*`, of which `columns` is all that it means without the words behind it.
 
     They are what `lower` makes of expressions: lowered ones, or their nodes.
     """
-    excluded, replaced, renamed = source.take(star, "except_", "replace", "rename")
-    known = [fold(name) for name, _ in columns]
-    out = {_called(source, item, known) for item in excluded or ()}
-    others = {_alias(source, item, known): lower(item.this) for item in _aliases(source, replaced)}
+    excluded, replaced, renamed = source.take_arguments(star, "except_", "replace", "rename")
+    known = [normalize_name(name) for name, _ in columns]
+    out = {_take_column_name(source, item, known) for item in excluded or ()}
+    others = {
+        _take_replaced_name(source, item, known): lower(item.this)
+        for item in _require_aliases(source, replaced)
+    }
     names = {
-        _called(source, item.this, known): str(source.take(item.args["alias"], "this", quoted=(True,))[0])
-        for item in _aliases(source, renamed)
+        _take_column_name(source, item.this, known): str(
+            source.take_arguments(item.args["alias"], "this", quoted=(True,))[0]
+        )
+        for item in _require_aliases(source, renamed)
     }
     for name in sorted(out & (others.keys() | names.keys())):
         source.refuse(
@@ -46,13 +51,15 @@ def star_columns(
         if known.count(name) > 1:
             source.refuse(star, "ambiguous", f"* has two columns {name}", f"write t.* REPLACE (… AS {name})")
     return [
-        (names.get(fold(name), name), others.get(fold(name), expr))
+        (names.get(normalize_name(name), name), others.get(normalize_name(name), expr))
         for name, expr in columns
-        if fold(name) not in out
+        if normalize_name(name) not in out
     ]
 
 
-def star_items(scope: Scope, item: exp.Expr, *, grouped: bool) -> list[tuple[str | None, exp.Expr]] | None:
+def expand_star_item(
+    scope: Scope, item: exp.Expr, *, grouped: bool
+) -> list[tuple[str | None, exp.Expr]] | None:
     """The columns that an item of a SELECT with GROUP BY means as `*`, each with its name if it has another; None for other items.
 
     Of a private table it is no item: the database may have columns that nobody has declared.
@@ -70,45 +77,49 @@ def star_items(scope: Scope, item: exp.Expr, *, grouped: bool) -> list[tuple[str
                 "GROUP BY the columns that stay, at its end; or PIVOT (SELECT k, g, x FROM t) ON k IN ('a', 'b') USING SUM(x)",
             )
         return None
-    table = scope.source.take(item, "this", "table")[1] if star is not item else None
-    owner = None if table is None else str(scope.source.take(table, "this", quoted=(True,))[0])
-    every = [(scope.called(column), column.source) for column in scope.every(item, owner)]
+    table = scope.source.take_arguments(item, "this", "table")[1] if star is not item else None
+    owner = None if table is None else str(scope.source.take_arguments(table, "this", quoted=(True,))[0])
+    every = [(scope.get_column_name(column), column.source) for column in scope.list_columns(item, owner)]
     start = next((part.meta["start"] for part in item.walk() if "start" in part.meta), None)
-    nodes = [(name, _named(scope, name, alias, start)) for name, alias in every]
-    found = star_columns(scope.source, star, nodes, lambda node: node)
+    nodes = [(name, _build_column_node(scope, name, alias, start)) for name, alias in every]
+    found = apply_star_modifiers(scope.source, star, nodes, lambda node: node)
     return [(None if (name, node) in nodes else name, node) for name, node in found]
 
 
-def _named(scope: Scope, name: str, alias: str, start: int | None) -> exp.Expr:
+def _build_column_node(scope: Scope, name: str, alias: str, start: int | None) -> exp.Expr:
     """A column of a source as the query would name it, where the * stands."""
-    owner = None if fold(name) in scope.merged else exp.to_identifier(alias, quoted=True)
+    owner = None if normalize_name(name) in scope.using_owners else exp.to_identifier(alias, quoted=True)
     found = exp.Column(this=exp.to_identifier(name, quoted=True), table=owner)
     found.meta.update({} if start is None else {"start": start})
     return found
 
 
-def _aliases(source: Source, items: Sequence[exp.Expr] | None) -> Sequence[exp.Expr]:
+def _require_aliases(source: QueryText, items: Sequence[exp.Expr] | None) -> Sequence[exp.Expr]:
     for item in items or ():
         if type(item) is not exp.Alias:
             source.refuse(item, "syntax", "REPLACE takes x + 1 AS x, and RENAME x AS y")
-        source.take(item, "this", "alias")
+        source.take_arguments(item, "this", "alias")
     return items or ()
 
 
-def _alias(source: Source, item: exp.Expr, known: Sequence[str]) -> str:
+def _take_replaced_name(source: QueryText, item: exp.Expr, known: Sequence[str]) -> str:
     """The folded column that an item of REPLACE stands for."""
-    return _known(source, item, str(source.take(item.args["alias"], "this", quoted=(True,))[0]), known)
+    return _require_known_name(
+        source, item, str(source.take_arguments(item.args["alias"], "this", quoted=(True,))[0]), known
+    )
 
 
-def _called(source: Source, item: exp.Expr, known: Sequence[str]) -> str:
+def _take_column_name(source: QueryText, item: exp.Expr, known: Sequence[str]) -> str:
     """The folded column that an item of EXCLUDE or RENAME names."""
     if type(item) is not exp.Column:
         source.refuse(item, "column", "a column name is expected here")
-    (identifier,) = source.take(item, "this")
-    return _known(source, item, str(source.take(identifier, "this", quoted=(True,))[0]), known)
+    (identifier,) = source.take_arguments(item, "this")
+    return _require_known_name(
+        source, item, str(source.take_arguments(identifier, "this", quoted=(True,))[0]), known
+    )
 
 
-def _known(source: Source, node: exp.Expr, name: str, known: Sequence[str]) -> str:
-    if fold(name) not in known:
+def _require_known_name(source: QueryText, node: exp.Expr, name: str, known: Sequence[str]) -> str:
+    if normalize_name(name) not in known:
         source.refuse(node, "column", f"* has no column {name}", f"it has: {', '.join(known)}")
-    return fold(name)
+    return normalize_name(name)

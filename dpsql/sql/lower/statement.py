@@ -16,12 +16,12 @@ from sqlglot import exp
 
 from dpsql.aggregates import AGGREGATES
 from dpsql.aggregates.base import Aggregate
-from dpsql.analysis.decimals import MOST_DIGITS, decimal_digits
+from dpsql.analysis.decimals import MOST_DIGITS, find_decimal_digits
 from dpsql.analysis.floats import is_float
 from dpsql.analysis.stability import PublicFacts
-from dpsql.analysis.unit_identity import separated_identity
-from dpsql.backends.catalog import Catalog
-from dpsql.plan.expr import UNIT_IDENTITY, Expr, Order, Released, columns, windowed
+from dpsql.analysis.unit_identity import find_injective_identity
+from dpsql.backends.catalog import AnalystSchema
+from dpsql.plan.expr import UNIT_IDENTITY, Expr, Order, ReleasedColumn, has_window, iterate_columns
 from dpsql.plan.nodes import (
     Aggregation,
     Key,
@@ -34,45 +34,63 @@ from dpsql.plan.nodes import (
     Source,
     is_private,
 )
-from dpsql.plan.size import MAX_CONDITIONS, MAX_STATEMENT, most_conditions, statement_size
+from dpsql.plan.size import MAX_CONDITIONS, MAX_STATEMENT, bound_conditions, compute_statement_size
 from dpsql.plan.tables import Scan
 from dpsql.plan.types import Type
-from dpsql.policy import fold
+from dpsql.policy import normalize_name
 from dpsql.request.parameters import BoundParameters, Parameter
-from dpsql.sql.lower.aggregates import across_units
-from dpsql.sql.lower.aggregates.base import has_counted_rows, where_counted
-from dpsql.sql.lower.correlated import correlated
-from dpsql.sql.lower.derived import answer, common_tables, project, put_together, set_operation, values
-from dpsql.sql.lower.determined import Determined
-from dpsql.sql.lower.distinct_rows import all_rows, check_counted, compared, counted, once, refuse_values
-from dpsql.sql.lower.group_conditions import over_derived
-from dpsql.sql.lower.grouping import Grouping, aggregates
-from dpsql.sql.lower.grouping_sets import Sets, grouping_sets
-from dpsql.sql.lower.interval_ends import asked_of, end_of, end_of_rank
-from dpsql.sql.lower.joins import filtered
-from dpsql.sql.lower.marks import mark
-from dpsql.sql.lower.no_rows import no_rows, without_rows
-from dpsql.sql.lower.node_kinds import is_table_function
-from dpsql.sql.lower.own_unit import check_hidden, check_unit, refuse_units
-from dpsql.sql.lower.per_unit import (
-    Groups,
-    Plain,
-    Selected,
-    are_of_one_unit,
-    derived,
-    distinct_of,
-    rows_of,
-    selected,
+from dpsql.sql.lower.aggregates import lower_aggregate_across
+from dpsql.sql.lower.aggregates.base import guard_by_count, has_counted_rows
+from dpsql.sql.lower.correlated import lower_correlated_subquery
+from dpsql.sql.lower.derived import (
+    build_projection,
+    combine_set_operation,
+    lower_set_operation,
+    lower_values,
+    to_public_subquery,
+    with_common_tables,
 )
-from dpsql.sql.lower.public_groups import Lowered
-from dpsql.sql.lower.public_left_joins import check_rows, of_public_rows
-from dpsql.sql.lower.scope import Context, Scope, named
-from dpsql.sql.lower.set_windows import Parts, over_all
+from dpsql.sql.lower.determined import KeyDependentColumns
+from dpsql.sql.lower.distinct_rows import (
+    build_all_rows,
+    check_counted,
+    count_distinct_rows,
+    find_distinct_rows,
+    has_side_comparison,
+    refuse_values,
+)
+from dpsql.sql.lower.group_conditions import wrap_in_derived_table
+from dpsql.sql.lower.grouping import Grouping, has_aggregate
+from dpsql.sql.lower.grouping_sets import Sets, find_grouping_sets
+from dpsql.sql.lower.interval_ends import (
+    build_interval_end,
+    build_quantile_interval_end,
+    get_interval_argument,
+)
+from dpsql.sql.lower.joins import build_filter
+from dpsql.sql.lower.marks import lower_subquery_predicate
+from dpsql.sql.lower.no_rows import build_empty_query, find_empty_query
+from dpsql.sql.lower.node_kinds import is_table_function
+from dpsql.sql.lower.own_unit import check_hidden_groups, check_unit, refuse_units
+from dpsql.sql.lower.per_unit import (
+    DerivedGroupBy,
+    PlainSelect,
+    SelectItems,
+    build_derived_table,
+    has_distinct,
+    has_unit_key,
+    lower_rows,
+    lower_select_items,
+)
+from dpsql.sql.lower.public_groups import LoweredStatement
+from dpsql.sql.lower.public_left_joins import check_row_count, with_all_public_rows
+from dpsql.sql.lower.scope import Scope, StatementContext, to_named_source
+from dpsql.sql.lower.set_windows import GroupingSetParts, substitute_parts
 from dpsql.sql.lower.statement_time import StatementTime
-from dpsql.sql.lower.table_functions import table_function
-from dpsql.sql.read.interval_calls import asks_for_ends, which_end
+from dpsql.sql.lower.table_functions import lower_table_function
+from dpsql.sql.read.interval_calls import find_interval_end, has_interval_calls
 from dpsql.sql.read.parse import Statement
-from dpsql.sql.read.rejection import Source as Text
+from dpsql.sql.read.rejection import QueryText as Text
 
 _SELECT = (
     "with_",
@@ -96,15 +114,15 @@ _OVER_SETS = (
 _SET = ("with_", "this", "expression", "distinct", "order", "limit", "offset")
 
 
-def lower(
+def lower_statement(
     statement: Statement,
-    catalog: Catalog,
+    catalog: AnalystSchema,
     facts: PublicFacts,
     parameters: BoundParameters | Sequence[Parameter] = (),
     max_groups: int | None = None,
     *,
     at: dt.datetime,
-) -> Lowered:
+) -> LoweredStatement:
     """The statement as a plan, and what it needs to know of its releases.
 
     `facts` looks public tables up, `max_groups` is the query's own contribution bound, `at` when the statement was
@@ -112,36 +130,46 @@ def lower(
     QueryRejected, with the place in the text, for anything that is not known to be safe.
     """
     given = parameters if isinstance(parameters, BoundParameters) else BoundParameters(tuple(parameters))
-    values_ = given.of(statement.parameters, statement.names)
+    values_ = given.order_values(statement.parameters, statement.names)
     time = StatementTime(at)
-    context = Context(
-        statement.source, catalog, values_, time, facts, _derive, _correlate, mark, max_groups=max_groups
+    context = StatementContext(
+        statement.source,
+        catalog,
+        values_,
+        time,
+        facts,
+        _lower_derived_query,
+        _lower_correlated_select,
+        lower_subquery_predicate,
+        max_groups=max_groups,
     )
     node = statement.query
     if isinstance(node, exp.SetOperation):
-        outer = _set_query(common_tables(context, node), node)
+        outer = _lower_set_query(with_common_tables(context, node), node)
     else:
-        scope, chosen = _select(context, node, outermost=True)
+        scope, chosen = _lower_select(context, node, outermost=True)
         check_unit(scope, statement.options.unit)
-        outer = chosen if isinstance(chosen, OuterQuery) else chosen.outer_query()
+        outer = chosen if isinstance(chosen, OuterQuery) else chosen.to_outer_query()
     check_counted(context, outer)
     if outer.limit == 0:
-        outer = without_rows(context, node, outer.outputs) or outer
+        outer = build_empty_query(context, node, outer.outputs) or outer
     _check_size(context.source, node, outer)
-    at_sample = context.source.position(context.samples[0]) if context.samples else None
-    return Lowered(outer, tuple(context.needs), dict(sorted(time.read.items())), at_sample)
+    at_sample = context.source.find_position(context.sample_nodes[0]) if context.sample_nodes else None
+    return LoweredStatement(
+        outer, tuple(context.requirements), dict(sorted(time.used_constants.items())), at_sample
+    )
 
 
 def _check_size(source: Text, node: exp.Expr, outer: OuterQuery) -> None:
     """Refuses a statement whose planning, here or in an engine, would take long."""
-    if statement_size(outer) > MAX_STATEMENT:
+    if compute_statement_size(outer) > MAX_STATEMENT:
         source.refuse(
             node,
             "too_long",
             f"written out with its derived tables, the statement has over {MAX_STATEMENT:,} operations",
             "split the query; or release a part of it first, and work on the released rows",
         )
-    if most_conditions(outer) > MAX_CONDITIONS:
+    if bound_conditions(outer) > MAX_CONDITIONS:
         source.refuse(
             node,
             "too_long",
@@ -150,169 +178,194 @@ def _check_size(source: Text, node: exp.Expr, outer: OuterQuery) -> None:
         )
 
 
-def _derive(context: Context, node: exp.Expr, alias: str, names: Sequence[str]) -> Source:
+def _lower_derived_query(
+    context: StatementContext, node: exp.Expr, alias: str, names: Sequence[str]
+) -> Source:
     """The source that the query of a derived table or common table expression means."""
     while type(node) is exp.Subquery or type(node) is exp.Paren:
-        (node,) = context.source.take(node, "this")
+        (node,) = context.source.take_arguments(node, "this")
     if isinstance(node, exp.SetOperation):
-        inner = common_tables(context, node)
+        inner = with_common_tables(context, node)
         _check_clauses(context.source, node, _SET)
         if any(node.args.get(name) for name in ("order", "limit", "offset")):
-            return context.renamed(node, _paged_source(inner, node, alias), names)
-        return context.renamed(node, set_operation(inner, node, alias), names)
+            return context.rename_columns(node, _lower_paged_source(inner, node, alias), names)
+        return context.rename_columns(node, lower_set_operation(inner, node, alias), names)
     if type(node) is exp.Values:
-        return context.renamed(node, values(context, node, alias), names)
+        return context.rename_columns(node, lower_values(context, node, alias), names)
     if is_table_function(node):
-        return context.renamed(node, table_function(context, node, alias), names)
+        return context.rename_columns(node, lower_table_function(context, node, alias), names)
     if type(node) is not exp.Select:
         context.source.refuse(node, "subquery", "a derived table is a SELECT, or several put together")
-    scope, chosen = _select(context, node)
+    scope, chosen = _lower_select(context, node)
     context.check_outputs(node, chosen.outputs)
     if isinstance(chosen, OuterQuery):
-        check_hidden(context, node, chosen)
-    source = answer(chosen, alias) if isinstance(chosen, OuterQuery) else derived(scope, node, chosen, alias)
-    return context.renamed(node, source, names)
+        check_hidden_groups(context, node, chosen)
+    source = (
+        to_public_subquery(chosen, alias)
+        if isinstance(chosen, OuterQuery)
+        else build_derived_table(scope, node, chosen, alias)
+    )
+    return context.rename_columns(node, source, names)
 
 
-def _select(
-    context: Context, node: exp.Select, *, outermost: bool = False
-) -> tuple[Scope, Selected | OuterQuery]:
+def _lower_select(
+    context: StatementContext, node: exp.Select, *, outermost: bool = False
+) -> tuple[Scope, SelectItems | OuterQuery]:
     _check_clauses(context.source, node, _SELECT)
-    node = over_derived(context.source, node)
-    scope = Scope(common_tables(context, node), bounded=asks_for_ends(node))
-    relation = rows_of(scope, node, released=outermost)
+    node = wrap_in_derived_table(context.source, node)
+    scope = Scope(with_common_tables(context, node), keeps_interval_columns=has_interval_calls(node))
+    relation = lower_rows(scope, node, released=outermost)
 
-    sets = grouping_sets(scope.source, node.args.get("group"))
+    sets = find_grouping_sets(scope.source, node.args.get("group"))
 
-    def release() -> OuterQuery:
+    def lower_release() -> OuterQuery:
         if sets is not None:
-            return _sets_query(scope, node, relation, sets)
-        return _Releasing(scope, node, relation).plan()
+            return _lower_grouping_sets(scope, node, relation, sets)
+        return _ReleaseBuilder(scope, node, relation).lower_query()
 
     if sets is not None:
-        within = None if outermost or not is_private(relation) else _sets_within(scope, node, relation, sets)
-        return scope, within or release()
+        within = (
+            None
+            if outermost or not is_private(relation)
+            else _lower_sets_within_units(scope, node, relation, sets)
+        )
+        return scope, within or lower_release()
     # Whatever its groups are, the outermost SELECT is over all units.
     released = outermost and is_private(relation)
-    if released and (empty := no_rows(scope, node, relation)) is not None:
+    if released and (empty := find_empty_query(scope, node, relation)) is not None:
         return scope, empty
-    return scope, release() if released else selected(scope, node, relation, release)
+    return scope, lower_release() if released else lower_select_items(scope, node, relation, lower_release)
 
 
-def _sets_within(scope: Scope, node: exp.Select, relation: Relation, sets: Sets) -> Selected | None:
+def _lower_sets_within_units(
+    scope: Scope, node: exp.Select, relation: Relation, sets: Sets
+) -> SelectItems | None:
     """The groups of each grouping set, below each other, where those of every set are of one unit each; else None."""
     every = [key for keys in sets for key in keys]
     for keys in sets:
-        trial = Groups(scope, node, relation, alias=scope.context.fresh(node))
-        trial.group_all(keys, trial.items())
-        if not are_of_one_unit(trial.keys, relation):
+        trial = DerivedGroupBy(scope, node, relation, alias=scope.context.allocate_alias(node))
+        trial.add_group_keys(keys, trial.list_items())
+        if not has_unit_key(trial.keys, relation):
             return None
     together: Source | None = None
     for keys in sets:
-        groups = Groups(scope, node, relation, alias=scope.context.fresh(node))
-        items = groups.items()
-        groups.group_all(keys, items)
-        groups.leave_out(every, items)
-        outputs, having = groups.outputs(items), groups.having()
-        if groups.qualify() is not None or any(windowed(expr) for _, expr in outputs):
+        groups = DerivedGroupBy(scope, node, relation, alias=scope.context.allocate_alias(node))
+        items = groups.list_items()
+        groups.add_group_keys(keys, items)
+        groups.exclude_keys(every, items)
+        outputs, having = groups.lower_outputs(items), groups.lower_having()
+        if groups.lower_qualify() is not None or any(has_window(expr) for _, expr in outputs):
             scope.source.refuse(node, "private_window", *_OVER_SETS)
-        rows: Relation = groups.grouped()
-        rows = rows if having is None else filtered(rows, [having])
-        source: Source = project(rows, scope.context.fresh(node), outputs)
+        rows: Relation = groups.build_group_by()
+        rows = rows if having is None else build_filter(rows, [having])
+        source: Source = build_projection(rows, scope.context.allocate_alias(node), outputs)
         together = (
             source
             if together is None
-            else put_together(
-                scope.context, node, SetKind.UNION_ALL, together, source, alias=scope.context.fresh(node)
+            else combine_set_operation(
+                scope.context,
+                node,
+                SetKind.UNION_ALL,
+                together,
+                source,
+                alias=scope.context.allocate_alias(node),
             )
         )
     if together is None or isinstance(together, Scan):
         raise TypeError("there is a grouping set, whose groups are no table")
     every_column = tuple(Output(column.name, column) for column in together.columns)
-    page = groups.count("limit"), groups.count("offset") or 0
-    return Selected(together, every_column, (), *page, distinct_of(scope, node), None)
+    page = groups.lower_limit_or_offset("limit"), groups.lower_limit_or_offset("offset") or 0
+    return SelectItems(together, every_column, (), *page, has_distinct(scope, node), None)
 
 
-def _sets_query(scope: Scope, node: exp.Select, relation: Relation, sets: Sets) -> OuterQuery:
+def _lower_grouping_sets(scope: Scope, node: exp.Select, relation: Relation, sets: Sets) -> OuterQuery:
     """One release for each grouping set, below each other; what orders or limits them does so to all."""
     context, every = scope.context, [key for keys in sets for key in keys]
     together: Source | None = None
     names: list[str] = []
-    first: Parts | None = None
+    first: GroupingSetParts | None = None
     besides: tuple[Order, ...] = ()
     asks = False
     for keys in sets:
-        outer = _over(scope, node, relation).of_set(keys, every)
+        outer = _make_grouping(scope, node, relation).lower_grouping_set(keys, every)
         names = [output.name for output in outer.outputs]
         context.check_outputs(node, outer.outputs)
         besides, asks = outer.order, outer.qualify is not None
-        parts = Parts.of(outer)
+        parts = GroupingSetParts.from_query(outer)
         first = parts if first is None else first
         if parts.shapes != first.shapes:
             context.source.refuse(node, "private_window", *_OVER_SETS)
-        source = answer(parts.outer_query(outer), context.fresh(node))
+        source = to_public_subquery(parts.build_parts_query(outer), context.allocate_alias(node))
         together = (
             source
             if together is None
-            else put_together(context, node, SetKind.UNION_ALL, together, source, alias=context.fresh(node))
+            else combine_set_operation(
+                context, node, SetKind.UNION_ALL, together, source, alias=context.allocate_alias(node)
+            )
         )
     if together is None or first is None or isinstance(together, Scan):
         raise TypeError("there is a grouping set, and its groups are released")
-    exprs = over_all(first.shapes, together.columns)
+    exprs = substitute_parts(first.shapes, together.columns)
     outputs = tuple(Output(name, expr) for name, expr in zip(names, exprs, strict=False))
     qualify = exprs[-1] if asks else None
-    paging = Plain(Scope(context, tables={fold(together.alias): named(together)}), node, together)
-    paging.aliases |= {fold(output.name): output.expr for output in outputs}
-    limit, offset = paging.count("limit"), paging.count("offset") or 0
-    distinct = distinct_of(scope, node)
+    paging = PlainSelect(
+        Scope(context, tables={normalize_name(together.alias): to_named_source(together)}), node, together
+    )
+    paging.aliases |= {normalize_name(output.name): output.expr for output in outputs}
+    limit, offset = paging.lower_limit_or_offset("limit"), paging.lower_limit_or_offset("offset") or 0
+    distinct = has_distinct(scope, node)
     hidden = iter(replace(item, expr=expr) for item, expr in zip(besides, exprs[len(names) :], strict=False))
     order = tuple(
-        paging.ordered(outputs, item) if paging.is_output(outputs, item) else next(hidden)
-        for item in paging.order_items(len(outputs))
+        paging.lower_order_item(outputs, item) if paging.is_output(outputs, item) else next(hidden)
+        for item in paging.list_order_items(len(outputs))
     )
     return OuterQuery(together, outputs, None, order, limit, offset, distinct, qualify)
 
 
-def _over(scope: Scope, node: exp.Select, relation: Relation) -> Grouping:
+def _make_grouping(scope: Scope, node: exp.Select, relation: Relation) -> Grouping:
     """Groups of private rows, which are released, or of public ones."""
     if is_private(relation):
-        return _Releasing(scope, node, relation)
-    return Groups(scope, node, relation, alias=scope.context.fresh(node))
+        return _ReleaseBuilder(scope, node, relation)
+    return DerivedGroupBy(scope, node, relation, alias=scope.context.allocate_alias(node))
 
 
-def _correlate(scope: Scope, node: exp.Select) -> Expr | None:
-    def release(inner: Scope, query: exp.Select, relation: Relation, keys: Sequence[Expr]) -> OuterQuery:
-        return _Releasing(inner, query, relation, keys=list(keys), correlated=True).plan()
+def _lower_correlated_select(scope: Scope, node: exp.Select) -> Expr | None:
+    def lower_release(
+        inner: Scope, query: exp.Select, relation: Relation, keys: Sequence[Expr]
+    ) -> OuterQuery:
+        return _ReleaseBuilder(inner, query, relation, keys=list(keys), is_correlated=True).lower_query()
 
-    return correlated(scope, node, release)
+    return lower_correlated_subquery(scope, node, lower_release)
 
 
-def _set_query(context: Context, node: exp.SetOperation) -> OuterQuery:
+def _lower_set_query(context: StatementContext, node: exp.SetOperation) -> OuterQuery:
     """What a set operation of released or public rows means."""
     _check_clauses(context.source, node, _SET)
-    operation = set_operation(context, node, context.fresh(node))
+    operation = lower_set_operation(context, node, context.allocate_alias(node))
     if is_private(operation):
-        paging, outputs = _paging(context, node, operation)
-        empty = without_rows(context, node, outputs) if paging.count("limit") == 0 else None
+        paging, outputs = _prepare_paging(context, node, operation)
+        empty = (
+            build_empty_query(context, node, outputs) if paging.lower_limit_or_offset("limit") == 0 else None
+        )
         return empty or _refuse_rows(context, node)
-    return _paged(context, node, operation)
+    return _build_paged_query(context, node, operation)
 
 
-def _paged_source(context: Context, node: exp.SetOperation, alias: str) -> Source:
+def _lower_paged_source(context: StatementContext, node: exp.SetOperation, alias: str) -> Source:
     """A set operation with ORDER BY or LIMIT as a derived table; nothing follows from an order of private rows."""
-    operation = set_operation(context, node, context.fresh(node))
+    operation = lower_set_operation(context, node, context.allocate_alias(node))
     if not is_private(operation):
-        return answer(_paged(context, node, operation), alias)
-    paging, outputs = _paging(context, node, operation)
-    if paging.count("limit") is not None or paging.count("offset"):
+        return to_public_subquery(_build_paged_query(context, node, operation), alias)
+    paging, outputs = _prepare_paging(context, node, operation)
+    if paging.lower_limit_or_offset("limit") is not None or paging.lower_limit_or_offset("offset"):
         _refuse_rows(context, node)
-    paging.order(outputs)
+    paging.lower_order_by(outputs)
     return replace(
         operation, alias=alias, columns=tuple(replace(column, source=alias) for column in operation.columns)
     )
 
 
-def _refuse_rows(context: Context, node: exp.SetOperation) -> NoReturn:
+def _refuse_rows(context: StatementContext, node: exp.SetOperation) -> NoReturn:
     context.source.refuse(
         node,
         "no_aggregate",
@@ -321,26 +374,28 @@ def _refuse_rows(context: Context, node: exp.SetOperation) -> NoReturn:
     )
 
 
-def _paged(context: Context, node: exp.SetOperation, operation: SetOperation) -> OuterQuery:
+def _build_paged_query(
+    context: StatementContext, node: exp.SetOperation, operation: SetOperation
+) -> OuterQuery:
     """The rows of a set operation, in the order and number that it says."""
-    paging, outputs = _paging(context, node, operation)
-    limit, offset = paging.count("limit"), paging.count("offset") or 0
-    return OuterQuery(operation, outputs, None, paging.order(outputs), limit, offset)
+    paging, outputs = _prepare_paging(context, node, operation)
+    limit, offset = paging.lower_limit_or_offset("limit"), paging.lower_limit_or_offset("offset") or 0
+    return OuterQuery(operation, outputs, None, paging.lower_order_by(outputs), limit, offset)
 
 
-def _paging(
-    context: Context, node: exp.SetOperation, operation: SetOperation
-) -> tuple[Plain, tuple[Output, ...]]:
-    scope = Scope(context, tables={fold(operation.alias): named(operation)})
+def _prepare_paging(
+    context: StatementContext, node: exp.SetOperation, operation: SetOperation
+) -> tuple[PlainSelect, tuple[Output, ...]]:
+    scope = Scope(context, tables={normalize_name(operation.alias): to_named_source(operation)})
     outputs = tuple(Output(column.name, column) for column in operation.columns)
-    paging = Plain(scope, node, operation)
-    paging.aliases |= {fold(output.name): output.expr for output in outputs}
+    paging = PlainSelect(scope, node, operation)
+    paging.aliases |= {normalize_name(output.name): output.expr for output in outputs}
     return paging, outputs
 
 
-def _digits(entry: Aggregate, argument: Expr | None) -> tuple[int, int] | None:
+def _find_statistic_digits(entry: Aggregate, argument: Expr | None) -> tuple[int, int] | None:
     """The digits of an aggregate of DECIMAL values that is a DECIMAL in the engine."""
-    held = None if argument is None or not entry.keeps_scale else decimal_digits(argument)
+    held = None if argument is None or not entry.keeps_scale else find_decimal_digits(argument)
     return held if held is None or entry.within_argument else (MOST_DIGITS, held[1])
 
 
@@ -356,40 +411,44 @@ def _check_clauses(text: Text, node: exp.Expr, allowed: Iterable[str]) -> None:
 
 
 @dataclass(slots=True)
-class _Releasing(Grouping):
+class _ReleaseBuilder(Grouping):
     """The outermost SELECT, on its way over the release boundary."""
 
     aggregations: list[Aggregation] = field(default_factory=list)
-    separate: list[Expr] = field(default_factory=list)
-    found: Determined | None = None
-    correlated: bool = False
+    separate_values: list[Expr] = field(default_factory=list)
+    dependent_columns: KeyDependentColumns | None = None
+    is_correlated: bool = False
 
-    def plan(self) -> OuterQuery:
+    def lower_query(self) -> OuterQuery:
         """The release with what is done with it."""
-        if self.scope.waiting is None:  # else there are sources of keys that are known already
-            self.scope.waiting = []
-        items = self.items()
-        distinct = distinct_of(self.scope, self.select)
-        self.group(items)
-        if distinct and not self.select.args.get("group") and not any(aggregates(node) for _, node in items):
+        if self.scope.pending_joins is None:  # else there are sources of keys that are known already
+            self.scope.pending_joins = []
+        items = self.list_items()
+        distinct = has_distinct(self.scope, self.select)
+        self.resolve_group_by(items)
+        if (
+            distinct
+            and not self.select.args.get("group")
+            and not any(has_aggregate(node) for _, node in items)
+        ):
             # Distinct rows are groups without aggregates.
             distinct = False
             # Beside other columns, one value for all rows makes no other rows.
-            varying = [node for _, node in items if not self.is_constant(node)]
+            varying = [node for _, node in items if not self.is_constant_key(node)]
             for node in varying or (node for _, node in items):
-                self.group_by(node, node)
-        outputs = [Output(name, expr) for name, expr in self.outputs(items)]
-        having, qualify = self.having(), self.qualify()
+                self.add_group_key(node, node)
+        outputs = [Output(name, expr) for name, expr in self.lower_outputs(items)]
+        having, qualify = self.lower_having(), self.lower_qualify()
         if self.is_one_group:
             having = self._with_rows_alone(having)
-        order = self.order(outputs)
-        limit, offset = self.count("limit"), self.count("offset") or 0
+        order = self.lower_order_by(outputs)
+        limit, offset = self.lower_limit_or_offset("limit"), self.lower_limit_or_offset("offset") or 0
         source: Release | Relation
-        if self.separate and not self.aggregations and not self.keys:
-            source = self.scope.tables[self.scope.nothing(self.select)].relation
+        if self.separate_values and not self.aggregations and not self.keys:
+            source = self.scope.tables[self.scope.add_single_row(self.select)].relation
         else:
-            source = self._release()
-        return self._with_rows(
+            source = self._build_release()
+        return self._join_public_rows(
             OuterQuery(source, tuple(outputs), having, order, limit, offset, distinct, qualify)
         )
 
@@ -403,14 +462,14 @@ class _Releasing(Grouping):
                 "a constant can be the only group key beside COUNT(*) alone",
                 "add COUNT(*), or leave out GROUP BY",
             )
-        return there if having is None else self.scope.scalars.call(self.select, "and", there, having)
+        return there if having is None else self.scope.scalars.build_call(self.select, "and", there, having)
 
     @property
-    def shows(self) -> bool:
+    def is_public_output(self) -> bool:
         """What it gives is released."""
         return True
 
-    def _release(self) -> Release:
+    def _build_release(self) -> Release:
         if not self.aggregations and not self.keys:
             self.source.refuse(
                 self.select,
@@ -419,73 +478,75 @@ class _Releasing(Grouping):
                 "aggregate them: SELECT COUNT(*), AVG(…) … GROUP BY …",
             )
         keys = tuple(Key(f"k{index}", expr) for index, expr in enumerate(self.keys))
-        rows = self.rows()
-        if self.aggregations and once(rows) is not None:
-            rows = all_rows(self.scope.context, self.select, rows)
+        rows = self.apply_pending_joins()
+        if self.aggregations and find_distinct_rows(rows) is not None:
+            rows = build_all_rows(self.scope.context, self.select, rows)
         release = Release(rows, keys, tuple(self.aggregations), self.scope.context.max_groups)
-        return of_public_rows(self.scope, self.select, release)
+        return with_all_public_rows(self.scope, self.select, release)
 
-    def outer_query(self, outputs: tuple[Output, ...], having: Expr | None) -> OuterQuery:
+    def build_outer_query(self, outputs: tuple[Output, ...], having: Expr | None) -> OuterQuery:
         """The release with these outputs."""
-        return self._with_rows(OuterQuery(self._release(), outputs, having))
+        return self._join_public_rows(OuterQuery(self._build_release(), outputs, having))
 
-    def _with_rows(self, outer: OuterQuery) -> OuterQuery:
+    def _join_public_rows(self, outer: OuterQuery) -> OuterQuery:
         """The query, with the public rows that it reads of each group beside the release."""
-        return outer if self.found is None else self.found.outer_query(outer)
+        return outer if self.dependent_columns is None else self.dependent_columns.join_lookups(outer)
 
-    def determined(self, argument: exp.Expr) -> Expr | None:
+    def find_determined_value(self, argument: exp.Expr) -> Expr | None:
         """What an expression is in all rows of a group, if the keys determine it; None also for what is no expression."""
         if (
             not self.keys
-            or self.correlated
+            or self.is_correlated
             or argument.find(exp.Query, exp.AggFunc, exp.Distinct, exp.Window)
         ):
             return None
         expr = self.scope.scalars.lower(argument)
-        if not any(columns(expr)):
+        if not any(iterate_columns(expr)):
             return None
-        if self.found is None:
-            known: dict[Expr, Expr] = {key: self.key(index) for index, key in enumerate(self.keys)}
-            self.found = Determined.of(self.scope.context, self.select, self.input, known)
-        return self.found.value(expr)
+        if self.dependent_columns is None:
+            known: dict[Expr, Expr] = {key: self.get_key_column(index) for index, key in enumerate(self.keys)}
+            self.dependent_columns = KeyDependentColumns.from_keys(
+                self.scope.context, self.select, self.input, known
+            )
+        return self.dependent_columns.find_value(expr)
 
-    def value_of_key(self, node: exp.Expr, key: Expr) -> Expr:
+    def lower_aggregate_of_key(self, node: exp.Expr, key: Expr) -> Expr:
         """Return what MIN and the like of a group key are: the key, but NULL where a COUNT(*) beside it says that nobody is there."""
-        return where_counted(self, node, key)
+        return guard_by_count(self, node, key)
 
-    def key(self, index: int) -> Released:
+    def get_key_column(self, index: int) -> ReleasedColumn:
         """A key of the released table."""
         key = self.keys[index]
-        return Released(f"k{index}", key.type, decimal=decimal_digits(key), float32=is_float(key))
+        return ReleasedColumn(f"k{index}", key.type, decimal=find_decimal_digits(key), float32=is_float(key))
 
     def check_key(self, node: exp.Expr, expr: Expr) -> None:
         """Refuses the unit's id, of which every group would be too small to show, and what is always NULL."""
         if expr.type is Type.NULL:
             self.source.refuse(node, "constant", "NULL cannot be a group key", "leave it out of GROUP BY")
-        if separated_identity(expr, self.input) == UNIT_IDENTITY:
+        if find_injective_identity(expr, self.input) == UNIT_IDENTITY:
             refuse_units(self.source, node, expr, self.input)
 
-    def aggregate(self, node: exp.AggFunc) -> Expr:
+    def lower_aggregate(self, node: exp.AggFunc) -> Expr:
         """An aggregate of the released table, or what is computed of several."""
-        expr, separate = across_units(self, node)
+        expr, separate = lower_aggregate_across(self, node)
         if separate:
-            self.separate.append(expr)
+            self.separate_values.append(expr)
         return expr
 
-    def released(
+    def add_statistic(
         self, node: exp.AggFunc, function: str, argument: Expr | None, rank: Fraction | None = None
-    ) -> Released:
+    ) -> ReleasedColumn:
         """A column of the released table that holds a statistic."""
-        source = once(self.input)
-        if source is not None and (function != "count_distinct" or compared(source)):
+        source = find_distinct_rows(self.input)
+        if source is not None and (function != "count_distinct" or has_side_comparison(source)):
             refuse_values(self.source, node, source)
-        return self._statistic(node, function, argument, rank)
+        return self._add_statistic(node, function, argument, rank)
 
-    def _statistic(
+    def _add_statistic(
         self, node: exp.AggFunc, function: str, argument: Expr | None, rank: Fraction | None = None
-    ) -> Released:
+    ) -> ReleasedColumn:
         if function == "count_rows":
-            check_rows(self.scope, node)
+            check_row_count(self.scope, node)
         entry = AGGREGATES[function]
         result = entry.result_type(None if argument is None else argument.type)
         if result is None:
@@ -504,32 +565,36 @@ class _Releasing(Grouping):
                 rank,
                 0,
             ):
-                return Released(known.name, known.type, decimal=_digits(entry, argument))
+                return ReleasedColumn(known.name, known.type, decimal=_find_statistic_digits(entry, argument))
         name = f"a{len(self.aggregations)}"
         self.aggregations.append(Aggregation(name, function, argument, result, rank))
-        return Released(name, result, decimal=_digits(entry, argument))
+        return ReleasedColumn(name, result, decimal=_find_statistic_digits(entry, argument))
 
-    def counted(self, node: exp.AggFunc, function: str, argument: Expr | None) -> Expr:
+    def add_count(self, node: exp.AggFunc, function: str, argument: Expr | None) -> Expr:
         """COUNT(*) or COUNT(x): of distinct rows across units, by counting values."""
-        source = once(self.input)
+        source = find_distinct_rows(self.input)
         if source is None:
-            return self.released(node, function, argument)
-        return counted(self.scope, node, source, argument, lambda value: self._of_values(node, value))
+            return self.add_statistic(node, function, argument)
+        return count_distinct_rows(
+            self.scope, node, source, argument, lambda value: self._add_distinct_count(node, value)
+        )
 
-    def _of_values(self, node: exp.AggFunc, value: Expr) -> Expr:
-        return self._statistic(node, "count_distinct", value)
+    def _add_distinct_count(self, node: exp.AggFunc, value: Expr) -> Expr:
+        return self._add_statistic(node, "count_distinct", value)
 
-    def end(self, node: exp.Expr) -> Expr | None:
+    def lower_interval_end(self, node: exp.Expr) -> Expr | None:
         """The end of the interval of an aggregate of the released table, a factor and a shift aside."""
-        asked, known = asked_of(self.source, node), len(self.aggregations)
-        name = self.lone_name(asked)
+        asked, known = get_interval_argument(self.source, node), len(self.aggregations)
+        name = self.find_unqualified_name(asked)
         # An alias comes before a column here: of a private column there is no interval.
         expr = self.aliases.get(name) if name is not None else None
         if isinstance(asked, exp.AggFunc):
-            expr = self.aggregate(asked)
-        elif expr is None and (type(asked) is exp.Filter or aggregates(asked)):
-            expr = self.outer.lower(asked)
+            expr = self.lower_aggregate(asked)
+        elif expr is None and (type(asked) is exp.Filter or has_aggregate(asked)):
+            expr = self.group_scalars.lower(asked)
         if expr is None:
             return None
-        which = which_end(node) or ""
-        return end_of_rank(expr, which, self.aggregations, known) or end_of(expr, which, self.aggregations)
+        which = find_interval_end(node) or ""
+        return build_quantile_interval_end(expr, which, self.aggregations, known) or build_interval_end(
+            expr, which, self.aggregations
+        )

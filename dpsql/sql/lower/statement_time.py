@@ -39,14 +39,14 @@ TIME_NODES: Mapping[type[exp.Expr], str] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class StatementTime:
-    """When a statement was asked, in UTC without a zone; `read` holds what it reads of that, by name."""
+    """When a statement was asked, in UTC without a zone; `used_constants` holds what it reads of that, by name."""
 
     at: dt.datetime
-    read: dict[str, str] = field(default_factory=dict)
+    used_constants: dict[str, str] = field(default_factory=dict)
 
-    def constant(self, name: str) -> Literal:
+    def build_constant(self, name: str) -> Literal:
         """The constant that a call of the name is in this statement."""
         kind = TIME_CALLS[name]
         found = self.at.date() if kind is Type.DATE else self.at
-        self.read[name] = f"{found} UTC" if kind is Type.TIMESTAMP else str(found)
+        self.used_constants[name] = f"{found} UTC" if kind is Type.TIMESTAMP else str(found)
         return Literal(found, kind)

@@ -8,16 +8,16 @@ from typing import NoReturn, Protocol, Self
 from sqlglot import exp
 
 from dpsql.plan.expr import Column
-from dpsql.policy import fold
-from dpsql.policy.problem import did_you_mean
-from dpsql.sql.read.rejection import Source
+from dpsql.policy import normalize_name
+from dpsql.policy.problem import suggest_choice
+from dpsql.sql.read.rejection import QueryText
 
 
-class Rows(Protocol):
+class ColumnScope(Protocol):
     """The columns that can be named, those of a query around it being `outer`."""
 
     @property
-    def source(self) -> Source:
+    def source(self) -> QueryText:
         """The text of the query."""
         ...
 
@@ -26,90 +26,94 @@ class Rows(Protocol):
         """The rows of the query around it."""
         ...
 
-    def holders_of(self, name: str, owner: str | None) -> list[str]:
+    def list_column_owners(self, name: str, owner: str | None) -> list[str]:
         """The tables that have a column of a name: all of them, or only the one of the name `owner`."""
         ...
 
-    def find(self, alias: str, name: str) -> Column:
+    def get_column(self, alias: str, name: str) -> Column:
         """The column `name` of the table in scope as `alias`."""
         ...
 
-    def names_of(self, owner: str | None) -> list[str]:
+    def list_column_names(self, owner: str | None) -> list[str]:
         """The names of the columns of the table `owner`, or of all tables; none if there is no such table."""
         ...
 
 
-def named_field(rows: Rows, parts: Sequence[object]) -> Column | None:
+def find_field(rows: ColumnScope, parts: Sequence[object]) -> Column | None:
     """The field of a STRUCT that the policy declares by its dotted name; None where a name means something else."""
-    names = _names(rows, parts)
-    scope: Rows | None = rows if len(names) > 1 else None
+    names = _take_names(rows, parts)
+    scope: ColumnScope | None = rows if len(names) > 1 else None
     while scope is not None:
         owner, rest = names[0], ".".join(names[1:])
-        if scope.holders_of(rest, owner):
-            return scope.find(fold(owner), rest) if len(names) > 2 else None
-        holders = scope.holders_of(".".join(names), None)
+        if scope.list_column_owners(rest, owner):
+            return scope.get_column(normalize_name(owner), rest) if len(names) > 2 else None
+        holders = scope.list_column_owners(".".join(names), None)
         if len(holders) == 1:
-            return scope.find(holders[0], ".".join(names))
+            return scope.get_column(holders[0], ".".join(names))
         scope = scope.outer
     return None
 
 
-def require_field(rows: Rows, node: exp.Expr, parts: Sequence[object]) -> None:
+def check_field(rows: ColumnScope, node: exp.Expr, parts: Sequence[object]) -> None:
     """Refuses a name that means no field, but begins as those of a STRUCT whose fields are declared."""
-    names = _names(rows, parts)
+    names = _take_names(rows, parts)
     for table, path in ((names[0], names[1:]), (None, names)) if names else ():
         for end in range(len(path) - 1, 0, -1):
             struct, name = ".".join(path[:end]), ".".join(path[end:])
             fields = [
-                column for column in rows.names_of(table) if fold(column).startswith(f"{fold(struct)}.")
+                column
+                for column in rows.list_column_names(table)
+                if normalize_name(column).startswith(f"{normalize_name(struct)}.")
             ]
             if fields:
                 rows.source.refuse(
                     node,
                     "column",
                     f"{struct} has no field {name} that the policy declares",
-                    did_you_mean(f"{struct}.{name}", fields) or f"there are: {', '.join(fields)}",
+                    suggest_choice(f"{struct}.{name}", fields) or f"there are: {', '.join(fields)}",
                 )
 
 
-def _names(rows: Rows, parts: Sequence[object]) -> list[str]:
+def _take_names(rows: ColumnScope, parts: Sequence[object]) -> list[str]:
     """The names that are put together with points; none where one is no name."""
     identifiers = [part for part in parts if type(part) is exp.Identifier]
     if len(identifiers) < len(parts):
         return []
-    return [str(rows.source.take(part, "this", quoted=(True,))[0]) for part in identifiers]
+    return [str(rows.source.take_arguments(part, "this", quoted=(True,))[0]) for part in identifiers]
 
 
-def field_of(rows: Rows, node: exp.Expr) -> Column:
+def resolve_field(rows: ColumnScope, node: exp.Expr) -> Column:
     """The field that `(s).field`, `s['field']` and `struct_extract(s, 'field')` mean."""
     names: list[exp.Expr] = []
     at = node
-    while type(at) is exp.Paren or takes_field(at):
+    while type(at) is exp.Paren or is_field_access(at):
         if type(at) is exp.Paren:
-            (at,) = rows.source.take(at, "this")
+            (at,) = rows.source.take_arguments(at, "this")
             continue
         if type(at) is exp.Dot:
-            (at, name), more = rows.source.take(at, "this", "expression"), ()
+            (at, name), more = rows.source.take_arguments(at, "this", "expression"), ()
         elif type(at) is exp.Bracket:
-            at, (name, *more) = rows.source.take(at, "this", "expressions")
+            at, (name, *more) = rows.source.take_arguments(at, "this", "expressions")
         else:
-            _, (at, name, *more) = rows.source.take(at, "this", "expressions")
+            _, (at, name, *more) = rows.source.take_arguments(at, "this", "expressions")
         if type(name) is exp.Literal and name.args.get("is_string"):
-            name = exp.to_identifier(str(rows.source.take(name, "this", is_string=(True,))[0]), quoted=True)
+            name = exp.to_identifier(
+                str(rows.source.take_arguments(name, "this", is_string=(True,))[0]), quoted=True
+            )
         if more or type(name) is not exp.Identifier:
-            _no_field(rows, node)
+            _refuse_field(rows, node)
         names.insert(0, name)
     if type(at) is not exp.Column:
-        _no_field(rows, node)
-    rows.source.take(at, "this", "table", "db", "catalog")
+        _refuse_field(rows, node)
+    rows.source.take_arguments(at, "this", "table", "db", "catalog")
     parts = [part for part in at.parts if part is not None]
-    found = named_field(rows, [*parts, *names])
+    found = find_field(rows, [*parts, *names])
     if found is None:
-        require_field(rows, node, [*parts, *names])
-    return found or _no_field(rows, node)
+        check_field(rows, node, [*parts, *names])
+    return found or _refuse_field(rows, node)
 
 
-def _no_field(rows: Rows, node: exp.Expr) -> NoReturn:
+def _refuse_field(rows: ColumnScope, node: exp.Expr) -> NoReturn:
     rows.source.refuse(
         node,
         "column",
@@ -118,9 +122,9 @@ def _no_field(rows: Rows, node: exp.Expr) -> NoReturn:
     )
 
 
-def takes_field(node: exp.Expr) -> bool:
+def is_field_access(node: exp.Expr) -> bool:
     """Whether a node is a field of what is before it."""
     if type(node) is exp.Dot:
         return type(node.expression) is exp.Identifier
-    called = type(node) is exp.Anonymous and fold(str(node.this)) == "struct_extract"
+    called = type(node) is exp.Anonymous and normalize_name(str(node.this)) == "struct_extract"
     return type(node) is exp.Bracket or (called and len(node.expressions) > 1)

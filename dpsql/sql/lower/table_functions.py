@@ -15,87 +15,94 @@ from sqlglot import exp
 
 from dpsql.backends import trial
 from dpsql.errors import BackendError
-from dpsql.functions import call
-from dpsql.plan.expr import Column, Expr, Facts, Literal
+from dpsql.functions import build_function_call
+from dpsql.plan.expr import Column, ColumnInfo, Expr, Literal
 from dpsql.plan.nodes import Values
-from dpsql.plan.types import Type, Value, common
-from dpsql.policy import fold
-from dpsql.sql.emit.scalars import constant, write
-from dpsql.sql.lower.folding import constant_of
-from dpsql.sql.lower.scope import Context, Scope
+from dpsql.plan.types import Type, Value, find_common_type
+from dpsql.policy import normalize_name
+from dpsql.sql.emit.scalars import emit_constant, emit_expression
+from dpsql.sql.lower.folding import fold_constant
+from dpsql.sql.lower.scope import Scope, StatementContext
 
 MOST_ROWS = 10_000
 """Most rows of a table that a statement lists or counts out."""
 
 
-def table_function(context: Context, node: exp.Expr, alias: str) -> Values:
+def lower_table_function(context: StatementContext, node: exp.Expr, alias: str) -> Values:
     """The rows of such a call, with their one column. Raises QueryRejected."""
     if type(node) is exp.Unnest:
-        (items, _) = context.source.take(node, "expressions", "alias")
-        return unnested(context, node, items, alias)
-    called, _ = context.source.take(node, "this", "alias")
-    name, arguments = context.source.take(called, "this", "expressions")
-    kind, found = _counted(context, node, fold(str(name)), arguments or ())
-    return _rows(alias, fold(str(name)), kind, found)
+        (items, _) = context.source.take_arguments(node, "expressions", "alias")
+        return lower_unnested_constants(context, node, items, alias)
+    called, _ = context.source.take_arguments(node, "this", "alias")
+    name, arguments = context.source.take_arguments(called, "this", "expressions")
+    kind, found = _compute_series(context, node, normalize_name(str(name)), arguments or ())
+    return _build_values(alias, normalize_name(str(name)), kind, found)
 
 
-def unnested(context: Context, node: exp.Expr, items: Sequence[exp.Expr], alias: str) -> Values:
+def lower_unnested_constants(
+    context: StatementContext, node: exp.Expr, items: Sequence[exp.Expr], alias: str
+) -> Values:
     """The values of a constant list as rows."""
     if len(items) != 1 or type(items[0]) is not exp.Array:
         context.source.refuse(
             node, "constant", "UNNEST takes a list of constants here", "FROM UNNEST([1, 2]) AS t(x)"
         )
-    (parts,) = context.source.take(items[0], "expressions", value_constructor=(False,))
+    (parts,) = context.source.take_arguments(items[0], "expressions", value_constructor=(False,))
     scalars = Scope(context).scalars
-    values = [constant_of(context.source, part, scalars.lower(part)) for part in parts]
+    values = [fold_constant(context.source, part, scalars.lower(part)) for part in parts]
     if not values or not all(isinstance(value, Literal) for value in values):
         context.source.refuse(node, "constant", "UNNEST takes a list of constants here", "UNNEST([1, 2])")
-    kind = common(tuple(value.type for value in values))
+    kind = find_common_type(tuple(value.type for value in values))
     if kind is None:
         context.source.refuse(node, "type", "the values of a list are of one type")
-    return _rows(alias, "unnest", kind, [value.value for value in values if isinstance(value, Literal)])
+    return _build_values(
+        alias, "unnest", kind, [value.value for value in values if isinstance(value, Literal)]
+    )
 
 
-def _counted(
-    context: Context, node: exp.Expr, name: str, items: Sequence[exp.Expr]
+def _compute_series(
+    context: StatementContext, node: exp.Expr, name: str, items: Sequence[exp.Expr]
 ) -> tuple[Type, list[Value]]:
     """What `range` or `generate_series` counts out: whole numbers, or moments at a distance."""
     scalars = Scope(context).scalars
-    step = scalars.span_of(items[2]) if len(items) > len(("start", "stop")) else None
+    step = scalars.find_span(items[2]) if len(items) > len(("start", "stop")) else None
     plain = items if step is None else items[:2]
-    ends = [constant_of(context.source, item, scalars.lower(item)) for item in plain]
+    ends = [fold_constant(context.source, item, scalars.lower(item)) for item in plain]
     if not 1 <= len(items) <= len(("start", "stop", "step")) or not all(
         isinstance(end, Literal) and end.value is not None for end in ends
     ):
-        _refuse(context, node, name)
+        _refuse_series(context, node, name)
     if step is None and all(end.type is Type.INTEGER for end in ends):
-        written = [write(end) for end in ends]
+        written = [emit_expression(end) for end in ends]
     elif step is not None and all(end.type.temporal for end in ends):
         count, unit = step
-        many = constant_of(context.source, node, count)
+        many = fold_constant(context.source, node, count)
         if not isinstance(many, Literal) or type(many.value) is not int:
-            _refuse(context, node, name)
-        moments: list[Expr] = [call("cast_timestamp", end) or end for end in ends]
-        written = [*map(write, moments), f"INTERVAL ({constant(many.value)}) {unit.upper()}"]
+            _refuse_series(context, node, name)
+        moments: list[Expr] = [build_function_call("cast_timestamp", end) or end for end in ends]
+        written = [*map(emit_expression, moments), f"INTERVAL ({emit_constant(many.value)}) {unit.upper()}"]
     else:
-        _refuse(context, node, name)
+        _refuse_series(context, node, name)
     try:
         found = [
-            row[0] for row in trial.rows(f"SELECT * FROM {name}({', '.join(written)}) LIMIT {MOST_ROWS + 1}")
+            row[0]
+            for row in trial.query_constant_rows(
+                f"SELECT * FROM {name}({', '.join(written)}) LIMIT {MOST_ROWS + 1}"
+            )
         ]
     except BackendError:
-        _refuse(context, node, name)
+        _refuse_series(context, node, name)
     if len(found) > MOST_ROWS:
         context.source.refuse(node, "too_long", f"{name.upper()} counts at most {MOST_ROWS:,} rows out")
     return Type.INTEGER if step is None else Type.TIMESTAMP, found
 
 
-def _rows(alias: str, name: str, kind: Type, values: Sequence[Value]) -> Values:
-    facts = Facts(kind, "", nullable=None in values)
+def _build_values(alias: str, name: str, kind: Type, values: Sequence[Value]) -> Values:
+    facts = ColumnInfo(kind, "", nullable=None in values)
     return Values(tuple((value,) for value in values), alias, (Column(alias, name, facts),))
 
 
-def _refuse(context: Context, node: exp.Expr, name: str) -> NoReturn:
+def _refuse_series(context: StatementContext, node: exp.Expr, name: str) -> NoReturn:
     context.source.refuse(
         node,
         "constant",

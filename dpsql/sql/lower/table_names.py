@@ -13,15 +13,15 @@ from collections.abc import Sequence
 
 from sqlglot import exp
 
-from dpsql.backends.catalog import Catalog, CatalogTable
+from dpsql.backends.catalog import AnalystSchema, AnalystTable
 from dpsql.plan.expr import Column
 from dpsql.plan.tables import Link, Scan, Unit, UnitKind
-from dpsql.policy import fold, table_parts
-from dpsql.sql.read.rejection import Source
+from dpsql.policy import normalize_name, split_table_name
+from dpsql.sql.read.rejection import QueryText
 
 
-def schema_of(
-    source: Source, catalog: Catalog, node: exp.Expr, parts: Sequence[exp.Expr | None]
+def resolve_schema(
+    source: QueryText, catalog: AnalystSchema, node: exp.Expr, parts: Sequence[exp.Expr | None]
 ) -> str | None:
     """The folded schema that the words before a table name say, empty for the default one; None where there are none.
 
@@ -32,13 +32,16 @@ def schema_of(
             node, "table", "a name is missing between two dots", "write schema.table, or the table alone"
         )
     schema, database = (
-        fold(str(source.take(part, "this", quoted=(True,))[0])) if part is not None else "" for part in parts
+        normalize_name(str(source.take_arguments(part, "this", quoted=(True,))[0]))
+        if part is not None
+        else ""
+        for part in parts
     )
     if not schema and not database:
         return None
     own, others = (
-        fold(catalog.database),
-        {fold(table_parts(table.name)[0]) for table in catalog.tables.values()} - {""},
+        normalize_name(catalog.database_name),
+        {normalize_name(split_table_name(table.name)[0]) for table in catalog.tables.values()} - {""},
     )
     if database in ("", own) and schema in others:
         if not database and schema == own:
@@ -60,13 +63,15 @@ def schema_of(
     )
 
 
-def table_of(source: Source, catalog: Catalog, node: exp.Expr, name: str, schema: str | None) -> CatalogTable:
-    """The declared table of a name in a schema, as `schema_of` gives it. Raises QueryRejected where there is none."""
-    found = None if "." in name else catalog.find(f"{schema}.{name}" if schema else name)
+def resolve_table(
+    source: QueryText, catalog: AnalystSchema, node: exp.Expr, name: str, schema: str | None
+) -> AnalystTable:
+    """The declared table of a name in a schema, as `resolve_schema` gives it. Raises QueryRejected where there is none."""
+    found = None if "." in name else catalog.find_table(f"{schema}.{name}" if schema else name)
     if found is not None:
         return found
     known = sorted(item.name for item in catalog.tables.values())
-    meant = [item for item in known if fold(table_parts(item)[1]) == fold(name)]
+    meant = [item for item in known if normalize_name(split_table_name(item)[1]) == normalize_name(name)]
     close = meant or difflib.get_close_matches(name, known, 1)
     source.refuse(
         node,
@@ -76,11 +81,11 @@ def table_of(source: Source, catalog: Catalog, node: exp.Expr, name: str, schema
     )
 
 
-def scan(catalog: Catalog, alias: str, table: CatalogTable) -> Scan:
+def build_scan(catalog: AnalystSchema, alias: str, table: AnalystTable) -> Scan:
     """Return the scan of a catalogue's table, with the way to the unit of its rows."""
     unit = Unit(table.unit)
     if table.unit is UnitKind.COLUMN and table.unit_column is not None:
-        column = Column(alias, *table.columns[fold(table.unit_column)])
+        column = Column(alias, *table.columns[normalize_name(table.unit_column)])
         unit = Unit(table.unit, column)
         if table.link is not None:
             owner = catalog.tables[table.link.table]
@@ -88,5 +93,5 @@ def scan(catalog: Catalog, alias: str, table: CatalogTable) -> Scan:
                 (Column(alias, *table.columns[ours]), Column("#owner", *owner.columns[theirs]))
                 for ours, theirs in table.link.pairs
             )
-            unit = Unit(table.unit, link=Link(column, scan(catalog, "#owner", owner), key, tuple(rest)))
+            unit = Unit(table.unit, link=Link(column, build_scan(catalog, "#owner", owner), key, tuple(rest)))
     return Scan(table.name, alias, unit, table.contribution)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from dpsql.aggregates import AGGREGATES
-from dpsql.plan.expr import Expr, Released, walk
+from dpsql.plan.expr import Expr, ReleasedColumn, walk
 from dpsql.plan.nodes import OuterQuery, Release, TopK
 from dpsql.planning.top_k import SCORES
 
@@ -13,7 +13,7 @@ MOST = 100
 """More groups than this are not chosen one by one."""
 
 
-def top_k(outer: OuterQuery) -> OuterQuery | None:
+def rewrite_as_top_k(outer: OuterQuery) -> OuterQuery | None:
     """The query with its best groups selected, if that is all it asks for; None for any other.
 
     It shows nothing but keys, and orders by one aggregate that is a sum over units. Its groups must be public.
@@ -24,9 +24,9 @@ def top_k(outer: OuterQuery) -> OuterQuery | None:
     if len(release.aggregations) != 1 or not release.keys or len(outer.order) != 1 or not outer.limit:
         return None
     (item,), (order,) = release.aggregations, outer.order
-    ordered = order.expr == Released(item.name, item.type)
+    ordered = order.expr == ReleasedColumn(item.name, item.type)
     further = outer.having or outer.qualify or outer.offset or outer.distinct or outer.limit > MOST
-    if not ordered or further or any(_reads(output.expr, item.name) for output in outer.outputs):
+    if not ordered or further or any(_reads_statistic(output.expr, item.name) for output in outer.outputs):
         return None
     if not SCORES.issuperset(AGGREGATES[item.function].moments) or len(AGGREGATES[item.function].moments) > 1:
         return None
@@ -34,5 +34,5 @@ def top_k(outer: OuterQuery) -> OuterQuery | None:
     return replace(outer, source=replace(release, top=top), order=())
 
 
-def _reads(expr: Expr, name: str) -> bool:
-    return any(isinstance(part, Released) and part.name == name for part in walk(expr))
+def _reads_statistic(expr: Expr, name: str) -> bool:
+    return any(isinstance(part, ReleasedColumn) and part.name == name for part in walk(expr))

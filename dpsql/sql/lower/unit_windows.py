@@ -13,22 +13,32 @@ from collections.abc import Iterable
 from sqlglot import exp
 
 from dpsql.aggregates.per_unit import WITHIN
-from dpsql.analysis.decimals import decimal_digits, scale
-from dpsql.analysis.domains import domain
+from dpsql.analysis.decimals import find_decimal_digits, find_scale
+from dpsql.analysis.domains import derive_domain
 from dpsql.analysis.floats import is_float
-from dpsql.analysis.intervals import MAX_MAGNITUDE, interval
-from dpsql.analysis.stability import most_rows
-from dpsql.analysis.unit_identity import identity
-from dpsql.plan.expr import Column, Expr, Facts, FrameKind, Literal, Windowed, columns, replaced, walk
-from dpsql.plan.interval import Interval, hull
-from dpsql.plan.nodes import PerUnitWindows, Relation, private_scans, sources
-from dpsql.plan.render import phrase
+from dpsql.analysis.intervals import MAX_MAGNITUDE, derive_interval
+from dpsql.analysis.stability import bound_rows
+from dpsql.analysis.unit_identity import find_identity
+from dpsql.plan.expr import (
+    Column,
+    ColumnInfo,
+    Expr,
+    FrameKind,
+    Literal,
+    WindowCall,
+    iterate_columns,
+    replace_parts,
+    walk,
+)
+from dpsql.plan.interval import Interval, merge_intervals
+from dpsql.plan.nodes import PerUnitWindows, Relation, iterate_sources, list_private_scans
+from dpsql.plan.render import format_expression
 from dpsql.plan.tables import UnitKind
 from dpsql.plan.types import Type, Value
 from dpsql.sql.lower.calls import is_widened
-from dpsql.sql.lower.derived import facts_of, unique_names
-from dpsql.sql.lower.scope import Context, Scope
-from dpsql.sql.read.rejection import Source
+from dpsql.sql.lower.derived import derive_column_info, make_unique_names
+from dpsql.sql.lower.scope import Scope, StatementContext
+from dpsql.sql.read.rejection import QueryText
 
 _NUMBERED = frozenset({"row_number", "rank", "dense_rank"})
 _SHARES = frozenset({"percent_rank", "cume_dist"})
@@ -39,8 +49,8 @@ _ALWAYS = _NUMBERED | _SHARES | {"ntile", "count"}
 
 def check_partition(scope: Scope, node: exp.Expr, partition: Iterable[Expr], relation: Relation) -> None:
     """Refuses a window over private rows whose partition does not say whose they are."""
-    rows = any(scan.unit.kind is UnitKind.ROW for scan in private_scans(relation))
-    if not rows and any(identity(part, relation) is not None for part in partition):
+    rows = any(scan.unit.kind is UnitKind.ROW for scan in list_private_scans(relation))
+    if not rows and any(find_identity(part, relation) is not None for part in partition):
         return
     scope.source.refuse(
         node,
@@ -49,16 +59,18 @@ def check_partition(scope: Scope, node: exp.Expr, partition: Iterable[Expr], rel
         "where each row is a privacy unit there is no other row of its unit: release first: "
         "SELECT …, RANK() OVER (…) FROM (SELECT …, COUNT(*) … GROUP BY …)"
         if rows
-        else f"compute it within a unit: OVER (PARTITION BY {_unit(scope, relation)} …); "
+        else f"compute it within a unit: OVER (PARTITION BY {_describe_unit(scope, relation)} …); "
         "or release first: SELECT …, RANK() OVER (…) FROM (SELECT …, COUNT(*) … GROUP BY …)",
     )
 
 
-def _unit(scope: Scope, relation: Relation) -> str:
+def _describe_unit(scope: Scope, relation: Relation) -> str:
     """What to write for the unit of the rows."""
     named = [column for table in scope.tables.values() for column in table.columns.values()]
-    known = {source.alias for source in sources(relation)}
-    there = [column for column in named if column.source in known and identity(column, relation) is not None]
+    known = {source.alias for source in iterate_sources(relation)}
+    there = [
+        column for column in named if column.source in known and find_identity(column, relation) is not None
+    ]
     found = sorted(there, key=lambda column: not column.facts.is_unit)
     found += [column for column in named if column.facts.is_unit]
     if not found:
@@ -67,7 +79,7 @@ def _unit(scope: Scope, relation: Relation) -> str:
     return found[0].name if len(alike) == 1 else f"{found[0].source}.{found[0].name}"
 
 
-def check_window(source: Source, node: exp.Expr, window: Windowed) -> None:
+def check_window(source: QueryText, node: exp.Expr, window: WindowCall) -> None:
     """Refuses a window over a unit's rows whose value would depend on where these are stored, or has no bounds."""
     frame, whole = window.frame, window.frame is None and not window.order
     by_rows = frame is not None and frame.kind is FrameKind.ROWS
@@ -88,66 +100,66 @@ def check_window(source: Source, node: exp.Expr, window: Windowed) -> None:
                 f"{window.function.upper()} could show any of several equal rows",
                 "name a frame of rows: ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING",
             )
-    added = window.function in WITHIN and WITHIN[window.function].adds
+    added = window.function in WITHIN and WITHIN[window.function].is_sum
     if not added:
         return
     (argument,) = window.arguments
-    around = interval(argument)
-    if argument.type is Type.DOUBLE and not around.within(MAX_MAGNITUDE):
+    around = derive_interval(argument)
+    if argument.type is Type.DOUBLE and not around.is_within(MAX_MAGNITUDE):
         source.refuse(
             node,
             "unbounded",
-            f"{phrase(argument)} has no bounds: it may be anything in {around}, so it cannot be added up exactly",
+            f"{format_expression(argument)} has no bounds: it may be anything in {around}, so it cannot be added up exactly",
             "clamp it, as in SUM(LEAST(GREATEST(x, 0), 100)), or declare bounds in the policy",
         )
 
 
-def with_windows(
-    context: Context, node: exp.Expr, relation: Relation, exprs: Iterable[Expr]
+def build_unit_windows(
+    context: StatementContext, node: exp.Expr, relation: Relation, exprs: Iterable[Expr]
 ) -> tuple[PerUnitWindows, list[Expr]]:
     """The rows with all windows of some expressions over them, and these over its columns."""
     given = list(exprs)
     parts = [part for expr in given for part in walk(expr)]
-    windows = list(dict.fromkeys(part for part in parts if isinstance(part, Windowed)))
-    read = list(dict.fromkeys(column for expr in given for column in columns(expr)))
-    alias = context.fresh(node)
+    windows = list(dict.fromkeys(part for part in parts if isinstance(part, WindowCall)))
+    read = list(dict.fromkeys(column for expr in given for column in iterate_columns(expr)))
+    alias = context.allocate_alias(node)
     # The element of a list has a name that no derived table may have.
-    names = unique_names(
+    names = make_unique_names(
         [*(column.name.lstrip("#") or "x" for column in read), *(window.function for window in windows)]
     )
     named: dict[Expr, Expr] = {
-        column: Column(alias, name, facts_of(column, relation))
+        column: Column(alias, name, derive_column_info(column, relation))
         for name, column in zip(names, read, strict=False)
     }
-    over = [part for window in windows if isinstance(part := replaced(window, named), Windowed)]
-    rows = most_rows(relation, context.facts)
+    over = [part for window in windows if isinstance(part := replace_parts(window, named), WindowCall)]
+    rows = bound_rows(relation, context.facts)
     found = [
-        Column(alias, name, _facts(window, rows))
+        Column(alias, name, _derive_window_info(window, rows))
         for name, window in zip(names[len(read) :], over, strict=True)
     ]
     items = [column for column in named.values() if isinstance(column, Column)]
     result = PerUnitWindows(relation, alias, tuple(read), tuple(over), (*items, *found))
     named |= dict(zip(windows, found, strict=True))
-    return result, [replaced(expr, named) for expr in given]
+    return result, [replace_parts(expr, named) for expr in given]
 
 
-def _facts(window: Windowed, rows: int) -> Facts:
+def _derive_window_info(window: WindowCall, rows: int) -> ColumnInfo:
     """What is known of a window's value; `rows` are the most rows of a unit."""
-    return Facts(
+    return ColumnInfo(
         window.type,
         "",
-        _interval(window, rows),
-        _domain(window),
+        _derive_window_interval(window, rows),
+        _derive_window_domain(window),
         nullable=window.function not in _ALWAYS,
-        scale=scale(window),
+        scale=find_scale(window),
         widened=is_widened(window),
-        decimal=decimal_digits(window),
+        decimal=find_decimal_digits(window),
         float32=is_float(window),
     )
 
 
-def _interval(window: Windowed, rows: int) -> Interval:
-    around = [interval(argument) for argument in window.arguments]
+def _derive_window_interval(window: WindowCall, rows: int) -> Interval:
+    around = [derive_interval(argument) for argument in window.arguments]
     match window.function:
         case name if name in _NUMBERED:
             return Interval(1, max(1, rows))
@@ -160,13 +172,13 @@ def _interval(window: Windowed, rows: int) -> Interval:
         case name if name in WITHIN:
             return WITHIN[name].interval(around[0], rows)
         case "lag" | "lead":
-            return hull(
+            return merge_intervals(
                 [
                     around[0],
                     *(
                         end
                         for end, arg in zip(around[2:], window.arguments[2:], strict=True)
-                        if not _none(arg)
+                        if not _is_null_constant(arg)
                     ),
                 ]
             )
@@ -174,19 +186,19 @@ def _interval(window: Windowed, rows: int) -> Interval:
             return around[0]
 
 
-def _domain(window: Windowed) -> tuple[Value, ...] | None:
+def _derive_window_domain(window: WindowCall) -> tuple[Value, ...] | None:
     """The values that a window can have, where it shows one that some row has."""
-    if window.function in _ALWAYS or (window.function in WITHIN and WITHIN[window.function].adds):
+    if window.function in _ALWAYS or (window.function in WITHIN and WITHIN[window.function].is_sum):
         return None
     arguments = [window.arguments[0]]
     if window.function in ("lag", "lead"):
-        arguments += [argument for argument in window.arguments[2:] if not _none(argument)]
-    found = [domain(argument, {}) for argument in arguments]
+        arguments += [argument for argument in window.arguments[2:] if not _is_null_constant(argument)]
+    found = [derive_domain(argument, {}) for argument in arguments]
     if any(argument.type is not window.type for argument in arguments) or None in found:
         return None
     values = (value for each in found for value in each or () if value is not None)
     return tuple(dict.fromkeys(values))
 
 
-def _none(argument: Expr) -> bool:
+def _is_null_constant(argument: Expr) -> bool:
     return isinstance(argument, Literal) and argument.value is None

@@ -8,15 +8,15 @@ from typing import Protocol
 from sqlglot import exp
 
 from dpsql.aggregates.windows import OVER, WindowFunction
-from dpsql.plan.expr import Expr, Frame, FrameKind, Literal, Order, Windowed, windowed
+from dpsql.plan.expr import Expr, Frame, FrameKind, Literal, Order, WindowCall, has_window
 from dpsql.plan.nodes import Relation
-from dpsql.policy import fold
+from dpsql.policy import normalize_name
 from dpsql.sql.lower.aggregates import AGGREGATE_CALLS
-from dpsql.sql.lower.aggregates.base import where
+from dpsql.sql.lower.aggregates.base import build_conditional_value
 from dpsql.sql.lower.scalars import Scalars
 from dpsql.sql.lower.scope import Scope
 from dpsql.sql.lower.unit_windows import check_partition, check_window
-from dpsql.sql.read.rejection import Source
+from dpsql.sql.read.rejection import QueryText
 
 _FUNCTIONS: dict[type[exp.Expr], str] = {
     exp.RowNumber: "row_number",
@@ -39,35 +39,35 @@ _MOST = 10**6
 """The furthest that a frame, or LAG, reaches."""
 
 
-class _Groups(Protocol):
+class _WindowedSelect(Protocol):
     """What a window needs to know of the SELECT that it stands in."""
 
     select: exp.Select | exp.SetOperation
     scope: Scope
 
     @property
-    def rows_so_far(self) -> Relation:
+    def window_rows(self) -> Relation:
         """The rows or groups that windows are laid on."""
         ...
 
     @property
-    def source(self) -> Source:
+    def source(self) -> QueryText:
         """The text of the query."""
         ...
 
     @property
-    def outer(self) -> Scalars:
+    def group_scalars(self) -> Scalars:
         """Lowers expressions over the groups."""
         ...
 
     @property
-    def shows(self) -> bool:
+    def is_public_output(self) -> bool:
         """Whether its rows are released or public."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class _Definition:
+class _WindowDefinition:
     """The parts of a window, as nodes."""
 
     partition: tuple[exp.Expr, ...]
@@ -75,82 +75,91 @@ class _Definition:
     frame: exp.Expr | None
 
 
-def window(grouping: _Groups, node: exp.Window) -> Windowed:
+def lower_window(grouping: _WindowedSelect, node: exp.Window) -> WindowCall:
     """What a function over a window means. Raises QueryRejected."""
     text = grouping.source
-    called, *_ = text.take(node, "this", "partition_by", "order", "spec", "alias", over=("OVER",))
-    defined = _defined(grouping, node)
-    partition = tuple(_over_rows(grouping, part) for part in defined.partition)
-    if not grouping.shows:
-        check_partition(grouping.scope, node, partition, grouping.rows_so_far)
-    entry, arguments, ignores = _called(grouping, called)
+    called, *_ = text.take_arguments(node, "this", "partition_by", "order", "spec", "alias", over=("OVER",))
+    defined = _resolve_definition(grouping, node)
+    partition = tuple(_lower_row_expression(grouping, part) for part in defined.partition)
+    if not grouping.is_public_output:
+        check_partition(grouping.scope, node, partition, grouping.window_rows)
+    entry, arguments, ignores = _lower_called_function(grouping, called)
     result = entry.result(tuple(argument.type for argument in arguments))
     if result is None:
         given = ", ".join(str(argument.type) for argument in arguments)
         text.refuse(node, "type", f"{entry.signature} does not take ({given})")
     _check_counts(grouping, called, entry, arguments)
-    frame = None if defined.frame is None else _frame(grouping, defined.frame)
-    found = Windowed(entry.name, arguments, partition, _order(grouping, defined), frame, ignores, result)
-    if not grouping.shows:
+    frame = None if defined.frame is None else _lower_frame(grouping, defined.frame)
+    found = WindowCall(
+        entry.name, arguments, partition, _lower_order(grouping, defined), frame, ignores, result
+    )
+    if not grouping.is_public_output:
         check_window(text, node, found)
     return found
 
 
-def check_named(grouping: _Groups) -> None:
+def check_named_windows(grouping: _WindowedSelect) -> None:
     """Refuses what is in windows that WINDOW names, whether or not anything reads them."""
-    for _, node in _named(grouping):
-        defined = _defined(grouping, node)
+    for _, node in _list_named_windows(grouping):
+        defined = _resolve_definition(grouping, node)
         for part in defined.partition:
-            _over_rows(grouping, part)
-        _order(grouping, defined)
+            _lower_row_expression(grouping, part)
+        _lower_order(grouping, defined)
         if defined.frame is not None:
-            _frame(grouping, defined.frame)
+            _lower_frame(grouping, defined.frame)
 
 
-def _called(grouping: _Groups, node: exp.Expr) -> tuple[WindowFunction, tuple[Expr, ...], bool]:
+def _lower_called_function(
+    grouping: _WindowedSelect, node: exp.Expr
+) -> tuple[WindowFunction, tuple[Expr, ...], bool]:
     """The entry, its arguments, and whether NULLs are passed over."""
     text, ignores = grouping.source, False
     if type(node) in (exp.IgnoreNulls, exp.RespectNulls):
         ignores = type(node) is exp.IgnoreNulls
-        (node,) = text.take(node, "this")
+        (node,) = text.take_arguments(node, "this")
     condition = None
     if type(node) is exp.Filter:
-        node, where = text.take(node, "this", "expression")
-        (condition,) = text.take(where, "this")
+        node, where = text.take_arguments(node, "this", "expression")
+        (condition,) = text.take_arguments(where, "this")
     name = _FUNCTIONS.get(type(node)) or _AGGREGATES.get(type(node), "")
     entry = OVER.get(name)
     if entry is None:
         known = ", ".join(known.signature for known in OVER.values())
         text.refuse(
-            node, "aggregate", f"{_title(node)} is not supported over a window", f"there are: {known}"
+            node,
+            "aggregate",
+            f"{_format_function_name(node)} is not supported over a window",
+            f"there are: {known}",
         )
     if condition is not None and type(node) not in _AGGREGATES:
         text.refuse(
             node, "aggregate", f"FILTER is only allowed after an aggregate, not after {entry.signature}"
         )
-    if ignores and not entry.passes_nulls:
+    if ignores and not entry.supports_ignore_nulls:
         text.refuse(node, "aggregate", f"IGNORE NULLS is not allowed after {entry.signature}")
-    nodes = text.take(node, "this", "offset", "default", big_int=(True,))
+    nodes = text.take_arguments(node, "this", "offset", "default", big_int=(True,))
     if type(nodes[0]) is exp.Distinct:
         text.refuse(node, "distinct", f"{entry.name.upper()}(DISTINCT …) is not supported over a window")
     if type(node) is exp.Count and type(nodes[0]) is exp.Star:
-        text.take(nodes[0])
+        text.take_arguments(nodes[0])
         nodes = []
-    return entry, _arguments(grouping, [part for part in nodes if part is not None], condition), ignores
+    return entry, _lower_arguments(grouping, [part for part in nodes if part is not None], condition), ignores
 
 
-def _arguments(grouping: _Groups, nodes: list[exp.Expr], condition: exp.Expr | None) -> tuple[Expr, ...]:
+def _lower_arguments(
+    grouping: _WindowedSelect, nodes: list[exp.Expr], condition: exp.Expr | None
+) -> tuple[Expr, ...]:
     """The arguments, which FILTER lets stand where its condition is true."""
     if condition is None:
-        return tuple(_over_rows(grouping, node) for node in nodes)
+        return tuple(_lower_row_expression(grouping, node) for node in nodes)
     value = nodes[0] if nodes else exp.Literal.number(1)
-    return (_over_rows(grouping, where(condition, value)),)
+    return (_lower_row_expression(grouping, build_conditional_value(condition, value)),)
 
 
 def _check_counts(
-    grouping: _Groups, node: exp.Expr, entry: WindowFunction, arguments: tuple[Expr, ...]
+    grouping: _WindowedSelect, node: exp.Expr, entry: WindowFunction, arguments: tuple[Expr, ...]
 ) -> None:
-    for place, least in entry.counts:
+    for place, least in entry.least_constants:
         given = arguments[place] if place < len(arguments) else None
         constant = isinstance(given, Literal) and type(given.value) is int and given.value
         if given is not None and (constant is False or not least <= constant <= _MOST):
@@ -159,76 +168,76 @@ def _check_counts(
             )
 
 
-def _over_rows(grouping: _Groups, node: exp.Expr) -> Expr:
+def _lower_row_expression(grouping: _WindowedSelect, node: exp.Expr) -> Expr:
     """An expression over the rows that a window is laid on."""
-    expr = grouping.outer.lower(node)
-    if windowed(expr):
+    expr = grouping.group_scalars.lower(node)
+    if has_window(expr):
         grouping.source.refuse(
             node, "nested_aggregate", "a window within a window needs a subquery", "name the inner one there"
         )
     return expr
 
 
-def _defined(grouping: _Groups, node: exp.Expr, depth: int = 0) -> _Definition:
+def _resolve_definition(grouping: _WindowedSelect, node: exp.Expr, depth: int = 0) -> _WindowDefinition:
     """The parts of a window, those of the one that it builds on among them."""
     text = grouping.source
-    _, partition, order, frame, base = text.take(
+    _, partition, order, frame, base = text.take_arguments(
         node, "this", "partition_by", "order", "spec", "alias", over=("OVER",)
     )
-    own = _Definition(tuple(partition or ()), order, frame)
+    own = _WindowDefinition(tuple(partition or ()), order, frame)
     if base is None:
         return own
-    named, name = _named(grouping), _folded(grouping, base)
+    named, name = _list_named_windows(grouping), _take_folded_name(grouping, base)
     found = [defined for known_as, defined in named if known_as == name]
     if not found:
         text.refuse(base, "column", f"WINDOW names no window {name}", "add WINDOW name AS (ORDER BY …)")
     if len(found) > 1 or depth > len(named):
         said = "twice" if len(found) > 1 else "by itself"
         text.refuse(base, "ambiguous", f"the window {name} is defined {said}", "give each a name of its own")
-    before = _defined(grouping, found[0], depth + 1)
+    before = _resolve_definition(grouping, found[0], depth + 1)
     if own.partition or (own.order is not None and before.order is not None):
         text.refuse(node, "ambiguous", f"the window {name} states that already")
     if before.frame is not None and (own.order is not None or own.frame is not None):
         text.refuse(node, "ambiguous", f"the window {name} has a frame, so it cannot be extended")
-    return _Definition(before.partition, own.order or before.order, own.frame or before.frame)
+    return _WindowDefinition(before.partition, own.order or before.order, own.frame or before.frame)
 
 
-def _named(grouping: _Groups) -> list[tuple[str, exp.Expr]]:
+def _list_named_windows(grouping: _WindowedSelect) -> list[tuple[str, exp.Expr]]:
     """The windows that WINDOW defines, with their folded names."""
     named: list[tuple[str, exp.Expr]] = []
     for node in grouping.select.args.get("windows") or ():
         if type(node) is not exp.Window:
             grouping.source.refuse(node, "clause", "WINDOW names windows: WINDOW w AS (ORDER BY …)")
-        named.append((_folded(grouping, node.this), node))
+        named.append((_take_folded_name(grouping, node.this), node))
     return named
 
 
-def _folded(grouping: _Groups, identifier: exp.Expr) -> str:
-    return fold(str(grouping.source.take(identifier, "this", quoted=(True,))[0]))
+def _take_folded_name(grouping: _WindowedSelect, identifier: exp.Expr) -> str:
+    return normalize_name(str(grouping.source.take_arguments(identifier, "this", quoted=(True,))[0]))
 
 
-def _order(grouping: _Groups, defined: _Definition) -> tuple[Order, ...]:
+def _lower_order(grouping: _WindowedSelect, defined: _WindowDefinition) -> tuple[Order, ...]:
     if defined.order is None:
         return ()
-    (nodes,) = grouping.source.take(defined.order, "expressions")
+    (nodes,) = grouping.source.take_arguments(defined.order, "expressions")
     items = []
     for node in nodes:
-        inner, descending, nulls_first = grouping.source.take(node, "this", "desc", "nulls_first")
-        items.append(Order(_over_rows(grouping, inner), bool(descending), bool(nulls_first)))
+        inner, descending, nulls_first = grouping.source.take_arguments(node, "this", "desc", "nulls_first")
+        items.append(Order(_lower_row_expression(grouping, inner), bool(descending), bool(nulls_first)))
     return tuple(items)
 
 
-def _frame(grouping: _Groups, node: exp.Expr) -> Frame:
+def _lower_frame(grouping: _WindowedSelect, node: exp.Expr) -> Frame:
     text = grouping.source
-    *said, exclude = text.take(node, "kind", "start", "start_side", "end", "end_side", "exclude")
+    *said, exclude = text.take_arguments(node, "kind", "start", "start_side", "end", "end_side", "exclude")
     kind, start, start_side, end, end_side = (
         word.upper() if isinstance(word, str) else word for word in said
     )
-    excluded = "" if exclude is None else str(text.take(exclude, "this")[0]).upper()
+    excluded = "" if exclude is None else str(text.take_arguments(exclude, "this")[0]).upper()
     if kind not in FrameKind.__members__ or excluded not in ("", *_EXCLUDED):
         text.refuse(node, "clause", "a frame counts ROWS, RANGE or GROUPS")
-    first = _end(grouping, node, start, start_side, kind)
-    last = 0 if end is None else _end(grouping, node, end, end_side, kind)
+    first = _lower_frame_end(grouping, node, start, start_side, kind)
+    last = 0 if end is None else _lower_frame_end(grouping, node, end, end_side, kind)
     turned = (start, start_side) == ("UNBOUNDED", "FOLLOWING") or (end, end_side) == (
         "UNBOUNDED",
         "PRECEDING",
@@ -238,13 +247,15 @@ def _frame(grouping: _Groups, node: exp.Expr) -> Frame:
     return Frame(FrameKind[kind], first, last, excluded)
 
 
-def _end(grouping: _Groups, node: exp.Expr, end: object, side: str | None, kind: str) -> int | None:
+def _lower_frame_end(
+    grouping: _WindowedSelect, node: exp.Expr, end: object, side: str | None, kind: str
+) -> int | None:
     """How far an end is from the current row, None for the partition's."""
     if end == "CURRENT ROW":
         return 0
     if end == "UNBOUNDED":
         return None
-    value = grouping.outer.lower(end) if isinstance(end, exp.Expr) else None
+    value = grouping.group_scalars.lower(end) if isinstance(end, exp.Expr) else None
     if kind == "RANGE":
         grouping.source.refuse(
             node, "clause", "RANGE is UNBOUNDED or begins at CURRENT ROW", "count rows: ROWS BETWEEN …"
@@ -256,5 +267,5 @@ def _end(grouping: _Groups, node: exp.Expr, end: object, side: str | None, kind:
     return -value.value if side == "PRECEDING" else value.value
 
 
-def _title(node: exp.Expr) -> str:
+def _format_function_name(node: exp.Expr) -> str:
     return node.sql_name() if isinstance(node, exp.Func) else str(node.key).upper()

@@ -36,7 +36,7 @@ _AGGREGATES = {
 _OWN_SYNTAX = {"CAST", "EXTRACT", "OVERLAY", "POSITION", "SUBSTRING", "TRIM", "TRY_CAST"}
 
 
-def _node(name: str) -> type[exp.AggFunc]:
+def _make_aggregate_node(name: str) -> type[exp.AggFunc]:
     """A node for the calls of an aggregate, of up to two arguments."""
     arguments = {"this": False, "expression": False}
     words = {"arg_types": arguments, "_sql_names": [name], "__module__": __name__}
@@ -44,7 +44,7 @@ def _node(name: str) -> type[exp.AggFunc]:
 
 
 ADDED_NODES: Mapping[str, type[exp.AggFunc]] = {
-    name: _node(name)
+    name: _make_aggregate_node(name)
     for name in (
         "ANY_VALUE", "ARBITRARY", "ARG_MAX_NULL", "ARG_MAX_NULLS_LAST", "ARG_MIN_NULL", "ARG_MIN_NULLS_LAST", "BITSTRING_AGG",
         "COMBINE_AGGR", "COUNT_STAR", "DECIMAL_AVERAGE", "ENTROPY", "GEOMEAN", "GEOMETRIC_MEAN",
@@ -65,15 +65,15 @@ SPELLINGS: Mapping[str, type[exp.AggFunc]] = {
 """Further names of aggregates: those that add up with less rounding do what SUM and AVG do here anyway, and CHOOSE is our own."""
 
 
-def _of_list(name: str, node: type[exp.Expression]) -> Callable[[list[exp.Expr]], exp.Expr]:
+def _make_quantifier_builder(name: str, node: type[exp.Expression]) -> Callable[[list[exp.Expr]], exp.Expr]:
     """What ALL or SOME of a list is, which the parser takes for a call; ANY of one it knows."""
 
-    def build(arguments: list[exp.Expr]) -> exp.Expr:
+    def build_quantifier(arguments: list[exp.Expr]) -> exp.Expr:
         if len(arguments) == 1:
             return node(this=exp.Paren(this=arguments[0]))
         return exp.Anonymous(this=name, expressions=arguments)
 
-    return build
+    return build_quantifier
 
 
 class Parser(DuckDBParser):
@@ -82,8 +82,8 @@ class Parser(DuckDBParser):
     FUNCTIONS: ClassVar[dict[str, Callable[..., Any]]] = {
         **{name: build for name, build in DuckDBParser.FUNCTIONS.items() if name in _AGGREGATES},
         **{name: node.from_arg_list for name, node in {**ADDED_NODES, **SPELLINGS}.items()},
-        "ALL": _of_list("ALL", exp.All),
-        "SOME": _of_list("SOME", exp.Any),
+        "ALL": _make_quantifier_builder("ALL", exp.All),
+        "SOME": _make_quantifier_builder("SOME", exp.Any),
     }
     FUNCTION_PARSERS: ClassVar[dict[str, Callable[..., Any]]] = {
         name: parse
@@ -139,7 +139,7 @@ class Parser(DuckDBParser):
         return exp.Limit(expression=found.args.get("count") or exp.Literal.number(1))
 
 
-def require(name: str) -> Dialect:
+def require_dialect(name: str) -> Dialect:
     """The dialect of a name. Raises ProgrammingError if there is none."""
     found = DIALECTS.get(name)
     if found is None:
@@ -149,12 +149,12 @@ def require(name: str) -> Dialect:
     return found
 
 
-def parsed(tokens: list[Token], text: str) -> list[exp.Expr | None]:
+def parse_tokens(tokens: list[Token], text: str) -> list[exp.Expr | None]:
     """The trees of a text."""
     return list(Parser(dialect=DIALECT).parse(tokens, text))
 
 
-def parsed_as(tokens: list[Token], text: str, *, dialect: str) -> list[exp.Expr | None]:
+def parse_foreign_tokens(tokens: list[Token], text: str, *, dialect: str) -> list[exp.Expr | None]:
     """The trees of a text in another dialect, as its own parser reads it."""
     reader = DIALECTS[dialect]
     return list(reader.parser(error_level=ErrorLevel.IMMEDIATE).parse(tokens, text))

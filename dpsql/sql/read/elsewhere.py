@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from sqlglot import exp
 
-from dpsql.sql.read.rejection import Source
+from dpsql.sql.read.rejection import QueryText
 
 _ELSEWHERE: Mapping[str, tuple[str, str]] = {
     "RANDOMIZE": (
@@ -16,7 +16,7 @@ _ELSEWHERE: Mapping[str, tuple[str, str]] = {
 }
 
 
-def require_none_elsewhere(source: Source, tree: exp.Expr | None) -> exp.Expr | None:
+def check_misplaced_calls(source: QueryText, tree: exp.Expr | None) -> exp.Expr | None:
     """The tree, in which there is no such call. Raises QueryRejected (`function`) at one."""
     for node in () if tree is None else tree.find_all(exp.Anonymous):
         if node.name.upper() in _ELSEWHERE:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from dpsql.policy import fold
-from dpsql.sql.read.rejection import Source
+from dpsql.policy import normalize_name
+from dpsql.sql.read.rejection import QueryText
 
 NAME = "BEST_EXPERT"
 EXPERTS = "experts"
@@ -17,7 +17,7 @@ MOST_EXPERTS = 64
 _HINT = "SELECT t, BEST_EXPERT(a, b) OVER (ORDER BY t) AS followed FROM (SELECT t, AVG(x) AS a, AVG(y) AS b FROM … GROUP BY t)"
 
 
-def with_losses(source: Source, tree: exp.Expr | None) -> exp.Expr | None:
+def expand_best_expert(source: QueryText, tree: exp.Expr | None) -> exp.Expr | None:
     """The tree, in whose outermost SELECT such a column is several. Raises QueryRejected (`best_expert`) where it is elsewhere."""
     if tree is None:
         return tree
@@ -25,13 +25,13 @@ def with_losses(source: Source, tree: exp.Expr | None) -> exp.Expr | None:
     if not calls:
         return tree
     items = tree.expressions if isinstance(tree, exp.Select) else []
-    place = next((place for place, item in enumerate(items) if _window(item).this is calls[0]), None)
+    place = next((place for place, item in enumerate(items) if _unwrap_alias(item).this is calls[0]), None)
     if place is None or len(calls) > 1:
         source.refuse(calls[-1], "best_expert", f"{NAME} is one column of the outermost SELECT", _HINT)
-    source.take(tree, "expressions", "from_", "joins", "where", "order", "with_")
-    window = _window(items[place])
-    call, order = source.take(window, "this", "order", over=("OVER",))
-    (losses,) = source.take(call, "expressions", this=(call.name,))
+    source.take_arguments(tree, "expressions", "from_", "joins", "where", "order", "with_")
+    window = _unwrap_alias(items[place])
+    call, order = source.take_arguments(window, "this", "order", over=("OVER",))
+    (losses,) = source.take_arguments(call, "expressions", this=(call.name,))
     if order is None or not 2 <= len(losses) <= MOST_EXPERTS:
         source.refuse(
             call,
@@ -41,7 +41,9 @@ def with_losses(source: Source, tree: exp.Expr | None) -> exp.Expr | None:
         )
     for item in tree.args["order"].expressions if tree.args.get("order") else ():
         number = item.this.name if isinstance(item.this, exp.Literal) and not item.this.is_string else ""
-        own = isinstance(item.this, exp.Column) and fold(item.this.name) == fold(items[place].alias or NAME)
+        own = isinstance(item.this, exp.Column) and normalize_name(item.this.name) == normalize_name(
+            items[place].alias or NAME
+        )
         if own or (number.isdigit() and int(number[:9]) > place):
             source.refuse(item, "ordinal", "ORDER BY takes the name of a column here, not a number", _HINT)
     name = items[place].alias or NAME.lower()
@@ -58,5 +60,5 @@ def with_losses(source: Source, tree: exp.Expr | None) -> exp.Expr | None:
     return tree
 
 
-def _window(item: exp.Expr) -> exp.Expr:
+def _unwrap_alias(item: exp.Expr) -> exp.Expr:
     return item.this if isinstance(item, exp.Alias) else item

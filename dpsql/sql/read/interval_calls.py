@@ -6,17 +6,17 @@ from collections.abc import Mapping
 
 from sqlglot import exp
 
-from dpsql.policy import fold
+from dpsql.policy import normalize_name
 
 NAMES: Mapping[str, str] = {"dp_interval_low": "low", "dp_interval_high": "high"}
 
 
-def which_end(node: exp.Expr) -> str | None:
+def find_interval_end(node: exp.Expr) -> str | None:
     """The end that a call asks for, None where a node is no such call."""
     name = node.args.get("this") if type(node) is exp.Anonymous else None
-    return NAMES.get(fold(name)) if isinstance(name, str) else None
+    return NAMES.get(normalize_name(name)) if isinstance(name, str) else None
 
 
-def asks_for_ends(query: exp.Expr) -> bool:
+def has_interval_calls(query: exp.Expr) -> bool:
     """Whether a query asks for an end of an interval, or one within it does; only steers what is kept."""
-    return any(which_end(node) is not None for node in query.walk())
+    return any(find_interval_end(node) is not None for node in query.walk())

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
-from dpsql.policy import fold
+from dpsql.policy import normalize_name
 from dpsql.sql.read.parse import Statement
 
 CELL = "#cell"
@@ -44,14 +44,14 @@ class LocalSelect:
     limit: int | None
 
 
-def of_rows(statement: Statement) -> bool:
+def is_row_select(statement: Statement) -> bool:
     """Whether a statement shows rows of its tables, and computes nothing across them."""
     select = statement.query
     across = (exp.AggFunc, exp.Window, exp.Distinct, exp.Subquery, exp.Join, exp.CTE, exp.SetOperation)
     return type(select) is exp.Select and not select.args.get("group") and select.find(*across) is None
 
 
-def local_select(
+def parse_local_select(
     statement: Statement, columns: Collection[str], rounded: Collection[str] = ()
 ) -> LocalSelect:
     """What a SELECT asks of one randomised table, which has these columns; of those `rounded` to their bounds, totals and means alone.
@@ -61,7 +61,7 @@ def local_select(
     source, select = statement.source, statement.query
     if type(select) is not exp.Select or statement.parameters:
         source.refuse(select, "local_query", "a local table answers one SELECT without parameters", _HINT)
-    listed, origin, where, group, order, limit = source.take(
+    listed, origin, where, group, order, limit = source.take_arguments(
         select, "expressions", "from_", "where", "group", "order", "limit"
     )
     table = origin.this if isinstance(origin, exp.From) else None
@@ -77,28 +77,34 @@ def local_select(
         (item.this, item.alias) if isinstance(item, exp.Alias) else (item, item.output_name)
         for item in listed
     ]
-    keys = _keys(statement, items, group, {fold(name) for name in columns})
+    keys = _resolve_keys(statement, items, group, {normalize_name(name) for name in columns})
     outputs, values = list[LocalOutput](), list[exp.Expr]()
     for item, name in items:
-        output, argument = _output(statement, item, keys, len(values), rounded)
+        output, argument = _parse_output(statement, item, keys, len(values), rounded)
         outputs.append(replace(output, name=name or item.sql("duckdb").lower()))
         values += [] if argument is None else [argument]
     if any(each.find(exp.AggFunc) for each in (*keys, *values)):
         source.refuse(select, "local_query", "a key or an argument is of one row", _HINT)
     means = [
-        value for value, output in zip(values, _with_values(outputs), strict=True) if output.column is None
+        value
+        for value, output in zip(values, _list_value_outputs(outputs), strict=True)
+        if output.column is None
     ]
-    _require_values(statement, [*keys, *means, *([] if where is None else [where])], rounded)
+    _check_rounded_columns(statement, [*keys, *means, *([] if where is None else [where])], rounded)
     parts = [f'"{CELL}" AS c', *(f"({key.sql('duckdb')}) AS k{place}" for place, key in enumerate(keys))]
     parts += [f"({value.sql('duckdb')}) AS v{place}" for place, value in enumerate(values)]
     condition = "" if where is None else f" WHERE {where.this.sql('duckdb')}"
     cells = f"SELECT {', '.join(parts)} FROM {table.sql('duckdb')}{condition}"
     return LocalSelect(
-        cells, len(keys), tuple(outputs), tuple(_order(statement, items, order)), _limit(statement, limit)
+        cells,
+        len(keys),
+        tuple(outputs),
+        tuple(_resolve_order(statement, items, order)),
+        _parse_limit(statement, limit),
     )
 
 
-def _output(
+def _parse_output(
     statement: Statement, item: exp.Expr, keys: Sequence[exp.Expr], place: int, rounded: Collection[str]
 ) -> tuple[LocalOutput, exp.Expr | None]:
     """A column of the answer, but for its name, and its argument, which is the value at `place`."""
@@ -107,7 +113,7 @@ def _output(
         return LocalOutput("", "key", keys.index(item)), None
     if function is None:
         source.refuse(item, "local_query", "a column is a key of GROUP BY, COUNT, SUM or AVG", _HINT)
-    (argument,) = source.take(item, "this", big_int=(True,))
+    (argument,) = source.take_arguments(item, "this", big_int=(True,))
     star = isinstance(argument, exp.Star)
     if argument is None or isinstance(argument, exp.Distinct) or (star and function != "rows"):
         source.refuse(item, "local_query", "COUNT(*), COUNT(x), SUM(x) and AVG(x) are estimated", _HINT)
@@ -115,19 +121,19 @@ def _output(
         return LocalOutput("", function, None), None
     bare = argument.unnest()
     whole = bare.name if isinstance(bare, exp.Column) else ""
-    column = next((name for name in rounded if fold(name) == fold(whole)), None)
+    column = next((name for name in rounded if normalize_name(name) == normalize_name(whole)), None)
     return LocalOutput("", function, place, column), argument
 
 
-def _with_values(outputs: Sequence[LocalOutput]) -> list[LocalOutput]:
+def _list_value_outputs(outputs: Sequence[LocalOutput]) -> list[LocalOutput]:
     return [output for output in outputs if output.function != "key" and output.place is not None]
 
 
-def _require_values(statement: Statement, parts: Sequence[exp.Expr], rounded: Collection[str]) -> None:
+def _check_rounded_columns(statement: Statement, parts: Sequence[exp.Expr], rounded: Collection[str]) -> None:
     """Refuses what reads columns of which there are ends in place of values."""
-    ends = {fold(name) for name in rounded}
+    ends = {normalize_name(name) for name in rounded}
     for column in (column for part in parts for column in part.find_all(exp.Column)):
-        if fold(column.name) in ends:
+        if normalize_name(column.name) in ends:
             statement.source.refuse(
                 column,
                 "local_query",
@@ -136,7 +142,7 @@ def _require_values(statement: Statement, parts: Sequence[exp.Expr], rounded: Co
             )
 
 
-def _keys(
+def _resolve_keys(
     statement: Statement,
     items: Sequence[tuple[exp.Expr, str]],
     group: exp.Expr | None,
@@ -147,10 +153,10 @@ def _keys(
     if group is None:
         return []
     every = group.args.get("all") is True
-    (listed,) = source.take(group, "expressions", all=(True,))
+    (listed,) = source.take_arguments(group, "expressions", all=(True,))
     if every:
         return list(dict.fromkeys(item for item, _ in items if type(item) not in _CALLS))
-    aliases = {fold(name): item for item, name in items if name and type(item) not in _CALLS}
+    aliases = {normalize_name(name): item for item, name in items if name and type(item) not in _CALLS}
     found = list[exp.Expr]()
     for key in listed:
         item: exp.Expr = key
@@ -159,29 +165,34 @@ def _keys(
             if not 0 <= place < len(items) or type(items[place][0]) in _CALLS:
                 source.refuse(key, "ordinal", "there is no such column to group by", _HINT)
             item = items[place][0]
-        elif isinstance(key, exp.Column) and not key.table and fold(key.name) not in columns:
-            item = aliases.get(fold(key.name), key)
+        elif isinstance(key, exp.Column) and not key.table and normalize_name(key.name) not in columns:
+            item = aliases.get(normalize_name(key.name), key)
         if isinstance(item, (exp.Rollup, exp.Cube, exp.GroupingSets)):
             source.refuse(item, "local_query", "subtotals are not supported here: group by keys", _HINT)
         found.append(item)
     return list(dict.fromkeys(found))
 
 
-def _order(
+def _resolve_order(
     statement: Statement, items: Sequence[tuple[exp.Expr, str]], order: exp.Expr | None
 ) -> list[tuple[int, bool, bool]]:
     found = list[tuple[int, bool, bool]]()
     if order is None:
         return found
-    (listed,) = statement.source.take(order, "expressions")
+    (listed,) = statement.source.take_arguments(order, "expressions")
     for each in listed:
-        by, descending, first = statement.source.take(each, "this", "desc", "nulls_first")
+        by, descending, first = statement.source.take_arguments(each, "this", "desc", "nulls_first")
         place = next(
             (
                 place
                 for place, (item, name) in enumerate(items)
                 if by == item
-                or (isinstance(by, exp.Column) and not by.table and name and fold(by.name) == fold(name))
+                or (
+                    isinstance(by, exp.Column)
+                    and not by.table
+                    and name
+                    and normalize_name(by.name) == normalize_name(name)
+                )
                 or (isinstance(by, exp.Literal) and by.name == str(place + 1) and not by.is_string)
             ),
             None,
@@ -192,10 +203,10 @@ def _order(
     return found
 
 
-def _limit(statement: Statement, limit: exp.Expr | None) -> int | None:
+def _parse_limit(statement: Statement, limit: exp.Expr | None) -> int | None:
     if limit is None:
         return None
-    (number,) = statement.source.take(limit, "expression")
+    (number,) = statement.source.take_arguments(limit, "expression")
     if not isinstance(number, exp.Literal) or not number.name.isdigit() or len(number.name) > 9:
         statement.source.refuse(limit, "local_query", "LIMIT takes a whole number", _HINT)
     return int(number.name)

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from dpsql.policy import fold
+from dpsql.policy import normalize_name
 from dpsql.sql.read.parse import Statement
 
 
-def named_tables(statement: Statement) -> frozenset[str]:
+def collect_table_names(statement: Statement) -> frozenset[str]:
     """The folded names of tables without a schema; those that a WITH of the statement defines are left out.
 
     It decides where a statement is answered and nothing else: whoever answers it resolves its names anew.
     """
-    own = {fold(table.alias) for table in statement.query.find_all(exp.CTE)}
+    own = {normalize_name(table.alias) for table in statement.query.find_all(exp.CTE)}
     named = {
-        fold(table.name)
+        normalize_name(table.name)
         for table in statement.query.find_all(exp.Table)
         if isinstance(table.this, exp.Identifier) and not table.args.get("db")
     }

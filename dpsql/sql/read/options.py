@@ -17,10 +17,10 @@ from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
 from dpsql.errors import LossError, QueryRejected
-from dpsql.request.loss import amount
-from dpsql.request.query import Options
-from dpsql.request.target import Error, confidence_amount, error_amount
-from dpsql.sql.read.rejection import Source
+from dpsql.request.loss import parse_amount
+from dpsql.request.query import StatedOptions
+from dpsql.request.target import TargetError, parse_confidence, parse_target_error
+from dpsql.sql.read.rejection import QueryText
 
 _SETS = {TokenType.UNION, TokenType.INTERSECT, TokenType.EXCEPT}
 _WRITTEN = re.compile(r"\S")
@@ -29,7 +29,7 @@ _HINT = "as in SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS(epsilon = 0.5) COUNT(*) 
 
 
 @dataclass(frozen=True, slots=True)
-class OptionsClause(Options):
+class OptionsClause(StatedOptions):
     """The options that a query's text states, with the column that it names as its privacy unit's.
 
     That column is checked against the policy and never trusted.
@@ -38,36 +38,40 @@ class OptionsClause(Options):
     unit: exp.Column | None = None
 
 
-def taken_out(source: Source, text: str, tokens: Sequence[Token]) -> tuple[OptionsClause, str, list[Token]]:
+def extract_options(
+    source: QueryText, text: str, tokens: Sequence[Token]
+) -> tuple[OptionsClause, str, list[Token]]:
     """The options of a query, its text with the clause blanked out, and the words that are left.
 
     Raises QueryRejected where the clause is no such clause, or stands elsewhere than in the one outermost SELECT.
     """
-    places = [place for place in range(1, len(tokens) - 1) if _begins(tokens[place - 1 : place + 2])]
+    places = [place for place in range(1, len(tokens) - 1) if _is_clause_start(tokens[place - 1 : place + 2])]
     if not places:
         return OptionsClause(), text, list(tokens)
     if len(places) > 1:
-        _refuse(source, tokens[places[1]], "clause", "a query has one privacy loss: write the clause once")
+        _refuse_token(
+            source, tokens[places[1]], "clause", "a query has one privacy loss: write the clause once"
+        )
     first = places[0]
     depth = 0
     for place, token in enumerate(tokens):
         depth += (token.token_type is TokenType.L_PAREN) - (token.token_type is TokenType.R_PAREN)
         if (place == first and depth) or (depth == 0 and token.token_type in _SETS):
-            _refuse(
+            _refuse_token(
                 source,
                 tokens[first],
                 "clause",
                 "the clause applies to the whole query: write it in the outermost SELECT",
                 "move it there, or wrap the query in SELECT * FROM (…)",
             )
-    clause = _Clause(source, tokens, first)
-    options = clause.read()
+    clause = _ClauseReader(source, tokens, first)
+    options = clause.read_options()
     start, end = tokens[first].start, tokens[clause.place - 1].end + 1
     blanked = text[:start] + _WRITTEN.sub(" ", text[start:end]) + text[end:]
     return options, blanked, [*tokens[:first], *tokens[clause.place :]]
 
 
-def _begins(words: Sequence[Token]) -> bool:
+def _is_clause_start(words: Sequence[Token]) -> bool:
     """Whether these are SELECT WITH DIFFERENTIAL_PRIVACY."""
     select, with_, name = words
     if select.token_type is not TokenType.SELECT or with_.token_type is not TokenType.WITH:
@@ -76,132 +80,136 @@ def _begins(words: Sequence[Token]) -> bool:
 
 
 @dataclass(slots=True)
-class _Clause:
+class _ClauseReader:
     """A clause that is read from `place` on."""
 
-    source: Source
+    source: QueryText
     tokens: Sequence[Token]
     place: int
 
-    def read(self) -> OptionsClause:
+    def read_options(self) -> OptionsClause:
         self.place += 2
         options, said = OptionsClause(), set[str]()
-        if not (self._is(TokenType.VAR, "OPTIONS") and self._is(TokenType.L_PAREN, ahead=1)):
+        if not (self._is_token(TokenType.VAR, "OPTIONS") and self._is_token(TokenType.L_PAREN, ahead=1)):
             return options
         self.place += 2
         while True:
-            word = self._next(TokenType.VAR, "the name of an option")
+            word = self._take_token(TokenType.VAR, "the name of an option")
             name = word.text.lower()
             known = _OPTIONS.get(name)
             if known is None:
-                self._refuse(
+                self._refuse_token(
                     word, "clause", f"there is no option {word.text}", f"there are: {', '.join(_OPTIONS)}"
                 )
             if name in said:
-                self._refuse(word, "ambiguous", f"the option {name} is given twice")
+                self._refuse_token(word, "ambiguous", f"the option {name} is given twice")
             said.add(name)
-            self._next(TokenType.EQ, "=")
+            self._take_token(TokenType.EQ, "=")
             field, value = known
             options = replace(options, **{field: value(self)})
             if (
-                self._next((TokenType.COMMA, TokenType.R_PAREN), "a comma or )").token_type
+                self._take_token((TokenType.COMMA, TokenType.R_PAREN), "a comma or )").token_type
                 is TokenType.R_PAREN
             ):
                 return options
 
-    def loss(self, name: str, read: Callable[[str], Fraction] | None = None) -> Fraction:
+    def read_positive_number(self, name: str, read: Callable[[str], Fraction] | None = None) -> Fraction:
         """A number above zero, as `read` takes it."""
-        word, text = self._number(name)
-        return self._read(word, text, partial(amount, name=name) if read is None else read)
+        word, text = self._read_number(name)
+        return self._parse_value(word, text, partial(parse_amount, name=name) if read is None else read)
 
-    def error(self) -> Error:
+    def read_target_error(self) -> TargetError:
         """An error in the values' own units, or a text: a part of each value, as '5%'."""
-        if not self._is(TokenType.STRING):
-            return self.loss("target_error")
-        word = self._next(TokenType.STRING, "a part of the values")
+        if not self._is_token(TokenType.STRING):
+            return self.read_positive_number("target_error")
+        word = self._take_token(TokenType.STRING, "a part of the values")
         if not word.text.rstrip().endswith("%"):
-            self._refuse(word, "constant", "target_error is a number, or a part of each value", "'5%'")
-        return self._read(word, word.text, error_amount)
+            self._refuse_token(word, "constant", "target_error is a number, or a part of each value", "'5%'")
+        return self._parse_value(word, word.text, parse_target_error)
 
-    def _read(self, word: Token, text: str, read: Callable[[str], _Read]) -> _Read:
+    def _parse_value(self, word: Token, text: str, read: Callable[[str], _Read]) -> _Read:
         try:
             return read(text)
         except LossError as error:
             problem = error.message
-        self._refuse(word, "constant", problem)
+        self._refuse_token(word, "constant", problem)
 
-    def delta(self) -> Fraction:
+    def read_delta(self) -> Fraction:
         """A probability above zero."""
-        found = self.loss("delta")
+        found = self.read_positive_number("delta")
         if found >= 1:
-            self._refuse(
+            self._refuse_token(
                 self.tokens[self.place - 1], "constant", "delta is a probability below 1", "delta = 1e-8"
             )
         return found
 
-    def groups(self) -> int:
+    def read_max_groups(self) -> int:
         """A whole number from 1."""
-        word, text = self._number("max_groups_contributed")
+        word, text = self._read_number("max_groups_contributed")
         if not (text.isascii() and text.isdigit() and 0 < int(text[:20]) < 2**63):
-            self._refuse(word, "constant", "max_groups_contributed is a whole number from 1")
+            self._refuse_token(word, "constant", "max_groups_contributed is a whole number from 1")
         return int(text)
 
-    def column(self) -> exp.Column:
+    def read_unit_column(self) -> exp.Column:
         """The name of a column, with its table's before it or not."""
-        names = [self._name()]
-        if self._is(TokenType.DOT):
+        names = [self._read_name()]
+        if self._is_token(TokenType.DOT):
             self.place += 1
-            names.append(self._name())
+            names.append(self._read_name())
         return exp.Column(this=names[-1], table=names[0] if len(names) > 1 else None)
 
-    def _name(self) -> exp.Identifier:
-        word = self._next(None, "a column")
+    def _read_name(self) -> exp.Identifier:
+        word = self._take_token(None, "a column")
         quoted = word.token_type is TokenType.IDENTIFIER
         if not quoted and not (word.text.isidentifier() and word.token_type is not TokenType.STRING):
-            self._refuse(word, "clause", "privacy_unit_column is the name of a column")
+            self._refuse_token(word, "clause", "privacy_unit_column is the name of a column")
         name = exp.Identifier(this=word.text, quoted=quoted)
         name.meta["start"] = word.start
         return name
 
-    def _number(self, name: str) -> tuple[Token, str]:
+    def _read_number(self, name: str) -> tuple[Token, str]:
         """The word that a number begins with, and its text; one that begins with its point is two words."""
         first = self.tokens[min(self.place, len(self.tokens) - 1)]
-        if self._is(TokenType.DOT) and self._is(TokenType.NUMBER, ahead=1):
+        if self._is_token(TokenType.DOT) and self._is_token(TokenType.NUMBER, ahead=1):
             second = self.tokens[self.place + 1]
             if second.start == first.end + 1:
                 self.place += 2
                 return first, f".{second.text}"
-        word = self._next(TokenType.NUMBER, f"a number for {name}")
+        word = self._take_token(TokenType.NUMBER, f"a number for {name}")
         return word, word.text
 
-    def _is(self, kind: TokenType, text: str | None = None, *, ahead: int = 0) -> bool:
+    def _is_token(self, kind: TokenType, text: str | None = None, *, ahead: int = 0) -> bool:
         if self.place + ahead >= len(self.tokens):
             return False
         token = self.tokens[self.place + ahead]
         return token.token_type is kind and text in (None, token.text.upper())
 
-    def _next(self, kinds: TokenType | tuple[TokenType, ...] | None, what: str) -> Token:
+    def _take_token(self, kinds: TokenType | tuple[TokenType, ...] | None, what: str) -> Token:
         token = self.tokens[min(self.place, len(self.tokens) - 1)]
         wanted = kinds if isinstance(kinds, tuple) else (kinds,)
         if self.place >= len(self.tokens) or (kinds is not None and token.token_type not in wanted):
-            self._refuse(token, "clause", f"OPTIONS expects {what} here", _HINT)
+            self._refuse_token(token, "clause", f"OPTIONS expects {what} here", _HINT)
         self.place += 1
         return token
 
-    def _refuse(self, token: Token, code: str, message: str, hint: str | None = None) -> NoReturn:
-        _refuse(self.source, token, code, message, hint)
+    def _refuse_token(self, token: Token, code: str, message: str, hint: str | None = None) -> NoReturn:
+        _refuse_token(self.source, token, code, message, hint)
 
 
-def _refuse(source: Source, token: Token, code: str, message: str, hint: str | None = None) -> NoReturn:
-    raise QueryRejected(message, code=code, hint=hint, position=source.at(token.start), text=source.text)
+def _refuse_token(
+    source: QueryText, token: Token, code: str, message: str, hint: str | None = None
+) -> NoReturn:
+    raise QueryRejected(
+        message, code=code, hint=hint, position=source.locate_offset(token.start), text=source.text
+    )
 
 
-_OPTIONS: Mapping[str, tuple[str, Callable[[_Clause], Any]]] = {
-    "epsilon": ("epsilon", lambda clause: clause.loss("epsilon")),
-    "delta": ("delta", _Clause.delta),
-    "max_groups_contributed": ("max_groups", _Clause.groups),
-    "target_error": ("target_error", _Clause.error),
-    "confidence": ("confidence", lambda clause: clause.loss("confidence", confidence_amount)),
-    "privacy_unit_column": ("unit", _Clause.column),
+_OPTIONS: Mapping[str, tuple[str, Callable[[_ClauseReader], Any]]] = {
+    "epsilon": ("epsilon", lambda clause: clause.read_positive_number("epsilon")),
+    "delta": ("delta", _ClauseReader.read_delta),
+    "max_groups_contributed": ("max_groups", _ClauseReader.read_max_groups),
+    "target_error": ("target_error", _ClauseReader.read_target_error),
+    "confidence": ("confidence", lambda clause: clause.read_positive_number("confidence", parse_confidence)),
+    "privacy_unit_column": ("unit", _ClauseReader.read_unit_column),
 }
 """The options by name: what each sets, and how its value is read."""

@@ -12,7 +12,7 @@ from collections import Counter
 
 from sqlglot import exp
 
-from dpsql.sql.read.rejection import Source
+from dpsql.sql.read.rejection import QueryText
 
 _NAMELESS = "?column?"
 _TYPES = {
@@ -32,7 +32,7 @@ _CALLED = {
 _WITHIN = (exp.Paren, exp.Window, exp.Filter, exp.WithinGroup)
 
 
-def name_outputs(source: Source, tree: exp.Expr) -> None:
+def name_outputs(source: QueryText, tree: exp.Expr) -> None:
     """Give the items of SELECT lists that have no name the ones that PostgreSQL gives them, in place."""
     for select in list(tree.find_all(exp.Select)):
         is_shown = _is_shown(select)
@@ -50,9 +50,9 @@ def _is_shown(select: exp.Select) -> bool | None:
     return False if isinstance(node.parent, (exp.CTE, exp.From, exp.Join)) else None
 
 
-def _name_items(source: Source, select: exp.Select, *, is_shown: bool) -> None:
+def _name_items(source: QueryText, select: exp.Select, *, is_shown: bool) -> None:
     names = [
-        item.output_name if isinstance(item, (exp.Alias, exp.Column)) else _name(source, item)[0]
+        item.output_name if isinstance(item, (exp.Alias, exp.Column)) else _infer_output_name(source, item)[0]
         for item in select.expressions
     ]
     taken = Counter(names)
@@ -65,7 +65,7 @@ def _name_items(source: Source, select: exp.Select, *, is_shown: bool) -> None:
             alias.set("this", item)
 
 
-def _name(source: Source, node: exp.Expr) -> tuple[str, bool]:
+def _infer_output_name(source: QueryText, node: exp.Expr) -> tuple[str, bool]:
     """The name of an item, and whether it is more than a guess by its type."""
     while isinstance(node, _WITHIN):
         node = node.this
@@ -74,16 +74,20 @@ def _name(source: Source, node: exp.Expr) -> tuple[str, bool]:
         case exp.Column():
             found = node.name, True
         case exp.Cast():
-            found = _name(source, node.this)
+            found = _infer_output_name(source, node.this)
             found = found if found[1] else (_TYPES.get(node.to.this, node.to.this.name.lower()), False)
         case exp.Case():
-            found = _name(source, node.args.get("default") or exp.Null())
+            found = _infer_output_name(source, node.args.get("default") or exp.Null())
             found = found if found[1] else ("case", False)
         case exp.Alias():
             found = node.output_name, True
         case exp.Subquery() | exp.Select():
             inner = node.find(exp.Select)
-            found = found if inner is None or not inner.expressions else _name(source, inner.expressions[0])
+            found = (
+                found
+                if inner is None or not inner.expressions
+                else _infer_output_name(source, inner.expressions[0])
+            )
         case exp.Exists():
             found = "exists", True
         case exp.Interval():
@@ -91,7 +95,9 @@ def _name(source: Source, node: exp.Expr) -> tuple[str, bool]:
         case exp.Func() if "start" in node.meta or not isinstance(node, (exp.Binary, exp.Unary)):
             is_written = "start" in node.meta
             found = (
-                (source.called(node) if is_written else _CALLED.get(type(node), node.sql_name())).lower(),
+                (
+                    source.get_function_name(node) if is_written else _CALLED.get(type(node), node.sql_name())
+                ).lower(),
                 True,
             )
     return found

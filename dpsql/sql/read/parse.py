@@ -18,14 +18,21 @@ from sqlglot.errors import ParseError, TokenError
 from sqlglot.tokenizer_core import Token, TokenType
 
 from dpsql.errors import Position, QueryRejected
-from dpsql.sql.read.dialect import DIALECT, DIALECTS, DUCKDB, parsed, parsed_as, require
-from dpsql.sql.read.elsewhere import require_none_elsewhere
-from dpsql.sql.read.experts import EXPERTS, with_losses
-from dpsql.sql.read.options import OptionsClause, taken_out
-from dpsql.sql.read.pivots import without_pivots
-from dpsql.sql.read.regressions import MATRICES, with_commas, without_regressions
-from dpsql.sql.read.rejection import PIVOTS, STATEMENTS, Source, is_text
-from dpsql.sql.read.translate import translated
+from dpsql.sql.read.dialect import (
+    DIALECT,
+    DIALECTS,
+    DUCKDB,
+    parse_foreign_tokens,
+    parse_tokens,
+    require_dialect,
+)
+from dpsql.sql.read.elsewhere import check_misplaced_calls
+from dpsql.sql.read.experts import EXPERTS, expand_best_expert
+from dpsql.sql.read.options import OptionsClause, extract_options
+from dpsql.sql.read.pivots import rewrite_pivots
+from dpsql.sql.read.regressions import MATRICES, replace_regress_on, rewrite_regressions
+from dpsql.sql.read.rejection import PIVOTS, STATEMENTS, QueryText, is_valid_text
+from dpsql.sql.read.translate import translate_tree
 
 MAX_CHARACTERS = 500_000
 MAX_TOKENS = 50_000
@@ -89,7 +96,7 @@ class Statement:
     columns that are the entries of a covariance matrix, `experts` that of the first loss of experts, and their number.
     """
 
-    source: Source
+    source: QueryText
     query: exp.Select | exp.SetOperation
     explain: bool
     parameters: int
@@ -101,19 +108,19 @@ class Statement:
     experts: tuple[int, int] | None = None
 
 
-def parse(text: str, dialect: str = DUCKDB) -> Statement:
+def parse_statement(text: str, dialect: str = DUCKDB) -> Statement:
     """The one SELECT, or EXPLAIN SELECT, that `text` holds; of another dialect, what it means in DuckDB's.
 
     Raises QueryRejected with code "syntax", "too_long", "too_deep", "one_statement" or
     "not_a_select", ProgrammingError where there is no such dialect.
     """
-    reader = require(dialect)
+    reader = require_dialect(dialect)
     if reader is DIALECT:
-        return _parse(text)
-    words = _words(text, reader)
-    translated = _translated(words, dialect)
-    with noting_translation():
-        statement = _parse(translated, numbered=True)
+        return _parse_duckdb(text)
+    words = _tokenize_query(text, reader)
+    translated = _translate_to_duckdb(words, dialect)
+    with mark_translation_errors():
+        statement = _parse_duckdb(translated, numbered=True)
     return replace(
         statement,
         explain=words.explain,
@@ -124,18 +131,18 @@ def parse(text: str, dialect: str = DUCKDB) -> Statement:
     )
 
 
-def parse_once(text: str, dialect: str = DUCKDB) -> Statement:
-    """As `parse`, with what was found for the same text before, where it is short. Nobody changes the tree: it is shared."""
-    return _remembered(text, dialect) if len(text) <= SHORT else parse(text, dialect)
+def parse_cached(text: str, dialect: str = DUCKDB) -> Statement:
+    """As `parse_statement`, with what was found for the same text before, where it is short. Nobody changes the tree: it is shared."""
+    return _parse_remembered(text, dialect) if len(text) <= SHORT else parse_statement(text, dialect)
 
 
 @lru_cache(maxsize=64)
-def _remembered(text: str, dialect: str) -> Statement:
-    return parse(text, dialect)
+def _parse_remembered(text: str, dialect: str) -> Statement:
+    return parse_statement(text, dialect)
 
 
 @contextmanager
-def noting_translation() -> Iterator[None]:
+def mark_translation_errors() -> Iterator[None]:
     """Say of a refusal that its place is one in the translation, whose text it shows."""
     try:
         yield
@@ -146,10 +153,10 @@ def noting_translation() -> Iterator[None]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Words:
+class _TokenizedQuery:
     """The words of a text, within limits; `text` is what they stand in, without EXPLAIN and the clause."""
 
-    source: Source
+    source: QueryText
     text: str
     tokens: list[Token]
     explain: bool
@@ -158,37 +165,39 @@ class _Words:
     names: tuple[str, ...] = ()
 
 
-def _words(text: str, dialect: Dialect) -> _Words:
-    source = Source(text)
+def _tokenize_query(text: str, dialect: Dialect) -> _TokenizedQuery:
+    source = QueryText(text)
     _check_length(text)
-    explain, asked = without_explain(text)
+    explain, asked = strip_explain(text)
     tokens = read_tokens(asked, dialect)
-    _check(source, tokens)
-    options, asked, tokens = taken_out(source, asked, tokens)
-    asked, tokens = with_commas(asked, tokens)
-    asked = _without_units(_with_dollars(asked, tokens), tokens)
-    tokens, parameters, names = _numbered(source, tokens, named=dialect is not DIALECT)
-    return _Words(source, asked, tokens, explain, parameters, options, names)
+    _check_tokens(source, tokens)
+    options, asked, tokens = extract_options(source, asked, tokens)
+    asked, tokens = replace_regress_on(asked, tokens)
+    asked = _blank_sample_units(_replace_parameter_colons(asked, tokens), tokens)
+    tokens, parameters, names = _number_parameters(source, tokens, named=dialect is not DIALECT)
+    return _TokenizedQuery(source, asked, tokens, explain, parameters, options, names)
 
 
-def without_explain(text: str) -> tuple[bool, str]:
+def strip_explain(text: str) -> tuple[bool, str]:
     """Whether a text begins with EXPLAIN, and the text with that word blanked out, so that places stay what they are."""
     explain = _EXPLAIN.match(text)
     return (False, text) if explain is None else (True, " " * explain.end() + text[explain.end() :])
 
 
-def _parse(text: str, *, numbered: bool = False) -> Statement:
+def _parse_duckdb(text: str, *, numbered: bool = False) -> Statement:
     """The statement of a text in DuckDB's SQL; `numbered` says that its parameters are `$1`, `$2` already."""
     if numbered:
-        source, tokens = Source(text), read_tokens(text, DIALECT)
+        source, tokens = QueryText(text), read_tokens(text, DIALECT)
         _check_length(text, tokens)
         _check_nesting(tokens)
-        words = _Words(source, text, tokens, explain=False, parameters=0, options=OptionsClause())
+        words = _TokenizedQuery(source, text, tokens, explain=False, parameters=0, options=OptionsClause())
     else:
-        words = _words(text, DIALECT)
-    tree = without_regressions(words.source, without_pivots(words.source, _tree(words, parsed)))
-    tree = with_losses(words.source, require_none_elsewhere(words.source, tree))
-    select = _select(words.source, tree)
+        words = _tokenize_query(text, DIALECT)
+    tree = rewrite_regressions(
+        words.source, rewrite_pivots(words.source, _parse_single_tree(words, parse_tokens))
+    )
+    tree = expand_best_expert(words.source, check_misplaced_calls(words.source, tree))
+    select = _require_select(words.source, tree)
     _check_depth(words.source, select)
     return Statement(
         words.source,
@@ -203,18 +212,20 @@ def _parse(text: str, *, numbered: bool = False) -> Statement:
     )
 
 
-def _translated(words: _Words, dialect: str) -> str:
+def _translate_to_duckdb(words: _TokenizedQuery, dialect: str) -> str:
     """The text in DuckDB's SQL that a text in another dialect means."""
-    select = _select(words.source, _tree(words, partial(parsed_as, dialect=dialect)))
+    select = _require_select(
+        words.source, _parse_single_tree(words, partial(parse_foreign_tokens, dialect=dialect))
+    )
     if select.find(exp.Pivot) is not None:
         words.source.refuse(select.find(exp.Pivot), "clause", "PIVOT is read in DuckDB's SQL", PIVOTS)
     _check_depth(words.source, select)
     named = sorted({node.name for node in select.find_all(exp.Placeholder)})
     if named != sorted(f"p{number}" for number in range(1, words.parameters + 1)):
-        _refuse("parameter", "a parameter stands where none can be read")
-    text = quietly(partial(translated, words.source, select, dialect))
+        _refuse_query("parameter", "a parameter stands where none can be read")
+    text = call_without_logging(partial(translate_tree, words.source, select, dialect))
     if text is None:
-        _refuse(
+        _refuse_query(
             "syntax",
             "the query has no translation into DuckDB's SQL",
             "write it in DuckDB's SQL and leave out dialect",
@@ -222,38 +233,40 @@ def _translated(words: _Words, dialect: str) -> str:
     return text
 
 
-def _tree(words: _Words, read: Callable[[list[Token], str], list[exp.Expr | None]]) -> exp.Expr | None:
+def _parse_single_tree(
+    words: _TokenizedQuery, read: Callable[[list[Token], str], list[exp.Expr | None]]
+) -> exp.Expr | None:
     """The one statement of the words."""
     source = words.source
     try:
-        trees = quietly(partial(read, words.tokens, words.text))
+        trees = call_without_logging(partial(read, words.tokens, words.text))
     except ParseError as error:
-        _syntax(source, error)
+        _refuse_syntax(source, error)
     except RecursionError:
-        _refuse("too_deep", "the query is nested too deeply")
+        _refuse_query("too_deep", "the query is nested too deeply")
     except (TypeError, ValueError, AttributeError, LookupError):
-        _refuse("syntax", "the query cannot be parsed")
+        _refuse_query("syntax", "the query cannot be parsed")
     if len(trees) > 1:
-        _refuse("one_statement", "a query must be one statement", "send the statements separately")
+        _refuse_query("one_statement", "a query must be one statement", "send the statements separately")
     return trees[0] if trees else None
 
 
-def _select(source: Source, select: exp.Expr | None) -> _Query:
+def _require_select(source: QueryText, select: exp.Expr | None) -> _Query:
     """The statement, which is a SELECT."""
     if not isinstance(select, (exp.Select, exp.SetOperation)):
         source.refuse(select, "not_a_select", "only a SELECT is answered")
     return select
 
 
-def stated_in_clause(text: str, dialect: str = DUCKDB) -> OptionsClause:
-    """What a query asks for itself; nothing where it cannot be read, which `parse` refuses."""
+def parse_options_clause(text: str, dialect: str = DUCKDB) -> OptionsClause:
+    """What a query asks for itself; nothing where it cannot be read, which `parse_statement` refuses."""
     try:
-        return _words(text, DIALECTS.get(dialect, DIALECT)).options
+        return _tokenize_query(text, DIALECTS.get(dialect, DIALECT)).options
     except QueryRejected:
         return OptionsClause()
 
 
-def require_room() -> None:
+def require_stack_room() -> None:
     """Raises QueryRejected with code "too_deep" where the caller's stack leaves less than `ROOM` frames.
 
     The limits on a text hold for any caller. A caller that is itself nested deeply could still end Python's stack after
@@ -263,14 +276,14 @@ def require_room() -> None:
         sys._getframe(max(0, sys.getrecursionlimit() - ROOM))  # noqa: SLF001  (inspect walks the whole stack)
     except ValueError:
         return
-    _refuse(
+    _refuse_query(
         "too_deep",
         f"the calling program leaves less than {ROOM} frames of Python's stack",
         "query from a less deeply nested function",
     )
 
 
-def quietly(work: Callable[[], _T]) -> _T:
+def call_without_logging(work: Callable[[], _T]) -> _T:
     """The result of the parser's library, without its warnings, which would log the query."""
     before, _LOGGER.disabled = _LOGGER.disabled, True
     try:
@@ -281,18 +294,18 @@ def quietly(work: Callable[[], _T]) -> _T:
 
 def read_tokens(text: str, dialect: Dialect = DIALECT) -> list[Token]:
     """The words of a text, without semicolons at its end. QueryRejected (`syntax`) where it cannot be read."""
-    if not is_text(text):
-        _refuse("syntax", "the query holds a NUL character or half a surrogate pair")
+    if not is_valid_text(text):
+        _refuse_query("syntax", "the query holds a NUL character or half a surrogate pair")
     try:
         tokens = dialect.tokenize(text)
     except (TokenError, RecursionError):
-        _refuse("syntax", "the query cannot be read: is a quote or a comment left open?")
+        _refuse_query("syntax", "the query cannot be read: is a quote or a comment left open?")
     while tokens and tokens[-1].token_type is TokenType.SEMICOLON:
         tokens.pop()
-    return _with_parentheses(_with_fractions(_with_casts(tokens)))
+    return _wrap_compared_lists(_merge_fraction_tokens(_split_cast_tokens(tokens)))
 
 
-def _with_casts(tokens: Iterable[Token]) -> Iterator[Token]:
+def _split_cast_tokens(tokens: Iterable[Token]) -> Iterator[Token]:
     """The words with `?::` as a parameter and its cast, which another dialect has as one word."""
     for token in tokens:
         if token.token_type is TokenType.QDCOLON:
@@ -302,7 +315,7 @@ def _with_casts(tokens: Iterable[Token]) -> Iterator[Token]:
             yield token
 
 
-def _with_fractions(tokens: Iterable[Token]) -> list[Token]:
+def _merge_fraction_tokens(tokens: Iterable[Token]) -> list[Token]:
     """The words with `.5` after DISTINCT and ALL as one number, which the parser takes for a part of a name."""
     found: list[Token] = []
     for token in tokens:
@@ -320,7 +333,7 @@ def _with_fractions(tokens: Iterable[Token]) -> list[Token]:
     return found
 
 
-def _with_parentheses(tokens: Sequence[Token]) -> list[Token]:
+def _wrap_compared_lists(tokens: Sequence[Token]) -> list[Token]:
     """The words with the list of `= ANY [1, 2]` in parentheses, without which the parser takes ANY for a column."""
     found: list[Token] = []
     depth, lists = 0, list[int]()
@@ -351,14 +364,14 @@ def _is_compared_list(tokens: Sequence[Token], place: int) -> bool:
 
 def _check_length(text: str, tokens: Sequence[Token] = ()) -> None:
     if len(text) > MAX_CHARACTERS:
-        _refuse("too_long", f"the query has more than {MAX_CHARACTERS:,} characters")
+        _refuse_query("too_long", f"the query has more than {MAX_CHARACTERS:,} characters")
     if len(tokens) > MAX_TOKENS:
-        _refuse("too_long", f"the query has more than {MAX_TOKENS:,} words and symbols")
+        _refuse_query("too_long", f"the query has more than {MAX_TOKENS:,} words and symbols")
 
 
-def _check(source: Source, tokens: Sequence[Token]) -> None:
+def _check_tokens(source: QueryText, tokens: Sequence[Token]) -> None:
     if not tokens:
-        _refuse("syntax", "the query is empty")
+        _refuse_query("syntax", "the query is empty")
     _check_length(source.text, tokens)
     if tokens[0].token_type not in _STARTS:
         word = tokens[0].text.upper()
@@ -366,30 +379,32 @@ def _check(source: Source, tokens: Sequence[Token]) -> None:
             f"only SELECT is answered, not {word}",
             code="not_a_select",
             hint=STATEMENTS.get(word, "dpsql reads; changes are made by the owner on the database itself"),
-            position=source.at(tokens[0].start),
+            position=source.locate_offset(tokens[0].start),
             text=source.text,
         )
     for place, (token, following) in enumerate(itertools.pairwise(tokens)):
         before = tokens[place - 1].token_type if place else None
-        if not _names_columns(tokens, place):
-            _check_pair(source, before, token, following)
-        if following.token_type is TokenType.STRING and _names_table(tokens[max(place - 2, 0) : place + 1]):
+        if not _is_table_alias(tokens, place):
+            _check_token_pair(source, before, token, following)
+        if following.token_type is TokenType.STRING and _needs_table_next(
+            tokens[max(place - 2, 0) : place + 1]
+        ):
             _refuse_token(source, following, "table", "FROM takes the name of a declared table")
     _check_joins(tokens)
     _check_quantiles(source, tokens)
     _check_nesting(tokens)
     for place, token in enumerate(tokens):
-        if token.token_type is TokenType.PARAMETER and not _begins_name(tokens, place):
+        if token.token_type is TokenType.PARAMETER and not _is_parameter_start(tokens, place):
             raise QueryRejected(
                 "parameters are written as ? or :name",
                 code="parameter",
                 hint='execute("… WHERE age > ?", [18]), or execute("… WHERE age > :low", {"low": 18})',
-                position=source.at(token.start),
+                position=source.locate_offset(token.start),
                 text=source.text,
             )
 
 
-def _begins_name(tokens: Sequence[Token], place: int) -> bool:
+def _is_parameter_start(tokens: Sequence[Token], place: int) -> bool:
     """Whether a parameter's name follows: `:low` where an operand may stand, or `$low`.
 
     After a name a colon follows an alias in DuckDB: `n: COUNT(*)`.
@@ -417,7 +432,7 @@ def _check_nesting(tokens: Sequence[Token]) -> None:
         # Only one NOT right after another nests: most stand side by side.
         negations = negations + 1 if kind is TokenType.NOT else 0
         if depth + negations > MAX_NESTING:
-            _refuse("too_deep", f"the query is nested more than {MAX_NESTING} levels deep")
+            _refuse_query("too_deep", f"the query is nested more than {MAX_NESTING} levels deep")
 
 
 def _check_joins(tokens: Sequence[Token]) -> None:
@@ -429,7 +444,7 @@ def _check_joins(tokens: Sequence[Token]) -> None:
         waiting += kind in _JOINS and before is not TokenType.CROSS
         waiting = max(0, waiting - (kind in _CONDITIONS and before is not TokenType.DISTINCT))
         if waiting > MAX_JOINS:
-            _refuse(
+            _refuse_query(
                 "too_long",
                 f"the query has more than {MAX_JOINS} joins without a condition",
                 "write JOIN … ON, or CROSS JOIN",
@@ -437,7 +452,7 @@ def _check_joins(tokens: Sequence[Token]) -> None:
         before = kind
 
 
-def _check_pair(source: Source, before: TokenType | None, token: Token, following: Token) -> None:
+def _check_token_pair(source: QueryText, before: TokenType | None, token: Token, following: Token) -> None:
     """Refuses what the parser would take for something else than the engine does.
 
     A bracket after a comma, a parenthesis or ARRAY begins a list, and one before a text takes a field of a STRUCT; elsewhere it
@@ -453,7 +468,7 @@ def _check_pair(source: Source, before: TokenType | None, token: Token, followin
         _refuse_token(source, token, "function", f"the function {token.text} is not known to be safe")
 
 
-def _names_columns(tokens: Sequence[Token], place: int) -> bool:
+def _is_table_alias(tokens: Sequence[Token], place: int) -> bool:
     """Whether a name in quotes before a parenthesis is that of a table with names of its columns, no function's.
 
     It follows AS or a parenthesis, or its own parentheses are followed by AS ( or AS MATERIALIZED.
@@ -477,7 +492,7 @@ def _names_columns(tokens: Sequence[Token], place: int) -> bool:
     return False
 
 
-def _check_quantiles(source: Source, tokens: Sequence[Token]) -> None:
+def _check_quantiles(source: QueryText, tokens: Sequence[Token]) -> None:
     """Refuses a third argument of a quantile, which the parser would leave out in silence."""
     for place, (token, following) in enumerate(itertools.pairwise(tokens)):
         if token.text.upper() not in _QUANTILES or following.token_type is not TokenType.L_PAREN:
@@ -493,7 +508,7 @@ def _check_quantiles(source: Source, tokens: Sequence[Token]) -> None:
             _refuse_token(source, token, "syntax", f"{token.text.upper()} takes a value and its share")
 
 
-def _names_table(tokens: Sequence[Token]) -> bool:
+def _needs_table_next(tokens: Sequence[Token]) -> bool:
     """Whether the last of these, up to three, is followed by a table: FROM, but for IS (NOT) DISTINCT FROM, or JOIN."""
     compared, distinct, last = [None, None, *(token.token_type for token in tokens)][-3:]
     if last is TokenType.FROM and distinct is TokenType.DISTINCT:
@@ -501,11 +516,15 @@ def _names_table(tokens: Sequence[Token]) -> bool:
     return last in (TokenType.FROM, TokenType.JOIN)
 
 
-def _refuse_token(source: Source, token: Token, code: str, message: str, hint: str | None = None) -> NoReturn:
-    raise QueryRejected(message, code=code, hint=hint, position=source.at(token.start), text=source.text)
+def _refuse_token(
+    source: QueryText, token: Token, code: str, message: str, hint: str | None = None
+) -> NoReturn:
+    raise QueryRejected(
+        message, code=code, hint=hint, position=source.locate_offset(token.start), text=source.text
+    )
 
 
-def _without_units(text: str, tokens: Sequence[Token]) -> str:
+def _blank_sample_units(text: str, tokens: Sequence[Token]) -> str:
     """The text with blanks in place of UNITS behind TABLESAMPLE, which the engine's own parser takes for a method of its own."""
     letters = list(text)
     for before, token in itertools.pairwise(tokens):
@@ -514,17 +533,17 @@ def _without_units(text: str, tokens: Sequence[Token]) -> str:
     return "".join(letters)
 
 
-def _with_dollars(text: str, tokens: Sequence[Token]) -> str:
+def _replace_parameter_colons(text: str, tokens: Sequence[Token]) -> str:
     """The text with `$name` in place of `:name`, as the engine's own parser reads it."""
     letters = list(text)
     for place, token in enumerate(tokens):
-        if _begins_name(tokens, place):
+        if _is_parameter_start(tokens, place):
             letters[token.start] = "$"
     return "".join(letters)
 
 
-def _numbered(
-    source: Source, tokens: Sequence[Token], *, named: bool
+def _number_parameters(
+    source: QueryText, tokens: Sequence[Token], *, named: bool
 ) -> tuple[list[Token], int, tuple[str, ...]]:
     """Each `?` as `$1`, `$2`, …, and each `:name` as the number of that name, with how many, and the names.
 
@@ -539,7 +558,7 @@ def _numbered(
         if waiting:
             waiting = False
             continue
-        waiting = _begins_name(tokens, place)
+        waiting = _is_parameter_start(tokens, place)
         if not waiting and token.token_type is not TokenType.PLACEHOLDER:
             numbered.append(token)
             continue
@@ -563,7 +582,7 @@ def _numbered(
     return numbered, count or len(names), tuple(names)
 
 
-def _check_depth(source: Source, root: exp.Expr) -> None:
+def _check_depth(source: QueryText, root: exp.Expr) -> None:
     stack: list[tuple[exp.Expr, int]] = [(root, 0)]
     while stack:
         node, depth = stack.pop()
@@ -574,7 +593,7 @@ def _check_depth(source: Source, root: exp.Expr) -> None:
             stack.append((child, depth + (not chained)))
 
 
-def _syntax(source: Source, error: ParseError) -> NoReturn:
+def _refuse_syntax(source: QueryText, error: ParseError) -> NoReturn:
     first = error.errors[0] if error.errors else {}
     description = str(first.get("description") or "the query cannot be parsed")
     before, highlight = str(first.get("start_context") or ""), str(first.get("highlight") or "")
@@ -594,5 +613,5 @@ def _syntax(source: Source, error: ParseError) -> NoReturn:
     raise QueryRejected(message, code="syntax", position=position, text=source.text) from None
 
 
-def _refuse(code: str, message: str, hint: str | None = None) -> NoReturn:
+def _refuse_query(code: str, message: str, hint: str | None = None) -> NoReturn:
     raise QueryRejected(message, code=code, hint=hint) from None

@@ -18,8 +18,8 @@ from math import prod
 
 from sqlglot import exp
 
-from dpsql.policy import fold
-from dpsql.sql.read.rejection import Source
+from dpsql.policy import normalize_name
+from dpsql.sql.read.rejection import QueryText
 
 MOST_PARTS = 20_000
 """Names, constants and operators of the query that one PIVOT or UNPIVOT stands for."""
@@ -38,7 +38,7 @@ _NUMBER = re.compile(r"(0|[1-9]\d*)(\.\d+)?")
 """Numbers that DuckDB names a column by as they are written."""
 
 
-def without_pivots(source: Source, tree: exp.Expr | None) -> exp.Expr | None:
+def rewrite_pivots(source: QueryText, tree: exp.Expr | None) -> exp.Expr | None:
     """The tree of a statement, in which each PIVOT and UNPIVOT is a subquery. Raises QueryRejected."""
     if tree is None or tree.find(exp.Pivot) is None:
         return tree
@@ -56,44 +56,46 @@ def without_pivots(source: Source, tree: exp.Expr | None) -> exp.Expr | None:
             base = node.copy()
             base.set("pivots", None)
             alias = pivot.args.get("alias")
-            node.replace(exp.Subquery(this=_query(source, pivot, base), alias=alias and alias.copy()))
+            node.replace(exp.Subquery(this=_rewrite_pivot(source, pivot, base), alias=alias and alias.copy()))
             break
         else:
             if type(node.this) is exp.Pivot:
-                node.set("this", _statement(source, node.this))
-    return _statement(source, tree) if type(tree) is exp.Pivot else tree
+                node.set("this", _rewrite_statement(source, node.this))
+    return _rewrite_statement(source, tree) if type(tree) is exp.Pivot else tree
 
 
-def _statement(source: Source, pivot: exp.Pivot) -> exp.Query:
+def _rewrite_statement(source: QueryText, pivot: exp.Pivot) -> exp.Query:
     """The query of a statement, with the clauses around it."""
-    query = _query(source, pivot, pivot.this)
+    query = _rewrite_pivot(source, pivot, pivot.this)
     for name in _AROUND:
         if pivot.args.get(name) is not None:
             query.set(name, pivot.args[name])
     return query
 
 
-def _query(source: Source, pivot: exp.Pivot, base: exp.Expr) -> exp.Query:
+def _rewrite_pivot(source: QueryText, pivot: exp.Pivot, base: exp.Expr) -> exp.Query:
     several = pivot.parent is not None and len(pivot.parent.args.get("pivots") or ()) > 1
     if several:
         source.refuse(pivot, "clause", "one PIVOT or UNPIVOT after a table", "put the first into a subquery")
     if pivot.args.get("unpivot"):
-        return _unpivoted(source, pivot, base)
-    return _pivoted(source, pivot, base)
+        return _build_unpivot_query(source, pivot, base)
+    return _build_pivot_query(source, pivot, base)
 
 
 # ---------------------------------------------------------------------------------------------- PIVOT
 
 
-def _pivoted(source: Source, pivot: exp.Pivot, base: exp.Expr) -> exp.Select:
+def _build_pivot_query(source: QueryText, pivot: exp.Pivot, base: exp.Expr) -> exp.Select:
     if pivot.args.get("this") is None:
-        aggregates, keys, group, *_ = source.take(
+        aggregates, keys, group, *_ = source.take_arguments(
             pivot, "expressions", "fields", "group", "alias", "columns", "pivot_column_naming"
         )
     else:
-        keys, aggregates, group, *_ = source.take(pivot, "expressions", "using", "group", "this", *_AROUND)
+        keys, aggregates, group, *_ = source.take_arguments(
+            pivot, "expressions", "using", "group", "this", *_AROUND
+        )
     aggregates = aggregates or [exp.Count(this=exp.Star(), big_int=True)]
-    found = [_key(source, key) for key in keys or [pivot]]
+    found = [_parse_pivot_key(source, key) for key in keys or [pivot]]
     if len(aggregates) > 1 and any(type(item) is not exp.Alias for item in aggregates):
         source.refuse(aggregates[0], "clause", "several aggregates of PIVOT have names", "SUM(x) AS total")
     _check_size(source, pivot, prod(len(values) for _, values in found), aggregates)
@@ -101,11 +103,15 @@ def _pivoted(source: Source, pivot: exp.Pivot, base: exp.Expr) -> exp.Select:
         list(zip([key for key, _ in found], row, strict=True))
         for row in product(*(values for _, values in found))
     ]
-    columns = [_column(source, row, item, named=len(aggregates) > 1) for row in rows for item in aggregates]
+    columns = [
+        _build_filtered_aggregate(source, row, item, named=len(aggregates) > 1)
+        for row in rows
+        for item in aggregates
+    ]
     if group is None:
-        others = _others(pivot, [*(key for key, _ in found), *aggregates])
+        others = _build_other_columns(pivot, [*(key for key, _ in found), *aggregates])
         return exp.Select(expressions=[others, *columns], group=exp.Group(all=True)).from_(base)
-    (by,) = source.take(group, "expressions")
+    (by,) = source.take_arguments(group, "expressions")
     for item in by:
         if type(item) is not exp.Column:
             source.refuse(item, "clause", "GROUP BY of PIVOT takes columns", "name it in a subquery")
@@ -113,15 +119,17 @@ def _pivoted(source: Source, pivot: exp.Pivot, base: exp.Expr) -> exp.Select:
     return select.group_by(*(item.copy() for item in by), copy=False)
 
 
-def _others(pivot: exp.Pivot, read: Sequence[exp.Expr]) -> exp.Star:
+def _build_other_columns(pivot: exp.Pivot, read: Sequence[exp.Expr]) -> exp.Star:
     """All columns that PIVOT does not read."""
-    star = exp.Star(except_=_names([column for part in read for column in part.find_all(exp.Column)]))
+    star = exp.Star(
+        except_=_deduplicate_columns([column for part in read for column in part.find_all(exp.Column)])
+    )
     starts = [part.meta["start"] for part in pivot.walk() if "start" in part.meta]
     star.meta.update({OTHERS: True, **({"start": min(starts)} if starts else {})})
     return star
 
 
-def _key(source: Source, found: exp.Expr) -> tuple[exp.Column, list[exp.Expr]]:
+def _parse_pivot_key(source: QueryText, found: exp.Expr) -> tuple[exp.Column, list[exp.Expr]]:
     """A column whose values are columns, and these values."""
     if type(found) is not exp.In or not found.expressions:
         key = found.name if type(found) is exp.Column else "k"
@@ -131,15 +139,15 @@ def _key(source: Source, found: exp.Expr) -> tuple[exp.Column, list[exp.Expr]]:
             "PIVOT needs the values of its columns: dpsql does not look them up in private rows",
             f"list them: ON {key} IN ('a', 'b')",
         )
-    key, values = source.take(found, "this", "expressions")
+    key, values = source.take_arguments(found, "this", "expressions")
     if type(key) is not exp.Column:
         source.refuse(key, "clause", "PIVOT takes a column", "name the expression in a subquery")
     for value in values:
-        if not _is_value(value.this if type(value) in _NAMED else value):
+        if not _is_plain_constant(value.this if type(value) in _NAMED else value):
             source.refuse(
                 value, "clause", "the values of PIVOT are constants, with digits alone", "ON k IN ('a', 'b')"
             )
-    names = [_name(value) for value in values]
+    names = [_get_column_name(value) for value in values]
     for value, name in zip(values, names, strict=True):
         if names.count(name) > 1:
             source.refuse(
@@ -151,29 +159,33 @@ def _key(source: Source, found: exp.Expr) -> tuple[exp.Column, list[exp.Expr]]:
     return key, values
 
 
-def _is_value(constant: exp.Expr) -> bool:
+def _is_plain_constant(constant: exp.Expr) -> bool:
     """Whether it is a constant whose text names a column as DuckDB does."""
     if type(constant) is exp.Neg:
-        return type(constant.this) is exp.Literal and not constant.this.is_string and _is_value(constant.this)
+        return (
+            type(constant.this) is exp.Literal
+            and not constant.this.is_string
+            and _is_plain_constant(constant.this)
+        )
     if type(constant) is exp.Literal:
         return constant.is_string or _NUMBER.fullmatch(constant.this) is not None
     return type(constant) in (exp.Null, exp.Boolean)
 
 
-def _name(value: exp.Expr) -> str:
+def _get_column_name(value: exp.Expr) -> str:
     """The name of the column of a value."""
-    return str(value.alias) if type(value) in _NAMED else _text(value)
+    return str(value.alias) if type(value) in _NAMED else _format_constant(value)
 
 
-def _column(
-    source: Source, row: Sequence[tuple[exp.Column, exp.Expr]], item: exp.Expr, *, named: bool
+def _build_filtered_aggregate(
+    source: QueryText, row: Sequence[tuple[exp.Column, exp.Expr]], item: exp.Expr, *, named: bool
 ) -> exp.Alias:
     """The aggregate of the rows with a value of each key."""
     conditions = [
         exp.NullSafeEQ(this=key.copy(), expression=(value.this if type(value) in _NAMED else value).copy())
         for key, value in row
     ]
-    name = "_".join(_name(value) for _, value in row)
+    name = "_".join(_get_column_name(value) for _, value in row)
     if named or type(item) is exp.Alias:
         name = f"{name}_{item.alias}"
     aggregate = item.this if type(item) is exp.Alias else item
@@ -185,10 +197,10 @@ def _column(
     )
 
 
-def _text(constant: exp.Expr) -> str:
+def _format_constant(constant: exp.Expr) -> str:
     """The name of a column of a value."""
     if type(constant) is exp.Neg:
-        return f"-{_text(constant.this)}"
+        return f"-{_format_constant(constant.this)}"
     if type(constant) is exp.Boolean:
         return "true" if constant.this else "false"
     return "NULL" if type(constant) is exp.Null else str(constant.this)
@@ -197,9 +209,9 @@ def _text(constant: exp.Expr) -> str:
 # -------------------------------------------------------------------------------------------- UNPIVOT
 
 
-def _unpivoted(source: Source, pivot: exp.Pivot, base: exp.Expr) -> exp.Query:
+def _build_unpivot_query(source: QueryText, pivot: exp.Pivot, base: exp.Expr) -> exp.Query:
     if pivot.args.get("this") is None:
-        (held, fields, nulls, *_) = source.take(
+        (held, fields, nulls, *_) = source.take_arguments(
             pivot,
             "expressions",
             "fields",
@@ -209,29 +221,29 @@ def _unpivoted(source: Source, pivot: exp.Pivot, base: exp.Expr) -> exp.Query:
             "pivot_column_naming",
             "unpivot",
         )
-        name, columns = source.take(fields[0] if fields else None, "this", "expressions")
+        name, columns = source.take_arguments(fields[0] if fields else None, "this", "expressions")
         into = (name, held[0]) if fields and len(fields) == len(held or []) == 1 else None
     else:
-        columns, places, *_ = source.take(pivot, "expressions", "into", "this", "unpivot", *_AROUND)
+        columns, places, *_ = source.take_arguments(pivot, "expressions", "into", "this", "unpivot", *_AROUND)
         nulls, into = False, (exp.to_identifier("name"), exp.to_identifier("value"))
         if places is not None:
-            name, held = source.take(places, "this", "expressions")
+            name, held = source.take_arguments(places, "this", "expressions")
             into = (name, held[0]) if held and len(held) == 1 else None
     if into is None:
         source.refuse(pivot, "clause", "UNPIVOT makes one column of names and one of values")
-    into = _identifier(source, pivot, into[0]), _identifier(source, pivot, into[1])
+    into = _require_identifier(source, pivot, into[0]), _require_identifier(source, pivot, into[1])
     if not columns:
         source.refuse(pivot, "clause", "UNPIVOT takes columns", "UNPIVOT t ON a, b INTO NAME k VALUE v")
     if len(columns) > MOST_COLUMNS:
         source.refuse(pivot, "too_long", f"UNPIVOT takes at most {MOST_COLUMNS} columns")
-    named = [_unpivoted_column(source, item) for item in columns]
+    named = [_parse_unpivot_column(source, item) for item in columns]
     _check_size(source, pivot, len(named), [base])
-    rest = exp.Star(except_=_names([column for column, _ in named]))
+    rest = exp.Star(except_=_deduplicate_columns([column for column, _ in named]))
     queries: list[exp.Query] = []
     for column, label in named:
         items = [
             rest.copy(),
-            exp.Alias(this=_label(column, label), alias=into[0].copy()),
+            exp.Alias(this=_build_name_label(column, label), alias=into[0].copy()),
             exp.Alias(this=exp.Column(this=column.this.copy()), alias=into[1].copy()),
         ]
         query = exp.Select(expressions=items).from_(base)
@@ -243,7 +255,7 @@ def _unpivoted(source: Source, pivot: exp.Pivot, base: exp.Expr) -> exp.Query:
     return reduce(lambda left, right: exp.Union(this=left, expression=right, distinct=False), queries)
 
 
-def _label(column: exp.Column, label: str | None) -> exp.Literal:
+def _build_name_label(column: exp.Column, label: str | None) -> exp.Literal:
     """What stands in the column of names: the name of the column as its table spells it, where the query gives none."""
     text = exp.Literal.string(column.name if label is None else label)
     if label is None:
@@ -251,7 +263,7 @@ def _label(column: exp.Column, label: str | None) -> exp.Literal:
     return text
 
 
-def _identifier(source: Source, pivot: exp.Pivot, name: object) -> exp.Identifier:
+def _require_identifier(source: QueryText, pivot: exp.Pivot, name: object) -> exp.Identifier:
     """The name of a column that UNPIVOT makes."""
     found = name.this if type(name) is exp.Column else name
     if type(found) is not exp.Identifier:
@@ -259,7 +271,7 @@ def _identifier(source: Source, pivot: exp.Pivot, name: object) -> exp.Identifie
     return found
 
 
-def _unpivoted_column(source: Source, item: exp.Expr) -> tuple[exp.Column, str | None]:
+def _parse_unpivot_column(source: QueryText, item: exp.Expr) -> tuple[exp.Column, str | None]:
     """A column, and what stands in the column of names for it, if the query says so."""
     if type(item) is exp.Column:
         return item, None
@@ -268,12 +280,14 @@ def _unpivoted_column(source: Source, item: exp.Expr) -> tuple[exp.Column, str |
     source.refuse(item, "clause", "UNPIVOT takes columns", "name the expression in a subquery")
 
 
-def _check_size(source: Source, pivot: exp.Pivot, times: int, parts: Sequence[exp.Expr]) -> None:
+def _check_size(source: QueryText, pivot: exp.Pivot, times: int, parts: Sequence[exp.Expr]) -> None:
     """Refuses what would be written out so often that a short text made a very long query."""
     if times * sum(1 for part in parts for _ in part.walk()) > MOST_PARTS:
         source.refuse(pivot, "too_long", "PIVOT or UNPIVOT would become too long a query", "fewer columns")
 
 
-def _names(columns: Sequence[exp.Column]) -> list[exp.Expr]:
+def _deduplicate_columns(columns: Sequence[exp.Column]) -> list[exp.Expr]:
     """The names of columns, each once."""
-    return [*{fold(column.name): exp.Column(this=column.this.copy()) for column in columns}.values()]
+    return [
+        *{normalize_name(column.name): exp.Column(this=column.this.copy()) for column in columns}.values()
+    ]

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
-from dpsql.policy import fold
-from dpsql.regression import MOST_COLUMNS, MOST_REGRESSORS, covariances, regression
-from dpsql.sql.read.dialect import DIALECT, parsed
-from dpsql.sql.read.rejection import Source
+from dpsql.policy import normalize_name
+from dpsql.regression import MOST_COLUMNS, MOST_REGRESSORS, build_covariance_query, regression
+from dpsql.sql.read.dialect import DIALECT, parse_tokens
+from dpsql.sql.read.rejection import QueryText
 
 REGRESS, COVAR_MATRIX = "REGRESS", "COVAR_MATRIX"
 CALLS = (f"{REGRESS}(", f"{COVAR_MATRIX}(")
@@ -29,7 +29,7 @@ _MOST_CALLS = 8
 _ROWS, _KEY, _VALUE = "#rows", "#key", "#value"
 
 
-def with_commas(text: str, tokens: Sequence[Token]) -> tuple[str, list[Token]]:
+def replace_regress_on(text: str, tokens: Sequence[Token]) -> tuple[str, list[Token]]:
     """The text and its words with a comma in place of ON in REGRESS(y ON x), which no parser reads."""
     letters, found = list(text), list(tokens)
     for place in range(1, len(tokens)):
@@ -50,7 +50,7 @@ def with_commas(text: str, tokens: Sequence[Token]) -> tuple[str, list[Token]]:
     return "".join(letters), found
 
 
-def without_regressions(source: Source, tree: exp.Expr | None) -> exp.Expr | None:
+def rewrite_regressions(source: QueryText, tree: exp.Expr | None) -> exp.Expr | None:
     """The tree of a statement in which each SELECT with such a column is a query over moments. Raises QueryRejected."""
     calls = [] if tree is None else [node for node in tree.find_all(exp.Anonymous) if is_moment_call(node)]
     if tree is None or not calls:
@@ -59,11 +59,12 @@ def without_regressions(source: Source, tree: exp.Expr | None) -> exp.Expr | Non
         source.refuse(calls[0], "too_long", f"a query has at most {_MOST_CALLS} such calls")
     for select in reversed(list(tree.find_all(exp.Select))):
         place = next(
-            (place for place, item in enumerate(select.expressions) if is_moment_call(_bare(item))), None
+            (place for place, item in enumerate(select.expressions) if is_moment_call(_unwrap_alias(item))),
+            None,
         )
         if place is None:
             continue
-        written = _Written(source, select, place, outermost=select is tree).query()
+        written = _MomentSelect(source, select, place, outermost=select is tree).build_moment_query()
         if select is tree:
             tree = written
         else:
@@ -74,7 +75,7 @@ def without_regressions(source: Source, tree: exp.Expr | None) -> exp.Expr | Non
     return tree
 
 
-def _bare(item: exp.Expr) -> exp.Expr:
+def _unwrap_alias(item: exp.Expr) -> exp.Expr:
     return item.this if isinstance(item, exp.Alias) else item
 
 
@@ -84,50 +85,50 @@ def is_moment_call(node: exp.Expr) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _Written:
+class _MomentSelect:
     """A SELECT whose column at `place` is one of the calls."""
 
-    source: Source
+    source: QueryText
     select: exp.Select
     place: int
     outermost: bool
 
-    def query(self) -> exp.Select:
+    def build_moment_query(self) -> exp.Select:
         """The query over moments."""
         source, select = self.source, self.select
-        items, origin, group, order, limit, offset, joins, where, with_ = source.take(
+        items, origin, group, order, limit, offset, joins, where, with_ = source.take_arguments(
             select, "expressions", "from_", "group", "order", "limit", "offset", "joins", "where", "with_"
         )
-        call = _bare(items[self.place])
+        call = _unwrap_alias(items[self.place])
         if origin is None:
             source.refuse(call, "regression", f"{call.name.upper()} is of the rows of a FROM", _COLUMN)
-        arguments = self._arguments(call)
-        keys = self._keys(items, group)
+        arguments = self._list_arguments(call)
+        keys = self._resolve_keys(items, group)
         by = {f"{_KEY}{number}": f'"{_KEY}{number}"' for number in range(len(keys))}
         values = [f'"{_VALUE}{number}"' for number in range(len(arguments))]
         if call.name.upper() == REGRESS:
             y, *x = values
             text = regression(y, x, f'"{_ROWS}"', by).sql
-            names = ["intercept", *self._names(call, arguments[1:], 1)]
+            names = ["intercept", *self._name_arguments(call, arguments[1:], 1)]
         else:
-            asked = covariances(values, f'"{_ROWS}"', by)
-            text, own = asked.sql, self._names(call, arguments, 1)
+            asked = build_covariance_query(values, f'"{_ROWS}"', by)
+            text, own = asked.sql, self._name_arguments(call, arguments, 1)
             names = [f"{own[a]}_{own[b]}" for a, b in asked.pairs]
-        outer = _template(text)
+        outer = _parse_template(text)
         put = {f"{_KEY}{number}": key for number, key in enumerate(keys)}
         put |= {f"{_VALUE}{number}": value for number, value in enumerate(arguments)}
-        _fill(outer, put, {"from_": origin, "joins": joins, "where": where})
-        columns, matrix = self._columns(items, keys, outer.expressions, names)
+        _fill_template(outer, put, {"from_": origin, "joins": joins, "where": where})
+        columns, matrix = self._build_columns(items, keys, outer.expressions, names)
         outer.set("expressions", columns)
-        order = self._order(order, len(items))
+        order = self._build_order(order, len(items))
         for name, clause in (("with_", with_), ("order", order), ("limit", limit), ("offset", offset)):
             outer.set(name, clause)
         if self.outermost and call.name.upper() == COVAR_MATRIX:
             outer.meta[MATRICES] = matrix
         return outer
 
-    def _arguments(self, call: exp.Expr) -> list[exp.Expr]:
-        (arguments,) = self.source.take(call, "expressions", this=(call.name,))
+    def _list_arguments(self, call: exp.Expr) -> list[exp.Expr]:
+        (arguments,) = self.source.take_arguments(call, "expressions", this=(call.name,))
         regresses = call.name.upper() == REGRESS
         least, most = (2, MOST_REGRESSORS + 1) if regresses else (1, MOST_COLUMNS)
         if not least <= len(arguments) <= most:
@@ -142,21 +143,23 @@ class _Written:
                 self.source.refuse(each, "regression", "an argument is a value of each row", _COLUMN)
         return list(arguments)
 
-    def _keys(self, items: Sequence[exp.Expr], group: exp.Expr | None) -> list[exp.Expr]:
+    def _resolve_keys(self, items: Sequence[exp.Expr], group: exp.Expr | None) -> list[exp.Expr]:
         """The expressions of GROUP BY, in which numbers and names of columns stand for what they name."""
         source = self.source
         others = [item for place, item in enumerate(items) if place != self.place]
         keys = list[exp.Expr]()
         if group is not None:
             every = group.args.get("all") is True
-            (listed,) = source.take(group, "expressions", all=(True,))
-            aliases = {fold(item.alias): item.this for item in others if isinstance(item, exp.Alias)}
-            for key in [_bare(item) for item in others] if every else listed:
-                keys.append(self._key(key, items, aliases))
+            (listed,) = source.take_arguments(group, "expressions", all=(True,))
+            aliases = {
+                normalize_name(item.alias): item.this for item in others if isinstance(item, exp.Alias)
+            }
+            for key in [_unwrap_alias(item) for item in others] if every else listed:
+                keys.append(self._resolve_key(key, items, aliases))
         for item in others:
-            if is_moment_call(_bare(item)):
+            if is_moment_call(_unwrap_alias(item)):
                 source.refuse(item, "regression", "a SELECT takes one such column", _ALONE)
-            if _bare(item) not in keys:
+            if _unwrap_alias(item) not in keys:
                 source.refuse(
                     item,
                     "regression",
@@ -165,18 +168,24 @@ class _Written:
                 )
         return list(dict.fromkeys(keys))
 
-    def _key(self, key: exp.Expr, items: Sequence[exp.Expr], aliases: Mapping[str, exp.Expr]) -> exp.Expr:
+    def _resolve_key(
+        self, key: exp.Expr, items: Sequence[exp.Expr], aliases: Mapping[str, exp.Expr]
+    ) -> exp.Expr:
         if isinstance(key, exp.Literal) and not key.is_string:
             place = int(key.name[:9]) - 1 if key.name.isdigit() else -1
             if not 0 <= place < len(items) or place == self.place:
                 self.source.refuse(key, "ordinal", "there is no such column to group by", _COLUMN)
-            return _bare(items[place])
+            return _unwrap_alias(items[place])
         if isinstance(key, (exp.Rollup, exp.Cube, exp.GroupingSets)):
             self.source.refuse(key, "regression", "subtotals are not supported here: group by keys", _COLUMN)
-        named = aliases.get(fold(key.name)) if isinstance(key, exp.Column) and not key.table else None
+        named = (
+            aliases.get(normalize_name(key.name)) if isinstance(key, exp.Column) and not key.table else None
+        )
         if named is None or named == key:
             return key
-        if any(fold(column.name) == fold(key.name) for column in named.find_all(exp.Column)):
+        if any(
+            normalize_name(column.name) == normalize_name(key.name) for column in named.find_all(exp.Column)
+        ):
             self.source.refuse(
                 key,
                 "ambiguous",
@@ -185,7 +194,7 @@ class _Written:
             )
         return named
 
-    def _order(self, order: exp.Expr | None, width: int) -> exp.Expr | None:
+    def _build_order(self, order: exp.Expr | None, width: int) -> exp.Expr | None:
         """The order that is asked for, or, of a whole statement, that of the keys before the call."""
         numbers = range(1, self.place + 1)
         if order is None:
@@ -199,17 +208,17 @@ class _Written:
                 )
         return order
 
-    def _names(self, call: exp.Expr, arguments: Sequence[exp.Expr], first: int) -> list[str]:
+    def _name_arguments(self, call: exp.Expr, arguments: Sequence[exp.Expr], first: int) -> list[str]:
         """The names of columns, and x1, x2, … of other expressions."""
         names = [
             each.name if isinstance(each, exp.Column) else f"x{number}"
             for number, each in enumerate(arguments, first)
         ]
-        if len({fold(name) for name in names}) < len(names):
+        if len({normalize_name(name) for name in names}) < len(names):
             self.source.refuse(call, "ambiguous", "two columns of the answer have one name", _COLUMN)
         return names
 
-    def _columns(
+    def _build_columns(
         self,
         items: Sequence[exp.Expr],
         keys: Sequence[exp.Expr],
@@ -217,28 +226,28 @@ class _Written:
         names: Sequence[str],
     ) -> tuple[list[exp.Expr], list[int]]:
         """The columns of the answer in the order of the statement, and the places of those that the call stands for."""
-        prefix = self.select.expressions[self.place].alias or _bare(items[self.place]).name.lower()
+        prefix = self.select.expressions[self.place].alias or _unwrap_alias(items[self.place]).name.lower()
         found, own = list[exp.Expr](), list[int]()
         for place, item in enumerate(items):
             if place == self.place:
                 own = list(range(len(found), len(found) + len(names)))
                 found += [
-                    _as(output, f"{prefix}_{name}")
+                    _build_alias(output, f"{prefix}_{name}")
                     for output, name in zip(outputs[len(keys) :], names, strict=True)
                 ]
             else:
-                output = outputs[keys.index(_bare(item))]
-                found.append(_as(output, item.alias_or_name or item.sql("duckdb")))
+                output = outputs[keys.index(_unwrap_alias(item))]
+                found.append(_build_alias(output, item.alias_or_name or item.sql("duckdb")))
         return found, own
 
 
-def _as(output: exp.Expr, name: str) -> exp.Alias:
-    return exp.Alias(this=_bare(output).copy(), alias=exp.to_identifier(name, quoted=True))
+def _build_alias(output: exp.Expr, name: str) -> exp.Alias:
+    return exp.Alias(this=_unwrap_alias(output).copy(), alias=exp.to_identifier(name, quoted=True))
 
 
-def _template(text: str) -> exp.Select:
+def _parse_template(text: str) -> exp.Select:
     """The tree of a text of our own, in which no node has a place."""
-    (tree,) = parsed(DIALECT.tokenize(text), text)
+    (tree,) = parse_tokens(DIALECT.tokenize(text), text)
     if not isinstance(tree, exp.Select):
         raise TypeError("a query over moments is a SELECT")
     for node in tree.walk():
@@ -247,7 +256,7 @@ def _template(text: str) -> exp.Select:
     return tree
 
 
-def _fill(outer: exp.Select, values: Mapping[str, exp.Expr], clauses: Mapping[str, object]) -> None:
+def _fill_template(outer: exp.Select, values: Mapping[str, exp.Expr], clauses: Mapping[str, object]) -> None:
     """Puts expressions into the places of the columns that are named for them, and the clauses in that of the rows."""
     for select in list(outer.find_all(exp.Select)):
         origin = select.args.get("from_")

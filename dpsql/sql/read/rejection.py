@@ -44,24 +44,24 @@ _CALLED = re.compile(r"(\w+)\s*\(\s*(?:DISTINCT\s+)?$", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class QueryText:
     """The text of a query, which can point at its parts."""
 
     text: str
 
-    def position(self, node: exp.Expr | None) -> Position | None:
+    def find_position(self, node: exp.Expr | None) -> Position | None:
         """Where a node begins, as far as the parser has kept it."""
         if node is None:
             return None
         starts = [part.meta["start"] for part in node.walk() if "start" in part.meta]
-        return None if not starts else self.at(min(starts))
+        return None if not starts else self.locate_offset(min(starts))
 
-    def at(self, offset: int) -> Position:
+    def locate_offset(self, offset: int) -> Position:
         """The position of an offset into the text."""
         before = self.text[:offset]
         return Position(before.count("\n") + 1, offset - (before.rfind("\n") + 1) + 1)
 
-    def called(self, node: exp.Expr) -> str:
+    def get_function_name(self, node: exp.Expr) -> str:
         """The name that the text gives to a function, in capitals; the parser's, where it keeps no place of it."""
         while type(node) in (exp.IgnoreNulls, exp.RespectNulls):
             node = node.this
@@ -77,9 +77,9 @@ class Source:
 
     def refuse(self, node: exp.Expr | None, code: str, message: str, hint: str | None = None) -> NoReturn:
         """Raises QueryRejected at a node."""
-        raise QueryRejected(message, code=code, hint=hint, position=self.position(node), text=self.text)
+        raise QueryRejected(message, code=code, hint=hint, position=self.find_position(node), text=self.text)
 
-    def take(self, node: exp.Expr | None, *names: str, **fixed: Any) -> list[Any]:
+    def take_arguments(self, node: exp.Expr | None, *names: str, **fixed: Any) -> list[Any]:
         """The named arguments of a node; refuses it if any other argument says anything.
 
         This is what makes the whitelist closed: an argument that a new release of the parser adds is
@@ -95,13 +95,13 @@ class Source:
             self.refuse(
                 value if isinstance(value, exp.Expr) else node,
                 "clause",
-                f"{_title(node)} with {key.strip('_').replace('_', ' ').upper()} is not supported",
+                f"{_format_node_name(node)} with {key.strip('_').replace('_', ' ').upper()} is not supported",
                 _INSTEAD.get(key),
             )
         return [node.args.get(name) for name in names]
 
 
-def is_text(value: str) -> bool:
+def is_valid_text(value: str) -> bool:
     """Whether the engine can hold a text: no NUL character, and valid as UTF-8."""
     try:
         value.encode()
@@ -110,5 +110,5 @@ def is_text(value: str) -> bool:
     return "\0" not in value
 
 
-def _title(node: exp.Expr) -> str:
+def _format_node_name(node: exp.Expr) -> str:
     return node.key.upper()

@@ -16,9 +16,9 @@ from typing import Any, NoReturn
 from sqlglot.tokenizer_core import Token, TokenType
 
 from dpsql.errors import Error, LossError, QueryRejected
-from dpsql.request.loss import amount
-from dpsql.sql.read.parse import MAX_CHARACTERS, MAX_TOKENS, read_tokens, without_explain
-from dpsql.sql.read.rejection import Source
+from dpsql.request.loss import parse_amount
+from dpsql.sql.read.parse import MAX_CHARACTERS, MAX_TOKENS, read_tokens, strip_explain
+from dpsql.sql.read.rejection import QueryText
 
 _LONGEST = 63
 _OPEN, _CLOSE = TokenType.L_PAREN, TokenType.R_PAREN
@@ -29,7 +29,7 @@ _LOCAL_HINT = "CREATE LOCAL TABLE r AS SELECT RANDOMIZE(smoker) AS smoker FROM p
 _DROP_HINT = "DROP TABLE s"
 
 
-class Kind(Enum):
+class SessionTableKind(Enum):
     """What a table of a session is."""
 
     SYNTHETIC = "synthetic"
@@ -45,7 +45,7 @@ class CreateTable:
     """
 
     text: str
-    kind: Kind
+    kind: SessionTableKind
     name: str
     query: str
     options: Mapping[str, Any]
@@ -54,13 +54,13 @@ class CreateTable:
     explain: bool = False
     name_at: int = field(default=0, compare=False)
 
-    def place(self, error: Error, option: str) -> None:
+    def locate_option_error(self, error: Error, option: str) -> None:
         """Says of an error that its reason is the value of an option."""
-        error.position, error.text = Source(self.text).at(self.places[option]), self.text
+        error.position, error.text = QueryText(self.text).locate_offset(self.places[option]), self.text
 
-    def reject(self, place: int, code: str, message: str, hint: str | None = None) -> NoReturn:
+    def refuse_at(self, place: int, code: str, message: str, hint: str | None = None) -> NoReturn:
         """Raises QueryRejected at a place of the text."""
-        _refuse(Source(self.text), place, code, message, hint)
+        _refuse_at(QueryText(self.text), place, code, message, hint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +72,12 @@ class DropTable:
     missing_ok: bool
     name_at: int
 
-    def reject(self, code: str, message: str, hint: str | None = None) -> NoReturn:
+    def refuse_name(self, code: str, message: str, hint: str | None = None) -> NoReturn:
         """Raises QueryRejected at the name."""
-        _refuse(Source(self.text), self.name_at, code, message, hint)
+        _refuse_at(QueryText(self.text), self.name_at, code, message, hint)
 
 
-def session_statement(text: str) -> CreateTable | DropTable | None:
+def parse_session_statement(text: str) -> CreateTable | DropTable | None:
     """The statement about a table of the session that a text is; None for any other.
 
     Raises QueryRejected, with the place, for one that begins so and goes on otherwise.
@@ -85,47 +85,51 @@ def session_statement(text: str) -> CreateTable | DropTable | None:
     lowered = text.lower() if isinstance(text, str) and len(text) <= MAX_CHARACTERS else ""
     if "table" not in lowered or ("create" not in lowered and "drop" not in lowered):
         return None
-    explain, asked = without_explain(text)
-    source, tokens = Source(text), read_tokens(asked)
+    explain, asked = strip_explain(text)
+    source, tokens = QueryText(text), read_tokens(asked)
     if not tokens or len(tokens) > MAX_TOKENS:
         return None
-    words = _Words(source, tokens)
-    if words.takes("CREATE"):
-        replaces = words.takes("OR", "REPLACE")
-        kind = next((kind for kind in Kind if words.takes(kind.name, "TABLE")), None)
-        return None if kind is None else _created(words, asked, kind, replaces=replaces, explain=explain)
-    if not explain and words.takes("DROP", "TABLE"):
-        missing_ok = words.takes("IF", "EXISTS")
+    words = _TokenReader(source, tokens)
+    if words.match_words("CREATE"):
+        replaces = words.match_words("OR", "REPLACE")
+        kind = next((kind for kind in SessionTableKind if words.match_words(kind.name, "TABLE")), None)
+        return (
+            None
+            if kind is None
+            else _parse_create_table(words, asked, kind, replaces=replaces, explain=explain)
+        )
+    if not explain and words.match_words("DROP", "TABLE"):
+        missing_ok = words.match_words("IF", "EXISTS")
         at = words.place
-        name = words.name(_DROP_HINT)
+        name = words.read_table_name(_DROP_HINT)
         if words.place < len(tokens):
-            words.reject("syntax", "DROP TABLE takes one name", _DROP_HINT)
+            words.refuse_token("syntax", "DROP TABLE takes one name", _DROP_HINT)
         return DropTable(text, name, missing_ok, tokens[at].start)
     return None
 
 
 @dataclass(slots=True)
-class _Words:
+class _TokenReader:
     """The words of a statement, read from `place` on."""
 
-    source: Source
+    source: QueryText
     tokens: Sequence[Token]
     place: int = 0
 
-    def takes(self, *words: str) -> bool:
+    def match_words(self, *words: str) -> bool:
         """Passes over these words, where they come next and stand in no quotes."""
         found = self.tokens[self.place : self.place + len(words)]
-        same = len(found) == len(words) and all(map(_is, found, words))
+        same = len(found) == len(words) and all(map(_is_word, found, words))
         self.place += len(words) if same else 0
         return same
 
-    def name(self, hint: str) -> str:
+    def read_table_name(self, hint: str) -> str:
         """The name of a table of the session."""
         token = self.tokens[self.place] if self.place < len(self.tokens) else None
         if token is None or token.token_type not in (TokenType.VAR, TokenType.IDENTIFIER):
-            self.reject("syntax", "the name of a table is expected here", hint)
+            self.refuse_token("syntax", "the name of a table is expected here", hint)
         if not (token.text.isascii() and token.text.isidentifier() and len(token.text) <= _LONGEST):
-            self.reject(
+            self.refuse_token(
                 "session_table",
                 f"a table of the session is named by up to {_LONGEST} letters, digits and _",
                 hint,
@@ -133,24 +137,26 @@ class _Words:
         self.place += 1
         return token.text
 
-    def reject(self, code: str, message: str, hint: str | None = None) -> NoReturn:
+    def refuse_token(self, code: str, message: str, hint: str | None = None) -> NoReturn:
         """Raises QueryRejected at the next word, or at the last one where there is none."""
         token = self.tokens[min(self.place, len(self.tokens) - 1)]
-        _refuse(self.source, token.start, code, message, hint)
+        _refuse_at(self.source, token.start, code, message, hint)
 
 
-def _created(words: _Words, asked: str, kind: Kind, *, replaces: bool, explain: bool) -> CreateTable:
-    hint = _CREATE_HINT if kind is Kind.SYNTHETIC else _LOCAL_HINT
+def _parse_create_table(
+    words: _TokenReader, asked: str, kind: SessionTableKind, *, replaces: bool, explain: bool
+) -> CreateTable:
+    hint = _CREATE_HINT if kind is SessionTableKind.SYNTHETIC else _LOCAL_HINT
     at = words.place
-    name, tokens = words.name(hint), words.tokens
-    if not words.takes("AS"):
-        words.reject("syntax", "AS and a SELECT are expected here", hint)
+    name, tokens = words.read_table_name(hint), words.tokens
+    if not words.match_words("AS"):
+        words.refuse_token("syntax", "AS and a SELECT are expected here", hint)
     first = words.place
     if first == len(tokens) or tokens[first].token_type not in _QUERIES:
-        words.reject("syntax", "a SELECT is expected here", hint)
+        words.refuse_token("syntax", "a SELECT is expected here", hint)
     for token in tokens:
         if token.token_type is TokenType.SEMICOLON:
-            _refuse(
+            _refuse_at(
                 words.source,
                 token.start,
                 "one_statement",
@@ -159,13 +165,13 @@ def _created(words: _Words, asked: str, kind: Kind, *, replaces: bool, explain: 
             )
     clauses = [
         place
-        for place in _outermost(tokens, first)
+        for place in _list_outermost_places(tokens, first)
         if tokens[place].token_type is TokenType.WITH
         and tokens[place + 1 : place + 2]
         and tokens[place + 1].token_type is _OPEN
     ]
     if len(clauses) > 1:
-        _refuse(
+        _refuse_at(
             words.source,
             tokens[clauses[1]].start,
             "ambiguous",
@@ -174,12 +180,14 @@ def _created(words: _Words, asked: str, kind: Kind, *, replaces: bool, explain: 
         )
     last = clauses[0] if clauses else len(tokens)
     if last == first:
-        words.reject("syntax", "a SELECT is expected here", hint)
+        words.refuse_token("syntax", "a SELECT is expected here", hint)
     options = dict[str, Any]()
     places = dict[str, int]()
     if clauses:
-        options, places = _options(_Words(words.source, tokens, last + 1), kind)
-    blanked = _randomized(words.source, tokens[first:last]) if kind is Kind.LOCAL else []
+        options, places = _read_options(_TokenReader(words.source, tokens, last + 1), kind)
+    blanked = (
+        _list_randomize_spans(words.source, tokens[first:last]) if kind is SessionTableKind.LOCAL else []
+    )
     start, end = tokens[first].start, tokens[last - 1].end + 1
     query = [letter if letter.isspace() else " " for letter in asked]
     query[start:end] = asked[start:end]
@@ -198,7 +206,7 @@ def _created(words: _Words, asked: str, kind: Kind, *, replaces: bool, explain: 
     )
 
 
-def _outermost(tokens: Sequence[Token], first: int) -> list[int]:
+def _list_outermost_places(tokens: Sequence[Token], first: int) -> list[int]:
     """The places, from the first on, of words that stand in no parentheses."""
     depth, found = 0, list[int]()
     for place in range(first, len(tokens)):
@@ -210,12 +218,12 @@ def _outermost(tokens: Sequence[Token], first: int) -> list[int]:
     return found
 
 
-def _randomized(source: Source, tokens: Sequence[Token]) -> list[tuple[int, int]]:
+def _list_randomize_spans(source: QueryText, tokens: Sequence[Token]) -> list[tuple[int, int]]:
     """What to blank out of a query whose columns are all RANDOMIZE(…), so that it selects what is randomised."""
-    outermost = _outermost(tokens, 0)
+    outermost = _list_outermost_places(tokens, 0)
     select = next((place for place in outermost if tokens[place].token_type is TokenType.SELECT), None)
     if select is None or any(tokens[place].token_type in _SETS for place in outermost):
-        _refuse(
+        _refuse_at(
             source,
             tokens[0].start,
             "randomize",
@@ -231,18 +239,18 @@ def _randomized(source: Source, tokens: Sequence[Token]) -> list[tuple[int, int]
     ]
     blanked = list[tuple[int, int]]()
     for before, after in itertools.pairwise([select, *commas, stop]):
-        blanked += _item(source, tokens[before + 1 : after], tokens[before])
+        blanked += _list_item_spans(source, tokens[before + 1 : after], tokens[before])
     return blanked
 
 
-def _item(source: Source, item: Sequence[Token], before: Token) -> list[tuple[int, int]]:
+def _list_item_spans(source: QueryText, item: Sequence[Token], before: Token) -> list[tuple[int, int]]:
     """What to blank out of RANDOMIZE(x) [AS name]: the word, and the parentheses where x gives the name."""
-    ends = [place for place in _ends(item) if place]
-    called = len(item) > 3 and _is(item[0], "RANDOMIZE") and item[1].token_type is _OPEN and bool(ends)
+    ends = [place for place in _list_closing_places(item) if place]
+    called = len(item) > 3 and _is_word(item[0], "RANDOMIZE") and item[1].token_type is _OPEN and bool(ends)
     rest = item[ends[0] + 1 :] if called else item
     named = rest[1:] if rest and rest[0].token_type is TokenType.ALIAS else rest
     if not called or len(named) > 1 or (len(named) == 0 and len(rest) > 0):
-        _refuse(
+        _refuse_at(
             source,
             (item[0] if item else before).start,
             "randomize",
@@ -250,9 +258,9 @@ def _item(source: Source, item: Sequence[Token], before: Token) -> list[tuple[in
             _LOCAL_HINT,
         )
     inside = item[2 : ends[0]]
-    for place in _outermost(inside, 0):
+    for place in _list_outermost_places(inside, 0):
         if inside[place].token_type is TokenType.COMMA:
-            _refuse(source, inside[place].start, "randomize", "RANDOMIZE takes one value", _LOCAL_HINT)
+            _refuse_at(source, inside[place].start, "randomize", "RANDOMIZE takes one value", _LOCAL_HINT)
     word, parentheses = item[0], (item[1], item[ends[0]])
     return [
         (word.start, word.end + 1),
@@ -260,7 +268,7 @@ def _item(source: Source, item: Sequence[Token], before: Token) -> list[tuple[in
     ]
 
 
-def _ends(item: Sequence[Token]) -> list[int]:
+def _list_closing_places(item: Sequence[Token]) -> list[int]:
     """The places at which parentheses that stand in no others end."""
     depth, found = 0, list[int]()
     for place, token in enumerate(item):
@@ -270,7 +278,7 @@ def _ends(item: Sequence[Token]) -> list[int]:
     return found
 
 
-def _options(words: _Words, kind: Kind) -> tuple[dict[str, Any], dict[str, int]]:
+def _read_options(words: _TokenReader, kind: SessionTableKind) -> tuple[dict[str, Any], dict[str, int]]:
     """The options of `(name = value, …)`, at which the statement ends, and the places of their values."""
     known = {name: read for name, (read, kinds) in _OPTIONS.items() if kind in kinds}
     found, places = dict[str, Any](), dict[str, int]()
@@ -280,87 +288,89 @@ def _options(words: _Words, kind: Kind) -> tuple[dict[str, Any], dict[str, int]]
         token = tokens[words.place] if words.place < len(tokens) else None
         name = "" if token is None or token.token_type is TokenType.IDENTIFIER else token.text.lower()
         if name not in known:
-            words.reject("clause", "there is no such option here", f"there are: {', '.join(known)}")
+            words.refuse_token("clause", "there is no such option here", f"there are: {', '.join(known)}")
         if name in found:
-            words.reject("ambiguous", f"the option {name} is given twice")
+            words.refuse_token("ambiguous", f"the option {name} is given twice")
         words.place += 1
         if not (words.place < len(tokens) and tokens[words.place].token_type is TokenType.EQ):
-            words.reject("clause", "= is expected here", _CREATE_HINT)
+            words.refuse_token("clause", "= is expected here", _CREATE_HINT)
         words.place += 1
         if words.place >= len(tokens):
-            words.reject("clause", f"the value of {name} is expected here", _CREATE_HINT)
+            words.refuse_token("clause", f"the value of {name} is expected here", _CREATE_HINT)
         places[name] = tokens[words.place].start
         found[name] = known[name](words, name)
         words.place += 1
         end = tokens[words.place].token_type if words.place < len(tokens) else None
         if end not in (TokenType.COMMA, _CLOSE):
-            words.reject("clause", "a comma or ) is expected here", _CREATE_HINT)
+            words.refuse_token("clause", "a comma or ) is expected here", _CREATE_HINT)
         words.place += 1
         if end is _CLOSE:
             break
     if words.place < len(tokens):
-        words.reject("clause", "the statement ends with its options", _CREATE_HINT)
+        words.refuse_token("clause", "the statement ends with its options", _CREATE_HINT)
     return found, places
 
 
-def _loss(words: _Words, name: str) -> Fraction:
+def _read_loss(words: _TokenReader, name: str) -> Fraction:
     token = words.tokens[words.place]
     if token.token_type is not TokenType.NUMBER:
-        words.reject("constant", f"{name} is a number above zero", f"{name} = 0.5")
+        words.refuse_token("constant", f"{name} is a number above zero", f"{name} = 0.5")
     try:
-        return amount(token.text, name)
+        return parse_amount(token.text, name)
     except LossError as error:
         problem = error.message
-    words.reject("constant", problem, f"{name} = 0.5")
+    words.refuse_token("constant", problem, f"{name} = 0.5")
 
 
-def _whole(words: _Words, name: str) -> int:
+def _read_whole_number(words: _TokenReader, name: str) -> int:
     token = words.tokens[words.place]
     digits = token.token_type is TokenType.NUMBER and token.text.isascii() and token.text.isdigit()
     if not digits or not 0 < int(token.text[:20]) < 2**31:
-        words.reject("constant", f"{name} is a whole number from 1", f"{name} = 5")
+        words.refuse_token("constant", f"{name} is a whole number from 1", f"{name} = 5")
     return int(token.text)
 
 
-def _truth(words: _Words, name: str) -> bool:
+def _read_boolean(words: _TokenReader, name: str) -> bool:
     kind = words.tokens[words.place].token_type
     if kind not in (TokenType.TRUE, TokenType.FALSE):
-        words.reject("constant", f"{name} is TRUE or FALSE", f"{name} = FALSE")
+        words.refuse_token("constant", f"{name} is TRUE or FALSE", f"{name} = FALSE")
     return kind is TokenType.TRUE
 
 
-def _text(words: _Words, name: str) -> str:
+def _read_text(words: _TokenReader, name: str) -> str:
     token = words.tokens[words.place]
     if token.token_type is not TokenType.STRING:
-        words.reject("constant", f"{name} is a text in quotes", "method = 'mwem', workload = 'marginals(2)'")
+        words.refuse_token(
+            "constant", f"{name} is a text in quotes", "method = 'mwem', workload = 'marginals(2)'"
+        )
     return token.text
 
 
-def _workload(words: _Words, name: str) -> str | list[list[str]]:
+def _read_workload(words: _TokenReader, name: str) -> str | list[list[str]]:
     """A text "marginals(k)", or "(a, b), (c)": groups of columns."""
-    text = _text(words, name)
-    parts = _Words(words.source, read_tokens(text) if text.strip() else [])
-    if parts.takes("MARGINALS"):
+    text = _read_text(words, name)
+    parts = _TokenReader(words.source, read_tokens(text) if text.strip() else [])
+    if parts.match_words("MARGINALS"):
         return text
     groups = list[list[str]]()
     while parts.place < len(parts.tokens):
-        group = _group(parts) if not groups or parts.takes(",") else None
+        group = _read_column_group(parts) if not groups or parts.match_words(",") else None
         if not group:
             break
         groups.append(group)
     else:
         if groups:
             return groups
-    words.reject(
+    words.refuse_token(
         "constant",
         "a workload is 'marginals(k)', or lists the columns of its marginals",
         "workload = '(plan, month), (hundreds)'",
     )
 
 
-def _group(parts: _Words) -> list[str] | None:
+def _read_column_group(parts: _TokenReader) -> list[str] | None:
     """The names in the parentheses that come next; None for anything else."""
-    if not parts.takes("("):
+    if not parts.match_words("("):
         return None
     names = list[str]()
     while parts.place < len(parts.tokens):
@@ -369,28 +379,28 @@ def _group(parts: _Words) -> list[str] | None:
             return None
         names.append(token.text)
         parts.place += 1
-        if parts.takes(")"):
+        if parts.match_words(")"):
             return names
-        if not parts.takes(","):
+        if not parts.match_words(","):
             return None
     return None
 
 
-def _is(token: Token, word: str) -> bool:
+def _is_word(token: Token, word: str) -> bool:
     quoted = token.token_type in (TokenType.IDENTIFIER, TokenType.STRING)
     return not quoted and token.text.upper() == word
 
 
-def _refuse(source: Source, place: int, code: str, message: str, hint: str | None = None) -> NoReturn:
-    raise QueryRejected(message, code=code, hint=hint, position=source.at(place), text=source.text)
+def _refuse_at(source: QueryText, place: int, code: str, message: str, hint: str | None = None) -> NoReturn:
+    raise QueryRejected(message, code=code, hint=hint, position=source.locate_offset(place), text=source.text)
 
 
-_OPTIONS: Mapping[str, tuple[Callable[[_Words, str], Any], tuple[Kind, ...]]] = {
-    "epsilon": (_loss, tuple(Kind)),
-    "workload": (_workload, (Kind.SYNTHETIC,)),
-    "method": (_text, (Kind.SYNTHETIC,)),
-    "rounds": (_whole, (Kind.SYNTHETIC,)),
-    "max_groups": (_whole, tuple(Kind)),
-    "replay": (_truth, tuple(Kind)),
+_OPTIONS: Mapping[str, tuple[Callable[[_TokenReader, str], Any], tuple[SessionTableKind, ...]]] = {
+    "epsilon": (_read_loss, tuple(SessionTableKind)),
+    "workload": (_read_workload, (SessionTableKind.SYNTHETIC,)),
+    "method": (_read_text, (SessionTableKind.SYNTHETIC,)),
+    "rounds": (_read_whole_number, (SessionTableKind.SYNTHETIC,)),
+    "max_groups": (_read_whole_number, tuple(SessionTableKind)),
+    "replay": (_read_boolean, tuple(SessionTableKind)),
 }
 """The options by name: how a value is read, and of which statements it is."""

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from dpsql.errors import QueryRejected
 from dpsql.sql.read.options import OptionsClause
-from dpsql.sql.read.parse import stated_in_clause
-from dpsql.sql.read.session_statement import CreateTable, session_statement
+from dpsql.sql.read.parse import parse_options_clause
+from dpsql.sql.read.session_statement import CreateTable, parse_session_statement
 
 
-def stated(text: str, dialect: str = "duckdb") -> OptionsClause:
+def parse_stated_options(text: str, dialect: str = "duckdb") -> OptionsClause:
     """The options in the text of a query or a CREATE; none where it cannot be read, which is refused when it is asked."""
     try:
-        statement = session_statement(text)
+        statement = parse_session_statement(text)
     except QueryRejected:
         return OptionsClause()
     if isinstance(statement, CreateTable):
         found = statement.options
         return OptionsClause(epsilon=found.get("epsilon"), max_groups=found.get("max_groups"))
-    return OptionsClause() if statement is not None else stated_in_clause(text, dialect)
+    return OptionsClause() if statement is not None else parse_options_clause(text, dialect)

@@ -10,18 +10,18 @@ from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.errors import ErrorLevel, SqlglotError
 
 from dpsql.sql.read.output_names import name_outputs
-from dpsql.sql.read.rejection import Source
+from dpsql.sql.read.rejection import QueryText
 from dpsql.sql.read.translate_nodes import Translator
 
 
-def translated(source: Source, tree: exp.Expr, dialect: str) -> str | None:
+def translate_tree(source: QueryText, tree: exp.Expr, dialect: str) -> str | None:
     """The text that a tree of another dialect means; None where it has none.
 
     Raises QueryRejected, with the place in the user's text, for what is not known to mean the same in DuckDB.
     """
     if dialect == "postgres":
         name_outputs(source, tree)
-    Translator(source, dialect).read(tree)
+    Translator(source, dialect).translate_in_place(tree)
     try:
         return DuckDB().generate(
             tree, identify=True, comments=False, normalize_functions=False, unsupported_level=ErrorLevel.RAISE

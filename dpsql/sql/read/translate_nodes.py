@@ -15,12 +15,12 @@ from typing import NoReturn
 
 from sqlglot import exp
 
-from dpsql.policy import fold
+from dpsql.policy import normalize_name
 from dpsql.sql.read.dialect_nodes import CALLS, READ, TITLES
 from dpsql.sql.read.experts import NAME as BEST_EXPERT
-from dpsql.sql.read.interval_calls import which_end
+from dpsql.sql.read.interval_calls import find_interval_end
 from dpsql.sql.read.regressions import is_moment_call
-from dpsql.sql.read.rejection import Source
+from dpsql.sql.read.rejection import QueryText
 
 _WHOLE = frozenset({exp.DType.SMALLINT, exp.DType.INT, exp.DType.BIGINT})
 _MOMENTS = frozenset({exp.DType.TIMESTAMP, exp.DType.TIMESTAMPNTZ, exp.DType.DATETIME2})
@@ -54,32 +54,34 @@ _INSTEAD: Mapping[type[exp.Expr], str] = {
 class Translator:
     """Reads the trees of one dialect's text."""
 
-    source: Source
+    source: QueryText
     dialect: str
 
-    def read(self, tree: exp.Expr) -> None:
+    def translate_in_place(self, tree: exp.Expr) -> None:
         """Makes the tree one of DuckDB's, in place. Raises QueryRejected at what is not read."""
         for node in reversed(list(tree.bfs())):
-            self._check(node)
+            self._check_node(node)
             rule = _RULES.get(type(node))
-            made = rule(self, node) if rule is not None else self._call(node)
+            made = rule(self, node) if rule is not None else self._translate_call(node)
             if made is not node:
                 node.replace(made)
 
-    def refuse(self, node: exp.Expr, code: str, message: str, hint: str | None = _DUCKDB) -> NoReturn:
+    def refuse_in_dialect(
+        self, node: exp.Expr, code: str, message: str, hint: str | None = _DUCKDB
+    ) -> NoReturn:
         """Refuses a node in its own dialect's name."""
         self.source.refuse(node, code, f"{message} in {TITLES[self.dialect]}", hint)
 
-    def _check(self, node: exp.Expr) -> None:
+    def _check_node(self, node: exp.Expr) -> None:
         known = READ.get(type(node))
         if known is None:
             self._refuse_unknown(node)
-        self.source.take(node, *known)
+        self.source.take_arguments(node, *known)
 
     def _refuse_unknown(self, node: exp.Expr) -> NoReturn:
         """Refuse a node that is not known to mean the same in DuckDB, by the name that the text gives it."""
         is_function = isinstance(node, exp.Func)
-        name = self.source.called(node) if is_function else node.key.upper()
+        name = self.source.get_function_name(node) if is_function else node.key.upper()
         self.source.refuse(
             node,
             "function" if is_function else "clause",
@@ -87,7 +89,7 @@ class Translator:
             _INSTEAD.get(type(node), _DUCKDB),
         )
 
-    def _call(self, node: exp.Expr) -> exp.Expr:
+    def _translate_call(self, node: exp.Expr) -> exp.Expr:
         name = CALLS.get(type(node))
         if name is None:
             return node
@@ -95,49 +97,49 @@ class Translator:
         for key in READ[type(node)]:
             value = node.args.get(key)
             found += value if isinstance(value, list) else [value] if isinstance(value, exp.Expr) else []
-        return called(name, *found)
+        return build_call(name, *found)
 
 
-def called(name: str, *arguments: exp.Expr) -> exp.Anonymous:
+def build_call(name: str, *arguments: exp.Expr) -> exp.Anonymous:
     """A call that is written as it is named."""
     return exp.Anonymous(this=name, expressions=list(arguments))
 
 
-def _bare(node: exp.Expr | None) -> exp.Expr | None:
+def _unwrap_sign(node: exp.Expr | None) -> exp.Expr | None:
     while isinstance(node, (exp.Paren, exp.Neg)):
         node = node.this
     return node
 
 
-def _is_whole(node: exp.Expr | None) -> bool:
+def _is_whole_number(node: exp.Expr | None) -> bool:
     """Whether a node is a whole number that the query says, not below zero."""
     return isinstance(node, exp.Literal) and not node.is_string and str(node.this).isdigit()
 
 
-def _fractional(node: exp.Expr | None, dialect: str) -> bool:
+def _is_fractional(node: exp.Expr | None, dialect: str) -> bool:
     """Whether the type of a number is evidently none of whole numbers."""
-    node = _bare(node)
+    node = _unwrap_sign(node)
     match node:
         case exp.Literal():
             return not node.is_string and not str(node.this).isdigit()
         case exp.Cast():
             return node.to.this in _REAL
         case exp.Add() | exp.Sub() | exp.Mul() | exp.Div():
-            return _fractional(node.this, dialect) or _fractional(node.expression, dialect)
+            return _is_fractional(node.this, dialect) or _is_fractional(node.expression, dialect)
         case exp.Avg():
-            return dialect == "postgres" or _fractional(node.this, dialect)
+            return dialect == "postgres" or _is_fractional(node.this, dialect)
         case exp.Sum() | exp.Min() | exp.Max():
-            return _fractional(node.this, dialect)
+            return _is_fractional(node.this, dialect)
         case exp.Anonymous():
             return node.this in ("sqrt", "exp", "ln")
         case _:
             return False
 
 
-def _div(self: Translator, node: exp.Expr) -> exp.Expr:
+def _translate_division(self: Translator, node: exp.Expr) -> exp.Expr:
     sides = (node.this, node.expression)
-    if node.args.get("typed") and not any(_fractional(side, self.dialect) for side in sides):
-        self.refuse(
+    if node.args.get("typed") and not any(_is_fractional(side, self.dialect) for side in sides):
+        self.refuse_in_dialect(
             node,
             "type",
             "/ drops the remainder of whole numbers",
@@ -146,13 +148,13 @@ def _div(self: Translator, node: exp.Expr) -> exp.Expr:
     return exp.Div(this=sides[0], expression=sides[1])
 
 
-def _quotient(_: Translator, node: exp.Expr) -> exp.Expr:
+def _translate_safe_division(_: Translator, node: exp.Expr) -> exp.Expr:
     return exp.Paren(this=exp.Div(this=exp.Paren(this=node.this), expression=exp.Paren(this=node.expression)))
 
 
-def _avg(self: Translator, node: exp.Expr) -> exp.Expr:
-    if self.dialect == "tsql" and not _fractional(node.this, self.dialect):
-        self.refuse(
+def _translate_average(self: Translator, node: exp.Expr) -> exp.Expr:
+    if self.dialect == "tsql" and not _is_fractional(node.this, self.dialect):
+        self.refuse_in_dialect(
             node,
             "type",
             "AVG drops the remainder of whole numbers",
@@ -161,18 +163,18 @@ def _avg(self: Translator, node: exp.Expr) -> exp.Expr:
     return node
 
 
-def _pow(self: Translator, node: exp.Expr) -> exp.Expr:
-    if self.dialect == "tsql" and not _fractional(node.this, self.dialect):
-        self.refuse(
+def _translate_power(self: Translator, node: exp.Expr) -> exp.Expr:
+    if self.dialect == "tsql" and not _is_fractional(node.this, self.dialect):
+        self.refuse_in_dialect(
             node,
             "type",
             "POWER drops the remainder of whole numbers",
             "say which is meant: POWER(CAST(x AS FLOAT), y)",
         )
-    return called("pow", node.this, node.expression)
+    return build_call("pow", node.this, node.expression)
 
 
-def _add(self: Translator, node: exp.Expr) -> exp.Expr:
+def _translate_addition(self: Translator, node: exp.Expr) -> exp.Expr:
     """T-SQL puts texts together by +; a text that is no number makes it so, whatever is beside it."""
     if self.dialect == "tsql" and any(map(_is_text, (node.this, node.expression))):
         return exp.DPipe(this=node.this, expression=node.expression, safe=True)
@@ -180,7 +182,7 @@ def _add(self: Translator, node: exp.Expr) -> exp.Expr:
 
 
 def _is_text(node: exp.Expr | None) -> bool:
-    node = _bare(node)
+    node = _unwrap_sign(node)
     if isinstance(node, exp.DPipe):
         return True
     if not isinstance(node, exp.Literal) or not node.is_string:
@@ -188,35 +190,35 @@ def _is_text(node: exp.Expr | None) -> bool:
     return not any(letter.isdigit() for letter in str(node.this)) and bool(str(node.this).strip())
 
 
-def _length(self: Translator, node: exp.Expr) -> exp.Expr:
+def _translate_length(self: Translator, node: exp.Expr) -> exp.Expr:
     if self.dialect == "tsql":
-        self.refuse(node, "function", "LEN leaves out spaces at the end")
-    return called("length", node.this)
+        self.refuse_in_dialect(node, "function", "LEN leaves out spaces at the end")
+    return build_call("length", node.this)
 
 
-def _strpos(self: Translator, node: exp.Expr) -> exp.Expr:
+def _translate_text_position(self: Translator, node: exp.Expr) -> exp.Expr:
     if self.dialect == "tsql":
-        self.refuse(node, "function", "CHARINDEX ignores case")
-    return called("strpos", node.this, node.args["substr"])
+        self.refuse_in_dialect(node, "function", "CHARINDEX ignores case")
+    return build_call("strpos", node.this, node.args["substr"])
 
 
-def _concat(_: Translator, node: exp.Expr) -> exp.Expr:
+def _translate_concatenation(_: Translator, node: exp.Expr) -> exp.Expr:
     parts = node.expressions
     if node.args.get("coalesce"):
-        return called("concat", *parts)
+        return build_call("concat", *parts)
     together = parts[0] if parts else exp.Literal.string("")
     for part in parts[1:]:
         together = exp.DPipe(this=together, expression=part, safe=True)
     return exp.Paren(this=together)
 
 
-def _extreme(self: Translator, node: exp.Expr) -> exp.Expr:
+def _translate_extreme(self: Translator, node: exp.Expr) -> exp.Expr:
     parts = [node.this, *node.expressions]
-    found = called(node.key, *parts)
+    found = build_call(node.key, *parts)
     if self.dialect not in _OF_NULLS:
         return found
     if sum(1 for part in parts for _ in part.walk()) > _MOST_COPIED:
-        self.refuse(
+        self.refuse_in_dialect(
             node, "too_long", f"{node.key.upper()} of so much would have to be written out twice, for NULLs"
         )
     known = exp.and_(
@@ -225,78 +227,85 @@ def _extreme(self: Translator, node: exp.Expr) -> exp.Expr:
     return exp.Case(ifs=[exp.If(this=known, true=found)])
 
 
-def _side(self: Translator, node: exp.Expr) -> exp.Expr:
-    if not _is_whole(node.expression):
-        self.refuse(node, "constant", f"{node.key.upper()} is read with a whole number, from 0,")
-    return called(node.key, node.this, node.expression)
+def _translate_text_side(self: Translator, node: exp.Expr) -> exp.Expr:
+    if not _is_whole_number(node.expression):
+        self.refuse_in_dialect(node, "constant", f"{node.key.upper()} is read with a whole number, from 0,")
+    return build_call(node.key, node.this, node.expression)
 
 
-def _substring(self: Translator, node: exp.Expr) -> exp.Expr:
+def _translate_substring(self: Translator, node: exp.Expr) -> exp.Expr:
     start, length = node.args.get("start"), node.args.get("length")
-    if not (isinstance(start, exp.Literal) and _is_whole(start) and int(start.name)) or not (
-        length is None or _is_whole(length)
+    if not (isinstance(start, exp.Literal) and _is_whole_number(start) and int(start.name)) or not (
+        length is None or _is_whole_number(length)
     ):
-        self.refuse(
+        self.refuse_in_dialect(
             node, "constant", "SUBSTRING is read with whole numbers, a start from 1 and a length from 0,"
         )
-    return called("substring", *(part for part in (node.this, start, length) if part is not None))
+    return build_call("substring", *(part for part in (node.this, start, length) if part is not None))
 
 
-def _round(self: Translator, node: exp.Expr) -> exp.Expr:
+def _translate_round(self: Translator, node: exp.Expr) -> exp.Expr:
     digits = node.args.get("decimals")
-    if digits is not None and not _is_whole(digits):
-        self.refuse(node, "constant", "ROUND is read with a whole number of digits")
-    return called("round", *(part for part in (node.this, digits) if part is not None))
+    if digits is not None and not _is_whole_number(digits):
+        self.refuse_in_dialect(node, "constant", "ROUND is read with a whole number of digits")
+    return build_call("round", *(part for part in (node.this, digits) if part is not None))
 
 
-def _trim(self: Translator, node: exp.Expr) -> exp.Expr:
+def _translate_trim(self: Translator, node: exp.Expr) -> exp.Expr:
     if self.dialect == "bigquery":
-        self.refuse(node, "function", "TRIM takes away every kind of space")
+        self.refuse_in_dialect(node, "function", "TRIM takes away every kind of space")
     name = {"LEADING": "ltrim", "TRAILING": "rtrim"}.get(str(node.args.get("position")).upper(), "trim")
-    return called(name, node.this)
+    return build_call(name, node.this)
 
 
-def _like(self: Translator, node: exp.Expr) -> exp.Expr:
+def _translate_like(self: Translator, node: exp.Expr) -> exp.Expr:
     pattern = node.expression
     if not isinstance(pattern, exp.Literal) or isinstance(node.parent, exp.Escape):
         return node
     special = "\\" if self.dialect in _ESCAPING else "["
     if special in str(pattern.this) and self.dialect != "snowflake":
-        self.refuse(
+        self.refuse_in_dialect(
             node, "constant", f"{special} has a meaning of its own in a pattern", "say ESCAPE '!', or compare"
         )
     return node
 
 
-def _is(_: Translator, node: exp.Expr) -> exp.Expr:
+def _translate_is(_: Translator, node: exp.Expr) -> exp.Expr:
     """IS NOT, which one parser reads as an IS that is negated and the others as a NOT."""
     if not node.args.get("negate"):
         return node
     return exp.Paren(this=exp.Not(this=exp.Is(this=node.this, expression=node.expression)))
 
 
-def _between(self: Translator, node: exp.Expr) -> exp.Expr:
+def _translate_between(self: Translator, node: exp.Expr) -> exp.Expr:
     """BETWEEN SYMMETRIC takes its ends in either order."""
     if not node.args.get("symmetric"):
         return node
     if sum(1 for _ in node.walk()) > _MOST_COPIED:
-        self.refuse(node, "too_long", "BETWEEN SYMMETRIC of so much would have to be written out twice")
+        self.refuse_in_dialect(
+            node, "too_long", "BETWEEN SYMMETRIC of so much would have to be written out twice"
+        )
     value, low, high = (node.args[name] for name in ("this", "low", "high"))
     ways = [
-        exp.Between(this=_copy(value), low=_copy(a), high=_copy(b)) for a, b in ((low, high), (high, low))
+        exp.Between(
+            this=_copy_in_parentheses(value), low=_copy_in_parentheses(a), high=_copy_in_parentheses(b)
+        )
+        for a, b in ((low, high), (high, low))
     ]
     return exp.Paren(this=exp.Or(this=ways[0], expression=ways[1]))
 
 
-def _cast(self: Translator, node: exp.Expr) -> exp.Expr:
+def _translate_cast(self: Translator, node: exp.Expr) -> exp.Expr:
     kind, digits = node.args["to"].this, node.args["to"].expressions
     if kind is exp.DType.TEXT and self.dialect == "tsql" and isinstance(node.parent, _OF_TEXT):
         return exp.Paren(this=node.this)  # the parser's own
     if kind in _WHOLE:
-        whole = _bare(node.this)
+        whole = _unwrap_sign(node.this)
         named = isinstance(whole, exp.Anonymous) and whole.this in ("round", "floor", "ceil")
-        if not (named or _is_whole(whole) or isinstance(whole, exp.Count) or self.dialect == "postgres"):
-            self.refuse(
+        if not (
+            named or _is_whole_number(whole) or isinstance(whole, exp.Count) or self.dialect == "postgres"
+        ):
+            self.refuse_in_dialect(
                 node,
                 "type",
                 "a CAST to whole numbers has a rounding of its own",
@@ -307,7 +316,7 @@ def _cast(self: Translator, node: exp.Expr) -> exp.Expr:
     elif kind in _MOMENTS and not digits:
         kind = exp.DType.TIMESTAMP
     elif kind not in (*_REAL, exp.DType.DATE) or bool(digits) != (kind is exp.DType.DECIMAL):
-        self.refuse(
+        self.refuse_in_dialect(
             node,
             "type",
             f"{node.args['to'].sql()} is a type of its own",
@@ -316,33 +325,37 @@ def _cast(self: Translator, node: exp.Expr) -> exp.Expr:
     return exp.Cast(this=node.this, to=exp.DataType(this=kind, expressions=digits, nested=False))
 
 
-def _unit(self: Translator, node: exp.Expr, unit: exp.Expr | None, known: tuple[str, ...]) -> str:
-    name = "day" if unit is None else fold(unit.name)
+def _require_date_unit(
+    self: Translator, node: exp.Expr, unit: exp.Expr | None, known: tuple[str, ...]
+) -> str:
+    name = "day" if unit is None else normalize_name(unit.name)
     name = {"doy": "dayofyear"}.get(name, name)
     if name not in known:
-        self.refuse(node, "constant", f"{name} has a meaning of its own", f"{', '.join(known)} are read")
+        self.refuse_in_dialect(
+            node, "constant", f"{name} has a meaning of its own", f"{', '.join(known)} are read"
+        )
     return name
 
 
-def _extract(self: Translator, node: exp.Expr) -> exp.Expr:
-    unit = _unit(self, node, node.this, (*_LARGE, "dayofyear", *_SMALL))
-    return called(unit, node.expression)
+def _translate_extract(self: Translator, node: exp.Expr) -> exp.Expr:
+    unit = _require_date_unit(self, node, node.this, (*_LARGE, "dayofyear", *_SMALL))
+    return build_call(unit, node.expression)
 
 
-def _truncated(self: Translator, node: exp.Expr) -> exp.Expr:
+def _translate_date_truncation(self: Translator, node: exp.Expr) -> exp.Expr:
     weeks = ("week",) if self.dialect in ("postgres", "spark", "snowflake") else ()
-    unit = _unit(self, node, node.args.get("unit"), (*_LARGE, *weeks, *_SMALL))
-    return called("date_trunc", exp.Literal.string(unit), node.this)
+    unit = _require_date_unit(self, node, node.args.get("unit"), (*_LARGE, *weeks, *_SMALL))
+    return build_call("date_trunc", exp.Literal.string(unit), node.this)
 
 
-def _difference(self: Translator, node: exp.Expr) -> exp.Expr:
+def _translate_date_difference(self: Translator, node: exp.Expr) -> exp.Expr:
     known = ("day",) if self.dialect == "spark" else (*_LARGE, *_SMALL)
-    unit = _unit(self, node, node.args.get("unit"), known)
-    return called("date_diff", exp.Literal.string(unit), node.expression, node.this)
+    unit = _require_date_unit(self, node, node.args.get("unit"), known)
+    return build_call("date_diff", exp.Literal.string(unit), node.expression, node.this)
 
 
-def _moved(self: Translator, node: exp.Expr) -> exp.Expr:
-    unit = _unit(self, node, node.args.get("unit"), (*_LARGE, "week", *_SMALL))
+def _translate_date_addition(self: Translator, node: exp.Expr) -> exp.Expr:
+    unit = _require_date_unit(self, node, node.args.get("unit"), (*_LARGE, "week", *_SMALL))
     count, back = node.expression, isinstance(node, (exp.DateSub, exp.DatetimeSub))
     # The parser writes Spark's DATE_SUB(d, n) as the sum of d and n * -1.
     if (
@@ -360,23 +373,27 @@ def _moved(self: Translator, node: exp.Expr) -> exp.Expr:
     return exp.Paren(this=(exp.Sub if back else exp.Add)(this=moment, expression=span))
 
 
-def _to_date(self: Translator, node: exp.Expr) -> exp.Expr:
+def _translate_to_date(self: Translator, node: exp.Expr) -> exp.Expr:
     """A conversion that the parser puts around a date, and Spark's TO_DATE."""
     if isinstance(node.parent, _OF_DATES) and self.dialect in ("spark", "tsql"):
         inner: exp.Expr = node.this
         return inner
     if self.dialect != "spark":
-        self.refuse(node, "function", "a conversion to a date reads formats of its own", "CAST(x AS DATE)")
+        self.refuse_in_dialect(
+            node, "function", "a conversion to a date reads formats of its own", "CAST(x AS DATE)"
+        )
     return exp.Cast(this=node.this, to=exp.DataType(this=exp.DType.DATE, nested=False))
 
 
-def _coalesce(self: Translator, node: exp.Expr) -> exp.Expr:
-    if node.args.get("is_null") and not all(map(_is_whole, node.expressions)):
-        self.refuse(node, "function", "ISNULL has the type of its first argument", "COALESCE(x, y)")
-    return called("coalesce", node.this, *node.expressions)
+def _translate_coalesce(self: Translator, node: exp.Expr) -> exp.Expr:
+    if node.args.get("is_null") and not all(map(_is_whole_number, node.expressions)):
+        self.refuse_in_dialect(
+            node, "function", "ISNULL has the type of its first argument", "COALESCE(x, y)"
+        )
+    return build_call("coalesce", node.this, *node.expressions)
 
 
-def _group(_: Translator, node: exp.Expr) -> exp.Expr:
+def _translate_group_by(_: Translator, node: exp.Expr) -> exp.Expr:
     """GROUP BY x WITH ROLLUP, as Spark writes it, is GROUP BY ROLLUP (x)."""
     for name in ("rollup", "cube"):
         for sets in node.args.get(name) or ():
@@ -386,44 +403,56 @@ def _group(_: Translator, node: exp.Expr) -> exp.Expr:
     return node
 
 
-def _width_bucket(self: Translator, node: exp.Expr) -> exp.Expr:
+def _translate_width_bucket(self: Translator, node: exp.Expr) -> exp.Expr:
     """The number of the bucket of equal width that a value falls into, 0 below all and one more above all."""
     value, low, high, many = (node.args.get(name) for name in READ[exp.WidthBucket])
     if value is None or low is None or high is None or many is None:
-        self.refuse(node, "constant", "WIDTH_BUCKET takes a value, two ends and a number of buckets")
-    ends = [_number(end) for end in (low, high)]
-    if None in ends or not _is_whole(many) or not (ends[0] or 0) < (ends[1] or 0) or not int(many.name):
-        self.refuse(
+        self.refuse_in_dialect(
+            node, "constant", "WIDTH_BUCKET takes a value, two ends and a number of buckets"
+        )
+    ends = [_find_number(end) for end in (low, high)]
+    if (
+        None in ends
+        or not _is_whole_number(many)
+        or not (ends[0] or 0) < (ends[1] or 0)
+        or not int(many.name)
+    ):
+        self.refuse_in_dialect(
             node,
             "constant",
             "WIDTH_BUCKET is read with constants, the lower end first, and a number of buckets,",
         )
     if len(list(value.walk())) > _MOST_COPIED:
-        self.refuse(node, "too_long", "WIDTH_BUCKET of so much would have to be written out three times")
-    distance = exp.Paren(this=exp.Sub(this=_copy(value), expression=_copy(low)))
-    width = exp.Paren(this=exp.Sub(this=_copy(high), expression=_copy(low)))
+        self.refuse_in_dialect(
+            node, "too_long", "WIDTH_BUCKET of so much would have to be written out three times"
+        )
+    distance = exp.Paren(this=exp.Sub(this=_copy_in_parentheses(value), expression=_copy_in_parentheses(low)))
+    width = exp.Paren(this=exp.Sub(this=_copy_in_parentheses(high), expression=_copy_in_parentheses(low)))
     share = exp.Div(this=exp.Mul(this=distance, expression=many.copy()), expression=width)
     one = exp.Literal.number(1)
-    inside = exp.Add(this=called("floor", share), expression=one)
+    inside = exp.Add(this=build_call("floor", share), expression=one)
     branches = [
-        exp.If(this=exp.LT(this=_copy(value), expression=_copy(low)), true=exp.Literal.number(0)),
         exp.If(
-            this=exp.GTE(this=_copy(value), expression=_copy(high)),
+            this=exp.LT(this=_copy_in_parentheses(value), expression=_copy_in_parentheses(low)),
+            true=exp.Literal.number(0),
+        ),
+        exp.If(
+            this=exp.GTE(this=_copy_in_parentheses(value), expression=_copy_in_parentheses(high)),
             true=exp.Literal.number(int(many.name) + 1),
         ),
         exp.If(
-            this=exp.Not(this=exp.Is(this=_copy(value), expression=exp.Null())),
+            this=exp.Not(this=exp.Is(this=_copy_in_parentheses(value), expression=exp.Null())),
             true=exp.Cast(this=inside, to=exp.DataType(this=exp.DType.BIGINT, nested=False)),
         ),
     ]
     return exp.Case(ifs=branches)
 
 
-def _copy(node: exp.Expr) -> exp.Paren:
+def _copy_in_parentheses(node: exp.Expr) -> exp.Paren:
     return exp.Paren(this=node.copy())
 
 
-def _number(node: exp.Expr | None) -> float | None:
+def _find_number(node: exp.Expr | None) -> float | None:
     """The number that a constant is."""
     sign = 1
     while isinstance(node, (exp.Paren, exp.Neg)):
@@ -450,7 +479,7 @@ _WITHIN_GROUP = frozenset({"postgres", "spark", "snowflake"})
 _QUANTILES = (exp.PercentileCont, exp.PercentileDisc)
 
 
-def _within_group(self: Translator, node: exp.Expr) -> exp.Expr:
+def _translate_within_group(self: Translator, node: exp.Expr) -> exp.Expr:
     """Write a share q WITHIN GROUP (ORDER BY x) as DuckDB's quantile of x and q; of PERCENTILE_CONT in a descending order, 1 - q."""
     call, order = node.this, node.expression
     if type(call) not in _QUANTILES or self.dialect not in _WITHIN_GROUP or len(order.expressions) != 1:
@@ -470,7 +499,7 @@ def _within_group(self: Translator, node: exp.Expr) -> exp.Expr:
     return made
 
 
-def _any(self: Translator, node: exp.Expr) -> exp.Expr:
+def _translate_any(self: Translator, node: exp.Expr) -> exp.Expr:
     """`= ANY($1)` of a parameter, as clients of PostgreSQL bind a list; what a list of SQL is differs in DuckDB."""
     if self.dialect != "postgres":
         self.source.refuse(
@@ -497,8 +526,8 @@ _QUANTIFIED: Mapping[tuple[str, str], type[exp.Expr]] = {
 """ALL and SOME of a list, which the parser takes for calls."""
 
 
-def _anonymous(self: Translator, node: exp.Expr) -> exp.Expr:
-    name = (self.dialect, fold(node.name))
+def _translate_named_call(self: Translator, node: exp.Expr) -> exp.Expr:
+    name = (self.dialect, normalize_name(node.name))
     if name in _QUANTIFIED and len(node.expressions) == 1 and _is_parameter(node.expressions[0]):
         return _QUANTIFIED[name](this=exp.Paren(this=node.expressions[0]))
     if name in _CALLED and len(node.expressions) == 1:
@@ -509,7 +538,7 @@ def _anonymous(self: Translator, node: exp.Expr) -> exp.Expr:
         return node
     if name in _NOW and not node.expressions:
         return exp.CurrentTimestamp()
-    if which_end(node) is None:
+    if find_interval_end(node) is None:
         self.source.refuse(
             node,
             "function",
@@ -519,53 +548,53 @@ def _anonymous(self: Translator, node: exp.Expr) -> exp.Expr:
     return node
 
 
-def _named_in_schema(self: Translator, node: exp.Expr) -> exp.Expr:
+def _translate_schema(self: Translator, node: exp.Expr) -> exp.Expr:
     """A name in the schema that the dialect has by default, which is main in DuckDB."""
     schema = node.args.get("db")
-    if schema is not None and fold(schema.name) == _DEFAULT_SCHEMAS.get(self.dialect):
+    if schema is not None and normalize_name(schema.name) == _DEFAULT_SCHEMAS.get(self.dialect):
         node.set("db", exp.to_identifier("main"))
     return node
 
 
 _RULES: Mapping[type[exp.Expr], Callable[[Translator, exp.Expr], exp.Expr]] = {
-    exp.Any: _any,
-    exp.WithinGroup: _within_group,
-    exp.Div: _div,
-    exp.SafeDivide: _quotient,
-    exp.Avg: _avg,
-    exp.Pow: _pow,
-    exp.Add: _add,
-    exp.Length: _length,
-    exp.StrPosition: _strpos,
-    exp.Concat: _concat,
-    exp.Greatest: _extreme,
-    exp.Least: _extreme,
-    exp.Left: _side,
-    exp.Right: _side,
-    exp.Substring: _substring,
-    exp.Round: _round,
-    exp.Trim: _trim,
-    exp.Like: _like,
-    exp.ILike: _like,
-    exp.Is: _is,
-    exp.Between: _between,
-    exp.Cast: _cast,
-    exp.TryCast: _cast,
-    exp.Extract: _extract,
-    **dict.fromkeys((exp.DateTrunc, exp.TimestampTrunc, exp.DatetimeTrunc), _truncated),
-    **dict.fromkeys((exp.DateDiff, exp.DatetimeDiff), _difference),
+    exp.Any: _translate_any,
+    exp.WithinGroup: _translate_within_group,
+    exp.Div: _translate_division,
+    exp.SafeDivide: _translate_safe_division,
+    exp.Avg: _translate_average,
+    exp.Pow: _translate_power,
+    exp.Add: _translate_addition,
+    exp.Length: _translate_length,
+    exp.StrPosition: _translate_text_position,
+    exp.Concat: _translate_concatenation,
+    exp.Greatest: _translate_extreme,
+    exp.Least: _translate_extreme,
+    exp.Left: _translate_text_side,
+    exp.Right: _translate_text_side,
+    exp.Substring: _translate_substring,
+    exp.Round: _translate_round,
+    exp.Trim: _translate_trim,
+    exp.Like: _translate_like,
+    exp.ILike: _translate_like,
+    exp.Is: _translate_is,
+    exp.Between: _translate_between,
+    exp.Cast: _translate_cast,
+    exp.TryCast: _translate_cast,
+    exp.Extract: _translate_extract,
+    **dict.fromkeys((exp.DateTrunc, exp.TimestampTrunc, exp.DatetimeTrunc), _translate_date_truncation),
+    **dict.fromkeys((exp.DateDiff, exp.DatetimeDiff), _translate_date_difference),
     **dict.fromkeys(
-        (exp.DateAdd, exp.DateSub, exp.DatetimeAdd, exp.DatetimeSub, exp.TimestampAdd, exp.TsOrDsAdd), _moved
+        (exp.DateAdd, exp.DateSub, exp.DatetimeAdd, exp.DatetimeSub, exp.TimestampAdd, exp.TsOrDsAdd), _translate_date_addition
     ),
-    exp.Anonymous: _anonymous,
-    exp.Group: _group,
-    exp.WidthBucket: _width_bucket,
-    **dict.fromkeys((exp.Table, exp.Column), _named_in_schema),
+    exp.Anonymous: _translate_named_call,
+    exp.Group: _translate_group_by,
+    exp.WidthBucket: _translate_width_bucket,
+    **dict.fromkeys((exp.Table, exp.Column), _translate_schema),
     exp.Fetch: lambda _, node: exp.Limit(expression=node.args["count"]),
     exp.National: lambda _, node: exp.Literal.string(node.name),
-    **dict.fromkeys((exp.TsOrDsToDate, exp.TimeStrToTime), _to_date),
-    exp.Ln: lambda _, node: called("ln", called("greatest", node.this, exp.Literal.number(0))),
-    exp.Coalesce: _coalesce,
+    **dict.fromkeys((exp.TsOrDsToDate, exp.TimeStrToTime), _translate_to_date),
+    exp.Ln: lambda _, node: build_call("ln", build_call("greatest", node.this, exp.Literal.number(0))),
+    exp.Coalesce: _translate_coalesce,
     exp.CountIf: lambda _, node: exp.Count(
         this=exp.Case(ifs=[exp.If(this=node.this, true=exp.Literal.number(1))]), big_int=True
     ),

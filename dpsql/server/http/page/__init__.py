@@ -40,7 +40,7 @@ HEADERS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class File:
+class PageFile:
     """A file with its media type."""
 
     content: bytes
@@ -48,7 +48,7 @@ class File:
 
 
 FILES: Final = {
-    name: File(
+    name: PageFile(
         files(__name__).joinpath(name).read_bytes(), f"{_TYPES[name.rpartition('.')[2]]}; charset=utf-8"
     )
     for name in _NAMES

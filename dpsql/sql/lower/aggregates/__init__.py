@@ -16,7 +16,14 @@ from dpsql.sql.lower.aggregates.any_value import ANY_VALUE
 from dpsql.sql.lower.aggregates.approximate import APPROX_COUNT_DISTINCT
 from dpsql.sql.lower.aggregates.arg_max import ARG_MAX, ARG_MIN
 from dpsql.sql.lower.aggregates.avg import AVG
-from dpsql.sql.lower.aggregates.base import AcrossUnits, AggregateCall, ExactGroups, Form, Place, Refusal
+from dpsql.sql.lower.aggregates.base import (
+    AggregateCall,
+    AggregateContext,
+    CallForm,
+    ExactGroups,
+    Refusal,
+    ReleasedGroups,
+)
 from dpsql.sql.lower.aggregates.count import COUNT
 from dpsql.sql.lower.aggregates.count_if import COUNT_IF
 from dpsql.sql.lower.aggregates.geomean import GEOMEAN
@@ -25,7 +32,7 @@ from dpsql.sql.lower.aggregates.mode import MODE
 from dpsql.sql.lower.aggregates.quantiles import MAX, MEDIAN, MIN, QUANTILE_CONT, QUANTILE_DISC
 from dpsql.sql.lower.aggregates.sum import SUM
 from dpsql.sql.lower.aggregates.truth import BOOL_AND, BOOL_OR
-from dpsql.sql.lower.aggregates.unsupported import unsupported
+from dpsql.sql.lower.aggregates.unsupported import refuse_unsupported
 from dpsql.sql.lower.aggregates.variance import VARIANCES
 
 AGGREGATE_CALLS: tuple[AggregateCall, ...] = (
@@ -54,27 +61,27 @@ BY_NODE: Mapping[type[exp.Expr], AggregateCall] = MappingProxyType(
 )
 
 
-def across_units(over: AcrossUnits, node: exp.AggFunc) -> tuple[Expr, bool]:
+def lower_aggregate_across(over: ReleasedGroups, node: exp.AggFunc) -> tuple[Expr, bool]:
     """What a call is over rows of all units, and whether it is a release of its own. Raises QueryRejected."""
     entry = BY_NODE.get(type(node))
     if entry is None:
-        unsupported(over.source, node, _signatures(Place.ACROSS_UNITS), across=True)
+        refuse_unsupported(over.source, node, _list_signatures(AggregateContext.ACROSS_UNITS), across=True)
     if isinstance(entry.across, Refusal):
-        _refuse(over, node, entry.across)
+        _refuse_aggregate(over, node, entry.across)
     return entry.across(over, node), entry.separate
 
 
-def of_exact_groups(over: ExactGroups, node: exp.AggFunc) -> Expr:
+def lower_aggregate_within(over: ExactGroups, node: exp.AggFunc) -> Expr:
     """What a call is over one unit's rows, released rows or public rows. Raises QueryRejected."""
     entry = BY_NODE.get(type(node))
     if entry is None:
-        unsupported(over.source, node, _signatures(Place.WITHIN_UNIT), across=False)
+        refuse_unsupported(over.source, node, _list_signatures(AggregateContext.WITHIN_UNIT), across=False)
     if isinstance(entry.within, Refusal):
-        _refuse(over, node, entry.within)
+        _refuse_aggregate(over, node, entry.within)
     return entry.within(over, node)
 
 
-def spelled_apart(entry: AggregateCall) -> Iterable[tuple[Form, str]]:
+def iterate_distinct_spellings(entry: AggregateCall) -> Iterable[tuple[CallForm, str]]:
     """The names of an aggregate with their forms, but for those that differ in underscores alone."""
     seen: set[str] = set()
     for form in entry.forms:
@@ -85,10 +92,10 @@ def spelled_apart(entry: AggregateCall) -> Iterable[tuple[Form, str]]:
             seen.add(bare)
 
 
-def _signatures(place: Place) -> list[str]:
-    return [entry.signature for entry in AGGREGATE_CALLS if place in entry.places]
+def _list_signatures(context: AggregateContext) -> list[str]:
+    return [entry.signature for entry in AGGREGATE_CALLS if context in entry.contexts]
 
 
-def _refuse(over: AcrossUnits | ExactGroups, node: exp.AggFunc, why: Refusal) -> NoReturn:
-    name = over.source.called(node)
+def _refuse_aggregate(over: ReleasedGroups | ExactGroups, node: exp.AggFunc, why: Refusal) -> NoReturn:
+    name = over.source.get_function_name(node)
     over.source.refuse(node, why.code, why.message.format(name=name), why.hint.format(name=name))

@@ -9,46 +9,46 @@ from sqlglot import exp
 
 from dpsql.plan.expr import Expr
 from dpsql.sql.lower.aggregates.base import (
-    AcrossUnits,
     AggregateCall,
-    Form,
-    one_argument,
+    CallForm,
+    ReleasedGroups,
+    guard_by_count,
+    lower_single_argument,
     refuses,
-    where_counted,
 )
 from dpsql.sql.read.dialect import ADDED_NODES
 
 _INSTEAD = "add x to GROUP BY; or how often each occurs: SELECT x, COUNT(*) … GROUP BY x"
 
 
-def any_value(over: AcrossUnits, node: exp.AggFunc) -> Expr:
+def lower_any_value(over: ReleasedGroups, node: exp.AggFunc) -> Expr:
     """The value of a determined expression. Raises QueryRejected with code "exact_only" for any other."""
-    (argument,) = over.source.take(node, "this")
-    value = None if argument is None else over.determined(argument)
+    (argument,) = over.source.take_arguments(node, "this")
+    value = None if argument is None else over.find_determined_value(argument)
     if value is None:
-        one_argument(over, node, "ANY_VALUE(x)")
+        lower_single_argument(over, node, "ANY_VALUE(x)")
         over.source.refuse(
             node,
             "exact_only",
-            f"{over.source.called(node)} would show one row's value: the group keys do not determine it through public tables",
+            f"{over.source.get_function_name(node)} would show one row's value: the group keys do not determine it through public tables",
             _INSTEAD,
         )
-    return where_counted(over, node, value)
+    return guard_by_count(over, node, value)
 
 
 ANY_VALUE = AggregateCall(
-    forms=(Form("UNFILTERED", ("ANY_VALUE", "ARBITRARY", "FIRST", "LAST"), "({k})"),),
+    forms=(CallForm("UNFILTERED", ("ANY_VALUE", "ARBITRARY", "FIRST", "LAST"), "({k})"),),
     nodes=(ADDED_NODES["ANY_VALUE"], ADDED_NODES["ARBITRARY"], exp.AnyValue, exp.First, exp.Last),
     signature="ANY_VALUE(x)",
     says="The value that all rows of a group have; of keys, and of public columns that they determine.",
-    across=any_value,
+    across=lower_any_value,
     within=refuses(
         "exact_only",
         "{name} would return the value of any row, and maybe of another one at the next call",
         "write MIN(x) or MAX(x)",
     ),
     filters=False,
-    of_keys=True,
+    needs_group_keys=True,
     accepted=(
         "SELECT region, ANY_VALUE(name), ARBITRARY(country), FIRST(name), LAST(name) FROM visits JOIN regions ON region = id GROUP BY region",
         "SELECT plan, ANY_VALUE(UPPER(plan)), COUNT(*) FROM visits GROUP BY plan",

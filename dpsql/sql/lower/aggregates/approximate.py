@@ -6,18 +6,18 @@ from sqlglot import exp
 
 from dpsql.plan.expr import Expr
 from dpsql.sql.lower.aggregates.base import (
-    AcrossUnits,
     AggregateCall,
+    CallForm,
     ExactGroups,
-    Form,
-    Rows,
+    GroupedRows,
+    ReleasedGroups,
     refuse_distinct,
 )
-from dpsql.sql.lower.aggregates.count import count_across, count_within
+from dpsql.sql.lower.aggregates.count import lower_count_across, lower_count_within
 
 
-def _counted(over: Rows, node: exp.AggFunc) -> exp.Count:
-    (argument,) = over.source.take(node, "this")
+def _rewrite_as_count(over: GroupedRows, node: exp.AggFunc) -> exp.Count:
+    (argument,) = over.source.take_arguments(node, "this")
     if argument is None:
         over.source.refuse(node, "syntax", "APPROX_COUNT_DISTINCT(x): x is missing")
     if type(argument) is exp.Distinct:
@@ -25,21 +25,21 @@ def _counted(over: Rows, node: exp.AggFunc) -> exp.Count:
     return exp.Count(this=exp.Distinct(expressions=[argument.copy()]), big_int=True)
 
 
-def _across(over: AcrossUnits, node: exp.AggFunc) -> Expr:
-    return count_across(over, _counted(over, node))
+def _lower_across(over: ReleasedGroups, node: exp.AggFunc) -> Expr:
+    return lower_count_across(over, _rewrite_as_count(over, node))
 
 
-def _within(over: ExactGroups, node: exp.AggFunc) -> Expr:
-    return count_within(over, _counted(over, node))
+def _lower_within(over: ExactGroups, node: exp.AggFunc) -> Expr:
+    return lower_count_within(over, _rewrite_as_count(over, node))
 
 
 APPROX_COUNT_DISTINCT = AggregateCall(
-    forms=(Form("UNFILTERED", ("APPROX_COUNT_DISTINCT",)),),
+    forms=(CallForm("UNFILTERED", ("APPROX_COUNT_DISTINCT",)),),
     nodes=(exp.ApproxDistinct,),
     signature="APPROX_COUNT_DISTINCT(x)",
     says="As COUNT(DISTINCT x).",
-    across=_across,
-    within=_within,
+    across=_lower_across,
+    within=_lower_within,
     filters=False,
     accepted=(
         "SELECT plan, APPROX_COUNT_DISTINCT(patient_id) FROM visits GROUP BY plan",

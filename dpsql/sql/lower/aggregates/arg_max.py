@@ -11,14 +11,14 @@ from functools import partial
 from sqlglot import exp
 
 from dpsql.aggregates.per_unit import WITHIN
-from dpsql.functions import call
-from dpsql.plan.expr import Column, Expr, Facts, Order, Released, Scalar, substituted, walk
+from dpsql.functions import build_function_call
+from dpsql.plan.expr import Column, ColumnInfo, Expr, Order, ReleasedColumn, Scalar, substitute_columns, walk
 from dpsql.plan.nodes import OuterQuery, Output, PerUnitAggregate, PerUnitGroupBy, Relation, Release, Values
-from dpsql.plan.provenance import provenance, unfiltered
+from dpsql.plan.provenance import find_provenance, is_unfiltered
 from dpsql.plan.types import Type
-from dpsql.sql.lower.aggregates.base import AggregateCall, ExactGroups, Form, refuse_distinct, refuses
-from dpsql.sql.lower.joins import filtered
-from dpsql.sql.lower.top_k import top_k
+from dpsql.sql.lower.aggregates.base import AggregateCall, CallForm, ExactGroups, refuse_distinct, refuses
+from dpsql.sql.lower.joins import build_filter
+from dpsql.sql.lower.top_k import rewrite_as_top_k
 
 BEST = frozenset({"arg_max", "arg_min", "max"})
 """The aggregates that choose one row by a score, and compute nothing of the others; the least is a hidden group's, the greatest is not."""
@@ -26,17 +26,17 @@ BEST = frozenset({"arg_max", "arg_min", "max"})
 
 @dataclass(frozen=True, slots=True)
 class BestGroup:
-    """A statement that selects the best group of `release` and shows its key, whose index is `place`.
+    """A statement that selects the best group of `release` and shows its key, whose index is `key_index`.
 
     Its groups must be public, and NULL no value of that key.
     """
 
     outer: OuterQuery
     release: Release
-    place: int
+    key_index: int
 
 
-def best(outer: OuterQuery) -> BestGroup | None:
+def find_best_group(outer: OuterQuery) -> BestGroup | None:
     """A statement that is one ARG_MAX or ARG_MIN of released groups, with the group selected; None for any other.
 
     Claim: without noise it gives what the statement gives, a key of the groups that are best by n.
@@ -50,58 +50,60 @@ def best(outer: OuterQuery) -> BestGroup | None:
         not isinstance(groups, PerUnitGroupBy)
         or groups.keys
         or len(groups.aggregates) != 1
-        or _further(outer)
+        or _has_further_clauses(outer)
     ):
         return None
     (item,), (column,) = groups.aggregates, groups.columns
-    read = _read(item, groups.input)
+    read = _find_read_release(item, groups.input)
     if read is None:
         return None
     release, key, score = read
     place = [known.name for known in release.keys].index(key.name)
-    missing = call("is_null", release.keys[place].expr)
-    there = None if missing is None else call("not", missing)
+    missing = build_function_call("is_null", release.keys[place].expr)
+    there = None if missing is None else build_function_call("not", missing)
     if there is None:
         return None
     release = replace(
         release,
-        input=filtered(release.input, [there]),
+        input=build_filter(release.input, [there]),
         aggregations=tuple(known for known in release.aggregations if known.name == score.name),
     )
     order = Order(score, descending=item.function == "arg_max", nulls_first=False)
-    found = top_k(OuterQuery(release, (Output("best", key),), order=(order,), limit=1))
+    found = rewrite_as_top_k(OuterQuery(release, (Output("best", key),), order=(order,), limit=1))
     if found is None:
         return None
     value: dict[Column, Expr] = {column: Scalar(found, key.type)}
-    outputs = (Output(output.name, substituted(output.expr, value)) for output in outer.outputs)
-    one_row = Values(((1,),), groups.alias, (Column(groups.alias, "#", Facts(Type.INTEGER, "")),))
+    outputs = (Output(output.name, substitute_columns(output.expr, value)) for output in outer.outputs)
+    one_row = Values(((1,),), groups.alias, (Column(groups.alias, "#", ColumnInfo(Type.INTEGER, "")),))
     return BestGroup(replace(outer, source=one_row, outputs=tuple(outputs)), found.release, place)
 
 
-def _further(outer: OuterQuery) -> bool:
+def _has_further_clauses(outer: OuterQuery) -> bool:
     """Whether a statement asks for more than the outputs of its one row, or for other subqueries in them."""
     other = any(isinstance(part, Scalar) for output in outer.outputs for part in walk(output.expr))
     return other or any((outer.having, outer.qualify, outer.order, outer.limit is not None, outer.offset))
 
 
-def _read(item: PerUnitAggregate, source: Relation) -> tuple[Release, Released, Released] | None:
+def _find_read_release(
+    item: PerUnitAggregate, source: Relation
+) -> tuple[Release, ReleasedColumn, ReleasedColumn] | None:
     """The release whose every group an ARG_MAX or ARG_MIN looks at, the key that it shows, and what it goes by."""
     if item.argument is None or item.order_by is None:
         return None
     asked = OuterQuery(source, (Output("key", item.argument), Output("score", item.order_by)))
-    found = provenance(asked) or ()
-    if len(found) != 1 or not unfiltered(asked):
+    found = find_provenance(asked) or ()
+    if len(found) != 1 or not is_unfiltered(asked):
         return None
     (trace,) = found
     key, score = trace.outputs
-    if not isinstance(key, Released) or not isinstance(score, Released):
+    if not isinstance(key, ReleasedColumn) or not isinstance(score, ReleasedColumn):
         return None
     if key.name not in {known.name for known in trace.release.keys}:
         return None
     return trace.release, key, score
 
 
-def _exact(over: ExactGroups, node: exp.AggFunc, function: str) -> Expr:
+def _lower_within(over: ExactGroups, node: exp.AggFunc, function: str) -> Expr:
     """One of the rows' x: of one row there is no list, as DuckDB gives of several."""
     text, signature = over.source, WITHIN[function].signature
     if node.args.get("count") is not None:
@@ -111,19 +113,21 @@ def _exact(over: ExactGroups, node: exp.AggFunc, function: str) -> Expr:
             f"{signature} returns the value of one row, and a list of several is not supported",
             "of what is released or public: SELECT x … ORDER BY y DESC LIMIT n",
         )
-    arguments = text.take(node, "this", "expression")
+    arguments = text.take_arguments(node, "this", "expression")
     if any(argument is None for argument in arguments):
         text.refuse(node, "syntax", f"{signature}: an argument is missing")
     if any(type(argument) is exp.Distinct for argument in arguments):
         refuse_distinct(text, node)
-    value, by = map(over.argument, arguments)
-    return over.exact(node, function, value, by)
+    value, by = map(over.lower_argument, arguments)
+    return over.add_exact_aggregate(node, function, value, by)
 
 
-def _best(names: tuple[str, ...], node: type[exp.Expr], which: str, order: str) -> AggregateCall:
+def _define_arg_aggregate(
+    names: tuple[str, ...], node: type[exp.Expr], which: str, order: str
+) -> AggregateCall:
     name, bare, by, *_ = names
     return AggregateCall(
-        forms=(Form("BEST", names, "({k}, {x})"),),
+        forms=(CallForm("BEST", names, "({k}, {x})"),),
         nodes=(node,),
         signature=WITHIN[name.lower()].signature,
         says=f"The x of the row with the {which} y; over groups of all units, the best group is selected.",
@@ -134,7 +138,7 @@ def _best(names: tuple[str, ...], node: type[exp.Expr], which: str, order: str) 
             "choose the best group: SELECT {name}(k, s) FROM (SELECT k, SUM(x) AS s … GROUP BY k), "
             f"or SELECT k … GROUP BY k ORDER BY SUM(x) {order} LIMIT 1",
         ),
-        within=partial(_exact, function=name.lower()),
+        within=partial(_lower_within, function=name.lower()),
         accepted=(
             f"SELECT p, COUNT(*) FROM (SELECT {name}(plan, cost) AS p FROM visits GROUP BY patient_id) GROUP BY p",
             f"SELECT {by}(plan, n) FROM (SELECT plan, COUNT(*) AS n FROM visits GROUP BY plan)",
@@ -147,5 +151,5 @@ def _best(names: tuple[str, ...], node: type[exp.Expr], which: str, order: str) 
     )
 
 
-ARG_MAX = _best(("ARG_MAX", "ARGMAX", "MAX_BY", "CHOOSE"), exp.ArgMax, "greatest", "DESC")
-ARG_MIN = _best(("ARG_MIN", "ARGMIN", "MIN_BY"), exp.ArgMin, "least", "ASC")
+ARG_MAX = _define_arg_aggregate(("ARG_MAX", "ARGMAX", "MAX_BY", "CHOOSE"), exp.ArgMax, "greatest", "DESC")
+ARG_MIN = _define_arg_aggregate(("ARG_MIN", "ARGMIN", "MIN_BY"), exp.ArgMin, "least", "ASC")

@@ -12,72 +12,74 @@ import datetime as dt
 
 from sqlglot import exp
 
-from dpsql.analysis.intervals import conditions, interval
-from dpsql.functions.moments import LENGTHS, at_end
+from dpsql.analysis.intervals import derive_interval, derive_known_intervals
+from dpsql.functions.moments import LENGTHS, find_end_timestamp
 from dpsql.plan.expr import Expr, Literal
 from dpsql.plan.types import Type
 from dpsql.sql.lower.aggregates.base import (
-    AcrossUnits,
     AggregateCall,
+    CallForm,
     ExactGroups,
-    Form,
-    of_distinct,
-    one_argument,
+    ReleasedGroups,
+    find_distinct_argument,
+    lower_single_argument,
 )
 
 _SIGNATURE = "AVG(x)"
 _EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001  (SQL timestamps have no zone)
 
 
-def _mean(over: AcrossUnits, node: exp.AggFunc) -> Expr:
-    values = of_distinct(over, node)
+def _lower_across(over: ReleasedGroups, node: exp.AggFunc) -> Expr:
+    values = find_distinct_argument(over, node)
     if values is not None:
-        return _mean_value(over, node, values)
-    argument = one_argument(over, node, _SIGNATURE)
+        return _lower_distinct_mean(over, node, values)
+    argument = lower_single_argument(over, node, _SIGNATURE)
     if argument.type.temporal:
-        return _mean_moment(over, node, argument)
-    return over.released(node, "avg", argument)
+        return _lower_mean_moment(over, node, argument)
+    return over.add_statistic(node, "avg", argument)
 
 
-def _mean_value(over: AcrossUnits, node: exp.AggFunc, value: Expr) -> Expr:
+def _lower_distinct_mean(over: ReleasedGroups, node: exp.AggFunc, value: Expr) -> Expr:
     """The total of distinct values over their number, within the interval of the values; NULL where there is none."""
-    around, call = interval(value, conditions(over.input)), over.scope.scalars.call
-    total, number = (over.released(node, name, value) for name in ("sum_distinct", "count_distinct"))
+    around, call = derive_interval(value, derive_known_intervals(over.input)), over.scope.scalars.build_call
+    total, number = (over.add_statistic(node, name, value) for name in ("sum_distinct", "count_distinct"))
     found = call(node, "divide", total, number)
-    if around.bounded:
+    if around.is_bounded:
         low, high = (Literal(float(end), Type.DOUBLE) for end in around.ends)
         found = call(node, "least", call(node, "greatest", found, low), high)
     there = call(node, "gt", number, Literal(0, Type.INTEGER))
     return call(node, "case", there, found, Literal(None, Type.NULL))
 
 
-def _exact(over: ExactGroups, node: exp.AggFunc) -> Expr:
-    values = of_distinct(over, node)
+def _lower_within(over: ExactGroups, node: exp.AggFunc) -> Expr:
+    values = find_distinct_argument(over, node)
     if values is not None:
-        return over.exact(node, "avg_distinct", values)
-    return over.exact(node, "avg", one_argument(over, node, _SIGNATURE))
+        return over.add_exact_aggregate(node, "avg_distinct", values)
+    return over.add_exact_aggregate(node, "avg", lower_single_argument(over, node, _SIGNATURE))
 
 
-def _mean_moment(over: AcrossUnits, node: exp.AggFunc, argument: Expr) -> Expr:
+def _lower_mean_moment(over: ReleasedGroups, node: exp.AggFunc, argument: Expr) -> Expr:
     """The mean of a DATE or TIMESTAMP as TIMESTAMP, to the microsecond; NULL where no row is estimated to be."""
     scalars = over.scope.scalars
     unit = "day" if argument.type is Type.DATE else "microsecond"
     first = Literal(
-        at_end(argument.type, interval(argument, conditions(over.input)).low) or _EPOCH, Type.TIMESTAMP
+        find_end_timestamp(argument.type, derive_interval(argument, derive_known_intervals(over.input)).low)
+        or _EPOCH,
+        Type.TIMESTAMP,
     )
-    mean = over.released(node, "avg", scalars.call(node, f"date_diff_{unit}", first, argument))
+    mean = over.add_statistic(node, "avg", scalars.build_call(node, f"date_diff_{unit}", first, argument))
     length = Literal(LENGTHS[unit] // LENGTHS["microsecond"], Type.INTEGER)
-    after = scalars.call(node, "cast_bigint", scalars.call(node, "multiply", mean, length))
-    return scalars.call(node, "plus_microsecond", first, after)
+    after = scalars.build_call(node, "cast_bigint", scalars.build_call(node, "multiply", mean, length))
+    return scalars.build_call(node, "plus_microsecond", first, after)
 
 
 AVG = AggregateCall(
-    forms=(Form("TOTAL", ("AVG", "MEAN", "FAVG")),),
+    forms=(CallForm("TOTAL", ("AVG", "MEAN", "FAVG")),),
     nodes=(exp.Avg,),
     signature=_SIGNATURE,
     says="The mean of x, which needs bounds; of dates and timestamps a timestamp.",
-    across=_mean,
-    within=_exact,
+    across=_lower_across,
+    within=_lower_within,
     distinct=True,
     window=True,
     accepted=(

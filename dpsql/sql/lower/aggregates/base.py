@@ -15,14 +15,14 @@ from typing import NoReturn, Protocol
 
 from sqlglot import exp
 
-from dpsql.plan.expr import Expr, Literal, Released
+from dpsql.plan.expr import Expr, Literal, ReleasedColumn
 from dpsql.plan.nodes import Relation
 from dpsql.plan.types import Type
 from dpsql.sql.lower.scope import Scope
-from dpsql.sql.read.rejection import Source
+from dpsql.sql.read.rejection import QueryText
 
 
-class Rows(Protocol):
+class GroupedRows(Protocol):
     """A SELECT with groups of rows."""
 
     scope: Scope
@@ -31,32 +31,32 @@ class Rows(Protocol):
     keys: list[Expr]
 
     @property
-    def source(self) -> Source:
+    def source(self) -> QueryText:
         """The text of the query."""
 
-    def argument(self, node: exp.Expr) -> Expr:
+    def lower_argument(self, node: exp.Expr) -> Expr:
         """The argument of an aggregate. Raises QueryRejected for an aggregate in it."""
 
 
-class AcrossUnits(Rows, Protocol):
+class ReleasedGroups(GroupedRows, Protocol):
     """A SELECT whose groups are released: they are of rows of all privacy units."""
 
-    def released(
+    def add_statistic(
         self, node: exp.AggFunc, function: str, argument: Expr | None, rank: Fraction | None = None
-    ) -> Released:
+    ) -> ReleasedColumn:
         """A statistic of `dpsql.aggregates.AGGREGATES`, as a column of the released table."""
 
-    def counted(self, node: exp.AggFunc, function: str, argument: Expr | None) -> Expr:
+    def add_count(self, node: exp.AggFunc, function: str, argument: Expr | None) -> Expr:
         """COUNT(*) or COUNT(x), of distinct rows across units where the rows are those."""
 
-    def determined(self, argument: exp.Expr) -> Expr | None:
+    def find_determined_value(self, argument: exp.Expr) -> Expr | None:
         """What an expression is in all rows of a group, if the group keys determine it, through public tables too."""
 
 
-class ExactGroups(Rows, Protocol):
+class ExactGroups(GroupedRows, Protocol):
     """A SELECT whose groups are exact: of rows of one privacy unit, of released rows, or of public rows."""
 
-    def exact(
+    def add_exact_aggregate(
         self,
         node: exp.AggFunc,
         function: str,
@@ -67,7 +67,7 @@ class ExactGroups(Rows, Protocol):
         """An aggregate of `dpsql.aggregates.per_unit.WITHIN`, as a column of the groups."""
 
 
-class Place(Enum):
+class AggregateContext(Enum):
     """Where an aggregate may stand."""
 
     ACROSS_UNITS = "across units"
@@ -78,7 +78,7 @@ class Place(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class CallForm:
     """A syntax of calls: the grammar's terminal for it, the names that are called so, and arguments for documents.
 
     `sample` is a template over numbers {x} and {y} and a group key {k}.
@@ -113,18 +113,18 @@ class AggregateCall:
     those that are refused have their code.
     """
 
-    forms: tuple[Form, ...]
+    forms: tuple[CallForm, ...]
     nodes: tuple[type[exp.Expr], ...]
     signature: str
     says: str
     arity: tuple[int, ...] = (1,)
-    across: Callable[[AcrossUnits, exp.AggFunc], Expr] | Refusal
+    across: Callable[[ReleasedGroups, exp.AggFunc], Expr] | Refusal
     within: Callable[[ExactGroups, exp.AggFunc], Expr] | Refusal
     filters: bool = True
     distinct: bool = False
     window: bool = False
     separate: bool = False
-    of_keys: bool = False
+    needs_group_keys: bool = False
     accepted: tuple[str, ...]
     refused: Mapping[str, str] = field(default_factory=dict)
 
@@ -134,14 +134,18 @@ class AggregateCall:
         return tuple(name for form in self.forms for name in form.names)
 
     @property
-    def places(self) -> frozenset[Place]:
+    def contexts(self) -> frozenset[AggregateContext]:
         """Where it may stand."""
         found = set()
         if not isinstance(self.across, Refusal):
-            found.add(Place.ACROSS_UNITS)
+            found.add(AggregateContext.ACROSS_UNITS)
         if not isinstance(self.within, Refusal):
-            found |= {Place.WITHIN_UNIT, Place.OVER_RELEASES, Place.OVER_PUBLIC}
-        return frozenset(found | ({Place.WINDOW} if self.window else set()))
+            found |= {
+                AggregateContext.WITHIN_UNIT,
+                AggregateContext.OVER_RELEASES,
+                AggregateContext.OVER_PUBLIC,
+            }
+        return frozenset(found | ({AggregateContext.WINDOW} if self.window else set()))
 
 
 def refuses(code: str, message: str, hint: str) -> Refusal:
@@ -149,30 +153,30 @@ def refuses(code: str, message: str, hint: str) -> Refusal:
     return Refusal(code, message, hint)
 
 
-def one_argument(over: Rows, node: exp.AggFunc, signature: str) -> Expr:
+def lower_single_argument(over: GroupedRows, node: exp.AggFunc, signature: str) -> Expr:
     """The argument of an aggregate of one. Raises QueryRejected for DISTINCT, and where it is missing."""
-    (argument,) = over.source.take(node, "this")
+    (argument,) = over.source.take_arguments(node, "this")
     if argument is None:
         over.source.refuse(node, "syntax", f"{signature}: x is missing")
     if type(argument) is exp.Distinct:
         refuse_distinct(over.source, node)
-    return over.argument(argument)
+    return over.lower_argument(argument)
 
 
-def of_distinct(over: Rows, node: exp.AggFunc) -> Expr | None:
+def find_distinct_argument(over: GroupedRows, node: exp.AggFunc) -> Expr | None:
     """The argument of an aggregate of one that is taken of distinct values; None where it is of all."""
-    (argument,) = over.source.take(node, "this")
+    (argument,) = over.source.take_arguments(node, "this")
     if type(argument) is not exp.Distinct:
         return None
-    values, on = over.source.take(argument, "expressions", "on")
+    values, on = over.source.take_arguments(argument, "expressions", "on")
     if on is not None or len(values) != 1:
         refuse_distinct(over.source, node)
-    return over.argument(values[0])
+    return over.lower_argument(values[0])
 
 
-def refuse_distinct(text: Source, node: exp.AggFunc) -> NoReturn:
+def refuse_distinct(text: QueryText, node: exp.AggFunc) -> NoReturn:
     """Refuses DISTINCT in an aggregate."""
-    name = text.called(node)
+    name = text.get_function_name(node)
     text.refuse(
         node,
         "distinct",
@@ -181,12 +185,12 @@ def refuse_distinct(text: Source, node: exp.AggFunc) -> NoReturn:
     )
 
 
-def where(condition: exp.Expr, value: exp.Expr) -> exp.Expr:
+def build_conditional_value(condition: exp.Expr, value: exp.Expr) -> exp.Expr:
     """A value where a condition is true, NULL elsewhere."""
     return exp.Case(ifs=[exp.If(this=condition.copy(), true=value.copy())])
 
 
-def where_counted(over: AcrossUnits, node: exp.Expr, value: Expr) -> Expr:
+def guard_by_count(over: ReleasedGroups, node: exp.Expr, value: Expr) -> Expr:
     """Return a value that the group keys determine, NULL where a COUNT(*) of the same SELECT says that no row is in the group.
 
     Without such a count it is the value: measuring one would take part of the loss.
@@ -195,11 +199,11 @@ def where_counted(over: AcrossUnits, node: exp.Expr, value: Expr) -> Expr:
     return (
         value
         if there is None
-        else over.scope.scalars.call(node, "case", there, value, Literal(None, Type.NULL))
+        else over.scope.scalars.build_call(node, "case", there, value, Literal(None, Type.NULL))
     )
 
 
-def has_counted_rows(over: AcrossUnits, node: exp.Expr) -> Expr | None:
+def has_counted_rows(over: ReleasedGroups, node: exp.Expr) -> Expr | None:
     """Return the condition that a COUNT(*) of the same SELECT is above 0; None if there is none."""
     items = over.select.expressions if isinstance(over.select, exp.Select) else ()
     parts = (part for item in items for part in item.walk(prune=lambda part: isinstance(part, exp.Query)))
@@ -211,8 +215,8 @@ def has_counted_rows(over: AcrossUnits, node: exp.Expr) -> Expr | None:
     count = next(counts, None)
     if count is None:
         return None
-    counted = over.counted(count, "count_rows", None)
-    return over.scope.scalars.call(node, "gt", counted, Literal(0, Type.INTEGER))
+    counted = over.add_count(count, "count_rows", None)
+    return over.scope.scalars.build_call(node, "gt", counted, Literal(0, Type.INTEGER))
 
 
 _ELSEWHERE = (exp.Filter, exp.Window)

@@ -5,40 +5,46 @@ from __future__ import annotations
 from sqlglot import exp
 
 from dpsql.plan.expr import Expr
-from dpsql.sql.lower.aggregates.base import AcrossUnits, AggregateCall, ExactGroups, Form, where
-from dpsql.sql.read.rejection import Source
+from dpsql.sql.lower.aggregates.base import (
+    AggregateCall,
+    CallForm,
+    ExactGroups,
+    ReleasedGroups,
+    build_conditional_value,
+)
+from dpsql.sql.read.rejection import QueryText
 
 
-def counted_if(text: Source, node: exp.AggFunc) -> exp.Expr:
+def build_counted_value(text: QueryText, node: exp.AggFunc) -> exp.Expr:
     """What COUNT_IF counts: a value where its condition is true."""
-    (condition,) = text.take(node, "this")
-    return where(condition, exp.Literal.number(1))
+    (condition,) = text.take_arguments(node, "this")
+    return build_conditional_value(condition, exp.Literal.number(1))
 
 
-def one_or_zero(text: Source, node: exp.AggFunc) -> exp.Expr:
+def build_one_or_zero(text: QueryText, node: exp.AggFunc) -> exp.Expr:
     """What COUNT_IF adds up, where a group may have no row: 1 where its condition is true, 0 where it is false."""
-    (condition,) = text.take(node, "this")
+    (condition,) = text.take_arguments(node, "this")
     no = exp.Not(this=exp.Paren(this=condition.copy()))
     chosen = [(condition.copy(), 1), (no, 0)]
     return exp.Case(ifs=[exp.If(this=known, true=exp.Literal.number(value)) for known, value in chosen])
 
 
-def _across(over: AcrossUnits, node: exp.AggFunc) -> Expr:
-    return over.counted(node, "count", over.argument(counted_if(over.source, node)))
+def _lower_across(over: ReleasedGroups, node: exp.AggFunc) -> Expr:
+    return over.add_count(node, "count", over.lower_argument(build_counted_value(over.source, node)))
 
 
-def _within(over: ExactGroups, node: exp.AggFunc) -> Expr:
+def _lower_within(over: ExactGroups, node: exp.AggFunc) -> Expr:
     """As in DuckDB, NULL of no row whose condition is known."""
-    return over.exact(node, "sum", over.argument(one_or_zero(over.source, node)))
+    return over.add_exact_aggregate(node, "sum", over.lower_argument(build_one_or_zero(over.source, node)))
 
 
 COUNT_IF = AggregateCall(
-    forms=(Form("UNFILTERED", ("COUNT_IF", "COUNTIF"), "({x} > 10)"),),
+    forms=(CallForm("UNFILTERED", ("COUNT_IF", "COUNTIF"), "({x} > 10)"),),
     nodes=(exp.CountIf,),
     signature="COUNT_IF(condition)",
     says="The number of rows in which the condition is true.",
-    across=_across,
-    within=_within,
+    across=_lower_across,
+    within=_lower_within,
     filters=False,
     accepted=(
         "SELECT plan, COUNT_IF(age > 40) FROM visits GROUP BY plan",

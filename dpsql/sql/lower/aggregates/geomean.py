@@ -9,21 +9,27 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from dpsql.aggregates.base import nearest
-from dpsql.analysis.intervals import conditions, interval
+from dpsql.aggregates.base import round_to_double
+from dpsql.analysis.intervals import derive_interval, derive_known_intervals
 from dpsql.plan.expr import Expr, Literal
 from dpsql.plan.types import Type
-from dpsql.sql.lower.aggregates.base import AcrossUnits, AggregateCall, Form, one_argument, refuses
+from dpsql.sql.lower.aggregates.base import (
+    AggregateCall,
+    CallForm,
+    ReleasedGroups,
+    lower_single_argument,
+    refuses,
+)
 from dpsql.sql.read.dialect import ADDED_NODES
 
 _SIGNATURE = "GEOMEAN(x)"
 
 
-def _across(over: AcrossUnits, node: exp.AggFunc) -> Expr:
-    argument = one_argument(over, node, _SIGNATURE)
+def _lower_across(over: ReleasedGroups, node: exp.AggFunc) -> Expr:
+    argument = lower_single_argument(over, node, _SIGNATURE)
     if not argument.type.numeric:
         over.source.refuse(node, "type", f"{_SIGNATURE} takes a number, not {argument.type}")
-    around = interval(argument, conditions(over.input))
+    around = derive_interval(argument, derive_known_intervals(over.input))
     if around.low is None or around.low <= 0:
         over.source.refuse(
             node,
@@ -32,23 +38,23 @@ def _across(over: AcrossUnits, node: exp.AggFunc) -> Expr:
             "give it a least value: GEOMEAN(GREATEST(x, 1)), or WHERE x >= 1",
         )
     scalars = over.scope.scalars
-    logarithm = over.released(node, "avg", scalars.call(node, "ln", argument))
-    found = scalars.call(node, "exp", logarithm)
+    logarithm = over.add_statistic(node, "avg", scalars.build_call(node, "ln", argument))
+    found = scalars.build_call(node, "exp", logarithm)
     # The exponential of a rounded logarithm can lie a rounding outside of the interval.
-    low = Literal(nearest(around.low), Type.DOUBLE)
-    found = scalars.call(node, "case", scalars.call(node, "lt", found, low), low, found)
+    low = Literal(round_to_double(around.low), Type.DOUBLE)
+    found = scalars.build_call(node, "case", scalars.build_call(node, "lt", found, low), low, found)
     if around.high is None:
         return found
-    high = Literal(nearest(around.high), Type.DOUBLE)
-    return scalars.call(node, "case", scalars.call(node, "gt", found, high), high, found)
+    high = Literal(round_to_double(around.high), Type.DOUBLE)
+    return scalars.build_call(node, "case", scalars.build_call(node, "gt", found, high), high, found)
 
 
 GEOMEAN = AggregateCall(
-    forms=(Form("UNFILTERED", ("GEOMEAN", "GEOMETRIC_MEAN"), "({x} + 1)"),),
+    forms=(CallForm("UNFILTERED", ("GEOMEAN", "GEOMETRIC_MEAN"), "({x} + 1)"),),
     nodes=(ADDED_NODES["GEOMEAN"], ADDED_NODES["GEOMETRIC_MEAN"]),
     signature=_SIGNATURE,
     says="The geometric mean, EXP(AVG(LN(x))), of x > 0, which needs bounds.",
-    across=_across,
+    across=_lower_across,
     within=refuses(
         "released_only", "{name} is computed across units alone for now", "write it out: EXP(AVG(LN(x)))"
     ),

@@ -18,16 +18,16 @@ from typing import NoReturn
 
 from sqlglot import exp
 
-from dpsql.analysis.intervals import conditions, interval
-from dpsql.plan.expr import Call, Column, Expr, Function, Literal, Released, Scalar, columns
-from dpsql.plan.interval import position
-from dpsql.plan.nodes import Aggregation, Key, OuterQuery, Output, Release, sources
+from dpsql.analysis.intervals import derive_interval, derive_known_intervals
+from dpsql.plan.expr import Call, Column, Expr, Function, Literal, ReleasedColumn, Scalar, iterate_columns
+from dpsql.plan.interval import find_position
+from dpsql.plan.nodes import Aggregation, Key, OuterQuery, Output, Release, iterate_sources
 from dpsql.plan.types import Type, Value
-from dpsql.sql.lower.aggregates.base import AcrossUnits, AggregateCall, Form, refuses
+from dpsql.sql.lower.aggregates.base import AggregateCall, CallForm, ReleasedGroups, refuses
 from dpsql.sql.lower.aggregates.quantiles import LIST
-from dpsql.sql.lower.constants import moment
-from dpsql.sql.lower.joins import filtered
-from dpsql.sql.lower.public_groups import OfPublicGroups
+from dpsql.sql.lower.constants import parse_moment
+from dpsql.sql.lower.joins import build_filter
+from dpsql.sql.lower.public_groups import PublicValuesRequirement
 from dpsql.sql.read.dialect import ADDED_NODES
 
 MOST_BINS = 300
@@ -64,14 +64,14 @@ _COUNTED = "count them: SELECT k, bin, COUNT(*) … GROUP BY k, bin"
 _MOMENTS = {Type.DATE: dt.date, Type.TIMESTAMP: dt.datetime}
 
 
-def histogram(over: AcrossUnits, node: exp.AggFunc) -> Expr:
+def lower_histogram(over: ReleasedGroups, node: exp.AggFunc) -> Expr:
     """The map of a HISTOGRAM over the rows of a SELECT, or over those of each of its groups.
 
     Its groups must be public, and its values where there are no bins. The map is written when they are known.
     Raises QueryRejected for bins that are no increasing constants of the argument's type.
     """
     text, scalars = over.source, over.scope.scalars
-    argument, bins = text.take(node, "this", "expression")
+    argument, bins = text.take_arguments(node, "this", "expression")
     if argument is None:
         text.refuse(node, "syntax", "HISTOGRAM(x, [b1, b2, …]): x is missing")
     if type(argument) is exp.Distinct:
@@ -80,17 +80,17 @@ def histogram(over: AcrossUnits, node: exp.AggFunc) -> Expr:
         text.refuse(
             argument, "subquery", "HISTOGRAM takes one column or expression, without a subquery", _COUNTED
         )
-    value = over.argument(argument)
+    value = over.lower_argument(argument)
     _check_keys(over, node)
-    there = scalars.call(argument, "not", scalars.call(argument, "is_null", value))
+    there = scalars.build_call(argument, "not", scalars.build_call(argument, "is_null", value))
     if value.type is Type.DOUBLE:
-        finite = scalars.call(argument, "not", scalars.call(argument, "isnan", value))
-        there = scalars.call(argument, "and", there, finite)
-    ends = None if bins is None else [*_ends(over, node, bins, value)]
-    by = (*over.keys, value if ends is None else _bin(over, node, value, ends))
+        finite = scalars.build_call(argument, "not", scalars.build_call(argument, "isnan", value))
+        there = scalars.build_call(argument, "and", there, finite)
+    ends = None if bins is None else [*_iterate_bin_ends(over, node, bins, value)]
+    by = (*over.keys, value if ends is None else _build_bin_end(over, node, value, ends))
     keys = tuple(Key(f"k{index}", expr) for index, expr in enumerate(by))
     rows = Aggregation("a0", "count_rows", None, Type.INTEGER)
-    release = Release(filtered(over.input, [there]), keys, (rows,), over.scope.context.max_groups)
+    release = Release(build_filter(over.input, [there]), keys, (rows,), over.scope.context.max_groups)
 
     grouped = len(keys) > 1
 
@@ -105,7 +105,7 @@ def histogram(over: AcrossUnits, node: exp.AggFunc) -> Expr:
             else "name bins, HISTOGRAM(x, [10, 20]); or let the policy list the values; or SELECT x, COUNT(*) … GROUP BY x",
         )
 
-    def written(domains: Sequence[Sequence[Value]]) -> Expr:
+    def build_map(domains: Sequence[Sequence[Value]]) -> Expr:
         *groups, found = domains
         bins = [value for value in found if value is not None]
         if not 0 < len(bins) <= MOST_BINS + 1:
@@ -117,19 +117,19 @@ def histogram(over: AcrossUnits, node: exp.AggFunc) -> Expr:
                 f"HISTOGRAM has at most {MOST_CELLS:,} bins in all groups together",
                 _COUNTED,
             )
-        return _value(over, node, release, groups, bins)
+        return _build_histogram_value(over, node, release, groups, bins)
 
     if value.type is Type.NULL:
         refuse()
-    counts = Output("histogram", Released(rows.name, rows.type))
+    counts = Output("histogram", ReleasedColumn(rows.name, rows.type))
     placeholder = Scalar(OuterQuery(release, (counts,)), Type.LIST)
-    over.scope.context.needs.append(OfPublicGroups(release, refuse, placeholder, written))
+    over.scope.context.requirements.append(PublicValuesRequirement(release, refuse, placeholder, build_map))
     return placeholder
 
 
-def _check_keys(over: AcrossUnits, node: exp.Expr) -> None:
-    known = {source.alias for source in sources(over.input)}
-    if any(column.source not in known for key in over.keys for column in columns(key)):
+def _check_keys(over: ReleasedGroups, node: exp.Expr) -> None:
+    known = {source.alias for source in iterate_sources(over.input)}
+    if any(column.source not in known for key in over.keys for column in iterate_columns(key)):
         over.source.refuse(
             node,
             "subquery",
@@ -138,8 +138,8 @@ def _check_keys(over: AcrossUnits, node: exp.Expr) -> None:
         )
 
 
-def _value(
-    over: AcrossUnits,
+def _build_histogram_value(
+    over: ReleasedGroups,
     node: exp.Expr,
     release: Release,
     groups: Sequence[Sequence[Value]],
@@ -147,14 +147,14 @@ def _value(
 ) -> Expr:
     """The map of the `bins`, or in groups of these keys the part of each group, from their counts."""
     scalars, (rows,) = over.scope.scalars, release.aggregations
-    *outer, key = (Released(key.name, key.expr.type) for key in release.keys)
+    *outer, key = (ReleasedColumn(key.name, key.expr.type) for key in release.keys)
     # Of a computed day the domain may hold NULL, which is no key of a map.
-    keyed = scalars.call(node, "not", scalars.call(node, "is_null", key))
+    keyed = scalars.build_call(node, "not", scalars.build_call(node, "is_null", key))
     number: Expr | None = None
     for place, values in zip(outer, groups, strict=True):
-        number = _numbered(over, node, number, place, values)
-    cell: Expr = key if number is None else _numbered(over, node, number, key, bins)
-    counts = Call(_MAP, (cell, Released(rows.name, rows.type)), Type.LIST)
+        number = _build_cell_number(over, node, number, place, values)
+    cell: Expr = key if number is None else _build_cell_number(over, node, number, key, bins)
+    counts = Call(_MAP, (cell, ReleasedColumn(rows.name, rows.type)), Type.LIST)
     whole = Scalar(OuterQuery(release, (Output("histogram", counts),), having=keyed), Type.LIST)
     if number is None:
         return whole
@@ -162,45 +162,51 @@ def _value(
     return Call(_PART, (whole, number, listed), Type.LIST)
 
 
-def _numbered(
-    over: AcrossUnits, node: exp.Expr, before: Expr | None, key: Expr, values: Sequence[Value]
+def _build_cell_number(
+    over: ReleasedGroups, node: exp.Expr, before: Expr | None, key: Expr, values: Sequence[Value]
 ) -> Expr:
     """The place of a key among its values, or of what has a number before among all of both; NULL of other keys."""
     scalars, parts = over.scope.scalars, []
     for index, value in enumerate(values):
         known = Literal(value, key.type)
-        same = scalars.call(node, "is_null", key) if value is None else scalars.call(node, "eq", key, known)
+        same = (
+            scalars.build_call(node, "is_null", key)
+            if value is None
+            else scalars.build_call(node, "eq", key, known)
+        )
         parts += [same, Literal(index, Type.INTEGER)]
     none = Literal(None, Type.INTEGER)
-    place = scalars.call(node, "case", *parts, none) if parts else none
+    place = scalars.build_call(node, "case", *parts, none) if parts else none
     if before is None:
         return place
-    rest = scalars.call(node, "multiply", before, Literal(len(values), Type.INTEGER))
-    return scalars.call(node, "add", rest, place)
+    rest = scalars.build_call(node, "multiply", before, Literal(len(values), Type.INTEGER))
+    return scalars.build_call(node, "add", rest, place)
 
 
-def _bin(over: AcrossUnits, node: exp.Expr, value: Expr, ends: Sequence[Value]) -> Expr:
+def _build_bin_end(over: ReleasedGroups, node: exp.Expr, value: Expr, ends: Sequence[Value]) -> Expr:
     """The end of a row's bin: the first that the value does not pass."""
     scalars, parts = over.scope.scalars, []
     # Of one bin too: a constant is no key.
     for end in (Literal(end, value.type) for end in ends[:-1] or ends):
-        parts += [scalars.call(node, "le", value, end), end]
-    return scalars.call(node, "case", *parts, Literal(ends[-1], value.type))
+        parts += [scalars.build_call(node, "le", value, end), end]
+    return scalars.build_call(node, "case", *parts, Literal(ends[-1], value.type))
 
 
-def _ends(over: AcrossUnits, node: exp.AggFunc, bins: exp.Expr, value: Expr) -> Iterator[Value]:
+def _iterate_bin_ends(
+    over: ReleasedGroups, node: exp.AggFunc, bins: exp.Expr, value: Expr
+) -> Iterator[Value]:
     """The upper ends of all bins: those of the query, and the greatest value of the type if one may lie above."""
     text = over.source
     if value.type not in GREATEST:
         text.refuse(node, "type", f"HISTOGRAM has bins of numbers, dates and moments, not of {value.type}")
-    items = text.take(bins, "expressions")[0] if type(bins) is exp.Array else ()
+    items = text.take_arguments(bins, "expressions")[0] if type(bins) is exp.Array else ()
     if not items:
         text.refuse(node, "syntax", "HISTOGRAM takes a list of constants", "HISTOGRAM(x, [10, 20])")
     if len(items) > MOST_BINS:
         text.refuse(node, "too_long", f"HISTOGRAM takes at most {MOST_BINS} bins")
-    ends = [_end(over, item, value.type) for item in items]
-    places = [position(end) for end in ends]
-    above = position(GREATEST[value.type])
+    ends = [_lower_bin_end(over, item, value.type) for item in items]
+    places = [find_position(end) for end in ends]
+    above = find_position(GREATEST[value.type])
     ordered = all(a is not None and b is not None and a < b for a, b in pairwise(places))
     if not ordered or places[-1] is None:
         text.refuse(bins, "constant", "the bins' ends are finite, and each is greater than the one before")
@@ -209,18 +215,18 @@ def _ends(over: AcrossUnits, node: exp.AggFunc, bins: exp.Expr, value: Expr) -> 
             bins, "constant", f"the last end is below the greatest {value.type}", "leave the last end out"
         )
     yield from ends
-    most = interval(value, conditions(over.input)).high
-    exact = value.type is not Type.DOUBLE or (isinstance(value, Column) and value.facts.stored)
+    most = derive_interval(value, derive_known_intervals(over.input)).high
+    exact = value.type is not Type.DOUBLE or (isinstance(value, Column) and value.facts.is_stored)
     if not exact or most is None or most > places[-1]:
         yield GREATEST[value.type]
 
 
-def _end(over: AcrossUnits, node: exp.Expr, kind: Type) -> Value:
+def _lower_bin_end(over: ReleasedGroups, node: exp.Expr, kind: Type) -> Value:
     """The end of a bin as a value of the type."""
     found = over.scope.scalars.lower(node)
     value = found.value if isinstance(found, Literal) else None
     if kind.temporal and isinstance(value, str):
-        return moment(over.source, node, kind, value).value
+        return parse_moment(over.source, node, kind, value).value
     if kind is Type.TIMESTAMP and type(value) is dt.date:
         return dt.datetime.combine(value, dt.time())
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
@@ -234,12 +240,12 @@ def _end(over: AcrossUnits, node: exp.Expr, kind: Type) -> Value:
 
 
 HISTOGRAM = AggregateCall(
-    forms=(Form("HISTOGRAM", ("HISTOGRAM",), "({x}, [10, 20])"),),
+    forms=(CallForm("HISTOGRAM", ("HISTOGRAM",), "({x}, [10, 20])"),),
     nodes=(ADDED_NODES["HISTOGRAM"],),
     signature="HISTOGRAM(x, [b1, b2, …])",
     says="How many rows each bin has, as a map; without bins, how many have each public value.",
     arity=(1, 2),
-    across=histogram,
+    across=lower_histogram,
     within=refuses(
         "released_only",
         "HISTOGRAM is computed across units alone",

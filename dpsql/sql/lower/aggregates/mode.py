@@ -13,27 +13,27 @@ from typing import NoReturn
 
 from sqlglot import exp
 
-from dpsql.analysis.decimals import decimal_digits
-from dpsql.plan.expr import Released, Scalar
+from dpsql.analysis.decimals import find_decimal_digits
+from dpsql.plan.expr import ReleasedColumn, Scalar
 from dpsql.plan.nodes import Aggregation, Key, OuterQuery, Output, Release, TopK
 from dpsql.plan.types import Type
-from dpsql.sql.lower.aggregates.base import AcrossUnits, AggregateCall, Form, refuses
-from dpsql.sql.lower.joins import filtered
-from dpsql.sql.lower.public_groups import PublicGroups
+from dpsql.sql.lower.aggregates.base import AggregateCall, CallForm, ReleasedGroups, refuses
+from dpsql.sql.lower.joins import build_filter
+from dpsql.sql.lower.public_groups import PublicGroupsRequirement
 
 _ROWS = "let the policy list the values; or SELECT x FROM … GROUP BY x ORDER BY COUNT(*) DESC LIMIT 1"
 
 
-def mode(over: AcrossUnits, node: exp.AggFunc) -> Scalar:
+def lower_mode(over: ReleasedGroups, node: exp.AggFunc) -> Scalar:
     """The value of a MODE over the rows of a SELECT.
 
     Its values must be public. Raises QueryRejected with code "mode" beside group keys, and for an argument with a
     subquery.
     """
-    (argument,) = over.source.take(node, "this")
+    (argument,) = over.source.take_arguments(node, "this")
     if argument is None or type(argument) is exp.Distinct or argument.find(exp.Query):
         over.source.refuse(node, "mode", "MODE takes one column or expression, without a subquery", _ROWS)
-    value = over.argument(argument)
+    value = over.lower_argument(argument)
     if over.keys or over.select.args.get("group"):
         over.source.refuse(
             node,
@@ -42,12 +42,12 @@ def mode(over: AcrossUnits, node: exp.AggFunc) -> Scalar:
             "count them, SELECT k, x, COUNT(*) AS n … GROUP BY k, x, and rank the counts, which is free",
         )
     scalars, context = over.scope.scalars, over.scope.context
-    there = scalars.call(argument, "not", scalars.call(argument, "is_null", value))
+    there = scalars.build_call(argument, "not", scalars.build_call(argument, "is_null", value))
     rows = Aggregation("a0", "count_rows", None, Type.INTEGER)
-    key = Released("k0", value.type, decimal=decimal_digits(value))
+    key = ReleasedColumn("k0", value.type, decimal=find_decimal_digits(value))
     top = TopK(1, descending=True)
     release = Release(
-        filtered(over.input, [there]), (Key(key.name, value),), (rows,), context.max_groups, top
+        build_filter(over.input, [there]), (Key(key.name, value),), (rows,), context.max_groups, top
     )
 
     def refuse() -> NoReturn:
@@ -60,16 +60,16 @@ def mode(over: AcrossUnits, node: exp.AggFunc) -> Scalar:
 
     if value.type is Type.NULL:
         refuse()
-    context.needs.append(PublicGroups(release, refuse))
+    context.requirements.append(PublicGroupsRequirement(release, refuse))
     return Scalar(OuterQuery(release, (Output("mode", key),), limit=1), value.type)
 
 
 MODE = AggregateCall(
-    forms=(Form("UNFILTERED", ("MODE",), "({k})"),),
+    forms=(CallForm("UNFILTERED", ("MODE",), "({k})"),),
     nodes=(exp.Mode,),
     signature="MODE(x)",
     says="The value that most rows have, selected among public ones.",
-    across=mode,
+    across=lower_mode,
     within=refuses(
         "mode",
         "{name} is selected among the values of private rows of several units alone",

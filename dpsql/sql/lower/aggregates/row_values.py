@@ -20,26 +20,30 @@ from dpsql.sql.lower.scalars import Scalars
 _COLON, _NULL = Literal(":", Type.VARCHAR), Literal("-", Type.VARCHAR)
 
 
-def row_value(scalars: Scalars, node: exp.Expr, values: Sequence[Expr]) -> Expr:
+def build_row_text(scalars: Scalars, node: exp.Expr, values: Sequence[Expr]) -> Expr:
     """The text of a row of values; of one value that is a text, as of several."""
-    parts = [_part(scalars, node, value) for value in values]
-    return reduce(lambda left, right: scalars.call(node, "||", left, right), parts)
+    parts = [_build_value_text(scalars, node, value) for value in values]
+    return reduce(lambda left, right: scalars.build_call(node, "||", left, right), parts)
 
 
-def present(scalars: Scalars, node: exp.Expr, values: Sequence[Expr], row: Expr) -> Expr:
+def guard_missing_values(scalars: Scalars, node: exp.Expr, values: Sequence[Expr], row: Expr) -> Expr:
     """A row's text, NULL where one of its values is."""
     for value in values:
-        missing = scalars.call(node, "is_null", value)
-        row = scalars.call(node, "case", missing, Literal(None, Type.NULL), row)
+        missing = scalars.build_call(node, "is_null", value)
+        row = scalars.build_call(node, "case", missing, Literal(None, Type.NULL), row)
     return row
 
 
-def _part(scalars: Scalars, node: exp.Expr, value: Expr) -> Expr:
+def _build_value_text(scalars: Scalars, node: exp.Expr, value: Expr) -> Expr:
     if value.type is Type.NULL:
         return _NULL
     # 0.0 and -0.0 are equal.
-    one = scalars.call(node, "add", value, Literal(0.0, Type.DOUBLE)) if value.type is Type.DOUBLE else value
-    text = one if value.type is Type.VARCHAR else scalars.call(node, "cast_varchar", one)
-    size = scalars.call(node, "cast_varchar", scalars.call(node, "length", text))
-    whole = scalars.call(node, "||", scalars.call(node, "||", size, _COLON), text)
-    return scalars.call(node, "coalesce", whole, _NULL)
+    one = (
+        scalars.build_call(node, "add", value, Literal(0.0, Type.DOUBLE))
+        if value.type is Type.DOUBLE
+        else value
+    )
+    text = one if value.type is Type.VARCHAR else scalars.build_call(node, "cast_varchar", one)
+    size = scalars.build_call(node, "cast_varchar", scalars.build_call(node, "length", text))
+    whole = scalars.build_call(node, "||", scalars.build_call(node, "||", size, _COLON), text)
+    return scalars.build_call(node, "coalesce", whole, _NULL)

@@ -4,29 +4,35 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from dpsql.functions import call
+from dpsql.functions import build_function_call
 from dpsql.plan.expr import Expr
 from dpsql.plan.types import Type
-from dpsql.sql.lower.aggregates.base import AggregateCall, Form, Rows, of_distinct, one_argument
+from dpsql.sql.lower.aggregates.base import (
+    AggregateCall,
+    CallForm,
+    GroupedRows,
+    find_distinct_argument,
+    lower_single_argument,
+)
 
 _SIGNATURE = "SUM(x)"
 
 
-def _argument(over: Rows, node: exp.AggFunc) -> tuple[str, Expr]:
+def _lower_summed_argument(over: GroupedRows, node: exp.AggFunc) -> tuple[str, Expr]:
     """The statistic, and what is added up: of truth values 1 and 0, as in DuckDB."""
-    values = of_distinct(over, node)
-    found = one_argument(over, node, _SIGNATURE) if values is None else values
-    found = (call("cast_bigint", found) or found) if found.type is Type.BOOLEAN else found
+    values = find_distinct_argument(over, node)
+    found = lower_single_argument(over, node, _SIGNATURE) if values is None else values
+    found = (build_function_call("cast_bigint", found) or found) if found.type is Type.BOOLEAN else found
     return "sum" if values is None else "sum_distinct", found
 
 
 SUM = AggregateCall(
-    forms=(Form("TOTAL", ("SUM", "FSUM", "KAHAN_SUM", "SUMKAHAN")),),
+    forms=(CallForm("TOTAL", ("SUM", "FSUM", "KAHAN_SUM", "SUMKAHAN")),),
     nodes=(exp.Sum,),
     signature=_SIGNATURE,
     says="The total of x, which needs bounds; of distinct values, each once.",
-    across=lambda over, node: over.released(node, *_argument(over, node)),
-    within=lambda over, node: over.exact(node, *_argument(over, node)),
+    across=lambda over, node: over.add_statistic(node, *_lower_summed_argument(over, node)),
+    within=lambda over, node: over.add_exact_aggregate(node, *_lower_summed_argument(over, node)),
     distinct=True,
     window=True,
     accepted=(

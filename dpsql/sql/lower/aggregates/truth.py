@@ -12,25 +12,34 @@ from sqlglot import exp
 
 from dpsql.plan.expr import Expr
 from dpsql.plan.types import Type
-from dpsql.sql.lower.aggregates.base import AggregateCall, ExactGroups, Form, one_argument, refuses
+from dpsql.sql.lower.aggregates.base import (
+    AggregateCall,
+    CallForm,
+    ExactGroups,
+    lower_single_argument,
+    refuses,
+)
 
 
-def _within(function: str, signature: str) -> Callable[[ExactGroups, exp.AggFunc], Expr]:
-    def lower(over: ExactGroups, node: exp.AggFunc) -> Expr:
-        argument = one_argument(over, node, signature)
+def _make_within_lowering(function: str, signature: str) -> Callable[[ExactGroups, exp.AggFunc], Expr]:
+    def lower_within(over: ExactGroups, node: exp.AggFunc) -> Expr:
+        argument = lower_single_argument(over, node, signature)
         if argument.type not in (Type.BOOLEAN, Type.NULL):
             over.source.refuse(
-                node, "type", f"{over.source.called(node)} takes a condition, not {argument.type}", "x <> 0"
+                node,
+                "type",
+                f"{over.source.get_function_name(node)} takes a condition, not {argument.type}",
+                "x <> 0",
             )
         if argument.type is Type.NULL:
-            argument = over.scope.scalars.call(node, "cast_boolean", argument)
-        return over.exact(node, function, argument)
+            argument = over.scope.scalars.build_call(node, "cast_boolean", argument)
+        return over.add_exact_aggregate(node, function, argument)
 
-    return lower
+    return lower_within
 
 
 BOOL_AND = AggregateCall(
-    forms=(Form("OF_ONE", ("BOOL_AND",), "({x} > 10)"),),
+    forms=(CallForm("OF_ONE", ("BOOL_AND",), "({x} > 10)"),),
     nodes=(exp.LogicalAnd,),
     signature="BOOL_AND(condition)",
     says="Whether the condition is true wherever it is known; NULL where it is not.",
@@ -39,7 +48,7 @@ BOOL_AND = AggregateCall(
         "one row would decide {name}, which no noise hides",
         "COUNT_IF(NOT x) AS n, of which 0 or less says that there is hardly any",
     ),
-    within=_within("min", "BOOL_AND(condition)"),
+    within=_make_within_lowering("min", "BOOL_AND(condition)"),
     accepted=(
         "SELECT COUNT(*) FROM (SELECT patient_id, BOOL_AND(age > 40) AS old FROM visits GROUP BY patient_id) WHERE old",
         "SELECT BOOL_AND(n > 5) FROM (SELECT plan, COUNT(*) AS n FROM visits GROUP BY plan)",
@@ -50,7 +59,7 @@ BOOL_AND = AggregateCall(
     },
 )
 BOOL_OR = AggregateCall(
-    forms=(Form("OF_ONE", ("BOOL_OR",), "({x} > 10)"),),
+    forms=(CallForm("OF_ONE", ("BOOL_OR",), "({x} > 10)"),),
     nodes=(exp.LogicalOr,),
     signature="BOOL_OR(condition)",
     says="Whether the condition is true somewhere; NULL where it is not known of any row.",
@@ -59,7 +68,7 @@ BOOL_OR = AggregateCall(
         "one row would decide {name}, which no noise hides",
         "COUNT_IF(x) AS n, of which 0 or less says that there is hardly any",
     ),
-    within=_within("max", "BOOL_OR(condition)"),
+    within=_make_within_lowering("max", "BOOL_OR(condition)"),
     accepted=(
         "SELECT old, COUNT(*) FROM (SELECT patient_id, BOOL_OR(age > 40) AS old FROM visits GROUP BY patient_id) GROUP BY old",
         "SELECT BOOL_OR(n > 5) FROM (SELECT plan, COUNT(*) AS n FROM visits GROUP BY plan)",

@@ -7,8 +7,8 @@ from typing import NoReturn
 
 from sqlglot import exp
 
-from dpsql.policy import fold
-from dpsql.sql.read.rejection import Source
+from dpsql.policy import normalize_name
+from dpsql.sql.read.rejection import QueryText
 
 _LISTED = "list the values as rows, with how often each occurs: SELECT x, COUNT(*) … GROUP BY x"
 _IN_PLACE: Mapping[str, str] = {
@@ -39,15 +39,17 @@ _INSTEAD: Mapping[str, tuple[str, str]] = {
 """Aggregates that one row decides, by their name, each with why and with what to write instead."""
 
 
-def unsupported(source: Source, node: exp.Expr, signatures: Iterable[str], *, across: bool) -> NoReturn:
+def refuse_unsupported(
+    source: QueryText, node: exp.Expr, signatures: Iterable[str], *, across: bool
+) -> NoReturn:
     """Refuses an aggregate that is none of those with these signatures, with what to write in its place, else their names.
 
     `across` says whether rows of several units are aggregated.
     """
-    name = source.called(node)
+    name = source.get_function_name(node)
     names = dict.fromkeys(signature.partition("(")[0] for signature in signatures)
-    known = _IN_PLACE.get(fold(name)) or f"there are: {', '.join(names)}"
-    why, instead = _INSTEAD.get(fold(name), ("", known))
+    known = _IN_PLACE.get(normalize_name(name)) or f"there are: {', '.join(names)}"
+    why, instead = _INSTEAD.get(normalize_name(name), ("", known))
     if why and across:
         source.refuse(node, "aggregate", f"{name} {why}", instead)
     source.refuse(node, "aggregate", f"{name} is not supported", _LISTED if instead == _LISTED else known)

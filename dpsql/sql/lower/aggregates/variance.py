@@ -25,17 +25,17 @@ from functools import partial
 
 from sqlglot import exp
 
-from dpsql.analysis.intervals import MAX_MAGNITUDE, Known, conditions, interval
+from dpsql.analysis.intervals import MAX_MAGNITUDE, KnownIntervals, derive_interval, derive_known_intervals
 from dpsql.plan.expr import Expr, Literal
 from dpsql.plan.nodes import is_private
 from dpsql.plan.types import Type
 from dpsql.sql.lower.aggregates.base import (
-    AcrossUnits,
     AggregateCall,
+    CallForm,
     ExactGroups,
-    Form,
-    Rows,
-    of_distinct,
+    GroupedRows,
+    ReleasedGroups,
+    find_distinct_argument,
     refuse_distinct,
 )
 from dpsql.sql.lower.scalars import Scalars
@@ -46,148 +46,165 @@ _NULL = Literal(None, Type.NULL)
 
 @dataclass(frozen=True, slots=True)
 class VarianceFormula:
-    """What is computed of the rows in which all of `of` have a value; `released` adds an aggregate."""
+    """What is computed of the rows in which all of `arguments` have a value; `add_statistic` adds an aggregate."""
 
     node: exp.Expr
     scalars: Scalars
-    released: Callable[[str, Expr], Expr]
-    known: Known
-    of: tuple[Expr, ...]
+    add_statistic: Callable[[str, Expr], Expr]
+    known: KnownIntervals
+    arguments: tuple[Expr, ...]
     exact: bool = False
     distinct: bool = False
 
-    def between(self, found: Expr, low: Fraction | None, high: Fraction) -> Expr:
+    def limit_to_interval(self, found: Expr, low: Fraction | None, high: Fraction) -> Expr:
         """What is exact, in the interval that it is in but for rounding; `low` is None for -`high`."""
         if not self.exact:
             return found
         ends = (Literal(float(end), Type.DOUBLE) for end in (-high if low is None else low, high))
         least, greatest = ends
-        held = self._call("least", self._call("greatest", found, least), greatest)
-        return self._call("case", self._call("is_null", found), _NULL, held)
+        held = self._build_call("least", self._build_call("greatest", found, least), greatest)
+        return self._build_call("case", self._build_call("is_null", found), _NULL, held)
 
-    def widths(self, *places: int) -> Fraction | None:
+    def compute_width_product(self, *places: int) -> Fraction | None:
         """The product of the widths of some arguments' intervals; None where one has no bounds."""
         product = Fraction(1)
         for place in places:
-            around = interval(self.of[place], self.known)
-            if not around.within(MAX_MAGNITUDE):
+            around = derive_interval(self.arguments[place], self.known)
+            if not around.is_within(MAX_MAGNITUDE):
                 return None
             low, high = around.ends
             product *= high - low
         return product
 
-    def variance(self, place: int = 0) -> Expr:
+    def build_variance(self, place: int = 0) -> Expr:
         """The mean square less the square of the mean."""
-        found = self._of_distinct() if self.distinct else self.covariance(place, place)
-        return self._call("case", self._call("lt", found, _ZERO), _ZERO, found)
+        found = self._build_distinct_variance() if self.distinct else self.build_covariance(place, place)
+        return self._build_call("case", self._build_call("lt", found, _ZERO), _ZERO, found)
 
-    def _of_distinct(self) -> Expr:
+    def _build_distinct_variance(self) -> Expr:
         """The mean square of distinct values less the square of their mean."""
-        about, number = self._about(0), self._number()
+        about, number = self._build_centered_argument(0), self._build_count()
         halves = (
-            self._call(
+            self._build_call(
                 "case",
-                self._call(name, about, Literal(0, Type.INTEGER)),
-                self._call("multiply", about, about),
+                self._build_call(name, about, Literal(0, Type.INTEGER)),
+                self._build_call("multiply", about, about),
                 _NULL,
             )
             for name in ("ge", "lt")
         )
         squares = (
-            self._call("coalesce", self.released("sum_distinct", half), Literal(0, half.type))
+            self._build_call("coalesce", self.add_statistic("sum_distinct", half), Literal(0, half.type))
             for half in halves
         )
-        mean = self._call("divide", self.released("sum_distinct", about), number)
-        square = self._call("divide", self._call("add", *squares), number)
-        return self._call("subtract", square, self._call("multiply", mean, mean))
+        mean = self._build_call("divide", self.add_statistic("sum_distinct", about), number)
+        square = self._build_call("divide", self._build_call("add", *squares), number)
+        return self._build_call("subtract", square, self._build_call("multiply", mean, mean))
 
-    def _number(self) -> Expr:
+    def _build_count(self) -> Expr:
         """How many rows, or distinct values, there are."""
-        return self.released("count_distinct" if self.distinct else "count", self._beside(self.of[0], 0))
+        return self.add_statistic(
+            "count_distinct" if self.distinct else "count",
+            self._restrict_to_complete_rows(self.arguments[0], 0),
+        )
 
-    def covariance(self, first: int = 0, second: int = 1) -> Expr:
+    def build_covariance(self, first: int = 0, second: int = 1) -> Expr:
         """The mean product less the product of the means."""
-        product = self._call("multiply", self._about(first), self._about(second))
+        product = self._build_call(
+            "multiply", self._build_centered_argument(first), self._build_centered_argument(second)
+        )
         if first == second:
-            product = self._beside(product, first)
-        means = (self._mean(self._beside(self._about(place), place)) for place in (first, second))
-        return self._call("subtract", self._mean(product), self._call("multiply", *means))
+            product = self._restrict_to_complete_rows(product, first)
+        means = (
+            self._build_mean(self._restrict_to_complete_rows(self._build_centered_argument(place), place))
+            for place in (first, second)
+        )
+        return self._build_call("subtract", self._build_mean(product), self._build_call("multiply", *means))
 
-    def of_sample(self, found: Expr) -> Expr:
+    def scale_to_sample(self, found: Expr) -> Expr:
         """A variance or covariance as that of all from which the rows are a sample; NULL of a single one."""
-        rows = self._number()
-        fewer = self._call("subtract", rows, _ONE)
-        scaled = self._call("divide", self._call("multiply", found, rows), fewer)
-        return self._call("case", self._call("gt", rows, _ONE), scaled, _NULL)
+        rows = self._build_count()
+        fewer = self._build_call("subtract", rows, _ONE)
+        scaled = self._build_call("divide", self._build_call("multiply", found, rows), fewer)
+        return self._build_call("case", self._build_call("gt", rows, _ONE), scaled, _NULL)
 
-    def root(self, found: Expr) -> Expr:
+    def build_root(self, found: Expr) -> Expr:
         """The square root of what is not below zero."""
-        return self._call("sqrt", found)
+        return self._build_call("sqrt", found)
 
-    def correlation(self) -> Expr:
+    def build_correlation(self) -> Expr:
         """Between -1 and 1, NULL where one of the two does not vary."""
-        both = self._call("multiply", self.variance(0), self.variance(1))
-        found = self._call("divide", self.covariance(), self.root(both))
+        both = self._build_call("multiply", self.build_variance(0), self.build_variance(1))
+        found = self._build_call("divide", self.build_covariance(), self.build_root(both))
         low, high = Literal(-1.0, Type.DOUBLE), Literal(1.0, Type.DOUBLE)
-        above = self._call("case", self._call("gt", found, high), high, found)
-        return self._call("case", self._call("lt", found, low), low, above)
+        above = self._build_call("case", self._build_call("gt", found, high), high, found)
+        return self._build_call("case", self._build_call("lt", found, low), low, above)
 
-    def slope(self) -> Expr:
+    def build_slope(self) -> Expr:
         """How much y changes with x, y being the first of the two."""
-        return self._call("divide", self.covariance(), self.variance(1))
+        return self._build_call("divide", self.build_covariance(), self.build_variance(1))
 
-    def intercept(self) -> Expr:
+    def build_intercept(self) -> Expr:
         """What the line through the means says of y where x is 0."""
-        means = (self._mean(self._beside(self._about(place), place)) for place in (0, 1))
-        y, x = (self._call("add", mean, self._middle(place)) for place, mean in enumerate(means))
-        return self._call("subtract", y, self._call("multiply", self.slope(), x))
+        means = (
+            self._build_mean(self._restrict_to_complete_rows(self._build_centered_argument(place), place))
+            for place in (0, 1)
+        )
+        y, x = (
+            self._build_call("add", mean, self._compute_midpoint(place)) for place, mean in enumerate(means)
+        )
+        return self._build_call("subtract", y, self._build_call("multiply", self.build_slope(), x))
 
-    def determination(self) -> Expr:
+    def build_determination(self) -> Expr:
         """The square of the correlation."""
-        found = self.correlation()
-        return self._call("multiply", found, found)
+        found = self.build_correlation()
+        return self._build_call("multiply", found, found)
 
-    def _about(self, place: int) -> Expr:
+    def _build_centered_argument(self, place: int) -> Expr:
         """An argument less the middle of its interval."""
-        middle = self._middle(place)
-        return self.of[place] if middle == _ZERO else self._call("subtract", self.of[place], middle)
+        middle = self._compute_midpoint(place)
+        return (
+            self.arguments[place]
+            if middle == _ZERO
+            else self._build_call("subtract", self.arguments[place], middle)
+        )
 
-    def _beside(self, expr: Expr, place: int) -> Expr:
+    def _restrict_to_complete_rows(self, expr: Expr, place: int) -> Expr:
         """What is computed of one argument, NULL where the other one is."""
-        for other in (*self.of[:place], *self.of[place + 1 :]):
-            expr = self._call("case", self._call("is_null", other), _NULL, expr)
+        for other in (*self.arguments[:place], *self.arguments[place + 1 :]):
+            expr = self._build_call("case", self._build_call("is_null", other), _NULL, expr)
         return expr
 
-    def _middle(self, place: int) -> Expr:
-        around = interval(self.of[place], self.known)
-        if not around.bounded:
+    def _compute_midpoint(self, place: int) -> Expr:
+        around = derive_interval(self.arguments[place], self.known)
+        if not around.is_bounded:
             return _ZERO
         middle = sum(around.ends) / 2
-        whole = self.of[place].type is Type.INTEGER
+        whole = self.arguments[place].type is Type.INTEGER
         return Literal(math.floor(middle), Type.INTEGER) if whole else Literal(float(middle), Type.DOUBLE)
 
-    def _mean(self, expr: Expr) -> Expr:
-        return self.released("avg", expr)
+    def _build_mean(self, expr: Expr) -> Expr:
+        return self.add_statistic("avg", expr)
 
-    def _call(self, name: str, *arguments: Expr) -> Expr:
-        return self.scalars.call(self.node, name, *arguments)
+    def _build_call(self, name: str, *arguments: Expr) -> Expr:
+        return self.scalars.build_call(self.node, name, *arguments)
 
 
-def _arguments(over: Rows, node: exp.AggFunc, width: int) -> tuple[tuple[Expr, ...], bool]:
+def _lower_arguments(over: GroupedRows, node: exp.AggFunc, width: int) -> tuple[tuple[Expr, ...], bool]:
     """The numbers that are a call's arguments, and whether it is of DISTINCT ones."""
-    values = of_distinct(over, node) if width == 1 else None
+    values = find_distinct_argument(over, node) if width == 1 else None
     if values is not None:
         _check_numbers(over, node, (values,), width)
         return (values,), True
-    nodes = [part for part in over.source.take(node, "this", "expression") if part is not None]
+    nodes = [part for part in over.source.take_arguments(node, "this", "expression") if part is not None]
     if any(type(part) is exp.Distinct for part in nodes):
         refuse_distinct(over.source, node)
-    of = tuple(map(over.argument, nodes))
+    of = tuple(map(over.lower_argument, nodes))
     _check_numbers(over, node, of, width)
     return of, False
 
 
-def _check_numbers(over: Rows, node: exp.AggFunc, of: tuple[Expr, ...], width: int) -> None:
+def _check_numbers(over: GroupedRows, node: exp.AggFunc, of: tuple[Expr, ...], width: int) -> None:
     if len(of) != width or not all(expr.type.numeric for expr in of):
         given = ", ".join(str(expr.type) for expr in of)
         name, _, _ = node.sql(dialect="duckdb").partition("(")
@@ -196,76 +213,82 @@ def _check_numbers(over: Rows, node: exp.AggFunc, of: tuple[Expr, ...], width: i
         )
 
 
-def _computed(
+def _make_across_lowering(
     width: int, build: Callable[[VarianceFormula], Expr]
-) -> Callable[[AcrossUnits, exp.AggFunc], Expr]:
+) -> Callable[[ReleasedGroups, exp.AggFunc], Expr]:
     """What is computed of released means."""
 
-    def across(over: AcrossUnits, node: exp.AggFunc) -> Expr:
-        (of, distinct), known = _arguments(over, node, width), conditions(over.input)
-        released = partial(over.released, node)
+    def lower_across(over: ReleasedGroups, node: exp.AggFunc) -> Expr:
+        (of, distinct), known = _lower_arguments(over, node, width), derive_known_intervals(over.input)
+        released = partial(over.add_statistic, node)
         return build(VarianceFormula(node, over.scope.scalars, released, known, of, distinct=distinct))
 
-    return across
+    return lower_across
 
 
-def _exact(
-    width: int, build: Callable[[VarianceFormula], Expr], most: _Most
+def _make_within_lowering(
+    width: int, build: Callable[[VarianceFormula], Expr], bound_result: _ResultBound
 ) -> Callable[[ExactGroups, exp.AggFunc], Expr]:
     """What is computed of exact means, within the bounds that follow from the arguments'."""
 
-    def within(over: ExactGroups, node: exp.AggFunc) -> Expr:
-        (of, distinct), known = _arguments(over, node, width), conditions(over.input)
+    def lower_within(over: ExactGroups, node: exp.AggFunc) -> Expr:
+        (of, distinct), known = _lower_arguments(over, node, width), derive_known_intervals(over.input)
         formula = VarianceFormula(
-            node, over.scope.scalars, partial(over.exact, node), known, of, is_private(over.input), distinct
+            node,
+            over.scope.scalars,
+            partial(over.add_exact_aggregate, node),
+            known,
+            of,
+            is_private(over.input),
+            distinct,
         )
-        found, bounds = build(formula), most(formula)
-        return found if bounds is None else formula.between(found, *bounds)
+        found, bounds = build(formula), bound_result(formula)
+        return found if bounds is None else formula.limit_to_interval(found, *bounds)
 
-    return within
-
-
-_Most = Callable[[VarianceFormula], "tuple[Fraction | None, Fraction] | None"]
-"""The interval of what is computed, as `VarianceFormula.between` takes it; None for any."""
+    return lower_within
 
 
-def _share(share: Fraction, *, root: bool = False, signed: bool = False) -> _Most:
+_ResultBound = Callable[[VarianceFormula], "tuple[Fraction | None, Fraction] | None"]
+"""The interval of what is computed, as `VarianceFormula.limit_to_interval` takes it; None for any."""
+
+
+def _make_share_bound(share: Fraction, *, root: bool = False, signed: bool = False) -> _ResultBound:
     """A share of the square of the width, or of the product of two; of a `root`, of the width itself."""
 
-    def most(of: VarianceFormula) -> tuple[Fraction | None, Fraction] | None:
-        width = of.widths(*((0,) if root else (0, len(of.of) - 1)))
+    def bound_result(of: VarianceFormula) -> tuple[Fraction | None, Fraction] | None:
+        width = of.compute_width_product(*((0,) if root else (0, len(of.arguments) - 1)))
         return None if width is None else (None if signed else Fraction(0), width * share)
 
-    return most
+    return bound_result
 
 
-def _any(_: VarianceFormula) -> None:
+def _bound_by_nothing(_: VarianceFormula) -> None:
     return None
 
 
-def _signed_one(_: VarianceFormula) -> tuple[None, Fraction]:
+def _bound_by_signed_one(_: VarianceFormula) -> tuple[None, Fraction]:
     return None, Fraction(1)
 
 
-def _one(_: VarianceFormula) -> tuple[Fraction, Fraction]:
+def _bound_by_one(_: VarianceFormula) -> tuple[Fraction, Fraction]:
     return Fraction(0), Fraction(1)
 
 
-def _of_one(
+def _define_univariate(
     names: tuple[str, ...],
     nodes: tuple[type[exp.Expr], ...],
     says: str,
     build: Callable[[VarianceFormula], Expr],
-    most: _Most,
+    bound_result: _ResultBound,
 ) -> AggregateCall:
     return AggregateCall(
-        forms=(Form("SPREAD", names),),
+        forms=(CallForm("SPREAD", names),),
         nodes=nodes,
         signature=f"{names[0]}(x)",
         says=says,
         distinct=True,
-        across=_computed(1, build),
-        within=_exact(1, build, most),
+        across=_make_across_lowering(1, build),
+        within=_make_within_lowering(1, build, bound_result),
         accepted=(
             *(f"SELECT plan, {name}(cost) FROM visits GROUP BY plan" for name in names),
             f"SELECT {names[0]}(age) FILTER (WHERE cost > 10) FROM visits",
@@ -280,17 +303,21 @@ def _of_one(
     )
 
 
-def _of_two(
-    name: str, node: type[exp.Expr], says: str, build: Callable[[VarianceFormula], Expr], most: _Most
+def _define_bivariate(
+    name: str,
+    node: type[exp.Expr],
+    says: str,
+    build: Callable[[VarianceFormula], Expr],
+    bound_result: _ResultBound,
 ) -> AggregateCall:
     return AggregateCall(
-        forms=(Form("OF_TWO", (name,), "({x}, {y})"),),
+        forms=(CallForm("OF_TWO", (name,), "({x}, {y})"),),
         nodes=(node,),
         signature=f"{name}(y, x)",
         says=says,
         arity=(2,),
-        across=_computed(2, build),
-        within=_exact(2, build, most),
+        across=_make_across_lowering(2, build),
+        within=_make_within_lowering(2, build, bound_result),
         accepted=(
             f"SELECT plan, {name}(cost, age) FROM visits GROUP BY plan",
             f"SELECT {name}(age, cost) FILTER (WHERE cost > 10) FROM visits",
@@ -303,56 +330,74 @@ def _of_two(
 
 
 VARIANCES = (
-    _of_one(
+    _define_univariate(
         ("VAR_POP",),
         (exp.VariancePop,),
         "The mean square of distances from the mean.",
-        VarianceFormula.variance,
-        _share(Fraction(1, 4)),
+        VarianceFormula.build_variance,
+        _make_share_bound(Fraction(1, 4)),
     ),
-    _of_one(
+    _define_univariate(
         ("VAR_SAMP", "VARIANCE"),
         (exp.Variance,),
         "The variance of all from which the rows are a sample.",
-        lambda of: of.of_sample(of.variance()),
-        _share(Fraction(1, 2)),
+        lambda of: of.scale_to_sample(of.build_variance()),
+        _make_share_bound(Fraction(1, 2)),
     ),
-    _of_one(
+    _define_univariate(
         ("STDDEV_POP",),
         (exp.StddevPop,),
         "The square root of VAR_POP.",
-        lambda of: of.root(of.variance()),
-        _share(Fraction(1, 2), root=True),
+        lambda of: of.build_root(of.build_variance()),
+        _make_share_bound(Fraction(1, 2), root=True),
     ),
-    _of_one(
+    _define_univariate(
         ("STDDEV_SAMP", "STDDEV"),
         (exp.StddevSamp, exp.Stddev),
         "The square root of VAR_SAMP.",
-        lambda of: of.root(of.of_sample(of.variance())),
-        _share(Fraction(3, 4), root=True),
+        lambda of: of.build_root(of.scale_to_sample(of.build_variance())),
+        _make_share_bound(Fraction(3, 4), root=True),
     ),
-    _of_two(
+    _define_bivariate(
         "COVAR_POP",
         exp.CovarPop,
         "The mean product of distances from the two means.",
-        VarianceFormula.covariance,
-        _share(Fraction(1, 4), signed=True),
+        VarianceFormula.build_covariance,
+        _make_share_bound(Fraction(1, 4), signed=True),
     ),
-    _of_two(
+    _define_bivariate(
         "COVAR_SAMP",
         exp.CovarSamp,
         "The covariance of all from which the rows are a sample.",
-        lambda of: of.of_sample(of.covariance()),
-        _share(Fraction(1, 2), signed=True),
+        lambda of: of.scale_to_sample(of.build_covariance()),
+        _make_share_bound(Fraction(1, 2), signed=True),
     ),
-    _of_two("CORR", exp.Corr, "The correlation, from -1 to 1.", VarianceFormula.correlation, _signed_one),
-    _of_two("REGR_SLOPE", exp.RegrSlope, "How much y changes with x.", VarianceFormula.slope, _any),
-    _of_two(
+    _define_bivariate(
+        "CORR",
+        exp.Corr,
+        "The correlation, from -1 to 1.",
+        VarianceFormula.build_correlation,
+        _bound_by_signed_one,
+    ),
+    _define_bivariate(
+        "REGR_SLOPE",
+        exp.RegrSlope,
+        "How much y changes with x.",
+        VarianceFormula.build_slope,
+        _bound_by_nothing,
+    ),
+    _define_bivariate(
         "REGR_INTERCEPT",
         exp.RegrIntercept,
         "What the line says of y where x is 0.",
-        VarianceFormula.intercept,
-        _any,
+        VarianceFormula.build_intercept,
+        _bound_by_nothing,
     ),
-    _of_two("REGR_R2", exp.RegrR2, "The square of the correlation.", VarianceFormula.determination, _one),
+    _define_bivariate(
+        "REGR_R2",
+        exp.RegrR2,
+        "The square of the correlation.",
+        VarianceFormula.build_determination,
+        _bound_by_one,
+    ),
 )
