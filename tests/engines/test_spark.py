@@ -335,7 +335,9 @@ def test_statements_read_the_same_contributions(people: Any) -> None:
 def test_a_failure_says_nothing(con: Any, caplog: pytest.LogCaptureFixture) -> None:
     """The words of Spark reach nobody: no context of an error, no log."""
     with caplog.at_level(logging.DEBUG), pytest.raises(BackendError) as caught:
-        con.engine.backend.run_statement("SELECT CAST(word AS INT) FROM spark_catalog.people.people WHERE word = 'ann'")
+        con.engine.backend.run_statement(
+            "SELECT CAST(word AS INT) FROM spark_catalog.people.people WHERE word = 'ann'"
+        )
     assert "ann" not in repr(caught.value).lower()
     assert caught.value.__context__ is None
     assert caught.value.__cause__ is None
