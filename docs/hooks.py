@@ -14,7 +14,6 @@ PROJECT = {
     "README.md": "project/overview.md",
     "PRIVACY.md": "project/privacy.md",
     "CHANGELOG.md": "project/changes.md",
-    "DECISIONS.md": "project/decisions.md",
     "CONTRIBUTING.md": "project/contributing.md",
 }
 """The page of each document at the root."""
