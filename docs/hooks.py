@@ -13,6 +13,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PROJECT = {
     "README.md": "project/overview.md",
     "PRIVACY.md": "project/privacy.md",
+    "SECURITY.md": "project/security.md",
     "CHANGELOG.md": "project/changes.md",
     "CONTRIBUTING.md": "project/contributing.md",
 }
