@@ -347,7 +347,7 @@ def test_init_asks_what_the_owner_decides(run: Run, tmp_path: Path) -> None:
     with duckdb.connect(str(database)) as connection:
         connection.execute(KEYS)
     text = run("init", database, "-o", "-").out
-    assert "# a candidate is its primary key id" in text
+    assert "the unit may be the primary key id, with rows_per_unit 1" in text
     assert 'link: {column: patient, references: "emr.patients.id"}' in text
     answers = ["patient", "none", "", "", "nobody", "link", "0", "20", "5, 1", "0, 500", "a, b", "x", "2", ""]
     ran = run("init", database, "--interactive", stdin="\n".join(answers) + "\n")
