@@ -38,8 +38,9 @@ from dpsql.sql.lower.calls import are_widened, is_widened
 from dpsql.sql.lower.decimals import round_to_decimal
 from dpsql.sql.lower.folding import fold_constant
 from dpsql.sql.lower.scalars import Scalars, is_unnest
-from dpsql.sql.lower.scope import CommonTable, Scope, StatementContext
+from dpsql.sql.lower.scope import Scope
 from dpsql.sql.lower.stars import apply_star_modifiers
+from dpsql.sql.lower.statement_context import CommonTable, StatementContext
 from dpsql.sql.read.interval_calls import find_interval_end
 
 _SETS: dict[type[exp.Expr], tuple[SetKind, SetKind | None]] = {

@@ -48,7 +48,7 @@ from dpsql.plan.nodes import (
     list_optional_aliases,
 )
 from dpsql.sql.lower.derived import to_public_subquery
-from dpsql.sql.lower.scope import StatementContext
+from dpsql.sql.lower.statement_context import StatementContext
 
 QualifiedName = tuple[str, str]
 """The source and the name of a column: of the optional side of a join it has other facts in some places."""

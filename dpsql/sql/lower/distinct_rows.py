@@ -28,7 +28,8 @@ from dpsql.plan.tables import Scan
 from dpsql.plan.types import Type
 from dpsql.sql.lower.aggregates.row_values import build_row_text
 from dpsql.sql.lower.derived import build_projection, make_unique_names
-from dpsql.sql.lower.scope import Scope, StatementContext
+from dpsql.sql.lower.scope import Scope
+from dpsql.sql.lower.statement_context import StatementContext
 from dpsql.sql.read.rejection import QueryText as Text
 
 _HINT = (

@@ -23,7 +23,8 @@ from dpsql.sql.lower.calls import is_widened
 from dpsql.sql.lower.folding import fold_constant, is_constant
 from dpsql.sql.lower.grouping import has_aggregate
 from dpsql.sql.lower.per_unit import PlainSelect, lower_select_items, replace_windows
-from dpsql.sql.lower.scope import Scope, StatementContext
+from dpsql.sql.lower.scope import Scope
+from dpsql.sql.lower.statement_context import StatementContext
 
 
 def find_empty_query(scope: Scope, node: exp.Select, relation: Relation) -> OuterQuery | None:

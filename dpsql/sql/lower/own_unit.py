@@ -15,7 +15,8 @@ from dpsql.plan.expr import Expr
 from dpsql.plan.nodes import OuterQuery, PublicSubquery, Relation, Release, SetOperation
 from dpsql.plan.render import format_expression
 from dpsql.sql.lower.public_groups import CompleteGroupsRequirement
-from dpsql.sql.lower.scope import Scope, StatementContext
+from dpsql.sql.lower.scope import Scope
+from dpsql.sql.lower.statement_context import StatementContext
 from dpsql.sql.read.rejection import QueryText
 
 

@@ -24,7 +24,8 @@ from dpsql.plan.tables import Scan
 from dpsql.plan.types import Type
 from dpsql.policy import normalize_name
 from dpsql.sql.lower.derived import is_plain_select
-from dpsql.sql.lower.scope import CommonTable, Scope
+from dpsql.sql.lower.scope import Scope
+from dpsql.sql.lower.statement_context import CommonTable
 
 _NAMES: dict[type[exp.Expr], str] = {
     exp.GT: "gt",

@@ -9,13 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import NoReturn
 
 from sqlglot import exp
 
 from dpsql.errors import DataError
-from dpsql.functions import BY_UNIT, CALLS, SYNONYMS
-from dpsql.functions.moments import SPELLINGS
+from dpsql.functions import CALLS, SYNONYMS
 from dpsql.plan.expr import Column, Expr, Literal
 from dpsql.plan.types import Type, Value
 from dpsql.policy import normalize_name
@@ -24,11 +24,12 @@ from dpsql.sql.lower.calls import refuse_unknown_function, resolve_call
 from dpsql.sql.lower.constants import READ_FROM_TEXT, fold_decimals, parse_constant, parse_number, to_literal
 from dpsql.sql.lower.floats import unify_float_width
 from dpsql.sql.lower.folding import fold_constant
-from dpsql.sql.lower.id_texts import find_number_format
+from dpsql.sql.lower.id_texts import find_id_constants, is_number
 from dpsql.sql.lower.members import list_members, rewrite_as_in
 from dpsql.sql.lower.operators import CASTS, SHAPES, SPAN_UNITS, SPANS
 from dpsql.sql.lower.statement_time import TIME_CALLS, TIME_NODES, StatementTime
 from dpsql.sql.lower.struct_fields import is_field_access
+from dpsql.sql.lower.time_units import is_span, resolve_time_unit, take_unit_word
 from dpsql.sql.read.pivots import NAME_OF
 from dpsql.sql.read.rejection import QueryText, is_valid_text
 
@@ -68,7 +69,7 @@ class Scalars:
 
     def find_span(self, node: exp.Expr) -> tuple[Expr, str] | None:
         """How many of which unit an INTERVAL is; None for what is none."""
-        return _lower_span(self, node) if _is_span(node) else None
+        return _lower_span(self, node) if is_span(node) else None
 
     def build_call(self, node: exp.Expr, name: str, *arguments: Expr) -> Expr:
         """The typed call of a function, or a refusal that shows its signature."""
@@ -267,7 +268,7 @@ def _lower_in(self: Scalars, node: exp.Expr) -> Expr:
     value = self.lower(operand)
     others: list[Expr] = []
     for item in members:
-        written_id = _find_id_constants(self, item, value)
+        written_id = find_id_constants(self.source, item, value, partial(_get_parameter, self))
         if written_id is not None:
             others += written_id
             continue
@@ -319,43 +320,20 @@ def _lower_equality(self: Scalars, node: exp.Expr) -> Expr:
 
 def _lower_compared_sides(self: Scalars, left: exp.Expr, right: exp.Expr) -> tuple[Expr, Expr]:
     """Both sides of a comparison, a number beside an id that is read as text as such a text."""
-    sides = [None if _is_number(side) else self.lower(side) for side in (left, right)]
+    sides = [None if is_number(side) else self.lower(side) for side in (left, right)]
     first, second = sides
     for node, place, other in ((left, 0, second), (right, 1, first)):
-        found = None if other is None else _find_id_constants(self, node, other)
+        found = (
+            None
+            if other is None
+            else find_id_constants(self.source, node, other, partial(_get_parameter, self))
+        )
         if found is not None and len(found) == 1:
             sides[place] = found[0]
     ours, theirs = (
         self.lower(node) if side is None else side for side, node in zip(sides, (left, right), strict=True)
     )
     return ours, theirs
-
-
-def _is_number(node: exp.Expr) -> bool:
-    """Whether a node may be a number of any size: a literal, its negative, or a parameter."""
-    inner = node.this if type(node) is exp.Neg else node
-    return (type(inner) is exp.Literal and not inner.is_string) or type(node) is exp.Placeholder
-
-
-def _find_id_constants(self: Scalars, node: exp.Expr, column: Expr) -> list[Literal] | None:
-    """A number, or a list of them, beside a column of numbers that is read as text, as the texts that it has there.
-
-    Claim: they are equal if and only if the numbers are, of whatever size.
-    Why: the engine writes each number of one type in one way.
-    """
-    form = find_number_format(column)
-    if form is None or not _is_number(node):
-        return None
-    if type(node) is exp.Placeholder:
-        given = _get_parameter(self, node)
-        numbers = given if isinstance(given, tuple) else (given,)
-        texts = [str(number) if type(number) is int else None for number in numbers]
-    else:
-        inner = self.source.take_arguments(node, "this")[0] if type(node) is exp.Neg else node
-        text, _ = self.source.take_arguments(inner, "this", "is_string")
-        texts = [f"-{text}" if inner is not node else str(text)]
-    found = [None if text is None else form.format_number(text) for text in texts]
-    return None if None in found else [Literal(text, Type.VARCHAR) for text in found]
 
 
 def _lower_like(self: Scalars, node: exp.Expr) -> Expr:
@@ -460,64 +438,45 @@ def _lower_function(self: Scalars, node: exp.Expr) -> Expr:
     called = SYNONYMS.get(called, called)
     items = list(items or ())
     if called in SYNONYMS.values() and items:
-        entry = _resolve_time_unit(self, node, called, _take_unit_word(self, items[0]))
+        entry = resolve_time_unit(self.source, node, called, take_unit_word(self.source, items[0]))
         return self.build_call(node, entry, *map(self.lower, items[1:]))
     if called == "time_bucket":
-        if len(items) != 2 or not _is_span(items[0]):
+        if len(items) != 2 or not is_span(items[0]):
             self.source.refuse(node, "type", "TIME_BUCKET takes an INTERVAL and a date")
         count, unit = _lower_span(self, items[0])
         return self.build_call(
-            node, _resolve_time_unit(self, node, called, unit), count, self.lower(items[1])
+            node, resolve_time_unit(self.source, node, called, unit), count, self.lower(items[1])
         )
     if called in SPANS:
         self.source.refuse(node, "type", *_LONE_SPAN)
-    if called == "date_add" and len(items) == 2 and _is_span(items[1]):
+    if called == "date_add" and len(items) == 2 and is_span(items[1]):
         return _shift_moment(self, node, items[0], items[1])
     if called not in CALLS:
         self.refuse_unknown_call(node, called or str(name))
     return self.build_call(node, called, *map(self.lower, items))
 
 
-def _resolve_time_unit(self: Scalars, node: exp.Expr, name: str, said: str) -> str:
-    """The entry that a unit of time, a constant, chooses."""
-    known = BY_UNIT[name]
-    unit = normalize_name(said)
-    entry = known.get(SPELLINGS.get(unit, unit))
-    if entry is None:
-        title = name.upper()
-        self.source.refuse(node, "constant", f"{title} knows no {said}", f"it knows {', '.join(known)}")
-    return entry
-
-
 def _lower_extract(self: Scalars, node: exp.Expr) -> Expr:
     part, operand = self.source.take_arguments(node, "this", "expression")
     return self.build_call(
-        node, _resolve_time_unit(self, part, "date_part", _take_unit_word(self, part)), self.lower(operand)
+        node,
+        resolve_time_unit(self.source, part, "date_part", take_unit_word(self.source, part)),
+        self.lower(operand),
     )
-
-
-def _take_unit_word(self: Scalars, node: exp.Expr) -> str:
-    if type(node) is exp.Literal and node.is_string:
-        text, _ = self.source.take_arguments(node, "this", "is_string")
-        return str(text)
-    if type(node) is exp.Var:
-        (text,) = self.source.take_arguments(node, "this")
-        return str(text)
-    self.source.refuse(node, "constant", "a unit of time is a constant: 'month'")
 
 
 def _lower_addition(self: Scalars, node: exp.Expr) -> Expr:
     left, right = self.source.take_arguments(node, "this", "expression")
-    if _is_span(right):
+    if is_span(right):
         return _shift_moment(self, node, left, right)
-    if _is_span(left):
+    if is_span(left):
         return _shift_moment(self, node, right, left)
     return self.build_call(node, "+", self.lower(left), self.lower(right))
 
 
 def _lower_subtraction(self: Scalars, node: exp.Expr) -> Expr:
     left, right = self.source.take_arguments(node, "this", "expression")
-    if _is_span(right):
+    if is_span(right):
         return _shift_moment(self, node, left, right, back=True)
     return self.build_call(node, "-", self.lower(left), self.lower(right))
 
@@ -528,14 +487,9 @@ def _shift_moment(
     """A moment some units later, or back."""
     count, unit = _lower_span(self, span)
     units = _build_negation(self, span, count) if back else count
-    return self.build_call(node, _resolve_time_unit(self, span, "interval", unit), self.lower(moment_), units)
-
-
-def _is_span(node: exp.Expr | None) -> bool:
-    while type(node) is exp.Paren:
-        node = node.this
-    called = node.this if type(node) is exp.Anonymous else None
-    return type(node) is exp.Interval or (isinstance(called, str) and normalize_name(called) in SPANS)
+    return self.build_call(
+        node, resolve_time_unit(self.source, span, "interval", unit), self.lower(moment_), units
+    )
 
 
 def _lower_span(self: Scalars, node: exp.Expr) -> tuple[Expr, str]:
@@ -548,7 +502,7 @@ def _lower_span(self: Scalars, node: exp.Expr) -> tuple[Expr, str]:
             self.source.refuse(node, "type", f"{name} takes one number")
         return self.lower(items[0]), SPANS[normalize_name(str(name))]
     count, named = self.source.take_arguments(node, "this", "unit")
-    unit = None if named is None else SPAN_UNITS.get(normalize_name(_take_unit_word(self, named)))
+    unit = None if named is None else SPAN_UNITS.get(normalize_name(take_unit_word(self.source, named)))
     if unit is None:
         self.source.refuse(node, "constant", "an INTERVAL is a whole number of one unit", "INTERVAL 1 DAY")
     if type(count) is not exp.Literal:

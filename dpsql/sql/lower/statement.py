@@ -84,8 +84,9 @@ from dpsql.sql.lower.per_unit import (
 )
 from dpsql.sql.lower.public_groups import LoweredStatement
 from dpsql.sql.lower.public_left_joins import check_row_count, with_all_public_rows
-from dpsql.sql.lower.scope import Scope, StatementContext, to_named_source
+from dpsql.sql.lower.scope import Scope, to_named_source
 from dpsql.sql.lower.set_windows import GroupingSetParts, substitute_parts
+from dpsql.sql.lower.statement_context import StatementContext
 from dpsql.sql.lower.statement_time import StatementTime
 from dpsql.sql.lower.table_functions import lower_table_function
 from dpsql.sql.read.interval_calls import find_interval_end, has_interval_calls

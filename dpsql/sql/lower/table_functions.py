@@ -22,7 +22,8 @@ from dpsql.plan.types import Type, Value, find_common_type
 from dpsql.policy import normalize_name
 from dpsql.sql.emit.scalars import emit_constant, emit_expression
 from dpsql.sql.lower.folding import fold_constant
-from dpsql.sql.lower.scope import Scope, StatementContext
+from dpsql.sql.lower.scope import Scope
+from dpsql.sql.lower.statement_context import StatementContext
 
 MOST_ROWS = 10_000
 """Most rows of a table that a statement lists or counts out."""

@@ -37,7 +37,8 @@ from dpsql.plan.tables import UnitKind
 from dpsql.plan.types import Type, Value
 from dpsql.sql.lower.calls import is_widened
 from dpsql.sql.lower.derived import derive_column_info, make_unique_names
-from dpsql.sql.lower.scope import Scope, StatementContext
+from dpsql.sql.lower.scope import Scope
+from dpsql.sql.lower.statement_context import StatementContext
 from dpsql.sql.read.rejection import QueryText
 
 _NUMBERED = frozenset({"row_number", "rank", "dense_rank"})

@@ -6,7 +6,7 @@ import itertools
 import logging
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
@@ -14,7 +14,7 @@ from typing import NoReturn, TypeVar
 
 from sqlglot import exp
 from sqlglot.dialects.dialect import Dialect
-from sqlglot.errors import ParseError, TokenError
+from sqlglot.errors import ParseError
 from sqlglot.tokenizer_core import Token, TokenType
 
 from dpsql.errors import Position, QueryRejected
@@ -31,7 +31,14 @@ from dpsql.sql.read.experts import EXPERTS, expand_best_expert
 from dpsql.sql.read.options import OptionsClause, extract_options
 from dpsql.sql.read.pivots import rewrite_pivots
 from dpsql.sql.read.regressions import MATRICES, replace_regress_on, rewrite_regressions
-from dpsql.sql.read.rejection import PIVOTS, STATEMENTS, QueryText, is_valid_text
+from dpsql.sql.read.rejection import PIVOTS, STATEMENTS, QueryText, refuse_query, refuse_token
+from dpsql.sql.read.tokens import (
+    blank_sample_units,
+    is_parameter_start,
+    number_parameters,
+    read_tokens,
+    replace_parameter_colons,
+)
 from dpsql.sql.read.translate import translate_tree
 
 MAX_CHARACTERS = 500_000
@@ -60,24 +67,12 @@ _OPENING = {TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE, TokenType
 _CLOSING = {TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE, TokenType.END}
 _DOUBLE = {TokenType.NOT, TokenType.ANY, TokenType.SOME, TokenType.INTERVAL}
 """Words after which a parenthesis is two levels: the parser recurses as far for them as for it."""
-_QUANTIFIERS = {TokenType.ANY, TokenType.SOME, TokenType.ALL}
-_COMPARISONS = {
-    TokenType.EQ,
-    TokenType.NEQ,
-    TokenType.LT,
-    TokenType.LTE,
-    TokenType.GT,
-    TokenType.GTE,
-}
 _JOINS = {TokenType.JOIN, TokenType.STRAIGHT_JOIN}
 _CONDITIONS = {TokenType.ON, TokenType.USING}
 _QUANTILES = {"QUANTILE", "QUANTILE_CONT", "QUANTILE_DISC"}
 _BRACKETS = {TokenType.L_BRACKET, TokenType.L_BRACE}
 _VALUES = {TokenType.VAR, TokenType.IDENTIFIER, TokenType.R_BRACKET, TokenType.R_PAREN}
 _PART = "a part of a text is SUBSTRING(s, start, length); elements of a list are rows: FROM t, UNNEST(t.list) AS u(x)"
-_NAME = re.compile(r"[^\W\d]\w*")
-_ALIASES = {TokenType.VAR, TokenType.IDENTIFIER, TokenType.STRING, TokenType.R_PAREN, TokenType.R_BRACKET}
-"""Words after which a colon says that they were an alias."""
 _STARTS = {
     TokenType.SELECT,
     TokenType.FROM,
@@ -173,8 +168,8 @@ def _tokenize_query(text: str, dialect: Dialect) -> _TokenizedQuery:
     _check_tokens(source, tokens)
     options, asked, tokens = extract_options(source, asked, tokens)
     asked, tokens = replace_regress_on(asked, tokens)
-    asked = _blank_sample_units(_replace_parameter_colons(asked, tokens), tokens)
-    tokens, parameters, names = _number_parameters(source, tokens, named=dialect is not DIALECT)
+    asked = blank_sample_units(replace_parameter_colons(asked, tokens), tokens)
+    tokens, parameters, names = number_parameters(source, tokens, named=dialect is not DIALECT)
     return _TokenizedQuery(source, asked, tokens, explain, parameters, options, names)
 
 
@@ -222,10 +217,10 @@ def _translate_to_duckdb(words: _TokenizedQuery, dialect: str) -> str:
     _check_depth(words.source, select)
     named = sorted({node.name for node in select.find_all(exp.Placeholder)})
     if named != sorted(f"p{number}" for number in range(1, words.parameters + 1)):
-        _refuse_query("parameter", "a parameter stands where none can be read")
+        refuse_query("parameter", "a parameter stands where none can be read")
     text = call_without_logging(partial(translate_tree, words.source, select, dialect))
     if text is None:
-        _refuse_query(
+        refuse_query(
             "syntax",
             "the query has no translation into DuckDB's SQL",
             "write it in DuckDB's SQL and leave out dialect",
@@ -243,11 +238,11 @@ def _parse_single_tree(
     except ParseError as error:
         _refuse_syntax(source, error)
     except RecursionError:
-        _refuse_query("too_deep", "the query is nested too deeply")
+        refuse_query("too_deep", "the query is nested too deeply")
     except (TypeError, ValueError, AttributeError, LookupError):
-        _refuse_query("syntax", "the query cannot be parsed")
+        refuse_query("syntax", "the query cannot be parsed")
     if len(trees) > 1:
-        _refuse_query("one_statement", "a query must be one statement", "send the statements separately")
+        refuse_query("one_statement", "a query must be one statement", "send the statements separately")
     return trees[0] if trees else None
 
 
@@ -276,7 +271,7 @@ def require_stack_room() -> None:
         sys._getframe(max(0, sys.getrecursionlimit() - ROOM))  # noqa: SLF001  (inspect walks the whole stack)
     except ValueError:
         return
-    _refuse_query(
+    refuse_query(
         "too_deep",
         f"the calling program leaves less than {ROOM} frames of Python's stack",
         "query from a less deeply nested function",
@@ -292,86 +287,16 @@ def call_without_logging(work: Callable[[], _T]) -> _T:
         _LOGGER.disabled = before
 
 
-def read_tokens(text: str, dialect: Dialect = DIALECT) -> list[Token]:
-    """The words of a text, without semicolons at its end. QueryRejected (`syntax`) where it cannot be read."""
-    if not is_valid_text(text):
-        _refuse_query("syntax", "the query holds a NUL character or half a surrogate pair")
-    try:
-        tokens = dialect.tokenize(text)
-    except (TokenError, RecursionError):
-        _refuse_query("syntax", "the query cannot be read: is a quote or a comment left open?")
-    while tokens and tokens[-1].token_type is TokenType.SEMICOLON:
-        tokens.pop()
-    return _wrap_compared_lists(_merge_fraction_tokens(_split_cast_tokens(tokens)))
-
-
-def _split_cast_tokens(tokens: Iterable[Token]) -> Iterator[Token]:
-    """The words with `?::` as a parameter and its cast, which another dialect has as one word."""
-    for token in tokens:
-        if token.token_type is TokenType.QDCOLON:
-            yield Token(TokenType.PLACEHOLDER, "?", token.line, token.col - 2, token.start, token.start)
-            yield Token(TokenType.DCOLON, "::", token.line, token.col, token.start + 1, token.end)
-        else:
-            yield token
-
-
-def _merge_fraction_tokens(tokens: Iterable[Token]) -> list[Token]:
-    """The words with `.5` after DISTINCT and ALL as one number, which the parser takes for a part of a name."""
-    found: list[Token] = []
-    for token in tokens:
-        point = found[-1] if len(found) > 1 else None
-        if (
-            point is not None
-            and (token.token_type, point.token_type) == (TokenType.NUMBER, TokenType.DOT)
-            and found[-2].token_type in (TokenType.DISTINCT, TokenType.ALL)
-            and token.start == point.end + 1
-        ):
-            where = (point.line, point.col, point.start, token.end)
-            found[-1] = Token(TokenType.NUMBER, f"0.{token.text}", *where)
-        else:
-            found.append(token)
-    return found
-
-
-def _wrap_compared_lists(tokens: Sequence[Token]) -> list[Token]:
-    """The words with the list of `= ANY [1, 2]` in parentheses, without which the parser takes ANY for a column."""
-    found: list[Token] = []
-    depth, lists = 0, list[int]()
-    for place, token in enumerate(tokens):
-        where = (token.line, token.col, token.start, token.end)
-        if _is_compared_list(tokens, place):
-            found.append(Token(TokenType.L_PAREN, "(", *where))
-            lists.append(depth + 1)
-        found.append(token)
-        if token.token_type is TokenType.L_BRACKET:
-            depth += 1
-        elif token.token_type is TokenType.R_BRACKET:
-            if lists and lists[-1] == depth:
-                lists.pop()
-                found.append(Token(TokenType.R_PAREN, ")", *where))
-            depth -= 1
-    return found
-
-
-def _is_compared_list(tokens: Sequence[Token], place: int) -> bool:
-    """Whether a list begins here of which ANY, SOME or ALL is compared with what stands before."""
-    before = [token.token_type for token in tokens[max(place - 2, 0) : place]]
-    if len(before) < 2 or before[0] not in _COMPARISONS or before[1] not in _QUANTIFIERS:
-        return False
-    here = [token.token_type for token in tokens[place : place + 2]]
-    return here[:1] == [TokenType.L_BRACKET] or here == [TokenType.ARRAY, TokenType.L_BRACKET]
-
-
 def _check_length(text: str, tokens: Sequence[Token] = ()) -> None:
     if len(text) > MAX_CHARACTERS:
-        _refuse_query("too_long", f"the query has more than {MAX_CHARACTERS:,} characters")
+        refuse_query("too_long", f"the query has more than {MAX_CHARACTERS:,} characters")
     if len(tokens) > MAX_TOKENS:
-        _refuse_query("too_long", f"the query has more than {MAX_TOKENS:,} words and symbols")
+        refuse_query("too_long", f"the query has more than {MAX_TOKENS:,} words and symbols")
 
 
 def _check_tokens(source: QueryText, tokens: Sequence[Token]) -> None:
     if not tokens:
-        _refuse_query("syntax", "the query is empty")
+        refuse_query("syntax", "the query is empty")
     _check_length(source.text, tokens)
     if tokens[0].token_type not in _STARTS:
         word = tokens[0].text.upper()
@@ -389,12 +314,12 @@ def _check_tokens(source: QueryText, tokens: Sequence[Token]) -> None:
         if following.token_type is TokenType.STRING and _needs_table_next(
             tokens[max(place - 2, 0) : place + 1]
         ):
-            _refuse_token(source, following, "table", "FROM takes the name of a declared table")
+            refuse_token(source, following, "table", "FROM takes the name of a declared table")
     _check_joins(tokens)
     _check_quantiles(source, tokens)
     _check_nesting(tokens)
     for place, token in enumerate(tokens):
-        if token.token_type is TokenType.PARAMETER and not _is_parameter_start(tokens, place):
+        if token.token_type is TokenType.PARAMETER and not is_parameter_start(tokens, place):
             raise QueryRejected(
                 "parameters are written as ? or :name",
                 code="parameter",
@@ -402,21 +327,6 @@ def _check_tokens(source: QueryText, tokens: Sequence[Token]) -> None:
                 position=source.locate_offset(token.start),
                 text=source.text,
             )
-
-
-def _is_parameter_start(tokens: Sequence[Token], place: int) -> bool:
-    """Whether a parameter's name follows: `:low` where an operand may stand, or `$low`.
-
-    After a name a colon follows an alias in DuckDB: `n: COUNT(*)`.
-    """
-    token = tokens[place]
-    if token.token_type not in (TokenType.COLON, TokenType.PARAMETER) or place + 1 == len(tokens):
-        return False
-    name = tokens[place + 1]
-    if name.start != token.end + 1 or not _NAME.fullmatch(name.text):
-        return False
-    before = tokens[place - 1].token_type if place else None
-    return token.token_type is TokenType.PARAMETER or before not in _ALIASES
 
 
 def _check_nesting(tokens: Sequence[Token]) -> None:
@@ -432,7 +342,7 @@ def _check_nesting(tokens: Sequence[Token]) -> None:
         # Only one NOT right after another nests: most stand side by side.
         negations = negations + 1 if kind is TokenType.NOT else 0
         if depth + negations > MAX_NESTING:
-            _refuse_query("too_deep", f"the query is nested more than {MAX_NESTING} levels deep")
+            refuse_query("too_deep", f"the query is nested more than {MAX_NESTING} levels deep")
 
 
 def _check_joins(tokens: Sequence[Token]) -> None:
@@ -444,7 +354,7 @@ def _check_joins(tokens: Sequence[Token]) -> None:
         waiting += kind in _JOINS and before is not TokenType.CROSS
         waiting = max(0, waiting - (kind in _CONDITIONS and before is not TokenType.DISTINCT))
         if waiting > MAX_JOINS:
-            _refuse_query(
+            refuse_query(
                 "too_long",
                 f"the query has more than {MAX_JOINS} joins without a condition",
                 "write JOIN … ON, or CROSS JOIN",
@@ -463,9 +373,9 @@ def _check_token_pair(source: QueryText, before: TokenType | None, token: Token,
     field = kind is TokenType.L_BRACKET and before in _VALUES and following.token_type is TokenType.STRING
     if (kind is TokenType.NOT and token.text == "!") or (kind in _BRACKETS and not listed and not field):
         hint = _PART if kind is TokenType.L_BRACKET and before in _VALUES else None
-        _refuse_token(source, token, "syntax", f"{token.text} has no meaning here", hint)
+        refuse_token(source, token, "syntax", f"{token.text} has no meaning here", hint)
     if following.token_type is TokenType.L_PAREN and kind is TokenType.IDENTIFIER:
-        _refuse_token(source, token, "function", f"the function {token.text} is not known to be safe")
+        refuse_token(source, token, "function", f"the function {token.text} is not known to be safe")
 
 
 def _is_table_alias(tokens: Sequence[Token], place: int) -> bool:
@@ -505,7 +415,7 @@ def _check_quantiles(source: QueryText, tokens: Sequence[Token]) -> None:
             if depth == 0 or commas > 1:
                 break
         if commas > 1:
-            _refuse_token(source, token, "syntax", f"{token.text.upper()} takes a value and its share")
+            refuse_token(source, token, "syntax", f"{token.text.upper()} takes a value and its share")
 
 
 def _needs_table_next(tokens: Sequence[Token]) -> bool:
@@ -514,72 +424,6 @@ def _needs_table_next(tokens: Sequence[Token]) -> bool:
     if last is TokenType.FROM and distinct is TokenType.DISTINCT:
         return compared not in (TokenType.IS, TokenType.NOT)
     return last in (TokenType.FROM, TokenType.JOIN)
-
-
-def _refuse_token(
-    source: QueryText, token: Token, code: str, message: str, hint: str | None = None
-) -> NoReturn:
-    raise QueryRejected(
-        message, code=code, hint=hint, position=source.locate_offset(token.start), text=source.text
-    )
-
-
-def _blank_sample_units(text: str, tokens: Sequence[Token]) -> str:
-    """The text with blanks in place of UNITS behind TABLESAMPLE, which the engine's own parser takes for a method of its own."""
-    letters = list(text)
-    for before, token in itertools.pairwise(tokens):
-        if before.token_type is TokenType.TABLE_SAMPLE and token.text.upper() == "UNITS":
-            letters[token.start : token.end + 1] = " " * (token.end + 1 - token.start)
-    return "".join(letters)
-
-
-def _replace_parameter_colons(text: str, tokens: Sequence[Token]) -> str:
-    """The text with `$name` in place of `:name`, as the engine's own parser reads it."""
-    letters = list(text)
-    for place, token in enumerate(tokens):
-        if _is_parameter_start(tokens, place):
-            letters[token.start] = "$"
-    return "".join(letters)
-
-
-def _number_parameters(
-    source: QueryText, tokens: Sequence[Token], *, named: bool
-) -> tuple[list[Token], int, tuple[str, ...]]:
-    """Each `?` as `$1`, `$2`, …, and each `:name` as the number of that name, with how many, and the names.
-
-    A tree does not keep the order in which its leaves were written. Where the numbers are `named`, because not every
-    dialect knows `$1`, they are `:p1`, `:p2`, … .
-    """
-    numbered: list[Token] = []
-    names: list[str] = []
-    count = 0
-    waiting = False
-    for place, token in enumerate(tokens):
-        if waiting:
-            waiting = False
-            continue
-        waiting = _is_parameter_start(tokens, place)
-        if not waiting and token.token_type is not TokenType.PLACEHOLDER:
-            numbered.append(token)
-            continue
-        if waiting:
-            name = tokens[place + 1].text
-            names += [] if name in names else [name]
-            number = names.index(name) + 1
-        else:
-            count += 1
-            number = count
-        if names and count:
-            _refuse_token(source, token, "parameter", "parameters are written as ? or as :name, not as both")
-        where = (token.line, token.col, token.start, token.end)
-        if named:
-            numbered += [Token(TokenType.COLON, ":", *where), Token(TokenType.VAR, f"p{number}", *where)]
-        else:
-            numbered += [
-                Token(TokenType.PARAMETER, "$", *where),
-                Token(TokenType.NUMBER, str(number), *where),
-            ]
-    return numbered, count or len(names), tuple(names)
 
 
 def _check_depth(source: QueryText, root: exp.Expr) -> None:
@@ -611,7 +455,3 @@ def _refuse_syntax(source: QueryText, error: ParseError) -> NoReturn:
     elif before or highlight:
         message += f" after {highlight!r}"
     raise QueryRejected(message, code="syntax", position=position, text=source.text) from None
-
-
-def _refuse_query(code: str, message: str, hint: str | None = None) -> NoReturn:
-    raise QueryRejected(message, code=code, hint=hint) from None

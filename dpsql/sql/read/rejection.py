@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from sqlglot import exp
+from sqlglot.tokenizer_core import Token
 
 from dpsql.errors import Position, QueryRejected
 
@@ -99,6 +100,20 @@ class QueryText:
                 _INSTEAD.get(key),
             )
         return [node.args.get(name) for name in names]
+
+
+def refuse_token(
+    source: QueryText, token: Token, code: str, message: str, hint: str | None = None
+) -> NoReturn:
+    """Raise QueryRejected at a word of the text."""
+    raise QueryRejected(
+        message, code=code, hint=hint, position=source.locate_offset(token.start), text=source.text
+    )
+
+
+def refuse_query(code: str, message: str, hint: str | None = None) -> NoReturn:
+    """Raise QueryRejected for a text as a whole, without a place."""
+    raise QueryRejected(message, code=code, hint=hint) from None
 
 
 def is_valid_text(value: str) -> bool:

@@ -17,8 +17,9 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from dpsql.errors import Error, LossError, QueryRejected
 from dpsql.request.loss import parse_amount
-from dpsql.sql.read.parse import MAX_CHARACTERS, MAX_TOKENS, read_tokens, strip_explain
+from dpsql.sql.read.parse import MAX_CHARACTERS, MAX_TOKENS, strip_explain
 from dpsql.sql.read.rejection import QueryText
+from dpsql.sql.read.tokens import read_tokens
 
 _LONGEST = 63
 _OPEN, _CLOSE = TokenType.L_PAREN, TokenType.R_PAREN

@@ -19,12 +19,20 @@ from dpsql.policy import normalize_name
 from dpsql.sql.read.dialect_nodes import CALLS, READ, TITLES
 from dpsql.sql.read.experts import NAME as BEST_EXPERT
 from dpsql.sql.read.interval_calls import find_interval_end
+from dpsql.sql.read.literals import (
+    FRACTIONAL_TYPES,
+    find_number,
+    is_fractional,
+    is_parameter,
+    is_text,
+    is_whole_number,
+    unwrap_sign,
+)
 from dpsql.sql.read.regressions import is_moment_call
 from dpsql.sql.read.rejection import QueryText
 
 _WHOLE = frozenset({exp.DType.SMALLINT, exp.DType.INT, exp.DType.BIGINT})
 _MOMENTS = frozenset({exp.DType.TIMESTAMP, exp.DType.TIMESTAMPNTZ, exp.DType.DATETIME2})
-_REAL = frozenset({exp.DType.DOUBLE, exp.DType.DECIMAL, exp.DType.FLOAT})
 _LARGE = ("year", "quarter", "month", "day")
 _SMALL = ("hour", "minute")
 _OF_NULLS = frozenset({"snowflake", "bigquery"})
@@ -105,40 +113,9 @@ def build_call(name: str, *arguments: exp.Expr) -> exp.Anonymous:
     return exp.Anonymous(this=name, expressions=list(arguments))
 
 
-def _unwrap_sign(node: exp.Expr | None) -> exp.Expr | None:
-    while isinstance(node, (exp.Paren, exp.Neg)):
-        node = node.this
-    return node
-
-
-def _is_whole_number(node: exp.Expr | None) -> bool:
-    """Whether a node is a whole number that the query says, not below zero."""
-    return isinstance(node, exp.Literal) and not node.is_string and str(node.this).isdigit()
-
-
-def _is_fractional(node: exp.Expr | None, dialect: str) -> bool:
-    """Whether the type of a number is evidently none of whole numbers."""
-    node = _unwrap_sign(node)
-    match node:
-        case exp.Literal():
-            return not node.is_string and not str(node.this).isdigit()
-        case exp.Cast():
-            return node.to.this in _REAL
-        case exp.Add() | exp.Sub() | exp.Mul() | exp.Div():
-            return _is_fractional(node.this, dialect) or _is_fractional(node.expression, dialect)
-        case exp.Avg():
-            return dialect == "postgres" or _is_fractional(node.this, dialect)
-        case exp.Sum() | exp.Min() | exp.Max():
-            return _is_fractional(node.this, dialect)
-        case exp.Anonymous():
-            return node.this in ("sqrt", "exp", "ln")
-        case _:
-            return False
-
-
 def _translate_division(self: Translator, node: exp.Expr) -> exp.Expr:
     sides = (node.this, node.expression)
-    if node.args.get("typed") and not any(_is_fractional(side, self.dialect) for side in sides):
+    if node.args.get("typed") and not any(is_fractional(side, self.dialect) for side in sides):
         self.refuse_in_dialect(
             node,
             "type",
@@ -153,7 +130,7 @@ def _translate_safe_division(_: Translator, node: exp.Expr) -> exp.Expr:
 
 
 def _translate_average(self: Translator, node: exp.Expr) -> exp.Expr:
-    if self.dialect == "tsql" and not _is_fractional(node.this, self.dialect):
+    if self.dialect == "tsql" and not is_fractional(node.this, self.dialect):
         self.refuse_in_dialect(
             node,
             "type",
@@ -164,7 +141,7 @@ def _translate_average(self: Translator, node: exp.Expr) -> exp.Expr:
 
 
 def _translate_power(self: Translator, node: exp.Expr) -> exp.Expr:
-    if self.dialect == "tsql" and not _is_fractional(node.this, self.dialect):
+    if self.dialect == "tsql" and not is_fractional(node.this, self.dialect):
         self.refuse_in_dialect(
             node,
             "type",
@@ -176,18 +153,9 @@ def _translate_power(self: Translator, node: exp.Expr) -> exp.Expr:
 
 def _translate_addition(self: Translator, node: exp.Expr) -> exp.Expr:
     """T-SQL puts texts together by +; a text that is no number makes it so, whatever is beside it."""
-    if self.dialect == "tsql" and any(map(_is_text, (node.this, node.expression))):
+    if self.dialect == "tsql" and any(map(is_text, (node.this, node.expression))):
         return exp.DPipe(this=node.this, expression=node.expression, safe=True)
     return node
-
-
-def _is_text(node: exp.Expr | None) -> bool:
-    node = _unwrap_sign(node)
-    if isinstance(node, exp.DPipe):
-        return True
-    if not isinstance(node, exp.Literal) or not node.is_string:
-        return False
-    return not any(letter.isdigit() for letter in str(node.this)) and bool(str(node.this).strip())
 
 
 def _translate_length(self: Translator, node: exp.Expr) -> exp.Expr:
@@ -228,15 +196,15 @@ def _translate_extreme(self: Translator, node: exp.Expr) -> exp.Expr:
 
 
 def _translate_text_side(self: Translator, node: exp.Expr) -> exp.Expr:
-    if not _is_whole_number(node.expression):
+    if not is_whole_number(node.expression):
         self.refuse_in_dialect(node, "constant", f"{node.key.upper()} is read with a whole number, from 0,")
     return build_call(node.key, node.this, node.expression)
 
 
 def _translate_substring(self: Translator, node: exp.Expr) -> exp.Expr:
     start, length = node.args.get("start"), node.args.get("length")
-    if not (isinstance(start, exp.Literal) and _is_whole_number(start) and int(start.name)) or not (
-        length is None or _is_whole_number(length)
+    if not (isinstance(start, exp.Literal) and is_whole_number(start) and int(start.name)) or not (
+        length is None or is_whole_number(length)
     ):
         self.refuse_in_dialect(
             node, "constant", "SUBSTRING is read with whole numbers, a start from 1 and a length from 0,"
@@ -246,7 +214,7 @@ def _translate_substring(self: Translator, node: exp.Expr) -> exp.Expr:
 
 def _translate_round(self: Translator, node: exp.Expr) -> exp.Expr:
     digits = node.args.get("decimals")
-    if digits is not None and not _is_whole_number(digits):
+    if digits is not None and not is_whole_number(digits):
         self.refuse_in_dialect(node, "constant", "ROUND is read with a whole number of digits")
     return build_call("round", *(part for part in (node.this, digits) if part is not None))
 
@@ -300,10 +268,10 @@ def _translate_cast(self: Translator, node: exp.Expr) -> exp.Expr:
     if kind is exp.DType.TEXT and self.dialect == "tsql" and isinstance(node.parent, _OF_TEXT):
         return exp.Paren(this=node.this)  # the parser's own
     if kind in _WHOLE:
-        whole = _unwrap_sign(node.this)
+        whole = unwrap_sign(node.this)
         named = isinstance(whole, exp.Anonymous) and whole.this in ("round", "floor", "ceil")
         if not (
-            named or _is_whole_number(whole) or isinstance(whole, exp.Count) or self.dialect == "postgres"
+            named or is_whole_number(whole) or isinstance(whole, exp.Count) or self.dialect == "postgres"
         ):
             self.refuse_in_dialect(
                 node,
@@ -315,7 +283,7 @@ def _translate_cast(self: Translator, node: exp.Expr) -> exp.Expr:
         kind = exp.DType.DOUBLE
     elif kind in _MOMENTS and not digits:
         kind = exp.DType.TIMESTAMP
-    elif kind not in (*_REAL, exp.DType.DATE) or bool(digits) != (kind is exp.DType.DECIMAL):
+    elif kind not in (*FRACTIONAL_TYPES, exp.DType.DATE) or bool(digits) != (kind is exp.DType.DECIMAL):
         self.refuse_in_dialect(
             node,
             "type",
@@ -386,7 +354,7 @@ def _translate_to_date(self: Translator, node: exp.Expr) -> exp.Expr:
 
 
 def _translate_coalesce(self: Translator, node: exp.Expr) -> exp.Expr:
-    if node.args.get("is_null") and not all(map(_is_whole_number, node.expressions)):
+    if node.args.get("is_null") and not all(map(is_whole_number, node.expressions)):
         self.refuse_in_dialect(
             node, "function", "ISNULL has the type of its first argument", "COALESCE(x, y)"
         )
@@ -410,13 +378,8 @@ def _translate_width_bucket(self: Translator, node: exp.Expr) -> exp.Expr:
         self.refuse_in_dialect(
             node, "constant", "WIDTH_BUCKET takes a value, two ends and a number of buckets"
         )
-    ends = [_find_number(end) for end in (low, high)]
-    if (
-        None in ends
-        or not _is_whole_number(many)
-        or not (ends[0] or 0) < (ends[1] or 0)
-        or not int(many.name)
-    ):
+    ends = [find_number(end) for end in (low, high)]
+    if None in ends or not is_whole_number(many) or not (ends[0] or 0) < (ends[1] or 0) or not int(many.name):
         self.refuse_in_dialect(
             node,
             "constant",
@@ -452,15 +415,6 @@ def _copy_in_parentheses(node: exp.Expr) -> exp.Paren:
     return exp.Paren(this=node.copy())
 
 
-def _find_number(node: exp.Expr | None) -> float | None:
-    """The number that a constant is."""
-    sign = 1
-    while isinstance(node, (exp.Paren, exp.Neg)):
-        sign = -sign if isinstance(node, exp.Neg) else sign
-        node = node.this
-    return sign * float(node.name) if isinstance(node, exp.Literal) and not node.is_string else None
-
-
 _CALLED: Mapping[tuple[str, str], type[exp.AggFunc]] = {
     ("tsql", "var"): exp.Variance,
     ("tsql", "varp"): exp.VariancePop,
@@ -468,9 +422,9 @@ _CALLED: Mapping[tuple[str, str], type[exp.AggFunc]] = {
     ("spark", "std"): exp.Stddev,
     ("postgres", "every"): exp.LogicalAnd,
 }
+"""Aggregates that the parser reads as plain calls, by dialect and name."""
 _CHOICES = {("postgres", "choose"), ("spark", "choose")}
-"""Dialects that have no CHOOSE of their own: that of T-SQL takes the value at a place."""
-"""Aggregates that the parser reads as calls like any other, by dialect and name."""
+"""The dialects without a CHOOSE of their own; CHOOSE of T-SQL returns the value at an index."""
 _NOW = {("spark", "now"), ("tsql", "getutcdate")}
 
 
@@ -508,15 +462,9 @@ def _translate_any(self: Translator, node: exp.Expr) -> exp.Expr:
             f"ANY is not read from {TITLES[self.dialect]}: it may mean something else in DuckDB",
             _DUCKDB,
         )
-    if not _is_parameter(node.this):
+    if not is_parameter(node.this):
         self.source.refuse(node, "clause", "ANY of PostgreSQL's takes a parameter here", "x IN (1, 2)")
     return node
-
-
-def _is_parameter(node: exp.Expr | None) -> bool:
-    while isinstance(node, exp.Paren):
-        node = node.this
-    return isinstance(node, exp.Parameter)
 
 
 _QUANTIFIED: Mapping[tuple[str, str], type[exp.Expr]] = {
@@ -528,7 +476,7 @@ _QUANTIFIED: Mapping[tuple[str, str], type[exp.Expr]] = {
 
 def _translate_named_call(self: Translator, node: exp.Expr) -> exp.Expr:
     name = (self.dialect, normalize_name(node.name))
-    if name in _QUANTIFIED and len(node.expressions) == 1 and _is_parameter(node.expressions[0]):
+    if name in _QUANTIFIED and len(node.expressions) == 1 and is_parameter(node.expressions[0]):
         return _QUANTIFIED[name](this=exp.Paren(this=node.expressions[0]))
     if name in _CALLED and len(node.expressions) == 1:
         return _CALLED[name](this=node.expressions[0])
