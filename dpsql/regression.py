@@ -38,7 +38,7 @@ def regression(y: str, x: Columns, source: str, by: Columns = ()) -> RegressionQ
     """
     xs, keys = _name_columns(x), _name_columns(by)
     if not 1 <= len(xs) <= MOST_REGRESSORS:
-        raise _make_error(f"a regression has 1 to {MOST_REGRESSORS} columns x")
+        raise _make_error(f"a regression takes 1 to {MOST_REGRESSORS} columns x")
     _require_distinct(["intercept", *xs, *keys])
     places = range(1, len(xs) + 1)
     inner = _build_moments_query(
@@ -89,7 +89,7 @@ def build_covariance_query(columns: Columns, source: str, by: Columns = ()) -> C
     """
     named, keys = _name_columns(columns), _name_columns(by)
     if not 1 <= len(named) <= MOST_COLUMNS:
-        raise _make_error(f"a covariance matrix has 1 to {MOST_COLUMNS} columns")
+        raise _make_error(f"a covariance matrix takes 1 to {MOST_COLUMNS} columns")
     _require_distinct([*named, *keys])
     inner = _build_moments_query(
         {f"v{place}": text for place, text in enumerate(named.values())}, source, keys
@@ -162,7 +162,7 @@ def _name_columns(columns: Columns) -> dict[str, str]:
 def _require_distinct(names: Iterable[str]) -> None:
     folded = [name.casefold() for name in names]
     if len(set(folded)) < len(folded):
-        raise _make_error("two columns of the answer have one name")
+        raise _make_error("two columns of the result have the same name")
 
 
 def _quote_name(name: str) -> str:

@@ -164,7 +164,7 @@ def _derive_measure(
         raise QueryRejected(
             f"{format_expression(expr)} has no bounds: it may be anything in {format_interval(around, expr.type)}, "
             + (
-                "so one unit could change its sum without limit"
+                "so one privacy unit could change its sum without limit"
                 if added
                 else "so its quantile has no finite set of candidates"
             ),

@@ -128,9 +128,13 @@ def require_bounded_joins(outer: OuterQuery, facts: PublicFacts) -> None:
     total = sum(_count_joined_rows(release.input, rows, found) for release in list_releases(outer))
     if total > MOST_JOINED:
         raise QueryRejected(
-            f"the joins could make {total:,} rows of one privacy unit, times the tables of each, of {MOST_JOINED:,} at most",
+            f"the joins could make {total:,} rows of one privacy unit, times the number of joined "
+            f"tables; at most {MOST_JOINED:,} are allowed",
             code="fanout",
-            hint="join fewer tables, on keys that links declare or that are unique, or group each table by the unit first",
+            hint=(
+                "join fewer tables, join on keys that are unique or declared by links, or group each "
+                "table by the unit first"
+            ),
         )
 
 

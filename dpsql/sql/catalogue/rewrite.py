@@ -237,7 +237,7 @@ class _CatalogueRewriter:
         try:
             return str(self._rewrite_tree(tree, common).sql(dialect="duckdb"))
         except (ValueError, RecursionError):
-            _refuse_query("the catalogue query has no translation")
+            _refuse_query("the catalogue query cannot be translated")
 
     def _rewrite_tree(self, node: exp.Expr, common: Collection[str]) -> exp.Expr:
         """Each node after those within it, so that none is left as it was written."""
@@ -261,7 +261,7 @@ class _CatalogueRewriter:
                     joins=node.args.get("joins"),
                 )
             case exp.Table() if not isinstance(node.this, exp.Func):
-                _refuse_query("a catalogue query reads tables by their names")
+                _refuse_query("a catalogue query may only read tables by their names")
             case exp.Column() if node.table and node.args.get("db"):
                 return exp.Column(this=node.this, table=node.args["table"])
             case exp.Column() if not node.table and normalize_name(node.name) in (
@@ -287,7 +287,7 @@ class _CatalogueRewriter:
             case exp.Func():
                 return self._rewrite_call(node)
             case exp.Into() | exp.Lock():
-                _refuse_query("a catalogue query only reads")
+                _refuse_query("a catalogue query may only read")
         return node
 
     def _build_parameter_value(self, node: exp.Expr) -> exp.Expr:
@@ -306,7 +306,7 @@ class _CatalogueRewriter:
                 return _build_string_literal(value)
             case tuple():  # as PostgreSQL writes an array, which `= ANY` takes
                 return _build_string_literal("{" + ",".join(f'"{item}"' for item in value) + "}")
-        raise DataError("a catalogue query takes texts and numbers", code="parameter")
+        raise DataError("a parameter of a catalogue query must be a text or a number", code="parameter")
 
     def _rewrite_cast(self, node: exp.Cast) -> exp.Expr:
         name = node.to.sql(dialect="postgres").strip('"').upper()
@@ -345,7 +345,7 @@ class _CatalogueRewriter:
             return exp.Null()  # of sequences and collations, of which there are none
         if isinstance(node, _NODES) or name in _BUILT_IN:
             return node
-        _refuse_query(f"the function {name} is not known of catalogue queries")
+        _refuse_query(f"the function {name} is not supported in catalogue queries")
 
     def _rewrite_session_call(self, function: str, arguments: list[exp.Expr], node: exp.Expr) -> exp.Expr:
         match function:
@@ -384,11 +384,12 @@ class _CatalogueRewriter:
             or set(filter(select.args.get, select.args)) - {"expressions", "kind"}
         ):
             _refuse_query(
-                "set_config stands in the SELECT list of a query without FROM; SET sets a setting, too"
+                "set_config is only allowed in the SELECT list of a query without FROM; SET is another "
+                "way to change a setting"
             )
         name, value = ([*arguments, exp.Null(), exp.Null()])[:2]
         if len(arguments) != 3 or not all(isinstance(each, exp.Literal) for each in (name, value)):
-            _refuse_query("set_config takes a name, a value and whether it is of the transaction alone")
+            _refuse_query("set_config takes a name, a value, and whether it only lasts for the transaction")
         return _build_string_literal(self.assign(name.name, value.name))
 
 
@@ -396,7 +397,7 @@ def _limit_series(series: exp.Func) -> exp.Func:
     """A series that ends soon."""
     start, end, step = (series.args.get(name) for name in ("start", "end", "step"))
     if start is None or end is None or not (step is None or (isinstance(step, exp.Literal) and step.is_int)):
-        _refuse_query("a series has a start, an end, and whole steps that are written as a number")
+        _refuse_query("generate_series takes a start, an end, and a step that is a literal whole number")
     start, end = start.copy(), end.copy()
     surplus = exp.paren(end) - exp.paren(start) - _LONGEST_SERIES
     # The engine's GREATEST ignores a NULL, of which the series has no end, and no values.
@@ -419,7 +420,7 @@ def _limit_replacement(call: exp.Replace) -> exp.Expr:
     old, new = call.args.get("expression"), call.args.get("replacement")
     for each in (old, new):
         if not isinstance(each, exp.Literal) or len(each.name) > _LONGEST_REPLACEMENT:
-            _refuse_query("REPLACE takes two short texts that are written out")
+            _refuse_query("REPLACE takes two short texts that are constants")
     first, last = exp.Literal.number(1), exp.Literal.number(_LONGEST_TEXT)
     short = exp.Bracket(this=exp.paren(call.this), expressions=[exp.Slice(this=first, expression=last)])
     return exp.Anonymous(this="REPLACE", expressions=[short, old, new])
@@ -436,7 +437,7 @@ def _rewrite_any(node: exp.Any) -> exp.Expr:
 def _parse_array(listed: exp.Literal) -> exp.Array:
     """The items of an array that is written as a text."""
     if not _ARRAY.fullmatch(listed.name):
-        _refuse_query("an array of a catalogue query is a plain list of names")
+        _refuse_query("an array of a catalogue query must be a plain list of names")
     items = [quoted or plain for quoted, plain in _ITEM.findall(listed.name[1:-1])]
     return exp.Array(expressions=list(map(_build_string_literal, items)))
 
@@ -457,4 +458,8 @@ def _build_string_literal(value: str) -> exp.Expr:
 
 
 def _refuse_query(message: str) -> NoReturn:
-    raise QueryRejected(message, code="catalogue", hint="dpsql answers what clients ask to look around")
+    raise QueryRejected(
+        message,
+        code="catalogue",
+        hint="dpsql only supports the catalogue queries by which clients list tables and columns",
+    )

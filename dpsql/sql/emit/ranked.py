@@ -151,7 +151,7 @@ class _PlacedAggregates:
             value.type is Type.INTEGER and dyadic and around.is_bounded and around.magnitude * parts <= _EXACT
         ):
             raise _make_refusal_error(
-                "quantiles within a unit that lie between two values, but for those listed"
+                "quantiles within a unit that interpolate between two values, except for listed shares"
             )
         before = build_call(
             "multiply", build_call("subtract", count, build_integer(1)), build_integer(rank.numerator)
@@ -243,7 +243,10 @@ def build_call(name: str, *arguments: Expr) -> Call:
 
 def _make_refusal_error(what: str) -> QueryRejected:
     return QueryRejected(
-        f"dpsql does not ask this engine for {what}",
+        f"this engine does not support {what}",
         code="engine",
-        hint="write QUANTILE_DISC or MEDIAN, or use DuckDB; the reference of engines lists the quantiles",
+        hint=(
+            "write QUANTILE_DISC or MEDIAN, or use DuckDB; the reference of engines lists the "
+            "supported quantiles"
+        ),
     )

@@ -88,12 +88,12 @@ def refuse_unknown_function(source: QueryText, node: exp.Expr, name: str) -> NoR
         source.refuse(
             node,
             "unnest",
-            "UNNEST makes rows: write it in FROM, or in SELECT and GROUP BY",
+            "UNNEST is only allowed in FROM, SELECT and GROUP BY: it makes one row of each element",
             "FROM t, UNNEST(t.list) AS u(x)",
         )
     reason, hint = REFUSED.get(name, (None, None))
     if reason is not None:
-        source.refuse(node, "function", f"the function {name} is not possible here: {reason}", hint)
+        source.refuse(node, "function", f"the function {name} is not supported: {reason}", hint)
     close = _find_closest_name(name)
     source.refuse(
         node,
@@ -198,7 +198,7 @@ def _find_constant_problem(built: Call) -> str | None:
     for place in sorted(built.function.literals):
         argument = built.arguments[place]
         if not isinstance(argument, Literal) or argument.value is None:
-            return "it takes a constant there"
+            return "this argument must be a constant"
     wrong = built.function.check(list_constants(built))
     if wrong is not None or not built.function.checked_by_engine:
         return wrong
@@ -223,8 +223,10 @@ def _finish_call(source: QueryText, node: exp.Expr | None, built: Call) -> Expr:
         source.refuse(
             node,
             "too_long",
-            f"written out with the derived tables that it reads, the expression has over {MAX_SIZE:,} operations",
-            "read a column once where it stands several times, as x * (x + 1) for x * x + x; or use fewer levels of subqueries",
+            f"the expression has over {MAX_SIZE:,} operations, those of the derived tables that it "
+            "reads included",
+            "name a column once instead of several times, as x * (x + 1) for x * x + x; or use fewer "
+            "levels of subqueries",
         )
     if built.function.size in MULTIPLIES:
         refusal = None

@@ -35,7 +35,7 @@ _EXACT: Mapping[type[exp.Expr], Callable[[Decimal, Decimal], Decimal]] = {
 def to_literal(source: QueryText, node: exp.Expr, value: Value, *, exact: bool = False) -> Literal:
     """A value within the range of its type; `exact` as that of a `Literal`."""
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) > MAX_INTEGER:
-        source.refuse(node, "constant", "the integer does not fit 64 bits", "write it as 1e30")
+        source.refuse(node, "constant", "an integer must fit into 64 bits", "write it as 1e30")
     if isinstance(value, float) and not math.isfinite(value):
         source.refuse(node, "constant", "a constant must be finite")
     return Literal(value, get_value_type(value), exact=exact)
@@ -118,7 +118,7 @@ def parse_moment(
             node,
             "constant",
             f"{text!r} is not a {target}",
-            "write TIMESTAMPTZ before it, which is in UTC then"
+            "write TIMESTAMPTZ before it, which converts it to UTC"
             if offset is not None and not zoned
             else "write it as '2026-01-31' or '2026-01-31 12:00:00'",
         )

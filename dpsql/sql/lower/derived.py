@@ -143,7 +143,7 @@ def with_common_tables(context: StatementContext, select: exp.Expr) -> Statement
         name = str(context.source.take_arguments(identifier, "this", quoted=(True,))[0])
         context.check_name(node, name)
         if context.catalog.find_table(name) is not None or normalize_name(name) in here:
-            context.source.refuse(node, "ambiguous", f"{name} is a table's name already", "give it another")
+            context.source.refuse(node, "ambiguous", f"a table {name} exists already", "choose another name")
         here.add(normalize_name(name))
         names = [
             str(context.source.take_arguments(column, "this", quoted=(True,))[0]) for column in columns or ()
@@ -191,8 +191,8 @@ def _list_chained_operations(context: StatementContext, node: exp.Expr) -> list[
         context.source.refuse(
             node,
             "too_long",
-            f"at most {MAX_CHAIN + 1} queries in a chain of UNION, INTERSECT and EXCEPT",
-            "put halves into parentheses",
+            f"a chain of UNION, INTERSECT and EXCEPT has at most {MAX_CHAIN + 1} queries",
+            "split the chain into parts in parentheses",
         )
     return found
 
@@ -223,14 +223,14 @@ def combine_set_operation(
         context.source.refuse(
             node,
             "set_operation",
-            f"{len(left.columns)} columns on the left, {len(right.columns)} on the right",
+            f"both sides of a set operation must have as many columns: {len(left.columns)} on the "
+            f"left, {len(right.columns)} on the right",
         )
     if is_private(left) != is_private(right):
         context.source.refuse(
             node,
             "set_operation",
-            "a set operation cannot combine private rows with public ones: a private row belongs to a privacy unit, a public "
-            "one to nobody",
+            "a set operation cannot combine private rows with public rows, which belong to no privacy unit",
             "aggregate each side, as SELECT COUNT(*) FROM a UNION ALL SELECT COUNT(*) FROM b; or join the public table",
         )
     columns = []
@@ -333,14 +333,15 @@ def _check_row_units(context: StatementContext, node: exp.Expr, left: Source, ri
         context.source.refuse(
             node,
             "set_operation",
-            "each row of one of these tables is a privacy unit, and rows of the other belong to units with ids",
+            "a set operation cannot combine a table where each row is a privacy unit with a table "
+            "whose units have ids",
             "aggregate each table: SELECT SUM(n) FROM (SELECT COUNT(*) AS n FROM a UNION ALL SELECT COUNT(*) FROM b)",
         )
     if len(tables) < len(scans):
         context.source.refuse(
             node,
             "set_operation",
-            "where each row is a privacy unit, a table is read once in a query",
+            "a query may read a table only once where each row is a privacy unit",
             "aggregate each side: SELECT SUM(n) FROM (SELECT COUNT(*) AS n FROM a UNION ALL SELECT COUNT(*) FROM a WHERE x > 0)",
         )
 
@@ -352,7 +353,7 @@ def _check_unit_types(context: StatementContext, node: exp.Expr, operation: SetO
             node,
             "set_operation",
             f"the ids of privacy units are {left} on the left and {right} on the right",
-            "the data's owner can give both tables ids of one type",
+            "the data owner can give both tables ids of one type",
         )
 
 
@@ -365,11 +366,13 @@ def lower_values(context: StatementContext, node: exp.Values, alias: str) -> Val
         (items,) = context.source.take_arguments(part, "expressions")
         row = [fold_constant(context.source, item, lowered.lower(item)) for item in items]
         if not all(isinstance(item, Literal) for item in row):
-            context.source.refuse(part, "constant", "VALUES takes constants")
+            context.source.refuse(part, "constant", "VALUES may only list constants")
         rows.append([item for item in row if isinstance(item, Literal)])
     width = len(rows[0])
     if any(len(row) != width for row in rows):
-        context.source.refuse(node, "set_operation", "all rows of VALUES have as many columns")
+        context.source.refuse(
+            node, "set_operation", "all rows of VALUES must have the same number of columns"
+        )
     columns = []
     for index in range(width):
         kind = find_common_type(tuple(row[index].type for row in rows))

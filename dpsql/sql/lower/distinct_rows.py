@@ -33,7 +33,7 @@ from dpsql.sql.lower.statement_context import StatementContext
 from dpsql.sql.read.rejection import QueryText as Text
 
 _HINT = (
-    "add the unit's column to SELECT; or count them, and nothing else, in the SELECT around: "
+    "add the unit's column to SELECT; or only count the distinct rows in the outer SELECT: "
     "SELECT COUNT(*) FROM (SELECT DISTINCT …), with WHERE and GROUP BY"
 )
 _MOST_SIDES, _MOST_COUNTS = 8, 15
@@ -46,7 +46,7 @@ def check_counted(context: StatementContext, outer: OuterQuery) -> None:
         context.source.refuse(
             context.distinct_nodes[-1],
             "distinct",
-            "distinct rows of several privacy units can be counted, but not read one by one",
+            "distinct rows of several privacy units can only be counted, not read one by one",
             _HINT,
         )
 
@@ -157,8 +157,9 @@ def refuse_values(text: Text, node: exp.Expr, source: Project | SetOperation) ->
     text.refuse(
         node,
         "distinct",
-        "distinct rows of several privacy units are counted: one unit's row may be the last of its values",
-        "put into the set operation what is counted: SELECT COUNT(*) FROM (SELECT x … INTERSECT SELECT x …)"
+        "distinct rows of several privacy units can only be counted: removing one unit can remove a value",
+        "compute the counted values inside of the set operation: SELECT COUNT(*) FROM (SELECT x "
+        "… INTERSECT SELECT x …)"
         if has_side_comparison(source)
         else "write COUNT(*); or release the rows first: SELECT SUM(x) FROM (SELECT x … GROUP BY x)",
     )
@@ -197,8 +198,9 @@ def _count_over_many_sides(
         scope.source.refuse(
             node,
             "distinct",
-            f"distinct rows of {number} sides would be computed of over {_MOST_COUNTS} noisy numbers",
-            "release the values of each side as groups: SELECT COUNT(*) FROM (SELECT x … GROUP BY x INTERSECT …)",
+            f"counting distinct rows of {number} sides would take over {_MOST_COUNTS} noisy numbers",
+            "release the values of each side as groups first: SELECT COUNT(*) FROM (SELECT x … GROUP "
+            "BY x INTERSECT …)",
         )
     found: Expr | None = None
     # The first is above zero, as no set operation has fewer values than none.

@@ -45,8 +45,8 @@ def fold_constant(source: QueryText, node: exp.Expr | None, expr: Expr) -> Expr:
         source.refuse(
             node,
             "constant",
-            "these constants have no value: a conversion, a division or a sum of them fails",
-            "write the value out, or NULL if none is meant",
+            "this constant expression cannot be computed: a conversion, a division or an overflow fails",
+            "write the value itself, or NULL if none is meant",
         )
     return replace(to_literal(source, node, found), type=expr.type, exact=is_exact(expr))
 

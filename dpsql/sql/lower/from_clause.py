@@ -46,7 +46,7 @@ def _unwrap_table(scope: Scope, node: exp.Expr) -> tuple[exp.Expr, list[exp.Join
             scope.source.refuse(
                 node,
                 "subquery",
-                "tables in parentheses have no name together",
+                "joined tables in parentheses cannot have an alias",
                 "write (SELECT * FROM …) AS t",
             )
         if node.args.get("alias") is not None:
@@ -123,15 +123,16 @@ def _check_elements(scope: Scope, join: exp.Join, side: str, items: list[FromIte
         scope.source.refuse(
             join,
             "join",
-            "a list is unnested by CROSS JOIN, or by LEFT JOIN ON TRUE, which keeps rows without elements",
+            "UNNEST may only be joined by CROSS JOIN, or by LEFT JOIN … ON TRUE, which keeps rows "
+            "without elements",
             "FROM t, UNNEST(t.tags) AS u(tag) WHERE …",
         )
     if scope.semi_join_sources or any(item.kind is not JoinKind.INNER for item in items):
         scope.source.refuse(
             join,
             "join",
-            "a list is unnested before LEFT, SEMI and ANTI JOIN",
-            "move UNNEST next to its table",
+            "UNNEST must come before LEFT, SEMI and ANTI JOIN",
+            "move UNNEST right behind its table",
         )
 
 
@@ -153,17 +154,19 @@ def _check_place(scope: Scope, join: exp.Join, side: str, items: list[FromItem])
             join,
             "join",
             f"a {side} JOIN must come before SEMI and ANTI JOIN",
-            "put these into a derived table",
+            "put the SEMI or ANTI JOIN into a derived table",
         )
     if any(isinstance(known.relation, Scan) and known.relation.unnested for known in scope.tables.values()):
         scope.source.refuse(
             join, "join", f"a {side} JOIN must come before UNNEST", "unnest the list in a derived table"
         )
     if len(items) != 1 and side == "FULL":
-        scope.source.refuse(join, "join", "a FULL JOIN must be the first join", "put it into a derived table")
+        scope.source.refuse(
+            join, "join", "a FULL JOIN must be the first join", "put the FULL JOIN into a derived table"
+        )
     if len(items) != 1:
         scope.source.refuse(
-            join, "join", "a RIGHT JOIN must be the first join", "turn it round: b LEFT JOIN a"
+            join, "join", "a RIGHT JOIN must be the first join", "swap the sides: b LEFT JOIN a"
         )
 
 
@@ -179,7 +182,7 @@ def _attach_group(
         scope.source.refuse(
             join,
             "join",
-            "joins in parentheses are INNER JOINs with ON, as the join before them is",
+            "parentheses may only group INNER JOINs with ON, and only inside of an INNER JOIN",
             "put them into a derived table: JOIN (SELECT … FROM a LEFT JOIN b ON …) AS t ON …",
         )
     items.append(FromItem(scope.add_source(table), JoinKind.INNER, (), table))
@@ -210,7 +213,7 @@ def _list_shared_columns(scope: Scope, join: exp.Join, before: list[str], alias:
     """The columns that both sides of a NATURAL JOIN have."""
     if join.args.get("on") is not None or join.args.get("using"):
         scope.source.refuse(
-            join, "join", "a NATURAL JOIN has no condition of its own", "leave ON and USING out"
+            join, "join", "a NATURAL JOIN cannot have ON or USING", "leave out ON and USING, or write JOIN"
         )
     held = {name for item in before for name in scope.tables[item].columns}
     shared = [column.name for name, column in scope.tables[alias].columns.items() if name in held]
@@ -251,7 +254,8 @@ def _get_join_side(scope: Scope, join: exp.Join) -> str:
         scope.source.refuse(
             join,
             "join",
-            "INNER, LEFT, RIGHT, FULL, CROSS, SEMI, ANTI and NATURAL joins are supported",
+            "this kind of join is not supported: only INNER, LEFT, RIGHT, FULL, CROSS, SEMI, ANTI "
+            "and NATURAL",
             "write JOIN … ON a = b",
         )
     return str(side)

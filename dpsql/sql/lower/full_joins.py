@@ -56,7 +56,9 @@ def lower_full_join(scope: Scope, join: exp.Join, first: str, second: str) -> Fr
         left.alias,
         right.alias,
     }:
-        scope.source.refuse(table, "join", "a FULL JOIN needs ON or USING, over its own two sides")
+        scope.source.refuse(
+            table, "join", "a FULL JOIN needs ON or USING with columns of its own two sides only"
+        )
     items = [*(replace(pair, alias="") for pair in pairs), *_list_side_columns(scope, known, second)]
     item = FromItem(second, JoinKind.LEFT, tuple(conditions), table)
     whole = _build_union(
@@ -71,8 +73,8 @@ def _check_sides(scope: Scope, node: exp.Expr, left: Source, right: Source) -> N
         scope.source.refuse(
             node,
             "join",
-            "rows of a public table that have no partner would belong to no unit",
-            "keep the rows of the private one: private LEFT JOIN public",
+            "a FULL JOIN or RIGHT JOIN would keep rows of a public table that belong to no privacy unit",
+            "keep only the rows of the private table: private LEFT JOIN public",
         )
 
 

@@ -124,7 +124,7 @@ class Grouping(ABC):
         expr = scalars.lower(items[0])
         if not self.is_public_output:
             self.source.refuse(
-                node, "type", "TYPEOF is answered of released values", "SELECT typeof(COUNT(*)) FROM …"
+                node, "type", "TYPEOF is only allowed over released values", "SELECT typeof(COUNT(*)) FROM …"
             )
         stored = expr.facts.engine_type if isinstance(expr, Column) else ""
         digits = find_decimal_digits(expr)
@@ -140,7 +140,9 @@ class Grouping(ABC):
             columns = expand_star_item(self.scope, node, grouped=grouped)
             items += [self._split_alias(node)] if columns is None else columns
         if not items or len(items) > MAX_OUTPUTS:
-            self.source.refuse(self.select, "too_long", f"SELECT names between 1 and {MAX_OUTPUTS} columns")
+            self.source.refuse(
+                self.select, "too_long", f"SELECT must name between 1 and {MAX_OUTPUTS} columns"
+            )
         return items
 
     def _split_alias(self, node: exp.Expr) -> Item:
@@ -201,13 +203,16 @@ class Grouping(ABC):
         expr = self.output_scalars.lower(predicate)
         if not has_window(expr):
             self.source.refuse(
-                predicate, "qualify", "QUALIFY needs a window function", "write WHERE, or HAVING"
+                predicate,
+                "qualify",
+                "QUALIFY needs a window function in its condition",
+                "write WHERE or HAVING instead",
             )
         return self._require_condition(predicate, expr)
 
     def _require_condition(self, node: exp.Expr, expr: Expr) -> Expr:
         if expr.type not in (Type.BOOLEAN, Type.NULL):
-            self.source.refuse(node, "type", f"a condition is true or false, not {expr.type}")
+            self.source.refuse(node, "type", f"a condition must be a BOOLEAN, not {expr.type}")
         return expr
 
     def resolve_group_by(self, items: Sequence[Item]) -> None:
@@ -301,7 +306,10 @@ class Grouping(ABC):
         """Makes the expression that an item of GROUP BY means a key."""
         if has_aggregate(target) or target.find(exp.Window):
             self.source.refuse(
-                node, "group_by", "an aggregate or a window cannot be a group key", "leave it out of GROUP BY"
+                node,
+                "group_by",
+                "an aggregate or window function cannot be a group key",
+                "leave it out of GROUP BY",
             )
         expr = round_to_decimal(self.scope.scalars.lower(target))
         if not any(iterate_columns(expr)):
@@ -441,7 +449,7 @@ class Grouping(ABC):
                 node,
                 "subquery",
                 "a scalar subquery must not depend on the group",
-                "group in a derived table, and write the subquery in the SELECT around it",
+                "group in a derived table, and write the subquery in the outer SELECT",
             )
         return expr
 
@@ -519,19 +527,23 @@ class Grouping(ABC):
             self.source.refuse(
                 clause,
                 "clause",
-                "FETCH … ROWS ONLY is supported",
-                "for ties as well: QUALIFY RANK() OVER (ORDER BY n DESC) <= 3",
+                "FETCH is only supported as FETCH … ROWS ONLY",
+                "to include ties: QUALIFY RANK() OVER (ORDER BY n DESC) <= 3",
             )
         (node,) = self.source.take_arguments(clause, "expression")
         value = fold_constant(self.source, node, self._constant_scalars.lower(node))
         if not isinstance(value, Literal) or type(value.value) is not int or value.value < 0:
-            self.source.refuse(node, "constant", f"{name.upper()} takes a whole number")
+            self.source.refuse(node, "constant", f"{name.upper()} takes a whole number that is not negative")
         return value.value
 
     def lower_argument(self, node: exp.Expr) -> Expr:
         """The argument of an aggregate."""
         if has_aggregate(node):
-            self.source.refuse(node, "nested_aggregate", "an aggregate within an aggregate needs a subquery")
+            self.source.refuse(
+                node,
+                "nested_aggregate",
+                "an aggregate cannot contain another aggregate: compute the inner one in a subquery",
+            )
         return require_private_argument(self.scope, node, self.scope.scalars.lower(node))
 
 

@@ -84,6 +84,6 @@ def lower_grouping_call(
     for argument in arguments:
         expr = scalars.lower(argument)
         if expr not in (*keys, *excluded_keys):
-            source.refuse(argument, "group_by", "GROUPING takes group keys only")
+            source.refuse(argument, "group_by", "GROUPING may only name group keys")
         bits = 2 * bits + (expr in excluded_keys)
     return Literal(bits, Type.INTEGER)

@@ -135,7 +135,8 @@ def refuse_interval(text: Text, node: exp.Expr) -> NoReturn:
     text.refuse(
         node,
         "type",
-        f"{name} takes what is computed of noisy sums, counts and means of one row, a value in order, or an alias of these",
-        f"write {name}(COUNT(*)), or SELECT SUM(x) / COUNT(*) AS r, {name}(r); of values in order, as MEDIAN(x), where "
-        f"they are released, one by one: SELECT MEDIAN(x), {name}(MEDIAN(x))",
+        f"{name} takes an expression over noisy sums, counts and means of one row, one quantile, "
+        "or an alias of these",
+        f"write {name}(COUNT(*)), or SELECT SUM(x) / COUNT(*) AS r, {name}(r); name a quantile "
+        f"such as MEDIAN(x) alone, where it is released: SELECT MEDIAN(x), {name}(MEDIAN(x))",
     )

@@ -47,7 +47,7 @@ def lower_condition(scope: Scope, node: exp.Expr) -> Expr:
     """The condition that a node means."""
     expr = scope.scalars.lower(node)
     if expr.type not in (Type.BOOLEAN, Type.NULL):
-        scope.source.refuse(node, "type", f"a condition is true or false, not {expr.type}")
+        scope.source.refuse(node, "type", f"a condition must be a BOOLEAN, not {expr.type}")
     return expr
 
 
@@ -183,7 +183,10 @@ def _collect_join_conditions(join: Join) -> set[object]:
 
 def _refuse_unapplied(scope: Scope, node: exp.Expr) -> NoReturn:
     scope.source.refuse(
-        node, "join", "a condition of this FROM clause could not be applied", "write it in WHERE"
+        node,
+        "join",
+        "a condition of this FROM clause cannot be applied where it is written",
+        "move it to WHERE",
     )
 
 
@@ -208,7 +211,7 @@ def resolve_using_column(
     holders = [item for item in before if folded in scope.tables[item].columns]
     holders = [scope.using_owners[folded]] if folded in scope.using_owners else holders
     if len(holders) != 1 or folded not in scope.tables[alias].columns:
-        scope.source.refuse(identifier, "column", f"USING ({name}) needs that column on both sides")
+        scope.source.refuse(identifier, "column", f"USING ({name}) needs a column {name} on both sides")
     return name, holders[0]
 
 
@@ -287,7 +290,7 @@ class _JoinBuilder:
             self._check_public_source(item, right)
         self.joined_aliases.add(right.alias)
         if left and any(not _collect_source_names(condition) <= self.joined_aliases for condition in others):
-            self.scope.source.refuse(item.node, "join", "ON may only name tables before it")
+            self.scope.source.refuse(item.node, "join", "ON may only name tables that come before it")
         also = build_conjunction(others) if left else None
         self.relation = Join(self.relation, right, item.kind, on, also, proven)
         if left:
@@ -316,7 +319,8 @@ class _JoinBuilder:
             self.scope.source.refuse(
                 item.node,
                 "private_join",
-                "private tables are joined on the privacy unit, or on all columns of a declared link",
+                "two private tables can only be joined on the privacy unit, or on all columns of a "
+                "declared link",
                 combine_hints(
                     self._find_unit_hint(right), suggest_link_declaration(on, self.relation, right)
                 ),

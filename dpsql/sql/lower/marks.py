@@ -66,7 +66,8 @@ def _lower_membership(scope: Scope, node: exp.Expr, operand: Sequence[exp.Expr],
         scope.source.refuse(
             node,
             "subquery",
-            "a row of values with a subquery is only allowed in WHERE, FILTER and WHEN, and not under NOT, where NULL matters",
+            "IN with a row of values and a subquery is only allowed in WHERE, FILTER and WHEN, and "
+            "not under NOT, where NULL matters",
             "write EXISTS (SELECT … WHERE inner.a = outer.a AND inner.b = outer.b)",
         )
     branches = [found, _TRUE]
@@ -157,8 +158,10 @@ def _refuse_private(scope: Scope, node: exp.Expr) -> NoReturn:
     scope.source.refuse(
         node,
         "private_join",
-        "a subquery over private rows must compare the privacy unit: rows of other units must not decide",
-        "compare the units: EXISTS (SELECT … WHERE inner.unit = outer.unit); whether there is any row: SELECT COUNT(*) > 0 FROM …",
+        "a subquery over private rows must be correlated on the privacy unit, so that no other "
+        "unit's rows decide",
+        "correlate it: EXISTS (SELECT … WHERE inner.unit = outer.unit); to ask whether there is "
+        "any row: SELECT COUNT(*) > 0 FROM …",
     )
 
 
@@ -173,7 +176,7 @@ def _to_plain_select(scope: Scope, query: exp.Expr) -> tuple[exp.Select, exp.Exp
         if is_plain_select(bare) and not (starred and not exists):
             return bare, query.args.get("order")
     if not isinstance(query, exp.Query):
-        scope.source.refuse(query, "subquery", "IN and EXISTS take a SELECT, or several put together")
+        scope.source.refuse(query, "subquery", "IN and EXISTS take a SELECT or a set operation")
     return _wrap_query(scope, query), None
 
 
@@ -182,7 +185,7 @@ def _wrap_query(scope: Scope, query: exp.Query) -> exp.Select:
     items = query.selects
     if type(query.parent) is not exp.Exists and any(item.is_star for item in items):
         scope.source.refuse(
-            query, "subquery", "IN takes a subquery whose columns are named", "name them: SELECT x"
+            query, "subquery", "a subquery of IN must name its columns instead of *", "name them: SELECT x"
         )
     names = [exp.to_identifier(f"c{index}") for index in range(len(items))]
     of_rows = type(query.parent) is exp.Exists

@@ -35,8 +35,8 @@ def check_unit(scope: Scope, node: exp.Column | None) -> None:
         scope.source.refuse(
             node,
             "column",
-            f"{column.name} is not the privacy unit, which the policy declares",
-            f"it is {' or '.join(sorted(units))}" if units else "leave privacy_unit_column out",
+            f"{column.name} is not the privacy unit that the policy declares",
+            f"it is {' or '.join(sorted(units))}" if units else "leave out privacy_unit_column",
         )
 
 
@@ -97,11 +97,12 @@ def _check_hidden_release(context: StatementContext, node: exp.Expr, release: Re
         context.source.refuse(
             node.args.get("group") or node,
             "hidden_groups",
-            f"groups of {name} that few privacy units have are not released, so that nothing can be computed of all groups",
-            f"if each {name} is one unit's, add the unit's id to GROUP BY, to each set of several, or let the data's owner declare "
-            "it by `unique` or `links`, which says nothing of sets without it; if units share it, ask for groups of several units, "
-            "HAVING COUNT(DISTINCT unit) > 1, group by the column of a public table that it is joined to, or let the owner list its "
-            "`values`",
+            f"nothing can be computed over all groups of {name}: those with few privacy units are not "
+            "released",
+            f"if each {name} belongs to one privacy unit, add the unit's id to GROUP BY, in each "
+            "grouping set, or let the data owner declare that by `unique` or `links`; if several "
+            "units share it, keep groups of several units, HAVING COUNT(DISTINCT unit) > 1, group by "
+            "the column of a joined public table, or let the owner list its `values`",
         )
 
     context.requirements.append(CompleteGroupsRequirement(release, refuse))
@@ -117,6 +118,9 @@ def refuse_units(source: QueryText, node: exp.Expr, key: Expr, relation: Relatio
         f"count them: COUNT(DISTINCT {name}); or group by it in a subquery, "
         "and aggregate its rows: SELECT n, COUNT(*) FROM (SELECT …) GROUP BY n"
         if find_identity(key, relation) is not None
-        else "group by the id itself, without NULL: WHERE id IS NOT NULL, or declare nullable: false; "
-        "over an outer join by what USING (id) makes one, or by COALESCE(a.id, b.id)",
+        else (
+            "group by an id that is never NULL: add WHERE id IS NOT NULL, or let the owner declare "
+            "nullable: false; over an outer join use the column of USING (id), or COALESCE(a.id, "
+            "b.id)"
+        ),
     )

@@ -160,8 +160,8 @@ def build_derived_table(scope: Scope, node: exp.Select, chosen: SelectItems, ali
         scope.source.refuse(
             node,
             "private_order",
-            "the order of private rows cannot be released, nor which come first",
-            "order and limit what is released, in the outermost SELECT",
+            "LIMIT and OFFSET are not allowed over private rows, since nothing may depend on which come first",
+            "order and limit the released rows, in the outermost SELECT",
         )
     if chosen.is_paged:
         return to_public_subquery(chosen.to_outer_query(), alias)
@@ -207,9 +207,9 @@ class PlainSelect(Grouping):
                 self.scope.aliases[normalize_name(item.alias)] = known[normalize_name(item.alias)]
         self.scope.aliases = {}
         if not pairs:
-            self.source.refuse(self.select, "star", "* stands for no column here")
+            self.source.refuse(self.select, "star", "* expands to no column here")
         if len(pairs) > MAX_OUTPUTS:
-            self.source.refuse(self.select, "too_long", f"SELECT names at most {MAX_OUTPUTS} columns")
+            self.source.refuse(self.select, "too_long", f"SELECT may name at most {MAX_OUTPUTS} columns")
         self.aliases |= {normalize_name(name): expr for name, expr in pairs}
         return pairs
 

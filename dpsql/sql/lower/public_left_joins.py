@@ -29,7 +29,7 @@ PROPAGATING = frozenset((
     "cast_integer", "cast_bigint", "cast_double", "cast_varchar", "cast_date",
 ))  # fmt: skip
 """Functions, by their names in the registry, that are NULL where an argument is."""
-_COUNT = "count what a private row has: COUNT(DISTINCT unit), COUNT(x), COUNT_IF(x > 0)"
+_COUNT = "count values of the private table: COUNT(DISTINCT unit), COUNT(x), COUNT_IF(x > 0)"
 
 
 def find_optional_source(scope: Scope) -> str | None:
@@ -52,12 +52,15 @@ def to_inner_join(scope: Scope, items: list[FromItem]) -> list[FromItem]:
         scope.source.refuse(
             last.node,
             "join",
-            "the private side of public LEFT JOIN private must come last",
+            "the private table must come last in public LEFT JOIN private",
             "put a private table first in FROM",
         )
     if any(all(column.source != name for column in iterate_columns(part)) for part in last.conditions):
         scope.source.refuse(
-            last.node, "join", "ON compares with the private table here", "move other conditions to WHERE"
+            last.node,
+            "join",
+            "every condition of this ON must compare with the private table",
+            "move the other conditions to WHERE",
         )
     return [*before, replace(last, kind=JoinKind.INNER)]
 
@@ -69,7 +72,7 @@ def require_private_argument(scope: Scope, node: exp.Expr, expr: Expr) -> Expr:
         scope.source.refuse(
             node,
             "join",
-            "this could have a value in rows of the public table that have no private row",
+            "this argument could have a value in rows of the public table without a private row",
             _COUNT,
         )
     return expr
@@ -79,7 +82,7 @@ def check_row_count(scope: Scope, node: exp.Expr) -> None:
     """Refuses COUNT(*) where some rows belong to no unit."""
     if find_optional_source(scope) is not None:
         scope.source.refuse(
-            node, "join", "COUNT(*) also counts rows of the public table that have no private row", _COUNT
+            node, "join", "COUNT(*) would also count rows of the public table without a private row", _COUNT
         )
 
 
@@ -94,8 +97,10 @@ def with_all_public_rows(scope: Scope, node: exp.Expr, release: Release) -> Rele
         scope.source.refuse(
             node,
             "join",
-            "groups of the public table without private rows would be missing: not all groups here are public",
-            "group by one column of the public table, of up to 1,000 values; or JOIN, which keeps no empty groups",
+            "every group key must have public values here: other groups without private rows would "
+            "be missing",
+            "group by one column of the public table with up to 1,000 values; or write JOIN, which "
+            "drops groups without private rows",
         )
 
     release = replace(release, all_public_rows=True)
@@ -115,8 +120,10 @@ def _check_absence(scope: Scope, node: exp.Expr, relation: Relation, name: str) 
             scope.source.refuse(
                 node.args.get("where") or node,
                 "join",
-                "WHERE asks for rows of the public table that have no private row, of which no exact list exists",
-                f"count, and keep what is small: SELECT x FROM a LEFT JOIN {name} … GROUP BY x HAVING COUNT({name}.y) < 1",
+                "WHERE cannot select rows of the public table without a private row: there is no exact "
+                "list of them",
+                f"count, and keep the small counts: SELECT x FROM a LEFT JOIN {name} … GROUP BY x HAVING "
+                f"COUNT({name}.y) < 1",
             )
         relation = relation.input
 

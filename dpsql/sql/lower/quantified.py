@@ -101,7 +101,10 @@ def _check_constants(scope: Scope, items: Iterable[exp.Expr]) -> None:
         for part in item.walk(prune=lambda node: isinstance(node, exp.Query)):
             if type(part) is exp.Column:
                 scope.source.refuse(
-                    part, "column", "a list of ANY or ALL holds constants", "of ANY: x > a OR x > b"
+                    part,
+                    "column",
+                    "a list of ANY or ALL may only hold constants",
+                    "for ANY write x > a OR x > b",
                 )
 
 
@@ -147,11 +150,11 @@ def _build_shared_comparison(
         scope.source.refuse(
             side,
             "subquery",
-            "ALL and ANY compare with public or released rows, since one private row would decide",
+            "ALL and ANY cannot compare with private rows, since one row would decide",
             "compare with one released value: x > (SELECT MAX(y) FROM …)",
         )
     if len(source.columns) != 1:
-        scope.source.refuse(side, "subquery", "a subquery of ALL or ANY has one column")
+        scope.source.refuse(side, "subquery", "a subquery of ALL or ANY must have one column")
 
     def lower_aggregate(aggregate: Callable[[exp.Expr], exp.Expr]) -> Expr:
         from_ = exp.From(this=exp.Table(this=exp.to_identifier(name, quoted=True)))

@@ -34,7 +34,10 @@ from dpsql.sql.read.pivots import NAME_OF
 from dpsql.sql.read.rejection import QueryText, is_valid_text
 
 _WHOLE = re.compile(r"[+-]?\d{1,18}", re.ASCII)
-_LONE_SPAN = ("a length of time is added to a date or taken from one", "write day + INTERVAL 1 DAY")
+_LONE_SPAN = (
+    "an INTERVAL is only allowed where it is added to a date or timestamp, or subtracted from one",
+    "write day + INTERVAL 1 DAY",
+)
 _DECIMAL = (18, 3)
 """The digits of a DECIMAL that does not say them, all of them and those after the point."""
 
@@ -78,17 +81,19 @@ class Scalars:
     def _refuse_unknown_node(self, node: exp.Expr) -> NoReturn:
         if isinstance(node, (exp.Subquery, exp.Query, exp.Exists)):
             self.source.refuse(
-                node, "subquery", "subqueries are not supported yet", "ask for each SELECT alone"
+                node, "subquery", "subqueries are not supported yet", "send each SELECT as its own query"
             )
         if isinstance(node, exp.Window):
             self.source.refuse(
                 node,
                 "window",
                 "a window is only allowed in SELECT, QUALIFY and ORDER BY",
-                "name it in a subquery",
+                "compute it in a subquery",
             )
         if isinstance(node, exp.Star):
-            self.source.refuse(node, "star", "* would release rows", "name aggregates, such as COUNT(*)")
+            self.source.refuse(
+                node, "star", "* would release whole rows", "name aggregates, such as COUNT(*)"
+            )
         if isinstance(node, (exp.AggFunc, exp.IgnoreNulls, exp.RespectNulls)):
             self.source.refuse(
                 node,
@@ -246,7 +251,7 @@ def _lower_is(self: Scalars, node: exp.Expr) -> Expr:
         return self.build_call(node, "is_true" if truth else "is_false", self.lower(operand))
     if type(other) is not exp.Null:
         self.source.refuse(
-            other, "function", "IS takes NULL, TRUE or FALSE", "write the comparison out: x = y"
+            other, "function", "IS takes NULL, TRUE or FALSE", "write the comparison itself: x = y"
         )
     self.source.take_arguments(other)
     return self.build_call(node, "is_null", self.lower(operand))
@@ -257,7 +262,7 @@ def _lower_in(self: Scalars, node: exp.Expr) -> Expr:
         self.source.refuse(
             node,
             "subquery",
-            "IN over a subquery compares rows, not groups",
+            "IN with a subquery cannot be applied to groups",
             "SELECT … FROM (SELECT k, COUNT(*) AS n FROM … GROUP BY k) WHERE n IN (SELECT …)",
         )
     operand, items, column = self.source.take_arguments(node, "this", "expressions", "field")
@@ -294,7 +299,7 @@ def _lower_row_equality(self: Scalars, node: exp.Expr, left: exp.Expr | None, ri
         self.source.refuse(
             node,
             "type",
-            "a row of values is compared with rows of as many",
+            "a row of values can only be compared with rows of the same number of values",
             "write (a, b) IN ((1, 2), (3, 4))",
         )
     pairs = zip(sides[0] or (), sides[1] or (), strict=True)
@@ -343,7 +348,7 @@ def _lower_like(self: Scalars, node: exp.Expr) -> Expr:
 def _lower_escape(self: Scalars, node: exp.Expr) -> Expr:
     matched, escape = self.source.take_arguments(node, "this", "expression")
     if type(matched) not in (exp.Like, exp.ILike):
-        self.source.refuse(node, "function", "ESCAPE belongs to LIKE and ILIKE")
+        self.source.refuse(node, "function", "ESCAPE is only allowed after LIKE and ILIKE")
     return _lower_pattern_match(self, matched, self.lower(escape))
 
 
@@ -397,8 +402,8 @@ def _lower_timestamptz_cast(self: Scalars, node: exp.Expr, value: Expr) -> Expr:
         self.source.refuse(
             node,
             "type",
-            "a text without a zone would be read in the session's",
-            "CAST(x AS TIMESTAMP), which is in UTC",
+            "a text without a time zone would be read in the session's zone",
+            "write CAST(x AS TIMESTAMP), which reads it in UTC",
         )
     return self.build_call(node, "cast_timestamp", value)
 
@@ -411,8 +416,8 @@ def _lower_at_time_zone(self: Scalars, node: exp.Expr) -> Expr:
         self.source.refuse(
             node,
             "constant",
-            "moments are in UTC, and rules of other zones change",
-            "AT TIME ZONE 'UTC', or + INTERVAL 2 HOUR",
+            "AT TIME ZONE only takes 'UTC': the rules of other zones change",
+            "write AT TIME ZONE 'UTC', or add the offset: + INTERVAL 2 HOUR",
         )
     return self.build_call(node, "cast_timestamp", value)
 
@@ -499,17 +504,21 @@ def _lower_span(self: Scalars, node: exp.Expr) -> tuple[Expr, str]:
     if type(node) is exp.Anonymous:
         name, items = self.source.take_arguments(node, "this", "expressions")
         if len(items or ()) != 1:
-            self.source.refuse(node, "type", f"{name} takes one number")
+            self.source.refuse(node, "type", f"{name} takes exactly one number")
         return self.lower(items[0]), SPANS[normalize_name(str(name))]
     count, named = self.source.take_arguments(node, "this", "unit")
     unit = None if named is None else SPAN_UNITS.get(normalize_name(take_unit_word(self.source, named)))
     if unit is None:
-        self.source.refuse(node, "constant", "an INTERVAL is a whole number of one unit", "INTERVAL 1 DAY")
+        self.source.refuse(
+            node, "constant", "an INTERVAL must be a whole number of one unit", "write INTERVAL 1 DAY"
+        )
     if type(count) is not exp.Literal:
         return self.lower(count), unit
     text, _ = self.source.take_arguments(count, "this", "is_string")
     if not _WHOLE.fullmatch(str(text)):
-        self.source.refuse(node, "constant", "an INTERVAL is a whole number of one unit", "INTERVAL 1 DAY")
+        self.source.refuse(
+            node, "constant", "an INTERVAL must be a whole number of one unit", "write INTERVAL 1 DAY"
+        )
     return Literal(int(text), Type.INTEGER), unit
 
 

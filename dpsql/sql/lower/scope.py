@@ -176,11 +176,11 @@ class Scope:
             self.source.refuse(
                 node,
                 "subquery",
-                "a subquery with one value must aggregate over privacy units",
+                "a scalar subquery over private rows must aggregate over privacy units",
                 "as in WHERE cost > (SELECT AVG(cost) FROM visits)",
             )
         if len(source.columns) != 1:
-            self.source.refuse(node, "subquery", "a subquery used as a value has one column")
+            self.source.refuse(node, "subquery", "a subquery used as a value must have one column")
         outer = (
             _build_single_value_query(source)
             if is_single_row(source)
@@ -199,7 +199,7 @@ class Scope:
             self.source.refuse(
                 node,
                 "subquery",
-                "over released values, a subquery used as a value has one row",
+                "a subquery over released values must have one row to be used as a value",
                 "add LIMIT 1",
             )
         outputs = tuple(nodes.Output(column.name, column) for column in source.columns)
@@ -207,7 +207,7 @@ class Scope:
             self.source.refuse(
                 node,
                 "subquery",
-                "a subquery used as a value has at most one row, and this one has more",
+                "a subquery used as a value must have at most one row, and this one has more",
                 "add ORDER BY x LIMIT 1, or aggregate: SELECT MIN(x)",
             )
         return nodes.OuterQuery(source, outputs, limit=1)
@@ -225,7 +225,7 @@ class Scope:
             self.source.refuse(
                 node,
                 "too_long",
-                f"at most {MAX_JOINED} tables in one FROM",
+                f"FROM may name at most {MAX_JOINED} tables",
                 "join some of them in a subquery",
             )
         self.tables[folded] = added
@@ -254,7 +254,7 @@ class Scope:
                     sample,
                     "sample",
                     "only a private table can be sampled, not the rows of a query",
-                    "write the sample in the query, behind its table",
+                    "write TABLESAMPLE inside of the query, behind its table",
                 )
             known_as, names = self.take_alias(alias, name)
             return to_named_source(
@@ -263,7 +263,9 @@ class Scope:
         table = resolve_table(self.source, self.context.catalog, node, name, schema)
         known_as, names = self.take_alias(alias, split_table_name(table.name)[1])
         if names:
-            self.source.refuse(node, "clause", "a table's columns keep their names", "rename them in SELECT")
+            self.source.refuse(
+                node, "clause", "an alias of a table cannot rename its columns", "rename them in SELECT"
+            )
         columns = {folded: Column(known_as, *column) for folded, column in table.columns.items()}
         self.context.allocate_alias(node)  # counted, as every source is
         found = build_scan(self.context.catalog, known_as, table)
@@ -340,7 +342,7 @@ class Scope:
                 node,
                 "table",
                 f"there is no table {owner} in FROM",
-                f"there are: {known}" if known else "give the subquery a name: FROM (SELECT …) AS q",
+                f"FROM has {known}" if known else "name the subquery: FROM (SELECT …) AS q",
             )
         if not holders:
             self._refuse_unknown_column(node, name, owner)
@@ -351,13 +353,14 @@ class Scope:
                 node,
                 "ambiguous",
                 f"the column {name} is in {' and '.join(one or 'a subquery without a name' for one in written)}",
-                f"write {named}.{name}" if named else "give the subqueries names: FROM (SELECT …) AS q",
+                f"write {named}.{name}" if named else "name the subqueries: FROM (SELECT …) AS q",
             )
         if any(holders[0] in hiding.tables for hiding in self._iterate_inner_scopes(scope)):
             self.source.refuse(
                 node,
                 "ambiguous",
-                f"the subquery has a table {scope.tables[holders[0]].alias} of its own, which has no {name}",
+                f"the subquery has its own table {scope.tables[holders[0]].alias}, which has no column "
+                f"{name}",
                 "give one of the two an alias",
             )
         return scope.get_column(holders[0], name)
@@ -369,10 +372,11 @@ class Scope:
             self.source.refuse(
                 node,
                 "subquery",
-                f"{owner + '.' if owner else ''}{name} is of the query around: what stands in FROM, and a subquery with GROUP "
-                "BY, HAVING, LIMIT, UNION or WITH, reads its own tables alone",
-                "name it in the WHERE of a subquery that has none of these: EXISTS (SELECT … WHERE inner.a = outer.a); in FROM, "
-                "join: JOIN (SELECT unit, SUM(x) AS s FROM … GROUP BY unit) AS q ON q.unit = t.unit",
+                f"{owner + '.' if owner else ''}{name} belongs to the outer query, which FROM and "
+                "subqueries with GROUP BY, HAVING, LIMIT, UNION or WITH cannot read",
+                "name it in the WHERE of a subquery without these clauses: EXISTS (SELECT … WHERE "
+                "inner.a = outer.a); in FROM write a join: JOIN (SELECT unit, SUM(x) AS s FROM … GROUP "
+                "BY unit) AS q ON q.unit = t.unit",
             )
 
     def has_visible_column(self, name: str, owner: str | None) -> bool:
@@ -475,7 +479,7 @@ class Scope:
             self.source.refuse(
                 node,
                 "column",
-                f"{name} is a list, whose elements are read as rows",
+                f"{name} is a list, whose elements can only be read as rows",
                 f"FROM t, UNNEST(t.{name}) AS u(x), or SELECT UNNEST({name}) AS x",
             )
         known = self.list_column_names(owner)
@@ -484,8 +488,8 @@ class Scope:
             self.source.refuse(
                 node,
                 "column",
-                f"{name} is a STRUCT, of which the fields are read that the policy declares",
-                f"name a field, as {inner[0]}, which is NULL where {name} is",
+                f"{name} is a STRUCT, of which only declared fields can be read",
+                f"name a field, such as {inner[0]}, which is NULL where {name} is NULL",
             )
         hint = suggest_choice(name, known) or f"there are: {', '.join(known)}"
         self.source.refuse(node, "column", f"there is no column {name}", hint)

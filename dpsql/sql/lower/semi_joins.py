@@ -169,15 +169,13 @@ def check_width(scope: Scope, node: exp.Expr, values: int, columns: int) -> None
     """Refuses IN over a subquery with another number of columns than its operand has values."""
     if values != columns:
         many = "one column" if values == 1 else f"{values} columns"
-        scope.source.refuse(node, "subquery", f"IN takes a subquery of {many} here, not of {columns}")
+        scope.source.refuse(node, "subquery", f"a subquery of IN must have {many} here, not {columns}")
 
 
 def _check_same_unit(scope: Scope, node: exp.Expr, relation: Relation, right: Source, on: Expr) -> None:
     known = {source.alias for source in iterate_sources(relation)} | {right.alias}
     if not {column.source for column in iterate_columns(on)} <= known:
-        scope.source.refuse(
-            node, "subquery", "a subquery may refer to the query right around it, and no further"
-        )
+        scope.source.refuse(node, "subquery", "a subquery may only refer to the query directly around it")
     if not is_private(right):
         return
     same = any(isinstance(part, Call) and _is_unit_equality(part, right) for part in iterate_conjuncts(on))
@@ -189,13 +187,17 @@ def _check_same_unit(scope: Scope, node: exp.Expr, relation: Relation, right: So
         scope.source.refuse(
             node,
             "private_join",
-            "a subquery over private rows must compare the privacy unit: rows of other units must not decide",
+            "a subquery over private rows must be correlated on the privacy unit, so that no other "
+            "unit's rows decide",
             combine_hints(
-                "compare the units: EXISTS (SELECT … WHERE inner.unit = outer.unit)",
+                "correlate it: EXISTS (SELECT … WHERE inner.unit = outer.unit)",
                 suggest_link_declaration(pairs, relation, right),
             )
             if is_private(relation)
-            else "join them, so that each row is somebody's, and count each key once: COUNT(DISTINCT key)",
+            else (
+                "join the tables, so that each row belongs to a privacy unit, and count each key once: "
+                "COUNT(DISTINCT key)"
+            ),
         )
 
 
@@ -228,10 +230,10 @@ def _check_unknown(
             scope.source.refuse(
                 node,
                 "private_join",
-                f"{'a value of the subquery' if inside else format_expression(side)} could be NULL, "
-                "and whether NOT IN is true then depends on the rows of other privacy units",
-                "leave NULL out: WHERE x IS NOT NULL, in the query and in the subquery; "
-                "or write NOT EXISTS (SELECT … WHERE inner.unit = outer.unit AND …)",
+                f"{'a value of the subquery' if inside else format_expression(side)} could be NULL, so "
+                "that rows of other privacy units would decide whether NOT IN is true",
+                "exclude NULL: WHERE x IS NOT NULL, in the query and in the subquery; or write NOT "
+                "EXISTS (SELECT … WHERE inner.unit = outer.unit AND …)",
             )
 
 

@@ -45,7 +45,10 @@ def apply_star_modifiers(
     }
     for name in sorted(out & (others.keys() | names.keys())):
         source.refuse(
-            star, "ambiguous", f"{name} is left out by EXCLUDE and named again", "leave it out of one"
+            star,
+            "ambiguous",
+            f"{name} is named by EXCLUDE and by REPLACE or RENAME",
+            "remove it from one of them",
         )
     for name in others:
         if known.count(name) > 1:
@@ -73,8 +76,9 @@ def expand_star_item(
             scope.source.refuse(
                 item,
                 "group_by",
-                "without GROUP BY, PIVOT groups by all other columns, of a private table those of its unit among them",
-                "GROUP BY the columns that stay, at its end; or PIVOT (SELECT k, g, x FROM t) ON k IN ('a', 'b') USING SUM(x)",
+                "PIVOT without GROUP BY groups by all other columns, the column of the privacy unit included",
+                "add GROUP BY with the columns to keep at its end; or PIVOT (SELECT k, g, x FROM t) ON k "
+                "IN ('a', 'b') USING SUM(x)",
             )
         return None
     table = scope.source.take_arguments(item, "this", "table")[1] if star is not item else None
@@ -97,7 +101,11 @@ def _build_column_node(scope: Scope, name: str, alias: str, start: int | None) -
 def _require_aliases(source: QueryText, items: Sequence[exp.Expr] | None) -> Sequence[exp.Expr]:
     for item in items or ():
         if type(item) is not exp.Alias:
-            source.refuse(item, "syntax", "REPLACE takes x + 1 AS x, and RENAME x AS y")
+            source.refuse(
+                item,
+                "syntax",
+                "REPLACE is written REPLACE (x + 1 AS x), and RENAME is written RENAME (x AS y)",
+            )
         source.take_arguments(item, "this", "alias")
     return items or ()
 

@@ -34,7 +34,6 @@ from dpsql.plan.nodes import (
     Source,
     is_private,
 )
-from dpsql.plan.size import MAX_CONDITIONS, MAX_STATEMENT, bound_conditions, compute_statement_size
 from dpsql.plan.tables import Scan
 from dpsql.plan.types import Type
 from dpsql.policy import normalize_name
@@ -86,7 +85,7 @@ from dpsql.sql.lower.public_groups import LoweredStatement
 from dpsql.sql.lower.public_left_joins import check_row_count, with_all_public_rows
 from dpsql.sql.lower.scope import Scope, to_named_source
 from dpsql.sql.lower.set_windows import GroupingSetParts, substitute_parts
-from dpsql.sql.lower.statement_context import StatementContext
+from dpsql.sql.lower.statement_context import StatementContext, check_statement_size
 from dpsql.sql.lower.statement_time import StatementTime
 from dpsql.sql.lower.table_functions import lower_table_function
 from dpsql.sql.read.interval_calls import find_interval_end, has_interval_calls
@@ -109,8 +108,8 @@ _SELECT = (
     "offset",
 )
 _OVER_SETS = (
-    "a window over several grouping sets would span all of them",
-    "put them into a subquery: SELECT …, RANK() OVER (…) FROM (SELECT … GROUP BY ROLLUP(…))",
+    "a window function over several grouping sets would mix their groups",
+    "compute the sets in a subquery: SELECT …, RANK() OVER (…) FROM (SELECT … GROUP BY ROLLUP(…))",
 )
 _SET = ("with_", "this", "expression", "distinct", "order", "limit", "offset")
 
@@ -154,29 +153,11 @@ def lower_statement(
     check_counted(context, outer)
     if outer.limit == 0:
         outer = build_empty_query(context, node, outer.outputs) or outer
-    _check_size(context.source, node, outer)
+    check_statement_size(context.source, node, outer)
     at_sample = context.source.find_position(context.sample_nodes[0]) if context.sample_nodes else None
     return LoweredStatement(
         outer, tuple(context.requirements), dict(sorted(time.used_constants.items())), at_sample
     )
-
-
-def _check_size(source: Text, node: exp.Expr, outer: OuterQuery) -> None:
-    """Refuses a statement whose planning, here or in an engine, would take long."""
-    if compute_statement_size(outer) > MAX_STATEMENT:
-        source.refuse(
-            node,
-            "too_long",
-            f"written out with its derived tables, the statement has over {MAX_STATEMENT:,} operations",
-            "split the query; or release a part of it first, and work on the released rows",
-        )
-    if bound_conditions(outer) > MAX_CONDITIONS:
-        source.refuse(
-            node,
-            "too_long",
-            f"rows pass more than {MAX_CONDITIONS} conditions joined by AND, with those of derived tables",
-            "write one list, as x NOT IN (1, 2), for x <> 1 AND x <> 2",
-        )
 
 
 def _lower_derived_query(
@@ -196,7 +177,7 @@ def _lower_derived_query(
     if is_table_function(node):
         return context.rename_columns(node, lower_table_function(context, node, alias), names)
     if type(node) is not exp.Select:
-        context.source.refuse(node, "subquery", "a derived table is a SELECT, or several put together")
+        context.source.refuse(node, "subquery", "a derived table must be a SELECT or a set operation")
     scope, chosen = _lower_select(context, node)
     context.check_outputs(node, chosen.outputs)
     if isinstance(chosen, OuterQuery):
@@ -555,7 +536,7 @@ class _ReleaseBuilder(Grouping):
                 node,
                 "type",
                 f"{entry.signature} does not take {argument.type if argument else 'nothing'}",
-                "of a time of day: AVG(HOUR(x) * 60 + MINUTE(x))"
+                "for a time of day write AVG(HOUR(x) * 60 + MINUTE(x))"
                 if argument is not None and argument.type is Type.TIME
                 else "convert with CAST(… AS DOUBLE)",
             )

@@ -12,6 +12,7 @@ from dpsql.analysis.stability import PublicFacts
 from dpsql.backends.catalog import AnalystSchema
 from dpsql.plan import nodes
 from dpsql.plan.expr import Expr
+from dpsql.plan.size import MAX_CONDITIONS, MAX_STATEMENT, bound_conditions, compute_statement_size
 from dpsql.plan.tables import Scan
 from dpsql.plan.types import Type
 from dpsql.policy import normalize_name
@@ -96,7 +97,7 @@ class StatementContext:
         """The context of a query within this one."""
         if self.depth == MAX_DERIVED_DEPTH:
             self.source.refuse(
-                node, "too_deep", f"derived tables are nested over {MAX_DERIVED_DEPTH} levels deep"
+                node, "too_deep", f"derived tables are nested more than {MAX_DERIVED_DEPTH} levels deep"
             )
         return replace(
             self, depth=self.depth + 1, common_tables=common_tables, enclosing_scope=enclosing_scope
@@ -106,7 +107,10 @@ class StatementContext:
         """Refuses the names that emitted SQL gives to its own parts, the unit of a row among them."""
         if name.startswith("#"):
             self.source.refuse(
-                node, "reserved_name", f"the name {name} begins with #, which is reserved", "use another"
+                node,
+                "reserved_name",
+                f"the name {name} begins with #, which is reserved",
+                "choose another name",
             )
 
     def check_outputs(self, node: exp.Expr, outputs: Iterable[nodes.Output]) -> None:
@@ -118,8 +122,8 @@ class StatementContext:
                     node,
                     "list",
                     "a list or map of values is only allowed in the outermost SELECT",
-                    "ask for each value by itself, QUANTILE_CONT(x, 0.25) AS low, which together cost the same; "
-                    "or for each bin as a row, SELECT bin, COUNT(*) … GROUP BY bin",
+                    "write one column for each value, QUANTILE_CONT(x, 0.25) AS low, which together cost the "
+                    "same; or one row for each bin, SELECT bin, COUNT(*) … GROUP BY bin",
                 )
 
     def rename_columns(self, node: exp.Expr, source: nodes.Source, names: Sequence[str]) -> nodes.Source:
@@ -151,8 +155,27 @@ class StatementContext:
             self.source.refuse(
                 node,
                 "too_long",
-                f"the plan would have over {MAX_SOURCES} tables and subqueries, or {MAX_SOURCES * NEW // REPEATED:,} of common "
-                "table expressions that are read again",
+                f"the plan would have more than {MAX_SOURCES} tables and subqueries, or "
+                f"{MAX_SOURCES * NEW // REPEATED:,} of common table expressions that are read repeatedly",
                 "split the query",
             )
         return before
+
+
+def check_statement_size(source: QueryText, node: exp.Expr, outer: nodes.OuterQuery) -> None:
+    """Refuse a statement whose planning, here or in an engine, would take long."""
+    if compute_statement_size(outer) > MAX_STATEMENT:
+        source.refuse(
+            node,
+            "too_long",
+            f"the statement has over {MAX_STATEMENT:,} operations, those of its derived tables included",
+            "split the query; or release a part of it first, and query the released rows",
+        )
+    if bound_conditions(outer) > MAX_CONDITIONS:
+        source.refuse(
+            node,
+            "too_long",
+            f"WHERE has more than {MAX_CONDITIONS} conditions joined by AND, those of derived tables "
+            "included",
+            "write one list: x NOT IN (1, 2) for x <> 1 AND x <> 2",
+        )

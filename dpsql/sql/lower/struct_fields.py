@@ -117,8 +117,8 @@ def _refuse_field(rows: ColumnScope, node: exp.Expr) -> NoReturn:
     rows.source.refuse(
         node,
         "column",
-        "there is no such field: elements of lists and fields that the policy does not declare are not read",
-        "declare the field of a STRUCT by its dotted name, as in address.city",
+        "only fields that the policy declares can be read, and no elements of lists",
+        "let the policy declare the field by its dotted name, such as address.city",
     )
 
 

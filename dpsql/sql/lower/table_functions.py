@@ -55,7 +55,7 @@ def lower_unnested_constants(
         context.source.refuse(node, "constant", "UNNEST takes a list of constants here", "UNNEST([1, 2])")
     kind = find_common_type(tuple(value.type for value in values))
     if kind is None:
-        context.source.refuse(node, "type", "the values of a list are of one type")
+        context.source.refuse(node, "type", "all values of a list must have one type")
     return _build_values(
         alias, "unnest", kind, [value.value for value in values if isinstance(value, Literal)]
     )
@@ -94,7 +94,7 @@ def _compute_series(
     except BackendError:
         _refuse_series(context, node, name)
     if len(found) > MOST_ROWS:
-        context.source.refuse(node, "too_long", f"{name.upper()} counts at most {MOST_ROWS:,} rows out")
+        context.source.refuse(node, "too_long", f"{name.upper()} makes at most {MOST_ROWS:,} rows")
     return Type.INTEGER if step is None else Type.TIMESTAMP, found
 
 
@@ -107,6 +107,6 @@ def _refuse_series(context: StatementContext, node: exp.Expr, name: str) -> NoRe
     context.source.refuse(
         node,
         "constant",
-        f"{name} counts from one constant to another",
+        f"{name} takes constants",
         f"{name}(0, 10), or {name}(DATE '2026-01-01', DATE '2026-02-01', INTERVAL 1 DAY)",
     )

@@ -48,7 +48,7 @@ def resolve_schema(
             source.refuse(
                 node,
                 "ambiguous",
-                f"{schema} is a schema and the database",
+                f"{schema} names both a schema and the database",
                 f"write {own}.{schema} before the table",
             )
         return schema
@@ -59,7 +59,7 @@ def resolve_schema(
         node,
         "table",
         f"there is no schema {'.'.join(filter(None, (database, schema)))}",
-        f"the tables that the policy declares are in main: main.t, or t alone{listed}",
+        f"the tables of the policy are in the schema main: write main.t, or t alone{listed}",
     )
 
 

@@ -27,7 +27,7 @@ def take_unit_word(source: QueryText, node: exp.Expr) -> str:
     if type(node) is exp.Var:
         (text,) = source.take_arguments(node, "this")
         return str(text)
-    source.refuse(node, "constant", "a unit of time is a constant: 'month'")
+    source.refuse(node, "constant", "a unit of time must be a constant such as 'month'")
 
 
 def resolve_time_unit(source: QueryText, node: exp.Expr, name: str, said: str) -> str:
@@ -37,5 +37,5 @@ def resolve_time_unit(source: QueryText, node: exp.Expr, name: str, said: str) -
     entry = known.get(SPELLINGS.get(unit, unit))
     if entry is None:
         title = name.upper()
-        source.refuse(node, "constant", f"{title} knows no {said}", f"it knows {', '.join(known)}")
+        source.refuse(node, "constant", f"{title} has no unit {said}", f"its units are {', '.join(known)}")
     return entry

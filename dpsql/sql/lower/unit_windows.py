@@ -57,11 +57,13 @@ def check_partition(scope: Scope, node: exp.Expr, partition: Iterable[Expr], rel
         node,
         "private_window",
         "a window over private rows would compare the rows of one privacy unit with those of others",
-        "where each row is a privacy unit there is no other row of its unit: release first: "
-        "SELECT …, RANK() OVER (…) FROM (SELECT …, COUNT(*) … GROUP BY …)"
+        "each row is a privacy unit here, so aggregate first: SELECT …, RANK() OVER (…) FROM "
+        "(SELECT …, COUNT(*) … GROUP BY …)"
         if rows
-        else f"compute it within a unit: OVER (PARTITION BY {_describe_unit(scope, relation)} …); "
-        "or release first: SELECT …, RANK() OVER (…) FROM (SELECT …, COUNT(*) … GROUP BY …)",
+        else (
+            f"compute it within each unit: OVER (PARTITION BY {_describe_unit(scope, relation)} …); "
+            "or aggregate first: SELECT …, RANK() OVER (…) FROM (SELECT …, COUNT(*) … GROUP BY …)"
+        ),
     )
 
 
@@ -98,8 +100,8 @@ def check_window(source: QueryText, node: exp.Expr, window: WindowCall) -> None:
             source.refuse(
                 node,
                 "private_window",
-                f"{window.function.upper()} could show any of several equal rows",
-                "name a frame of rows: ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING",
+                f"{window.function.upper()} could return any of several equal rows",
+                "add a frame of rows: ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING",
             )
     added = window.function in WITHIN and WITHIN[window.function].is_sum
     if not added:

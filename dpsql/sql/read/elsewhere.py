@@ -10,7 +10,7 @@ from dpsql.sql.read.rejection import QueryText
 
 _ELSEWHERE: Mapping[str, tuple[str, str]] = {
     "RANDOMIZE": (
-        "RANDOMIZE makes the columns of a local table",
+        "RANDOMIZE is only allowed in CREATE LOCAL TABLE",
         "CREATE LOCAL TABLE r AS SELECT RANDOMIZE(smoker) AS smoker FROM patients WITH (epsilon = 1)",
     ),
 }

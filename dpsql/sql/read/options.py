@@ -25,7 +25,7 @@ from dpsql.sql.read.rejection import QueryText
 _SETS = {TokenType.UNION, TokenType.INTERSECT, TokenType.EXCEPT}
 _WRITTEN = re.compile(r"\S")
 _Read = TypeVar("_Read")
-_HINT = "as in SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS(epsilon = 0.5) COUNT(*) FROM …"
+_HINT = "write SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS(epsilon = 0.5) COUNT(*) FROM …"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ def extract_options(
         return OptionsClause(), text, list(tokens)
     if len(places) > 1:
         _refuse_token(
-            source, tokens[places[1]], "clause", "a query has one privacy loss: write the clause once"
+            source, tokens[places[1]], "clause", "WITH DIFFERENTIAL_PRIVACY may stand only once in a query"
         )
     first = places[0]
     depth = 0
@@ -61,8 +61,8 @@ def extract_options(
                 source,
                 tokens[first],
                 "clause",
-                "the clause applies to the whole query: write it in the outermost SELECT",
-                "move it there, or wrap the query in SELECT * FROM (…)",
+                "WITH DIFFERENTIAL_PRIVACY is only allowed in the outermost SELECT",
+                "move it there, or wrap the query in SELECT WITH DIFFERENTIAL_PRIVACY * FROM (…)",
             )
     clause = _ClauseReader(source, tokens, first)
     options = clause.read_options()
@@ -124,7 +124,9 @@ class _ClauseReader:
             return self.read_positive_number("target_error")
         word = self._take_token(TokenType.STRING, "a part of the values")
         if not word.text.rstrip().endswith("%"):
-            self._refuse_token(word, "constant", "target_error is a number, or a part of each value", "'5%'")
+            self._refuse_token(
+                word, "constant", "target_error must be a number, or a percentage of each value", "'5%'"
+            )
         return self._parse_value(word, word.text, parse_target_error)
 
     def _parse_value(self, word: Token, text: str, read: Callable[[str], _Read]) -> _Read:
@@ -139,7 +141,7 @@ class _ClauseReader:
         found = self.read_positive_number("delta")
         if found >= 1:
             self._refuse_token(
-                self.tokens[self.place - 1], "constant", "delta is a probability below 1", "delta = 1e-8"
+                self.tokens[self.place - 1], "constant", "delta must be a probability below 1", "delta = 1e-8"
             )
         return found
 
@@ -147,7 +149,9 @@ class _ClauseReader:
         """A whole number from 1."""
         word, text = self._read_number("max_groups_contributed")
         if not (text.isascii() and text.isdigit() and 0 < int(text[:20]) < 2**63):
-            self._refuse_token(word, "constant", "max_groups_contributed is a whole number from 1")
+            self._refuse_token(
+                word, "constant", "max_groups_contributed must be a whole number of at least 1"
+            )
         return int(text)
 
     def read_unit_column(self) -> exp.Column:
@@ -162,7 +166,7 @@ class _ClauseReader:
         word = self._take_token(None, "a column")
         quoted = word.token_type is TokenType.IDENTIFIER
         if not quoted and not (word.text.isidentifier() and word.token_type is not TokenType.STRING):
-            self._refuse_token(word, "clause", "privacy_unit_column is the name of a column")
+            self._refuse_token(word, "clause", "privacy_unit_column must be the name of a column")
         name = exp.Identifier(this=word.text, quoted=quoted)
         name.meta["start"] = word.start
         return name

@@ -213,16 +213,18 @@ def _translate_to_duckdb(words: _TokenizedQuery, dialect: str) -> str:
         words.source, _parse_single_tree(words, partial(parse_foreign_tokens, dialect=dialect))
     )
     if select.find(exp.Pivot) is not None:
-        words.source.refuse(select.find(exp.Pivot), "clause", "PIVOT is read in DuckDB's SQL", PIVOTS)
+        words.source.refuse(
+            select.find(exp.Pivot), "clause", "PIVOT is only supported in DuckDB's SQL", PIVOTS
+        )
     _check_depth(words.source, select)
     named = sorted({node.name for node in select.find_all(exp.Placeholder)})
     if named != sorted(f"p{number}" for number in range(1, words.parameters + 1)):
-        refuse_query("parameter", "a parameter stands where none can be read")
+        refuse_query("parameter", "a parameter is not allowed where one stands")
     text = call_without_logging(partial(translate_tree, words.source, select, dialect))
     if text is None:
         refuse_query(
             "syntax",
-            "the query has no translation into DuckDB's SQL",
+            "the query cannot be translated into DuckDB's SQL",
             "write it in DuckDB's SQL and leave out dialect",
         )
     return text
@@ -249,7 +251,7 @@ def _parse_single_tree(
 def _require_select(source: QueryText, select: exp.Expr | None) -> _Query:
     """The statement, which is a SELECT."""
     if not isinstance(select, (exp.Select, exp.SetOperation)):
-        source.refuse(select, "not_a_select", "only a SELECT is answered")
+        source.refuse(select, "not_a_select", "only a SELECT is allowed")
     return select
 
 
@@ -301,9 +303,9 @@ def _check_tokens(source: QueryText, tokens: Sequence[Token]) -> None:
     if tokens[0].token_type not in _STARTS:
         word = tokens[0].text.upper()
         raise QueryRejected(
-            f"only SELECT is answered, not {word}",
+            f"only SELECT is allowed, not {word}",
             code="not_a_select",
-            hint=STATEMENTS.get(word, "dpsql reads; changes are made by the owner on the database itself"),
+            hint=STATEMENTS.get(word, "dpsql only reads; the owner changes data on the database itself"),
             position=source.locate_offset(tokens[0].start),
             text=source.text,
         )
@@ -415,7 +417,9 @@ def _check_quantiles(source: QueryText, tokens: Sequence[Token]) -> None:
             if depth == 0 or commas > 1:
                 break
         if commas > 1:
-            refuse_token(source, token, "syntax", f"{token.text.upper()} takes a value and its share")
+            refuse_token(
+                source, token, "syntax", f"{token.text.upper()} takes two arguments, a value and its share"
+            )
 
 
 def _needs_table_next(tokens: Sequence[Token]) -> bool:

@@ -56,7 +56,9 @@ def rewrite_regressions(source: QueryText, tree: exp.Expr | None) -> exp.Expr | 
     if tree is None or not calls:
         return tree
     if len(calls) > _MOST_CALLS:
-        source.refuse(calls[0], "too_long", f"a query has at most {_MOST_CALLS} such calls")
+        source.refuse(
+            calls[0], "too_long", f"a query may have at most {_MOST_CALLS} calls of REGRESS and COVAR_MATRIX"
+        )
     for select in reversed(list(tree.find_all(exp.Select))):
         place = next(
             (place for place, item in enumerate(select.expressions) if is_moment_call(_unwrap_alias(item))),
@@ -71,7 +73,9 @@ def rewrite_regressions(source: QueryText, tree: exp.Expr | None) -> exp.Expr | 
             select.replace(written)
     for left in tree.find_all(exp.Anonymous):
         if is_moment_call(left):
-            source.refuse(left, "regression", f"{left.name.upper()} is a column of its own", _COLUMN)
+            source.refuse(
+                left, "regression", f"{left.name.upper()} must be a column of SELECT by itself", _COLUMN
+            )
     return tree
 
 
@@ -101,7 +105,7 @@ class _MomentSelect:
         )
         call = _unwrap_alias(items[self.place])
         if origin is None:
-            source.refuse(call, "regression", f"{call.name.upper()} is of the rows of a FROM", _COLUMN)
+            source.refuse(call, "regression", f"{call.name.upper()} needs a FROM clause", _COLUMN)
         arguments = self._list_arguments(call)
         keys = self._resolve_keys(items, group)
         by = {f"{_KEY}{number}": f'"{_KEY}{number}"' for number in range(len(keys))}
@@ -140,7 +144,12 @@ class _MomentSelect:
             self.source.refuse(call, "regression", message, _COLUMN)
         for each in arguments:
             if isinstance(each, (exp.Star, exp.Distinct)) or each.find(exp.AggFunc, exp.Window):
-                self.source.refuse(each, "regression", "an argument is a value of each row", _COLUMN)
+                self.source.refuse(
+                    each,
+                    "regression",
+                    "an argument must be computed from one row, without aggregates",
+                    _COLUMN,
+                )
         return list(arguments)
 
     def _resolve_keys(self, items: Sequence[exp.Expr], group: exp.Expr | None) -> list[exp.Expr]:
@@ -158,12 +167,14 @@ class _MomentSelect:
                 keys.append(self._resolve_key(key, items, aliases))
         for item in others:
             if is_moment_call(_unwrap_alias(item)):
-                source.refuse(item, "regression", "a SELECT takes one such column", _ALONE)
+                source.refuse(
+                    item, "regression", "a SELECT may have only one column REGRESS or COVAR_MATRIX", _ALONE
+                )
             if _unwrap_alias(item) not in keys:
                 source.refuse(
                     item,
                     "regression",
-                    "next to it, only keys of GROUP BY are allowed, as they are written there",
+                    "SELECT may only have group keys next to this column, written as in GROUP BY",
                     _ALONE,
                 )
         return list(dict.fromkeys(keys))
@@ -174,10 +185,14 @@ class _MomentSelect:
         if isinstance(key, exp.Literal) and not key.is_string:
             place = int(key.name[:9]) - 1 if key.name.isdigit() else -1
             if not 0 <= place < len(items) or place == self.place:
-                self.source.refuse(key, "ordinal", "there is no such column to group by", _COLUMN)
+                self.source.refuse(
+                    key, "ordinal", "GROUP BY names a column that SELECT does not have", _COLUMN
+                )
             return _unwrap_alias(items[place])
         if isinstance(key, (exp.Rollup, exp.Cube, exp.GroupingSets)):
-            self.source.refuse(key, "regression", "subtotals are not supported here: group by keys", _COLUMN)
+            self.source.refuse(
+                key, "regression", "subtotals are not supported here: GROUP BY may only list keys", _COLUMN
+            )
         named = (
             aliases.get(normalize_name(key.name)) if isinstance(key, exp.Column) and not key.table else None
         )
@@ -189,8 +204,8 @@ class _MomentSelect:
             self.source.refuse(
                 key,
                 "ambiguous",
-                f"{key.name} is a column and the name of another",
-                "give it another name with AS",
+                f"{key.name} names both a column and another SELECT item",
+                "give the SELECT item another name with AS",
             )
         return named
 
@@ -204,7 +219,7 @@ class _MomentSelect:
             number = item.this.name if isinstance(item.this, exp.Literal) and not item.this.is_string else ""
             if number.isdigit() and self.place < int(number[:9]) <= width:
                 self.source.refuse(
-                    item, "ordinal", "the call is several columns: ORDER BY takes the name of one", _COLUMN
+                    item, "ordinal", "the call makes several columns: ORDER BY must name one of them", _COLUMN
                 )
         return order
 
@@ -215,7 +230,7 @@ class _MomentSelect:
             for number, each in enumerate(arguments, first)
         ]
         if len({normalize_name(name) for name in names}) < len(names):
-            self.source.refuse(call, "ambiguous", "two columns of the answer have one name", _COLUMN)
+            self.source.refuse(call, "ambiguous", "two columns of the result have the same name", _COLUMN)
         return names
 
     def _build_columns(

@@ -12,32 +12,39 @@ from sqlglot.tokenizer_core import Token
 
 from dpsql.errors import Position, QueryRejected
 
-PIVOTS = "a column for each value: SUM(CASE WHEN k = 'a' THEN x END) AS a; rows for columns: UNION ALL"
+PIVOTS = (
+    "for a column for each value write SUM(CASE WHEN k = 'a' THEN x END) AS a; for rows from "
+    "columns write UNION ALL"
+)
 UNITS_SAMPLED = (
-    "the noise is less for all rows than for a part of them: leave the sample out; "
-    "TABLESAMPLE UNITS (10%) behind a private table samples privacy units"
+    "leave out the sample: noise is smaller over all rows; to sample privacy units, write "
+    "TABLESAMPLE UNITS (10%) behind a private table"
 )
 _INSTEAD: Mapping[str, str] = {
     "pivots": PIVOTS,
-    "symmetric": "with the ends in order: x BETWEEN LEAST(a, b) AND GREATEST(a, b)",
+    "symmetric": "order the ends: x BETWEEN LEAST(a, b) AND GREATEST(a, b)",
     "sample": UNITS_SAMPLED,
 }
 """What to write for a clause that is refused wherever it stands."""
 _DESCRIBED = (
     "\\d in the shell lists tables and columns, with their bounds and values as the policy states them"
 )
-_SAID = "a query says what it is asked with: SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS(epsilon = 0.5) …"
+_SAID = "options belong into the query: SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS(epsilon = 0.5) …"
 STATEMENTS: Mapping[str, str] = {
     **dict.fromkeys(("PIVOT_LONGER", "PIVOT_WIDER"), PIVOTS),
     **dict.fromkeys(("DESC", "DESCRIBE", "SHOW", "SUMMARIZE"), _DESCRIBED),
     **dict.fromkeys(("PRAGMA", "RESET", "SET", "USE"), _SAID),
-    "CREATE": "CREATE SYNTHETIC TABLE and CREATE LOCAL TABLE make tables of a connection, in Python and in the shell; "
-    "all others are the owner's",
-    "DROP": "DROP TABLE forgets a table of a connection, in Python and in the shell; all others are the owner's",
+    "CREATE": (
+        "only CREATE SYNTHETIC TABLE and CREATE LOCAL TABLE are supported, in Python and in the "
+        "shell; the owner makes all other tables"
+    ),
+    "DROP": (
+        "DROP TABLE only drops tables of a connection, in Python and in the shell; the owner drops all others"
+    ),
     "ANALYZE": "EXPLAIN without ANALYZE shows the plan and its loss",
-    "CALL": "functions that make rows stand in FROM: SELECT x FROM RANGE(3) AS t(x)",
-    "TABLE": "SELECT … FROM t",
-    "VALUES": "SELECT * FROM (VALUES (1), (2)) AS t(x)",
+    "CALL": "functions that return rows are called in FROM: SELECT x FROM RANGE(3) AS t(x)",
+    "TABLE": "write SELECT … FROM t",
+    "VALUES": "write SELECT * FROM (VALUES (1), (2)) AS t(x)",
 }
 """What to write for a statement that begins so and changes nothing."""
 _CALLED = re.compile(r"(\w+)\s*\(\s*(?:DISTINCT\s+)?$", re.IGNORECASE)

@@ -132,7 +132,7 @@ class _TokenReader:
         if not (token.text.isascii() and token.text.isidentifier() and len(token.text) <= _LONGEST):
             self.refuse_token(
                 "session_table",
-                f"a table of the session is named by up to {_LONGEST} letters, digits and _",
+                f"the name of a session table has up to {_LONGEST} letters, digits and _",
                 hint,
             )
         self.place += 1
@@ -228,7 +228,7 @@ def _list_randomize_spans(source: QueryText, tokens: Sequence[Token]) -> list[tu
             source,
             tokens[0].start,
             "randomize",
-            "a local table is of one SELECT whose columns are RANDOMIZE(…)",
+            "CREATE LOCAL TABLE takes one SELECT whose columns are RANDOMIZE(…)",
             _LOCAL_HINT,
         )
     stop = next(
@@ -255,13 +255,15 @@ def _list_item_spans(source: QueryText, item: Sequence[Token], before: Token) ->
             source,
             (item[0] if item else before).start,
             "randomize",
-            "each column of a local table is RANDOMIZE(x), or RANDOMIZE(x) AS name",
+            "each column of a local table must be RANDOMIZE(x), or RANDOMIZE(x) AS name",
             _LOCAL_HINT,
         )
     inside = item[2 : ends[0]]
     for place in _list_outermost_places(inside, 0):
         if inside[place].token_type is TokenType.COMMA:
-            _refuse_at(source, inside[place].start, "randomize", "RANDOMIZE takes one value", _LOCAL_HINT)
+            _refuse_at(
+                source, inside[place].start, "randomize", "RANDOMIZE takes exactly one argument", _LOCAL_HINT
+            )
     word, parentheses = item[0], (item[1], item[ends[0]])
     return [
         (word.start, word.end + 1),
@@ -289,7 +291,9 @@ def _read_options(words: _TokenReader, kind: SessionTableKind) -> tuple[dict[str
         token = tokens[words.place] if words.place < len(tokens) else None
         name = "" if token is None or token.token_type is TokenType.IDENTIFIER else token.text.lower()
         if name not in known:
-            words.refuse_token("clause", "there is no such option here", f"there are: {', '.join(known)}")
+            words.refuse_token(
+                "clause", "this statement has no such option", f"there are: {', '.join(known)}"
+            )
         if name in found:
             words.refuse_token("ambiguous", f"the option {name} is given twice")
         words.place += 1
@@ -308,14 +312,14 @@ def _read_options(words: _TokenReader, kind: SessionTableKind) -> tuple[dict[str
         if end is _CLOSE:
             break
     if words.place < len(tokens):
-        words.refuse_token("clause", "the statement ends with its options", _CREATE_HINT)
+        words.refuse_token("clause", "nothing may follow the options of the statement", _CREATE_HINT)
     return found, places
 
 
 def _read_loss(words: _TokenReader, name: str) -> Fraction:
     token = words.tokens[words.place]
     if token.token_type is not TokenType.NUMBER:
-        words.refuse_token("constant", f"{name} is a number above zero", f"{name} = 0.5")
+        words.refuse_token("constant", f"{name} must be a number above zero", f"{name} = 0.5")
     try:
         return parse_amount(token.text, name)
     except LossError as error:
@@ -327,14 +331,14 @@ def _read_whole_number(words: _TokenReader, name: str) -> int:
     token = words.tokens[words.place]
     digits = token.token_type is TokenType.NUMBER and token.text.isascii() and token.text.isdigit()
     if not digits or not 0 < int(token.text[:20]) < 2**31:
-        words.refuse_token("constant", f"{name} is a whole number from 1", f"{name} = 5")
+        words.refuse_token("constant", f"{name} must be a whole number of at least 1", f"{name} = 5")
     return int(token.text)
 
 
 def _read_boolean(words: _TokenReader, name: str) -> bool:
     kind = words.tokens[words.place].token_type
     if kind not in (TokenType.TRUE, TokenType.FALSE):
-        words.refuse_token("constant", f"{name} is TRUE or FALSE", f"{name} = FALSE")
+        words.refuse_token("constant", f"{name} must be TRUE or FALSE", f"{name} = FALSE")
     return kind is TokenType.TRUE
 
 
@@ -342,7 +346,7 @@ def _read_text(words: _TokenReader, name: str) -> str:
     token = words.tokens[words.place]
     if token.token_type is not TokenType.STRING:
         words.refuse_token(
-            "constant", f"{name} is a text in quotes", "method = 'mwem', workload = 'marginals(2)'"
+            "constant", f"{name} must be a text in quotes", "method = 'mwem', workload = 'marginals(2)'"
         )
     return token.text
 
@@ -364,7 +368,7 @@ def _read_workload(words: _TokenReader, name: str) -> str | list[list[str]]:
             return groups
     words.refuse_token(
         "constant",
-        "a workload is 'marginals(k)', or lists the columns of its marginals",
+        "workload must be 'marginals(k)', or list the columns of its marginals",
         "workload = '(plan, month), (hundreds)'",
     )
 

@@ -34,7 +34,7 @@ def read_tokens(text: str, dialect: Dialect = DIALECT) -> list[Token]:
     try:
         tokens = dialect.tokenize(text)
     except (TokenError, RecursionError):
-        refuse_query("syntax", "the query cannot be read: is a quote or a comment left open?")
+        refuse_query("syntax", "the query cannot be parsed: is a quote or a comment left open?")
     while tokens and tokens[-1].token_type is TokenType.SEMICOLON:
         tokens.pop()
     return _wrap_compared_lists(_merge_fraction_tokens(_split_cast_tokens(tokens)))
@@ -158,7 +158,7 @@ def number_parameters(
             count += 1
             number = count
         if names and count:
-            refuse_token(source, token, "parameter", "parameters are written as ? or as :name, not as both")
+            refuse_token(source, token, "parameter", "parameters must all be written as ?, or all as :name")
         where = (token.line, token.col, token.start, token.end)
         if named:
             numbered += [Token(TokenType.COLON, ":", *where), Token(TokenType.VAR, f"p{number}", *where)]

@@ -78,7 +78,7 @@ class Translator:
         self, node: exp.Expr, code: str, message: str, hint: str | None = _DUCKDB
     ) -> NoReturn:
         """Refuses a node in its own dialect's name."""
-        self.source.refuse(node, code, f"{message} in {TITLES[self.dialect]}", hint)
+        self.source.refuse(node, code, f"{TITLES[self.dialect]}: {message}", hint)
 
     def _check_node(self, node: exp.Expr) -> None:
         known = READ.get(type(node))
@@ -119,8 +119,8 @@ def _translate_division(self: Translator, node: exp.Expr) -> exp.Expr:
         self.refuse_in_dialect(
             node,
             "type",
-            "/ drops the remainder of whole numbers",
-            "say which is meant: x / CAST(y AS DECIMAL(18, 3))",
+            "/ discards the remainder of whole numbers",
+            "write the type that is meant: x / CAST(y AS DECIMAL(18, 3))",
         )
     return exp.Div(this=sides[0], expression=sides[1])
 
@@ -134,8 +134,8 @@ def _translate_average(self: Translator, node: exp.Expr) -> exp.Expr:
         self.refuse_in_dialect(
             node,
             "type",
-            "AVG drops the remainder of whole numbers",
-            "say which is meant: AVG(CAST(x AS FLOAT))",
+            "AVG discards the remainder of whole numbers",
+            "write the type that is meant: AVG(CAST(x AS FLOAT))",
         )
     return node
 
@@ -145,8 +145,8 @@ def _translate_power(self: Translator, node: exp.Expr) -> exp.Expr:
         self.refuse_in_dialect(
             node,
             "type",
-            "POWER drops the remainder of whole numbers",
-            "say which is meant: POWER(CAST(x AS FLOAT), y)",
+            "POWER discards the remainder of whole numbers",
+            "write the type that is meant: POWER(CAST(x AS FLOAT), y)",
         )
     return build_call("pow", node.this, node.expression)
 
@@ -160,7 +160,7 @@ def _translate_addition(self: Translator, node: exp.Expr) -> exp.Expr:
 
 def _translate_length(self: Translator, node: exp.Expr) -> exp.Expr:
     if self.dialect == "tsql":
-        self.refuse_in_dialect(node, "function", "LEN leaves out spaces at the end")
+        self.refuse_in_dialect(node, "function", "LEN does not count spaces at the end")
     return build_call("length", node.this)
 
 
@@ -187,7 +187,9 @@ def _translate_extreme(self: Translator, node: exp.Expr) -> exp.Expr:
         return found
     if sum(1 for part in parts for _ in part.walk()) > _MOST_COPIED:
         self.refuse_in_dialect(
-            node, "too_long", f"{node.key.upper()} of so much would have to be written out twice, for NULLs"
+            node,
+            "too_long",
+            (f"{node.key.upper()} of an expression this long cannot be translated: NULLs take a copy of it"),
         )
     known = exp.and_(
         *(exp.Not(this=exp.Is(this=exp.Paren(this=part.copy()), expression=exp.Null())) for part in parts)
@@ -197,7 +199,9 @@ def _translate_extreme(self: Translator, node: exp.Expr) -> exp.Expr:
 
 def _translate_text_side(self: Translator, node: exp.Expr) -> exp.Expr:
     if not is_whole_number(node.expression):
-        self.refuse_in_dialect(node, "constant", f"{node.key.upper()} is read with a whole number, from 0,")
+        self.refuse_in_dialect(
+            node, "constant", f"{node.key.upper()} needs a constant whole number that is not negative"
+        )
     return build_call(node.key, node.this, node.expression)
 
 
@@ -207,7 +211,9 @@ def _translate_substring(self: Translator, node: exp.Expr) -> exp.Expr:
         length is None or is_whole_number(length)
     ):
         self.refuse_in_dialect(
-            node, "constant", "SUBSTRING is read with whole numbers, a start from 1 and a length from 0,"
+            node,
+            "constant",
+            "SUBSTRING needs constant whole numbers, a start of at least 1 and a length of at least 0",
         )
     return build_call("substring", *(part for part in (node.this, start, length) if part is not None))
 
@@ -215,13 +221,13 @@ def _translate_substring(self: Translator, node: exp.Expr) -> exp.Expr:
 def _translate_round(self: Translator, node: exp.Expr) -> exp.Expr:
     digits = node.args.get("decimals")
     if digits is not None and not is_whole_number(digits):
-        self.refuse_in_dialect(node, "constant", "ROUND is read with a whole number of digits")
+        self.refuse_in_dialect(node, "constant", "ROUND needs a constant number of digits")
     return build_call("round", *(part for part in (node.this, digits) if part is not None))
 
 
 def _translate_trim(self: Translator, node: exp.Expr) -> exp.Expr:
     if self.dialect == "bigquery":
-        self.refuse_in_dialect(node, "function", "TRIM takes away every kind of space")
+        self.refuse_in_dialect(node, "function", "TRIM removes every kind of space")
     name = {"LEADING": "ltrim", "TRAILING": "rtrim"}.get(str(node.args.get("position")).upper(), "trim")
     return build_call(name, node.this)
 
@@ -233,7 +239,10 @@ def _translate_like(self: Translator, node: exp.Expr) -> exp.Expr:
     special = "\\" if self.dialect in _ESCAPING else "["
     if special in str(pattern.this) and self.dialect != "snowflake":
         self.refuse_in_dialect(
-            node, "constant", f"{special} has a meaning of its own in a pattern", "say ESCAPE '!', or compare"
+            node,
+            "constant",
+            f"{special} has a meaning of its own in a pattern",
+            "add ESCAPE '!', or compare by =",
         )
     return node
 
@@ -251,7 +260,9 @@ def _translate_between(self: Translator, node: exp.Expr) -> exp.Expr:
         return node
     if sum(1 for _ in node.walk()) > _MOST_COPIED:
         self.refuse_in_dialect(
-            node, "too_long", "BETWEEN SYMMETRIC of so much would have to be written out twice"
+            node,
+            "too_long",
+            "BETWEEN SYMMETRIC of an expression this long cannot be translated: it takes a copy of it",
         )
     value, low, high = (node.args[name] for name in ("this", "low", "high"))
     ways = [
@@ -276,8 +287,8 @@ def _translate_cast(self: Translator, node: exp.Expr) -> exp.Expr:
             self.refuse_in_dialect(
                 node,
                 "type",
-                "a CAST to whole numbers has a rounding of its own",
-                "CAST(ROUND(x) AS …), or FLOOR",
+                "a CAST to whole numbers rounds differently from DuckDB",
+                "write CAST(ROUND(x) AS …), or FLOOR",
             )
     elif kind is exp.DType.FLOAT and self.dialect == "tsql" and not digits:
         kind = exp.DType.DOUBLE
@@ -287,8 +298,8 @@ def _translate_cast(self: Translator, node: exp.Expr) -> exp.Expr:
         self.refuse_in_dialect(
             node,
             "type",
-            f"{node.args['to'].sql()} is a type of its own",
-            "CAST to whole numbers, DOUBLE, DECIMAL(18, 3), DATE or TIMESTAMP without a zone",
+            f"DuckDB has no type that matches {node.args['to'].sql()}",
+            "use whole numbers, DOUBLE, DECIMAL(18, 3), DATE or TIMESTAMP without a zone",
         )
     return exp.Cast(this=node.this, to=exp.DataType(this=kind, expressions=digits, nested=False))
 
@@ -300,7 +311,7 @@ def _require_date_unit(
     name = {"doy": "dayofyear"}.get(name, name)
     if name not in known:
         self.refuse_in_dialect(
-            node, "constant", f"{name} has a meaning of its own", f"{', '.join(known)} are read"
+            node, "constant", f"the unit {name} differs from DuckDB's", f"use one of {', '.join(known)}"
         )
     return name
 
@@ -348,7 +359,10 @@ def _translate_to_date(self: Translator, node: exp.Expr) -> exp.Expr:
         return inner
     if self.dialect != "spark":
         self.refuse_in_dialect(
-            node, "function", "a conversion to a date reads formats of its own", "CAST(x AS DATE)"
+            node,
+            "function",
+            "a conversion to a date reads other formats than DuckDB",
+            "write CAST(x AS DATE)",
         )
     return exp.Cast(this=node.this, to=exp.DataType(this=exp.DType.DATE, nested=False))
 
@@ -356,7 +370,7 @@ def _translate_to_date(self: Translator, node: exp.Expr) -> exp.Expr:
 def _translate_coalesce(self: Translator, node: exp.Expr) -> exp.Expr:
     if node.args.get("is_null") and not all(map(is_whole_number, node.expressions)):
         self.refuse_in_dialect(
-            node, "function", "ISNULL has the type of its first argument", "COALESCE(x, y)"
+            node, "function", "ISNULL returns the type of its first argument", "write COALESCE(x, y)"
         )
     return build_call("coalesce", node.this, *node.expressions)
 
@@ -383,11 +397,14 @@ def _translate_width_bucket(self: Translator, node: exp.Expr) -> exp.Expr:
         self.refuse_in_dialect(
             node,
             "constant",
-            "WIDTH_BUCKET is read with constants, the lower end first, and a number of buckets,",
+            "WIDTH_BUCKET needs a constant lower end, a greater constant upper end and a constant "
+            "number of buckets",
         )
     if len(list(value.walk())) > _MOST_COPIED:
         self.refuse_in_dialect(
-            node, "too_long", "WIDTH_BUCKET of so much would have to be written out three times"
+            node,
+            "too_long",
+            ("WIDTH_BUCKET of an expression this long cannot be translated: it takes three copies of it"),
         )
     distance = exp.Paren(this=exp.Sub(this=_copy_in_parentheses(value), expression=_copy_in_parentheses(low)))
     width = exp.Paren(this=exp.Sub(this=_copy_in_parentheses(high), expression=_copy_in_parentheses(low)))
@@ -463,7 +480,9 @@ def _translate_any(self: Translator, node: exp.Expr) -> exp.Expr:
             _DUCKDB,
         )
     if not is_parameter(node.this):
-        self.source.refuse(node, "clause", "ANY of PostgreSQL's takes a parameter here", "x IN (1, 2)")
+        self.source.refuse(
+            node, "clause", "ANY from PostgreSQL may only take a parameter", "write x IN (1, 2)"
+        )
     return node
 
 

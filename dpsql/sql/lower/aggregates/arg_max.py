@@ -110,8 +110,8 @@ def _lower_within(over: ExactGroups, node: exp.AggFunc, function: str) -> Expr:
         text.refuse(
             node,
             "aggregate",
-            f"{signature} returns the value of one row, and a list of several is not supported",
-            "of what is released or public: SELECT x … ORDER BY y DESC LIMIT n",
+            f"{signature} cannot return a list of several values",
+            "over released or public rows write SELECT x … ORDER BY y DESC LIMIT n",
         )
     arguments = text.take_arguments(node, "this", "expression")
     if any(argument is None for argument in arguments):
@@ -134,8 +134,8 @@ def _define_arg_aggregate(
         arity=(2,),
         across=refuses(
             "exact_only",
-            "{name} across privacy units would show one row's value",
-            "choose the best group: SELECT {name}(k, s) FROM (SELECT k, SUM(x) AS s … GROUP BY k), "
+            f"{name} across privacy units would release one row's value",
+            f"select the best group: SELECT {name}(k, s) FROM (SELECT k, SUM(x) AS s … GROUP BY k), "
             f"or SELECT k … GROUP BY k ORDER BY SUM(x) {order} LIMIT 1",
         ),
         within=partial(_lower_within, function=name.lower()),

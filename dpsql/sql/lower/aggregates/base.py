@@ -181,7 +181,7 @@ def refuse_distinct(text: QueryText, node: exp.AggFunc) -> NoReturn:
         node,
         "distinct",
         f"{name}(DISTINCT …) is not supported",
-        f"release the values first, as groups: SELECT {name}(x) FROM (SELECT x FROM … GROUP BY x)",
+        f"release each value as a group first: SELECT {name}(x) FROM (SELECT x FROM … GROUP BY x)",
     )
 
 
