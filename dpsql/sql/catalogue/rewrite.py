@@ -127,7 +127,7 @@ class CatalogueQuery:
         values: Collection[Any],
         assign: Callable[[str, str], str],
     ) -> str:
-        """The statement for the twin, with what the session is called and has set, and its parameters' values.
+        """Return the statement for the twin, with what the session is called and has set, and its parameters' values.
 
         `session` says what current_user and the like are, `setting` what current_setting gives, and `assign` does what set_config
         does. Raises QueryRejected for what the twin does not have.
@@ -136,7 +136,7 @@ class CatalogueQuery:
 
 
 def parse_catalogue_query(text: str, declared: Collection[str]) -> CatalogueQuery | None:
-    """The catalogue query that a text is, None where it is none: it names no table, or catalogue tables alone.
+    """Return the catalogue query that a text is, None where it is none: it names no table, or catalogue tables alone.
 
     `declared` are the folded names of the policy's tables, which go before the catalogue's.
     """
@@ -162,7 +162,7 @@ def parse_catalogue_query(text: str, declared: Collection[str]) -> CatalogueQuer
 
 
 def _has_known_functions(tree: exp.Expr) -> bool:
-    """Whether a query without tables asks for what the twin knows: the engine refuses the rest, and says why."""
+    """Return whether a query without tables asks for what the twin knows: the engine refuses the rest, and says why."""
     return all(
         isinstance(call, _NODES)
         or _get_function_name(call) in _SESSION
@@ -173,7 +173,7 @@ def _has_known_functions(tree: exp.Expr) -> bool:
 
 
 def _find_schema(table: exp.Table, declared: Collection[str]) -> str | None:
-    """The schema of the twin in which a table is, None for another table."""
+    """Return the schema of the twin in which a table is, None for another table."""
     name, schema = normalize_name(table.name), normalize_name(table.db)
     if table.catalog or (not schema and name in declared):
         return None
@@ -184,7 +184,7 @@ def _find_schema(table: exp.Table, declared: Collection[str]) -> str | None:
 
 
 def normalize_tokens(tokens: list[Token]) -> list[Token]:
-    """The words without `pg_catalog.`, which each of its names goes without, and `OPERATOR(~)` and COLLATE read plainly."""
+    """Return the words without `pg_catalog.`, which each of its names goes without, and `OPERATOR(~)` and COLLATE read plainly."""
     tokens_left = list[Token]()
     at = 0
     while at < len(tokens):
@@ -240,7 +240,7 @@ class _CatalogueRewriter:
             _refuse_query("the catalogue query cannot be translated")
 
     def _rewrite_tree(self, node: exp.Expr, common: Collection[str]) -> exp.Expr:
-        """Each node after those within it, so that none is left as it was written."""
+        """Return each node after those within it, so that none is left as it was written."""
         for child in list(node.iter_expressions()):
             written = self._rewrite_tree(child, common)
             if written is not child:
@@ -375,7 +375,7 @@ class _CatalogueRewriter:
         return exp.Null()
 
     def _apply_set_config(self, arguments: list[exp.Expr], node: exp.Expr) -> exp.Expr:
-        """The value that set_config has set, once: in the SELECT list of a query of one row."""
+        """Return the value that set_config has set, once: in the SELECT list of a query of one row."""
         item = node.parent if isinstance(node.parent, exp.Alias) else node
         select = item.parent
         if (
@@ -394,7 +394,7 @@ class _CatalogueRewriter:
 
 
 def _limit_series(series: exp.Func) -> exp.Func:
-    """A series that ends soon."""
+    """Return a series that ends soon."""
     start, end, step = (series.args.get(name) for name in ("start", "end", "step"))
     if start is None or end is None or not (step is None or (isinstance(step, exp.Literal) and step.is_int)):
         _refuse_query("generate_series takes a start, an end, and a step that is a literal whole number")
@@ -408,7 +408,7 @@ def _limit_series(series: exp.Func) -> exp.Func:
 
 
 def _limit_concatenation(text: exp.Expr) -> exp.Expr:
-    """A text or array that is put together, up to `_LONGEST_TEXT`."""
+    """Return a text or array that is put together, up to `_LONGEST_TEXT`."""
     if len(text.expressions) > _MOST_JOINED:
         _refuse_query(f"CONCAT takes at most {_MOST_JOINED} texts")
     first, last = exp.Literal.number(1), exp.Literal.number(_LONGEST_TEXT)
@@ -435,7 +435,7 @@ def _rewrite_any(node: exp.Any) -> exp.Expr:
 
 
 def _parse_array(listed: exp.Literal) -> exp.Array:
-    """The items of an array that is written as a text."""
+    """Return the items of an array that is written as a text."""
     if not _ARRAY.fullmatch(listed.name):
         _refuse_query("an array of a catalogue query must be a plain list of names")
     items = [quoted or plain for quoted, plain in _ITEM.findall(listed.name[1:-1])]

@@ -34,7 +34,7 @@ _PLAIN = frozenset({"expressions", "from_", "joins", "where", "kind"})
 def lower_correlated_subquery(
     scope: Scope, query: exp.Select, release: ReleaseLowering, compared: Sequence[tuple[Expr, exp.Expr]] = ()
 ) -> Expr | None:
-    """The value of a subquery for each row of the outer scope; None if it does not depend on these.
+    """Return the value of a subquery for each row of the outer scope; None if it does not depend on these.
 
     `release` plans the release of private rows by given keys. `compared` are pairs of an expression over the outer rows
     and one of the subquery's that are equal besides. Raises QueryRejected for what may not depend on the outer rows so.
@@ -109,7 +109,7 @@ def _lower_inner_expression(inner: Scope, node: exp.Expr) -> Expr:
 
 
 def _make_nullable(column: Column) -> Column:
-    """A column of a source that a LEFT JOIN may find no row of."""
+    """Build a column of a source that a LEFT JOIN may find no row of."""
     return replace(column, facts=replace(column.facts, nullable=True))
 
 
@@ -123,7 +123,7 @@ def _build_group_source(
     alias: str,
     release: ReleaseLowering,
 ) -> tuple[Project | PublicSubquery, Expr, bool]:
-    """The groups, their value last; what that is of no rows; and whether it is an aggregate by itself."""
+    """Build the groups, their value last; what that is of no rows; and whether it is an aggregate by itself."""
     outer = inner.outer.tables.values() if inner.outer is not None else ()
     of_units = any(is_private(named.relation) for named in outer) and (
         any(is_unit_key(key, relation) for key in keys) or covers_declared_link(pairs)
@@ -194,7 +194,7 @@ def _evaluate_without_rows(
 
 
 def _substitute_parts(expr: Expr, known: Mapping[Expr, Expr]) -> Expr:
-    """An expression with some of its parts known."""
+    """Return an expression with some of its parts known."""
     if isinstance(expr, Call):
         return replace(expr, arguments=tuple(_substitute_parts(part, known) for part in expr.arguments))
     return known.get(expr, expr)

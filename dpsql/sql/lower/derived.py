@@ -54,7 +54,7 @@ _PLAIN = frozenset({"expressions", "from_", "joins", "where"})
 
 
 def is_plain_select(query: exp.Select) -> bool:
-    """Whether a SELECT has one row for each row of its FROM and WHERE."""
+    """Return whether a SELECT has one row for each row of its FROM and WHERE."""
     clauses = {name for name, value in query.args.items() if value}
     return clauses <= _PLAIN and not any(
         isinstance(part, (exp.AggFunc, exp.Window)) or is_unnest(part)
@@ -88,7 +88,7 @@ def derive_column_info(expr: Expr, relation: Relation) -> ColumnInfo:
 
 
 def _derive_link_keys(expr: Expr, relation: Relation) -> frozenset[LinkKey]:
-    """The parts of declared keys that a column of a derived table is.
+    """Derive the parts of declared keys that a column of a derived table is.
 
     Of several private sources, two columns could be parts of one key in different rows; a key of one column is whole.
     """
@@ -98,7 +98,7 @@ def _derive_link_keys(expr: Expr, relation: Relation) -> frozenset[LinkKey]:
 
 
 def lower_select_item(scope: Scope, node: exp.Expr, scalars: Scalars | None = None) -> list[tuple[str, Expr]]:
-    """The columns that a SELECT item means; `scalars` lowers them, else the scope does."""
+    """Return the columns that a SELECT item means; `scalars` lowers them, else the scope does."""
     lower = (scope.scalars if scalars is None else scalars).lower
     if type(node) is exp.Star or (type(node) is exp.Column and type(node.this) is exp.Star):
         star, table = (
@@ -124,13 +124,13 @@ def lower_select_item(scope: Scope, node: exp.Expr, scalars: Scalars | None = No
 
 
 def get_declared_name(node: exp.Expr, column: Column) -> str:
-    """A column as it was declared; of two that a FULL JOIN has under one name, as the query has it."""
+    """Return a column as it was declared; of two that a FULL JOIN has under one name, as the query has it."""
     name = str(node.this.this) if type(node) is exp.Column else column.name
     return column.name if normalize_name(name) == normalize_name(column.name) else name
 
 
 def with_common_tables(context: StatementContext, select: exp.Expr) -> StatementContext:
-    """The context with the common table expressions of a WITH clause."""
+    """Return the context with the common table expressions of a WITH clause."""
     clause = select.args.get("with_")
     if clause is None:
         return context
@@ -179,7 +179,7 @@ def lower_set_operation(context: StatementContext, node: exp.Expr, alias: str) -
 
 
 def _list_chained_operations(context: StatementContext, node: exp.Expr) -> list[exp.Expr]:
-    """A set operation, and those on its left within it, that have no clauses of their own."""
+    """List a set operation, and those on its left within it, that have no clauses of their own."""
     found = [node]
     while isinstance(found[-1].this, exp.SetOperation):
         left = found[-1].this
@@ -216,7 +216,7 @@ def _get_set_kind(context: StatementContext, node: exp.Expr) -> SetKind:
 def combine_set_operation(
     context: StatementContext, node: exp.Expr, kind: SetKind, left: Source, right: Source, *, alias: str
 ) -> SetOperation:
-    """Two sources by position; `node` is where they stand."""
+    """Return two sources by position; `node` is where they stand."""
     if isinstance(left, Scan) or isinstance(right, Scan):
         raise TypeError("a query is no table")
     if len(left.columns) != len(right.columns):
@@ -272,14 +272,14 @@ def combine_set_operation(
 
 
 def _combine_decimal_digits(*digits: tuple[int, int] | None) -> tuple[int, int]:
-    """The digits of a DECIMAL that holds these and whole numbers."""
+    """Return the digits of a DECIMAL that holds these and whole numbers."""
     if None not in digits and len(set(digits)) == 1 and digits[0] is not None:
         return digits[0]
     return MOST_DIGITS, max(found[1] for found in digits if found is not None)
 
 
 def _drop_distinct(source: Source) -> Source:
-    """A side of a set operation that makes equal rows one itself: what the side does of that makes no difference."""
+    """Return a side of a set operation that makes equal rows one itself: what the side does of that makes no difference."""
     if isinstance(source, Project) and source.once:
         return replace(source, once=False)
     sides = (source.left, source.right) if isinstance(source, SetOperation) else ()
@@ -312,14 +312,14 @@ def _merge_column_info(ours: ColumnInfo, theirs: ColumnInfo, facts: ColumnInfo) 
 
 
 def is_identified(context: StatementContext, node: exp.Expr, source: Project | SetOperation) -> bool:
-    """Whether distinct private rows say whose they are; else they would meet those of others, and are only counted."""
+    """Return whether distinct private rows say whose they are; else they would meet those of others, and are only counted."""
     found = any(find_identity(column, source) is not None for column in source.columns)
     context.distinct_nodes.extend([] if found else [node])
     return found
 
 
 def _check_row_units(context: StatementContext, node: exp.Expr, left: Source, right: Source) -> None:
-    """Refuses a table whose rows are units on both sides, and such a table beside one whose units have ids.
+    """Refuse a table whose rows are units on both sides, and such a table beside one whose units have ids.
 
     Claim: each unit has its rows on one side, and is charged to the account of its table.
     Why: a row that is a unit is in one table, which is read once. Both tables are charged in full, as each has units of its own.
@@ -383,7 +383,7 @@ def lower_values(context: StatementContext, node: exp.Values, alias: str) -> Val
 
 
 def to_public_subquery(outer: OuterQuery, alias: str) -> PublicSubquery:
-    """The released or public rows of a query as a source."""
+    """Return the released or public rows of a query as a source."""
     names = make_unique_names([output.name for output in outer.outputs])
     columns = [
         Column(
@@ -415,7 +415,7 @@ def _derive_public_values(expr: Expr, outer: OuterQuery) -> tuple[Interval, tupl
 
 
 def make_unique_names(names: Sequence[str]) -> list[str]:
-    """The names of columns; of two of one name, the later is known by a number besides."""
+    """Build the names of columns; of two of one name, the later is known by a number besides."""
     found: dict[str, str] = {}
     for name in names:
         unique, number = name, 0
@@ -429,7 +429,7 @@ def make_unique_names(names: Sequence[str]) -> list[str]:
 def build_projection(
     relation: Relation, alias: str, items: Sequence[tuple[str, Expr]], *, distinct: bool = False
 ) -> Project:
-    """The derived table with these columns."""
+    """Build the derived table with these columns."""
     names = make_unique_names([name for name, _ in items])
     exprs = tuple(round_to_decimal(expr) if distinct else expr for _, expr in items)
     columns = (

@@ -22,7 +22,7 @@ from dpsql.sql.lower.scope import NamedSource, Scope
 
 
 def add_unnested_elements(scope: Scope, node: exp.Expr, *, outer: bool = False) -> bool:
-    """Brings the elements of a list of a table in scope into it; False where UNNEST is of something else.
+    """Bring the elements of a list of a table in scope into it; False where UNNEST is of something else.
 
     Rows without elements are left out, but of an `outer` join, LEFT JOIN UNNEST.
 
@@ -58,7 +58,7 @@ def add_unnested_elements(scope: Scope, node: exp.Expr, *, outer: bool = False) 
 
 
 def _repeat_scan(scope: Scope, node: exp.Expr, listed: exp.Column, *, outer: bool) -> tuple[Scan, Column]:
-    """The scan of a table that reads a row for each element of a list, and the column that holds the element."""
+    """Return the scan of a table that reads a row for each element of a list, and the column that holds the element."""
     scope.source.take_arguments(listed, "this", "table", "db", "catalog")
     parts = [str(scope.source.take_arguments(part, "this", quoted=(True,))[0]) for part in listed.parts]
     found = list(iterate_matching_lists(scope, parts))
@@ -89,7 +89,7 @@ def _repeat_scan(scope: Scope, node: exp.Expr, listed: exp.Column, *, outer: boo
 
 
 def add_selected_elements(scope: Scope, select: exp.Select) -> str | None:
-    """Brings the elements of UNNEST among the items of SELECT into scope, as FROM t, UNNEST(t.list) does.
+    """Bring the elements of UNNEST among the items of SELECT into scope, as FROM t, UNNEST(t.list) does.
 
     Returns the alias of a source to be joined, where constants are unnested.
 
@@ -119,7 +119,7 @@ def add_selected_elements(scope: Scope, select: exp.Select) -> str | None:
 
 
 def _build_constant_source(listed: exp.Expr) -> exp.Expr:
-    """A list of constants, or RANGE or GENERATE_SERIES, as an item of FROM."""
+    """Build a list of constants, or RANGE or GENERATE_SERIES, as an item of FROM."""
     table = exp.Table(this=listed)
     return table if is_table_function(table) else exp.Unnest(expressions=[listed])
 
@@ -132,7 +132,7 @@ def _iterate_unnests(node: exp.Expr) -> Iterator[exp.Expr]:
 
 
 def _check_selected(scope: Scope, select: exp.Select, found: Sequence[exp.Expr]) -> None:
-    """Refuses what UNNEST in SELECT does not mean as UNNEST in FROM does."""
+    """Refuse what UNNEST in SELECT does not mean as UNNEST in FROM does."""
     different = [node for node in found if node != found[0]]
     if different:
         scope.source.refuse(
@@ -172,7 +172,7 @@ def _check_selected(scope: Scope, select: exp.Select, found: Sequence[exp.Expr])
 def iterate_matching_lists(
     scope: Scope, parts: Sequence[str]
 ) -> Iterator[tuple[str, tuple[str, tuple[str, ...], ColumnInfo, int]]]:
-    """The lists that a name may mean, each with the alias of its table."""
+    """Yield the lists that a name may mean, each with the alias of its table."""
     for holder, known in scope.tables.items():
         table = (
             scope.context.catalog.find_table(known.relation.table)

@@ -20,7 +20,7 @@ _MATCHING = ("SEMI", "ANTI")
 
 
 def lower_from_clause(scope: Scope, select: exp.Select) -> list[FromItem]:
-    """Brings the sources of FROM and JOIN into scope, and what UNNEST in SELECT reads."""
+    """Bring the sources of FROM and JOIN into scope, and what UNNEST in SELECT reads."""
     items = _lower_sources(scope, select)
     alias = add_selected_elements(scope, select)
     return items if alias is None else [*items, FromItem(alias, JoinKind.INNER, (), select)]
@@ -39,7 +39,7 @@ def _lower_sources(scope: Scope, select: exp.Select) -> list[FromItem]:
 
 
 def _unwrap_table(scope: Scope, node: exp.Expr) -> tuple[exp.Expr, list[exp.Join]]:
-    """A table within parentheses, and the joins that follow it there."""
+    """Return a table within parentheses, and the joins that follow it there."""
     joins: list[exp.Join] = []
     while type(node) is exp.Subquery and type(node.this) in (exp.Table, exp.Subquery):
         if node.args.get("alias") is not None and type(node.this) is exp.Table:
@@ -100,7 +100,7 @@ def _attach_join(scope: Scope, join: exp.Join, items: list[FromItem]) -> None:
 
 
 def _unwrap_lateral(scope: Scope, node: exp.Expr) -> exp.Expr:
-    """A derived table for LATERAL, which, as other derived tables, reads no columns of those before."""
+    """Return a derived table for LATERAL, which, as other derived tables, reads no columns of those before."""
     if type(node) is not exp.Lateral or type(node.this) is not exp.Subquery:
         return node
     inner, alias = scope.source.take_arguments(node, "this", "alias", view=(False, None), outer=(False, None))
@@ -110,7 +110,7 @@ def _unwrap_lateral(scope: Scope, node: exp.Expr) -> exp.Expr:
 
 
 def _check_elements(scope: Scope, join: exp.Join, side: str, items: list[FromItem]) -> None:
-    """Refuses conditions and sides of a join with the elements of a row's list: it keeps rows that have some."""
+    """Refuse conditions and sides of a join with the elements of a row's list: it keeps rows that have some."""
     on = join.args.get("on")
     plain = on is None or (type(on) is exp.Boolean and scope.source.take_arguments(on, "this") == [True])
     if (
@@ -137,7 +137,7 @@ def _check_elements(scope: Scope, join: exp.Join, side: str, items: list[FromIte
 
 
 def _make_optional(scope: Scope, side: str, alias: str, items: list[FromItem]) -> None:
-    """Notes of which sources a LEFT or RIGHT JOIN may find no row."""
+    """Note of which sources a LEFT or RIGHT JOIN may find no row."""
     if side == "LEFT":
         scope.nullable.add(alias)
     if side == "RIGHT":
@@ -146,7 +146,7 @@ def _make_optional(scope: Scope, side: str, alias: str, items: list[FromItem]) -
 
 
 def _check_place(scope: Scope, join: exp.Join, side: str, items: list[FromItem]) -> None:
-    """Refuses a FULL or RIGHT JOIN that keeps rows of more than one source before it, or of which some are left out."""
+    """Refuse a FULL or RIGHT JOIN that keeps rows of more than one source before it, or of which some are left out."""
     if side not in ("FULL", "RIGHT"):
         return
     if scope.semi_join_sources:
@@ -173,7 +173,7 @@ def _check_place(scope: Scope, join: exp.Join, side: str, items: list[FromItem])
 def _attach_group(
     scope: Scope, join: exp.Join, items: list[FromItem], table: exp.Expr, within: list[exp.Join]
 ) -> None:
-    """Attaches `JOIN (a JOIN b ON …) ON …`: of INNER JOINs it does not matter which is made first."""
+    """Attach `JOIN (a JOIN b ON …) ON …`: of INNER JOINs it does not matter which is made first."""
     inner = all(
         _get_join_side(scope, each) == "" and each.args.get("kind") not in _MATCHING
         for each in (join, *within)
@@ -210,7 +210,7 @@ def _attach_semi_join(
 
 
 def _list_shared_columns(scope: Scope, join: exp.Join, before: list[str], alias: str) -> list[exp.Expr]:
-    """The columns that both sides of a NATURAL JOIN have."""
+    """List the columns that both sides of a NATURAL JOIN have."""
     if join.args.get("on") is not None or join.args.get("using"):
         scope.source.refuse(
             join, "join", "a NATURAL JOIN cannot have ON or USING", "leave out ON and USING, or write JOIN"
@@ -247,7 +247,7 @@ def _build_using_equality(
 
 
 def _get_join_side(scope: Scope, join: exp.Join) -> str:
-    """The side of a join whose rows are all kept, if there is one; FULL for both."""
+    """Return the side of a join whose rows are all kept, if there is one; FULL for both."""
     side, kind, method = (join.args.get(name) or "" for name in ("side", "kind", "method"))
     known = side in ("", "LEFT", "RIGHT", "FULL") and kind in ("", "INNER", "OUTER", "CROSS", *_MATCHING)
     if method not in ("", "NATURAL") or not known or (side and kind in _MATCHING):

@@ -27,7 +27,7 @@ class StoredNumberFormat:
     zero: bool = True
 
     def format_number(self, number: str) -> str | None:
-        """A number as it is written there; None where it has more digits, or is no number.
+        """Return a number as it is written there; None where it has more digits, or is no number.
 
         >>> StoredNumberFormat(2).format_number("-0.5"), StoredNumberFormat(2, zero=False).format_number("-0.5"), StoredNumberFormat(0).format_number("0.5")
         ('-0.50', '-.50', None)
@@ -41,7 +41,7 @@ class StoredNumberFormat:
 
 
 def find_number_format(expr: Expr) -> StoredNumberFormat | None:
-    """How the numbers are written that a column of texts holds; None for other expressions.
+    """Return how the numbers are written that a column of texts holds; None for other expressions.
 
     Where all digits of a DECIMAL are after the point, the engine writes none before it.
     """
@@ -54,7 +54,7 @@ def find_number_format(expr: Expr) -> StoredNumberFormat | None:
 
 
 def is_number(node: exp.Expr) -> bool:
-    """Whether a node may be a number of any size: a literal, its negative, or a parameter."""
+    """Return whether a node may be a number of any size: a literal, its negative, or a parameter."""
     inner = node.this if type(node) is exp.Neg else node
     return (type(inner) is exp.Literal and not inner.is_string) or type(node) is exp.Placeholder
 
@@ -62,7 +62,7 @@ def is_number(node: exp.Expr) -> bool:
 def find_id_constants(
     source: QueryText, node: exp.Expr, column: Expr, given: Callable[[exp.Expr], Parameter]
 ) -> list[Literal] | None:
-    """A number, or a list of them, beside a column of numbers that is read as text, as the texts that it has there.
+    """Find a number, or a list of them, beside a column of numbers that is read as text, as the texts that it has there.
 
     Claim: they are equal if and only if the numbers are, of whatever size.
     Why: the engine writes each number of one type in one way.

@@ -32,7 +32,7 @@ def rewrite_as_in(
 def _list_array_items(
     source: QueryText, node: exp.Expr, given: Callable[[exp.Expr], Parameter]
 ) -> list[exp.Expr]:
-    """The items of a list of constants, or the parameter whose value is such a list."""
+    """List the items of a list of constants, or the parameter whose value is such a list."""
     if type(node) is exp.Array:
         (items,) = source.take_arguments(node, "expressions", value_constructor=(False,))
         if items:
@@ -45,7 +45,7 @@ def _list_array_items(
 
 
 def list_members(source: QueryText, items: Sequence[exp.Expr]) -> list[exp.Expr]:
-    """The items of a list; of x IN (VALUES (1), (2)) those of its rows, each of one value."""
+    """List the items of a list; of x IN (VALUES (1), (2)) those of its rows, each of one value."""
     for item in items:
         if type(item) is exp.Alias:
             source.refuse(item, "syntax", "only PIVOT allows a name after a value in IN", "x IN (1, 2)")

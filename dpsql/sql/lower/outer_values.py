@@ -44,7 +44,7 @@ class OuterValues:
     pairs: list[Pair] = field(default_factory=list)
 
     def build_outer_table(self, across: Sequence[Expr]) -> tuple[list[FromItem], list[Expr]]:
-        """The table of outer values as an item of FROM, and the conditions on it; nothing where all are equalities."""
+        """Build the table of outer values as an item of FROM, and the conditions on it; nothing where all are equalities."""
         here = {named.alias for named in self.inner.tables.values()}
         found = [(part, match_equality(part, here)) for part in across]
         self.pairs = [equal for _, equal in found if equal is not None]
@@ -88,7 +88,7 @@ class OuterValues:
         return keys
 
     def _require_single_table(self, here: set[str], others: Sequence[Expr]) -> NamedSource:
-        """The one table whose rows the conditions read besides those of the subquery."""
+        """Return the one table whose rows the conditions read besides those of the subquery."""
         names = {name for part in others for name in _collect_source_names(part)} - here
         holders = [named for named in self.scope.tables.values() if named.alias in names]
         if len(names) != 1 or len(holders) != 1:

@@ -21,7 +21,7 @@ from dpsql.sql.read.rejection import QueryText
 
 
 def check_unit(scope: Scope, node: exp.Column | None) -> None:
-    """Refuses a privacy unit that is not the one which the policy protects."""
+    """Refuse a privacy unit that is not the one which the policy protects."""
     if node is None:
         return
     column = scope.resolve_column(node)
@@ -41,7 +41,7 @@ def check_unit(scope: Scope, node: exp.Column | None) -> None:
 
 
 def check_groups(source: QueryText, node: exp.Expr, keys: Iterable[Expr], relation: Relation) -> None:
-    """Refuses groups of a derived table that are one unit's each, but for those where a key is NULL or not its id.
+    """Refuse groups of a derived table that are one unit's each, but for those where a key is NULL or not its id.
 
     They would be groups across units, of which hardly one is released.
     """
@@ -62,7 +62,7 @@ def check_hidden_groups(context: StatementContext, node: exp.Expr, outer: OuterQ
 
 
 def _iterate_releases(part: OuterQuery | Relation) -> Iterator[Release]:
-    """The releases whose groups are the rows of a derived table: several are those of grouping sets, one below the other."""
+    """Yield the releases whose groups are the rows of a derived table: several are those of grouping sets, one below the other."""
     match part:
         case OuterQuery():
             if isinstance(part.source, Release):
@@ -109,7 +109,7 @@ def _check_hidden_release(context: StatementContext, node: exp.Expr, release: Re
 
 
 def refuse_units(source: QueryText, node: exp.Expr, key: Expr, relation: Relation) -> NoReturn:
-    """Refuses a group key of which each value is one privacy unit's."""
+    """Refuse a group key of which each value is one privacy unit's."""
     name = format_expression(key)
     source.refuse(
         node,

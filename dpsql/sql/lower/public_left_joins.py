@@ -33,14 +33,14 @@ _COUNT = "count values of the private table: COUNT(DISTINCT unit), COUNT(x), COU
 
 
 def find_optional_source(scope: Scope) -> str | None:
-    """The name of the private source of which public rows may have no row; None where all rows are somebody's."""
+    """Return the name of the private source of which public rows may have no row; None where all rows are somebody's."""
     private = {alias: named for alias, named in scope.tables.items() if is_private(named.relation)}
     missing = [named.alias for alias, named in private.items() if alias in scope.nullable]
     return missing[0] if missing and len(missing) == len(private) else None
 
 
 def to_inner_join(scope: Scope, items: list[FromItem]) -> list[FromItem]:
-    """The items of a FROM clause with such a source joined to the public rows that it has rows of.
+    """Return the items of a FROM clause with such a source joined to the public rows that it has rows of.
 
     Raises QueryRejected where it does not come last, or is joined by more than equalities and conditions on it.
     """
@@ -66,7 +66,7 @@ def to_inner_join(scope: Scope, items: list[FromItem]) -> list[FromItem]:
 
 
 def require_private_argument(scope: Scope, node: exp.Expr, expr: Expr) -> Expr:
-    """The argument of an aggregate. Refuses what is not NULL of rows that belong to no unit."""
+    """Return the argument of an aggregate. Refuses what is not NULL of rows that belong to no unit."""
     name = find_optional_source(scope)
     if name is not None and not _is_null_when_absent(expr, name):
         scope.source.refuse(
@@ -79,7 +79,7 @@ def require_private_argument(scope: Scope, node: exp.Expr, expr: Expr) -> Expr:
 
 
 def check_row_count(scope: Scope, node: exp.Expr) -> None:
-    """Refuses COUNT(*) where some rows belong to no unit."""
+    """Refuse COUNT(*) where some rows belong to no unit."""
     if find_optional_source(scope) is not None:
         scope.source.refuse(
             node, "join", "COUNT(*) would also count rows of the public table without a private row", _COUNT
@@ -87,7 +87,7 @@ def check_row_count(scope: Scope, node: exp.Expr) -> None:
 
 
 def with_all_public_rows(scope: Scope, node: exp.Expr, release: Release) -> Release:
-    """The release, of groups of all public rows. Those without private rows must not be hidden."""
+    """Return the release, of groups of all public rows. Those without private rows must not be hidden."""
     name = find_optional_source(scope)
     if name is None:
         return release
@@ -109,7 +109,7 @@ def with_all_public_rows(scope: Scope, node: exp.Expr, release: Release) -> Rele
 
 
 def _check_absence(scope: Scope, node: exp.Expr, relation: Relation, name: str) -> None:
-    """Refuses conditions that may be true of public rows without a private row: these are not among the joined rows."""
+    """Refuse conditions that may be true of public rows without a private row: these are not among the joined rows."""
     while isinstance(relation, (Filter, SemiJoin)):
         asked: list[Expr]
         if isinstance(relation, Filter):
@@ -133,7 +133,7 @@ def _reads_source(expr: Expr, name: str) -> bool:
 
 
 def _is_null_when_absent(expr: Expr, name: str) -> bool:
-    """Whether an expression is NULL where the columns of a source are."""
+    """Return whether an expression is NULL where the columns of a source are."""
     match expr:
         case Column():
             return expr.source == name
@@ -151,7 +151,7 @@ def _is_null_when_absent(expr: Expr, name: str) -> bool:
 
 
 def _is_untrue_when_absent(expr: Expr, name: str) -> bool:
-    """Whether a condition is not true there."""
+    """Return whether a condition is not true there."""
     if isinstance(expr, Call) and expr.function.name == "and":
         return any(_is_untrue_when_absent(part, name) for part in expr.arguments)
     if isinstance(expr, Call) and expr.function.name == "or":

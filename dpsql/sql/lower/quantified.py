@@ -56,7 +56,7 @@ def lower_quantified_comparison(
     value: ValueLowering | None = None,
     correlate: CorrelatedLowering | None = None,
 ) -> Expr:
-    """Whether a value compares so with all, or any, values of a subquery.
+    """Return whether a value compares so with all, or any, values of a subquery.
 
     `value` lowers what is compared, else the scope does; `correlate` lowers a subquery that has a value for each row around
     it, where that may be, and gives None for what has one value for all.
@@ -115,7 +115,7 @@ def _is_single_column_select(query: exp.Query) -> TypeGuard[exp.Select]:
 def _make_correlated_aggregate(
     scope: Scope, query: exp.Select, correlate: CorrelatedLowering, refusal: QueryRejected
 ) -> AggregateLowering:
-    """Aggregates of a subquery that has other rows for each row around it."""
+    """Aggregate of a subquery that has other rows for each row around it."""
     (item,) = query.expressions
     item = item.this if type(item) is exp.Alias else item
 
@@ -136,7 +136,7 @@ def _make_correlated_aggregate(
 def _build_shared_comparison(
     scope: Scope, node: exp.Expr, side: exp.Expr, query: exp.Query, compared: Callable[[], Expr]
 ) -> _QuantifiedComparison:
-    """A subquery that has the same public or released rows for each row around it."""
+    """Build a subquery that has the same public or released rows for each row around it."""
     name = scope.context.allocate_alias(node)
     table = CommonTable(query, ("c0",), scope.context.common_tables, scope)
     inner = replace(
@@ -176,7 +176,7 @@ class _QuantifiedComparison:
     known: dict[str, Expr] = field(default_factory=dict)
 
     def compare_with_all(self, name: str) -> Expr:
-        """Whether the comparison with each value of the column holds."""
+        """Return whether the comparison with each value of the column holds."""
         call, node = self.scope.scalars.build_call, self.node
         if name == "eq":
             return call(node, "and", self.compare_with_all("ge"), self.compare_with_all("le"))

@@ -22,7 +22,7 @@ _WRITTEN = "write FROM t TABLESAMPLE UNITS (10%), or (10 PERCENT)"
 
 
 def lower_sample(source: QueryText, node: exp.Expr, scan: Scan) -> Scan:
-    """The scan of a table, read from the sample that a clause asks for; of a sample of all units, as it is.
+    """Return the scan of a table, read from the sample that a clause asks for; of a sample of all units, as it is.
 
     Raises QueryRejected with code "clause" for a sample of rows, with code "sample" for one of units that is not known to be
     private.
@@ -72,7 +72,7 @@ def _parse_rate(source: QueryText, node: exp.Expr, percent: exp.Expr | None) -> 
 
 
 def _find_id_type(scan: Scan) -> Type | None:
-    """The type of the ids of a table's units."""
+    """Find the type of the ids of a table's units."""
     while scan.unit.link is not None:
         scan = scan.unit.link.owner
     return None if scan.unit.column is None else scan.unit.column.type

@@ -53,7 +53,7 @@ class Scalars:
     intercept: Callable[[exp.Expr], Expr | None] = field(default=lambda _: None)
 
     def lower(self, node: exp.Expr) -> Expr:
-        """The expression that `node` means. Raises QueryRejected."""
+        """Return the expression that `node` means. Raises QueryRejected."""
         taken = self.intercept(node)
         if taken is not None:
             return taken
@@ -71,11 +71,11 @@ class Scalars:
         self._refuse_unknown_node(node)
 
     def find_span(self, node: exp.Expr) -> tuple[Expr, str] | None:
-        """How many of which unit an INTERVAL is; None for what is none."""
+        """Return how many of which unit an INTERVAL is; None for what is none."""
         return _lower_span(self, node) if is_span(node) else None
 
     def build_call(self, node: exp.Expr, name: str, *arguments: Expr) -> Expr:
-        """The typed call of a function, or a refusal that shows its signature."""
+        """Build the typed call of a function, or a refusal that shows its signature."""
         return fold_decimals(node, arguments) or resolve_call(self.source, node, name, arguments)
 
     def _refuse_unknown_node(self, node: exp.Expr) -> NoReturn:
@@ -121,7 +121,7 @@ class Scalars:
         self.refuse_unknown_call(node, named)
 
     def refuse_unknown_call(self, node: exp.Expr, name: str) -> NoReturn:
-        """Refuses a function that is not in the registry, or a field of what has none."""
+        """Refuse a function that is not in the registry, or a field of what has none."""
         if is_field_access(node):
             self.source.refuse(
                 node,
@@ -133,7 +133,7 @@ class Scalars:
 
 
 def is_unnest(node: exp.Expr) -> bool:
-    """Whether a node is UNNEST in an expression."""
+    """Return whether a node is UNNEST in an expression."""
     return (
         type(node) is exp.Anonymous and normalize_name(str(node.this)) == "unnest" and bool(node.expressions)
     )
@@ -290,7 +290,7 @@ def _lower_in(self: Scalars, node: exp.Expr) -> Expr:
 
 
 def _lower_row_equality(self: Scalars, node: exp.Expr, left: exp.Expr | None, right: exp.Expr | None) -> Expr:
-    """Whether two rows of values are the same: NULL is as good as NULL in them, as in DuckDB."""
+    """Return whether two rows of values are the same: NULL is as good as NULL in them, as in DuckDB."""
     sides = [
         self.source.take_arguments(side, "expressions")[0] if type(side) is exp.Tuple else None
         for side in (left, right)
@@ -324,7 +324,7 @@ def _lower_equality(self: Scalars, node: exp.Expr) -> Expr:
 
 
 def _lower_compared_sides(self: Scalars, left: exp.Expr, right: exp.Expr) -> tuple[Expr, Expr]:
-    """Both sides of a comparison, a number beside an id that is read as text as such a text."""
+    """Return both sides of a comparison, a number beside an id that is read as text as such a text."""
     sides = [None if is_number(side) else self.lower(side) for side in (left, right)]
     first, second = sides
     for node, place, other in ((left, 0, second), (right, 1, first)):
@@ -395,7 +395,7 @@ def _lower_cast(self: Scalars, node: exp.Expr) -> Expr:
 
 
 def _lower_timestamptz_cast(self: Scalars, node: exp.Expr, value: Expr) -> Expr:
-    """A moment with a time zone, which is one in UTC here."""
+    """Return a moment with a time zone, which is one in UTC here."""
     if isinstance(value, Literal) and isinstance(value.value, str):
         return parse_constant(self.source, node, Type.TIMESTAMP, value.value, zoned=True)
     if value.type is Type.VARCHAR:
@@ -409,7 +409,7 @@ def _lower_timestamptz_cast(self: Scalars, node: exp.Expr, value: Expr) -> Expr:
 
 
 def _lower_at_time_zone(self: Scalars, node: exp.Expr) -> Expr:
-    """A moment in UTC, which all moments are in."""
+    """Return a moment in UTC, which all moments are in."""
     operand, zone = self.source.take_arguments(node, "this", "zone")
     value, named = self.lower(operand), self.lower(zone)
     if not isinstance(named, Literal) or str(named.value).upper() not in ("UTC", "GMT", "Z", "ETC/UTC"):
@@ -423,7 +423,7 @@ def _lower_at_time_zone(self: Scalars, node: exp.Expr) -> Expr:
 
 
 def _lower_decimal_digits(self: Scalars, nodes: Sequence[exp.Expr] | None) -> tuple[Expr, ...]:
-    """The digits of a DECIMAL; those after the point are none, if only all of them are said."""
+    """Return the digits of a DECIMAL; those after the point are none, if only all of them are said."""
     said = [self.lower(self.source.take_arguments(node, "this")[0]) for node in nodes or ()]
     defaults = [Literal(value, Type.INTEGER) for value in (_DECIMAL if not said else (_DECIMAL[0], 0))]
     return (*said, *defaults[len(said) :])
@@ -489,7 +489,7 @@ def _lower_subtraction(self: Scalars, node: exp.Expr) -> Expr:
 def _shift_moment(
     self: Scalars, node: exp.Expr, moment_: exp.Expr, span: exp.Expr, *, back: bool = False
 ) -> Expr:
-    """A moment some units later, or back."""
+    """Return a moment some units later, or back."""
     count, unit = _lower_span(self, span)
     units = _build_negation(self, span, count) if back else count
     return self.build_call(
@@ -498,7 +498,7 @@ def _shift_moment(
 
 
 def _lower_span(self: Scalars, node: exp.Expr) -> tuple[Expr, str]:
-    """How many of which unit an INTERVAL, or TO_DAYS(n) and its like, is."""
+    """Return how many of which unit an INTERVAL, or TO_DAYS(n) and its like, is."""
     while type(node) is exp.Paren:
         (node,) = self.source.take_arguments(node, "this")
     if type(node) is exp.Anonymous:

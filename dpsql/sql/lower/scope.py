@@ -144,7 +144,7 @@ class Scope:
         return self.lowered_aliases[id(item)][1]
 
     def _get_interval_column(self, node: exp.Expr) -> Column:
-        """The end of the interval of a released aggregate that a column of FROM is."""
+        """Return the end of the interval of a released aggregate that a column of FROM is."""
         asked = get_interval_argument(self.source, node)
         if type(asked) is not exp.Column:
             refuse_interval(self.source, node)
@@ -159,7 +159,7 @@ class Scope:
         return self._apply_nullability(alias, end)
 
     def lower_scalar_subquery(self, node: exp.Expr) -> Expr:
-        """The one value of a subquery over released or public values."""
+        """Return the one value of a subquery over released or public values."""
         (query,) = self.source.take_arguments(node, "this")
         if type(query) is exp.Select:
             value = self.subquery_values.get(query) or self.context.lower_correlated_select(self, query)
@@ -169,7 +169,7 @@ class Scope:
         return self.lower_uncorrelated_subquery(node, query)
 
     def lower_uncorrelated_subquery(self, node: exp.Expr, query: exp.Expr) -> Scalar:
-        """The one value of a subquery that does not depend on the rows of this scope."""
+        """Return the one value of a subquery that does not depend on the rows of this scope."""
         inner = self.context.enter_subquery(node, self.context.common_tables, enclosing_scope=self)
         source = self.context.lower_derived_query(inner, query, self.context.allocate_alias(node), ())
         if nodes.is_private(source) or isinstance(source, Scan):
@@ -189,7 +189,7 @@ class Scope:
         return Scalar(outer, source.columns[0].type)
 
     def _look_up_single_row(self, node: exp.Expr, source: nodes.Source) -> nodes.OuterQuery:
-        """The query of a source of public rows that, looked up, has one row or none.
+        """Return the query of a source of public rows that, looked up, has one row or none.
 
         Claim: its value costs nothing, and it is the same on neighboring databases.
         Why: it follows from public tables alone. The statement keeps the first row only, so that it could not fail.
@@ -213,7 +213,7 @@ class Scope:
         return nodes.OuterQuery(source, outputs, limit=1)
 
     def add_source(self, node: exp.Expr) -> str:
-        """Brings the item of a FROM or JOIN clause into scope; returns its alias, folded."""
+        """Bring the item of a FROM or JOIN clause into scope; returns its alias, folded."""
         derived = type(node) in (exp.Subquery, exp.Values) or is_table_function(node)
         added = self._lower_derived_table(node) if derived else self._lower_table(node)
         if self.keeps_interval_columns:
@@ -232,7 +232,7 @@ class Scope:
         return folded
 
     def add_single_row(self, node: exp.Expr) -> str:
-        """Brings what a SELECT without FROM reads into scope: one row, of which nothing can be named."""
+        """Bring what a SELECT without FROM reads into scope: one row, of which nothing can be named."""
         alias = self.context.allocate_alias(node)
         column = Column(alias, "#", ColumnInfo(Type.INTEGER, ""))
         self.tables[normalize_name(alias)] = NamedSource(nodes.Values(((1,),), alias, (column,)), {})
@@ -275,7 +275,7 @@ class Scope:
         return NamedSource(found, columns)
 
     def lower_common_table(self, node: exp.Expr, common: CommonTable, known_as: str) -> nodes.Source:
-        """The rows of a common table expression, which is lowered once; its tables count wherever it is read."""
+        """Return the rows of a common table expression, which is lowered once; its tables count wherever it is read."""
         lowered = self.context.lowered_common_tables
         if id(common.query) not in lowered:
             inner = self.context.enter_subquery(node, common.earlier_tables, common.enclosing_scope)
@@ -301,7 +301,7 @@ class Scope:
         return to_named_source(self.context.lower_derived_query(inner, query, known_as, names))
 
     def take_alias(self, node: exp.Expr | None, otherwise: str) -> tuple[str, list[str]]:
-        """The alias of a source and the names that it gives to columns."""
+        """Return the alias of a source and the names that it gives to columns."""
         if node is None:
             return otherwise, []
         identifier, columns = self.source.take_arguments(node, "this", "columns")
@@ -316,7 +316,7 @@ class Scope:
         return normalize_name(name), names
 
     def resolve_column(self, node: exp.Column) -> Column:
-        """The column that a name means."""
+        """Return the column that a name means."""
         identifier, qualifier, *schema = self.source.take_arguments(node, "this", "table", "db", "catalog")
         parts = [part for part in (*reversed(schema), qualifier, identifier) if part is not None]
         field_ = find_field(self, parts)
@@ -366,7 +366,7 @@ class Scope:
         return scope.get_column(holders[0], name)
 
     def _check_enclosing_columns(self, node: exp.Column, name: str, owner: str | None) -> None:
-        """Refuses a name that is one of the rows around a derived table, where it cannot be read."""
+        """Refuse a name that is one of the rows around a derived table, where it cannot be read."""
         around = self.context.enclosing_scope
         if around is not None and around.has_visible_column(name, owner):
             self.source.refuse(
@@ -380,34 +380,34 @@ class Scope:
             )
 
     def has_visible_column(self, name: str, owner: str | None) -> bool:
-        """Whether a name is a column of these rows, or of rows around them."""
+        """Return whether a name is a column of these rows, or of rows around them."""
         around = self.context.enclosing_scope
         held = self._find_owning_scope(name, owner).list_column_owners(name, owner)
         return bool(held) or (around is not None and around.has_visible_column(name, owner))
 
     def has_source(self, owner: str, schema: str | None) -> bool:
-        """Whether there is such a source, which is a table of that schema where one is said."""
+        """Return whether there is such a source, which is a table of that schema where one is said."""
         relation = self.tables[owner].relation if owner in self.tables else None
         if schema is None or relation is None:
             return relation is not None
         return isinstance(relation, Scan) and normalize_name(split_table_name(relation.table)[0]) == schema
 
     def get_column_name(self, column: Column) -> str:
-        """The name of a column for people; of an element of a list what UNNEST calls it."""
+        """Return the name of a column for people; of an element of a list what UNNEST calls it."""
         if not column.name.startswith("#"):
             return column.name
         held = (pair for known in self.tables.values() for pair in known.columns.items())
         return next((name for name, found in held if found == column), column.name)
 
     def _iterate_inner_scopes(self, scope: Scope) -> Iterator[Scope]:
-        """The scopes from this one out to `scope`, without that."""
+        """Yield the scopes from this one out to `scope`, without that."""
         inner: Scope | None = self
         while inner is not None and inner is not scope:
             yield inner
             inner = inner.outer
 
     def _find_owning_scope(self, name: str, owner: str | None) -> Scope:
-        """The innermost scope that knows the name; this one, if none does."""
+        """Find the innermost scope that knows the name; this one, if none does."""
         scope: Scope | None = self
         while scope is not None:
             if scope.list_column_owners(name, owner):
@@ -416,17 +416,17 @@ class Scope:
         return self
 
     def get_column(self, alias: str, name: str) -> Column:
-        """The column `name` of the table in scope as `alias`."""
+        """Return the column `name` of the table in scope as `alias`."""
         return self._apply_nullability(alias, self.tables[alias].columns[normalize_name(name)])
 
     def _apply_nullability(self, alias: str, column: Column) -> Column:
-        """The column of a source, NULL where a join has found none of its rows."""
+        """Return the column of a source, NULL where a join has found none of its rows."""
         if alias not in self.nullable:
             return column
         return replace(column, facts=replace(column.facts, nullable=True))
 
     def list_columns(self, node: exp.Expr, owner: str | None = None) -> list[Column]:
-        """All columns, of the table `owner` or of each in turn, as * means them."""
+        """List all columns, of the table `owner` or of each in turn, as * means them."""
         if owner is not None and normalize_name(owner) not in self.tables:
             self.source.refuse(node, "table", f"there is no table {owner} in FROM")
         if owner is not None:
@@ -445,13 +445,13 @@ class Scope:
         ]
 
     def list_column_names(self, owner: str | None) -> list[str]:
-        """The names of the columns of the table `owner`, or of all tables; none if there is no such table."""
+        """List the names of the columns of the table `owner`, or of all tables; none if there is no such table."""
         among = [self.tables[normalize_name(owner)]] if owner and normalize_name(owner) in self.tables else []
         tables = self.tables.values() if owner is None else among
         return [self.get_column_name(column) for named in tables for column in named.columns.values()]
 
     def list_column_owners(self, name: str, owner: str | None) -> list[str]:
-        """The tables of this scope that have a column of a name: all of them, or only the one of the name `owner`."""
+        """List the tables of this scope that have a column of a name: all of them, or only the one of the name `owner`."""
         folded = normalize_name(name)
         if owner is None and folded in self.using_owners:
             return [self.using_owners[folded]]
@@ -465,7 +465,7 @@ class Scope:
         return [alias for alias in among if folded in self.tables[alias].columns]
 
     def _iterate_catalog_tables(self) -> Iterator[AnalystTable]:
-        """The tables of the catalogue that are in scope."""
+        """Yield the tables of the catalogue that are in scope."""
         for named in self.tables.values():
             table = (
                 self.context.catalog.find_table(named.relation.table)
@@ -496,7 +496,7 @@ class Scope:
 
 
 def _build_single_value_query(source: nodes.Source) -> nodes.OuterQuery:
-    """The query of a source's only column."""
+    """Build the query of a source's only column."""
     if isinstance(source, nodes.PublicSubquery):
         return source.outer
     if isinstance(source, Scan):
@@ -506,7 +506,7 @@ def _build_single_value_query(source: nodes.Source) -> nodes.OuterQuery:
 
 
 def to_named_source(relation: nodes.Source) -> NamedSource:
-    """A derived source with its columns."""
+    """Return a derived source with its columns."""
     if isinstance(relation, Scan):
         raise TypeError("a table's columns are the catalogue's")
     return NamedSource(relation, {normalize_name(column.name): column for column in relation.columns})

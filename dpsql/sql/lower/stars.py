@@ -26,7 +26,7 @@ _T = TypeVar("_T")
 def apply_star_modifiers(
     source: QueryText, star: exp.Expr, columns: Sequence[tuple[str, _T]], lower: Callable[[exp.Expr], _T]
 ) -> list[tuple[str, _T]]:
-    """The named columns of `*`, of which `columns` is all that it means without the words behind it.
+    """Return the named columns of `*`, of which `columns` is all that it means without the words behind it.
 
     They are what `lower` makes of expressions: lowered ones, or their nodes.
     """
@@ -63,7 +63,7 @@ def apply_star_modifiers(
 def expand_star_item(
     scope: Scope, item: exp.Expr, *, grouped: bool
 ) -> list[tuple[str | None, exp.Expr]] | None:
-    """The columns that an item of a SELECT with GROUP BY means as `*`, each with its name if it has another; None for other items.
+    """Return the columns that an item of a SELECT with GROUP BY means as `*`, each with its name if it has another; None for other items.
 
     Of a private table it is no item: the database may have columns that nobody has declared.
     """
@@ -91,7 +91,7 @@ def expand_star_item(
 
 
 def _build_column_node(scope: Scope, name: str, alias: str, start: int | None) -> exp.Expr:
-    """A column of a source as the query would name it, where the * stands."""
+    """Build a column of a source as the query would name it, where the * stands."""
     owner = None if normalize_name(name) in scope.using_owners else exp.to_identifier(alias, quoted=True)
     found = exp.Column(this=exp.to_identifier(name, quoted=True), table=owner)
     found.meta.update({} if start is None else {"start": start})
@@ -111,14 +111,14 @@ def _require_aliases(source: QueryText, items: Sequence[exp.Expr] | None) -> Seq
 
 
 def _take_replaced_name(source: QueryText, item: exp.Expr, known: Sequence[str]) -> str:
-    """The folded column that an item of REPLACE stands for."""
+    """Return the folded column that an item of REPLACE stands for."""
     return _require_known_name(
         source, item, str(source.take_arguments(item.args["alias"], "this", quoted=(True,))[0]), known
     )
 
 
 def _take_column_name(source: QueryText, item: exp.Expr, known: Sequence[str]) -> str:
-    """The folded column that an item of EXCLUDE or RENAME names."""
+    """Return the folded column that an item of EXCLUDE or RENAME names."""
     if type(item) is not exp.Column:
         source.refuse(item, "column", "a column name is expected here")
     (identifier,) = source.take_arguments(item, "this")

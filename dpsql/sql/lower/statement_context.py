@@ -94,7 +94,7 @@ class StatementContext:
         common_tables: Mapping[str, CommonTable],
         enclosing_scope: EnclosingScope | None = None,
     ) -> StatementContext:
-        """The context of a query within this one."""
+        """Return the context of a query within this one."""
         if self.depth == MAX_DERIVED_DEPTH:
             self.source.refuse(
                 node, "too_deep", f"derived tables are nested more than {MAX_DERIVED_DEPTH} levels deep"
@@ -104,7 +104,7 @@ class StatementContext:
         )
 
     def check_name(self, node: exp.Expr, name: str) -> None:
-        """Refuses the names that emitted SQL gives to its own parts, the unit of a row among them."""
+        """Refuse the names that emitted SQL gives to its own parts, the unit of a row among them."""
         if name.startswith("#"):
             self.source.refuse(
                 node,
@@ -114,7 +114,7 @@ class StatementContext:
             )
 
     def check_outputs(self, node: exp.Expr, outputs: Iterable[nodes.Output]) -> None:
-        """Refuses outputs that cannot be columns of a derived table: of reserved names, and lists."""
+        """Refuse outputs that cannot be columns of a derived table: of reserved names, and lists."""
         for output in outputs:
             self.check_name(node, output.name)
             if output.expr.type is Type.LIST:
@@ -127,7 +127,7 @@ class StatementContext:
                 )
 
     def rename_columns(self, node: exp.Expr, source: nodes.Source, names: Sequence[str]) -> nodes.Source:
-        """The derived source with its first columns known by other names."""
+        """Return the derived source with its first columns known by other names."""
         if isinstance(source, Scan) or not names:
             return source
         if len(names) > len(source.columns):
@@ -143,11 +143,11 @@ class StatementContext:
         return replace(source, columns=tuple(columns))
 
     def allocate_alias(self, node: exp.Expr) -> str:
-        """A name that no table of the query has."""
+        """Return a name that no table of the query has."""
         return f"#{self.count_sources(node, 1, NEW)}"
 
     def count_sources(self, node: exp.Expr, more: int, cost: int) -> int:
-        """Counts further sources, each of a cost that planning has; returns how many there were before."""
+        """Count further sources, each of a cost that planning has; returns how many there were before."""
         before = self.source_counter.number
         self.source_counter.number += more
         self.source_counter.cost += more * cost

@@ -30,7 +30,7 @@ MOST_ROWS = 10_000
 
 
 def lower_table_function(context: StatementContext, node: exp.Expr, alias: str) -> Values:
-    """The rows of such a call, with their one column. Raises QueryRejected."""
+    """Return the rows of such a call, with their one column. Raises QueryRejected."""
     if type(node) is exp.Unnest:
         (items, _) = context.source.take_arguments(node, "expressions", "alias")
         return lower_unnested_constants(context, node, items, alias)
@@ -43,7 +43,7 @@ def lower_table_function(context: StatementContext, node: exp.Expr, alias: str) 
 def lower_unnested_constants(
     context: StatementContext, node: exp.Expr, items: Sequence[exp.Expr], alias: str
 ) -> Values:
-    """The values of a constant list as rows."""
+    """Return the values of a constant list as rows."""
     if len(items) != 1 or type(items[0]) is not exp.Array:
         context.source.refuse(
             node, "constant", "UNNEST takes a list of constants here", "FROM UNNEST([1, 2]) AS t(x)"

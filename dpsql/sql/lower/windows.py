@@ -99,7 +99,7 @@ def lower_window(grouping: _WindowedSelect, node: exp.Window) -> WindowCall:
 
 
 def check_named_windows(grouping: _WindowedSelect) -> None:
-    """Refuses what is in windows that WINDOW names, whether or not anything reads them."""
+    """Refuse what is in windows that WINDOW names, whether or not anything reads them."""
     for _, node in _list_named_windows(grouping):
         defined = _resolve_definition(grouping, node)
         for part in defined.partition:
@@ -112,7 +112,7 @@ def check_named_windows(grouping: _WindowedSelect) -> None:
 def _lower_called_function(
     grouping: _WindowedSelect, node: exp.Expr
 ) -> tuple[WindowFunction, tuple[Expr, ...], bool]:
-    """The entry, its arguments, and whether NULLs are passed over."""
+    """Return the entry, its arguments, and whether NULLs are passed over."""
     text, ignores = grouping.source, False
     if type(node) in (exp.IgnoreNulls, exp.RespectNulls):
         ignores = type(node) is exp.IgnoreNulls
@@ -149,7 +149,7 @@ def _lower_called_function(
 def _lower_arguments(
     grouping: _WindowedSelect, nodes: list[exp.Expr], condition: exp.Expr | None
 ) -> tuple[Expr, ...]:
-    """The arguments, which FILTER lets stand where its condition is true."""
+    """Return the arguments, which FILTER lets stand where its condition is true."""
     if condition is None:
         return tuple(_lower_row_expression(grouping, node) for node in nodes)
     value = nodes[0] if nodes else exp.Literal.number(1)
@@ -169,7 +169,7 @@ def _check_counts(
 
 
 def _lower_row_expression(grouping: _WindowedSelect, node: exp.Expr) -> Expr:
-    """An expression over the rows that a window is laid on."""
+    """Return an expression over the rows that a window is laid on."""
     expr = grouping.group_scalars.lower(node)
     if has_window(expr):
         grouping.source.refuse(
@@ -182,7 +182,7 @@ def _lower_row_expression(grouping: _WindowedSelect, node: exp.Expr) -> Expr:
 
 
 def _resolve_definition(grouping: _WindowedSelect, node: exp.Expr, depth: int = 0) -> _WindowDefinition:
-    """The parts of a window, those of the one that it builds on among them."""
+    """Return the parts of a window, those of the one that it builds on among them."""
     text = grouping.source
     _, partition, order, frame, base = text.take_arguments(
         node, "this", "partition_by", "order", "spec", "alias", over=("OVER",)
@@ -208,7 +208,7 @@ def _resolve_definition(grouping: _WindowedSelect, node: exp.Expr, depth: int = 
 
 
 def _list_named_windows(grouping: _WindowedSelect) -> list[tuple[str, exp.Expr]]:
-    """The windows that WINDOW defines, with their folded names."""
+    """List the windows that WINDOW defines, with their folded names."""
     named: list[tuple[str, exp.Expr]] = []
     for node in grouping.select.args.get("windows") or ():
         if type(node) is not exp.Window:
@@ -255,7 +255,7 @@ def _lower_frame(grouping: _WindowedSelect, node: exp.Expr) -> Frame:
 def _lower_frame_end(
     grouping: _WindowedSelect, node: exp.Expr, end: object, side: str | None, kind: str
 ) -> int | None:
-    """How far an end is from the current row, None for the partition's."""
+    """Return how far an end is from the current row, None for the partition's."""
     if end == "CURRENT ROW":
         return 0
     if end == "UNBOUNDED":

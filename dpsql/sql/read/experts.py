@@ -18,7 +18,7 @@ _HINT = "SELECT t, BEST_EXPERT(a, b) OVER (ORDER BY t) AS followed FROM (SELECT 
 
 
 def expand_best_expert(source: QueryText, tree: exp.Expr | None) -> exp.Expr | None:
-    """The tree, in whose outermost SELECT such a column is several. Raises QueryRejected (`best_expert`) where it is elsewhere."""
+    """Return the tree, in whose outermost SELECT such a column is several. Raises QueryRejected (`best_expert`) where it is elsewhere."""
     if tree is None:
         return tree
     calls = [node for node in tree.find_all(exp.Anonymous) if node.name.upper() == NAME]

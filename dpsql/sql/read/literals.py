@@ -15,12 +15,12 @@ def unwrap_sign(node: exp.Expr | None) -> exp.Expr | None:
 
 
 def is_whole_number(node: exp.Expr | None) -> bool:
-    """Whether a node is a whole number that the query says, not below zero."""
+    """Return whether a node is a whole number that the query says, not below zero."""
     return isinstance(node, exp.Literal) and not node.is_string and str(node.this).isdigit()
 
 
 def is_fractional(node: exp.Expr | None, dialect: str) -> bool:
-    """Whether the type of a number is evidently none of whole numbers."""
+    """Return whether the type of a number is evidently none of whole numbers."""
     node = unwrap_sign(node)
     match node:
         case exp.Literal():
@@ -50,7 +50,7 @@ def is_text(node: exp.Expr | None) -> bool:
 
 
 def find_number(node: exp.Expr | None) -> float | None:
-    """The number that a constant is."""
+    """Find the number that a constant is."""
     sign = 1
     while isinstance(node, (exp.Paren, exp.Neg)):
         sign = -sign if isinstance(node, exp.Neg) else sign

@@ -45,7 +45,7 @@ class LocalSelect:
 
 
 def is_row_select(statement: Statement) -> bool:
-    """Whether a statement shows rows of its tables, and computes nothing across them."""
+    """Return whether a statement shows rows of its tables, and computes nothing across them."""
     select = statement.query
     across = (exp.AggFunc, exp.Window, exp.Distinct, exp.Subquery, exp.Join, exp.CTE, exp.SetOperation)
     return type(select) is exp.Select and not select.args.get("group") and select.find(*across) is None
@@ -114,7 +114,7 @@ def parse_local_select(
 def _parse_output(
     statement: Statement, item: exp.Expr, keys: Sequence[exp.Expr], place: int, rounded: Collection[str]
 ) -> tuple[LocalOutput, exp.Expr | None]:
-    """A column of the answer, but for its name, and its argument, which is the value at `place`."""
+    """Return a column of the answer, but for its name, and its argument, which is the value at `place`."""
     source, function = statement.source, _CALLS.get(type(item))
     if item in keys:
         return LocalOutput("", "key", keys.index(item)), None
@@ -142,7 +142,7 @@ def _list_value_outputs(outputs: Sequence[LocalOutput]) -> list[LocalOutput]:
 
 
 def _check_rounded_columns(statement: Statement, parts: Sequence[exp.Expr], rounded: Collection[str]) -> None:
-    """Refuses what reads columns of which there are ends in place of values."""
+    """Refuse what reads columns of which there are ends in place of values."""
     ends = {normalize_name(name) for name in rounded}
     for column in (column for part in parts for column in part.find_all(exp.Column)):
         if normalize_name(column.name) in ends:
@@ -161,7 +161,7 @@ def _resolve_keys(
     group: exp.Expr | None,
     columns: Collection[str],
 ) -> list[exp.Expr]:
-    """The expressions of GROUP BY, for which numbers and aliases may stand; a column goes before an alias."""
+    """Return the expressions of GROUP BY, for which numbers and aliases may stand; a column goes before an alias."""
     source = statement.source
     if group is None:
         return []

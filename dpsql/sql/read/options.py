@@ -41,7 +41,7 @@ class OptionsClause(StatedOptions):
 def extract_options(
     source: QueryText, text: str, tokens: Sequence[Token]
 ) -> tuple[OptionsClause, str, list[Token]]:
-    """The options of a query, its text with the clause blanked out, and the words that are left.
+    """Return the options of a query, its text with the clause blanked out, and the words that are left.
 
     Raises QueryRejected where the clause is no such clause, or stands elsewhere than in the one outermost SELECT.
     """
@@ -72,7 +72,7 @@ def extract_options(
 
 
 def _is_clause_start(words: Sequence[Token]) -> bool:
-    """Whether these are SELECT WITH DIFFERENTIAL_PRIVACY."""
+    """Return whether these are SELECT WITH DIFFERENTIAL_PRIVACY."""
     select, with_, name = words
     if select.token_type is not TokenType.SELECT or with_.token_type is not TokenType.WITH:
         return False
@@ -114,12 +114,12 @@ class _ClauseReader:
                 return options
 
     def read_positive_number(self, name: str, read: Callable[[str], Fraction] | None = None) -> Fraction:
-        """A number above zero, as `read` takes it."""
+        """Return a number above zero, as `read` takes it."""
         word, text = self._read_number(name)
         return self._parse_value(word, text, partial(parse_amount, name=name) if read is None else read)
 
     def read_target_error(self) -> TargetError:
-        """An error in the values' own units, or a text: a part of each value, as '5%'."""
+        """Return an error in the values' own units, or a text: a part of each value, as '5%'."""
         if not self._is_token(TokenType.STRING):
             return self.read_positive_number("target_error")
         word = self._take_token(TokenType.STRING, "a part of the values")
@@ -137,7 +137,7 @@ class _ClauseReader:
         self._refuse_token(word, "constant", problem)
 
     def read_delta(self) -> Fraction:
-        """A probability above zero."""
+        """Return a probability above zero."""
         found = self.read_positive_number("delta")
         if found >= 1:
             self._refuse_token(
@@ -146,7 +146,7 @@ class _ClauseReader:
         return found
 
     def read_max_groups(self) -> int:
-        """A whole number from 1."""
+        """Return a whole number from 1."""
         word, text = self._read_number("max_groups_contributed")
         if not (text.isascii() and text.isdigit() and 0 < int(text[:20]) < 2**63):
             self._refuse_token(
@@ -155,7 +155,7 @@ class _ClauseReader:
         return int(text)
 
     def read_unit_column(self) -> exp.Column:
-        """The name of a column, with its table's before it or not."""
+        """Return the name of a column, with its table's before it or not."""
         names = [self._read_name()]
         if self._is_token(TokenType.DOT):
             self.place += 1
@@ -172,7 +172,7 @@ class _ClauseReader:
         return name
 
     def _read_number(self, name: str) -> tuple[Token, str]:
-        """The word that a number begins with, and its text; one that begins with its point is two words."""
+        """Return the word that a number begins with, and its text; one that begins with its point is two words."""
         first = self.tokens[min(self.place, len(self.tokens) - 1)]
         if self._is_token(TokenType.DOT) and self._is_token(TokenType.NUMBER, ahead=1):
             second = self.tokens[self.place + 1]

@@ -104,7 +104,7 @@ class Statement:
 
 
 def parse_statement(text: str, dialect: str = DUCKDB) -> Statement:
-    """The one SELECT, or EXPLAIN SELECT, that `text` holds; of another dialect, what it means in DuckDB's.
+    """Return the one SELECT, or EXPLAIN SELECT, that `text` holds; of another dialect, what it means in DuckDB's.
 
     Raises QueryRejected with code "syntax", "too_long", "too_deep", "one_statement" or
     "not_a_select", ProgrammingError where there is no such dialect.
@@ -174,13 +174,13 @@ def _tokenize_query(text: str, dialect: Dialect) -> _TokenizedQuery:
 
 
 def strip_explain(text: str) -> tuple[bool, str]:
-    """Whether a text begins with EXPLAIN, and the text with that word blanked out, so that places stay what they are."""
+    """Return whether a text begins with EXPLAIN, and the text with that word blanked out, so that places stay what they are."""
     explain = _EXPLAIN.match(text)
     return (False, text) if explain is None else (True, " " * explain.end() + text[explain.end() :])
 
 
 def _parse_duckdb(text: str, *, numbered: bool = False) -> Statement:
-    """The statement of a text in DuckDB's SQL; `numbered` says that its parameters are `$1`, `$2` already."""
+    """Return the statement of a text in DuckDB's SQL; `numbered` says that its parameters are `$1`, `$2` already."""
     if numbered:
         source, tokens = QueryText(text), read_tokens(text, DIALECT)
         _check_length(text, tokens)
@@ -208,7 +208,7 @@ def _parse_duckdb(text: str, *, numbered: bool = False) -> Statement:
 
 
 def _translate_to_duckdb(words: _TokenizedQuery, dialect: str) -> str:
-    """The text in DuckDB's SQL that a text in another dialect means."""
+    """Return the text in DuckDB's SQL that a text in another dialect means."""
     select = _require_select(
         words.source, _parse_single_tree(words, partial(parse_foreign_tokens, dialect=dialect))
     )
@@ -233,7 +233,7 @@ def _translate_to_duckdb(words: _TokenizedQuery, dialect: str) -> str:
 def _parse_single_tree(
     words: _TokenizedQuery, read: Callable[[list[Token], str], list[exp.Expr | None]]
 ) -> exp.Expr | None:
-    """The one statement of the words."""
+    """Return the one statement of the words."""
     source = words.source
     try:
         trees = call_without_logging(partial(read, words.tokens, words.text))
@@ -249,7 +249,7 @@ def _parse_single_tree(
 
 
 def _require_select(source: QueryText, select: exp.Expr | None) -> _Query:
-    """The statement, which is a SELECT."""
+    """Return the statement, which is a SELECT."""
     if not isinstance(select, (exp.Select, exp.SetOperation)):
         source.refuse(select, "not_a_select", "only a SELECT is allowed")
     return select
@@ -264,7 +264,7 @@ def parse_options_clause(text: str, dialect: str = DUCKDB) -> OptionsClause:
 
 
 def require_stack_room() -> None:
-    """Raises QueryRejected with code "too_deep" where the caller's stack leaves less than `ROOM` frames.
+    """Raise QueryRejected with code "too_deep" where the caller's stack leaves less than `ROOM` frames.
 
     The limits on a text hold for any caller. A caller that is itself nested deeply could still end Python's stack after
     the charge, and lose an answer that is paid for; so the depth of its stack is looked up before anything else.
@@ -281,7 +281,7 @@ def require_stack_room() -> None:
 
 
 def call_without_logging(work: Callable[[], _T]) -> _T:
-    """The result of the parser's library, without its warnings, which would log the query."""
+    """Return the result of the parser's library, without its warnings, which would log the query."""
     before, _LOGGER.disabled = _LOGGER.disabled, True
     try:
         return work()
@@ -332,7 +332,7 @@ def _check_tokens(source: QueryText, tokens: Sequence[Token]) -> None:
 
 
 def _check_nesting(tokens: Sequence[Token]) -> None:
-    """Refuses levels within each other beyond the limit."""
+    """Refuse levels within each other beyond the limit."""
     levels, depth, negations = list[int](), 0, 0
     for place, token in enumerate(tokens):
         kind = token.token_type
@@ -348,7 +348,7 @@ def _check_nesting(tokens: Sequence[Token]) -> None:
 
 
 def _check_joins(tokens: Sequence[Token]) -> None:
-    """Refuses many joins whose condition is still to come: for each the parser reads all that follows twice."""
+    """Refuse many joins whose condition is still to come: for each the parser reads all that follows twice."""
     waiting = 0
     before = None
     for token in tokens:
@@ -365,7 +365,7 @@ def _check_joins(tokens: Sequence[Token]) -> None:
 
 
 def _check_token_pair(source: QueryText, before: TokenType | None, token: Token, following: Token) -> None:
-    """Refuses what the parser would take for something else than the engine does.
+    """Refuse what the parser would take for something else than the engine does.
 
     A bracket after a comma, a parenthesis or ARRAY begins a list, and one before a text takes a field of a STRUCT; elsewhere it
     would take a part of a value.
@@ -381,7 +381,7 @@ def _check_token_pair(source: QueryText, before: TokenType | None, token: Token,
 
 
 def _is_table_alias(tokens: Sequence[Token], place: int) -> bool:
-    """Whether a name in quotes before a parenthesis is that of a table with names of its columns, no function's.
+    """Return whether a name in quotes before a parenthesis is that of a table with names of its columns, no function's.
 
     It follows AS or a parenthesis, or its own parentheses are followed by AS ( or AS MATERIALIZED.
     """
@@ -405,7 +405,7 @@ def _is_table_alias(tokens: Sequence[Token], place: int) -> bool:
 
 
 def _check_quantiles(source: QueryText, tokens: Sequence[Token]) -> None:
-    """Refuses a third argument of a quantile, which the parser would leave out in silence."""
+    """Refuse a third argument of a quantile, which the parser would leave out in silence."""
     for place, (token, following) in enumerate(itertools.pairwise(tokens)):
         if token.text.upper() not in _QUANTILES or following.token_type is not TokenType.L_PAREN:
             continue
@@ -423,7 +423,7 @@ def _check_quantiles(source: QueryText, tokens: Sequence[Token]) -> None:
 
 
 def _needs_table_next(tokens: Sequence[Token]) -> bool:
-    """Whether the last of these, up to three, is followed by a table: FROM, but for IS (NOT) DISTINCT FROM, or JOIN."""
+    """Return whether the last of these, up to three, is followed by a table: FROM, but for IS (NOT) DISTINCT FROM, or JOIN."""
     compared, distinct, last = [None, None, *(token.token_type for token in tokens)][-3:]
     if last is TokenType.FROM and distinct is TokenType.DISTINCT:
         return compared not in (TokenType.IS, TokenType.NOT)

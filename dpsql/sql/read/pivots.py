@@ -39,7 +39,7 @@ _NUMBER = re.compile(r"(0|[1-9]\d*)(\.\d+)?")
 
 
 def rewrite_pivots(source: QueryText, tree: exp.Expr | None) -> exp.Expr | None:
-    """The tree of a statement, in which each PIVOT and UNPIVOT is a subquery. Raises QueryRejected."""
+    """Return the tree of a statement, in which each PIVOT and UNPIVOT is a subquery. Raises QueryRejected."""
     if tree is None or tree.find(exp.Pivot) is None:
         return tree
     if sum(1 for _ in tree.find_all(exp.Pivot)) > MOST_PIVOTS:
@@ -65,7 +65,7 @@ def rewrite_pivots(source: QueryText, tree: exp.Expr | None) -> exp.Expr | None:
 
 
 def _rewrite_statement(source: QueryText, pivot: exp.Pivot) -> exp.Query:
-    """The query of a statement, with the clauses around it."""
+    """Return the query of a statement, with the clauses around it."""
     query = _rewrite_pivot(source, pivot, pivot.this)
     for name in _AROUND:
         if pivot.args.get(name) is not None:
@@ -130,7 +130,7 @@ def _build_pivot_query(source: QueryText, pivot: exp.Pivot, base: exp.Expr) -> e
 
 
 def _build_other_columns(pivot: exp.Pivot, read: Sequence[exp.Expr]) -> exp.Star:
-    """All columns that PIVOT does not read."""
+    """Build all columns that PIVOT does not read."""
     star = exp.Star(
         except_=_deduplicate_columns([column for part in read for column in part.find_all(exp.Column)])
     )
@@ -140,7 +140,7 @@ def _build_other_columns(pivot: exp.Pivot, read: Sequence[exp.Expr]) -> exp.Star
 
 
 def _parse_pivot_key(source: QueryText, found: exp.Expr) -> tuple[exp.Column, list[exp.Expr]]:
-    """A column whose values are columns, and these values."""
+    """Return a column whose values are columns, and these values."""
     if type(found) is not exp.In or not found.expressions:
         key = found.name if type(found) is exp.Column else "k"
         source.refuse(
@@ -168,7 +168,7 @@ def _parse_pivot_key(source: QueryText, found: exp.Expr) -> tuple[exp.Column, li
 
 
 def _is_plain_constant(constant: exp.Expr) -> bool:
-    """Whether it is a constant whose text names a column as DuckDB does."""
+    """Return whether it is a constant whose text names a column as DuckDB does."""
     if type(constant) is exp.Neg:
         return (
             type(constant.this) is exp.Literal
@@ -181,14 +181,14 @@ def _is_plain_constant(constant: exp.Expr) -> bool:
 
 
 def _get_column_name(value: exp.Expr) -> str:
-    """The name of the column of a value."""
+    """Return the name of the column of a value."""
     return str(value.alias) if type(value) in _NAMED else _format_constant(value)
 
 
 def _build_filtered_aggregate(
     source: QueryText, row: Sequence[tuple[exp.Column, exp.Expr]], item: exp.Expr, *, named: bool
 ) -> exp.Alias:
-    """The aggregate of the rows with a value of each key."""
+    """Build the aggregate of the rows with a value of each key."""
     conditions = [
         exp.NullSafeEQ(this=key.copy(), expression=(value.this if type(value) in _NAMED else value).copy())
         for key, value in row
@@ -211,7 +211,7 @@ def _build_filtered_aggregate(
 
 
 def _format_constant(constant: exp.Expr) -> str:
-    """The name of a column of a value."""
+    """Return the name of a column of a value."""
     if type(constant) is exp.Neg:
         return f"-{_format_constant(constant.this)}"
     if type(constant) is exp.Boolean:
@@ -277,7 +277,7 @@ def _build_name_label(column: exp.Column, label: str | None) -> exp.Literal:
 
 
 def _require_identifier(source: QueryText, pivot: exp.Pivot, name: object) -> exp.Identifier:
-    """The name of a column that UNPIVOT makes."""
+    """Return the name of a column that UNPIVOT makes."""
     found = name.this if type(name) is exp.Column else name
     if type(found) is not exp.Identifier:
         source.refuse(pivot, "clause", "UNPIVOT must name the columns that it makes", "INTO NAME k VALUE v")
@@ -285,7 +285,7 @@ def _require_identifier(source: QueryText, pivot: exp.Pivot, name: object) -> ex
 
 
 def _parse_unpivot_column(source: QueryText, item: exp.Expr) -> tuple[exp.Column, str | None]:
-    """A column, and what stands in the column of names for it, if the query says so."""
+    """Return a column, and what stands in the column of names for it, if the query says so."""
     if type(item) is exp.Column:
         return item, None
     if type(item) in _NAMED and type(item.this) is exp.Column:
@@ -294,7 +294,7 @@ def _parse_unpivot_column(source: QueryText, item: exp.Expr) -> tuple[exp.Column
 
 
 def _check_size(source: QueryText, pivot: exp.Pivot, times: int, parts: Sequence[exp.Expr]) -> None:
-    """Refuses what would be written out so often that a short text made a very long query."""
+    """Refuse what would be written out so often that a short text made a very long query."""
     if times * sum(1 for part in parts for _ in part.walk()) > MOST_PARTS:
         source.refuse(
             pivot, "too_long", "PIVOT or UNPIVOT would make the query too long", "use fewer columns"
@@ -302,7 +302,7 @@ def _check_size(source: QueryText, pivot: exp.Pivot, times: int, parts: Sequence
 
 
 def _deduplicate_columns(columns: Sequence[exp.Column]) -> list[exp.Expr]:
-    """The names of columns, each once."""
+    """Return the names of columns, each once."""
     return [
         *{normalize_name(column.name): exp.Column(this=column.this.copy()) for column in columns}.values()
     ]

@@ -30,7 +30,7 @@ _ROWS, _KEY, _VALUE = "#rows", "#key", "#value"
 
 
 def replace_regress_on(text: str, tokens: Sequence[Token]) -> tuple[str, list[Token]]:
-    """The text and its words with a comma in place of ON in REGRESS(y ON x), which no parser reads."""
+    """Return the text and its words with a comma in place of ON in REGRESS(y ON x), which no parser reads."""
     letters, found = list(text), list(tokens)
     for place in range(1, len(tokens)):
         if not (tokens[place - 1].text.upper() == REGRESS and tokens[place].token_type is TokenType.L_PAREN):
@@ -51,7 +51,7 @@ def replace_regress_on(text: str, tokens: Sequence[Token]) -> tuple[str, list[To
 
 
 def rewrite_regressions(source: QueryText, tree: exp.Expr | None) -> exp.Expr | None:
-    """The tree of a statement in which each SELECT with such a column is a query over moments. Raises QueryRejected."""
+    """Return the tree of a statement in which each SELECT with such a column is a query over moments. Raises QueryRejected."""
     calls = [] if tree is None else [node for node in tree.find_all(exp.Anonymous) if is_moment_call(node)]
     if tree is None or not calls:
         return tree
@@ -84,7 +84,7 @@ def _unwrap_alias(item: exp.Expr) -> exp.Expr:
 
 
 def is_moment_call(node: exp.Expr) -> bool:
-    """Whether a node is a call of REGRESS or COVAR_MATRIX."""
+    """Return whether a node is a call of REGRESS or COVAR_MATRIX."""
     return isinstance(node, exp.Anonymous) and node.name.upper() in (REGRESS, COVAR_MATRIX)
 
 
@@ -98,7 +98,7 @@ class _MomentSelect:
     outermost: bool
 
     def build_moment_query(self) -> exp.Select:
-        """The query over moments."""
+        """Build the query over moments."""
         source, select = self.source, self.select
         items, origin, group, order, limit, offset, joins, where, with_ = source.take_arguments(
             select, "expressions", "from_", "group", "order", "limit", "offset", "joins", "where", "with_"
@@ -153,7 +153,7 @@ class _MomentSelect:
         return list(arguments)
 
     def _resolve_keys(self, items: Sequence[exp.Expr], group: exp.Expr | None) -> list[exp.Expr]:
-        """The expressions of GROUP BY, in which numbers and names of columns stand for what they name."""
+        """Return the expressions of GROUP BY, in which numbers and names of columns stand for what they name."""
         source = self.source
         others = [item for place, item in enumerate(items) if place != self.place]
         keys = list[exp.Expr]()
@@ -210,7 +210,7 @@ class _MomentSelect:
         return named
 
     def _build_order(self, order: exp.Expr | None, width: int) -> exp.Expr | None:
-        """The order that is asked for, or, of a whole statement, that of the keys before the call."""
+        """Build the order that is asked for, or, of a whole statement, that of the keys before the call."""
         numbers = range(1, self.place + 1)
         if order is None:
             sorting = [exp.Ordered(this=exp.Literal.number(number), nulls_first=False) for number in numbers]
@@ -224,7 +224,7 @@ class _MomentSelect:
         return order
 
     def _name_arguments(self, call: exp.Expr, arguments: Sequence[exp.Expr], first: int) -> list[str]:
-        """The names of columns, and x1, x2, … of other expressions."""
+        """Return the names of columns, and x1, x2, … of other expressions."""
         names = [
             each.name if isinstance(each, exp.Column) else f"x{number}"
             for number, each in enumerate(arguments, first)
@@ -240,7 +240,7 @@ class _MomentSelect:
         outputs: Sequence[exp.Expr],
         names: Sequence[str],
     ) -> tuple[list[exp.Expr], list[int]]:
-        """The columns of the answer in the order of the statement, and the places of those that the call stands for."""
+        """Build the columns of the answer in the order of the statement, and the places of those that the call stands for."""
         prefix = self.select.expressions[self.place].alias or _unwrap_alias(items[self.place]).name.lower()
         found, own = list[exp.Expr](), list[int]()
         for place, item in enumerate(items):
@@ -261,7 +261,7 @@ def _build_alias(output: exp.Expr, name: str) -> exp.Alias:
 
 
 def _parse_template(text: str) -> exp.Select:
-    """The tree of a text of our own, in which no node has a place."""
+    """Return the tree of a text of our own, in which no node has a place."""
     (tree,) = parse_tokens(DIALECT.tokenize(text), text)
     if not isinstance(tree, exp.Select):
         raise TypeError("a query over moments is a SELECT")
@@ -272,7 +272,7 @@ def _parse_template(text: str) -> exp.Select:
 
 
 def _fill_template(outer: exp.Select, values: Mapping[str, exp.Expr], clauses: Mapping[str, object]) -> None:
-    """Puts expressions into the places of the columns that are named for them, and the clauses in that of the rows."""
+    """Put expressions into the places of the columns that are named for them, and the clauses in that of the rows."""
     for select in list(outer.find_all(exp.Select)):
         origin = select.args.get("from_")
         if origin is not None and origin.this.name == _ROWS:

@@ -65,12 +65,12 @@ class QueryText:
         return None if not starts else self.locate_offset(min(starts))
 
     def locate_offset(self, offset: int) -> Position:
-        """The position of an offset into the text."""
+        """Return the position of an offset into the text."""
         before = self.text[:offset]
         return Position(before.count("\n") + 1, offset - (before.rfind("\n") + 1) + 1)
 
     def get_function_name(self, node: exp.Expr) -> str:
-        """The name that the text gives to a function, in capitals; the parser's, where it keeps no place of it."""
+        """Return the name that the text gives to a function, in capitals; the parser's, where it keeps no place of it."""
         while type(node) in (exp.IgnoreNulls, exp.RespectNulls):
             node = node.this
         if "end" in node.meta and "start" in node.meta:
@@ -84,11 +84,11 @@ class QueryText:
         return str(node.sql_name() if isinstance(node, exp.Func) else node.key).upper()
 
     def refuse(self, node: exp.Expr | None, code: str, message: str, hint: str | None = None) -> NoReturn:
-        """Raises QueryRejected at a node."""
+        """Raise QueryRejected at a node."""
         raise QueryRejected(message, code=code, hint=hint, position=self.find_position(node), text=self.text)
 
     def take_arguments(self, node: exp.Expr | None, *names: str, **fixed: Any) -> list[Any]:
-        """The named arguments of a node; refuses it if any other argument says anything.
+        """Return the named arguments of a node; refuses it if any other argument says anything.
 
         This is what makes the whitelist closed: an argument that a new release of the parser adds is
         refused until its meaning is modelled. `fixed` names arguments whose value must be as given.
@@ -124,7 +124,7 @@ def refuse_query(code: str, message: str, hint: str | None = None) -> NoReturn:
 
 
 def is_valid_text(value: str) -> bool:
-    """Whether the engine can hold a text: no NUL character, and valid as UTF-8."""
+    """Return whether the engine can hold a text: no NUL character, and valid as UTF-8."""
     try:
         value.encode()
     except UnicodeEncodeError:

@@ -56,11 +56,11 @@ class CreateTable:
     name_at: int = field(default=0, compare=False)
 
     def locate_option_error(self, error: Error, option: str) -> None:
-        """Says of an error that its reason is the value of an option."""
+        """Say of an error that its reason is the value of an option."""
         error.position, error.text = QueryText(self.text).locate_offset(self.places[option]), self.text
 
     def refuse_at(self, place: int, code: str, message: str, hint: str | None = None) -> NoReturn:
-        """Raises QueryRejected at a place of the text."""
+        """Raise QueryRejected at a place of the text."""
         _refuse_at(QueryText(self.text), place, code, message, hint)
 
 
@@ -74,12 +74,12 @@ class DropTable:
     name_at: int
 
     def refuse_name(self, code: str, message: str, hint: str | None = None) -> NoReturn:
-        """Raises QueryRejected at the name."""
+        """Raise QueryRejected at the name."""
         _refuse_at(QueryText(self.text), self.name_at, code, message, hint)
 
 
 def parse_session_statement(text: str) -> CreateTable | DropTable | None:
-    """The statement about a table of the session that a text is; None for any other.
+    """Return the statement about a table of the session that a text is; None for any other.
 
     Raises QueryRejected, with the place, for one that begins so and goes on otherwise.
     """
@@ -118,14 +118,14 @@ class _TokenReader:
     place: int = 0
 
     def match_words(self, *words: str) -> bool:
-        """Passes over these words, where they come next and stand in no quotes."""
+        """Pass over these words, where they come next and stand in no quotes."""
         found = self.tokens[self.place : self.place + len(words)]
         same = len(found) == len(words) and all(map(_is_word, found, words))
         self.place += len(words) if same else 0
         return same
 
     def read_table_name(self, hint: str) -> str:
-        """The name of a table of the session."""
+        """Return the name of a table of the session."""
         token = self.tokens[self.place] if self.place < len(self.tokens) else None
         if token is None or token.token_type not in (TokenType.VAR, TokenType.IDENTIFIER):
             self.refuse_token("syntax", "the name of a table is expected here", hint)
@@ -139,7 +139,7 @@ class _TokenReader:
         return token.text
 
     def refuse_token(self, code: str, message: str, hint: str | None = None) -> NoReturn:
-        """Raises QueryRejected at the next word, or at the last one where there is none."""
+        """Raise QueryRejected at the next word, or at the last one where there is none."""
         token = self.tokens[min(self.place, len(self.tokens) - 1)]
         _refuse_at(self.source, token.start, code, message, hint)
 
@@ -208,7 +208,7 @@ def _parse_create_table(
 
 
 def _list_outermost_places(tokens: Sequence[Token], first: int) -> list[int]:
-    """The places, from the first on, of words that stand in no parentheses."""
+    """List the places, from the first on, of words that stand in no parentheses."""
     depth, found = 0, list[int]()
     for place in range(first, len(tokens)):
         kind = tokens[place].token_type
@@ -272,7 +272,7 @@ def _list_item_spans(source: QueryText, item: Sequence[Token], before: Token) ->
 
 
 def _list_closing_places(item: Sequence[Token]) -> list[int]:
-    """The places at which parentheses that stand in no others end."""
+    """List the places at which parentheses that stand in no others end."""
     depth, found = 0, list[int]()
     for place, token in enumerate(item):
         depth += (token.token_type is _OPEN) - (token.token_type is _CLOSE)
@@ -282,7 +282,7 @@ def _list_closing_places(item: Sequence[Token]) -> list[int]:
 
 
 def _read_options(words: _TokenReader, kind: SessionTableKind) -> tuple[dict[str, Any], dict[str, int]]:
-    """The options of `(name = value, …)`, at which the statement ends, and the places of their values."""
+    """Return the options of `(name = value, …)`, at which the statement ends, and the places of their values."""
     known = {name: read for name, (read, kinds) in _OPTIONS.items() if kind in kinds}
     found, places = dict[str, Any](), dict[str, int]()
     tokens = words.tokens
@@ -352,7 +352,7 @@ def _read_text(words: _TokenReader, name: str) -> str:
 
 
 def _read_workload(words: _TokenReader, name: str) -> str | list[list[str]]:
-    """A text "marginals(k)", or "(a, b), (c)": groups of columns."""
+    """Return a text "marginals(k)", or "(a, b), (c)": groups of columns."""
     text = _read_text(words, name)
     parts = _TokenReader(words.source, read_tokens(text) if text.strip() else [])
     if parts.match_words("MARGINALS"):
@@ -374,7 +374,7 @@ def _read_workload(words: _TokenReader, name: str) -> str | list[list[str]]:
 
 
 def _read_column_group(parts: _TokenReader) -> list[str] | None:
-    """The names in the parentheses that come next; None for anything else."""
+    """Return the names in the parentheses that come next; None for anything else."""
     if not parts.match_words("("):
         return None
     names = list[str]()

@@ -28,7 +28,7 @@ _QUANTIFIERS = {TokenType.ANY, TokenType.SOME, TokenType.ALL}
 
 
 def read_tokens(text: str, dialect: Dialect = DIALECT) -> list[Token]:
-    """The words of a text, without semicolons at its end. QueryRejected (`syntax`) where it cannot be read."""
+    """Return the words of a text, without semicolons at its end. QueryRejected (`syntax`) where it cannot be read."""
     if not is_valid_text(text):
         refuse_query("syntax", "the query holds a NUL character or half a surrogate pair")
     try:
@@ -41,7 +41,7 @@ def read_tokens(text: str, dialect: Dialect = DIALECT) -> list[Token]:
 
 
 def _split_cast_tokens(tokens: Iterable[Token]) -> Iterator[Token]:
-    """The words with `?::` as a parameter and its cast, which another dialect has as one word."""
+    """Yield the words with `?::` as a parameter and its cast, which another dialect has as one word."""
     for token in tokens:
         if token.token_type is TokenType.QDCOLON:
             yield Token(TokenType.PLACEHOLDER, "?", token.line, token.col - 2, token.start, token.start)
@@ -51,7 +51,7 @@ def _split_cast_tokens(tokens: Iterable[Token]) -> Iterator[Token]:
 
 
 def _merge_fraction_tokens(tokens: Iterable[Token]) -> list[Token]:
-    """The words with `.5` after DISTINCT and ALL as one number, which the parser takes for a part of a name."""
+    """Return the words with `.5` after DISTINCT and ALL as one number, which the parser takes for a part of a name."""
     found: list[Token] = []
     for token in tokens:
         point = found[-1] if len(found) > 1 else None
@@ -69,7 +69,7 @@ def _merge_fraction_tokens(tokens: Iterable[Token]) -> list[Token]:
 
 
 def _wrap_compared_lists(tokens: Sequence[Token]) -> list[Token]:
-    """The words with the list of `= ANY [1, 2]` in parentheses, without which the parser takes ANY for a column."""
+    """Return the words with the list of `= ANY [1, 2]` in parentheses, without which the parser takes ANY for a column."""
     found: list[Token] = []
     depth, lists = 0, list[int]()
     for place, token in enumerate(tokens):
@@ -89,7 +89,7 @@ def _wrap_compared_lists(tokens: Sequence[Token]) -> list[Token]:
 
 
 def _is_compared_list(tokens: Sequence[Token], place: int) -> bool:
-    """Whether a list begins here of which ANY, SOME or ALL is compared with what stands before."""
+    """Return whether a list begins here of which ANY, SOME or ALL is compared with what stands before."""
     before = [token.token_type for token in tokens[max(place - 2, 0) : place]]
     if len(before) < 2 or before[0] not in _COMPARISONS or before[1] not in _QUANTIFIERS:
         return False
@@ -98,7 +98,7 @@ def _is_compared_list(tokens: Sequence[Token], place: int) -> bool:
 
 
 def is_parameter_start(tokens: Sequence[Token], place: int) -> bool:
-    """Whether a parameter's name follows: `:low` where an operand may stand, or `$low`.
+    """Return whether a parameter's name follows: `:low` where an operand may stand, or `$low`.
 
     After a name a colon follows an alias in DuckDB: `n: COUNT(*)`.
     """
@@ -113,7 +113,7 @@ def is_parameter_start(tokens: Sequence[Token], place: int) -> bool:
 
 
 def blank_sample_units(text: str, tokens: Sequence[Token]) -> str:
-    """The text with blanks in place of UNITS behind TABLESAMPLE, which the engine's own parser takes for a method of its own."""
+    """Return the text with blanks in place of UNITS behind TABLESAMPLE, which the engine's own parser takes for a method of its own."""
     letters = list(text)
     for before, token in itertools.pairwise(tokens):
         if before.token_type is TokenType.TABLE_SAMPLE and token.text.upper() == "UNITS":
@@ -122,7 +122,7 @@ def blank_sample_units(text: str, tokens: Sequence[Token]) -> str:
 
 
 def replace_parameter_colons(text: str, tokens: Sequence[Token]) -> str:
-    """The text with `$name` in place of `:name`, as the engine's own parser reads it."""
+    """Return the text with `$name` in place of `:name`, as the engine's own parser reads it."""
     letters = list(text)
     for place, token in enumerate(tokens):
         if is_parameter_start(tokens, place):
@@ -133,7 +133,7 @@ def replace_parameter_colons(text: str, tokens: Sequence[Token]) -> str:
 def number_parameters(
     source: QueryText, tokens: Sequence[Token], *, named: bool
 ) -> tuple[list[Token], int, tuple[str, ...]]:
-    """Each `?` as `$1`, `$2`, …, and each `:name` as the number of that name, with how many, and the names.
+    """Return each `?` as `$1`, `$2`, …, and each `:name` as the number of that name, with how many, and the names.
 
     A tree does not keep the order in which its leaves were written. Where the numbers are `named`, because not every
     dialect knows `$1`, they are `:p1`, `:p2`, … .

@@ -66,7 +66,7 @@ class Translator:
     dialect: str
 
     def translate_in_place(self, tree: exp.Expr) -> None:
-        """Makes the tree one of DuckDB's, in place. Raises QueryRejected at what is not read."""
+        """Make the tree one of DuckDB's, in place. Raises QueryRejected at what is not read."""
         for node in reversed(list(tree.bfs())):
             self._check_node(node)
             rule = _RULES.get(type(node))
@@ -77,7 +77,7 @@ class Translator:
     def refuse_in_dialect(
         self, node: exp.Expr, code: str, message: str, hint: str | None = _DUCKDB
     ) -> NoReturn:
-        """Refuses a node in its own dialect's name."""
+        """Refuse a node in its own dialect's name."""
         self.source.refuse(node, code, f"{TITLES[self.dialect]}: {message}", hint)
 
     def _check_node(self, node: exp.Expr) -> None:
@@ -109,7 +109,7 @@ class Translator:
 
 
 def build_call(name: str, *arguments: exp.Expr) -> exp.Anonymous:
-    """A call that is written as it is named."""
+    """Build a call that is written as it is named."""
     return exp.Anonymous(this=name, expressions=list(arguments))
 
 
@@ -353,7 +353,7 @@ def _translate_date_addition(self: Translator, node: exp.Expr) -> exp.Expr:
 
 
 def _translate_to_date(self: Translator, node: exp.Expr) -> exp.Expr:
-    """A conversion that the parser puts around a date, and Spark's TO_DATE."""
+    """Return a conversion that the parser puts around a date, and Spark's TO_DATE."""
     if isinstance(node.parent, _OF_DATES) and self.dialect in ("spark", "tsql"):
         inner: exp.Expr = node.this
         return inner
@@ -386,7 +386,7 @@ def _translate_group_by(_: Translator, node: exp.Expr) -> exp.Expr:
 
 
 def _translate_width_bucket(self: Translator, node: exp.Expr) -> exp.Expr:
-    """The number of the bucket of equal width that a value falls into, 0 below all and one more above all."""
+    """Return the number of the bucket of equal width that a value falls into, 0 below all and one more above all."""
     value, low, high, many = (node.args.get(name) for name in READ[exp.WidthBucket])
     if value is None or low is None or high is None or many is None:
         self.refuse_in_dialect(
@@ -516,7 +516,7 @@ def _translate_named_call(self: Translator, node: exp.Expr) -> exp.Expr:
 
 
 def _translate_schema(self: Translator, node: exp.Expr) -> exp.Expr:
-    """A name in the schema that the dialect has by default, which is main in DuckDB."""
+    """Return a name in the schema that the dialect has by default, which is main in DuckDB."""
     schema = node.args.get("db")
     if schema is not None and normalize_name(schema.name) == _DEFAULT_SCHEMAS.get(self.dialect):
         node.set("db", exp.to_identifier("main"))

@@ -22,7 +22,7 @@ _INSTEAD = "add x to GROUP BY; or count each value: SELECT x, COUNT(*) … GROUP
 
 
 def lower_any_value(over: ReleasedGroups, node: exp.AggFunc) -> Expr:
-    """The value of a determined expression. Raises QueryRejected with code "exact_only" for any other."""
+    """Return the value of a determined expression. Raises QueryRejected with code "exact_only" for any other."""
     (argument,) = over.source.take_arguments(node, "this")
     value = None if argument is None else over.find_determined_value(argument)
     if value is None:

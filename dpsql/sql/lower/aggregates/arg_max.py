@@ -37,7 +37,7 @@ class BestGroup:
 
 
 def find_best_group(outer: OuterQuery) -> BestGroup | None:
-    """A statement that is one ARG_MAX or ARG_MIN of released groups, with the group selected; None for any other.
+    """Return a statement that is one ARG_MAX or ARG_MIN of released groups, with the group selected; None for any other.
 
     Claim: without noise it gives what the statement gives, a key of the groups that are best by n.
     Why: ARG_MAX(k, n) passes over groups without a key, and n is that of a group; the first of the others by n is
@@ -79,7 +79,7 @@ def find_best_group(outer: OuterQuery) -> BestGroup | None:
 
 
 def _has_further_clauses(outer: OuterQuery) -> bool:
-    """Whether a statement asks for more than the outputs of its one row, or for other subqueries in them."""
+    """Return whether a statement asks for more than the outputs of its one row, or for other subqueries in them."""
     other = any(isinstance(part, Scalar) for output in outer.outputs for part in walk(output.expr))
     return other or any((outer.having, outer.qualify, outer.order, outer.limit is not None, outer.offset))
 
@@ -87,7 +87,7 @@ def _has_further_clauses(outer: OuterQuery) -> bool:
 def _find_read_release(
     item: PerUnitAggregate, source: Relation
 ) -> tuple[Release, ReleasedColumn, ReleasedColumn] | None:
-    """The release whose every group an ARG_MAX or ARG_MIN looks at, the key that it shows, and what it goes by."""
+    """Find the release whose every group an ARG_MAX or ARG_MIN looks at, the key that it shows, and what it goes by."""
     if item.argument is None or item.order_by is None:
         return None
     asked = OuterQuery(source, (Output("key", item.argument), Output("score", item.order_by)))
@@ -104,7 +104,7 @@ def _find_read_release(
 
 
 def _lower_within(over: ExactGroups, node: exp.AggFunc, function: str) -> Expr:
-    """One of the rows' x: of one row there is no list, as DuckDB gives of several."""
+    """Return one of the rows' x: of one row there is no list, as DuckDB gives of several."""
     text, signature = over.source, WITHIN[function].signature
     if node.args.get("count") is not None:
         text.refuse(

@@ -52,7 +52,7 @@ def _lower_distinct_values(over: GroupedRows, node: exp.Distinct) -> Expr:
 
 
 def _select_count_statistic(over: GroupedRows, node: exp.Expr | None) -> tuple[str, Expr | None]:
-    """The statistic that counts rows, or those where an expression is not NULL."""
+    """Return the statistic that counts rows, or those where an expression is not NULL."""
     if type(node) is exp.Star:
         over.source.take_arguments(node)
     if node is None or type(node) is exp.Star:

@@ -65,7 +65,7 @@ _MOMENTS = {Type.DATE: dt.date, Type.TIMESTAMP: dt.datetime}
 
 
 def lower_histogram(over: ReleasedGroups, node: exp.AggFunc) -> Expr:
-    """The map of a HISTOGRAM over the rows of a SELECT, or over those of each of its groups.
+    """Return the map of a HISTOGRAM over the rows of a SELECT, or over those of each of its groups.
 
     Its groups must be public, and its values where there are no bins. The map is written when they are known.
     Raises QueryRejected for bins that are no increasing constants of the argument's type.
@@ -148,7 +148,7 @@ def _build_histogram_value(
     groups: Sequence[Sequence[Value]],
     bins: Sequence[Value],
 ) -> Expr:
-    """The map of the `bins`, or in groups of these keys the part of each group, from their counts."""
+    """Build the map of the `bins`, or in groups of these keys the part of each group, from their counts."""
     scalars, (rows,) = over.scope.scalars, release.aggregations
     *outer, key = (ReleasedColumn(key.name, key.expr.type) for key in release.keys)
     # Of a computed day the domain may hold NULL, which is no key of a map.
@@ -168,7 +168,7 @@ def _build_histogram_value(
 def _build_cell_number(
     over: ReleasedGroups, node: exp.Expr, before: Expr | None, key: Expr, values: Sequence[Value]
 ) -> Expr:
-    """The place of a key among its values, or of what has a number before among all of both; NULL of other keys."""
+    """Build the place of a key among its values, or of what has a number before among all of both; NULL of other keys."""
     scalars, parts = over.scope.scalars, []
     for index, value in enumerate(values):
         known = Literal(value, key.type)
@@ -187,7 +187,7 @@ def _build_cell_number(
 
 
 def _build_bin_end(over: ReleasedGroups, node: exp.Expr, value: Expr, ends: Sequence[Value]) -> Expr:
-    """The end of a row's bin: the first that the value does not pass."""
+    """Build the end of a row's bin: the first that the value does not pass."""
     scalars, parts = over.scope.scalars, []
     # Of one bin too: a constant is no key.
     for end in (Literal(end, value.type) for end in ends[:-1] or ends):
@@ -198,7 +198,7 @@ def _build_bin_end(over: ReleasedGroups, node: exp.Expr, value: Expr, ends: Sequ
 def _iterate_bin_ends(
     over: ReleasedGroups, node: exp.AggFunc, bins: exp.Expr, value: Expr
 ) -> Iterator[Value]:
-    """The upper ends of all bins: those of the query, and the greatest value of the type if one may lie above."""
+    """Yield the upper ends of all bins: those of the query, and the greatest value of the type if one may lie above."""
     text = over.source
     if value.type not in GREATEST:
         text.refuse(node, "type", f"HISTOGRAM takes numbers, dates and timestamps, not {value.type}")
@@ -228,7 +228,7 @@ def _iterate_bin_ends(
 
 
 def _lower_bin_end(over: ReleasedGroups, node: exp.Expr, kind: Type) -> Value:
-    """The end of a bin as a value of the type."""
+    """Return the end of a bin as a value of the type."""
     found = over.scope.scalars.lower(node)
     value = found.value if isinstance(found, Literal) else None
     if kind.temporal and isinstance(value, str):

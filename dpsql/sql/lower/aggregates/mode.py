@@ -25,7 +25,7 @@ _ROWS = "let the policy list the values; or write SELECT x FROM … GROUP BY x O
 
 
 def lower_mode(over: ReleasedGroups, node: exp.AggFunc) -> Scalar:
-    """The value of a MODE over the rows of a SELECT.
+    """Return the value of a MODE over the rows of a SELECT.
 
     Its values must be public. Raises QueryRejected with code "mode" beside group keys, and for an argument with a
     subquery.

@@ -141,7 +141,7 @@ def _parse_share(
 
 
 def _make_across_lowering(function: str) -> Callable[[ReleasedGroups, exp.AggFunc], Expr]:
-    """The values that a call asks for, each of them a statistic."""
+    """Build the values that a call asks for, each of them a statistic."""
 
     def lower_across(over: ReleasedGroups, node: exp.AggFunc) -> Expr:
         ranks = _parse_quantile_call(over.source, over.scope.scalars, node, function)
@@ -164,7 +164,7 @@ def _make_within_lowering(function: str) -> Callable[[ExactGroups, exp.AggFunc],
 
 
 def _make_ranked_within_lowering(function: str) -> Callable[[ExactGroups, exp.AggFunc], Expr]:
-    """The exact values that a call asks for; of one unit's rows a single one, since no column holds a list."""
+    """Build the exact values that a call asks for; of one unit's rows a single one, since no column holds a list."""
 
     def lower_within(over: ExactGroups, node: exp.AggFunc) -> Expr:
         ranks = _parse_quantile_call(over.source, over.scope.scalars, node, function)
