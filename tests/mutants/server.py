@@ -467,7 +467,7 @@ FAULTS = (
     ),
     Fault(
         "late-connections-for-anybody",
-        "dpsql.server.http.api:_require_room",
+        "dpsql.server.http.access:require_room",
         "not user.role.is_owner",
         "False",
         "the places that are kept for owners are taken by others",

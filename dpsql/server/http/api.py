@@ -9,7 +9,6 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, closing
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from starlette.applications import Starlette
@@ -18,7 +17,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from dpsql.engine.advice import iterate_policy_warnings
 from dpsql.engine.description import Description
 from dpsql.errors import Error, OperationalError, ProgrammingError
 from dpsql.ledger.reader import LedgerReader
@@ -27,9 +25,16 @@ from dpsql.request.query import QueryOptions
 from dpsql.server.asking import QueryRunner
 from dpsql.server.audit import Caller, Outcome
 from dpsql.server.http import openapi, page
-from dpsql.server.http.access import Authenticator
+from dpsql.server.http.access import (
+    NOBODY,
+    Authenticator,
+    make_forbidden_error,
+    require_auditor_role,
+    require_query_role,
+    require_room,
+)
 from dpsql.server.http.answers import AnswerCache
-from dpsql.server.http.metrics import CONTENT_TYPE, Metrics
+from dpsql.server.http.metrics import CONTENT_TYPE, Metrics, build_gauges
 from dpsql.server.http.requests import (
     ARROW,
     QueryRequest,
@@ -44,6 +49,7 @@ from dpsql.server.http.requests import (
     parse_query_request,
     parse_quote_request,
     read_body,
+    wait_for_disconnect,
 )
 from dpsql.server.http.responses import (
     HEADERS,
@@ -51,7 +57,10 @@ from dpsql.server.http.responses import (
     to_entry_json,
     to_full_entry_json,
     to_json_response,
+    to_policy_json,
     to_statement_json,
+    to_token_json,
+    to_user_json,
     write_json,
 )
 from dpsql.server.http.statuses import get_status
@@ -59,7 +68,7 @@ from dpsql.server.http.web_sessions import LONGEST
 from dpsql.server.running import CancelledBeforeTurn, StatementRunner
 from dpsql.server.service import Lane, Service, reload_service
 from dpsql.server.sockets import Log
-from dpsql.server.users import Role, User
+from dpsql.server.users import User
 from dpsql.shell.completion import KEYWORDS, list_functions
 from dpsql.shell.costs import format_charges
 from dpsql.sql.read.stated import parse_stated_options
@@ -155,14 +164,14 @@ class HttpApi:
             self._require_serving()
             proof = request.headers.getlist("authorization")
             if route.anonymous:
-                _require_room(request, _NOBODY)
-                response = await route.handler(self, request, _NOBODY)
+                require_room(request, NOBODY)
+                response = await route.handler(self, request, NOBODY)
             else:
                 if route.handler is HttpApi._begin_session:
                     user, request.state.session = await self.authenticator.begin_session(proof, peer)
                 else:
                     user = await self.authenticator.authenticate_request(proof, peer)
-                _require_room(request, user)
+                require_room(request, user)
                 facts["user"] = user.name
                 response = await route.handler(self, request, user)
         except Error as error:
@@ -229,7 +238,7 @@ class HttpApi:
             runner.user, runner, door="http", peer=get_peer(request), disconnect=lambda: None
         )
         task = asyncio.ensure_future(runner.run_work(work, seconds, lane))
-        watch = asyncio.ensure_future(_wait_for_disconnect(request))
+        watch = asyncio.ensure_future(wait_for_disconnect(request))
         try:
             await asyncio.wait({task, watch}, return_when=asyncio.FIRST_COMPLETED)
             if not task.done():
@@ -250,7 +259,7 @@ class HttpApi:
     async def _answer_query(self, request: Request, user: User) -> Response:
         asked, form = parse_query_request(await self._read_body(request)), negotiate_media_type(request)
         request.state.sql = asked.sql
-        _require_query_role(user)
+        require_query_role(user)
         running, peer = StatementRunner(self.service, user), get_peer(request)
 
         def run_query(query_runner: QueryRunner) -> bytes:
@@ -271,7 +280,7 @@ class HttpApi:
     async def _combine_releases(self, request: Request, user: User) -> Response:
         asked, form = parse_query_request(await self._read_body(request)), negotiate_media_type(request)
         request.state.sql = asked.sql
-        _require_query_role(user)
+        require_query_role(user)
         if unknown := asked.options.keys() - {"max_groups", "dialect"}:
             raise ProgrammingError(
                 f"stored releases are combined whatever their {min(unknown)}", code="argument"
@@ -335,7 +344,7 @@ class HttpApi:
     async def _explain_query(self, request: Request, user: User) -> Response:
         asked = parse_query_request(await self._read_body(request))
         request.state.sql = asked.sql
-        _require_query_role(user)
+        require_query_role(user)
         running, peer = StatementRunner(self.service, user), get_peer(request)
 
         def run_explain(connection: Connection) -> Any:
@@ -353,7 +362,7 @@ class HttpApi:
         asked = parse_quote_request(await self._read_body(request))
         if len(asked.queries) == 1:
             request.state.sql = asked.queries[0]
-        _require_query_role(user)
+        require_query_role(user)
         running, peer = StatementRunner(self.service, user), get_peer(request)
         loss = self.service.epsilon if asked.epsilon is None else asked.epsilon
 
@@ -371,7 +380,7 @@ class HttpApi:
     async def _list_budgets(self, request: Request, user: User) -> Response:
         everyone = request.query_params.get("all", "") in ("1", "true")
         if everyone and not user.role.can_view_all:
-            raise _make_forbidden_error(
+            raise make_forbidden_error(
                 f"{user.name} is {user.role.value}, who sees the own budget and those of tables"
             )
         running = StatementRunner(self.service, user)
@@ -431,7 +440,7 @@ class HttpApi:
     # What owners and auditors see.
 
     async def _list_entries(self, request: Request, user: User) -> Response:
-        _require_auditor_role(user)
+        require_auditor_role(user)
         most = parse_limit(request)
 
         def read_entries() -> Any:
@@ -442,56 +451,32 @@ class HttpApi:
         return to_json_response(await self._run_lookup(request, user, read_entries))
 
     async def _list_users(self, request: Request, user: User) -> Response:
-        _require_auditor_role(user)
+        require_auditor_role(user)
 
         def list_users() -> Any:
             store = self.service.users
             return {
-                "users": [
-                    {"name": each.name, "role": each.role.value, "created": each.created.isoformat()}
-                    for each in store.list_users()
-                ],
-                "tokens": [
-                    {
-                        "id": each.id,
-                        "user": each.user,
-                        "name": each.label,
-                        "created": each.created.isoformat(),
-                        "expires": each.expires.isoformat(),
-                    }
-                    for each in store.list_tokens()
-                ],
+                "users": [to_user_json(each) for each in store.list_users()],
+                "tokens": [to_token_json(each) for each in store.list_tokens()],
             }
 
         return to_json_response(await self._run_lookup(request, user, list_users))
 
     async def _get_policy(self, _: Request, user: User) -> Response:
-        _require_auditor_role(user)
-        policy = self.service.policy
-        return to_json_response(
-            {
-                "digest": policy.compute_digest(),
-                "advice": list(iterate_policy_warnings(policy)),
-                "policy": policy.model_dump(mode="json", exclude_defaults=True),
-            }
-        )
+        require_auditor_role(user)
+        return to_json_response(to_policy_json(self.service.policy))
 
     async def _reload_service(self, request: Request, user: User) -> Response:
         if not user.role.is_owner:
-            raise _make_forbidden_error(f"{user.name} is {user.role.value}; this is for owners")
+            raise make_forbidden_error(f"{user.name} is {user.role.value}; this is for owners")
         await reload_service(self.service, self._log, user.name)
         return await self._get_policy(request, user)
 
     # What runs.
 
     async def _list_statements(self, _: Request, user: User) -> Response:
-        return to_json_response(
-            {
-                "statements": [
-                    to_statement_json(each) for each in self.service.activity.list_visible_rows(user)
-                ]
-            }
-        )
+        rows = self.service.activity.list_visible_rows(user)
+        return to_json_response({"statements": [to_statement_json(each) for each in rows]})
 
     async def _stop_statement(self, request: Request, user: User) -> Response:
         number = parse_path_number(request, "pid")
@@ -575,17 +560,9 @@ class HttpApi:
         return to_json_response({"keywords": list(KEYWORDS), "functions": list(list_functions())})
 
     async def _render_metrics(self, _: Request, user: User) -> Response:
-        _require_auditor_role(user)
+        require_auditor_role(user)
         asking, running = self.service.turns.count_statements()
-        gauges = {
-            "dpsql_statements_running": ("Statements that run, of both doors.", float(running)),
-            "dpsql_statements_waiting": ("Statements that wait for their turn.", float(asking - running)),
-            "dpsql_http_connections": ("Open connections of the HTTP API.", float(self._connections())),
-            "dpsql_http_logins_refused_total": (
-                "Requests without a valid token or password.",
-                float(self.authenticator.failures),
-            ),
-        }
+        gauges = build_gauges(running, asking - running, self._connections(), self.authenticator.failures)
         return Response(self.metrics.render_text(gauges), headers={**HEADERS, "Content-Type": CONTENT_TYPE})
 
     # What anybody may know.
@@ -614,37 +591,3 @@ class _Route:
 
     def __init__(self, path: str, method: str, handler: Handler, *, anonymous: bool = False) -> None:
         self.path, self.method, self.handler, self.anonymous = path, method, handler, anonymous
-
-
-_NOBODY = User("", Role.auditor, datetime.min.replace(tzinfo=UTC))
-"""Whom a login has before it succeeds."""
-
-
-async def _wait_for_disconnect(request: Request) -> None:
-    """Returns when the client has left, or was answered."""
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
-
-
-def _require_query_role(user: User) -> None:
-    if not user.role.can_query:
-        raise _make_forbidden_error(f"{user.name} is {user.role.value}, who asks nothing")
-
-
-def _require_room(request: Request, user: User) -> None:
-    """Raises OperationalError (`busy`) where a connection beyond the limits is not an owner's."""
-    late = getattr(request.state, "late", None)
-    if late is None:
-        return
-    if not user.role.is_owner:
-        raise OperationalError("the server has too many connections", code="busy", hint="try again later")
-    late.is_owners = True
-
-
-def _require_auditor_role(user: User) -> None:
-    if not user.role.can_view_all:
-        raise _make_forbidden_error(f"{user.name} is {user.role.value}; this is for owners and auditors")
-
-
-def _make_forbidden_error(message: str) -> ProgrammingError:
-    return ProgrammingError(message, code="forbidden")

@@ -322,3 +322,9 @@ def parse_path_number(request: Request, name: str) -> int | None:
     """The number that a part of the path is, None for another text."""
     text = str(request.path_params[name])
     return int(text) if text.isascii() and text.isdigit() and len(text) < 16 else None
+
+
+async def wait_for_disconnect(request: Request) -> None:
+    """Returns when the client has left, or was answered."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

@@ -52,7 +52,7 @@ from dpsql.server.protocol.tasks import (
     StatementDescription,
     Task,
 )
-from dpsql.server.protocol.values import Column, decode_value
+from dpsql.server.protocol.values import Column, decode_value, expand_formats
 from dpsql.server.statements import MOST_STATEMENTS, Statement, parse_statements
 
 MOST_CHARACTERS = 100_000
@@ -431,7 +431,7 @@ class Conversation:
     def _bind_values(self, message: Bind, prepared: PreparedStatement) -> None:
         described = prepared.description
         types = prepared.types if described is None else described.parameters
-        formats = _expand_formats(message.formats, len(types))
+        formats = expand_formats(message.formats, len(types))
         values = tuple(map(decode_value, message.values, types, formats))
         columns = None if described is None else described.columns
         portal = Portal(message.portal, prepared, values, message.results, columns, described is not None)
@@ -474,7 +474,7 @@ class Conversation:
             self._out += backend.no_data()
             return
         try:
-            codes = _expand_formats(formats, len(found.columns))
+            codes = expand_formats(formats, len(found.columns))
         except StatementError as error:
             self._fail_statement(error.failure)
             return
@@ -559,7 +559,7 @@ class Conversation:
         if found.columns is None:
             self._out += backend.command_complete(found.tag)
             return
-        codes = _expand_formats(portal.results, len(found.columns))
+        codes = expand_formats(portal.results, len(found.columns))
         if limit and portal.sent + limit < len(found.rows):
             self._named.keep_rows(portal, found.size)
         sent = min(limit or len(found.rows), max(len(found.rows) - portal.sent, 0))
@@ -590,12 +590,3 @@ class Conversation:
             self._is_ignoring = True
         else:
             self._simple_statements = deque()
-
-
-def _expand_formats(codes: tuple[int, ...], count: int) -> tuple[int, ...]:
-    """The format of each value: no code means text, and one is that of all."""
-    if len(codes) <= 1:
-        return (codes or (0,)) * count
-    if len(codes) != count:
-        raise StatementError("08P01", f"a message has {len(codes)} formats for {count} values")
-    return codes

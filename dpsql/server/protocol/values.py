@@ -335,3 +335,12 @@ _FROM_BINARY: dict[int, Callable[[bytes], Any]] = {
     NUMERIC: lambda data: _simplify_number(_decode_binary_numeric(data)),
     **dict.fromkeys((0, CHAR, NAME, TEXT, UNKNOWN, BPCHAR, VARCHAR), _decode_text),
 }
+
+
+def expand_formats(codes: tuple[int, ...], count: int) -> tuple[int, ...]:
+    """The format of each value: no code means text, and one is that of all."""
+    if len(codes) <= 1:
+        return (codes or (0,)) * count
+    if len(codes) != count:
+        raise StatementError("08P01", f"a message has {len(codes)} formats for {count} values")
+    return codes
