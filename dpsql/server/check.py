@@ -119,7 +119,7 @@ def _check_audit_log(plan: ServerOptions) -> str:
     found = verify_log(plan.audit, read_ledger_key(plan.ledger_key), expected)
     if not os.access(plan.audit, os.W_OK):
         raise make_unavailable_error(plan.audit)
-    return f"{plan.audit}: an unbroken chain of {found.head.entries:,} events"
+    return f"{plan.audit}: the chain of {found.head.entries:,} events is intact"
 
 
 def _check_encryption(plan: ServerOptions) -> str:
