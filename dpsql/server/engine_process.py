@@ -286,7 +286,7 @@ _METHODS: Mapping[str, Callable[..., Any]] = {
 def make_process_ended_error() -> OperationalError:
     """The error of a question whose process has ended."""
     error = OperationalError(
-        "a process of the server has ended while it worked on this; what was charged stays charged",
+        "a process of the server has ended while it worked on this; any charge stands",
         code="process_ended",
         hint="ask again: what was charged and stored is answered free",
     )

@@ -97,7 +97,7 @@ def make_unforeseen_failure() -> Failure:
     """What a client is told of a failure that should not happen: its own words could quote private values."""
     return Failure(
         "XX000",
-        "dpsql failed in a way that it should not; what was charged stays charged",
+        "unexpected failure in dpsql; any charge stands",
         "ask the owner, whose log says where",
         "dpsql error code: internal",
     )

@@ -62,7 +62,7 @@ def read_error(data: Mapping[str, Any], sql: str | None = None) -> Error:
 def make_unforeseen_error(charged: bool | None) -> Error:
     """What is said of a failure that should not happen: its own words could quote private values."""
     found = errors.InternalError(
-        "dpsql failed in a way that it should not; what was charged stays charged",
+        "unexpected failure in dpsql; any charge stands",
         hint="ask the owner, whose log says where",
     )
     found.charged = charged

@@ -69,7 +69,7 @@ _Phase = str
 _ABORTED = Failure(
     "25P02",
     "current transaction is aborted, commands ignored until end of transaction block",
-    "ROLLBACK ends it; what was charged stays charged",
+    "ROLLBACK ends it; any charge stands",
 )
 _Found = TypeVar("_Found")
 

@@ -107,7 +107,7 @@ def encode_value(value: Any, oid: int, code: int) -> bytes | None:
     except (struct.error, TypeError, ValueError, OverflowError, AttributeError):
         raise StatementError(
             "22003",
-            "a value of the answer is beyond its type's binary format; what was charged stays charged",
+            "a value of the answer is beyond its type's binary format; any charge stands",
             "ask again with results in text format: the same question is answered again, free",
         ) from None
 
