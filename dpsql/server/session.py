@@ -274,7 +274,9 @@ class PgSession:
 
     def _require_query_role(self) -> None:
         if not self.user.role.can_query:
-            raise StatementError("42501", f"{self.user.name} is {self.user.role.value}, who asks nothing")
+            raise StatementError(
+                "42501", f"{self.user.name} has the role {self.user.role.value}, which may not run queries"
+            )
 
     def _answer_catalog_query(self, task: RunStatement) -> Answer | None:
         before = self.settings.get_reported()
@@ -310,7 +312,7 @@ class PgSession:
         if described is not None and task.columns not in (None, described.columns):
             raise StatementError(
                 "0A000",
-                "with these parameters the answer has columns of other types than the statement was described with",
+                "with these parameters the answer has other column types than described",
                 "cast the parameters; nothing was charged",
             )
         what = "explain" if task.statement.is_explain else "query"
@@ -389,15 +391,19 @@ class PgSession:
             case ("unlisten", _):
                 return Answer("UNLISTEN")
             case _:
-                raise StatementError("42601", f"{words[0].upper()} takes one word", "DISCARD ALL, UNLISTEN *")
+                raise StatementError(
+                    "42601", f"{words[0].upper()} takes one word", "write DISCARD ALL or UNLISTEN *"
+                )
 
     def _run_set(self, text: str) -> None:
         match = _SET.fullmatch(text)
         if match is None:
-            raise StatementError("42601", "SET takes a name and a value", "SET dpsql.epsilon = 0.1")
+            raise StatementError(
+                "42601", "SET takes a name and a value", "for example: SET dpsql.epsilon = 0.1"
+            )
         if match["mode"]:
             if re.search(r"READ\s+WRITE", match["value"], re.IGNORECASE):
-                raise StatementError("25006", "dpsql only reads: there are no transactions that write")
+                raise StatementError("25006", "dpsql supports read-only transactions only")
             return
         name = "TimeZone" if match["zone"] else "client_encoding" if match["names"] else match["name"]
         value = match["value"].rstrip()
@@ -413,7 +419,7 @@ class PgSession:
         name, number = call["name"].lower(), call["number"]
         given = str(values[0]) if number == "$1" else number
         if not re.fullmatch(r"\d{1,10}", given):
-            raise StatementError("22P02", f"{name} takes the pid of a session or request")
+            raise StatementError("22P02", f"{name} takes the PID of a session or request")
         wanted = int(given)
         found = self._service.activity.find_client(self.user, wanted)
         if found is not None:
@@ -441,7 +447,7 @@ class PgSession:
 
     def _get_last_result(self) -> Result:
         if self._last_result is None:
-            raise StatementError("55000", "there is no answer yet in this session")
+            raise StatementError("55000", "this session has no answer yet")
         return self._last_result
 
     def _list_budgets(self) -> list[tuple[Any, ...]]:

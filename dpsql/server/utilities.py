@@ -56,8 +56,8 @@ def make_unknown_process_notice(number: int) -> Failure:
     """Return the warning that no session or request has a PID that the user may end."""
     return Failure(
         "01000",
-        f"PID {number} is no session or request that you may end",
-        "SELECT pid, usename, state, query FROM pg_stat_activity",
+        f"no session or request that you may end has PID {number}",
+        "list them: SELECT pid, usename, state, query FROM pg_stat_activity",
         severity="WARNING",
     )
 

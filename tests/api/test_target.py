@@ -302,4 +302,4 @@ def test_in_the_shell(con: dpsql.Connection) -> None:
     assert session.state.target is None
     session.state = replace(session.state, epsilon=None)
     (reply,) = session.iterate_replies("\\target")
-    assert reply.text.startswith("no accuracy is asked for")
+    assert reply.text.startswith("no target error is set")

@@ -89,7 +89,9 @@ class Authenticator:
         """
         provider = self._require_provider()
         if not self._login_limiter.allow_check(get_network(peer)):
-            raise OperationalError("too many logins were begun of late", code="busy", hint="try again later")
+            raise OperationalError(
+                "too many logins were started recently", code="busy", hint="try again later"
+            )
         return await self._run_in_pool(self._issuer_pool, lambda: provider.begin_login(binder))
 
     async def begin_session_by_code(self, state: str, code: str, secret: str, peer: str) -> tuple[User, str]:
@@ -121,7 +123,7 @@ class Authenticator:
 
     def _require_provider(self) -> OidcProvider:
         if self.provider is None:
-            raise ProgrammingError("this server has no issuer of logins", code="not_found")
+            raise ProgrammingError("this server does not use OpenID Connect", code="not_found")
         return self.provider
 
     def end_session(self, authorization: list[str]) -> None:
@@ -163,7 +165,7 @@ class Authenticator:
         if self._waiting >= _WAITING or not checks.allow_check(origin):
             self.failures += 1
             raise OperationalError(
-                "too many passwords were to be checked of late",
+                "too many passwords were checked recently",
                 code="busy",
                 hint="use a token, or try again later",
             )
@@ -218,7 +220,7 @@ NOBODY = User("", Role.auditor, datetime.min.replace(tzinfo=UTC))
 def require_query_role(user: User) -> None:
     """Raise ProgrammingError (`forbidden`) unless the user's role may run queries."""
     if not user.role.can_query:
-        raise make_forbidden_error(f"{user.name} is {user.role.value}, who asks nothing")
+        raise make_forbidden_error(f"{user.name} has the role {user.role.value}, which may not run queries")
 
 
 def require_room(request: Request, user: User) -> None:
@@ -234,7 +236,9 @@ def require_room(request: Request, user: User) -> None:
 def require_auditor_role(user: User) -> None:
     """Raise ProgrammingError (`forbidden`) unless the user is an owner or an auditor."""
     if not user.role.can_view_all:
-        raise make_forbidden_error(f"{user.name} is {user.role.value}; this is for owners and auditors")
+        raise make_forbidden_error(
+            f"{user.name} has the role {user.role.value}; only owners and auditors may do this"
+        )
 
 
 def make_forbidden_error(message: str) -> ProgrammingError:

@@ -1,6 +1,6 @@
-"""The API: each request is held against who asks, runs in its turn, and is answered with JSON or Arrow.
+"""The HTTP API: authorize each request, run it in its turn, and answer with JSON or Arrow.
 
-Whatever a request brings reaches private data through `Connection.query` alone, as at the other door.
+Requests reach private data only through `Connection.query`, as in the PostgreSQL protocol.
 """
 
 from __future__ import annotations
@@ -82,13 +82,13 @@ if TYPE_CHECKING:
     from dpsql.server.http.oidc import OidcProvider
 
 _T = TypeVar("_T")
-_NO_DIGITS = "there is no entry of this number among your charges"
+_NO_DIGITS = "none of your charges has this entry number"
 
 Handler = Callable[["HttpApi", Request, User], Awaitable[Response]]
 
 
 class HttpApi:
-    """The application over a service. `app` is what speaks HTTP's requests and responses, without sockets."""
+    """The API of a service. `app` is the ASGI application, without sockets."""
 
     def __init__(
         self,
@@ -145,11 +145,11 @@ class HttpApi:
         self.app.router.redirect_slashes = False
 
     def stop_statements(self) -> None:
-        """Ends all that runs or waits, as the server stops."""
+        """Stop all running and waiting statements when the server stops."""
         for running in self._runners:
             running.stop()
 
-    # What every request goes through.
+    # The path of every request.
 
     def _make_endpoint(self, route: _Route) -> Callable[[Request], Awaitable[Response]]:
         async def handle_request(request: Request) -> Response:
@@ -209,16 +209,16 @@ class HttpApi:
         return response
 
     async def _refuse_unknown_path(self, request: Request, error: Exception) -> Response:
-        """What Starlette itself refuses: a path or a method."""
+        """Answer a request with an unknown path or method, which Starlette refuses."""
         del request
         found = error.status_code if isinstance(error, HTTPException) else 500
         code, message = {
-            404: ("not_found", "there is no such path"),
-            405: ("method", "this path does not take this method"),
-        }.get(found, ("request", "the request is not understood"))
+            404: ("not_found", "unknown path"),
+            405: ("method", "this path does not support this method"),
+        }.get(found, ("request", "malformed request"))
         self.metrics.count_response("", found, 0)
         body = failures.write_error(
-            ProgrammingError(message, code=code, hint="GET /v1/openapi.json lists all")
+            ProgrammingError(message, code=code, hint="GET /v1/openapi.json lists all paths")
         )
         return to_json_response({"error": body}, found)
 
@@ -230,7 +230,7 @@ class HttpApi:
         seconds: float | None = None,
         lane: Lane = Lane.query,
     ) -> _T:
-        """What `work` gives in its turn. A client that leaves meanwhile is not waited for, and loses no paid answer."""
+        """Run `work` in its turn. If the client disconnects, waiting work is cancelled, but a charged answer is not lost."""
         self._runners.add(runner)
         runner.text = getattr(request.state, "sql", request.url.path)
         activity = self.service.activity
@@ -283,7 +283,7 @@ class HttpApi:
         require_query_role(user)
         if unknown := asked.options.keys() - {"max_groups", "dialect"}:
             raise ProgrammingError(
-                f"stored releases are combined whatever their {min(unknown)}", code="argument"
+                f"combine does not take {min(unknown)}; use only max_groups and dialect", code="argument"
             )
         running, peer = StatementRunner(self.service, user), get_peer(request)
 
@@ -305,12 +305,12 @@ class HttpApi:
         return Response(body, headers=HEADERS, media_type=form)
 
     def _audit_request(self, user: User, peer: str, what: str) -> AbstractContextManager[Outcome]:
-        """Notes in the audit log who asks, and what comes of it."""
+        """Record the caller and the outcome of a request in the audit log."""
         caller = Caller(user.name, self.service.policy.resolve_analyst_name(user.name), "http", peer)
         return self.service.audit.audit_request(caller, what)
 
     def _resolve_options(self, asked: QueryRequest) -> QueryOptions:
-        """The options of a query, with the default loss where neither they nor the text state one."""
+        """Return the options of a query, with the default loss if neither they nor the text state one."""
         default = self.service.epsilon if asked.default_epsilon is None else asked.default_epsilon
         if default is None or asked.options.keys() & {"epsilon", "target_error"}:
             return asked.options
@@ -375,13 +375,13 @@ class HttpApi:
             await self._run_work(request, running, lambda: running.run_with_connection(run_quote))
         )
 
-    # What is known without a query.
+    # Budgets.
 
     async def _list_budgets(self, request: Request, user: User) -> Response:
         everyone = request.query_params.get("all", "") in ("1", "true")
         if everyone and not user.role.can_view_all:
             raise make_forbidden_error(
-                f"{user.name} is {user.role.value}, who sees the own budget and those of tables"
+                f"{user.name} has the role {user.role.value}, which sees its own budget and those of tables only"
             )
         running = StatementRunner(self.service, user)
 
@@ -403,7 +403,7 @@ class HttpApi:
         )
 
     async def _get_issuer(self, _: Request, __: User) -> Response:
-        """By what one may log in, beside passwords and tokens."""
+        """Return the OpenID Connect issuer, if there is one."""
         provider = self.authenticator.provider
         return to_json_response({"issuer": None if provider is None else provider.name})
 
@@ -437,7 +437,7 @@ class HttpApi:
             "default_epsilon": default,
         }
 
-    # What owners and auditors see.
+    # Requests of owners and auditors.
 
     async def _list_entries(self, request: Request, user: User) -> Response:
         require_auditor_role(user)
@@ -468,11 +468,11 @@ class HttpApi:
 
     async def _reload_service(self, request: Request, user: User) -> Response:
         if not user.role.is_owner:
-            raise make_forbidden_error(f"{user.name} is {user.role.value}; this is for owners")
+            raise make_forbidden_error(f"{user.name} has the role {user.role.value}; only owners may do this")
         await reload_service(self.service, self._log, user.name)
         return await self._get_policy(request, user)
 
-    # What runs.
+    # Running statements.
 
     async def _list_statements(self, _: Request, user: User) -> Response:
         rows = self.service.activity.list_visible_rows(user)
@@ -483,9 +483,9 @@ class HttpApi:
         found = None if number is None else self.service.activity.find_client(user, number)
         if found is None:
             raise ProgrammingError(
-                "there is no statement of this number that you may end",
+                "no statement that you may end has this number",
                 code="not_found",
-                hint="GET /v1/statements lists them",
+                hint="GET /v1/statements lists the statements",
             )
 
         def stop_statement() -> Any:
@@ -495,7 +495,7 @@ class HttpApi:
         return to_json_response(await self._run_lookup(request, user, stop_statement))
 
     async def _run_lookup(self, request: Request, user: User, work: Callable[[], _T]) -> _T:
-        """What `work` gives that reaches no private rows, in a turn among its like."""
+        """Run work that reads no private rows, in its own lane."""
         return await self._run_work(request, StatementRunner(self.service, user), work, lane=Lane.lookup)
 
     async def _list_history(self, request: Request, user: User) -> Response:
@@ -511,7 +511,7 @@ class HttpApi:
     async def _get_receipt(self, request: Request, user: User) -> Response:
         number = parse_path_number(request, "entry")
         if number is None:
-            raise ProgrammingError(_NO_DIGITS, code="not_found", hint="GET /v1/history lists them")
+            raise ProgrammingError(_NO_DIGITS, code="not_found", hint="GET /v1/history lists your charges")
         analyst = self.service.policy.resolve_analyst_name(user.name)
 
         def read_entries() -> list[Entry]:
@@ -520,7 +520,7 @@ class HttpApi:
 
         found = await self._run_lookup(request, user, read_entries)
         if not found or (not user.role.can_view_all and any(each.analyst != analyst for each in found)):
-            raise ProgrammingError(_NO_DIGITS, code="not_found", hint="GET /v1/history lists them")
+            raise ProgrammingError(_NO_DIGITS, code="not_found", hint="GET /v1/history lists your charges")
         return to_json_response(
             {
                 "entries": [{**to_entry_json(each), "digest": each.digest} for each in found],
@@ -556,7 +556,7 @@ class HttpApi:
         )
 
     async def _list_words(self, _: Request, __: User) -> Response:
-        """What an editor completes and highlights, beside the names of the catalogue."""
+        """Return the keywords and functions that an editor completes and highlights."""
         return to_json_response({"keywords": list(KEYWORDS), "functions": list(list_functions())})
 
     async def _render_metrics(self, _: Request, user: User) -> Response:
@@ -565,7 +565,7 @@ class HttpApi:
         gauges = build_gauges(running, asking - running, self._connections(), self.authenticator.failures)
         return Response(self.metrics.render_text(gauges), headers={**HEADERS, "Content-Type": CONTENT_TYPE})
 
-    # What anybody may know.
+    # Public requests.
 
     async def _get_health(self, _: Request) -> Response:
         return to_json_response(
@@ -576,7 +576,7 @@ class HttpApi:
         return to_json_response(openapi.DOCUMENT)
 
     async def _get_page_file(self, request: Request) -> Response:
-        """A file of the web page, which is the same for everybody."""
+        """Return a file of the web page, which is the same for all users."""
         found = page.FILES.get(str(request.path_params.get("name", "index.html")))
         if found is None:
             return await self._refuse_unknown_path(request, HTTPException(404))
@@ -587,7 +587,7 @@ class HttpApi:
 
 
 class _Route:
-    """A path with its method and who answers it."""
+    """A path with its method and handler."""
 
     def __init__(self, path: str, method: str, handler: Handler, *, anonymous: bool = False) -> None:
         self.path, self.method, self.handler, self.anonymous = path, method, handler, anonymous

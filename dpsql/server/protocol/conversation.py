@@ -59,7 +59,7 @@ MOST_CHARACTERS = 100_000
 """Characters of a message's text: a list of ten thousand numbers has fewer."""
 MOST_READ_HERE = 4_096
 """Characters of a text that is read where all connections wait for it, and of the texts that are read there at once."""
-TOO_MANY_STATEMENTS = f"a text has at most {MOST_STATEMENTS:,} statements"
+TOO_MANY_STATEMENTS = f"a query text may have at most {MOST_STATEMENTS:,} statements"
 MOST_VALUES_AT_ONCE = 5_000
 """About how many values of an answer are written before other connections have their turn."""
 MOST_AT_ONCE = 100
@@ -196,7 +196,7 @@ class Conversation:
                 self._out += b"N"
             case GSSRequest():
                 if self._asked_gss:
-                    raise ProtocolError("GSSAPI encryption is asked for twice")
+                    raise ProtocolError("GSSAPI encryption is requested twice")
                 self._asked_gss = True
                 self._out += b"N"
             case CancelRequest(process, key):
@@ -216,7 +216,7 @@ class Conversation:
 
     def _handle_startup(self, message: Startup) -> Task | None:
         if self._requires_tls and not self._is_encrypted:
-            raise ProtocolError("the server takes connections with TLS alone: sslmode=require", "28000")
+            raise ProtocolError("the server requires TLS: connect with sslmode=require", "28000")
         user = message.parameters.get("user", "")
         if not user:
             raise ProtocolError("no user name given in the startup packet", "28000")
@@ -323,7 +323,7 @@ class Conversation:
     def _read_text(self, message: Query | Parse, text: str) -> Task | None:
         """Read the statements of a message's text, a long one elsewhere."""
         if len(text) > MOST_CHARACTERS:
-            raise StatementError("54000", f"a text has at most {MOST_CHARACTERS:,} characters")
+            raise StatementError("54000", f"a query text may have at most {MOST_CHARACTERS:,} characters")
         if len(text) > MOST_READ_HERE:
             self._message_to_read = message
             return ReadText(text)
