@@ -253,10 +253,7 @@ def test_the_clause_and_the_shell_say_it_too(con: Connection) -> None:
         con.query(sql, target_error="5%")
     session = Session(SessionState(con))
     (reply,) = session.iterate_replies("\\target 5% 0.9")
-    assert (
-        reply.text
-        == "a query is asked for with ±5% of each value in 90% of answers, in steps until it is met"
-    )
+    assert reply.text == "queries run with ±5% of each value in 90% of answers, in steps until they meet it"
     (reply,) = session.iterate_replies(f"{MET['a sum']};")
     assert "charged to visits: ε " in reply.text
     assert " steps)" in reply.text
