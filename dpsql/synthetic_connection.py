@@ -157,14 +157,15 @@ class SyntheticConnection(BaseConnection):
 
         Raises what `synthetic` raises.
         """
-        from dpsql.engine.synthetic import open_stream, prepare_stream
+        from dpsql.engine.streams import open_stream
+        from dpsql.engine.synthetic import prepare_stream
 
         if method != "pmw":
             raise ProgrammingError(f"there is no method {method!r}", code="synthetic_method", hint="'pmw'")
         asked = self._build_query(sql, parameters, epsilon=epsilon, max_groups=max_groups, replay=False)
         with self.engine.backend.open_snapshot():
             prepared = prepare_stream(self.engine, asked, workload, updates, queries)
-            running, receipt = open_stream(self.engine, prepared)
+            running, receipt = open_stream(self.engine, prepared.prepared)
         return self._build_stream(prepared, running, receipt)
 
     def disable_session_tables(self) -> None:
@@ -188,6 +189,7 @@ class SyntheticConnection(BaseConnection):
         return SessionTables(_ConnectionHost(self))
 
     def _build_stream(self, prepared: PreparedSynthesis, running: RunningStream, receipt: Receipt) -> Stream:
+        from dpsql.engine.streams import answer_stream_query, require_current_entry
         from dpsql.engine.synthetic import build_hypothesis_table
 
         cut, entry = _CellTable(prepared, self._open_database), receipt.entries[0]["id"]
@@ -197,10 +199,10 @@ class SyntheticConnection(BaseConnection):
 
         def answer_cells(cells: Cells) -> StreamedCount:
             with self.engine.backend.lock():
-                return engine.answer_stream_query(running, cells, prepared.prepared, charged)
+                return answer_stream_query(engine, running, cells, prepared.prepared, charged)
 
         def build_table(histogram: Counts) -> SyntheticTable:
-            engine.require_current_entry(charged)
+            require_current_entry(engine, charged)
             return replace(
                 build_hypothesis_table(prepared, histogram, receipt), _connect=self._connect_to_table
             )

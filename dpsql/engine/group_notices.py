@@ -21,7 +21,7 @@ from dpsql.planning.measurement import MeasurementPlan
 from dpsql.planning.partition_selection import OptimalPartitionSelection
 from dpsql.planning.top_k import TopKSelection
 from dpsql.postprocess.occupied_groups import list_possibly_empty_rows, mark_occupied_groups
-from dpsql.release import ReleasedTable
+from dpsql.released_table import ReleasedTable
 from dpsql.uncertainty.cells import compute_intervals
 
 CONFIDENCE = 0.95

@@ -57,7 +57,7 @@ from dpsql.plan.types import Type, Value
 from dpsql.planning.clamping import Clamp
 from dpsql.planning.measurement import MeasurementPlan
 from dpsql.postprocess.nobody import has_condition, has_value_count
-from dpsql.release import ReleasedTable
+from dpsql.released_table import ReleasedTable
 from dpsql.rendering import format_value
 from dpsql.result import Result
 from dpsql.sql.emit.outer_query import ReleasedTables

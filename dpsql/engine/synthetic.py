@@ -43,7 +43,7 @@ from dpsql.synthesis.mechanism import Mwem
 from dpsql.synthesis.methods import METHODS, SyntheticMethod
 from dpsql.synthesis.mst import MOST_COLUMNS, Mst, list_read_marginals, require_small_tables
 from dpsql.synthesis.randomized import RandomizedTable
-from dpsql.synthesis.stream import RunningStream, WeightsStream
+from dpsql.synthesis.stream import WeightsStream
 from dpsql.synthesis.workload import Counts, Marginal, parse_workload
 from dpsql.synthetic_table import SyntheticTable, WorkloadError
 
@@ -264,11 +264,6 @@ def build_hypothesis_table(
     counts = histogram.ravel().tolist()
     cells = tuple((*key, number) for key, number in zip(keys, counts, strict=True) if number)
     return SyntheticTable(synthesis.columns, synthesis.types, cells, None, receipt)
-
-
-def open_stream(engine: Engine, synthesis: PreparedSynthesis) -> tuple[RunningStream, Receipt]:
-    """Charges all that a stream may lose, durably, and reads its histogram."""
-    return engine.open_stream(synthesis.prepared)
 
 
 def _get_mechanism(prepared: PreparedQuery) -> SyntheticMethod | WeightsStream | RandomizedTable:

@@ -17,7 +17,7 @@ from dpsql.mechanisms import CombinedNoise, Mechanism
 from dpsql.mechanisms.records import from_stored_list, to_stored_list
 from dpsql.plan.types import Value
 from dpsql.planning.measurement import MeasurementPlan
-from dpsql.release import Components, Keys, ReleasedTable, build_released_table
+from dpsql.released_table import Components, Keys, ReleasedTable, build_released_table
 
 _VERSION = 1
 

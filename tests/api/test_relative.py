@@ -327,7 +327,7 @@ def test_a_step_that_fails_ends_with_the_answer_so_far(
 
 def test_a_failure_of_the_first_step_is_an_error(con: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing was released, so there is no answer."""
-    monkeypatch.setattr(Engine, "_charge_query", lambda *_: (_ for _ in ()).throw(BackendError()))
+    monkeypatch.setattr(Engine, "charge_query", lambda *_: (_ for _ in ()).throw(BackendError()))
     with pytest.raises(BackendError):
         con.query(COUNT, target_error="1%")
 
