@@ -42,7 +42,7 @@ def save_figure(figure: Any, path: Path) -> None:
         raise OperationalError(
             f"the picture {path} cannot be written",
             code="plot_unwritten",
-            hint="check its directory, and its ending: .png, .svg or .pdf",
+            hint="check its directory, and its extension: .png, .svg or .pdf",
         ) from None
 
 
@@ -159,7 +159,8 @@ def _require_drawable(
     """Raises DataError where there is nothing to draw, or more than can be read."""
     if not keys or not columns:
         raise DataError(
-            "there is nothing to draw: no row, or no column with intervals", hint="print the answer"
+            "there is nothing to draw: the answer has no rows, or no column with intervals",
+            hint="print the answer",
         )
     for number, most, what in (
         (len(columns), _MOST_PANES, "columns"),
@@ -168,9 +169,9 @@ def _require_drawable(
         if number > most:
             raise DataError(
                 f"{number:,} {what} are too many for one figure",
-                hint=f"name at most {most:,} as y"
+                hint=f"pass at most {most:,} as y"
                 if what == "columns"
-                else f"ask for at most {most:,}, by ORDER BY and LIMIT",
+                else f"reduce them to at most {most:,} with ORDER BY and LIMIT",
             )
 
 

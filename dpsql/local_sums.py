@@ -99,7 +99,7 @@ def estimate_answer(table: LocalTable, select: LocalSelect, cells: Result, recei
     statistics, size = LocalStatistics.from_table(table), table.size
     if len(groups) * len(select.outputs) * size > _MOST_WORK:
         raise QueryRejected(
-            "these are too many groups to estimate", code="local_query", hint="group by fewer columns"
+            "there are too many groups to estimate", code="local_query", hint="group by fewer columns"
         )
     lines = [
         [_estimate_cell(statistics, select.keys, output, key, members) for output in select.outputs]
@@ -144,9 +144,9 @@ def _estimate_cell(
         if output.function != "rows":
             if isinstance(value, bool) or not _is_number(value):
                 raise QueryRejected(
-                    f"{output.name}: totals and means are of numbers",
+                    f"{output.name}: SUM and AVG need numbers",
                     code="local_query",
-                    hint="CASE WHEN smoker THEN 1 ELSE 0 END makes numbers of truth values",
+                    hint="convert a BOOLEAN to a number: CASE WHEN smoker THEN 1 ELSE 0 END",
                 )
             summed[row[0]] = float(value)
             values.append(float(value))

@@ -43,8 +43,8 @@ class LocalTable:
         """All rows, those that are alike one after another. Raises DataError where there are more than ten million."""
         if len(self) > MOST_LISTED:
             raise DataError(
-                f"these are {len(self):,} rows, too many to list",
-                hint="cells has each combination with its number, and estimates need no rows",
+                f"the table has {len(self):,} rows, too many to list",
+                hint="use .cells, which has each combination with its number of rows; estimates need no rows",
             )
         return [tuple(keys) for *keys, number in self.cells for _ in range(int(number))]  # type: ignore[arg-type]
 
@@ -93,7 +93,8 @@ class LocalTable:
                 )
         if not places or len(set(places)) < len(places):
             raise DataError(
-                "an estimate is of columns, each once", hint=f"there are: {', '.join(self.columns)}"
+                "an estimate needs columns of the table, each once",
+                hint=f"the columns are: {', '.join(self.columns)}",
             )
         total = len(self)
         if not total:
@@ -132,7 +133,10 @@ class LocalTable:
 
         place, rows = self._get_column_place(column), len(self)
         if not self.get_step(place) or not rows or not 0 < confidence < 1:
-            raise DataError(f"{column} has no mean here", hint="estimate(…) gives the shares of its values")
+            raise DataError(
+                f"{column} has no mean: only columns that were rounded to their bounds have one",
+                hint="estimate(…) gives the shares of its values",
+            )
         (low, high), odds = map(float, self.domains[place]), float(self.odds[place])  # type: ignore[arg-type]  # ends are numbers
         share = sum(int(row[-1]) for row in self.cells if row[place] == high) / rows  # type: ignore[arg-type, misc]  # the last is a count
         gap = (odds - 1) / (odds + 1)
@@ -148,5 +152,7 @@ class LocalTable:
 
     def _get_column_place(self, name: str) -> int:
         if name not in self.columns:
-            raise DataError(f"the table has no column {name}", hint=f"there are: {', '.join(self.columns)}")
+            raise DataError(
+                f"the table has no column {name}", hint=f"the columns are: {', '.join(self.columns)}"
+            )
         return self.columns.index(name)

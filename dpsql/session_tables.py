@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 MOST_TABLES = 64
 _TERMS: tuple[Literal["epsilon", "max_groups", "replay"], ...] = ("epsilon", "max_groups", "replay")
 """What the call may say as well as the text."""
-_APART = "ask the two apart, and put their answers together"
+_APART = "query the two separately, and combine their answers"
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +150,7 @@ class SessionTables:
             self._require_free_name(statement)
         if statement is not None or self._find_named_tables(sql, options) is not None:
             raise QueryRejected(
-                "statements about tables of a session cannot be planned",
+                "statements about session tables cannot be prepared",
                 code="session_table",
                 hint="con.query(sql), or con.explain(sql) for the price",
                 text=sql,
@@ -211,8 +211,8 @@ class SessionTables:
             statement.refuse_at(
                 statement.name_at,
                 "session_table",
-                "tables of a session are made in DuckDB's SQL",
-                "leave out dialect, or pass dialect='duckdb'",
+                "session tables are only supported in DuckDB's dialect",
+                "remove dialect, or pass dialect='duckdb'",
             )
         for name in _TERMS:
             called, written = options.get(name), said.get(name)
@@ -220,8 +220,8 @@ class SessionTables:
                 statement.refuse_at(
                     statement.places[name],
                     "ambiguous",
-                    f"the text of the query and the call give different values of {name}",
-                    "give it in one of the two",
+                    f"the text of the query and the call give different values for {name}",
+                    "give it in only one of the two",
                 )
         terms = options.copy()
         for name in _TERMS:
@@ -247,7 +247,7 @@ class SessionTables:
             statement.refuse_at(
                 statement.name_at,
                 "session_table",
-                f"{table.name} is a table of this session: what is made of it is free already",
+                f"{table.name} is a table of this session, so it needs no other table: SELECTs over it are free",
                 f"SELECT … FROM {table.name}",
             )
 
@@ -256,30 +256,30 @@ class SessionTables:
             statement.refuse_at(
                 statement.name_at,
                 "session_table",
-                "a server keeps no tables of a session",
-                "dpsql shell, or dpsql.connect(…) where the data are, makes them",
+                "session tables are not supported on a server",
+                "use dpsql shell, or dpsql.connect(…), on the machine that has the data",
             )
         name = normalize_name(statement.name)
         if any(normalize_name(each.name) == name for each in self._host.engine.catalog.tables.values()):
             statement.refuse_at(
                 statement.name_at,
                 "session_table",
-                f"{statement.name} is a table of the owner's",
+                f"{statement.name} is already the name of a table of the data owner",
                 "give it another name",
             )
         if name in self._tables and not statement.replaces:
             statement.refuse_at(
                 statement.name_at,
                 "session_table",
-                f"there is a table {self._tables[name].name} in this session already",
-                "CREATE OR REPLACE makes it anew, DROP TABLE forgets it",
+                f"this session already has a table {self._tables[name].name}",
+                "use CREATE OR REPLACE to replace it, or DROP TABLE to remove it",
             )
         if name not in self._tables and len(self._tables) >= MOST_TABLES:
             statement.refuse_at(
                 statement.name_at,
                 "session_table",
                 f"a session keeps at most {MOST_TABLES} tables",
-                "DROP TABLE forgets one",
+                "remove one with DROP TABLE",
             )
 
     def _drop_table(self, statement: DropTable) -> Result:
@@ -289,7 +289,7 @@ class SessionTables:
             owners = {normalize_name(each.name) for each in self._host.engine.catalog.tables.values()}
             message = f"there is no table {statement.name} in this session"
             if normalize_name(statement.name) in owners:
-                message = f"{statement.name} is a table of the owner's, which stays"
+                message = f"{statement.name} is a table of the data owner, which cannot be dropped"
             statement.refuse_name("session_table", message, "SHOW TABLES lists the tables")
         name = statement.name if found is None else found.name
         return _build_row_result(
@@ -314,7 +314,7 @@ class SessionTables:
         mixed = sorted(owners[name] for name in named if name in owners)
         if mixed:
             raise QueryRejected(
-                f"{found[0].name} is a table of this session, and {mixed[0]} one of the owner's: a SELECT cannot read both",
+                f"{found[0].name} is a table of this session, and {mixed[0]} one of the data owner: a SELECT cannot read both",
                 code="session_table",
                 hint=_APART,
                 text=sql,
@@ -332,9 +332,9 @@ class SessionTables:
         """The answer to a SELECT over tables of the session, which is free."""
         local = next((each.content for each in tables if isinstance(each.content, LocalTable)), None)
         if local is None:
-            notice = "rows of {} are invented: the answer is exact for them, and no more than near the private ones"
+            notice = "rows of {} are synthetic: the answer is exact for them, and only approximates the private rows"
         else:
-            notice = "values of {} are randomised one by one: the answer shows them as they are"
+            notice = "values of {} are randomized one by one: the answer shows the randomized values"
         names = ", ".join(each.name for each in tables)
         entries = tuple(dict.fromkeys(entry for each in tables for entry in each.entries))
         receipt = replace(self._build_receipt(sql, entries), notices=(notice.format(names),))
@@ -358,7 +358,7 @@ class SessionTables:
 
         if len(tables) > 1 or statement.explain or statement.translated:
             raise QueryRejected(
-                "a local table answers one SELECT in DuckDB's SQL that reads no other table",
+                "a local table supports one SELECT in DuckDB's dialect that reads no other table",
                 code="local_query",
                 hint=_APART,
                 text=sql,
@@ -366,7 +366,7 @@ class SessionTables:
         (table,) = tables
         rounded = [name for place, name in enumerate(local.columns) if local.get_step(place)]
         select = parse_local_select(statement, local.columns, rounded)
-        notice = f"{table.name} is randomised: these are estimates of the private rows, with their intervals"
+        notice = f"{table.name} is randomized: these are estimates of the private rows, with their intervals"
         receipt = replace(self._build_receipt(sql, table.entries), notices=(notice,))
         with self._open_cell_table(table, local) as cells:
             return estimate_answer(local, select, cells.query(select.cells), receipt)
@@ -456,7 +456,7 @@ def _describe_table(table: SessionTable) -> TableDescription:
     from dpsql.engine.description import ColumnDescription, TableDescription
 
     columns = tuple(ColumnDescription(name, kind.lower()) for name, kind in table.columns)
-    rule = f"{table.kind}, and of this session alone: SELECTs over it are free"
+    rule = f"{table.kind}, only in this session: SELECTs over it are free"
     return TableDescription(
         table.name, private=False, unit="", columns=columns, rules=(rule,), kind=table.kind
     )

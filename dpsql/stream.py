@@ -78,7 +78,7 @@ class Stream:
         chosen = np.ones(shape, bool)
         if condition is not None:
             if not isinstance(condition, str):
-                raise QueryRejected("a condition is text", code="condition")
+                raise QueryRejected("a condition must be text", code="condition")
             places = np.array(sorted(self._cells(condition)), np.int64)
             size = math.prod(shape)
             if len(places) and not (places[0] >= 0 and places[-1] < size):
@@ -89,7 +89,7 @@ class Stream:
         for name, wanted in values.items():
             if name not in self.columns:
                 raise DataError(
-                    f"the stream has no column {name}", hint=f"there are: {', '.join(self.columns)}"
+                    f"the stream has no column {name}", hint=f"the columns are: {', '.join(self.columns)}"
                 )
             axis = self.columns.index(name)
             many = isinstance(wanted, Iterable) and not isinstance(wanted, (str, bytes))

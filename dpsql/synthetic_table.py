@@ -82,8 +82,8 @@ class SyntheticTable:
         """All rows, those that are alike one after another. Raises DataError where there are more than ten million."""
         if len(self) > MOST_LISTED:
             raise DataError(
-                f"these are {len(self):,} rows, too many to list",
-                hint="cells has each combination with its number",
+                f"the table has {len(self):,} rows, too many to list",
+                hint="use .cells, which has each combination with its number of rows",
             )
         return [
             tuple(keys)

@@ -486,7 +486,7 @@ class Engine:
         if left <= 0:
             return None
         bought = self.build_loss_search(prepared, target).predict_largest_error(left)
-        return f"nothing was charged; what is left buys {replace(target, error=Fraction(bought))}"
+        return f"nothing was charged; the remaining budget is enough for {replace(target, error=Fraction(bought))}"
 
     def _run_release(
         self, part: PreparedRelease, prepared: PreparedQuery, entries: Sequence[Entry]

@@ -93,7 +93,7 @@ class ReleaseStore:
                 raise QueryRejected(
                     "there is no stored release of this query",
                     code="nothing_released",
-                    hint="run the query with an epsilon first: combine answers from stored releases alone",
+                    hint="run the query with an epsilon first: combine reads only stored releases",
                 )
         return found
 

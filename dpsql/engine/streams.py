@@ -59,7 +59,7 @@ def require_current_entry(engine: Engine, entry: Entry | None) -> None:
     """
     if entry is None or not engine.ledger.is_current(entry):
         raise OperationalError(
-            "the budget that paid for the stream has begun anew since, by its period or a reset",
+            "the stream has ended: the budget that paid for it was renewed or reset",
             code="stream_ended",
-            hint="open another stream, which is charged anew",
+            hint="open another stream, which is charged again",
         )

@@ -98,7 +98,7 @@ def derive_loss_by_kind(plan: MeasurementPlan) -> dict[str, Fraction]:
 def _verify_top_k(plan: MeasurementPlan, top_k: TopKSelection) -> None:
     """Tries a unit with the lowest and the highest contribution to all scores, and the replacement of one by the other."""
     if plan.analysis.selects_keys or plan.analysis.domains is None:
-        raise VerificationError("top-k selection is among keys that are not public")
+        raise VerificationError("top-k selection needs public keys")
     shares = (0, top_k.low, top_k.high)
     moves = {a - b if plan.analysis.replace else a for a, b in itertools.product(shares, repeat=2)}
     loss = top_k.mechanism.compute_range(max(moves) - min(moves)) * top_k.top.count
@@ -112,18 +112,18 @@ def _verify_synthesis(plan: MeasurementPlan, synthesis: SynthesisPlan) -> None:
     """Tries the extreme rows of a unit, all of them in one cell of a marginal, and adds up what each step loses by them."""
     found, analysis = synthesis.mechanism, plan.analysis
     if find_sampling_rate(analysis.release.input) is not None:
-        raise VerificationError("amplification by sampling is not known of a synthetic table")
+        raise VerificationError("amplification by sampling is not supported for a synthetic table")
     if analysis.selects_keys or analysis.domains is None:
         raise VerificationError("a synthetic table has columns whose values are not public")
     if found.shape != tuple(map(len, analysis.domains)):
-        raise VerificationError("a synthetic table has other columns than its rows")
+        raise VerificationError("the columns of a synthetic table differ from those of its rows")
     l1 = Fraction(derive_norms(synthesis.vector, analysis)[0])
     spent = derive_synthesis_loss(found, l1, replaced=analysis.replace)
     charged = split_charge_by_kind(plan.event)
     if spent["range"] > charged["range"]:
         raise VerificationError("the range of the choices of a synthetic table exceeds the charged loss")
     if spent["pure"] > charged["pure"] or spent["gaussian"] > charged["gaussian"]:
-        raise VerificationError("the noise of a synthetic table loses more than is charged")
+        raise VerificationError("the loss of the noise of a synthetic table exceeds the charged loss")
 
 
 def _iterate_at_points(
@@ -182,7 +182,7 @@ def _derive_loss(
         or _exceeds_norm(l2_squared, known.l2_squared)
         or _exceeds_norm(linf, known.linf)
     ):
-        raise VerificationError(f"the sensitivity of {measured.vector.name} is above what was derived")
+        raise VerificationError(f"the sensitivity of {measured.vector.name} was planned smaller than it is")
     rule = RULES.get(type(measured.mechanism))
     if rule is None:
         raise VerificationError(f"verification has no rule for {measured.mechanism.name} noise")
@@ -281,7 +281,7 @@ def _derive_quantile_range(part: QuantileSelection, analysis: Analysis) -> Fract
 def _verify_selection(plan: MeasurementPlan, delta: Fraction) -> None:
     chosen = plan.selection
     if chosen is None:
-        raise VerificationError("keys are shown that no selection has chosen")
+        raise VerificationError("group keys would be released without partition selection")
     if isinstance(chosen, OptimalPartitionSelection):
         _verify_tosses(plan.analysis, chosen, delta)
         return
@@ -302,9 +302,11 @@ def _verify_selection(plan: MeasurementPlan, delta: Fraction) -> None:
         groups = bound.groups if clamp is None else clamp.points[0]
         above = 0 if threshold is None else threshold.threshold - alone
         if Fraction(noise.bound_sum_tail(len(chosen.components), above)) * groups > delta:
-            raise VerificationError("a lone unit's key is shown more often than delta allows")
+            raise VerificationError(
+                "the key of a single unit would be released with a higher probability than delta allows"
+            )
     if chosen.min_frequency < bound.min_frequency:
-        raise VerificationError("a key is shown of fewer units than the policy says")
+        raise VerificationError("a key of fewer units than the policy's min_frequency could be released")
 
 
 def _count_changed_groups(analysis: Analysis) -> int:
@@ -320,7 +322,9 @@ def _verify_tosses(analysis: Analysis, chosen: OptimalPartitionSelection, delta:
     if rule.delta * _count_changed_groups(analysis) > delta or chosen.min_frequency < max(
         1, analysis.bound.min_frequency
     ):
-        raise VerificationError("a lone unit's key is shown more often than delta allows")
+        raise VerificationError(
+            "the key of a single unit would be released with a higher probability than delta allows"
+        )
     half = rule.compute_median_units()
     tried = {*range(4), half // 2, half - 2, half - 1, half, half + 1, 2 * half}
     shrunk = Fraction(bound_exp(rule.epsilon, _PLACES)[0], 10**_PLACES)

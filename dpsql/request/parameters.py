@@ -36,12 +36,14 @@ class BoundParameters:
             )
         if (self.names or ()) and not names:
             raise DataError(
-                "parameters are given by name, the query has none", code="parameter", hint="WHERE x > :low"
+                "parameters were given by name, but the query has no named parameters",
+                code="parameter",
+                hint="WHERE x > :low",
             )
         if not names:
             if len(self.values) != count:
                 raise DataError(
-                    f"the query has {count} parameters, {len(self.values)} values were given",
+                    f"the query has {count} parameters, but {len(self.values)} values were given",
                     code="parameter",
                 )
             return self.values
@@ -58,7 +60,7 @@ def bind_parameters(parameters: Parameters) -> BoundParameters:
     if isinstance(parameters, Mapping):
         names = tuple(parameters)
         if not all(isinstance(name, str) for name in names):
-            raise ProgrammingError("the names of parameters are texts", code="parameter")
+            raise ProgrammingError("parameter names must be text", code="parameter")
         return BoundParameters(
             tuple(_bind_value(f":{name}", value) for name, value in parameters.items()), names
         )
@@ -86,7 +88,7 @@ def _bind_value(name: str, value: object) -> Parameter:
 def _list_elements(array: Any) -> list[object]:
     """The elements of an array of one dimension."""
     if array.ndim != 1:
-        raise DataError("a list of values has one dimension", code="parameter")
+        raise DataError("a list of values must have one dimension", code="parameter")
     return list(array)
 
 
@@ -101,10 +103,14 @@ def _to_plain_value(name: str, value: Any) -> Value:
     try:
         kind = get_value_type(value)
     except TypeError:
-        raise DataError(f"parameter {name} is of type {type(value).__name__}", code="parameter") from None
+        raise DataError(
+            f"parameter {name} has the unsupported type {type(value).__name__}", code="parameter"
+        ) from None
     if isinstance(value, dt.time) and value.tzinfo is not None:
         raise DataError(
-            f"parameter {name} is a time of day with a zone", code="parameter", hint="drop the zone"
+            f"parameter {name} is a time of day with a time zone, which is not supported",
+            code="parameter",
+            hint="remove the time zone",
         )
     return _PLAIN[kind](value)
 
@@ -117,7 +123,7 @@ def _to_utc_datetime(name: str, value: dt.datetime) -> dt.datetime:
     try:
         return found.astimezone(dt.UTC).replace(tzinfo=None)
     except OverflowError:
-        raise DataError(f"parameter {name} is beyond the years 1 to 9999 in UTC", code="parameter") from None
+        raise DataError(f"parameter {name} is outside the years 1 to 9999 in UTC", code="parameter") from None
 
 
 def _convert_decimal(name: str, value: Decimal) -> int | float:
@@ -128,7 +134,7 @@ def _convert_decimal(name: str, value: Decimal) -> int | float:
     exponent = exact.as_tuple().exponent
     digits = len(exact.as_tuple().digits)
     if not isinstance(exponent, int) or digits + abs(exponent) > _MOST_DIGITS:
-        raise DataError(f"parameter {name} has more digits than a DECIMAL", code="parameter")
+        raise DataError(f"parameter {name} has more digits than a DECIMAL can hold", code="parameter")
     return int(exact) if exponent >= 0 else float(exact)
 
 

@@ -192,7 +192,7 @@ def _resolve_loss(asked: Query, options: StatedOptions) -> Fraction | Target:
         return Target(error, CONFIDENCE if confidence is None else confidence)
     if confidence is not None:
         raise QueryRejected(
-            "a confidence is given without the error that it belongs to",
+            "confidence needs a target_error",
             code="target_error",
             hint="target_error = 50, confidence = 0.95",
         )
@@ -210,8 +210,8 @@ def _resolve_loss(asked: Query, options: StatedOptions) -> Fraction | Target:
 def _merge_option(name: str, called: _Option, written: _Option) -> _Option:
     if called is not None and written is not None and called != written:
         raise QueryRejected(
-            f"the text of the query and the call give different values of {name}",
+            f"the text of the query and the call give different values for {name}",
             code="ambiguous",
-            hint="give it in one of the two",
+            hint="give it in only one of the two",
         )
     return called if written is None else written

@@ -598,5 +598,5 @@ def test_explain_says_what_is_derived_and_what_is_learnt(accountant: str) -> Non
         in total
     )
     assert "rows of a unit in a group: at most 40, declared or derived; chosen privately" in rows
-    assert "where the clamp is as expected" in total
-    assert "where the clamp is as expected" in rows
+    assert "if the clamp is as expected" in total
+    assert "if the clamp is as expected" in rows

@@ -76,7 +76,7 @@ CALLS = frozenset(
         "… = FALSE",
         "CREATE SYNTHETIC TABLE and CREATE LOCAL TABLE make tables of a connection, in Python and in the shell; all others are the owner's",
         "DROP TABLE forgets a table of a connection, in Python and in the shell; all others are the owner's",
-        "let the policy list the values, or group values: CAST(FLOOR(cost / 100) AS INTEGER) AS cost",
+        "list the values in the policy, or group them: CAST(FLOOR(cost / 100) AS INTEGER) AS cost",
         "con.synthetic(…, method='mst'), fewer columns, or groups of values: CAST(FLOOR(cost / 100) AS INTEGER) AS cost",
     }
 )
