@@ -1,4 +1,4 @@
-"""What `connect` is given, found: the files that a policy names, a server's tables, the ledger beside a policy, and who asks."""
+"""Open what `connect` is given: the database, the files that a policy names, the ledger beside a policy, or a server."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def open_remote(
 
 
 def open_server(url: Any, rules: Policy, policy: Any, *, spills: bool) -> Backend:
-    """A database of PostgreSQL or Spark: all of the policy's tables are there, and what it writes to disk is its own."""
+    """Open a PostgreSQL or Spark database, which must have all of the policy's tables and place its own temporary files."""
     if spills:
         raise ProgrammingError(
             "temp_directory is only valid for DuckDB: the owner of a server or cluster places its temporary files",
@@ -134,7 +134,7 @@ def open_server(url: Any, rules: Policy, policy: Any, *, spills: bool) -> Backen
 
 
 def with_sources(database: Any, rules: Policy, policy: Any) -> Any:
-    """The database with the tables whose files the policy names."""
+    """Return the database with the tables whose files the policy names."""
     named = isinstance(policy, Path) or (isinstance(policy, str) and "\n" not in policy)
     sources = rules.resolve_source_paths(Path(policy).parent if named else Path())
     if database is None and not sources:
@@ -155,7 +155,7 @@ def with_sources(database: Any, rules: Policy, policy: Any) -> Any:
 
 
 def get_ledger_path(policy: Any) -> Path:
-    """The ledger of a policy's path. Raises ProgrammingError (`ledger_missing`) for a policy that is no file."""
+    """Return the ledger that belongs to the path of a policy; raise ProgrammingError (`ledger_missing`) if it is not a path."""
     if isinstance(policy, Path) or (isinstance(policy, str) and "\n" not in policy):
         return Path(policy).with_suffix(".ledger")
     raise ProgrammingError(
@@ -166,7 +166,7 @@ def get_ledger_path(policy: Any) -> Path:
 
 
 def get_user_name() -> str:
-    """The name that the operating system knows the present user by."""
+    """Return the name of the operating system's user."""
     try:
         return getpass.getuser()
     except (OSError, KeyError, ImportError):

@@ -1,4 +1,4 @@
-"""The values that stand for the `?` of a query, or for its `:name`."""
+"""The values for the `?` of a query, or for its `:name`."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ Parameters = Sequence[Any] | Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class BoundParameters:
-    """The parameters of a query, each as exactly one of the built-in types; `names` where they were given by name."""
+    """The parameters of a query, each as exactly one of the built-in types; `names` if they were given by name."""
 
     values: tuple[Parameter, ...] = ()
     names: tuple[str, ...] | None = None
 
     def order_values(self, count: int, names: Sequence[str]) -> tuple[Parameter, ...]:
-        """The values in the order in which a text has `count` times `?`, or these names. Raises DataError."""
+        """Return the values in the order of a text with `count` times `?`, or with these names; raise DataError if they do not fit."""
         if self.names is None and names and self.values:
             raise DataError(
                 f"the query names its parameters: {', '.join(f':{name}' for name in names)}",
@@ -56,7 +56,7 @@ class BoundParameters:
 
 
 def bind_parameters(parameters: Parameters) -> BoundParameters:
-    """The parameters of a query. Raises DataError for values of other types."""
+    """Return the parameters of a query; raise DataError for values of other types."""
     if isinstance(parameters, Mapping):
         names = tuple(parameters)
         if not all(isinstance(name, str) for name in names):
@@ -86,14 +86,14 @@ def _bind_value(name: str, value: object) -> Parameter:
 
 
 def _list_elements(array: Any) -> list[object]:
-    """The elements of an array of one dimension."""
+    """Return the elements of an array of one dimension."""
     if array.ndim != 1:
         raise DataError("a list of values must have one dimension", code="parameter")
     return list(array)
 
 
 def _to_plain_value(name: str, value: Any) -> Value:
-    """The value as exactly one of the built-in types: a subclass may say anything of itself."""
+    """Return the value as exactly one of the built-in types: a subclass may misreport itself."""
     if type(value).__module__ == "numpy":
         value = _from_numpy(value)
     if isinstance(value, Decimal):
@@ -116,7 +116,7 @@ def _to_plain_value(name: str, value: Any) -> Value:
 
 
 def _to_utc_datetime(name: str, value: dt.datetime) -> dt.datetime:
-    """A moment as exactly a datetime without a zone: in UTC, if it has one."""
+    """Return a moment as exactly a datetime without a zone: in UTC, if it has one."""
     found = dt.datetime.fromisoformat(dt.datetime.isoformat(value))
     if found.tzinfo is None:
         return found
@@ -127,7 +127,7 @@ def _to_utc_datetime(name: str, value: dt.datetime) -> dt.datetime:
 
 
 def _convert_decimal(name: str, value: Decimal) -> int | float:
-    """A decimal as a number of a query would be read: whole, or the nearest floating-point number."""
+    """Convert a decimal as a number in a query is read: to a whole number, or to the nearest floating-point number."""
     exact = Decimal(Decimal.__str__(value))
     if not exact.is_finite():
         raise DataError(f"parameter {name} must be a finite number", code="parameter")
@@ -139,7 +139,7 @@ def _convert_decimal(name: str, value: Decimal) -> int | float:
 
 
 def _from_numpy(value: Any) -> Any:
-    """The Python value of a NumPy scalar, of a moment to the microsecond; what has none that is alike stays as it is."""
+    """Return the Python value of a NumPy scalar, moments to the microsecond; values without an equal stay as they are."""
     kind = type(value).__name__
     if kind == "timedelta64" or not hasattr(value, "item"):
         return value
