@@ -78,7 +78,7 @@ def test_query_answers_and_charges(run: Run, study: Path) -> None:
 def test_notices_stand_before_the_price(run: Run, study: Path) -> None:
     """A constant that the policy excludes is told by explain, and with the answer; in data on standard error."""
     sql = f"{COUNT} WHERE plan = 'Z'"
-    told = "'Z' is none of the values that the policy lists for plan: A, B, C"
+    told = "'Z' is not among the values that the policy lists for plan: A, B, C"
     assert told in run("explain", study, sql, "-e", "1").out
     # A head, a rule and a row; what follows the first notice depends on noise.
     _, _, _, notice, *_, price = run("query", study, sql, "-e", "1").out.splitlines()
