@@ -196,7 +196,7 @@ def describe_unread_type(name: str) -> str:
     """What to do with a column of an engine type that is not read.
 
     >>> describe_unread_type("VARCHAR[]")
-    'declare the type of its elements, and max_elements: the most of a row that count'
+    'declare the type of its elements, and max_elements, the maximum number of elements per row'
     """
     text = " ".join(name.upper().split())
     return next((hint for form, hint in _UNREAD if re.fullmatch(form, text, re.DOTALL)), VIEW)
