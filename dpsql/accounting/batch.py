@@ -55,7 +55,7 @@ class Batch:
 
     @classmethod
     def from_profiles(cls, parts: Sequence[tuple[SymmetricProfile, int]], points: int = _POINTS) -> Batch:
-        """The batch of profiles, each with its number of releases, on `points` steps of the smallest loss."""
+        """Return the batch of profiles, each with its number of releases, on `points` steps of the smallest loss."""
         if not parts or any(count < 1 for _, count in parts):
             raise LossError("a batch must have at least one release of each of its kinds")
         ends = [_compute_largest_loss(profile) for profile, _ in parts]
@@ -79,7 +79,7 @@ class Batch:
         return Decimal(0)
 
     def bound_crossover_epsilon(self, mu: Decimal) -> Decimal:  # noqa: ARG002  (the Protocol's)
-        """The largest loss, beyond which there is no δ."""
+        """Return the largest loss, above which δ is 0."""
         return to_decimal(self._last_index * self.step)
 
     @property
@@ -87,7 +87,7 @@ class Batch:
         return len(self.chances) // 2
 
     def delta(self, epsilon: Decimal) -> Bounds:
-        """Bounds of the batch's δ."""
+        """Bound of the batch's δ."""
         low, high = (
             self._compute_delta(epsilon + self.rounding_shift, -_OFF),
             self._compute_delta(epsilon, _OFF),
@@ -106,7 +106,7 @@ class Batch:
 
 
 def bound_mu(events: Iterable[Event], margin: Decimal = Decimal("1e-3")) -> Bounds:
-    """The μ of a batch of events: pure ones are measured as one, what is Gaussian is added by √Σμ².
+    """Return the μ of a batch of events: pure ones are measured together, Gaussian ones are added by √Σμ².
 
     LossError for events with a δ of their own, which are not Gaussian.
 
@@ -147,7 +147,7 @@ def _compute_largest_loss(profile: SymmetricProfile) -> Fraction:
 
 
 def _spread_losses(profile: SymmetricProfile, step: Fraction, cells: int) -> npt.NDArray[np.float64]:
-    """The chances of the losses -cells·step, …, cells·step, when a loss within a cell goes to its two ends.
+    """Return the chances of the losses -cells·step, …, cells·step, when a loss within a cell goes to its two ends.
 
     Between grid points δ is linear in e^ε; the chance on the neighbor is the change of its slope at a point.
     """

@@ -1,4 +1,4 @@
-"""The cost of a list of releases under each accountant, to choose one before a ledger is made."""
+"""The charge of a list of releases under each accountant, to choose one before a ledger is made."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class ComparedCharge:
 
 
 def compare(events: Iterable[Event], delta: Fraction) -> tuple[ComparedCharge, ...]:
-    """What each accountant charges for the events, in the registry's order.
+    """Return what each accountant charges for the events, in the registry's order.
 
     Claim: all the events together are (epsilon, `delta`)-DP by each accountant that does not refuse, even when each
     is chosen after seeing the earlier answers, as long as the accountant was fixed beforehand.
@@ -50,7 +50,7 @@ def compare(events: Iterable[Event], delta: Fraction) -> tuple[ComparedCharge, .
 def compare_prefixes(
     events: Sequence[Event], delta: Fraction, most: int = 60
 ) -> tuple[tuple[int, tuple[ComparedCharge, ...]], ...]:
-    """The comparison after the first n events, for at most `most` values of n, the last of which is all.
+    """Return the comparison after the first n events, for at most `most` values of n, the last of which is all.
 
     Each is at the `delta` of the whole, as a budget's is.
     """

@@ -26,7 +26,7 @@ class Guarantee(NamedTuple):
 
 
 def sequential(releases: Iterable[Guarantee]) -> Guarantee:
-    """The guarantee of several releases about the same units.
+    """Return the guarantee of several releases about the same units.
 
     Claim: (Σε, Σδ)-DP.
     Source: Dwork, Roth 2014, Theorem 3.14 (ε alone) and Theorem 3.16.
@@ -41,7 +41,7 @@ def sequential(releases: Iterable[Guarantee]) -> Guarantee:
 
 
 def advanced(releases: Iterable[Guarantee], slack: Fraction) -> Guarantee:
-    """The guarantee of several releases, with `slack` more δ for less ε.
+    """Return the guarantee of several releases, with `slack` more δ for less ε.
 
     Claim: (Σε·tanh(ε/2) + √(2·ln(1/slack)·Σε²), Σδ + slack)-DP, and (Σε, Σδ)-DP where that ε is smaller.
     Source: Kairouz, Oh, Viswanath 2015, Theorem 3.5; Dwork, Roth 2014, Theorem 3.20 with ε·(e^ε-1) for the first sum.
@@ -67,7 +67,7 @@ def advanced(releases: Iterable[Guarantee], slack: Fraction) -> Guarantee:
 def parallel(
     releases: Iterable[Guarantee], neighbors: Literal["add_remove", "replace"] = "add_remove"
 ) -> Guarantee:
-    """The guarantee of several releases that each read their own partition of the units.
+    """Return the guarantee of several releases that each read their own partition of the units.
 
     Claim: (max ε, max δ)-DP, where one unit is added or removed: it is in one partition, and the others do not change. Under
     `replace` the unit's rows may move from one partition to another, so that two partitions change: the two largest ε add, and the
@@ -91,7 +91,7 @@ def parallel(
 
 
 def post_processed(guarantee: Guarantee) -> Guarantee:
-    """The guarantee of whatever is computed from a release without the data: that of the release.
+    """Return the guarantee of whatever is computed from a release without the data: that of the release.
 
     Claim: no function of a release, random or not, has a larger ε or δ.
     Why: an event of the function's result is a mixture of events of the release.
@@ -104,7 +104,7 @@ def post_processed(guarantee: Guarantee) -> Guarantee:
 
 
 def sampled(guarantee: Guarantee, rate: Fraction) -> Guarantee:
-    """The guarantee of a release from a Poisson sample, where each unit takes part with chance `rate`, independently.
+    """Return the guarantee of a release from a Poisson sample, in which each unit takes part with probability `rate`, independently.
 
     Claim: (ln(1 + rate·(e^ε - 1)), rate·δ)-DP where one unit is added or removed, as long as nobody learns who was in the sample.
     It does not hold under `replace`, nor for rows that are sampled where a unit has several.
@@ -129,7 +129,7 @@ def sampled(guarantee: Guarantee, rate: Fraction) -> Guarantee:
 
 
 def group(guarantee: Guarantee, size: int) -> Guarantee:
-    """The guarantee for `size` units at once of a release that is (ε, δ)-DP for one unit (group privacy).
+    """Return the guarantee for `size` units at once of a release that is (ε, δ)-DP for one unit (group privacy).
 
     Claim: (size·ε, δ·(e^(size·ε)-1)/(e^ε-1))-DP, at most 1 in δ; 1 at once beyond ε = 1,000.
     Why: k neighboring steps lead from one database to the other; δ grows by e^ε at each.

@@ -24,7 +24,7 @@ RENEWALS = tuple(_PERIODS)
 
 
 def compute_period(renewal: str | None, at: datetime) -> str:
-    """The period, in UTC, that a moment lies in; "" for a budget that never renews. Later ones sort later.
+    """Return the period, in UTC, that a moment lies in; "" for a budget that never renews. Later ones sort later.
 
     >>> compute_period("monthly", datetime(2026, 11, 22, tzinfo=UTC)), compute_period("weekly", datetime(2027, 1, 1, tzinfo=UTC))
     ('2026-11', '2026-W53')

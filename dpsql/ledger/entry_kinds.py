@@ -40,7 +40,7 @@ class InvalidEntryError(ValueError):
 
 
 def apply_effect(before: Balance, step: EntryEffect) -> Balance:
-    """The balance after one more entry of its period, whether its spend fits or not.
+    """Return the balance after one more entry of its period, whether its spend fits or not.
 
     Raises NotAnEntryError for an unknown kind, a reservation that is not there, or not that analyst's, and for any other
     amount given back than all that is left of a reservation.

@@ -22,7 +22,7 @@ _ACCOUNTS = "table_name, accountant, epsilon, delta, selection, limit_loss, limi
 
 
 def migrate(connection: Connection, schema: str) -> None:
-    """Gives the tables of an older schema the present shape; the caller checks the entries and commits.
+    """Give the tables of an older schema the present shape; the caller checks the entries and commits.
 
     A program of an older dpsql that still has the ledger open cannot spend what is reserved: it knows neither the
     new kinds of entries nor, since schema 3, an entry without the columns that may not be empty. Nor can it store a

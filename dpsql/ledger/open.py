@@ -31,7 +31,7 @@ def open_ledger(
     database: str | None = None,
     max_failures: Mapping[str, int] | None = None,
 ) -> Ledger:
-    """The ledger at `target` with these budgets of tables, and of analysts at tables.
+    """Return the ledger at `target` with these budgets of tables, and of analysts at tables.
 
     A target is a file's path (made with mode 0600 if missing), ":memory:", or the URL of a PostgreSQL database.
 
@@ -45,7 +45,7 @@ def open_ledger(
     not hold that head, (`anchor_missing`) if the ledger has entries and the file is not there.
 
     `key` is the owner's secret, or the path of a file that holds it: a new ledger's digests are made with it (HMAC),
-    and nobody without it can change what the last entries say. OperationalError (`read_ledger_key`) without the key that
+    and nobody without it can change what the last entries say. OperationalError (`ledger_key`) without the key that
     the ledger was made with, and for a key of one that was made without.
 
     `database` says which one is asked, as `dpsql.ledger.identity` has it: PolicyError (`another_database`) where
@@ -97,12 +97,12 @@ def open_ledger(
 
 
 def is_url(target: str | Path) -> bool:
-    """Whether a target is a URL and no path."""
+    """Return whether a target is a URL and no path."""
     return isinstance(target, str) and "://" in target
 
 
 def open_existing_store(target: str | Path) -> Store:
-    """The database of a ledger that is there. Raises OperationalError (`ledger_unavailable`) if there is none."""
+    """Return the database of an existing ledger. Raises OperationalError (`ledger_unavailable`) if it does not exist."""
     if is_url(target):
         return _open_server_store(str(target))
     from dpsql.ledger.stores.sqlite import SqliteStore

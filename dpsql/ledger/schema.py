@@ -73,7 +73,7 @@ ENTRIES = Table(
     Index("entries_of_kind", "kind", "id"),
 )
 ENTRIES_OF_ANALYST = Index("entries_of_analyst", ENTRIES.c.analyst, ENTRIES.c.kind, ENTRIES.c.id)
-"""What finds the charges of one analyst among those of all; an older ledger gets it as it is opened."""
+"""The index of each analyst's charges; an older ledger gets it when it is opened."""
 
 PARTS = Table(
     "parts",

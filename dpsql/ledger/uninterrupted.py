@@ -20,7 +20,7 @@ _T = TypeVar("_T")
 
 
 def run_uninterrupted(work: Callable[[], _T]) -> _T:
-    """What `work` returns or raises, done by another thread; who is interrupted meanwhile does not hear of it.
+    """Run `work` in another thread, and return or raise its outcome; an interrupt meanwhile does not reach it.
 
     Work within work is done by the same thread, and so is what is asked for when the interpreter ends. What has not been
     committed when the process ends is undone by the database, as after a crash.

@@ -36,7 +36,7 @@ class YamlTree:
 
 
 def parse_yaml(text: str, name: str) -> YamlTree:
-    """The values of the YAML `text`: dict, list, str, bool, None, int, and Decimal for other numbers.
+    """Return the values of the YAML `text`: dict, list, str, bool, None, int, and Decimal for other numbers.
 
     Raises PolicyError, with the code `yaml`, for what is not YAML or not allowed in a policy.
     """

@@ -1,4 +1,4 @@
-"""Randomised tables: each row is answered by randomised response, so that the table itself protects who is in it."""
+"""Randomized tables: each row is answered by randomized response, so that the table itself protects its units."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class RandomizedTable:
         replace: bool,
         rounded: tuple[int, ...] = (),
     ) -> RandomizedTable:
-        """The table that spends the loss, equally for each column. LossError (`epsilon_small`) where it says nothing."""
+        """Return the table that spends the loss equally on each column. Raises LossError (`epsilon_small`) if it is too small."""
         each = loss.epsilon * (1 - _COUNT) / (l1 * len(shape))
         most = math.floor(_PARTS / exp_minus_up(each)) if each < 40 else _PARTS * _MOST_ODDS
         odds = Fraction(min(most, _PARTS * _MOST_ODDS), _PARTS)
@@ -100,7 +100,7 @@ class RandomizedTable:
         return self.l1 * rows
 
     def run(self, histogram: Counts, entropy: Entropy) -> SynthesizedHistogram:
-        """The randomised rows as a histogram, which has all that rows in no order say."""
+        """Return the randomised rows as a histogram, which has all that rows in no order say."""
         (noise,) = self.count.draw(1, entropy)
         exact = int(histogram.sum())
         rows = min(MOST_ROWS, max(0, exact + noise))
@@ -115,7 +115,7 @@ class RandomizedTable:
         return SynthesizedHistogram(found.reshape(self.shape), 0)
 
     def describe(self) -> list[dict[str, object]]:
-        """What is randomised, in words."""
+        """Describe what is randomized."""
         counted: dict[str, object] = {
             "statistic": "rows",
             "noise": self.count.describe(),
@@ -132,14 +132,14 @@ class RandomizedTable:
         return [counted, *columns]
 
     def _drop_random_rows(self, counts: Counts, number: int, entropy: Entropy) -> Counts:
-        """The counts without so many rows at random; number may be below zero."""
+        """Return the counts without this many random rows; `number` may be below zero."""
         for _ in range(number):
             place = sample_uniform_index(int(counts.sum()), entropy)
             counts[np.searchsorted(np.cumsum(counts), place, side="right")] -= 1
         return counts
 
     def _randomize_cells(self, cells: NDArray[np.int64], entropy: Entropy) -> NDArray[np.int64]:
-        """The cells of the answers of rows in these cells."""
+        """Return the cells of the answers of rows in these cells."""
         answers = []
         for axis, (values, whole, odds) in enumerate(
             zip(np.unravel_index(cells, self.shape), self.shape, self.odds, strict=True)

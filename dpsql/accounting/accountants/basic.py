@@ -32,7 +32,7 @@ class BasicAccountant(PureAccountant):
     name: ClassVar[str] = "basic"
 
     def compute_charge(self, event: Event) -> Charge:
-        """What `pure` charges, and both numbers of an (ε, δ)-DP release; Gaussian noise is refused, as there."""
+        """Return what `pure` charges, and both numbers of an (ε, δ)-DP release; refuse Gaussian noise, as `pure` does."""
         match event:
             case Approximate(epsilon, delta):
                 return Charge(to_units_up(epsilon), to_units_up(delta))

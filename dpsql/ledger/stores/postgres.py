@@ -142,7 +142,7 @@ class PostgresStore:
         self._engine.dispose()
 
     def reset_after_fork(self) -> None:
-        """In the child of a fork: leaves the parent's connections to the parent."""
+        """Forget the parent's connections in the child of a fork; they stay open for the parent."""
         self._lock = threading.RLock()
         self._engine.dispose(close=False)
 
@@ -161,7 +161,7 @@ if hasattr(os, "register_at_fork"):
 
 @contextmanager
 def _translate_errors(where: str) -> Iterator[None]:
-    """Turns what psycopg and SQLAlchemy raise into dpsql's errors."""
+    """Turn what psycopg and SQLAlchemy raise into dpsql's errors."""
     try:
         yield
     except DBAPIError as error:

@@ -100,7 +100,7 @@ class SqliteStore:
             )
 
     def close(self) -> None:
-        """Closes the connection; the last one of a file brings its write-ahead log into it."""
+        """Close the connection; the last one of a file brings its write-ahead log into it."""
         with _IN_USE:
             if self.has_own_connection():
                 self._engine.dispose()
@@ -136,11 +136,11 @@ class SqliteStore:
             self._raw.rollback()  # what failed amid a release of the connection has left it
 
     def has_own_connection(self) -> bool:
-        """Whether this process opened the connection that is kept."""
+        """Return whether this process opened the connection that is kept."""
         return self._opened_by is not None and self._opened_by[0] == os.getpid()
 
     def has_inherited_connection(self) -> bool:
-        """Whether another process opened the connection that is kept; not one that is closed meanwhile."""
+        """Return whether another process opened the connection that is kept; not one that is closed meanwhile."""
         opened = self._opened_by
         return opened is not None and opened[0] != os.getpid()
 
@@ -178,7 +178,7 @@ _ABANDONED: deque[SqliteStore] = deque()
 
 
 def _is_lock_held() -> bool:
-    """Whether this thread holds the lock."""
+    """Return whether this thread holds the lock."""
     return bool(_IN_USE._is_owned())  # type: ignore[attr-defined]  # noqa: SLF001  (as threading.Condition asks)
 
 
@@ -213,7 +213,7 @@ def _identify_file(path: Path) -> tuple[int, int] | None:
 
 
 def require_one_name(path: Path) -> None:
-    """Raises OperationalError (`ledger_names`) where the file has two names, or is mounted by itself.
+    """Raise OperationalError (`ledger_names`) where the file has two names, or is mounted by itself.
 
     SQLite keeps what was charged last in a log beside the file, by the file's name: under another name it is not seen.
     """
@@ -230,7 +230,7 @@ def require_one_name(path: Path) -> None:
 
 
 def require_not_mounted(path: Path) -> None:
-    """Raises OperationalError (`ledger_names`) where the file itself is mounted at its path, as some containers do."""
+    """Raise OperationalError (`ledger_names`) where the file itself is mounted at its path, as some containers do."""
     try:
         mounts = _MOUNTS.read_bytes().splitlines()
     except OSError:
@@ -245,7 +245,7 @@ def require_not_mounted(path: Path) -> None:
 
 
 def create_private_file(path: Path) -> None:
-    """Makes an empty file that only its owner may read, unless there is one; durable with its name.
+    """Create an empty file that only its owner may read, durably, unless the file exists.
 
     An existing file is not opened: closing it would drop this process's SQLite locks on it.
     """
@@ -271,7 +271,7 @@ def create_private_file(path: Path) -> None:
 
 @contextmanager
 def translate_errors(where: str) -> Iterator[None]:
-    """Turns what SQLite, SQLAlchemy and the file system raise into dpsql's errors."""
+    """Turn what SQLite, SQLAlchemy and the file system raise into dpsql's errors."""
     try:
         yield
     except DBAPIError as error:

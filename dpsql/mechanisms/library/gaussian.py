@@ -111,15 +111,15 @@ class GaussianMechanism(NoiseMechanism):
         return bound_discrete_gaussian_mu(self.law.variance, self._squared_sensitivity)
 
     def profile(self) -> GaussianProfile:
-        """That of `mu`-GDP, which the lattice attains but for a part of 1/(24σ²)."""
+        """Return the profile of `mu`-GDP, which the lattice attains except for a share of 1/(24σ²)."""
         return GaussianProfile(self.mu)
 
     def event(self) -> Gaussian:
-        """`Gaussian(rho)` with rho = sensitivity²/(2σ²)."""
+        """Return `Gaussian(rho)` with rho = sensitivity²/(2σ²)."""
         return Gaussian(self.law.compute_rho(self._squared_sensitivity))
 
     def density(self, at: Floats) -> Floats:
-        """e^(-z²/2σ²)/(σ√2π)."""
+        """Return e^(-z²/2σ²)/(σ√2π)."""
         return _compute_normal_density(at, self.variance)
 
 
@@ -164,17 +164,17 @@ class DiscreteGaussianMechanism(NoiseMechanism):
         return DiscreteGaussian.calibrate(parse_amount(self.sensitivity) ** 2, parse_amount(self.rho))
 
     def profile(self) -> GaussianProfile:
-        """That of the μ-GDP that the law keeps."""
+        """Return the profile of the μ-GDP that the law satisfies."""
         return GaussianProfile(
             bound_discrete_gaussian_mu(self.law.variance, parse_amount(self.sensitivity) ** 2)
         )
 
     def event(self) -> Gaussian:
-        """`Gaussian(rho)`."""
+        """Return `Gaussian(rho)`."""
         return Gaussian(parse_amount(self.rho))
 
     def density(self, at: Floats) -> Floats:
-        """e^(-k²/2σ²) over its sum."""
+        """Return e^(-k²/2σ²) over its sum."""
         parameter = float(self.law.variance)
         reach = np.arange(-int(12 * parameter**0.5) - 12, int(12 * parameter**0.5) + 13)
         found: Floats = np.exp(-(at**2) / (2 * parameter)) / np.exp(-(reach**2) / (2 * parameter)).sum()

@@ -56,22 +56,22 @@ class LocalMechanism(ABC):
 
     @abstractmethod
     def sample(self, size: int = 1, *, truth: int = 0, entropy: Entropy | None = None) -> NDArray[Any]:
-        """`size` independent answers of somebody whose truth is that choice."""
+        """Return `size` independent answers of a person whose true choice this is."""
 
     @abstractmethod
     def supports(self, answers: NDArray[Any]) -> NDArray[np.bool_]:
-        """Which choices each answer supports: shape `(answers, choices)`."""
+        """Return which choices each answer supports: shape `(answers, choices)`."""
 
     @abstractmethod
     def profile(self) -> Profile:
-        """The least δ at each ε."""
+        """Return the least δ at each ε."""
 
     def event(self) -> Pure:
-        """`Pure(ε)`."""
+        """Return `Pure(ε)`."""
         return Pure(self.loss)
 
     def release(self, truth: int, *, entropy: Entropy | None = None) -> Any:
-        """The answer of one person with that truth. A second answer to the same question is a second release."""
+        """Return the answer of one person with that truth. A second answer to the same question is a second release."""
         return self.sample(1, truth=truth, entropy=entropy)[0].tolist()
 
     @property
@@ -83,7 +83,7 @@ class LocalMechanism(ABC):
         return self.q * (1 - self.q) / (self.p - self.q) ** 2
 
     def interval(self, confidence: float) -> tuple[float, float]:
-        """Ends between which the estimate for a choice that is not the truth lies with that probability, from one answer.
+        """End between which the estimate for a choice that is not the truth lies with that probability, from one answer.
 
         An answer supports it or not, so the ends are the estimates of both, or one where that suffices. DataError unless
         0 < confidence < 1.
@@ -145,7 +145,7 @@ class RandomizedResponse(LocalMechanism):
 
     @classmethod
     def fair_coins(cls) -> RandomizedResponse:
-        """Two fair coins: heads, the truth; tails, whatever the second coin says. ε = ln 3.
+        """Return the mechanism of two fair coins: heads, the truth; tails, what the second coin says. ε = ln 3.
 
         Source: Dwork, Roth 2014, Claim 3.5.
         """
@@ -153,7 +153,7 @@ class RandomizedResponse(LocalMechanism):
 
     @classmethod
     def of_truth(cls, alpha: Amount, choices: int = 2) -> RandomizedResponse:
-        """The truth with chance `alpha`, else one of the choices, all alike: ε = ln((1 + (choices-1)·α)/(1 - α)).
+        """Return the truth with chance `alpha`, else one of the choices, all alike: ε = ln((1 + (choices-1)·α)/(1 - α)).
 
         With two choices that is ln((1+α)/(1-α)) = 2·artanh(α), which is above 2α: the often quoted 2α is what it tends to for
         small α, and no bound. LossError unless 0 < alpha < 1.
@@ -187,7 +187,7 @@ class RandomizedResponse(LocalMechanism):
         return shrunk / (1 + (self.choices - 1) * shrunk)
 
     def sample(self, size: int = 1, *, truth: int = 0, entropy: Entropy | None = None) -> NDArray[np.int64]:
-        """`size` independent answers of somebody whose truth is that choice, as numbers of choices; the law is exact."""
+        """Return `size` independent answers of a person whose true choice this is, as numbers of choices; the law is exact."""
         self._check_truth(truth)
         source = entropy or SystemEntropy()
         if self.odds is None:
@@ -201,12 +201,12 @@ class RandomizedResponse(LocalMechanism):
         return np.where(lying, others + (others >= truth), truth)
 
     def supports(self, answers: NDArray[Any]) -> NDArray[np.bool_]:
-        """An answer supports the choice that it names."""
+        """Return an answer supports the choice that it names."""
         found: NDArray[np.bool_] = np.asarray(answers)[:, np.newaxis] == np.arange(self.choices)
         return found
 
     def profile(self) -> ResponseProfile:
-        """The exact one, at ε as `loss` has it."""
+        """Return the exact profile, at ε as in `loss`."""
         return ResponseProfile(self.loss, self.choices)
 
 
@@ -251,7 +251,7 @@ class UnaryEncoding(LocalMechanism):
         return shrunk / (1 + shrunk)
 
     def sample(self, size: int = 1, *, truth: int = 0, entropy: Entropy | None = None) -> NDArray[np.bool_]:
-        """`size` independent answers of somebody whose truth is that choice: shape `(size, choices)`; the law is exact."""
+        """Return `size` independent answers of a person whose true choice this is: shape `(size, choices)`; the law is exact."""
         self._check_truth(truth)
         source = entropy or SystemEntropy()
         found = sample_lies(self.loss, 2, size * self.choices, source).reshape(size, self.choices)
@@ -259,9 +259,9 @@ class UnaryEncoding(LocalMechanism):
         return found
 
     def supports(self, answers: NDArray[Any]) -> NDArray[np.bool_]:
-        """An answer supports the choices whose bits are 1."""
+        """Return an answer supports the choices whose bits are 1."""
         return np.asarray(answers, np.bool_)
 
     def profile(self) -> UnaryProfile:
-        """The exact one."""
+        """Return the exact one."""
         return UnaryProfile(self.loss)
