@@ -34,7 +34,7 @@ _BITS = 100
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """How `rounds` choices among experts are made: the learning `rate` η, and whom it protects.
+    """The parameters of `rounds` choices among experts: the learning `rate` η, and the neighboring sequences.
 
     Neighboring sequences differ in the losses of one round, all of them: under `replace` they are any others, as in the
     literature; under `add_remove` they are set to 0, so that all change in one direction.
@@ -122,10 +122,10 @@ class Schedule:
 
 @dataclass(slots=True)
 class WeightedMajority:
-    """Chooses one of `experts` each round, with probability proportional to e^(-η·its losses so far).
+    """The choice of one of `experts` each round, with probability proportional to e^(-η·its losses so far).
 
-    `select_candidate()` and `observe(losses)` take turns, `schedule.rounds` times at most (LossError beyond): losses are in [0, 1], one for
-    each expert, and values beyond are clamped. Only the choices are private to publish: `losses`, `regret` and `chances` are not.
+    Call `choose()` and `observe(losses)` in turns, at most `schedule.rounds` times (more raise LossError): one loss in [0, 1] for
+    each expert, to which other values are clamped. Only the choices may be published: losses, `regret` and `chances` are private.
 
     Claim: the choices are as private as the schedule says, and for any losses the expected regret to the best expert is at most
     η + ln(k)/(η·T) a round, 2·√(ln(k)/T) for η = √(ln(k)/T). (In some slides the second term is printed as ln(k)/(n·T).)
@@ -156,7 +156,11 @@ class WeightedMajority:
         self._sums = [0] * self.experts
 
     def choose(self) -> int:
-        """Return the expert of this round. LossError before the last round's losses were observed, and when all rounds are over."""
+        """Return the expert of this round, by its number from 0.
+
+        Raises:
+            LossError: If the losses of the previous round were not observed, and if the schedule has no rounds left.
+        """
         if len(self.choices) > self._observed:
             raise LossError(
                 "the expert of this round was already chosen; a second choice would be a second release"
@@ -172,9 +176,14 @@ class WeightedMajority:
         return found
 
     def observe(self, losses: Sequence[Any] | NDArray[Any]) -> None:
-        """Take the losses of the round, one for each expert. LossError before its expert was chosen.
+        """Add the losses of the round.
 
-        DataError for another number of losses; what is no number counts as 1, so that no value ends a run.
+        Args:
+            losses: One loss for each expert, in [0, 1]. A value that is not a number counts as 1, so that no value ends a run.
+
+        Raises:
+            LossError: If the expert of the round was not chosen yet.
+            DataError: For another number of losses.
         """
         if len(self.choices) == self._observed:
             raise LossError("choose an expert before you report the losses of the round")

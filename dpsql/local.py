@@ -41,7 +41,7 @@ _FAR = 400
 class Choice:
     """A question with a list of possible answers, `values`; `epsilon` is the loss of one answer.
 
-    `method` is "response" (randomised response), "unary" (optimised unary encoding), or "auto": whichever has the smaller variance
+    `method` is "response" (randomized response), "unary" (optimized unary encoding), or "auto": whichever has the smaller variance
     for a rare answer; unary encoding from 3e^ε + 2 values on.
 
     >>> Choice(values=range(3), epsilon=1).mechanism.name, Choice(values=range(30), epsilon=1).mechanism.name
@@ -77,7 +77,7 @@ class Number:
 
     Claim: one bit is answered, and it is ε-DP; the mean of many answers estimates the mean without bias.
     Why: the number is rounded at random to one of the bounds, so that its mean is kept, and the bit that says which goes through
-    randomised response. So 1 is answered with a chance between q and p = e^ε·q, and 0 with one between 1-p = q and 1-q = p.
+    randomized response. So 1 is answered with a chance between q and p = e^ε·q, and 0 with one between 1-p = q and 1-q = p.
     Source: Duchi, Jordan, Wainwright 2018, "Minimax optimal procedures for locally private estimation"; Ding, Kulkarni, Yekhanin
     2017, "Collecting telemetry data privately", section 3.
     """
@@ -135,7 +135,7 @@ class Estimate(NamedTuple):
 
 
 def randomize(value: object, question: Question, *, entropy: Entropy | None = None) -> Answer:
-    """Return the randomised answer of one person whose truth is `value`.
+    """Return the randomized answer of one person whose truth is `value`.
 
     Claim: ε-DP, whatever the value is; it never fails for a value, for whether somebody answers is an answer, too. A value that is
     not among those of a `Choice`, NULL among them, is one of these at random; a number that is none is either bound at random.
@@ -189,7 +189,15 @@ def estimate(answers: Iterable[Answer], confidence: float = 0.95) -> dict[Hashab
     Source: Hoeffding 1956, "On the distribution of the number of successes in independent trials", Theorem 5; Clopper, Pearson 1934;
     Wang, Blocki, Li, Jha 2017 (the estimate).
 
-    DataError without an answer, for answers to several questions, or unless 0 < confidence < 1.
+    Args:
+        answers: The answers of independent people to one question.
+        confidence: The probability of each interval, between 0 and 1.
+
+    Returns:
+        An estimate for each value of a `Choice`, or for "mean".
+
+    Raises:
+        DataError: Without an answer, for answers to several questions, and unless 0 < confidence < 1.
     """
     given, question = _require_one_question(answers)
     side = (1 - _require_confidence(confidence)) / 2
@@ -211,12 +219,13 @@ def joint(
     A pair of answers has lost the sum of both ε.
 
     Claim: each value has no bias, and each interval holds the truth among those who answered with at least that probability.
-    Why: both answers of a person are randomised independently, so the product of two estimates from single answers has the mean 1
+    Why: both answers of a person are randomized independently, so the product of two estimates from single answers has the mean 1
     where both values are true, and else 0. It is bounded, and the mean of n independent ones is within √(2·V·ln(4/β)/n) +
     7·R·ln(4/β)/(3(n-1)) of its mean but for a chance of β, V being their sample variance and R their range.
     Source: Maurer, Pontil 2009, "Empirical Bernstein bounds and sample variance penalization", Theorem 4.
 
-    DataError unless there are as many of the one as of the other, at least 2, and at most 65,536 pairs of values.
+    Raises:
+        DataError: Unless there are as many answers to one question as to the other, at least 2, and at most 65,536 pairs of values.
     """
     ones, question = _require_one_question(first)
     others, other_question = _require_one_question(second)

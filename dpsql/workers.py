@@ -1,6 +1,6 @@
 """A pool of worker threads, each of which does work that another thread waits for. Starting one takes half as long as reading a ledger.
 
-An executor of the standard library takes locks in the thread that asks, where an interrupt may leave them held; and the end
+An executor of the standard library takes locks in the thread that submits, where an interrupt may leave them held; and the end
 of the interpreter waits for its threads.
 """
 
@@ -25,8 +25,8 @@ class InterruptSafeEvent:
     """A `threading.Event` that is set once, and that a thread interrupted while it waits leaves usable.
 
     Claim: `set` never waits.
-    Why: the lock is held from the start until `set` releases it, in one step of the interpreter. An event's own lock is taken by
-    whoever waits, too, and an interrupt at the wrong moment leaves it held: a worker would wait for it for ever.
+    Why: the lock is held from the start until `set` releases it, in one step of the interpreter. The lock of a `threading.Event`
+    is also taken by waiting threads, and an interrupt at the wrong moment leaves it held: a worker would wait for it forever.
     """
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class WorkItem(Generic[_T]):
 
     def __init__(self, do: Callable[[], _T]) -> None:
         self.done_event = InterruptSafeEvent()
-        self._do = [do]  # whoever takes it out begins it, or has withdrawn it
+        self._do = [do]  # the thread that takes it out begins it, or has withdrawn it
         self._values, self._errors = list[_T](), list[BaseException]()
 
     def try_withdraw(self) -> bool:
@@ -113,8 +113,8 @@ def is_worker() -> bool:
 def mark_as_worker() -> None:
     """Let this thread do work itself that other threads submit to a worker: for threads that are never interrupted.
 
-    Python raises what signal handlers raise in the main thread alone, so a server's own threads are such ones, unless somebody
-    raises exceptions in them from outside. To hand work over takes two changes of threads, and an interpreter runs one at a time.
+    Python raises exceptions of signal handlers in the main thread only, so a server's own threads qualify, unless other code
+    raises exceptions in them. Submitting work takes two switches between threads, and an interpreter runs one at a time.
     """
     _HERE.is_working = True
 
@@ -136,7 +136,7 @@ def submit(work: WorkItem[Any]) -> None:
         _run_here(work)
         return
     if _POOL.process != os.getpid():
-        _reset_after_fork()  # forked behind Python's back
+        _reset_after_fork()  # forked outside of Python
     try:
         _POOL.idle.pop()
     except IndexError:

@@ -33,7 +33,14 @@ def compare(events: Iterable[Event], delta: Fraction) -> tuple[ComparedCharge, .
 
     Claim: all the events together are (epsilon, `delta`)-DP by each accountant that does not refuse, even when each
     is chosen after seeing the earlier answers, as long as the accountant was fixed beforehand.
-    Why: what the events spend of δ themselves is taken from `delta`; an accountant that converts has the rest for it.
+    Why: the δ of the events themselves is subtracted from `delta`; an accountant that converts uses the rest.
+
+    Args:
+        events: The events of the releases, in any order.
+        delta: The δ at which the charges are compared.
+
+    Returns:
+        One charge for each accountant; with a `refusal_reason` if it does not support an event.
 
     >>> from dpsql.accounting.events import Pure
     >>> for charge in compare([Pure(Fraction(1, 100))] * 1000, Fraction(1, 10**6)):

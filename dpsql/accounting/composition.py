@@ -1,7 +1,7 @@
 """The composition theorems of (ε, δ), as functions of the guarantee of each release.
 
-They speak of releases whose ε and δ are fixed beforehand; a budget that is spent as the answers come in is an
-accountant's business. All results are exact, or rounded up.
+They hold for releases whose ε and δ are fixed in advance; an accountant is needed for a budget that is spent while answers come
+in. All results are exact, or rounded up.
 """
 
 from __future__ import annotations
@@ -31,6 +31,15 @@ def sequential(releases: Iterable[Guarantee]) -> Guarantee:
     Claim: (Σε, Σδ)-DP.
     Source: Dwork, Roth 2014, Theorem 3.14 (ε alone) and Theorem 3.16.
 
+    Args:
+        releases: The guarantee of each release.
+
+    Returns:
+        The guarantee of all releases together, exactly.
+
+    Raises:
+        LossError: For an ε that is not a positive Fraction, or a δ outside of [0, 1).
+
     >>> sequential([Guarantee(Fraction(1, 10)), Guarantee(Fraction(1, 5), Fraction(1, 10**6))])
     Guarantee(epsilon=Fraction(3, 10), delta=Fraction(1, 1000000))
     """
@@ -45,6 +54,16 @@ def advanced(releases: Iterable[Guarantee], slack: Fraction) -> Guarantee:
 
     Claim: (Σε·tanh(ε/2) + √(2·ln(1/slack)·Σε²), Σδ + slack)-DP, and (Σε, Σδ)-DP where that ε is smaller.
     Source: Kairouz, Oh, Viswanath 2015, Theorem 3.5; Dwork, Roth 2014, Theorem 3.20 with ε·(e^ε-1) for the first sum.
+
+    Args:
+        releases: The guarantee of each release.
+        slack: The additional δ, between 0 and 1.
+
+    Returns:
+        The guarantee of all releases together, rounded up.
+
+    Raises:
+        LossError: Unless 0 < slack < 1, and for an invalid guarantee.
 
     >>> float(advanced([Guarantee(Fraction(1, 100))] * 2945, Fraction(1, 10**6)).epsilon) < 3
     True
@@ -74,6 +93,16 @@ def parallel(
     two largest δ. There each release keeps its loss for a unit that is added, removed or replaced in its partition.
     Source: McSherry 2009, "Privacy Integrated Queries", Theorem 4; the second follows by sequential composition of the two.
 
+    Args:
+        releases: The guarantee of each release on its own partition.
+        neighbors: `add_remove` or `replace`, the way in which neighboring databases differ.
+
+    Returns:
+        The guarantee of all releases together, exactly.
+
+    Raises:
+        LossError: Without any release, for other neighbors, and for an invalid guarantee.
+
     >>> losses = [Guarantee(Fraction(1, 10)), Guarantee(Fraction(1, 5))]
     >>> parallel(losses), parallel(losses, neighbors="replace").epsilon
     (Guarantee(epsilon=Fraction(1, 5), delta=Fraction(0, 1)), Fraction(3, 10))
@@ -91,7 +120,7 @@ def parallel(
 
 
 def post_processed(guarantee: Guarantee) -> Guarantee:
-    """Return the guarantee of whatever is computed from a release without the data: that of the release.
+    """Return the guarantee of a result that is computed from a release without the data: that of the release.
 
     Claim: no function of a release, random or not, has a larger ε or δ.
     Why: an event of the function's result is a mixture of events of the release.
@@ -112,7 +141,15 @@ def sampled(guarantee: Guarantee, rate: Fraction) -> Guarantee:
     Source: Li, Qardaji, Su 2012, "On sampling, anonymization, and differential privacy", Theorem 1; Balle, Barthe, Gaboardi 2018,
     "Privacy amplification by subsampling", Theorem 8.
 
-    LossError unless 0 < rate <= 1.
+    Args:
+        guarantee: The guarantee of the release on the sample.
+        rate: The probability of each unit to be in the sample.
+
+    Returns:
+        The guarantee for all units, rounded up.
+
+    Raises:
+        LossError: Unless 0 < rate <= 1, and for an invalid guarantee.
 
     >>> round(float(sampled(Guarantee(Fraction(1)), Fraction(1, 10)).epsilon), 4)
     0.1586
@@ -134,6 +171,16 @@ def group(guarantee: Guarantee, size: int) -> Guarantee:
     Claim: (size·ε, δ·(e^(size·ε)-1)/(e^ε-1))-DP, at most 1 in δ; 1 at once beyond ε = 1,000.
     Why: k neighboring steps lead from one database to the other; δ grows by e^ε at each.
     Source: Dwork, Roth 2014, Theorem 2.2; Vadhan 2017, Lemma 2.2.
+
+    Args:
+        guarantee: The guarantee for one unit.
+        size: The number of units in the group.
+
+    Returns:
+        The guarantee for the group, rounded up.
+
+    Raises:
+        LossError: For a size below 1, and for an invalid guarantee.
 
     >>> group(Guarantee(Fraction(1, 10)), 5)
     Guarantee(epsilon=Fraction(1, 2), delta=Fraction(0, 1))

@@ -40,7 +40,7 @@ def transform(profile: Profile, epsilon: Decimal) -> Bounds:
 
 
 def measure(profile: Profile, margin: Decimal = Decimal("1e-3")) -> Bounds:
-    """Return the best μ between two bounds that are at most `margin` apart; LossError if no μ-GDP holds.
+    """Return bounds of the best μ of a profile, at most `margin` apart.
 
     Claim: the release is μ-GDP with μ = `high`, and with no μ below `low` if the profile is exact.
     Why: G at any ε, and the tail, are lower bounds. Between ε and ε' > ε the profile is at most δ(ε), so the μ with
@@ -48,6 +48,16 @@ def measure(profile: Profile, margin: Decimal = Decimal("1e-3")) -> Bounds:
     largest G known, and the margin, are not enough are halved. A profile with bounds of its own that are further
     apart than the margin has a wider answer.
     Source: Liu, Sun, Jiang, Kong 2022, the measurement of μ on a grid; the halving is derived here.
+
+    Args:
+        profile: The privacy profile of a release.
+        margin: The largest difference between the two bounds.
+
+    Returns:
+        `low` and `high`, between which the best μ lies.
+
+    Raises:
+        LossError: `not_gaussian`, if no μ-GDP holds.
 
     >>> from fractions import Fraction
     >>> from dpsql.accounting.profiles import LaplaceProfile

@@ -75,9 +75,9 @@ class _BoundedLossProfile:
 
 @dataclass(frozen=True, slots=True)
 class PureProfile(_BoundedLossProfile):
-    """That of ε-DP, hence of randomised response: δ = (e^ε₀ - e^ε)₊/(1 + e^ε₀).
+    """That of ε-DP, hence of randomized response: δ = (e^ε₀ - e^ε)₊/(1 + e^ε₀).
 
-    Claim: no ε₀-DP release has a larger δ, and randomised response with that loss has this one.
+    Claim: no ε₀-DP release has a larger δ, and randomized response with that loss has this one.
     Source: Kairouz, Oh, Viswanath 2015, Theorem 2.
 
     >>> round(PureProfile(Fraction(1)).delta(Decimal(0)).high, 12)  # tanh(1/2)
@@ -91,7 +91,7 @@ class PureProfile(_BoundedLossProfile):
 
 @dataclass(frozen=True, slots=True)
 class ResponseProfile(_BoundedLossProfile):
-    """That of randomised response among `choices` answers: the truth e^ε₀ times as likely as each other one.
+    """That of randomized response among `choices` answers: the truth e^ε₀ times as likely as each other one.
 
     Claim: δ = (e^ε₀ - e^ε)₊/(e^ε₀ + choices - 1).
     Why: only the true answer is more likely than on the neighbor, by the factor e^ε₀.
@@ -236,7 +236,7 @@ class StaircaseProfile(_BoundedLossProfile):
 
 @dataclass(frozen=True, slots=True)
 class UnaryProfile(_BoundedLossProfile):
-    """That of optimised unary encoding: half of the one of randomised response, δ = (e^ε₀ - e^ε)₊/(2(1 + e^ε₀)).
+    """That of optimized unary encoding: half of the one of randomized response, δ = (e^ε₀ - e^ε)₊/(2(1 + e^ε₀)).
 
     Claim: whatever the number of choices is.
     Why: two answers' bits differ in law, the true one's, 1 with chance 1/2, and the other's, 1 with chance 1/(1+e^ε₀). Of the

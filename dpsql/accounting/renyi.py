@@ -16,24 +16,32 @@ from dpsql.accounting.numerics.rigorous import exp_minus_down, exp_minus_up, ln_
 from dpsql.errors import LossError, NotSupportedError
 
 _SMALLEST, _STEP, _PLACES = -16.0, 0.125, 321
-"""Logarithms of α-1 between which the best order is looked for."""
+"""The range and the step of log(α-1) in which the best order is searched."""
 _FINER = 5
-"""How often it is looked for nearer by."""
+"""The number of searches on a finer grid around the best order."""
 
 
 def fixed_epsilon(events: Iterable[Event], delta: Fraction) -> Fraction:
-    """Return the ε that all the `events` keep together at `delta`, rounded up.
+    """Return the ε of all `events` together at `delta`, rounded up.
 
     Claim: releases of these events, which were fixed before the first answer, are (ε, `delta`)-DP together.
-    Why: their Rényi divergences of order α add up, and those of an ε-DP release are at most those of randomised
+    Why: their Rényi divergences of order α add up, and those of an ε-DP release are at most those of randomized
     response, of which it is a post-processing; a choice of bounded range ε has at most α·ε²/8 besides. At each order
     α the sum implies an ε, so any order is valid, and the search for the best one may be inexact. δ of the releases
     themselves is taken from `delta`.
     Source: Mironov 2017, "Rényi differential privacy", Proposition 1; Kairouz, Oh, Viswanath 2015, Theorem 2.5
-    (randomised response); Cesar, Rogers 2021, section 3 (bounded range); Canonne, Kamath, Steinke 2020, Proposition 12
+    (randomized response); Cesar, Rogers 2021, section 3 (bounded range); Canonne, Kamath, Steinke 2020, Proposition 12
     (conversion).
 
-    Raises LossError where nothing of `delta` is left for the conversion.
+    Args:
+        events: The events of the releases; compositions are resolved.
+        delta: The δ of all releases together.
+
+    Returns:
+        The ε of all releases together, rounded up.
+
+    Raises:
+        LossError: If the δ of the releases themselves leaves nothing of `delta` for the conversion.
 
     >>> round(float(fixed_epsilon([Pure(Fraction(1, 4))] * 100, Fraction(1, 10**6))), 2)
     14.67

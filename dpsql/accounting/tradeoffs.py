@@ -31,7 +31,7 @@ def bound_pure_mu(epsilon: Fraction) -> Decimal:
     """Return the μ of a release that is ε-DP, rounded up.
 
     Claim: μ = -2Φ⁻¹(1/(1+e^ε)), and no smaller one serves all ε-DP releases.
-    Why: such a release is a post-processing of randomised response, whose only corner is
+    Why: such a release is a post-processing of randomized response, whose only corner is
     (e^ε/(1+e^ε), 1/(1+e^ε)). Beyond ε = 10^6 the bound Φ(-x) <= e^(-x²/2)/2 gives μ² <= 8ε.
     Source: Liu, Sun, Jiang, Kong 2022, "Identification, amplification and measurement: a bridge to Gaussian
     differential privacy", the comparison of ε-DP with μ-GDP; Kairouz, Oh, Viswanath 2015, Theorem 2.
@@ -121,7 +121,7 @@ def bound_lattice_gaussian_mu(rho: Fraction) -> Decimal:
     coordinates of a vector compose by √Σμ², so μ is at most the l2 norm times that step.
     The largest step is the middle one, 2Φ⁻¹((1+p_0)/2). For p_(k+1)·p_(k-1)/p_k² is e^(-1/σ²) at every k; it
     is at most ψ(d, m) where d_k is a local maximum, at least that at a local minimum, with ψ the same ratio for
-    three adjoining intervals of length d on the normal law, m >= 0 the middle one's centre. ψ falls in d (the
+    three adjoining intervals of length d on the normal law, m >= 0 the middle one's center. ψ falls in d (the
     outer intervals lose more to a narrower law) and in m (the variance of a normal law cut to an interval falls
     as the interval moves off 0; Griffiths, Hurst, Sherman 1970). So no maximum off the middle can lie above a
     minimum before it, nor the limit 1/σ of the steps, where ψ tends to e^(-d²).

@@ -1,12 +1,12 @@
 """Amendments: entries by which an owner changes the budget of an account, and which budget held at each entry.
 
-Claim: after an amendment, all answers of the account together, those before it included, are (ε, δ)-DP for the amended
-budget, where the owner chose that without regard to answers. Where the choice followed from answers, they are so for the
+Claim: after an amendment, all answers of the account together, including the earlier ones, are (ε, δ)-DP for the amended
+budget, if the owner chose it without regard to answers. If the choice followed from answers, they are so for the
 largest budget that the owner would have chosen after any answers.
-Why: what was spent stays spent, in the measure of the same accountant, and an amendment is refused where it does not fit
-the new limit. So at each moment the sum of all losses is within the limit that holds, and the limit of the account is one
-number for all entries, as if it had been so from the start. A filter holds for a limit that is fixed beforehand: one that
-depends on answers is at most the largest of those that could follow. What is amended downwards only refuses more.
+Why: what was spent stays spent, in the measure of the same accountant, and an amendment is refused if the spent amount exceeds
+the new limit. So at each moment the sum of all losses is within the current limit, and the limit of the account is one
+number for all entries, as if it had been so from the start. A filter holds for a limit that is fixed in advance: a limit that
+depends on answers is at most the largest of those that could follow. A smaller budget only refuses more.
 Source: Rogers, Roth, Ullman, Vadhan 2016, Section 3 (filters, whose limit does not depend on answers).
 """
 

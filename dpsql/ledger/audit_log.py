@@ -1,11 +1,12 @@
 """The audit log: a file of events, one line of JSON each, chained as the ledger's entries are and under the ledger's key.
 
-Claim: `append` returns when its event is durable. A log in which a line was edited, removed, put in or moved does not
-verify; nor does one that was cut at its end, beside a head that it had. Without the key nobody makes a line that verifies.
-Why: each line has its number and the digest of the line before, and its own digest (`KeyedDigest`) covers all of it. Who
-can write the file and knows the key, or writes a log without a key, can make another one: that shows beside a head that
-is kept elsewhere, as of a ledger. A failed write is undone, so that the next event follows the last that was acknowledged;
-after a failed synchronisation nothing is taken any more, as the system may have dropped what it holds.
+Claim: `append` returns when its event is durable. A log in which a line was edited, removed, inserted or moved does not
+verify; nor does one that was cut at its end, if it is compared with a head that it had. Without the key nobody can make a line
+that verifies.
+Why: each line has its number and the digest of the line before, and its own digest (`KeyedDigest`) covers all of it. Anybody who
+can write the file and knows the key, or writes a log without a key, can make another one: a head that is kept elsewhere, as for
+a ledger, reveals that. A failed write is undone, so that the next event follows the last acknowledged one;
+after a failed synchronization no event is accepted, since the system may have dropped what it held.
 Source: Schneier, Kelsey 1999, "Secure Audit Logs to Support Computer Forensics" (a hash chain under a key); Gray, Reuter
 1992, Section 9.4.7 (group commit).
 """

@@ -38,7 +38,7 @@ class Budget:
 
     `selection` is the part of delta for key selection; None leaves the split to the accountant. Raises
     LossError unless epsilon > 0, 0 <= delta < 1 and 0 <= selection <= delta. `renewal` is one of
-    `RENEWALS`, and None for a budget that is for ever.
+    `RENEWALS`, and None for a budget that never renews.
 
     >>> Budget("zcdp", Fraction(3), Fraction(1, 10**6)).epsilon
     Fraction(3, 1)

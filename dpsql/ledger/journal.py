@@ -79,10 +79,10 @@ _T = TypeVar("_T")
 class SqlJournal:
     """The entries of one ledger in one database.
 
-    Any number of these may share a database, across threads and processes: whoever appends reads the totals and
-    writes the entries while it has the ledger alone. Objects survive a fork, except those in memory, which
-    belong to the process that made them. On opening the last entry of each account is checked; after that, each
-    use checks what was added since, and that the last entry seen is still there.
+    Any number of these may share a database, across threads and processes: a writer reads the totals and
+    writes the entries while it holds the ledger's lock. Objects survive a fork, except those in memory, which
+    belong to the process that made them. Opening checks the last entry of each account; after that, each
+    use checks the entries added since, and that the last entry seen is still there.
     """
 
     def __init__(

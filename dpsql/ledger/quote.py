@@ -63,7 +63,7 @@ def list_account_charges(charges: RequestedCharges, analyst: str, accounts: Acco
             AccountCharge(key, bill, get_account(key, accounts).accountant.compute_charge(bill.event))
             for key in keys
         ]
-    return sorted(charges_due, key=lambda part: part.key)  # stable: an account's bills stay in their order
+    return sorted(charges_due, key=lambda part: part.key)  # stable: an account's charges stay in order
 
 
 def _list_analyst_accounts(table: str, analyst: str, accounts: Accounts) -> list[AccountKey]:
@@ -84,7 +84,7 @@ def iterate_quoted_charges(
     accounts: Accounts,
     compute_balance: Callable[[AccountKey], Balance],
 ) -> Iterator[QuotedCharge]:
-    """Quote each bill as an entry of `kind`, which names the analyst and the reservation too.
+    """Yield a quote for each charge as an entry of `kind`, which also names the analyst and the reservation.
 
     Raises OperationalError (`slice_closed`) where the reservation is not open to the analyst, and (`slice_many`) where the
     account has the most reservations already.

@@ -43,7 +43,7 @@ _OF_A_CLAMP = ("noise", "l1_sensitivity", "l2_sensitivity_squared", "linf_sensit
 _OF_A_STEP = ("epsilon", "met")
 _MERGED = "merged: "
 _CHARGES = ("charge", "draw")
-_LEARNT = "clamps that were learnt, and their noise"
+_LEARNT = "selected clamps, and their noise"
 
 
 @dataclass(frozen=True, slots=True)

@@ -159,9 +159,9 @@ def require_refinable(
 ) -> None:
     """Require that no release in `bases` was refined before, and that the charge of each `is_current`.
 
-    Raises OperationalError (`release_refined`) where another was quicker: two refinements of one release would
-    together cost more than the two differences. And where a budget was begun anew meanwhile: what comes after is
-    guaranteed for itself, with nothing paid before it.
+    Raises OperationalError (`release_refined`) if another query refined a release first: two refinements of one release
+    would together cost more than the two differences. Also if a budget was reset or renewed meanwhile: the guarantee
+    of the new period does not count earlier payments.
     """
     require_claim_count(connection, claims)
     released = select(RELEASES.c.refines).where(RELEASES.c.refines.in_(bases))

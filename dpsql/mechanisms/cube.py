@@ -62,7 +62,7 @@ class LInfinityMechanism(Mechanism):
     Claim: added to a vector of integers it is (linf_sensitivity / scale)-differentially private, and no
     smaller loss holds if the sensitivity is attained. Of several groups, each with its own draw, the
     losses add up: there the sensitivity is the sum over the groups of the largest changes in each.
-    Why: a shift of the centre by d changes max|z_i| by at most max|d_i| (triangle inequality), so the
+    Why: a shift of the center by d changes max|z_i| by at most max|d_i| (triangle inequality), so the
     probability of an output by at most a factor a**-max|d_i|.
     Coordinates that move by different lengths D_i are multiplied by whole numbers m_i such that all
     m_i * D_i are at most D: then the vector moves by at most D, and dividing the noisy coordinate by m_i

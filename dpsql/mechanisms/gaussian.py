@@ -133,7 +133,7 @@ class DiscreteGaussian(Mechanism):
         times a factor that is largest at x = 0, where it lies between 1 and 1 + 2/(exp(2 pi**2 W) - 1).
         With x = sV that gives E[exp(sX)] <= exp(s*s*V/2), hence the first bound (Chernoff). For the
         second, completing the square in the convolution of parameters kV and V leaves such a sum with
-        W = kV/(k+1) >= V/2; n-1 of these factors and one for the last normaliser are at most 1+c each.
+        W = kV/(k+1) >= V/2; n-1 of these factors and one for the last normalizer are at most 1+c each.
         Source: the first, Canonne, Kamath and Steinke 2020; the second is derived here.
         """
         if threshold < 1:

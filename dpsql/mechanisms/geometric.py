@@ -48,8 +48,8 @@ class Geometric(Mechanism):
     Claim: added to a vector of integers, coordinate by coordinate and independently, it is
     (l1_sensitivity / scale)-differentially private, and no smaller loss holds if the sensitivity is
     attained.
-    Why: a shift of the centre by d changes the probability of an output by at most a factor a**-|d|,
-    with equality on the far side of both centres; over the coordinates the |d| add up to the l1 norm.
+    Why: a shift of the center by d changes the probability of an output by at most a factor a**-|d|,
+    with equality on the far side of both centers; over the coordinates the |d| add up to the l1 norm.
     Source: Ghosh, Roughgarden and Sundararajan, "Universally utility-maximizing privacy mechanisms", 2009.
 
     >>> Geometric.calibrate(l1_sensitivity=Fraction(2), epsilon=Fraction(1, 10))

@@ -30,8 +30,8 @@ class PartitionSelection:
     mechanism that is (ε, δ)-DP for one group releases it more often. The law is exact.
     Why: of two outcomes, released and withheld, the first two numbers are the most that (ε, δ) allows to either;
     the other direction holds because p grows. A pair of laws that is (ε, δ)-DP comes of one that tells with
-    probability δ which of the two it is, and answers else by randomised response, which is ε-DP; of n tosses
-    none tells with probability (1-δ)^n, and the losses of randomised responses add up. That event is what a
+    probability δ which of the two it is, and answers else by randomized response, which is ε-DP; of n tosses
+    none tells with probability (1-δ)^n, and the losses of randomized responses add up. That event is what a
     `Selection` beside a `Pure` stands for.
     Up to the turn n₁, p(n) = δ·(e^nε - 1)/(e^ε - 1); from there on, m = n - n₁ further,
     p(n) = (1 - e^-mε)·(1 + δ/(e^ε - 1)) + e^-mε·p(n₁), at most 1. A uniform number is read bit by bit until it

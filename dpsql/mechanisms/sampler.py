@@ -176,7 +176,7 @@ def sample_l2_vectors(scale: Fraction, dimensions: int, vectors: int, entropy: E
 def sample_lies(loss: Fraction, choices: int, size: int, entropy: Entropy) -> NDArray[np.bool_]:
     """Return `size` independent coins with odds (choices - 1)·b : 1, b = exp(-loss), for any rational loss > 0.
 
-    They say where randomised response does not answer the truth. The law is exact.
+    They say where randomized response does not answer the truth. The law is exact.
     """
     return _sample_outer_coins(loss, choices, 1, size, entropy)
 

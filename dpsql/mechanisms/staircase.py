@@ -58,9 +58,9 @@ class Staircase(Mechanism):
     private; added to the cells of a vector independently, the sum over the cells of this, and so at most
     n · loss where the change is a sum of n moves, each of one cell by at most `width`. It is not private for
     the l1 norm: of two cells that move by width/2 each may cost the whole `loss`.
-    Why: j is ⌊(|k| + width - inner) / width⌋. A move of the centre by at most `width` changes |k| by at
+    Why: j is ⌊(|k| + width - inner) / width⌋. A move of the center by at most `width` changes |k| by at
     most `width` (triangle inequality), so j by at most 1, and the probability by at most a factor 1/b, with
-    the same normaliser; longer moves are made of such ones, and over independent cells factors multiply.
+    the same normalizer; longer moves are made of such ones, and over independent cells factors multiply.
     Which `inner` is chosen does not matter for this.
     Source: Geng, Viswanath 2016, "The optimal noise-adding mechanism in differential privacy", section V
     (integers); Geng, Kairouz, Oh, Viswanath 2015, "The staircase mechanism in differential privacy".

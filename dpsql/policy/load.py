@@ -26,10 +26,18 @@ _PLACEHOLDER = re.compile(r"\bTODO\b")
 
 
 def load(source: str | PathLike[str] | Mapping[str, object] | Policy) -> Policy:
-    """Return the policy in a YAML file, a YAML text (a str that holds a newline), a dict or a Policy.
+    """Load a policy.
 
-    Raises PolicyError, which lists every problem with file, line and key; `code` and `position` are
-    those of the first. A Policy is validated again, so that a copy with changes is held to the rules.
+    Args:
+        source: The path of a YAML file, a YAML text (a str with a newline), a dict or a Policy. A Policy is validated
+            again, so that the rules also hold for a changed copy.
+
+    Returns:
+        The valid policy.
+
+    Raises:
+        PolicyError: With every problem of the policy, each with file, line and key; `code` and `position` are those of
+            the first one.
 
     >>> load({"version": 1, "privacy_unit": "person", "budget": {"epsilon": 0.1},
     ...       "tables": {"people": {"unit": "row"}}}).budget.epsilon

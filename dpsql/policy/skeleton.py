@@ -106,15 +106,28 @@ def skeleton(
     sources: str = "the schema alone, its types, keys, NOT NULL and CHECK",
     types_are_guessed: bool = False,
 ) -> str:
-    """Return a YAML policy with a TODO wherever the owner must decide, and every column's type.
+    """Return a YAML policy with every column's type, and a TODO wherever the owner must decide.
 
-    `schema` maps each table to its (column, DuckDB type) pairs, `required` to its columns that are NOT NULL, `checks` to
-    its CHECK constraints, which may say bounds and values; `source` names the database in the first line. No others
-    are guessed; the members of an ENUM are proposed as values. `keys` are proposed as comments where it is not decided whose a
-    row is: a primary key as a candidate for the unit, a foreign key as a link, primary and unique keys as `unique`.
-    `decisions` take the place of TODOs, and of what constraints say; `sources` are named in the second line, which says
-    whether types are those that some rows of a file suggest. Columns of types that dpsql does not read are commented
-    out, and so are lists, of which an owner has to say how many elements count. Raises PolicyError (`no_tables`) for a schema without tables.
+    Bounds and values come from constraints and decisions only; the members of an ENUM are proposed as values. Columns of
+    types that dpsql does not read are commented out, and so are lists, whose maximum number of elements is the owner's
+    decision.
+
+    Args:
+        schema: The (column, DuckDB type) pairs of each table.
+        source: The name of the database, for the first line.
+        required: The columns of each table that are NOT NULL.
+        checks: The CHECK constraints of each table, which may state bounds and values.
+        keys: The keys of each table. While the unit is undecided they are proposed as comments: a primary key as the
+            unit, a foreign key as a link, primary and unique keys as `unique`.
+        decisions: Decisions that replace TODOs and constraints.
+        sources: What the skeleton was written from, for the second line.
+        types_are_guessed: Whether the types were guessed from some rows of a file, which the second line says.
+
+    Returns:
+        The text of the YAML file.
+
+    Raises:
+        PolicyError: `no_tables`, for a schema without tables; `metadata`, for decisions that do not fit a column's type.
     """
     if not schema:
         raise PolicyError(f"{source} has no tables, so no policy can be written for it", code="no_tables")

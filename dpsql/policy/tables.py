@@ -270,13 +270,14 @@ def to_name_map(entries: Mapping[str, V], kind: str, *, dots: bool) -> NameMap[V
 class Table(Model):
     """A table that analysts may query: public, or private with its unit and contribution bounds.
 
-    `rows_per_unit` and `max_groups` bound one privacy unit's contribution, in rows and groups;
-    `min_frequency` is in privacy units, and holds for every released value by noisy counts: a group of fewer is not shown, exactly
-    and with noise; of an answer without groups all values are NULL, with a notice, where the noisy count of units, which every
-    such query then measures within its loss, is below it; and so is an aggregate under a condition (FILTER, COUNT_IF, PIVOT, CASE
-    without ELSE) where the noisy count of its values is. It is a rule on what is shown and no part of the guarantee: noise may
-    carry a count across it, a total less its other parts is not looked at, nor is a sum that adds zeros for whom a condition
-    leaves out. Synthetic and randomized tables and streams have no such rule. For a public table only `columns` means anything.
+    `rows_per_unit` and `max_groups` bound one privacy unit's contribution, in rows and groups.
+
+    `min_frequency`, in privacy units, applies to every released value through noisy counts. A group of fewer units is not shown.
+    In an answer without groups all values are NULL, with a notice, if the noisy count of units is below it; every such query
+    measures that count within its loss. An aggregate under a condition (FILTER, COUNT_IF, PIVOT, CASE without ELSE) is NULL if the
+    noisy count of its values is below it. This is a rule for what is shown, and not part of the guarantee: noise may carry a
+    count across the limit, and differences of shown totals are not checked, nor are sums that add zeros for units outside of a
+    condition. It does not apply to synthetic and randomized tables and streams. A public table only uses `columns`.
     """
 
     public: bool = Field(

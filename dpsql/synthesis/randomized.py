@@ -47,7 +47,7 @@ class RandomizedTable:
     it, whose answers differ by at most the odds; the others are the same. Without the noisy number, the number would tell of a row.
     An end that is at random has both answers with chances whose ratio is at most the odds, too, and a value at random has each end as
     often.
-    Source: derived here; Warner 1965 and Kairouz, Bonawitz, Ramage 2016 (randomised response); Balle, Bell, Gascón, Nissim 2019,
+    Source: derived here; Warner 1965 and Kairouz, Bonawitz, Ramage 2016 (randomized response); Balle, Bell, Gascón, Nissim 2019,
     "The privacy blanket of the shuffle model" (answers at random in place of a row); Nguyên, Xiao, Yang, Hui, Shin, Shin 2016,
     "Collecting and analyzing data from smart device users with local differential privacy" (rounding at random).
     """
@@ -100,7 +100,7 @@ class RandomizedTable:
         return self.l1 * rows
 
     def run(self, histogram: Counts, entropy: Entropy) -> SynthesizedHistogram:
-        """Return the randomised rows as a histogram, which has all that rows in no order say."""
+        """Return the randomized rows as a histogram, which has all that rows in no order say."""
         (noise,) = self.count.draw(1, entropy)
         exact = int(histogram.sum())
         rows = min(MOST_ROWS, max(0, exact + noise))

@@ -33,12 +33,12 @@ class ZcdpAccountant:
     An ε-DP release costs ε·tanh(ε/2), a choice of bounded range ε no more than ε²/8 either.
 
     **Why.** The filter is proven for adaptively chosen ρ. For the cost: an ε-DP release is a
-    post-processing of randomised response, whose Rényi divergence of order α is
+    post-processing of randomized response, whose Rényi divergence of order α is
     h((α−½)²) − h(¼) over α−1, with h(s) = ln cosh(ε√s). h is concave, so the difference is at most
     h'(¼)·((α−½)²−¼) = ε·tanh(ε/2)·α(α−1).
 
     **Source.** Whitehouse, Ramdas, Rogers, Wu 2023 (the filter for approximate zCDP); Steinke 2024,
-    "Sharp RDP & zCDP from Pure DP", Theorem 4 (randomised response is the worst case); Canonne, Kamath,
+    "Sharp RDP & zCDP from Pure DP", Theorem 4 (randomized response is the worst case); Canonne, Kamath,
     Steinke 2020, Corollary 13 (conversion); Cesar, Rogers 2021, section 3 (bounded range); Murtagh,
     Vadhan 2018, Lemma 3.7 (an (ε, δ)-DP release is an ε-DP one but for a chance of δ).
 

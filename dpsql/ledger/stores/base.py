@@ -32,8 +32,10 @@ class Store(Protocol):
     def open_transaction(self, *, write: bool) -> AbstractContextManager[Connection]:
         """Return a transaction that is committed durably on leaving, or undone by an exception.
 
-        To `write` is to have the ledger alone: what is read then, no other writer changes before the commit. A
-        commit of which nobody knows whether it landed is an OperationalError of the code `UNKNOWN`.
+        With `write` it holds the ledger's lock, so no other writer changes what it reads before the commit.
+
+        Raises:
+            OperationalError: `UNKNOWN`, if it cannot be known whether the commit was stored.
         """
         ...
 

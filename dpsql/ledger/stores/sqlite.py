@@ -110,7 +110,7 @@ class SqliteStore:
     def abandon(self) -> None:
         """As `close`, but never waits: for the garbage collector, which may run inside any other code."""
         _ABANDONED.append(self)
-        held = _is_lock_held()  # by code that this interrupts; whoever uses SQLite next closes it then
+        held = _is_lock_held()  # by the interrupted code; the next use of SQLite closes it then
         try:
             if not held and _IN_USE.acquire(blocking=False):
                 _close_abandoned()
@@ -215,7 +215,7 @@ def _identify_file(path: Path) -> tuple[int, int] | None:
 def require_one_name(path: Path) -> None:
     """Raise OperationalError (`ledger_names`) where the file has two names, or is mounted by itself.
 
-    SQLite keeps what was charged last in a log beside the file, by the file's name: under another name it is not seen.
+    SQLite keeps the last charges in a log next to the file, under the file's name: through another name they are not seen.
     """
     try:
         links = path.stat().st_nlink

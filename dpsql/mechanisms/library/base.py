@@ -45,7 +45,7 @@ class LibraryMechanism(Protocol):
         ...
 
     def interval(self, confidence: float) -> tuple[float, float]:
-        """End between which the error lies with at least that probability."""
+        """Return the interval that holds the error with at least that probability."""
         ...
 
     def profile(self) -> Profile:
@@ -98,9 +98,15 @@ class NoiseMechanism(ABC):
         """Return the law in closed form: the density, or for integers the probability, of one coordinate's noise."""
 
     def sample(self, size: int = 1, *, entropy: Entropy | None = None) -> NDArray[Any]:
-        """Return `size` independent draws of the noise: shape `(size,)`, or `(size, dimensions)` for vectors.
+        """Return independent draws of the noise.
 
-        Integers where the step is 1, else floats that are exact multiples of the step.
+        Args:
+            size: The number of draws.
+            entropy: The source of random words; the operating system's by default. Another one is for tests.
+
+        Returns:
+            An array of shape `(size,)`, or `(size, dimensions)` for vectors: integers if the step is 1, else floats
+            that are exact multiples of the step.
         """
         steps = self.law.draw(size * self.dimensions, entropy or SystemEntropy())
         found = self._scale_steps(steps)
@@ -109,10 +115,20 @@ class NoiseMechanism(ABC):
     def release(
         self, values: Amount | Sequence[Any] | NDArray[Any], *, entropy: Entropy | None = None
     ) -> Any:
-        """Return the values with noise: one number, or as many as there are dimensions. Each call is a release of its own.
+        """Return the values with noise. Each call is a release of its own.
 
-        DataError for another number of values, for one that is not finite or, where the mechanism is for integers only, for
-        one that is not a multiple of the step. An error is seen, too: make sure that no unit's data can cause one.
+        An error is visible, too: make sure that no unit's data can cause one.
+
+        Args:
+            values: One number, or a sequence of as many numbers as the mechanism has dimensions.
+            entropy: The source of random words; the operating system's by default. Another one is for tests.
+
+        Returns:
+            One number for one value, else an array.
+
+        Raises:
+            DataError: For another number of values, for a value that is not finite, and for one that is not a multiple
+                of the step if the mechanism does not round.
         """
         single = isinstance(values, str) or not isinstance(values, (Sequence, np.ndarray))
         given: list[Any] = [values] if single else list(values)  # type: ignore[arg-type]
@@ -129,9 +145,18 @@ class NoiseMechanism(ABC):
         return self.law.compute_variance() * float(self.spacing) ** 2
 
     def interval(self, confidence: float) -> tuple[float, float]:
-        """End between which one coordinate's error lies with that probability: the noise, and half a step of rounding.
+        """Return the interval that holds one coordinate's error with that probability: the noise, and half a step of rounding.
 
-        The noise's ends are the narrowest in whole steps. DataError unless 0 < confidence < 1.
+        The ends of the noise are the narrowest in whole steps.
+
+        Args:
+            confidence: The probability, between 0 and 1.
+
+        Returns:
+            The lower and the upper end, in the units of the values.
+
+        Raises:
+            DataError: Unless 0 < confidence < 1.
         """
         rounding = Fraction(1, 2) if self.rounds else Fraction(0)
         reach = float((self.law.compute_half_width(confidence) + rounding) * self.spacing)

@@ -100,7 +100,7 @@ class KNormMechanism(Mechanism):
     """The law of `sample_l2_vectors`: vectors z of integers with probability proportional to a**⌈‖z‖₂⌉, a = exp(-1/scale).
 
     Claim: (⌈l2_sensitivity⌉/scale)-DP for integers.
-    Why: ⌈‖z + d‖₂⌉ <= ⌈‖z‖₂⌉ + ⌈‖d‖₂⌉ (triangle inequality), with one normaliser.
+    Why: ⌈‖z + d‖₂⌉ <= ⌈‖z‖₂⌉ + ⌈‖d‖₂⌉ (triangle inequality), with one normalizer.
     Source: Hardt, Talwar 2010, section 4; on integers derived here.
 
     `compute_variance` and `compute_half_width` are those of the continuous law e^(-‖z‖₂/scale), one step and more wider: the norms of

@@ -26,7 +26,7 @@ _LEAST = Fraction(1, 10**6)
 
 
 class LocalMechanism(ABC):
-    """A randomised answer to a question with `choices` answers, which are numbered from 0.
+    """A randomized answer to a question with `choices` answers, which are numbered from 0.
 
     An answer supports some choices. It supports the true one with chance `p`, and any other one with chance `q` < p; so a count
     c of the answers that support a choice, of n, estimates its frequency as (c/n - q)/(p - q), without bias.
@@ -83,7 +83,7 @@ class LocalMechanism(ABC):
         return self.q * (1 - self.q) / (self.p - self.q) ** 2
 
     def interval(self, confidence: float) -> tuple[float, float]:
-        """End between which the estimate for a choice that is not the truth lies with that probability, from one answer.
+        """Return the interval that holds the estimate for a choice that is not the truth with that probability, from one answer.
 
         An answer supports it or not, so the ends are the estimates of both, or one where that suffices. DataError unless
         0 < confidence < 1.
@@ -215,7 +215,7 @@ class UnaryEncoding(LocalMechanism):
     """A bit for each choice: the true one's is 1 with chance 1/2, each other one's with chance 1/(e^ε + 1).
 
     Claim: ε-DP for each answer; the variance 4e^ε/(e^ε - 1)² does not grow with the number of choices, and is less than that of
-    randomised response from 3e^ε + 2 choices on. The profile is exact.
+    randomized response from 3e^ε + 2 choices on. The profile is exact.
     Why: two truths' bits differ, with the ratios (1/2)/q for the one and (1-q)/(1/2) for the other, at most e^ε together.
     Source: Wang, Blocki, Li, Jha 2017, "Locally differentially private protocols for frequency estimation", section 4.3.
 

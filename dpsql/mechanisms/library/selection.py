@@ -89,7 +89,7 @@ class SelectionMechanism(ABC):
         return float(((scores - mean) ** 2 * chances).sum())
 
     def interval(self, confidence: float) -> tuple[float, float]:
-        """End between which the error lies with that probability; the upper one is 0.
+        """Return the interval that holds the error with that probability; its upper end is 0.
 
         DataError unless 0 < confidence < 1.
         """
@@ -151,7 +151,7 @@ class ExponentialMechanism(SelectionMechanism):
     """A candidate is selected with probability proportional to e^(ε·score/2Δ), or e^(ε·score/Δ) where scores are monotone.
 
     Claim: ε-DP, and (ε²/8)-zCDP, as its range is ε. The profile is the largest of any selection of that range.
-    Why: the score and the normaliser each change by at most e^(ε/2); see `Exponential`.
+    Why: the score and the normalizer each change by at most e^(ε/2); see `Exponential`.
     Source: McSherry, Talwar 2007, "Mechanism design via differential privacy"; Cesar, Rogers 2021 (its zCDP).
 
     >>> auction = ExponentialMechanism(scores=[3, 3, 3.1, 0], epsilon=2, sensitivity=3.1)
