@@ -168,7 +168,7 @@ def _compute_relative_position(value: object, question: Number) -> Fraction:
     low, high = (Fraction(bound) for bound in question.bounds)
     plain = value.item() if isinstance(value, np.generic) and value.size == 1 else value
     if isinstance(plain, Decimal) and plain.is_finite() and abs(plain.adjusted()) > _FAR:
-        # As a fraction it would fill the memory.
+        # A fraction of this size would fill the memory.
         plain = math.copysign(math.inf, plain) if plain.adjusted() > 0 else 0
     nan = plain.is_nan() if isinstance(plain, Decimal) else isinstance(plain, float) and math.isnan(plain)
     if nan or not isinstance(plain, (int, float, Decimal, Fraction)):

@@ -61,7 +61,7 @@ class WorkItem(Generic[_T]):
         """Return or raise the outcome of the work, once, when it has ended."""
         if self._values:
             return self._values.pop()
-        # Taken out of the list, so that no frame that the error knows of knows the error.
+        # Taken out of the list, so that no frame in the error's traceback refers to the error.
         raise self._errors.pop()
 
     def begin(self) -> None:

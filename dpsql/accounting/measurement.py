@@ -77,7 +77,7 @@ def measure(profile: Profile, margin: Decimal = Decimal("1e-3")) -> Bounds:
     if last == 0:
         return Bounds(low, high)
     with localcontext(prec=110):
-        # Room above what is known at every point, or an interval at that point would be halved for ever.
+        # Room above the known value at every point, or an interval at that point would be halved forever.
         room = margin * Decimal("0.999")
         high += room
         open_intervals = [(Decimal(0), profile.delta(Decimal(0)), last)]

@@ -23,7 +23,7 @@ class AnchorFile:
 
     def __init__(self, path: str | Path) -> None:
         with _translate_errors(path):
-            # Absolute and without links, so that neither a chdir nor the replacing leads to another file.
+            # Absolute and without links, so that neither a chdir nor the replacement reaches another file.
             self.path = Path(os.path.realpath(path))
 
     def read_head(self) -> LedgerHead | None:

@@ -138,7 +138,7 @@ class AuditLog:
         except Error as error:
             failed = error
         for each in group:
-            # An error of its own for each thread: a traceback is of one.
+            # Each thread gets an error object of its own, since a traceback belongs to one thread.
             each.error = None if failed is None else _copy_error(failed)
             each.done = True
 

@@ -73,7 +73,7 @@ class GroupCommit:
         try:
             run_uninterrupted(lambda: self._serve_charge(mine, lock_ledger, commit))
         except BaseException:
-            # A caller that was interrupted as it waited gets no answer, so it is not to be charged.
+            # A caller that was interrupted while it waited gets no answer, so it must not be charged.
             mine.abandoned = True
             raise
         if mine.error is not None:

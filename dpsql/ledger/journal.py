@@ -70,7 +70,7 @@ from dpsql.ledger.tables import (
 )
 from dpsql.ledger.uninterrupted import run_uninterrupted
 
-_MOST_FOLLOWED = 1000  # new entries; beyond, the last one of each account is looked up instead
+_MOST_FOLLOWED = 1000  # new entries; with more, the last one of each account is looked up instead
 
 _ENTRY = insert(ENTRIES)
 _T = TypeVar("_T")
@@ -159,7 +159,7 @@ class SqlJournal:
         except BaseException:
             self._chain = before
             if head != START:
-                # The commit may be done: those of the group are not to be charged again then.
+                # The commit may have happened: then the group's charges must not be repeated.
                 self._settle_commit_outcome(head, self._make_unknown_outcome_error(), group)
             raise
         for each in group:
@@ -370,7 +370,7 @@ class SqlJournal:
     def _require_committed(self, head: LedgerHead, error: Error) -> None:
         """Return if a commit whose acknowledgment was lost was stored; raise an error if it was not, or if that cannot be known."""
         try:
-            # Whoever has the ledger alone waits for the lost connection's transaction to end, one way or the other.
+            # Taking the ledger's lock waits until the lost connection's transaction has ended, either way.
             with self._open_transaction(write=True) as connection:
                 landed = connection.execute(
                     select(ENTRIES.c.digest).where(ENTRIES.c.id == head.entries)
@@ -395,7 +395,7 @@ class SqlJournal:
         if self._anchor is None:
             return
         try:
-            # Whoever has the ledger alone sees the newest head, so the anchor never goes back.
+            # Under the ledger's lock this sees the newest head, so the anchor never goes back.
             with self._open_transaction(write=True) as connection:
                 self._anchor.replace_head(self._read_head(connection))
         except DatabaseError as error:
@@ -407,7 +407,7 @@ class SqlJournal:
 
     def _prepare_once(self, expected: LedgerHead) -> None:
         with self._store.open_connection() as connection:
-            # Before anything is changed, for the database may be somebody else's.
+            # Before anything is changed, since the database may belong to another program.
             if meta := read_ledger_meta(self._store, connection):
                 require_key(meta, self._digests, self._store.where)
             self._store.configure_database(connection)

@@ -90,7 +90,7 @@ def iterate_stored_releases(
             raise _make_tampering_error(row["number"])
         rows.append(row)
     reset = _read_last_reset(connection)
-    # A refinement that was released says so itself.
+    # A stored refinement names its base itself.
     refined = claims.entries.keys() | {row["refines"] for row in rows}
     for row in rows:
         released = NewRelease(row["statistic"], row["measurement"], row["body"], row["refines"])

@@ -50,7 +50,7 @@ ENTRIES = Table(
     Column("slice", _NUMBER),
     Column("slices", Text),
     Column("failures", _NUMBER),
-    # What the whole ledger holds besides its entries, as it was when the entry was written.
+    # The state of the whole ledger, apart from its entries, when the entry was written.
     Column("refines", Text),
     Column("claims", Text),
     Column("stored", Text),

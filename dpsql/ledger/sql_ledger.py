@@ -207,7 +207,7 @@ class SqlLedger(SqlJournal):
             end = get_row_head(rows[-1])
             write_amended_account(connection, after)
         self._insert_entries(connection, rows)
-        # Budgets are read back, too: what a trap in the database undoes is not amended.
+        # Budgets are read back, too: a trigger in the database might have undone the change.
         self._chain.follow_entries(
             rows, self._digests, read_budget_history(connection, self._digests).find_budget_digest
         )

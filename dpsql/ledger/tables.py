@@ -77,7 +77,7 @@ _LASTS = (
     .outerjoin(_AFTER, _AFTER.c.id == _OF_ACCOUNT.c.id + 1)
     .order_by(_OF_ACCOUNT.c.id)
 )
-_OF_ONE_CHARGE = 16  # entries that are looked at together: few charges have more
+_OF_ONE_CHARGE = 16  # entries that are read together: few charges have more
 _PLAIN, _KEYED = "sha256", "hmac-sha256"
 
 
@@ -172,7 +172,7 @@ def write_partitions(connection: Connection, key: AccountKey, before: Balance, a
     old, new = to_charges_by_box(before.parts), to_charges_by_box(after.parts)
     stale = [box for box, own in old.items() if new.get(box) != own]
     if before.period != after.period or 2 * len(stale) > len(old):
-        # One statement that deletes all takes less time than one for each of most boxes.
+        # One statement that deletes all rows is faster than one for each of most boxes.
         connection.execute(delete(PARTS).where(*_match_account(PARTS, key)))
         old = {}
     elif stale:

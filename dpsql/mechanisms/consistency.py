@@ -79,7 +79,7 @@ class ConsistencyNoise(Mechanism):
             if not sizes or not sizes[0]:
                 return 0.0
             if not self.std:
-                return sizes[0] * longest / 2  # all noise is zero, but for what no float can tell from it
+                return sizes[0] * longest / 2  # all noise is zero, up to the precision of floats
             shape = tuple(math.ceil(size / sizes[0] * _RATIOS) for size in sizes if size)
             return sizes[0] * (self.std * _compute_sum_quantile(self, shape, confidence) + longest / 2)
 

@@ -151,7 +151,7 @@ def _iterate_cross_key_problems(value: object) -> Iterator[Problem]:
             for name, table in tables.items()
         }
     except PydanticCustomError:
-        return  # which the models say themselves
+        return  # the models report it
     yield from list_policy_problems(_parse_budget(value.get("budget")), tables)
 
 

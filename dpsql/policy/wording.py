@@ -32,7 +32,7 @@ _OTHER_NAMES = {
     "str": "varchar", "char": "varchar", "bool": "boolean", "datetime": "timestamp", "day": "date",
     "unbounded": "add_remove", "bounded": "replace", "rho": "zcdp", "epsilon": "pure", "mu": "gdp",
 }  # fmt: skip
-_FOLLOWS = ("default_factory_not_called",)  # says only that another key is wrong
+_FOLLOWS = ("default_factory_not_called",)  # follows from an error of another key
 _OF_KEY = "[key]"  # pydantic's last step to a key that is wrong itself
 
 

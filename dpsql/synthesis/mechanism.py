@@ -1,7 +1,7 @@
 """Synthetic histograms, privately: MWEM over marginals, and the small-database mechanism (BLR) on tiny domains.
 
 Both read the exact histogram of the private rows through quantities whose change by one unit is bounded by the change of the
-histogram: marginals, distances from what is public, and largest errors. All of them are whole numbers.
+histogram: marginals, distances from public values, and largest errors. All of them are whole numbers.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ NoisyCounts: TypeAlias = NDArray[np.object_]
 MOST_DATABASES = 20_000
 """The maximum number of small databases among which BLR chooses, each with its exact probability."""
 CHECK, _SELECTION = Fraction(1, 20), Fraction(1, 10)
-"""The parts of the loss for the error of the result, and for the choices of marginals or, of the rest, for the number of rows."""
+"""The shares of the loss for the error of the result, for the choices of marginals, and, of the rest, for the number of rows."""
 MOST_ROWS = 2**50
 """The maximum number of rows of a synthetic table, so that sums of counts and weighted sums are exact in 64 bits whatever the noise."""
 _ROUNDS, _LAST_ROUNDS = 40, 200
 """Updates of the weights after each measurement, and after the last."""
 MOST_WORK = 3 * 10**9
-"""Cells that are visited, at most, in making a table: about half a minute."""
+"""The maximum number of cell visits in making a table: about half a minute."""
 MOST_COMPARED = 2 * 10**7
-"""Cells of the workload, over all small databases, that are compared at most."""
+"""The maximum number of cells of the workload that are compared over all small databases."""
 
 
 class SynthesisLoss(Protocol):
@@ -120,12 +120,12 @@ def estimate_row_count(columns: Sequence[NoisyCounts]) -> int:
 
 
 def rescale_std(noise: Geometric | DiscreteGaussian, share: float) -> float:
-    """Return the standard deviation that such noise has at 1/`share` of its loss: a variance grows as that number, a scale as its square."""
+    """Return the standard deviation that such noise has at 1/`share` of its loss."""
     return noise.std * (share if isinstance(noise, Geometric) else math.sqrt(share))
 
 
 def score_marginal(exact: Counts, estimate: Counts, noise: Geometric | DiscreteGaussian) -> int:
-    """Return how much is to be gained by measuring a marginal: its distance from an estimate, less the expected noise; whole rows."""
+    """Return the gain of measuring a marginal: its distance from an estimate, minus the expected noise, in whole rows."""
     cell = noise.std * math.sqrt(2 / math.pi)
     return int(np.abs(exact - estimate).sum()) - round(cell * estimate.size)
 
@@ -219,7 +219,7 @@ class Mwem(HistogramSynthesis):
         replace: bool,
         rounds: int | None = None,
     ) -> Mwem:
-        """Return the synthesis that spends the loss. `rounds` is at most the number of marginals that are not measured anyway.
+        """Return the synthesis that spends the loss. `rounds` is at most the number of marginals that are not measured first.
 
         By default there are twice as many as columns, or as many as there is time for. Raises LossError (`too_long`) for more.
         """
@@ -272,7 +272,7 @@ class Mwem(HistogramSynthesis):
     def compute_scores(
         self, histogram: Counts, weights: Floats, total: int, marginals: Sequence[Marginal]
     ) -> list[int]:
-        """Return how much is to be gained by measuring each marginal: its distance from the weights', less the expected noise."""
+        """Return the gain of measuring each marginal: its distance from that of the weights, minus the expected noise."""
         return [
             score_marginal(
                 compute_marginal(histogram, part),
@@ -283,7 +283,7 @@ class Mwem(HistogramSynthesis):
         ]
 
     def select_marginal(self, scores: Sequence[int], entropy: Entropy) -> int:
-        """Return the index of the marginal that is measured next."""
+        """Select the index of the marginal that is measured next."""
         if self.selection is None:
             raise LossError("no marginal is chosen")
         return self.selection.select_candidate([1] * len(scores), [-score for score in scores], entropy)
@@ -358,7 +358,7 @@ class SmallDatabase(HistogramSynthesis):
         replace: bool,
         size: int | None = None,
     ) -> SmallDatabase:
-        """Return the synthesis that spends the loss; `size` is by default the largest of which there are few enough databases.
+        """Return the synthesis that spends the loss; `size` is by default the largest with few enough databases.
 
         Raises LossError (code "synthetic_domain") where there are too many of any size above 1.
         """
@@ -449,12 +449,12 @@ class SmallDatabase(HistogramSynthesis):
 
 
 def format_count(number: int, what: str) -> str:
-    """Return a number of things, in words."""
+    """Return a number with its noun, in the plural where needed."""
     return f"{number} {what}{'s' * (number != 1)}"
 
 
 def bound_work(shape: tuple[int, ...], marginals: int, rounds: int) -> int:
-    """Return how many cells are visited in fitting the weights and in scoring marginals, at most."""
+    """Bound the number of cell visits in fitting the weights and scoring the marginals."""
     cells, columns = math.prod(shape), len(shape)
     fits = _ROUNDS * sum(columns + index for index in range(rounds + 1)) + _LAST_ROUNDS * (columns + rounds)
     return cells * (fits + rounds * marginals)
@@ -466,7 +466,7 @@ def _count_compared_cells(shape: tuple[int, ...], workload: tuple[Marginal, ...]
 
 
 def compute_largest_size(cells: int) -> int:
-    """Return the largest number of rows of which there are at most `MOST_DATABASES` databases over that many cells; at most 64.
+    """Return the largest number of rows, up to 64, with at most `MOST_DATABASES` databases over this many cells.
 
     >>> compute_largest_size(2), compute_largest_size(8), compute_largest_size(200)
     (64, 10, 1)

@@ -49,11 +49,11 @@ from dpsql.synthesis.tree import (
 from dpsql.synthesis.workload import Counts, Marginal
 
 Tables: TypeAlias = Mapping[Marginal, Counts]
-"""The exact table of each marginal that is read."""
+"""The exact tables of the marginals, by their columns."""
 
 MOST_COLUMNS = 40
 MOST_CELLS, MOST_TOGETHER = 100_000, 1_000_000
-"""Cells of one table, and of all that are read, at most."""
+"""The maximum number of cells of one table, and of all tables together."""
 _COLUMNS, _PAIRS = Fraction(2, 5), Fraction(9, 20)
 """The shares of the loss for the tables of single columns and for those of the tree; the choices get the rest, except `CHECK`."""
 _RARE = 3.0
@@ -70,7 +70,7 @@ class SynthesizedRows:
 
 
 def list_read_marginals(width: int, workload: Sequence[Marginal]) -> tuple[Marginal, ...]:
-    """Return the marginals that are read: of single columns, of pairs, and of the workload.
+    """Return the marginals that are read: of single columns, pairs and the workload.
 
     >>> list_read_marginals(2, [(0, 1)])
     ((0,), (1,), (0, 1))
@@ -137,7 +137,7 @@ class Mst(Synthesis):
 
     @property
     def pair_count(self) -> int:
-        """How many pairs a tree has."""
+        """The number of pairs in a tree."""
         return len(self.shape) - 1
 
     def run(self, tables: Tables, entropy: Entropy) -> SynthesizedRows:
@@ -174,7 +174,7 @@ class Mst(Synthesis):
     def compute_scores(
         self, tables: Tables, columns: Sequence[Floats], merged: Sequence[MergedColumn], total: int
     ) -> list[int]:
-        """Return how much is to be gained by measuring each pair, over its columns as if these were independent."""
+        """Return the gain of measuring each pair, compared with assuming that its columns are independent."""
         parts = [
             _normalize_counts(project_onto_simplex(bins.sum_bins(found), float(total), bins.value_counts))
             for bins, found in zip(merged, columns, strict=True)
@@ -186,7 +186,7 @@ class Mst(Synthesis):
         return found
 
     def select_pair(self, scores: Sequence[int], entropy: Entropy) -> int:
-        """Return the index of the pair that is measured next."""
+        """Select the index of the pair that is measured next."""
         if self.selection is None:
             return 0
         return self.selection.select_candidate([1] * len(scores), [-score for score in scores], entropy)
@@ -235,7 +235,7 @@ class Mst(Synthesis):
 def require_small_tables(
     shape: Sequence[int], workload: Sequence[Marginal], names: Sequence[str] | None = None
 ) -> None:
-    """Raise QueryRejected (`synthetic_domain`) where tables that are read have too many cells, for one or together."""
+    """Raise QueryRejected (`synthetic_domain`) if one table, or all tables together, have too many cells."""
     sizes = {
         part: math.prod(shape[axis] for axis in part) for part in list_read_marginals(len(shape), workload)
     }

@@ -22,9 +22,9 @@ from dpsql.synthesis.mechanism import MOST_ROWS, SynthesisLoss, SynthesizedHisto
 from dpsql.synthesis.workload import Counts
 
 _COUNT = Fraction(1, 10)
-"""The part of the loss for the number of rows."""
+"""The share of the loss for the number of rows."""
 _PARTS = 1 << 16
-"""Odds are whole numbers of such parts, so that answers are drawn exactly."""
+"""Odds are multiples of this fraction, so that answers are drawn exactly."""
 _MOST_ODDS = 1 << 40
 _CHUNK = 1 << 20
 
@@ -100,7 +100,7 @@ class RandomizedTable:
         return self.l1 * rows
 
     def run(self, histogram: Counts, entropy: Entropy) -> SynthesizedHistogram:
-        """Return the randomized rows as a histogram, which has all that rows in no order say."""
+        """Return the randomized rows as a histogram, which holds all information of unordered rows."""
         (noise,) = self.count.draw(1, entropy)
         exact = int(histogram.sum())
         rows = min(MOST_ROWS, max(0, exact + noise))
@@ -139,7 +139,7 @@ class RandomizedTable:
         return counts
 
     def _randomize_cells(self, cells: NDArray[np.int64], entropy: Entropy) -> NDArray[np.int64]:
-        """Return the cells of the answers of rows in these cells."""
+        """Return the cells of the randomized answers of rows in these cells."""
         answers = []
         for axis, (values, whole, odds) in enumerate(
             zip(np.unravel_index(cells, self.shape), self.shape, self.odds, strict=True)

@@ -24,15 +24,15 @@ from dpsql.synthesis.weights import MeasuredCount, fit_weights
 from dpsql.synthesis.workload import Counts, Marginal
 
 Cells = NDArray[np.bool_]
-"""Which cells of the histogram a counting query counts."""
+"""The cells of the histogram that a counting query counts."""
 
 MOST_UPDATES = 1_000
 MOST_LEARNT = 5 * 10**6
 """The maximum of cells times updates, since each update visits every cell."""
 _START = Fraction(1, 2)
-"""The part of the loss for the first hypothesis. Of the rest, half is for finding its mistakes, half for counting them."""
+"""The share of the loss for the first hypothesis. Half of the rest finds its mistakes, half counts them."""
 _WRONGLY = Fraction(1, 2)
-"""The chance, about, that a hypothesis without mistakes is called wrong in all the queries."""
+"""The approximate probability that a hypothesis without mistakes is called wrong in any of the queries."""
 _ROUNDS = 40
 
 
@@ -87,12 +87,12 @@ class WeightsStream:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """How many values each column has."""
+        """The number of values of each column."""
         return self.start.shape
 
     @property
     def l1(self) -> int:
-        """The most that one unit moves the histogram."""
+        """The l1 sensitivity of the histogram."""
         return self.start.l1
 
     @classmethod
@@ -107,7 +107,7 @@ class WeightsStream:
         updates: int,
         queries: int,
     ) -> WeightsStream:
-        """Return the stream that spends the loss, for about that many queries. LossError unless there is an update at least."""
+        """Return the stream that spends the loss, for about this many queries. Raises LossError without at least one update."""
         if not 1 <= updates <= MOST_UPDATES:
             raise LossError(
                 f"a stream must have 1 to {MOST_UPDATES:,} updates", code="stream", hint="updates=20"
@@ -179,10 +179,10 @@ class StreamedCount:
 
 @dataclass(slots=True, eq=False)
 class RunningStream:
-    """A stream over one exact histogram, which it holds and does not show.
+    """A stream over one exact histogram, which it keeps private.
 
-    It cannot be copied, pickled or used in another process: two of them would answer from one noisy threshold each as if it
-    were the only one. What an interrupt leaves half done ends it.
+    It cannot be copied, pickled or used in another process: two copies would answer from one noisy threshold, each as if it
+    were the only one. An interrupt in the middle of an answer ends it.
     """
 
     mechanism: WeightsStream
@@ -229,7 +229,7 @@ class RunningStream:
         return None
 
     def answer_query(self, cells: Cells, entropy: Entropy) -> StreamedCount:
-        """Return how many rows these cells have: as before, by the hypothesis, or counted. Raises as `find_known_count` does."""
+        """Answer the number of rows in these cells: as before, by the hypothesis, or by a count. Raises as `find_known_count` does."""
         before = self.find_known_count(cells)
         if before is not None:
             return before

@@ -191,7 +191,7 @@ def _sample_next_column(
 def count_rows(
     found: NDArray[np.int64], numbers: NDArray[np.int64], shape: Sequence[int], part: Marginal
 ) -> Counts:
-    """Return the table of some columns of such rows."""
+    """Return the table of some columns of these rows."""
     cells = [shape[axis] for axis in part]
     places = np.ravel_multi_index([found[:, axis] for axis in part], cells)
     counts = np.zeros(int(np.prod(cells)), np.int64)

@@ -1,6 +1,6 @@
 """Multiplicative weights: the one core of synthetic histograms and of hypotheses that answer streams of queries.
 
-Nothing private is read here: what is fitted are noisy marginals and noisy counts.
+Nothing private is read here: the weights are fitted to noisy marginals and noisy counts.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from dpsql.synthesis.workload import Marginal, compute_marginal, expand_marginal
 _LEAST = 1e-12
 """The least share of a column's rows that a value has at the start, so that no cell is excluded for good."""
 _EXACT = 1e-9
-"""The least noise, as a part of all rows, by which errors are weighted: at a large loss it is 0 in floats."""
+"""The least noise, as a share of all rows, by which errors are weighted: at a large loss it would be 0 in floats."""
 _MOST_STEP = 600.0
-"""How far below the largest the exponent of an update may lie, which keeps weights in the range of floats."""
+"""The largest difference between exponents of an update, which keeps weights in the range of floats."""
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredMarginal:
-    """A noisy marginal as parts of all rows; `noise` is the standard deviation of each, as a part of all rows."""
+    """A noisy marginal as shares of all rows; `noise` is the standard deviation of each, as a share of all rows."""
 
     marginal: Marginal
     parts: Floats
@@ -39,7 +39,7 @@ class MeasuredMarginal:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredCount:
-    """A noisy count of these cells as a part of all rows; `noise` as in `MeasuredMarginal`."""
+    """A noisy count of these cells as a share of all rows; `noise` as in `MeasuredMarginal`."""
 
     cells: NDArray[np.bool_]
     part: float

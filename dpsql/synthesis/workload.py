@@ -30,11 +30,11 @@ _HINT = (
 
 
 def parse_workload(asked: str | Iterable[Sequence[str] | str], names: Sequence[str]) -> tuple[Marginal, ...]:
-    """Return the marginals that are asked for, each once, in order.
+    """Return the requested marginals, each once, in order.
 
-    `asked` is "marginals(k)", all those of k columns (of all columns where there are fewer), or a list of groups of column
-    names. Raises ProgrammingError (`workload`) for what is neither, for a column that is not there and where there are more
-    than `MOST_MARGINALS`.
+    `asked` is "marginals(k)", for all marginals of k columns (of all columns if there are fewer), or a list of groups of column
+    names. Raises ProgrammingError (`workload`) for anything else, for an unknown column, and for more than `MOST_MARGINALS`
+    marginals.
 
     >>> parse_workload("marginals(2)", ["age", "plan", "smoker"])
     ((0, 1), (0, 2), (1, 2))

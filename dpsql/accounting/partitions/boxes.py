@@ -215,7 +215,7 @@ class PartitionCharges:
         if found is not None:
             return found
         if len(self.cells) > MOST_CELLS:
-            # As many cells as it has are too many to be looked at one by one: all places count for the most of them.
+            # There are too many cells to visit one by one: every place counts as the largest of them.
             most = self.compute_largest_charge()
             loss, delta = most.loss - self.base.loss, most.delta - self.base.delta
             return Grid(losses=(loss,), deltas=(delta,) if delta else ())

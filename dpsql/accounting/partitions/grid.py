@@ -120,7 +120,7 @@ class Grid:
         """Return the grid after a charge to the box with these sides."""
         grid = self
         for name, side in box:
-            # Only when all is cut may classes become one: a place inside must not be raised to one outside.
+            # Classes are merged only after all cuts: a place inside must not be raised to one outside.
             grid = grid.split_axis(name, side)
         inside = [True]
         for axis in grid.axes:

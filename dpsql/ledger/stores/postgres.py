@@ -16,9 +16,9 @@ from dpsql.errors import DatabaseError, IntegrityError, NotSupportedError, Opera
 from dpsql.ledger.stores.base import UNKNOWN
 
 PATIENCE = 60
-_MAKING = 0x6470_7371_6C  # the advisory lock of those who find no tables yet
+_MAKING = 0x6470_7371_6C  # the advisory lock while the tables do not exist
 _BEGIN_WRITING = (
-    "SET TRANSACTION ISOLATION LEVEL READ COMMITTED",  # so that what is read under the lock is the newest
+    "SET TRANSACTION ISOLATION LEVEL READ COMMITTED",  # so that reads under the lock see the newest rows
     "SET LOCAL synchronous_commit = on",
     f"SET LOCAL lock_timeout = '{PATIENCE}s'",
 )

@@ -115,7 +115,7 @@ class SqliteStore:
             if not held and _IN_USE.acquire(blocking=False):
                 _close_abandoned()
         finally:
-            # An interrupt may have come between the lock and the knowledge of it.
+            # An interrupt may have come after the lock was taken and before `acquire` returned.
             if not held and _is_lock_held():
                 _IN_USE.release()
 
@@ -133,7 +133,7 @@ class SqliteStore:
         if self._opened_by is not None and self._opened_by[1] != _identify_files(self._files):
             self.close()
         if self._raw is not None and self._raw.in_transaction:
-            self._raw.rollback()  # what failed amid a release of the connection has left it
+            self._raw.rollback()  # left open by a failure while the connection was released
 
     def has_own_connection(self) -> bool:
         """Return whether this process opened the connection that is kept."""
@@ -147,7 +147,7 @@ class SqliteStore:
     def _open_sqlite(self) -> sqlite3.Connection:
         if self._path is not None:
             require_not_mounted(self._path)
-        # The file is looked at before it is opened: one that is replaced in between is opened again later.
+        # The file is identified before it is opened: if it is replaced in between, it is opened again later.
         file = _identify_files(self._files)[:1]
         target = MEMORY if self._path is None else f"{self._path.as_uri()}?mode=rw"
         connection = sqlite3.connect(
@@ -172,7 +172,7 @@ class SqliteStore:
 
 
 _IN_USE = threading.RLock()
-# Those in memory stay with the process that made them. The garbage collector may take others away at any time.
+# Without ledgers in memory, which stay with the process that made them. The garbage collector may remove others at any time.
 _OPEN: set[SqliteStore] = set()
 _ABANDONED: deque[SqliteStore] = deque()
 
@@ -220,7 +220,7 @@ def require_one_name(path: Path) -> None:
     try:
         links = path.stat().st_nlink
     except OSError:
-        return  # what is wrong with it is said as it is opened
+        return  # opening the file raises the error
     if links > 1:
         raise OperationalError(
             f"the ledger {path} has {links} hard links, and each name could spend the budget again",

@@ -28,7 +28,7 @@ _ROOT_BITS = 64
 class LibraryMechanism(Protocol):
     """A mechanism of the literature: losses and sensitivities in, the exact law out.
 
-    `error` is what is released less what is true, of which `variance` and `interval` speak: of each coordinate for additive
+    `variance` and `interval` describe the error, the released value minus the true one: of each coordinate for additive
     noise, of the score for a selection, of an estimated frequency for a local answer.
     """
 
