@@ -1,4 +1,4 @@
-"""Learning from experts: randomised weighted majority, whose choices are differentially private for each day's losses."""
+"""Learning from experts: randomized weighted majority, whose choices are differentially private for each day's losses."""
 
 from __future__ import annotations
 

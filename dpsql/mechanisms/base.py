@@ -26,7 +26,7 @@ _LEAST_FLOAT, _LARGE = 5e-324, 1e300
 
 @dataclass(frozen=True, slots=True)
 class Sensitivity:
-    """How far one privacy unit moves a vector of integers, in lattice steps.
+    """The sensitivity: how far one privacy unit moves a vector of integers, in lattice steps.
 
     `l1` is the largest change in l1 norm, `l2_squared` the square of the largest change in l2 norm.
     `linf` is the largest sum, over the groups of the vector, of each group's largest change; that it is no
@@ -112,7 +112,7 @@ class ComponentChanges(Protocol):
 
 
 class Refinement(Protocol):
-    """A law of less noise given more noise, for the same exact values."""
+    """A conditional law of less noise, given more noise on the same exact values."""
 
     def refine(self, noise: Sequence[int], entropy: Entropy) -> list[int]:
         """Return a draw of the new law for each draw of the old one, independent of the others."""
@@ -195,7 +195,7 @@ class Mechanism(Protocol):
 
     @property
     def is_gaussian(self) -> bool:
-        """Whether weighted sums of draws are as good as normal."""
+        """Whether weighted sums of draws are practically normal."""
         return False
 
     @property

@@ -22,7 +22,7 @@ _MANY = 16
 _RATIOS = 16
 """Ratios of weights are rounded up to multiples of its inverse, so that few quantiles are needed."""
 _STEP, _REACH, _RADII = 0.125, 64.0, 128
-"""The function is followed up to 64 inverse standard deviations: beyond, a 100,000th at most is left of the integral.
+"""The function is followed up to 64 inverse standard deviations: the rest of the integral is at most a 100,000th.
 
 In steps of an eighth what lies beyond 25 standard deviations is mistaken, of which there is nothing.
 """

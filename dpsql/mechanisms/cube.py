@@ -37,7 +37,7 @@ _RADII = 128
 _RATIOS = 256
 """Ratios of weights are rounded up to multiples of its inverse, so that few quantiles are needed."""
 MOST_DIMENSIONS = 64
-"""More coordinates than this are noised in several cubes, or otherwise."""
+"""The maximum number of coordinates of one cube; more need several cubes, or another mechanism."""
 
 
 class LInfinityRecord(MechanismRecord):

@@ -12,7 +12,7 @@ from dpsql.mechanisms.geometric import Geometric
 
 @dataclass(frozen=True, slots=True)
 class AboveThreshold:
-    """Says of each score whether it is above the `threshold`, both with noise, until one is.
+    """The test of each score against the `threshold`, both with noise, until one is above it.
 
     The noise of the threshold, `near`, is drawn once by `draw_noisy_threshold`; that of a score, `far`, for each score anew. Scores are whole
     numbers, and may be chosen after the answers before.

@@ -79,7 +79,7 @@ class GaussianMechanism(NoiseMechanism):
 
     @property
     def _mu(self) -> Decimal:
-        """The μ that the calibration asks for."""
+        """The μ of the calibration."""
         epsilon, delta = parse_amount(self.epsilon), parse_amount(self.delta)
         if self.calibration == "analytic":
             return convert_to_mu(epsilon, delta)
@@ -96,7 +96,7 @@ class GaussianMechanism(NoiseMechanism):
 
     @property
     def law(self) -> DiscreteGaussian:
-        """The discrete Gaussian law, in squared steps: the least variance, nearly, with at most the μ that is asked for."""
+        """The discrete Gaussian law, in squared steps: nearly the least variance with at most the μ of the calibration."""
         wanted = self._mu
         # A twelfth of a squared step is what the lattice costs; whole multiples of 2**-20 keep numbers short.
         variance = self._squared_sensitivity / Fraction(wanted) ** 2 + Fraction(1, 12)
@@ -107,7 +107,7 @@ class GaussianMechanism(NoiseMechanism):
 
     @property
     def mu(self) -> Decimal:
-        """The μ of Gaussian differential privacy that the noise keeps, rounded up."""
+        """The μ of the noise in Gaussian differential privacy, rounded up."""
         return bound_discrete_gaussian_mu(self.law.variance, self._squared_sensitivity)
 
     def profile(self) -> GaussianProfile:

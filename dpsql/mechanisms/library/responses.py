@@ -1,4 +1,4 @@
-"""Randomised response and optimised unary encoding: each person's answer is randomised before it leaves them."""
+"""Randomized response and optimized unary encoding: each person randomizes their own answer."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from dpsql.request.loss import Amount, parse_amount
 
 MOST_CHOICES = 1 << 16
 _LEAST = Fraction(1, 10**6)
-"""Below, p and q are as good as equal in floats."""
+"""The least epsilon: below it p and q are practically equal in floats."""
 
 
 class LocalMechanism(ABC):
     """A randomized answer to a question with `choices` answers, which are numbered from 0.
 
-    An answer supports some choices. It supports the true one with chance `p`, and any other one with chance `q` < p; so a count
+    An answer supports some choices. It supports the true one with probability `p`, and any other one with probability `q` < p; so a count
     c of the answers that support a choice, of n, estimates its frequency as (c/n - q)/(p - q), without bias.
 
     The error is that estimate from a single answer less the truth.
@@ -42,17 +42,17 @@ class LocalMechanism(ABC):
     @property
     @abstractmethod
     def p(self) -> float:
-        """The chance that an answer supports the truth."""
+        """The probability that an answer supports the truth."""
 
     @property
     @abstractmethod
     def q(self) -> float:
-        """The chance that an answer supports a given choice that is not the truth."""
+        """The probability that an answer supports a given choice that is not the truth."""
 
     @property
     @abstractmethod
     def loss(self) -> Fraction:
-        """ε, exactly or barely above."""
+        """ε, exactly or rounded up."""
 
     @abstractmethod
     def sample(self, size: int = 1, *, truth: int = 0, entropy: Entropy | None = None) -> NDArray[Any]:
@@ -108,7 +108,7 @@ class LocalMechanism(ABC):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RandomizedResponse(LocalMechanism):
-    """The truth with chance e^ε/(e^ε + choices - 1), and each other choice with chance 1/(e^ε + choices - 1).
+    """The truth with probability e^ε/(e^ε + choices - 1), and each other choice with probability 1/(e^ε + choices - 1).
 
     `odds`, where given, is e^ε itself, for coins: `fair_coins()` and `of_truth(alpha)` make such ones. One of `epsilon` and
     `odds` is given.
@@ -153,7 +153,7 @@ class RandomizedResponse(LocalMechanism):
 
     @classmethod
     def of_truth(cls, alpha: Amount, choices: int = 2) -> RandomizedResponse:
-        """Return the truth with chance `alpha`, else one of the choices, all alike: ε = ln((1 + (choices-1)·α)/(1 - α)).
+        """Return the truth with probability `alpha`, else one of the choices, all alike: ε = ln((1 + (choices-1)·α)/(1 - α)).
 
         With two choices that is ln((1+α)/(1-α)) = 2·artanh(α), which is above 2α: the often quoted 2α is what it tends to for
         small α, and no bound. LossError unless 0 < alpha < 1.
@@ -173,14 +173,14 @@ class RandomizedResponse(LocalMechanism):
 
     @property
     def p(self) -> float:
-        """The chance of the truth."""
+        """The probability of the truth."""
         if self.odds is not None:
             return float(parse_amount(self.odds) / (parse_amount(self.odds) + self.choices - 1))
         return 1 / (1 + (self.choices - 1) * math.exp(-float(self.loss)))
 
     @property
     def q(self) -> float:
-        """The chance of any other choice."""
+        """The probability of any other choice."""
         if self.odds is not None:
             return float(1 / (parse_amount(self.odds) + self.choices - 1))
         shrunk = math.exp(-float(self.loss))
@@ -212,7 +212,7 @@ class RandomizedResponse(LocalMechanism):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnaryEncoding(LocalMechanism):
-    """A bit for each choice: the true one's is 1 with chance 1/2, each other one's with chance 1/(e^ε + 1).
+    """A bit for each choice: the true one's is 1 with probability 1/2, each other one's with probability 1/(e^ε + 1).
 
     Claim: ε-DP for each answer; the variance 4e^ε/(e^ε - 1)² does not grow with the number of choices, and is less than that of
     randomized response from 3e^ε + 2 choices on. The profile is exact.

@@ -1,4 +1,4 @@
-"""Second-moment matrices with noise of the kind that is expected to err least, made positive semidefinite."""
+"""Second-moment matrices with the noise of the least expected error, made positive semidefinite."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ _NODES = 200
 
 
 class SelectionMechanism(ABC):
-    """A selection of one of the candidates with these `scores`, of which the highest is wanted.
+    """A selection of one candidate by `scores`, of which a high one is wanted.
 
     `sensitivity` is the most that one unit changes any score; `monotone` says that a unit changes all scores in one direction,
     as counts do under `add_remove`, which is worth half of the loss. Scores and sensitivity are exact: a float counts as the
@@ -128,7 +128,7 @@ class SelectionMechanism(ABC):
 
     @property
     def _penalties(self) -> tuple[list[int], Fraction]:
-        """Whole numbers of a unit that the scores lie below the highest, and that unit."""
+        """The distances of the scores from the highest, as whole multiples of a unit, and that unit."""
         unit = Fraction(1, math.lcm(*(score.denominator for score in self._exact_scores)))
         best = max(self._exact_scores)
         return [int((best - score) / unit) for score in self._exact_scores], unit
@@ -190,7 +190,7 @@ class ExponentialMechanism(SelectionMechanism):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PermuteAndFlipMechanism(SelectionMechanism):
-    """Candidates come in a random order, and the first is selected whose coin, of chance e^(-ε·(best - score)/2Δ), is heads.
+    """Candidates come in a random order, and the first is selected whose coin, of probability e^(-ε·(best - score)/2Δ), is heads.
 
     Claim: ε-DP; the expected score is never below that of the exponential mechanism at the same ε. It is report-noisy-max with
     one-sided exponential noise of scale 2Δ/ε.
@@ -272,7 +272,7 @@ class ReportNoisyMax(SelectionMechanism):
 
     @property
     def _noise(self) -> tuple[list[int], Geometric]:
-        """The scores in steps of the lattice below the highest, and the law of the noise in these steps."""
+        """The distances of the scores from the highest, in lattice steps, and the law of the noise in these steps."""
         finest = 1 / self._rate / _FINE
         step = compute_spacing(None, finest * FINENESS)
         moved = bound_steps_moved(parse_amount(self.sensitivity), step) * (1 if self.monotone else 2)

@@ -23,7 +23,7 @@ from dpsql.request.loss import Amount, parse_amount
 _BLUR = 1e-12
 """An upper bound on the relative error of a probability in floats."""
 _FAR = 700.0
-"""Beyond, e^ε is no float; δ there is at most what it is here."""
+"""The largest ε whose e^ε is a float; δ at a larger ε is at most the δ at this one."""
 _MOST = 64
 
 
