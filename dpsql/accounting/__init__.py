@@ -32,7 +32,7 @@ _LEDGER = frozenset({"Anchor", "Budget", "BudgetState", "Entry", "Head", "Ledger
 
 
 def __getattr__(name: str) -> Any:
-    """A name that has moved to `dpsql.ledger`, with a DeprecationWarning; the old place goes with the next version.
+    """Return a name that has moved to `dpsql.ledger`, with a DeprecationWarning; the next version removes the old place.
 
     It is imported by its name, on demand: accounting lies below the ledger, and no import of it points upwards.
     """
