@@ -38,7 +38,7 @@ class Exact:
         return id(self)
 
     def __reduce__(self) -> NoReturn:
-        raise InternalError("exact values are not pickled or copied")
+        raise InternalError("exact values cannot be pickled or copied")
 
 
 @dataclass(frozen=True, slots=True)
