@@ -177,5 +177,5 @@ def test_the_tutorial_names_what_the_web_page_has() -> None:
     bold = set(re.findall(r"\*\*(\w+)\*\*", section.partition("\n## ")[0]))
     files = (ROOT / "dpsql" / "server" / "http" / "page").glob("*.js")
     page = "".join(path.read_text(encoding="utf-8") for path in files)
-    assert bold == {"Ask", "History", "Tables", "Budget"}
+    assert bold == {"Query", "History", "Tables", "Budget"}
     assert all(f'["{word}", ' in page for word in bold)
