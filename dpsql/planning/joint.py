@@ -28,7 +28,7 @@ fill up but for a thousandth."""
 
 
 def iterate_joint_vectors(analysis: Analysis, wanted: Container[Statistic]) -> Iterator[StatisticVector]:
-    """Ways to measure all that is wanted, but for values that are counted, in one vector.
+    """Yield vectors that each measure all requested statistics, except for counts of values.
 
     Sums are taken about the middle of what a row may add, which takes a count of the rows, or as they
     are; units are counted within the vector, or else not at all.
@@ -39,7 +39,7 @@ def iterate_joint_vectors(analysis: Analysis, wanted: Container[Statistic]) -> I
 
 
 def derive_null_causes(expr: Expr) -> frozenset[Expr]:
-    """The expressions of which at least one is NULL wherever `expr` is, and of which none is elsewhere."""
+    """Return the expressions of which at least one is NULL wherever `expr` is, and of which none is elsewhere."""
     if not is_nullable(expr):
         return frozenset()
     if isinstance(expr, Call) and expr.function.strict:
@@ -58,7 +58,7 @@ def derive_null_causes(expr: Expr) -> frozenset[Expr]:
 
 
 def is_always_present(analysis: Analysis, measure: int) -> bool:
-    """Whether each row has a value of a measure, as far as is declared: then its count is that of the rows."""
+    """Return whether each row has a value of a measure, as far as is declared: then its count is that of the rows."""
     return not is_nullable(analysis.measures[measure].expr)
 
 
@@ -76,18 +76,18 @@ class _JointBuilder:
     counts: dict[frozenset[Expr] | Statistic, int] = field(default_factory=dict)
 
     def add_component(self, name: str, combination: Combination, extent: int) -> int:
-        """Adds a component; its number."""
+        """Add a component; its number."""
         self.names.append(name)
         self.combinations.append(tuple((statistic, weight) for statistic, weight in combination if weight))
         self.extents.append(extent)
         return len(self.names) - 1
 
     def ensure_row_count(self) -> int:
-        """The component that counts the rows."""
+        """Return the component that counts the rows."""
         return self.ensure_count(frozenset(), "rows", ROWS)
 
     def ensure_count(self, absent: frozenset[Expr], name: str, statistic: Statistic) -> int:
-        """The component that counts the rows in which none of these is NULL: one for all measures that share them."""
+        """Return the component that counts the rows in which none of these is NULL: one for all measures that share them."""
         if absent not in self.counts:
             self.counts[absent] = self.add_component(name, ((statistic, 1),), 1)
         return self.counts[absent]
@@ -95,7 +95,7 @@ class _JointBuilder:
     def add_measure(
         self, analysis: Analysis, index: int, wanted: Container[Statistic], *, centered: bool
     ) -> None:
-        """Adds what is wanted of a measure."""
+        """Add what is wanted of a measure."""
         measure = analysis.measures[index]
         count, total, lattice = (Moment.COUNT, index), (Moment.TOTAL, index), measure.lattice
         if count in wanted or (lattice is not None and lattice.width == 0):
@@ -119,7 +119,7 @@ class _JointBuilder:
                 self.estimates[total] = ((component, Fraction(1)),)
 
     def _add_centered_total(self, index: int, lattice: Lattice, present: int) -> None:
-        """A total about the middle of its lattice, twice over so that it is a whole number."""
+        """Add a total about the middle of its lattice, doubled so that it is a whole number."""
         count, total = (Moment.COUNT, index), (Moment.TOTAL, index)
         ends = lattice.low + lattice.high
         estimate: tuple[tuple[int, Fraction], ...] = ((present, Fraction(ends, 2)),)
@@ -134,7 +134,7 @@ class _JointBuilder:
 def _build_joint_vector(
     analysis: Analysis, wanted: Container[Statistic], *, centered: bool, units: bool
 ) -> StatisticVector:
-    """All that is wanted in one vector.
+    """Return all that is wanted in one vector.
 
     Claim: one row moves no component by more than its extent, each of which is at most the vector's largest.
     Why: a row adds x to a total, or nothing; about the middle of [L, U], 2x - (L+U) lies within U-L of

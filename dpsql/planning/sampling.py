@@ -24,7 +24,7 @@ _PLACES = 10**30
 
 
 def compute_sample_loss(epsilon: Fraction, rate: Fraction) -> Fraction:
-    """The loss on a sample that is amplified to at most `epsilon`: ln(1 + (e^ε - 1)/rate), rounded down, at least `epsilon`.
+    """Return the loss on a sample that is amplified to at most `epsilon`: ln(1 + (e^ε - 1)/rate), rounded down, at least `epsilon`.
 
     >>> round(float(compute_sample_loss(Fraction(1), Fraction(1, 10))), 4)
     2.9005
@@ -40,7 +40,7 @@ def compute_sample_loss(epsilon: Fraction, rate: Fraction) -> Fraction:
 
 
 def compute_charged_event(epsilon: Fraction, inner: Event | None, rate: Fraction) -> Event | None:
-    """What is charged for a release from a sample: `epsilon`, and of the δ of `inner`, which is its event on the sample, `rate`."""
+    """Return the charge of a release from a sample: `epsilon`, and the part `rate` of the δ of `inner`, its event on the sample."""
     if inner is None:
         return None
     events = inner.events if isinstance(inner, Composed) else (inner,)

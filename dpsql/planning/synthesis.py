@@ -46,7 +46,7 @@ class StreamRequest:
 def plan_synthesis(
     analysis: Analysis, loss: LossShare, facts: PublicFacts, asked: SynthesisRequest | StreamRequest
 ) -> MeasurementPlan:
-    """The measurement plan of a synthetic histogram, or of a stream, of the groups of a release that counts rows.
+    """Return the measurement plan of a synthetic histogram, or of a stream, of the groups of a release that counts rows.
 
     Claim: what is released has the loss of the plan's event.
     Why: the histogram is the vector that COUNT(*) by all columns would measure, whose sensitivity is known; see the mechanisms
@@ -82,7 +82,7 @@ def plan_synthesis(
 def _choose_count_vector(
     analysis: Analysis, loss: LossShare, facts: PublicFacts
 ) -> tuple[StatisticVector, int]:
-    """The count of rows as a vector over all groups, and how far one unit moves it in l1 norm."""
+    """Return the count of rows as a vector over all groups, and how far one unit moves it in l1 norm."""
     (measured,) = choose_plan(analysis, loss, facts, allow_clamps=False).vectors
     l1 = measured.sensitivity.l1
     if [part.combination for part in measured.vector.components] != [((ROWS, 1),)] or l1.denominator != 1:
@@ -91,11 +91,11 @@ def _choose_count_vector(
 
 
 def find_shape(analysis: Analysis) -> tuple[int, ...] | None:
-    """How many public values each column has; None where they are not public, or some are hidden for being rare."""
+    """Return how many public values each column has; None where they are not public, or some are hidden for being rare."""
     domains: Sequence[Sequence[object]] | None = None if analysis.selects_keys else analysis.domains
     return None if domains is None else tuple(map(len, domains))
 
 
 def fits_histogram(shape: Sequence[int]) -> bool:
-    """Whether a histogram of all columns is held as a whole."""
+    """Return whether a histogram of all columns is held as a whole."""
     return len(shape) <= MOST_COLUMNS and math.prod(shape) <= MAX_GROUPS
