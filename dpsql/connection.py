@@ -232,7 +232,7 @@ class Connection(SyntheticConnection):
         """Return the private answer to a SELECT.
 
         A query whose plan, parameters, loss and data version were released before is replayed from the stored release, free,
-        whoever ran it first and in whatever words. Its noise is not drawn again, so repeated queries reveal nothing more.
+        no matter who ran it first and in which words. Its noise is not drawn again, so repeated queries reveal nothing more.
         Post-processing of a release, such as ORDER BY, HAVING and arithmetic, may differ. `replay=False` makes a new release with
         new noise, which is charged.
 

@@ -144,7 +144,7 @@ def refine_release(
 def _draw_synthetic_histogram(
     plan: MeasurementPlan, synthesis: SynthesisPlan, groups: _Groups, entropy: Entropy
 ) -> ReleasedTable:
-    """Return the cells of a synthetic histogram that have rows, or one without any; beside each, the distance of the whole.
+    """Return the cells of a synthetic histogram that have rows, or one without any, each with the distance of the whole histogram.
 
     Claim: the loss is that of `synthesis.mechanism` for the sensitivity of its vector.
     Why: what is read of the groups is that vector, in the order of the public keys.

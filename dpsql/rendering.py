@@ -13,7 +13,7 @@ from dpsql.plan.types import AnswerValue
 Ends = tuple[float, float] | None
 CONFIDENCE = 0.95
 BESIDE = "±95%"
-"""The head of the half-widths beside a column."""
+"""The head of the half-widths next to a column."""
 NUMBERS = ("BIGINT", "DOUBLE", "HUGEINT")
 
 

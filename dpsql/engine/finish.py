@@ -151,7 +151,7 @@ class _QueryRewriter:
             return part
         known = self.results.get(id(part))
         if known is None:
-            # The part is kept beside the result, so that its identity is not given to another.
+            # The part is kept with the result, so that no other object gets its id.
             known = self.results[id(part)] = (part, self._rebuild_part(part))
         return known[1]
 

@@ -174,7 +174,7 @@ class Engine:
             at=lowered.sample,
         )
         analyses = {
-            # One who is replaced may leave one part and come to another: no part is charged for itself.
+            # A replaced unit may leave one part and its successor may enter another: parts are not charged separately.
             release: analyze_release(
                 release if replaced else with_partition_filters(release),
                 public,
@@ -211,7 +211,9 @@ class Engine:
         sql = emit_outer_query(outer, above, traced=True)
         for step in before:
             if not isinstance(step, Release):
-                emit_outer_query(step.outer, above.with_step(step))  # for the copies that it reads
+                emit_outer_query(
+                    step.outer, above.with_step(step)
+                )  # for the copies of public tables that it reads
         return PreparedQuery(
             query,
             agreed,
@@ -452,7 +454,7 @@ class Engine:
             OperationalError: if the database cannot bind the statements, or the statement was stopped.
         """
         if not prepared.table_charges:
-            return ()  # the keys alone, all of them public
+            return ()  # only keys are released, and all are public
         self.require_bindable(prepared)
         self.stops.require_not_stopped()
         self.stops.begin_charge()

@@ -1,11 +1,11 @@
-"""Answers whose error is a part of each value: released with much noise first, then with as much less as it takes.
+"""Answers whose error is a part of each value: released with much noise first, and then with less, step by step.
 
 Claim: all steps together are charged at most what one release at the most that a query may ask for is charged, there
-are at most `STEPS` of them, and they tell nothing but what they release.
+are at most `STEPS` of them, and they reveal only what they release.
 Why: a step's loss is a function of what was released before it and of public metadata, and adaptive charges add up
-under a filter, as the ledger is; those of one search are held below the most again. Where a step refines the one
-before, it is charged the difference. Each loss is at least twice the one before, but for the first that is known to
-do, which may be nearer.
+under a filter, as the ledger is; those of one search are kept below that limit again. A step that refines the one
+before is charged the difference. Each loss is at least twice the one before, except for the first loss that is known
+to be enough, which may be closer.
 Source: Rogers, Roth, Ullman, Vadhan 2016, section 5 (filters of adaptive charges); Koufogiannis, Han, Pappas 2016,
 section 4 (gradual release); Ligett, Neel, Roth, Waggoner, Wu 2017, "Accuracy first".
 

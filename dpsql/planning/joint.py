@@ -1,6 +1,6 @@
 """Joint vectors: statistics of several arguments noised together, which share the row count and the whole loss.
 
-A component is a count, or a centred sum: one of values less the middle of their interval, whose sensitivity is half that
+A component is a count, or a centered sum: one of values less the middle of their interval, whose sensitivity is half that
 of the sum. Each component is multiplied by an integer, so that all have nearly the same sensitivity, and one
 mechanism for the l∞ norm adds noise to all of them.
 """
@@ -21,10 +21,9 @@ from dpsql.plan.expr import Call, Expr, Literal
 from dpsql.planning.statistics import ROWS, UNITS, Combination, Component, Statistic, StatisticVector
 
 _FINE = 2**20
-"""Steps that a row moves a component by, at least: noise on them is as good as continuous."""
+"""The fewest steps by which a row moves a component: noise on so many steps is as good as continuous."""
 _RATIO = 2**10
-"""The largest of what a row adds times this is the common length, which so many multiples of any other
-fill up but for a thousandth."""
+"""The common length is this times the largest addition of a row: whole multiples of any other fill it up to a thousandth."""
 
 
 def iterate_joint_vectors(analysis: Analysis, wanted: Container[Statistic]) -> Iterator[StatisticVector]:

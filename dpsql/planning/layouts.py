@@ -75,13 +75,13 @@ def iterate_layouts(
 
 
 def favors_separate_totals(lattice: Lattice) -> bool:
-    """Return whether the total and the count of values of this lattice are measured apart, if each has a learnt clamp.
+    """Return whether the total and the count of values of this lattice are measured apart, if each has a privately chosen clamp.
 
     Claim: let units have n rows in norm, and values of mean m and magnitude a. Measured apart, each at half of the loss, the
     error of the mean times the number of rows is √(2(a² + m²)) n times Gaussian noise for a sensitivity of one; as a
     partition of the width w it is w√(y² + (1-y)²) n, with y the place of the mean in the interval. They are measured apart
     if the former, for the expected values, is less than the least of the latter, w/√2.
-    Why: the learnt clamp of a total follows the magnitude of the values, however wide their bounds are. From zero on, apart
+    Why: the chosen clamp of a total follows the magnitude of the values, however wide their bounds are. From zero on, apart
     is worse by a factor of at most 2 (values near a far bound), and better without limit (values far below their
     bounds, or of both signs). Few whole numbers, as grades and months, are expected to be as large as their bounds.
     """
@@ -93,7 +93,7 @@ def favors_separate_totals(lattice: Lattice) -> bool:
 def _iterate_separated_measures(
     analysis: Analysis, wanted: Mapping[Statistic, None]
 ) -> Iterator[frozenset[int]]:
-    """Yield the measures whose total and count are measured apart: those that have clamps, and lattices that favour it."""
+    """Yield the measures whose total and count are measured apart: those that have clamps, and lattices that favor it."""
     if not analysis.bound.per_unit or analysis.bound.rows < LEAST_ADDED:
         return
     subtracted = _list_variance_measures(analysis)
@@ -192,7 +192,7 @@ def _compute_carrier_key(
 ) -> tuple[object, ...]:
     """Return a key for how well a measure carries COUNT(*); among measures with the same key, the first is tried.
 
-    Claim: layouts whose carriers are alike have the same score, but for the rounding of lattices.
+    Claim: layouts whose carriers are alike have the same score, except for the rounding of lattices.
     Why: the same statistics are measured for the same aggregates, over values that differ by a scale; the score is the mean
     log of the errors, and a scale moves all of these by the same amount in either layout.
     """

@@ -45,7 +45,7 @@ class Threshold:
 
 
 def compute_sufficient_epsilon(delta: Fraction) -> Fraction:
-    """Return an ε of the selection in one group beyond which no more is spent: then a group of two units is all but sure to be shown.
+    """Return an ε of the selection in one group beyond which no more is spent: a group of two units is then almost always shown.
 
     Claim: with it a group of one unit is shown with probability δ, and a larger group withheld with probability below e^-64.
     Why: it is at least ln(1/δ) + 64, so that e^ε·δ is above 1, and p(2) is 1 - e^-ε·(1 - 2δ) or more.

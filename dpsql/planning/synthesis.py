@@ -1,4 +1,4 @@
-"""The plan of a synthetic histogram: which statistic of which groups it is made of, and the mechanism that makes it."""
+"""The plan of a synthetic histogram: its statistic, its groups, and the mechanism that makes it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MOST_COLUMNS = 16
 
 @dataclass(frozen=True, slots=True)
 class SynthesisRequest:
-    """What is asked of a synthetic table beside its rows; None leaves a number to the method. `step_columns` are columns of steps."""
+    """The options of a synthetic table; the method chooses a number that is None. `step_columns` are columns of steps."""
 
     workload: tuple[Marginal, ...]
     method: str
@@ -35,7 +35,7 @@ class SynthesisRequest:
 
 @dataclass(frozen=True, slots=True)
 class StreamRequest:
-    """What is asked of a stream beside its rows: the marginals to begin with, its updates, and about how many queries."""
+    """The options of a stream: its first marginals, its updates, and about how many queries will be asked."""
 
     workload: tuple[Marginal, ...]
     updates: int

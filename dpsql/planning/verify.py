@@ -109,7 +109,7 @@ def _verify_top_k(plan: MeasurementPlan, top_k: TopKSelection) -> None:
 
 
 def _verify_synthesis(plan: MeasurementPlan, synthesis: SynthesisPlan) -> None:
-    """Try the extreme rows of a unit, all of them in one cell of a marginal, and adds up what each step loses by them."""
+    """Try the extreme rows of a unit, all of them in one cell of a marginal, and add up the losses of the steps."""
     found, analysis = synthesis.mechanism, plan.analysis
     if find_sampling_rate(analysis.release.input) is not None:
         raise VerificationError("amplification by sampling is not supported for a synthetic table")

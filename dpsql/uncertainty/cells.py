@@ -139,8 +139,8 @@ def compute_intervals(
 ) -> list[Ends]:
     """Return the confidence interval of a released aggregate in each of these rows of the released table.
 
-    It holds the value without noise, and what learnt clamps cut off as far as `compute_allowances` say. It is None for a cell that
-    is withheld. If partition selection compared a count with a threshold, aggregates that share its components are
+    It holds the value without noise, and what chosen clamps cut off as far as `compute_allowances` say. It is None for a withheld
+    cell. If partition selection compared a count with a threshold, aggregates that share its components are
     simulated, since their noise given selection is not symmetric. A quantile has the interval ends that were released with it, else None.
     """
     found = _compute_intervals(plan, table, item, rows, confidence)
@@ -226,7 +226,7 @@ def _compute_quantile_intervals(
 
 
 def has_interval(plan: MeasurementPlan, item: Aggregation) -> bool:
-    """Return whether an aggregate has intervals: of a quantile, whether their ends were released beside it."""
+    """Return whether an aggregate has intervals; a quantile has them if their ends were released with it."""
     return item.rank is None or _find_numeric_ends(plan, item) is not None
 
 

@@ -1,7 +1,7 @@
 """Confidence intervals from the known law of the noise.
 
 They are post-processing, so they cost no privacy loss. They cover the value without noise, after clamping and contribution
-bounds; `cut_off` says how they are extended for what learnt clamps cut off.
+bounds; `cut_off` says how they are extended for what chosen clamps cut off.
 """
 
 from __future__ import annotations
