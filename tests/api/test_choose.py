@@ -44,7 +44,7 @@ def test_it_is_the_selection_of_the_best_group() -> None:
     ],
 )
 def test_what_is_no_choice_among_groups_is_refused(sql: str, code: str) -> None:
-    """Over rows it would show one row's value."""
+    """Over rows it would release one row's value."""
     with connected(rows=4) as con:
         with pytest.raises(dpsql.QueryRejected) as caught:
             con.query(sql, epsilon=1)

@@ -200,7 +200,7 @@ def test_a_budget_that_others_spend_meanwhile(monkeypatch: pytest.MonkeyPatch) -
         charge = type(connection.engine.ledger).charge
 
         def once(ledger: Any, *bills: Any, **details: Any) -> Any:
-            if ledger.entries():
+            if ledger.list_entries():
                 raise dpsql.BudgetExhausted("spent")
             return charge(ledger, *bills, **details)
 
@@ -255,10 +255,7 @@ def test_the_clause_and_the_shell_say_it_too(con: Connection) -> None:
         con.query(sql, target_error="5%")
     session = Session(SessionState(con))
     (reply,) = session.iterate_replies("\\target 5% 0.9")
-    assert (
-        reply.text
-        == "a query is asked for with ±5% of each value in 90% of answers, in steps until it is met"
-    )
+    assert reply.text == "queries run with ±5% of each value in 90% of answers, in steps until they meet it"
     (reply,) = session.iterate_replies(f"{MET['a sum']};")
     assert "charged to visits: ε " in reply.text
     assert " steps)" in reply.text

@@ -253,7 +253,7 @@ def test_few_losses_are_tried(con: dpsql.Connection, name: str, monkeypatch: pyt
     tried = []
     monkeypatch.setattr(
         accuracy,
-        "loss_shares",
+        "split_loss",
         lambda *given, _prices=accuracy.split_loss: tried.append(1) or _prices(*given),
     )
     con.explain(sql, target_error=error)
@@ -286,7 +286,7 @@ def test_in_the_shell(con: dpsql.Connection) -> None:
     r"""\target asks for an accuracy until \epsilon asks for a loss; what a query says itself goes before both."""
     session = Session(SessionState(con, epsilon=Fraction(1, 4)))
     (reply,) = session.iterate_replies("\\target 50 0.9")
-    assert reply.text == "a query is asked for with ±50 in 90% of answers, at the least ε that keeps to it"
+    assert reply.text == "queries run with ±50 in 90% of answers, at the smallest ε that meets it"
     terms = con.explain(COUNT, target_error=50, confidence=0.9).prepared.terms
     (reply,) = session.iterate_replies(f"{COUNT};")
     assert f"ε {float(terms.epsilon):g} " in reply.text or f"ε {float(terms.epsilon):g};" in reply.text
@@ -303,4 +303,4 @@ def test_in_the_shell(con: dpsql.Connection) -> None:
     assert session.state.target is None
     session.state = replace(session.state, epsilon=None)
     (reply,) = session.iterate_replies("\\target")
-    assert reply.text.startswith("no accuracy is asked for")
+    assert reply.text.startswith("no target error is set")

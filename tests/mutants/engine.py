@@ -56,7 +56,7 @@ FAULTS = (
     ),
     Fault(
         "spilling-engine-left-open",
-        "dpsql.backends.duckdb.connection:lock_down",
+        "dpsql.backends.duckdb.connect:lock_down",
         """
         for setting in _CLOSE:
             connection.execute(setting)
@@ -67,7 +67,7 @@ FAULTS = (
     ),
     Fault(
         "other-files-left-open",
-        "dpsql.backends.duckdb.connection:lock_down",
+        "dpsql.backends.duckdb.connect:lock_down",
         "not closed and connection.execute(_IS_CLOSED).fetchall() != [(True,)]",
         "spills",
         "an engine that reads files reads any other",
@@ -99,7 +99,7 @@ FAULTS = (
     ),
     Fault(
         "progress-printed",
-        "dpsql.backends.duckdb.connection",
+        "dpsql.backends.duckdb.connect",
         """
         (
             "SET disabled_filesystems = 'LocalFileSystem'",
@@ -419,7 +419,7 @@ FAULTS = (
     ),
     Fault(
         "frames-not-locked",
-        "dpsql.backends.duckdb.connection:_open_frames",
+        "dpsql.backends.duckdb.connect:_open_frames",
         "duckdb.connect(config=config)",
         'duckdb.connect(config={"explain_output": config["explain_output"]})',
         "an engine that holds frames is open",
@@ -443,7 +443,7 @@ FAULTS = (
     ),
     Fault(
         "database-opened-to-write",
-        "dpsql.backends.duckdb.connection:_open_database_file",
+        "dpsql.backends.duckdb.connect:_open_database_file",
         "duckdb.connect(path, read_only=True, config=config)",
         "duckdb.connect(path, config=config)",
         "the owner's file can be changed",

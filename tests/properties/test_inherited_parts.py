@@ -229,7 +229,7 @@ def test_questions_about_disjoint_parts_of_another_table_cost_one() -> None:
         ) in text
         connection.query("SELECT COUNT(*) FROM visits WHERE region = 'N'")
         assert connection.budget()["visits"].spent_epsilon == 1
-        with pytest.raises(BudgetExhausted, match="of a part of table visits, where epsilon 0 is left of 1"):
+        with pytest.raises(BudgetExhausted, match="of a part of table visits, but at most epsilon 0 is left"):
             connection.query(_A + " AND v.region = 'N'", replay=False)
         connection.query(_A + " AND v.region = 'S'", replay=False)
 
