@@ -1,8 +1,8 @@
 """Empty groups: which groups of a release are shown.
 
 For public keys every group is released, since its presence is private. SQL has no empty groups, so an average over groups
-would have groups too many. Shown are all groups whose keys are listed: by the policy, a condition, the query or a public
-table. Others are shown where somebody is in them: the group of NULL, which a nullable column has, and groups whose keys
+would have too many groups. All groups are shown whose keys are listed: by the policy, a condition, the query or a public
+table. Others are shown if they have rows: the NULL group, which a nullable column has, and groups whose keys
 follow from bounds. So are all groups of a query that asks for keys alone, under a condition: of the empty ones about one
 is shown, or one in twenty.
 
