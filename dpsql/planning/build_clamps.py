@@ -48,10 +48,10 @@ BY_GROUP, BY_SUM, BY_NORM = ClampScope(False), ClampScope(True), ClampScope(True
 
 @dataclass(frozen=True, slots=True)
 class ClampSelection:
-    """How the clamps of a layout are chosen: by which rule and scope, at which part of the loss, and for which noise.
+    """The way in which the clamps of a layout are chosen: the rule, the scope, the part of the loss, and the noise.
 
-    `part` is what the choice spends of the loss of each of its vectors, and `range_of` gives the range of a choice that
-    spends a part. `variance` is that of the noise in a group for a sensitivity of one.
+    `part` is the part of each vector's loss that the choice spends, and `range_of` gives the range of a choice that spends
+    a part. `variance` is that of the noise in a group for a sensitivity of one.
     """
 
     rule: ClampSelectionRule
@@ -154,7 +154,7 @@ def build_clamps(
 def _compute_expected_part(
     analysis: Analysis, clamp_selection: ClampSelection, rows: int
 ) -> tuple[int, bool]:
-    """Return one part in how many of the rows of a unit is expected, and whether rows have clamps."""
+    """Return the divisor of a unit's rows that gives the expected number, and whether rows have clamps."""
     if not is_declared_bound(analysis.release, rows):
         return EXPECTED_PART, True
     if clamp_selection.rule.clamps_declared_rows and rows >= LEAST_STATED:
@@ -185,7 +185,7 @@ def _compute_expected_amount(
 ) -> Fraction:
     """Return the expected contribution of a unit: a `part` of its groups and rows, with values a quarter of their bounds.
 
-    Rows are expected to be as many in each group.
+    Each group is expected to have equally many rows.
     """
     if amount is Amount.GROUPS:
         return Fraction(most, EXPECTED_PART)

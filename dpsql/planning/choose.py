@@ -127,7 +127,7 @@ def _choose_plan(
 
 
 def is_of_former_rule(version: str) -> bool:
-    """Return whether a version of dpsql planned releases by the rule of `find_former_plan`; a version that cannot be read may have.
+    """Return whether a version of dpsql planned releases by the rule of `find_former_plan`; True for a version that cannot be parsed.
 
     >>> [is_of_former_rule(version) for version in ("0.1.0", "0.2.0", "0.3.0.dev0", "0.10.1", "1.0", "unknown")]
     [True, True, False, False, False, True]
@@ -140,7 +140,7 @@ def is_of_former_rule(version: str) -> bool:
 
 
 def find_former_plan(plan: MeasurementPlan, loss: LossShare) -> MeasurementPlan | None:
-    """Return the plan of the same release at the same loss as it was made before 0.3.0; None if that was the same one.
+    """Return the plan of the same release and loss by the rule before 0.3.0; None if it is the same.
 
     Clamps had another rule, distinct values were bounded by the rows of a unit alone, and decimals were on binary lattices.
     """
@@ -414,7 +414,7 @@ def _build_measurements(
 
 
 def compute_mean_log_error(plan: MeasurementPlan) -> float:
-    """Return the mean log of the predicted errors of the released aggregates: of the noise, and of what clamps are expected to cut."""
+    """Return the mean log of the predicted errors of the released aggregates: of the noise, and of the expected effect of clamps."""
     # The choice of a quantile is the same in all candidate plans.
     errors = [
         compute_predicted_std(plan, item) * _compute_error_factor(plan, item)
@@ -429,7 +429,7 @@ def compute_mean_log_error(plan: MeasurementPlan) -> float:
 
 
 def _compute_error_factor(plan: MeasurementPlan, item: Aggregation) -> float:
-    """Return the root mean square error of an aggregate, as a multiple of its noise's: what a clamp cuts is up to the tolerated part."""
+    """Return the root mean square error of an aggregate, as a multiple of its noise's: a clamp cuts off at most the tolerated part."""
     index, _ = plan.get_estimator(get_statistic(plan.analysis, item, AGGREGATES[item.function].moments[0]))
     place = plan.vectors[index].clamp
     learnt = place is not None and plan.clamps[place].min_support

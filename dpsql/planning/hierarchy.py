@@ -108,7 +108,7 @@ class Hierarchy:
         return math.lcm(*(member.noise.subdivisions for member in self.members))
 
     def derive_noise(self, member: Member) -> ConsistencyNoise:
-        """Return the noise of each of a member's adjusted components: that of one is that of all, since all keys are alike."""
+        """Return the noise of each of a member's adjusted components: it is the same for all, by symmetry of the keys."""
         parts: dict[tuple[int, Mechanism], int] = {}
         for number, other in enumerate(self.members):
             shared = member.keys & other.keys
@@ -128,16 +128,16 @@ class Hierarchy:
     def _compute_weight(self, member: Member, number: int, equal: Axes) -> int:
         """Return the weight of a component of one member in that of another, in steps, where `equal` keys agree.
 
-        The centred indicator of each key is 1 - 1/n where it is equal and -1/n elsewhere.
+        The centered indicator of each key is 1 - 1/n where it is equal and -1/n elsewhere.
         """
         shared = member.keys & self.members[number].keys
         whole = Fraction(0)
         for effect in iterate_subsets(shared):
-            centred = prod(
+            centered = prod(
                 (Fraction((key in equal) * self.sizes[key] - 1, self.sizes[key]) for key in effect),
                 start=Fraction(1),
             )
-            whole += self.weights[effect][number] * centred / self.count_groups(member.keys - effect)
+            whole += self.weights[effect][number] * centered / self.count_groups(member.keys - effect)
         return int(whole * self.count_groups(member.keys))
 
     @cached_property
@@ -214,8 +214,8 @@ def iterate_subsets(keys: Axes) -> Iterator[Axes]:
 def _is_additive(analysis: Analysis, vector: StatisticVector) -> bool:
     """Return whether the components of a total are the sums of those of its parts, for data that keep to what is declared.
 
-    Units add up where each counts in one group. Rows do where none is left out for the sake of a group, or all of a
-    unit's rows are in one by what is declared.
+    Units add up if each counts in one group. Rows add up if no row is dropped to limit groups, or if all rows of a unit are
+    declared to be in one group.
     """
     moments = {moment for component in vector.components for (moment, _), _ in component.combination}
     if not moments:

@@ -63,7 +63,7 @@ def is_always_present(analysis: Analysis, measure: int) -> bool:
 
 @dataclass(slots=True)
 class _JointBuilder:
-    """A joint vector as it is put together: components with how far a row moves them, and what they serve.
+    """A joint vector under construction: its components, how far a row moves each, and what they estimate.
 
     An estimate is a list of a component's number and the factor of its exact value.
     """
@@ -75,7 +75,7 @@ class _JointBuilder:
     counts: dict[frozenset[Expr] | Statistic, int] = field(default_factory=dict)
 
     def add_component(self, name: str, combination: Combination, extent: int) -> int:
-        """Add a component; its number."""
+        """Add a component and return its number."""
         self.names.append(name)
         self.combinations.append(tuple((statistic, weight) for statistic, weight in combination if weight))
         self.extents.append(extent)
@@ -94,7 +94,7 @@ class _JointBuilder:
     def add_measure(
         self, analysis: Analysis, index: int, wanted: Container[Statistic], *, centered: bool
     ) -> None:
-        """Add what is wanted of a measure."""
+        """Add the requested statistics of a measure."""
         measure = analysis.measures[index]
         count, total, lattice = (Moment.COUNT, index), (Moment.TOTAL, index), measure.lattice
         if count in wanted or (lattice is not None and lattice.width == 0):
@@ -133,7 +133,7 @@ class _JointBuilder:
 def _build_joint_vector(
     analysis: Analysis, wanted: Container[Statistic], *, centered: bool, units: bool
 ) -> StatisticVector:
-    """Return all that is wanted in one vector.
+    """Return one vector with all requested statistics.
 
     Claim: one row moves no component by more than its extent, each of which is at most the vector's largest.
     Why: a row adds x to a total, or nothing; about the middle of [L, U], 2x - (L+U) lies within U-L of

@@ -1,4 +1,4 @@
-"""Partition selection: which groups are released if group keys are not public. By thresholding, or by the optimal mechanism."""
+"""Partition selection: the choice of the released groups if group keys are not public, by a threshold or the optimal mechanism."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Amplification: a release from a Poisson sample of the units loses less, so its noise may be less.
+"""Amplification: a release from a Poisson sample of the units has a smaller loss, so it needs less noise.
 
 Claim: what is (ε0, δ0)-DP on the sample is (ln(1 + q(e^ε0 - 1)), q·δ0)-DP on all units, where one unit is added or removed
 and each unit is in the sample with probability q, independently of the others. So it is charged ε if its noise on the sample has

@@ -89,7 +89,7 @@ def _estimate_effects(agreement: Hierarchy, columns: Sequence[Whole]) -> dict[Ax
 
 
 def _sum_other_keys(column: Whole, axes: Sequence[int], remaining_keys: Sequence[int]) -> Whole:
-    """Return the sums over all keys but those that are kept, whose axes come in their order."""
+    """Return the sums over all keys except those that are kept, whose axes come in their order."""
     left = [place for place, key in enumerate(axes) if key not in remaining_keys]
     total: Whole = np.sum(column, axis=tuple(left)) if left else column
     remaining = [key for key in axes if key in remaining_keys]
@@ -178,7 +178,7 @@ def _round_tables(tables: Sequence[ReleasedTable], agreement: Hierarchy) -> list
 def _can_round_accurately(
     tables: Sequence[ReleasedTable], agreement: Hierarchy, statistic: Statistic
 ) -> bool:
-    """Return whether whole numbers that add up are as near to the truth, by any keys, as those that were released.
+    """Return whether whole numbers that add up are as accurate, by any keys, as the released ones.
 
     Claim: it depends on the laws of the noise alone. Where it holds, the mean squared error is at most a fiftieth above that
     of the released numbers; where not, each number is the nearest to its estimate, and totals differ from their parts by

@@ -162,7 +162,7 @@ class _RowSimulation:
     rows: tuple[int, ...]
 
     def compute_intervals(self, confidence: float) -> list[Ends]:
-        """Return the intervals; where clamps may have cut off much, the least that holds those of all corners of what they may."""
+        """Return the intervals; if clamps may have cut off much, the smallest that hold the intervals of all corners."""
         draws = _draw_cell_noise(self.plan.vectors, count_draw_pairs(confidence))
         lowered = self._compute_lowering(draws)
         found = self._compute_corner_intervals(draws, lowered, confidence, {})
@@ -173,7 +173,7 @@ class _RowSimulation:
         return found
 
     def _iterate_corners(self, confidence: float) -> Iterator[Cut]:
-        """Yield the corners of what clamps may have cut off of each moment: all of few moments, else each alone and all."""
+        """Yield the corners of the region of amounts that clamps may have cut off: all for few moments, else each moment and all."""
         allowed = {
             (item.name, at): each
             for item in self.aggregates
@@ -455,9 +455,9 @@ def _mark_near_draws(draws: Floats, confidence: float) -> NDArray[np.bool_]:
 
 
 def _estimate_minimum(line: Floats) -> float:
-    """Return the least value of a function that is known at even steps, and may turn between two of them.
+    """Return the smallest value of a function that is known at even steps, and may turn between two of them.
 
-    Beyond the least known value it is taken to go on as steeply as it came, until the next one is in reach.
+    Beyond the smallest known value, the function is assumed to continue with the same slope, until the next one is in reach.
     """
     known = np.where(np.isnan(line), np.inf, line)
     place = int(known.argmin())
