@@ -141,7 +141,7 @@ def connect(
         )
     if token is not None or tls_ca is not None:
         raise ProgrammingError(
-            "a token is only valid with the URL of a server, and this database is opened in this process",
+            "token is only valid with the URL of a server, and this database is opened in this process",
             code="argument",
             hint='connect("https://host:8439", token=…)',
         )
@@ -232,7 +232,7 @@ class Connection(SyntheticConnection):
         """Return the private answer to a SELECT.
 
         A query whose plan, parameters, loss and data version were released before is replayed from the stored release, free,
-        whoever ran it first and in whatever words. Its noise is not drawn again, so repeated queries reveal nothing more.
+        no matter who ran it first and in which words. Its noise is not drawn again, so repeated queries reveal nothing more.
         Post-processing of a release, such as ORDER BY, HAVING and arithmetic, may differ. `replay=False` makes a new release with
         new noise, which is charged.
 
@@ -324,7 +324,7 @@ class Connection(SyntheticConnection):
     def best(self, sql: str, parameters: Parameters = (), **options: Unpack[CombineOptions]) -> Result:
         """Return the answer of `combine`, whose former name this is."""
         warnings.warn(
-            "Connection.best is now called combine; the old name goes with the next version.",
+            "Connection.best was renamed to combine; the old name will be removed in the next version.",
             DeprecationWarning,
             stacklevel=2,
         )
