@@ -139,7 +139,7 @@ def _format_determinant(square: Sequence[Sequence[str]]) -> str:
 
 
 def _format_positive_definite(square: Sequence[Sequence[str]]) -> str:
-    """That a symmetric matrix is positive definite: all its leading minors are above zero (Sylvester)."""
+    """Return the SQL condition that a symmetric matrix is positive definite: all leading minors are above zero (Sylvester)."""
     minors = ([row[:size] for row in square[:size]] for size in range(1, len(square) + 1))
     return " AND ".join(f"{_format_determinant(minor)} > 0" for minor in minors)
 

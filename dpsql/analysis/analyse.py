@@ -185,7 +185,7 @@ def _derive_measure(
 def _list_candidates(
     expr: Expr, relation: Relation, facts: PublicFacts, lattice: Lattice
 ) -> tuple[int, ...] | None:
-    """List the points of an expression over public columns; None where it is over others, or has too many or no values."""
+    """List the points of an expression over public columns; None if it reads others, or has no values or too many."""
     values = look_up_values(expr, relation, facts, most=MOST_CANDIDATES)
     positions = [find_position(value) for value in values or () if value is not None]
     if not positions or None in positions:

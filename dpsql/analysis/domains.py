@@ -96,7 +96,7 @@ def _derive_part_domain(expr: Expr, known: KnownIntervals, found: _Found) -> Dom
 def _derive_domain(
     expr: Expr, known: KnownIntervals, stated: ListedValues | None, found: _Found
 ) -> Domain | None:
-    """Derive the values of an expression, from what its parts can be."""
+    """Derive the domain of an expression from the domains of its parts."""
     values = _derive_values(expr, known, found)
     stated = stated or {}
     named = stated.get(expr)
@@ -111,7 +111,7 @@ def _derive_domain(
 
 
 def derive_listed_values(relation: Relation) -> ListedValues:
-    """What the filters of a relation leave to expressions: x = c, x IN (c, …), x IS NOT NULL, ANDs and ORs of them."""
+    """Derive the values that filters leave to expressions, from x = c, x IN (c, …), x IS NOT NULL, and ANDs and ORs of them."""
     match relation:
         case Filter():
             return _intersect_listed(
@@ -146,7 +146,7 @@ def _derive_predicate_values(predicate: Expr) -> ListedValues:
 
 
 def _derive_not_null(expr: Expr) -> ListedValues:
-    """What there is where an expression is false: a value, where that is IS NULL."""
+    """Derive the values where an expression is false: where x IS NULL is false, x has a value."""
     if not isinstance(expr, Call) or expr.function.name != "is_null":
         return {}
     (argument,) = expr.arguments
@@ -281,7 +281,7 @@ def _to_type(kind: Type, value: Value) -> Value:
 
 
 def list_whole_values(expr: Expr, known: KnownIntervals, most: int = MAX_DERIVED) -> Domain | None:
-    """List all whole values of a bounded interval, of 64 bits where they are INTEGER; None where there are none or too many.
+    """List all whole values of a bounded interval, of 64 bits for INTEGER; None if there are none or too many.
 
     NULL, which is at no place of an interval, is last where the expression may be NULL.
     """
@@ -290,7 +290,7 @@ def list_whole_values(expr: Expr, known: KnownIntervals, most: int = MAX_DERIVED
 
 
 def _list_whole_values(expr: Expr, known: KnownIntervals, most: int = MAX_DERIVED) -> Domain | None:
-    """As `list_whole_values`, without NULL."""
+    """List the values like `list_whole_values`, without NULL."""
     whole = expr.type in (Type.INTEGER, Type.DATE) or (isinstance(expr, Call) and expr.function.integral)
     around = derive_interval(expr, known)
     if not whole or not around.is_bounded:
@@ -307,7 +307,7 @@ def _list_whole_values(expr: Expr, known: KnownIntervals, most: int = MAX_DERIVE
 
 
 def _list_function_values(expr: Call, known: KnownIntervals) -> Domain | None:
-    """List all that a function can give, where its entry says it and that is not too much."""
+    """List all results of a function, where its entry states them and they are not too many."""
     around = tuple(derive_interval(argument, known) for argument in expr.arguments)
     values = expr.function.values(expr.arguments, around)
     if values is None:

@@ -26,7 +26,7 @@ _OF_FIRST = frozenset({"round_digits", "trunc_digits", "round_even"})
 
 
 def is_float(expr: Expr) -> bool:
-    """Return whether the engine's value is FLOAT; what `sql.lower.floats` has rounded to FLOAT is."""
+    """Return whether the engine's value is a FLOAT, which includes results of `sql.lower.floats`."""
     if expr.type is not Type.DOUBLE:
         return False
     match expr:
@@ -68,7 +68,7 @@ def are_floats(arguments: Sequence[Expr]) -> bool:
 
 
 def is_exact(expr: Expr) -> bool:
-    """Return whether a value is a whole number, a DECIMAL or NULL in the engine, which beside a FLOAT becomes one."""
+    """Return whether the engine's value is a whole number, a DECIMAL or NULL, which becomes a FLOAT next to one."""
     return not _reads_double(expr) and (isinstance(expr, Literal) or find_scale(expr) is not None)
 
 

@@ -104,7 +104,7 @@ class Images:
         )
 
     def _narrow_by_conditions(self, known: KnownIntervals) -> KnownIntervals:
-        """Return what conditions state about expressions that they compare with constants, where these are computed first."""
+        """Return the intervals that conditions give to expressions which they compare with computed constants."""
         for condition in _iterate_conditions(self.relation):
             if isinstance(condition, Call) and condition.function.name in _COMPARES:
                 settled = (self._fold_constant(part) for part in condition.arguments)
@@ -112,7 +112,7 @@ class Images:
         return known
 
     def _fold_constant(self, expr: Expr) -> Expr:
-        """Return the value of a constant that is computed from others; another expression as it is."""
+        """Return the constant that an expression of constants is equal to; any other expression unchanged."""
         if (
             not isinstance(expr, Call)
             or any(iterate_columns(expr))
@@ -206,7 +206,7 @@ class Images:
         return values
 
     def _iterate_matches(self, column: Column) -> Iterator[SemiJoin]:
-        """Return the conditions that some row of a public source, or none, matches a column, on a source that is known by now."""
+        """Return the conditions by which a row of a public source may match a column of a source that is known already."""
         relation, conditions = self.relation, [*_iterate_conditions(self.relation)]
         while not isinstance(relation, Source):
             match relation:
@@ -343,7 +343,7 @@ def _iterate_conjuncts(predicate: Expr) -> Iterator[Expr]:
 
 
 def _derive_implied_condition(condition: Expr, wanted: Callable[[Expr], bool]) -> Expr | None:
-    """Return what a condition implies by those of its parts that are wanted; None if nothing.
+    """Return the part of a condition that follows from the wanted conjuncts; None if nothing follows.
 
     Claim: it is true where the condition is.
     Why: of an AND each part is true, and of an OR one is; what is not known of a part of an OR leaves all.
@@ -368,7 +368,7 @@ def _derive_implied_condition(condition: Expr, wanted: Callable[[Expr], bool]) -
 
 
 def _is_narrowing(condition: Expr) -> bool:
-    """Return whether a condition compares a column with a constant, so that the column's interval says the same."""
+    """Return whether a condition compares a column with a constant, so that the column's interval already holds it."""
     if not isinstance(condition, Call) or condition.function.name not in _COMPARES:
         return False
     return any(
@@ -451,7 +451,7 @@ def _replace_parts(expr: Expr, known: Mapping[Expr, Expr]) -> Expr:
 
 
 def is_statically_computable(expr: Expr, facts: PublicFacts, released: Collection[Expr] = ()) -> bool:
-    """Return whether an expression is computed of constants as it is of rows, on whichever engine.
+    """Return whether an expression has the same value when it is computed from constants as from rows, on every engine.
 
     Values of earlier releases are not known before these, except those that are `released` with the groups.
     """

@@ -29,7 +29,7 @@ _WIDEST = frozenset(
 
 
 def derive_bits(expr: Expr) -> int:
-    """Return how many bits a whole number has in DuckDB; 64 where nothing says that it has fewer."""
+    """Return the number of bits of a whole number in DuckDB; 64 if fewer are not known."""
     if isinstance(expr, Column):
         return _BITS.get(expr.facts.engine_type, expr.facts.bits)
     if _find_constant(expr) is not None:

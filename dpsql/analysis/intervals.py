@@ -155,7 +155,7 @@ def _derive_case_interval(expr: Call, known: KnownIntervals) -> Interval:
 
 
 def derive_known_intervals(relation: Relation) -> KnownIntervals:
-    """What the filters of a relation say of its rows."""
+    """Derive the intervals that the filters of a relation imply for its rows."""
     match relation:
         case Filter():
             return narrow_intervals(relation.predicate, derive_known_intervals(relation.input))
@@ -171,7 +171,7 @@ def derive_known_intervals(relation: Relation) -> KnownIntervals:
 
 
 def narrow_intervals(predicate: Expr, known: KnownIntervals | None = None) -> KnownIntervals:
-    """`known` together with what `predicate` says where it is true.
+    """Narrow the `known` intervals to rows where `predicate` is true.
 
     >>> from dpsql.plan.expr import ColumnInfo
     >>> from dpsql.functions import build_function_call
@@ -239,7 +239,7 @@ def _are_comparable(arguments: tuple[Expr, ...]) -> bool:
 
 
 def _derive_compared_interval(name: str, other: Interval, least_difference: int) -> Interval:
-    """Where x lies if `x name other` is true; what is less is so by at least `least_difference`."""
+    """Derive the interval of x where `x name other` is true; strict comparisons differ by at least `least_difference`."""
     match name:
         case "lt":
             return Interval(None, None if other.high is None else other.high - least_difference)

@@ -139,7 +139,7 @@ def require_bounded_joins(outer: OuterQuery, facts: PublicFacts) -> None:
 
 
 def _count_joined_rows(relation: Relation, rows: _RowBounds, found: dict[int, int]) -> int:
-    """Count the rows of a unit in all joins of a relation, as often as it is written out, each times its tables."""
+    """Count the rows of a unit in all joins of a relation, each join as often as it is emitted and times its tables."""
     if id(relation) not in found:
         parts = [part for part in list_inputs(relation) if is_private(part)]
         total = sum(_count_joined_rows(part, rows, found) for part in parts)
@@ -274,7 +274,7 @@ class _RowBounds:
                 return most
 
     def bound_equal_rows(self, expr: Expr, relation: Relation) -> int:
-        """Return the most rows of a unit in which an expression has one value that is not NULL, by what is declared."""
+        """Return the most rows of a unit that share a value of an expression, NULL aside, by the policy's declarations."""
         if not isinstance(expr, Column):
             return self.bound_rows(relation)
         place = (id(relation), expr.source, expr.name)
@@ -345,7 +345,7 @@ def _push_down_conditions(known: Conditions, source: Project | PerUnitGroupBy | 
 def _iterate_distinct_bounds(
     source: Project | PerUnitGroupBy | PerUnitWindows, known: Conditions, within: Conditions
 ) -> Iterator[int]:
-    """Yield the most rows of a unit, where they are distinct in what a source computes; `within` as of `_push_down_conditions`."""
+    """Yield bounds on the rows of a unit that are distinct in the expressions of a source; `within` as in `_push_down_conditions`."""
     match source:
         case PerUnitWindows():
             yield from _iterate_row_number_bounds(source, known, within)
@@ -358,7 +358,7 @@ def _iterate_distinct_bounds(
 def _iterate_row_number_bounds(
     source: PerUnitWindows, known: Conditions, within: Conditions
 ) -> Iterator[int]:
-    """Bounds on the rows of a unit by conditions on ROW_NUMBER: the numbers that one leaves, times the partitions."""
+    """Yield bounds on the rows of a unit from conditions on ROW_NUMBER: the numbers that pass, times the partitions."""
     items: dict[Column, Expr] = dict(zip(source.columns, source.items, strict=False))
     said = intervals.derive_known_intervals(_apply_conditions(known, source)).items()
     numbers = {(expr.source, expr.name): around for expr, around in said if isinstance(expr, Column)}
@@ -474,7 +474,7 @@ def _reads_subquery_values(relation: Relation) -> bool:
 
 
 def mark_constant_keys(release: Release, facts: PublicFacts) -> list[bool]:
-    """For each key, whether it has one value per unit by the owner's declarations.
+    """Return for each key whether the owner's declarations give it one value per unit.
 
     Declarations are not trusted: the emitted SQL enforces the bound on groups that follows.
     """

@@ -95,7 +95,7 @@ class RowWork:
         )
 
     def require_bounded(self) -> None:
-        """Raise QueryRejected if it is too much for one row."""
+        """Raise QueryRejected if the texts of one row take too much work or memory."""
         if self.steps > MOST_WORK:
             _raise_too_long(
                 f"the texts of one row could take {self.steps:,} steps, and a statement may take at most "
@@ -348,7 +348,7 @@ class _StatementBounds:
                 raise TypeError(relation)
 
     def _bound_group_columns(self, relation: PerUnitGroupBy) -> list[TextBound]:
-        """Bound the keys of groups and what is aggregated of their rows, which is the text of one of them."""
+        """Bound the group keys and the aggregated texts, each of which is the text of one row."""
         read = self._make_expression_bounds(self._get_scope(relation.input))
         found = [read.bound_expression(key) for key in relation.keys]
         for item, column in zip(relation.aggregates, relation.columns[len(found) :], strict=True):

@@ -60,7 +60,7 @@ def _compute_year_week(at: dt.datetime) -> int:
 
 
 def _make_elapsed_time_rule(scale: int, origin: int) -> IntervalRule:
-    """Build the time since midnight of a day, in units of which a day has `scale`."""
+    """Build the rule of the time since midnight, in units of which a day has `scale`."""
 
     def derive_interval(arguments: tuple[Expr, ...], of: tuple[Interval, ...]) -> Interval:
         ends_ = (
@@ -73,7 +73,7 @@ def _make_elapsed_time_rule(scale: int, origin: int) -> IntervalRule:
 
 
 def _to_days(kind: Type, end: Fraction) -> Fraction:
-    """Return a position in days, of which the first of the year 1 is day 1."""
+    """Return a position in days; January 1 of the year 1 is day 1."""
     return end if kind is Type.DATE else end / 86_400_000_000 + _DAY_OF_1970
 
 

@@ -47,7 +47,7 @@ def _is_natural(interval: Interval) -> bool:
 
 
 def _derive_remainder_interval(arguments: tuple[Expr, ...], of: tuple[Interval, ...]) -> Interval:
-    """It has the dividend's sign, and is nearer to zero than the divisor and no farther than the dividend."""
+    """Derive the interval of a remainder: it has the dividend's sign, and is smaller than the divisor and at most the dividend."""
     whole = all(argument.type is not Type.DOUBLE for argument in arguments)
     most = [interval.magnitude for interval in of if interval.is_bounded]
     if whole and of[1].is_bounded:
@@ -108,7 +108,7 @@ def _derive_sign_interval(_: tuple[Expr, ...], of: tuple[Interval, ...]) -> Inte
 
 
 def _derive_factorial_interval(_: tuple[Expr, ...], of: tuple[Interval, ...]) -> Interval:
-    """Below 0 and above 33 it is NULL."""
+    """Derive the interval of a factorial, which is NULL below 0 and above 33."""
     low = 0 if of[0].low is None else max(0, min(33, math.floor(of[0].low)))
     high = 33 if of[0].high is None else max(low, min(33, math.floor(of[0].high)))
     return round_to_doubles(Interval(math.factorial(low), math.factorial(high)))

@@ -31,7 +31,7 @@ _LEAST_DOUBLE = Fraction(math.ulp(0.0))
 
 
 def _make_logarithm_rule(function: Callable[[float], float]) -> IntervalRule:
-    """Of a whole number that is at least 1; of another that is at least the smallest DOUBLE."""
+    """Return the rule of a logarithm of whole numbers from 1, or of other numbers from the smallest DOUBLE."""
 
     def derive_interval(arguments: tuple[Expr, ...], of: tuple[Interval, ...]) -> Interval:
         least = Fraction(1) if arguments[0].type is Type.INTEGER else _LEAST_DOUBLE
@@ -78,7 +78,7 @@ def _make_power(exponent: Fraction) -> Callable[[float], float]:
 
 
 def _derive_log_base_interval(arguments: tuple[Expr, ...], of: tuple[Interval, ...]) -> Interval:
-    """Derive the quotient of two logarithms, which is what the engine computes."""
+    """Derive the interval of the quotient of two logarithms, which the engine computes."""
     base, number = (
         _make_logarithm_rule(math.log10)((argument,), (interval,))
         for argument, interval in zip(arguments, of, strict=True)

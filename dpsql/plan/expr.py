@@ -336,14 +336,14 @@ def iterate_columns(expr: Expr) -> Iterator[Column]:
 
 
 def substitute_columns(expr: Expr, items: Mapping[Column, Expr]) -> Expr:
-    """Return an expression over rows with `items` in the place of its columns, each of which is among them."""
+    """Replace the columns of an expression over rows by `items`, which must hold each of them."""
     return _Substitution(lambda part: items[part] if isinstance(part, Column) else part).rewrite_expression(
         expr
     )
 
 
 def replace_parts(expr: Expr, known: Mapping[Expr, Expr]) -> Expr:
-    """Return an expression with what is known of its columns, released values and windows in their place; others stay."""
+    """Replace the columns, released values and windows of an expression that `known` holds; others stay."""
     return _Substitution(
         lambda part: known.get(part, part), lambda window: window not in known
     ).rewrite_expression(expr)
@@ -384,12 +384,12 @@ def has_window(expr: Expr) -> bool:
 
 
 def is_conditional(expr: Expr | None) -> bool:
-    """Return whether an expression is NULL where none of its conditions is true, as what an aggregate with FILTER reads."""
+    """Return whether an expression is NULL unless one of its conditions is true, like the argument of an aggregate with FILTER."""
     return isinstance(expr, Call) and expr.function.name == "case" and is_null(expr.arguments[-1])
 
 
 def is_null(expr: Expr) -> bool:
-    """Return whether an expression is the constant NULL, of whatever type."""
+    """Return whether an expression is the constant NULL of any type."""
     return isinstance(expr, Literal) and expr.value is None
 
 

@@ -135,7 +135,7 @@ class Interval:
         return Interval(_take_lesser(self.low, other.low), _take_greater(self.high, other.high))
 
     def narrow_to(self, other: Interval) -> Interval:
-        """Return the values in both, or `self` where there are none: an empty filter needs no bound."""
+        """Return the intersection, or `self` if it is empty: an empty filter needs no bound."""
         low = other.low if self.low is None else self.low if other.low is None else max(self.low, other.low)
         high = (
             other.high
@@ -162,7 +162,7 @@ def merge_intervals(intervals: Iterable[Interval]) -> Interval:
 
 
 def find_position(value: Value) -> Fraction | None:
-    """Where a value lies on the line that intervals live on; None for text and NULL.
+    """Return the position of a value on the number line of intervals; None for text and NULL.
 
     >>> find_position(dt.date(1970, 1, 2)), find_position(True), find_position('a')
     (Fraction(719164, 1), Fraction(1, 1), None)

@@ -29,7 +29,7 @@ _MOST_LISTED = 9
 
 
 def format_expression(expr: Expr, names: Mapping[str, str] | None = None) -> str:
-    """Return an expression as text; `names` says what released columns stand for.
+    """Return an expression as text; `names` holds the texts of released columns.
 
     >>> from dpsql.functions import build_function_call
     >>> format_expression(build_function_call("add", Literal(1, Type.INTEGER), Literal(2, Type.INTEGER)))

@@ -34,7 +34,7 @@ _LEAVES = (Function, Column, Literal, ReleasedColumn, Values)
 
 
 def compute_statement_size(outer: OuterQuery) -> int:
-    """Return how many operations a statement has, each as often as it is written: calls, windows and relations."""
+    """Count the calls, windows and relations of a statement, each as often as it is emitted."""
     return _SizeCounter().compute_size(outer)
 
 

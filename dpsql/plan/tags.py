@@ -42,7 +42,7 @@ class TaggedEnum(Enum):
 
 
 def later_field(default: Any, tag: str) -> Any:
-    """Return a field that was added to a class after others had entered fingerprints: it enters where it is not its default.
+    """Return a field that enters fingerprints only where it is not its default, since it was added to the class later.
 
     >>> from dpsql.plan.fingerprint import compute_canonical_text
     >>> @dataclasses.dataclass(frozen=True)

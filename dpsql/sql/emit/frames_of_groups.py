@@ -22,7 +22,7 @@ _RANKED, _RANGED = "#ranked", "#ranged"
 
 
 def rewrite_group_frames(source: PerUnitWindows) -> Project | None:
-    """Return the same rows and windows, none of which has a frame of GROUPS; None where none does."""
+    """Return the same rows and windows without frames of GROUPS; None if there are none."""
     ranks = dict.fromkeys(_build_rank_window(window) for window in source.windows if _has_group_frame(window))
     if not ranks:
         return None

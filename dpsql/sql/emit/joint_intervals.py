@@ -46,7 +46,7 @@ def bound_joint_intervals(analysis: Analysis, clamps: Sequence[Clamp]) -> float:
 
 
 def _count_contributions(clamp: Clamp) -> int:
-    """Return the number of contributions of a unit to a group that are compared with the grid of a clamp, of one side."""
+    """Return the number of a unit's contributions to a group that are compared with the grid of a clamp, on one side."""
     return len(clamp.measures) if clamp.amount is Amount.ROWS and not clamp.across_groups else 1
 
 
@@ -102,7 +102,7 @@ class _JointIntervals:
         return self._summand_names.setdefault(part, f"x{len(self._summand_names)}")
 
     def emit_pairs(self, keys: Sequence[str]) -> str:
-        """Return the query of all pairs, with their intervals and what is added up."""
+        """Return the query of all pairs, with their intervals and summed columns."""
         named = [*self.intervals.items(), *((part.text, name) for part, name in self._summand_names.items())]
         compared = [f"{text} AS {name}" for text, name in self._contribution_names.items()]
         source = get_dialect().emit_derived_table(
@@ -160,7 +160,7 @@ class _JointIntervals:
         return numbers, picked
 
     def emit_totals(self) -> list[str]:
-        """What all pairs of a group add up to, by one of the histograms."""
+        """Return the query of the sums over all pairs of a group, by one of the histograms."""
         first = next(iter(self.intervals.values()))
         return [
             f"SUM({part}) FILTER (WHERE {first} IS NOT NULL) AS {name}" for name, part in self._totals.items()

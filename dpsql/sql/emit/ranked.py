@@ -35,7 +35,7 @@ _NONE = Literal(None, Type.NULL)
 
 
 def rewrite_placed_aggregates(source: PerUnitGroupBy, placed: frozenset[str]) -> Project | None:
-    """Return the groups with their aggregates, where those of `placed` are of numbered rows; None where there are none of these.
+    """Return the groups with the aggregates in `placed` computed from numbered rows; None if there are none.
 
     Raises QueryRejected, with code `engine`, for what numbered rows cannot give.
     """
@@ -99,7 +99,7 @@ class _PlacedAggregates:
     def build_value(
         self, item: PerUnitAggregate, given: tuple[Column, ...], column: Column, placed: bool
     ) -> Expr:
-        """Build the value of an aggregate over the columns `given`, of the groups' columns."""
+        """Build the value of an aggregate over the columns `given`, from the columns of its groups."""
         if not placed:
             first, by = (*given, None, None)[:2]
             return self._add_aggregate(PerUnitAggregate(item.function, first, by, item.rank), column.facts)
@@ -180,7 +180,7 @@ class _PlacedAggregates:
         return build_call("add", build_call("multiply", low, rest), build_call("multiply", high, weight))
 
     def _add_extreme(self, name: str, value: Expr, facts: ColumnInfo | None = None) -> Column:
-        """MIN or MAX over the group of values whose facts are those given, or those of whole numbers."""
+        """Add MIN or MAX over the group, with these facts or those of whole numbers."""
         known = facts or (
             value.facts if isinstance(value, Column) else ColumnInfo(value.type, "", derive_interval(value))
         )

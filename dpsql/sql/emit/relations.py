@@ -113,7 +113,7 @@ def emit_rows(
 
 
 def name_unit_column(relation: Relation) -> str:
-    """Return the column that says whom a row belongs to."""
+    """Return the name of the column with a row's privacy unit."""
     return f"{quote_identifier(get_unit_source(relation).alias)}.{UNIT}"
 
 
@@ -424,7 +424,7 @@ def _quote_list_item(value: Value) -> str:
 
 
 def _emit_pending_rows(source: PublicSubquery) -> str:
-    """In place of rows that are answered before the text is sent: until then it is only looked at."""
+    """Return a placeholder for rows that are answered before the text is sent; until then the text is only shown."""
     return f"{emit_constant_rows(Values((), source.alias, source.columns))} /* released before */"
 
 
@@ -475,7 +475,7 @@ def emit_count_without_unit(scan: Scan) -> str | None:
 
 
 def _emit_owned_table(scan: Scan, table: str | None = None, values: Sequence[str] = ()) -> tuple[str, str]:
-    """Return the id of the unit of a table's rows, and the table, or what stands for it, joined to where the id is looked up.
+    """Return the id of the unit of a table's rows, and the table joined to the owner table that holds the id.
 
     `values` are the columns that are read of a table whose rows are units.
     """
@@ -510,7 +510,7 @@ def _alias_items(items: Iterable[str], named: Iterable[Column]) -> list[str]:
 
 
 def _iterate_conditions(relation: Relation, stored: StoredConditions) -> Iterator[Expr]:
-    """Yield the expressions in the conditions of a block, but for those that are written in scans."""
+    """Yield the expressions in the conditions of a block, except for those that are emitted in scans."""
     match relation:
         case Filter():
             yield from _list_remaining_conditions(relation, stored)
@@ -529,7 +529,7 @@ def _iterate_conditions(relation: Relation, stored: StoredConditions) -> Iterato
 
 
 def _list_remaining_conditions(relation: Filter, stored: StoredConditions) -> list[Expr]:
-    """List the conditions of a filter that are written beside the scans."""
+    """List the conditions of a filter that are not emitted in scans."""
     parts = list(split_conjuncts(relation.predicate))
     left = [part for part in parts if part not in stored.replaced_conditions]
     return left if len(left) < len(parts) else [relation.predicate]

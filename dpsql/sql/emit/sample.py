@@ -26,7 +26,7 @@ _SECRET: ContextVar[str] = ContextVar("secret", default=PLACEHOLDER)
 
 @contextmanager
 def use_sampling_secret(secret: str) -> Iterator[None]:
-    """Within it, units are sampled by this secret, in this thread alone."""
+    """Sample units by this secret within the context, in this thread alone."""
     token = _SECRET.set(secret)
     try:
         yield
@@ -44,5 +44,5 @@ def compute_sampling_threshold(rate: Fraction) -> int:
 
 
 def emit_sample_condition(unit: str, rate: Fraction) -> str:
-    """Return whether a unit is in the sample."""
+    """Return the condition that a unit is in the sample."""
     return get_dialect().emit_sample_condition(unit, _SECRET.get(), compute_sampling_threshold(rate))

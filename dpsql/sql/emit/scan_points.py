@@ -20,7 +20,7 @@ from dpsql.sql.emit.scalars import quote_identifier
 
 
 def emit_scan_points(analysis: Analysis) -> Iterator[tuple[str, str]]:
-    """What scans offer besides their columns, each with the alias: the points of the measures that are added up."""
+    """Yield the columns that scans add, each with its alias: the points of the summed measures."""
     for index, measure in enumerate(analysis.measures):
         column = find_point_column(measure)
         if column is not None and measure.counts_rows and measure.lattice is not None:

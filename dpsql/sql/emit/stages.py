@@ -99,7 +99,7 @@ def _emit_histogram(analysis: Analysis, clamp: Clamp, target: ClampTarget, index
 
 
 def _emit_unit_rows() -> str:
-    """Return a row of each unit: its first pair has what is known of it, where no table of units is made."""
+    """Return one row for each unit: its first pair, if there is no table of units."""
     return (
         get_dialect().emit_derived_table(f"SELECT * FROM {PAIRS} WHERE g = 1", UNITS)
         if get_dialect().ranks_all_groups
@@ -120,7 +120,7 @@ def emit_clamped_sums(analysis: Analysis, clamps: Sequence[Clamp]) -> dict[Clamp
 
 
 def _emit_target_sums(analysis: Analysis, clamp: Clamp, target: ClampTarget) -> dict[int, str]:
-    """What `compute_clamped_series` reads of a target, by its place in an interval.
+    """Return the sums of a target that `compute_clamped_series` reads, by interval.
 
     Beyond the point these are the subdivisions and as many times the mean, up to the point the rest.
     """

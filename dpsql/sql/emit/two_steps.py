@@ -42,7 +42,7 @@ def build_two_steps(
 
 
 def _rename_columns(columns: Sequence[Column], source: str, letter: str) -> dict[Column, Column]:
-    """Columns of another source for these."""
+    """Replace these columns by those of another source."""
     return {column: Column(source, f"{letter}{place}", column.facts) for place, column in enumerate(columns)}
 
 

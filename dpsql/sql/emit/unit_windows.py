@@ -32,7 +32,7 @@ _RANKED = frozenset({"rank", "dense_rank", "percent_rank", "cume_dist"})
 
 
 def emit_unit_window(window: WindowCall, named: Column, unit: str, items: Sequence[Column]) -> str:
-    """Return a window over the rows of one unit, of the type and in the interval of the column as which it is known."""
+    """Return a window over the rows of one unit, in the type and interval of its column."""
     over = f" OVER ({_emit_window_clause(window, unit, items)})"
     if window.function in WITHIN:
         function = window.function if window.arguments else "count_rows"

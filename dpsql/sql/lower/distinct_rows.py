@@ -64,14 +64,14 @@ def _has_distinct_rows(part: object, seen: set[int]) -> bool:
 
 
 def find_distinct_rows(relation: Relation) -> Project | SetOperation | None:
-    """Find the distinct rows across units that a relation is, but for conditions on them."""
+    """Find the distinct rows across units behind a relation, below conditions on them."""
     while isinstance(relation, Filter):
         relation = relation.input
     return relation if isinstance(relation, (Project, SetOperation)) and relation.once else None
 
 
 def build_all_rows(context: StatementContext, node: exp.Expr, relation: Relation) -> Relation:
-    """Build all rows, of which distinct ones are counted; those of two sides with the number of their side."""
+    """Build all rows from which distinct ones are counted; rows of two sides with the number of their side."""
     if isinstance(relation, Filter):
         return replace(relation, input=build_all_rows(context, node, relation.input))
     if isinstance(relation, Project):
@@ -137,7 +137,7 @@ def count_distinct_rows(
     argument: Expr | None,
     count: Callable[[Expr], Expr],
 ) -> Expr:
-    """Return the number of distinct rows, of those in which an argument is not NULL; `count` releases one of distinct values."""
+    """Return the number of distinct rows in which an argument is not NULL; `count` releases one count of distinct values."""
     value = build_row_text(scope.scalars, node, source.columns)
     call = scope.scalars.build_call
     if argument is not None:
@@ -153,7 +153,7 @@ def has_side_comparison(source: Project | SetOperation) -> bool:
 
 
 def refuse_values(text: Text, node: exp.Expr, source: Project | SetOperation) -> NoReturn:
-    """Refuse what is not a count of distinct rows across units."""
+    """Refuse all aggregates of distinct rows across units except for counts."""
     text.refuse(
         node,
         "distinct",

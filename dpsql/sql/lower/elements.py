@@ -125,14 +125,14 @@ def _build_constant_source(listed: exp.Expr) -> exp.Expr:
 
 
 def _iterate_unnests(node: exp.Expr) -> Iterator[exp.Expr]:
-    """UNNEST within an expression, but not within subqueries of it."""
+    """Yield the UNNEST calls of an expression, without those in its subqueries."""
     for part in node.walk(prune=lambda part: isinstance(part, exp.Query)):
         if is_unnest(part):
             yield part
 
 
 def _check_selected(scope: Scope, select: exp.Select, found: Sequence[exp.Expr]) -> None:
-    """Refuse what UNNEST in SELECT does not mean as UNNEST in FROM does."""
+    """Refuse uses of UNNEST in SELECT that differ from UNNEST in FROM."""
     different = [node for node in found if node != found[0]]
     if different:
         scope.source.refuse(

@@ -22,7 +22,7 @@ _EXACT_WHOLE = 2**24
 
 
 def round_float_call(built: Call) -> Call:
-    """Return a call of which the arguments, and the result, are rounded to FLOAT where they are FLOAT in the engine."""
+    """Return a call whose arguments and result are rounded to FLOAT where the engine has FLOAT."""
     name = built.function.name
     if name not in _COMPARES | _COMPUTES:
         return built
@@ -67,5 +67,5 @@ def _to_float(argument: Expr) -> Expr:
 
 
 def _round_to_float(value: Expr) -> Expr:
-    """Return a number rounded to FLOAT; what is no number is left for the function that reads it to refuse."""
+    """Round a number to FLOAT; other values are left to the function that reads them to refuse."""
     return build_function_call("cast_float", value) or value

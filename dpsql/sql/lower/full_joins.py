@@ -103,7 +103,7 @@ def _list_side_columns(scope: Scope, known: Sequence[str], second: str) -> list[
 
 
 def _get_column_name(folded: str, column: Column) -> str:
-    """What a column is called: as it was declared, but for the number that an earlier FULL JOIN gave it."""
+    """Return the declared name of a column, without the number that an earlier FULL JOIN gave it."""
     return column.name if normalize_name(column.name) == folded else folded
 
 

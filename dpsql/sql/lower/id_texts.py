@@ -27,7 +27,7 @@ class StoredNumberFormat:
     zero: bool = True
 
     def format_number(self, number: str) -> str | None:
-        """Return a number as it is written there; None where it has more digits, or is no number.
+        """Return a number as the engine writes it; None if it has more digits, or is no number.
 
         >>> StoredNumberFormat(2).format_number("-0.5"), StoredNumberFormat(2, zero=False).format_number("-0.5"), StoredNumberFormat(0).format_number("0.5")
         ('-0.50', '-.50', None)
@@ -62,7 +62,7 @@ def is_number(node: exp.Expr) -> bool:
 def find_id_constants(
     source: QueryText, node: exp.Expr, column: Expr, given: Callable[[exp.Expr], Parameter]
 ) -> list[Literal] | None:
-    """Find a number, or a list of them, beside a column of numbers that is read as text, as the texts that it has there.
+    """Return the texts of a number or list of numbers beside a numeric id that is read as text, or None.
 
     Claim: they are equal if and only if the numbers are, of whatever size.
     Why: the engine writes each number of one type in one way.

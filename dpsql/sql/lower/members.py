@@ -13,7 +13,7 @@ from dpsql.sql.read.rejection import QueryText
 def rewrite_as_in(
     source: QueryText, node: exp.Expr, left: exp.Expr, right: exp.Expr, given: Callable[[exp.Expr], Parameter]
 ) -> exp.Expr:
-    """What a comparison means, as a node that stands where it stands; `given` is the value of a parameter."""
+    """Rewrite a quantified comparison as IN, at its place in the tree; `given` returns the value of a parameter."""
     (listed,) = source.take_arguments(right, "this")
     while type(listed) in (exp.Paren, exp.Subquery):
         (listed,) = source.take_arguments(listed, "this")

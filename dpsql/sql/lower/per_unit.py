@@ -96,7 +96,7 @@ class SelectItems:
 def lower_select_items(
     scope: Scope, node: exp.Select, relation: Relation, release: Callable[[], OuterQuery]
 ) -> SelectItems | OuterQuery:
-    """What a SELECT means: rows and groups of units or of public rows, or, by `release`, what is released of them.
+    """Lower a SELECT to rows and groups of units or of public rows, or by `release` to a release of them.
 
     Groups of private rows are released where their keys do not hold the unit, nor what is declared to be one unit's.
     """
@@ -127,7 +127,7 @@ def lower_select_items(
 
 
 def replace_windows(scope: Scope, node: exp.Select, chosen: SelectItems) -> SelectItems:
-    """Return the same rows of units, with what windows say of them as columns."""
+    """Return the rows of units with their window values as columns."""
     asked = [output.expr for output in chosen.outputs]
     asked += [] if chosen.qualify is None else [chosen.qualify]
     if not any(map(has_window, asked)):
@@ -185,15 +185,15 @@ class PlainSelect(Grouping):
         return OuterQuery(self.input, outputs, having)
 
     def get_key_column(self, index: int) -> Expr:
-        """There are no keys."""
+        """Raise LookupError: there are no keys."""
         raise LookupError(index)
 
     def lower_aggregate(self, node: exp.AggFunc) -> Expr:
-        """There are no aggregates."""
+        """Raise LookupError: there are no aggregates."""
         raise LookupError(node.key)
 
     def check_key(self, node: exp.Expr, expr: Expr) -> None:
-        """There are no keys."""
+        """Accept any expression: there are no keys."""
 
     def lower_output_columns(self) -> list[tuple[str, Expr]]:
         """Return the columns that the SELECT items mean."""
@@ -220,7 +220,7 @@ def is_unit_key(key: Expr, relation: Relation) -> bool:
 
 
 def has_unit_key(keys: Sequence[Expr], relation: Relation) -> bool:
-    """Return whether rows with equal keys have one unit, by what they identify or by what the policy declares of links.
+    """Return whether rows with equal keys belong to one unit, by identities or by declared links.
 
     Of a key whose values the policy lists, the groups are known, and are released.
 
@@ -244,7 +244,7 @@ class DerivedGroupBy(Grouping):
     facts: list[ColumnInfo] = field(default_factory=list)
 
     def build_group_by(self) -> PerUnitGroupBy:
-        """Build the groups with what was asked of them."""
+        """Build the groups with the requested aggregates."""
         columns = [self.get_key_column(index) for index in range(len(self.keys))]
         columns += [self._get_aggregate_column(index) for index in range(len(self.aggregations))]
         return PerUnitGroupBy(
@@ -268,7 +268,7 @@ class DerivedGroupBy(Grouping):
         return Column(self.alias, f"a{index}", self.facts[index])
 
     def check_key(self, node: exp.Expr, expr: Expr) -> None:
-        """Any expression over a unit's rows groups them."""
+        """Accept any expression over a unit's rows as a group key."""
 
     def lower_aggregate(self, node: exp.AggFunc) -> Expr:
         """Return an aggregate of the groups."""

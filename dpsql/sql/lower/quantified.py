@@ -194,7 +194,7 @@ class _QuantifiedComparison:
         )
 
     def _get_aggregate(self, aggregate: str) -> Expr:
-        """(SELECT aggregate FROM …), once."""
+        """Build (SELECT aggregate FROM …), once."""
         if aggregate not in self.known:
             self.known[aggregate] = self.lower_aggregate(_AGGREGATES[aggregate])
         return self.known[aggregate]

@@ -22,7 +22,7 @@ _WRITTEN = "write FROM t TABLESAMPLE UNITS (10%), or (10 PERCENT)"
 
 
 def lower_sample(source: QueryText, node: exp.Expr, scan: Scan) -> Scan:
-    """Return the scan of a table, read from the sample that a clause asks for; of a sample of all units, as it is.
+    """Return the scan of a table with the sample of a clause; a sample of all units leaves it unchanged.
 
     Raises QueryRejected with code "clause" for a sample of rows, with code "sample" for one of units that is not known to be
     private.

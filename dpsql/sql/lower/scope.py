@@ -129,7 +129,7 @@ class Scope:
         )
 
     def _find_alias_value(self, node: exp.Column) -> Expr | None:
-        """What the name of a SELECT item stands for; None for a column, which comes before it."""
+        """Return the expression of a SELECT item's alias; None for a column, which takes precedence."""
         name = normalize_name(node.name) if type(node.this) is exp.Identifier and not node.table else ""
         if name not in self.aliases or self.list_column_owners(name, None):
             return None
@@ -189,7 +189,7 @@ class Scope:
         return Scalar(outer, source.columns[0].type)
 
     def _look_up_single_row(self, node: exp.Expr, source: nodes.Source) -> nodes.OuterQuery:
-        """Return the query of a source of public rows that, looked up, has one row or none.
+        """Return the query of a source of public rows that has at most one row when it is looked up.
 
         Claim: its value costs nothing, and it is the same on neighboring databases.
         Why: it follows from public tables alone. The statement keeps the first row only, so that it could not fail.
@@ -232,7 +232,7 @@ class Scope:
         return folded
 
     def add_single_row(self, node: exp.Expr) -> str:
-        """Bring what a SELECT without FROM reads into scope: one row, of which nothing can be named."""
+        """Bring the single row of a SELECT without FROM into scope; none of its columns can be named."""
         alias = self.context.allocate_alias(node)
         column = Column(alias, "#", ColumnInfo(Type.INTEGER, ""))
         self.tables[normalize_name(alias)] = NamedSource(nodes.Values(((1,),), alias, (column,)), {})
@@ -275,7 +275,7 @@ class Scope:
         return NamedSource(found, columns)
 
     def lower_common_table(self, node: exp.Expr, common: CommonTable, known_as: str) -> nodes.Source:
-        """Return the rows of a common table expression, which is lowered once; its tables count wherever it is read."""
+        """Return the rows of a common table expression, which is lowered once; its tables count at each use."""
         lowered = self.context.lowered_common_tables
         if id(common.query) not in lowered:
             inner = self.context.enter_subquery(node, common.earlier_tables, common.enclosing_scope)
@@ -386,14 +386,14 @@ class Scope:
         return bool(held) or (around is not None and around.has_visible_column(name, owner))
 
     def has_source(self, owner: str, schema: str | None) -> bool:
-        """Return whether there is such a source, which is a table of that schema where one is said."""
+        """Return whether a source has this name and, if a schema is given, is a table of it."""
         relation = self.tables[owner].relation if owner in self.tables else None
         if schema is None or relation is None:
             return relation is not None
         return isinstance(relation, Scan) and normalize_name(split_table_name(relation.table)[0]) == schema
 
     def get_column_name(self, column: Column) -> str:
-        """Return the name of a column for people; of an element of a list what UNNEST calls it."""
+        """Return the name of a column for people; for a list's element the name that UNNEST gives it."""
         if not column.name.startswith("#"):
             return column.name
         held = (pair for known in self.tables.values() for pair in known.columns.items())
@@ -426,7 +426,7 @@ class Scope:
         return replace(column, facts=replace(column.facts, nullable=True))
 
     def list_columns(self, node: exp.Expr, owner: str | None = None) -> list[Column]:
-        """List all columns, of the table `owner` or of each in turn, as * means them."""
+        """List the columns of the table `owner`, or of all tables, as * means them."""
         if owner is not None and normalize_name(owner) not in self.tables:
             self.source.refuse(node, "table", f"there is no table {owner} in FROM")
         if owner is not None:
@@ -445,7 +445,7 @@ class Scope:
         ]
 
     def list_column_names(self, owner: str | None) -> list[str]:
-        """List the names of the columns of the table `owner`, or of all tables; none if there is no such table."""
+        """List the names of the columns of the table `owner`, or of all tables; empty if there is no such table."""
         among = [self.tables[normalize_name(owner)]] if owner and normalize_name(owner) in self.tables else []
         tables = self.tables.values() if owner is None else among
         return [self.get_column_name(column) for named in tables for column in named.columns.values()]

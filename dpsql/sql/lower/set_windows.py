@@ -26,7 +26,7 @@ class GroupingSetParts:
 
     @classmethod
     def from_query(cls, outer: OuterQuery) -> GroupingSetParts:
-        """Return the outputs of a set, what it is ordered by besides, and what QUALIFY asks."""
+        """Return the outputs of a set, its further ORDER BY expressions, and its QUALIFY condition."""
         found = cls()
         asked = [] if outer.qualify is None else [outer.qualify]
         exprs = (*(output.expr for output in outer.outputs), *(item.expr for item in outer.order), *asked)

@@ -147,7 +147,7 @@ class StatementContext:
         return f"#{self.count_sources(node, 1, NEW)}"
 
     def count_sources(self, node: exp.Expr, more: int, cost: int) -> int:
-        """Count further sources, each of a cost that planning has; returns how many there were before."""
+        """Count further sources, each with a planning cost, and return how many there were before."""
         before = self.source_counter.number
         self.source_counter.number += more
         self.source_counter.cost += more * cost

@@ -64,7 +64,7 @@ def lower_unnested_constants(
 def _compute_series(
     context: StatementContext, node: exp.Expr, name: str, items: Sequence[exp.Expr]
 ) -> tuple[Type, list[Value]]:
-    """What `range` or `generate_series` counts out: whole numbers, or moments at a distance."""
+    """Compute the values of `range` or `generate_series`: whole numbers, or timestamps at a distance."""
     scalars = Scope(context).scalars
     step = scalars.find_span(items[2]) if len(items) > len(("start", "stop")) else None
     plain = items if step is None else items[:2]

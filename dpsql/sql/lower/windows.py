@@ -76,7 +76,7 @@ class _WindowDefinition:
 
 
 def lower_window(grouping: _WindowedSelect, node: exp.Window) -> WindowCall:
-    """What a function over a window means. Raises QueryRejected."""
+    """Lower a window function. Raises QueryRejected."""
     text = grouping.source
     called, *_ = text.take_arguments(node, "this", "partition_by", "order", "spec", "alias", over=("OVER",))
     defined = _resolve_definition(grouping, node)
@@ -99,7 +99,7 @@ def lower_window(grouping: _WindowedSelect, node: exp.Window) -> WindowCall:
 
 
 def check_named_windows(grouping: _WindowedSelect) -> None:
-    """Refuse what is in windows that WINDOW names, whether or not anything reads them."""
+    """Refuse invalid windows that WINDOW defines, even if nothing uses them."""
     for _, node in _list_named_windows(grouping):
         defined = _resolve_definition(grouping, node)
         for part in defined.partition:
@@ -149,7 +149,7 @@ def _lower_called_function(
 def _lower_arguments(
     grouping: _WindowedSelect, nodes: list[exp.Expr], condition: exp.Expr | None
 ) -> tuple[Expr, ...]:
-    """Return the arguments, which FILTER lets stand where its condition is true."""
+    """Lower the arguments; FILTER makes them NULL unless its condition is true."""
     if condition is None:
         return tuple(_lower_row_expression(grouping, node) for node in nodes)
     value = nodes[0] if nodes else exp.Literal.number(1)

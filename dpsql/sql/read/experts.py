@@ -18,7 +18,7 @@ _HINT = "SELECT t, BEST_EXPERT(a, b) OVER (ORDER BY t) AS followed FROM (SELECT 
 
 
 def expand_best_expert(source: QueryText, tree: exp.Expr | None) -> exp.Expr | None:
-    """Return the tree, in whose outermost SELECT such a column is several. Raises QueryRejected (`best_expert`) where it is elsewhere."""
+    """Expand BEST_EXPERT of the outermost SELECT into its columns. Raises QueryRejected (`best_expert`) if it is elsewhere."""
     if tree is None:
         return tree
     calls = [node for node in tree.find_all(exp.Anonymous) if node.name.upper() == NAME]

@@ -54,7 +54,7 @@ def is_row_select(statement: Statement) -> bool:
 def parse_local_select(
     statement: Statement, columns: Collection[str], rounded: Collection[str] = ()
 ) -> LocalSelect:
-    """What a SELECT asks of one randomised table, which has these columns; of those `rounded` to their bounds, totals and means alone.
+    """Parse a SELECT over one randomized table with these columns; `rounded` ones only allow totals and means.
 
     Raises QueryRejected (`local_query`, `clause`) for one that is not made of keys, COUNT, SUM and AVG.
     """
@@ -114,7 +114,7 @@ def parse_local_select(
 def _parse_output(
     statement: Statement, item: exp.Expr, keys: Sequence[exp.Expr], place: int, rounded: Collection[str]
 ) -> tuple[LocalOutput, exp.Expr | None]:
-    """Return a column of the answer, but for its name, and its argument, which is the value at `place`."""
+    """Parse a column of the result without its name, and its argument, the value at `place`."""
     source, function = statement.source, _CALLS.get(type(item))
     if item in keys:
         return LocalOutput("", "key", keys.index(item)), None
@@ -142,7 +142,7 @@ def _list_value_outputs(outputs: Sequence[LocalOutput]) -> list[LocalOutput]:
 
 
 def _check_rounded_columns(statement: Statement, parts: Sequence[exp.Expr], rounded: Collection[str]) -> None:
-    """Refuse what reads columns of which there are ends in place of values."""
+    """Refuse expressions over columns whose values were rounded to their bounds."""
     ends = {normalize_name(name) for name in rounded}
     for column in (column for part in parts for column in part.find_all(exp.Column)):
         if normalize_name(column.name) in ends:

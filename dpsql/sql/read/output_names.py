@@ -41,7 +41,7 @@ def name_outputs(source: QueryText, tree: exp.Expr) -> None:
 
 
 def _is_shown(select: exp.Select) -> bool | None:
-    """Return whether the columns are those of the answer (True) or of a derived table (False); None where nobody sees them."""
+    """Return whether the columns are those of the result (True) or of a derived table (False); None if they stay hidden."""
     node: exp.Expr = select
     while isinstance(node.parent, (exp.SetOperation, exp.Subquery, exp.Paren)):
         node = node.parent

@@ -104,7 +104,7 @@ class Statement:
 
 
 def parse_statement(text: str, dialect: str = DUCKDB) -> Statement:
-    """Return the one SELECT, or EXPLAIN SELECT, that `text` holds; of another dialect, what it means in DuckDB's.
+    """Parse the one SELECT, or EXPLAIN SELECT, of `text`; from another dialect, as its translation into DuckDB's.
 
     Raises QueryRejected with code "syntax", "too_long", "too_deep", "one_statement" or
     "not_a_select", ProgrammingError where there is no such dialect.
@@ -127,7 +127,7 @@ def parse_statement(text: str, dialect: str = DUCKDB) -> Statement:
 
 
 def parse_cached(text: str, dialect: str = DUCKDB) -> Statement:
-    """As `parse_statement`, with what was found for the same text before, where it is short. Nobody changes the tree: it is shared."""
+    """Parse like `parse_statement`, with a cache for short texts. Nobody may change the tree: it is shared."""
     return _parse_remembered(text, dialect) if len(text) <= SHORT else parse_statement(text, dialect)
 
 
@@ -174,13 +174,13 @@ def _tokenize_query(text: str, dialect: Dialect) -> _TokenizedQuery:
 
 
 def strip_explain(text: str) -> tuple[bool, str]:
-    """Return whether a text begins with EXPLAIN, and the text with that word blanked out, so that places stay what they are."""
+    """Return whether a text begins with EXPLAIN, and the text with that word blanked, so that positions stay the same."""
     explain = _EXPLAIN.match(text)
     return (False, text) if explain is None else (True, " " * explain.end() + text[explain.end() :])
 
 
 def _parse_duckdb(text: str, *, numbered: bool = False) -> Statement:
-    """Return the statement of a text in DuckDB's SQL; `numbered` says that its parameters are `$1`, `$2` already."""
+    """Parse a text in DuckDB's SQL; `numbered` if its parameters are `$1`, `$2` already."""
     if numbered:
         source, tokens = QueryText(text), read_tokens(text, DIALECT)
         _check_length(text, tokens)
@@ -256,7 +256,7 @@ def _require_select(source: QueryText, select: exp.Expr | None) -> _Query:
 
 
 def parse_options_clause(text: str, dialect: str = DUCKDB) -> OptionsClause:
-    """What a query asks for itself; nothing where it cannot be read, which `parse_statement` refuses."""
+    """Return the options clause of a query; an empty one if it cannot be parsed, which `parse_statement` refuses."""
     try:
         return _tokenize_query(text, DIALECTS.get(dialect, DIALECT)).options
     except QueryRejected:
@@ -365,7 +365,7 @@ def _check_joins(tokens: Sequence[Token]) -> None:
 
 
 def _check_token_pair(source: QueryText, before: TokenType | None, token: Token, following: Token) -> None:
-    """Refuse what the parser would take for something else than the engine does.
+    """Refuse pairs of words that the parser reads differently from the engine.
 
     A bracket after a comma, a parenthesis or ARRAY begins a list, and one before a text takes a field of a STRUCT; elsewhere it
     would take a part of a value.
@@ -423,7 +423,7 @@ def _check_quantiles(source: QueryText, tokens: Sequence[Token]) -> None:
 
 
 def _needs_table_next(tokens: Sequence[Token]) -> bool:
-    """Return whether the last of these, up to three, is followed by a table: FROM, but for IS (NOT) DISTINCT FROM, or JOIN."""
+    """Return whether a table follows the last of these, up to three, words: FROM, but not IS (NOT) DISTINCT FROM, or JOIN."""
     compared, distinct, last = [None, None, *(token.token_type for token in tokens)][-3:]
     if last is TokenType.FROM and distinct is TokenType.DISTINCT:
         return compared not in (TokenType.IS, TokenType.NOT)

@@ -168,7 +168,7 @@ def _parse_pivot_key(source: QueryText, found: exp.Expr) -> tuple[exp.Column, li
 
 
 def _is_plain_constant(constant: exp.Expr) -> bool:
-    """Return whether it is a constant whose text names a column as DuckDB does."""
+    """Return whether a node is a constant whose text is the column name that DuckDB makes from it."""
     if type(constant) is exp.Neg:
         return (
             type(constant.this) is exp.Literal
@@ -269,7 +269,7 @@ def _build_unpivot_query(source: QueryText, pivot: exp.Pivot, base: exp.Expr) ->
 
 
 def _build_name_label(column: exp.Column, label: str | None) -> exp.Literal:
-    """What stands in the column of names: the name of the column as its table spells it, where the query gives none."""
+    """Build the value of the column of names: the given name, or the column's name as its table spells it."""
     text = exp.Literal.string(column.name if label is None else label)
     if label is None:
         text.meta[NAME_OF] = column.copy()
@@ -285,7 +285,7 @@ def _require_identifier(source: QueryText, pivot: exp.Pivot, name: object) -> ex
 
 
 def _parse_unpivot_column(source: QueryText, item: exp.Expr) -> tuple[exp.Column, str | None]:
-    """Return a column, and what stands in the column of names for it, if the query says so."""
+    """Parse a column of UNPIVOT, and its given value in the column of names."""
     if type(item) is exp.Column:
         return item, None
     if type(item) in _NAMED and type(item.this) is exp.Column:
@@ -294,7 +294,7 @@ def _parse_unpivot_column(source: QueryText, item: exp.Expr) -> tuple[exp.Column
 
 
 def _check_size(source: QueryText, pivot: exp.Pivot, times: int, parts: Sequence[exp.Expr]) -> None:
-    """Refuse what would be written out so often that a short text made a very long query."""
+    """Refuse an expansion that would turn a short text into a very long query."""
     if times * sum(1 for part in parts for _ in part.walk()) > MOST_PARTS:
         source.refuse(
             pivot, "too_long", "PIVOT or UNPIVOT would make the query too long", "use fewer columns"

@@ -153,7 +153,7 @@ class _MomentSelect:
         return list(arguments)
 
     def _resolve_keys(self, items: Sequence[exp.Expr], group: exp.Expr | None) -> list[exp.Expr]:
-        """Return the expressions of GROUP BY, in which numbers and names of columns stand for what they name."""
+        """Resolve the items of GROUP BY, with ordinals and aliases replaced by their expressions."""
         source = self.source
         others = [item for place, item in enumerate(items) if place != self.place]
         keys = list[exp.Expr]()
@@ -210,7 +210,7 @@ class _MomentSelect:
         return named
 
     def _build_order(self, order: exp.Expr | None, width: int) -> exp.Expr | None:
-        """Build the order that is asked for, or, of a whole statement, that of the keys before the call."""
+        """Build the ORDER BY that is written, or for a whole statement, the order of the keys before the call."""
         numbers = range(1, self.place + 1)
         if order is None:
             sorting = [exp.Ordered(this=exp.Literal.number(number), nulls_first=False) for number in numbers]
@@ -240,7 +240,7 @@ class _MomentSelect:
         outputs: Sequence[exp.Expr],
         names: Sequence[str],
     ) -> tuple[list[exp.Expr], list[int]]:
-        """Build the columns of the answer in the order of the statement, and the places of those that the call stands for."""
+        """Build the result's columns in the order of the statement, and the places of the columns of the call."""
         prefix = self.select.expressions[self.place].alias or _unwrap_alias(items[self.place]).name.lower()
         found, own = list[exp.Expr](), list[int]()
         for place, item in enumerate(items):

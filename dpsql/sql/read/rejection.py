@@ -58,7 +58,7 @@ class QueryText:
     text: str
 
     def find_position(self, node: exp.Expr | None) -> Position | None:
-        """Where a node begins, as far as the parser has kept it."""
+        """Return the position where a node begins, if the parser kept it."""
         if node is None:
             return None
         starts = [part.meta["start"] for part in node.walk() if "start" in part.meta]
@@ -88,7 +88,7 @@ class QueryText:
         raise QueryRejected(message, code=code, hint=hint, position=self.find_position(node), text=self.text)
 
     def take_arguments(self, node: exp.Expr | None, *names: str, **fixed: Any) -> list[Any]:
-        """Return the named arguments of a node; refuses it if any other argument says anything.
+        """Return the named arguments of a node; refuse the node if any other argument is set.
 
         This is what makes the whitelist closed: an argument that a new release of the parser adds is
         refused until its meaning is modelled. `fixed` names arguments whose value must be as given.

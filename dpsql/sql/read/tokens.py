@@ -89,7 +89,7 @@ def _wrap_compared_lists(tokens: Sequence[Token]) -> list[Token]:
 
 
 def _is_compared_list(tokens: Sequence[Token], place: int) -> bool:
-    """Return whether a list begins here of which ANY, SOME or ALL is compared with what stands before."""
+    """Return whether a list begins here that ANY, SOME or ALL compares with the words before."""
     before = [token.token_type for token in tokens[max(place - 2, 0) : place]]
     if len(before) < 2 or before[0] not in _COMPARISONS or before[1] not in _QUANTIFIERS:
         return False

@@ -66,7 +66,7 @@ class Translator:
     dialect: str
 
     def translate_in_place(self, tree: exp.Expr) -> None:
-        """Make the tree one of DuckDB's, in place. Raises QueryRejected at what is not read."""
+        """Translate the tree into DuckDB's, in place. Raises QueryRejected at a node that is not supported."""
         for node in reversed(list(tree.bfs())):
             self._check_node(node)
             rule = _RULES.get(type(node))
@@ -109,7 +109,7 @@ class Translator:
 
 
 def build_call(name: str, *arguments: exp.Expr) -> exp.Anonymous:
-    """Build a call that is written as it is named."""
+    """Build a call with its name as it is written."""
     return exp.Anonymous(this=name, expressions=list(arguments))
 
 
@@ -152,7 +152,7 @@ def _translate_power(self: Translator, node: exp.Expr) -> exp.Expr:
 
 
 def _translate_addition(self: Translator, node: exp.Expr) -> exp.Expr:
-    """T-SQL puts texts together by +; a text that is no number makes it so, whatever is beside it."""
+    """Translate T-SQL's + between texts to ||; a text that is no number makes it a concatenation."""
     if self.dialect == "tsql" and any(map(is_text, (node.this, node.expression))):
         return exp.DPipe(this=node.this, expression=node.expression, safe=True)
     return node
@@ -248,14 +248,14 @@ def _translate_like(self: Translator, node: exp.Expr) -> exp.Expr:
 
 
 def _translate_is(_: Translator, node: exp.Expr) -> exp.Expr:
-    """IS NOT, which one parser reads as an IS that is negated and the others as a NOT."""
+    """Translate IS NOT, which one parser reads as a negated IS and the others as a NOT."""
     if not node.args.get("negate"):
         return node
     return exp.Paren(this=exp.Not(this=exp.Is(this=node.this, expression=node.expression)))
 
 
 def _translate_between(self: Translator, node: exp.Expr) -> exp.Expr:
-    """BETWEEN SYMMETRIC takes its ends in either order."""
+    """Translate BETWEEN SYMMETRIC, which takes its ends in either order."""
     if not node.args.get("symmetric"):
         return node
     if sum(1 for _ in node.walk()) > _MOST_COPIED:
@@ -376,7 +376,7 @@ def _translate_coalesce(self: Translator, node: exp.Expr) -> exp.Expr:
 
 
 def _translate_group_by(_: Translator, node: exp.Expr) -> exp.Expr:
-    """GROUP BY x WITH ROLLUP, as Spark writes it, is GROUP BY ROLLUP (x)."""
+    """Translate Spark's GROUP BY x WITH ROLLUP to GROUP BY ROLLUP (x)."""
     for name in ("rollup", "cube"):
         for sets in node.args.get(name) or ():
             if not sets.expressions:
@@ -471,7 +471,7 @@ def _translate_within_group(self: Translator, node: exp.Expr) -> exp.Expr:
 
 
 def _translate_any(self: Translator, node: exp.Expr) -> exp.Expr:
-    """`= ANY($1)` of a parameter, as clients of PostgreSQL bind a list; what a list of SQL is differs in DuckDB."""
+    """Translate PostgreSQL's `= ANY($1)`, as clients bind a list; a list in SQL means something else in DuckDB."""
     if self.dialect != "postgres":
         self.source.refuse(
             node,

@@ -47,10 +47,10 @@ class ReleasedGroups(GroupedRows, Protocol):
         """Return a statistic of `dpsql.aggregates.AGGREGATES`, as a column of the released table."""
 
     def add_count(self, node: exp.AggFunc, function: str, argument: Expr | None) -> Expr:
-        """COUNT(*) or COUNT(x), of distinct rows across units where the rows are those."""
+        """Return COUNT(*) or COUNT(x), which over distinct rows across units counts those."""
 
     def find_determined_value(self, argument: exp.Expr) -> Expr | None:
-        """What an expression is in all rows of a group, if the group keys determine it, through public tables too."""
+        """Return the value of an expression in all rows of a group, if the group keys determine it, also through public tables."""
 
 
 class ExactGroups(GroupedRows, Protocol):
@@ -154,7 +154,7 @@ def refuses(code: str, message: str, hint: str) -> Refusal:
 
 
 def lower_single_argument(over: GroupedRows, node: exp.AggFunc, signature: str) -> Expr:
-    """Return the argument of an aggregate of one. Raises QueryRejected for DISTINCT, and where it is missing."""
+    """Return the argument of an aggregate with one. Raises QueryRejected for DISTINCT, and if it is missing."""
     (argument,) = over.source.take_arguments(node, "this")
     if argument is None:
         over.source.refuse(node, "syntax", f"{signature}: x is missing")
@@ -164,7 +164,7 @@ def lower_single_argument(over: GroupedRows, node: exp.AggFunc, signature: str) 
 
 
 def find_distinct_argument(over: GroupedRows, node: exp.AggFunc) -> Expr | None:
-    """Return the argument of an aggregate of one that is taken of distinct values; None where it is of all."""
+    """Return the argument of an aggregate with DISTINCT; None without DISTINCT."""
     (argument,) = over.source.take_arguments(node, "this")
     if type(argument) is not exp.Distinct:
         return None
@@ -191,7 +191,7 @@ def build_conditional_value(condition: exp.Expr, value: exp.Expr) -> exp.Expr:
 
 
 def guard_by_count(over: ReleasedGroups, node: exp.Expr, value: Expr) -> Expr:
-    """Return a value that the group keys determine, NULL where a COUNT(*) of the same SELECT says that no row is in the group.
+    """Return a value that the group keys determine, or NULL if a COUNT(*) of the same SELECT shows an empty group.
 
     Without such a count it is the value: measuring one would take part of the loss.
     """
@@ -204,7 +204,7 @@ def guard_by_count(over: ReleasedGroups, node: exp.Expr, value: Expr) -> Expr:
 
 
 def has_counted_rows(over: ReleasedGroups, node: exp.Expr) -> Expr | None:
-    """Return the condition that a COUNT(*) of the same SELECT is above 0; None if there is none."""
+    """Return the condition that a COUNT(*) of the same SELECT is above 0, or None."""
     items = over.select.expressions if isinstance(over.select, exp.Select) else ()
     parts = (part for item in items for part in item.walk(prune=lambda part: isinstance(part, exp.Query)))
     counts = (

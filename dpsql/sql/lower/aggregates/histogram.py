@@ -168,7 +168,7 @@ def _build_histogram_value(
 def _build_cell_number(
     over: ReleasedGroups, node: exp.Expr, before: Expr | None, key: Expr, values: Sequence[Value]
 ) -> Expr:
-    """Build the place of a key among its values, or of what has a number before among all of both; NULL of other keys."""
+    """Build the index of a key among its values; after `before`, the index of earlier keys, that of both together; NULL for other keys."""
     scalars, parts = over.scope.scalars, []
     for index, value in enumerate(values):
         known = Literal(value, key.type)

@@ -41,7 +41,7 @@ LIST = Function(
 
 
 def normalize_quantile_call(text: QueryText, node: exp.AggFunc | exp.WithinGroup) -> exp.AggFunc:
-    """PERCENTILE_CONT(q) WITHIN GROUP (ORDER BY x) as QUANTILE_CONT(x, q), and QUANTILE and APPROX_QUANTILE as QUANTILE_DISC.
+    """Rewrite PERCENTILE_CONT(q) WITHIN GROUP (ORDER BY x) as QUANTILE_CONT(x, q), and QUANTILE and APPROX_QUANTILE as QUANTILE_DISC.
 
     From the greatest down a share q of the values is one of 1 - q from the least up.
     """
@@ -93,7 +93,7 @@ class QuantileCall:
     is_list: bool = False
 
     def build_result(self, found: Sequence[Expr]) -> Expr:
-        """What the call gives, of the values at its shares: between two days lies a moment, as in DuckDB."""
+        """Build the result of the call from the values at its shares; between two days it is a timestamp, as in DuckDB."""
         between = AGGREGATES[self.function].result_type(Type.INTEGER) is Type.DOUBLE
         values = [
             Call(FUNCTIONS["cast_timestamp"], (value,), Type.TIMESTAMP)
@@ -105,7 +105,7 @@ class QuantileCall:
 
 
 def _parse_quantile_call(text: QueryText, scalars: Scalars, node: exp.AggFunc, name: str) -> QuantileCall:
-    """What a call of the statistic with this name asks for."""
+    """Parse the argument and the shares of a quantile call."""
     entry = AGGREGATES[name]
     share: exp.Expr | None = None
     if entry.rank is not None:

@@ -44,7 +44,7 @@ _INSTEAD: Mapping[str, tuple[str, str]] = {
 def refuse_unsupported(
     source: QueryText, node: exp.Expr, signatures: Iterable[str], *, across: bool
 ) -> NoReturn:
-    """Refuse an aggregate that is none of those with these signatures, with what to write in its place, else their names.
+    """Refuse an unknown aggregate, with a hint to its replacement or to the known signatures.
 
     `across` says whether rows of several units are aggregated.
     """
