@@ -1,4 +1,4 @@
-"""What an aggregate is made of."""
+"""The parts of an aggregate: its statistic, its arguments and its result type."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which expressions are DECIMAL in the engine, and with how many digits, though they are read as DOUBLE here.
+"""DECIMAL expressions of the engine, which dpsql reads as DOUBLE, and their digits.
 
 A DECIMAL with s digits after the point is m / 10^s for a whole number m.
 """
@@ -98,7 +98,7 @@ def find_unrounded(expr: Expr) -> Expr | None:
 
 
 class _ScaleDerivation:
-    """Finds the digits of each part of an expression once, however often it is asked for."""
+    """Find the digits of each part of an expression, each once, however often it is shared."""
 
     def __init__(self) -> None:
         self._found: dict[int, int | None] = {}  # by identities: what follows of columns is not compared

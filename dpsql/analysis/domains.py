@@ -44,7 +44,7 @@ _PRESENT = frozenset({Type.VARCHAR, Type.INTEGER, Type.BOOLEAN, Type.UUID, Type.
 
 
 class ImageProvider(Protocol):
-    """What computes an expression for all values of the columns that it reads."""
+    """A provider of the values of an expression for all values of the columns that it reads."""
 
     def compute_image(self, expr: Expr, known: KnownIntervals) -> Domain | None:
         """Compute every value of `expr`, NULL last if it can be NULL; None where it cannot be computed."""

@@ -1,4 +1,4 @@
-"""Which expressions are FLOAT in the engine, with 32 bits, though they are read as DOUBLE here.
+"""FLOAT expressions of the engine, with 32 bits, which dpsql reads as DOUBLE.
 
 Of FLOAT and whole numbers or DECIMAL the engine makes FLOAT, of FLOAT and DOUBLE it makes DOUBLE; so in comparisons.
 """

@@ -1,4 +1,4 @@
-"""Images: the values that an expression has in the rows that conditions leave, computed by DuckDB without data.
+"""Images: the values of an expression in the rows that conditions keep, computed by DuckDB without data.
 
 Claim: the image of an expression contains its value in every row whose columns are in their domains and for which the
 conditions of the relation are true, and does not depend on private data. It has no value that no such row has, as far as

@@ -1,4 +1,4 @@
-"""How many bits a whole number has in DuckDB, where dpsql computes with 64.
+"""Bits of whole numbers in DuckDB; dpsql computes with 64.
 
 Claim: an INTEGER expression has as many bits as the type that DuckDB gives it, of signed types of up to 64 bits.
 Why: arithmetic and choices have the widest type of their arguments; an untyped constant takes the type of what it stands

@@ -103,7 +103,7 @@ def derive_interval(expr: Expr, known: KnownIntervals | None = None) -> Interval
 
 
 class _IntervalDerivation:
-    """Derives each part of an expression once, however often it is shared."""
+    """Derive the interval of each part of an expression, each once, however often it is shared."""
 
     def __init__(self, known: KnownIntervals) -> None:
         self._known = known

@@ -1,4 +1,4 @@
-"""The public lattice of a real value: integers that the engine adds up exactly.
+"""The public lattice of a real value: integers that the engine sums exactly.
 
 Claim: the sum of a column's lattice points is the same whatever the order, threads or partitions.
 Why: integers of at most 2^31 add without rounding, in 64 bits for a row and 128 for a table.

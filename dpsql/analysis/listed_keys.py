@@ -1,4 +1,4 @@
-"""Which group keys are listed, so that each of their values is shown, and which only follow from bounds.
+"""Listed group keys, each of whose values is released, and keys whose values only follow from bounds.
 
 A query that asks for keys and nothing else shows those that rows have. Of a whole table they are those that are listed,
 which costs nothing; under conditions, and of joined tables, which of them have rows is measured by a count of units.

@@ -1,4 +1,4 @@
-"""Stability of relational operators: how many rows one privacy unit has below the release boundary.
+"""Stability of relational operators: the number of rows of one privacy unit below the release boundary.
 
 Each rule has the form: if a unit has at most r rows in the input, it has at most c·r rows in the output, and the rows of
 other units do not change.
@@ -153,7 +153,7 @@ def _count_joined_rows(relation: Relation, rows: _RowBounds, found: dict[int, in
 
 @dataclass(frozen=True, slots=True)
 class _RowBounds:
-    """Bounds the rows of one unit in each relation, memoized."""
+    """Bound the rows of one unit in each relation, memoized."""
 
     facts: PublicFacts
     _counted: dict[int, int] = field(default_factory=dict)

@@ -74,7 +74,7 @@ _HINT = "shorten the texts first: LEFT(s, 30)"
 
 @dataclass(frozen=True, slots=True)
 class RowWork:
-    """The work on the texts of one row, and the bytes of the texts that are made of it, as in a `TextSize`."""
+    """The work on the texts of one row, and the bytes of the texts made from it, as in a `TextSize`."""
 
     steps: int = 0
     share: Fraction = Fraction(0)
@@ -161,7 +161,7 @@ def bound_row_work(exprs: Sequence[Expr], box: Values) -> int:
 
 @dataclass(slots=True)
 class _ExpressionBounds:
-    """Bounds the parts of expressions over one scope, each once; without a scope derived columns are empty."""
+    """Bound the parts of expressions over one scope, each once; without a scope, derived columns are empty."""
 
     rules: Mapping[str, WorkRule]
     scope: Scope | None
@@ -231,7 +231,7 @@ class _ExpressionBounds:
 
 @dataclass(slots=True)
 class _StatementBounds:
-    """Bounds each relation and query of a plan once, of which plans share many, by identity."""
+    """Bound each relation and query of a plan, each once by identity, since plans share many."""
 
     rules: Mapping[str, WorkRule]
     _scopes: dict[int, tuple[object, Scope]] = field(default_factory=dict)

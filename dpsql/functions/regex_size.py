@@ -1,4 +1,4 @@
-r"""How much work a regular expression of RE2 is, read from its text.
+r"""Bound the work of a regular expression of RE2 from its text.
 
 Claim: a search takes at most `work` steps for each byte of the text; where `is_never_empty`, no match is empty; where `is_linear`, the
 search for the next match reads no further than a bounded number of letters beyond the end of the match that it finds.
@@ -56,7 +56,7 @@ class RegexPattern:
 
     @cached_property
     def states(self) -> tuple[int, int]:
-        """The states of the automaton, in which counts are written out, and how many of them take several letters."""
+        """The states of the automaton with counts expanded, and how many of them take several letters."""
         open_groups, last = [(0, 0)], (0, 0)
         for found in _TOKEN.finditer(self.text):
             part = found[0]
@@ -83,7 +83,7 @@ class RegexPattern:
 
     @cached_property
     def _alternatives(self) -> list[str]:
-        """The alternatives of an expression without groups, but for one that is all of it."""
+        """The alternatives of an expression without groups, except for one group around all of it."""
         text = self.text[1:-1] if _GROUP.fullmatch(self.text) else self.text
         return [] if "(" in text else re.split(r"(?<!\\)\|", text)
 

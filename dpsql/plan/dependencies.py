@@ -55,7 +55,7 @@ def list_required_subqueries(release: Release) -> tuple[Scalar | PublicSubquery,
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _StepSearch:
-    """The steps that are found, in order, and the parts that were searched, by identity: plans share many."""
+    """The steps that were found, in order, and the parts that were searched, by identity: plans share many."""
 
     found: dict[Step, None] = dataclasses.field(default_factory=dict)
     searched: set[tuple[int, bool]] = dataclasses.field(default_factory=set)

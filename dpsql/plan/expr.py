@@ -27,7 +27,7 @@ LinkKey = tuple[str, tuple[str, ...], str]
 
 @dataclass(frozen=True, slots=True)
 class ColumnInfo:
-    """What the policy and the schema say of a column: public knowledge, whatever the data holds.
+    """Facts about a column from the policy and the schema: public knowledge, independent of the data.
 
     `engine_type` is the column's type in the database, empty for a column of a derived table; `interval`
     its declared or derived bounds, `domain` its values, `nullable` whether NULL is one of its keys.
@@ -106,7 +106,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Literal:
-    """A constant of the query; one with a point and without an exponent is `exact`, as a DECIMAL of the engine's is."""
+    """A constant of the query; `exact` if it has a point and no exponent, like a DECIMAL of the engine."""
 
     tag: ClassVar[str] = "Literal"
 
@@ -194,7 +194,7 @@ class Function:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A function applied to arguments; `size` is the number of calls when the engine has written it out.
+    """A function applied to arguments; `size` is the number of calls when the engine expands it.
 
     Arguments may be shared, and an engine writes out what columns of derived tables are computed from, so the size can
     double with each level while the memory does not. `LEAVES` columns of tables or constants count as a call.
@@ -250,7 +250,7 @@ class Order:
 
 
 class FrameKind(TaggedEnum):
-    """What a frame's ends count: rows, groups of rows that are equal in order, or such groups alone."""
+    """The unit of a frame's ends: rows, groups of rows that are equal in order, or ranges of such groups."""
 
     ROWS = "ROWS", "ROWS"
     RANGE = "RANGE", "RANGE"
@@ -259,7 +259,7 @@ class FrameKind(TaggedEnum):
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """The rows of a partition that a window function looks at, from `first` to `last`.
+    """The rows of a partition that a window function reads, from `first` to `last`.
 
     Both count from the current row, backwards below zero; None is the partition's end. `exclude` leaves
     out the current row, its group or its ties.
@@ -351,7 +351,7 @@ def replace_parts(expr: Expr, known: Mapping[Expr, Expr]) -> Expr:
 
 @dataclass(frozen=True, slots=True)
 class _Substitution:
-    """Gives each leaf what `leaf` says, and builds the calls and the windows that are `opened` anew, a shared one once."""
+    """Replace each leaf by the result of `leaf`, and rebuild the calls and windows in `opened`, a shared one once."""
 
     leaf: Callable[[Expr], Expr]
     opened: Callable[[WindowCall], bool] = lambda _: False

@@ -1,4 +1,4 @@
-"""Intervals: what is known of a value before any data is read.
+"""Intervals: bounds on a value that hold before any data is read.
 
 Ends are exact Fractions; None is an end without a bound. Dates count as their ordinal and timestamps
 as microseconds since 1970, so that one algebra serves every ordered type. An interval speaks of the

@@ -40,7 +40,7 @@ def compute_statement_size(outer: OuterQuery) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _SizeCounter:
-    """The sizes of the parts of a plan, which outlives this, by identity: plans share many."""
+    """The sizes of the parts of a plan, by identity, since plans share many; the plan outlives it."""
 
     found: dict[int, int] = field(default_factory=dict)
 
@@ -69,7 +69,7 @@ def bound_conditions(outer: OuterQuery) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _ConditionCounter:
-    """The most conditions that are put on the rows of a part of a plan, which outlives this, by identity."""
+    """The most conditions on the rows of a part of a plan, by identity; the plan outlives it."""
 
     found: dict[int, int] = field(default_factory=dict)
 

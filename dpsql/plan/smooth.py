@@ -1,4 +1,4 @@
-"""Outputs of a query over released values that change steadily with the noise, as shares, growth and running totals do.
+"""Outputs of a query over released values that change smoothly with the noise, such as shares, growth and running totals.
 
 Claim: for these, which rows there are, and which released values each output reads, is the same whatever the noise is.
 Why: conditions, orders, limits, partitions, and keys of groups and joins read group keys and public values only. Functions are

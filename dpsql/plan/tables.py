@@ -12,7 +12,7 @@ from dpsql.plan.types import Value
 
 
 class UnitKind(TaggedEnum):
-    """Whether the rows of a table are public, are privacy units themselves, or belong to a unit with an identifier."""
+    """The kinds of rows of a table: public, privacy units themselves, or rows of a unit with an identifier."""
 
     PUBLIC = "public", "PUBLIC"
     ROW = "row", "ROW"
@@ -121,7 +121,7 @@ class PartitionFilter:
 
 @dataclass(frozen=True, slots=True)
 class UnnestedList:
-    """A list column of which each row is read once for each element, the first `max_elements` of them.
+    """A list column whose rows are repeated for each of the first `max_elements` elements.
 
     `stored` is the path to the list in the table; `column` is the column that holds the element. A row without elements is
     read once, with NULL for the element, where the join with the list is `outer`.

@@ -1,4 +1,4 @@
-"""Assigns partition filters to the scans of a release, from the conditions that its rows must satisfy.
+"""Assign partition filters to the scans of a release, from the conditions that its rows must satisfy.
 
 Claim: a partition filter removes no row that counts, and the release reads only partitions in the charged box.
 Why: outside the ranges that are found for a column, and for NULL, some condition is not true; and all rows of a unit are

@@ -1,4 +1,4 @@
-"""The types of a statement's numbered parameters, by what they stand beside: for clients that ask before they send values.
+"""Types of a statement's numbered parameters, inferred from their context for clients that ask before they send values.
 
 A guess that is wrong makes a client refuse a value, or the engine the query; nothing else rests on it.
 """
@@ -52,7 +52,7 @@ _PLACES: Mapping[tuple[type[exp.Expr], str | None], Type] = {
 
 @dataclass(frozen=True, slots=True)
 class ListType:
-    """The type of a list of values, as of `$1` in `x = ANY($1)`; a list of oids, which are no type of the engine's, has no item."""
+    """The type of a list of values, as of `$1` in `x = ANY($1)`; a list of oids, which the engine has no type for, has no item."""
 
     item: Type | None
 

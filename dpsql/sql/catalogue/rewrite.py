@@ -1,4 +1,4 @@
-"""A catalogue query in PostgreSQL's SQL to one in DuckDB's over the tables of a catalogue twin.
+"""Rewrite a catalogue query in PostgreSQL's SQL as one in DuckDB's over the tables of a catalogue twin.
 
 Claim: the statement that comes out reads the twin's catalogue tables alone.
 Why: it is one SELECT; every table in it is a catalogue table, a common table expression or a subquery of its own; every

@@ -1,4 +1,4 @@
-"""Emits the enforcement of contribution bounds.
+"""Emit the enforcement of contribution bounds.
 
 Claim: of each unit at most as many rows and groups count as its bound allows; which ones depends on its own rows only.
 Why: the groups of a unit are sorted by a hash of its identifier and the keys, and the first ones count.

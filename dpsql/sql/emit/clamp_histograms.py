@@ -1,4 +1,4 @@
-"""Emits the histograms of contributions from which clamps are chosen.
+"""Emit the histograms of contributions from which clamps are selected.
 
 Claim: each unit-group pair with counted rows is in exactly one interval: that of the least grid point that is at least
 its contribution, to this group or to all groups, or -1 if it contributes nothing. No such pair is missing.
@@ -28,7 +28,7 @@ the unit's contribution to all of them."""
 
 
 class Summand(NamedTuple):
-    """A whole number of each unit-group pair that is added up, and the greatest size that it has."""
+    """A whole number of each unit-group pair that is summed, and its largest size."""
 
     text: str
     max_magnitude: int

@@ -1,4 +1,4 @@
-"""Emits the lattice points of clamped columns of DECIMAL with no DOUBLE between.
+"""Emit the lattice points of clamped DECIMAL columns without a conversion to DOUBLE.
 
 Claim: they are the points of the column's value, which is a DOUBLE and clamped to the bounds.
 Why: of at most 15 digits each DECIMAL has a DOUBLE of its own, in the same order, and so have the bounds. Times a power of ten the DOUBLE

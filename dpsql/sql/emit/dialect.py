@@ -1,4 +1,4 @@
-"""The dialect in which a statement is emitted: DuckDB's, but where a release is emitted for another engine.
+"""The dialect of emitted statements: DuckDB's, except in releases for another engine.
 
 What is above the release boundary, and what is looked up in public tables, is always evaluated by DuckDB. So the entry
 points of emission for private rows (`statement.emit_release` and `emit_sums`) take a dialect, and all that they call asks

@@ -1,4 +1,4 @@
-"""Frames of GROUPS in windows within a unit, for engines that do not have them: ranges of ranks.
+"""Rewrite frames of GROUPS in windows within a unit as ranges of ranks, for engines without GROUPS.
 
 Claim: a window has the rows that it has in a frame of GROUPS.
 Why: rows that are equal in order have one DENSE_RANK, and the groups of a partition have the ranks from 1 on, in their order. So the groups

@@ -1,4 +1,4 @@
-"""Emits group keys. A value of a declared domain is grouped by its index in the domain.
+"""Emit group keys. A value of a declared domain is grouped by its index in the domain.
 
 Claim: rows have equal indices if and only if they have equal keys; index 0 is the key NULL.
 Why: the values of a domain differ; any other value, and NULL, has index 0. Small integers are grouped faster than texts,

@@ -1,4 +1,4 @@
-"""Emits the groups of a release with the histograms of its clamps, of one pass over the unit-group pairs.
+"""Emit the groups of a release with the histograms of its clamps, in one pass over the unit-group pairs.
 
 A joint interval is an interval for each clamp. Where these are too many, a pair becomes a row for each histogram, so that the
 work is linear in the number of histograms.
@@ -77,7 +77,7 @@ def emit_histograms(sums: UnitSums, keys: Sequence[str], clamps: Sequence[Clamp]
 
 
 class _JointIntervals:
-    """The intervals of pairs, and what is added up of them, by their texts under their names."""
+    """The intervals of pairs and their summed columns, as texts by name."""
 
     def __init__(self, sums: UnitSums, clamps: Sequence[Clamp]) -> None:
         self.intervals: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""Emits the lattice points of values."""
+"""Emit the lattice points of values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""IGNORE NULLS in windows within a unit, for engines that do not have it: of counted rows.
+"""Rewrite IGNORE NULLS in windows within a unit by counting rows, for engines without it.
 
 Claim: the value is the one of the window function with IGNORE NULLS.
 Why: a frame of n values, up to whose last row there are k values of the partition, has those from k - n + 1 to k. Up to a row there

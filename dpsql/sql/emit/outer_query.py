@@ -1,4 +1,4 @@
-"""Emits the outer query, which is above the release boundary and reads released and public values only.
+"""Emit the outer query, which is above the release boundary and only reads released and public values.
 
 It runs on a scratch engine that holds the released tables and copies of public tables, and nothing else.
 """
@@ -43,7 +43,7 @@ def name_null_column(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ReleasedTables:
-    """Reads releases from the tables that `released` names, and public tables from copies.
+    """Read releases from the tables that `released` names, and public tables from copies.
 
     `columns` collects, for each table that is read, which columns its copy must have, and `interval_ends`, for each
     release, which ends of intervals must stand beside its aggregates. Of the `possibly_empty` releases some groups may be
@@ -121,7 +121,7 @@ class ReleasedTables:
 
 @dataclass(frozen=True, slots=True)
 class OriginalTables:
-    """Reads public tables as they are: for queries on nothing private, which the database itself answers."""
+    """Read the original public tables, for queries without private tables, which the database itself answers."""
 
     def emit_released_table(self, release: Release, read: Sequence[Expr]) -> str:
         """Raise: nothing is released here, so it is never called."""

@@ -1,4 +1,4 @@
-"""Whether an aggregate over released groups leaves out empty groups."""
+"""Decide whether an aggregate over released groups excludes empty groups."""
 
 from __future__ import annotations
 

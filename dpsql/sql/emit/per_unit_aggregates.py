@@ -1,4 +1,4 @@
-"""Emits exact per-unit aggregates, clamped to their intervals."""
+"""Emit exact per-unit aggregates, clamped to their intervals."""
 
 from __future__ import annotations
 

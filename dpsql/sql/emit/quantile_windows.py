@@ -1,4 +1,4 @@
-"""Emits the windows of values around the ranks of quantiles.
+"""Emit the windows of values around the ranks of quantiles.
 
 Claim: a window has every value whose penalty is below the cutoff, the number of all values, and the number before it.
 Why: values are counted in bins of neighboring points; a bin is dropped only if the penalty of all its values is at least

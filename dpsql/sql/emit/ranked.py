@@ -1,4 +1,4 @@
-"""Aggregates that choose a value of a unit's rows by its place, for engines that are not asked for them: of numbered rows.
+"""Rewrite aggregates that select a unit's value by its rank over numbered rows, for engines that do not support them.
 
 Claim: the value is the one of the aggregate. It holds no list of a group's values, however many rows a unit has.
 Why: ROW_NUMBER gives the values of a group, which are counted, the places 1, 2, … in their order, NULL being last. A
@@ -85,7 +85,7 @@ def rewrite_placed_aggregates(source: PerUnitGroupBy, placed: frozenset[str]) ->
 
 @dataclass(frozen=True)
 class _PlacedAggregates:
-    """The windows that number and count the rows, and the aggregates that are taken of these."""
+    """The windows that number and count the rows, and the aggregates computed from these."""
 
     keys: tuple[Column, ...]
     windows: list[WindowCall]

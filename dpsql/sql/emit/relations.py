@@ -1,4 +1,4 @@
-"""Emits relations: sources with their columns and unit identifiers, joins, and conditions.
+"""Emit relations: sources with their columns and unit identifiers, joins, and conditions.
 
 Claim: every row belongs to the unit in its column `#unit`, and depends on rows of that unit and on public rows only.
 Why: tables give a row its unit; joins, semi-joins and set operations of private sources are on equal units, and groups
@@ -156,7 +156,7 @@ def _emit_select(items: Iterable[str], source: str, conditions: Iterable[str], d
 
 
 class OuterSource(Protocol):
-    """How sources are read above the release boundary."""
+    """The interface by which sources are read above the release boundary."""
 
     def emit_answer(self, answer: PublicSubquery) -> str:
         """Return the query of released or public values."""
@@ -173,7 +173,7 @@ class OuterSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _SelectBlock:
-    """One SELECT: the columns that its expressions read, and what its scans offer besides, each item with their alias."""
+    """One SELECT: the columns that its expressions read, and the further columns of its scans, by alias."""
 
     read: tuple[Column, ...]
     units: bool

@@ -1,4 +1,4 @@
-"""Emits scalar expressions from the templates of the registry.
+"""Emit scalar expressions from the templates of the registry.
 
 Templates are filled with quoted identifiers, escaped constants and emitted expressions only, so no text of the user
 reaches the engine.

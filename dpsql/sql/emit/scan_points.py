@@ -1,4 +1,4 @@
-"""Emits the lattice points of a table's columns where the table is read, if they are not the values themselves.
+"""Emit the lattice points of a table's columns where the table is read, if they are not the values themselves.
 
 Claim: their sums, and the numbers of those that are not NULL, are the same as of points that are computed later.
 Why: a point depends on one value alone, which is clamped as it is read, and is NULL if and only if the value is. Where a join

@@ -1,4 +1,4 @@
-"""Emits the query that evaluates expressions over simulated released rows."""
+"""Emit the query that evaluates expressions over simulated released rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Emits a release with clamps in stages: contributions once, as temporary tables, then histograms, then clamped sums.
+"""Emit a release with clamps in stages: contributions once, as temporary tables, then histograms, then clamped sums.
 
 Claim: for any points that are chosen, the sums are those that the histograms of the whole statement give, and the histograms
 of all units are those of its groups, added up.

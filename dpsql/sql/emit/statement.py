@@ -1,4 +1,4 @@
-"""Emits the engine SQL of a release: one statement that bounds contributions and sums exact integers.
+"""Emit the engine SQL of a release: one statement that bounds contributions and sums exact integers.
 
 The statement depends on the plan, the policy and public metadata only, so it is the same on all neighboring databases.
 """
@@ -36,7 +36,7 @@ from dpsql.sql.emit.unit_sums import UnitSums, emit_point_sum
 
 @dataclass(frozen=True, slots=True)
 class ReleaseStatement:
-    """Engine SQL and the names of its columns, by what they hold, in the order of the text.
+    """Engine SQL and the names of its columns by content, in the order of the text.
 
     `moments` are exact statistics in lattice steps, by their columns. `histograms` are read by
     `planning.clamp_histogram.ClampHistogram`, one for each of its targets, `windows` by `planning.quantiles.RankWindow`, one

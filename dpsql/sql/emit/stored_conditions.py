@@ -1,4 +1,4 @@
-"""Writes conditions on clamped columns as conditions on what is stored, in the scan of the table.
+"""Emit conditions on clamped columns as conditions on stored values, in the scan of the table.
 
 Claim: the same rows are left as by the conditions on clamped columns, which some of them stand for and others stand before.
 Why: a clamp moves a value from beyond a bound to the bound, and no other. A constant between the bounds is on the same side of a
@@ -44,7 +44,7 @@ _MOST_DIGITS = 15
 
 @dataclass(frozen=True, slots=True)
 class StoredConditions:
-    """The conditions of the rows of scans, each with the alias, and those of the query that they stand for."""
+    """The conditions on the rows of scans, by alias, and the conditions of the query that they replace."""
 
     scan_conditions: tuple[tuple[str, str], ...] = ()
     replaced_conditions: frozenset[Expr] = frozenset()

@@ -1,4 +1,4 @@
-"""Emits what is added up of a unit's rows in a group: the values of each measure that are not NULL, and their total.
+"""Emit the summed values of a unit's rows in a group: the values of each measure that are not NULL, and their total.
 
 Claim: a total, limited to the counted rows, is in the interval in which that of as many counted values is.
 Why: it is clamped to as many times the ends of the values' interval as there are counted values. Where these are not counted,
@@ -24,7 +24,7 @@ _NAMES = {Moment.COUNT: "c", Moment.TOTAL: "t"}
 
 @dataclass(frozen=True, slots=True)
 class UnitSums:
-    """What is added up of each measure of a release: its values are counted if it is `counted`, by its index, or if all are."""
+    """The summed values of each measure of a release; values are counted for `counted` measures, by index, or for all."""
 
     analysis: Analysis
     counted: Container[int] | None = None

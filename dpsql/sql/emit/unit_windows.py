@@ -1,4 +1,4 @@
-"""Emits window functions over the rows of one unit.
+"""Emit window functions over the rows of one unit.
 
 Claim: they depend on the rows of one unit alone, as a multiset, and cannot fail.
 Why: the unit partitions every window. Where more than the order decides, rows that are equal in it are ordered by all their

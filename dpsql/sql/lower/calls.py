@@ -1,4 +1,4 @@
-"""Lowers function calls: overload resolution in the registry, and checks of constant arguments."""
+"""Lower function calls: overload resolution in the registry, and checks of constant arguments."""
 
 from __future__ import annotations
 

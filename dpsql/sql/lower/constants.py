@@ -1,4 +1,4 @@
-"""Lowers constants: numbers, date and timestamp literals, and values of parameters."""
+"""Lower constants: numbers, date and timestamp literals, and values of parameters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lowers correlated scalar subqueries: grouped by their correlation keys, and joined to the outer rows.
+"""Lower correlated scalar subqueries: grouped by their correlation keys, and joined to the outer rows.
 
 `x > (SELECT AVG(y) FROM s WHERE s.a = t.a)` means the averages of s by a, joined on a. For public rows they are exact. For
 private rows they are per-unit groups if a identifies the unit, and a release otherwise.

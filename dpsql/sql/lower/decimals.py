@@ -1,4 +1,4 @@
-"""Rounds DECIMAL values as the engine does: exactly, where they are read as DOUBLE.
+"""Round DECIMAL values as the engine does: exactly, where they are read as DOUBLE.
 
 A DECIMAL with s digits after the point is m / 10^s for a whole number m, and is read as the nearest DOUBLE; what is added
 and multiplied of such differs from m / 10^s by a few units in the last place.

@@ -1,4 +1,4 @@
-"""Lowers derived tables, common table expressions and set operations to named sources."""
+"""Lower derived tables, common table expressions and set operations to named sources."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ QualifiedName = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """The row of a public source that has these values in its key columns; `read_columns` are the columns that are read of it."""
+    """The row of a public source that has these values in its key columns; `read_columns` are the columns read from it."""
 
     source: Source
     alias: str
@@ -88,7 +88,7 @@ class Lookup:
 
 @dataclass(frozen=True, slots=True)
 class KeyDependentColumns:
-    """What the released keys of groups determine of the columns of a relation.
+    """The columns of a relation that the released keys of groups determine.
 
     `columns` are those that are known by themselves, `rows` the rows of public sources, by the sources' names. `lookups`
     are those of all levels of derived tables, each after those that it is found by.

@@ -1,4 +1,4 @@
-"""Distinct rows across privacy units, which no relation holds, and of which a release counts values.
+"""Distinct rows across privacy units, which no relation holds: a release counts their values.
 
 SELECT DISTINCT, UNION, INTERSECT and EXCEPT of private rows that do not say whose they are make one row of equal rows of
 several units. Over them stand COUNT(*), COUNT(x) and COUNT(DISTINCT x), which are numbers of distinct values.

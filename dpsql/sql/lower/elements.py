@@ -1,4 +1,4 @@
-"""Lowers UNNEST of a table's list: the table's scan reads a row for each element.
+"""Lower UNNEST of a table's list: the table's scan reads a row for each element.
 
 Claim: each row of a unit becomes at most `max_elements` rows of that unit.
 Why: the scan itself repeats its rows, so that each has the unit of its table; the bound of rows is multiplied.

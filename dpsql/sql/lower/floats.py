@@ -1,4 +1,4 @@
-"""Rounds FLOAT values, of 32 bits, as the engine does, where they are read as DOUBLE.
+"""Round FLOAT values, of 32 bits, as the engine does, where they are read as DOUBLE.
 
 Claim: a comparison, a text and what is computed of FLOAT columns and constants are those of the engine, below the largest FLOAT;
 beyond it a result is NULL.

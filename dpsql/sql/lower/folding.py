@@ -1,4 +1,4 @@
-"""Folds expressions of constants to the constant that they are.
+"""Fold expressions of constants to one constant.
 
 Claim: the constant is what the engine makes of the expression as it would be emitted; nothing of the data is read.
 Why: the expression names no column and no released value, and an engine without data evaluates it. Where a conversion

@@ -1,4 +1,4 @@
-"""Lowers FROM and JOIN to sources, each with its join conditions."""
+"""Lower FROM and JOIN to sources, each with its join conditions."""
 
 from __future__ import annotations
 

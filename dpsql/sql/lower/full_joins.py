@@ -1,4 +1,4 @@
-"""Lowers FULL JOIN to an equivalent set operation.
+"""Lower FULL JOIN to an equivalent set operation.
 
 Claim: a FULL JOIN b is a LEFT JOIN b, UNION ALL the rows of b without a match in a.
 Why: that is its definition. Each row keeps its unit, by the rules of LEFT JOIN, anti-joins and UNION ALL.
@@ -32,7 +32,7 @@ _MISSING = Literal(None, Type.NULL)
 
 @dataclass(frozen=True, slots=True)
 class _FullJoinColumn:
-    """A column of the whole, `name` of `alias`: what it is where `a` has a row, and where `b` alone has one."""
+    """A column of the result, `name` of `alias`: its value where `a` has a row, and where only `b` has one."""
 
     alias: str
     name: str

@@ -1,4 +1,4 @@
-"""Rewrites IN, EXISTS, = ANY and <> ALL of a subquery beside groups or windows to conditions on a derived table of them.
+"""Rewrite IN, EXISTS, = ANY and <> ALL with a subquery next to groups or windows as conditions on a derived table of these.
 
 `SELECT k, COUNT(*) FROM t GROUP BY k HAVING k IN (SELECT …)` is `SELECT k, n FROM (SELECT k, COUNT(*) AS n FROM t GROUP BY k)
 WHERE k IN (SELECT …)`: HAVING keeps groups as WHERE keeps the rows that they are. Windows are computed over what HAVING

@@ -1,4 +1,4 @@
-"""What a SELECT with GROUP BY or aggregates means, on whichever side of the release boundary.
+"""Lower a SELECT with GROUP BY or aggregates on either side of the release boundary.
 
 Group keys, aliases and ordinals are resolved as DuckDB does. What an aggregate or a key is afterwards,
 a released column or one of a derived table, the two kinds of grouping say for themselves.
@@ -95,7 +95,7 @@ class Grouping(ABC):
 
     @property
     def is_public_output(self) -> bool:
-        """Whether what it gives is released or public, so that windows may look at it."""
+        """Whether its output is released or public, so that windows may read it."""
         return not is_private(self.input)
 
     @property

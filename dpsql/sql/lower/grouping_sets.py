@@ -1,4 +1,4 @@
-"""Lowers ROLLUP, CUBE and GROUPING SETS to one SELECT per grouping set.
+"""Lower ROLLUP, CUBE and GROUPING SETS to one SELECT per grouping set.
 
 Claim: a query with grouping sets is the UNION ALL of one release per set, and its loss is the sum of their losses.
 Why: each set is a SELECT over the same rows, in which the other keys are NULL. Each is analysed, charged and noised like

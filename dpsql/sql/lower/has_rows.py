@@ -1,4 +1,4 @@
-"""The subquery of EXISTS or IN without the clauses that do not decide which values it has.
+"""Drop the clauses of a subquery of EXISTS or IN that do not change its values.
 
 `EXISTS (SELECT … ORDER BY day LIMIT 1)` is EXISTS of the rows themselves, so that nothing is read in an order that belongs to
 private rows.

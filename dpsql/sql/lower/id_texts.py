@@ -1,4 +1,4 @@
-"""Numbers beside columns of numbers that are read as text, as the engine writes those."""
+"""Numbers that are compared with numeric columns read as text, written as the engine writes them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LONG = Context(prec=400, traps=[Inexact, InvalidOperation])
 
 @dataclass(frozen=True, slots=True)
 class StoredNumberFormat:
-    """How the engine writes the numbers of a type: `digits` after the point, and whether it writes a `zero` before that."""
+    """The engine's format for the numbers of a type: `digits` after the point, and whether a `zero` comes before it."""
 
     digits: int
     zero: bool = True

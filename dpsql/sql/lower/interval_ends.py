@@ -1,4 +1,4 @@
-"""Lowers DP_INTERVAL_LOW(x) and DP_INTERVAL_HIGH(x): the ends of the 95% confidence interval of a released x.
+"""Lower DP_INTERVAL_LOW(x) and DP_INTERVAL_HIGH(x): the ends of the 95% confidence interval of a released x.
 
 Here x is an aggregate, or an expression over the aggregates and keys of one row, such as SUM(cost) / COUNT(*).
 

@@ -1,4 +1,4 @@
-"""Orders joins: each source of FROM is joined as soon as an equality connects it."""
+"""Order joins: each source of FROM is joined as soon as an equality connects it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lowers EXISTS and IN over a subquery, wherever a truth value may stand, to a value of each row.
+"""Lower EXISTS and IN over a subquery as a truth value of each row, wherever one is allowed.
 
 Claim: a mark adds a column to rows: it removes none, repeats none, and depends on rows of the same unit, on public rows
 and on what is released.

@@ -1,4 +1,4 @@
-"""The items of IN; and `= ANY` and `<> ALL` of a subquery or a list as IN and its opposite, which they are in SQL."""
+"""The items of IN; and `= ANY` and `<> ALL` of a subquery or list as IN and NOT IN, which mean the same."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which nodes compare with the rows of a subquery, and which are functions that give rows."""
+"""Kinds of nodes: comparisons with the rows of a subquery, and functions that return rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the parser's nodes mean, as data: the operators, the types of casts, and what is refused on purpose."""
+"""The meaning of the parser's nodes, as data: operators, types of casts, and functions refused on purpose."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The values of outer rows that a correlated subquery compares otherwise than by equality, as one of its own tables.
+"""Join the outer values that a correlated scalar subquery compares other than by equality as a table of its own.
 
 `EXISTS (SELECT … FROM s WHERE s.unit = t.unit AND s.day > t.day)` means: of the distinct pairs of a unit and a day that t
 has, those that are joined to a row of s on equal units and a later day. The pairs are grouped, and the outer rows are
@@ -36,7 +36,7 @@ Pair = tuple[Expr, Expr]
 
 @dataclass(slots=True)
 class OuterValues:
-    """The pairs of a subquery with its outer scope; where conditions are no pairs, through a table of outer values."""
+    """The pairs of a subquery with its outer scope; other conditions read a table of outer values."""
 
     scope: Scope
     inner: Scope

@@ -1,4 +1,4 @@
-"""A privacy unit that the query names itself, which is not trusted: rows are grouped by its identifier."""
+"""Group rows by the identifier of a privacy unit that the query names itself, which is not trusted."""
 
 from __future__ import annotations
 

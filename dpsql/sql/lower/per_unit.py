@@ -1,4 +1,4 @@
-"""SELECT within a side of the release boundary: rows of units to rows of the same units, or public rows."""
+"""Lower a SELECT within one side of the release boundary: rows of units to rows of the same units, or public rows."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def lower_rows(scope: Scope, select: exp.Select, *, released: bool = False) -> R
 
 @dataclass(frozen=True, slots=True)
 class SelectItems:
-    """What a SELECT over rows, or over groups of a unit's or of public rows, means."""
+    """The meaning of a SELECT over rows, or over groups of a unit's or of public rows."""
 
     rows: Relation
     outputs: tuple[Output, ...]
@@ -69,12 +69,12 @@ class SelectItems:
 
     @property
     def is_limited(self) -> bool:
-        """Whether it has the first rows of an order alone."""
+        """Whether it only keeps the first rows of an order."""
         return self.limit is not None or bool(self.offset)
 
     @property
     def is_paged(self) -> bool:
-        """Whether an order of rows matters, or what windows say of them."""
+        """Whether the order of rows or window values select rows."""
         return bool(
             self.order
             or self.is_limited
@@ -173,7 +173,7 @@ def build_derived_table(scope: Scope, node: exp.Select, chosen: SelectItems, ali
 
 @dataclass(slots=True)
 class PlainSelect(Grouping):
-    """Rows as they are: nothing is grouped."""
+    """A SELECT of rows without groups."""
 
     @property
     def group_scalars(self) -> Scalars:

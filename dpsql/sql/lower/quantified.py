@@ -1,4 +1,4 @@
-"""Lowers comparisons with ALL and ANY of a column to comparisons with its least or greatest value.
+"""Lower comparisons with ALL and ANY of a column to comparisons with its least or greatest value.
 
 Claim: `x > ALL (SELECT y …)` is TRUE where there is no y; FALSE where x > MAX(y) is; unknown where it is, or where some y is
 NULL; else TRUE. Likewise for >= with MAX, and for < and <= with MIN; = is >= and <=. ANY is the opposite of ALL of the

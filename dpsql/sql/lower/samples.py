@@ -1,4 +1,4 @@
-"""Lowers `TABLESAMPLE UNITS (10%)`: the probability with which a unit is in the sample."""
+"""Lower `TABLESAMPLE UNITS (10%)`: the probability with which a unit is in the sample."""
 
 from __future__ import annotations
 

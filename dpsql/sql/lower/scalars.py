@@ -1,4 +1,4 @@
-"""Lowers scalar SQL to typed expressions: the whitelist of nodes and functions.
+"""Lower scalar SQL to typed expressions: the whitelist of nodes and functions.
 
 `SHAPES` lists the tree nodes that are plain functions of their arguments, the registry's names say which
 calls are, and `_SPECIAL` lists the nodes that need a word more. A node in none of them is refused.

@@ -50,13 +50,13 @@ class NamedSource:
 
     @property
     def written_alias(self) -> str | None:
-        """The name that the query has for the source; None where it gives none."""
+        """The alias that the query gives the source; None if it gives none."""
         return None if self.alias.startswith("#") else self.alias
 
 
 @dataclass(frozen=True, slots=True)
 class SemiJoinSource:
-    """A source that rows are matched with, on conditions: those that have a partner stay, or those that have none."""
+    """A source of a SEMI or ANTI JOIN, whose conditions keep the rows with a partner, or those without."""
 
     source: NamedSource
     conditions: tuple[Expr, ...]

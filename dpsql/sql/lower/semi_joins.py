@@ -1,4 +1,4 @@
-"""Lowers EXISTS and IN over a subquery to semi-joins and anti-joins."""
+"""Lower EXISTS and IN over a subquery to semi-joins and anti-joins."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Windows over the groups of all grouping sets: what each set gives of them, and the windows over these together.
+"""Windows over the groups of all grouping sets: the outputs of each set, and windows over these together.
 
 Claim: they are as private as the groups of the sets.
 Why: these are released, or public; windows over their union are post-processing.

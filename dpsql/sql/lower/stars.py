@@ -1,4 +1,4 @@
-"""The columns that `*` means, also beside GROUP BY; without those of EXCLUDE, with others in place of those of REPLACE, and renamed by RENAME.
+"""Expand `*`, also next to GROUP BY, with EXCLUDE, REPLACE and RENAME.
 
 Claim: they are the columns of `*` and expressions over its rows, so that nothing else is read.
 Why: each name that stands there is one of the columns of `*`, and is refused elsewhere, as in DuckDB. Beside GROUP BY they stand

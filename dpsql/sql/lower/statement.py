@@ -1,4 +1,4 @@
-"""SELECT trees to plans: the whitelist, and the only validator.
+"""Lower SELECT trees to plans: a whitelist, and the only validator.
 
 Every node is taken apart argument by argument, and an argument that is not named here is refused. The
 user's text stops here: what is sent to the engine is written anew from the plan.
@@ -448,7 +448,7 @@ class _ReleaseBuilder(Grouping):
 
     @property
     def is_public_output(self) -> bool:
-        """What it gives is released."""
+        """Whether its output is released, which it is."""
         return True
 
     def _build_release(self) -> Release:

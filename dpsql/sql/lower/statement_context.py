@@ -38,7 +38,7 @@ class EnclosingScope(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CommonTable:
-    """A common table expression, with those that it may refer to itself, and the rows around it, which it cannot."""
+    """A common table expression, with the earlier ones that it may name, and the enclosing rows, which it may not."""
 
     query: exp.Expr
     names: Sequence[str]
@@ -48,7 +48,7 @@ class CommonTable:
 
 @dataclass(slots=True)
 class SourceCounter:
-    """How many tables and subqueries a plan has so far, each as often as it is written out."""
+    """The number of tables and subqueries of a plan so far, each as often as it is emitted."""
 
     number: int = 0
     cost: int = 0
@@ -56,7 +56,7 @@ class SourceCounter:
 
 @dataclass(frozen=True, slots=True)
 class StatementContext:
-    """What all parts of one statement share.
+    """The context that all parts of one statement share.
 
     `lower_derived_query` lowers the query of a derived table, `lower_correlated_select` a subquery with a value for each outer row, `lower_subquery_predicate` EXISTS or
     IN over a subquery as a truth value of each row. `requirements` is what

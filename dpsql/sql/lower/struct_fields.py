@@ -14,7 +14,7 @@ from dpsql.sql.read.rejection import QueryText
 
 
 class ColumnScope(Protocol):
-    """The columns that can be named, those of a query around it being `outer`."""
+    """The columns that can be named; `outer` holds those of the query around."""
 
     @property
     def source(self) -> QueryText:

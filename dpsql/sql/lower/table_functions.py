@@ -1,4 +1,4 @@
-"""Lowers `range`, `generate_series` and UNNEST of constants to public rows.
+"""Lower `range`, `generate_series` and UNNEST of constants to public rows.
 
 Claim: their rows are public, and the same on neighboring databases.
 Why: their arguments are constants of the statement; an engine without data computes them when it is planned, and what is

@@ -1,4 +1,4 @@
-"""Which declared table a name in FROM means, with its schema and its database or without, and the scan of it.
+"""Resolve a name in FROM, with or without schema and database, to a declared table and its scan.
 
 Claim: a name means the table that DuckDB would take, and no other is read.
 Why: only declared tables exist, each with its schema; a name without one is of the default schema, `main`. Where a word is

@@ -1,4 +1,4 @@
-"""ORDER BY an aggregate LIMIT n, where keys alone are shown: the best groups are selected, and no aggregate released."""
+"""ORDER BY an aggregate LIMIT n, if only keys are selected: the best groups are selected, and no aggregate is released."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lowers window functions over private rows: each window holds rows of one privacy unit.
+"""Lower window functions over private rows: each window holds rows of one privacy unit.
 
 Claim: each row with the windows' values depends on rows of its own unit alone; a unit has as many rows as before.
 Why: PARTITION BY names what identifies the unit, and the engine partitions by the unit besides. Among rows that are equal

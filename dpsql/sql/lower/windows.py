@@ -1,4 +1,4 @@
-"""Lowers window functions over released or public rows, or over those of a unit, with named windows."""
+"""Lower window functions over released or public rows, or over those of a unit, with named windows."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _MOST = 10**6
 
 
 class _WindowedSelect(Protocol):
-    """What a window needs to know of the SELECT that it stands in."""
+    """The interface of the SELECT around a window."""
 
     select: exp.Select | exp.SetOperation
     scope: Scope

@@ -1,4 +1,4 @@
-"""The parser's dialect: DuckDB's, but that functions are left as they are written.
+"""The parser's dialect: DuckDB's, except that functions stay as they are written.
 
 The parser would turn a call into a node of its own that many dialects share, with arguments reordered,
 renamed, added or dropped. Here it reads a name and a list of arguments, whose meaning is in the registry of
@@ -77,7 +77,7 @@ def _make_quantifier_builder(name: str, node: type[exp.Expression]) -> Callable[
 
 
 class Parser(DuckDBParser):
-    """DuckDB's parser, which knows aggregates and what has a syntax of its own, and no other function."""
+    """DuckDB's parser, which knows aggregates and calls with a syntax of their own, and no other function."""
 
     FUNCTIONS: ClassVar[dict[str, Callable[..., Any]]] = {
         **{name: build for name, build in DuckDBParser.FUNCTIONS.items() if name in _AGGREGATES},

@@ -1,4 +1,4 @@
-"""Refuses calls that belong to another statement, and names that statement."""
+"""Refuse calls that belong to another statement, and names that statement."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads BEST_EXPERT(loss1, …) OVER (ORDER BY t) as the columns that a choice follows from: the losses, and the number of the round.
+"""Read BEST_EXPERT(loss1, …) OVER (ORDER BY t) as the columns that determine the choice: the losses and the round.
 
 Which expert is followed is drawn from them when they are released, outside of any engine; see `dpsql.engine.experts`.
 """

@@ -1,4 +1,4 @@
-"""Which calls ask for an end of an interval: DP_INTERVAL_LOW(x) and DP_INTERVAL_HIGH(x)."""
+"""The calls that ask for an end of an interval: DP_INTERVAL_LOW(x) and DP_INTERVAL_HIGH(x)."""
 
 from __future__ import annotations
 

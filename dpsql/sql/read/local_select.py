@@ -1,4 +1,4 @@
-"""SELECTs over a randomised table: which keys, and which counts, sums and means of what, in SQL over one row for each cell.
+"""SELECTs over a randomized table: their keys, counts, sums and means, as SQL over one row for each cell.
 
 A count, sum or mean is a linear statistic of the rows, or a ratio of two, so that it can be estimated from randomised rows once its
 value in each cell is known. Conditions, keys and arguments may be anything that SQL computes of one row.
@@ -21,7 +21,7 @@ _CALLS: dict[type[exp.Expr], str] = {exp.Count: "rows", exp.Sum: "total", exp.Av
 
 @dataclass(frozen=True, slots=True)
 class LocalOutput:
-    """A column of the answer: the key at `place`, or rows with a value (all for None), total or mean of the value at `place`."""
+    """A column of the result: the key at `place`; or the number of rows with a value (None for all), total or mean of the value at `place`."""
 
     name: str
     function: str
@@ -32,7 +32,7 @@ class LocalOutput:
 
 @dataclass(frozen=True, slots=True)
 class LocalSelect:
-    """`cells` gives for each cell that fulfils the condition its number, the keys, then the values.
+    """A SELECT over a randomized table; `cells` gives the number, the keys, then the values of each cell that fulfills the condition.
 
     `order` are places of outputs, each with whether it is descending and whether NULL comes first.
     """

@@ -1,4 +1,4 @@
-"""What PostgreSQL calls the columns of a query that it gives no name, so that programs find them.
+"""The names that PostgreSQL gives to unnamed columns of a query, which programs rely on.
 
 Claim: a name that is added changes no other part of the query.
 Why: a name stands behind the columns of FROM wherever it could be taken for one (`Scope`, `Grouping`), and a lone name in ORDER

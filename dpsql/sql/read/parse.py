@@ -1,4 +1,4 @@
-"""Text to one SELECT tree, within fixed limits of length and nesting."""
+"""Parse text to one SELECT tree, within fixed limits of length and nesting."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ _STARTS = {
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A parsed statement: `parameters` is the number of `?` in it, `names` are those of `:name` instead; `options` are what it asks for itself.
+    """A parsed statement: `parameters` counts its `?`, `names` holds the names of `:name` instead; `options` are the options in its text.
 
     `text` is what the engine's own parser must read too; `translated` says that it is not the user's. `matrix` are the places of the
     columns that are the entries of a covariance matrix, `experts` that of the first loss of experts, and their number.
@@ -149,7 +149,7 @@ def mark_translation_errors() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class _TokenizedQuery:
-    """The words of a text, within limits; `text` is what they stand in, without EXPLAIN and the clause."""
+    """The tokens of a text within limits; `text` is the text that they point into, without EXPLAIN and the clause."""
 
     source: QueryText
     text: str

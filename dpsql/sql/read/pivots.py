@@ -1,4 +1,4 @@
-"""Rewrites PIVOT and UNPIVOT as the queries that they stand for, before anything else reads the tree.
+"""Rewrite PIVOT and UNPIVOT as equivalent queries, before anything else reads the tree.
 
 Claim: the rewritten query has the rows of the one that was written, so that all that is proven of it holds.
 Why: PIVOT of listed values is one aggregate for each value, or for each combination of values of several columns, of the rows

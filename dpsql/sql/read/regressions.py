@@ -1,4 +1,4 @@
-"""Rewrites REGRESS(y ON x, …) and COVAR_MATRIX(x, …) as the queries over moments that they stand for.
+"""Rewrite REGRESS(y ON x, …) and COVAR_MATRIX(x, …) as queries over moments.
 
 Claim: the rewritten query has a column for each coefficient, or each covariance, of the rows of each group in which all values are
 there; so that all that is proven of it holds.

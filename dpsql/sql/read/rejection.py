@@ -1,4 +1,4 @@
-"""Refusals: a QueryRejected with the place in the text, the reason and the way out."""
+"""Refusals: a QueryRejected with the position in the text, the reason and a hint."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _CALLED = re.compile(r"(\w+)\s*\(\s*(?:DISTINCT\s+)?$", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class QueryText:
-    """The text of a query, which can point at its parts."""
+    """The text of a query, with the positions of its parts."""
 
     text: str
 

@@ -31,7 +31,7 @@ _DROP_HINT = "DROP TABLE s"
 
 
 class SessionTableKind(Enum):
-    """What a table of a session is."""
+    """The kinds of session tables."""
 
     SYNTHETIC = "synthetic"
     LOCAL = "local"

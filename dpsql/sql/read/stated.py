@@ -1,4 +1,4 @@
-"""The loss and the options that a statement gives in its own text: a query, or CREATE for a table of the session."""
+"""The loss and the options in the text of a statement: a query, or CREATE for a table of the session."""
 
 from __future__ import annotations
 

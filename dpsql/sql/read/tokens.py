@@ -1,4 +1,4 @@
-"""The words of a query's text: reading them, rewriting those that the parser would misread, numbering parameters."""
+"""Tokens of a query's text: reading them, rewriting those that the parser would misread, numbering parameters."""
 
 from __future__ import annotations
 

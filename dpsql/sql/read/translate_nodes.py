@@ -1,4 +1,4 @@
-"""What becomes of another dialect's tree in DuckDB's SQL, node by node.
+"""Translate the nodes of another dialect's tree to DuckDB's SQL, one by one.
 
 Claim: what is read means in DuckDB what it means where it was written, but that what fails there does not fail
 here, that texts are compared without a collation, and that numbers within texts are DuckDB's.
@@ -60,7 +60,7 @@ _INSTEAD: Mapping[type[exp.Expr], str] = {
 
 @dataclass(frozen=True, slots=True)
 class Translator:
-    """Reads the trees of one dialect's text."""
+    """Translate the trees of one dialect's text."""
 
     source: QueryText
     dialect: str

@@ -26,7 +26,7 @@ BEST = frozenset({"arg_max", "arg_min", "max"})
 
 @dataclass(frozen=True, slots=True)
 class BestGroup:
-    """A statement that selects the best group of `release` and shows its key, whose index is `key_index`.
+    """A statement that selects the best group of `release` and returns its key, whose index is `key_index`.
 
     Its groups must be public, and NULL no value of that key.
     """

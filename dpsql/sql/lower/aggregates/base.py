@@ -1,4 +1,4 @@
-"""What an aggregate of SQL is, and what it may ask of the SELECT that it stands in.
+"""The definition of an aggregate of SQL, and the interface of the SELECT around it.
 
 The statistics that are measured, and what the engine computes of one unit's rows, are entries of the registries in
 `dpsql.aggregates`, which the planner and the emitter read. An aggregate of SQL names those that it is computed of. One
@@ -39,7 +39,7 @@ class GroupedRows(Protocol):
 
 
 class ReleasedGroups(GroupedRows, Protocol):
-    """A SELECT whose groups are released: they are of rows of all privacy units."""
+    """A SELECT whose groups are released: they hold rows of all privacy units."""
 
     def add_statistic(
         self, node: exp.AggFunc, function: str, argument: Expr | None, rank: Fraction | None = None
@@ -54,7 +54,7 @@ class ReleasedGroups(GroupedRows, Protocol):
 
 
 class ExactGroups(GroupedRows, Protocol):
-    """A SELECT whose groups are exact: of rows of one privacy unit, of released rows, or of public rows."""
+    """A SELECT whose groups are exact: they hold rows of one privacy unit, released rows, or public rows."""
 
     def add_exact_aggregate(
         self,
@@ -68,7 +68,7 @@ class ExactGroups(GroupedRows, Protocol):
 
 
 class AggregateContext(Enum):
-    """Where an aggregate may stand."""
+    """The contexts in which an aggregate may be called."""
 
     ACROSS_UNITS = "across units"
     WITHIN_UNIT = "within a unit"
@@ -79,7 +79,7 @@ class AggregateContext(Enum):
 
 @dataclass(frozen=True, slots=True)
 class CallForm:
-    """A syntax of calls: the grammar's terminal for it, the names that are called so, and arguments for documents.
+    """A syntax of calls: the grammar's terminal, the function names, and arguments for documents.
 
     `sample` is a template over numbers {x} and {y} and a group key {k}.
     """
@@ -91,7 +91,7 @@ class CallForm:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why an aggregate does not stand in a place. {name} is the name that the parser gives it."""
+    """The reason why an aggregate is not allowed in a context. {name} is the name that the parser gives it."""
 
     code: str
     message: str
@@ -100,7 +100,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class AggregateCall:
-    """An entry of the registry: one aggregate with all that SQL says of it.
+    """An entry of the registry: one aggregate with all its SQL syntax and lowerings.
 
     `nodes` are the parser's for its calls, `arity` the numbers of arguments of its first form. `across` lowers a call
     over rows of all units to an expression over released columns, `within` one over exact groups: those of one unit's

@@ -1,4 +1,4 @@
-"""HISTOGRAM(x, [b1, b2, …]) and HISTOGRAM(x) of all units or of each group: how many rows each bin has, as one map.
+"""HISTOGRAM(x, [b1, b2, …]) and HISTOGRAM(x) of all units or of each group: the number of rows in each bin, as one map.
 
 Claim: it is the plan of SELECT k, bin, COUNT(*) … GROUP BY k, bin over groups and bins that are all public, without
 rows of no bin, as private as that, and charged as one release of the statement.

@@ -82,7 +82,7 @@ def _build_complement(share: exp.Expr) -> exp.Expr:
 
 @dataclass(frozen=True, slots=True)
 class QuantileCall:
-    """The name of the statistic that a call asks for, its argument, and the shares of values below what it asks for.
+    """A quantile call: the name of its statistic, its argument, and the shares of values below the results.
 
     It gives one value, or `is_list` a list of them.
     """

@@ -1,4 +1,4 @@
-"""Aggregates that there are not, and what to write instead."""
+"""Aggregates that are not supported, and what to write instead."""
 
 from __future__ import annotations
 

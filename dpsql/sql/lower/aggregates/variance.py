@@ -46,7 +46,7 @@ _NULL = Literal(None, Type.NULL)
 
 @dataclass(frozen=True, slots=True)
 class VarianceFormula:
-    """What is computed of the rows in which all of `arguments` have a value; `add_statistic` adds an aggregate."""
+    """A formula over the rows in which all of `arguments` have a value; `add_statistic` adds an aggregate."""
 
     node: exp.Expr
     scalars: Scalars
