@@ -21,7 +21,7 @@ _STORED = re.compile(r"DECIMAL\((\d+),\s*(\d+)\)", re.ASCII)
 _ALIKE = frozenset({"add", "subtract", "negate", "abs", "least", "greatest", "coalesce", "case"})
 """Functions whose result has as many digits after the point as the argument with the most."""
 _INEXACT = frozenset({"add", "subtract", "multiply"})
-"""Functions that differ on DOUBLE from what they are on DECIMAL."""
+"""Functions whose results differ between DOUBLE and DECIMAL."""
 _WHOLE = frozenset({"round", "floor", "ceil", "trunc"})
 _SHORTER = frozenset({"round_digits", "trunc_digits", "round_even"})
 
@@ -101,7 +101,7 @@ class _ScaleDerivation:
     """Find the digits of each part of an expression, each once, however often it is shared."""
 
     def __init__(self) -> None:
-        self._found: dict[int, int | None] = {}  # by identities: what follows of columns is not compared
+        self._found: dict[int, int | None] = {}  # by identity: facts about columns are not compared
 
     def find_scale(self, expr: Expr) -> int | None:
         """Return the scale, as the function of this name."""
@@ -124,7 +124,7 @@ class _ScaleDerivation:
                     return False  # whole numbers are divided, which rounds once
                 inexact = expr.function.name in _INEXACT and not all(
                     isinstance(part, (Call, Literal))
-                    for part in walk(expr)  # decimals alone are computed before
+                    for part in walk(expr)  # the engine computes decimals before it converts
                 )
                 return inexact or any(map(self.is_inexact, expr.arguments))
             case _:

@@ -35,12 +35,12 @@ EXACT = 2**53
 
 Domain = tuple[Value, ...]
 ListedValues = Mapping[Expr, Domain | None]
-"""The values that conditions list of expressions, NULL never among them; None for any but NULL."""
+"""The values that conditions allow an expression, without NULL; None for any value but NULL."""
 
 _LISTED = frozenset({Type.VARCHAR, Type.INTEGER, Type.DATE, Type.TIME, Type.UUID, Type.BLOB})
 """Types whose values are equal only if they are the same: 0.0 and -0.0 are not."""
 _PRESENT = frozenset({Type.VARCHAR, Type.INTEGER, Type.BOOLEAN, Type.UUID, Type.BLOB})
-"""Types of which no value but NULL has the key NULL: NaN has, and a day that is in no calendar."""
+"""Types in which only NULL has the key NULL; NaN and days outside of the calendar have it too."""
 
 
 class ImageProvider(Protocol):
@@ -80,14 +80,14 @@ def narrow_domain(values: Domain, expr: Expr, known: KnownIntervals) -> Domain:
 
 
 _Found = dict[int, Domain | None]
-"""The domains of the parts of one expression, which outlives this, by identity: each is derived once, however often it is shared."""
+"""The domains of the parts of one expression by identity, each derived once; the expression outlives it."""
 
 
 def _derive_part_domain(expr: Expr, known: KnownIntervals, found: _Found) -> Domain | None:
     if not isinstance(expr, Call):
         return _derive_domain(
             expr, known, None, found
-        )  # it may be made for this moment, and its identity given to another
+        )  # it may be a temporary object, whose identity is reused
     if id(expr) not in found:
         found[id(expr)] = _derive_domain(expr, known, None, found)
     return found[id(expr)]
@@ -204,7 +204,7 @@ def _is_nullable_part(expr: Expr, found: dict[int, bool]) -> bool:
         case Literal():
             return expr.value is None
         case Call():
-            if id(expr) not in found:  # a part of one expression, which outlives this
+            if id(expr) not in found:  # a part of one expression, which outlives it
                 found[id(expr)] = _can_give_null(expr, found)
             return found[id(expr)]
         case _:
@@ -251,7 +251,7 @@ def _derive_choice_values(expr: Call, known: KnownIntervals, found: _Found) -> D
         branches, otherwise = split_case_branches(expr.arguments)
         options = [*(value for _, value in branches), otherwise]
     elif expr.function.name == "coalesce" or _is_date_as_timestamp(expr):
-        # What comes after a value that is always there is never taken.
+        # Arguments after one that is never NULL are never used.
         there = [not is_nullable(argument) for argument in expr.arguments]
         options = list(expr.arguments[: there.index(True) + 1 if True in there else None])
     else:
@@ -326,7 +326,7 @@ _ARITHMETIC: dict[str, Callable[..., int | float]] = {
     "cast_bigint": int,
     "cast_integer": int,
 }
-"""What is computed here as the engine computes it, as long as all numbers are whole and exact."""
+"""Functions that Python computes like the engine, if all numbers are whole and exact."""
 
 
 def _compute_arithmetic_values(expr: Call, known: KnownIntervals, found: _Found) -> Domain | None:

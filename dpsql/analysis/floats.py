@@ -14,14 +14,14 @@ from dpsql.plan.expr import Call, Column, Expr, Literal, ReleasedColumn, Scalar,
 from dpsql.plan.types import Type
 
 ROUNDED = frozenset({"add", "subtract", "multiply", "divide", "round_digits", "trunc_digits", "round_even"})
-"""Functions whose result on FLOAT is that on DOUBLE, rounded to FLOAT."""
+"""Functions whose FLOAT result is their DOUBLE result, rounded to FLOAT."""
 _ALIKE = frozenset(
     {
         *("negate", "abs", "round", "floor", "ceil", "trunc", "remainder"),
         *("least", "greatest", "coalesce", "case"),
     }
 )
-"""Further functions whose result is FLOAT where their arguments are; it is one that need not be rounded."""
+"""Further functions that return FLOAT for FLOAT arguments, without rounding."""
 _OF_FIRST = frozenset({"round_digits", "trunc_digits", "round_even"})
 
 

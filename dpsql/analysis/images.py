@@ -87,7 +87,7 @@ class Images:
     found: dict[tuple[int, str, str], Domain | None] = field(default_factory=dict, compare=False, repr=False)
     """The values of columns, by the identity of the relation: derived tables within each other share columns."""
     undecided_conditions: list[Expr] = field(default_factory=list, compare=False, repr=False)
-    """The conditions on nothing but columns that are asked for which were not computed."""
+    """The requested conditions on columns alone that were not computed."""
 
     def compute_image(self, expr: Expr, known: KnownIntervals) -> Domain | None:
         """Return every value of `expr`, NULL last if it can be NULL; None where its columns have too many values, or others."""
@@ -261,7 +261,7 @@ class Images:
         if not isinstance(source, (Project, PerUnitGroupBy, PerUnitWindows)):
             return None
         exprs = source.keys if isinstance(source, PerUnitGroupBy) else source.items
-        # By name: what a LEFT JOIN may not find is known as nullable outside.
+        # By name: outside of a LEFT JOIN, a column of its right side has nullable facts.
         named = (known.name for known in source.columns)
         item = dict(zip(named, exprs, strict=False)).get(column.name)
         if item is None:
@@ -270,7 +270,7 @@ class Images:
         values = derive_domain(
             item, derive_known_intervals(inner), derive_listed_values(inner), replace(self, relation=inner)
         )
-        # Where a LEFT JOIN finds no row there is NULL.
+        # A LEFT JOIN pads an unmatched row with NULL.
         outer = column.source in list_optional_aliases(self.relation)
         return values if values is None or not outer or None in values else (*values, None)
 
@@ -389,7 +389,7 @@ def iterate_key_conditions(release: Release, facts: PublicFacts) -> Iterator[Exp
         if key.expr.type is not Type.DOUBLE
     }
     for condition in _iterate_conditions(release.input):
-        # What is released is computed by DuckDB, whichever engine holds the rows.
+        # DuckDB computes over released values, whichever engine holds the rows.
         found = _derive_implied_condition(
             _replace_parts(condition, known),
             lambda part: (
@@ -431,7 +431,7 @@ def _compute_image(
     if tried is None:
         return None
     found = [value for value, *true in tried if all(true)]
-    # The constants are not narrowed by all that rows are, so they may be further apart than the interval says.
+    # Not all conditions on the rows narrow the constants, so these may be further apart than the interval.
     if expr.type.temporal and any(isinstance(value, str) for value in found):
         return None
     values = {normalize_group_key(value) for value in found}

@@ -18,7 +18,7 @@ WIDE = 64
 _BITS = {"TINYINT": 8, "SMALLINT": 16, "INTEGER": 32}
 _CASTS = {f"cast_{name.lower()}": size for name, size in _BITS.items()}
 _COUNTS = {"sign": 8, "bit_count": 8}
-"""Functions whose results have a type of their own."""
+"""Functions whose result type does not depend on their arguments."""
 _FIRST = frozenset(("negate", "abs", "bit_not", "nullif"))
 """Functions whose results have the type of their first argument."""
 _WIDEST = frozenset(

@@ -37,7 +37,7 @@ from dpsql.plan.noiseless import mark_noiseless_outputs
 from dpsql.plan.types import Type
 
 KnownIntervals = Mapping[Expr, Interval]
-"""What conditions say of expressions."""
+"""The intervals that conditions give to expressions."""
 
 MAX_MAGNITUDE = 10**150
 """A bound above this is treated as none; its square would overflow DOUBLE."""
@@ -47,7 +47,7 @@ RELEASED = 2**55
 _DAY = 24 * 60 * 60 * 10**6
 """The microseconds of a day."""
 _STEPWISE = (Type.INTEGER, Type.DATE)
-"""Types whose values lie at whole places, so that what is less is less by one."""
+"""Types with whole positions, so that a smaller value is smaller by at least one."""
 _FLIPPED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq"}
 
 
@@ -167,7 +167,7 @@ def derive_known_intervals(relation: Relation) -> KnownIntervals:
             found = zip(relation.columns, derive_answer_intervals(relation.outer), strict=True)
             return {column: around for column, around in found if around != ANYWHERE}
         case _:
-            return {}  # what a source's rows fulfil is in the facts of its columns
+            return {}  # the facts of a source's columns hold its conditions
 
 
 def narrow_intervals(predicate: Expr, known: KnownIntervals | None = None) -> KnownIntervals:

@@ -20,7 +20,7 @@ LEAST_EXPONENT = -1000
 BITS = 30
 """A value at the far bound is at most 2^BITS steps from zero."""
 DECIMAL_BITS = 50
-"""Decimals below 2^50 steps of their last digit are told apart as DOUBLE, and so is what lies between them."""
+"""Below 2^50 steps of the last digit, DOUBLE distinguishes decimals and the points between them."""
 
 
 @dataclass(frozen=True, slots=True)

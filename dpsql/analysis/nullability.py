@@ -34,7 +34,7 @@ from dpsql.plan.nodes import (
 from dpsql.plan.tables import Scan
 
 _COMPARES = frozenset({"eq", "ne", "lt", "le", "gt", "ge", "in", "like", "ilike"})
-"""Conditions that are not true where what they compare is NULL."""
+"""Conditions that are not true if an operand is NULL."""
 
 
 def is_never_null(expr: Expr, relation: Relation) -> bool:

@@ -68,12 +68,12 @@ from dpsql.plan.nodes import (
 from dpsql.plan.types import Type
 
 _LISTED = frozenset({Type.VARCHAR, Type.INTEGER, Type.DOUBLE})
-"""Types whose values the engine and Python show in one way, but for what `normalize_group_key` says."""
+"""Types whose values the engine and Python represent alike, after `normalize_group_key`."""
 
 _NOBODY = "#nobody"
 
 _COMPARED = frozenset({"eq", "ne", "lt", "le", "gt", "ge", "in"})
-"""Conditions that are true of no NULL on either side."""
+"""Conditions that are not true if either side is NULL."""
 
 
 def look_up_values(

@@ -48,11 +48,11 @@ from dpsql.policy import normalize_name
 MAX_ROWS = 2**30
 """The greatest bound on the rows of a unit: keeps every per-unit sum within 64 bits."""
 MOST_JOINED = 2**24
-"""The most rows that the joins of a statement may make of one unit's, times the tables of each: about a second of an engine."""
+"""The most rows of one unit in all joins of a statement, times the tables of each: about a second of an engine."""
 
 
 Conditions = tuple[Expr, ...]
-"""Predicates that are all true of the rows that are counted."""
+"""Predicates that every counted row fulfills."""
 
 
 class PublicFacts(Protocol):
@@ -257,7 +257,7 @@ class _RowBounds:
                 found = self.bound_rows_by_key(ours, relation.left) * max(
                     1, self._bound_right_matches(relation)
                 )
-                # Of a LEFT JOIN, rows with values of the right side are those that are matched.
+                # In a LEFT JOIN, only matched rows have values of the right side.
                 if is_private(relation.right) and (theirs or relation.kind is JoinKind.INNER):
                     found = min(
                         found,
@@ -367,7 +367,7 @@ def _iterate_row_number_bounds(
         if around is not None and around.high is not None and window.function == "row_number":
             partition = [substitute_columns(part, items) for part in window.partition]
             least = max(1, ceil(around.low or 1))
-            # Where conditions leave none, a bound of one row is still a bound, and sensitivities are above zero.
+            # If conditions exclude every row, one row is still a bound, and keeps sensitivities above zero.
             yield max(1, floor(around.high) - least + 1) * _bound_combinations(
                 partition, source.input, within
             )
@@ -506,7 +506,7 @@ def _has_one_value(column: Column, relation: Relation, facts: PublicFacts) -> bo
                 for one in iterate_columns(expr)
             )
             if is_private(right):
-                # A LEFT JOIN that finds no row for some rows of a unit has NULL for these.
+                # A LEFT JOIN pads unmatched rows of a unit with NULL.
                 found = relation.kind is JoinKind.INNER or (alike and relation.condition is None)
                 return found and _has_one_value(column, right, facts)
             return alike and (has_public_subquery(right) or facts.look_up_multiplicity(relation) <= 1)
@@ -554,18 +554,22 @@ def describe_stability(relation: Relation, facts: PublicFacts) -> str:
         case Filter() | SemiJoin():
             return "stability 1"
         case Join(right=right) if has_public_subquery(right) and not is_private(right):
-            return "stability 1: at most one answered row for a key"
+            return "stability 1: at most one released row per key"
         case Join(right=right) if not is_private(right):
             times = max(1, facts.look_up_multiplicity(relation))
-            return f"stability {times}: at most {times} public row{'s' * (times != 1)} for a key"
+            return f"stability {times}: at most {times} public row{'s' * (times != 1)} per key"
         case Join() | SetOperation():
-            return f"within a unit; {_format_row_count(bound_rows(relation, facts))} of a unit"
+            return f"within each unit; at most {_format_row_count(bound_rows(relation, facts))} per unit"
         case PerUnitWindows():
-            return f"windows within a unit; {_format_row_count(bound_rows(relation, facts))} of a unit"
+            return (
+                f"windows within each unit; at most {_format_row_count(bound_rows(relation, facts))} per unit"
+            )
         case PerUnitGroupBy():
-            return f"groups of a unit; {_format_row_count(bound_rows(relation, facts))} of a unit"
+            return (
+                f"groups within each unit; at most {_format_row_count(bound_rows(relation, facts))} per unit"
+            )
         case _:
-            return f"{'distinct rows of a unit; ' * getattr(relation, 'distinct', False)}{_format_row_count(bound_rows(relation, facts))} of a unit"
+            return f"{'distinct within each unit; ' * getattr(relation, 'distinct', False)}at most {_format_row_count(bound_rows(relation, facts))} per unit"
 
 
 def _describe_scan(scan: Scan) -> str:
@@ -578,8 +582,8 @@ def _describe_scan(scan: Scan) -> str:
     elif unit.is_known:
         whose = "each row is a unit"
     else:
-        whose = "unit of the row that it is joined to"
-    return f"{whose}, {_format_row_count(rows)} of a unit count"
+        whose = "unit of the joined row"
+    return f"{whose}, at most {_format_row_count(rows)} per unit"
 
 
 def _format_row_count(rows: int) -> str:

@@ -57,17 +57,17 @@ from dpsql.plan.text_size import NO_TEXT, STORED, TextSize, make_constant_size
 from dpsql.plan.types import Type
 
 MOST_MADE = 2**17
-"""The most bytes of a text that is made of no whole stored text; an engine holds those of some 2,000 rows at once."""
+"""The most bytes of a text beyond whole stored texts; an engine holds those of some 2,000 rows at once."""
 MOST_SHARE = 16
-"""How many times as long as the row's stored texts a text may be."""
+"""The largest length of a text, as a multiple of the row's stored texts."""
 MOST_WORK = 2**30
 """The most work on the texts of one row in a statement: about a second of DuckDB."""
 MOST_TOGETHER = 2**20
-"""The most bytes of all texts that are made of one row, not counting parts of stored ones."""
+"""The most bytes of all texts computed from one row, without parts of stored ones."""
 MOST_SHARES = 256
-"""How many times as long as the row's stored texts all these together may be."""
+"""The largest length of all these together, as a multiple of the row's stored texts."""
 _SMALL = 2**14
-"""Texts up to this size count by it, whatever they are made of."""
+"""Texts up to this size count by their size, whatever they are computed from."""
 _TEXTS = (Type.VARCHAR, Type.BLOB)
 _HINT = "shorten the texts first: LEFT(s, 30)"
 

@@ -101,7 +101,7 @@ _RULES: Mapping[str, IntervalRule] = {
     "julian": _make_elapsed_time_rule(1, _DAY_OF_JULIAN_0),
 }
 PARTS = tuple(_RULES)
-"""What EXTRACT can take out."""
+"""The parts that EXTRACT supports."""
 _REAL = {"epoch", "julian"}
 _NAMES = {
     "week": ("week", "weekofyear"),

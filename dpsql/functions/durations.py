@@ -126,7 +126,7 @@ def _make_addition_rule(unit: str) -> IntervalRule:
         kind = arguments[0].type
         low, high = shift_end(kind, of[0].low, of[1].low), shift_end(kind, of[0].high, of[1].high)
         if kind is Type.TIMESTAMP and unit in MONTHS:
-            # Of two moments that come to the last day of a month, the later day may have the earlier time.
+            # Of two timestamps moved to the last day of a month, the one on the later day may have the earlier time.
             low = None if low is None else dt.datetime.combine(low, dt.time.min)
             high = None if high is None else dt.datetime.combine(high, dt.time.max)
         return to_interval(low, high)

@@ -17,7 +17,7 @@ from dpsql.plan.interval import End, Interval
 from dpsql.plan.types import Type
 
 IntervalRule = Callable[[tuple[Expr, ...], tuple[Interval, ...]], Interval]
-"""What an entry derives of its arguments and their intervals."""
+"""Derives a function's interval from its arguments and their intervals."""
 
 SLACK = Fraction(1, 2**49)
 """The relative error of exp, ln, sin and their like is below this: sixteen times what libraries claim."""

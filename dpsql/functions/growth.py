@@ -33,7 +33,7 @@ _WRITTEN: Mapping[Type, int] = {
     Type.TIMESTAMP: 40,
     Type.UUID: 36,
 }
-"""The most bytes of values of a type as texts."""
+"""The most bytes of a value as text, by type."""
 _QUICK = 64
 """So many bytes of a pattern are compared in the time of one step, where bytes are compared one after the other."""
 
@@ -277,4 +277,4 @@ def _get_whole_number(argument: Expr) -> int:
 MULTIPLIES = frozenset(
     {bound_repeated_text, bound_replaced_text, bound_regexp_replaced_text, bound_translated_text}
 )
-"""The rules by which a text can become many times as long."""
+"""The rules of functions that can make a text many times as long."""

@@ -38,7 +38,7 @@ def _derive_quotient_interval(_: tuple[Expr, ...], of: tuple[Interval, ...]) -> 
         return Interval(_truncate_end(exact.low), _truncate_end(exact.high))
     if not of[0].is_bounded:
         return Interval()
-    # Whatever divides, divides by at least one.
+    # A nonzero divisor is at least one.
     return Interval(0 if all(map(_is_natural, of)) else -of[0].magnitude, of[0].magnitude)
 
 
@@ -103,7 +103,7 @@ def _derive_lcm_interval(_: tuple[Expr, ...], of: tuple[Interval, ...]) -> Inter
 
 def _derive_sign_interval(_: tuple[Expr, ...], of: tuple[Interval, ...]) -> Interval:
     low, high = of[0].low, of[0].high
-    # Of what is not a number the sign is 0.
+    # The sign of NaN is 0.
     return Interval(-1 if low is None or low < 0 else 0, 1 if high is None or high > 0 else 0)
 
 

@@ -28,7 +28,7 @@ LENGTHS = {
     "millisecond": dt.timedelta(milliseconds=1),
     "microsecond": dt.timedelta(microseconds=1),
 }
-"""The units that are always equally long."""
+"""The units of constant length."""
 UNITS = (*reversed(MONTHS), *LENGTHS)
 
 _SHORT = {
@@ -49,7 +49,7 @@ _SHORT = {
     "doy": "dayofyear",
 }
 SPELLINGS = {short: unit for unit, shorts in _SHORT.items() for short in (unit, *shorts.split())}
-"""What the engine calls each unit or part of time."""
+"""The engine's name of each unit or part of time."""
 
 _MIDNIGHT = dt.time()
 _ORIGIN_OF_MONTHS = 2000 * 12

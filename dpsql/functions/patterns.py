@@ -26,7 +26,7 @@ def _find_escape_error(values: tuple[Value, ...]) -> str | None:
     pattern, escape = map(str, values)
     if len(escape) != 1 or not escape.isascii():
         return "ESCAPE takes one ASCII character"
-    # What follows an escape is taken as it is, so they come in pairs.
+    # An escape makes the next character literal, so they come in pairs.
     rest = re.sub(f"{re.escape(escape)}.", "", pattern, flags=re.DOTALL)
     return "the pattern ends with its escape" if escape in rest else None
 

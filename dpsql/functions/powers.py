@@ -122,8 +122,8 @@ ENTRIES = (
     _define_function(
         "SQRT", make_increasing_rule(math.sqrt, within=Interval(0), slack=Fraction(0)), ("SQRT(2.25)", "1.5")
     ),
-    # The engine knows nothing of what TRY gives. Else it compares what it computes at the least and the largest
-    # argument, which its rounding turns around where they are close, and fails.
+    # Without TRY, the engine would compare the results at the least and the largest
+    # argument, whose order rounding can reverse if they are close, and fail.
     _define_function("CBRT", make_increasing_rule(math.cbrt), ("CBRT(8)", "2.0"), of="TRY({0})"),
     _define_function("EXP", make_increasing_rule(math.exp, onto=Interval(0)), ("EXP(0)", "1.0")),
     _define_logarithm("LN", math.log, (), ("LN(1)", "0.0")),

@@ -16,16 +16,16 @@ from dataclasses import dataclass
 from functools import cached_property
 
 _ANY = 12
-"""The states of a letter that may be any, or any but some: bytes of UTF-8 in ranges."""
+"""The states of a letter out of all, or all but some: bytes of UTF-8 in ranges."""
 _CLASS = 512
 """The states of a class of Unicode."""
 _FEW = 256
 _AMBIGUOUS = 8
-"""Of up to so many states, of which so many take several letters, there are few sets, each of which is one of a second automaton."""
+"""With up to so many states, and so many that take several letters, the second automaton, of sets of states, is small."""
 _STEPS = 4
 """The work of a byte in that automaton, in several passes over the text."""
 _SLOWLY = 8
-"""The work of a byte and a state, where sets of states are made anew or gone through."""
+"""The work of a byte and a state, if sets of states are built or searched."""
 _SEVERAL = frozenset({r"\d", r"\D", r"\s", r"\S", r"\w", r"\W"})
 _TOKEN = re.compile(
     r"(?P<count>\{(\d+)(?:,(\d*))?\})|(?P<unicode>\\[pP])|\\.|(?P<class>\[\^?\]?(?:\[:\^?\w+:\]|\\.|[^\]\\])*\])|.",
@@ -36,7 +36,7 @@ _LINEAR = re.compile(rf"(?:\^)?(?:{_ATOM}(?:\{{[1-9]\}}|\?)?)*{_ATOM}[+*]?", re.
 _CONSUMING = re.compile(rf"(?:\^)?(?:{_ATOM}(?:\{{[1-9]\}}|\?)?)*{_ATOM}\+?", re.DOTALL)
 _GROUP = re.compile(r"\([^()?\\][^()\\]*\)")
 _ENDLESS = re.compile(r"[*+]|,\}")
-"""What may repeat a letter without end."""
+"""The quantifiers without an upper limit."""
 _ENDING = re.compile(rf"(?:\^)?{_ATOM}\+?\$", re.DOTALL)
 
 

@@ -17,11 +17,11 @@ MOST_PADDED = 1_000
 MOST_REPEATED = 100
 """Most times that a text is repeated."""
 MOST_PARTS = 1_000
-"""The last part of a text that can be taken."""
+"""The largest index of a part of a text."""
 MOST_CONSTANT = 1_000
 """Most characters of a constant that is put into a text."""
 MOST_COMPARED = 1_000
-"""The first characters of a text by which it is said how alike it is to another one."""
+"""The number of first characters that decide how similar two texts are."""
 _BEGINNING = f"LEFT({{0}}, {MOST_COMPARED})"
 _DEFINED = "defined for every text"
 _CONSTANTS = "defined for every text; the positions are constants within 32 bits"

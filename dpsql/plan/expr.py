@@ -16,7 +16,7 @@ from dpsql.plan.text_size import TextSize
 from dpsql.plan.types import Type, Value
 
 LEAVES = 8
-"""How many columns of tables or constants count as one call, in the size of an expression."""
+"""The number of columns or constants that count as one call in the size of an expression."""
 UNIT_IDENTITY = "unit"
 """The identity of the columns that hold the privacy unit's id."""
 
@@ -92,7 +92,7 @@ class Column:
     facts: ColumnInfo
 
     def __hash__(self) -> int:
-        # What is known of it seldom tells columns apart, and its fractions and lists take long to hash.
+        # Facts seldom distinguish columns, and their fractions and lists are slow to hash.
         return hash((self.source, self.name))
 
     @property
@@ -394,6 +394,6 @@ def is_null(expr: Expr) -> bool:
 
 
 SizeRule = Callable[[Sequence[Expr], Sequence[TextSize]], TextSize]
-"""How long a text is that is computed of arguments whose texts are so long."""
+"""Bounds the length of a result by the lengths of the argument texts."""
 WorkRule = Callable[[Sequence[Expr], Sequence[TextSize]], int]
-"""How much work it is to compute a value of them."""
+"""Bounds the work of computing a result by the lengths of the argument texts."""

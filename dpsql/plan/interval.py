@@ -150,7 +150,7 @@ class Interval:
 
 
 ANYWHERE = Interval()
-"""Where nothing is known."""
+"""The interval without bounds."""
 
 
 def merge_intervals(intervals: Iterable[Interval]) -> Interval:
@@ -215,9 +215,9 @@ _POINTS: Mapping[Type, Callable[[Fraction], object]] = {
     Type.TIMESTAMP: get_timestamp_at,
     Type.TIME: get_time_at,
 }
-"""What lies at a position, for each type whose values are no numbers."""
+"""The value at a position, for each type that is not numeric."""
 DAY = Interval(Fraction(0), Fraction(24 * 60 * 60 * 10**6 - 1))
-"""Where times of day lie, in microseconds after midnight."""
+"""The positions of times of day, in microseconds after midnight."""
 
 
 def _add_ends(a: End, b: End) -> End:

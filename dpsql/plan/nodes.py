@@ -329,7 +329,7 @@ class Release:
     all_public_rows: bool = False
 
     def __hash__(self) -> int:
-        # Not of the whole input: a release is a key of many dictionaries, and a statement has few.
+        # The hash leaves out the input: a release is a key of many dictionaries, and a statement has few.
         return hash((self.keys, self.aggregations))
 
     def __post_init__(self) -> None:

@@ -25,7 +25,7 @@ _INFIX = {
 }
 
 _MOST_LISTED = 9
-"""What is compared in `x IN (…)`, x with it, that is written out."""
+"""The most operands of `x IN (…)` that are shown, x included."""
 
 
 def format_expression(expr: Expr, names: Mapping[str, str] | None = None) -> str:

@@ -27,7 +27,7 @@ from dpsql.plan.fields import INIT_FIELDS
 from dpsql.plan.nodes import Filter, Join, OuterQuery, SemiJoin, SetOperation, Values
 
 MAX_STATEMENT = 10_000
-"""Most operations of a statement, its derived tables written out: planning takes about a tenth of a millisecond for each."""
+"""The most operations of a statement with its derived tables expanded: planning takes about a tenth of a millisecond for each."""
 MAX_CONDITIONS = 300
 """Most conditions of one row that are joined by AND: an engine compares each of them with all others."""
 _LEAVES = (Function, Column, Literal, ReleasedColumn, Values)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 MOST_STORED = 2**20
-"""Stored texts and blobs of more bytes are read as NULL, so that no row decides whether what is made of it fails."""
+"""Longer stored texts and blobs are read as NULL, so that no row can make a computation fail."""
 
 
 @dataclass(frozen=True, slots=True)

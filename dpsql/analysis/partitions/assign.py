@@ -119,7 +119,7 @@ def _assign_to_source(source: Source, said: Conditions) -> Source:
             inner = _push_down_conditions(said, dict(zip(source.columns, source.keys, strict=False)))
             return replace(source, input=_assign_to_relation(source.input, inner))
         case PerUnitWindows():
-            # What is asked of the result says nothing of the rows that windows look at.
+            # Conditions on the result do not hold for the rows that windows read.
             return replace(source, input=_assign_to_relation(source.input, ()))
         case SetOperation():
             sides = (

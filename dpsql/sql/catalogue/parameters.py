@@ -26,7 +26,7 @@ _BESIDE = (
     exp.Predicate, exp.Binary, exp.In, exp.Between, exp.Paren, exp.Neg, exp.Tuple, exp.Case, exp.If, exp.Coalesce, exp.Nullif,
     exp.Greatest, exp.Least, exp.Abs,
 )  # fmt: skip
-"""What has one type for all that it is made of, but for the conditions of a CASE."""
+"""Nodes whose parts all have one type, except for the conditions of a CASE."""
 _RESULTS: Mapping[type[exp.Expr], Type] = {
     **dict.fromkeys((exp.Count, exp.Length, exp.Extract, exp.StrPosition), Type.INTEGER),
     **dict.fromkeys((exp.Avg, exp.Round, exp.Stddev, exp.StddevSamp, exp.StddevPop, exp.Variance, exp.Sqrt, exp.Ln, exp.Exp), Type.DOUBLE),
@@ -39,7 +39,7 @@ _TAKING: Sequence[tuple[tuple[type[exp.Expr], ...], Type]] = (
     ((exp.Like, exp.ILike, exp.RegexpLike, exp.DPipe), Type.VARCHAR),
     ((exp.Where, exp.Having, exp.Connector, exp.Not), Type.BOOLEAN),
 )
-"""What takes values of one type."""
+"""Nodes that take values of one type."""
 _PLACES: Mapping[tuple[type[exp.Expr], str | None], Type] = {
     (exp.Round, "decimals"): Type.INTEGER,
     (exp.Left, "expression"): Type.INTEGER,

@@ -26,7 +26,7 @@ MOST_CHARACTERS = 50_000
 SCHEMAS = {"pg_catalog": "pg", "information_schema": "info"}
 """The schemas of the twin that hold the catalogue's tables."""
 PREFIX = "pg_fn_"
-"""What the names of the twin's own functions begin with."""
+"""The prefix of the twin's own functions."""
 _EXPAND = "_pg_expandarray"
 """The one function of the information schema that clients call: the items of an array with their places."""
 MACROS: Mapping[str, tuple[str, ...]] = {
@@ -87,7 +87,7 @@ MACROS: Mapping[str, tuple[str, ...]] = {
         "n := (SELECT any_value(oid) FROM pg.shown_types WHERE lower(regexp_extract(n, '([^.\"]+)\"?$', 1)) IN (shown, typname))",
     ),
 }  # fmt: skip
-"""The functions of PostgreSQL's that the twin has: parameters, and what each is over the twin's tables."""
+"""PostgreSQL's functions in the twin: parameters, and a definition over the twin's tables."""
 _BUILT_IN = {
     "abs", "array_agg", "array_length", "array_to_string", "bool_and", "bool_or", "char_length", "coalesce", "concat",
     "count", "generate_series", "generate_subscripts", "greatest", "least", "left", "length", "lower", "ltrim", "max",
@@ -107,7 +107,7 @@ _LONGEST_REPLACEMENT = 63
 _ITEM = re.compile(r'"([^"\\{}]*+)"|([^",\\{}\s]++)')
 _ARRAY = re.compile(r'\{(?:(?:"[^"\\{}]*+"|[^",\\{}\s]++)(?:,(?!\})|(?=\})))*+\}')
 _LONGEST_TEXT = 10_000
-"""Characters or items after which a text or array that is put together ends: the engine's memory limit does not hold for texts and lists."""
+"""The most characters or items of a concatenated text or array: the engine's memory limit does not apply to texts and lists."""
 _TYPES = {
     "NAME": "TEXT", "OID": "UINTEGER", "INT2": "SMALLINT", "INT4": "INT", "INT8": "BIGINT", "REGPROC": "TEXT",
     "REGROLE": "TEXT", "CHAR": "TEXT", "XID": "UINTEGER", "SERIAL": "UINTEGER", "REGPROCEDURE": "TEXT", "REGOPER": "TEXT",
@@ -342,7 +342,7 @@ class _CatalogueRewriter:
         if name in MACROS and isinstance(node, exp.Anonymous):
             return _build_macro_call(name, *arguments)
         if name == "json_build_object" or isinstance(node, exp.JSONObject):
-            return exp.Null()  # of sequences and collations, of which there are none
+            return exp.Null()  # for sequences and collations, which the twin lacks
         if isinstance(node, _NODES) or name in _BUILT_IN:
             return node
         _refuse_query(f"the function {name} is not supported in catalogue queries")

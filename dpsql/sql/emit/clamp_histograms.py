@@ -59,7 +59,7 @@ def emit_counted_pairs(
     if needs_group_ranks(clamps):
         counts = any(clamp.amount is Amount.GROUPS for clamp in clamps)
         if not get_dialect().ranks_all_groups:
-            # Where groups are not counted, any of a unit's may be its first, and no hash is needed.
+            # If groups are not counted, any group of a unit may come first, and no hash is needed.
             order = (
                 emit_group_order(analysis, keys) if counts else f"PARTITION BY u ORDER BY {', '.join(keys)}"
             )

@@ -16,7 +16,7 @@ from dpsql.sql.emit.dialect import get_dialect
 from dpsql.sql.emit.stored_conditions import emit_stored_decimals
 
 _MOST_DIGITS = 18
-"""Those of a DECIMAL of 64 bits."""
+"""The digits of a DECIMAL of 64 bits."""
 
 
 def emit_decimal_lattice_point(column: Column, lattice: Lattice) -> str | None:

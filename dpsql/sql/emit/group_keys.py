@@ -20,7 +20,7 @@ from dpsql.sql.emit.dialect import get_dialect
 from dpsql.sql.emit.scalars import emit_constant, emit_expression, quote_identifier
 
 MOST_PLACES = 64
-"""Of a longer list, a look-up by comparing one by one is no gain."""
+"""In a longer list, comparing one value after another is no faster."""
 _PLACED = frozenset({Type.VARCHAR, Type.INTEGER, Type.DATE, Type.TIME, Type.UUID})
 """Types whose values are equal only if they are the same: 0.0 and -0.0 are not."""
 
@@ -34,7 +34,7 @@ def find_indexed_column(key: Key, relation: Relation) -> Column | None:
         return None
     if not 0 < len(column.facts.domain or ()) <= MOST_PLACES:
         return None
-    # Where a LEFT JOIN finds no row there is no place either, but NULL.
+    # A LEFT JOIN pads an unmatched row with NULL, which has no index.
     return None if column.source in list_optional_aliases(relation) else column
 
 

@@ -30,7 +30,7 @@ from dpsql.sql.emit.dialect import get_dialect
 from dpsql.sql.emit.unit_sums import UnitSums
 
 MOST_JOINT = 2**20
-"""With at most so many joint intervals, pairs are added up by these before they are by intervals."""
+"""With at most so many joint intervals, pairs are summed by these first, then by intervals."""
 MOST_LISTED = 2**16
 """With at most so many, histograms have an interval once for each joint interval that it is in."""
 
@@ -61,7 +61,7 @@ def emit_histograms(sums: UnitSums, keys: Sequence[str], clamps: Sequence[Clamp]
     source, intervals = joint.emit_pairs(keys), list(joint.intervals.values())
     grouped = f"\nGROUP BY {', '.join(keys)}" * bool(keys)
     if most > MOST_JOINT and not get_dialect().materializes_ctes:
-        # Where rows are held, stages are run in place of such a statement, which is planned alone.
+        # If the engine materializes rows, stages run instead of such a statement.
         source, items = joint.emit_histogram_rows(source, keys)
         return (
             f"SELECT {', '.join([*keys, *items])}\nFROM {get_dialect().emit_derived_table(source)}{grouped}"
@@ -90,7 +90,7 @@ class _JointIntervals:
             clamp = clamps[target.clamp]
             compared, summed = build_clamp_summands(sums.analysis, clamp, target)
             if clamp.total is None and target.measure in apart:
-                # A total with a clamp of its own is not read here.
+                # A total that has its own clamp is not read here.
                 summed = (*summed[:2], NOTHING, NOTHING, *summed[4:])
             interval = emit_interval_index(
                 self._contribution_names.setdefault(compared, f"y{len(self._contribution_names)}"), clamp

@@ -40,7 +40,7 @@ def emit_per_unit_aggregate(
         text = entry.emit_sql(emit_with_unsigned_zero(item.argument), rank=item.rank)
     elif entry.is_sum:
         around = derive_interval(item.argument, known)
-        # Of a released value that is NULL no bounds are known; a value lies within those of a sum of it.
+        # A released NULL has no bounds; a value lies within those of its sum.
         text = _emit_point_sum(template, item.argument, around if around.is_bounded else named.facts.interval)
     else:
         text = template.format(*map(emit_with_unsigned_zero, item.arguments))
@@ -128,7 +128,7 @@ def _emit_clamped_number(text: str, named: Column) -> str:
         clamped = f"GREATEST({clamped}, {_emit_interval_end(named.type, low, math.floor)})"
     if high is not None:
         clamped = f"LEAST({clamped}, {_emit_interval_end(named.type, high, math.ceil)})"
-    # The engine's LEAST and GREATEST skip NULL; but without a value there is none.
+    # The engine's LEAST and GREATEST skip NULL, so NULL must be kept explicitly.
     return cast if clamped == cast else f"CASE WHEN {text} IS NOT NULL THEN {clamped} END"
 
 

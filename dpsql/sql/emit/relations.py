@@ -180,7 +180,7 @@ class _SelectBlock:
     offered: Sequence[tuple[str, str]] = ()
     above: OuterSource | None = None
     before: int = 0
-    """How many private tables are read on sides of set operations before."""
+    """The number of private tables read by earlier sides of set operations."""
     stored: StoredConditions = _NONE
     """The conditions that are written in scans."""
 
@@ -283,7 +283,7 @@ class _SelectBlock:
         items += [item for alias, item in self.offered if alias == scan.alias]
         stored = [text for alias, text in self.stored.scan_conditions if alias == scan.alias]
         if not (self.units and scan.unit.is_known):
-            # Ids of rows are not asked for where nothing needs them: not every engine has them. Nothing does where a joined
+            # Row ids are only emitted if they are needed, since not every engine has them. They are not if a joined
             # table gives the unit: such a scan has no partition filters.
             owned = scan.unit.kind is UnitKind.COLUMN and scan.unit.is_known
             unit, source = (

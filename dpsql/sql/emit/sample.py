@@ -19,7 +19,7 @@ from fractions import Fraction
 from dpsql.sql.emit.dialect import get_dialect
 
 PLACEHOLDER = "a secret of this release"
-"""Stands for the secret in SQL that is shown, bound or fingerprinted: it is never the secret of a release that is drawn."""
+"""The placeholder of the secret in SQL that is shown, bound or fingerprinted; no drawn release uses it."""
 
 _SECRET: ContextVar[str] = ContextVar("secret", default=PLACEHOLDER)
 

@@ -58,7 +58,7 @@ def emit_expression(expr: Expr) -> str:
         case Literal():
             return emit_cast("NULL", expr.type) if expr.value is None else emit_constant(expr.value)
         case Scalar():
-            # Its value takes this place before the text is sent: until then it is only looked at.
+            # Its value replaces it before the text is sent; until then the text is only shown.
             return f"{emit_cast('NULL', expr.type)} /* {expr} */"
         case Call():
             return _emit_call(expr)
@@ -112,7 +112,7 @@ def _emit_call(expr: Call) -> str:
         place for place, argument in enumerate(expr.arguments) if _TRY in template and has_window(argument)
     ]
     if outside:
-        # No window may stand within TRY: it is computed before, and a function of its value is tried.
+        # TRY cannot contain a window function: it is computed first, and TRY applies to a function of its value.
         fields = ", ".join(f"'a{place}': {arguments[place]}" for place in outside)
         for place in outside:
             arguments[place] = f"{_VALUES}.a{place}"

@@ -37,7 +37,7 @@ PAIRS, UNITS = '"#pairs"', '"#units"'
 """The temporary tables: one row per unit-group pair, with its counted rows `m` and contributions; and one row per unit,
 with its contributions to all its groups, and their number."""
 SELECTED = '"#selected"'
-"""The keys of the selected groups, which are released: so the statement depends on released values alone."""
+"""The keys of the selected groups, which are released, so that the statement only depends on released values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ def emit_clamped_sums(analysis: Analysis, clamps: Sequence[Clamp]) -> dict[Clamp
         for index, target in enumerate(list_clamp_targets(clamps))
         if clamps[target.clamp].chosen
         for place, text in _emit_target_sums(analysis, clamps[target.clamp], target).items()
-        if target.measure not in apart or place in (1, 2)  # a total with a clamp of its own is not read here
+        if target.measure not in apart or place in (1, 2)  # a total that has its own clamp is not read here
     }
 
 

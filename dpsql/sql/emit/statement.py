@@ -220,7 +220,7 @@ def _finish_statement(
     if quantiles:
         body = _join_quantile_windows(analysis, keys, body, read, quantiles)
         read += near
-        # The windows of a measure stand together, and quantiles of one measure may be apart in the query.
+        # The windows of a measure are adjacent, although its quantiles may be apart in the query.
         body = f"SELECT {', '.join([*keys, *read])}\nFROM {get_dialect().emit_derived_table(body)}"
     texts = emit_key_values(analysis)
     if texts or (values and steps):
@@ -287,7 +287,7 @@ def _emit_pairs(sums: UnitSums, keys: list[str], clamps: Sequence[Clamp]) -> tup
         ctes, source = emit_cte(CONTRIBUTION, contribution)
         return ctes, f"SELECT {listed} FROM {source}"
     names = [*(["u"] if needs_group_ranks(clamps) else []), *keys, *sums.names]
-    # Of a unit, the groups that count are the first ones.
+    # The first groups of a unit count.
     ranks = ["place AS g"] * (needs_group_ranks(clamps) and get_dialect().ranks_all_groups)
     return emit_bounded_groups(analysis, bound, keys, ", ".join([*names, *ranks]), contribution)
 

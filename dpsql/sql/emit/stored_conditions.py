@@ -36,9 +36,9 @@ _READ_AS_STORED = {
     Type.DATE: ("DATE",),
     Type.TIMESTAMP: ("TIMESTAMP",),
 }
-"""The engine types of which each value has one of the plan type, in the same order."""
+"""The engine types whose values map to values of the plan type in the same order."""
 _MOST_EXACT = 2**53
-"""Up to it whole numbers are numbers of DOUBLE."""
+"""DOUBLE represents every whole number up to here."""
 _MOST_DIGITS = 15
 
 

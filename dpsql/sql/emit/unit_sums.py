@@ -99,7 +99,7 @@ class UnitSums:
         if self._is_counted(index):
             total, count = f"t{index}", self._build_count(index).text
         else:
-            # The least of a number and NULL is the number.
+            # LEAST of a number and NULL is the number.
             total, count, low, high = f"COALESCE(t{index}, 0)", self._limit_to_rows("m"), least, most
         greatest, rows = bound_unit_total(self.analysis, measure), self.analysis.bound.rows
         wide = get_dialect().to_wide_int(count, greatest)

@@ -26,7 +26,7 @@ from dpsql.sql.emit.scalars import emit_cast, emit_expression, emit_order_item
 _PLACED = frozenset({"row_number", "ntile", "lag", "lead"})
 """Functions of the place of a row among all."""
 _CHOSEN = frozenset({"first_value", "last_value", "nth_value"})
-"""Functions that choose a row of the frame by its place."""
+"""Functions that select a row of the frame by its place."""
 _RANKED = frozenset({"rank", "dense_rank", "percent_rank", "cume_dist"})
 """Functions of the place of a row among those that differ in order."""
 

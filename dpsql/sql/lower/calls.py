@@ -39,9 +39,9 @@ _COMPARED = frozenset({"eq", "ne", "in", "is_distinct", "is_not_distinct"})
 _QUOTIENT = "//"
 SAFE_INTEGER = 2**62
 MAX_SIZE = 4_000
-"""Most calls in an expression in which aliases, BETWEEN and CASE operands, and columns of derived tables, are written out.
+"""The most calls in an expression with aliases, BETWEEN and CASE operands, and columns of derived tables expanded.
 
-An engine's planner writes these out, and takes seconds for more.
+An engine's planner expands these, and takes seconds for more.
 """
 _SAMPLES: Mapping[Type, Literal] = {
     Type.INTEGER: Literal(1, Type.INTEGER),

@@ -156,4 +156,4 @@ _READ: Mapping[Type, tuple[Callable[[str], Value], str]] = {
     Type.BLOB: (_parse_bytes, "'\\xAB\\xCD'"),
 }
 READ_FROM_TEXT = frozenset(_READ) | {Type.DATE, Type.TIMESTAMP}
-"""The types as which a text constant beside their values is read."""
+"""The types in which a text constant is read next to their values."""

@@ -42,7 +42,7 @@ def round_decimal_call(built: Call) -> Call:
     elif name not in _TO_WHOLE:
         return built
     own = find_scale(value)
-    # Of a stored value, what is whole and what is a half are so in DOUBLE too.
+    # DOUBLE represents whole numbers and halves of stored values exactly.
     if own is None or not computed or (name != "trunc" and digits >= own):
         return built
     return _round_at_digits(value, own, min(digits, own), name)

@@ -297,7 +297,7 @@ def _merge_column_info(ours: ColumnInfo, theirs: ColumnInfo, facts: ColumnInfo) 
         )
     domain = None
     if ours.type is not theirs.type and facts.type.temporal:
-        facts = replace(facts, interval=ANYWHERE)  # a day's line is not a moment's
+        facts = replace(facts, interval=ANYWHERE)  # days and timestamps have different positions
     else:
         facts = replace(facts, interval=ours.interval.compute_hull(theirs.interval))
     if ours.domain is not None and theirs.domain is not None and ours.type is theirs.type:

@@ -51,7 +51,7 @@ from dpsql.sql.lower.derived import to_public_subquery
 from dpsql.sql.lower.statement_context import StatementContext
 
 QualifiedName = tuple[str, str]
-"""The source and the name of a column: of the optional side of a join it has other facts in some places."""
+"""The source and the name of a column, whose facts can differ on the optional side of a join."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +182,7 @@ class KeyDependentColumns:
                 if not is_private(source):
                     self._look_up_source(source, next((join for join in joins if join.right == source), None))
                 elif isinstance(source, Project) and source.alias not in optional:
-                    # Of an optional one, NULL in a column says nothing of the rows within.
+                    # A NULL column of an optional source implies nothing about its inner rows.
                     self._follow_projection(source)
 
     def _record_equality(self, ours: Expr, theirs: Column) -> None:

@@ -37,7 +37,7 @@ _HINT = (
     "SELECT COUNT(*) FROM (SELECT DISTINCT …), with WHERE and GROUP BY"
 )
 _MOST_SIDES, _MOST_COUNTS = 8, 15
-"""The most sides of set operations that are compared, and the most numbers that are added up for them."""
+"""The most compared sides of set operations, and the most numbers that are summed for them."""
 
 
 def check_counted(context: StatementContext, outer: OuterQuery) -> None:
@@ -203,7 +203,7 @@ def _count_over_many_sides(
             "BY x INTERSECT …)",
         )
     found: Expr | None = None
-    # The first is above zero, as no set operation has fewer values than none.
+    # The first is above zero, since no count of values is negative.
     for some, factor in sorted(factors.items(), key=lambda pair: pair[1] < 0):
         here = [Literal(place + 1, Type.INTEGER) for place in range(number) if some >> place & 1]
         among = call(node, "in", side, *here)

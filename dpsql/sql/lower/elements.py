@@ -77,7 +77,7 @@ def _repeat_scan(scope: Scope, node: exp.Expr, listed: exp.Column, *, outer: boo
     if not isinstance(scanned, Scan) or scanned.contribution is None:
         raise TypeError("a list is of a table with contribution bounds")
     rows = scanned.contribution.rows * most
-    # What was unique in the table is not in rows that are repeated.
+    # Keys of the table are not unique in its repeated rows.
     bound = replace(scanned.contribution, rows=rows, keys=frozenset(), unique=frozenset())
     whole = replace(
         scanned, contribution=bound, unnested=(*scanned.unnested, UnnestedList(path, column, most, outer))

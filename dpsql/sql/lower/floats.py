@@ -18,7 +18,7 @@ from dpsql.plan.types import Type
 _COMPARES = frozenset({"eq", "ne", "in", "is_distinct", "is_not_distinct", "lt", "le", "gt", "ge", "nullif"})
 _COMPUTES = ROUNDED | {"remainder", "least", "greatest", "coalesce", "case"}
 _EXACT_WHOLE = 2**24
-"""FLOAT has every whole number up to here."""
+"""FLOAT represents every whole number up to here."""
 
 
 def round_float_call(built: Call) -> Call:
@@ -32,7 +32,7 @@ def round_float_call(built: Call) -> Call:
     if name == "nullif" and not is_float(values[0]):
         equal = build_function_call(
             "eq", _to_float(values[0]), values[1]
-        )  # what is compared as FLOAT stays what it is
+        )  # comparisons in FLOAT need no rounding
         return (equal and build_function_call("case", equal, Literal(None, Type.NULL), values[0])) or built
     read = {id(argument): _to_float(argument) for argument in values}
     arguments = tuple(read.get(id(argument), argument) for argument in built.arguments)

@@ -21,7 +21,7 @@ from dpsql.sql.lower.constants import to_literal
 from dpsql.sql.read.rejection import QueryText
 
 _GIVES_NULL = frozenset({"nullif", "case"})
-"""Functions that are NULL of constants that are not, on purpose."""
+"""Functions that may return NULL for constants that are not NULL, on purpose."""
 
 
 def is_constant(expr: Expr) -> bool:

@@ -229,7 +229,7 @@ def _merge_using_column(
 ) -> Expr:
     (name, holder), equal = _build_using_equality(scope, join, before, alias, identifier)
     folded = normalize_name(name)
-    # Of the side whose rows are all kept, the column is never missing.
+    # The side whose rows are all kept always has the column.
     scope.using_owners[folded] = alias if holder in scope.nullable else holder
     scope.using_sides.setdefault(folded, [holder]).append(alias)
     return equal

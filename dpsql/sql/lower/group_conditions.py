@@ -29,11 +29,11 @@ _UNCHANGED = (
     exp.Query, exp.Literal, exp.Null, exp.Boolean, exp.Identifier, exp.Star, exp.DataType, exp.Var, exp.Placeholder,
     exp.Any, exp.All, exp.WindowSpec,
 )  # fmt: skip
-"""Nodes that mean the same beside the derived table."""
+"""Nodes that mean the same in the SELECT around the derived table."""
 _PARTS = (exp.If, exp.Tuple, exp.Where, exp.Order, exp.Ordered, exp.Having, exp.Qualify)
 """Nodes that are no values themselves."""
 _SETS = (exp.Group, exp.Rollup, exp.Cube, exp.GroupingSets, exp.Tuple, exp.Paren)
-"""Nodes in which a number is that of an output."""
+"""Nodes in which a number is the ordinal of an output."""
 
 
 def wrap_in_derived_table(source: QueryText, select: exp.Select) -> exp.Select:

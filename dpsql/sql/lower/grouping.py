@@ -41,7 +41,7 @@ from dpsql.sql.read.rejection import QueryText
 MAX_OUTPUTS = 100
 
 _OF_EQUALS = (*ANY_VALUE.nodes, exp.Min, exp.Max)
-"""Aggregates that give one of the values of a group."""
+"""Aggregates that return one of the values of a group."""
 
 Item = tuple[str | None, exp.Expr]
 """A SELECT item: its alias, if there is one, and its expression."""
@@ -58,7 +58,7 @@ class Grouping(ABC):
     excluded_keys: list[Expr] = field(default_factory=list)
     aliases: dict[str, Expr] = field(default_factory=dict)
     is_one_group: bool = False
-    """Whether all keys are constants, so that all rows are one group, and none if there are none."""
+    """Whether all keys are constants, so that all rows form one group, which only exists if there are rows."""
 
     @abstractmethod
     def get_key_column(self, index: int) -> Expr:
@@ -231,7 +231,7 @@ class Grouping(ABC):
                 and not self._reads_only_aliases(node, items[:place])
             ]
         targets = [(node, self._resolve_group_item(node, items)) for node in nodes or ()]
-        # Beside other keys, one value for all rows makes no other groups; alone, it makes one.
+        # Next to other keys, a constant changes no groups; alone, it makes one group.
         varying = [node for node, target in targets if not self.is_constant_key(target)]
         self.is_one_group = bool(nodes) and not varying and is_private(self.input)
         self.add_group_keys([] if self.is_one_group else varying or nodes, items)
@@ -465,8 +465,8 @@ class Grouping(ABC):
     def lower_order_by(self, outputs: Sequence[Output]) -> tuple[Order, ...]:
         """Lower ORDER BY over the outputs and the other values of the groups."""
         items = tuple(self.lower_order_item(outputs, node) for node in self.list_order_items(len(outputs)))
-        # One value orders nothing, whether it is known now or answered before.
-        # A HISTOGRAM differs from group to group when it is written.
+        # A constant has no effect on the order, whether it is known now or computed in an earlier step.
+        # A HISTOGRAM differs between groups once it is emitted.
         return tuple(
             item
             for item in items
@@ -503,7 +503,7 @@ class Grouping(ABC):
         ordinal = self.find_ordinal(bare)
         name = self.find_unqualified_name(bare)
         if name in self.aliases:
-            # A lone name means the output first, and the column only if there is none of that name.
+            # An unqualified name means an output first, and otherwise a column.
             expr = self.aliases[name]
         elif ordinal is None:
             expr = self.output_scalars.lower(inner)

@@ -8,7 +8,7 @@ from dpsql.policy import normalize_name
 
 COMPARISONS = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE)
 COUNTED = frozenset({"range", "generate_series"})
-"""Functions that count rows out in FROM."""
+"""Functions in FROM that make a series of rows."""
 
 
 def is_matching(node: exp.Expr) -> bool:

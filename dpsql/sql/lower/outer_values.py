@@ -31,7 +31,7 @@ from dpsql.sql.lower.joins import FromItem, has_same_identity
 from dpsql.sql.lower.scope import NamedSource, Scope
 
 Pair = tuple[Expr, Expr]
-"""An expression over the outer rows, and the one over the subquery's that it equals."""
+"""An expression over the outer rows, and the equal one over the subquery's rows."""
 
 
 @dataclass(slots=True)

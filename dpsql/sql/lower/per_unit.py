@@ -154,7 +154,7 @@ def build_derived_table(scope: Scope, node: exp.Select, chosen: SelectItems, ali
     private = is_private(chosen.rows)
     if private:
         chosen = replace_windows(scope, node, chosen)
-        # Nothing follows from an order of rows without LIMIT.
+        # Without LIMIT, the order of rows has no effect.
         chosen = replace(chosen, order=chosen.order if chosen.is_limited else ())
     if private and chosen.is_paged:
         scope.source.refuse(

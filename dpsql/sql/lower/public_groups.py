@@ -49,6 +49,6 @@ class LoweredStatement:
     outer: OuterQuery
     requirements: tuple[PublicGroupsRequirement, ...] = ()
     constants: Mapping[str, str] = field(default_factory=dict)
-    """What the statement reads of the time at which it was asked, by name."""
+    """The constants that the statement reads from its time, by name."""
     sample: Position | None = None
-    """Where the statement asks for a sample of units, if it does."""
+    """The position of the statement's sample of units, if it has one."""

@@ -44,7 +44,7 @@ _AGGREGATES: dict[str, Callable[[exp.Expr], exp.Expr]] = {
 ValueLowering = Callable[[exp.Expr], Expr]
 CorrelatedLowering = Callable[[exp.Select], Expr | None]
 AggregateLowering = Callable[[Callable[[exp.Expr], exp.Expr]], Expr]
-"""The value of an aggregate, given of a column, over the rows of a subquery."""
+"""Returns the value of an aggregate of a column over the rows of a subquery."""
 _OPPOSITE = {"gt": "le", "ge": "lt", "lt": "ge", "le": "gt", "eq": "ne", "ne": "eq"}
 _TRUE, _FALSE = Literal(True, Type.BOOLEAN), Literal(False, Type.BOOLEAN)
 _UNKNOWN, _ZERO = Literal(None, Type.BOOLEAN), Literal(0, Type.INTEGER)
@@ -87,7 +87,7 @@ def lower_quantified_comparison(
             or not _is_single_column_select(query)
         ):
             raise
-        # It may read a column of the rows around it.
+        # It may read a column of the outer rows.
         values = _QuantifiedComparison(
             scope, node, compared(), _make_correlated_aggregate(scope, query, correlate, refusal)
         )

@@ -14,10 +14,10 @@ from dpsql.plan.types import Type
 from dpsql.sql.read.rejection import UNITS_SAMPLED, QueryText
 
 LEAST_RATE = Fraction(1, 10**6)
-"""A smaller sample is refused: the noise of what is read of it would be next to nothing."""
+"""The least probability of a sample: a smaller one would leave almost no noise."""
 _PERCENT = re.compile(r"(\d{1,3}(\.\d{0,12})?|\.\d{1,12})")
 _IDS = (Type.INTEGER, Type.VARCHAR, Type.UUID)
-"""The types of ids that are written in one way each."""
+"""The types whose ids each have one text."""
 _WRITTEN = "write FROM t TABLESAMPLE UNITS (10%), or (10 PERCENT)"
 
 

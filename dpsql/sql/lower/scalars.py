@@ -39,7 +39,7 @@ _LONE_SPAN = (
     "write day + INTERVAL 1 DAY",
 )
 _DECIMAL = (18, 3)
-"""The digits of a DECIMAL that does not say them, all of them and those after the point."""
+"""The default precision and scale of a DECIMAL."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,20 +80,20 @@ class Scope:
     using_sides: dict[str, list[str]] = field(default_factory=dict)
     """The aliases whose column of that name USING has merged, in the order in which they were joined."""
     pending_joins: list[Any] | None = None
-    """Sources that correlated subqueries bring in, to be joined; None where none can be."""
+    """Sources of correlated subqueries that are still to be joined; None if none may be."""
     subquery_values: dict[exp.Expr, Expr] = field(default_factory=dict)
-    """What these subqueries are, so that each is joined once; of UNNEST in SELECT the element."""
+    """The values of subqueries, so that each is joined once; for UNNEST in SELECT the element."""
     semi_join_sources: list[SemiJoinSource] = field(default_factory=list)
     """The sources of SEMI JOIN and ANTI JOIN."""
     predicate_values: dict[object, Expr] = field(
         default_factory=dict
-    )  # the counts behind EXISTS and IN as values, likewise
+    )  # likewise the counts behind EXISTS and IN as values
     aliases: dict[str, exp.Expr] = field(default_factory=dict)
-    """What the names of SELECT items, folded, stand for, where they may be used: in WHERE and later items."""
+    """The SELECT items behind folded aliases, while these may be used: in WHERE and later items."""
     lowered_aliases: dict[int, tuple[exp.Expr, Expr]] = field(default_factory=dict)
-    """What such items mean, by the identity of their nodes, which are kept too: each is lowered once, however often it is named."""
+    """The lowered items by the identity of their nodes, which are kept too: each is lowered once."""
     keeps_interval_columns: bool = False
-    """Whether ends of intervals are asked for, so that sources keep them beside what is released."""
+    """Whether the query asks for interval ends, so that sources keep them next to released columns."""
 
     @property
     def source(self) -> QueryText:
@@ -293,10 +293,10 @@ class Scope:
     def _lower_derived_table(self, node: exp.Expr) -> NamedSource:
         alias = node.args.get("alias")
         query = self.source.take_arguments(node, "this", "alias")[0] if type(node) is exp.Subquery else node
-        # An alias that begins with # is no user's: two subqueries without one do not clash.
+        # No user's alias begins with #, so two subqueries without an alias do not clash.
         known_as, names = self.take_alias(alias, self.context.allocate_alias(node))
         if is_table_function(node) and alias is not None and not names and alias.args.get("this") is not None:
-            names = [str(alias.this.this)]  # the one column is called as the table is
+            names = [str(alias.this.this)]  # the only column has the name of the table
         inner = self.context.enter_subquery(node, self.context.common_tables, enclosing_scope=self)
         return to_named_source(self.context.lower_derived_query(inner, query, known_as, names))
 
@@ -312,7 +312,7 @@ class Scope:
             return otherwise, names
         name = str(self.source.take_arguments(identifier, "this", quoted=(True,))[0])
         self.context.check_name(node, name)
-        # Letter case makes no other name, so it must not make another plan either.
+        # Letter case does not change a name, so it must not change the plan.
         return normalize_name(name), names
 
     def resolve_column(self, node: exp.Column) -> Column:
@@ -434,7 +434,7 @@ class Scope:
                 self.get_column(normalize_name(owner), name)
                 for name in self.tables[normalize_name(owner)].columns
             ]
-        # A column of USING is there once, where its first side is.
+        # A column of USING appears once, at its first side.
         return [
             self.get_column(
                 self.using_owners[name] if alias in self.using_sides.get(name, ()) else alias, name

@@ -77,5 +77,5 @@ def substitute_parts(shapes: Sequence[Expr], columns: Sequence[Column]) -> list[
 
 
 def _make_placeholder(place: int) -> ReleasedColumn:
-    # Of what type it is, the sets say together.
+    # The sets determine its type together.
     return ReleasedColumn(str(place), Type.NULL)

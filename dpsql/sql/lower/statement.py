@@ -212,7 +212,7 @@ def _lower_select(
             else _lower_sets_within_units(scope, node, relation, sets)
         )
         return scope, within or lower_release()
-    # Whatever its groups are, the outermost SELECT is over all units.
+    # The outermost SELECT is over all units, whatever its groups are.
     released = outermost and is_private(relation)
     if released and (empty := find_empty_query(scope, node, relation)) is not None:
         return scope, empty
@@ -415,7 +415,7 @@ class _ReleaseBuilder(Grouping):
         ):
             # Distinct rows are groups without aggregates.
             distinct = False
-            # Beside other columns, one value for all rows makes no other rows.
+            # Next to other columns, a constant makes no further distinct rows.
             varying = [node for _, node in items if not self.is_constant_key(node)]
             for node in varying or (node for _, node in items):
                 self.add_group_key(node, node)
@@ -568,7 +568,7 @@ class _ReleaseBuilder(Grouping):
         """Return the end of the interval of an aggregate of the released table, a factor and a shift aside."""
         asked, known = get_interval_argument(self.source, node), len(self.aggregations)
         name = self.find_unqualified_name(asked)
-        # An alias comes before a column here: of a private column there is no interval.
+        # An alias takes precedence over a column here: a private column has no interval.
         expr = self.aliases.get(name) if name is not None else None
         if isinstance(asked, exp.AggFunc):
             expr = self.lower_aggregate(asked)

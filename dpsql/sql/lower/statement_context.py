@@ -24,7 +24,7 @@ from dpsql.sql.read.rejection import QueryText
 MAX_SOURCES = 256
 """The most tables and subqueries of a plan: planning takes about a millisecond for each."""
 NEW, REPEATED = 4, 1
-"""What planning costs for a source, and for one of a common table expression that is read again."""
+"""The planning cost of a source, and of one in a common table expression that is read again."""
 MAX_DERIVED_DEPTH = 16
 
 
@@ -82,11 +82,11 @@ class StatementContext:
     max_groups: int | None = None
     requirements: list[PublicGroupsRequirement] = field(default_factory=list)
     distinct_nodes: list[exp.Expr] = field(default_factory=list)
-    """Where distinct rows across units stand."""
+    """The nodes with distinct rows across units."""
     sample_nodes: list[exp.Expr] = field(default_factory=list)
     """The clauses by which units are sampled."""
     enclosing_scope: EnclosingScope | None = None
-    """The rows that stand around a derived table, which cannot name them; a refusal says so."""
+    """The rows around a derived table, which it cannot name; a refusal says so."""
 
     def enter_subquery(
         self,

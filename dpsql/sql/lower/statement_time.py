@@ -26,7 +26,7 @@ _MOMENTS = (
 TIME_CALLS: Mapping[str, Type] = MappingProxyType(
     {**dict.fromkeys(_DAYS, Type.DATE), **dict.fromkeys(_MOMENTS, Type.TIMESTAMP)}
 )
-"""The functions without arguments that give the day or the moment of the statement."""
+"""The functions without arguments that return the day or the time of the statement."""
 TIME_NODES: Mapping[type[exp.Expr], str] = MappingProxyType(
     {
         exp.CurrentDate: "current_date",

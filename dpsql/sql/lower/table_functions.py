@@ -26,7 +26,7 @@ from dpsql.sql.lower.scope import Scope
 from dpsql.sql.lower.statement_context import StatementContext
 
 MOST_ROWS = 10_000
-"""Most rows of a table that a statement lists or counts out."""
+"""The most rows of a table that a statement lists or generates."""
 
 
 def lower_table_function(context: StatementContext, node: exp.Expr, alias: str) -> Values:

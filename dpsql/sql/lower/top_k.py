@@ -10,7 +10,7 @@ from dpsql.plan.nodes import OuterQuery, Release, TopK
 from dpsql.planning.top_k import SCORES
 
 MOST = 100
-"""More groups than this are not chosen one by one."""
+"""The most groups that are selected one by one."""
 
 
 def rewrite_as_top_k(outer: OuterQuery) -> OuterQuery | None:

@@ -36,7 +36,7 @@ _AGGREGATES = {
 }
 _EXCLUDED = ("CURRENT ROW", "GROUP", "TIES", "NO OTHERS")
 _MOST = 10**6
-"""The furthest that a frame, or LAG, reaches."""
+"""The largest offset of a frame or of LAG."""
 
 
 class _WindowedSelect(Protocol):

@@ -54,7 +54,7 @@ ADDED_NODES: Mapping[str, type[exp.AggFunc]] = {
 }  # fmt: skip
 """DuckDB's aggregates, macros among them, for which the parser has no node: it would take them for functions of a row.
 
-Of ANY_VALUE it would drop further arguments in silence.
+It would silently drop further arguments of ANY_VALUE.
 """
 
 
@@ -62,7 +62,7 @@ SPELLINGS: Mapping[str, type[exp.AggFunc]] = {
     "FAVG": exp.Avg, "MEAN": exp.Avg, "FSUM": exp.Sum, "KAHAN_SUM": exp.Sum, "SUMKAHAN": exp.Sum,
     "CHOOSE": exp.ArgMax,
 }  # fmt: skip
-"""Further names of aggregates: those that add up with less rounding do what SUM and AVG do here anyway, and CHOOSE is our own."""
+"""Further names of aggregates: SUM and AVG already add up with as little rounding, and CHOOSE is dpsql's own."""
 
 
 def _make_quantifier_builder(name: str, node: type[exp.Expression]) -> Callable[[list[exp.Expr]], exp.Expr]:

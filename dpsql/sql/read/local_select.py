@@ -27,7 +27,7 @@ class LocalOutput:
     function: str
     place: int | None
     column: str | None = None
-    """The column that is the whole argument, if it is one that was rounded to its bounds."""
+    """The column that is the whole argument, if its values were rounded to its bounds."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -216,4 +216,4 @@ _OPTIONS: Mapping[str, tuple[str, Callable[[_ClauseReader], Any]]] = {
     "confidence": ("confidence", lambda clause: clause.read_positive_number("confidence", parse_confidence)),
     "privacy_unit_column": ("unit", _ClauseReader.read_unit_column),
 }
-"""The options by name: what each sets, and how its value is read."""
+"""The options by name: the field that each sets, and the reader of its value."""

@@ -28,7 +28,7 @@ _CALLED = {
     exp.CurrentTimestamp: "current_timestamp",
     exp.Array: "array",
 }
-"""What has a syntax of its own, of which the parser keeps no name."""
+"""Nodes with their own syntax, whose names the parser does not keep."""
 _WITHIN = (exp.Paren, exp.Window, exp.Filter, exp.WithinGroup)
 
 

@@ -62,7 +62,7 @@ _T = TypeVar("_T")
 _Query = exp.Select | exp.SetOperation
 _LOGGER = logging.getLogger("sqlglot")
 _EXPLAIN = re.compile(r"(?:\s+|--[^\n]*\n|/\*.*?\*/)*+EXPLAIN\b", re.IGNORECASE | re.DOTALL)
-"""Possessive: what has been taken for a comment is never taken for two, which would double the work."""
+"""Possessive: a match for one comment is never retried as two, which would double the work."""
 _OPENING = {TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE, TokenType.CASE}
 _CLOSING = {TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE, TokenType.END}
 _DOUBLE = {TokenType.NOT, TokenType.ANY, TokenType.SOME, TokenType.INTERVAL}
@@ -341,7 +341,7 @@ def _check_nesting(tokens: Sequence[Token]) -> None:
             depth += levels[-1]
         elif kind in _CLOSING and levels:
             depth -= levels.pop()
-        # Only one NOT right after another nests: most stand side by side.
+        # Only adjacent NOTs nest; most are apart.
         negations = negations + 1 if kind is TokenType.NOT else 0
         if depth + negations > MAX_NESTING:
             refuse_query("too_deep", f"the query is nested more than {MAX_NESTING} levels deep")
@@ -412,7 +412,7 @@ def _check_quantiles(source: QueryText, tokens: Sequence[Token]) -> None:
         depth = commas = 0
         for inner, after in itertools.pairwise(tokens[place + 1 :]):
             depth += (inner.token_type in _OPENING) - (inner.token_type in _CLOSING)
-            last = after.token_type is TokenType.R_PAREN  # such a comma may stand before the end
+            last = after.token_type is TokenType.R_PAREN  # a trailing comma is allowed
             commas += depth == 1 and inner.token_type is TokenType.COMMA and not last
             if depth == 0 or commas > 1:
                 break

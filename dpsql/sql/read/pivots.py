@@ -27,15 +27,15 @@ MOST_PIVOTS = 8
 MOST_COLUMNS = 40
 """Columns of one UNPIVOT: each is a query of a chain of UNION ALL."""
 NAME_OF = "name_of"
-"""Where a text holds the column whose name it is, so that the name is as the column is declared."""
+"""The key of the column that a text is the name of, so that it is spelled as declared."""
 _AROUND = ("with_", "order", "limit", "offset")
 """Clauses around a statement of PIVOT or UNPIVOT."""
 OTHERS = "pivot"
-"""What marks the * that stands for the columns by which PIVOT groups."""
+"""The mark of the * for the columns by which PIVOT groups."""
 _NAMED = (exp.PivotAlias, exp.Alias)
 """Nodes of a value with a name, in FROM and in a statement."""
 _NUMBER = re.compile(r"(0|[1-9]\d*)(\.\d+)?")
-"""Numbers that DuckDB names a column by as they are written."""
+"""Numbers that DuckDB uses as column names in the way they are written."""
 
 
 def rewrite_pivots(source: QueryText, tree: exp.Expr | None) -> exp.Expr | None:

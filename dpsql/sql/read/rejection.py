@@ -25,7 +25,7 @@ _INSTEAD: Mapping[str, str] = {
     "symmetric": "order the ends: x BETWEEN LEAST(a, b) AND GREATEST(a, b)",
     "sample": UNITS_SAMPLED,
 }
-"""What to write for a clause that is refused wherever it stands."""
+"""The hints for clauses that are refused everywhere."""
 _DESCRIBED = (
     "\\d in the shell lists tables and columns, with their bounds and values as the policy states them"
 )
@@ -46,9 +46,9 @@ STATEMENTS: Mapping[str, str] = {
     "TABLE": "write SELECT … FROM t",
     "VALUES": "write SELECT * FROM (VALUES (1), (2)) AS t(x)",
 }
-"""What to write for a statement that begins so and changes nothing."""
+"""The hints for statements by their first word."""
 _CALLED = re.compile(r"(\w+)\s*\(\s*(?:DISTINCT\s+)?$", re.IGNORECASE)
-"""The end of a text after which the first argument of a call stands."""
+"""The end of a text before the first argument of a call."""
 
 
 @dataclass(frozen=True, slots=True)

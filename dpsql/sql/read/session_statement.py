@@ -408,4 +408,4 @@ _OPTIONS: Mapping[str, tuple[Callable[[_TokenReader, str], Any], tuple[SessionTa
     "max_groups": (_read_whole_number, tuple(SessionTableKind)),
     "replay": (_read_boolean, tuple(SessionTableKind)),
 }
-"""The options by name: how a value is read, and of which statements it is."""
+"""The options by name: the reader of the value, and the statements that take it."""

@@ -15,7 +15,7 @@ from dpsql.sql.read.rejection import QueryText, is_valid_text, refuse_query, ref
 
 _NAME = re.compile(r"[^\W\d]\w*")
 _ALIASES = {TokenType.VAR, TokenType.IDENTIFIER, TokenType.STRING, TokenType.R_PAREN, TokenType.R_BRACKET}
-"""Words after which a colon says that they were an alias."""
+"""Words that a following colon makes an alias."""
 _COMPARISONS = {
     TokenType.EQ,
     TokenType.NEQ,

@@ -36,10 +36,10 @@ _MOMENTS = frozenset({exp.DType.TIMESTAMP, exp.DType.TIMESTAMPNTZ, exp.DType.DAT
 _LARGE = ("year", "quarter", "month", "day")
 _SMALL = ("hour", "minute")
 _OF_NULLS = frozenset({"snowflake", "bigquery"})
-"""The dialects whose GREATEST and LEAST are NULL where one of their arguments is."""
+"""The dialects whose GREATEST and LEAST are NULL if any argument is NULL."""
 _OF_TEXT = (exp.Left, exp.Right, exp.Length)
 _OF_DATES = (exp.Year, exp.Month, exp.Day, exp.DayOfYear, exp.DateDiff)
-"""Functions whose argument some parsers wrap in a conversion of their own."""
+"""Functions whose argument some parsers wrap in a conversion."""
 _DEFAULT_SCHEMAS: Mapping[str, str] = {
     "postgres": "public",
     "snowflake": "public",
@@ -50,12 +50,12 @@ _DEFAULT_SCHEMAS: Mapping[str, str] = {
 _ESCAPING = frozenset({"postgres", "spark", "bigquery"})
 """The dialects in which a backslash escapes in a pattern of LIKE."""
 _MOST_COPIED = 100
-"""Most nodes that are written out twice: within each other they would double the text without end."""
+"""The most nodes of an expression that is copied: nested copies would double the text each time."""
 _DUCKDB = "write it in DuckDB's SQL and leave out dialect"
 _INSTEAD: Mapping[type[exp.Expr], str] = {
     exp.TimeToStr: "write DATE_TRUNC('month', x), or EXTRACT(YEAR FROM x) and EXTRACT(MONTH FROM x)",
 }
-"""What to write for a function that is not read."""
+"""The hints for functions that are not supported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -458,7 +458,7 @@ def _translate_within_group(self: Translator, node: exp.Expr) -> exp.Expr:
     (item,) = order.expressions
     share = call.this
     if item.args.get("desc"):
-        if type(call) is exp.PercentileDisc:  # where q falls between two values it takes the other one
+        if type(call) is exp.PercentileDisc:  # if q falls between two values, it takes the other one
             self.source.refuse(
                 node,
                 "clause",

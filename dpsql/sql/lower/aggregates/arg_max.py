@@ -21,7 +21,7 @@ from dpsql.sql.lower.joins import build_filter
 from dpsql.sql.lower.top_k import rewrite_as_top_k
 
 BEST = frozenset({"arg_max", "arg_min", "max"})
-"""The aggregates that choose one row by a score, and compute nothing of the others; the least is a hidden group's, the greatest is not."""
+"""The aggregates that select one row by a score and compute nothing from the others; a hidden group may have the least score, never the greatest."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -220,4 +220,4 @@ def has_counted_rows(over: ReleasedGroups, node: exp.Expr) -> Expr | None:
 
 
 _ELSEWHERE = (exp.Filter, exp.Window)
-"""Around a COUNT(*) it is of other rows."""
+"""Inside of these, a COUNT(*) is over other rows."""

@@ -39,7 +39,7 @@ GREATEST: dict[Type, Value] = {
     Type.DATE: dt.date.max,
     Type.TIMESTAMP: dt.datetime.max,  # noqa: DTZ901  (SQL timestamps have no zone)
 }
-"""What the bin above all boundaries is called, as in DuckDB."""
+"""The name of the bin above all boundaries, as in DuckDB."""
 _MAP = Function(
     "map",
     "MAP {x: n, …}",
@@ -47,7 +47,7 @@ _MAP = Function(
     "MAP(LIST({0} ORDER BY {0}), LIST({1} ORDER BY {0}))",
     "no value is computed, and no key comes twice",
 )
-"""All rows of a released table, as one value: it is the one output of a query over one."""
+"""All rows of a released table as one value, which is the only output of its query."""
 _PART = Function(
     "histogram_of_group",
     "the part of the group in HISTOGRAM",
@@ -189,7 +189,7 @@ def _build_cell_number(
 def _build_bin_end(over: ReleasedGroups, node: exp.Expr, value: Expr, ends: Sequence[Value]) -> Expr:
     """Build the end of a row's bin: the first that the value does not pass."""
     scalars, parts = over.scope.scalars, []
-    # Of one bin too: a constant is no key.
+    # One bin as well: a constant is no key.
     for end in (Literal(end, value.type) for end in ends[:-1] or ends):
         parts += [scalars.build_call(node, "le", value, end), end]
     return scalars.build_call(node, "case", *parts, Literal(ends[-1], value.type))

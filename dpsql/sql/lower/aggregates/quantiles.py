@@ -30,9 +30,9 @@ from dpsql.sql.lower.scalars import Scalars
 from dpsql.sql.read.rejection import QueryText
 
 _MOST = 10**6
-"""Shares are told apart to a millionth."""
+"""Shares are distinguished to a millionth."""
 _ENDS = frozenset({"min", "max"})
-"""Those that are a value of the argument's own type, and so the value itself where all rows of a group have one."""
+"""The quantiles that return a value of the argument's type, which is the value itself if all rows of a group share it."""
 MOST_SHARES = 100
 """Most values that one call lists."""
 LIST = Function(
@@ -65,7 +65,7 @@ def normalize_quantile_call(text: QueryText, node: exp.AggFunc | exp.WithinGroup
             "aggregate",
             "PERCENTILE_CONT and PERCENTILE_DISC only take the share; the column follows ORDER BY",
         )
-    # NULL values are no values, wherever they come.
+    # NULLs are excluded, wherever they are sorted.
     argument, descending, _ = text.take_arguments(items[0], "this", "desc", "nulls_first")
     if descending and type(share) is exp.Array:
         (shares,) = text.take_arguments(share, "expressions")

@@ -19,7 +19,7 @@ _IN_PLACE: Mapping[str, str] = {
         "SUM(COUNT(*)) OVER () AS t … GROUP BY x HAVING COUNT(*) > 0)"
     ),
 }
-"""Aggregates that are written by others, with how."""
+"""Aggregates with an equivalent, and that equivalent."""
 _INSTEAD: Mapping[str, tuple[str, str]] = {
     **dict.fromkeys(
         ("string_agg", "stringagg", "listagg", "group_concat", "array_agg", "list", "json_group_array"),
@@ -38,7 +38,7 @@ _INSTEAD: Mapping[str, tuple[str, str]] = {
         ("would release one row's value", "SELECT x, SUM(y) … GROUP BY x ORDER BY SUM(y) DESC LIMIT 1"),
     ),
 }
-"""Aggregates that one row decides, by their name, each with why and with what to write instead."""
+"""Aggregates that one row decides, by name, each with the reason and the replacement."""
 
 
 def refuse_unsupported(
