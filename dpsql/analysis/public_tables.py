@@ -238,7 +238,7 @@ def _get_items(source: Source) -> Mapping[Column, Expr]:
 
 def _get_input(source: Source) -> Relation:
     if not isinstance(source, (Project, PerUnitGroupBy, PerUnitWindows)):
-        raise TypeError("it is no derived table")
+        raise TypeError("the source must be a derived table")
     return source.input
 
 

@@ -196,7 +196,7 @@ class _RowBounds:
             case Join():
                 return self._bound_join_rows(relation, known)
             case PublicSubquery() | Values():
-                raise TypeError("public rows belong to no unit")
+                raise TypeError("public rows belong to no privacy unit")
 
     def _bound_join_rows(self, join: Join, known: Conditions) -> int:
         """Return the most rows of a join for which conditions are true, from the matches of one row on either side."""

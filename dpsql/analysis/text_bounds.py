@@ -359,7 +359,7 @@ class _StatementBounds:
     def _bound_side_columns(self, side: Relation) -> list[TextBound]:
         """Bound the columns of one side of a set operation, by their places."""
         if isinstance(side, (Scan, Filter, SemiJoin, Join)):
-            raise TypeError("a side of a set operation has the columns of the whole")
+            raise TypeError("a side of a set operation must have the columns of the whole")
         scope = self._get_scope(side)
         return [scope[column.source, column.name] for column in side.columns]
 

@@ -40,7 +40,7 @@ class Interval:
         object.__setattr__(self, "low", None if low is None else Fraction(low))
         object.__setattr__(self, "high", None if high is None else Fraction(high))
         if self.low is not None and self.high is not None and self.low > self.high:
-            raise ValueError("an interval's low end is above its high end")
+            raise ValueError("the low end of an interval must not be above its high end")
 
     def __repr__(self) -> str:
         return f"Interval({_format_end(self.low)}, {_format_end(self.high)})"
@@ -59,7 +59,7 @@ class Interval:
     def ends(self) -> tuple[Fraction, Fraction]:
         """Both ends of a bounded interval."""
         if self.low is None or self.high is None:
-            raise ValueError("an end is not bounded")
+            raise ValueError("both ends of the interval must be bounded")
         return self.low, self.high
 
     @property

@@ -19,7 +19,7 @@ def find_sampling_rate(relation: Relation) -> Fraction | None:
     """
     rates = {scan.sample for scan in list_private_scans(relation)}
     if len(rates) > 1:
-        raise ValueError("all private tables of a release are read from one sample, or none is")
+        raise ValueError("a release must read either all or none of its private tables from one sample")
     return next(iter(rates), None)
 
 

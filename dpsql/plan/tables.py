@@ -156,8 +156,10 @@ class Scan:
 
     def __post_init__(self) -> None:
         if self.unit.private != (self.contribution is not None):
-            raise ValueError("a scan has contribution bounds if and only if it is private")
+            raise ValueError("a scan must have contribution bounds if it is private, and none otherwise")
         if self.unnested and self.unit.kind is not UnitKind.COLUMN:
-            raise ValueError("only rows with the identifier of a unit can be repeated")
+            raise ValueError("only rows with a unit's identifier can be repeated")
         if self.sample is not None and not (self.unit.kind is UnitKind.COLUMN and 0 < self.sample < 1):
-            raise ValueError("units with an identifier are sampled, with a probability between 0 and 1")
+            raise ValueError(
+                "only units with an identifier can be sampled, with a probability between 0 and 1"
+            )

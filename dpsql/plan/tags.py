@@ -89,7 +89,7 @@ def _make_form(kind: type) -> Form:
     # A class that inherited the tag of another would be taken for it.
     tag = vars(kind).get("tag")
     if not isinstance(tag, str):
-        raise TypeError(f"{kind.__name__} has no tag of its own, so no fingerprint holds it")
+        raise TypeError(f"{kind.__name__} has no tag of its own, so it cannot be in a fingerprint")
     compared = [item for item in dataclasses.fields(kind) if item.compare]
     return Form(
         tag,

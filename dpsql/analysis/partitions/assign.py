@@ -143,7 +143,7 @@ def _push_down_conditions(said: Conditions, items: Mapping[Column, Expr]) -> Con
 
 def _push_down_to_side(whole: SetOperation, side: Source, said: Conditions) -> Conditions:
     if isinstance(side, Scan):
-        raise TypeError("a side has the columns of the whole")
+        raise TypeError("a side must have the columns of the whole")
     pairs = zip(whole.columns, side.columns, strict=True)
     return _push_down_conditions(said, {ours: theirs for ours, theirs in pairs if ours.type is theirs.type})
 

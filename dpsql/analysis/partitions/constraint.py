@@ -53,7 +53,7 @@ def merge_filters(side: PartitionFilter, other: PartitionFilter) -> PartitionFil
 def _get_dimension(column: Column) -> Dimension:
     dimension = Dimension.from_column(column)
     if dimension is None:
-        raise TypeError("the column is not a partition column")
+        raise TypeError("the column must be a partition column")
     return dimension
 
 

@@ -190,7 +190,7 @@ def _emit_norm_share(clamp: Clamp, amount: str, squares: str) -> str:
 def bound_unit_total(analysis: Analysis, measure: Measure) -> int:
     """Return the largest absolute contribution of a unit to the total of a measure, in lattice steps."""
     if measure.lattice is None:
-        raise TypeError("only measures with a lattice are summed")
+        raise TypeError("only measures with a lattice can be summed")
     return analysis.bound.rows * max(abs(measure.lattice.low), abs(measure.lattice.high), 1)
 
 
@@ -233,7 +233,7 @@ def _emit_contribution(analysis: Analysis, clamp: Clamp, measure: int | None, si
 def _has_other_side(measure: Measure, sign: int) -> bool:
     """Return whether the total of a measure may have the other sign."""
     if measure.lattice is None:
-        raise TypeError("only measures with a lattice are summed")
+        raise TypeError("only measures with a lattice can be summed")
     return measure.lattice.low < 0 if sign > 0 else measure.lattice.high > 0
 
 

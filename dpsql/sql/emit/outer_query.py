@@ -277,7 +277,7 @@ def _emit_traced_source(relation: Relation, above: ReleasedTables | OriginalTabl
             beside, _ = emit_from_clause(right, right.columns, above)
             return f"{source}\n    LEFT JOIN {beside} ON {' AND '.join(on)}", conditions
         case _:
-            raise TypeError("only what keeps rows as they are is traced")
+            raise TypeError("only relations that keep each row can be traced")
 
 
 def _is_join(source: Release | Relation) -> bool:
@@ -290,7 +290,7 @@ def _emit_traced_side(
 ) -> str:
     """Return one side of a UNION ALL, whose branches are numbered from `first` on."""
     if isinstance(side, Scan):
-        raise TypeError("a side has the columns of the whole")
+        raise TypeError("a side must have the columns of the whole")
     source, conditions = _emit_traced_source(side, above)
     items = (
         emit_column(theirs) if ours.type is theirs.type else emit_cast(emit_column(theirs), ours.type)

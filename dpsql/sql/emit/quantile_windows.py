@@ -135,7 +135,7 @@ def _emit_value_point(measure: Measure) -> str:
     """Return the point of a value, or NULL if it has none."""
     lattice = measure.quantile_lattice
     if lattice is None:
-        raise TypeError("only measures with a lattice have quantiles")
+        raise TypeError("only measures with a lattice can have quantiles")
     match measure.expr.type:
         case Type.DATE:
             return _emit_clamped_point(get_dialect().emit_day_number("x"), lattice, get_date_at)

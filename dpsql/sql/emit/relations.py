@@ -105,7 +105,7 @@ def emit_rows(
         if rate is not None:
             where.append(emit_sample_condition(name, rate))
     elif rate is not None:
-        raise TypeError("units are sampled by their identifiers")
+        raise TypeError("only units with identifiers can be sampled")
     read += [key.expr for key in release.keys if group_keys.find_indexed_column(key, release.input) is None]
     block = _SelectBlock.from_relation(release.input, read, units=units, offered=offered)
     source, conditions = block.emit_relation(release.input)
@@ -364,7 +364,7 @@ class _SelectBlock:
 
     def _emit_side(self, operation: SetOperation, side: Source, *, units: bool, before: int) -> str:
         if isinstance(side, Scan):
-            raise TypeError("a side has the columns of the whole")
+            raise TypeError("a side must have the columns of the whole")
         items = []
         for ours, theirs in zip(operation.columns, side.columns, strict=True):
             text = (

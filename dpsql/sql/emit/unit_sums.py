@@ -117,7 +117,7 @@ def emit_measure_total(measure: Measure, index: int) -> str:
 def emit_point_sum(measure: Measure, name: str) -> str:
     """Return the sum of the lattice points of values."""
     if measure.lattice is None:
-        raise TypeError("only measures with a lattice are summed")
+        raise TypeError("only measures with a lattice can be summed")
     points = emit_lattice_point(measure.expr, measure.lattice, name, measure.interval)
     return get_dialect().emit_exact_sum(points, _bound_point_magnitude(measure))
 
@@ -130,7 +130,7 @@ def _bound_point_magnitude(measure: Measure) -> int:
 def _get_point_range(measure: Measure) -> tuple[int, int]:
     """Return the least and the greatest lattice point of a value."""
     if measure.lattice is None:
-        raise TypeError("only measures with a lattice are summed")
+        raise TypeError("only measures with a lattice can be summed")
     return measure.lattice.low, measure.lattice.high
 
 

@@ -174,7 +174,7 @@ def lower_set_operation(context: StatementContext, node: exp.Expr, alias: str) -
             context, operation, _get_set_kind(context, operation), found, right, alias=above
         )
     if not isinstance(found, SetOperation):
-        raise TypeError("a chain has an operation")
+        raise TypeError("a chain must have an operation")
     return found
 
 
@@ -218,7 +218,7 @@ def combine_set_operation(
 ) -> SetOperation:
     """Return two sources by position; `node` is where they stand."""
     if isinstance(left, Scan) or isinstance(right, Scan):
-        raise TypeError("a query is no table")
+        raise TypeError("a query cannot be a table")
     if len(left.columns) != len(right.columns):
         context.source.refuse(
             node,

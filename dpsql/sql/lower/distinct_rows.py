@@ -77,7 +77,7 @@ def build_all_rows(context: StatementContext, node: exp.Expr, relation: Relation
     if isinstance(relation, Project):
         return replace(relation, once=False)
     if not isinstance(relation, SetOperation):
-        raise TypeError("these rows are distinct as they are")
+        raise TypeError("these rows must be distinct")
     if not has_side_comparison(relation):
         return replace(relation, once=False, kind=SetKind.UNION_ALL)
     first, *others = (
@@ -118,7 +118,7 @@ def _has_nested_comparison(source: SetOperation) -> bool:
 
 def _add_side_number(context: StatementContext, node: exp.Expr, side: Source, number: int) -> Source:
     if isinstance(side, Scan):
-        raise TypeError("a side is a query")
+        raise TypeError("a side must be a query")
     items: list[tuple[str, Expr]] = [(column.name, column) for column in side.columns]
     return build_projection(
         side, context.allocate_alias(node), [*items, ("side", Literal(number, Type.INTEGER))]
@@ -213,7 +213,7 @@ def _count_over_many_sides(
             part = call(node, "multiply", part, Literal(abs(factor), Type.INTEGER))
         found = part if found is None else call(node, "add" if factor > 0 else "subtract", found, part)
     if found is None:
-        raise TypeError("there are factors")
+        raise TypeError("there must be factors")
     return found
 
 

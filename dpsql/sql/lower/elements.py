@@ -75,7 +75,7 @@ def _repeat_scan(scope: Scope, node: exp.Expr, listed: exp.Column, *, outer: boo
     column = Column(scope.tables[holder].alias, f"#{spelt}", replace(facts, nullable=facts.nullable or outer))
     _check_unnested(scope, node, holder, scanned, column)
     if not isinstance(scanned, Scan) or scanned.contribution is None:
-        raise TypeError("a list is of a table with contribution bounds")
+        raise TypeError("a list must belong to a table with contribution bounds")
     rows = scanned.contribution.rows * most
     # Keys of the table are not unique in its repeated rows.
     bound = replace(scanned.contribution, rows=rows, keys=frozenset(), unique=frozenset())

@@ -131,7 +131,7 @@ def _rename_columns(
 ) -> None:
     """Name mean the columns of the whole from here on; those of USING are its own."""
     if not hasattr(whole, "columns"):
-        raise TypeError("a set operation has columns")
+        raise TypeError("a set operation must have columns")
     named: dict[str, dict[str, Column]] = {
         alias: {} for alias in (*known, second, normalize_name(whole.alias))
     }

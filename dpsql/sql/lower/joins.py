@@ -433,5 +433,5 @@ def build_filter(relation: Relation, predicates: Sequence[Expr]) -> Relation:
     if predicate is None:
         return relation
     if predicate.type not in (Type.BOOLEAN, Type.NULL):
-        raise TypeError("a filter takes booleans")
+        raise TypeError("a filter must be boolean")
     return Filter(relation, predicate)

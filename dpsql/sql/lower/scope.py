@@ -500,7 +500,7 @@ def _build_single_value_query(source: nodes.Source) -> nodes.OuterQuery:
     if isinstance(source, nodes.PublicSubquery):
         return source.outer
     if isinstance(source, Scan):
-        raise TypeError("a table is no single value")
+        raise TypeError("a table is not a scalar value")
     (column,) = source.columns
     return nodes.OuterQuery(source, (nodes.Output(column.name, column),))
 
@@ -508,5 +508,5 @@ def _build_single_value_query(source: nodes.Source) -> nodes.OuterQuery:
 def to_named_source(relation: nodes.Source) -> NamedSource:
     """Return a derived source with its columns."""
     if isinstance(relation, Scan):
-        raise TypeError("a table's columns are the catalogue's")
+        raise TypeError("the columns of a table come from the catalogue")
     return NamedSource(relation, {normalize_name(column.name): column for column in relation.columns})

@@ -288,7 +288,7 @@ def _lower_subquery(
         if compare is None:
             return derived, TRUE
         if isinstance(derived, Scan):
-            raise TypeError("a query is no table")
+            raise TypeError("a query cannot be a table")
         return derived, _build_conjunction(compare(derived.columns))
     return _lower_correlated_rows(scope, bare, query.args.get("order"), alias, compare)
 
@@ -345,5 +345,5 @@ def _build_conjunction(predicates: Sequence[Expr]) -> Expr:
         return TRUE
     joined = predicates[0] if len(predicates) == 1 else build_function_call("and", *predicates)
     if joined is None:
-        raise TypeError("conditions are booleans")
+        raise TypeError("conditions must be booleans")
     return joined

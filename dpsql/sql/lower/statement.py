@@ -254,7 +254,7 @@ def _lower_sets_within_units(
             )
         )
     if together is None or isinstance(together, Scan):
-        raise TypeError("there is a grouping set, whose groups are no table")
+        raise TypeError("there must be a grouping set, whose groups are derived")
     every_column = tuple(Output(column.name, column) for column in together.columns)
     page = groups.lower_limit_or_offset("limit"), groups.lower_limit_or_offset("offset") or 0
     return SelectItems(together, every_column, (), *page, has_distinct(scope, node), None)
@@ -286,7 +286,7 @@ def _lower_grouping_sets(scope: Scope, node: exp.Select, relation: Relation, set
             )
         )
     if together is None or first is None or isinstance(together, Scan):
-        raise TypeError("there is a grouping set, and its groups are released")
+        raise TypeError("there must be a grouping set, whose groups are released")
     exprs = substitute_parts(first.shapes, together.columns)
     outputs = tuple(Output(name, expr) for name, expr in zip(names, exprs, strict=False))
     qualify = exprs[-1] if asks else None
