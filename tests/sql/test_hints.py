@@ -82,7 +82,7 @@ CALLS = frozenset(
         "… = FALSE",
         "only CREATE SYNTHETIC TABLE and CREATE LOCAL TABLE are supported, in Python and in the shell; the owner makes all other tables",
         "DROP TABLE only drops tables of a connection, in Python and in the shell; the owner drops all others",
-        "let the policy list the values, or group values: CAST(FLOOR(cost / 100) AS INTEGER) AS cost",
+        "list the values in the policy, or group them: CAST(FLOOR(cost / 100) AS INTEGER) AS cost",
         "con.synthetic(…, method='mst'), fewer columns, or groups of values: CAST(FLOOR(cost / 100) AS INTEGER) AS cost",
     }
 )
