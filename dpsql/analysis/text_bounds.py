@@ -218,8 +218,8 @@ class _ExpressionBounds:
         result = bound_result_size(expr, sizes)
         if not _is_bounded(result):
             _raise_too_long(
-                f"{expr.function.signature} could make a text of {result.max_bytes:,} bytes of one row; at most "
-                f"{MOST_MADE:,} bytes, or {MOST_SHARE} times the longest stored text of the row, are possible"
+                f"{expr.function.signature} could make a text of {result.max_bytes:,} bytes from one row; at most "
+                f"{MOST_MADE:,} bytes, or {MOST_SHARE} times the longest stored text of the row, are allowed"
             )
         work = RowWork(bound_call_work(expr, sizes, result, self.rules))
         if makes_text(expr):

@@ -201,14 +201,16 @@ def _iterate_last_days(arguments: tuple[Expr, ...], of: tuple[Interval, ...]) ->
 def _find_format_error(values: tuple[Value, ...]) -> str | None:
     text = str(values[0])
     return (
-        f"a format has between 1 and {MOST_FORMAT} characters" if not 0 < len(text) <= MOST_FORMAT else None
+        f"the format must have between 1 and {MOST_FORMAT} characters"
+        if not 0 < len(text) <= MOST_FORMAT
+        else None
     )
 
 
 def _find_strptime_format_error(values: tuple[Value, ...]) -> str | None:
     text = str(values[0]).replace("%%", "")
     if any(code in text for code in ("%z", "%Z", "%n")):
-        return "a TIMESTAMP has no zone and no nanoseconds: %z, %Z and %n are not read"
+        return "a TIMESTAMP has no zone and no nanoseconds, so %z, %Z and %n are not supported"
     return _find_format_error(values)
 
 

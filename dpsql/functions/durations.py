@@ -173,7 +173,7 @@ def _get_count(argument: Expr) -> int:
 
 def _find_bucket_error(values: tuple[Value, ...]) -> str | None:
     fits = isinstance(values[0], int) and 1 <= values[0] <= MOST_UNITS
-    return None if fits else f"between 1 and {MOST_UNITS:,} units"
+    return None if fits else f"the bucket must have between 1 and {MOST_UNITS:,} units"
 
 
 def _define_time_bucket(unit: str, kind: Type) -> Function:

@@ -208,7 +208,10 @@ def _get_set_kind(context: StatementContext, node: exp.Expr) -> SetKind:
             node,
             "clause",
             f"{node.key.upper()} ALL is not supported: it counts how often equal rows stand on each side",
-            f"{node.key.upper()}, which has each row once; or count the rows of each side by GROUP BY",
+            (
+                f"write {node.key.upper()}, which has each row once; or count the rows of each side by "
+                "GROUP BY"
+            ),
         )
     return kind
 

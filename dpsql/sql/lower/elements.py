@@ -106,7 +106,7 @@ def add_selected_elements(scope: Scope, select: exp.Select) -> str | None:
     _check_selected(scope, select, found)
     _, (inner, *others) = scope.source.take_arguments(found[0], "this", "expressions")
     if others:
-        scope.source.refuse(found[0], "unnest", "UNNEST takes exactly one list", "UNNEST(t.list)")
+        scope.source.refuse(found[0], "unnest", "UNNEST takes exactly one list", "write UNNEST(t.list)")
     if type(inner) is exp.Column:
         _, column = _repeat_scan(scope, found[0], inner, outer=False)
         scope.subquery_values.update(dict.fromkeys(found, column))
@@ -147,7 +147,7 @@ def _check_selected(scope: Scope, select: exp.Select, found: Sequence[exp.Expr])
                 node,
                 "unnest",
                 "UNNEST is not allowed in an aggregate",
-                "SELECT SUM(x) FROM t, UNNEST(t.list) AS u(x)",
+                "write SELECT SUM(x) FROM t, UNNEST(t.list) AS u(x)",
             )
     where = select.args.get("where")
     for node in () if where is None else _iterate_unnests(where):
@@ -155,7 +155,7 @@ def _check_selected(scope: Scope, select: exp.Select, found: Sequence[exp.Expr])
             node,
             "unnest",
             "WHERE cannot read the elements of UNNEST in SELECT: it is applied before",
-            "FROM t, UNNEST(t.list) AS u(x) WHERE x > 0",
+            "write FROM t, UNNEST(t.list) AS u(x) WHERE x > 0",
         )
     windows = [item.find(exp.Window) for item in select.expressions]
     for window in (*filter(None, windows), select.args.get("qualify")):

@@ -125,7 +125,7 @@ def _check_elements(scope: Scope, join: exp.Join, side: str, items: list[FromIte
             "join",
             "UNNEST may only be joined by CROSS JOIN, or by LEFT JOIN … ON TRUE, which keeps rows "
             "without elements",
-            "FROM t, UNNEST(t.tags) AS u(tag) WHERE …",
+            "write FROM t, UNNEST(t.tags) AS u(tag) WHERE …",
         )
     if scope.semi_join_sources or any(item.kind is not JoinKind.INNER for item in items):
         scope.source.refuse(

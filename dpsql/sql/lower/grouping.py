@@ -124,7 +124,10 @@ class Grouping(ABC):
         expr = scalars.lower(items[0])
         if not self.is_public_output:
             self.source.refuse(
-                node, "type", "TYPEOF is only allowed over released values", "SELECT typeof(COUNT(*)) FROM …"
+                node,
+                "type",
+                "TYPEOF is only allowed over released values",
+                "write SELECT typeof(COUNT(*)) FROM …",
             )
         stored = expr.facts.engine_type if isinstance(expr, Column) else ""
         digits = find_decimal_digits(expr)
@@ -371,7 +374,7 @@ class Grouping(ABC):
             node,
             "group_by",
             f"{name} {'would be released row by row: it ' * rows}is neither in GROUP BY nor in an aggregate",
-            f"count them: COUNT(DISTINCT {name})"
+            f"count the privacy units: COUNT(DISTINCT {name})"
             if column.facts.is_unit
             else f"add it to GROUP BY, or aggregate it: {'AVG' if column.type.numeric else 'COUNT'}({name})",
         )

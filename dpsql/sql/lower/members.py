@@ -40,7 +40,10 @@ def _list_array_items(
     elif type(node) is exp.Placeholder and isinstance(given(node), tuple):
         return [node]
     source.refuse(
-        node, "subquery", "ANY and ALL take a subquery or a list of at least one value", "x = ANY([1, 2])"
+        node,
+        "subquery",
+        "ANY and ALL take a subquery or a list of at least one value",
+        "write x = ANY([1, 2])",
     )
 
 
@@ -48,7 +51,7 @@ def list_members(source: QueryText, items: Sequence[exp.Expr]) -> list[exp.Expr]
     """List the items of a list; of x IN (VALUES (1), (2)) those of its rows, each of one value."""
     for item in items:
         if type(item) is exp.Alias:
-            source.refuse(item, "syntax", "only PIVOT allows a name after a value in IN", "x IN (1, 2)")
+            source.refuse(item, "syntax", "only PIVOT allows a name after a value in IN", "write x IN (1, 2)")
     if len(items) != 1 or type(items[0]) is not exp.Values:
         return list(items)
     (rows,) = source.take_arguments(items[0], "expressions")

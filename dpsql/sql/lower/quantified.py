@@ -75,7 +75,7 @@ def lower_quantified_comparison(
             side,
             "subquery",
             "ANY and ALL take a subquery or a list of constants",
-            "x > (SELECT MAX(y) FROM …)",
+            "write x > (SELECT MAX(y) FROM …)",
         )
     compared = partial(scope.scalars.lower if value is None else value, operand)
     try:

@@ -190,7 +190,9 @@ def _get_parameter(self: Scalars, node: exp.Expr) -> Parameter:
 def _lower_parameter(self: Scalars, node: exp.Expr) -> Expr:
     value = _get_parameter(self, node)
     if isinstance(value, tuple):
-        self.source.refuse(node, "parameter", "a list of values is only allowed after IN", "WHERE x IN ?")
+        self.source.refuse(
+            node, "parameter", "a list of values is only allowed after IN", "write WHERE x IN ?"
+        )
     return _build_parameter_literal(self, node, value)
 
 
@@ -263,7 +265,7 @@ def _lower_in(self: Scalars, node: exp.Expr) -> Expr:
             node,
             "subquery",
             "IN with a subquery cannot be applied to groups",
-            "SELECT … FROM (SELECT k, COUNT(*) AS n FROM … GROUP BY k) WHERE n IN (SELECT …)",
+            "write SELECT … FROM (SELECT k, COUNT(*) AS n FROM … GROUP BY k) WHERE n IN (SELECT …)",
         )
     operand, items, column = self.source.take_arguments(node, "this", "expressions", "field")
     members = [*list_members(self.source, items or ()), *([] if column is None else [column])]

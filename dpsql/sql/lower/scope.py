@@ -177,7 +177,7 @@ class Scope:
                 node,
                 "subquery",
                 "a scalar subquery over private rows must aggregate over privacy units",
-                "as in WHERE cost > (SELECT AVG(cost) FROM visits)",
+                "write WHERE cost > (SELECT AVG(cost) FROM visits)",
             )
         if len(source.columns) != 1:
             self.source.refuse(node, "subquery", "a subquery used as a value must have one column")
@@ -480,7 +480,7 @@ class Scope:
                 node,
                 "column",
                 f"{name} is a list, whose elements can only be read as rows",
-                f"FROM t, UNNEST(t.{name}) AS u(x), or SELECT UNNEST({name}) AS x",
+                f"write FROM t, UNNEST(t.{name}) AS u(x), or SELECT UNNEST({name}) AS x",
             )
         known = self.list_column_names(owner)
         inner = [column for column in known if normalize_name(column).startswith(f"{normalize_name(name)}.")]

@@ -265,7 +265,7 @@ def _lower_frame_end(
         grouping.source.refuse(
             node,
             "clause",
-            "RANGE may only end at UNBOUNDED or CURRENT ROW",
+            "a RANGE frame may only be bounded by UNBOUNDED and CURRENT ROW",
             "write a frame of rows: ROWS BETWEEN …",
         )
     if not isinstance(value, Literal) or type(value.value) is not int or not 0 <= value.value <= _MOST:

@@ -14,7 +14,10 @@ NAME = "BEST_EXPERT"
 EXPERTS = "experts"
 """Where the tree of a statement holds the place of its first loss, and the number of experts."""
 MOST_EXPERTS = 64
-_HINT = "SELECT t, BEST_EXPERT(a, b) OVER (ORDER BY t) AS followed FROM (SELECT t, AVG(x) AS a, AVG(y) AS b FROM … GROUP BY t)"
+_HINT = (
+    "write SELECT t, BEST_EXPERT(a, b) OVER (ORDER BY t) AS followed FROM (SELECT t, AVG(x) "
+    "AS a, AVG(y) AS b FROM … GROUP BY t)"
+)
 
 
 def expand_best_expert(source: QueryText, tree: exp.Expr | None) -> exp.Expr | None:

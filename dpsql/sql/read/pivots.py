@@ -51,7 +51,7 @@ def rewrite_pivots(source: QueryText, tree: exp.Expr | None) -> exp.Expr | None:
                     pivot,
                     "join",
                     "PIVOT and UNPIVOT are not allowed together with a join in parentheses",
-                    "FROM (SELECT * FROM t PIVOT (…)) AS p JOIN …",
+                    "write FROM (SELECT * FROM t PIVOT (…)) AS p JOIN …",
                 )
             base = node.copy()
             base.set("pivots", None)
@@ -102,7 +102,9 @@ def _build_pivot_query(source: QueryText, pivot: exp.Pivot, base: exp.Expr) -> e
     aggregates = aggregates or [exp.Count(this=exp.Star(), big_int=True)]
     found = [_parse_pivot_key(source, key) for key in keys or [pivot]]
     if len(aggregates) > 1 and any(type(item) is not exp.Alias for item in aggregates):
-        source.refuse(aggregates[0], "clause", "several aggregates in PIVOT need names", "SUM(x) AS total")
+        source.refuse(
+            aggregates[0], "clause", "several aggregates in PIVOT need names", "write SUM(x) AS total"
+        )
     _check_size(source, pivot, prod(len(values) for _, values in found), aggregates)
     rows = [
         list(zip([key for key, _ in found], row, strict=True))
@@ -154,7 +156,9 @@ def _parse_pivot_key(source: QueryText, found: exp.Expr) -> tuple[exp.Column, li
         source.refuse(key, "clause", "PIVOT ON takes a column", "compute the expression in a subquery")
     for value in values:
         if not _is_plain_constant(value.this if type(value) in _NAMED else value):
-            source.refuse(value, "clause", "the values of PIVOT must be constants", "ON k IN ('a', 'b')")
+            source.refuse(
+                value, "clause", "the values of PIVOT must be constants", "write ON k IN ('a', 'b')"
+            )
     names = [_get_column_name(value) for value in values]
     for value, name in zip(values, names, strict=True):
         if names.count(name) > 1:
@@ -246,7 +250,7 @@ def _build_unpivot_query(source: QueryText, pivot: exp.Pivot, base: exp.Expr) ->
         source.refuse(pivot, "clause", "UNPIVOT may only make one column of names and one of values")
     into = _require_identifier(source, pivot, into[0]), _require_identifier(source, pivot, into[1])
     if not columns:
-        source.refuse(pivot, "clause", "UNPIVOT takes columns", "UNPIVOT t ON a, b INTO NAME k VALUE v")
+        source.refuse(pivot, "clause", "UNPIVOT takes columns", "write UNPIVOT t ON a, b INTO NAME k VALUE v")
     if len(columns) > MOST_COLUMNS:
         source.refuse(pivot, "too_long", f"UNPIVOT takes at most {MOST_COLUMNS} columns")
     named = [_parse_unpivot_column(source, item) for item in columns]
@@ -280,7 +284,9 @@ def _require_identifier(source: QueryText, pivot: exp.Pivot, name: object) -> ex
     """Return the name of a column that UNPIVOT makes."""
     found = name.this if type(name) is exp.Column else name
     if type(found) is not exp.Identifier:
-        source.refuse(pivot, "clause", "UNPIVOT must name the columns that it makes", "INTO NAME k VALUE v")
+        source.refuse(
+            pivot, "clause", "UNPIVOT must name the columns that it makes", "write INTO NAME k VALUE v"
+        )
     return found
 
 

@@ -23,8 +23,11 @@ REGRESS, COVAR_MATRIX = "REGRESS", "COVAR_MATRIX"
 CALLS = (f"{REGRESS}(", f"{COVAR_MATRIX}(")
 MATRICES = "matrices"
 """Where the tree of a statement holds the places of its columns that are the entries of a covariance matrix."""
-_ALONE = "join it with other aggregates: (SELECT plan, REGRESS(cost ON age) FROM … GROUP BY plan) AS r JOIN (SELECT plan, COUNT(*) AS n … GROUP BY plan) AS c USING (plan)"
-_COLUMN = "SELECT plan, REGRESS(cost ON age) FROM … GROUP BY plan"
+_ALONE = (
+    "join the other aggregates: (SELECT plan, REGRESS(cost ON age) FROM … GROUP BY plan) AS "
+    "r JOIN (SELECT plan, COUNT(*) AS n … GROUP BY plan) AS c USING (plan)"
+)
+_COLUMN = "write SELECT plan, REGRESS(cost ON age) FROM … GROUP BY plan"
 _MOST_CALLS = 8
 _ROWS, _KEY, _VALUE = "#rows", "#key", "#value"
 

@@ -463,7 +463,7 @@ def _translate_within_group(self: Translator, node: exp.Expr) -> exp.Expr:
                 node,
                 "clause",
                 "PERCENTILE_DISC in a descending order is not supported",
-                "ORDER BY x with the share 1 - q",
+                "write ORDER BY x with the share 1 - q",
             )
         share = exp.Sub(this=exp.Literal.number(1), expression=exp.Paren(this=share))
     made: exp.Expr = type(call)(this=item.this, expression=share)

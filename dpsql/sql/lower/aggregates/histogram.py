@@ -204,7 +204,7 @@ def _iterate_bin_ends(
         text.refuse(node, "type", f"HISTOGRAM takes numbers, dates and timestamps, not {value.type}")
     items = text.take_arguments(bins, "expressions")[0] if type(bins) is exp.Array else ()
     if not items:
-        text.refuse(node, "syntax", "HISTOGRAM takes a list of constants", "HISTOGRAM(x, [10, 20])")
+        text.refuse(node, "syntax", "HISTOGRAM takes a list of constants", "write HISTOGRAM(x, [10, 20])")
     if len(items) > MOST_BINS:
         text.refuse(node, "too_long", f"HISTOGRAM takes at most {MOST_BINS} bins")
     ends = [_lower_bin_end(over, item, value.type) for item in items]

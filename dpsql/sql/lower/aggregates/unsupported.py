@@ -12,8 +12,8 @@ from dpsql.sql.read.rejection import QueryText
 
 _LISTED = "count each value: SELECT x, COUNT(*) … GROUP BY x"
 _IN_PLACE: Mapping[str, str] = {
-    "regr_count": "COUNT(*) FILTER (WHERE y IS NOT NULL AND x IS NOT NULL)",
-    **dict.fromkeys(("grouping_id", "groupingid"), "GROUPING(x, y)"),
+    "regr_count": "write COUNT(*) FILTER (WHERE y IS NOT NULL AND x IS NOT NULL)",
+    **dict.fromkeys(("grouping_id", "groupingid"), "write GROUPING(x, y)"),
     "entropy": (
         "compute it from counts: SELECT -SUM(n / t * LOG2(n / t)) FROM (SELECT x, COUNT(*) AS n, "
         "SUM(COUNT(*)) OVER () AS t … GROUP BY x HAVING COUNT(*) > 0)"
@@ -35,7 +35,7 @@ _INSTEAD: Mapping[str, tuple[str, str]] = {
     ),
     **dict.fromkeys(
         ("arg_max_null", "arg_min_null", "arg_max_nulls_last", "arg_min_nulls_last"),
-        ("would release one row's value", "SELECT x, SUM(y) … GROUP BY x ORDER BY SUM(y) DESC LIMIT 1"),
+        ("would release one row's value", "write SELECT x, SUM(y) … GROUP BY x ORDER BY SUM(y) DESC LIMIT 1"),
     ),
 }
 """Aggregates that one row decides, by name, each with the reason and the replacement."""
