@@ -149,7 +149,7 @@ def _format_cell(text: str) -> str:
 
 
 def _describe_arguments(function: Function) -> str:
-    """Return the types of each argument; of a function that takes any number, of all."""
+    """Return the types of each argument; one entry for all arguments of a variadic function."""
     found = list_signatures(function)
     if "…" in function.signature:
         return f"{_describe_types(types[-1] for types in found)}, …"

@@ -1,7 +1,9 @@
-"""Lowers EXISTS and IN over a subquery to semi-joins and anti-joins."""
+"""Lower EXISTS and IN over a subquery to semi-joins and anti-joins."""
 
 from __future__ import annotations
 
+import itertools
+import re
 from collections.abc import Callable, Sequence
 
 from sqlglot import exp
@@ -44,6 +46,8 @@ from dpsql.sql.lower.public_left_joins import to_inner_join
 from dpsql.sql.lower.scope import Scope, SemiJoinSource
 
 TRUE = Literal(True, Type.BOOLEAN)
+_EXPORTED = re.compile(r"c\d+", re.ASCII)
+"""The names that `_lower_correlated_rows` gives to columns."""
 
 
 def _is_semi_join(node: exp.Expr) -> bool:
@@ -58,7 +62,7 @@ OuterTableLowering = Callable[[Sequence[Expr]], tuple[list[FromItem], list[Expr]
 def split_where(
     scope: Scope, select: exp.Select, *, released: bool = False, joining: OuterTableLowering | None = None
 ) -> tuple[Relation, list[Expr]]:
-    """Return the rows of FROM and WHERE, and apart from them the conditions that name columns of an outer query.
+    """Return the rows of FROM and WHERE, and separately the conditions that name columns of an outer query.
 
     With `joining` these are joined to a further source, where they are no equalities. Of what is `released`, public rows without private ones may be left out, whose groups are there without them.
     """
@@ -155,7 +159,7 @@ def list_row_values(scope: Scope, operand: exp.Expr) -> list[exp.Expr]:
 def _make_comparison(
     scope: Scope, node: exp.Expr, operand: exp.Expr
 ) -> Callable[[Sequence[Expr]], list[Expr]]:
-    """What IN requires of the columns of its subquery: each equals a value of the operand."""
+    """Return the rule that IN applies to the columns of its subquery: each equals a value of the operand."""
     values = [scope.scalars.lower(item) for item in list_row_values(scope, operand)]
 
     def compare_columns(items: Sequence[Expr]) -> list[Expr]:
@@ -190,7 +194,7 @@ def _check_same_unit(scope: Scope, node: exp.Expr, relation: Relation, right: So
             "a subquery over private rows must be correlated on the privacy unit, so that no other "
             "unit's rows decide",
             combine_hints(
-                "correlate it: EXISTS (SELECT … WHERE inner.unit = outer.unit)",
+                _suggest_correlation(scope, right),
                 suggest_link_declaration(pairs, relation, right),
             )
             if is_private(relation)
@@ -199,6 +203,21 @@ def _check_same_unit(scope: Scope, node: exp.Expr, relation: Relation, right: So
                 "COUNT(DISTINCT key)"
             ),
         )
+
+
+def _suggest_correlation(scope: Scope, right: Source) -> str:
+    """Return the condition that correlates the rows on the privacy unit, in the query's names if both sides have one.
+
+    Only rows under the names of `_rewrite_columns` are those of a FROM clause, whose tables a condition may name.
+    """
+    if isinstance(right, Project) and all(_EXPORTED.fullmatch(column.name) for column in right.columns):
+        scans = [source for source in iterate_sources(right.input) if isinstance(source, Scan)]
+        inner = [scan.unit.column for scan in scans if scan.unit.column is not None]
+        outer = [column for named in scope.tables.values() for column in named.columns.values()]
+        for ours, theirs in itertools.product(outer, inner):
+            if has_same_identity(ours, theirs) and ours.source != theirs.source:
+                return f"correlate it: add the condition {theirs.source}.{theirs.name} = {ours.source}.{ours.name}"
+    return "correlate it: EXISTS (SELECT … WHERE inner.unit = outer.unit)"
 
 
 def _check_unknown(
@@ -238,7 +257,7 @@ def _check_unknown(
 
 
 def _list_equal_pairs(on: Expr, right: Source) -> list[tuple[Expr, Expr]]:
-    """Pairs of an expression over the outer rows and the equal one over the inner rows."""
+    """List pairs of an expression over the outer rows and the equal one over the inner rows."""
     pairs = []
     for part in iterate_conjuncts(on):
         if isinstance(part, Call) and part.function.name == "eq":
@@ -288,7 +307,7 @@ def _lower_subquery(
         if compare is None:
             return derived, TRUE
         if isinstance(derived, Scan):
-            raise TypeError("a query is no table")
+            raise TypeError("a query cannot be a table")
         return derived, _build_conjunction(compare(derived.columns))
     return _lower_correlated_rows(scope, bare, query.args.get("order"), alias, compare)
 
@@ -345,5 +364,5 @@ def _build_conjunction(predicates: Sequence[Expr]) -> Expr:
         return TRUE
     joined = predicates[0] if len(predicates) == 1 else build_function_call("and", *predicates)
     if joined is None:
-        raise TypeError("conditions are booleans")
+        raise TypeError("conditions must be booleans")
     return joined
