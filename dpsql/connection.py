@@ -5,7 +5,6 @@ A charge is durable when its query returns, so there is nothing to commit or rol
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -320,15 +319,6 @@ class Connection(SyntheticConnection):
         asked = self._build_query(sql, parameters, max_groups=max_groups, dialect=dialect, replay=False)
         with self.engine.backend.open_snapshot():
             return self.engine.combine_stored_releases(asked)
-
-    def best(self, sql: str, parameters: Parameters = (), **options: Unpack[CombineOptions]) -> Result:
-        """Return the answer of `combine`, whose former name this is."""
-        warnings.warn(
-            "Connection.best was renamed to combine; the old name will be removed in the next version.",
-            DeprecationWarning,
-            stacklevel=2,
-        )
-        return self.combine(sql, parameters, **options)
 
     @exclusive
     def explain(self, sql: str, parameters: Parameters = (), **options: Unpack[QueryOptions]) -> Explanation:

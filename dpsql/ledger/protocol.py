@@ -7,7 +7,6 @@ neighboring databases leave the same bytes.
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -76,11 +75,6 @@ class Account:
         )
 
 
-def _warn_former_slice(number: int | None) -> int | None:
-    warnings.warn("this attribute is now named reservation", DeprecationWarning, stacklevel=3)
-    return number
-
-
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One entry of the ledger, for one account. Entries are never changed or removed.
@@ -127,11 +121,6 @@ class Entry:
     failures: int = 0
     refines: tuple[int, ...] = ()
     database: str | None = None
-
-    @property
-    def slice(self) -> int | None:
-        """The former name of `reservation`, which goes with the next version."""
-        return _warn_former_slice(self.reservation)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,11 +171,6 @@ class Quote:
     analyst: str = ""
     box: Box = WHOLE
     reservation: int | None = None
-
-    @property
-    def slice(self) -> int | None:
-        """The former name of `reservation`, which goes with the next version."""
-        return _warn_former_slice(self.reservation)
 
     @property
     def key(self) -> AccountKey:
