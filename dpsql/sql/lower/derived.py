@@ -226,8 +226,10 @@ def combine_set_operation(
         context.source.refuse(
             node,
             "set_operation",
-            f"both sides of a set operation must have as many columns: {len(left.columns)} on the "
-            f"left, {len(right.columns)} on the right",
+            (
+                f"both sides of a set operation must have the same number of columns: {len(left.columns)} "
+                f"on the left, {len(right.columns)} on the right"
+            ),
         )
     if is_private(left) != is_private(right):
         context.source.refuse(

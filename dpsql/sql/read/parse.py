@@ -219,7 +219,7 @@ def _translate_to_duckdb(words: _TokenizedQuery, dialect: str) -> str:
     _check_depth(words.source, select)
     named = sorted({node.name for node in select.find_all(exp.Placeholder)})
     if named != sorted(f"p{number}" for number in range(1, words.parameters + 1)):
-        refuse_query("parameter", "a parameter is not allowed where one stands")
+        refuse_query("parameter", "a parameter may only stand for a value")
     text = call_without_logging(partial(translate_tree, words.source, select, dialect))
     if text is None:
         refuse_query(
