@@ -78,7 +78,9 @@ def _find_precision_error(values: tuple[Value, ...]) -> str | None:
         and 1 <= precision <= MOST_PRECISION
         and 0 <= scale <= precision
     )
-    return None if fits else f"DECIMAL has up to {MOST_PRECISION} digits, of which no more after the point"
+    return (
+        None if fits else f"a DECIMAL has up to {MOST_PRECISION} digits, and at most as many after the point"
+    )
 
 
 def _derive_date_interval(arguments: tuple[Expr, ...], of: tuple[Interval, ...]) -> Interval:

@@ -17,7 +17,7 @@ from dpsql.plan.interval import Interval, merge_intervals
 from dpsql.plan.types import Type, Value
 
 _TWO = make_fixed_rule(Type.INTEGER, INTEGER, INTEGER)
-_GUARDED = "a zero divisor gives NULL, and TRY what would pass 64 bits"
+_GUARDED = "a zero divisor gives NULL, and TRY gives NULL for results beyond 64 bits"
 _CONSTANT = "the divisor is a constant that divides every number"
 _BITS = "defined for all 64 bits"
 _WHOLE = Interval(-(2**63), 2**63 - 1)
@@ -223,7 +223,7 @@ ENTRIES = (
         "x << y",
         _TWO,
         "TRY({0} << {1})",
-        "TRY gives NULL for negative numbers and what would pass 64 bits",
+        "TRY gives NULL for negative numbers and for results beyond 64 bits",
         interval=_derive_left_shift_interval,
         names=("<<",),
         example=("6 << 3", "48"),
@@ -255,7 +255,7 @@ ENTRIES = (
         "GCD(x, y)",
         _TWO,
         "TRY(GCD({0}, {1}))",
-        "TRY gives NULL for what would pass 64 bits",
+        "TRY gives NULL for results beyond 64 bits",
         interval=_derive_gcd_interval,
         names=("gcd", "greatest_common_divisor"),
         example=("GCD(12, 18)", "6"),
@@ -265,7 +265,7 @@ ENTRIES = (
         "LCM(x, y)",
         _TWO,
         "TRY(LCM({0}, {1}))",
-        "TRY gives NULL for what would pass 64 bits",
+        "TRY gives NULL for results beyond 64 bits",
         interval=_derive_lcm_interval,
         names=("lcm", "least_common_multiple"),
         example=("LCM(4, 6)", "12"),

@@ -301,7 +301,7 @@ ENTRIES = (
         "REPLACE(s, 'old', 'new')",
         make_fixed_rule(Type.VARCHAR, TEXT, TEXT, TEXT),
         "REPLACE({0}, {1}, {2})",
-        "what is replaced, and by what, are constants",
+        "the replaced text and its replacement are constants",
         strict=True,
         literals=frozenset({1, 2}),
         check=_find_length_error,

@@ -37,7 +37,6 @@ _PLAIN: dict[str, str] = {
     "SELECT COUNT(*) FROM visits WHERE region = (SELECT id FROM regions)": "SELECT COUNT(*) FROM visits WHERE region = (SELECT MIN(id) FROM regions)",
     "SELECT COUNT(*) FROM visits WHERE cost > (SELECT price FROM plans WHERE plans.plan = visits.plan)": "SELECT COUNT(*) FROM visits WHERE cost > (SELECT MIN(price) FROM plans WHERE plans.plan = visits.plan)",
     "SELECT COUNT(*) FROM visits v WHERE age > 30 OR EXISTS (SELECT 1 FROM visits w WHERE w.age = v.age)": "SELECT COUNT(*) FROM visits v WHERE age > 30 OR EXISTS (SELECT 1 FROM visits w WHERE w.patient_id = v.patient_id AND w.age = v.age)",
-    "SELECT COUNT(*) FROM visits WHERE EXISTS (SELECT 1 FROM visits WHERE age > 30)": "SELECT COUNT(*) FROM visits v WHERE EXISTS (SELECT 1 FROM visits w WHERE w.patient_id = v.patient_id AND w.age > 30)",
     "SELECT COUNT(*) FROM visits v SEMI JOIN visits w ON v.age = w.age": "SELECT COUNT(*) FROM visits v SEMI JOIN visits w ON v.patient_id = w.patient_id AND v.age = w.age",
     "SELECT COUNT(*) FROM visits WHERE NOT ((region, plan) IN (SELECT id, name FROM regions) OR age > 30)": "SELECT COUNT(*) FROM visits WHERE NOT (EXISTS (SELECT 1 FROM regions WHERE id = region AND name = plan) OR age > 30)",
     "SELECT COUNT(*) FROM surveys WHERE score > 3 OR EXISTS (SELECT 1 FROM regions WHERE id < score)": "SELECT COUNT(*) FROM surveys WHERE EXISTS (SELECT 1 FROM regions WHERE id < score)",

@@ -23,7 +23,7 @@ WORDS = {
     "SELECT plan, COUNT(*) FROM visits": ("plan is neither in GROUP BY", "COUNT(plan)"),
     "SELECT patient_id FROM visits WHERE cost > 900": ("row by row", "COUNT(DISTINCT patient_id)"),
     "SELECT patient_id, COUNT(*) FROM visits": ("patient_id is neither", "COUNT(DISTINCT patient_id)"),
-    "SELECT note[1] FROM visits": ("[ is not allowed here", "SUBSTRING(s, start, length)"),
+    "SELECT note[1] FROM visits": ("[ has no meaning here", "SUBSTRING(s, start, length)"),
     "SELECT REGR_COUNT(cost, age) FROM visits": ("REGR_COUNT is not supported", "COUNT(*) FILTER"),
     "SELECT MODE(note) FROM visits": ("among public values", "ORDER BY COUNT(*) DESC LIMIT 1"),
     "SELECT plan, MODE(region) FROM visits GROUP BY plan": (

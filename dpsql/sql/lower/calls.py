@@ -89,7 +89,7 @@ def refuse_unknown_function(source: QueryText, node: exp.Expr, name: str) -> NoR
             node,
             "unnest",
             "UNNEST is only allowed in FROM, SELECT and GROUP BY: it makes one row of each element",
-            "write FROM t, UNNEST(t.list) AS u(x)",
+            "FROM t, UNNEST(t.list) AS u(x)",
         )
     reason, hint = REFUSED.get(name, (None, None))
     if reason is not None:

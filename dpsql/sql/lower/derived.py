@@ -208,10 +208,7 @@ def _get_set_kind(context: StatementContext, node: exp.Expr) -> SetKind:
             node,
             "clause",
             f"{node.key.upper()} ALL is not supported: it counts how often equal rows stand on each side",
-            (
-                f"write {node.key.upper()}, which has each row once; or count the rows of each side by "
-                "GROUP BY"
-            ),
+            f"{node.key.upper()}, which has each row once; or count the rows of each side by GROUP BY",
         )
     return kind
 
@@ -226,8 +223,8 @@ def combine_set_operation(
         context.source.refuse(
             node,
             "set_operation",
-            f"both sides of a set operation must have as many columns: {len(left.columns)} on the "
-            f"left, {len(right.columns)} on the right",
+            f"both sides of a set operation must have the same number of columns: {len(left.columns)} "
+            f"on the left, {len(right.columns)} on the right",
         )
     if is_private(left) != is_private(right):
         context.source.refuse(

@@ -52,7 +52,7 @@ def add_unnested_elements(scope: Scope, node: exp.Expr, *, outer: bool = False) 
     called = names[0] if names else (alias if not alias.startswith("#") else "unnest")
     scope.context.check_name(node, called)
     if len(names) > 1:
-        scope.source.refuse(node, "column", f"{len(names)} names are given to 1 column")
+        scope.source.refuse(node, "column", f"the alias lists {len(names)} names for 1 column")
     scope.tables[normalize_name(alias)] = NamedSource(whole, {normalize_name(called): column})
     return True
 

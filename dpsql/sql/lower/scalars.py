@@ -121,7 +121,7 @@ class Scalars:
         self.refuse_unknown_call(node, named)
 
     def refuse_unknown_call(self, node: exp.Expr, name: str) -> NoReturn:
-        """Refuse a function that is not in the registry, or a field of a value without fields."""
+        """Refuse a function that is not in the registry, or a field of what has none."""
         if is_field_access(node):
             self.source.refuse(
                 node,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import re
 from collections.abc import Callable, Sequence
 
 from sqlglot import exp
@@ -46,8 +44,6 @@ from dpsql.sql.lower.public_left_joins import to_inner_join
 from dpsql.sql.lower.scope import Scope, SemiJoinSource
 
 TRUE = Literal(True, Type.BOOLEAN)
-_EXPORTED = re.compile(r"c\d+", re.ASCII)
-"""The names that `_lower_correlated_rows` gives to columns."""
 
 
 def _is_semi_join(node: exp.Expr) -> bool:
@@ -194,7 +190,7 @@ def _check_same_unit(scope: Scope, node: exp.Expr, relation: Relation, right: So
             "a subquery over private rows must be correlated on the privacy unit, so that no other "
             "unit's rows decide",
             combine_hints(
-                _suggest_correlation(scope, right),
+                "correlate it: EXISTS (SELECT … WHERE inner.unit = outer.unit)",
                 suggest_link_declaration(pairs, relation, right),
             )
             if is_private(relation)
@@ -203,21 +199,6 @@ def _check_same_unit(scope: Scope, node: exp.Expr, relation: Relation, right: So
                 "COUNT(DISTINCT key)"
             ),
         )
-
-
-def _suggest_correlation(scope: Scope, right: Source) -> str:
-    """Return the condition that correlates the rows on the privacy unit, in the query's names if both sides have one.
-
-    Only rows under the names of `_rewrite_columns` are those of a FROM clause, whose tables a condition may name.
-    """
-    if isinstance(right, Project) and all(_EXPORTED.fullmatch(column.name) for column in right.columns):
-        scans = [source for source in iterate_sources(right.input) if isinstance(source, Scan)]
-        inner = [scan.unit.column for scan in scans if scan.unit.column is not None]
-        outer = [column for named in scope.tables.values() for column in named.columns.values()]
-        for ours, theirs in itertools.product(outer, inner):
-            if has_same_identity(ours, theirs) and ours.source != theirs.source:
-                return f"correlate it: add the condition {theirs.source}.{theirs.name} = {ours.source}.{ours.name}"
-    return "correlate it: EXISTS (SELECT … WHERE inner.unit = outer.unit)"
 
 
 def _check_unknown(

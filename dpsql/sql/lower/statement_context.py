@@ -132,7 +132,7 @@ class StatementContext:
             return source
         if len(names) > len(source.columns):
             self.source.refuse(
-                node, "column", f"{len(names)} names are given to {len(source.columns)} columns"
+                node, "column", f"the alias lists {len(names)} names for {len(source.columns)} columns"
             )
         given = (*names, *(column.name for column in source.columns[len(names) :]))
         for index, name in enumerate(given):

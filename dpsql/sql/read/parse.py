@@ -72,7 +72,7 @@ _CONDITIONS = {TokenType.ON, TokenType.USING}
 _QUANTILES = {"QUANTILE", "QUANTILE_CONT", "QUANTILE_DISC"}
 _BRACKETS = {TokenType.L_BRACKET, TokenType.L_BRACE}
 _VALUES = {TokenType.VAR, TokenType.IDENTIFIER, TokenType.R_BRACKET, TokenType.R_PAREN}
-_PART = "write SUBSTRING(s, start, length) for a part of a text; to read the elements of a list as rows, FROM t, UNNEST(t.list) AS u(x)"
+_PART = "a part of a text is SUBSTRING(s, start, length); elements of a list are rows: FROM t, UNNEST(t.list) AS u(x)"
 _STARTS = {
     TokenType.SELECT,
     TokenType.FROM,
@@ -219,7 +219,7 @@ def _translate_to_duckdb(words: _TokenizedQuery, dialect: str) -> str:
     _check_depth(words.source, select)
     named = sorted({node.name for node in select.find_all(exp.Placeholder)})
     if named != sorted(f"p{number}" for number in range(1, words.parameters + 1)):
-        refuse_query("parameter", "a parameter is not allowed where one stands")
+        refuse_query("parameter", "a parameter may only stand for a value")
     text = call_without_logging(partial(translate_tree, words.source, select, dialect))
     if text is None:
         refuse_query(
@@ -375,7 +375,7 @@ def _check_token_pair(source: QueryText, before: TokenType | None, token: Token,
     field = kind is TokenType.L_BRACKET and before in _VALUES and following.token_type is TokenType.STRING
     if (kind is TokenType.NOT and token.text == "!") or (kind in _BRACKETS and not listed and not field):
         hint = _PART if kind is TokenType.L_BRACKET and before in _VALUES else None
-        refuse_token(source, token, "syntax", f"{token.text} is not allowed here", hint)
+        refuse_token(source, token, "syntax", f"{token.text} has no meaning here", hint)
     if following.token_type is TokenType.L_PAREN and kind is TokenType.IDENTIFIER:
         refuse_token(source, token, "function", f"the function {token.text} is not known to be safe")
 

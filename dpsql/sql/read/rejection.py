@@ -25,7 +25,7 @@ _INSTEAD: Mapping[str, str] = {
     "symmetric": "order the ends: x BETWEEN LEAST(a, b) AND GREATEST(a, b)",
     "sample": UNITS_SAMPLED,
 }
-"""The hints for clauses that are refused everywhere."""
+"""What to write for a clause that is refused wherever it stands."""
 _DESCRIBED = (
     "\\d in the shell lists tables and columns, with their bounds and values as the policy states them"
 )
@@ -46,7 +46,7 @@ STATEMENTS: Mapping[str, str] = {
     "TABLE": "write SELECT … FROM t",
     "VALUES": "write SELECT * FROM (VALUES (1), (2)) AS t(x)",
 }
-"""The hints for statements by their first word."""
+"""What to write for a statement that begins so and changes nothing."""
 _CALLED = re.compile(r"(\w+)\s*\(\s*(?:DISTINCT\s+)?$", re.IGNORECASE)
 """The end of a text before the first argument of a call."""
 
