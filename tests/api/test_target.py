@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
@@ -111,7 +112,7 @@ def test_explain_prints_the_price_first(con: dpsql.Connection) -> None:
     """Before the plan stand what was asked, what was found for it, and what that costs."""
     lines = con.explain(COUNT, target_error=50, confidence="0.9").lines
     assert lines[0] == "Price"
-    assert lines[1].startswith("  asked for ±50 in 90% of answers: ε = ")
+    assert lines[1].startswith("  requested ±50 in 90% of answers: ε = ")
     assert lines[2].startswith("  visits: ")
     assert "  COUNT(*): expected 90% half-width 50" in lines
     assert con.explain(COUNT, epsilon=1).lines[0] == "Price"
@@ -131,14 +132,14 @@ def test_what_cannot_be_foreseen_is_refused(con: dpsql.Connection, name: str) ->
 
 def bought(error: dpsql.Error) -> str:
     """The error that a message says is bought."""
-    return f"{error.message} {error.hint}".split("buys ±")[1].split()[0]
+    return re.split("gives ±|enough for ±", f"{error.message} {error.hint}")[1].split()[0]
 
 
 def test_the_cap_is_obeyed_and_says_what_it_buys(con: dpsql.Connection) -> None:
     """More than a query may ask for is refused, with the error that the cap buys, which is then answered at it."""
     sql = "SELECT SUM(cost) AS total FROM visits"
     with pytest.raises(
-        dpsql.QueryRejected, match=r"the policy's cap for one query, ε 2, .* for total"
+        dpsql.QueryRejected, match=r"the policy's cap for one query \(ε 2\), .* for total"
     ) as caught:
         con.query(sql, target_error=1)
     assert caught.value.code == "target_error"

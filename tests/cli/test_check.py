@@ -157,12 +157,12 @@ def test_weak_settings_are_told(run: Run, tmp_path: Path) -> None:
     policy.write_text(WEAK)
     said = run("check", policy).out
     for line in (
-        "visits: default_epsilon 0.8 is refused: its budget admits no query above ε 0.555",
-        "visits: the budget of olga has no effect: it is not less than the table's own",
+        "visits: default_epsilon 0.8 is refused: its budget allows no query above ε 0.555",
+        "visits: the budget of olga has no effect: it is not less than the budget of the table",
         "visits.e_mail looks like an identifier of people",
         "wages: ε 12 is weak",
         "wages: δ 0.001 is large",
-        "wages: max_epsilon 12 has no effect: its budget admits no query above ε ",
+        "wages: max_epsilon 12 has no effect: its budget allows no query above ε ",
     ):
         assert line in said, line
     assert "per_analyst has no effect" not in said
@@ -170,7 +170,7 @@ def test_weak_settings_are_told(run: Run, tmp_path: Path) -> None:
     assert "\nmax_epsilon 1 has no effect" not in said
     policy.write_text(WEAK.partition("  wages")[0])
     assert (
-        "max_epsilon 1 has no effect: no table's budget admits a query above ε 0.555"
+        "max_epsilon 1 has no effect: no table's budget allows a query above ε 0.555"
         in run("check", policy).out
     )
     sound = WEAK.partition("  wages")[0].replace("max_epsilon: 1", "max_epsilon: 0.5").replace("0.8", "0.1")
@@ -251,7 +251,7 @@ tables:
     assert "words.post references" not in said
     with dpsql.connect(place, policy=policy, ledger=":memory:", epsilon=1) as connection:
         answer = connection.query("SELECT COUNT(*) FROM comments c JOIN posts p ON c.post = p.id")
-        assert any("Rows of equal post are joined within a unit alone" in text for text in answer.notices)
+        assert any("Rows of equal post are joined only within a unit" in text for text in answer.notices)
         own = connection.query("SELECT COUNT(*) FROM words w JOIN posts p ON w.post = p.id", epsilon=0.1)
         assert not any("within a unit" in text for text in own.notices)
 

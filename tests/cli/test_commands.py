@@ -78,7 +78,7 @@ def test_query_answers_and_charges(run: Run, study: Path) -> None:
 def test_notices_stand_before_the_price(run: Run, study: Path) -> None:
     """A constant that the policy excludes is told by explain, and with the answer; in data on standard error."""
     sql = f"{COUNT} WHERE plan = 'Z'"
-    told = "'Z' is none of the values that the policy lists for plan: A, B, C"
+    told = "'Z' is not among the values that the policy lists for plan: A, B, C"
     assert told in run("explain", study, sql, "-e", "1").out
     # A head, a rule and a row; what follows the first notice depends on noise.
     _, _, _, notice, *_, price = run("query", study, sql, "-e", "1").out.splitlines()
@@ -347,7 +347,7 @@ def test_init_asks_what_the_owner_decides(run: Run, tmp_path: Path) -> None:
     with duckdb.connect(str(database)) as connection:
         connection.execute(KEYS)
     text = run("init", database, "-o", "-").out
-    assert "# a candidate is its primary key id" in text
+    assert "the unit may be the primary key id, with rows_per_unit 1" in text
     assert 'link: {column: patient, references: "emr.patients.id"}' in text
     answers = ["patient", "none", "", "", "nobody", "link", "0", "20", "5, 1", "0, 500", "a, b", "x", "2", ""]
     ran = run("init", database, "--interactive", stdin="\n".join(answers) + "\n")

@@ -76,7 +76,7 @@ def test_a_whole_ledger_is_verified(run: Run, ledger: Path, tmp_path: Path) -> N
         ran = run("ledger", "verify", ledger, *option)
         assert (ran.code, ran.out.splitlines()[1]) == (0, "the chain contains the recorded head of 3 entries")
         edit(ledger, "CREATE TABLE kept AS SELECT * FROM entries; DELETE FROM entries WHERE id = 3")
-        assert "names entry 3, which is not there" in run("ledger", "verify", ledger).err
+        assert "names entry 3, which is missing" in run("ledger", "verify", ledger).err
         edit(ledger, "CREATE TABLE told AS SELECT * FROM releases; DELETE FROM releases WHERE entry = 3")
         assert "error[ledger_rolled_back]" in run("ledger", "verify", ledger, *option).err
         assert run("ledger", "verify", ledger).code == 0
@@ -256,16 +256,19 @@ CHANGES: dict[str, tuple[Callable[[dict[str, Any]], None], str]] = {
     "cost": (within("entries", 0, "loss", value="0"), "another loss"),
     "time": (within("entries", 0, "at", value="2026-01-01T00:00:00+00:00"), "another at"),
     "entry": (within("entries", 0, "id", value=2), "another digest than entry 2"),
-    "no such entry": (within("entries", 0, "id", value=9), "names entry 9, which the ledger does not hold"),
-    "free": (within("entries", value=[]), "names no charge"),
-    "too many": (lambda receipt: receipt["entries"].append(receipt["entries"][0]), "or others too"),
+    "no such entry": (within("entries", 0, "id", value=9), "names entry 9, which is not in the ledger"),
+    "free": (within("entries", value=[]), "states released values but no charge"),
+    "too many": (
+        lambda receipt: receipt["entries"].append(receipt["entries"][0]),
+        "does not list exactly the entries of the charge",
+    ),
     "unit": (within("privacy_unit", value="household"), "another privacy unit than entry 3"),
     "versions": (within("versions", "dpsql", value="9"), "another versions"),
     "notice": (within("notices", value=["checked"]), "has notices"),
     "refined": (within("refined", value=[1]), "another refined"),
-    "replayed": (within("replayed", value=[1]), "other entries paid"),
-    "unknown": (within("reviewed", value="yes"), "a field that dpsql does not write: reviewed"),
-    "explained": (within("explained", value=True), "is of an explanation"),
+    "replayed": (within("replayed", value=[1]), "other replayed entries"),
+    "unknown": (within("reviewed", value="yes"), "the field reviewed, which dpsql does not write"),
+    "explained": (within("explained", value=True), "belongs to an EXPLAIN"),
 }
 
 

@@ -90,7 +90,10 @@ def test_over_budget_nothing_is_written(ledger: Ledger) -> None:
     with pytest.raises(BudgetExhausted) as caught:
         ledger.charge({"patients": Pure(Fraction(1, 2)), "visits": Pure(TENTH)}, analyst="ana", query="q")
     assert caught.value.code == "budget_exhausted"
-    assert "epsilon 0.5 of table patients, where epsilon 0.25 is left of 1" in str(caught.value)
+    assert (
+        "epsilon 0.5 of table patients, but at most epsilon 0.25 is left for one query (budget: epsilon 1)"
+        in str(caught.value)
+    )
     assert (ledger.list_states(), ledger.list_entries()) == before
 
 
@@ -100,7 +103,7 @@ def test_what_is_said_to_be_left_can_be_spent(ledger: Ledger) -> None:
         left = ledger.get_state(table).remaining_epsilon
         with pytest.raises(BudgetExhausted) as caught:
             ledger.charge({table: Pure(left + Fraction(1, 10**30))}, analyst="ana", query="q")
-        assert "asks for epsilon" in caught.value.message
+        assert "needs epsilon" in caught.value.message
         ledger.charge({table: Pure(left)}, analyst="ana", query="q")
         with pytest.raises(BudgetExhausted):
             ledger.charge({table: Pure(TENTH)}, analyst="ana", query="q")
@@ -110,7 +113,10 @@ def test_the_texts_of_a_refusal_differ(ledger: Ledger) -> None:
     """A refusal by a hair shows enough digits to see it."""
     with pytest.raises(BudgetExhausted) as caught:
         ledger.charge({"patients": Pure(1 + Fraction(1, 10**9))}, analyst="ana", query="q")
-    assert "epsilon 1.000000001 of table patients, where epsilon 1 is left of 1" in str(caught.value)
+    assert (
+        "epsilon 1.000000001 of table patients, but at most epsilon 1 is left for one query (budget: epsilon 1)"
+        in str(caught.value)
+    )
 
 
 def test_delta_runs_out_too(ledger: Ledger) -> None:

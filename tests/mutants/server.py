@@ -106,7 +106,7 @@ FAULTS = (
     Fault(
         "functions-of-catalogue-queries-unlisted",
         "dpsql.sql.catalogue.rewrite:_CatalogueRewriter._rewrite_call",
-        "_refuse_query(f'the function {name} is not known of catalogue queries')",
+        "_refuse_query(f'the function {name} is not supported in catalogue queries')",
         "return node",
         "a catalogue query calls any function of the engine",
         "tests/server/test_catalogue.py::test_nothing_else_is_reached_through_a_catalogue_query",

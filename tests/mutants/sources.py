@@ -126,7 +126,7 @@ FAULTS = (
     ),
     Fault(
         "charged-without-being-bound",
-        "dpsql.engine.pipeline:Engine._charge_query",
+        "dpsql.engine.pipeline:Engine.charge_query",
         "self.require_bindable(prepared)",
         "",
         "a query that the database cannot read is charged and never answered",
