@@ -25,7 +25,7 @@ def test_a_shell_reserves_for_its_queries(run: Run, study: Path) -> None:
     ]
     assert [row["kind"] for row in rows] == ["reserve", "draw", "return"]
     assert (
-        "error[budget_exhausted]: the reservation asks"
+        "error[budget_exhausted]: the reservation needs"
         in run("shell", study, "--reserve", "90", stdin=COUNT).err
     )
 
