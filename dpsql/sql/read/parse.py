@@ -39,7 +39,7 @@ MAX_TOKENS = 50_000
 MAX_NESTING = 22
 """Levels of parentheses, brackets, CASE and NOT within each other; the parser recurses up to 26 frames for each."""
 MAX_DEPTH = 100
-"""Levels of the tree, chains of AND and OR counting once."""
+"""Levels of the tree, chains of AND, OR, UNION, INTERSECT and EXCEPT counting once."""
 MAX_JOINS = 12
 """Joins whose condition does not follow them at once."""
 ROOM = 700
@@ -590,6 +590,7 @@ def _check_depth(source: QueryText, root: exp.Expr) -> None:
             source.refuse(node, "too_deep", f"the query is nested more than {MAX_DEPTH} levels deep")
         for child in node.iter_expressions():
             chained = isinstance(node, (exp.And, exp.Or)) and type(child) is type(node)
+            chained |= isinstance(node, exp.SetOperation) and isinstance(child, exp.SetOperation)
             stack.append((child, depth + (not chained)))
 
 
