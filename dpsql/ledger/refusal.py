@@ -49,6 +49,9 @@ def make_exhaustion_error(
         asked = account.accountant.compute_remaining_epsilon(NOTHING, quote.charge)
         left = account.accountant.compute_remaining_epsilon(NOTHING, quote.remaining)
         asked_text, left_text = _format_distinct(asked, left)
+        single = account.accountant.compute_remaining_epsilon(NOTHING, account.limit)
+        if left and single < account.budget.epsilon:
+            return _make_conversion_error(account, quote, asks, (asked_text, left_text), later)
         return BudgetExhausted(
             f"{asks} asks for epsilon {asked_text} of {_describe_account(quote)}, where epsilon {left_text}"
             f" is left{whole(_format_fraction(account.budget.epsilon, 6, ROUND_FLOOR))}",
@@ -63,6 +66,22 @@ def make_exhaustion_error(
         f" is left{whole(_format_fraction(Fraction(account.limit.delta, Charge.UNIT), 6, ROUND_FLOOR))}",
         code="delta_exhausted",
         hint="nothing was charged; group by columns whose values the policy declares" + later,
+    )
+
+
+def _make_conversion_error(
+    account: Account, quote: Quote, asks: str, texts: tuple[str, str], later: str
+) -> BudgetExhausted:
+    """The error where the budget's ε is not the sum of the queries' ε: one query alone may spend less than ε is left."""
+    asked, left = texts
+    total = _format_fraction(account.budget.epsilon, 6, ROUND_FLOOR)
+    part = _format_fraction(Fraction(100 * quote.remaining.loss, account.limit.loss), 3, ROUND_FLOOR)
+    of_budget = "" if quote.reservation is not None else f", of which {part}% is left,"
+    return BudgetExhausted(
+        f"{asks} asks for epsilon {asked} of {_describe_account(quote)}, where one query may spend at most epsilon {left}",
+        hint=f"nothing was charged; ask for less epsilon: the budget of epsilon {total}{of_budget} bounds all queries "
+        f"together; with the accountant {account.accountant.name} each query costs less than its epsilon, and their sum is "
+        f"converted with delta, so that one query alone cannot spend the whole epsilon{later}",
     )
 
 

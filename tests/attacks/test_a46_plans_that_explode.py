@@ -243,7 +243,7 @@ GROWING: dict[str, tuple[Callable[[int], str], tuple[int, ...]]] = {
     ),
     "unions of unions": (
         lambda n: f"SELECT COUNT(*) FROM ({chain(f'SELECT pid FROM ({chain(ROWS, n)}) AS r', n)}) AS q",
-        (9, 15, 60),
+        (9, 15, 42, 60),
     ),
     "grouping sets": (
         lambda n: (

@@ -20,8 +20,8 @@ MIXED = ["NULL", "1", "2.5", "CAST(3 AS DOUBLE)", "0.125"]
         " UNION ALL ".join(RELEASED) + " ORDER BY k",
         f"SELECT COUNT(*), COUNT(DISTINCT patient_id) FROM ({' UNION ALL '.join(PRIVATE)}) AS q",
         f"SELECT COUNT(*) FROM visits JOIN ({' UNION ALL '.join(f'SELECT {i} AS i' for i in range(127))}) AS q ON age = i",
-        " UNION ALL ".join(f"SELECT {MIXED[i % 5]} AS x, {i} AS i" for i in range(30)) + " ORDER BY i",
-        f"SELECT SUM(n) FROM ({' UNION ALL '.join(RELEASED[:9])}) AS q WHERE k > 3",
+        " UNION ALL ".join(f"SELECT {MIXED[i % 5]} AS x, {i} AS i" for i in range(60)) + " ORDER BY i",
+        f"SELECT SUM(n) FROM ({' UNION ALL '.join(RELEASED[:50])}) AS q WHERE k > 3",
     ],
     ids=["released", "private", "public", "mixed types", "filtered"],
 )

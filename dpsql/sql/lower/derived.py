@@ -47,12 +47,30 @@ _SETS: dict[type[exp.Expr], tuple[SetKind, SetKind | None]] = {
     exp.Intersect: (SetKind.INTERSECT, None),
     exp.Except: (SetKind.EXCEPT, None),
 }
+_COUNTED_SETS: dict[type[exp.Expr], tuple[str, str]] = {
+    exp.Intersect: (
+        "INTERSECT ALL is not supported: it repeats a row as often as both sides have it, where INTERSECT has it once",
+        (
+            "compare the counts: SELECT k, LEAST(a.n, b.n) AS n FROM (SELECT k, COUNT(*) AS n FROM … GROUP BY k) AS a "
+            "JOIN (SELECT k, COUNT(*) AS n FROM … GROUP BY k) AS b USING (k)"
+        ),
+    ),
+    exp.Except: (
+        (
+            "EXCEPT ALL is not supported: it repeats a row as often as the left side has it more often than the right one, "
+            "where EXCEPT has it once or not at all"
+        ),
+        (
+            "subtract the counts: SELECT k, GREATEST(a.n - COALESCE(b.n, 0), 0) AS n FROM (SELECT k, COUNT(*) AS n FROM … "
+            "GROUP BY k) AS a LEFT JOIN (SELECT k, COUNT(*) AS n FROM … GROUP BY k) AS b USING (k)"
+        ),
+    ),
+}
+"""Set operations that count equal rows, with what each means and what to write instead."""
 MAX_CHAIN = 40
 """The most set operations in one chain that is combined from left to right: each is a level of the plan."""
 MAX_UNION_ALL = 256
-"""The most queries in one chain of UNION ALL, which is combined by halves."""
-_FEW = 8
-"""Up to so many queries a chain of UNION ALL is combined as it is written."""
+"""The most queries in one chain of UNION ALL alone: beyond `MAX_CHAIN` operations it is combined by halves."""
 _PLAIN = frozenset({"expressions", "from_", "joins", "where"})
 
 
@@ -163,7 +181,7 @@ def lower_set_operation(context: StatementContext, node: exp.Expr, alias: str) -
     chain = _list_chained_operations(context, node)
     inner = context.enter_subquery(node, context.common_tables, context.enclosing_scope)
     kinds = {_get_set_kind(context, operation) for operation in chain}
-    if kinds == {SetKind.UNION_ALL} and len(chain) >= _FEW:
+    if kinds == {SetKind.UNION_ALL} and len(chain) > MAX_CHAIN:
         return _lower_long_union_all(context, inner, chain[::-1], alias)
     _check_chain(context, node, len(chain), MAX_CHAIN, "UNION, INTERSECT and EXCEPT")
     below = [context.allocate_alias(operation.this) for operation in chain]
@@ -259,8 +277,7 @@ def _get_set_kind(context: StatementContext, node: exp.Expr) -> SetKind:
         context.source.refuse(
             node,
             "clause",
-            f"{node.key.upper()} ALL is not supported: it counts how often equal rows stand on each side",
-            f"{node.key.upper()}, which has each row once; or count the rows of each side by GROUP BY",
+            *_COUNTED_SETS[type(node)],
         )
     return kind
 

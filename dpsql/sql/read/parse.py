@@ -31,7 +31,7 @@ from dpsql.sql.read.experts import EXPERTS, expand_best_expert
 from dpsql.sql.read.options import OptionsClause, extract_options
 from dpsql.sql.read.pivots import rewrite_pivots
 from dpsql.sql.read.regressions import MATRICES, replace_regress_on, rewrite_regressions
-from dpsql.sql.read.rejection import PIVOTS, STATEMENTS, QueryText, is_valid_text
+from dpsql.sql.read.rejection import PIVOTS, STATEMENTS, QueryText, is_valid_text, refuse_brackets
 from dpsql.sql.read.translate import translate_tree
 
 MAX_CHARACTERS = 500_000
@@ -74,7 +74,6 @@ _CONDITIONS = {TokenType.ON, TokenType.USING}
 _QUANTILES = {"QUANTILE", "QUANTILE_CONT", "QUANTILE_DISC"}
 _BRACKETS = {TokenType.L_BRACKET, TokenType.L_BRACE}
 _VALUES = {TokenType.VAR, TokenType.IDENTIFIER, TokenType.R_BRACKET, TokenType.R_PAREN}
-_PART = "a part of a text is SUBSTRING(s, start, length); elements of a list are rows: FROM t, UNNEST(t.list) AS u(x)"
 _NAME = re.compile(r"[^\W\d]\w*")
 _ALIASES = {TokenType.VAR, TokenType.IDENTIFIER, TokenType.STRING, TokenType.R_PAREN, TokenType.R_BRACKET}
 """Words after which a colon says that they were an alias."""
@@ -462,10 +461,17 @@ def _check_token_pair(source: QueryText, before: TokenType | None, token: Token,
     listed = kind is TokenType.L_BRACKET and before in (TokenType.COMMA, TokenType.L_PAREN, TokenType.ARRAY)
     field = kind is TokenType.L_BRACKET and before in _VALUES and following.token_type is TokenType.STRING
     if (kind is TokenType.NOT and token.text == "!") or (kind in _BRACKETS and not listed and not field):
-        hint = _PART if kind is TokenType.L_BRACKET and before in _VALUES else None
-        _refuse_token(source, token, "syntax", f"{token.text} has no meaning here", hint)
+        if kind is TokenType.L_BRACKET and before in _VALUES:
+            refuse_brackets(source, token.start)
+        _refuse_token(source, token, "syntax", f"{token.text} has no meaning here")
     if following.token_type is TokenType.L_PAREN and kind is TokenType.IDENTIFIER:
-        _refuse_token(source, token, "function", f"the function {token.text} is not known to be safe")
+        _refuse_token(
+            source,
+            token,
+            "function",
+            f'the name of a function cannot be in quotes: "{token.text}"(…)',
+            f"write {token.text.upper()}(…)" if token.text.isidentifier() else None,
+        )
 
 
 def _is_table_alias(tokens: Sequence[Token], place: int) -> bool:
