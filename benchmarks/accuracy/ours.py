@@ -38,11 +38,11 @@ class Remembering:
         return self.inner.dialect
 
     @property
-    def unchanging(self) -> bool:
+    def is_unchanging(self) -> bool:
         """Whether public rows may be remembered."""
         return self.inner.is_unchanging
 
-    def run(self, sql: str) -> Exact:
+    def run_statement(self, sql: str) -> Exact:
         """What the statement found when it was run first, over the same temporary tables."""
         name = "\n".join([*self._over, sql])
         if name not in self._found:
@@ -50,7 +50,7 @@ class Remembering:
         return self._found[name]
 
     @contextmanager
-    def staged(self, tables: Sequence[tuple[str, str]]) -> Iterator[None]:
+    def stage_tables(self, tables: Sequence[tuple[str, str]]) -> Iterator[None]:
         """The temporary tables, which are made for each answer: a later statement depends on what was chosen."""
         with self.inner.stage_tables(tables):
             self._over.extend(sql for _, sql in tables)
@@ -60,44 +60,44 @@ class Remembering:
                 self._over.clear()
 
     @property
-    def place(self) -> DatabaseIdentity | None:
+    def database_identity(self) -> DatabaseIdentity | None:
         """Which database this is."""
         return self.inner.database_identity
 
     @property
-    def database(self) -> str:
+    def database_name(self) -> str:
         """The name that the database has in the engine."""
         return self.inner.database_name
 
-    def origin(self, table: str) -> TableOrigin | None:
+    def find_origin(self, table: str) -> TableOrigin | None:
         """Where a table's rows come from."""
         return self.inner.find_origin(table)
 
-    def binds(self, sql: str, held: TemporaryTables = ()) -> bool:
+    def can_bind(self, sql: str, held: TemporaryTables = ()) -> bool:
         """Whether the engine can bind the statement."""
         return sql in self._found or self.inner.can_bind(sql, held)
 
-    def alone(self) -> AbstractContextManager[object]:
+    def lock(self) -> AbstractContextManager[object]:
         """Keeps other threads away."""
         return self.inner.lock()
 
-    def schema(self) -> dict[str, list[tuple[str, str]]]:
+    def read_schema(self) -> dict[str, list[tuple[str, str]]]:
         """The tables' columns."""
         return self.inner.read_schema()
 
-    def public_number(self, sql: str) -> int:
+    def read_public_number(self, sql: str) -> int:
         """A number of public tables."""
         return self.inner.read_public_number(sql)
 
-    def public_rows(self, sql: str) -> tuple[list[tuple[Any, ...]], list[str]]:
+    def read_public_rows(self, sql: str) -> tuple[list[tuple[Any, ...]], list[str]]:
         """Rows of public tables."""
         return self.inner.read_public_rows(sql)
 
-    def parses(self, text: str) -> bool:
+    def can_parse(self, text: str) -> bool:
         """Whether the engine reads the text."""
         return self.inner.can_parse(text)
 
-    def snapshot(self) -> AbstractContextManager[None]:
+    def open_snapshot(self) -> AbstractContextManager[None]:
         """The database as it is at the start."""
         return self.inner.open_snapshot()
 

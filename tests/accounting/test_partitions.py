@@ -186,7 +186,7 @@ def test_work_is_bounded_whatever_was_charged(most: int, monkeypatch: pytest.Mon
         steps[-1] += sum(len(inside) + len(outside) for inside, outside in found) + len(others)
         return found
 
-    for module, name in ((grid, "_apart"), (parts, "overlap")):
+    for module, name in ((grid, "_compute_largest_difference"), (parts, "has_overlap")):
         monkeypatch.setattr(module, name, counted(getattr(module, name)))
     monkeypatch.setattr(grid, "split_ranges", dividing)
     rng, spent = random.Random(1), PartitionCharges()

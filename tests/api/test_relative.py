@@ -200,7 +200,7 @@ def test_a_budget_that_others_spend_meanwhile(monkeypatch: pytest.MonkeyPatch) -
         charge = type(connection.engine.ledger).charge
 
         def once(ledger: Any, *bills: Any, **details: Any) -> Any:
-            if ledger.entries():
+            if ledger.list_entries():
                 raise dpsql.BudgetExhausted("spent")
             return charge(ledger, *bills, **details)
 

@@ -252,7 +252,7 @@ def test_few_losses_are_tried(con: dpsql.Connection, name: str, monkeypatch: pyt
     tried = []
     monkeypatch.setattr(
         accuracy,
-        "loss_shares",
+        "split_loss",
         lambda *given, _prices=accuracy.split_loss: tried.append(1) or _prices(*given),
     )
     con.explain(sql, target_error=error)

@@ -79,7 +79,7 @@ def test_a_careless_ledger_draws_again_for_the_difference(
     """The attack works where a table beside the chain holds the claims: eight couplings for eight differences."""
     monkeypatch.setattr(journal, "require_refinable", lambda *_: None)
     monkeypatch.setattr("dpsql.ledger.releases.require_claim_count", lambda *_: None)
-    monkeypatch.setattr(sql_ledger, "stored_releases", _careless(sql_ledger.iterate_stored_releases))
+    monkeypatch.setattr(sql_ledger, "iterate_stored_releases", _careless(sql_ledger.iterate_stored_releases))
     monkeypatch.setattr(Claims, "with_claims", lambda self, *_: self)
     path, refined = tmp_path / "a.ledger", 0
     with opened(path, {}) as connection:

@@ -34,7 +34,7 @@ BUDGETS = {"visits": Budget("pure", Fraction(10**6), Fraction(0))}
 LEDGER = (str(Path(dpsql.ledger.__file__).parent), workers.__file__)
 HANGS, CROWD = 20, 4
 _SERVE, _FIRST = inspect.getsourcelines(workers._WorkerPool.serve_work)
-(WAITS,) = (_FIRST + place for place, line in enumerate(_SERVE) if "self.given.get()" in line)
+(WAITS,) = (_FIRST + place for place, line in enumerate(_SERVE) if "self.waiting_items.get()" in line)
 """Where a worker waits for the next work; elsewhere in `serve_work` it may be about to begin one."""
 
 

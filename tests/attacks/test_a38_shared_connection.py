@@ -113,7 +113,7 @@ def test_who_is_refused_or_interrupted_keeps_nobody_waiting(shared: Connection) 
         def interrupted(_: str) -> None:
             raise KeyboardInterrupt
 
-        patch.setattr(engine, "run", interrupted)
+        patch.setattr(engine, "run_statement", interrupted)
         with pytest.raises(KeyboardInterrupt):
             shared.query(SQL, epsilon=1, replay=False)
     answers = crowded(lambda _: shared.query(SQL, epsilon=1, replay=False))

@@ -146,7 +146,7 @@ def test_a_lock_is_in_the_chain(target: Any) -> None:
 
     def failed(ledger: Any, *tables: str) -> None:
         (entry, *_) = ledger.charge({"people": ONE, "visits": ONE}, analyst="ana", query="q")
-        ledger.fail(tables, entry, analyst="ana", query="q", code="backend")
+        ledger.record_failure(tables, entry, analyst="ana", query="q", code="backend")
 
     with closing(open_ledger(target, BUDGETS, max_failures={"people": 2})) as ledger:
         failed(ledger, "people", "visits")

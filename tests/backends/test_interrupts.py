@@ -43,7 +43,7 @@ def con(monkeypatch: pytest.MonkeyPatch) -> Connection:
         RUNNING.set()
         return run(self, LONG if "people" in sql else sql)
 
-    monkeypatch.setattr(type(backend), "run", endless)
+    monkeypatch.setattr(type(backend), "run_statement", endless)
     return connection
 
 

@@ -102,7 +102,7 @@ OLD_DEFECTS: dict[str, Callable[[], list[object]]] = {
     "released values of any size": lambda: [
         mock.patch.object(scalars, "_get_template", _of_what_is_clamped),
         mock.patch.object(
-            post_processor, "_clamped", lambda value, _: 10**17 if isinstance(value, int) else value
+            post_processor, "_clip_value", lambda value, _: 10**17 if isinstance(value, int) else value
         ),
     ],
 }

@@ -42,7 +42,7 @@ def looked_up(con: dpsql.Connection, monkeypatch: pytest.MonkeyPatch) -> list[st
     """The look-ups that a second statement makes."""
     con.explain(SQL, epsilon=1)
     backend, made = con.engine.backend, list[str]()
-    for name in ("public_rows", "public_number"):
+    for name in ("read_public_rows", "read_public_number"):
         ask = getattr(backend, name)
         monkeypatch.setattr(backend, name, lambda sql, ask=ask: made.append(sql) or ask(sql))
     con.explain(SQL, epsilon=1)

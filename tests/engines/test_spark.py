@@ -335,12 +335,14 @@ def test_statements_read_the_same_contributions(people: Any) -> None:
 def test_a_failure_says_nothing(con: Any, caplog: pytest.LogCaptureFixture) -> None:
     """The words of Spark reach nobody: no context of an error, no log."""
     with caplog.at_level(logging.DEBUG), pytest.raises(BackendError) as caught:
-        con.engine.backend.run("SELECT CAST(word AS INT) FROM spark_catalog.people.people WHERE word = 'ann'")
+        con.engine.backend.run_statement(
+            "SELECT CAST(word AS INT) FROM spark_catalog.people.people WHERE word = 'ann'"
+        )
     assert "ann" not in repr(caught.value).lower()
     assert caught.value.__context__ is None
     assert caught.value.__cause__ is None
     assert not [record for record in caplog.records if record.name == "SQLQueryContextLogger"]
-    assert con.engine.backend.run("SELECT 1").reveal() == [(1,)]
+    assert con.engine.backend.run_statement("SELECT 1").reveal() == [(1,)]
 
 
 def test_a_statement_ends_on_request(con: Any) -> None:
@@ -359,11 +361,11 @@ def test_a_statement_ends_on_request(con: Any) -> None:
     thread.start()
     slow = "SELECT SUM(a.id * b.id % 7) FROM range(100000000) AS a CROSS JOIN range(1000000) AS b"
     with pytest.raises(OperationalError) as caught:
-        backend.run(slow)
+        backend.run_statement(slow)
     ended.set()
     thread.join()
     assert caught.value.code == "cancelled"
-    assert backend.run("SELECT 1").reveal() == [(1,)]
+    assert backend.run_statement("SELECT 1").reveal() == [(1,)]
 
 
 @pytest.mark.parametrize("name", ['a"b', "a\\b"])
@@ -482,7 +484,7 @@ def test_whole_numbers_do_not_wrap(con: Any) -> None:
     ]
     rows = f"(VALUES ({most}L, 1e0), ({most}L, 5e-324), ({most}L, -1e0 / 3e0), ({-most}L, NULL)) AS t(n, x)"
     sql = f"SELECT {', '.join(f'{text} AS c{place}' for place, (text, _) in enumerate(items))} FROM {rows}"
-    assert con.engine.backend.run(sql).reveal() == [tuple(value for _, value in items)]
+    assert con.engine.backend.run_statement(sql).reveal() == [tuple(value for _, value in items)]
 
 
 @pytest.mark.slow

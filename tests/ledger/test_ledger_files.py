@@ -69,7 +69,7 @@ def test_the_next_process_has_everything(tmp_path: Path) -> None:
         "from fractions import Fraction\n"
         "from dpsql.accounting import Pure\nfrom dpsql.ledger import Budget, open_ledger\n"
         "ledger = open_ledger(sys.argv[1], {'visits': Budget('pure', Fraction(1), Fraction(0))})\n"
-        "print([entry.id for entry in ledger.entries()], ledger.state('visits').remaining_epsilon)\n"
+        "print([entry.id for entry in ledger.list_entries()], ledger.get_state('visits').remaining_epsilon)\n"
         "ledger.charge({'visits': Pure(Fraction(5, 8))}, analyst='bob', query='q')\n"
     )
     done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True)

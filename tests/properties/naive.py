@@ -73,23 +73,23 @@ def count(backend: Any) -> int:
     return int(rows)
 
 
-@_naive(OBSERVABLE, "sent", DuckDBBackend, "run")
+@_naive(OBSERVABLE, "sent", DuckDBBackend, "run_statement")
 def _(run: Part, self: DuckDBBackend, sql: str) -> Exact:
     return run(self, f"{sql} -- of {count(self)} rows")
 
 
-@_naive(OBSERVABLE, "prepared", Engine, "prepare")
+@_naive(OBSERVABLE, "prepared", Engine, "plan_and_match")
 def _(prepare: Part, self: Engine, asked: Query, **named: Any) -> PreparedQuery:
     return prepare(self, replace(asked, epsilon=asked.epsilon + count(self.backend)), **named)
 
 
-@_naive(OBSERVABLE, "explanation", Connection, "_explained")
+@_naive(OBSERVABLE, "explanation", Connection, "_explain_prepared")
 def _(explained: Part, self: Connection, prepared: PreparedQuery) -> Explanation:
     explanation = explained(self, prepared)
     return replace(explanation, lines=(*explanation.lines, f"of {count(self.engine.backend)} rows"))
 
 
-@_naive(OBSERVABLE, "error", Engine, "prepare", REFUSED)
+@_naive(OBSERVABLE, "error", Engine, "plan_and_match", REFUSED)
 def _(prepare: Part, self: Engine, asked: Query, **named: Any) -> PreparedQuery:
     try:
         return prepare(self, asked, **named)
@@ -98,7 +98,7 @@ def _(prepare: Part, self: Engine, asked: Query, **named: Any) -> PreparedQuery:
     raise dpsql.QueryRejected(message)
 
 
-@_naive(OBSERVABLE, "entries", Engine, "_charge")
+@_naive(OBSERVABLE, "entries", Engine, "_charge_query")
 def _(charge: Part, self: Engine, prepared: PreparedQuery) -> Sequence[Any]:
     return charge(self, prepared) if count(self.backend) else ()
 
@@ -108,19 +108,19 @@ def _(budget: Part, self: Connection) -> dict[str, Any]:
     return {**budget(self), "rows": count(self.engine.backend)}
 
 
-@_naive(OBSERVABLE, "draws", noise, "_groups", UNITS)
+@_naive(OBSERVABLE, "draws", noise, "_read_groups", UNITS)
 def _(groups: Part, *of: Any) -> Any:
     found = groups(*of)
     return found.at([place for place, group in enumerate(found) if any(group.moments.values())])
 
 
-@_naive(OBSERVABLE, "words", noise, "_noisy_components")
+@_naive(OBSERVABLE, "words", noise, "_draw_noisy_components")
 def _(noised: Part, measured: Any, groups: Sequence[Any], entropy: Entropy) -> Any:
     entropy.draw_words(sum(any(group.moments.values()) for group in groups))
     return noised(measured, groups, entropy)
 
 
-@_naive(OBSERVABLE, "keys", dataflow, "release")
+@_naive(OBSERVABLE, "keys", dataflow, "draw_release")
 def _(release: Part, plan: Any, statement: Any, exact: Exact, entropy: Entropy) -> ReleasedTable:
     table = release(plan, statement, exact, entropy)
     sizes = {row[0]: -row[1] for row in exact.reveal()}
@@ -129,7 +129,7 @@ def _(release: Part, plan: Any, statement: Any, exact: Exact, entropy: Entropy) 
     return replace(table, rows=rows, components=cells)
 
 
-@_naive(OBSERVABLE, "types", Engine, "answer", NOBODY)
+@_naive(OBSERVABLE, "types", Engine, "answer_query", NOBODY)
 def _(answer: Part, self: Engine, prepared: PreparedQuery) -> Result:
     result = answer(self, prepared)
     return replace(result, types=tuple(type(value).__name__ for value in result.rows[-1]))
@@ -142,25 +142,25 @@ def _(_: Part, self: Result) -> Any:
     return pandas.DataFrame(self.rows, columns=list(self.columns))
 
 
-@_naive(OBSERVABLE, "receipt", Engine, "receipt")
+@_naive(OBSERVABLE, "receipt", Engine, "build_receipt")
 def _(receipt: Part, self: Engine, *of: Any) -> Receipt:
     return replace(receipt(self, *of), data_version=f"of {count(self.backend)} rows")
 
 
-@_naive(OBSERVABLE, "shown", Engine, "answer")
+@_naive(OBSERVABLE, "shown", Engine, "answer_query")
 def _(answer: Part, self: Engine, prepared: PreparedQuery) -> Result:
     result, times = answer(self, prepared), 1 + count(self.backend)
     scales = tuple(tuple(scale and scale * times for scale in row) for row in result.scales)
     return replace(result, scales=scales)
 
 
-@_naive(OBSERVABLE, "log", Engine, "answer")
+@_naive(OBSERVABLE, "log", Engine, "answer_query")
 def _(answer: Part, self: Engine, prepared: PreparedQuery) -> Result:
     logging.getLogger("naive").warning("%s rows", count(self.backend))
     return answer(self, prepared)
 
 
-@_naive(RELEASED, "noise follows the data", noise, "_noisy_components")
+@_naive(RELEASED, "noise follows the data", noise, "_draw_noisy_components")
 def _(noised: Part, measured: Any, groups: Sequence[Any], entropy: Entropy) -> Any:
     return [
         tuple(cell * (1 + any(group.moments.values())) for cell in cells)
@@ -168,7 +168,7 @@ def _(noised: Part, measured: Any, groups: Sequence[Any], entropy: Entropy) -> A
     ]
 
 
-@_naive(RELEASED, "rows of a unit without a bound", Engine, "prepare", "SELECT COUNT(*) FROM visits")
+@_naive(RELEASED, "rows of a unit without a bound", Engine, "plan_and_match", "SELECT COUNT(*) FROM visits")
 def _(prepare: Part, self: Engine, asked: Query) -> PreparedQuery:
     prepared = prepare(self, asked)
     sql = "SELECT COUNT(DISTINCT patient_id), COUNT(*) FROM visits"

@@ -147,7 +147,7 @@ def test_passwords_of_many_names_keep_no_processor_busy(
     checked = list[str]()
     proves = Verifier.matches_password
     monkeypatch.setattr(
-        Verifier, "proves", lambda self, text: bool(checked.append(text) or proves(self, text))
+        Verifier, "matches_password", lambda self, text: bool(checked.append(text) or proves(self, text))
     )
     monkeypatch.setattr(served.service.failed_logins, "note_failure", lambda _: 0.0)
     now = [0.0]

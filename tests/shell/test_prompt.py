@@ -70,7 +70,7 @@ def test_an_interrupted_query_says_that_it_was_charged(
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(type(session.state.connection.engine.backend), "run", interrupted)
+    monkeypatch.setattr(type(session.state.connection.engine.backend), "run_statement", interrupted)
     first, second = typed(session, f"{COUNT};{ENTER}\\budget{ENTER}")
     assert (
         first
