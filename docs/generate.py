@@ -383,7 +383,7 @@ def types() -> str:
 
 
 def engines() -> str:
-    """What each engine has: functions with the reason why no row fails, and what it is not asked for."""
+    """What each engine has: functions with the reason why no row fails, and what is not supported on it."""
     rooms = {"PostgreSQL": (POSTGRES_FUNCTIONS, POSTGRES_CANNOT), "Spark": (SPARK_FUNCTIONS, SPARK_CANNOT)}
     lines = [
         "# Engines",
@@ -400,7 +400,7 @@ def engines() -> str:
         "",
     ]
     for engine, (_, cannot) in rooms.items():
-        lines += [f"{engine} is not asked for:", "", *(f"- {item}" for item in cannot), ""]
+        lines += [f"Not supported on {engine}:", "", *(f"- {item}" for item in cannot), ""]
     numbers = " and ".join(f"{engine} has {len(known)}" for engine, (known, _) in rooms.items())
     lines += [
         "## Functions",

@@ -127,7 +127,7 @@ class LossSearch:
         if found is None:
             bought, name = self._find_largest_error(tuple(self._iterate_noisy_outputs()), most)
             raise _make_rejection(
-                f"{self.target} takes more than {whose}, ε {float(most):.6g}, which buys ±{bought:.6g} for {name}",
+                f"{self.target} needs more than {whose} (ε {float(most):.6g}), which buys ±{bought:.6g} for {name}",
                 "use a larger target_error, or fewer aggregates in one query",
             )
         return found

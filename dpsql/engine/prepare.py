@@ -255,7 +255,7 @@ def describe_mechanisms(plan: MeasurementPlan) -> list[dict[str, Any]]:
 
 
 def _describe_clamp(clamp: Clamp) -> dict[str, Any]:
-    """What of a unit counts, as it was chosen; before that noise is as is expected of it."""
+    """Describe the selected clamp, or the default that planning uses before it is selected."""
     return {
         "choice": clamp.mechanism.describe(),
         "of": clamp.statistic,

@@ -158,7 +158,7 @@ class _StepwiseSearch:
         while self._list_missed_cells(self.answers[-1][0]):
             result, last = self.answers[-1]
             if last == most or self._is_out_of_reach(result, most):
-                return f"more takes more than {whose}, ε {float(most):.6g}"
+                return f"a smaller error needs more than {whose} (ε {float(most):.6g})"
             aimed, wanted = self._plan_next_loss(result)
             least = last if aimed and not tried else 2 * last
             step = self._find_payable_step(min(max(wanted or most, least), most), min(least, most))

@@ -138,7 +138,7 @@ def test_the_cap_is_obeyed_and_says_what_it_buys(con: dpsql.Connection) -> None:
     """More than a query may ask for is refused, with the error that the cap buys, which is then answered at it."""
     sql = "SELECT SUM(cost) AS total FROM visits"
     with pytest.raises(
-        dpsql.QueryRejected, match=r"the policy's cap for one query, ε 2, .* for total"
+        dpsql.QueryRejected, match=r"the policy's cap for one query \(ε 2\), .* for total"
     ) as caught:
         con.query(sql, target_error=1)
     assert caught.value.code == "target_error"

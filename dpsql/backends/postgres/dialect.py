@@ -95,9 +95,9 @@ class PostgresDialect:
         """Refuses what is listed in `CANNOT`, and every operator that is not known here."""
         for part in _iterate_relations(release.input):
             if not isinstance(part, _OPERATORS):
-                refuse_query("dpsql does not ask PostgreSQL for this")
+                refuse_query("this is not supported on PostgreSQL")
             if isinstance(part, PerUnitGroupBy) and not is_private(part):
-                refuse_query(f"dpsql does not ask PostgreSQL for {CANNOT[3]}")
+                refuse_query(f"not supported on PostgreSQL: {CANNOT[3]}")
 
     def require_readable_sql(self, sql: str) -> None:
         """Refuses names that would be cut, and a character that no text of PostgreSQL has."""
@@ -106,7 +106,7 @@ class PostgresDialect:
         for found in _NAME.finditer(sql):
             if len((found[1] or "").replace('""', '"').encode(errors="replace")) > NAME_BYTES:
                 refuse_query(
-                    f"dpsql does not ask PostgreSQL for {CANNOT[5]}", "give tables and columns shorter names"
+                    f"not supported on PostgreSQL: {CANNOT[5]}", "give tables and columns shorter names"
                 )
 
     def quote_table_name(self, name: str) -> str:

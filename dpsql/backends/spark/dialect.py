@@ -86,19 +86,17 @@ class SparkDialect:
         """Refuses what is listed in `CANNOT`, and every operator that is not known here."""
         for part in _iterate_relations(release.input):
             if not isinstance(part, _OPERATORS):
-                refuse_query("dpsql does not ask Spark for this")
+                refuse_query("this is not supported on Spark")
             if isinstance(part, PerUnitWindows) and any(map(_has_frame_exclusion, part.windows)):
-                refuse_query(f"dpsql does not ask Spark for {CANNOT[0]}")
+                refuse_query(f"not supported on Spark: {CANNOT[0]}")
             if isinstance(part, PerUnitGroupBy) and not is_private(part):
-                refuse_query(f"dpsql does not ask Spark for {CANNOT[3]}")
+                refuse_query(f"not supported on Spark: {CANNOT[3]}")
 
     def require_readable_sql(self, sql: str) -> None:
         """Refuses names that Spark's parser reads in another way than they are meant."""
         for found in _NAME.finditer(sql):
             if found[1] is not None and ('""' in found[1] or "\\" in found[1]):
-                refuse_query(
-                    f"dpsql does not ask Spark for {CANNOT[7]}", "give tables and columns other names"
-                )
+                refuse_query(f"not supported on Spark: {CANNOT[7]}", "give tables and columns other names")
 
     def quote_table_name(self, name: str) -> str:
         """A declared table's name in quotes, always with its catalogue and schema: no temporary view stands before it."""
@@ -112,7 +110,7 @@ class SparkDialect:
     def emit_cast(self, text: str, kind: Type) -> str:
         """As `values.emit_cast`."""
         if kind is Type.LIST:
-            refuse_query("dpsql does not ask Spark for lists as values")
+            refuse_query("lists as values are not supported on Spark")
         return values.emit_cast(text, kind)
 
     def emit_call_template(self, expr: Call) -> str:
@@ -153,7 +151,7 @@ class SparkDialect:
     def emit_row_id(self, values: Sequence[str], table: int = 0) -> str:  # noqa: ARG002
         """Refused: in a task that is tried again rows may have other numbers."""
         refuse_query(
-            f"dpsql does not ask Spark for {CANNOT[4]}", "name the column with the unit's id in the policy"
+            f"not supported on Spark: {CANNOT[4]}", "name the column with the unit's id in the policy"
         )
 
     def emit_row_hash(self, unit: str) -> str:

@@ -47,7 +47,7 @@ def emit_constant(value: Value | Pairs) -> str:
         case str():
             return f"'{''.join(map(_escape_letter, value))}'"
         case tuple():
-            raise QueryRejected("dpsql does not ask Spark for maps", code="engine")
+            raise QueryRejected("maps are not supported on Spark", code="engine")
         case _:
             return _emit_typed_literal(value)
 

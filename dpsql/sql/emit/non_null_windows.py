@@ -101,7 +101,7 @@ class _ValueCounts:
         frame = build_rows_frame(window)
         if frame.exclude:
             raise QueryRejected(
-                "dpsql does not ask this engine for IGNORE NULLS in frames with EXCLUDE",
+                "IGNORE NULLS in a frame with EXCLUDE is not supported on this engine",
                 code="engine",
                 hint="leave out EXCLUDE, or use DuckDB",
             )

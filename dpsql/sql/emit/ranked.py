@@ -243,7 +243,7 @@ def build_call(name: str, *arguments: Expr) -> Call:
 
 def _make_refusal_error(what: str) -> QueryRejected:
     return QueryRejected(
-        f"dpsql does not ask this engine for {what}",
+        f"{what} is not supported on this engine",
         code="engine",
         hint="write QUANTILE_DISC or MEDIAN, or use DuckDB; the reference of engines lists the quantiles",
     )

@@ -25,6 +25,7 @@ from dpsql.sql.lower.correlated import lower_correlated_subquery
 from dpsql.sql.lower.derived import is_plain_select, lower_select_item
 from dpsql.sql.lower.has_rows import check_order, remove_irrelevant_clauses
 from dpsql.sql.lower.node_kinds import is_quantified
+from dpsql.sql.lower.own_unit import suggest_unit_comparison
 from dpsql.sql.lower.quantified import lower_quantified_comparison
 from dpsql.sql.lower.scope import Scope
 from dpsql.sql.lower.semi_joins import check_width, list_row_values, split_where
@@ -158,7 +159,7 @@ def _refuse_private(scope: Scope, node: exp.Expr) -> NoReturn:
         node,
         "private_join",
         "a subquery over private rows must compare the privacy unit: rows of other units must not decide",
-        "compare the units: EXISTS (SELECT … WHERE inner.unit = outer.unit); whether there is any row: SELECT COUNT(*) > 0 FROM …",
+        f"{suggest_unit_comparison(scope.outer or scope, node)}; whether there is any row: SELECT COUNT(*) > 0 FROM …",
     )
 
 
