@@ -13,8 +13,8 @@ ROOT = Path(__file__).resolve().parents[1]
 PROJECT = {
     "README.md": "project/overview.md",
     "PRIVACY.md": "project/privacy.md",
+    "SECURITY.md": "project/security.md",
     "CHANGELOG.md": "project/changes.md",
-    "DECISIONS.md": "project/decisions.md",
     "CONTRIBUTING.md": "project/contributing.md",
 }
 """The page of each document at the root."""

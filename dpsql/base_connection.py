@@ -1,4 +1,4 @@
-"""What every connection offers, wherever its engine is: PEP 249, and what dpsql adds to it."""
+"""The methods of each connection, wherever its engine runs: those of PEP 249, and those that dpsql adds."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class BaseConnection(ABC):
-    """A connection to private data under a policy: `Connection` in this process, `RemoteConnection` over HTTP."""
+    """A connection to private data under a policy: a `Connection` in this process, or a `RemoteConnection` over HTTP."""
 
     Warning = errors.Warning
     Error = errors.Error
@@ -46,11 +46,11 @@ class BaseConnection(ABC):
 
     @abstractmethod
     def require_open(self) -> None:
-        """Raises InterfaceError once the connection is closed."""
+        """Raise InterfaceError if the connection is closed."""
 
     @abstractmethod
     def query(self, sql: str, parameters: Parameters = (), **options: Unpack[QueryOptions]) -> Result:
-        """The private answer to a SELECT; see `Connection.query`."""
+        """Return the private answer to a SELECT; see `Connection.query`."""
 
     @abstractmethod
     def combine(
@@ -61,13 +61,13 @@ class BaseConnection(ABC):
         max_groups: int | None = None,
         dialect: str | None = None,
     ) -> Result:
-        """The most accurate answer that follows from stored releases, free; see `Connection.combine`."""
+        """Return the most accurate answer that follows from stored releases, free; see `Connection.combine`."""
 
     @abstractmethod
     def explain(
         self, sql: str, parameters: Parameters = (), **options: Unpack[QueryOptions]
     ) -> ExplainedQuery:
-        """The plan with its proofs and its price, free; see `Connection.explain`."""
+        """Return the plan of a query with its proofs and its price, free; see `Connection.explain`."""
 
     @overload
     def budget(self) -> Budgets: ...
@@ -84,11 +84,18 @@ class BaseConnection(ABC):
         epsilon: Amount | None = None,
         dialect: str | None = None,
     ) -> Budgets | Forecast:
-        """Where the budget of each private table stands, and, as "<table> for <analyst>", what its analyst may spend.
+        """Return the budgets of the private tables, or the forecast of a plan; nothing is charged, and nothing private is read.
 
-        With a `plan` it says what the plan's queries would cost; `epsilon` is the loss of those that say none
-        themselves. Nothing private is read and nothing is charged. Raises QueryRejected for a query that would be
-        refused.
+        Args:
+            plan: One or several queries whose cost is forecast. Without it, the current budgets are returned.
+            epsilon: The loss of the queries of the plan that name none.
+            dialect: The dialect of the queries of the plan.
+
+        Returns:
+            The budgets by the name of their table, and by "<table> for <analyst>" those of the analyst; or the forecast.
+
+        Raises:
+            QueryRejected: if a query of the plan would be refused.
         """
         if plan is not None:
             return self._forecast_plan(plan, epsilon, dialect)
@@ -106,43 +113,54 @@ class BaseConnection(ABC):
 
     @abstractmethod
     def describe(self) -> Description:
-        """The tables that may be queried, with the bounds and public values of their columns, from the policy alone."""
+        """Return the tables that may be queried, with the bounds and public values of their columns, from the policy alone."""
 
     def is_free(self, sql: str) -> bool:  # noqa: ARG002  (a connection that keeps tables looks at it)
-        """Whether a statement is about tables of the session alone, and costs nothing."""
+        """Return whether a statement reads only tables of the session, and costs nothing."""
         return False
 
     def list_session_tables(self) -> Mapping[str, Sequence[str]]:
-        """The columns of each table that this connection keeps; see `CREATE SYNTHETIC TABLE`."""
+        """Return the columns of each table of this session; see `CREATE SYNTHETIC TABLE`."""
         return {}
 
     @abstractmethod
     def charge_probe(self, sql: str) -> Callable[[], str]:
-        """Called before a query is asked: what it returns says, after Ctrl-C, whether the query was charged."""
+        """Return a function that says whether a query was charged; call this before the query, and the function after Ctrl-C."""
 
     @abstractmethod
     def find_answer_time(self, receipt: Receipt) -> datetime | None:
-        """When the newest stored release was charged that an answer rests on; None where it rests on none, or is not known."""
+        """Return the time at which the newest stored release of an answer was charged; None if none was used, or it is not known."""
 
     def cursor(self) -> Cursor:
-        """A new cursor."""
+        """Return a new cursor."""
         self.require_open()
         return Cursor(self)
 
     def execute(self, sql: str, parameters: Parameters = (), **options: Unpack[QueryOptions]) -> Cursor:
-        """A new cursor with the result of a query; the arguments are those of `query`."""
+        """Run a query and return a new cursor with its result; the arguments and errors are those of `query`."""
         return Cursor(self, self.query(sql, parameters, **options))
 
     def regress(
         self, y: str, x: Columns, *, source: str, by: Columns = (), **options: Unpack[QueryOptions]
     ) -> Result:
-        """The least-squares coefficients of `y` on one to four `x`, in each group `by`: the intercept, then one of each `x`.
+        """Return the least-squares coefficients of `y` on one to four `x`: the intercept, then one coefficient per `x`.
 
-        `y`, `x` and `by` are SQL expressions over `source`, which is what stands behind FROM; several in a list, or in a dict by
-        the names that they get. It is one query (`dpsql.regression.regression` has its text) at one price, over rows in
-        which all have a value; `intervals` are those of the coefficients. They are NULL where noise leaves the covariances of
-        `x` not positive definite. The other arguments, and what it raises, are those of `query`; the dialect is DuckDB's unless
-        it is stated.
+        It is one query at one price, whose text `dpsql.regression.regression` has. It reads the rows in which all columns have a
+        value. The intervals of the result are those of the coefficients. Coefficients are NULL if noise leaves the covariances of
+        `x` not positive definite.
+
+        Args:
+            y: An SQL expression over `source`.
+            x: One SQL expression over `source`, several in a list, or a dict of name → expression.
+            source: The table or join that follows FROM.
+            by: The expressions to group by, as for `x`.
+            **options: The keyword arguments of `query`; `dialect` is DuckDB's by default.
+
+        Returns:
+            A row of coefficients for each group.
+
+        Raises:
+            Error: as `query` does.
         """
         options.setdefault("dialect", "duckdb")
         return self.query(regression(y, x, source, by).sql, **options)
@@ -150,19 +168,31 @@ class BaseConnection(ABC):
     def covariance(
         self, columns: Columns, *, source: str, by: Columns = (), **options: Unpack[QueryOptions]
     ) -> list[CovarianceMatrix]:
-        """The covariance matrix of up to ten columns in each group `by`, positive semidefinite; the arguments are as in `regress`.
+        """Return the covariance matrix of up to ten columns in each group, positive semidefinite, from one query at one price.
 
-        It is one query at one price. A group in which no row has all values, as far as noise lets see, is left out.
+        A group is left out if, as far as noise shows, no row of it has a value in all columns.
+
+        Args:
+            columns: SQL expressions over `source`, in a list or as a dict of name → expression.
+            source: The table or join that follows FROM.
+            by: The expressions to group by, as for `columns`.
+            **options: The keyword arguments of `query`; `dialect` is DuckDB's by default.
+
+        Returns:
+            A matrix for each group.
+
+        Raises:
+            Error: as `query` does.
         """
         options.setdefault("dialect", "duckdb")
         asked = build_covariance_query(columns, source, by)
         return list(iterate_matrices(asked, self.query(asked.sql, **options)))
 
     async def aquery(self, sql: str, parameters: Parameters = (), **options: Unpack[QueryOptions]) -> Result:
-        """`query` for asyncio: the event loop goes on meanwhile. The arguments are those of `query`.
+        """Run `query` in a thread, for asyncio; the arguments and errors are those of `query`.
 
-        A connection's queries are answered one after the other. A task that is cancelled before its query begins is not
-        charged; one that has begun ends, and what it was charged for is answered again, free.
+        The queries of a connection run one after the other. A task that is cancelled before its query begins is not charged. A
+        query that has begun runs to its end, and its answer is then replayed free.
         """
         import asyncio
         from concurrent.futures import ThreadPoolExecutor
@@ -174,18 +204,18 @@ class BaseConnection(ABC):
         return await asyncio.get_running_loop().run_in_executor(self._thread, asked)
 
     def commit(self) -> None:
-        """Does nothing: a charge is durable before its answer is seen."""
+        """Do nothing: a charge is durable before its answer is returned."""
         self.require_open()
 
     def rollback(self) -> None:
-        """Does nothing: an answer that was seen stays charged."""
+        """Do nothing: an answer that was returned stays charged."""
         self.require_open()
 
     def close(self) -> None:
-        """Closes the connection; the budget stays in the ledger.
+        """Close the connection; the budgets stay in the ledger.
 
-        Queries of `aquery` that have begun are waited for, others are cancelled. What a connection in this process has
-        reserved is given back; a shared ledger stays open.
+        Queries of `aquery` that have begun are waited for, and others are cancelled. What is left of a reservation of this process is
+        returned. A shared ledger stays open.
         """
         if self._thread is not None:
             self._thread.shutdown(wait=True, cancel_futures=True)

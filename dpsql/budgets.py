@@ -1,4 +1,4 @@
-"""Where budgets stand, as people read it; whatever is left is rounded down."""
+"""The state of budgets as a table for people; remaining budgets are rounded down."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BUDGET_HEADS = ("accountant", "ε", "δ", "queries", "spent ε", "left", "next q
 
 
 def format_budget_cells(state: BudgetState) -> tuple[str, ...]:
-    """Whose budget it is, and what `BUDGET_HEADS` says of it."""
+    """Return the name of a budget and the cells under `BUDGET_HEADS`."""
     return (
         f"{state.name}, {state.renewal} ({state.period})" if state.renewal else state.name,
         state.accountant,
@@ -29,13 +29,13 @@ def format_budget_cells(state: BudgetState) -> tuple[str, ...]:
 
 
 def compute_remaining_percent(state: BudgetState | RemainingBudget) -> int:
-    """The part of the budget's loss that is left, in whole percent, rounded down."""
+    """Return the remaining part of a budget's loss, in whole percent, rounded down."""
     left = max(state.limit.loss - state.spent.loss, 0)
     return 100 * left // state.limit.loss if state.limit.loss else 0
 
 
 class Budgets(dict[str, "BudgetState"]):
-    """The states of budgets by the names of their accounts, printed as a table."""
+    """The states of budgets by the names of their accounts, which print as a table."""
 
     def __str__(self) -> str:
         heads = ("table", *BUDGET_HEADS)

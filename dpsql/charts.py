@@ -1,4 +1,4 @@
-"""Values with their intervals, as figures by matplotlib and charts by Altair, which are extras."""
+"""Charts of values with their intervals, by matplotlib and by Altair, which are optional."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Point = tuple[Any, tuple[float, float] | None]
 
 
 def make_figure(count: int) -> tuple[Any, list[Any]]:
-    """A figure with `count` panes side by side; ProgrammingError (`plot_unavailable`) without matplotlib."""
+    """Return a figure with `count` panes side by side; raise ProgrammingError (`plot_unavailable`) without matplotlib."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
@@ -35,14 +35,14 @@ def make_figure(count: int) -> tuple[Any, list[Any]]:
 
 
 def save_figure(figure: Any, path: Path) -> None:
-    """Writes the figure; the ending of the name says in which format."""
+    """Write the figure to a file, in the format of the file's extension."""
     try:
         figure.savefig(path)
     except (OSError, ValueError):
         raise OperationalError(
             f"the picture {path} cannot be written",
             code="plot_unwritten",
-            hint="check its directory, and its ending: .png, .svg or .pdf",
+            hint="check its directory, and its extension: .png, .svg or .pdf",
         ) from None
 
 
@@ -53,9 +53,9 @@ def build_interval_figure(
     confidence: float,
     title: str | None,
 ) -> Any:
-    """A figure with a pane for each named column of points, of which `keys`, of these `names`, say what they are of.
+    """Return a figure with a pane for each named column of points, labeled by the `keys` of these `names`.
 
-    Raises DataError where there is nothing to draw, or more than can be read.
+    Raises DataError if there is nothing to draw, or more than can be read.
     """
     along, keys, columns, title_of_keys = _resolve_axis(names, keys, columns)
     _require_drawable(keys, columns, along=along)
@@ -96,7 +96,7 @@ def build_interval_chart(
     confidence: float,
     title: str | None,
 ) -> Any:
-    """The same as a chart of Altair; ProgrammingError (`plot_unavailable`) without it."""
+    """Return the same as an Altair chart; raise ProgrammingError (`plot_unavailable`) without Altair."""
     altair: Any
     try:
         import altair  # its classes are written for any argument
@@ -156,10 +156,11 @@ def build_interval_chart(
 def _require_drawable(
     keys: Sequence[tuple[Any, ...]], columns: Sequence[tuple[str, Sequence[Point]]], *, along: bool
 ) -> None:
-    """Raises DataError where there is nothing to draw, or more than can be read."""
+    """Raise DataError if there is nothing to draw, or more than can be read."""
     if not keys or not columns:
         raise DataError(
-            "there is nothing to draw: no row, or no column with intervals", hint="print the answer"
+            "there is nothing to draw: the answer has no rows, or no column with intervals",
+            hint="print the answer",
         )
     for number, most, what in (
         (len(columns), _MOST_PANES, "columns"),
@@ -168,14 +169,14 @@ def _require_drawable(
         if number > most:
             raise DataError(
                 f"{number:,} {what} are too many for one figure",
-                hint=f"name at most {most:,} as y"
+                hint=f"pass at most {most:,} as y"
                 if what == "columns"
-                else f"ask for at most {most:,}, by ORDER BY and LIMIT",
+                else f"reduce them to at most {most:,} with ORDER BY and LIMIT",
             )
 
 
 def _list_finite_points(points: Sequence[Point]) -> list[tuple[int, float, tuple[float, float]]]:
-    """The places, values and ends of the points that are finite."""
+    """Return the places, values and ends of the finite points."""
     return [
         (place, value if isinstance(value, int) else float(value), ends)
         for place, (value, ends) in enumerate(points)
@@ -188,9 +189,9 @@ def _list_finite_points(points: Sequence[Point]) -> list[tuple[int, float, tuple
 def _resolve_axis(
     names: Sequence[str], keys: Sequence[tuple[Any, ...]], columns: Sequence[tuple[str, Sequence[Point]]]
 ) -> tuple[bool, Sequence[tuple[Any, ...]], Sequence[tuple[str, Sequence[Point]]], str]:
-    """Whether the keys are an axis; the keys and points to draw, and the keys' title.
+    """Return whether the keys are an axis, the keys and points to draw, and the title of the keys.
 
-    They are, where they are one column of numbers or days, more than one. NULL has no place on an axis: what is of it is left
+    Keys are an axis if they are a single column of several numbers or days. NULL has no place on an axis: its points are left
     out, and the title says so.
     """
     title = ", ".join(names)
@@ -208,12 +209,12 @@ def _resolve_axis(
 
 
 def _has_whole_keys(keys: Sequence[tuple[Any, ...]]) -> bool:
-    """Whether the keys of an axis are whole numbers."""
+    """Return whether the keys of an axis are whole numbers."""
     return all(isinstance(key, int) for (key,) in keys)
 
 
 def _build_whole_axis(keys: Sequence[tuple[Any, ...]]) -> dict[str, Any]:
-    """Altair's axis of whole numbers: each of a few, else ticks at whole numbers."""
+    """Return Altair's axis of whole numbers: each of a few, or else ticks at whole numbers."""
     found = sorted({key for (key,) in keys})
     return {"format": "d", **({"values": found} if len(found) <= _FEW_TICKS else {"tickMinStep": 1})}
 

@@ -1,12 +1,10 @@
-"""The PEP 249 face: `connect`, Connection, Cursor, and the module attributes.
+"""The public interface by PEP 249: `connect`, Connection, and the module attributes.
 
-Charges are durable when a query returns, so there is nothing to commit or roll back.
+A charge is durable when its query returns, so there is nothing to commit or roll back.
 """
 
 from __future__ import annotations
 
-import os
-import platform
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -15,8 +13,8 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
 
 from dpsql import errors
 from dpsql.errors import InterfaceError, ProgrammingError
-from dpsql.opening import get_ledger_path, get_user_name, open_server, with_sources
-from dpsql.remote.address import is_address, is_database_url, is_spark
+from dpsql.opening import open_engine, open_remote
+from dpsql.remote.address import is_address
 from dpsql.request.loss import Amount, parse_amount
 from dpsql.request.parameters import Parameters
 from dpsql.request.query import Query, QueryOptions, get_naive_utc_now
@@ -28,7 +26,6 @@ from dpsql.synthetic_connection import SyntheticConnection, exclusive
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from dpsql.backends import Backend
     from dpsql.engine.description import Description
     from dpsql.engine.explain import Explanation
     from dpsql.engine.forecast import Forecast
@@ -90,37 +87,52 @@ def connect(
     token: str | None = None,
     tls_ca: str | Path | None = None,
 ) -> Connection | RemoteConnection:
-    """Opens private data for questions.
+    """Open private data for queries.
 
-    `database` is the path of a DuckDB, Parquet, CSV, JSON, Arrow or SQLite file, or of a folder of such files, each of which is a table;
-    the URL of a PostgreSQL database, `postgresql://…` (`pip install 'dpsql[postgres]'`); a SparkSession, or the URL of
-    a Spark cluster, `spark://…`, or of Spark Connect, `sc://…` (`pip install 'dpsql[spark]'`); an open duckdb connection; or a dict of name → pandas, polars or Arrow table, or path, folder or pattern of files.
-    Tables with a `source` in the policy need none. `policy` is a YAML path or text, a dict, or a `dpsql.policy.Policy`. `ledger` is the file
-    that remembers what was spent; it defaults to the policy's path with the ending .ledger, and
-    ":memory:" forgets at exit; a `SharedLedger` is one that several connections share. `epsilon` is the loss of a query that names none, by default the policy's `default_epsilon`. `anchor` is a small file,
-    on another disk or machine, that holds how far the ledger has come: beside it an older ledger, or none, is
-    refused. It is made with a new ledger and replaced after each charge. `ledger_key` is a secret of the owner's, or
-    the path of a file that holds it: what the ledger says cannot be changed without it. A new ledger is made with it,
-    and opens with it alone. `dialect` is that of queries which name none: duckdb, postgres, spark, snowflake,
-    bigquery or tsql. `replay=False` asks for new noise, and a new charge, in each query that does not say otherwise:
-    see `Connection.query`. `reserve` is the ε that is reserved of each private table until the connection closes: see
-    `Connection.reserve`. `temp_directory` lets the engine write what does not fit into memory to a folder of its own in
-    that directory, private to this user and removed at the end; at most `temp_limit`, as "20GB", or half of the free
-    space. Without it nothing is written to disk, and a query that needs more memory than four fifths of the machine's
-    fails.
+    With a database of this process, `policy` is required. With the address of a server, such as "https://dp.example.org:8439",
+    only `token`, `tls_ca`, `epsilon`, `dialect` and `replay` apply: the server has the policy, the ledger and the data.
 
-    `database` may be the address of a server, as "https://dp.example.org:8439": then `token` says who asks, by default
-    what the environment's DPSQL_TOKEN holds, `tls_ca` is a file with the authorities that the server's certificate is
-    held against, in place of the system's, and what belongs to the owner (policy, ledger, data) is the server's.
+    A stored release is only replayed or refined for the database that it was made from. The policy's `database` names that
+    database, or else the path of its file does. A database in memory without a name is a new one for each connection.
 
-    A ledger is of one database, for which alone a release is answered again or refined: the policy's `database` names
-    it, else the file's path does; without a name what is in memory is another one for each connection. Raises PolicyError where the policy is wrong, asks for what the database does not have, or has another one than the
-    ledger (`another_database`), IntegrityError where the ledger was edited (`ledger_tampered`) or is older than its
-    anchor knows (`ledger_rolled_back`).
+    Args:
+        database: The path of a DuckDB, Parquet, CSV, JSON, Arrow or SQLite file, or of a folder of such files, each of which is
+            a table; the URL of a PostgreSQL database, `postgresql://…` (`pip install 'dpsql[postgres]'`); a SparkSession, or
+            the URL of a Spark cluster, `spark://…`, or of Spark Connect, `sc://…` (`pip install 'dpsql[spark]'`); an open
+            duckdb connection; a dict of name → pandas, polars or Arrow table, or path, folder or pattern of files; or the
+            address of a server. None if the policy names a `source` for each table.
+        policy: The path or the text of a YAML file, a dict, or a `dpsql.policy.Policy`.
+        ledger: The file that records the charges, by default the policy's path with the ending .ledger. ":memory:" is a ledger
+            that ends with the process; a `SharedLedger` is one that several connections share.
+        analyst: The name of the analyst, by default that of the user of the operating system.
+        epsilon: The loss of a query that names none, by default the policy's `default_epsilon`.
+        anchor: A small file, on another disk or machine, that records the state of the ledger. It is made with a new ledger and
+            replaced after each charge; an older or a missing ledger is then refused.
+        ledger_key: A secret of the owner, or the path of a file with it. The ledger cannot be changed without it. A new ledger
+            is made with the key, and then opens only with it.
+        dialect: The dialect of queries that name none: duckdb, postgres, spark, snowflake, bigquery or tsql.
+        replay: False draws new noise, with a new charge, for each query that does not set `replay` itself; see
+            `Connection.query`.
+        reserve: The ε to reserve of each private table until the connection closes; see `Connection.reserve`.
+        temp_directory: A directory in which the engine may write what does not fit into memory. It makes a folder of its own
+            there, private to this user, and removes it at the end. Without it nothing is written to disk, and a query that
+            needs more than four fifths of the machine's memory fails.
+        temp_limit: The most that may be written to `temp_directory`, such as "20GB"; by default half of the free space.
+        token: The token that identifies the analyst to a server, by default the environment variable DPSQL_TOKEN.
+        tls_ca: A file with the authorities that may have signed the server's certificate, in place of those of the system.
+
+    Returns:
+        A `Connection`, or a `RemoteConnection` for the address of a server.
+
+    Raises:
+        PolicyError: if the policy is wrong, names what the database does not have, or if the ledger was made for another
+            database (`another_database`).
+        IntegrityError: if the ledger was edited (`ledger_tampered`), or is older than its anchor (`ledger_rolled_back`).
+        ProgrammingError: if arguments are missing or contradict each other.
     """
     if is_address(database):
         owners = (policy, ledger, analyst, anchor, ledger_key, reserve, temp_directory, temp_limit)
-        return _open_remote(database, token, tls_ca, (epsilon, dialect, replay), owners)
+        return open_remote(database, token, tls_ca, (epsilon, dialect, replay), owners)
     if policy is None:
         raise ProgrammingError(
             "no policy given",
@@ -134,61 +146,22 @@ def connect(
             hint='connect("https://host:8439", token=…)',
         )
 
-    from dpsql.backends.duckdb import DuckDBBackend
-    from dpsql.engine.budgets import collect_budgets
-    from dpsql.engine.identity import find_ledger_identity
-    from dpsql.engine.pipeline import Engine
-    from dpsql.ledger import open_ledger  # the engine and its libraries load when they are needed
-    from dpsql.ledger.open import is_url
-    from dpsql.policy import load
+    # The engine and its libraries load when they are needed.
     from dpsql.sql.read.dialect import require_dialect
 
     require_dialect(dialect)
-    rules = load(policy)
-    target = ledger if ledger is not None else get_ledger_path(policy)
-    shared = target if isinstance(target, SharedLedger) else None
-    if shared is not None and not (anchor is None and ledger_key is None):
-        raise ProgrammingError(
-            "a shared ledger has its own anchor and key",
-            code="shared_ledger",
-            hint="SharedLedger(…, anchor=…, ledger_key=…)",
-        )
-    place = target.target if isinstance(target, SharedLedger) else target
-    host = platform.node() if is_url(place) else ""
-    backend: Backend = (
-        database
-        if isinstance(database, DuckDBBackend)
-        else open_server(database, rules, policy, spills=temp_directory is not None)
-        if is_database_url(database) or is_spark(database)
-        else DuckDBBackend(
-            with_sources(database, rules, policy),
-            host=host,
-            types=rules.get_column_types(),
-            temp_directory=temp_directory,
-            temp_limit=temp_limit,
-        )
+    engine = open_engine(
+        database,
+        policy,
+        ledger,
+        analyst,
+        anchor=anchor,
+        ledger_key=ledger_key,
+        temp=(temp_directory, temp_limit),
     )
-    try:
-        who = rules.resolve_analyst_name(analyst or get_user_name())
-        if isinstance(target, SharedLedger):
-            book = target.open_for_connection(rules, who, find_ledger_identity(rules, backend))
-        else:
-            book = open_ledger(
-                target,
-                collect_budgets(rules, [who]),
-                anchor=anchor,
-                key=ledger_key,
-                database=find_ledger_identity(rules, backend),
-                max_failures=rules.get_failure_limits(),
-            )
-        engine = Engine(rules, backend, book, who)
-        engine.catalog  # noqa: B018  (the policy is held against the database now, not at the first query)
-    except errors.Error:
-        backend.close()
-        raise
-    default = rules.default_epsilon if epsilon is None else parse_amount(epsilon)
+    default = engine.policy.default_epsilon if epsilon is None else parse_amount(epsilon)
     con = Connection(engine, default, dialect, replay=replay)
-    con._shares_ledger = shared is not None  # noqa: SLF001  (this makes it)
+    con._shares_ledger = isinstance(ledger, SharedLedger)  # noqa: SLF001  (this makes it)
     if reserve is not None:
         try:
             con.reserve(epsilon=reserve)
@@ -198,29 +171,8 @@ def connect(
     return con
 
 
-def _open_remote(
-    url: str,
-    token: str | None,
-    tls_ca: str | Path | None,
-    defaults: tuple[Amount | None, str, bool],
-    owners: tuple[Any, ...],
-) -> RemoteConnection:
-    from dpsql.remote.connection import RemoteConnection
-
-    if any(given is not None for given in owners):
-        raise ProgrammingError(
-            "policy, ledger, analyst and reservations are the server's: its token says who asks",
-            code="argument",
-            hint="connect(url, token=…, epsilon=…, dialect=…, replay=…, tls_ca=…)",
-        )
-    found = os.environ.get("DPSQL_TOKEN", "") if token is None else token
-    epsilon, dialect, replay = defaults
-    loss = None if epsilon is None else parse_amount(epsilon)
-    return RemoteConnection(url, found, epsilon=loss, dialect=dialect, replay=replay, tls_ca=tls_ca)
-
-
 class CombineOptions(TypedDict, total=False):
-    """The keyword arguments of `Connection.combine_stored_releases`."""
+    """The keyword arguments of `Connection.combine`."""
 
     max_groups: int | None
     dialect: str | None
@@ -229,8 +181,8 @@ class CombineOptions(TypedDict, total=False):
 class Connection(SyntheticConnection):
     """A connection to private data under a policy; see `connect`.
 
-    Threads that share one wait for each other, so that nothing is charged whose answer goes to another thread or to
-    none. They had better have connections of their own (`threadsafety` is 1).
+    Threads that share a connection wait for each other, so that a charged answer always goes to the thread that asked. It is
+    better to open one connection per thread (`threadsafety` is 1).
     """
 
     def __init__(
@@ -247,7 +199,11 @@ class Connection(SyntheticConnection):
 
     @property
     def engine(self) -> Engine:
-        """The engine behind this connection. Raises InterfaceError once it is closed."""
+        """Return the engine of this connection.
+
+        Raises:
+            InterfaceError: if the connection is closed.
+        """
         if self._closed:
             raise InterfaceError("the connection is closed", hint="dpsql.connect(…) opens another")
         return self._current_engine
@@ -256,7 +212,7 @@ class Connection(SyntheticConnection):
         return connect(database, policy=policy, ledger=":memory:", epsilon=1)
 
     def require_open(self) -> None:
-        """Raises InterfaceError once the connection is closed."""
+        """Raise InterfaceError if the connection is closed."""
         self.engine  # noqa: B018  (refuses a closed connection)
 
     @exclusive
@@ -273,28 +229,41 @@ class Connection(SyntheticConnection):
         dialect: str | None = None,
         replay: bool | None = None,
     ) -> Result:
-        """The private answer to a SELECT.
+        """Return the private answer to a SELECT.
 
-        `parameters` stand for the `?` of the text, or, as a dict, for its `:name`; a list stands after IN. `epsilon` is the loss: under `pure` the answer is
-        ε-DP, under `zcdp` it is charged as an ε-DP answer would be. `delta` is for choosing group keys
-        that the policy does not declare; by default it is spent in proportion to the loss.
-        `max_groups` lowers the number of groups of a privacy unit that count. `target_error` asks for an accuracy
-        instead of a loss: the query gets the least ε at which the noise of each value is at most that, in its own
-        units, with probability `confidence`, 0.95 unless stated. As a part of each released value, "5%" up to "50%", it
-        is met in several releases, each charged, together at most what one query may lose; where it cannot be, the last
-        of them is the answer, and `receipt.notices` says so. The query may say all of these itself,
-        `SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS(epsilon = 0.5) …`: that goes before what `connect` was told, and
-        is refused beside another value here. `dialect` is that of the text: it is put into DuckDB's SQL, and refused
-        where that is not known to mean the same.
+        A query whose plan, parameters, loss and data version were released before is replayed from the stored release, free,
+        whoever ran it first and in whatever words. Its noise is not drawn again, so repeated queries reveal nothing more.
+        Post-processing of a release, such as ORDER BY, HAVING and arithmetic, may differ. `replay=False` makes a new release with
+        new noise, which is charged.
 
-        What was released before for the same plan, parameters, loss and data version is answered again, free, whoever
-        asked for it and in whatever words: noise is not drawn anew, so asking often tells no more. What is done with
-        a release, as ORDER BY, HAVING and arithmetic, may differ. `replay=False` asks for a release with noise of its
-        own, and is charged.
+        The query may set these options itself, `SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS(epsilon = 0.5) …`. They precede the
+        defaults of `connect`, and a different value in this call is refused.
 
-        Raises QueryRejected for what is not known to be safe and BudgetExhausted where the budget does
-        not suffice, both before anything is read or charged; BackendError if the engine fails after
-        the charge.
+        Args:
+            sql: The text of the SELECT.
+            parameters: A sequence with a value for each `?` of the text, or a dict with one for each `:name`. A list of values
+                stands after IN.
+            epsilon: The privacy loss. Under the accountant `pure` the answer is ε-DP; under `zcdp` the charge is that of an ε-DP
+                answer.
+            delta: The δ with which group keys that the policy does not list are selected, by default a part in proportion to the
+                loss.
+            max_groups: A lower bound on the groups to which a privacy unit contributes than the policy's.
+            target_error: An accuracy in place of a loss: the query gets the smallest ε at which the noise of each value is at most
+                this, in the value's own units, with probability `confidence`. A part of each released value, "5%" up to "50%", is
+                met in several releases. Each is charged, and together they cost at most what one query may lose. If the target
+                cannot be met, the answer is the last release, and `receipt.notices` says so.
+            confidence: The probability that belongs to `target_error`, 0.95 by default.
+            dialect: The dialect of the text. It is translated to DuckDB's SQL, and refused if the translation is not known to mean
+                the same.
+            replay: Whether stored releases may answer the query, by default as `connect` was called.
+
+        Returns:
+            The rows with the intervals of their noise, and a receipt.
+
+        Raises:
+            QueryRejected: if the query is not known to be safe; nothing was read or charged.
+            BudgetExhausted: if the remaining budget is too small; nothing was read or charged.
+            BackendError: if the engine fails after the charge, which stays.
         """
         options: QueryOptions = {
             "epsilon": epsilon,
@@ -330,20 +299,30 @@ class Connection(SyntheticConnection):
         max_groups: int | None = None,
         dialect: str | None = None,
     ) -> Result:
-        """The most accurate answer that follows from stored releases, at no charge.
+        """Return the most accurate answer that follows from stored releases, free.
 
-        All stored releases of the same statistics, whatever their loss, are combined by their inverse variances, and
-        `intervals` are those of the combination. Of values that are selected by their noise, as medians and keys
-        that the policy does not know, it answers the first release. Whoever may query the tables gets it, as `query` does.
+        All stored releases of the same statistics, whatever their loss, are combined by their inverse variances, and the
+        `intervals` are those of the combination. Values that are selected by noise, such as medians, and keys that the policy does
+        not list come from the first release. Each analyst who may query the tables may combine, as for `query`.
 
-        Raises QueryRejected with code "nothing_released" where there is no stored release.
+        Args:
+            sql: The text of the SELECT.
+            parameters: The values of its parameters, as for `query`.
+            max_groups: As for `query`.
+            dialect: As for `query`.
+
+        Returns:
+            The answer, with a receipt that names the entries that paid for it.
+
+        Raises:
+            QueryRejected: with the code "nothing_released" if there is no stored release.
         """
         asked = self._build_query(sql, parameters, max_groups=max_groups, dialect=dialect, replay=False)
         with self.engine.backend.open_snapshot():
             return self.engine.combine_stored_releases(asked)
 
     def best(self, sql: str, parameters: Parameters = (), **options: Unpack[CombineOptions]) -> Result:
-        """The former name of `combine`."""
+        """Return the answer of `combine`, whose former name this is."""
         warnings.warn(
             "Connection.best is now called combine; the old name goes with the next version.",
             DeprecationWarning,
@@ -353,9 +332,18 @@ class Connection(SyntheticConnection):
 
     @exclusive
     def explain(self, sql: str, parameters: Parameters = (), **options: Unpack[QueryOptions]) -> Explanation:
-        """The plan with its proofs and its price; charges nothing and reads nothing private.
+        """Return the plan of a query with its proofs and its price; nothing is charged, and nothing private is read.
 
-        The arguments are those of `query`.
+        Args:
+            sql: The text of the SELECT.
+            parameters: The values of its parameters, as for `query`.
+            **options: The other arguments of `query`.
+
+        Returns:
+            The explanation, which prints as text.
+
+        Raises:
+            QueryRejected: if the query would be refused.
         """
         asked = self._build_query(sql, parameters, **options)
         in_session = self._session.find_explanation(sql, parameters, options)
@@ -368,9 +356,15 @@ class Connection(SyntheticConnection):
 
     @exclusive
     def plan(self, sql: str, parameters: Parameters = (), **options: Unpack[QueryOptions]) -> PreparedQuery:
-        """The plan of a query, for `answer`: what `explain` shows, without its price; charges nothing and reads nothing private.
+        """Return the plan of a query for `answer`: that of `explain`, without a price. Nothing is charged, and nothing private is read.
 
-        The arguments are those of `query`.
+        Args:
+            sql: The text of the SELECT.
+            parameters: The values of its parameters, as for `query`.
+            **options: The other arguments of `query`.
+
+        Raises:
+            QueryRejected: if the query would be refused.
         """
         asked = self._build_query(sql, parameters, **options)
         self._session.require_no_session_tables(sql, options)
@@ -379,9 +373,9 @@ class Connection(SyntheticConnection):
 
     @exclusive
     def answer(self, planned: PreparedQuery) -> Result:
-        """The private answer to what `plan` has planned, here or on another connection of the same analyst, under the same policy.
+        """Return the private answer to a query that `plan` planned, on this or on another connection of the same analyst and policy.
 
-        It is planned again where it names the time, or where public tables may have changed since. Raises as `query`.
+        The query is planned again if it names the time, or if public tables may have changed. The errors are those of `query`.
         """
         self.require_open()
         with self.engine.backend.open_snapshot():
@@ -402,7 +396,7 @@ class Connection(SyntheticConnection):
 
     @exclusive
     def remaining_budget(self, receipt: Receipt) -> tuple[RemainingBudget, ...]:
-        """What is left now in the accounts to which an answer was charged, by its receipt."""
+        """Return the budgets that remain in the accounts to which an answer was charged, by its receipt."""
         from dpsql.ledger.protocol import AccountKey
 
         charged = (AccountKey(entry["table"], entry.get("account", "")) for entry in receipt.entries)
@@ -414,7 +408,7 @@ class Connection(SyntheticConnection):
     ) -> Forecast:
         if self._reservation is not None:
             raise ProgrammingError(
-                "a forecast covers whole budgets, and this connection spends from its reservation",
+                "a forecast covers whole budgets, so it is not available while the connection holds a reservation",
                 code="slice_forecast",
                 hint="forecast before con.reserve(…); con.explain(sql) says what one query costs",
             )
@@ -432,7 +426,10 @@ class Connection(SyntheticConnection):
             return Forecast.from_queries(self.engine, prepared)
 
     def describe(self) -> Description:
-        """The tables that may be queried, with the bounds and public values of their columns, from the policy alone; then those of the session."""
+        """Return the tables that may be queried, with the bounds and public values of their columns; then the tables of the session.
+
+        It follows from the policy and from the session: nothing is charged, and nothing private is read.
+        """
         from dpsql.engine.description import Description
 
         return self._session.extend_description(
@@ -440,9 +437,9 @@ class Connection(SyntheticConnection):
         )
 
     def charge_probe(self, sql: str) -> Callable[[], str]:
-        """Called before a query is asked: what it returns says, after Ctrl-C, whether the query was charged.
+        """Return a function that says whether a query was charged; call this before the query, and the function after Ctrl-C.
 
-        It reads the ledger, which may have entries of others' meanwhile.
+        It compares the ledger before and after, in which entries of other analysts may have been added meanwhile.
         """
         engine = self._engine
         before = engine.ledger.read_head().entries
@@ -468,7 +465,7 @@ class Connection(SyntheticConnection):
         return describe_charge
 
     def find_answer_time(self, receipt: Receipt) -> datetime | None:
-        """When the newest stored release was charged that an answer rests on; None where it rests on none."""
+        """Return the time at which the newest stored release of an answer was charged; None if no stored release was used."""
         entries = map(self._engine.ledger.find_entry, receipt.replayed)
         return max((entry.at for entry in entries if entry is not None), default=None)
 
@@ -476,16 +473,26 @@ class Connection(SyntheticConnection):
     def reserve(
         self, *, epsilon: Amount, delta: Amount | None = None, tables: Iterable[str] | None = None
     ) -> Reservation:
-        """Reserves a part of the budget of each private table, or of those named, for this connection's queries.
+        """Reserve a part of the budget of private tables for the queries of this connection.
 
-        It is charged at once and whole, durably, as one query with that `epsilon` and `delta` on the whole table would
-        be; δ is by default what goes with such a query. Until the reservation ends, all that this connection asks is
-        charged to it, and refused where it does not suffice; others cannot spend it. A `with` ends it, and so do
-        `Reservation.close` and `close`: what is not spent is given back then. It ends by itself, without anything given
-        back, where a budget begins anew. A policy's cap is for each query, within a reservation too.
+        The whole reservation is charged at once, durably, as one query with that `epsilon` and `delta` on the whole table would be.
+        Until it ends, each query of this connection is charged to the reservation, and refused if the rest is too small; other
+        connections cannot spend it. The policy's cap for one query applies within a reservation too.
 
-        Raises BudgetExhausted, with nothing reserved, where a budget does not suffice; ProgrammingError, `slice_held`
-        while another reservation is open, `slice_table` for what is no private table.
+        A reservation ends with its `with` block, with `Reservation.close`, or with `close`, and what was not spent is then returned.
+        It also ends, with nothing returned, if the budget of a table is renewed.
+
+        Args:
+            epsilon: The ε to reserve of each table.
+            delta: The δ to reserve, by default that of a query with this `epsilon`.
+            tables: The names of the tables, by default all private tables.
+
+        Returns:
+            The open reservation.
+
+        Raises:
+            BudgetExhausted: if the budget of a table is too small; nothing is reserved then.
+            ProgrammingError: if another reservation is open (`slice_held`), or a table is not private (`slice_table`).
         """
         from dpsql.engine.reservation import reserve_budgets
 
@@ -497,9 +504,13 @@ class Connection(SyntheticConnection):
 
     @exclusive
     def resume(self, number: int) -> Reservation:
-        """Takes up a reservation of the same analyst that is still open, by its number, as after a crash.
+        """Continue a reservation of the same analyst that is still open, as after a crash.
 
-        Raises ProgrammingError where there is none (`slice_closed`).
+        Args:
+            number: The number of the reservation, which `dpsql budget` lists.
+
+        Raises:
+            ProgrammingError: if there is no such reservation (`slice_closed`).
         """
         from dpsql.engine.reservation import resume_reservation
 
@@ -525,11 +536,15 @@ class Connection(SyntheticConnection):
     def rehearse(
         self, *, units: int = 1000, rows: int | None = None, public: str | Path | None = None
     ) -> Connection:
-        """A connection to invented rows under the same policy, whose ledger ends with it: queries are tried free of charge.
+        """Return a connection to simulated rows under the same policy, on which queries can be tried free of charge.
 
-        The rows are drawn from the policy alone, as `dpsql simulate` draws them: `units` privacy units, and `rows` in each
-        table in which a unit may have several, by default three a unit. Public tables are invented too, or copied from
-        the DuckDB file `public`. What is spent here is not spent there, and answers are about no real unit.
+        The rows are drawn from the policy alone, as `dpsql simulate` draws them. The budgets of the new connection are its own, and
+        its ledger ends with it; its answers describe no real unit.
+
+        Args:
+            units: The number of privacy units.
+            rows: The rows of each table in which a unit may have several, by default three per unit.
+            public: The path of a DuckDB file from which public tables are copied; without it they are simulated too.
         """
         import dpsql.backends.simulated as simulation
         from dpsql.policy.other_data import drop_sources

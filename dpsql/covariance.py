@@ -1,4 +1,4 @@
-"""Covariance matrices of released covariances: made positive semidefinite, which is free."""
+"""Covariance matrices from released covariances, made positive semidefinite at no cost."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CovarianceMatrix:
-    """The covariances of `names` in one group, whose keys are in `keys`.
+    """The covariances of the columns `names` in the group with these `keys`.
 
-    `matrix` is the nearest positive semidefinite matrix in Frobenius norm, `released` the noisy one. `intervals` are those of the
-    released covariances, entry by entry, at 95%.
+    `matrix` is the nearest positive semidefinite matrix in Frobenius norm, `released` the noisy one. `intervals` are the 95%
+    intervals of the released covariances, entry by entry.
 
     Claim: `matrix` is as private as `released`, and no further from the exact matrix.
-    Why: it follows from it; and the exact matrix is in the convex set that is projected onto, so that a projection never leads
-    away from it.
+    Why: it is a function of the released matrix. The exact matrix is in the convex set that the projection maps to, so the
+    projection never leads away from it.
     Source: Dwork, Roth 2014, Proposition 2.1; Higham 1988, "Computing a nearest symmetric positive semidefinite matrix".
     """
 
@@ -36,14 +36,14 @@ class CovarianceMatrix:
     intervals: tuple[tuple[tuple[float, float] | None, ...], ...]
 
     def df(self) -> pandas.DataFrame:
-        """The matrix as a pandas DataFrame."""
+        """Return the matrix as a pandas DataFrame."""
         import pandas
 
         return pandas.DataFrame(self.matrix, index=list(self.names), columns=list(self.names))
 
 
 def project_semidefinite(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The nearest positive semidefinite matrix in Frobenius norm of a symmetric one: without its negative eigenvalues.
+    """Return the positive semidefinite matrix nearest to a symmetric one in Frobenius norm, by dropping negative eigenvalues.
 
     >>> import numpy as np
     >>> project_semidefinite(np.array([[1.0, 2.0], [2.0, 1.0]])).round(3).tolist()
@@ -58,7 +58,7 @@ def project_semidefinite(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def project_rows(rows: tuple[tuple[Any, ...], ...], places: Sequence[int]) -> tuple[tuple[Any, ...], ...]:
-    """Rows in which the columns at these places, the entries on and above the diagonal of a matrix, are projected.
+    """Project, in each row, the columns at these places, which are the entries on and above the diagonal of a matrix.
 
     A row in which an entry is missing stays as it is.
     """
@@ -82,7 +82,7 @@ def project_rows(rows: tuple[tuple[Any, ...], ...], places: Sequence[int]) -> tu
 
 
 def iterate_matrices(asked: CovarianceQuery, result: Result) -> Iterator[CovarianceMatrix]:
-    """The matrices of all groups in which there are rows, from the answer to their statement."""
+    """Yield the matrix of each group that has rows, from the answer to its statement."""
     import numpy as np
 
     width, size = len(asked.keys), len(asked.names)

@@ -1,4 +1,4 @@
-"""The PEP 249 cursor: the result of one query at a time, row by row."""
+"""The PEP 249 cursor: the rows of one query at a time."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class QueryConnection(Protocol):
     """The methods of a connection that a cursor calls."""
 
     def require_open(self) -> None:
-        """Raises InterfaceError once the connection is closed."""
+        """Raise InterfaceError if the connection is closed."""
         ...
 
     def query(self, sql: str, parameters: Parameters = (), **options: Unpack[QueryOptions]) -> Result:
-        """The private answer to a SELECT."""
+        """Return the private answer to a SELECT."""
         ...
 
 
@@ -44,7 +44,7 @@ class Cursor:
         self._lock = threading.RLock()
 
     def execute(self, sql: str, parameters: Parameters = (), **options: Unpack[QueryOptions]) -> Self:
-        """Answers a query; see `Connection.query`."""
+        """Run a query and keep its result; the arguments and errors are those of `Connection.query`."""
         with self._lock:
             self._require_open()
             self._result = None
@@ -53,7 +53,7 @@ class Cursor:
         return self
 
     def executemany(self, sql: str, parameters: Sequence[Sequence[Value]]) -> None:
-        """Always refused: each run would be charged separately."""
+        """Raise NotSupportedError: each run would be charged separately."""
         raise NotSupportedError(
             "executemany is not supported: it writes, and dpsql only reads",
             code="executemany",
@@ -61,12 +61,16 @@ class Cursor:
         )
 
     def callproc(self, name: str, parameters: Parameters = ()) -> None:
-        """Always refused: there are no stored procedures."""
+        """Raise NotSupportedError: there are no stored procedures."""
         raise NotSupportedError("callproc is not supported: there are no stored procedures", code="callproc")
 
     @property
     def result(self) -> Result:
-        """The answer with its intervals and receipt. Raises InterfaceError before `execute`."""
+        """Return the answer with its intervals and receipt.
+
+        Raises:
+            InterfaceError: before `execute`, and once the cursor is closed.
+        """
         self._require_open()
         if self._result is None:
             raise InterfaceError("this cursor has no result", hint="call execute first")
@@ -74,7 +78,7 @@ class Cursor:
 
     @property
     def description(self) -> tuple[tuple[str, str, None, None, None, None, bool], ...] | None:
-        """Name and engine type of each column, in PEP 249's sevenfold shape; None before `execute`."""
+        """Return the name and the engine type of each column, as the seven values of PEP 249; None before `execute`."""
         if self._result is None:
             return None
         columns = zip(self._result.columns, self._result.types, strict=True)
@@ -82,16 +86,16 @@ class Cursor:
 
     @property
     def rowcount(self) -> int:
-        """The number of rows of the answer, or -1 before `execute`."""
+        """Return the number of rows of the answer; -1 before `execute`."""
         return -1 if self._result is None else len(self._result)
 
     def fetchone(self) -> tuple[AnswerValue, ...] | None:
-        """The next row, or None."""
+        """Return the next row, or None after the last one."""
         rows = self.fetchmany(1)
         return rows[0] if rows else None
 
     def fetchmany(self, size: int | None = None) -> list[tuple[AnswerValue, ...]]:
-        """The next `size` rows, by default `arraysize`."""
+        """Return the next rows: `size` of them, or `arraysize` by default."""
         wanted = self.arraysize if size is None else size
         if wanted < 0:
             raise ProgrammingError("the size of fetchmany must not be negative", code="size")
@@ -101,29 +105,29 @@ class Cursor:
         return rows
 
     def fetchall(self) -> list[tuple[AnswerValue, ...]]:
-        """All rows that are left."""
+        """Return all remaining rows."""
         return self.fetchmany(len(self.result))
 
     def df(self, *, intervals: bool = False, confidence: float = 0.95) -> pandas.DataFrame:
-        """The whole answer as a pandas DataFrame, with `intervals` their ends beside the values."""
+        """Return the whole answer as a pandas DataFrame; the arguments are those of `Result.df`."""
         return self.result.df(intervals=intervals, confidence=confidence)
 
     def pl(self, *, intervals: bool = False, confidence: float = 0.95) -> polars.DataFrame:
-        """The whole answer as a polars DataFrame, with `intervals` their ends beside the values."""
+        """Return the whole answer as a polars DataFrame; the arguments are those of `Result.df`."""
         return self.result.pl(intervals=intervals, confidence=confidence)
 
     def to_arrow_table(self, *, intervals: bool = False, confidence: float = 0.95) -> pyarrow.Table:
-        """The whole answer as an Arrow table, with `intervals` their ends beside the values."""
+        """Return the whole answer as an Arrow table; the arguments are those of `Result.df`."""
         return self.result.to_arrow_table(intervals=intervals, confidence=confidence)
 
     def setinputsizes(self, sizes: Sequence[Any]) -> None:
-        """Does nothing, as PEP 249 allows."""
+        """Do nothing, as PEP 249 allows."""
 
     def setoutputsize(self, size: int, column: int | None = None) -> None:
-        """Does nothing, as PEP 249 allows."""
+        """Do nothing, as PEP 249 allows."""
 
     def close(self) -> None:
-        """Makes the cursor unusable."""
+        """Close the cursor, which cannot be used afterwards."""
         self._closed = True
         self._result = None
 
@@ -146,7 +150,7 @@ class Cursor:
 
 
 class TypeObject:
-    """A PEP 249 type object: equal to each engine type of its kind."""
+    """A type object of PEP 249, which equals each engine type of its kind."""
 
     def __init__(self, *names: str) -> None:
         self.names = frozenset(names)

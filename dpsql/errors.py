@@ -10,15 +10,15 @@
         │   └── BackendError      the engine failed; constant text, the charge stays
         ├── IntegrityError
         ├── InternalError
-        │   └── VerificationError the loss derived twice did not agree; nothing was charged
+        │   └── VerificationError the two derivations of the loss disagree; nothing was charged
         ├── ProgrammingError
         │   ├── PolicyError       the owner's policy is wrong
-        │   └── LossError         an epsilon that is no loss (also a ValueError)
+        │   └── LossError         an epsilon that is not a loss (also a ValueError)
         └── NotSupportedError
             └── QueryRejected     the query is not known to be safe
 
-An error's text is built from the query, the policy and public metadata alone, never from private
-values, so that reading an error tells nothing about the data.
+The text of an error is built from the query, the policy and public metadata, never from private values. So an error reveals
+nothing about the data.
 """
 
 from __future__ import annotations
@@ -38,15 +38,18 @@ class Position:
 
 
 class Warning(Exception):
-    """Important notices, as PEP 249 asks."""
+    """An important notice, as PEP 249 asks."""
 
 
 class Error(Exception):
     """Root of all dpsql errors.
 
-    `code` is stable and meant for programs, `hint` says what to do instead, `position` is the place
-    in the SQL text or policy file, and `text` that text, so that `str(error)` can draw a caret. `charged` says whether the
-    query that failed was charged; it is None where that is not known, as of a server that did not answer.
+    Attributes:
+        code: A stable name of the error, for programs.
+        hint: What to write instead.
+        position: The place in the SQL text or the policy file.
+        text: That text; `str(error)` points at the place with a caret.
+        charged: Whether the failed query was charged; None if this is not known, as when a server did not answer.
     """
 
     code = "error"
@@ -88,31 +91,31 @@ class Error(Exception):
 
 
 class InterfaceError(Error):
-    """Misuse of the connection or cursor, such as fetching from a closed one."""
+    """A connection or cursor is misused, for example by fetching from a closed one."""
 
     code = "interface"
 
 
 class DatabaseError(Error):
-    """Anything that concerns the database."""
+    """An error that concerns the database."""
 
     code = "database"
 
 
 class DataError(DatabaseError):
-    """A parameter's value cannot be used."""
+    """The value of a parameter cannot be used."""
 
     code = "data"
 
 
 class OperationalError(DatabaseError):
-    """The database or ledger could not do its work."""
+    """The database or the ledger could not do its work."""
 
     code = "operational"
 
 
 class BudgetExhausted(OperationalError):
-    """The charge would pass the budget: nothing was charged, nothing was read."""
+    """The charge would exceed the budget: nothing was charged or read."""
 
     code = "budget_exhausted"
 
@@ -120,7 +123,7 @@ class BudgetExhausted(OperationalError):
 class BackendError(OperationalError):
     """The engine failed at run time.
 
-    The text is constant, because what an engine says of a failure may quote private values.
+    The text is constant, because the message of an engine may quote private values.
     """
 
     code = "backend"
@@ -134,37 +137,37 @@ class BackendError(OperationalError):
 
 
 class IntegrityError(DatabaseError):
-    """The ledger's content is not what dpsql wrote."""
+    """The content of the ledger is not what dpsql wrote."""
 
     code = "integrity"
 
 
 class InternalError(DatabaseError):
-    """dpsql contradicts itself: a bug, reported before anything is charged."""
+    """dpsql contradicts itself: a bug, found before anything is charged."""
 
     code = "internal"
 
 
 class VerificationError(InternalError):
-    """The independent derivation of the loss does not confirm the planner's."""
+    """The independent derivation of the loss does not confirm that of the planner."""
 
     code = "verification"
 
 
 class ProgrammingError(DatabaseError):
-    """The program asks for something that makes no sense."""
+    """The program uses dpsql wrongly."""
 
     code = "programming"
 
 
 class PolicyError(ProgrammingError):
-    """The owner's policy is wrong, or asks for what the database does not have."""
+    """The owner's policy is wrong, or names what the database does not have."""
 
     code = "policy"
 
 
 class LossError(ProgrammingError, ValueError):
-    """An epsilon or delta that is NaN, infinite, zero or negative."""
+    """An epsilon or delta is NaN, infinite, zero or negative."""
 
     code = "loss"
 
@@ -176,6 +179,6 @@ class NotSupportedError(DatabaseError):
 
 
 class QueryRejected(NotSupportedError):
-    """The query is not known to be safe, so it was refused: no charge, nothing read."""
+    """The query is not known to be safe, so it was refused: nothing was charged or read."""
 
     code = "rejected"

@@ -1,4 +1,4 @@
-"""What is said of a query before it is asked: the lines of its plan, its receipt, its notices."""
+"""The explanation of a query: the lines of its plan, its receipt, its notices and its price."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dpsql.result import Receipt, Result
 
 @dataclass(frozen=True, slots=True)
 class QueryCharge:
-    """What a query would be charged: an ε (the most, if it is answered in steps) to the accounts of these names."""
+    """What a query would be charged: an ε, or the most for an answer in steps, to each of these accounts."""
 
     epsilon: Fraction
     accounts: tuple[str, ...]
@@ -27,7 +27,7 @@ class QueryCharge:
 class ExplainedQuery:
     """The plan of a query with its proofs and its price, line by line; `receipt` is that of an answer, uncharged.
 
-    `notices` say what of the statement needs attention; `price` is None for a query that is free.
+    `notices` say what needs attention in the statement; `price` is None for a free query.
     """
 
     lines: tuple[str, ...]
@@ -45,7 +45,7 @@ class ExplainedQuery:
         return f"<pre>{html.escape(str(self))}</pre>"
 
     def to_result(self) -> Result:
-        """The explanation as a result of one text column."""
+        """Return the explanation as a result with one text column."""
         rows = tuple((line,) for line in self.lines)
         return Result(
             ("plan",), ("VARCHAR",), rows, tuple((None,) for _ in rows), self.receipt, lambda *_: None

@@ -58,7 +58,7 @@ class Schedule:
         object.__setattr__(self, "rate", parse_amount(self.rate, "rate"))
         _require_rounds(self.rounds)
         if self.neighbors not in ("replace", "add_remove"):
-            raise LossError(f"neighbors are replace or add_remove, not {self.neighbors!r}")
+            raise LossError(f"neighbors must be replace or add_remove, not {self.neighbors!r}")
 
     @classmethod
     def published(cls, rounds: int, epsilon: Amount, delta: Amount) -> Schedule:
@@ -78,8 +78,8 @@ class Schedule:
         found = cls(rounds, _bound_root_below(asked * asked / (32 * rounds * -ln_down(slack))))
         if found.rho > limit:
             raise LossError(
-                "the published rate is not proved for so large an epsilon",
-                hint="Schedule.concentrated, which is",
+                "the published rate is not proved for an epsilon this large",
+                hint="use Schedule.concentrated, which is proved for it",
             )
         return found
 
@@ -152,15 +152,19 @@ class WeightedMajority:
 
     def __post_init__(self) -> None:
         if type(self.experts) is not int or not 1 <= self.experts <= 10_000:
-            raise LossError(f"there are 1 to 10,000 experts, not {self.experts!r}")
+            raise LossError(f"the number of experts must be 1 to 10,000, not {self.experts!r}")
         self._sums = [0] * self.experts
 
     def choose(self) -> int:
         """The expert of this round. LossError before the last round's losses were observed, and when all rounds are over."""
         if len(self.choices) > self._observed:
-            raise LossError("this round's expert is chosen: a second choice would be a second release")
+            raise LossError(
+                "the expert of this round was already chosen; a second choice would be a second release"
+            )
         if len(self.choices) >= self.schedule.rounds:
-            raise LossError("all rounds of the schedule are over", hint="plan more rounds before the first")
+            raise LossError(
+                "the schedule has no rounds left", hint="plan all rounds in the schedule before the first one"
+            )
         law = Exponential(self.schedule.rate / LATTICE)
         found = law.select_candidate([1] * self.experts, self._sums, self.entropy)
         clear_cache()  # of what was computed from losses
@@ -173,9 +177,11 @@ class WeightedMajority:
         DataError for another number of losses; what is no number counts as 1, so that no value ends a run.
         """
         if len(self.choices) == self._observed:
-            raise LossError("choose an expert before the losses of the round are seen")
+            raise LossError("choose an expert before you report the losses of the round")
         if len(losses) != self.experts:
-            raise DataError(f"a round has a loss for each of {self.experts} experts, not {len(losses)}")
+            raise DataError(
+                f"a round needs one loss for each of the {self.experts} experts, not {len(losses)}"
+            )
         steps = [_to_lattice_steps(loss) for loss in losses]
         self._sums = [before + step for before, step in zip(self._sums, steps, strict=True)]
         self._suffered += steps[self.choices[-1]]
@@ -214,7 +220,7 @@ def _compute_rho_limit(epsilon: Fraction, delta: Fraction) -> Fraction:
 
 def _require_rounds(rounds: int) -> None:
     if type(rounds) is not int or not 1 <= rounds <= MOST_ROUNDS:
-        raise LossError(f"a schedule has 1 to {MOST_ROUNDS:,} rounds, not {rounds!r}")
+        raise LossError(f"a schedule must have 1 to {MOST_ROUNDS:,} rounds, not {rounds!r}")
 
 
 def _bound_root_below(square: Fraction) -> Fraction:

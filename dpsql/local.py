@@ -58,7 +58,7 @@ class Choice:
         object.__setattr__(self, "values", tuple(self.values))
         object.__setattr__(self, "epsilon", parse_amount(self.epsilon))
         if len(set(self.values)) != len(self.values):
-            raise LossError("the values of a question differ from each other")
+            raise LossError("the values of a question must be distinct")
         if self.method not in ("auto", "response", "unary"):
             raise LossError(f"there is no method {self.method!r}", hint='"response", "unary" or "auto"')
         response = RandomizedResponse(epsilon=self.epsilon, choices=len(self.values))
@@ -93,9 +93,9 @@ class Number:
         try:
             low, high = map(parse_exact_number, self.bounds)
         except (TypeError, ValueError, DataError):
-            raise LossError("bounds are two finite numbers") from None
+            raise LossError("bounds must be two finite numbers") from None
         if low >= high:
-            raise LossError("the lower bound is below the upper one")
+            raise LossError("the lower bound must be below the upper bound")
         object.__setattr__(self, "bounds", (low, high))
 
     def event(self) -> Pure:
@@ -123,7 +123,7 @@ class Answer:
             kinds = len(self.question.values)
             kinds = 1 << kinds if isinstance(self.question.mechanism, UnaryEncoding) else kinds
         if type(self.report) is not int or not 0 <= self.report < kinds:
-            raise DataError("no answer to this question has that report")
+            raise DataError("this report is not a possible answer to the question")
 
 
 class Estimate(NamedTuple):
@@ -221,11 +221,11 @@ def joint(
     ones, question = _require_one_question(first)
     others, other_question = _require_one_question(second)
     if not isinstance(question, Choice) or not isinstance(other_question, Choice):
-        raise DataError("joint tables are of questions with a list of values")
+        raise DataError("a joint table needs questions with a list of values")
     if len(ones) != len(others) or len(ones) < 2:
-        raise DataError("joint tables need both answers of each person, of two people at least")
+        raise DataError("a joint table needs both answers of each person, from at least two people")
     if len(question.values) * len(other_question.values) > MOST_CELLS:
-        raise DataError(f"a joint table has at most {MOST_CELLS:,} cells")
+        raise DataError(f"a joint table may have at most {MOST_CELLS:,} cells")
     log = math.log(4 / (1 - _require_confidence(confidence)))
     singles = [
         _compute_single_estimates(given, of) for given, of in ((ones, question), (others, other_question))
@@ -250,16 +250,16 @@ def joint(
 def _require_one_question(answers: Iterable[Answer]) -> tuple[list[Answer], Question]:
     given = list(answers)
     if not given:
-        raise DataError("there is no answer to estimate from")
+        raise DataError("an estimate needs at least one answer")
     question = given[0].question
     if any(answer.question is not question and answer.question != question for answer in given):
-        raise DataError("these are answers to several questions", hint="estimate each question apart")
+        raise DataError("these answers belong to several questions", hint="estimate each question separately")
     return given, question
 
 
 def _require_confidence(confidence: float) -> float:
     if not 0 < confidence < 1:
-        raise DataError(f"a confidence lies between 0 and 1, and {confidence} does not")
+        raise DataError(f"the confidence must lie between 0 and 1, not {confidence}")
     return confidence
 
 

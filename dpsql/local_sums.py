@@ -1,4 +1,4 @@
-"""Estimates of counts, sums and means from the rows of a randomised table, with their intervals."""
+"""Estimates of counts, sums and means from the rows of a randomized table, with their intervals."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ROWS_OFF = 0.999
 
 @dataclass(frozen=True, slots=True)
 class _EstimatedCell:
-    """A value with the standard deviation of its noise, what rows put in or left out may change, and its possible ends."""
+    """A value, the standard deviation of its noise, the change that added or dropped rows may make, and its possible ends."""
 
     value: float | None
     std: float
@@ -34,7 +34,7 @@ class _EstimatedCell:
     known: bool = True
 
     def compute_interval(self, confidence: float) -> Ends:
-        """Its interval at a confidence."""
+        """Return the interval of the value at a confidence."""
         from scipy.special import ndtri
 
         if self.value is None:
@@ -47,11 +47,11 @@ class _EstimatedCell:
 
 @dataclass(frozen=True, slots=True)
 class LocalStatistics:
-    """Linear statistics of the private rows, estimated from the rows of a randomised table.
+    """Linear statistics of the private rows, estimated from the rows of a randomized table.
 
-    Claim: the estimate of a sum of f over rows has no bias, but for rows that were put in or left out.
-    Why: each column is randomised by a matrix of its own, whose inverse is applied to f along that column's axis; so what a
-    randomised row is counted with has f of the true row as its mean.
+    Claim: the estimate of a sum of f over rows has no bias, except for rows that were added or dropped.
+    Why: each column is randomized by a matrix of its own, whose inverse is applied to f along that column's axis. So the value
+    that a randomized row is counted with has f of the true row as its mean.
     Source: Warner 1965; Kairouz, Bonawitz, Ramage 2016, "Discrete distribution estimation under local privacy".
     """
 
@@ -60,7 +60,7 @@ class LocalStatistics:
 
     @classmethod
     def from_table(cls, table: LocalTable) -> LocalStatistics:
-        """The statistics of a table."""
+        """Return the statistics of a table."""
         import numpy as np
 
         counts = np.zeros(table.shape)
@@ -69,9 +69,9 @@ class LocalStatistics:
         return cls(table, counts)
 
     def estimate_sum(self, values: NDArray[np.float64]) -> tuple[float, float, float]:
-        """The sum of a value of each cell over the private rows, the deviation of its noise, and what other rows may change.
+        """Return the sum of a value of each cell over the private rows, the deviation of its noise, and the effect of changed rows.
 
-        The deviation is that of rows drawn anew, which is no less.
+        The deviation is that of rows drawn independently, which is not smaller.
         """
         import numpy as np
 
@@ -89,9 +89,9 @@ class LocalStatistics:
 
 
 def estimate_answer(table: LocalTable, select: LocalSelect, cells: Result, receipt: Receipt) -> Result:
-    """The answer to a SELECT over a randomised table; `cells` is the answer to `select.cells`.
+    """Return the answer to a SELECT over a randomized table; `cells` is the answer to `select.cells`.
 
-    Raises QueryRejected (`local_query`) for sums of what is no number, and where there are too many groups.
+    Raises QueryRejected (`local_query`) for a sum of values that are not numbers, and for too many groups.
     """
     groups: dict[tuple[Any, ...], list[Sequence[Any]]] = {} if select.keys else {(): []}
     for row in sorted(cells.rows, key=lambda row: row[0]):  # type: ignore[arg-type, return-value]  # numbers of cells
@@ -99,7 +99,7 @@ def estimate_answer(table: LocalTable, select: LocalSelect, cells: Result, recei
     statistics, size = LocalStatistics.from_table(table), table.size
     if len(groups) * len(select.outputs) * size > _MOST_WORK:
         raise QueryRejected(
-            "these are too many groups to estimate", code="local_query", hint="group by fewer columns"
+            "there are too many groups to estimate", code="local_query", hint="group by fewer columns"
         )
     lines = [
         [_estimate_cell(statistics, select.keys, output, key, members) for output in select.outputs]
@@ -124,7 +124,7 @@ def _estimate_cell(
     key: Sequence[Any],
     members: Sequence[Sequence[Any]],
 ) -> Any:
-    """The key, or the estimate, that an output is in a group of cells."""
+    """Return the key, or the estimate, of an output in a group of cells."""
     import numpy as np
 
     if output.function == "key":
@@ -144,9 +144,9 @@ def _estimate_cell(
         if output.function != "rows":
             if isinstance(value, bool) or not _is_number(value):
                 raise QueryRejected(
-                    f"{output.name}: totals and means are of numbers",
+                    f"{output.name}: SUM and AVG need numbers",
                     code="local_query",
-                    hint="CASE WHEN smoker THEN 1 ELSE 0 END makes numbers of truth values",
+                    hint="convert a BOOLEAN to a number: CASE WHEN smoker THEN 1 ELSE 0 END",
                 )
             summed[row[0]] = float(value)
             values.append(float(value))
@@ -167,7 +167,10 @@ def _estimate_mean(
     values: Sequence[float],
     step: float,
 ) -> _EstimatedCell:
-    """A ratio of two sums, whose noise is that of the numerator less its share of the denominator; `step` is what steps lose."""
+    """Return a ratio of two sums; `step` is the error of rounding to steps.
+
+    The noise is that of the numerator less its share of the denominator.
+    """
     total, _, _ = statistics.estimate_sum(summed)
     rows, std_of_rows, off_rows = statistics.estimate_sum(counted)
     if not values or rows <= 0:

@@ -1,4 +1,4 @@
-"""A randomised table as an analyst has it, and estimates from it."""
+"""A randomized table, from the analyst's side, and estimates from it."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ MOST_LISTED = 10**7
 
 @dataclass(frozen=True, slots=True)
 class LocalTable:
-    """Rows whose values are randomised one by one: the table may be given to anybody, and its rows are nobody's.
+    """Rows whose values are randomized one by one: the table may be given to anyone.
 
-    `cells` has each combination that occurs, with the number of its rows last; `odds` are those of the truth against each other value, by
-    column. Shares in it are not those of the private rows: `estimate` makes up for the noise.
+    `cells` has each combination that occurs, followed by the number of its rows. `odds` has, for each column, the odds of the
+    true value against each other value. Shares in the table are not those of the private rows: `estimate` corrects for the noise.
     """
 
     columns: tuple[str, ...]
@@ -40,11 +40,15 @@ class LocalTable:
 
     @property
     def rows(self) -> list[tuple[Value, ...]]:
-        """All rows, those that are alike one after another. Raises DataError where there are more than ten million."""
+        """Return all rows, equal ones next to each other.
+
+        Raises:
+            DataError: if there are more than ten million.
+        """
         if len(self) > MOST_LISTED:
             raise DataError(
-                f"these are {len(self):,} rows, too many to list",
-                hint="cells has each combination with its number, and estimates need no rows",
+                f"the table has {len(self):,} rows, too many to list",
+                hint="use .cells, which has each combination with its number of rows; estimates need no rows",
             )
         return [tuple(keys) for *keys, number in self.cells for _ in range(int(number))]  # type: ignore[arg-type]
 
@@ -53,27 +57,30 @@ class LocalTable:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """How many values each column may have."""
+        """Return the number of possible values of each column."""
         return tuple(map(len, self.domains))
 
     @property
     def size(self) -> int:
-        """How many combinations of values there may be."""
+        """Return the number of possible combinations of values."""
         return math.prod(self.shape)
 
     def find_value_places(self, values: Sequence[Value]) -> tuple[int, ...]:
-        """The places of the values of a row in the lists of their columns' values."""
+        """Return the places of the values of a row in the lists of their columns' values."""
         return tuple(domain.index(value) for domain, value in zip(self.domains, values, strict=True))
 
     def bound_changed_rows(self, confidence: float) -> int:
-        """How many rows have been put in or left out at most, with that probability."""
+        """Return the largest number of rows that were added or dropped, with this probability."""
         return self._changed_rows_bound(confidence)
 
     def estimate(self, *columns: str, confidence: float = 0.95) -> dict[tuple[Value, ...], Estimate]:
-        """The shares of the combinations of values of these columns among the private rows, free.
+        """Return the share of each combination of values of these columns among the private rows, free.
 
-        An interval holds the share with about that probability, for some hundred rows or more: a normal one for the answers, and
-        what rows that were put in or left out may change. DataError for a column that is not there, or for an empty table.
+        The intervals hold with about the stated probability, from some hundred rows on: they are normal intervals of the answers,
+        extended by what added or dropped rows may change.
+
+        Raises:
+            DataError: for a column that does not exist, or an empty table.
         """
         import itertools
 
@@ -93,7 +100,8 @@ class LocalTable:
                 )
         if not places or len(set(places)) < len(places):
             raise DataError(
-                "an estimate is of columns, each once", hint=f"there are: {', '.join(self.columns)}"
+                "an estimate needs columns of the table, each once",
+                hint=f"the columns are: {', '.join(self.columns)}",
             )
         total = len(self)
         if not total:
@@ -121,18 +129,25 @@ class LocalTable:
         }
 
     def get_step(self, place: int) -> float:
-        """The length of a step of the column at a place, 0 if its values are answered as they are."""
+        """Return the length of a step of the column at a place; 0 if its values were not rounded."""
         return self.steps[place] if self.steps else 0.0
 
     def mean(self, column: str, *, confidence: float = 0.95) -> Estimate:
-        """The mean of a column that was rounded to its bounds, a missing value counting as the middle; DataError for another one."""
+        """Return the mean of a column that was rounded to its bounds; a missing value counts as the middle.
+
+        Raises:
+            DataError: for another column, or an empty table.
+        """
         from scipy.special import ndtri
 
         from dpsql.local import Estimate
 
         place, rows = self._get_column_place(column), len(self)
         if not self.get_step(place) or not rows or not 0 < confidence < 1:
-            raise DataError(f"{column} has no mean here", hint="estimate(…) gives the shares of its values")
+            raise DataError(
+                f"{column} has no mean: only columns that were rounded to their bounds have one",
+                hint="estimate(…) gives the shares of its values",
+            )
         (low, high), odds = map(float, self.domains[place]), float(self.odds[place])  # type: ignore[arg-type]  # ends are numbers
         share = sum(int(row[-1]) for row in self.cells if row[place] == high) / rows  # type: ignore[arg-type, misc]  # the last is a count
         gap = (odds - 1) / (odds + 1)
@@ -148,5 +163,7 @@ class LocalTable:
 
     def _get_column_place(self, name: str) -> int:
         if name not in self.columns:
-            raise DataError(f"the table has no column {name}", hint=f"there are: {', '.join(self.columns)}")
+            raise DataError(
+                f"the table has no column {name}", hint=f"the columns are: {', '.join(self.columns)}"
+            )
         return self.columns.index(name)

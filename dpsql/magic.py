@@ -1,8 +1,8 @@
 """The magics of notebooks: `%load_ext dpsql`, then `%dpsql` and `%%dpsql`.
 
 `%dpsql connect hie.duckdb --policy hie.yaml --epsilon 0.1` opens a connection, with the arguments of `dpsql.connect`; `%dpsql con`
-takes the one in the variable `con`. `%dpsql SELECT …` and a cell below `%%dpsql` give a Result, which the notebook shows with ±95%;
-`%%dpsql --epsilon 0.5 --into res` says the loss, and the variable that it goes into. `%dpsql budget` shows what is left.
+uses the connection in the variable `con`. `%dpsql SELECT …` and a cell below `%%dpsql` return a Result, which the notebook shows
+with ±95%; `%%dpsql --epsilon 0.5 --into res` states the loss and the variable for the result. `%dpsql budget` shows budgets.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ _OPTION: Final = re.compile(r"\s*(?:--([a-z_-]+)|(-e))(?:\s+|=)(\"[^\"]*\"|'[^']
 
 
 class Magic:
-    """What `%dpsql` does: it holds the connection that queries of cells go to."""
+    """The `%dpsql` magic: it holds the connection for queries of cells."""
 
     def __init__(self, shell: Any) -> None:
         self._shell = shell
         self._connection: BaseConnection | None = None
 
     def dpsql(self, line: str, cell: str | None = None) -> Any:
-        """`%dpsql connect DATABASE …`, `%dpsql con`, `%dpsql budget`, `%dpsql SELECT …`; `%%dpsql [options]` and a statement."""
+        """Run `%dpsql connect DATABASE …`, `%dpsql con`, `%dpsql budget` or `%dpsql SELECT …`; or `%%dpsql [options]` and a statement."""
         options, rest = _parse_options(line, _OF_QUERY)
         text = rest if cell is None else cell
         if cell is not None and rest.strip():
             raise ProgrammingError(
                 f"{rest.split()[0]} is not an option of a query",
                 code="argument",
-                hint=f"--{', --'.join(_OF_QUERY)}",
+                hint=f"options are --{', --'.join(_OF_QUERY)}",
             )
         words = text.split()
         if cell is None and words and not options:
@@ -61,7 +61,7 @@ class Magic:
                 return None
         if not words:
             raise ProgrammingError(
-                "there is nothing to ask", code="argument", hint="%dpsql SELECT COUNT(*) FROM visits"
+                "%dpsql needs a query", code="argument", hint="write %dpsql SELECT COUNT(*) FROM visits"
             )
         into = options.pop("into", None)
         if "max_groups" in options:
@@ -74,7 +74,7 @@ class Magic:
 
     def _require_connection(self) -> BaseConnection:
         if self._connection is None:
-            raise ProgrammingError("no database is open", code="no_database", hint=_HINT)
+            raise ProgrammingError("no database is open", code="no_database", hint=f"open one: {_HINT}")
         return self._connection
 
     def _open_connection(self, words: list[str]) -> None:
@@ -84,13 +84,13 @@ class Magic:
             raise ProgrammingError(
                 f"{rest.split()[0]} is not an option of connect",
                 code="argument",
-                hint=f"--{', --'.join(_OF_CONNECT)}",
+                hint=f"options are --{', --'.join(_OF_CONNECT)}",
             )
         self._connection = connect(place, **options)
 
 
 def _parse_options(line: str, known: tuple[str, ...]) -> tuple[dict[str, Any], str]:
-    """The options before a text, and the text."""
+    """Return the options before a text, and the text."""
     found: dict[str, Any] = {}
     end = 0
     while (match := _OPTION.match(line, end)) is not None:
@@ -107,5 +107,5 @@ def _parse_max_groups(text: str) -> int | str:
 
 
 def load_ipython_extension(shell: Any) -> None:
-    """Brings `%dpsql` and `%%dpsql` into a notebook."""
+    """Register `%dpsql` and `%%dpsql` in a notebook."""
     shell.register_magic_function(Magic(shell).dpsql, "line_cell", "dpsql")

@@ -1,25 +1,124 @@
-"""What `connect` is given, found: the files that a policy names, a server's tables, the ledger beside a policy, and who asks."""
+"""Open what `connect` is given: the database, the files that a policy names, the ledger beside a policy, or a server."""
 
 from __future__ import annotations
 
 import getpass
+import os
+import platform
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpsql.errors import ProgrammingError
-from dpsql.remote.address import is_spark
+from dpsql.errors import Error, ProgrammingError
+from dpsql.remote.address import is_database_url, is_spark
+from dpsql.request.loss import Amount, parse_amount
+from dpsql.shared_ledger import SharedLedger
 
 if TYPE_CHECKING:
     from dpsql.backends import Backend
+    from dpsql.engine.pipeline import Engine
+    from dpsql.ledger import LedgerHead
     from dpsql.policy import Policy
+    from dpsql.remote.connection import RemoteConnection
+
+
+def open_engine(
+    database: Any,
+    policy: Any,
+    ledger: str | Path | SharedLedger | None,
+    analyst: str | None,
+    *,
+    anchor: LedgerHead | str | Path | None,
+    ledger_key: bytes | str | Path | None,
+    temp: tuple[str | Path | None, str | None],
+) -> Engine:
+    """Open the database, the ledger and the engine over both; `temp` is the directory for temporary files and its limit.
+
+    The other arguments are those of `connect`, and so are the errors.
+    """
+    from dpsql.backends.duckdb import DuckDBBackend
+    from dpsql.engine.budgets import collect_budgets
+    from dpsql.engine.identity import find_ledger_identity
+    from dpsql.engine.pipeline import Engine
+    from dpsql.ledger import open_ledger
+    from dpsql.ledger.open import is_url
+    from dpsql.policy import load
+
+    rules = load(policy)
+    target = ledger if ledger is not None else get_ledger_path(policy)
+    if isinstance(target, SharedLedger) and not (anchor is None and ledger_key is None):
+        raise ProgrammingError(
+            "anchor and ledger_key belong to the shared ledger",
+            code="shared_ledger",
+            hint="SharedLedger(…, anchor=…, ledger_key=…)",
+        )
+    place = target.target if isinstance(target, SharedLedger) else target
+    host = platform.node() if is_url(place) else ""
+    backend: Backend = (
+        database
+        if isinstance(database, DuckDBBackend)
+        else open_server(database, rules, policy, spills=temp[0] is not None)
+        if is_database_url(database) or is_spark(database)
+        else DuckDBBackend(
+            with_sources(database, rules, policy),
+            host=host,
+            types=rules.get_column_types(),
+            temp_directory=temp[0],
+            temp_limit=temp[1],
+        )
+    )
+    try:
+        who = rules.resolve_analyst_name(analyst or get_user_name())
+        if isinstance(target, SharedLedger):
+            book = target.open_for_connection(rules, who, find_ledger_identity(rules, backend))
+        else:
+            book = open_ledger(
+                target,
+                collect_budgets(rules, [who]),
+                anchor=anchor,
+                key=ledger_key,
+                database=find_ledger_identity(rules, backend),
+                max_failures=rules.get_failure_limits(),
+            )
+        engine = Engine(rules, backend, book, who)
+        engine.catalog  # noqa: B018  (the policy is held against the database now, not at the first query)
+    except Error:
+        backend.close()
+        raise
+    return engine
+
+
+def open_remote(
+    url: str,
+    token: str | None,
+    tls_ca: str | Path | None,
+    defaults: tuple[Amount | None, str, bool],
+    owners: tuple[Any, ...],
+) -> RemoteConnection:
+    """Return a connection to a server; `defaults` are epsilon, dialect and replay, `owners` the arguments of an owner.
+
+    Raises ProgrammingError (`argument`) if one of `owners` is given.
+    """
+    from dpsql.remote.connection import RemoteConnection
+
+    if any(given is not None for given in owners):
+        raise ProgrammingError(
+            "the server sets policy, ledger, analyst and reservations; the token identifies the analyst",
+            code="argument",
+            hint="connect(url, token=…, epsilon=…, dialect=…, replay=…, tls_ca=…)",
+        )
+    found = os.environ.get("DPSQL_TOKEN", "") if token is None else token
+    epsilon, dialect, replay = defaults
+    loss = None if epsilon is None else parse_amount(epsilon)
+    return RemoteConnection(url, found, epsilon=loss, dialect=dialect, replay=replay, tls_ca=tls_ca)
 
 
 def open_server(url: Any, rules: Policy, policy: Any, *, spills: bool) -> Backend:
-    """A database of PostgreSQL or Spark: all of the policy's tables are there, and what it writes to disk is its own."""
+    """Open a PostgreSQL or Spark database, which must have all of the policy's tables and place its own temporary files."""
     if spills:
         raise ProgrammingError(
-            "the temporary files of a server or a cluster are its owner's to place", code="temp_directory"
+            "temp_directory is only valid for DuckDB: the owner of a server or cluster places its temporary files",
+            code="temp_directory",
         )
     if any(table.source is not None for table in rules.tables.values()):
         with_sources(url, rules, policy)  # says which tables are elsewhere
@@ -35,12 +134,12 @@ def open_server(url: Any, rules: Policy, policy: Any, *, spills: bool) -> Backen
 
 
 def with_sources(database: Any, rules: Policy, policy: Any) -> Any:
-    """The database with the tables whose files the policy names."""
+    """Return the database with the tables whose files the policy names."""
     named = isinstance(policy, Path) or (isinstance(policy, str) and "\n" not in policy)
     sources = rules.resolve_source_paths(Path(policy).parent if named else Path())
     if database is None and not sources:
         raise ProgrammingError(
-            "no database given, and the policy names no source of a table",
+            "no database given, and the policy names no source for its tables",
             code="no_database",
             hint='connect("name.duckdb", policy=…), or `source: name.parquet` in the policy\'s table',
         )
@@ -48,15 +147,15 @@ def with_sources(database: Any, rules: Policy, policy: Any) -> Any:
         return database
     if not (database is None or isinstance(database, Mapping)):
         raise ProgrammingError(
-            f"the policy has the sources of {', '.join(sources)}, and a database is given",
+            f"a database was given, but the policy already names the sources of {', '.join(sources)}",
             code="ambiguous",
-            hint="leave out one of them; what is not in files may be given as a dict of frames",
+            hint="remove one of them; pass tables that are not in files as a dict of data frames",
         )
     return {**sources, **(database or {})}
 
 
 def get_ledger_path(policy: Any) -> Path:
-    """The ledger of a policy's path. Raises ProgrammingError (`ledger_missing`) for a policy that is no file."""
+    """Return the ledger that belongs to the path of a policy; raise ProgrammingError (`ledger_missing`) if it is not a path."""
     if isinstance(policy, Path) or (isinstance(policy, str) and "\n" not in policy):
         return Path(policy).with_suffix(".ledger")
     raise ProgrammingError(
@@ -67,7 +166,7 @@ def get_ledger_path(policy: Any) -> Path:
 
 
 def get_user_name() -> str:
-    """The name that the operating system knows the present user by."""
+    """Return the name of the operating system's user."""
     try:
         return getpass.getuser()
     except (OSError, KeyError, ImportError):

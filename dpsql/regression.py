@@ -28,7 +28,7 @@ class RegressionQuery:
 
 
 def regression(y: str, x: Columns, source: str, by: Columns = ()) -> RegressionQuery:
-    """The least-squares coefficients of y on x in each group, the intercept first, over rows in which all have a value.
+    """Return the least-squares coefficients of y on x in each group, the intercept first, over rows in which all have a value.
 
     NULL where the covariances of x are not positive definite: where one does not vary, two vary alike, or noise makes it seem so.
     Raises ProgrammingError (`regression`) for no x, more than `MOST_REGRESSORS`, and names that are used twice.
@@ -38,7 +38,7 @@ def regression(y: str, x: Columns, source: str, by: Columns = ()) -> RegressionQ
     """
     xs, keys = _name_columns(x), _name_columns(by)
     if not 1 <= len(xs) <= MOST_REGRESSORS:
-        raise _make_error(f"a regression has 1 to {MOST_REGRESSORS} columns x")
+        raise _make_error(f"a regression takes 1 to {MOST_REGRESSORS} columns x")
     _require_distinct(["intercept", *xs, *keys])
     places = range(1, len(xs) + 1)
     inner = _build_moments_query(
@@ -83,13 +83,13 @@ class CovarianceQuery:
 
 
 def build_covariance_query(columns: Columns, source: str, by: Columns = ()) -> CovarianceQuery:
-    """The covariances of all pairs of columns in each group, over rows in which all have a value.
+    """Build the covariances of all pairs of columns in each group, over rows in which all have a value.
 
     Raises ProgrammingError (`regression`) for no column, more than `MOST_COLUMNS`, and names that are used twice.
     """
     named, keys = _name_columns(columns), _name_columns(by)
     if not 1 <= len(named) <= MOST_COLUMNS:
-        raise _make_error(f"a covariance matrix has 1 to {MOST_COLUMNS} columns")
+        raise _make_error(f"a covariance matrix takes 1 to {MOST_COLUMNS} columns")
     _require_distinct([*named, *keys])
     inner = _build_moments_query(
         {f"v{place}": text for place, text in enumerate(named.values())}, source, keys
@@ -102,7 +102,7 @@ def build_covariance_query(columns: Columns, source: str, by: Columns = ()) -> C
 
 
 def _build_moments_query(values: Mapping[str, str], source: str, keys: Mapping[str, str]) -> str:
-    """The query of all means and covariances in each group."""
+    """Build the query of all means and covariances in each group."""
     names, group = list(values), [f"k{place}" for place in range(len(keys))]
     columns = [
         f"(\n{text}\n) AS {name}"
@@ -128,7 +128,7 @@ def _format_covariance(a: int, b: int) -> str:
 
 
 def _format_determinant(square: Sequence[Sequence[str]]) -> str:
-    """The determinant of a matrix of expressions, along its first row."""
+    """Return the determinant of a matrix of expressions, along its first row."""
     if len(square) == 1:
         return square[0][0]
     parts = []
@@ -162,7 +162,7 @@ def _name_columns(columns: Columns) -> dict[str, str]:
 def _require_distinct(names: Iterable[str]) -> None:
     folded = [name.casefold() for name in names]
     if len(set(folded)) < len(folded):
-        raise _make_error("two columns of the answer have one name")
+        raise _make_error("two columns of the result have the same name")
 
 
 def _quote_name(name: str) -> str:

@@ -1,4 +1,4 @@
-"""Values and tables as people read them: digits that are not noise, half-widths, columns in line."""
+"""Values and tables as text for people: digits above the noise, half-widths, aligned columns."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NUMBERS = ("BIGINT", "DOUBLE", "HUGEINT")
 
 @dataclass(frozen=True, slots=True)
 class RenderedColumn:
-    """A column as people see it; `half_widths` are the half-widths of its 95% intervals, if it is noisy."""
+    """A column as text; `half_widths` are the half-widths of its 95% intervals, if it is noisy."""
 
     name: str
     cells: list[str]
@@ -37,10 +37,9 @@ class NoisyCell:
 
 
 def render_column(name: str, kind: str, texts: list[str], cells: Sequence[NoisyCell]) -> RenderedColumn:
-    """A column of these texts.
+    """Return a column with these texts and its half-widths.
 
-    A value minus and plus its half-width encloses its interval. Where the value is NULL, the interval itself is written
-    out.
+    The interval of a value lies within the value minus and plus its half-width. For NULL, the interval itself is written out.
     """
     halves = None
     if any(cell.ends is not None for cell in cells):
@@ -50,7 +49,7 @@ def render_column(name: str, kind: str, texts: list[str], cells: Sequence[NoisyC
 
 
 def expand_columns(columns: Sequence[RenderedColumn]) -> tuple[list[str], list[list[str]], list[bool]]:
-    """Names, cells and whether they are numbers, column by column, with the half-widths as columns."""
+    """Return names, cells and whether they are numbers, column by column, with the half-widths as columns."""
     names, cells, numbers = list[str](), list[list[str]](), list[bool]()
     for column in columns:
         names.append(column.name)
@@ -128,13 +127,13 @@ def _count_decimals(number: str) -> int:
 
 
 def _round_up(value: float, decimals: int) -> float:
-    """`value` rounded up, so that an interval is never shown too narrow."""
+    """Round a value up, so that an interval is never shown too narrow."""
     steps = value * 10**decimals
     return math.ceil(steps) / 10**decimals if steps < 2**53 else value
 
 
 def align_decimals(cells: Sequence[str]) -> list[str]:
-    """Numbers filled up on the right, so that their decimal points are in line."""
+    """Pad numbers on the right, so that their decimal points are aligned."""
     tails = [len(cell) - cell.find(".") if "." in cell and cell[-1].isdigit() else 0 for cell in cells]
     widest = max(tails, default=0)
     return [cell + " " * (widest - tail) if cell else cell for cell, tail in zip(cells, tails, strict=True)]

@@ -1,4 +1,4 @@
-"""What an analyst gets: rows, the noise in them, and a receipt."""
+"""The answer to a query: rows, the noise in them, and a receipt."""
 
 from __future__ import annotations
 
@@ -50,15 +50,20 @@ _WRITTEN_IF_TRUE = frozenset({"explained", "constants"})
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """What was done, for the owner's files: nothing in it depends on private data but the values.
+    """The record of a query, for the owner's files: nothing in it depends on private data, except released values.
 
-    `plan` is the digest of the plan, `mechanisms` says what was noised and how, `loss` is the event as
-    the accountant saw it, `entries` are the ledger's. `target` is the accuracy that was asked for, with the ε that
-    was found for it; None where the loss was asked for. `replayed` are the ids of the ledger's entries that paid, at
-    an earlier time, for what was answered again, `refined` those that paid for what was answered with less noise.
-    `notices` say what of the question the answer falls short of. `explained` says that nothing was answered or charged:
-    mechanisms and loss are then what an answer would have; it is written only where it is so. `constants` are the day
-    and the moment that `current_date` and `now()` were in the statement, written where it names them.
+    Attributes:
+        plan: The digest of the plan.
+        mechanisms: Each noisy statistic with its mechanism.
+        loss: The event that the accountant charged; None if nothing was charged.
+        entries: The entries of the ledger.
+        target: The requested accuracy, with the ε that was found for it; None if the query set its loss.
+        replayed: The ids of the earlier entries that paid for a replayed answer.
+        refined: The ids of the earlier entries that paid for an answer that was refined to less noise.
+        notices: What the answer lacks of the question.
+        explained: True if nothing was answered or charged: mechanisms and loss are then those that an answer would have. It is
+            only written if it is true.
+        constants: The day and the moment of `current_date` and `now()`. They are only written if the statement names them.
     """
 
     query: str
@@ -81,11 +86,11 @@ class Receipt:
 
     @property
     def is_of_session(self) -> bool:
-        """Whether a statement was about tables of its session alone, so that nothing was planned."""
+        """Return whether the statement read only tables of its session, so that nothing was planned."""
         return not self.plan
 
     def to_dict(self) -> dict[str, Any]:
-        """The receipt as JSON-serialisable data."""
+        """Return the receipt as data that JSON can hold."""
         return {
             name: list(value) if isinstance(value := getattr(self, name), tuple) else value
             for name in self.__dataclass_fields__
@@ -93,7 +98,7 @@ class Receipt:
         }
 
     def to_json(self) -> str:
-        """The receipt as JSON text."""
+        """Return the receipt as JSON text."""
         return json.dumps(self.to_dict(), indent=2, ensure_ascii=False)
 
 
@@ -101,9 +106,13 @@ class Receipt:
 class Result:
     """The answer to a query: frozen, public, and free to use in any way.
 
-    `columns` are the names, `types` the engine types, `rows` the values. `scales` holds, for each
-    cell, the standard deviation of its noise in the value's own units, or None where the cell is a key
-    or is derived from several aggregates, or from one otherwise than by a factor and a shift.
+    Attributes:
+        columns: The names of the columns.
+        types: The engine types of the columns.
+        rows: The rows, as tuples of values.
+        scales: The standard deviation of the noise of each cell, in the value's own units. It is None for keys, and for values
+            that are computed from several aggregates, or from one other than by a factor and a shift.
+        receipt: The record of the query.
     """
 
     columns: tuple[str, ...]
@@ -120,18 +129,29 @@ class Result:
     )
 
     def intervals(self, confidence: float = 0.95) -> tuple[tuple[Ends, ...], ...]:
-        """For each cell, an interval that holds the true value with that probability.
+        """Return, for each cell, an interval that holds the true value with probability `confidence`.
 
-        True is the answer without noise. What a learnt clamp cuts off is little beside the noise, or the interval is
-        extended by it; what the policy's bounds cut off is not covered. For what is computed of several aggregates of
-        one row, or of one otherwise than by a factor and a shift, it is simulated, up to a confidence of 0.99996, and
-        so it may be for what has the noise of a count that let its group be shown; an end is infinite where the noise
-        leaves it open. What is computed of several rows or releases, as a share of the total, is simulated with all of
-        them, up to a confidence of 0.997. Of values in order it is from end to end of those that were released beside
-        them, up to a confidence of 0.95. Where noisy values choose among the rows, as ORDER BY with LIMIT does, intervals
-        are wider, so that those of the chosen rows hold. None for keys, for NULL, and where noise decides which values
-        are read, as for the greatest. Raises DataError
-        unless 0 < confidence < 1.
+        The true value is that of the answer without noise. An interval covers the loss of a privately chosen clamp: either this is
+        small compared with the noise, or the interval is extended by it. It does not cover the loss of the policy's bounds.
+
+        - Values that are computed from several aggregates of one row, or from one other than by a factor and a shift, have simulated
+          intervals, up to a confidence of 0.99996. So may values with the noise of a count that selected their group. An end is
+          infinite if the noise leaves it open.
+        - Values that are computed from several rows or releases, such as a share of the total, are simulated with all of them, up to
+          a confidence of 0.997.
+        - Quantiles have an interval if their ends were released with them, up to a confidence of 0.95.
+        - If noisy values select among the rows, as ORDER BY with LIMIT does, intervals are wider, so that those of the selected rows
+          hold.
+
+        Args:
+            confidence: A probability between 0 and 1.
+
+        Returns:
+            The intervals, row by row; None for keys, for NULL, and for values where noise decides which values are read, as in a
+            maximum.
+
+        Raises:
+            DataError: unless 0 < confidence < 1.
         """
         if not 0 < confidence < 1:
             raise DataError("a confidence must lie between 0 and 1", hint="intervals(0.95)")
@@ -142,9 +162,9 @@ class Result:
 
     @property
     def notices(self) -> tuple[str, ...]:
-        """What of the answer needs attention: what it falls short of, groups that are not shown, values that are mostly noise.
+        """Return what needs attention in the answer, such as groups that are not shown, and values that are mostly noise.
 
-        They follow from the statement, the policy and the answer itself.
+        The notices follow from the statement, the policy and the answer itself.
         """
         return (
             *self.receipt.notices,
@@ -153,21 +173,21 @@ class Result:
 
     @property
     def branches(self) -> tuple[int, ...]:
-        """For each row, which part of a UNION ALL of releases it comes from; empty where rows have no one origin."""
+        """Return, for each row, the part of a UNION ALL of releases that it comes from; empty if rows have several origins."""
         return self._branches
 
     @property
     def bounded_columns(self) -> tuple[bool, ...]:
-        """For each column, whether its cells have intervals; empty where none can have any."""
+        """Return, for each column, whether its cells have intervals; empty if no column can have any."""
         return self._bounded
 
     @property
     def count_columns(self) -> tuple[bool, ...]:
-        """For each column, whether it is a noisy count; empty where none can be."""
+        """Return, for each column, whether it is a noisy count; empty if no column can be one."""
         return self._counts
 
     def with_interval_columns(self, confidence: float) -> Result:
-        """The answer with both ends of its interval after each column that has intervals."""
+        """Return the answer with two more columns, the ends of the interval, after each column that has intervals."""
         found = self.intervals(confidence)
         parts: list[tuple[str, str, tuple[AnswerValue, ...]]] = []
         for place, (name, kind, values) in enumerate(
@@ -197,12 +217,18 @@ class Result:
         return iter(self.rows)
 
     def df(self, *, intervals: bool = False, confidence: float = 0.95) -> pandas.DataFrame:
-        """The rows as a pandas DataFrame, whose dtypes follow from `types` alone. Raises ImportError without pandas.
+        """Return the rows as a pandas DataFrame.
 
-        NULL is NaN in DOUBLE and DECIMAL, whose dtype is float64 as in DuckDB, NaT in TIMESTAMP, None in DATE, and NA in whole numbers, booleans and texts,
-        whose dtypes hold it beside all 64 bits of a number. With `intervals`, after each column n that has
-        intervals come the columns n_low and n_high with their ends, as in `intervals(confidence)`; DataError
-        where there is a column of such a name already.
+        The dtypes follow from `types` alone. NULL is NaN in DOUBLE and DECIMAL, whose dtype is float64 as in DuckDB; NaT in
+        TIMESTAMP; None in DATE; and NA in whole numbers, booleans and texts, whose dtypes also hold all 64 bits of a number.
+
+        Args:
+            intervals: Add the columns n_low and n_high, with the ends of the interval, after each column n that has intervals.
+            confidence: The confidence of these intervals.
+
+        Raises:
+            ImportError: without pandas.
+            DataError: if the answer already has a column of such a name.
         """
         import pandas
 
@@ -218,9 +244,11 @@ class Result:
         return frame
 
     def to_arrow_table(self, *, intervals: bool = False, confidence: float = 0.95) -> pyarrow.Table:
-        """The rows as an Arrow table; `intervals` as in `df`.
+        """Return the rows as an Arrow table; the arguments are those of `df`.
 
-        Raises ImportError without pyarrow, DataError for days that Python's dates do not hold, which are texts in `rows`.
+        Raises:
+            ImportError: without pyarrow.
+            DataError: for days that Python's dates cannot hold, which are texts in `rows`.
         """
         import pyarrow
 
@@ -250,13 +278,17 @@ class Result:
             ]
         except pyarrow.ArrowException:
             raise DataError(
-                "a value of the answer has no place in an Arrow column of its type",
-                hint="result.rows has it: as a text, where it is a day before the year 1 or after 9999",
+                "an Arrow column of its type cannot hold a value of the answer",
+                hint="read it from result.rows, where a date before the year 1 or after 9999 is text",
             ) from None
         return pyarrow.Table.from_arrays(arrays, names=list(self.columns))
 
     def pl(self, *, intervals: bool = False, confidence: float = 0.95) -> polars.DataFrame:
-        """The rows as a polars DataFrame; `intervals` as in `df`. Raises ImportError without polars and pyarrow."""
+        """Return the rows as a polars DataFrame; the arguments are those of `df`.
+
+        Raises:
+            ImportError: without polars and pyarrow.
+        """
         import polars
 
         frame = polars.from_arrow(self.to_arrow_table(intervals=intervals, confidence=confidence))
@@ -269,7 +301,7 @@ class Result:
 
     @property
     def displayed(self) -> tuple[tuple[AnswerValue, ...], ...]:
-        """The rows as people are shown them: a noisy count below zero is 0 there, in `rows` it is as it is."""
+        """Return the rows as they are displayed: a noisy count below zero is shown as 0, while `rows` has its value."""
         counts = self._counts or (False,) * len(self.columns)
         return tuple(
             tuple(
@@ -280,7 +312,7 @@ class Result:
         )
 
     def texts(self) -> list[list[str]]:
-        """Each cell as text, numbers rounded to their noise, years and other short keys as they are written."""
+        """Return each cell as text: numbers are rounded to their noise, while years and other short keys stay as they are."""
         short = [_is_short(column) for column in self._split_columns()]
         return [
             [
@@ -291,7 +323,7 @@ class Result:
         ]
 
     def render_columns(self) -> list[RenderedColumn]:
-        """The columns as people are shown them: texts in line, and the half-widths of the 95% intervals of noisy ones."""
+        """Return the columns as they are displayed: aligned texts, and the half-widths of the 95% intervals of noisy columns."""
         texts, displayed, intervals = self.texts(), self.displayed, self.intervals(CONFIDENCE)
         return [
             render_column(
@@ -314,12 +346,20 @@ class Result:
         confidence: float = 0.95,
         title: str | None = None,
     ) -> matplotlib.figure.Figure:
-        """A figure of noisy columns with their intervals, a pane for each.
+        """Draw noisy columns with their intervals, one pane each, with matplotlib.
 
-        `y` are the columns to draw, by default all with intervals; `x` those that name the rows, by default all
-        without. One `x` of numbers or days is an axis, others are labels. `save` of the figure writes it:
-        `res.plot().savefig("visits.png")`. Raises DataError for a column that is not there or has no intervals, and
-        where there are no rows or too many to read; ProgrammingError (`plot_unavailable`) without matplotlib.
+        `res.plot().savefig("visits.png")` writes the figure to a file.
+
+        Args:
+            x: The columns that name the rows, by default all without intervals. A single column of numbers or days is an axis;
+                other columns are labels.
+            y: The columns to draw, by default all with intervals.
+            confidence: The confidence of the intervals.
+            title: The title of the figure.
+
+        Raises:
+            DataError: if a column does not exist or has no intervals, or if there are no rows or too many to read.
+            ProgrammingError: (`plot_unavailable`) without matplotlib.
         """
         from dpsql.charts import build_interval_figure
 
@@ -334,10 +374,19 @@ class Result:
         confidence: float = 0.95,
         title: str | None = None,
     ) -> altair.Chart:
-        """The same as a chart of Altair, which notebooks show with the values and intervals where the pointer is.
+        """Draw the same as `plot` as an Altair chart, in which a notebook shows the values and intervals under the pointer.
 
-        `x`, `y` and errors are those of `plot`; ProgrammingError (`plot_unavailable`) without Altair. The chart holds
-        released values and their intervals, nothing else.
+        The chart holds released values and their intervals, nothing else.
+
+        Args:
+            x: As for `plot`.
+            y: As for `plot`.
+            confidence: As for `plot`.
+            title: As for `plot`.
+
+        Raises:
+            DataError: as `plot` does.
+            ProgrammingError: (`plot_unavailable`) without Altair.
         """
         from dpsql.charts import build_interval_chart
 
@@ -347,7 +396,7 @@ class Result:
     def _build_panes(
         self, x: str | Sequence[str] | None, y: str | Sequence[str] | None, confidence: float
     ) -> tuple[list[str], list[tuple[Any, ...]], list[tuple[str, list[tuple[Any, Any]]]], float]:
-        """The names of the key columns, each row's keys, and each noisy column's points, at this confidence."""
+        """Return the names of the key columns, the keys of each row, the points of each noisy column, and the confidence."""
         found = self.intervals(confidence)
         bounded = {name for place, name in enumerate(self.columns) if any(row[place] for row in found)}
         keys = self._resolve_columns(x, [name for name in self.columns if name not in bounded])
@@ -356,7 +405,7 @@ class Result:
             if self.columns[place] not in bounded:
                 raise DataError(
                     f"the column {self.columns[place]} has no intervals to draw",
-                    hint="name one that is noisy as y",
+                    hint="pass a noisy column as y",
                 )
         panes = [
             (
@@ -376,11 +425,13 @@ class Result:
         names = default if named is None else [named] if isinstance(named, str) else named
         for name in names:
             if name not in self.columns:
-                raise DataError(f"there is no column {name}", hint=f"there are: {', '.join(self.columns)}")
+                raise DataError(
+                    f"there is no column {name}", hint=f"the columns are: {', '.join(self.columns)}"
+                )
         return [self.columns.index(name) for name in names]
 
     def _limit_rows(self) -> tuple[Result, str]:
-        """The rows that are printed, and a line for the others."""
+        """Return the result with the rows that are printed, and a line about the others."""
         if len(self) <= MOST_PRINTED:
             return self, ""
         cut = replace(self, rows=self.rows[:MOST_PRINTED], scales=self.scales[:MOST_PRINTED])
@@ -410,18 +461,18 @@ class Result:
 
 
 def _get_no_interval(_row: int, _column: int, _confidence: float) -> None:
-    """The interval of what is an end of one itself."""
+    """Return no interval, for a column that is itself the end of one."""
 
 
 def _to_arrow(value: Any) -> Any:
-    """A value as Arrow takes it; of a UUID its text."""
+    """Convert a value for Arrow; a UUID becomes text."""
     if isinstance(value, dict):
         return [(_to_arrow(key), count) for key, count in value.items()]
     return str(value) if isinstance(value, UUID) else value
 
 
 def _clip_count(value: Any) -> Any:
-    """A count, or a map of counts, of which none is below zero."""
+    """Return a count, or a map of counts, with negative counts raised to 0."""
     if isinstance(value, dict):
         return {key: _clip_count(count) for key, count in value.items()}
     return 0 if isinstance(value, int) and value < 0 else value

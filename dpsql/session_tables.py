@@ -1,8 +1,8 @@
-"""Tables of a session: CREATE SYNTHETIC TABLE, CREATE LOCAL TABLE and DROP TABLE, and SELECTs over what they made.
+"""Tables of a session: CREATE SYNTHETIC TABLE, CREATE LOCAL TABLE and DROP TABLE, and SELECTs over these tables.
 
-The statements are doors to `synthetic` and `randomize`, and their tables live as long as the connection. Nothing here reads private
-rows: a SELECT over tables of the session is answered in a database that holds nothing else, and one over private tables never sees
-them. So which of the two a name means decides about meaning alone, and not about privacy.
+The statements call `synthetic` and `randomize`, and their tables live as long as the connection. Nothing here reads private
+rows: a SELECT over tables of the session runs in a database that holds nothing else, and a SELECT over private tables never
+sees these. So the meaning of a name, and not the privacy, depends on which of the two it is.
 """
 
 from __future__ import annotations
@@ -32,76 +32,76 @@ if TYPE_CHECKING:
 MOST_TABLES = 64
 _TERMS: tuple[Literal["epsilon", "max_groups", "replay"], ...] = ("epsilon", "max_groups", "replay")
 """What the call may say as well as the text."""
-_APART = "ask the two apart, and put their answers together"
+_APART = "query the two separately, and combine their answers"
 
 
 @dataclass(frozen=True, slots=True)
 class SessionTable:
-    """A table of a session, by the name that it was given."""
+    """A table of a session, with the name that it was given."""
 
     name: str
     content: SyntheticTable | LocalTable
 
     @property
     def kind(self) -> str:
-        """What it is, in a word."""
+        """Return the kind of table, in one word."""
         return "randomised" if isinstance(self.content, LocalTable) else "synthetic"
 
     @property
     def entries(self) -> tuple[int, ...]:
-        """The ledger's entries that paid for it."""
+        """Return the ledger's entries that paid for the table."""
         receipt = self.content.receipt
         return (*(entry["id"] for entry in receipt.entries), *receipt.replayed)
 
     @property
     def columns(self) -> list[tuple[str, str]]:
-        """Its columns with their types."""
+        """Return the columns with their types."""
         return list(zip(self.content.columns, self.content.types, strict=True))
 
 
 class SessionHost(Protocol):
-    """What a connection does for the tables of its session."""
+    """The methods of a connection that its session tables call."""
 
     @property
     def engine(self) -> Engine:
-        """The engine behind the connection."""
+        """Return the engine of the connection."""
         ...
 
     def build_query(self, sql: str, parameters: Parameters, options: QueryOptions) -> Query:
-        """A query with the connection's defaults."""
+        """Return a query with the defaults of the connection."""
         ...
 
     def get_dialect(self, options: QueryOptions) -> str:
-        """The dialect of a text."""
+        """Return the dialect of a text."""
         ...
 
     def make_synthetic_table(self, prepared: PreparedSynthesis) -> SyntheticTable:
-        """A synthetic table, charged."""
+        """Charge and return a synthetic table."""
         ...
 
     def open_database(self, database: Any, policy: dict[str, Any]) -> SessionConnection:
-        """A connection to a database in memory."""
+        """Return a connection to a database in memory."""
         ...
 
 
 class SessionConnection(Protocol):
-    """A connection to a database that holds public tables."""
+    """A connection to a database of public tables."""
 
     def query(self, sql: str, parameters: Parameters = (), **options: Unpack[QueryOptions]) -> Result:
-        """The answer to a SELECT."""
+        """Return the answer to a SELECT."""
         ...
 
     def explain(self, sql: str, parameters: Parameters = (), **options: Unpack[QueryOptions]) -> Explanation:
-        """The plan of a SELECT."""
+        """Return the plan of a SELECT."""
         ...
 
     def close(self) -> None:
-        """Closes it."""
+        """Close the connection."""
         ...
 
 
 class SessionTables:
-    """The tables that a connection keeps, by name, until it is closed."""
+    """The tables that a connection keeps until it is closed, by name."""
 
     def __init__(self, host: SessionHost, *, is_enabled: bool = True) -> None:
         self._host, self._is_enabled = host, is_enabled
@@ -114,7 +114,7 @@ class SessionTables:
     def find_answer(
         self, sql: str, parameters: Parameters, options: QueryOptions
     ) -> Callable[[], Result] | None:
-        """What answers a statement about tables of the session, or a SELECT over them; None for any other."""
+        """Return a function that answers a statement about tables of the session, or a SELECT over them; None for other statements."""
         statement = parse_session_statement(sql)
         if isinstance(statement, CreateTable):
             if statement.explain:
@@ -126,7 +126,7 @@ class SessionTables:
         return None if found is None else lambda: self._answer_select(*found, sql, parameters, options)
 
     def is_free(self, sql: str) -> bool:
-        """Whether a statement is about tables of the session alone, and costs nothing."""
+        """Return whether a statement reads only tables of the session, and costs nothing."""
         try:
             statement = parse_session_statement(sql)
             return isinstance(statement, DropTable) or (
@@ -136,28 +136,28 @@ class SessionTables:
             return False
 
     def list_columns(self) -> Mapping[str, Sequence[str]]:
-        """The columns of each table of the session."""
+        """Return the columns of each table of the session."""
         return {table.name: table.content.columns for table in self._tables.values()}
 
     def extend_description(self, known: Description) -> Description:
-        """The description of what the policy declares, with the tables of the session."""
+        """Return the description of the policy's tables, with the tables of the session added."""
         return replace(known, tables=(*known.tables, *map(_describe_table, self._tables.values())))
 
     def require_no_session_tables(self, sql: str, options: QueryOptions) -> None:
-        """Raises QueryRejected (`session_table`) for a statement that is not planned, but answered at once."""
+        """Raise QueryRejected (`session_table`) for a statement that is answered at once and has no plan."""
         statement = parse_session_statement(sql)
         if isinstance(statement, CreateTable):
             self._require_free_name(statement)
         if statement is not None or self._find_named_tables(sql, options) is not None:
             raise QueryRejected(
-                "statements about tables of a session cannot be planned",
+                "statements about session tables cannot be prepared",
                 code="session_table",
                 hint="con.query(sql), or con.explain(sql) for the price",
                 text=sql,
             )
 
     def find_explanation(self, sql: str, parameters: Parameters, options: QueryOptions) -> Explanation | None:
-        """The plan of a statement about tables of the session; None for any other."""
+        """Return the plan of a statement about tables of the session; None for other statements."""
         statement = parse_session_statement(sql)
         if isinstance(statement, CreateTable):
             return self._explain_creation(statement, parameters, options)
@@ -171,7 +171,7 @@ class SessionTables:
     def _explain_creation(
         self, statement: CreateTable, parameters: Parameters, options: QueryOptions
     ) -> Explanation:
-        """What CREATE would do and cost."""
+        """Return what CREATE would do and cost."""
         from dpsql.engine.explain import Explanation
 
         self._require_free_name(statement)
@@ -203,7 +203,7 @@ class SessionTables:
     def _prepare_table(
         self, statement: CreateTable, parameters: Parameters, options: QueryOptions
     ) -> PreparedSynthesis:
-        """Everything up to the charge, under the statement's own text."""
+        """Prepare a table up to the charge, under the statement's own text."""
         from dpsql.engine.synthetic import prepare_local_table, prepare_synthetic_table, with_statement_text
 
         said = dict(statement.options)
@@ -211,8 +211,8 @@ class SessionTables:
             statement.refuse_at(
                 statement.name_at,
                 "session_table",
-                "tables of a session are made in DuckDB's SQL",
-                "leave out dialect, or pass dialect='duckdb'",
+                "session tables are only supported in DuckDB's dialect",
+                "remove dialect, or pass dialect='duckdb'",
             )
         for name in _TERMS:
             called, written = options.get(name), said.get(name)
@@ -220,8 +220,8 @@ class SessionTables:
                 statement.refuse_at(
                     statement.places[name],
                     "ambiguous",
-                    f"the text of the query and the call give different values of {name}",
-                    "give it in one of the two",
+                    f"the text of the query and the call give different values for {name}",
+                    "give it in only one of the two",
                 )
         terms = options.copy()
         for name in _TERMS:
@@ -247,7 +247,7 @@ class SessionTables:
             statement.refuse_at(
                 statement.name_at,
                 "session_table",
-                f"{table.name} is a table of this session: what is made of it is free already",
+                f"{table.name} is a table of this session, so it needs no other table: SELECTs over it are free",
                 f"SELECT … FROM {table.name}",
             )
 
@@ -256,30 +256,30 @@ class SessionTables:
             statement.refuse_at(
                 statement.name_at,
                 "session_table",
-                "a server keeps no tables of a session",
-                "dpsql shell, or dpsql.connect(…) where the data are, makes them",
+                "session tables are not supported on a server",
+                "use dpsql shell, or dpsql.connect(…), on the machine that has the data",
             )
         name = normalize_name(statement.name)
         if any(normalize_name(each.name) == name for each in self._host.engine.catalog.tables.values()):
             statement.refuse_at(
                 statement.name_at,
                 "session_table",
-                f"{statement.name} is a table of the owner's",
+                f"{statement.name} is already the name of a table of the data owner",
                 "give it another name",
             )
         if name in self._tables and not statement.replaces:
             statement.refuse_at(
                 statement.name_at,
                 "session_table",
-                f"there is a table {self._tables[name].name} in this session already",
-                "CREATE OR REPLACE makes it anew, DROP TABLE forgets it",
+                f"this session already has a table {self._tables[name].name}",
+                "use CREATE OR REPLACE to replace it, or DROP TABLE to remove it",
             )
         if name not in self._tables and len(self._tables) >= MOST_TABLES:
             statement.refuse_at(
                 statement.name_at,
                 "session_table",
                 f"a session keeps at most {MOST_TABLES} tables",
-                "DROP TABLE forgets one",
+                "remove one with DROP TABLE",
             )
 
     def _drop_table(self, statement: DropTable) -> Result:
@@ -289,7 +289,7 @@ class SessionTables:
             owners = {normalize_name(each.name) for each in self._host.engine.catalog.tables.values()}
             message = f"there is no table {statement.name} in this session"
             if normalize_name(statement.name) in owners:
-                message = f"{statement.name} is a table of the owner's, which stays"
+                message = f"{statement.name} is a table of the data owner, which cannot be dropped"
             statement.refuse_name("session_table", message, "SHOW TABLES lists the tables")
         name = statement.name if found is None else found.name
         return _build_row_result(
@@ -299,7 +299,7 @@ class SessionTables:
     def _find_named_tables(
         self, sql: str, options: QueryOptions
     ) -> tuple[Statement, tuple[SessionTable, ...]] | None:
-        """The statement that a text is, and the tables of the session that it names; None where it names none."""
+        """Return the parsed statement and the tables of the session that it names; None if it names none."""
         if not self._tables:
             return None
         from dpsql.sql.read.named_tables import collect_table_names
@@ -314,7 +314,7 @@ class SessionTables:
         mixed = sorted(owners[name] for name in named if name in owners)
         if mixed:
             raise QueryRejected(
-                f"{found[0].name} is a table of this session, and {mixed[0]} one of the owner's: a SELECT cannot read both",
+                f"{found[0].name} is a table of this session, and {mixed[0]} one of the data owner: a SELECT cannot read both",
                 code="session_table",
                 hint=_APART,
                 text=sql,
@@ -329,12 +329,12 @@ class SessionTables:
         parameters: Parameters,
         options: QueryOptions,
     ) -> Result:
-        """The answer to a SELECT over tables of the session, which is free."""
+        """Return the answer to a SELECT over tables of the session, which is free."""
         local = next((each.content for each in tables if isinstance(each.content, LocalTable)), None)
         if local is None:
-            notice = "rows of {} are invented: the answer is exact for them, and no more than near the private ones"
+            notice = "rows of {} are synthetic: the answer is exact for them, and only approximates the private rows"
         else:
-            notice = "values of {} are randomised one by one: the answer shows them as they are"
+            notice = "values of {} are randomized one by one: the answer shows the randomized values"
         names = ", ".join(each.name for each in tables)
         entries = tuple(dict.fromkeys(entry for each in tables for entry in each.entries))
         receipt = replace(self._build_receipt(sql, entries), notices=(notice.format(names),))
@@ -352,13 +352,13 @@ class SessionTables:
     def _estimate_select(
         self, statement: Statement, tables: tuple[SessionTable, ...], local: LocalTable, sql: str
     ) -> Result:
-        """Estimates from a randomised table."""
+        """Return estimates from a randomized table."""
         from dpsql.local_sums import estimate_answer
         from dpsql.sql.read.local_select import parse_local_select
 
         if len(tables) > 1 or statement.explain or statement.translated:
             raise QueryRejected(
-                "a local table answers one SELECT in DuckDB's SQL that reads no other table",
+                "a local table supports one SELECT in DuckDB's dialect that reads no other table",
                 code="local_query",
                 hint=_APART,
                 text=sql,
@@ -366,14 +366,14 @@ class SessionTables:
         (table,) = tables
         rounded = [name for place, name in enumerate(local.columns) if local.get_step(place)]
         select = parse_local_select(statement, local.columns, rounded)
-        notice = f"{table.name} is randomised: these are estimates of the private rows, with their intervals"
+        notice = f"{table.name} is randomized: these are estimates of the private rows, with their intervals"
         receipt = replace(self._build_receipt(sql, table.entries), notices=(notice,))
         with self._open_cell_table(table, local) as cells:
             return estimate_answer(local, select, cells.query(select.cells), receipt)
 
     @contextmanager
     def _open_cell_table(self, table: SessionTable, local: LocalTable) -> Iterator[SessionConnection]:
-        """A connection to a table of the same name with a row for each combination of values, and its number."""
+        """Return a connection to a table of the same name with a row for each combination of values, and its number."""
         from dpsql.analysis.domains import list_combinations
         from dpsql.backends.memory import create_database
         from dpsql.sql.read.local_select import CELL
@@ -387,7 +387,7 @@ class SessionTables:
             connection.close()
 
     def _open_tables(self, tables: Sequence[SessionTable]) -> SessionConnection:
-        """A connection to a database of these tables, which is kept for the next SELECT."""
+        """Return a connection to a database of these tables, which is kept for the next SELECT."""
         from dpsql.backends.memory import add_table, create_empty_database
 
         names = frozenset(table.name for table in tables)
@@ -404,13 +404,13 @@ class SessionTables:
         return self._connection
 
     def close_database(self) -> None:
-        """Closes the database of tables, which is made anew when it is asked."""
+        """Close the database of session tables; the next SELECT makes a new one."""
         if self._connection is not None:
             self._connection.close()
         self._connection = None
 
     def _build_receipt(self, sql: str, paid: tuple[int, ...]) -> Receipt:
-        """The receipt of a statement that is free; `paid` are the ledger's entries that what it reads was charged as."""
+        """Return the receipt of a free statement; `paid` are the ledger's entries that paid for the tables that it reads."""
         engine = self._host.engine
         policy = engine.policy
         return Receipt(
@@ -431,7 +431,7 @@ class SessionTables:
 
 @contextmanager
 def _locate_errors(statement: CreateTable) -> Iterator[None]:
-    """Says of a refusal within it where in the statement its reason stands, if that is an option or its query."""
+    """Set the place of a refusal within the statement, if an option or the query of it is the reason."""
     try:
         yield
     except Error as error:
@@ -456,14 +456,14 @@ def _describe_table(table: SessionTable) -> TableDescription:
     from dpsql.engine.description import ColumnDescription, TableDescription
 
     columns = tuple(ColumnDescription(name, kind.lower()) for name, kind in table.columns)
-    rule = f"{table.kind}, and of this session alone: SELECTs over it are free"
+    rule = f"{table.kind}, only in this session: SELECTs over it are free"
     return TableDescription(
         table.name, private=False, unit="", columns=columns, rules=(rule,), kind=table.kind
     )
 
 
 def _make_public_policy(tables: list[str]) -> dict[str, Any]:
-    """The policy of a database whose tables are public."""
+    """Return the policy of a database whose tables are public."""
     return {
         "version": 1,
         "privacy_unit": "none",
@@ -473,11 +473,11 @@ def _make_public_policy(tables: list[str]) -> dict[str, Any]:
 
 
 def _build_row_result(values: Mapping[str, tuple[Any, str]], receipt: Receipt) -> Result:
-    """An answer of one row."""
+    """Return an answer of one row."""
     row = tuple(value for value, _ in values.values())
     types = tuple(kind for _, kind in values.values())
     return Result(tuple(values), types, (row,), ((None,) * len(row),), receipt, _get_no_interval)
 
 
 def _get_no_interval(_row: int, _column: int, _confidence: float) -> None:
-    """What is said of a table has no interval."""
+    """Return no interval: a statement about a table has none."""

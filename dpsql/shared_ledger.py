@@ -16,15 +16,21 @@ if TYPE_CHECKING:
 
 
 class SharedLedger:
-    """A ledger for `connect(…, ledger=…)`, which any number of connections of one process may share.
+    """A ledger for `connect(…, ledger=…)` that any number of connections of one process share.
 
-    Charges that wait while one is committed go into the next transaction together (*group commit*): each is held against
-    those before it, and no query goes on before its charge is durable. Connections that name the ledger's file each for
+    Charges that wait while another one is committed go into the next transaction together (*group commit*). Each is checked
+    against those before it, and no query continues before its charge is durable. Connections that each open the ledger's file
     themselves take turns instead.
 
-    `target`, `policy`, `anchor` and `ledger_key` are those of `connect`. `analysts` are those who will ask, where the
-    policy gives budgets to analysts that it does not list. The ledger is opened by the first connection, and closed by
-    `close`, or at the end of a `with` block; connections that share it leave it open.
+    The first connection opens the ledger. `close`, or the end of a `with` block, closes it; connections that share it leave it
+    open.
+
+    Args:
+        target: The file of the ledger, as for `connect`.
+        policy: The policy, as for `connect`.
+        analysts: The analysts who will query, for a policy that gives budgets to analysts whom it does not list.
+        anchor: As for `connect`.
+        ledger_key: As for `connect`.
 
     >>> policy = {"version": 1, "privacy_unit": "person", "budget": {"epsilon": 1},
     ...           "tables": {"people": {"unit": "row"}}}
@@ -56,10 +62,12 @@ class SharedLedger:
         self._closed = False
 
     def open_for_connection(self, policy: Policy, analyst: str, database: str | None) -> Ledger:
-        """The open ledger, for an analyst's connection to a database.
+        """Return the open ledger for an analyst's connection to a database.
 
-        Raises ProgrammingError (`shared_ledger`) for a connection under another policy, and for an analyst whose budget
-        it was not opened with; PolicyError (`another_database`) for another database than the first connection's.
+        Raises:
+            ProgrammingError: (`shared_ledger`) if the connection has another policy, or the ledger was opened without the
+                analyst's budget.
+            PolicyError: (`another_database`) if the first connection was to another database.
         """
         from dpsql.engine.budgets import collect_budgets
 
@@ -73,7 +81,7 @@ class SharedLedger:
             raise ProgrammingError(
                 f"the shared ledger was opened without the budget of the analyst {analyst!r}",
                 code="shared_ledger",
-                hint="name all who will ask: SharedLedger(…, analysts=[…])",
+                hint="list all analysts: SharedLedger(…, analysts=[…])",
             )
         with self._lock:
             if self._closed:
@@ -82,7 +90,7 @@ class SharedLedger:
                 self._ledger, self._database = self._open_ledger(database), database
             elif database != self._database:
                 raise PolicyError(
-                    "the shared ledger is of another database",
+                    "the shared ledger was opened for another database",
                     code="another_database",
                     hint="open one for each database",
                 )
@@ -102,7 +110,7 @@ class SharedLedger:
         )
 
     def close(self) -> None:
-        """Closes the ledger. Connections that share it are of no use after that."""
+        """Close the ledger; connections that share it can no longer query."""
         with self._lock:
             self._closed = True
             if self._ledger is not None:

@@ -1,4 +1,4 @@
-"""A stream of counting queries as an analyst has it."""
+"""A stream of counting queries, from the analyst's side."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class StreamAnswer:
-    """A count of rows. `counted` says that the hypothesis was wrong, so that the rows were counted, with noise.
+    """A count of rows. `counted` is True if the hypothesis was wrong, so that the rows were counted, with noise.
 
-    `low` and `high` are the ends between which the exact count lies, with 95% probability; of a hypothesis they are how far off
-    it may be and still not have been called wrong.
+    The exact count is between `low` and `high` with 95% probability. For an answer of the hypothesis these are the errors at
+    which it would still not have been called wrong.
     """
 
     value: int
@@ -33,10 +33,11 @@ class StreamAnswer:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Stream:
-    """Counting queries over the rows that it was opened with, as they were then; see `Connection.stream`.
+    """Counting queries over the rows that a stream was opened with; see `Connection.stream`.
 
-    Each answer is free, as all that a stream may lose was charged when it was opened. It ends when its hypothesis was wrong
-    `updates` times, and, its table too, when the budget that paid for it begins anew. Several answers need not agree with each other: the hypothesis changes on the way.
+    Each answer is free, because the loss of the whole stream was charged when it was opened. The stream ends when its hypothesis
+    was wrong `updates` times. It also ends, and its table with it, when the budget that paid for it is renewed or reset. Answers
+    need not agree with each other, because the hypothesis changes.
     """
 
     columns: tuple[str, ...]
@@ -50,14 +51,20 @@ class Stream:
 
     @property
     def left(self) -> int:
-        """How many times the hypothesis may still be wrong."""
+        """Return how many times the hypothesis may still be wrong."""
         return self._running.updates_left
 
     def count(self, condition: str | None = None, /, **values: Value | Sequence[Value]) -> StreamAnswer:
-        """How many rows fulfil a condition, or have these values: `count("age < 40", plan="A", ward=[1, 2])`.
+        """Return the number of rows that satisfy a condition and have these values: `count("age < 40", plan="A", ward=[1, 2])`.
 
-        `condition` is what may stand behind WHERE, over the columns of the stream. Raises OperationalError (`stream_ended`) when
-        the stream has ended, QueryRejected for a condition that is none, DataError for a value that the column cannot have.
+        Args:
+            condition: What may follow WHERE, over the columns of the stream.
+            **values: The value of a column, or a list of values.
+
+        Raises:
+            OperationalError: (`stream_ended`) if the stream has ended.
+            QueryRejected: if the condition is not one.
+            DataError: for a value that the column cannot have.
         """
         found = self._answer(self._select_cells(condition, values))
         mechanism = self._running.mechanism
@@ -68,7 +75,11 @@ class Stream:
         )
 
     def table(self) -> SyntheticTable:
-        """The hypothesis as a synthetic table, free. Raises OperationalError (`stream_ended`) after a new beginning of the budget."""
+        """Return the hypothesis as a synthetic table, free.
+
+        Raises:
+            OperationalError: (`stream_ended`) if the budget that paid for the stream was renewed or reset.
+        """
         return self._table(self._running.round_hypothesis())
 
     def _select_cells(self, condition: str | None, values: Mapping[str, Value | Sequence[Value]]) -> Cells:
@@ -78,7 +89,7 @@ class Stream:
         chosen = np.ones(shape, bool)
         if condition is not None:
             if not isinstance(condition, str):
-                raise QueryRejected("a condition is text", code="condition")
+                raise QueryRejected("a condition must be text", code="condition")
             places = np.array(sorted(self._cells(condition)), np.int64)
             size = math.prod(shape)
             if len(places) and not (places[0] >= 0 and places[-1] < size):
@@ -89,7 +100,7 @@ class Stream:
         for name, wanted in values.items():
             if name not in self.columns:
                 raise DataError(
-                    f"the stream has no column {name}", hint=f"there are: {', '.join(self.columns)}"
+                    f"the stream has no column {name}", hint=f"the columns are: {', '.join(self.columns)}"
                 )
             axis = self.columns.index(name)
             many = isinstance(wanted, Iterable) and not isinstance(wanted, (str, bytes))

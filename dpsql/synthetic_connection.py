@@ -1,4 +1,4 @@
-"""What a connection offers beside queries: synthetic and randomised tables, by name or not, and streams of counts."""
+"""The methods of a connection for synthetic tables, randomized tables and streams of counts."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _C = TypeVar("_C", bound="SyntheticConnection")
 def exclusive(
     method: Callable[Concatenate[_C, _P], _T],
 ) -> Callable[Concatenate[_C, _P], _T]:
-    """The method, of which one thread after the other runs the whole, of all on the same database's connection."""
+    """Let one thread at a time run a method, among all methods on the same database connection."""
 
     @wraps(method)
     def run_exclusively(self: _C, /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
@@ -45,7 +45,7 @@ def exclusive(
 
 
 class SyntheticConnection(BaseConnection):
-    """A connection in this process, which makes synthetic tables and opens streams."""
+    """A connection in this process that makes synthetic tables and opens streams."""
 
     _engine: Engine
     _dialect: str
@@ -55,18 +55,22 @@ class SyntheticConnection(BaseConnection):
     @property
     @abstractmethod
     def engine(self) -> Engine:
-        """The engine behind this connection. Raises InterfaceError once it is closed."""
+        """Return the engine of this connection.
+
+        Raises:
+            InterfaceError: if the connection is closed.
+        """
 
     @abstractmethod
     def _build_query(self, sql: str, parameters: Parameters, **options: Unpack[QueryOptions]) -> Query: ...
 
     @abstractmethod
     def explain(self, sql: str, parameters: Parameters = (), **options: Unpack[QueryOptions]) -> Explanation:
-        """The plan with its proofs and its price; see `Connection.explain`."""
+        """Return the plan of a query with its proofs and its price; see `Connection.explain`."""
 
     @abstractmethod
     def _open_database(self, database: Any, policy: dict[str, Any]) -> SyntheticConnection:
-        """A connection to a database in memory."""
+        """Return a connection to a database in memory."""
 
     @exclusive
     def synthetic(
@@ -81,23 +85,31 @@ class SyntheticConnection(BaseConnection):
         max_groups: int | None = None,
         replay: bool | None = None,
     ) -> SyntheticTable:
-        """A table of invented rows that are distributed as those of a query, as far as its workload asks and the loss allows.
+        """Make a table of synthetic rows that are distributed like the rows of a query.
 
-        `sql` selects columns of private rows; each has public values. What is asked of the table later is free. `workload` says
-        which marginals matter: "marginals(k)", all of k columns, or a list of groups of column names. `method` is
+        The rows are as accurate as the loss allows on the marginals of the workload. All queries over the table are free. The loss is
+        charged as that of a query, and the same table is replayed free, unless `replay=False`.
 
-        - "mwem", which selects `rounds` marginals of the workload after those of single columns (by default twice as many as there
-          are columns), of at most 16 columns whose values have 100,000 combinations at most;
-        - "mst", which measures single columns and a tree of pairs that it chooses, of up to 40 columns with any number of
-          combinations: it is judged by the workload, which does not change what is measured;
-        - "blr", which compares all small databases on tiny domains.
+        Args:
+            sql: A SELECT of columns of private rows, each with public values.
+            parameters: The values of its parameters, as for `query`.
+            epsilon: The privacy loss.
+            workload: The marginals that matter: "marginals(k)" for all of k columns, or a list of groups of column names.
+            method: "mwem" measures single columns, and then selects `rounds` marginals of the workload; it takes at most 16 columns
+                whose values have at most 100,000 combinations. "mst" measures single columns and a tree of pairs that it selects; it
+                takes up to 40 columns with any number of combinations, and does not depend on the workload. "blr" compares all small
+                databases on tiny domains. The default is "mwem" if all combinations fit, and else "mst".
+            rounds: The number of marginals that "mwem" selects, by default twice the number of columns.
+            max_groups: As for `query`.
+            replay: As for `query`.
 
-        By default it is "mwem" where all combinations fit, and "mst" where they do not.
-        The loss is charged as that of a query is, and the same table is answered again free, unless `replay=False`.
+        Returns:
+            The table, with its distance from the private rows and a receipt.
 
-        Raises QueryRejected for rows that are not known to be safe (`synthetic`, `synthetic_domain`), ProgrammingError for a
-        workload or a method that there is not, BudgetExhausted where the budget does not suffice: before anything is
-        read or charged.
+        Raises:
+            QueryRejected: if the rows are not known to be safe (`synthetic`, `synthetic_domain`); nothing was read or charged.
+            ProgrammingError: for an unknown workload or method.
+            BudgetExhausted: if the remaining budget is too small; nothing was read or charged.
         """
         from dpsql.engine.synthetic import prepare_synthetic_table
 
@@ -122,12 +134,21 @@ class SyntheticConnection(BaseConnection):
         max_groups: int | None = None,
         replay: bool | None = None,
     ) -> LocalTable:
-        """The rows of a query with each value randomised by itself: a table that may leave the building.
+        """Return the rows of a query with each value randomized on its own: a table that may be given to anyone.
 
-        `sql` is as for `synthetic`. All that is done with the rows is free, and `LocalTable.estimate` makes up for the
-        randomness. The loss is of one unit over all its rows and columns; even the number of rows is noisy. It is charged as that of a
-        query is, and the same table is answered again free, unless `replay=False`: a second one about the same rows tells
-        as much again. Raises what `synthetic` raises.
+        The loss covers one unit over all its rows and columns, and even the number of rows is noisy. All that is done with the rows
+        is free, and `LocalTable.estimate` corrects for the noise. The loss is charged as that of a query, and the same table is
+        replayed free, unless `replay=False`: a second table of the same rows reveals as much again.
+
+        Args:
+            sql: As for `synthetic`.
+            parameters: As for `query`.
+            epsilon: The privacy loss.
+            max_groups: As for `query`.
+            replay: As for `query`.
+
+        Raises:
+            Error: as `synthetic` does.
         """
         from dpsql.engine.synthetic import make_local_table, prepare_local_table
 
@@ -148,37 +169,48 @@ class SyntheticConnection(BaseConnection):
         queries: int = 1000,
         max_groups: int | None = None,
     ) -> Stream:
-        """A stream of counting queries over the rows of a query, at one price however many are asked.
+        """Open a stream of counting queries over the rows of a query, at one price for any number of answers.
 
-        A hypothesis, at first a synthetic table (see `synthetic`), answers each query. Where it is wrong by more than
-        noise, the rows are counted and it learns; `updates` is how often that may happen, and `queries` is about how many are to be
-        asked, which decides what counts as wrong. The rows are read once, when the stream is opened, and all of its loss is
-        charged then; a stream is not answered again from what is stored. `method` is "pmw", private multiplicative weights.
+        A hypothesis answers each counting query; at first it is a synthetic table (see `synthetic`). If the hypothesis is wrong by
+        more than noise, the rows are counted, with noise, and the hypothesis is updated. The rows are read once, when the stream is
+        opened, and its whole loss is charged then. A stream is never replayed.
 
-        Raises what `synthetic` raises.
+        Args:
+            sql: As for `synthetic`.
+            parameters: As for `query`.
+            epsilon: The privacy loss of the whole stream.
+            method: "pmw", private multiplicative weights.
+            workload: As for `synthetic`.
+            updates: How many times the hypothesis may be wrong before the stream ends.
+            queries: About how many counting queries will be asked, which sets the error that counts as wrong.
+            max_groups: As for `query`.
+
+        Raises:
+            Error: as `synthetic` does.
         """
-        from dpsql.engine.synthetic import open_stream, prepare_stream
+        from dpsql.engine.streams import open_stream
+        from dpsql.engine.synthetic import prepare_stream
 
         if method != "pmw":
             raise ProgrammingError(f"there is no method {method!r}", code="synthetic_method", hint="'pmw'")
         asked = self._build_query(sql, parameters, epsilon=epsilon, max_groups=max_groups, replay=False)
         with self.engine.backend.open_snapshot():
             prepared = prepare_stream(self.engine, asked, workload, updates, queries)
-            running, receipt = open_stream(self.engine, prepared)
+            running, receipt = open_stream(self.engine, prepared.prepared)
         return self._build_stream(prepared, running, receipt)
 
     def disable_session_tables(self) -> None:
-        """Refuses CREATE from now on, as for a connection that several sessions use in turn."""
+        """Refuse CREATE from now on, for a connection that several sessions use in turn."""
         from dpsql.session_tables import SessionTables
 
         self._session = SessionTables(_ConnectionHost(self), is_enabled=False)
 
     def is_free(self, sql: str) -> bool:
-        """Whether a statement is about tables of the session alone, and costs nothing."""
+        """Return whether a statement reads only tables of the session, and costs nothing."""
         return self._session.is_free(sql)
 
     def list_session_tables(self) -> Mapping[str, Sequence[str]]:
-        """The columns of each table that this connection keeps; see `CREATE SYNTHETIC TABLE`."""
+        """Return the columns of each table of this session; see `CREATE SYNTHETIC TABLE`."""
         return self._session.list_columns()
 
     @cached_property
@@ -188,6 +220,7 @@ class SyntheticConnection(BaseConnection):
         return SessionTables(_ConnectionHost(self))
 
     def _build_stream(self, prepared: PreparedSynthesis, running: RunningStream, receipt: Receipt) -> Stream:
+        from dpsql.engine.streams import answer_stream_query, require_current_entry
         from dpsql.engine.synthetic import build_hypothesis_table
 
         cut, entry = _CellTable(prepared, self._open_database), receipt.entries[0]["id"]
@@ -197,10 +230,10 @@ class SyntheticConnection(BaseConnection):
 
         def answer_cells(cells: Cells) -> StreamedCount:
             with self.engine.backend.lock():
-                return engine.answer_stream_query(running, cells, prepared.prepared, charged)
+                return answer_stream_query(engine, running, cells, prepared.prepared, charged)
 
         def build_table(histogram: Counts) -> SyntheticTable:
-            engine.require_current_entry(charged)
+            require_current_entry(engine, charged)
             return replace(
                 build_hypothesis_table(prepared, histogram, receipt), _connect=self._connect_to_table
             )
@@ -217,7 +250,7 @@ class SyntheticConnection(BaseConnection):
         )
 
     def _connect_to_table(self, made: SyntheticTable) -> BaseConnection:
-        """A connection to a synthetic table, which is public."""
+        """Return a connection to a synthetic table, which is public."""
         from dpsql.backends.memory import create_database
 
         columns = list(zip(made.columns, made.types, strict=True))
@@ -227,13 +260,13 @@ class SyntheticConnection(BaseConnection):
 
 
 def _make_public_policy(table: str) -> dict[str, Any]:
-    """The policy of a database with one table, which is public."""
+    """Return the policy of a database with one public table."""
     tables = {table: {"public": True}}
     return {"version": 1, "privacy_unit": "none", "budget": {"epsilon": 1}, "tables": tables}
 
 
 class _CellTable:
-    """The public table of all cells of a stream, by which conditions are read as those of any query are."""
+    """The public table of all cells of a stream, on which conditions are parsed and run as for any query."""
 
     def __init__(
         self, prepared: PreparedSynthesis, connect: Callable[[Any, dict[str, Any]], BaseConnection]
@@ -243,12 +276,12 @@ class _CellTable:
         self._connection: BaseConnection | None = None
 
     def close(self) -> None:
-        """Ends the table, if there was a condition."""
+        """Close the database of the table, if a condition has opened it."""
         if self._connection is not None:
             self._connection.close()
 
     def list_matching_cells(self, condition: str) -> list[int]:
-        """The numbers of the cells for which a condition is true. Raises QueryRejected for what is none."""
+        """Return the numbers of the cells that satisfy a condition; raise QueryRejected for a text that is not a condition."""
         from dpsql.analysis.domains import list_combinations
         from dpsql.backends.memory import create_database
 
@@ -268,7 +301,7 @@ class _CellTable:
 
 @dataclass(frozen=True, slots=True)
 class _ConnectionHost:
-    """What the tables of a session need of its connection."""
+    """The methods of a connection that its session tables call."""
 
     connection: SyntheticConnection
 

@@ -1,4 +1,4 @@
-"""A synthetic table as an analyst has it: invented rows, how far they are from the real ones, and a receipt."""
+"""A synthetic table, from the analyst's side: synthetic rows, their distance from the private ones, and a receipt."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class WorkloadError:
-    """How far the marginals of a synthetic table are from those of the private rows, beside what noise alone would do.
+    """The distance of the marginals of a synthetic table from those of the private rows, compared with noisy counts.
 
-    The private rows are those that count: of each unit at most as many as the policy lets count.
+    The private rows are those that are counted: of each unit at most as many as the policy allows.
 
-    All distances are sums of absolute differences over the cells of a marginal, in rows. `distance` is the sum over the workload
-    as it was released, with noise; `direct` is what is expected of it if the same loss were spent on a noisy count in each
-    cell of each marginal. `rows` is the number of synthetic rows.
+    All distances are sums of absolute differences over the cells of a marginal, in rows. `distance` is the released, noisy sum
+    over the workload. `direct` is its expected value if the same loss were spent on a noisy count of each cell of each marginal.
+    `rows` is the number of synthetic rows.
     """
 
     rows: int
@@ -33,7 +33,11 @@ class WorkloadError:
     half_width: Callable[[float], int] = field(repr=False, compare=False)
 
     def interval(self, confidence: float = 0.95) -> tuple[float, float]:
-        """Where the mean distance of a marginal lies with that probability, in rows. DataError unless 0 < confidence < 1."""
+        """Return an interval that holds the mean distance of a marginal, in rows, with this probability.
+
+        Raises:
+            DataError: unless 0 < confidence < 1.
+        """
         if not 0 < confidence < 1:
             raise DataError("a confidence must lie between 0 and 1", hint="interval(0.95)")
         width = self.half_width(confidence)
@@ -42,12 +46,12 @@ class WorkloadError:
 
     @property
     def mean(self) -> float:
-        """The mean distance of a marginal, in rows; noisy."""
+        """Return the mean distance of a marginal, in rows; it is noisy."""
         return max(0, self.distance) / self.marginals
 
     @property
     def direct_mean(self) -> float:
-        """The mean distance of a marginal that is expected of noisy counts, in rows."""
+        """Return the mean distance of a marginal that is expected of noisy counts, in rows."""
         return self.direct / self.marginals
 
     def __str__(self) -> str:
@@ -60,12 +64,12 @@ class WorkloadError:
 
 @dataclass(frozen=True, slots=True)
 class SyntheticTable:
-    """Invented rows, in all of which each column has a public value. All that is asked of them is free.
+    """Synthetic rows, in which each column has only public values. All queries over them are free.
 
-    `cells` has each combination that occurs, with the number of its rows last. `error` says how far the table is from the
-    private rows, and is None for the hypothesis of a stream; `receipt` what was charged for it.
+    `cells` has each combination that occurs, followed by the number of its rows. `error` is the distance of the table from the
+    private rows; it is None for the hypothesis of a stream. `receipt` is the record of the charge.
 
-    What marginals outside of the workload look like is not known: rows are made as if columns were independent but for what
+    The accuracy of marginals outside the workload is not known: the rows are made as if columns were independent, except for what
     was measured.
     """
 
@@ -79,11 +83,15 @@ class SyntheticTable:
 
     @property
     def rows(self) -> list[tuple[Value, ...]]:
-        """All rows, those that are alike one after another. Raises DataError where there are more than ten million."""
+        """Return all rows, equal ones next to each other.
+
+        Raises:
+            DataError: if there are more than ten million.
+        """
         if len(self) > MOST_LISTED:
             raise DataError(
-                f"these are {len(self):,} rows, too many to list",
-                hint="cells has each combination with its number",
+                f"the table has {len(self):,} rows, too many to list",
+                hint="use .cells, which has each combination with its number of rows",
             )
         return [
             tuple(keys)
@@ -93,17 +101,17 @@ class SyntheticTable:
 
     @property
     def result(self) -> Result:
-        """The rows as a result, with its `df`, `pl` and `to_arrow_table`."""
+        """Return the rows as a result, with its `df`, `pl` and `to_arrow_table`."""
         rows = tuple(self.rows)
         scales = ((None,) * len(self.columns),) * len(rows)
         return Result(self.columns, self.types, rows, scales, self.receipt, _no_interval)
 
     def df(self) -> pandas.DataFrame:
-        """The rows as a pandas DataFrame."""
+        """Return the rows as a pandas DataFrame."""
         return self.result.df()
 
     def query(self, sql: str) -> Result:
-        """The answer to a SELECT on the table `synthetic`: exact for these rows, and free."""
+        """Return the answer to a SELECT on the table `synthetic`: exact for these rows, and free."""
         if self._connect is None:
             raise InterfaceError("this table was not made by a connection", hint="con.synthetic(…)")
         with self._connect(self) as con:
@@ -119,4 +127,4 @@ class SyntheticTable:
 
 
 def _no_interval(_row: int, _column: int, _confidence: float) -> None:
-    """A synthetic value has no interval of its own."""
+    """Return no interval: a synthetic value has none."""

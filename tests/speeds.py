@@ -1,11 +1,12 @@
-"""Three speeds of the tests: `fast` on every save, `full` before a change lands, `deep` without limit.
+"""Four speeds of the tests: `unit` without an engine, `fast` on every save, `full` before a change lands, `deep` without limit.
 
 `deep` runs every test. `full` leaves out those marked `deep`, and of each test runs as many cases as fit into `EACH`
 seconds of the processor, one at least; what a case takes is measured, in `costs.txt`. Where a marker `sampled(n)` says
 so, one case in n runs instead. `fast` leaves out those marked `slow` too, those whose case takes `QUICK` seconds or
 longer and the folders `LONG`, and runs one case of each test. Of a test marked `whole` all cases run at each speed. A
-case is drawn by its name, so each run tries the same ones. Searches whose length is given by `examples` are an eighth
-as long in `full`, and shorter still in `fast`.
+case is drawn by its name, so each run tries the same ones. `unit` is `fast` in the rooms `UNIT` alone, without the files
+`ENGINES`; other tests are not even imported, and a test that opens an engine fails. Searches whose length is given by `examples` are an eighth
+as long in `full`, and shorter still in `fast` and `unit`.
 Whatever is named by its node id is run, and searches as long as in `deep`.
 
 `pytest --speed full --measure` writes `costs.txt` anew for the tests that it runs.
@@ -20,13 +21,47 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 import pytest
 
 T = TypeVar("T")
 
-SPEEDS = ("fast", "full", "deep")
+SPEEDS = ("unit", "fast", "full", "deep")
+UNIT = (
+    "dpsql/accounting",
+    "dpsql/analysis",
+    "dpsql/functions",
+    "dpsql/learning.py",
+    "dpsql/ledger",
+    "dpsql/local.py",
+    "dpsql/mechanisms",
+    "dpsql/plan",
+    "dpsql/planning",
+    "dpsql/policy",
+    "dpsql/rendering.py",
+    "dpsql/request",
+    "dpsql/synthesis",
+    "dpsql/uncertainty",
+    "dpsql/wire",
+    "tests/accounting",
+    "tests/learning",
+    "tests/ledger",
+    "tests/local",
+    "tests/mechanisms",
+    "tests/planning/test_quantiles.py",
+    "tests/policy",
+    "tests/synthesis",
+)
+"""Rooms of the package and of its tests that need no engine, which `unit` runs."""
+ENGINES = (
+    "tests/mechanisms/test_toy.py",
+    "tests/policy/test_check_constraints.py",
+    "tests/policy/test_engine_types.py",
+)
+"""Files in these rooms that open an engine all the same, which `unit` leaves out."""
+SERVER = "postgres"
+"""Cases with this word in their names start a server, which `unit` leaves out, too."""
 LONG = ("benchmarks", "differential", "statistical", "tpch")
 """Folders of tests that compare with other engines, simulate or time, which `fast` leaves out."""
 EACH = 0.25
@@ -37,9 +72,10 @@ CHEAP = 0.02
 """What a case takes at most that `costs.txt` does not list."""
 PATIENCE = 7200
 """How many seconds one test may take at the speed `deep`."""
-SHORTER = {"fast": 20, "full": 8, "deep": 1}
+SHORTER = {"unit": 20, "fast": 20, "full": 8, "deep": 1}
 """By how much `examples` divides the length of a search."""
 _TESTS = Path(__file__).parent
+_ROOT = _TESTS.parent
 _COSTS = _TESTS / "costs.txt"
 _speed = "deep"
 
@@ -47,7 +83,7 @@ _speed = "deep"
 def options(parser: pytest.Parser) -> None:
     """Adds `--speed` and `--measure`."""
     parser.addoption(
-        "--speed", choices=SPEEDS, default="full", help="which tests: fast, full (the default) or deep"
+        "--speed", choices=SPEEDS, default="full", help="which tests: unit, fast, full (the default) or deep"
     )
     parser.addoption(
         "--shard",
@@ -63,6 +99,8 @@ def configured(config: pytest.Config) -> None:
     global _speed  # noqa: PLW0603  (decorators of tests read it as they are imported)
     named = any("::" in str(argument) for argument in config.args)
     _speed = "deep" if named else str(config.getoption("--speed"))
+    if _speed == "unit":
+        config.pluginmanager.register(WithoutEngine())
 
 
 def is_deep() -> bool:
@@ -123,12 +161,15 @@ def costs() -> dict[str, float]:
 def _cases(cases: list[pytest.Item], speed: str, seconds: float) -> list[pytest.Item]:
     if speed == "deep":
         return cases
+    least = speed in ("unit", "fast")
     left = [case for case in cases if case.get_closest_marker("deep") is None]
-    if speed == "fast" and (seconds >= QUICK or any(map(_is_slow, left))):
+    if speed == "unit":
+        left = [case for case in left if SERVER not in case.nodeid]
+    if least and (seconds >= QUICK or any(map(_is_slow, left))):
         return []
     if any(case.get_closest_marker("whole") for case in left):
         return left
-    return sorted(left, key=_lot)[: 1 if speed == "fast" else _number(left, seconds)]
+    return sorted(left, key=_lot)[: 1 if least else _number(left, seconds)]
 
 
 def _number(cases: list[pytest.Item], seconds: float) -> int:
@@ -154,6 +195,45 @@ def _test(nodeid: str) -> str:
 @cache
 def _folder_of(path: Path) -> str:
     return path.relative_to(_TESTS).parts[0] if path.is_relative_to(_TESTS) else ""
+
+
+def needs_no_engine(path: Path) -> bool:
+    """Whether a file is run at the speed `unit`, or a folder may have such files."""
+    if not path.is_relative_to(_ROOT):
+        return False
+    name = path.relative_to(_ROOT).as_posix()
+    above = any(f"{room}/".startswith(f"{name}/") for room in UNIT)
+    return (
+        path == _ROOT
+        or above
+        or (name not in ENGINES and any(f"{name}/".startswith(f"{room}/") for room in UNIT))
+    )
+
+
+class WithoutEngine:
+    """Imports no test but those of `UNIT`, and lets none of them open an engine."""
+
+    def pytest_ignore_collect(self, collection_path: Path) -> bool | None:
+        """Leave out what the speed does not run; other rules decide over the rest."""
+        return None if needs_no_engine(collection_path) else True
+
+    def pytest_sessionstart(self) -> None:
+        """Refuse to open DuckDB, with which every engine's connection begins."""
+        import duckdb
+
+        self._connect = duckdb.connect
+        duckdb.connect = refuse_engine
+
+    def pytest_sessionfinish(self) -> None:
+        """Open it again."""
+        import duckdb
+
+        duckdb.connect = self._connect
+
+
+def refuse_engine(*_: object, **__: object) -> NoReturn:
+    """Fail the test, with an exception that no `except Exception` of the package catches."""
+    pytest.fail("this test opens an engine: list its file in ENGINES of tests/speeds.py", pytrace=True)
 
 
 class Meter:

@@ -22,7 +22,8 @@ from dpsql.mechanisms import Entropy, Mechanism
 from dpsql.plan.interval import Interval
 from dpsql.plan.types import Type
 from dpsql.planning.measurement import MeasurementPlan
-from dpsql.release import ReleasedTable, draw_release
+from dpsql.release import draw_release
+from dpsql.released_table import ReleasedTable
 
 AGGREGATES = "COUNT(*), AVG(cost), SUM(age), COUNT(DISTINCT word)"
 CROWDS: list[Row] = [

@@ -39,7 +39,7 @@ def __getattr__(name: str) -> Any:
     if name not in _LEDGER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     warnings.warn(
-        f"dpsql.accounting.{name} is now dpsql.ledger.{name}; the old place goes with the next version.",
+        f"dpsql.accounting.{name} is now dpsql.ledger.{name}; the old name will be removed in the next version.",
         DeprecationWarning,
         stacklevel=2,
     )

@@ -57,10 +57,10 @@ class Batch:
     def from_profiles(cls, parts: Sequence[tuple[SymmetricProfile, int]], points: int = _POINTS) -> Batch:
         """The batch of profiles, each with its number of releases, on `points` steps of the smallest loss."""
         if not parts or any(count < 1 for _, count in parts):
-            raise LossError("a batch has at least one release of each of its kinds")
+            raise LossError("a batch must have at least one release of each of its kinds")
         ends = [_compute_largest_loss(profile) for profile, _ in parts]
         if max(ends) > _LONGEST:
-            raise LossError(f"a release in a batch has a loss of at most {_LONGEST}")
+            raise LossError(f"the loss of a release in a batch must be at most {_LONGEST}")
         if all(type(profile) is PureProfile for profile, _ in parts) and not any(
             end % min(ends) for end in ends
         ):
@@ -129,7 +129,8 @@ def bound_mu(events: Iterable[Event], margin: Decimal = Decimal("1e-3")) -> Boun
                 gaussian.append(bound_range_mu(epsilon))
             case other:
                 raise LossError(
-                    f"a {type(other).__name__} has a δ of its own: it is not Gaussian", code="not_gaussian"
+                    f"a {type(other).__name__} release has a δ of its own, so it has no Gaussian bound",
+                    code="not_gaussian",
                 )
     whole = Bounds(Decimal(0), Decimal(0))
     if pure:

@@ -82,7 +82,7 @@ def parallel(
     if not guarantees:
         raise LossError("a composition needs at least one release")
     if neighbors not in ("add_remove", "replace"):
-        raise LossError(f"neighbors are add_remove or replace, not {neighbors!r}")
+        raise LossError(f"neighbors must be add_remove or replace, not {neighbors!r}")
     changed = 1 if neighbors == "add_remove" else 2
     return Guarantee(
         sum(sorted(e for e, _ in guarantees)[-changed:], Fraction(0)),
@@ -120,7 +120,7 @@ def sampled(guarantee: Guarantee, rate: Fraction) -> Guarantee:
     epsilon, delta = _require_guarantee(guarantee)
     rate = require_exact_positive(rate, "rate")
     if rate > 1:
-        raise LossError("a unit is in the sample with a chance of at most 1")
+        raise LossError("the sampling probability of a unit must be at most 1")
     if rate == 1:
         return Guarantee(epsilon, delta)
     if epsilon > _FAR:  # ln(1 + rate·(e^ε - 1)) <= ε + ln(rate + e^-ε)
@@ -140,7 +140,7 @@ def group(guarantee: Guarantee, size: int) -> Guarantee:
     """
     epsilon, delta = _require_guarantee(guarantee)
     if size < 1:
-        raise LossError("a group has one unit or more")
+        raise LossError("a group must have at least one unit")
     if delta == 0:
         return Guarantee(size * epsilon)
     if size > 1 and epsilon > _FAR:

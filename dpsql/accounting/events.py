@@ -120,7 +120,7 @@ class Composed:
             raise LossError("a composition needs at least one event")
         for event in self.events:
             if type(event) is not Composed and type(event) not in _TAGS:
-                raise LossError(f"{type(event).__name__} is no event")
+                raise LossError(f"{type(event).__name__} is not a privacy event")
 
 
 Event: TypeAlias = Pure | Gaussian | Selection | BoundedRange | Approximate | Composed
@@ -175,7 +175,9 @@ def from_json(text: str) -> Event:
             raise IntegrityError("the event was written by a newer dpsql", code="event_version")
         return _decode_event(data)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, ZeroDivisionError):
-        raise IntegrityError("the text is not an event that dpsql wrote", code="event_text") from None
+        raise IntegrityError(
+            "the text is not a privacy event, as dpsql writes it", code="event_text"
+        ) from None
 
 
 def _encode_event(event: Event) -> dict[str, Any]:

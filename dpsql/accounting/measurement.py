@@ -58,7 +58,8 @@ def measure(profile: Profile, margin: Decimal = Decimal("1e-3")) -> Bounds:
     tail = profile.tail
     if tail is None:
         raise LossError(
-            "a release with this profile is not Gaussian: its δ falls too slowly", code="not_gaussian"
+            "a release with this privacy profile has no Gaussian bound, because its δ decreases too slowly",
+            code="not_gaussian",
         )
     first = transform(profile, Decimal(0))
     low, high = max(tail, first.low), max(tail, first.high)

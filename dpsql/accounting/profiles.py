@@ -106,7 +106,7 @@ class ResponseProfile(_BoundedLossProfile):
     def __post_init__(self) -> None:
         _BoundedLossProfile.__post_init__(self)
         if self.choices < 2:
-            raise LossError("randomised response needs two choices")
+            raise LossError("randomized response needs at least two choices")
 
     def delta(self, epsilon: Decimal) -> Bounds:
         """The exact δ, but for rounding."""
@@ -174,7 +174,7 @@ class GeometricProfile:
     def __post_init__(self) -> None:
         object.__setattr__(self, "scale", require_exact_positive(self.scale, "scale"))
         if type(self.shift) is not int or self.shift < 1:
-            raise LossError("an integer moves by whole steps, one or more")
+            raise LossError("the sensitivity must be a whole number of at least 1")
 
     @property
     def tail(self) -> Decimal | None:
@@ -218,7 +218,7 @@ class StaircaseProfile(_BoundedLossProfile):
     def __post_init__(self) -> None:
         _BoundedLossProfile.__post_init__(self)
         if not 1 <= self.inner <= self.width:
-            raise LossError("the first stair is one step or more, and no longer than the others")
+            raise LossError("the first stair must have at least one step, and at most as many as the others")
 
     def delta(self, epsilon: Decimal) -> Bounds:
         """The exact δ, but for rounding."""
@@ -277,7 +277,7 @@ class SampledProfile:
     def __post_init__(self) -> None:
         object.__setattr__(self, "rate", require_exact_positive(self.rate, "rate"))
         if self.rate > 1:
-            raise LossError("a unit is in the sample with a chance of at most 1")
+            raise LossError("the sampling probability of a unit must be at most 1")
 
     @property
     def tail(self) -> Decimal | None:
@@ -378,7 +378,7 @@ class RefinedProfile:
 
     def __post_init__(self) -> None:
         if not self.grid or list(self.grid) != sorted(self.grid):
-            raise LossError("a grid is in ascending order")
+            raise LossError("a grid must be in ascending order")
         with localcontext(prec=110):
             best = Bounds(Decimal(0), 1 / (1 + self.grid[-1].exp()) * (1 + MARGIN))
             heights, following = [], best.high
@@ -458,4 +458,4 @@ def compute_profile(event: Event) -> Profile:
         case Selection(delta):
             return ApproximateProfile(Fraction(0), delta)
         case _:
-            raise LossError(f"no single profile for a {type(event).__name__}")
+            raise LossError(f"a {type(event).__name__} release has no single privacy profile")

@@ -27,9 +27,9 @@ class Charge:
 
     def __post_init__(self) -> None:
         if type(self.loss) is not int or type(self.delta) is not int:
-            raise LossError("a spend counts whole units")
+            raise LossError("a charge must be a whole number of units")
         if self.loss < 0 or self.delta < 0:
-            raise LossError("a spend is never negative")
+            raise LossError("a charge must not be negative")
 
     def __add__(self, other: Charge) -> Charge:
         return Charge(self.loss + other.loss, self.delta + other.delta)

@@ -81,7 +81,7 @@ class Aggregate:
         return self.ratio or self.moments == (Moment.ORDER_STATISTIC,)
 
     def format_call(self, argument: str, rank: Fraction | None = None, end: int = 0) -> str:
-        """The call with an argument, as text, or of an end of its interval.
+        """Return the call with an argument, as text, or of an end of its interval.
 
         >>> from dpsql.aggregates import AGGREGATES
         >>> AGGREGATES["quantile_cont"].format_call("age", Fraction(9, 10))
@@ -95,14 +95,14 @@ class Aggregate:
 
 
 def to_value(estimate: Fraction, kind: Type) -> int | float:
-    """An estimate as a value of the column's type; integers are rounded and kept within 64 bits."""
+    """Return an estimate as a value of the column's type; integers are rounded and kept within 64 bits."""
     if kind is Type.INTEGER:
         return max(-_MOST, min(_MOST, math.floor(estimate + Fraction(1, 2))))
     return round_to_double(estimate)
 
 
 def to_values(series: Sequence[EstimateSeries], _: Interval | None, kind: Type) -> list[Value]:
-    """The one moment of each group as `to_value` makes a value of it.
+    """Return the one moment of each group as `to_value` makes a value of it.
 
     >>> to_values([EstimateSeries([7, -7], 2)], None, Type.INTEGER), to_values([EstimateSeries([7, -7], 2)], None, Type.DOUBLE)
     ([4, -3], [3.5, -3.5])
@@ -117,7 +117,7 @@ def to_values(series: Sequence[EstimateSeries], _: Interval | None, kind: Type) 
 
 
 def divide_to_double(numerator: int, denominator: int) -> float:
-    """The nearest DOUBLE to a quotient of whole numbers, as `round_to_double` has it; the denominator is above zero."""
+    """Return the nearest DOUBLE to a quotient of whole numbers, as `round_to_double` has it; the denominator is above zero."""
     try:
         return numerator / denominator
     except OverflowError:
@@ -125,7 +125,7 @@ def divide_to_double(numerator: int, denominator: int) -> float:
 
 
 def round_to_double(value: Fraction) -> float:
-    """The nearest DOUBLE; beyond the largest it is an infinity, as IEEE 754 rounds. It never raises.
+    """Return the nearest DOUBLE; beyond the largest it is an infinity, as IEEE 754 rounds. It never raises.
 
     >>> round_to_double(Fraction(1, 4)), round_to_double(Fraction(-(10**400)))
     (0.25, -inf)

@@ -45,11 +45,11 @@ class ExactAggregate:
     takes_rank: bool = False
 
     def emit_sql(self, *arguments: str, rank: Fraction | None = None) -> str:
-        """The SQL over these arguments, of the values below which lies a share `rank`."""
+        """Return the SQL over these arguments, of the values below which lies a share `rank`."""
         return self.sql.format(*arguments, q=repr(float(_MIDDLE if rank is None else rank)))
 
     def format_call(self, *arguments: str, rank: Fraction | None = None) -> str:
-        """How it is written of these arguments.
+        """Return how it is written of these arguments.
 
         >>> WITHIN["arg_max"].format_call("plan", "n")
         'ARG_MAX(plan, n)'

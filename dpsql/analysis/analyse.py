@@ -87,7 +87,7 @@ class Analysis:
         return not self.selects_keys and not self.release.aggregations and self.release.top is None
 
     def find_measure_index(self, aggregation: Aggregation) -> int | None:
-        """The index of the measure of an aggregation; None for counts of rows and units."""
+        """Return the index of the measure of an aggregation; None for counts of rows and units."""
         return None if aggregation.argument is None else self._measure_indices.get(aggregation.argument)
 
     @cached_property
@@ -98,7 +98,7 @@ class Analysis:
 def analyze_release(
     release: Release, facts: PublicFacts, *, replace: bool, separate_keys: bool = False
 ) -> Analysis:
-    """Derives the analysis. Raises QueryRejected if an aggregated expression has no bounds.
+    """Derive the analysis. Raises QueryRejected if an aggregated expression has no bounds.
 
     With `separate_keys`, no combination of all keys is listed or released, so that there may be any number of them.
     """
@@ -125,7 +125,7 @@ def analyze_release(
 def _derive_domains(
     release: Release, known: KnownIntervals, facts: PublicFacts, images: Images | None, *, separate_keys: bool
 ) -> tuple[list[Domain | None], tuple[Domain, ...] | None]:
-    """The public values of each key, or None; and the domains of all keys, if every combination of values is released."""
+    """Derive the public values of each key, or None; and the domains of all keys, if every combination of values is released."""
     listed, most = domains.derive_listed_values(release.input), domains.MAX_GROUPS
     found: list[Domain | None] = []
     every: tuple[Domain, ...] | None = ()
@@ -164,7 +164,7 @@ def _derive_measure(
         raise QueryRejected(
             f"{format_expression(expr)} has no bounds: it may be anything in {format_interval(around, expr.type)}, "
             + (
-                "so one unit could change its sum without limit"
+                "so one privacy unit could change its sum without limit"
                 if added
                 else "so its quantile has no finite set of candidates"
             ),
@@ -185,7 +185,7 @@ def _derive_measure(
 def _list_candidates(
     expr: Expr, relation: Relation, facts: PublicFacts, lattice: Lattice
 ) -> tuple[int, ...] | None:
-    """The points of an expression over public columns; None where it is over others, or has too many or no values."""
+    """List the points of an expression over public columns; None where it is over others, or has too many or no values."""
     values = look_up_values(expr, relation, facts, most=MOST_CANDIDATES)
     positions = [find_position(value) for value in values or () if value is not None]
     if not positions or None in positions:

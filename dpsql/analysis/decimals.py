@@ -27,7 +27,7 @@ _SHORTER = frozenset({"round_digits", "trunc_digits", "round_even"})
 
 
 def parse_decimal_type(engine_type: str) -> tuple[int, int] | None:
-    """The digits of a DECIMAL of the engine's, all of them and those after the point; None of other types.
+    """Return the digits of a DECIMAL of the engine's, all of them and those after the point; None of other types.
 
     >>> parse_decimal_type("DECIMAL(7,2)"), parse_decimal_type("DOUBLE")
     ((7, 2), None)
@@ -37,7 +37,7 @@ def parse_decimal_type(engine_type: str) -> tuple[int, int] | None:
 
 
 def to_decimal(value: float, digits: tuple[int, int]) -> Decimal:
-    """A DOUBLE as a DECIMAL of so many digits; what is too large for one, and infinite, is the largest.
+    """Return a DOUBLE as a DECIMAL of so many digits; what is too large for one, and infinite, is the largest.
 
     >>> to_decimal(0.1 + 0.2, (38, 2)), to_decimal(-float("inf"), (3, 1))
     (Decimal('0.30'), Decimal('-99.9'))
@@ -49,7 +49,7 @@ def to_decimal(value: float, digits: tuple[int, int]) -> Decimal:
 
 
 def find_scale(expr: Expr) -> int | None:
-    """How many digits a value has after the point in the engine, as a DECIMAL or whole number; None if it is neither.
+    """Return how many digits a value has after the point in the engine, as a DECIMAL or whole number; None if it is neither.
 
     A constant with a point counts as DECIMAL, as it is written without an exponent nearly always.
     """
@@ -57,7 +57,7 @@ def find_scale(expr: Expr) -> int | None:
 
 
 def find_decimal_digits(expr: Expr) -> tuple[int, int] | None:
-    """The digits of the DECIMAL that a value is in the engine, all of them and those after the point.
+    """Find the digits of the DECIMAL that a value is in the engine, all of them and those after the point.
 
     None where it is another type, and where it is DECIMAL by constants alone: `COUNT(*) * 1.5` is a DOUBLE here. Digits of
     what is computed are 38, of which some may be too many.
@@ -87,7 +87,7 @@ def _is_decimal(part: Expr) -> bool:
 
 
 def is_inexact(expr: Expr) -> bool:
-    """Whether a DECIMAL with digits after the point is computed, which DOUBLE may have a few units in the last place off."""
+    """Return whether a DECIMAL with digits after the point is computed, which DOUBLE may have a few units in the last place off."""
     digits = _ScaleDerivation()
     return expr.type is Type.DOUBLE and bool(digits.find_scale(expr)) and digits.is_inexact(expr)
 
@@ -115,7 +115,7 @@ class _ScaleDerivation:
         return self._found[id(expr)]
 
     def is_inexact(self, expr: Expr) -> bool:
-        """Whether arithmetic on decimals is behind a value, and has not been rounded to their digits since."""
+        """Return whether arithmetic on decimals is behind a value, and has not been rounded to their digits since."""
         match expr:
             case Column():
                 return expr.facts.inexact
@@ -181,7 +181,7 @@ class _ScaleDerivation:
                 return None
 
     def _match_rounding(self, expr: Expr) -> tuple[Expr, int, int] | None:
-        """The x of ROUND(x * 10^s) / 10^d, with s, its own digits, and d."""
+        """Return the x of ROUND(x * 10^s) / 10^d, with s, its own digits, and d."""
         name, divided = _split_call(expr)
         if name != "divide":
             return None
@@ -210,7 +210,7 @@ class _ScaleDerivation:
 
 
 def _find_power_of_ten(expr: Expr) -> int | None:
-    """The exponent of a power of ten."""
+    """Find the exponent of a power of ten."""
     value = _find_integer(expr)
     digits = 0 if value is None else len(str(value)) - 1
     return digits if value == 10**digits else None
@@ -223,7 +223,7 @@ def _split_call(expr: Expr) -> tuple[str, tuple[Expr, ...]]:
 def _combine_scales(
     scales: Iterable[int | None], combine: Callable[[Iterable[int]], int] = max
 ) -> int | None:
-    """The largest of some numbers of digits, or their sum; None where one is not known."""
+    """Return the largest of some numbers of digits, or their sum; None where one is not known."""
     digits = list(scales)
     known = [found for found in digits if found is not None]
     return combine(known) if known and len(known) == len(digits) else None

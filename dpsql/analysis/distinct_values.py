@@ -13,7 +13,7 @@ from dpsql.plan.nodes import Relation
 
 
 def bound_distinct_values(expr: Expr, relation: Relation, known: KnownIntervals) -> int | None:
-    """The most values, NULL left out, that an expression has over all rows of one unit; None where that has no bound.
+    """Return the most values, NULL left out, that an expression has over all rows of one unit; None where that has no bound.
 
     Claim: whatever the rows of a unit hold, the expression has no more values other than NULL than this number.
     Why: the unit's id, and what follows from it alone, is one value in all its rows; a column is read as one of the

@@ -47,14 +47,14 @@ class ImageProvider(Protocol):
     """What computes an expression for all values of the columns that it reads."""
 
     def compute_image(self, expr: Expr, known: KnownIntervals) -> Domain | None:
-        """Every value of `expr`, NULL last if it can be NULL; None where it cannot be computed."""
+        """Compute every value of `expr`, NULL last if it can be NULL; None where it cannot be computed."""
         ...
 
 
 def derive_domain(
     expr: Expr, known: KnownIntervals, stated: ListedValues | None = None, image: ImageProvider | None = None
 ) -> Domain | None:
-    """Every value that `expr` can take, NULL last if it can be NULL; None if that is not public.
+    """Derive every value that `expr` can take, NULL last if it can be NULL; None if that is not public.
 
     `known` and `stated` are what conditions say of it. With an `image` they are those that it has of some values of
     its columns; else some may be values that it has of none.
@@ -71,7 +71,7 @@ def derive_domain(
 
 
 def narrow_domain(values: Domain, expr: Expr, known: KnownIntervals) -> Domain:
-    """Those of an expression's values, and NULL, that conditions leave."""
+    """Return those of an expression's values, and NULL, that conditions leave."""
     around = known.get(expr)
     if around is None:
         return values
@@ -96,7 +96,7 @@ def _derive_part_domain(expr: Expr, known: KnownIntervals, found: _Found) -> Dom
 def _derive_domain(
     expr: Expr, known: KnownIntervals, stated: ListedValues | None, found: _Found
 ) -> Domain | None:
-    """The values of an expression, from what its parts can be."""
+    """Derive the values of an expression, from what its parts can be."""
     values = _derive_values(expr, known, found)
     stated = stated or {}
     named = stated.get(expr)
@@ -126,7 +126,7 @@ def derive_listed_values(relation: Relation) -> ListedValues:
 
 
 def _derive_predicate_values(predicate: Expr) -> ListedValues:
-    """The values that expressions can have where a predicate is true."""
+    """Derive the values that expressions can have where a predicate is true."""
     if not isinstance(predicate, Call):
         return {}
     match predicate.function.name:
@@ -181,19 +181,19 @@ def _union_domains(ours: Domain | None, theirs: Domain | None) -> Domain | None:
 
 
 def normalize_group_key(value: Any) -> Any:
-    """A value as the key of its group: -0.0 is 0.0, and NaN NULL."""
+    """Return a value as the key of its group: -0.0 is 0.0, and NaN NULL."""
     if not isinstance(value, float):
         return value
     return None if math.isnan(value) else value + 0.0
 
 
 def list_combinations(domains: tuple[Domain, ...]) -> tuple[tuple[Value, ...], ...]:
-    """All combinations, in the order of the domains."""
+    """List all combinations, in the order of the domains."""
     return tuple(itertools.product(*domains))
 
 
 def is_nullable(expr: Expr) -> bool:
-    """Whether a group may have NULL for this key. Rows that the policy excludes are dropped."""
+    """Return whether a group may have NULL for this key. Rows that the policy excludes are dropped."""
     return _is_nullable_part(expr, {})
 
 
@@ -246,7 +246,7 @@ def _derive_values(expr: Expr, known: KnownIntervals, found: _Found) -> Domain |
 
 
 def _derive_choice_values(expr: Call, known: KnownIntervals, found: _Found) -> Domain | None:
-    """The domain of an expression that only picks among others."""
+    """Derive the domain of an expression that only picks among others."""
     if expr.function.name == "case":
         branches, otherwise = split_case_branches(expr.arguments)
         options = [*(value for _, value in branches), otherwise]
@@ -267,12 +267,12 @@ def _derive_choice_values(expr: Call, known: KnownIntervals, found: _Found) -> D
 
 
 def _is_date_as_timestamp(expr: Call) -> bool:
-    """Whether a DATE is read as the TIMESTAMP at which it begins."""
+    """Return whether a DATE is read as the TIMESTAMP at which it begins."""
     return expr.function.name == "cast_timestamp" and expr.arguments[0].type is Type.DATE
 
 
 def _to_type(kind: Type, value: Value) -> Value:
-    """A value of an option's domain as the whole expression shows it: in its common type."""
+    """Return a value of an option's domain as the whole expression shows it: in its common type."""
     if kind is Type.DOUBLE:
         return float(value)  # type: ignore[arg-type]
     if kind is Type.TIMESTAMP and isinstance(value, dt.date) and not isinstance(value, dt.datetime):
@@ -281,7 +281,7 @@ def _to_type(kind: Type, value: Value) -> Value:
 
 
 def list_whole_values(expr: Expr, known: KnownIntervals, most: int = MAX_DERIVED) -> Domain | None:
-    """All whole values of a bounded interval, of 64 bits where they are INTEGER; None where there are none or too many.
+    """List all whole values of a bounded interval, of 64 bits where they are INTEGER; None where there are none or too many.
 
     NULL, which is at no place of an interval, is last where the expression may be NULL.
     """
@@ -307,7 +307,7 @@ def _list_whole_values(expr: Expr, known: KnownIntervals, most: int = MAX_DERIVE
 
 
 def _list_function_values(expr: Call, known: KnownIntervals) -> Domain | None:
-    """All that a function can give, where its entry says it and that is not too much."""
+    """List all that a function can give, where its entry says it and that is not too much."""
     around = tuple(derive_interval(argument, known) for argument in expr.arguments)
     values = expr.function.values(expr.arguments, around)
     if values is None:
@@ -330,7 +330,7 @@ _ARITHMETIC: dict[str, Callable[..., int | float]] = {
 
 
 def _compute_arithmetic_values(expr: Call, known: KnownIntervals, found: _Found) -> Domain | None:
-    """All results of arithmetic on few values, where these are fewer than its interval holds: `x // 10 * 10`."""
+    """Compute all results of arithmetic on few values, where these are fewer than its interval holds: `x // 10 * 10`."""
     operation = _ARITHMETIC.get(expr.function.name)
     if operation is None:
         return None
@@ -352,7 +352,7 @@ def _compute_arithmetic_values(expr: Call, known: KnownIntervals, found: _Found)
 
 
 def _is_whole(value: Value) -> bool:
-    """Whether a value is a whole number that both integers and doubles hold exactly."""
+    """Return whether a value is a whole number that both integers and doubles hold exactly."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return False
     return abs(value) <= EXACT and value == math.floor(value)

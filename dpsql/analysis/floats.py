@@ -26,7 +26,7 @@ _OF_FIRST = frozenset({"round_digits", "trunc_digits", "round_even"})
 
 
 def is_float(expr: Expr) -> bool:
-    """Whether the engine's value is FLOAT; what `sql.lower.floats` has rounded to FLOAT is."""
+    """Return whether the engine's value is FLOAT; what `sql.lower.floats` has rounded to FLOAT is."""
     if expr.type is not Type.DOUBLE:
         return False
     match expr:
@@ -50,7 +50,7 @@ def is_float(expr: Expr) -> bool:
 
 
 def list_typed_arguments(name: str, arguments: Sequence[Expr]) -> tuple[Expr, ...]:
-    """The arguments of a call that are of one type in the engine: neither conditions nor numbers of digits."""
+    """List the arguments of a call that are of one type in the engine: neither conditions nor numbers of digits."""
     if name in _OF_FIRST:
         return (arguments[0],)
     if name == "case":
@@ -60,7 +60,7 @@ def list_typed_arguments(name: str, arguments: Sequence[Expr]) -> tuple[Expr, ..
 
 
 def are_floats(arguments: Sequence[Expr]) -> bool:
-    """Whether the engine reads all of these as FLOAT where they stand together."""
+    """Return whether the engine reads all of these as FLOAT where they stand together."""
     found = [is_float(argument) for argument in arguments]
     return any(found) and all(
         known or is_exact(argument) for known, argument in zip(found, arguments, strict=True)
@@ -88,7 +88,7 @@ def _reads_double(expr: Expr) -> bool:
 
 
 def find_nearest_float(value: float) -> float | None:
-    """The FLOAT nearest to a number; None where that is infinite.
+    """Return the FLOAT nearest to a number; None where that is infinite.
 
     >>> find_nearest_float(0.1), find_nearest_float(1e39)
     (0.10000000149011612, None)

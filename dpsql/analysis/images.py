@@ -411,7 +411,7 @@ def _compute_image(
     given: Mapping[Column, Domain],
     most: int = MAX_DERIVED,
 ) -> Domain | None:
-    """The values of an expression where conditions are true, for all combinations of values of columns.
+    """Compute the values of an expression where conditions are true, for all combinations of values of columns.
 
     None for more than `most`, and where one is past Python's calendar.
     """
@@ -442,7 +442,7 @@ def _compute_image(
 
 
 def _replace_parts(expr: Expr, known: Mapping[Expr, Expr]) -> Expr:
-    """An expression with some of its parts replaced."""
+    """Return an expression with some of its parts replaced."""
     if expr in known:
         return known[expr]
     if isinstance(expr, Call):
@@ -451,7 +451,7 @@ def _replace_parts(expr: Expr, known: Mapping[Expr, Expr]) -> Expr:
 
 
 def is_statically_computable(expr: Expr, facts: PublicFacts, released: Collection[Expr] = ()) -> bool:
-    """Whether an expression is computed of constants as it is of rows, on whichever engine.
+    """Return whether an expression is computed of constants as it is of rows, on whichever engine.
 
     Values of earlier releases are not known before these, except those that are `released` with the groups.
     """
@@ -469,7 +469,7 @@ def _is_computable_part(part: Expr, facts: PublicFacts, released: Collection[Exp
 
 
 def _is_within_calendar(expr: Expr) -> bool:
-    """Whether a day or moment is surely of the years 1 to 9999; other values are."""
+    """Return whether a day or moment is surely of the years 1 to 9999; other values are."""
     if expr.type not in (Type.DATE, Type.TIMESTAMP):
         return True
     around = derive_interval(expr)

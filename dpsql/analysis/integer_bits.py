@@ -29,7 +29,7 @@ _WIDEST = frozenset(
 
 
 def derive_bits(expr: Expr) -> int:
-    """How many bits a whole number has in DuckDB; 64 where nothing says that it has fewer."""
+    """Return how many bits a whole number has in DuckDB; 64 where nothing says that it has fewer."""
     if isinstance(expr, Column):
         return _BITS.get(expr.facts.engine_type, expr.facts.bits)
     if _find_constant(expr) is not None:
@@ -48,7 +48,7 @@ def derive_bits(expr: Expr) -> int:
 
 
 def _combine_bits(exprs: Sequence[Expr]) -> int:
-    """The bits of the type that several numbers are cast to; NULL has any."""
+    """Return the bits of the type that several numbers are cast to; NULL has any."""
     given = [expr for expr in exprs if not is_null(expr)]
     constants = [value for expr in given if (value := _find_constant(expr)) is not None]
     least = max((derive_bits(expr) for expr in given if _find_constant(expr) is None), default=0)
@@ -59,7 +59,7 @@ def _combine_bits(exprs: Sequence[Expr]) -> int:
 
 
 def _find_constant(expr: Expr) -> int | None:
-    """The value of an untyped constant, with its sign."""
+    """Find the value of an untyped constant, with its sign."""
     if isinstance(expr, Call) and expr.function.name == "negate":
         value = _find_constant(expr.arguments[0])
         return None if value is None else -value

@@ -52,7 +52,7 @@ _FLIPPED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq"}
 
 
 def get_type_limits(kind: Type) -> Interval:
-    """The interval of values of a type that can be summed or chosen as a quantile: those that a result can hold."""
+    """Return the interval of values of a type that can be summed or chosen as a quantile: those that a result can hold."""
     moments = {Type.DATE: (dt.date.min, dt.date.max), Type.TIMESTAMP: (dt.datetime.min, dt.datetime.max)}  # noqa: DTZ901  (SQL timestamps have no zone)
     if kind in moments:
         return Interval(*map(find_position, moments[kind]))
@@ -60,7 +60,7 @@ def get_type_limits(kind: Type) -> Interval:
 
 
 def derive_released_interval(expr: Expr, release: Release) -> Interval:
-    """The interval of an expression over the columns of a release, where keys are those of its rows.
+    """Derive the interval of an expression over the columns of a release, where keys are those of its rows.
 
     Keys without bounds are taken to be as small as aggregates: arithmetic on them stays with whole numbers.
     """
@@ -70,7 +70,7 @@ def derive_released_interval(expr: Expr, release: Release) -> Interval:
 
 
 def derive_answer_intervals(outer: OuterQuery) -> tuple[Interval, ...]:
-    """The interval of each number that a query over released values gives to a private computation.
+    """Derive the interval of each number that a query over released values gives to a private computation.
 
     Claim: each is where the value is without noise, and `engine.post_processor.to_constants` clamps the noisy value to it.
     Why: MIN, MAX, quantiles and averages of an expression lie in its interval, and group keys in theirs; clamping is
@@ -98,7 +98,7 @@ def derive_answer_intervals(outer: OuterQuery) -> tuple[Interval, ...]:
 
 
 def derive_interval(expr: Expr, known: KnownIntervals | None = None) -> Interval:
-    """The interval of `expr` where the conditions behind `known` hold."""
+    """Derive the interval of `expr` where the conditions behind `known` hold."""
     return _IntervalDerivation({} if known is None else known).derive_interval(expr)
 
 
@@ -142,7 +142,7 @@ class _IntervalDerivation:
 
 
 def _derive_case_interval(expr: Call, known: KnownIntervals) -> Interval:
-    """The hull of the branches, each where its condition holds; NULL branches have no value."""
+    """Derive the hull of the branches, each where its condition holds; NULL branches have no value."""
     branches, otherwise = split_case_branches(expr.arguments)
     values = [
         derive_interval(value, narrow_intervals(condition, known))
@@ -188,7 +188,7 @@ def narrow_intervals(predicate: Expr, known: KnownIntervals | None = None) -> Kn
 
 
 def iterate_conjuncts(predicate: Expr) -> Iterator[Call]:
-    """The conditions that all hold where a predicate is true."""
+    """Yield the conditions that all hold where a predicate is true."""
     if isinstance(predicate, Call):
         if predicate.function.name == "and":
             for argument in predicate.arguments:
@@ -224,7 +224,7 @@ def _iterate_implied_intervals(condition: Call) -> Iterator[tuple[Expr, Interval
 
 
 def _to_day_interval(moments: Interval) -> Interval:
-    """The days that begin within an interval of moments."""
+    """Return the days that begin within an interval of moments."""
     first = find_position(dt.datetime(1970, 1, 1))  # noqa: DTZ001  (SQL timestamps have no zone)
     start, shift = first or Fraction(0), dt.date(1970, 1, 1).toordinal()
     low, high = (None if end is None else (end - start) / _DAY for end in (moments.low, moments.high))
@@ -234,7 +234,7 @@ def _to_day_interval(moments: Interval) -> Interval:
 
 
 def _are_comparable(arguments: tuple[Expr, ...]) -> bool:
-    """Whether the arguments' positions can be compared: a DATE's line is not a TIMESTAMP's."""
+    """Return whether the arguments' positions can be compared: a DATE's line is not a TIMESTAMP's."""
     return len({argument.type.temporal and argument.type for argument in arguments}) == 1
 
 

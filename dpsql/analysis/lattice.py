@@ -42,7 +42,7 @@ class Lattice:
     def from_interval(
         cls, interval: Interval, *, integral: bool, bits: int = BITS, digits: int | None = None
     ) -> Lattice:
-        """The lattice of a bounded interval: its step follows from the bounds and the type alone.
+        """Return the lattice of a bounded interval: its step follows from the bounds and the type alone.
 
         Whole numbers keep a step of one while they fit, and decimals with `digits` after the point one of 10^-digits: `bits`
         are what the larger end may have.
@@ -70,7 +70,7 @@ class Lattice:
         return Fraction(2) ** self.exponent / Fraction(10**self.digits)
 
     def round_to_point(self, position: Fraction) -> int:
-        """The point of a value, as the engine rounds it: half to even, and clamped.
+        """Return the point of a value, as the engine rounds it: half to even, and clamped.
 
         >>> [Lattice(0, 0, 3).round_to_point(Fraction(half, 2)) for half in (1, 3, 5, 9)]
         [0, 2, 2, 3]

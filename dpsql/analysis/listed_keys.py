@@ -36,7 +36,7 @@ PRESENT = Aggregation("present", "count_units", None, Type.INTEGER)
 
 
 def measures_presence(release: Release) -> bool:
-    """Whether groups are counted for no other reason than to tell which have rows."""
+    """Return whether groups are counted for no other reason than to tell which have rows."""
     return release.aggregations == (PRESENT,)
 
 
@@ -67,7 +67,7 @@ _CHOICES = frozenset({"coalesce", "nullif"})
 
 
 def has_unlisted_keys(release: Release) -> bool:
-    """Whether the values of a key of a release follow from bounds, and from no list."""
+    """Return whether the values of a key of a release follow from bounds, and from no list."""
     if release.all_public_rows:
         return False
     stated = derive_listed_values(release.input)
@@ -75,7 +75,7 @@ def has_unlisted_keys(release: Release) -> bool:
 
 
 def is_listed(expr: Expr, relation: Relation, stated: ListedValues) -> bool:
-    """Whether the values of an expression are listed: by the policy, a condition, the query, a public table, or a calendar."""
+    """Return whether the values of an expression are listed: by the policy, a condition, the query, a public table, or a calendar."""
     if isinstance(expr, Literal) or expr.type is Type.BOOLEAN or stated.get(expr) is not None:
         return True
     if isinstance(expr, Column):

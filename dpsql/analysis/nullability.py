@@ -38,7 +38,7 @@ _COMPARES = frozenset({"eq", "ne", "lt", "le", "gt", "ge", "in", "like", "ilike"
 
 
 def is_never_null(expr: Expr, relation: Relation) -> bool:
-    """Whether an expression over the rows of a relation is never NULL."""
+    """Return whether an expression over the rows of a relation is never NULL."""
     match expr:
         case Column():
             return _is_stated_not_null(expr, relation) or _is_never_null_column(expr, relation)
@@ -57,7 +57,7 @@ def is_never_null(expr: Expr, relation: Relation) -> bool:
 
 
 def _is_never_null_below(expr: Expr, relation: Relation) -> bool:
-    """Whether an expression over one derived table is never NULL in any part that this is put together of."""
+    """Return whether an expression over one derived table is never NULL in any part that this is put together of."""
     names = {column.source for column in iterate_columns(expr)}
     source = next((source for source in iterate_sources(relation) if {source.alias} == names), None)
     if source is None or source.alias in list_optional_aliases(relation):
@@ -75,7 +75,7 @@ def _is_never_null_below(expr: Expr, relation: Relation) -> bool:
 
 
 def _replace_columns(expr: Expr, known: Sequence[Column], items: Sequence[Expr]) -> Expr:
-    """An expression over a derived table as one over what its columns are."""
+    """Return an expression over a derived table as one over what its columns are."""
     if isinstance(expr, Column):
         return items[[column.name for column in known].index(expr.name)]
     if isinstance(expr, Call):
@@ -84,7 +84,7 @@ def _replace_columns(expr: Expr, known: Sequence[Column], items: Sequence[Expr])
 
 
 def _is_stated_not_null(column: Column, relation: Relation) -> bool:
-    """Whether a condition of the relation says so."""
+    """Return whether a condition of the relation says so."""
     match relation:
         case Filter():
             return _rejects_null(column, relation.predicate) or _is_stated_not_null(column, relation.input)
@@ -100,7 +100,7 @@ def _is_stated_not_null(column: Column, relation: Relation) -> bool:
 
 
 def _rejects_null(column: Column, predicate: Expr) -> bool:
-    """Whether a predicate is true of values alone."""
+    """Return whether a predicate is true of values alone."""
     for condition in iterate_conjuncts(predicate):
         name = condition.function.name
         if name in _COMPARES and _contains_column(column, condition.arguments):
@@ -150,6 +150,6 @@ def _is_never_null_column(column: Column, relation: Relation) -> bool:
 
 
 def _is_unit_column(column: Column, scan: Scan) -> bool:
-    """Whether rows of a table in which a column is NULL belong to no unit."""
+    """Return whether rows of a table in which a column is NULL belong to no unit."""
     known = scan.unit.column if scan.unit.link is None else scan.unit.link.column
     return known is not None and known.name == column.name

@@ -79,7 +79,7 @@ _COMPARED = frozenset({"eq", "ne", "lt", "le", "gt", "ge", "in"})
 def look_up_values(
     expr: Expr, relation: Relation, facts: PublicFacts, *, all_rows: bool = False, most: int = MAX_DERIVED
 ) -> Domain | None:
-    """Every value of a key over public columns, NULL last; None where it is over others, or there are over `most`.
+    """Return every value of a key over public columns, NULL last; None where it is over others, or there are over `most`.
 
     Of the rows that private ones can be joined to, or of `all_rows`; on the optional side of a LEFT JOIN also the value
     of rows without a partner.
@@ -112,7 +112,7 @@ def look_up_values(
 
 
 def shares_public_rows(release: Release, index: int) -> bool:
-    """Whether another key is of the same public rows as this one, or of what these are found by.
+    """Return whether another key is of the same public rows as this one, or of what these are found by.
 
     All pairs of a code and its name would else be released, of which most can have no rows.
     """
@@ -138,7 +138,7 @@ def shares_public_rows(release: Release, index: int) -> bool:
 
 
 def look_up_interval(expr: Expr, relation: Relation, facts: PublicFacts) -> Interval:
-    """The interval of an expression, where public columns lie within what they hold."""
+    """Return the interval of an expression, where public columns lie within what they hold."""
     known = dict(derive_known_intervals(relation))
     named = {source.alias: source for source in iterate_sources(relation)}
     for column in set(iterate_columns(expr)):
@@ -169,7 +169,7 @@ def _look_up_bounds(column: Column, source: Source | None, facts: PublicFacts) -
 
 
 def _trace_key(expr: Expr, relation: Relation) -> tuple[Expr, Relation, tuple[OuterQuery, ...]] | None:
-    """A key in terms of the tables that it comes from, within the derived table that holds them.
+    """Return a key in terms of the tables that it comes from, within the derived table that holds them.
 
     The queries are of its values for rows without a partner, for each optional side of a LEFT JOIN that it comes through.
     """
@@ -195,7 +195,7 @@ def _trace_key(expr: Expr, relation: Relation) -> tuple[Expr, Relation, tuple[Ou
 
 
 def _build_unmatched_query(expr: Expr, relation: Relation) -> OuterQuery:
-    """The value of an expression of one optional side for a row without a partner, and whether conditions keep the row."""
+    """Build the value of an expression of one optional side for a row without a partner, and whether conditions keep the row."""
     about = [
         each
         for each in iterate_filter_conditions(relation)
@@ -214,7 +214,7 @@ def _build_unmatched_query(expr: Expr, relation: Relation) -> OuterQuery:
 
 
 def _rewrite_over_inner(expr: Expr, relation: Relation, inner: Relation) -> Expr:
-    """An expression in terms of the tables of an inner relation, as far as it comes from there."""
+    """Return an expression in terms of the tables of an inner relation, as far as it comes from there."""
     while relation is not inner:
         found = [source for source in iterate_sources(relation) if source.alias in _collect_aliases(expr)]
         if len(found) != 1 or not all(column in _get_items(found[0]) for column in iterate_columns(expr)):
@@ -243,7 +243,7 @@ def _get_input(source: Source) -> Relation:
 
 
 def _build_public_part(relation: Relation, wanted: set[str]) -> Relation | None:
-    """The join of public sources that says which rows of the `wanted` ones there can be; None if it has none."""
+    """Build the join of public sources that says which rows of the `wanted` ones there can be; None if it has none."""
     outer = list_optional_aliases(relation) - wanted
     public = {
         source.alias: source
@@ -305,7 +305,7 @@ def _iterate_partner_conditions(relation: Relation, public: set[str], facts: Pub
 
 
 def _build_condition(name: str, *arguments: Expr | None) -> Iterator[Expr]:
-    """The condition, where its arguments are there and it takes them."""
+    """Yield the condition, where its arguments are there and it takes them."""
     given = [argument for argument in arguments if argument is not None]
     found = (
         build_function_call(name, *given)
@@ -317,7 +317,7 @@ def _build_condition(name: str, *arguments: Expr | None) -> Iterator[Expr]:
 
 
 def _round_outward(kind: Type, end: Fraction, *, up: bool) -> Literal:
-    """An end of an interval as a constant that is no nearer than the end itself."""
+    """Return an end of an interval as a constant that is no nearer than the end itself."""
     if kind is Type.INTEGER:
         return Literal(math.ceil(end) if up else math.floor(end), kind)
     return Literal(math.nextafter(float(end), math.inf if up else -math.inf), kind)
@@ -328,7 +328,7 @@ def _collect_aliases(*exprs: Expr) -> set[str]:
 
 
 def _reads_tables_only(condition: Expr) -> bool:
-    """Whether a condition is of rows of tables alone, known before anything is answered."""
+    """Return whether a condition is of rows of tables alone, known before anything is answered."""
     return any(iterate_columns(condition)) and not any(
         isinstance(part, (Scalar, ReleasedColumn)) for part in walk(condition)
     )
@@ -344,7 +344,7 @@ def _iterate_join_pairs(relation: Relation) -> Iterator[tuple[Expr, Column]]:
 
 
 def iterate_filter_conditions(relation: Relation) -> Iterator[Expr]:
-    """The conditions that the filters of a block ask of all its rows."""
+    """Yield the conditions that the filters of a block ask of all its rows."""
     match relation:
         case Filter():
             yield from iterate_filter_conditions(relation.input)

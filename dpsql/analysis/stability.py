@@ -59,15 +59,15 @@ class PublicFacts(Protocol):
     """Look-ups in public tables, before any charge."""
 
     def look_up_multiplicity(self, join: Join) -> int:
-        """The most rows of the right side of `join` that match one row; 0 for an empty table."""
+        """Return the most rows of the right side of `join` that match one row; 0 for an empty table."""
         ...
 
     def read_rows(self, query: OuterQuery) -> Sequence[tuple[Value, ...]]:
-        """The rows of a query on public tables."""
+        """Return the rows of a query on public tables."""
         ...
 
     def evaluate_constants(self, query: OuterQuery) -> Sequence[tuple[Value, ...]] | None:
-        """The rows of a query on rows of constants; None where that is more work than a statement is planned with."""
+        """Return the rows of a query on rows of constants; None where that is more work than a statement is planned with."""
         ...
 
     @property
@@ -97,7 +97,7 @@ class ContributionBound:
 
 
 def bound_rows(relation: Relation, facts: PublicFacts) -> int:
-    """The most rows of one privacy unit in a relation, if its tables keep to their declared bounds.
+    """Return the most rows of one privacy unit in a relation, if its tables keep to their declared bounds.
 
     Claim: filters, semi-joins and windows add no rows, and ROW_NUMBER <= n leaves n of each partition of the rows that it
     numbers; a join multiplies rows by at most the number of matches of one row; groups and distinct rows are at most the
@@ -128,9 +128,13 @@ def require_bounded_joins(outer: OuterQuery, facts: PublicFacts) -> None:
     total = sum(_count_joined_rows(release.input, rows, found) for release in list_releases(outer))
     if total > MOST_JOINED:
         raise QueryRejected(
-            f"the joins could make {total:,} rows of one privacy unit, times the tables of each, of {MOST_JOINED:,} at most",
+            f"the joins could make {total:,} rows of one privacy unit, times the number of joined "
+            f"tables; at most {MOST_JOINED:,} are allowed",
             code="fanout",
-            hint="join fewer tables, on keys that links declare or that are unique, or group each table by the unit first",
+            hint=(
+                "join fewer tables, join on keys that are unique or declared by links, or group each "
+                "table by the unit first"
+            ),
         )
 
 
@@ -158,13 +162,13 @@ class _RowBounds:
     _alike: dict[tuple[int, str, str], int] = field(default_factory=dict)
 
     def bound_rows(self, relation: Relation) -> int:
-        """The most rows of a unit."""
+        """Return the most rows of a unit."""
         if id(relation) not in self._counted:  # all are parts of one plan, which outlives this
             self._counted[id(relation)] = self._bound_relation_rows((), relation)
         return self._counted[id(relation)]
 
     def bound_rows_where(self, known: Conditions, relation: Relation) -> int:
-        """The most rows of a unit for which conditions on columns of the relation are true."""
+        """Return the most rows of a unit for which conditions on columns of the relation are true."""
         most = self.bound_rows(relation)
         return min(most, self._bound_relation_rows(known, relation)) if known else most
 
@@ -195,7 +199,7 @@ class _RowBounds:
                 raise TypeError("public rows belong to no unit")
 
     def _bound_join_rows(self, join: Join, known: Conditions) -> int:
-        """The most rows of a join for which conditions are true, from the matches of one row on either side."""
+        """Return the most rows of a join for which conditions are true, from the matches of one row on either side."""
         left, forwards = self.bound_rows_where(known, join.left), self._bound_right_matches(join)
         if not is_private(join.right):
             return left * max(1, forwards)
@@ -209,7 +213,7 @@ class _RowBounds:
         return min(left * max(1, forwards), max(left, right * back + left - back))
 
     def _bound_right_matches(self, join: Join) -> int:
-        """The most rows of the right side that one row of the left matches."""
+        """Return the most rows of the right side that one row of the left matches."""
         if id(join) not in self._matched:
             self._matched[id(join)] = self._compute_right_matches(join)
         return self._matched[id(join)]
@@ -227,7 +231,7 @@ class _RowBounds:
         )
 
     def _bound_left_matches(self, join: Join) -> int:
-        """The most rows of the left side that one row of the right matches."""
+        """Return the most rows of the left side that one row of the right matches."""
         ours = [side for side, _ in join.on]
         return min(
             self.bound_rows_by_key(ours, join.left),
@@ -235,7 +239,7 @@ class _RowBounds:
         )
 
     def bound_rows_by_key(self, exprs: Sequence[Expr], relation: Relation) -> int:
-        """The most rows of a unit in which several expressions have given values, by the keys that links refer to."""
+        """Return the most rows of a unit in which several expressions have given values, by the keys that links refer to."""
         held = [expr for expr in exprs if isinstance(expr, Column)]
         place = (id(relation), frozenset(_collect_names(held)))
         if place not in self._keyed:
@@ -270,7 +274,7 @@ class _RowBounds:
                 return most
 
     def bound_equal_rows(self, expr: Expr, relation: Relation) -> int:
-        """The most rows of a unit in which an expression has one value that is not NULL, by what is declared."""
+        """Return the most rows of a unit in which an expression has one value that is not NULL, by what is declared."""
         if not isinstance(expr, Column):
             return self.bound_rows(relation)
         place = (id(relation), expr.source, expr.name)
@@ -308,7 +312,7 @@ class _RowBounds:
 
 
 def _bound_combinations(exprs: Sequence[Expr], relation: Relation, conditions: Conditions) -> int:
-    """The most combinations of values among the rows of one unit for which conditions are true.
+    """Return the most combinations of values among the rows of one unit for which conditions are true.
 
     A unit's identifier is one value.
     """
@@ -326,7 +330,7 @@ def _bound_combinations(exprs: Sequence[Expr], relation: Relation, conditions: C
 
 
 def _push_down_conditions(known: Conditions, source: Project | PerUnitGroupBy | PerUnitWindows) -> Conditions:
-    """Those of the conditions that name nothing but keys or items of a source, over its input."""
+    """Return those of the conditions that name nothing but keys or items of a source, over its input."""
     items = source.keys if isinstance(source, PerUnitGroupBy) else source.items
     inner = {column.name: item for column, item in zip(source.columns, items, strict=False)}
     parts = (part for condition in known for part in intervals.iterate_conjuncts(condition))
@@ -341,7 +345,7 @@ def _push_down_conditions(known: Conditions, source: Project | PerUnitGroupBy | 
 def _iterate_distinct_bounds(
     source: Project | PerUnitGroupBy | PerUnitWindows, known: Conditions, within: Conditions
 ) -> Iterator[int]:
-    """The most rows of a unit, where they are distinct in what a source computes; `within` as of `_push_down_conditions`."""
+    """Yield the most rows of a unit, where they are distinct in what a source computes; `within` as of `_push_down_conditions`."""
     match source:
         case PerUnitWindows():
             yield from _iterate_row_number_bounds(source, known, within)
@@ -370,23 +374,23 @@ def _iterate_row_number_bounds(
 
 
 def _has_row_units(relation: Relation) -> bool:
-    """Whether each private row that a relation reads is a unit by itself."""
+    """Return whether each private row that a relation reads is a unit by itself."""
     return all(scan.unit.kind is UnitKind.ROW for scan in list_private_scans(relation))
 
 
 def _needs_right_row(right: Source, known: Conditions) -> bool:
-    """Whether conditions are true only of rows with a value of the right side of a join."""
+    """Return whether conditions are true only of rows with a value of the right side of a join."""
     there = intervals.derive_known_intervals(_apply_conditions(known, right))
     return any(isinstance(expr, Column) and expr.source == right.alias for expr in there)
 
 
 def _apply_conditions(conditions: Conditions, relation: Relation) -> Relation:
-    """The rows for which conditions are true."""
+    """Return the rows for which conditions are true."""
     return reduce(Filter, conditions, relation)
 
 
 def _is_unique_key(columns: Sequence[Column], relation: Relation) -> bool:
-    """Whether these columns are a unique key among the rows of a unit, by GROUP BY or DISTINCT."""
+    """Return whether these columns are a unique key among the rows of a unit, by GROUP BY or DISTINCT."""
     match relation:
         case Filter() | SemiJoin():
             return _is_unique_key(columns, relation.input)
@@ -408,7 +412,7 @@ def _collect_names(columns: Sequence[Column]) -> set[tuple[str, str]]:
 
 
 def _find_item(column: Column, source: Project | PerUnitWindows) -> Expr | None:
-    """The expression that a column of a derived table is; None of a window."""
+    """Return the expression that a column of a derived table is; None of a window."""
     place = [known.name for known in source.columns].index(column.name)
     return source.items[place] if place < len(source.items) else None
 
@@ -416,7 +420,7 @@ def _find_item(column: Column, source: Project | PerUnitWindows) -> Expr | None:
 def derive_contribution_bound(
     release: Release, sizes: Sequence[int | None], facts: PublicFacts, *, public: bool
 ) -> ContributionBound:
-    """The contribution bound of a release, given the number of values of each key, None if unknown.
+    """Derive the contribution bound of a release, given the number of values of each key, None if unknown.
 
     If keys are `public`, no other group is released.
 
@@ -453,13 +457,13 @@ def derive_contribution_bound(
 
 
 def _multiply_sizes(sizes: Sequence[int | None]) -> int | None:
-    """The number of combinations; None if some number is unknown."""
+    """Return the number of combinations; None if some number is unknown."""
     known = [size for size in sizes if size is not None]
     return prod(known) if len(known) == len(sizes) else None
 
 
 def _reads_subquery_values(relation: Relation) -> bool:
-    """Whether rows are joined to public rows that depend on the value of a subquery, which may change."""
+    """Return whether rows are joined to public rows that depend on the value of a subquery, which may change."""
     match relation:
         case Join(right=right) if (
             not is_private(right) and not has_public_subquery(right) and list_required_steps(right)
@@ -478,7 +482,7 @@ def mark_constant_keys(release: Release, facts: PublicFacts) -> list[bool]:
 
 
 def _is_constant(expr: Expr, relation: Relation, facts: PublicFacts) -> bool:
-    """Whether an expression has one value per unit, if its tables keep to their declared bounds.
+    """Return whether an expression has one value per unit, if its tables keep to their declared bounds.
 
     That is so for columns of tables with one row per unit, for columns declared constant, and for columns of a public
     table that is joined on such columns, if at most one row matches.
@@ -519,7 +523,7 @@ def _has_one_value(column: Column, relation: Relation, facts: PublicFacts) -> bo
 
 
 def is_declared_bound(release: Release, rows: int) -> bool:
-    """Whether `rows` is the declared bound of a table all of whose rows are read."""
+    """Return whether `rows` is the declared bound of a table all of whose rows are read."""
     declared = [
         scan.contribution.rows for scan in list_private_scans(release.input) if scan.contribution is not None
     ]
@@ -541,7 +545,7 @@ def _reads_whole_tables(relation: Relation) -> bool:
 
 
 def describe_stability(relation: Relation, facts: PublicFacts) -> str:
-    """The stability of one node, for EXPLAIN."""
+    """Return the stability of one node, for EXPLAIN."""
     if not is_private(relation):
         return "public"
     match relation:

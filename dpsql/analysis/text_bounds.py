@@ -69,7 +69,7 @@ MOST_SHARES = 256
 _SMALL = 2**14
 """Texts up to this size count by it, whatever they are made of."""
 _TEXTS = (Type.VARCHAR, Type.BLOB)
-_HINT = "cut the texts first, as in LEFT(s, 30)"
+_HINT = "shorten the texts first: LEFT(s, 30)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +98,11 @@ class RowWork:
         """Raise QueryRejected if it is too much for one row."""
         if self.steps > MOST_WORK:
             _raise_too_long(
-                f"the texts of one row could take {self.steps:,} steps, of which a statement may take {MOST_WORK:,}"
+                f"the texts of one row could take {self.steps:,} steps, and a statement may take at most "
+                f"{MOST_WORK:,}"
             )
         if self.share > MOST_SHARES or self.extra_bytes > MOST_TOGETHER:
-            _raise_too_long("the texts that are made of one row could take too much memory together")
+            _raise_too_long("the texts made from one row could take too much memory together")
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +205,7 @@ class _ExpressionBounds:
             return TextBound(_bound_stored_text(facts))
         if self.scope is None:
             return TextBound(NO_TEXT)
-        raise LookupError(f"nothing says how long the text {name} is")
+        raise LookupError(f"the length of the text {name} has no known limit")
 
     def _bound_scalar(self, expr: Scalar) -> TextBound:
         if self.statement is None or expr.type not in _TEXTS:

@@ -6,28 +6,29 @@ metadata is read here, never a value.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from fractions import Fraction
 
 from dpsql import policy as policies
-from dpsql.analysis.floats import find_nearest_float
 from dpsql.backends import TableOrigin
-from dpsql.backends.duckdb.frames import UNCHECKED, UNTYPED, ZONED
+from dpsql.backends.catalog_columns import (
+    build_column_info,
+    build_declared_column,
+    build_undeclared_id,
+    find_stored_column,
+    find_struct_field,
+    find_undeclared_type,
+    is_read_exactly,
+    suggest_id_type,
+)
+from dpsql.backends.duckdb.frames import UNCHECKED, ZONED
 from dpsql.errors import PolicyError
 from dpsql.plan.expr import UNIT_IDENTITY, ColumnInfo
-from dpsql.plan.interval import Interval, find_position
 from dpsql.plan.tables import Contribution, UnitKind
-from dpsql.plan.types import Type, Value
+from dpsql.plan.types import Type
 from dpsql.policy import normalize_name
 from dpsql.policy.engine_types import (
-    UNLIMITED,
-    can_declare_type,
-    describe_unread_type,
-    infer_column_type,
     parse_element_type,
-    parse_struct_fields,
     rename_types,
 )
 
@@ -35,22 +36,8 @@ DatabaseSchema = Mapping[str, Sequence[tuple[str, str]]]
 """Each table of the database with its columns' names and engine types."""
 
 _COPY = "copy it into a table: CREATE TABLE {} AS SELECT …"
-_WIDE = ("UBIGINT", "HUGEINT", "UHUGEINT")
-"""Whole numbers of which BIGINT, as which they are read, holds a part: ids of them are read as texts."""
-_SMALL = ("TINYINT", "SMALLINT", "INTEGER")
-MOST_DIGITS = 15
-"""Decimal digits that a DOUBLE always tells apart."""
-_BIGINT_DIGITS = 18
-"""Decimal digits that a BIGINT always holds."""
-_LOOSE = (UNTYPED, UNCHECKED)
 _OF_FRAMES = {"VARCHAR": UNCHECKED, "JSON": UNCHECKED, "TIMESTAMP WITH TIME ZONE": ZONED}
 """What the types of a frame's columns are called, whose values nobody has looked at."""
-_OF_OBJECTS = (Type.INTEGER, Type.DOUBLE, Type.VARCHAR, Type.DATE, Type.TIMESTAMP, Type.BOOLEAN)
-"""As what the texts of a frame's objects are read."""
-FLOAT = "FLOAT"
-_BEYOND_FLOAT = 2**128
-_TEXTS = ("UHUGEINT", "BIT", "BIGNUM")
-"""Types of ids that are read as texts alone: texts differ where they do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,12 +179,12 @@ def _check_identities(table: AnalystTable, tables: Mapping[str, AnalystTable]) -
     compared without being converted.
     """
     for spelt, facts in table.columns.values():
-        if facts.identity is not None and not _is_read_exactly(facts):
+        if facts.identity is not None and not is_read_exactly(facts):
             raise PolicyError(
                 f"tables.{table.name}: {spelt} says whose a row is, but ids of type {facts.engine_type} cannot be told apart"
                 f" as {facts.type}",
                 code="unit_type",
-                hint=_suggest_id_type(facts),
+                hint=suggest_id_type(facts),
             )
     for column, ours in table.columns.values():
         for owner, _, key in sorted(ours.link_keys):
@@ -208,12 +195,12 @@ def _check_identities(table: AnalystTable, tables: Mapping[str, AnalystTable]) -
                     code="link_type",
                     hint="declare both with one type, or cast one of them in a view",
                 )
-            if not _is_read_exactly(ours):
+            if not is_read_exactly(ours):
                 raise PolicyError(
                     f"tables.{table.name}: {column} is part of a link or a key, but values of type {ours.engine_type} cannot be told"
                     f" apart as {ours.type}",
                     code="unit_type",
-                    hint=_suggest_id_type(ours),
+                    hint=suggest_id_type(ours),
                 )
 
 
@@ -229,58 +216,6 @@ def _refuse_collated_ids(table: AnalystTable, collated: frozenset[str]) -> None:
                 hint=f"declare a view or a copy in which equal ids are written alike, as LOWER({spelt}) AS {spelt}, without the"
                 " collation",
             )
-
-
-def _is_read_exactly(facts: ColumnInfo) -> bool:
-    """Whether values of a column that differ as stored are read as values that differ.
-
-    >>> _is_read_exactly(ColumnInfo(Type.DOUBLE, "DECIMAL(15,2)")), _is_read_exactly(ColumnInfo(Type.DOUBLE, "DECIMAL(38,0)"))
-    (True, False)
-    >>> _is_read_exactly(ColumnInfo(Type.INTEGER, "BIGINT")), _is_read_exactly(ColumnInfo(Type.INTEGER, "UBIGINT"))
-    (True, False)
-    """
-    engine, digits = facts.engine_type, _find_decimal_digits(facts.engine_type)
-    match facts.type:
-        case Type.VARCHAR:
-            return True
-        case Type.INTEGER:
-            return engine not in _WIDE and (digits or 0) <= _BIGINT_DIGITS
-        case Type.DOUBLE:
-            whole = _find_read_type(engine) is Type.INTEGER and engine.removeprefix("U") not in _SMALL
-            return engine not in (UNTYPED, UNLIMITED) and not whole and (digits or 0) <= MOST_DIGITS
-        case _:
-            return engine not in (UNTYPED, "TIMESTAMP_NS", "TIMESTAMPTZ_NS", "TIME_NS")
-
-
-def _find_decimal_digits(engine: str) -> int | None:
-    """The decimal digits of an engine type; None where it is no DECIMAL."""
-    found = re.match(r"DECIMAL\((\d+)", engine)
-    return None if found is None else int(found[1])
-
-
-def _reads_every_value(facts: ColumnInfo) -> bool:
-    """Whether no value of a column is read as NULL, as what is not listed, NaN, or beyond 64 bits or the calendar is.
-
-    >>> [_reads_every_value(ColumnInfo(Type.INTEGER, kind)) for kind in ("BIGINT", "HUGEINT")]
-    [True, False]
-    """
-    if facts.domain is not None or facts.engine_type in _LOOSE:
-        return False
-    match facts.type:
-        case Type.INTEGER:
-            return facts.interval.is_bounded or _is_read_exactly(facts)
-        case Type.DATE | Type.TIMESTAMP:
-            return facts.interval.is_bounded
-        case kind:
-            return kind not in (Type.DOUBLE, Type.TIME)
-
-
-def _suggest_id_type(facts: ColumnInfo) -> str:
-    if facts.engine_type in _WIDE or facts.engine_type == UNTYPED or _find_decimal_digits(facts.engine_type):
-        return "declare it varchar: every digit counts then"
-    if _find_read_type(facts.engine_type) is Type.INTEGER:
-        return "declare it integer"
-    return "cast it in a view, to VARCHAR"
 
 
 def _refuse_reserved(policy: policies.Policy) -> None:
@@ -306,16 +241,16 @@ def _build_table(
     for declared in table.columns:
         _refuse_two_meanings(name, declared, engine)
     columns = {
-        normalize_name(declared): _build_declared_column(name, declared, column, engine, required)
+        normalize_name(declared): build_declared_column(name, declared, column, engine, required)
         for declared, column in table.columns.items()
         if column.max_elements is None
     }
     lists = _build_list_columns(name, table, engine)
     if table.public:
         for folded, (column, kind) in engine.items():
-            read_as = _find_undeclared_type(policy, kind)
-            if read_as is not None and folded not in columns and _find_struct_field(folded, engine) is None:
-                columns[folded] = (column, _build_column_info(read_as, kind))
+            read_as = find_undeclared_type(policy, kind)
+            if read_as is not None and folded not in columns and find_struct_field(folded, engine) is None:
+                columns[folded] = (column, build_column_info(read_as, kind))
         return AnalystTable(name, UnitKind.PUBLIC, columns, lists=lists)
     unit = policy.get_unit(name)
     if unit.kind == "row" or unit.column is None:
@@ -347,7 +282,7 @@ def _build_list_columns(
     for declared, column in table.columns.items():
         if column.max_elements is None:
             continue
-        where, stored = f"tables.{name}.columns.{declared}", _find_stored_column(declared, engine)
+        where, stored = f"tables.{name}.columns.{declared}", find_stored_column(declared, engine)
         kind = None if stored is None else parse_element_type(stored[1])
         if stored is None or kind is None:
             raise PolicyError(
@@ -361,48 +296,9 @@ def _build_list_columns(
             )
         spelt, _, path = stored
         of = {normalize_name(declared): (f"#{spelt}", kind)}
-        _, facts = _build_declared_column(name, declared, column, of, frozenset())
+        _, facts = build_declared_column(name, declared, column, of, frozenset())
         found[normalize_name(declared)] = (spelt, path or (spelt,), facts, column.max_elements)
     return found
-
-
-def _find_read_type(name: str) -> Type | None:
-    """The type as which a column of an engine type is read."""
-    found = infer_column_type(name)
-    return None if found is None else Type[found.upper()]
-
-
-def _find_undeclared_type(policy: policies.Policy, kind: str) -> Type | None:
-    """As which type a column is read that the policy does not declare; None where it cannot be.
-
-    A UUID is text to a policy that declares none.
-    """
-    found = Type.VARCHAR if kind in _LOOSE else _find_read_type(kind)
-    if found is not Type.UUID:
-        return found
-    declared = {column.type for table in policy.tables.values() for column in table.columns.values()}
-    return found if "uuid" in declared else Type.VARCHAR
-
-
-def _build_undeclared_id(policy: policies.Policy, table: str, column: str, kind: str) -> ColumnInfo:
-    """What is known of a column of ids that the policy does not declare: ids that differ are read as values that differ.
-
-    What no type holds exactly is read as text. Raises PolicyError for types whose texts may be alike.
-    """
-    found = _find_undeclared_type(policy, kind)
-    facts = _build_column_info(found or Type.VARCHAR, kind)
-    if found is None and kind not in _TEXTS:
-        raise PolicyError(
-            f"tables.{table}: {column} says whose a row is, but ids of type {kind} are not compared exactly",
-            code="unit_type",
-            hint="cast it in a view",
-        )
-    as_text = (
-        found in (Type.INTEGER, Type.DOUBLE)
-        and not _is_read_exactly(facts)
-        and can_declare_type("varchar", kind)
-    )
-    return ColumnInfo(Type.VARCHAR, kind) if as_text else facts
 
 
 def _resolve_id_column(
@@ -414,7 +310,7 @@ def _resolve_id_column(
 ) -> tuple[str, str, ColumnInfo]:
     """A column that holds ids, as the database and as the policy spells it, and its facts; it need not be declared."""
     _refuse_two_meanings(table, wanted, engine)
-    found = _find_stored_column(wanted, engine)
+    found = find_stored_column(wanted, engine)
     if found is None:
         raise PolicyError(
             f"tables.{table}: the unit column {wanted} is not in the database",
@@ -425,51 +321,17 @@ def _resolve_id_column(
     known = columns.get(normalize_name(wanted))
     if known is not None:
         return column, *known
-    return column, column, replace(_build_undeclared_id(policy, table, column, kind), path=path)
-
-
-def _find_stored_column(
-    wanted: str, engine: Mapping[str, tuple[str, str]]
-) -> tuple[str, str, tuple[str, ...]] | None:
-    """A column, or a field of a STRUCT by the dotted name: how it is spelt, its engine type, and the field's path.
-
-    The path is empty for a column. None for what is not there.
-    """
-    return (
-        (*engine[normalize_name(wanted)], ())
-        if normalize_name(wanted) in engine
-        else _find_struct_field(wanted, engine)
-    )
+    return column, column, replace(build_undeclared_id(policy, table, column, kind), path=path)
 
 
 def _refuse_two_meanings(table: str, declared: str, engine: Mapping[str, tuple[str, str]]) -> None:
     """Refuses a name that is a column's and a field's: a query would read the one, and in DuckDB the other."""
-    if normalize_name(declared) in engine and _find_struct_field(declared, engine) is not None:
+    if normalize_name(declared) in engine and find_struct_field(declared, engine) is not None:
         raise PolicyError(
             f"tables.{table}: {declared} is a column, and a field of the STRUCT {declared.partition('.')[0]}",
             code="column_ambiguous",
             hint="declare a view in which the column or the STRUCT has another name",
         )
-
-
-def _find_struct_field(
-    wanted: str, engine: Mapping[str, tuple[str, str]]
-) -> tuple[str, str, tuple[str, ...]] | None:
-    """A field of a STRUCT by its dotted name, as `_find_stored_column` gives it."""
-    first, *rest = wanted.split(".")
-    if normalize_name(first) not in engine or not rest:
-        return None
-    spelt, kind = engine[normalize_name(first)]
-    path = [spelt]
-    for name in rest:
-        inner = {
-            normalize_name(field): (field, of) for field, of in (parse_struct_fields(kind) or {}).items()
-        }
-        if normalize_name(name) not in inner:
-            return None
-        spelt, kind = inner[normalize_name(name)]
-        path.append(spelt)
-    return ".".join(path), kind, tuple(path)
 
 
 def _build_unit_link(table: policies.Table, unit: policies.Unit) -> tuple[UnitLink | None, str | None]:
@@ -534,80 +396,3 @@ def _build_contribution(
         frozenset(map(normalize_name, keys)),
         frozenset(unique),
     )
-
-
-def _build_declared_column(
-    table: str,
-    declared: str,
-    column: policies.Column,
-    engine: Mapping[str, tuple[str, str]],
-    required: frozenset[str],
-) -> tuple[str, ColumnInfo]:
-    """A column as the policy declares it; of whether it may be NULL the schema decides where the policy does not say."""
-    where = f"tables.{table}.columns.{declared}"
-    stored = _find_stored_column(declared, engine)
-    if stored is None:
-        raise PolicyError(
-            f"{where}: the database's table {table} has no such column",
-            code="column_missing",
-            hint=f"it has {', '.join(name for name, _ in engine.values())}",
-        )
-    spelt, kind, path = stored
-    wanted, found = Type[column.type.upper()], _find_read_type(kind)
-    loose = {UNTYPED: _OF_OBJECTS, UNCHECKED: (Type.VARCHAR,)}.get(kind, ())
-    if not (wanted in loose or can_declare_type(column.type, kind)):
-        raise PolicyError(
-            f"{where}: the policy says {column.type}, the database says {kind}",
-            code="column_type",
-            hint="declare the type that the database has, or leave the column out"
-            if found is not None or loose
-            else f"{kind} cannot be read: {describe_unread_type(kind)}",
-        )
-    facts = replace(
-        _build_column_info(wanted, kind),
-        interval=_build_interval(column),
-        domain=_build_domain(wanted, column.values),
-        nullable=column.nullable,
-        path=path,
-    )
-    if facts.float32:
-        facts = _round_to_float32(facts)
-    decided = not column.declares_nullability and spelt in required and _reads_every_value(facts)
-    return spelt, replace(facts, nullable=False) if decided else facts
-
-
-def _build_column_info(read_as: Type, kind: str) -> ColumnInfo:
-    return ColumnInfo(read_as, kind, float32=kind == FLOAT and read_as is Type.DOUBLE)
-
-
-def _round_to_float32(facts: ColumnInfo) -> ColumnInfo:
-    """What is declared of a FLOAT column, as FLOAT: 0.1 is the value that the column has for it."""
-    low, high = (
-        None if end is None else _round_end(end) for end in (facts.interval.low, facts.interval.high)
-    )
-    domain = facts.domain and tuple(
-        value if value is None else float(_round_end(Fraction(value)))  # type: ignore[arg-type]
-        for value in facts.domain
-    )
-    return replace(facts, interval=Interval(low, high), domain=domain)
-
-
-def _round_end(value: Fraction) -> Fraction:
-    nearest = find_nearest_float(float(value)) if abs(value) < _BEYOND_FLOAT else None
-    return value if nearest is None else Fraction(nearest)
-
-
-def _build_domain(kind: Type, values: Sequence[Value] | None) -> tuple[Value, ...] | None:
-    if values is None:
-        return None
-    return tuple(float(value) if kind is Type.DOUBLE else value for value in values)  # type: ignore[arg-type]
-
-
-def _build_interval(column: policies.Column) -> Interval:
-    if column.bounds is None:
-        if column.values and column.type in ("integer", "double"):
-            numbers = [Fraction(value) for value in column.values]  # type: ignore[arg-type]
-            return Interval(min(numbers), max(numbers))
-        return Interval(0, 1) if column.type == "boolean" else Interval()
-    low, high = (end if isinstance(end, Fraction) else find_position(end) for end in column.bounds)
-    return Interval(low, high)

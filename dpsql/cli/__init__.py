@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from dpsql.errors import BackendError, BudgetExhausted, Error, QueryRejected
 
 EXITS = ((QueryRejected, 3), (BudgetExhausted, 4), (BackendError, 5))
-"""The exit codes after errors that a script tells apart: a query refused, a budget too small, the engine failed."""
+"""Exit codes of errors that a script can distinguish: a refused query, a budget too small, a failed engine."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Runs a command and exits: 0 if it worked, 2 after a misuse of the options, after an error as `EXITS` says, or 1.
+    """Run a command and exit: with 0 on success, 2 after invalid options, the code in `EXITS` after an error, else 1.
 
     An error is a message on stderr, never a traceback: a traceback could hold private values.
     """
@@ -21,7 +21,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError):
-            # A terminal that lacks ε is no reason to fail after the charge.
+            # A terminal that cannot print ε must not make the command fail after the charge.
             stream.reconfigure(errors="replace")  # type: ignore[union-attr]
     failure, code = "", 1
     try:

@@ -23,7 +23,7 @@ _Made = TypeVar("_Made")
 _MOST = 100_000
 _TIMES = "; xN for N of them"
 Many = list[str]
-Delta = Annotated[str, typer.Option("--delta", "-d", help="The δ at which each total is given as an ε.")]
+Delta = Annotated[str, typer.Option("--delta", "-d", help="The δ at which each total is converted to an ε.")]
 PureReleases = Annotated[
     Many,
     typer.Option(
@@ -35,7 +35,7 @@ GaussianReleases = Annotated[
     typer.Option(
         "--gaussian",
         metavar="S[xN]",
-        help=f"Gaussian noise on integers, σ = S times the l2 sensitivity{_TIMES}.",
+        help=f"Gaussian noise on integers with σ = S times the l2 sensitivity{_TIMES}.",
         default_factory=list,
         show_default=False,
     ),
@@ -45,7 +45,7 @@ Choices = Annotated[
     typer.Option(
         "--range",
         metavar="ε[xN]",
-        help=f"A choice of bounded range ε{_TIMES}.",
+        help=f"A selection with bounded range ε{_TIMES}.",
         default_factory=list,
         show_default=False,
     ),
@@ -55,7 +55,7 @@ Selections = Annotated[
     typer.Option(
         "--select",
         metavar="δ[xN]",
-        help=f"Group keys chosen with δ{_TIMES}.",
+        help=f"A selection of group keys with δ{_TIMES}.",
         default_factory=list,
         show_default=False,
     ),
@@ -73,13 +73,13 @@ Approximates = Annotated[
 EventFile = Annotated[
     Path | None,
     typer.Option(
-        "--events", help="A file of events, one in a line, as a ledger keeps them.", show_default=False
+        "--events", help="A file of events, one per line, in the format of a ledger.", show_default=False
     ),
 ]
 Picture = Annotated[
     Path | None,
     typer.Option(
-        "--plot", help="Draw the ε after each release into this file (.png, .svg, .pdf).", show_default=False
+        "--plot", help="Plot the ε after each release into this file (.png, .svg, .pdf).", show_default=False
     ),
 ]
 
@@ -94,7 +94,7 @@ def account(  # noqa: PLR0917  (typer calls it by keyword)
     delta: Delta = "1e-6",
     plot: Picture = None,
 ) -> None:
-    """Compare what the accountants charge for a list of releases.
+    """Compare the charges of the accountants for a list of releases.
 
     For example: dpsql account --pure 0.1x16 --gaussian 10x4 --delta 1e-7
     """
@@ -109,18 +109,18 @@ def account(  # noqa: PLR0917  (typer calls it by keyword)
         *(_read_events(events) if events else ()),
     ]
     if not releases:
-        raise typer.BadParameter("name at least one release, such as --pure 0.1x16")
+        raise typer.BadParameter("give at least one release, such as --pure 0.1x16")
     charges = compare(releases, asked)
     print(View.from_stream(sys.stdout).render_parts(_build_table(charges, delta)))
     with suppress(LossError):  # no δ is left, as the table says
         least = format_rounded(fixed_epsilon(releases, asked), 4, up=True)
-        print(f"\nε {least} if the list is fixed before the first answer (the best of all Rényi orders)")
+        print(f"\nε {least} if the list is fixed before the first answer (best of all Rényi orders)")
     if plot is not None:
         from dpsql.accounting.comparison import compare_prefixes
         from dpsql.accounting.plot import plot_comparison
 
         plot_comparison(compare_prefixes(releases, asked), delta, plot)
-        print(f"drawn into {plot}")
+        print(f"wrote the plot to {plot}")
 
 
 def _iterate_releases(
@@ -134,7 +134,7 @@ def _iterate_releases(
     def parse_approximate(text: str) -> Approximate:
         epsilon, comma, delta = text.partition(",")
         if not comma:
-            raise LossError("write ε and δ with a comma between them")
+            raise LossError("separate ε and δ with a comma")
         return Approximate(_parse_amount(epsilon), _parse_amount(delta))
 
     makers: list[tuple[str, Many, Callable[[str], Event]]] = [
@@ -148,7 +148,7 @@ def _iterate_releases(
         for text in texts:
             value, times, count = text.partition("x")
             if times and not (count.isascii() and count.isdigit() and 0 < int(count[:9]) <= _MOST):
-                raise typer.BadParameter(f"{name} {text}: after the x stands a number up to {_MOST:,}")
+                raise typer.BadParameter(f"{name} {text}: the number after the x must be from 1 to {_MOST:,}")
             yield from [_parse_option(make, f"{name} {text}", value)] * int(count or 1)
 
 
@@ -177,7 +177,7 @@ def _read_events(path: Path) -> list[Event]:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError):
         raise OperationalError(
-            f"the file of events {path} cannot be read", code="events_unavailable", hint="check its path"
+            f"cannot read the events file {path}", code="events_unavailable", hint="check the path"
         ) from None
     return [from_json(line) for line in lines if line.strip()]
 

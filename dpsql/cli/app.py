@@ -1,4 +1,4 @@
-"""The commands, each from its own file, under one name."""
+"""Register all commands, each from its own file, in one application."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`dpsql audit verify`, `render_parts` and `head`: what a server has noted of logins, questions and changes."""
+"""`dpsql audit verify`, `show` and `head`: a server's log of logins, queries and changes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dpsql.cli.options import AnchorPath, LedgerKey
 if TYPE_CHECKING:
     from dpsql.ledger.audit_log import AuditEvent
 
-audit = typer.Typer(help="Check and show the audit log of `dpsql serve`.", no_args_is_help=True)
+audit = typer.Typer(help="Verify and show the audit log of `dpsql serve`.", no_args_is_help=True)
 
 Log = Annotated[Path, typer.Argument(metavar="LOG", help="The audit log, a file.", show_default=False)]
 Beside = Annotated[
@@ -25,22 +25,22 @@ Beside = Annotated[
         "--ledger",
         "-l",
         metavar="FILE|URL",
-        help="The ledger that the log is of: what it states of charges is held against it.",
+        help="The ledger of the same server: the log's charges are compared with it.",
         show_default=False,
     ),
 ]
-User = Annotated[str | None, typer.Option("--user", help="Only what is of this user.", show_default=False)]
+User = Annotated[str | None, typer.Option("--user", help="Show only this user's events.", show_default=False)]
 Name = Annotated[
     str | None,
     typer.Option(
         "--event",
-        help="Only these: start, stop, login, 'login refused', asked, answered, refused, failed, 'reload asked', reload or "
+        help="Show only events of this name: start, stop, login, 'login refused', asked, answered, refused, failed, 'reload asked', reload or "
         "'reload refused'.",
         show_default=False,
     ),
 ]
-Last = Annotated[int, typer.Option("--last", min=1, help="At most so many, the newest.")]
-AsJson = Annotated[bool, typer.Option("--json", help="One event a line, as JSON.")]
+Last = Annotated[int, typer.Option("--last", min=1, help="Show at most this number of the newest events.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one event per line, as JSON.")]
 
 
 @audit.command()
@@ -52,9 +52,9 @@ def verify(
     head: AnchoredHead = None,
     ledger_key: LedgerKey = None,
 ) -> None:
-    """Check every event, from the first to the last, under the ledger's key.
+    """Verify every event, from the first to the last, with the ledger's key.
 
-    The anchor is the one of the audit log, beside that of the ledger with the ending .audit.
+    The audit log has its own anchor: the file beside the ledger's anchor with the ending .audit.
     """
     from dpsql.ledger.audit_log import require_ledger_entries, verify_log
     from dpsql.ledger.key import read_ledger_key as key_of
@@ -62,19 +62,19 @@ def verify(
 
     expected = read_anchored_head(anchor, head)
     found = verify_log(log, key_of(ledger_key), expected or START)
-    under = " under the ledger's key" if ledger_key else ""
-    print(f"an unbroken chain{under}: events {found.head.entries:,}")
+    under = " with the ledger's key" if ledger_key else ""
+    print(f"the chain is intact{under}: events {found.head.entries:,}")
     for name, count in sorted(found.counts.items()):
         print(f"  {name}: {count:,}")
     if ledger is not None:
         with open_reader(ledger, ledger_key) as history:
             history.verify()
             require_ledger_entries(found, history.iterate_rows())
-        print(f"the ledger holds what the log says of it: charges {len(found.charge_events):,}")
+        print(f"the ledger has every charge of the log: charges {len(found.charge_events):,}")
     if expected is None:
-        print("that none is missing at the end shows beside a head that was kept: --anchor FILE, or --head")
+        print("to detect events missing at the end, compare with a recorded head: --anchor FILE or --head")
     else:
-        print(f"the head of {expected.entries:,} events that was kept is part of it")
+        print(f"the chain contains the recorded head of {expected.entries:,} events")
     print(f"head: {found.head}")
 
 
@@ -88,7 +88,7 @@ def show(
     as_json: AsJson = False,
     ledger_key: LedgerKey = None,
 ) -> None:
-    """Show the newest events, oldest first; all are checked as they are read."""
+    """Show the newest events, oldest first; each event is verified as it is read."""
     from dpsql.ledger.audit_log import iterate_events
     from dpsql.ledger.key import read_ledger_key as key_of
     from dpsql.shell.view import View, build_table
@@ -126,7 +126,7 @@ def show(
 
 @audit.command()
 def head(log: Log, ledger_key: LedgerKey = None) -> None:
-    """Print where the log ends: to be kept where nobody who can write the log can change it."""
+    """Print the log's head. Record it where nobody who can write the log can change it."""
     from dpsql.ledger.audit_log import verify_log
     from dpsql.ledger.key import read_ledger_key as key_of
 
@@ -134,7 +134,7 @@ def head(log: Log, ledger_key: LedgerKey = None) -> None:
 
 
 def _describe_event(event: AuditEvent) -> str:
-    """What is known of an event beside who caused it, in words."""
+    """Return the facts of an event, without the user who caused it."""
     return ", ".join(
         f"{name} {_format_fact(value)}"
         for name, value in event.facts.items()

@@ -23,11 +23,11 @@ Policies = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[POLICY|URL]...",
-        help="Policies, each with the ledger beside it; or addresses of servers, for which DPSQL_TOKEN holds the token.",
+        help="Policies, each with the ledger beside it; or addresses of servers, with the token in DPSQL_TOKEN.",
         show_default=False,
     ),
 ]
-Entries = Annotated[int, typer.Option(min=0, help="Also show the last so many charges.")]
+Entries = Annotated[int, typer.Option(min=0, help="Also show this number of the latest charges.")]
 _MOST_RESETS = 100
 
 
@@ -39,16 +39,16 @@ def budget(
     entries: Entries = 0,
     ledger_key: LedgerKey = None,
 ) -> None:
-    """Show what is spent, and what is left of the budget: of tables, and of each analyst who has an account.
+    """Show the spent and remaining budgets of tables, and of each analyst with an account.
 
-    Of several policies each stands under its name, with the ledger beside it.
+    Several policies are shown one after the other, each with the ledger beside it.
     """
     named = [*(policies or []), *([] if policy is None else [str(policy)])]
     if not named:
         raise ProgrammingError("no policy given", code="argument", hint="dpsql budget hie.yaml")
     if len(named) > 1 and ledger is not None:
         raise ProgrammingError(
-            "one ledger is given for several policies", code="argument", hint="leave out --ledger"
+            "--ledger is only valid with one policy", code="argument", hint="leave out --ledger"
         )
     for place, each in enumerate(named):
         if len(named) > 1:
@@ -68,7 +68,7 @@ def _show_server_budgets(address: str, entries: int) -> None:
     from dpsql.shell.view import View, render_table
 
     if entries:
-        raise ProgrammingError("--entries reads a ledger, which is the server's", code="argument")
+        raise ProgrammingError("--entries is not valid with a server address", code="argument")
     with dpsql.connect(address) as connection:
         print(render_table(build_budget_table(connection.budget().values()), View.from_stream(sys.stdout)))
 
@@ -82,7 +82,7 @@ def _show_ledger_budgets(policy: Path, path: str, entries: int, ledger_key: Path
     from dpsql.shell.view import View, render_table
 
     rules, view = load(policy), View.from_stream(sys.stdout)
-    # A ledger that is not there yet is not made by looking at it.
+    # Showing budgets must not create a ledger.
     known = is_url(path) or Path(path).is_file()
     asked = _list_analysts(path, ledger_key) if known else []
     book = open_ledger(
@@ -101,7 +101,7 @@ def _show_ledger_budgets(policy: Path, path: str, entries: int, ledger_key: Path
             for line in describe_failures(book.list_states(), path):
                 print(line)
         if not known:
-            print(f"nothing was asked yet: there is no {path}")
+            print(f"no query was answered yet: {path} does not exist")
         if entries:
             print(view.render_parts("", *map(_format_entry, book.list_entries(limit=entries))))
     finally:
@@ -109,7 +109,7 @@ def _show_ledger_budgets(policy: Path, path: str, entries: int, ledger_key: Path
 
 
 def _list_analysts(path: str, key: Path | None) -> list[str]:
-    """Who has an account in a ledger."""
+    """Return the analysts with an account in a ledger."""
     from dpsql.ledger.key import read_ledger_key
     from dpsql.ledger.reader import LedgerReader
 
@@ -123,11 +123,11 @@ def _describe_reservation(state: ReservationState) -> str:
 
     part = Fraction(100 * state.remaining.loss, state.limit.loss)
     whose = f"reservation {state.number} of {escape_unprintable(state.key.name)}"
-    return f"{whose} is reserved by {escape_unprintable(state.holder)}: {format_rounded(part)}% of it is left"
+    return f"{whose} is held by {escape_unprintable(state.holder)}: {format_rounded(part)}% left"
 
 
 def _list_owner_actions(path: str, key: Path | None) -> list[Entry]:
-    """The entries by which budgets were begun anew or amended, and tables opened again."""
+    """Return the entries that reset or amended budgets or unlocked tables."""
     from dpsql.ledger.key import read_ledger_key
     from dpsql.ledger.reader import LedgerReader
 
@@ -145,7 +145,7 @@ def _describe_owner_action(entry: Entry) -> str:
 
     when, why = entry.at.strftime("%Y-%m-%d"), escape_unprintable(str(entry.details.get("reason", "")))
     whose = f"{entry.table} for {entry.account_analyst}" if entry.account_analyst else entry.table
-    done = {"reset": "begun anew", "amend": "amended"}.get(entry.kind, "unlocked")
+    done = {"reset": "reset", "amend": "amended"}.get(entry.kind, "unlocked")
     return f"{escape_unprintable(whose)} was {done} on {when} by {escape_unprintable(entry.analyst)}: {why}"
 
 

@@ -1,4 +1,4 @@
-"""`dpsql check`: a policy, and what planned queries would cost under it."""
+"""`dpsql check`: validate a policy, and compute the charges of planned queries."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ if TYPE_CHECKING:
     from dpsql.policy import Column, Policy
 
 Database: TypeAlias = Path | str | Mapping[str, Path]
-"""The file or folder with the data, the URL of a database, or where each table of it lies."""
+"""The file or folder with the data, the URL of a database, or the file of each table."""
 Files = Annotated[
     list[str],
     typer.Argument(
         metavar="FILES...",
-        help="The policy to check; the file or folder with the data, or the URL of a database, to hold it against; queries"
-        " to plan, in files that end in .sql.",
+        help="The policy to check; optionally the data to compare it with (a file, a folder, or the URL of a database); and"
+        " queries to plan, in files that end in .sql.",
         show_default=False,
     ),
 ]
@@ -63,12 +63,12 @@ def check(
     epsilon: Epsilon = None,
     dialect: Dialect = "duckdb",
 ) -> None:
-    """Say what a policy allows, or what is wrong with it; or what planned queries would cost.
+    """Check a policy, and summarize what it allows; or compute what planned queries would cost.
 
-    With a database, every declared table and column must be in it, with the declared type; for its owner, rows and texts that
-    no answer reads are counted. Queries are priced one by one and jointly against what the ledger has left; nothing is charged. They need the
-    database only for what they read of public tables. The exit code is 1 if a query would be refused, or
-    if the budget does not hold them all.
+    With a database, every declared table and column must exist with the declared type; rows and texts that no answer reads
+    are counted. The charges of queries are computed one by one and together, against the ledger's remaining budget; nothing is
+    charged. Queries need the database only if they read public tables. The exit code is 1 if a query would be refused, or if
+    the budget does not suffice for all of them.
     """
     from dpsql.ledger.open import is_url
     from dpsql.policy import load
@@ -82,14 +82,14 @@ def check(
         others = [place for place in others if place is not policy]
     if policy is None or len(others) > 1:
         raise ProgrammingError(
-            "no policy given" if policy is None else "a policy is held against one database",
+            "no policy given" if policy is None else "a policy is checked against one database",
             code="argument",
             hint="dpsql check queries/*.sql --policy hie.yaml, or dpsql check hie.yaml hie.duckdb",
         )
     rules = load(policy)
     database: Database | None = next(iter(others), None) or rules.resolve_source_paths(policy.parent) or None
     ledger_name = ledger or str(policy.with_suffix(".ledger"))
-    # A ledger that is not there yet is not made by planning.
+    # Planning must not create a ledger.
     book = ledger_name if is_url(ledger_name) or Path(ledger_name).is_file() else ":memory:"
     if not queries:
         _show_policy_summary(policy, rules, database, (book, ledger_key))
@@ -112,14 +112,15 @@ def check(
         print(f"{len(good)} of {len(found)} queries would be answered", file=sys.stderr)
         if database is None and len(rules.list_private_tables()) < len(rules.tables):
             print(
-                "public tables were left out: name the database for queries that read them", file=sys.stderr
+                "queries that read public tables need the database: name it as another argument",
+                file=sys.stderr,
             )
     if len(good) < len(found) or not forecast.fits:
         raise typer.Exit(1)
 
 
 class _LedgerOptions(TypedDict):
-    """Whose budget a plan is held against; `epsilon` is the loss of a query that names none."""
+    """The ledger and analyst whose budget a plan is compared with; `epsilon` is the default loss of a query."""
 
     ledger: str
     ledger_key: Path | None
@@ -134,7 +135,7 @@ def _is_answered(
     dialect: str,
     default: Fraction | None,
 ) -> bool:
-    """Whether a query would be answered; what is wrong with it goes to standard error."""
+    """Return whether a query would be answered, and print its error to standard error."""
     from dpsql.shell.failures import format_error, highlight_error
     from dpsql.shell.view import View
 
@@ -151,7 +152,7 @@ def _is_answered(
 def _connect_for_planning(
     rules: Policy, database: Database | None, dialect: str, **ledger_options: Unpack[_LedgerOptions]
 ) -> Connection:
-    """A connection to the database, or to empty tables as the policy declares them."""
+    """Connect to the database, or to empty tables as the policy declares them."""
     import dpsql
 
     if database is not None:
@@ -177,23 +178,23 @@ def _show_policy_summary(
     print(view.render_parts(*_render_policy_summary(rules)))
     if database is not None and schema is not None:
         data = _describe_database(database)
-        print(f"\n{data} has every table and column that it declares")
+        print(f"\n{data} has every declared table and column")
         for line in versions:
             print(line)
         hidden = list(_iterate_undeclared_names(rules, schema))
         if hidden:
-            print(f"not declared, so analysts cannot see: {', '.join(hidden)}")
+            print(f"not declared, so hidden from analysts: {', '.join(hidden)}")
 
 
 def _describe_database(database: Database) -> str:
-    """What is said of the data: a URL without its password."""
+    """Return a printable name of the data; a URL loses its password."""
     if isinstance(database, Mapping):
-        return "what it names as sources"
+        return "the sources of its tables"
     return hide_password(database)
 
 
 def _show_failures(rules: Policy, ledger: str, key: Path | None) -> None:
-    """What the policy's ledger says of queries that have failed."""
+    """Print the failed queries that the policy's ledger records."""
     from dpsql.engine.budgets import collect_budgets
     from dpsql.ledger import open_ledger
     from dpsql.shell.costs import describe_failures
@@ -204,7 +205,7 @@ def _show_failures(rules: Policy, ledger: str, key: Path | None) -> None:
         ) as book:
             lines = list(describe_failures(book.list_states(), ledger))
     except Error as error:
-        lines = [f"its ledger was not looked at: {error.message}"]
+        lines = [f"its ledger was not checked: {error.message}"]
     for line in lines:
         print(line)
 
@@ -212,7 +213,7 @@ def _show_failures(rules: Policy, ledger: str, key: Path | None) -> None:
 def _compare_with_database(
     rules: Policy, database: Database, policy: Path, ledger: tuple[str, Path | None]
 ) -> tuple[DatabaseSchema, list[str]]:
-    """The database's schema, after the policy was held against it, and whether the data are those of their version."""
+    """Compare the policy with the database; return its schema and remarks on its data version and unread rows."""
     from dpsql.backends import catalog
     from dpsql.backends.duckdb import DuckDBBackend
     from dpsql.opening import open_server
@@ -221,7 +222,7 @@ def _compare_with_database(
         with closing(open_server(database, rules, policy, spills=False)) as elsewhere:
             schema = elsewhere.read_schema()
             catalog.build_analyst_schema(rules, schema, elsewhere.find_origin)
-            return schema, []  # whether the data are those of their version takes all rows
+            return schema, []  # fingerprints of the data would read all rows
     backend = DuckDBBackend(database, types=rules.get_column_types())
     with closing(backend):
         schema = backend.read_schema()
@@ -235,7 +236,7 @@ def _compare_with_database(
 def _find_last_answer_time(rules: Policy, ledger: str, key: Path | None) -> datetime | None:
     from dpsql.ledger.open import MEMORY
 
-    with suppress(Error):  # what is wrong with the ledger is said beside its failures
+    with suppress(Error):  # _show_failures reports a problem with the ledger
         return None if ledger == MEMORY else find_last_answer_time(ledger, key, str(rules.data_version))
     return None
 
@@ -246,7 +247,7 @@ def _render_policy_summary(rules: Policy) -> Iterator[RenderableType]:
 
     yield f"privacy unit: {rules.privacy_unit}; neighbors: {rules.neighbors}"
     if rules.max_epsilon is not None:
-        yield f"a query may ask for ε {float(rules.max_epsilon):g} at most"
+        yield f"a query may cost at most ε {float(rules.max_epsilon):g}"
     yield from _iterate_warnings(rules)
     yield from iterate_policy_warnings(rules)
     yield ""
@@ -258,7 +259,7 @@ def _render_policy_summary(rules: Policy) -> Iterator[RenderableType]:
         budget = rules.get_budget(name)
         limit = f"ε {float(budget.epsilon):g}, δ {float(budget.delta):g}, {budget.accountant}"
         rows.append((name, "private", rules.describe_unit(name), f"{found.rows_per_unit:,}", limit))
-    yield build_table(("table", "kind", "unit", "rows of a unit", "budget"), rows, right=(3,))
+    yield build_table(("table", "kind", "unit", "rows per unit", "budget"), rows, right=(3,))
     yield ""
     columns = [
         (f"{name}.{column}", spec.type, format_domain(spec), "" if spec.nullable else "never NULL")
@@ -269,22 +270,22 @@ def _render_policy_summary(rules: Policy) -> Iterator[RenderableType]:
 
 
 def _iterate_warnings(rules: Policy) -> Iterator[str]:
-    """What an owner may not expect of the budgets."""
+    """Yield warnings about budgets that protect less than an owner may expect."""
     for name in rules.list_private_tables():
         spec, table = rules.get_budget(name), rules.tables[name]
         if spec.renew is not None:
             yield (
-                f"{name}: the budget begins anew ({spec.renew}), so what is guaranteed is ε {float(spec.epsilon):g} in each"
-                " period; over n periods it is n times that"
+                f"{name}: the budget renews ({spec.renew}), so the guarantee is ε {float(spec.epsilon):g} for each"
+                " period, and n times that over n periods"
             )
         if table.partition and rules.neighbors == "replace":
-            yield f"{name}: one who is replaced may change parts, so no part is charged for itself"
+            yield f"{name}: with neighbors: replace, a unit may move between partitions, so partitions are not charged separately"
         for column in table.partition or ():
             declared = table.columns[column]
             if declared.type != "boolean" and declared.values is None and not _has_whole_bounds(declared):
-                yield f"{name}.{column}: neither values nor whole bounds are declared, so its parts are not charged for themselves"
+                yield f"{name}.{column}: declare values or bounds of whole numbers, or its partitions are not charged separately"
     if rules.analysts or rules.per_analyst is not None:
-        yield "analysts' own budgets bound each of them alone; what they learn together is bounded by the tables' budgets"
+        yield "an analyst's budget bounds the loss to that analyst alone; the tables' budgets bound the loss to all analysts together"
 
 
 def _has_whole_bounds(column: Column) -> bool:
@@ -292,7 +293,7 @@ def _has_whole_bounds(column: Column) -> bool:
 
 
 def _iterate_undeclared_names(rules: Policy, schema: DatabaseSchema) -> Iterator[str]:
-    """The tables and columns of the database that the policy leaves out."""
+    """Yield the tables and columns of the database that the policy does not declare."""
     from dpsql.policy import normalize_name
 
     for name, columns in schema.items():

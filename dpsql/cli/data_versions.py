@@ -1,9 +1,9 @@
-"""Whether the data are still those of their `data_version`: fingerprints of tables, stored beside the policy for its owner.
+"""Check whether the data still match their `data_version`, by fingerprints of tables stored beside the policy.
 
-A stored release answers a query again while the policy's `data_version` is the same, so an owner who changes the data and
-forgets the version has answers of former data. What was there is a file, `hie.compute_fingerprints` for `hie.yaml`: for each version
-the time and a fingerprint of each declared table, under a salt that is drawn once. It says exactly whether data changed, so only
-its owner can read the file.
+A stored release answers a query again while the policy's `data_version` is the same, so an owner who changes the data but not
+the version gets answers of the former data. The file `hie.fingerprints` for `hie.yaml` holds, for each version, the time and a
+fingerprint of each declared table, with a salt that is drawn once. The file reveals exactly whether data changed, so only its
+owner can read it.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ ENDING: Final = ".fingerprints"
 def compare_fingerprints(
     rules: Policy, policy: Path, backend: DuckDBBackend, schema: DatabaseSchema, answered: datetime | None
 ) -> Iterator[str]:
-    """What is to be said of the data beside their version; a version that is new, or a table, is noted.
+    """Yield remarks on whether the data match their version; record a new version or table.
 
-    `answered` is when the ledger last answered with this version, None where it has not.
+    `answered` is when the ledger last answered with this version, or None.
     """
     path, this = policy.with_suffix(ENDING), str(rules.data_version)
     try:
         record = _read_record(path)
-    except OSError as error:  # somebody else's file is not begun anew
-        yield f"{path} cannot be read ({error.strerror}), so that changes of the data are not noticed"
+    except OSError as error:  # do not replace another user's file
+        yield f"cannot read {path} ({error.strerror}), so changes of the data go unnoticed"
         return
     engine = f"duckdb {version('duckdb')}"
     if record.get("engine") != engine:  # another engine hashes otherwise
@@ -51,23 +51,23 @@ def compare_fingerprints(
     changed = [table for table, found in now.items() if known["tables"].get(table, found) != found]
     fresh = {table: found for table, found in now.items() if table not in known["tables"]}
     if changed:
-        last = "" if answered is None else f", and the ledger's last answer of it of {_format_time(answered)}"
+        last = "" if answered is None else f", its last answer from {_format_time(answered)}"
         yield (
-            f"{', '.join(changed)} changed: the fingerprint of data_version {this} is of {when}{last}."
-            " Write another data_version into the policy: until then stored answers are of the former data"
+            f"{', '.join(changed)} changed: the fingerprint of data_version {this} is from {when}{last}."
+            " Change data_version in the policy; until then, stored answers of the former data are reused"
         )
     elif not fresh:
-        yield f"the data are those of data_version {this}, as they were on {when}"
+        yield f"the data match data_version {this}, recorded on {when}"
     if fresh:
         known["tables"] |= fresh
         if _write_record(path, record):
-            yield f"the fingerprint of data_version {this} is noted in {path.name}: the next check compares"
+            yield f"recorded the fingerprint of data_version {this} in {path.name} for the next check"
         else:
-            yield f"{path} cannot be written, so that changes of the data will not be noticed"
+            yield f"cannot write {path}, so changes of the data will go unnoticed"
 
 
 def find_last_answer_time(ledger: str, key: Path | None, this: str) -> datetime | None:
-    """When a ledger last charged an answer of this data version."""
+    """Return when a ledger last charged an answer of this data version, or None."""
     from contextlib import closing
 
     from dpsql.ledger.key import read_ledger_key
@@ -81,7 +81,7 @@ def find_last_answer_time(ledger: str, key: Path | None, this: str) -> datetime 
 
 
 def _list_answer_columns(rules: Policy, schema: DatabaseSchema) -> dict[str, list[str]]:
-    """The columns of each declared table that answers may depend on."""
+    """Return the columns of each declared table that answers may depend on."""
     found: dict[str, list[str]] = {}
     for name, columns in schema.items():
         declared = rules.find_table(name)
@@ -103,7 +103,7 @@ def _format_time(moment: datetime) -> str:
 
 
 def _read_record(path: Path) -> dict[str, Any]:
-    """What is stored, empty where there is none or it is not what was written. Raises OSError where it cannot be read."""
+    """Return the stored record, empty if it is missing or malformed. Raises OSError if it cannot be read."""
     try:
         text = path.read_bytes()
     except FileNotFoundError:
@@ -120,7 +120,7 @@ def _read_record(path: Path) -> dict[str, Any]:
 
 
 def _write_record(path: Path, record: Mapping[str, Any]) -> bool:
-    """Whether the file could be written, for its owner alone."""
+    """Write the record, readable by its owner only; return whether that succeeded."""
     beside = path.with_name(f"{path.name}.{os.getpid()}.new")
     try:
         descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

@@ -13,17 +13,17 @@ Save = Annotated[
     typer.Option(
         "--save",
         metavar="DIRECTORY",
-        help="Keep the database, its policy and the ledger in this directory. [default: throw them away]",
+        help="Keep the database, its policy and the ledger in this directory. [default: delete them]",
         show_default=False,
     ),
 ]
 
 
 def demo(save: Save = None) -> None:
-    """Ask five questions of real data, for a first look.
+    """Run five example queries on real data.
 
-    Each private answer is shown beside the true one. The data is the RAND Health Insurance Experiment, which is public: that is
-    why its true answers can be shown here, and nowhere else.
+    Each private answer is shown beside the true one. The data is the RAND Health Insurance Experiment, which is public, so this
+    demo, unlike any other command, may show true answers.
     """
     from dpsql.demo.tour import run_tour
     from dpsql.shell.view import View

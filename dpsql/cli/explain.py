@@ -44,10 +44,9 @@ def explain(
     dialect: Dialect = "duckdb",
     fresh: Fresh = False,
 ) -> None:
-    """Show the plan of a query and what it would cost.
+    """Show the plan of a query and its charge.
 
-    It says what is proved of each step, and which error to expect. Nothing is charged, and nothing private
-    is read.
+    The plan states the bound proved for each step and the expected error. Nothing is charged, and no private data is read.
     """
     text = read_sql(sql)
     default = find_source_epsilon(database, policy)

@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from dpsql.policy.decisions import Decisions, TableKeys
 
 _PLAIN = r"[\w.-]+"
-"""A name that a file may have."""
+"""A database name that is safe as a file name."""
 Output = Annotated[
     Path | None,
     typer.Option(
         "--output",
         "-o",
-        help="Where to write it, or - for standard output. [default: the database's name with the ending .yaml]",
+        help="The file to write, or - for standard output. [default: the database's name with the ending .yaml]",
         show_default=False,
     ),
 ]
@@ -39,22 +39,23 @@ Metadata = Annotated[
     typer.Option(
         "--from",
         metavar="FILE",
-        help="What is decided elsewhere: a schema.yml of dbt, or metadata of SmartNoise SQL.",
+        help="Take decisions from this file: a schema.yml of dbt, or metadata of SmartNoise SQL.",
         show_default=False,
     ),
 ]
 Interactive = Annotated[
-    bool, typer.Option("--interactive", "-i", help="Ask for each decision, in order, and say what it means.")
+    bool, typer.Option("--interactive", "-i", help="Ask for each decision in order, and explain it.")
 ]
 
 
 def init(
     database: Database, output: Output = None, metadata: Metadata = None, *, interactive: Interactive = False
 ) -> None:
-    """Write a policy to fill in, from the schema alone.
+    """Write a policy template from the database's schema.
 
-    Bounds and values come from CHECK constraints and ENUM types only, since those of the data would reveal it; of a CSV or JSON
-    file some rows are read, to guess the types of columns. Keys are proposed as units and links. An existing file is never overwritten.
+    Bounds and values come from CHECK constraints and ENUM types only, since bounds taken from the data would reveal it. Some rows
+    of a CSV or JSON file are read to guess column types. Keys are proposed as units and links. An existing file is never
+    overwritten.
     """
     from dpsql.backends.duckdb import DuckDBBackend
     from dpsql.policy import normalize_name, skeleton
@@ -80,13 +81,13 @@ def init(
         if normalize_name(table) in stated and table not in keys
     }
     unknown = [table for table in decisions.tables if table not in map(normalize_name, schema)]
-    sources = ["the schema alone, its types, keys, NOT NULL and CHECK"]
+    sources = ["the schema alone: types, keys, NOT NULL and CHECK"]
     if metadata is not None:
-        sources = ["the schema, its types, keys, NOT NULL and CHECK", escape_unprintable(metadata.name)]
+        sources = ["the schema: types, keys, NOT NULL and CHECK", escape_unprintable(metadata.name)]
     if interactive:
         from dpsql.cli.interview import ask_decisions
 
-        sources = [source.replace(" alone", "") for source in sources] + ["its owner's answers"]
+        sources = [source.replace(" alone", "") for source in sources] + ["the owner's answers"]
         constraints = {table: parse_constraints(checks.get(table, ())) for table in schema}
         bounded = {
             table: {name: each for name, each in said.items() if each.values or each.low or each.high}
@@ -114,14 +115,14 @@ def init(
     except OSError as error:
         raise OperationalError(f"cannot write {target}: {error.strerror}", code="not_written") from None
     if metadata is not None and unknown and len(unknown) == len(decisions.tables):
-        print(f"no table of {metadata} is in {database}", file=sys.stderr)
+        print(f"{database} has none of the tables in {metadata}", file=sys.stderr)
     todo = "run" if interactive else "replace each TODO in it, then run"
     data = place if isinstance(place, Path) else "URL"
     print(f"wrote {target}: {todo} dpsql check {target} {data}")
 
 
 def _make_policy_path(place: Path | str) -> Path:
-    """The policy beside the data; of a database elsewhere, in this folder, with the database's name."""
+    """Return the path of the policy beside the data; for a URL, in this folder with the database's name."""
     if isinstance(place, Path):
         return get_default_policy_path(place)
     name = Path(urlsplit(place).path).name
@@ -129,7 +130,7 @@ def _make_policy_path(place: Path | str) -> Path:
 
 
 def _open_backend(place: Path | str) -> DuckDBBackend | PostgresBackend:
-    """The schema's database. Raises ProgrammingError for one whose catalogue says nothing of keys."""
+    """Open the database whose schema is read. Raises ProgrammingError for Spark, whose catalog has no keys."""
     from dpsql.backends.duckdb import DuckDBBackend
     from dpsql.backends.postgres.connection import PostgresBackend
 
@@ -137,16 +138,16 @@ def _open_backend(place: Path | str) -> DuckDBBackend | PostgresBackend:
         return DuckDBBackend(place)
     if is_spark(place):
         raise ProgrammingError(
-            "the catalogue of Spark has no keys that a policy could begin with",
+            "dpsql init does not support Spark, whose catalog has no keys",
             code="no_database",
-            hint="dpsql init on a Parquet file or folder of the same columns",
+            hint="run dpsql init on a Parquet file or folder with the same columns",
         )
     return PostgresBackend(place, warns=False)
 
 
 def _make_exists_error(target: Path) -> OperationalError:
     return OperationalError(
-        f"{target} exists already", code="file_exists", hint="--output FILE names another"
+        f"{target} already exists", code="file_exists", hint="choose another file with --output FILE"
     )
 
 
@@ -157,6 +158,6 @@ def _read_metadata(file: Path) -> tuple[Decisions, Mapping[str, TableKeys]]:
         text = file.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError):
         raise ProgrammingError(
-            f"{file} cannot be read as text", code="metadata", hint="check its name"
+            f"cannot read {file} as UTF-8 text", code="metadata", hint="check the file name"
         ) from None
     return parse_metadata(text, file.name)

@@ -1,4 +1,4 @@
-"""`dpsql init --interactive`: the owner's decisions, asked in order, each with what it means."""
+"""`dpsql init --interactive`: ask the owner for each decision in order, and explain it."""
 
 from __future__ import annotations
 
@@ -20,26 +20,27 @@ from dpsql.shell.view import escape_unprintable
 
 T = TypeVar("T")
 _UNIT = """
-1. The privacy unit. Answers hide whether any one of these is in the data, with all of its rows in all tables.
-   Mostly a person: patient, customer, household, employee. A visit or an order protects far less."""
+1. The privacy unit. Answers hide whether any one unit is in the data, with all of its rows in all tables.
+   Usually a person: patient, customer, household, employee. A visit or an order protects far less."""
 _TABLES = """
-2. The tables. For each: whose is a row? What you leave out does not exist for analysts.
-   A column's name   it holds the unit's id
+2. The tables. For each table: to which unit does a row belong? Analysts cannot see a table that you leave out.
+   A column's name   the column holds the unit's id
    row               each row is a unit of its own
-   public            nobody in it needs protection, such as a list of regions
-   link              its rows belong to the unit of the row that a foreign key leads to
+   public            nobody in the table needs protection, as in a list of regions
+   link              a row belongs to the unit of the row that a foreign key references
    none              leave the table out"""
-_ROWS = """   How many rows of one unit count at most? Noise grows with it; rows beyond it are left out of answers. Take what is
-   usual at the most, not the most that ever was."""
+_ROWS = """   How many rows may one unit contribute at most? Noise grows with this number, and further rows are left out of
+   answers. Choose what nearly all units stay below, not the largest number that ever occurred."""
 _COLUMNS = """
-3. The columns. Bounds are the lowest and highest value that counts; values beyond them are clamped, and without bounds a
-   column is never summed. Values are a list that everyone knows, by which groups are known in advance. Take both from what
-   everyone knows of the subject, never from the data: dpsql suggest asks the data, charged.
-   0, 100   bounds, or values with a comma between     empty   neither     none   leave the column out"""
+3. The columns. Values outside the bounds are clamped to them, and a column without bounds cannot be summed. A list of
+   values is public, so that groups by the column are known in advance. Take both from public knowledge, never from the
+   data; dpsql suggest proposes them from the data, at a charge.
+   0, 100   bounds, or values separated by commas     empty   neither     none   leave the column out"""
 _EPSILON = """
-4. The budget: what all answers together may lose of each table. ε of about 1 is strong, above 10 weak: all answers
-   together change what anybody would bet on one unit by a factor of e^ε at most."""
-_DELTA = """   δ is how likely that fails, far below 1 / (number of units): 1e-7. 0 is strict, and needs groups that are listed."""
+4. The budget: the privacy loss of all answers together, for each table. ε of about 1 is strong, above 10 weak: all answers
+   together change the odds of any guess about one unit by a factor of at most e^ε."""
+_DELTA = """   δ bounds the probability that this fails. Choose it far below 1 / (number of units), such as 1e-7. 0 is strict, and
+   requires that groups are listed."""
 
 
 def ask_decisions(
@@ -48,9 +49,9 @@ def ask_decisions(
     stated: Decisions,
     constrained: Mapping[str, Mapping[str, object]],
 ) -> Decisions:
-    """The owner's decisions about the tables of a schema; what is `stated` already is proposed.
+    """Ask for the owner's decisions about the tables of a schema; `stated` decisions are the defaults.
 
-    `constrained` are the columns of which constraints say bounds or values, about which nothing is asked.
+    Columns in `constrained` have bounds or values from constraints, and are not asked for.
     """
     typer.echo(_UNIT)
     unit = _ask_until_valid("privacy unit", stated.privacy_unit, _parse_unit)
@@ -103,7 +104,7 @@ def _ask_table(
     if proposed is None and len(keys.primary) == 1:
         proposed = keys.primary[0]
     found = _ask_until_valid(
-        f"{name}: whose is a row",
+        f"{name}: unit of a row",
         proposed,
         lambda text: _parse_row_owner(normalize_name(text), names, keys, before),
     )
@@ -113,7 +114,7 @@ def _ask_table(
     alone = found.unit is not None and keys.primary == (found.unit,)
     default = found.rows_per_unit or (1 if alone else None)
     rows = _ask_until_valid(
-        f"{name}: rows of one unit", None if default is None else str(default), _parse_row_count
+        f"{name}: rows per unit", None if default is None else str(default), _parse_row_count
     )
     return replace(found, rows_per_unit=rows)
 
@@ -121,7 +122,7 @@ def _ask_table(
 def _parse_row_owner(
     word: str, names: Mapping[str, str], keys: TableKeys, before: TableDecision
 ) -> TableDecision:
-    """The table's decision with the answer to whose a row is. Raises ValueError for what is no answer."""
+    """Return the table's decision with the unit of its rows. Raises ValueError for an invalid answer."""
     if word in names:
         return replace(before, unit=names[word], link=None, public=False)
     match word:
@@ -133,7 +134,9 @@ def _parse_row_owner(
             return replace(before, omitted=True)
         case "link" if before.link is not None or keys.foreign:
             return replace(before, unit=None, link=before.link or keys.foreign[0])
-    raise ValueError("name a column of the table, or row, public, link (with a foreign key) or none")
+    raise ValueError(
+        "enter a column of the table, row, public, link (if the table has a foreign key) or none"
+    )
 
 
 def _is_key(table: TableDecision, column: str) -> bool:
@@ -167,7 +170,7 @@ def _parse_number(text: str) -> object:
 
 
 def _ask_until_valid(what: str, default: str | None, read: Callable[[str], T]) -> T:
-    """An answer that can be read; else it is said what is wrong, and asked again."""
+    """Ask until the answer is valid, and print what is wrong with an invalid one."""
     while True:
         text = typer.prompt(
             f"   {escape_unprintable(what)}", default=default, show_default=bool(default)
@@ -180,13 +183,13 @@ def _ask_until_valid(what: str, default: str | None, read: Callable[[str], T]) -
 
 def _parse_unit(text: str) -> str:
     if not text or "TODO" in text:
-        raise ValueError("say in a word what one unit is")
+        raise ValueError("enter one word for the privacy unit, such as patient")
     return text
 
 
 def _parse_row_count(text: str) -> int:
     if not text.isdecimal() or not 1 <= int(text) <= 10**9:
-        raise ValueError("a whole number from 1")
+        raise ValueError("enter a whole number of at least 1")
     return int(text)
 
 
@@ -199,5 +202,5 @@ def _parse_delta(text: str) -> str:
     if text == "0":
         return text
     if parse_amount(text, "delta") >= Fraction(1):
-        raise ValueError("delta is below 1")
+        raise ValueError("delta must be below 1")
     return text

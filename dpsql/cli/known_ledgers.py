@@ -1,11 +1,11 @@
-"""The ledgers that a policy was asked with, so that a mistyped path does not begin another one without a word.
+"""Record the ledgers that a policy was used with, so that a mistyped path does not create another ledger silently.
 
-Two ledgers over the same data are two budgets, which nobody may want who types `--ledger hie.ledgr`. What says that a policy
-has met a ledger is a file beside it, `hie.ledgers` for `hie.yaml`, with one path or URL a line: it is where all who share the
-policy see it, and it moves with the policy. It holds no password and nothing of the data. Not the database's file, which is
-opened read-only; not a file of the user's, since colleagues share a budget; not the policy itself, whose digest is in
-receipts. Where the folder cannot be written, the ledger beside the policy is still known. This guards against mistakes alone:
-whoever can remove the file can begin a ledger, as he can with `--new-ledger`, or from Python.
+Two ledgers over the same data are two budgets, which a user who types `--ledger hie.ledgr` does not intend. The ledgers of
+`hie.yaml` are listed in a file beside it, `hie.ledgers`, with one path or URL per line: there all users of the policy share the
+list, and it moves with the policy. It holds no password and no data. The database's file is no place for it, since it is opened
+read-only; nor is a file in the user's home, since colleagues share a budget; nor the policy itself, whose digest is in receipts.
+If the folder cannot be written, the ledger beside the policy is still known. This guards against mistakes only: anybody who can
+remove the file can create a ledger, as they can with `--new-ledger` or from Python.
 """
 
 from __future__ import annotations
@@ -20,15 +20,17 @@ from urllib.parse import urlsplit
 from dpsql.errors import OperationalError, ProgrammingError
 
 ENDING: Final = ".ledgers"
-_HEAD: Final = "# The ledgers that this policy was asked with, for dpsql. A further one begins with --new-ledger alone.\n"
+_HEAD: Final = (
+    "# The ledgers that this policy was used with, for dpsql. Only --new-ledger creates another one.\n"
+)
 _MOST_BYTES: Final = 100_000
 
 
 def is_new_ledger(rules: Path, ledger: str, *, wanted: bool = False) -> bool:
-    """Whether a ledger is not there yet. In memory none begins.
+    """Return whether opening a ledger would create it; False for a ledger in memory.
 
-    Raises ProgrammingError (`new_ledger`) where it would begin though the policy has been asked with a ledger before,
-    unless that is `wanted`.
+    Raises ProgrammingError (`new_ledger`) if it would be created although the policy was used with a ledger before, unless
+    that is `wanted`.
     """
     from dpsql.ledger.open import MEMORY
 
@@ -37,20 +39,18 @@ def is_new_ledger(rules: Path, ledger: str, *, wanted: bool = False) -> bool:
     met = next(_iterate_known_ledgers(rules, ledger), None)
     if met is not None and not wanted:
         gone = met == _normalize_ledger_name(ledger)
-        said = (
-            "is not there any more" if gone else f"is not there, and {rules.name} was asked with {met} before"
-        )
+        said = "no longer exists" if gone else f"does not exist, and {rules.name} was used with {met} before"
         raise ProgrammingError(
-            f"the ledger {_normalize_ledger_name(ledger)} {said}: a new ledger is a new budget for the same data",
+            f"the ledger {_normalize_ledger_name(ledger)} {said}; a new ledger would be a second budget for the same data",
             code="new_ledger",
-            hint=f"{'restore it' if gone else 'correct the path'};"
-            " or --new-ledger begins one, and what both answer adds up",
+            hint=f"{'restore it' if gone else 'correct the path'},"
+            " or create a ledger with --new-ledger; the losses of both add up",
         )
     return True
 
 
 def remember_ledger(rules: Path, ledger: str) -> None:
-    """Notes that the policy was asked with a ledger, once; where that cannot be written, nothing is noted."""
+    """Record once that the policy was used with a ledger, if the file can be written."""
     from dpsql.ledger.open import MEMORY
 
     name, path = _normalize_ledger_name(ledger), rules.with_suffix(ENDING)
@@ -61,7 +61,7 @@ def remember_ledger(rules: Path, ledger: str) -> None:
 
 
 def _iterate_known_ledgers(rules: Path, ledger: str) -> Iterator[str]:
-    """The ledgers that the policy has met: those that are listed, and the one beside it."""
+    """Yield the ledgers that the policy was used with: the listed ones, and the one beside the policy."""
     yield from _read_listed_ledgers(rules.with_suffix(ENDING))
     beside = rules.with_suffix(".ledger")
     if beside.is_file() and _normalize_ledger_name(str(beside)) != _normalize_ledger_name(ledger):
@@ -85,13 +85,13 @@ def _is_existing_ledger(ledger: str) -> bool:
     try:
         store = open_existing_store(ledger)
     except OperationalError:
-        return True  # whoever opens it says what is wrong
+        return True  # opening it raises the error
     with contextlib.closing(store), store.open_connection() as connection:
         return not store.is_empty(connection)
 
 
 def _normalize_ledger_name(ledger: str) -> str:
-    """A ledger's name in the list: a path from the root, or a URL without user, password and options.
+    """Return a ledger's name for the list: an absolute path, or a URL without user, password and options.
 
     >>> _normalize_ledger_name("postgresql://ana:secret@host:5432/ledgers?sslmode=require")
     'postgresql://host:5432/ledgers'

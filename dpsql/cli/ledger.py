@@ -1,4 +1,4 @@
-"""`dpsql ledger verify`, `export`, `render_parts` and `read_head`: a ledger without its policy."""
+"""`dpsql ledger verify`, `export`, `show` and `head`: a ledger without its policy."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from dpsql.ledger.protocol import AccountKey
     from dpsql.ledger.reader import LedgerReader
 
-ledger = typer.Typer(help="Check, show and export a ledger; no policy is needed.", no_args_is_help=True)
+ledger = typer.Typer(help="Verify, show and export a ledger; no policy is needed.", no_args_is_help=True)
 
 Target = Annotated[
     str,
@@ -32,59 +32,59 @@ Target = Annotated[
 ]
 AnchoredHead = Annotated[
     str | None,
-    typer.Option(
-        "--head", help="A head that the ledger had, as `ledger head` printed it.", show_default=False
-    ),
+    typer.Option("--head", help="A head that `ledger head` printed earlier.", show_default=False),
 ]
 
 
 class ExportFormat(StrEnum):
-    """How a ledger is exported."""
+    """The format of an export."""
 
     jsonl = "jsonl"
     csv = "csv"
 
 
 FormatName = Annotated[
-    ExportFormat, typer.Option("--format", "-f", help="One entry a line, as JSON or as CSV.")
+    ExportFormat, typer.Option("--format", "-f", help="Write one entry per line, as JSON or as CSV.")
 ]
-TableName = Annotated[str | None, typer.Option("--table", help="Only this table's.", show_default=False)]
+TableName = Annotated[
+    str | None, typer.Option("--table", help="Show only entries of this table.", show_default=False)
+]
 Who = Annotated[
-    str | None, typer.Option("--analyst", help="Only what this analyst asked.", show_default=False)
+    str | None, typer.Option("--analyst", help="Show only entries of this analyst.", show_default=False)
 ]
 Kind = Annotated[
     str | None,
     typer.Option(
         "--kind",
-        help="Only entries of this kind: charge, failure, unlock, reset, amend, reserve, draw or return.",
+        help="Show only entries of this kind: charge, failure, unlock, reset, amend, reserve, draw or return.",
         show_default=False,
     ),
 ]
-Last = Annotated[int, typer.Option("--last", min=1, help="At most so many, the newest.")]
+Last = Annotated[int, typer.Option("--last", min=1, help="Show at most this number of the newest entries.")]
 
 
 @ledger.command()
 def verify(
     target: Target, anchor: AnchorPath = None, head: AnchoredHead = None, ledger_key: LedgerKey = None
 ) -> None:
-    """Check every entry, from the first to the last."""
+    """Verify every entry, from the first to the last."""
     anchored = read_anchored_head(anchor, head)
     with open_reader(target, ledger_key) as history:
         chain = history.verify(anchored)
-    under = " under its key" if ledger_key else ""
-    print(f"an unbroken chain{under}: entries {chain.head.entries:,}, accounts {len(chain.balances):,}")
+    under = " with its key" if ledger_key else ""
+    print(f"the chain is intact{under}: entries {chain.head.entries:,}, accounts {len(chain.balances):,}")
     if held := {number for balance in chain.balances.values() for number in balance.reservations}:
-        print(f"reservations that are open: {', '.join(map(str, sorted(held)))}")
+        print(f"open reservations: {', '.join(map(str, sorted(held)))}")
     if anchored is None:
-        print("that none is missing at the end shows beside a head that was kept: --anchor FILE, or --head")
+        print("to detect entries missing at the end, compare with a recorded head: --anchor FILE or --head")
     else:
-        print(f"the head of {anchored.entries:,} entries that was kept is part of it")
+        print(f"the chain contains the recorded head of {anchored.entries:,} entries")
     print(f"head: {chain.compute_full_head(chain.stored_head)}")
 
 
 @ledger.command()
 def export(target: Target, format_: FormatName = ExportFormat.jsonl, ledger_key: LedgerKey = None) -> None:
-    """Write all entries to standard output, each checked against its digest."""
+    """Write all entries to standard output, and check each against its digest."""
     with open_reader(target, ledger_key) as history:
         if format_ is ExportFormat.jsonl:
             for row in history.iterate_rows():
@@ -121,13 +121,13 @@ def show(
 
 @ledger.command()
 def head(target: Target, ledger_key: LedgerKey = None) -> None:
-    """Print where the ledger ends: to be kept where nobody who can write the ledger can change it."""
+    """Print the ledger's head. Record it where nobody who can write the ledger can change it."""
     with open_reader(target, ledger_key) as history:
         print(history.read_head())
 
 
 def open_reader(target: str, key: Path | None) -> closing[LedgerReader]:
-    """A reader of a ledger, with the key that a file holds."""
+    """Open a ledger for reading, with the key in a file."""
     from dpsql.ledger.key import read_ledger_key
     from dpsql.ledger.reader import LedgerReader
 
@@ -135,12 +135,12 @@ def open_reader(target: str, key: Path | None) -> closing[LedgerReader]:
 
 
 def read_anchored_head(anchor: Path | None, head: str | None) -> LedgerHead | None:
-    """The head that an anchor or an option names; None where neither is given."""
+    """Return the head of an anchor or of the option, or None if neither is given."""
     from dpsql.ledger import AnchorFile
     from dpsql.ledger.protocol import LedgerHead
 
     if anchor is not None and head is not None:
-        raise typer.BadParameter("--anchor and --head each name a head: give one")
+        raise typer.BadParameter("--anchor and --head cannot be combined")
     if head is not None:
         return LedgerHead.parse(head)
     if anchor is None:
@@ -148,7 +148,7 @@ def read_anchored_head(anchor: Path | None, head: str | None) -> LedgerHead | No
     anchored = AnchorFile(anchor).read_head()
     if anchored is None:
         raise OperationalError(
-            f"there is no anchor {anchor}", code="anchor_unavailable", hint="correct the path"
+            f"the anchor {anchor} does not exist", code="anchor_unavailable", hint="correct the path"
         )
     return anchored
 

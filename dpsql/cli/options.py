@@ -1,4 +1,4 @@
-"""The options that commands share, and what they lead to."""
+"""The options that commands share, and the connections, policies and losses that they name."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _parse_amount(text: str, name: str) -> Fraction:
 
 
 def make_number_parser(name: str) -> Callable[[str], Fraction]:
-    """The parser of an option that is a finite number above zero."""
+    """Return a parser for an option whose value is a finite number above zero."""
     return partial(_parse_amount, name=name)
 
 
@@ -63,7 +63,7 @@ Database = Annotated[
     str,
     typer.Argument(
         metavar="DATABASE|URL",
-        help="The data: a DuckDB, Parquet, CSV, JSON, Arrow or SQLite file, or a folder of such files; or the URL of a database, as "
+        help="The data: a DuckDB, Parquet, CSV, JSON, Arrow or SQLite file, a folder of such files, or the URL of a database, such as "
         "postgresql://user@host/name.",
         show_default=False,
     ),
@@ -72,9 +72,9 @@ Source = Annotated[
     str,
     typer.Argument(
         metavar="DATABASE|URL",
-        help="The data: a DuckDB, Parquet, CSV, JSON, Arrow or SQLite file, or a folder of such files; a policy that says where they are; "
-        "the URL of a database, as postgresql://user@host/name; or the address of a server, as https://host:8439, for which "
-        "DPSQL_TOKEN holds the token.",
+        help="The data: a DuckDB, Parquet, CSV, JSON, Arrow or SQLite file, or a folder of such files; a policy with the sources of its tables; "
+        "the URL of a database, such as postgresql://user@host/name; or the address of a server, such as https://host:8439, with "
+        "the token in DPSQL_TOKEN.",
         show_default=False,
     ),
 ]
@@ -83,7 +83,7 @@ PolicyFile = Annotated[
     typer.Option(
         "--policy",
         "-p",
-        help="The owner's policy. [default: what DPSQL_POLICY names, or the database's name with the ending .yaml]",
+        help="The owner's policy. [default: the file in DPSQL_POLICY, or the database's name with the ending .yaml]",
         show_default=False,
     ),
 ]
@@ -103,7 +103,7 @@ LedgerKey = Annotated[
     typer.Option(
         "--ledger-key",
         envvar="DPSQL_LEDGER_KEY_FILE",
-        help="The file with the key that the ledger was, or is to be, made with.",
+        help="The file with the ledger's key; a new ledger is created with this key.",
         show_default=False,
     ),
 ]
@@ -111,7 +111,7 @@ AnchorPath = Annotated[
     Path | None,
     typer.Option(
         "--anchor",
-        help="The file, better on another disk, that holds the ledger's newest head: an older ledger is refused beside it.",
+        help="The file that records the ledger's newest head; dpsql refuses a ledger that is older. Keep it on another disk.",
         show_default=False,
     ),
 ]
@@ -127,7 +127,7 @@ AuditFile = Annotated[
 ]
 Analyst = Annotated[
     str | None,
-    typer.Option(help="Who asks, for the ledger. [default: the login name]", show_default=False),
+    typer.Option(help="The analyst that the ledger records. [default: the login name]", show_default=False),
 ]
 Epsilon = Annotated[
     Fraction | None,
@@ -145,8 +145,8 @@ TargetError = Annotated[
     typer.Option(
         parser=_parse_target_error,
         metavar="NUMBER|PERCENT%",
-        help="Instead of epsilon: the largest error of a value, which finds the least epsilon that keeps to it; "
-        "as 5% of the value itself, in steps.",
+        help="The largest error of a value, instead of epsilon: dpsql finds the smallest epsilon that meets it. "
+        "A percentage, such as 5%, is relative to the value and takes several steps.",
         show_default=False,
     ),
 ]
@@ -155,7 +155,7 @@ Confidence = Annotated[
     typer.Option(
         parser=_parse_confidence,
         metavar="NUMBER",
-        help="How often a value keeps to the target error. [default: 0.95]",
+        help="The probability that a value meets the target error. [default: 0.95]",
         show_default=False,
     ),
 ]
@@ -164,31 +164,33 @@ Delta = Annotated[
     typer.Option(
         parser=_parse_delta,
         metavar="NUMBER",
-        help="What a query spends on choosing group keys. [default: in proportion to epsilon]",
+        help="The δ that a query spends on selecting group keys. [default: in proportion to epsilon]",
         show_default=False,
     ),
 ]
 MaxGroups = Annotated[
     int | None,
-    typer.Option(min=1, help="The most groups of one privacy unit that count.", show_default=False),
+    typer.Option(
+        min=1, help="The largest number of groups to which one privacy unit contributes.", show_default=False
+    ),
 ]
 Dialect = Annotated[
     str,
     typer.Option(
         metavar="NAME",
-        help="The SQL of the query: duckdb, postgres, spark, snowflake, bigquery or tsql.",
+        help="The SQL dialect of the query: duckdb, postgres, spark, snowflake, bigquery or tsql.",
     ),
 ]
 Fresh = Annotated[
     bool,
-    typer.Option("--fresh", help="Draw new noise, charged, even where a stored release answers the query."),
+    typer.Option("--fresh", help="Draw new noise, at a charge, even if a stored release answers the query."),
 ]
 Reserve = Annotated[
     Fraction | None,
     typer.Option(
         parser=_parse_epsilon,
         metavar="NUMBER",
-        help="Reserve this ε of each private table until the session ends.",
+        help="Reserve this ε of each private table's budget until the session ends.",
         show_default=False,
     ),
 ]
@@ -196,7 +198,7 @@ NewLedger = Annotated[
     bool,
     typer.Option(
         "--new-ledger",
-        help="Begin the ledger where it is not there, though the policy was asked with another before: their answers add up.",
+        help="Create the ledger if it is missing, even though the policy was used with another ledger before: their losses add up.",
     ),
 ]
 Sql = Annotated[
@@ -205,18 +207,18 @@ Sql = Annotated[
 
 
 def parse_location(source: str) -> Path | str:
-    """The data that are named: files, or the URL of a database or a cluster, which is no path."""
+    """Return the path of the data, or the URL of a database or a cluster unchanged."""
     return source if is_database_url(source) or is_spark(source) else Path(source)
 
 
 def resolve_location(folder: Path, source: str) -> Path | str:
-    """The data that a file in a folder names: files beside it, or a URL."""
+    """Resolve the data that a file names: a path relative to the file's folder, or a URL."""
     place = parse_location(source)
     return folder / place if isinstance(place, Path) else place
 
 
 def hide_password(place: Path | str) -> str:
-    """The data in words: of a URL where it leads, without whatever else it holds, as a password.
+    """Return a printable name of the data; a URL loses its user, password and options.
 
     >>> hide_password("postgresql://ana:secret@db.example.org:5432/clinic?password=secret")
     'postgresql://db.example.org/clinic'
@@ -239,12 +241,15 @@ def get_default_policy_path(place: Path) -> Path:
 
 
 def is_policy_path(database: Path | str) -> bool:
-    """Whether a policy stands in the place of the database: it says itself where its tables lie."""
+    """Return whether the database argument is a policy, which names the sources of its tables."""
     return isinstance(database, Path) and database.suffix.lower() in {".yaml", ".yml"}
 
 
 def resolve_policy_path(database: Path | str, policy: Path | None) -> Path:
-    """The policy that is named, or the one beside the database. Raises ProgrammingError without either, OperationalError without a database."""
+    """Return the policy that is given, or the one beside the database.
+
+    Raises ProgrammingError if there is neither, OperationalError if there is no database.
+    """
     if policy is not None:
         return policy
     if is_policy_path(database):
@@ -253,18 +258,18 @@ def resolve_policy_path(database: Path | str, policy: Path | None) -> Path:
         return Path(named)
     if isinstance(database, str):
         raise ProgrammingError(
-            "no policy given, and a database server has none beside it",
+            "no policy given; a database server has no default policy file",
             code="policy_missing",
-            hint="--policy FILE or DPSQL_POLICY names it",
+            hint="name it with --policy FILE or DPSQL_POLICY",
         )
     beside = get_default_policy_path(database)
     if not beside.is_file():
         if not database.exists() and not set(str(database)) & set("*?["):
             raise OperationalError(f"there is no database file {database}", code="no_database")
         raise ProgrammingError(
-            f"no policy given for {database}, and there is no {beside}",
+            f"no policy given for {database}, and {beside} does not exist",
             code="policy_missing",
-            hint=f"--policy FILE or DPSQL_POLICY names it; dpsql init {database} writes one to fill in",
+            hint=f"name it with --policy FILE or DPSQL_POLICY, or write one with dpsql init {database}",
         )
     return beside
 
@@ -282,10 +287,11 @@ def connect_to_database(
     default: Fraction | None = None,
     new_ledger: bool = False,
 ) -> Connection:
-    """A connection to the database under its policy; `fresh` asks for new noise in every query, `reserve` is reserved.
+    """Connect to the database under its policy.
 
-    `default` is the loss of a query that names none. A ledger that begins with it is announced on standard error; raises
-    ProgrammingError (`new_ledger`) where the policy has met another before, unless `new_ledger` says so.
+    `fresh` draws new noise for every query, `reserve` is reserved of each budget, and `default` is the loss of a query that
+    states none. Creating a ledger is announced on standard error. Raises ProgrammingError (`new_ledger`) if the policy was
+    used with another ledger before, unless `new_ledger` is set.
     """
     import dpsql
     from dpsql.cli import known_ledgers
@@ -306,7 +312,7 @@ def connect_to_database(
     )
     known_ledgers.remember_ledger(rules, book)
     if begins:
-        print(f"a new ledger begins: {book}", file=sys.stderr)
+        print(f"created a new ledger: {book}", file=sys.stderr)
     return connection
 
 
@@ -323,9 +329,9 @@ def connect_to_source(
     reserve: Fraction | None = None,
     default: Fraction | None = None,
 ) -> BaseConnection:
-    """A connection to what is named, as `connect_to_database`; to a server with the token of DPSQL_TOKEN.
+    """Connect to a database, as `connect_to_database` does, or to a server with the token in DPSQL_TOKEN.
 
-    What belongs to the owner is refused beside a server's address.
+    Raises ProgrammingError if an option that the server decides is given with a server's address.
     """
     import dpsql
 
@@ -353,15 +359,17 @@ def connect_to_source(
     for name, given in ours.items():
         if given is not None:
             raise ProgrammingError(
-                f"{name} is the server's: its token says who asks", code="argument", hint=f"leave out {name}"
+                f"{name} is not valid with a server address; the server decides it",
+                code="argument",
+                hint=f"leave out {name}",
             )
     return dpsql.connect(source, epsilon=default, replay=not fresh)
 
 
 def require_no_ledger(ledger: str | None, ledger_key: Path | None) -> None:
-    """Raises ProgrammingError (`argument`) where a ledger or its key is named beside the address of a server.
+    """Raise ProgrammingError (`argument`) if a ledger or its key is given with the address of a server.
 
-    Variables of the environment that name an owner's files are for databases, and change nothing beside an address.
+    Environment variables that name an owner's files apply to databases only and are ignored with an address.
     """
     for name, variable, given in (
         ("--ledger", "DPSQL_LEDGER", ledger),
@@ -369,12 +377,14 @@ def require_no_ledger(ledger: str | None, ledger_key: Path | None) -> None:
     ):
         if given is not None and str(given) != os.environ.get(variable):
             raise ProgrammingError(
-                f"{name} is the server's, which keeps the ledger", code="argument", hint=f"leave out {name}"
+                f"{name} is not valid with a server address; the server keeps the ledger",
+                code="argument",
+                hint=f"leave out {name}",
             )
 
 
 def find_source_epsilon(source: str, policy: Path | None) -> Fraction | None:
-    """The loss of a query for which nothing else says it, as `find_default_epsilon`; a server has its own beside DPSQL_EPSILON."""
+    """Return the default loss of a query, as `find_default_epsilon` does; for a server, DPSQL_EPSILON only."""
     from dpsql.policy import load
 
     if is_address(source):
@@ -384,9 +394,9 @@ def find_source_epsilon(source: str, policy: Path | None) -> Fraction | None:
 
 
 def find_default_epsilon(rules: Policy) -> Fraction | None:
-    """The loss of a query for which nothing else says it: what DPSQL_EPSILON says, else the policy.
+    """Return the default loss of a query: DPSQL_EPSILON, else the policy's.
 
-    Raises LossError where the variable holds no loss.
+    Raises LossError if the variable holds no valid loss.
     """
     found = os.environ.get("DPSQL_EPSILON")
     return parse_amount(found, "DPSQL_EPSILON") if found else rules.default_epsilon
@@ -401,9 +411,9 @@ def require_loss(
     *,
     server: bool = False,
 ) -> Fraction | None:
-    """The loss that the option gives, or the query itself, or the default; None for an accuracy.
+    """Return the loss of the option, of the query itself, or the default; None for a target error.
 
-    Raises ProgrammingError if there is none, unless a `server` may have one.
+    Raises ProgrammingError if there is none, unless a `server` may have a default.
     """
     from dpsql.sql.read.stated import parse_stated_options
 
@@ -417,7 +427,7 @@ def require_loss(
         raise ProgrammingError(
             "no privacy loss given: pass --epsilon",
             code="epsilon_missing",
-            hint="--epsilon 0.1, or -e 0.1; or, for an accuracy, --target-error 50",
+            hint="add --epsilon 0.1, or state an accuracy: --target-error 50",
         )
     return said.epsilon if epsilon is None else epsilon
 
@@ -425,12 +435,12 @@ def require_loss(
 def parse_target(
     epsilon: Fraction | None, target_error: str | None, confidence: Fraction | None
 ) -> Target | None:
-    """The accuracy that options give, None without one. Raises ProgrammingError beside a loss."""
+    """Return the target error that the options give, or None. Raises ProgrammingError if they also give a loss."""
     if target_error is None and confidence is None:
         return None
     if epsilon is not None or target_error is None:
         raise ProgrammingError(
-            "--epsilon and --target-error exclude each other, and --confidence needs --target-error",
+            "--epsilon and --target-error cannot be combined, and --confidence requires --target-error",
             code="ambiguous",
             hint="--epsilon 0.1, or --target-error 50 --confidence 0.95",
         )
@@ -438,5 +448,5 @@ def parse_target(
 
 
 def read_sql(sql: str) -> str:
-    """The query itself, read from standard input where `-` stands for it."""
+    """Return the query, read from standard input if it is `-`."""
     return typer.get_text_stream("stdin").read() if sql == "-" else sql

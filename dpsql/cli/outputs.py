@@ -1,4 +1,4 @@
-"""Where `dpsql query` writes an answer, and as what."""
+"""Write the answer of `dpsql query` in a format, to a file or to standard output."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class OutputFormat(StrEnum):
-    """How an answer is written: to people, or as data."""
+    """The format of an answer: for reading, or as data."""
 
     table = "table"
     csv = "csv"
@@ -39,27 +39,25 @@ StyleOption = Annotated[
     typer.Option(
         "--format",
         "-f",
-        help="How the answer is written. [default: by the ending of --output, else table]",
+        help="The format of the answer. [default: from the ending of --output, else table]",
         show_default=False,
     ),
 ]
 Output = Annotated[
     Path | None,
-    typer.Option(
-        "--output", "-o", help="The file to write, in place of standard output.", show_default=False
-    ),
+    typer.Option("--output", "-o", help="The file to write, instead of standard output.", show_default=False),
 ]
 
 
 def resolve_output_format(style: OutputFormat | None, output: Path | None) -> OutputFormat:
-    """The format that is named, or that of a file's ending. Raises ProgrammingError for Parquet without a file."""
+    """Return the given format, or that of the file's ending. Raises ProgrammingError for Parquet without a file."""
     found = style or (
         OutputFormat.table if output is None else _BY_ENDING.get(output.suffix.lower(), OutputFormat.table)
     )
     if found is OutputFormat.parquet:
         if output is None:
             raise ProgrammingError(
-                "Parquet goes into a file, and none is named", code="argument", hint="--output answer.parquet"
+                "Parquet requires an output file", code="argument", hint="add --output answer.parquet"
             )
         if find_spec("pyarrow") is None:
             raise ProgrammingError(
@@ -71,7 +69,7 @@ def resolve_output_format(style: OutputFormat | None, output: Path | None) -> Ou
 
 
 def write_answer(result: Result, style: OutputFormat, output: Path | None) -> None:
-    """Writes the answer. Raises OperationalError (`not_written`): what was charged is answered again, free."""
+    """Write the answer. Raises OperationalError (`not_written`); the same query is then answered again at no charge."""
     from dpsql.shell.answers import build_arrow_table, format_answer
     from dpsql.shell.view import View
 
@@ -95,13 +93,15 @@ def write_answer(result: Result, style: OutputFormat, output: Path | None) -> No
 
 
 def write_listing(found: Listing, style: OutputFormat, output: Path | None) -> None:
-    """Writes rows of the catalogue. Raises OperationalError (`not_written`), ProgrammingError for Parquet."""
+    """Write a list of tables or columns. Raises OperationalError (`not_written`), and ProgrammingError for Parquet."""
     from dpsql.shell.answers import format_listing
     from dpsql.shell.view import View
 
     if style is OutputFormat.parquet:
         raise ProgrammingError(
-            "a list of tables or columns is not written as Parquet", code="argument", hint="--format csv"
+            "a list of tables or columns cannot be written as Parquet",
+            code="argument",
+            hint="use --format csv",
         )
     view = View.from_stream(sys.stdout) if output is None else View()
     text = format_listing(
@@ -118,7 +118,7 @@ def write_listing(found: Listing, style: OutputFormat, output: Path | None) -> N
 
 def _make_write_error(output: Path, said: str | None) -> OperationalError:
     return OperationalError(
-        f"{output} cannot be written: {said}",
+        f"cannot write {output}: {said}",
         code="not_written",
-        hint="what was charged is answered again, free: name another file",
+        hint="run the query again with another file; the stored answer is free",
     )

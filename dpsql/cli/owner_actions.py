@@ -1,4 +1,4 @@
-"""`dpsql ledger reset`, `amend`, `unlock` and `return`: what an owner does to budgets, each an entry of the ledger with its author."""
+"""`dpsql ledger reset`, `amend`, `unlock` and `return`: an owner's changes to budgets, each recorded with its author."""
 
 from __future__ import annotations
 
@@ -16,18 +16,27 @@ if TYPE_CHECKING:
     from dpsql.ledger.protocol import AccountKey
 
 By = Annotated[
-    str | None, typer.Option("--by", help="Who does it. [default: the login name]", show_default=False)
+    str | None,
+    typer.Option(
+        "--by", help="The author that the ledger records. [default: the login name]", show_default=False
+    ),
 ]
-Reason = Annotated[str, typer.Option("--reason", help="Why, for the ledger.", show_default=False)]
+Reason = Annotated[
+    str, typer.Option("--reason", help="The reason that the ledger records.", show_default=False)
+]
 Rules = Annotated[Path, typer.Option("--policy", "-p", help="The owner's policy.", show_default=False)]
-TableName = Annotated[str, typer.Option("--table", help="Whose budget.", show_default=False)]
+TableName = Annotated[
+    str, typer.Option("--table", help="The table whose budget is reset.", show_default=False)
+]
 Who = Annotated[
     str | None,
-    typer.Option("--analyst", help="This analyst's at the table, not the table's.", show_default=False),
+    typer.Option(
+        "--analyst",
+        help="Reset this analyst's budget for the table, instead of the table's.",
+        show_default=False,
+    ),
 ]
-LockedTable = Annotated[
-    str, typer.Argument(metavar="TABLE", help="The table that is locked.", show_default=False)
-]
+LockedTable = Annotated[str, typer.Argument(metavar="TABLE", help="The locked table.", show_default=False)]
 Number = Annotated[
     int | None,
     typer.Option(
@@ -51,7 +60,7 @@ def reset(
     anchor: AnchorPath = None,
     ledger_key: LedgerKey = None,
 ) -> None:
-    """Reset the budget of a table. Earlier answers stay known: the two budgets add up."""
+    """Reset the budget of a table. Earlier answers stay known, so the guarantees before and after add up."""
     from dpsql.engine.budgets import collect_budgets
     from dpsql.errors import OperationalError
     from dpsql.ledger import open_ledger
@@ -62,14 +71,14 @@ def reset(
     rules = load(policy)
     if not is_url(target) and not Path(target).is_file():
         raise OperationalError(
-            f"there is no ledger {target}", code="ledger_unavailable", hint="correct the path"
+            f"the ledger {target} does not exist", code="ledger_unavailable", hint="correct the path"
         )
     who = "" if analyst is None else rules.resolve_analyst_name(analyst)
     name = rules.find_table_name(table) or table
     with closing(open_ledger(target, collect_budgets(rules, [who]), anchor=anchor, key=ledger_key)) as book:
         entry = book.reset(name, analyst=who, by=by or get_user_name(), reason=reason)
     whose = f"{name} for {who}" if who else name
-    print(f"the budget of {whose} is reset: entry {entry.id} of the ledger")
+    print(f"reset the budget of {whose}: entry {entry.id} of the ledger")
     print("earlier answers stay known: the guarantees before and after the reset add up")
 
 
@@ -82,11 +91,10 @@ def amend(
     anchor: AnchorPath = None,
     ledger_key: LedgerKey = None,
 ) -> None:
-    """Change the budgets that the ledger holds to those that the policy has now: a larger or a smaller one, for a reason.
+    """Change the ledger's budgets to the policy's current budgets, larger or smaller, and record the reason.
 
-    What was spent stays spent. The guarantee is then the new budget, for all answers together, those before included;
-    if answers led to the change, it is the largest budget that any answers would have led to. Whoever has the ledger
-    open must connect again.
+    Spent budget stays spent. The new budget then bounds the loss of all answers together, earlier ones included; if answers
+    led to the change, the bound is the largest budget that any answers would have led to. Open connections must be reopened.
     """
     from dpsql.engine.budgets import collect_budgets
     from dpsql.ledger import open_ledger
@@ -107,11 +115,9 @@ def amend(
     for entry, before, after in done:
         whose = f"{entry.table} for {entry.account_analyst}" if entry.account_analyst else entry.table
         print(
-            f"the budget of {escape_unprintable(whose)} was {before}; it is {after}: entry {entry.id} of the ledger"
+            f"the budget of {escape_unprintable(whose)} was {before}; it is now {after}: entry {entry.id} of the ledger"
         )
-    print(
-        "what was spent stays spent: all answers together, those before included, are now within the new budget"
-    )
+    print("spent budget stays spent: the new budget bounds all answers together, earlier ones included")
 
 
 def unlock(
@@ -123,7 +129,7 @@ def unlock(
     anchor: AnchorPath = None,
     ledger_key: LedgerKey = None,
 ) -> None:
-    """Unlock a table that failures have locked. First find the cause: a failure may depend on the data."""
+    """Unlock a table that failures have locked. Find the cause first, since a failure may depend on the data."""
     from dpsql.ledger import open_ledger
     from dpsql.ledger.protocol import AccountKey
     from dpsql.opening import get_user_name
@@ -135,7 +141,7 @@ def unlock(
         before = book.get_state(name).failures
         entry = book.unlock(name, by=by or get_user_name(), reason=reason)
     times = "1 failure" if before == 1 else f"{before} failures"
-    print(f"the table {name} is open again after {times}: entry {entry.id} of the ledger")
+    print(f"unlocked the table {name} after {times}: entry {entry.id} of the ledger")
 
 
 def give_back(
@@ -147,34 +153,36 @@ def give_back(
     anchor: AnchorPath = None,
     ledger_key: LedgerKey = None,
 ) -> None:
-    """End a reservation and return what it has not spent. Its session can spend no more of it."""
+    """Close a reservation and return its unspent budget. Its session can no longer spend it."""
     from dpsql.errors import OperationalError
     from dpsql.ledger import open_ledger
     from dpsql.opening import get_user_name
     from dpsql.request.loss import format_rounded
 
     if former_number is not None:
-        typer.echo("--slice is called --reservation; the old name goes with the next version", err=True)
+        typer.echo(
+            "--slice is now called --reservation; the old name will be removed in the next version", err=True
+        )
         number = former_number
     if number is None:
-        raise typer.BadParameter("name the reservation", param_hint="--reservation")
+        raise typer.BadParameter("give the number of the reservation", param_hint="--reservation")
     budgets = _read_recorded_budgets(target, ledger_key)
     with closing(open_ledger(target, budgets, anchor=anchor, key=ledger_key)) as book:
         entries = book.close_reservation(number, by=by or get_user_name())
     if not entries:
         raise OperationalError(
-            f"there is no open reservation {number}",
+            f"no open reservation has the number {number}",
             code="slice_closed",
-            hint="dpsql budget lists the open ones",
+            hint="dpsql budget lists open reservations",
         )
     for entry in entries:
         whose = f"{entry.table} for {entry.account_analyst}" if entry.account_analyst else entry.table
         loss, delta = format_rounded(entry.spend.loss_fraction), format_rounded(entry.spend.delta_fraction)
-        print(f"given back to {whose}: a loss of {loss} and δ {delta}, entry {entry.id} of the ledger")
+        print(f"returned a loss of {loss} and δ {delta} to {whose}: entry {entry.id} of the ledger")
 
 
 def _read_recorded_budgets(target: str, ledger_key: Path | None) -> dict[str | AccountKey, Budget]:
-    """The budgets that the ledger records: no policy is needed."""
+    """Read the budgets that the ledger records, without a policy."""
     from dpsql.ledger.key import read_ledger_key as read_key
     from dpsql.ledger.reader import LedgerReader
 

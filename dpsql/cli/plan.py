@@ -1,4 +1,4 @@
-"""`dpsql plan`: how accurate queries would be at several ε, on invented rows, before a policy is fixed."""
+"""`dpsql plan`: estimate the accuracy of queries at several ε on generated rows, before a policy is final."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ if TYPE_CHECKING:
     from dpsql.result import Result
 
 _EXACT = Fraction(10**6)
-"""A loss at which every group is shown."""
-Queries = Annotated[list[Path], typer.Argument(help="Files of queries.", show_default=False)]
-PolicyOption = Annotated[Path, typer.Option("--policy", "-p", help="The policy.", show_default=False)]
+"""A loss at which every group is released."""
+Queries = Annotated[list[Path], typer.Argument(help="Files with queries.", show_default=False)]
+PolicyOption = Annotated[Path, typer.Option("--policy", "-p", help="The owner's policy.", show_default=False)]
 Losses = Annotated[
-    str, typer.Option("--epsilons", metavar="NUMBERS", help="The losses to try, separated by commas.")
+    str, typer.Option("--epsilons", metavar="NUMBERS", help="The values of ε to try, separated by commas.")
 ]
 Plot = Annotated[
     Path | None,
-    typer.Option("--plot", help="Draw errors against ε into this file, by matplotlib.", show_default=False),
+    typer.Option("--plot", help="Plot errors against ε into this file, with matplotlib.", show_default=False),
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class Accuracy:
-    """What a query would give at a loss: for each noisy column the median half-width of 95%, and its share of the median value.
+    """The accuracy of a query at a loss: for each noisy column the median 95% half-width, and its share of the median value.
 
-    `selected` of `groups` are shown; `share` is the part of the smallest budget that it costs, which holds it `times`.
+    `selected` of `groups` are released; `share` is the query's part of the smallest budget, into which it fits `times`.
     """
 
     epsilon: Fraction
@@ -65,10 +65,10 @@ def plan(
     dialect: Dialect = "duckdb",
     plot: Plot = None,
 ) -> None:
-    """Say how accurate queries would be, and what the budget admits, on invented rows of a size that you state.
+    """Estimate the accuracy of queries, and how often they fit into the budget, on generated rows.
 
-    The rows are drawn from the policy alone, as `dpsql simulate` draws them; no data are read and nothing is charged. Intervals
-    are in the values' own units. The exit code is 1 if a query would be refused.
+    The rows are generated from the policy alone, as `dpsql simulate` does; no data are read and nothing is charged. Errors are
+    in the units of the values. The exit code is 1 if a query would be refused.
     """
     from dpsql.backends.simulated import open_simulated_database
     from dpsql.policy import load
@@ -79,7 +79,7 @@ def plan(
     rules, losses, view = drop_sources(load(policy)), _parse_losses(epsilons), View.from_stream(sys.stdout)
     drawn, refused = dict[str, list[Accuracy]](), 0
     with open_simulated_database(rules, make_size(units, rows, variant), public) as data:
-        print(f"invented rows of {units:,} units\n")
+        print(f"generated rows of {units:,} units\n")
         for text in (each for file in queries for each in read_queries(file)):
             print(f"{text.file}, query {text.number}: {text.short_sql}", flush=True)
             try:
@@ -120,7 +120,7 @@ def _parse_losses(listed: str) -> list[Fraction]:
 def _measure_accuracies(
     data: object, rules: Policy, text: FileQuery, losses: Sequence[Fraction], dialect: str
 ) -> Iterator[Accuracy]:
-    """A query at each loss, smallest first. Raises ProgrammingError for one that says itself what it may lose, and EXPLAIN."""
+    """Measure a query at each loss, smallest first. Raises ProgrammingError for a query with its own loss, and for EXPLAIN."""
     import dpsql
     from dpsql.shell.session import is_explain
     from dpsql.sql.read.stated import parse_stated_options
@@ -128,9 +128,9 @@ def _measure_accuracies(
     said = parse_stated_options(text.sql, dialect)
     if is_explain(text.sql) or said.epsilon is not None or said.target_error is not None:
         raise ProgrammingError(
-            "a query is planned at several epsilons, and this one says its own or asks for its plan",
+            "dpsql plan runs a query at several epsilons, so it may not state its own epsilon or be an EXPLAIN",
             code="not_planned",
-            hint="leave out its OPTIONS clause, and EXPLAIN",
+            hint="remove the OPTIONS clause and EXPLAIN",
         )
     with (
         closing(
@@ -147,12 +147,12 @@ def _measure_accuracies(
 
 
 def _with_unlimited_budget(rules: Policy) -> Policy:
-    """The policy with a budget that no plan exhausts: whether the real one admits a query is asked apart."""
+    """Return the policy with a budget that planning cannot exhaust; the real budget is checked separately."""
     from dpsql.policy.names import NameMap
 
     most = {"epsilon": 10 * _EXACT, "renew": None}
     tables = {
-        # Its own accountant and delta decide over its noise.
+        # The table keeps its accountant and delta, which determine its noise.
         name: table.model_copy(
             update={"budget": table.budget and table.budget.model_copy(update=most), "max_epsilon": None}
         )
@@ -171,7 +171,7 @@ def _with_unlimited_budget(rules: Policy) -> Policy:
 def _forecast_budget_share(
     connection: Connection, sql: str, epsilon: Fraction
 ) -> tuple[Fraction, int | None]:
-    """The part of the budget that a query costs, and how often it fits."""
+    """Return the part of the budget that a query costs, and how often it fits."""
     forecast = connection.budget([sql], epsilon=epsilon)
     priced = [query for query in forecast.queries if query.quote is not None]
     return (
@@ -183,7 +183,7 @@ def _forecast_budget_share(
 def _compute_accuracy(
     result: Result, whole: Result, epsilon: Fraction, share: Fraction, times: int | None
 ) -> Accuracy:
-    """What was answered at a loss, beside the answer of all groups that is next to exact."""
+    """Compare the answer at a loss with a nearly exact answer that has all groups."""
     intervals = result.intervals()
     halves = dict[str, tuple[float, float | None]]()
     for place, name in enumerate(result.columns):

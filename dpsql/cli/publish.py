@@ -22,15 +22,17 @@ if TYPE_CHECKING:
 
 File = Annotated[
     Path,
-    typer.Argument(metavar="FILE", help="The publication: its queries by name, in YAML.", show_default=False),
+    typer.Argument(metavar="FILE", help="The publication: named queries, in YAML.", show_default=False),
 ]
 Folder = Annotated[
     Path | None,
-    typer.Option("--output", "-o", help="The folder to write, made where it is missing.", show_default=False),
+    typer.Option("--output", "-o", help="The folder to write; it is created if missing.", show_default=False),
 ]
 Check = Annotated[
     bool,
-    typer.Option("--check", help="Say what all of it costs, and whether it fits; ask and charge nothing."),
+    typer.Option(
+        "--check", help="Show the total charge and whether it fits into the budget; run and charge nothing."
+    ),
 ]
 
 
@@ -43,10 +45,10 @@ def publish(
     anchor: AnchorPath = None,
     new_ledger: NewLedger = False,
 ) -> None:
-    """Ask the queries of a publication, and write tables, intervals, receipts, charts and a note on methods.
+    """Run the queries of a publication, and write tables, intervals, receipts, charts and a note on methods.
 
-    Nothing is charged unless every query can be asked and all fit into the budget. Publishing again is free: it writes the
-    same numbers, and goes on where it was interrupted.
+    Nothing is charged unless every query is valid and all fit into the budget. Publishing again is free: it writes the same
+    numbers, and continues an interrupted run.
     """
     from dpsql.ledger.open import MEMORY, is_url
     from dpsql.publish.publication import load_publication
@@ -75,7 +77,7 @@ def publish(
 
 
 def resolve_ledger(ledger: str, *, check: bool) -> str:
-    """The ledger to open: one that is not there yet is not made by looking at it."""
+    """Return the ledger to open: one in memory if a check would otherwise create it."""
     from dpsql.ledger.open import MEMORY, is_url
 
     return MEMORY if check and not is_url(ledger) and not Path(ledger).is_file() else ledger
@@ -84,14 +86,14 @@ def resolve_ledger(ledger: str, *, check: bool) -> str:
 def run_publication(
     connection: Connection, publication: Publication, output: Path | None, *, check: bool
 ) -> None:
-    """Asks all, or says what it costs. Raises typer.Exit with 3 where a query is refused, 4 where all do not fit."""
+    """Run all queries, or show their charge. Raises typer.Exit with 3 if a query is refused, 4 if they do not fit."""
     from dpsql.publish.release import forecast_publication, publish_tables, require_budget
 
     if output is None and not check:
         raise ProgrammingError(
-            "no folder given to write to",
+            "no output folder given",
             code="argument",
-            hint="--output FOLDER, or --check for the cost alone",
+            hint="add --output FOLDER, or --check to see only the charge",
         )
     planned, refused = forecast_publication(connection, publication)
     if planned is None:
@@ -113,7 +115,7 @@ def _describe_result(result: Result) -> str:
 
 
 def _report_refused_queries(refused: Sequence[RefusedQuery]) -> None:
-    """Says of each refused query why, in one go."""
+    """Print the error of each refused query."""
     from dpsql.shell.failures import format_error, highlight_error
     from dpsql.shell.view import View
 

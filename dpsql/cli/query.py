@@ -62,10 +62,10 @@ def query(
     style: StyleOption = None,
     output: Output = None,
 ) -> None:
-    """Answer one SELECT, and charge the budget for it unless the same was answered before.
+    """Answer one SELECT, and charge the budget unless the same query was answered before.
 
-    SHOW TABLES and DESCRIBE t are answered from the policy, free. The answer goes to standard output, or into a file, with the 95% interval of each noisy value. What it cost follows
-    a table; for the other formats it goes to standard error.
+    SHOW TABLES and DESCRIBE t are answered from the policy, at no charge. The answer is written to standard output or to a file,
+    with the 95% interval of each noisy value. The charge follows a table; with other formats it is written to standard error.
     """
     from dpsql.shell import describe
     from dpsql.shell.asking import QueryInterrupted, run_query

@@ -1,4 +1,4 @@
-"""Files of planned queries."""
+"""Read files with queries."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _WIDTH = 60
 
 @dataclass(frozen=True, slots=True)
 class FileQuery:
-    """A query of a file, `number` from 1."""
+    """A query of a file; numbers begin with 1."""
 
     file: Path
     number: int
@@ -21,20 +21,20 @@ class FileQuery:
 
     @property
     def short_sql(self) -> str:
-        """Its beginning, in one line."""
+        """The beginning of the query, in one line."""
         line = " ".join(self.sql.split())
         return line if len(line) <= _WIDTH else f"{line[: _WIDTH - 1]}…"
 
 
 def read_queries(file: Path) -> Iterator[FileQuery]:
-    """The queries of a file. Raises ProgrammingError (`query_file`) where it cannot be read."""
+    """Yield the queries of a file. Raises ProgrammingError (`query_file`) if it cannot be read."""
     from dpsql.shell.statements import is_blank, split_statements
 
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
         raise ProgrammingError(
-            f"{file} cannot be read as text", code="query_file", hint="check that it is there, in UTF-8"
+            f"cannot read {file} as UTF-8 text", code="query_file", hint="check the path and the encoding"
         ) from None
     cut = split_statements(text)
     statements = [*cut.statements, *([] if is_blank(cut.rest) else [cut.rest.strip()])]

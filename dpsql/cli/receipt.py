@@ -16,10 +16,11 @@ if TYPE_CHECKING:
     from dpsql.ledger.protocol import Entry
     from dpsql.ledger.receipts import CheckedReceipt
 
-receipt = typer.Typer(help="Hold an answer's receipt against the ledger.", no_args_is_help=True)
+receipt = typer.Typer(help="Verify the receipt of an answer against the ledger.", no_args_is_help=True)
 
 File = Annotated[
-    Path, typer.Argument(metavar="FILE", help="The receipt, or - for standard input.", show_default=False)
+    Path,
+    typer.Argument(metavar="FILE", help="The receipt's file, or - for standard input.", show_default=False),
 ]
 Target = Annotated[
     str,
@@ -35,12 +36,12 @@ Target = Annotated[
 
 @receipt.callback()
 def _keep_command_name() -> None:
-    """Keeps `verify` a command of its own name."""
+    """Keep `verify` a subcommand although it is the only one."""
 
 
 @receipt.command()
 def verify(file: File, ledger: Target, ledger_key: LedgerKey = None) -> None:
-    """Check that the ledger holds what a receipt says was charged."""
+    """Verify that the ledger has the charges of a receipt."""
     from dpsql.ledger.key import read_ledger_key as read_key
     from dpsql.ledger.reader import LedgerReader
     from dpsql.ledger.receipts import check_receipt, parse_receipt
@@ -50,7 +51,7 @@ def verify(file: File, ledger: Target, ledger_key: LedgerKey = None) -> None:
     for line in _describe_checked_receipt(checked):
         print(line)
     print(
-        "not shown: that rows which came with the receipt are the answer; the rest of the ledger (ledger verify)"
+        "not verified: that rows delivered with the receipt are the answer; the rest of the ledger (see ledger verify)"
     )
 
 
@@ -59,23 +60,23 @@ def _read_receipt_text(file: Path) -> str:
         return typer.get_text_stream("stdin").read() if str(file) == "-" else file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
         raise OperationalError(
-            f"the receipt {file} cannot be read", code="receipt_unavailable", hint="check its path"
+            f"cannot read the receipt {file}", code="receipt_unavailable", hint="check the path"
         ) from None
 
 
 def _describe_checked_receipt(checked: CheckedReceipt) -> Iterator[str]:
-    """What is shown, and which fields are not."""
+    """Yield lines that say which fields of the receipt are verified."""
     if checked.entries:
-        yield f"the ledger holds the charge: {_format_entries(checked.entries)}"
-        yield "shown: every field that is not named below; no other entry is of this charge"
+        yield f"the ledger has the charge: {_format_entries(checked.entries)}"
+        yield "verified: every field not listed below; the charge has no other entry"
     elif checked.paying_entries:
         yield "nothing was charged: the answer follows from what was released before"
     else:
-        yield "the receipt names no charge: the query was explained, or reads nothing private"
+        yield "the receipt has no charge: the query was explained, or reads no private data"
     if checked.paying_entries:
-        yield f"the ledger holds what paid for it: {_format_entries(checked.paying_entries)}"
+        yield f"the ledger has the entries that paid for it: {_format_entries(checked.paying_entries)}"
     if checked.unverified_fields:
-        yield f"not in the ledger, so not shown: {', '.join(checked.unverified_fields)}"
+        yield f"not in the ledger, so not verified: {', '.join(checked.unverified_fields)}"
 
 
 def _format_entries(entries: Sequence[Entry]) -> str:

@@ -15,14 +15,16 @@ from dpsql.errors import OperationalError, ProgrammingError
 
 Output = Annotated[
     Path,
-    typer.Option("--output", "-o", help="The page to write, or - for standard output.", show_default=False),
+    typer.Option(
+        "--output", "-o", help="The HTML file to write, or - for standard output.", show_default=False
+    ),
 ]
 
 
 def report(target: Target, *, output: Output, ledger_key: LedgerKey = None) -> None:
-    """Write what a ledger says as one page of HTML that needs no network: budgets over time, analysts, most expensive queries.
+    """Write a report of a ledger as one self-contained HTML page: budgets over time, analysts, most expensive queries.
 
-    It holds the texts of queries, as the ledger does, and no answer.
+    The page contains the texts of queries, as the ledger does, but no answers.
     """
     from dpsql.ledger.key import read_ledger_key as key_of
     from dpsql.ledger.reader import LedgerReader
@@ -31,7 +33,9 @@ def report(target: Target, *, output: Output, ledger_key: LedgerKey = None) -> N
 
     if str(output) != "-" and output.suffix.lower() not in {".html", ".htm"}:
         raise ProgrammingError(
-            f"{output} is not the name of a page", code="argument", hint="--output report.html, or --output -"
+            f"the report is an HTML page, but {output} does not end in .html",
+            code="argument",
+            hint="use --output report.html, or --output -",
         )
     with closing(LedgerReader.open(target, key_of(ledger_key))) as history:
         text = render_page(LedgerSummary.from_ledger(history), Path(history.where).name)
@@ -43,6 +47,6 @@ def report(target: Target, *, output: Output, ledger_key: LedgerKey = None) -> N
     except OSError as error:
         said = error.strerror
     else:
-        print(f"written to {output}")
+        print(f"wrote {output}")
         return
-    raise OperationalError(f"{output} cannot be written: {said}", code="not_written")
+    raise OperationalError(f"cannot write {output}: {said}", code="not_written")

@@ -25,14 +25,14 @@ from dpsql.cli.options import (
 from dpsql.cli.publish import Check, Folder, resolve_ledger, run_publication
 from dpsql.cli.query_files import read_queries
 
-Queries = Annotated[list[Path], typer.Argument(help="Files of queries.", show_default=False)]
+Queries = Annotated[list[Path], typer.Argument(help="Files with queries.", show_default=False)]
 DatabaseOption = Annotated[
     str,
     typer.Option(
         "--database",
         "-d",
         metavar="DATABASE|URL",
-        help="The data, the URL of a database, or a policy that says where they are.",
+        help="The data, the URL of a database, or a policy with the sources of its tables.",
         show_default=False,
     ),
 ]
@@ -53,9 +53,9 @@ def run(
     dialect: Dialect = "duckdb",
     check: Check = False,
 ) -> None:
-    """Ask all queries of files, or none: where one is refused, or the budget does not suffice for all, nothing is charged.
+    """Run all queries of files, or none: if one is refused, or the budget does not suffice for all, nothing is charged.
 
-    The answers are written as `dpsql publish` writes them, named after the files; a file's second query is NAME_2.
+    The answers are written as by `dpsql publish` and named after the files; a file's second query is NAME_2.
     """
     from dpsql.ledger.open import MEMORY
     from dpsql.policy import load
@@ -87,7 +87,7 @@ def run(
 
 
 def _make_unique_name(stem: str, taken: dict[str, str]) -> str:
-    """A name for files that no other query has."""
+    """Return a file name that no other query has."""
     names = {name.casefold() for name in taken}
     number, name = 1, stem
     while name.casefold() in names:

@@ -27,11 +27,13 @@ DatabaseFile = Annotated[
     typer.Option(
         "--database",
         "-d",
-        help="The DuckDB file with the data, opened read-only; not where the policy has the sources of its tables.",
+        help="The DuckDB file with the data, opened read-only. Omit it if the policy has the sources of its tables.",
         show_default=False,
     ),
 ]
-Host = Annotated[str, typer.Option(help="The address to listen on. Others than this machine's need TLS.")]
+Host = Annotated[
+    str, typer.Option(help="The address to listen on. An address other than this machine's requires TLS.")
+]
 Port = Annotated[int, typer.Option(min=0, max=65535, help="The port of the PostgreSQL protocol.")]
 HttpPort = Annotated[int, typer.Option(min=0, max=65535, help="The port of the HTTP API.")]
 Certificate = Annotated[
@@ -41,20 +43,20 @@ Certificate = Annotated[
 CertificateKey = Annotated[
     Path | None,
     typer.Option(
-        "--tls-key", help="The certificate's key, in PEM, if it is another file.", show_default=False
+        "--tls-key", help="The certificate's key, in PEM, if it is in a separate file.", show_default=False
     ),
 ]
 InTheClear = Annotated[
     bool,
     typer.Option(
         "--answers-cross-the-network-unencrypted",
-        help="Listen beyond this machine without TLS: whoever is on the network reads the answers.",
+        help="Listen on the network without TLS: anybody on the network can read the answers.",
     ),
 ]
 Check = Annotated[
     bool,
     typer.Option(
-        "--check", help="Say whether a server would start, and what is wrong where not; listen to nothing."
+        "--check", help="Check whether a server would start, report each problem, and exit without listening."
     ),
 ]
 DefaultEpsilon = Annotated[
@@ -64,7 +66,7 @@ DefaultEpsilon = Annotated[
         "-e",
         parser=epsilon_of,
         metavar="NUMBER",
-        help="The privacy loss of a query in sessions that set none.",
+        help="The privacy loss of a query in sessions that do not set one.",
         show_default=False,
     ),
 ]
@@ -73,7 +75,7 @@ MostConnections = Annotated[
     typer.Option(
         "--connections",
         min=1,
-        help="The most connections at a time; one person has at most as many as are left to others. Owners have 8 more.",
+        help="The largest number of connections at a time; one user gets at most as many as remain for others. Owners have 8 more.",
     ),
 ]
 Workers = Annotated[
@@ -81,11 +83,14 @@ Workers = Annotated[
     typer.Option(
         "--workers",
         min=1,
-        help="The most statements that run at a time. Owners have one more for themselves.",
+        help="The largest number of statements that run at a time. Owners have one more for themselves.",
     ),
 ]
 Running = Annotated[
-    int, typer.Option("--running", min=1, help="The most statements of one analyst that run at a time.")
+    int,
+    typer.Option(
+        "--running", min=1, help="The largest number of statements of one analyst that run at a time."
+    ),
 ]
 
 
@@ -94,14 +99,14 @@ Issuer = Annotated[
     typer.Option(
         "--oidc-issuer",
         metavar="URL",
-        help="Logins by OpenID Connect at this issuer, for users with a subject.",
+        help="The OpenID Connect issuer at which users with a subject log in.",
         show_default=False,
     ),
 ]
 ClientId = Annotated[
     str | None,
     typer.Option(
-        "--oidc-client", metavar="ID", help="What the issuer knows this server as.", show_default=False
+        "--oidc-client", metavar="ID", help="The client ID of this server at the issuer.", show_default=False
     ),
 ]
 ClientSecret = Annotated[
@@ -109,7 +114,7 @@ ClientSecret = Annotated[
     typer.Option(
         "--oidc-secret",
         metavar="FILE",
-        help="The file with the client's secret, if it has one.",
+        help="The file with the client's secret, if the issuer requires one.",
         show_default=False,
     ),
 ]
@@ -118,7 +123,7 @@ Redirect = Annotated[
     typer.Option(
         "--oidc-redirect",
         metavar="URL",
-        help="The page's own address, where the issuer sends browsers back to. [default: that of the host and HTTP port]",
+        help="The address of the web page, to which the issuer redirects browsers. [default: the host and HTTP port]",
         show_default=False,
     ),
 ]
@@ -127,7 +132,7 @@ Audience = Annotated[
     typer.Option(
         "--oidc-audience",
         metavar="NAME",
-        help="What the issuer's access tokens call this API, which takes them then.",
+        help="The audience of this API in the issuer's access tokens; with it, the API accepts these tokens.",
         show_default=False,
     ),
 ]
@@ -137,7 +142,7 @@ Processes = Annotated[
         "--processes",
         min=1,
         max=64,
-        help="The processes that answer questions, beside the one with the doors; 1 answers in that one.",
+        help="The number of processes that answer queries; 1 answers them in the process that listens.",
     ),
 ]
 
@@ -145,7 +150,7 @@ Processes = Annotated[
 def _parse_seconds(text: str) -> float:
     match = re.fullmatch(r"(\d{1,6}(?:\.\d{1,6})?)(ms|s|min)", text.strip())
     if match is None:
-        raise typer.BadParameter("a time is a number of min, s or ms, as 1s or 250ms")
+        raise typer.BadParameter("write a time as a number with a unit: 5min, 1s or 250ms")
     return float(match[1]) * {"ms": 0.001, "s": 1, "min": 60}[match[2]]
 
 
@@ -155,7 +160,7 @@ AnswerGrid = Annotated[
         "--answer-grid",
         parser=_parse_seconds,
         metavar="TIME",
-        help="Answer at whole multiples of this time after a statement's turn began, as 1s: how long it takes tells less.",
+        help="Answer only at whole multiples of this time after a statement started, such as 1s, so that running times reveal less.",
         show_default=False,
     ),
 ]
@@ -165,7 +170,7 @@ Longest = Annotated[
         "--longest",
         parser=_parse_seconds,
         metavar="TIME",
-        help="Stop a statement that has run for this time; if it was charged, that is a failure. 0s never stops one. [default: 10min]",
+        help="Stop a statement that has run for this time; if it was charged, this counts as a failure. 0s means no limit. [default: 10min]",
         show_default=False,
     ),
 ]
@@ -177,7 +182,7 @@ Idle = Annotated[
         "--idle",
         parser=_parse_seconds,
         metavar="TIME",
-        help="End PostgreSQL sessions that ask nothing for this time, as 3600s.",
+        help="End PostgreSQL sessions that are idle for this time, such as 3600s.",
         show_default=False,
     ),
 ]
@@ -213,10 +218,11 @@ def serve(
     idle: Idle = None,
     check: Check = False,
 ) -> None:
-    """Answer analysts by the PostgreSQL protocol, as psql or SQLAlchemy speak it, and by HTTP, until SIGTERM or Ctrl-C.
+    """Serve analysts over the PostgreSQL protocol (psql, SQLAlchemy and others) and over HTTP, until SIGTERM or Ctrl-C.
 
-    `dpsql users` says who they are, and makes passwords and tokens; a user's name is that of the analyst whose budget is
-    charged. SIGHUP reads the policy, the data and the users again, and keeps all connections. The HTTP API needs `dpsql[server]`; without it only the port of PostgreSQL is open.
+    `dpsql users` manages users, passwords and tokens. A query is charged to the analyst with the user's name. SIGHUP reloads the
+    policy, the data and the users, and keeps all connections. The HTTP API requires `dpsql[server]`; without it, only the
+    PostgreSQL port is open.
     """
     import asyncio
 
@@ -314,25 +320,25 @@ def serve(
 def _make_login_provider(
     issuer: str | None, client: str | None, secret: Path | None, redirect: str, audience: str | None
 ) -> OidcProvider | None:
-    """Where users log in by OpenID Connect; None where that is not wanted."""
+    """Return the OpenID Connect provider of the options, or None if they name none."""
     if issuer is None and client is None and secret is None and audience is None:
         return None
     if issuer is None or client is None:
-        raise typer.BadParameter("OpenID Connect takes both --oidc-issuer and --oidc-client")
+        raise typer.BadParameter("OpenID Connect requires both --oidc-issuer and --oidc-client")
     try:
         from dpsql.server.http.oidc import OidcClient
         from dpsql.server.http.oidc import OidcProvider as Found
     except ModuleNotFoundError:
-        raise typer.BadParameter("logins by OpenID Connect need joserfc: pip install 'dpsql[oidc]'") from None
+        raise typer.BadParameter("OpenID Connect requires joserfc: pip install 'dpsql[oidc]'") from None
     try:
         text = None if secret is None else secret.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError):
-        raise typer.BadParameter(f"the client's secret cannot be read from {secret}") from None
+        raise typer.BadParameter(f"cannot read the client's secret from {secret}") from None
     return Found(OidcClient(issuer, client, redirect, text, audience))
 
 
 def _check_server(policy: Path, database: Path | None, **plan: Any) -> None:
-    """Prints what was checked; ends with exit code 1 where a server would not start."""
+    """Print the results of the checks, and exit with code 1 if a server would not start."""
     from dpsql.server.check import ServerOptions, iterate_findings
     from dpsql.shell.failures import format_error
 
@@ -348,11 +354,11 @@ def _check_server(policy: Path, database: Path | None, **plan: Any) -> None:
         raise typer.Exit(1)
 
 
-_NO_HTTP = "HTTP: not served, as starlette or uvicorn is not installed: pip install 'dpsql[server]'"
+_NO_HTTP = "HTTP: not available, since starlette or uvicorn is not installed: pip install 'dpsql[server]'"
 
 
 def _find_http_server() -> type[HttpServer] | None:
-    """The HTTP API, None where what it needs is not installed."""
+    """Return the HTTP server's class, or None if its requirements are not installed."""
     try:
         from dpsql.server.http.door import HttpServer
     except ModuleNotFoundError as error:

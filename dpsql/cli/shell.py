@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 class ShellFormat(StrEnum):
-    """How answers are written."""
+    """The format of answers."""
 
     table = "table"
     csv = "csv"
@@ -55,7 +55,7 @@ ShellStyle = Annotated[
     typer.Option(
         "--format",
         "-f",
-        help="How answers are written. [default: table, or that of the settings]",
+        help="The format of answers. [default: the setting `format`, else table]",
         show_default=False,
     ),
 ]
@@ -63,7 +63,7 @@ ShellDialect = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help="The SQL of queries: duckdb, postgres, spark, snowflake, bigquery or tsql. [default: duckdb, or that of the settings]",
+        help="The SQL dialect of queries: duckdb, postgres, spark, snowflake, bigquery or tsql. [default: the setting `dialect`, else duckdb]",
         show_default=False,
     ),
 ]
@@ -72,7 +72,7 @@ AskAbove = Annotated[
     typer.Option(
         parser=make_number_parser("ask_above"),
         metavar="NUMBER",
-        help="The ε above which the shell states the price of a query first, and asks it only after a yes. [default: 1, or that of the settings]",
+        help="The ε above which the shell shows the price of a query and asks for confirmation. [default: the setting `ask_above`, else 1]",
         show_default=False,
     ),
 ]
@@ -98,10 +98,10 @@ def shell(
     ask_above: AskAbove = None,
     reserve: Reserve = None,
 ) -> None:
-    """Ask one question after another.
+    """Start the interactive shell.
 
-    Statements end in a semicolon. From a pipe they are answered one by one, without a prompt. How the shell looks is
-    set in ~/.config/dpsql/config.toml.
+    Statements end with a semicolon. Statements from a pipe are answered one by one, without a prompt. Settings are in
+    ~/.config/dpsql/config.toml.
     """
     from dpsql.shell.prompt import get_history_path, run_interactive, run_piped
     from dpsql.shell.session import Session
@@ -165,10 +165,10 @@ def _format_banner(state: SessionState, what: str) -> str:
     if state.epsilon is not None:
         loss = f"each query is charged ε {float(state.epsilon):g}"
     elif state.target is not None:
-        loss = f"each query is asked for with {state.target}"
+        loss = f"each query has the target {state.target}"
     return (
         f"dpsql {dpsql.__version__}: {what}, which protects each {unit}\n"
-        f"{loss}; \\? lists the commands, \\q leaves"
+        f"{loss}; \\? lists the commands, \\q quits"
     )
 
 

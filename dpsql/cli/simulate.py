@@ -16,24 +16,27 @@ if TYPE_CHECKING:
 PolicyArgument = Annotated[
     Path, typer.Argument(help="The policy that declares the tables.", show_default=False)
 ]
-Units = Annotated[int, typer.Option("--units", min=1, max=10**8, help="How many privacy units there are.")]
+Units = Annotated[int, typer.Option("--units", min=1, max=10**8, help="The number of privacy units.")]
 Rows = Annotated[
     int | None,
     typer.Option(
         "--rows",
         min=1,
         max=10**9,
-        help="Rows of each table in which a unit may have several. [default: three a unit]",
+        help="The number of rows of each table in which a unit may have several. [default: three per unit]",
         show_default=False,
     ),
 ]
-Variant = Annotated[int, typer.Option("--seed", min=0, help="The same seed makes the same rows.")]
+Variant = Annotated[
+    int,
+    typer.Option("--seed", min=0, help="The seed of the generator; the same seed generates the same rows."),
+]
 Public = Annotated[
     Path | None,
     typer.Option(
         "--public",
         metavar="DATABASE",
-        help="A DuckDB file whose public tables are copied; no private table of it is read.",
+        help="A DuckDB file whose public tables are copied; its private tables are not read.",
         show_default=False,
     ),
 ]
@@ -49,10 +52,10 @@ def simulate(
     variant: Variant = 0,
     public: Public = None,
 ) -> None:
-    """Make a database of invented rows from a policy alone, for developing, demos and tests without a budget.
+    """Generate a database from a policy alone, for development, demos and tests without a budget.
 
-    Values are drawn evenly from declared bounds and values; ids lead to units as the links say. Nothing private is read.
-    The policy is written beside it under its name, so that queries of it have a ledger of their own.
+    Values are drawn uniformly from declared bounds and values; ids follow the declared links. No private data is read. A copy of
+    the policy is written beside the database, so that its queries have a ledger of their own.
     """
     from dpsql.backends.simulated import write_simulated_file
     from dpsql.policy import load
@@ -60,21 +63,23 @@ def simulate(
 
     rules, beside = load(policy), output.with_suffix(".yaml")
     if beside.exists():
-        raise OperationalError(f"{beside} exists already", code="file_exists", hint="name another file")
-    text = rewrite_policy_text(policy, f"invented rows, {output.name}")
+        raise OperationalError(
+            f"{beside} already exists", code="file_exists", hint="choose another file with --output"
+        )
+    text = rewrite_policy_text(policy, f"generated rows, {output.name}")
     missing = write_simulated_file(rules, make_size(units, rows, variant), output, public)
     made = [name for name in rules.tables if name not in missing]
     beside.write_text(text, encoding="utf-8")
-    print(f"{output} has invented rows of {', '.join(made)}; its policy is {beside}")
+    print(f"wrote generated rows of {', '.join(made)} to {output}; its policy is {beside}")
     if missing:
         print(
-            f"left out, for no columns are declared: {', '.join(missing)}; --public DATABASE copies them",
+            f"left out, since they declare no columns: {', '.join(missing)}; copy them with --public DATABASE",
             file=sys.stderr,
         )
 
 
 def make_size(units: int, rows: int | None, variant: int) -> SimulationSize:
-    """How much is made of what the options say."""
+    """Return the size of the generated data from the options."""
     from dpsql.backends.simulated import SimulationSize
 
     return SimulationSize(units, 3 * units if rows is None else rows, variant)

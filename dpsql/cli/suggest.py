@@ -40,13 +40,13 @@ if TYPE_CHECKING:
     from dpsql.suggest.text import Keys
 
 TableName = Annotated[
-    str, typer.Argument(metavar="TABLE", help="The private table of the policy.", show_default=False)
+    str, typer.Argument(metavar="TABLE", help="A private table of the policy.", show_default=False)
 ]
 Database = Annotated[
     str | None,
     typer.Argument(
         metavar="[DATABASE|URL]",
-        help="The data, or the URL of a database. [default: what the policy, of --policy or DPSQL_POLICY, names as sources]",
+        help="The data, or the URL of a database. [default: the sources in the policy of --policy or DPSQL_POLICY]",
         show_default=False,
     ),
 ]
@@ -54,7 +54,7 @@ Columns = Annotated[
     list[str] | None,
     typer.Option(
         "--column",
-        help="A column to propose bounds or values for; may be repeated. [default: those without both]",
+        help="A column to propose bounds or values for; may be repeated. [default: columns without bounds and values]",
         show_default=False,
     ),
 ]
@@ -63,7 +63,7 @@ Listed = Annotated[
     typer.Option(
         "--values",
         metavar="COLUMN",
-        help="A column of numbers or days whose values are to be listed, in place of bounds; may be repeated.",
+        help="A column of numbers or dates for which to propose values instead of bounds; may be repeated.",
         show_default=False,
     ),
 ]
@@ -71,7 +71,7 @@ Rows = Annotated[
     bool,
     typer.Option(
         "--rows-per-unit",
-        help="How many rows of a unit count; columns are asked of only where they are named.",
+        help="Propose rows_per_unit; columns then need --column or --values.",
     ),
 ]
 Output = Annotated[
@@ -84,11 +84,11 @@ Output = Annotated[
     ),
 ]
 _SAID = {
-    "bounds": "are quantiles 1% and 99%, in round numbers",
-    "values": "are those that enough units have",
-    "rows_per_unit": "is what 99% of the units have at most, in round numbers; of others so many rows count",
+    "bounds": "are the 1% and 99% quantiles, rounded",
+    "values": "are the values that enough units have",
+    "rows_per_unit": "is the 99% quantile of rows per unit, rounded; of other units, this number of rows counts",
 }
-Check = Annotated[bool, typer.Option("--check", help="Say what it would cost, and charge nothing.")]
+Check = Annotated[bool, typer.Option("--check", help="Show the charge without running the queries.")]
 
 
 def suggest(
@@ -108,12 +108,12 @@ def suggest(
     output: Output = None,
     check: Check = False,
 ) -> None:
-    """Propose bounds and values for a table's columns, and rows_per_unit, from the data, by answers that are charged as any other.
+    """Propose bounds, values and rows_per_unit for a table from charged queries on the data.
 
-    Bounds are the 1% and 99% quantiles in round numbers, values those that enough units have, rows_per_unit is the 99% quantile
-    of what units have. The loss is split evenly among the questions; all are checked against the budget before the first is asked. A column needs a public range to begin with:
-    bounds that you declared, however wide, or those of its type. The proposed policy and the receipts are written into new
-    files, and the changes are shown.
+    Bounds are the rounded 1% and 99% quantiles, values are those that enough units have, and rows_per_unit is the 99% quantile of
+    rows per unit. The loss is split evenly among the queries; all are checked against the budget before the first runs. A column
+    needs a public range to begin with: declared bounds, however wide, or the range of its type. The proposed policy and the
+    receipts are written to new files, and the changes are shown.
     """
     from dpsql.connection import Connection
     from dpsql.engine.pipeline import Engine
@@ -151,14 +151,14 @@ def suggest(
         wide, asked = build_questions(declared, table, types, column or (), values or (), rows=rows_per_unit)
         if not asked:
             raise ProgrammingError(
-                f"each column of {table} has bounds or values, or needs none",
+                f"every column of {table} already has bounds or values, or needs none",
                 code="nothing_to_suggest",
-                hint="--column NAME proposes narrower ones, within those that are declared; --rows-per-unit fewer rows",
+                hint="add --column NAME to propose narrower bounds or values, or --rows-per-unit to propose fewer rows",
             )
         wide, text = load(wide), rules.read_text(encoding="utf-8-sig")
         with_keys(
             text, table, _build_sample_keys(wide, table, asked)
-        )  # whether the text can be edited, before a charge
+        )  # before any charge, check that the text can be edited
         share = Fraction(loss) / len(asked)
         asking = Connection(
             Engine(wide, engine.backend, engine.ledger, engine.analyst, engine.entropy), share
@@ -184,7 +184,7 @@ def _write_proposals(
     text: str,
     target: Path,
 ) -> None:
-    """Writes the receipts and the policy with what is proposed, and says so."""
+    """Write the receipts and the proposed policy, and print the changes."""
     from dpsql.suggest.text import with_keys
 
     receipts = target.with_suffix(".receipts.json")
@@ -198,7 +198,7 @@ def _write_proposals(
     )
     for each, result, what in found:
         if what is None:
-            print(f"nothing is proposed for {_format_column_name(table, each)}: {_explain_no_proposal(each)}")
+            print(f"no proposal for {_format_column_name(table, each)}: {_explain_no_proposal(each)}")
         elif each.key != "values":
             print(f"{_format_column_name(table, each)}: {_format_quantiles(each, result)}")
     if not columns:
@@ -207,11 +207,11 @@ def _write_proposals(
     _write_new_file(target, proposed)
     print(_format_difference(text, proposed, rules.name, target.name), end="")
     print(f"wrote {target} and {receipts}")
-    print(f"look at it, then let it take the place of {rules}: under that name its ledger goes on")
+    print(f"review it, then replace {rules} with it; under that name it keeps the ledger")
 
 
 def _format_quantiles(question: Question, result: Result) -> str:
-    """The released quantiles behind a proposal, with their 95% intervals as far as they have some."""
+    """Format the released quantiles behind a proposal, with their 95% intervals if they have any."""
     from dpsql.rendering import format_value
 
     (row,), (ends,) = result.rows, result.intervals(0.95)
@@ -219,15 +219,15 @@ def _format_quantiles(question: Question, result: Result) -> str:
         format_value(value) + ("" if end is None else f" [{format_value(end[0])}, {format_value(end[1])}]")
         for value, end in zip(row, ends, strict=True)
     ]
-    which = "quantiles 1% and 99%" if question.key == "bounds" else "quantile 99%"
+    which = "1% and 99% quantiles" if question.key == "bounds" else "99% quantile"
     without = ""
     if None in ends:
-        without = ", without ±: the ends of their intervals would be charged as further quantiles"
+        without = ", without intervals: their ends would be charged as further quantiles"
     return f"{which}: {' and '.join(said)}{without}"
 
 
 def _build_sample_keys(wide: Policy, table: str, asked: Sequence[Question]) -> Keys:
-    """For each question the bounds that it is asked under, or a value that the type has: what an answer may propose."""
+    """Return a sample proposal for each query: its bounds, or values of the column's type."""
     from dpsql.suggest.questions import SAMPLES
 
     declared = wide.tables[
@@ -246,8 +246,8 @@ def _build_sample_keys(wide: Policy, table: str, asked: Sequence[Question]) -> K
 def _iterate_remarks(
     table: str, found: Sequence[tuple[Question, Result, Proposal | None]], rules: Path, receipts: Path
 ) -> Iterator[str]:
-    """What a reader of the proposed policy should know of where its numbers are from."""
-    yield f"Proposed by dpsql suggest for {rules.name}, on {datetime.now(UTC):%Y-%m-%d}, from charged answers alone; receipts: {receipts.name}."
+    """Yield comments for the proposed policy that say where its numbers come from."""
+    yield f"Proposed by dpsql suggest for {rules.name} on {datetime.now(UTC):%Y-%m-%d}, from charged answers only; receipts: {receipts.name}."
     if any(what is not None and each.key == "values" for each, _, what in found):
         yield "  Values that few units have are missing: add those that everyone knows; what is not listed counts as NULL."
     for each, result, what in found:
@@ -265,7 +265,7 @@ def _explain_no_proposal(question: Question) -> str:
 
     if question.key != "values":
         return "no value was found"
-    return f"no value is held by enough units, or more than {MOST_LISTED} are; without values it can be grouped and counted"
+    return f"no value occurs in enough units, or more than {MOST_LISTED} do; the column can be grouped and counted without values"
 
 
 def _format_difference(before: str, after: str, old: str, new: str) -> str:
@@ -280,13 +280,13 @@ def _list_columns(schema: DatabaseSchema, table: str) -> Sequence[tuple[str, str
 
 
 def _require_new_files(*files: Path) -> None:
-    """Raises OperationalError where a file is there already, before anything is charged."""
+    """Raise OperationalError if a file already exists, before anything is charged."""
     for file in files:
         if file.exists():
             raise OperationalError(
-                f"{file} exists already",
+                f"{file} already exists",
                 code="file_exists",
-                hint="--output FILE names another; nothing was charged",
+                hint="choose another file with --output FILE; nothing was charged",
             )
 
 
@@ -298,7 +298,7 @@ def _write_new_file(path: Path, text: str) -> None:
         raise OperationalError(
             f"cannot write {path}: {error.strerror}",
             code="not_written",
-            hint="the answers are stored: the same again is free",
+            hint="run the command again with another file; the stored answers are free",
         ) from None
 
 
@@ -306,8 +306,8 @@ def _require_policy_variable() -> Path:
     named = os.environ.get("DPSQL_POLICY")
     if not named:
         raise ProgrammingError(
-            "no database given, and the policy names no source of a table",
+            "no database given, and no policy that has the sources of its tables",
             code="no_database",
-            hint="dpsql suggest TABLE name.duckdb --epsilon 0.1",
+            hint="name the database: dpsql suggest TABLE name.duckdb --epsilon 0.1",
         )
     return Path(named)

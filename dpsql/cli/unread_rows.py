@@ -1,4 +1,4 @@
-"""What answers do not read of the data, counted exactly: `dpsql check` says it to the owner, who has the data."""
+"""Count exactly the rows and cells that no answer reads, for `dpsql check`, whose user has the data anyway."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _WRITTEN = {
     "boolean": "truth values are written as true and false",
     "uuid": "UUIDs are written as 01234567-89ab-cdef-0123-456789abcdef",
 }
-"""How texts of files have to be written for each type of the policy."""
+"""How files must write the values of each type of the policy."""
 
 
 def describe_unread_rows(
@@ -33,7 +33,7 @@ def describe_unread_rows(
 
 
 def _describe_unread_texts(rules: Policy, database: Path | Mapping[str, Path]) -> Iterator[str]:
-    """Yield a line for each column of a file with texts that are none of its type."""
+    """Yield a line for each column of a file with texts that are not valid for its type."""
     from dpsql.backends.duckdb.files import count_unread_texts, find_file_tables, resolve_file_table
     from dpsql.policy import normalize_name
 
@@ -48,7 +48,7 @@ def _describe_unread_texts(rules: Policy, database: Path | Mapping[str, Path]) -
             kind = known[column]
             found = "1 text is" if many == 1 else f"{many:,} texts are"
             read = "is" if many == 1 else "are"
-            yield f"{table}.{column}: {found} no {kind}, and {read} read as NULL: {_WRITTEN[kind]}"
+            yield f"{table}.{column}: {found} not a valid {kind}, and {read} read as NULL: {_WRITTEN[kind]}"
 
 
 def _describe_rows_without_unit(
@@ -68,14 +68,14 @@ def _describe_rows_without_unit(
     for (name, _), many in zip(asked, backend.read_counts([sql for _, sql in asked]), strict=True):
         link, unit = rules.tables[name].unit_link, rules.get_unit(name).column
         if many and link is None:
-            yield f"{name}: {_format_row_count(many)} no {unit}: they belong to no privacy unit, and no answer reads them"
+            yield f"{name}: {_format_row_count(many)} no {unit}, so they belong to no privacy unit and no answer reads them"
         elif many and link is not None:
-            lead = "row leads" if many == 1 else "rows lead"
-            yield f"{name}: {many:,} {lead} to no row of {link.table} that has a unit: no answer reads them"
+            lead = "row references" if many == 1 else "rows reference"
+            yield f"{name}: {many:,} {lead} no row of {link.table} with a unit, so no answer reads them"
 
 
 def _describe_crossing_rows(rules: Policy, declared: AnalystSchema, backend: DuckDBBackend) -> Iterator[str]:
-    """Yield a line for each declared link and key that rows of several units contradict; no guarantee rests on these."""
+    """Yield a line for each declared link and key that rows of several units violate; no guarantee depends on them."""
     from dpsql.plan.expr import Column
     from dpsql.policy import normalize_name
     from dpsql.sql.emit.relations import emit_crossings
@@ -104,13 +104,13 @@ def _describe_crossing_rows(rules: Policy, declared: AnalystSchema, backend: Duc
         source, target = f"{name}.{' and '.join(names)}", f"{other}.{' and '.join(keys)}"
         if source == target:
             yield (
-                f"{source} is declared unique: {_format_row_count(many)} the value of a row of another unit, and each unit has a group "
-                "of it; take it out of the policy, if it is not within a unit"
+                f"{source} is declared unique, but {_format_row_count(many)} a value that a row of another unit also has; each unit "
+                "gets a group of its own. Remove it from the policy unless it is unique within a unit"
             )
         else:
             yield (
-                f"{source} refers to {target}: {_format_row_count(many)} the key of a row of another unit, to which they are not joined; "
-                "take the link out of the policy, if it is not within a unit"
+                f"{source} references {target}, but {_format_row_count(many)} the key of a row of another unit, and such rows are not "
+                "joined. Remove the link from the policy unless it stays within a unit"
             )
 
 

@@ -16,7 +16,7 @@ from dpsql.errors import Error
 if TYPE_CHECKING:
     from dpsql.server.users import UserStore
 
-users = typer.Typer(help="Say who may log in to `dpsql serve`.", no_args_is_help=True)
+users = typer.Typer(help="Manage the users who may log in to `dpsql serve`.", no_args_is_help=True)
 
 USERS = "dpsql.users"
 Store = Annotated[
@@ -30,12 +30,14 @@ Store = Annotated[
 ]
 Name = Annotated[
     str,
-    typer.Argument(metavar="NAME", help="The user, who is the analyst of that name.", show_default=False),
+    typer.Argument(
+        metavar="NAME", help="The user's name, which is also the analyst's name.", show_default=False
+    ),
 ]
 
 
 class RoleName(StrEnum):
-    """What a user may do."""
+    """The role of a user, as an option."""
 
     owner = "owner"
     analyst = "analyst"
@@ -46,22 +48,32 @@ Role = Annotated[
     RoleName,
     typer.Option(
         "--role",
-        help="An analyst asks; an auditor sees all budgets and asks nothing; an owner does both.",
+        help="An analyst runs queries; an auditor sees all budgets and runs no queries; an owner does both.",
         show_default=False,
     ),
 ]
 Days = Annotated[
     int,
-    typer.Option("--expires", min=1, max=3_650, metavar="DAYS", help="The days that the token is valid."),
+    typer.Option(
+        "--expires", min=1, max=3_650, metavar="DAYS", help="The number of days for which the token is valid."
+    ),
 ]
-Label = Annotated[str, typer.Option("--name", metavar="LABEL", help="What the list of tokens calls it.")]
+Label = Annotated[
+    str, typer.Option("--name", metavar="LABEL", help="The token's label in the list of tokens.")
+]
 TokenId = Annotated[
-    str, typer.Argument(metavar="ID", help="The token's id, as the list has it.", show_default=False)
+    str,
+    typer.Argument(
+        metavar="ID", help="The token's id, as `dpsql users tokens` lists it.", show_default=False
+    ),
 ]
 Whose = Annotated[
-    str | None, typer.Argument(metavar="[NAME]", help="Whose tokens. [default: all]", show_default=False)
+    str | None,
+    typer.Argument(
+        metavar="[NAME]", help="The user whose tokens are listed. [default: all users]", show_default=False
+    ),
 ]
-Generate = Annotated[bool, typer.Option("--generate", help="Make a password and show it, once.")]
+Generate = Annotated[bool, typer.Option("--generate", help="Generate a password and show it once.")]
 
 
 Subject = Annotated[
@@ -69,7 +81,7 @@ Subject = Annotated[
     typer.Option(
         "--subject",
         metavar="SUBJECT",
-        help="What the issuer of OpenID Connect calls the user (the claim sub). There is no password then, unless it is generated.",
+        help="The user's subject at the OpenID Connect issuer (the claim sub). The user then has no password unless --generate is given.",
         show_default=False,
     ),
 ]
@@ -77,14 +89,16 @@ NewSubject = Annotated[
     str | None,
     typer.Argument(metavar="[SUBJECT]", help="The claim sub of the user's ID tokens.", show_default=False),
 ]
-NoSubject = Annotated[bool, typer.Option("--none", help="The user logs in by OpenID Connect no more.")]
+NoSubject = Annotated[
+    bool, typer.Option("--none", help="Remove the subject: the user no longer logs in with OpenID Connect.")
+]
 
 
 @users.command()
 def add(
     name: Name, role: Role, generate: Generate = False, subject: Subject = None, store: Store = USERS
 ) -> None:
-    """Let a user log in. The password is asked for, or read from standard input if that is no terminal."""
+    """Add a user. The password is prompted for, or read from standard input if that is not a terminal."""
     from dpsql.server.users import Role as Kind
 
     password = _read_password(generate or subject is not None)
@@ -96,18 +110,18 @@ def add(
             except Error:
                 known.remove_user(name)
                 raise
-    print(f"{name} may log in as {role.value}" + " by OpenID Connect" * (subject is not None))
+    print(f"{name} may log in as {role.value}" + " with OpenID Connect" * (subject is not None))
     if generate:
         print(f"password: {password}")
 
 
 @users.command("password")
 def change(name: Name, generate: Generate = False, store: Store = USERS) -> None:
-    """Change a user's password, and revoke all of the user's tokens. Sessions that are open stay open."""
+    """Change a user's password, and revoke all tokens of the user. Open sessions stay open."""
     password = _read_password(generate)
     with _open_store(store) as known:
         known.change_password(name, password)
-    print(f"the password of {name} is changed")
+    print(f"changed the password of {name}")
     if generate:
         print(f"password: {password}")
 
@@ -116,25 +130,25 @@ def change(name: Name, generate: Generate = False, store: Store = USERS) -> None
 def set_subject(
     name: Name, subject: NewSubject = None, none: NoSubject = False, store: Store = USERS
 ) -> None:
-    """Say what the issuer of OpenID Connect calls a user. Sessions of the web page that are open end."""
+    """Set a user's subject at the OpenID Connect issuer. Open sessions of the web page end."""
     if (subject is None) is not none:
         raise typer.BadParameter("give a subject, or --none")
     with _open_store(store) as known:
         known.set_subject(name, subject)
-    print(f"{name} logs in by OpenID Connect" + " no more" * none)
+    print(f"{name} no longer logs in with OpenID Connect" if none else f"{name} logs in with OpenID Connect")
 
 
 @users.command()
 def remove(name: Name, store: Store = USERS) -> None:
-    """Stop a user from logging in, by password or by token. What was charged to the name stays charged."""
+    """Remove a user: passwords and tokens stop working. Charges to the name remain."""
     with _open_store(store) as known:
         known.remove_user(name)
-    print(f"{name} may log in no more")
+    print(f"{name} may no longer log in")
 
 
 @users.command("list")
 def list_(store: Store = USERS) -> None:
-    """Show who may log in."""
+    """List the users who may log in."""
     from dpsql.shell.view import View, build_table
 
     with _open_store(store) as known:
@@ -153,10 +167,10 @@ def list_(store: Store = USERS) -> None:
 
 @users.command()
 def token(name: Name, expires: Days = 90, label: Label = "", store: Store = USERS) -> None:
-    """Make a token for a user's programs, and show it, once: the store has its digest alone.
+    """Create a token for a user's programs and show it once; the user store keeps only its digest.
 
-    The HTTP API takes it, and so do `dpsql.connect` and the commands that take its address; the PostgreSQL protocol takes
-    passwords.
+    The HTTP API accepts the token, and so do `dpsql.connect` and the commands that take a server's address. The PostgreSQL
+    protocol accepts passwords only.
     """
     with _open_store(store) as known:
         secret = known.add_token(name, label, expires)
@@ -166,7 +180,7 @@ def token(name: Name, expires: Days = 90, label: Label = "", store: Store = USER
 
 @users.command()
 def tokens(name: Whose = None, store: Store = USERS) -> None:
-    """Show the tokens that there are, without their secrets."""
+    """List the tokens, without their secrets."""
     from datetime import UTC, datetime
 
     from dpsql.shell.view import View, build_table
@@ -192,10 +206,10 @@ def tokens(name: Whose = None, store: Store = USERS) -> None:
 
 @users.command()
 def revoke(token: TokenId, store: Store = USERS) -> None:
-    """End a token: what is asked with it from now on is refused."""
+    """Revoke a token: requests that use it are refused from now on."""
     with _open_store(store) as known:
         known.revoke_token(token)
-    print(f"token {token} is revoked")
+    print(f"revoked token {token}")
 
 
 @contextmanager

@@ -1,6 +1,6 @@
-"""The demo's data as a database, and true answers from it: what no other part of dpsql may give.
+"""Write the demo's data to a database, and compute true answers from it, which no other part of dpsql may do.
 
-It talks to DuckDB itself, because dpsql has no way to ask for an exact value.
+This module uses DuckDB directly, because dpsql has no way to return an exact value.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _POLICY = files("dpsql.demo").joinpath(f"{NAME}.yaml")
 
 
 def write_demo_files(directory: Path) -> tuple[Path, Path]:
-    """Writes the database and its policy; returns their paths. Raises OperationalError if one is there."""
+    """Write the database and its policy, and return their paths. Raises OperationalError if one already exists."""
     database, policy = directory / f"{NAME}.duckdb", directory / f"{NAME}.yaml"
     for path in (database, policy, policy.with_suffix(".ledger")):
         if path.exists():
             raise OperationalError(
-                f"{path} exists already", code="file_exists", hint="name another directory, or a new one"
+                f"{path} already exists", code="file_exists", hint="choose another directory"
             )
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -37,7 +37,7 @@ def write_demo_files(directory: Path) -> tuple[Path, Path]:
 
 
 def compute_true_rows(sql: str) -> list[tuple[Any, ...]]:
-    """The true rows of a query to the public file."""
+    """Return the true rows of a query on the public file."""
     with as_file(_DATA) as data, duckdb.connect() as connection:
         connection.execute(f"CREATE TABLE {NAME} AS SELECT * FROM read_parquet(?)", [str(data)])
         return connection.execute(sql).fetchall()

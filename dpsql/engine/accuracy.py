@@ -77,7 +77,7 @@ class _NoisyOutput:
         half = predict_half_width(plan, self.item, confidence)
         if half is None:
             raise _make_rejection(
-                f"the error of {self.name} depends on the data and is not known beforehand, as that of a mean on the number of rows",
+                f"the error of {self.name} depends on the data and is not known beforehand; that of a mean depends on the number of rows",
                 "use `target_error` for sums and counts, `epsilon` for this value",
             )
         return half * self.factor
@@ -127,7 +127,7 @@ class LossSearch:
         if found is None:
             bought, name = self._find_largest_error(tuple(self._iterate_noisy_outputs()), most)
             raise _make_rejection(
-                f"{self.target} needs more than {whose} (ε {float(most):.6g}), which buys ±{bought:.6g} for {name}",
+                f"{self.target} needs more than {whose} (ε {float(most):.6g}), which gives ±{bought:.6g} for {name}",
                 "use a larger target_error, or fewer aggregates in one query",
             )
         return found
@@ -202,7 +202,7 @@ class LossSearch:
 
     def _require_relative_target(self) -> None:
         """Raises QueryRejected where the values of an answer at one loss tell little of those at another."""
-        hint = "use an absolute error, as target_error=50, or an epsilon"
+        hint = "use an absolute error, such as target_error=50, or an epsilon"
         for release, analysis in self.analyses.items():
             if analysis.domains is None or analysis.selects_keys:
                 raise QueryRejected(
@@ -218,7 +218,7 @@ class LossSearch:
                 )
         if not is_unfiltered(self.outer):
             raise QueryRejected(
-                "a relative target_error does not apply under HAVING, QUALIFY or LIMIT: noise decides which values are there",
+                "a relative target_error does not apply under HAVING, QUALIFY or LIMIT: noise decides which rows remain",
                 code="relative_target",
                 hint=f"query all values and filter the result; or {hint}",
             )
@@ -228,7 +228,7 @@ class LossSearch:
         found = find_provenance(self.outer)
         if found is None:
             raise _make_rejection(
-                "a value computed from several released rows has no error that is known beforehand",
+                "the error of a value computed from several released rows is not known beforehand",
                 "query the aggregates themselves, or use an epsilon",
             )
         some = False

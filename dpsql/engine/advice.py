@@ -43,11 +43,11 @@ def iterate_policy_warnings(policy: Policy) -> Iterator[str]:
 
 def _describe_weak_budget(name: str, own: Budget) -> Iterator[str]:
     if own.epsilon > _LARGE_EPSILON:
-        yield f"{name}: ε {float(own.epsilon):g} is weak: above {_LARGE_EPSILON}, little is promised to one unit"
+        yield f"{name}: ε {float(own.epsilon):g} is weak: above {_LARGE_EPSILON}, one unit has little protection"
     if own.delta > _LARGE_DELTA:
         yield (
-            f"{name}: δ {float(own.delta):g} is large: with that probability all of a unit may be known;"
-            " write a number far below 1 / (number of units), such as 1e-7"
+            f"{name}: δ {float(own.delta):g} is large: with that probability everything about a unit may be revealed;"
+            " use a number far below 1 / (number of units), such as 1e-7"
         )
 
 
@@ -58,20 +58,20 @@ def _describe_idle_caps(policy: Policy, reach: dict[str, Fraction]) -> Iterator[
     most = max(reach.values())
     if policy.max_epsilon is not None and policy.max_epsilon > most:
         yield (
-            f"max_epsilon {float(policy.max_epsilon):g} has no effect: no table's budget admits a query above"
+            f"max_epsilon {float(policy.max_epsilon):g} has no effect: no table's budget allows a query above"
             f" ε {_format_rounded_down(most)}"
         )
     for name, own in reach.items():
         cap = policy.tables[name].max_epsilon
         if cap is not None and cap > own:
-            yield f"{name}: max_epsilon {float(cap):g} has no effect: its budget admits no query above ε {_format_rounded_down(own)}"
+            yield f"{name}: max_epsilon {float(cap):g} has no effect: its budget allows no query above ε {_format_rounded_down(own)}"
         if policy.default_epsilon is not None and policy.default_epsilon > own:
             yield (
-                f"{name}: default_epsilon {float(policy.default_epsilon):g} is refused: its budget admits no query"
+                f"{name}: default_epsilon {float(policy.default_epsilon):g} is refused: its budget allows no query"
                 f" above ε {_format_rounded_down(own)}"
             )
         if policy.min_epsilon > own:
-            yield f"{name}: nothing can be asked: its budget admits no query of min_epsilon {float(policy.min_epsilon):g}"
+            yield f"{name}: no query can be answered: its budget allows no query of min_epsilon {float(policy.min_epsilon):g}"
 
 
 def _describe_idle_analyst_budgets(policy: Policy) -> Iterator[str]:
@@ -82,7 +82,7 @@ def _describe_idle_analyst_budgets(policy: Policy) -> Iterator[str]:
         table = Account.from_budget(collect_budgets(policy)[key.table])
         if table.limit.is_within(Account.from_budget(own).limit):
             whose = "per_analyst" if key.analyst == "#" else f"the budget of {key.analyst}"
-            yield f"{key.table}: {whose} has no effect: it is not less than the table's own"
+            yield f"{key.table}: {whose} has no effect: it is not less than the budget of the table"
 
 
 def _compute_largest_epsilon(own: Budget) -> Fraction:

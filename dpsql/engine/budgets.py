@@ -59,7 +59,7 @@ def require_above_floor(least: Fraction, loss: Fraction | Target) -> None:
         raise QueryRejected(
             f"epsilon {float(loss):g} is below the policy's min_epsilon of {float(least):g}",
             code="epsilon_floor",
-            hint="use a larger epsilon: below it an answer is noise alone",
+            hint="use a larger epsilon: below the minimum, an answer is only noise",
         )
 
 

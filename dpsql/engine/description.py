@@ -73,7 +73,7 @@ class Description:
             if normalize_name(each.name) == wanted:
                 return each
         known = ", ".join(sorted(each.name for each in self.tables))
-        raise ProgrammingError(f"there is no table {name}", code="table", hint=f"there are: {known}")
+        raise ProgrammingError(f"there is no table {name}", code="table", hint=f"the tables are: {known}")
 
 
 def format_bounds(column: Column | None) -> tuple[str, ...]:
@@ -125,7 +125,7 @@ def _describe_column(name: str, facts: ColumnInfo, found: AnalystTable) -> Itera
     if facts.is_unit:
         yield "privacy unit"
     if found.contribution is not None and normalize_name(name) in found.contribution.constant:
-        yield "one value a unit"
+        yield "one value per unit"
     if found.is_private and not facts.nullable:
         yield "never NULL"
 
@@ -136,15 +136,15 @@ def _describe_rules(found: AnalystTable, policy: Policy) -> Iterator[str]:
         return
     declared, budget = policy.tables[found.name], policy.get_budget(found.name)
     if found.unit_column is not None:
-        yield f"at most {declared.rows_per_unit:,} rows of one {policy.privacy_unit} count"
+        yield f"at most {declared.rows_per_unit:,} rows per {policy.privacy_unit} are counted"
         if all(
             facts.nullable
             for name, facts in found.columns.values()
             if normalize_name(name) == normalize_name(found.unit_column)
         ):
-            yield f"rows whose {found.unit_column} is NULL belong to nobody and are not read"
+            yield f"rows whose {found.unit_column} is NULL belong to no privacy unit and are not read"
     if declared.max_groups is not None:
-        yield f"in at most {declared.max_groups:,} groups of a query"
+        yield f"in at most {declared.max_groups:,} groups per query"
     if declared.min_frequency > 1:
         yield f"a group or a value is shown only if at least {declared.min_frequency:,} units are behind it, by noisy counts"
     yield (

@@ -33,7 +33,9 @@ class ExpertLosses:
         losses = outputs[experts.first_column : experts.first_column + experts.expert_count]
         if not all(loss.expr.type.numeric or loss.expr.type is Type.NULL for loss in losses):
             raise QueryRejected(
-                "the losses of experts are numbers", code="best_expert", hint="a loss is from 0 to 1"
+                "the losses of experts must be numbers",
+                code="best_expert",
+                hint="the loss of an expert must be from 0 to 1",
             )
         return experts
 

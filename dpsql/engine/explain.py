@@ -117,7 +117,7 @@ def _describe_outer_query(
     outputs = ", ".join(
         f"{format_expression(output.expr, names)} AS {output.name}" for output in outer.outputs
     )
-    yield f"{indent}Output {outputs}   free: reads released and public values alone"
+    yield f"{indent}Output {outputs}   free: reads only released and public values"
     if outer.having is not None:
         yield f"{indent}  HAVING {format_expression(outer.having, names)}"
     if outer.qualify is not None:
@@ -140,11 +140,11 @@ def _describe_release(
     analysis, bound = part.plan.analysis, part.plan.analysis.bound
     keys = ", ".join(format_expression(key.expr) for key in released.keys)
     title = f"Release{f' {number + 1}' * (len(prepared.releases) > 1)}{f' by {keys}' if keys else ''}"
-    yield f"{indent}└─ {title}   the boundary: below it rows belong to one {engine.policy.privacy_unit}"
+    yield f"{indent}└─ {title}   privacy boundary: each row below belongs to one {engine.policy.privacy_unit}"
     enforced = (
         "each row is its own unit"
         if not bound.per_unit
-        else f"at most {_format_count(bound.rows, 'row')} of a unit"
+        else f"at most {_format_count(bound.rows, 'row')} per unit"
     )
     if bound.per_unit and keys:
         enforced += f" in at most {_format_count(bound.groups, 'group')}"
@@ -156,8 +156,8 @@ def _describe_release(
     for index, key in enumerate(released.keys):
         yield f"{indent}   │  key {format_expression(key.expr)}: {_describe_domain(part, index)}"
     if isinstance(prepared.post_processing, ReleasedTables) and released in prepared.post_processing.occupied:
-        which = "a group whose key follows from bounds" if has_unlisted_keys(released) else "a group of NULL"
-        yield f"{indent}   │  {which} is left out where, by its noisy count, it may be empty"
+        which = "a group whose key follows from bounds" if has_unlisted_keys(released) else "a NULL group"
+        yield f"{indent}   │  {which} is left out if, by its noisy count, it may be empty"
     for index, measure in enumerate(analysis.measures):
         lattice = measure.lattice
         grid = "" if lattice is None else f", summed in steps of {_format_number(lattice.step)}"
@@ -167,11 +167,11 @@ def _describe_release(
 
 def _describe_partition_scan(scan: Scan, unit: str) -> str:
     """What is read of a table, and whose rows do not count for it."""
-    read = f"of {scan.table} {' and '.join(map(str, scan.partition_filters))} alone is read"
+    read = f"only rows of {scan.table} with {' and '.join(map(str, scan.partition_filters))} are read"
     if scan.unit.kind is not UnitKind.COLUMN:
         return read
-    names = " and of ".join(side.name for side in scan.partition_filters)
-    return f"{read}; a {unit} with several values of {names}, or none, does not count"
+    names = " or of ".join(side.name for side in scan.partition_filters)
+    return f"{read}; a {unit} with no value or several values of {names} is not counted"
 
 
 def _describe_domain(part: PreparedRelease, index: int) -> str:
@@ -268,7 +268,7 @@ def _describe_measurements(
         chosen, (item,) = plan.top_k, part.release.aggregations
         which = "greatest" if chosen.top.descending else "least"
         yield f"  the {_format_count(chosen.top.count, 'group')} of {which} {notices.format_call(item)}: {chosen.mechanism.describe()}"
-        yield f"  a unit adds {chosen.low:,} to {chosen.high:,} (in steps) to any score, which is not released"
+        yield f"  a unit adds {chosen.low:,} to {chosen.high:,} steps to each score; scores are not released"
         yield f"  {group_notices.describe_shortfall(plan, chosen, confidence)}"
         return
     if isinstance(plan.selection, OptimalPartitionSelection):
@@ -338,14 +338,14 @@ def _describe_expected_error(plan: MeasurementPlan, item: Aggregation, confidenc
         if plan.quantiles[place].is_public:
             return "free"
         rows = plan.quantiles[place].bound_row_error(confidence)
-        return f"expected to be at most {rows:,.4g} rows from its rank, {100 * confidence:.12g} times of 100"
+        return f"expected to be at most {rows:,.4g} rows from its rank, with {100 * confidence:.12g}% probability"
     half = predict_half_width(plan, item, confidence)
     if half is None:
         return (
             f"expected 95% half-width about {1.96 * compute_predicted_std(plan, item):,.4g} / number of rows"
         )
     block, _ = plan.get_estimator(get_statistic(plan.analysis, item, AGGREGATES[item.function].moments[0]))
-    learnt = " where the clamp is as expected" * (plan.vectors[block].clamp is not None)
+    learnt = " if the clamp is as expected" * (plan.vectors[block].clamp is not None)
     return f"expected {100 * confidence:.12g}% half-width {half:,.4g}{learnt}"
 
 
@@ -360,7 +360,7 @@ def _describe_charge(engine: Engine, prepared: PreparedQuery, quotes: Sequence[Q
             what = f"release {number}" if several else "the release"
             yield (
                 f"  {what} refines a stored release (ledger entry {part.refinement.entry}): "
-                "charged the difference"
+                "only the difference is charged"
             )
     if not quotes:
         yield "  nothing"
@@ -370,7 +370,7 @@ def _describe_charge(engine: Engine, prepared: PreparedQuery, quotes: Sequence[Q
         account = engine.get_account(quote.table)
         unit = account.accountant.symbol
         loss, left = float(quote.charge.loss_fraction), float(quote.remaining.loss_fraction)
-        verdict = "" if quote.fits else "; REFUSED: the budget does not suffice"
+        verdict = "" if quote.fits else "; REFUSED: the budget is too small"
         yield (
             f"  {_describe_account(prepared, quote)}: {unit} = {loss:.4g} and δ = {float(quote.charge.delta_fraction):.3g}, "
             f"as for ε = {float(prepared.terms.epsilon):g}; left {unit} = {left:.4g}{verdict}"
@@ -383,19 +383,19 @@ def _describe_target(engine: Engine, prepared: PreparedQuery) -> Iterator[str]:
     if target is None:
         return
     if target.relative_error is None:
-        yield f"  asked for {target}: ε = {epsilon:g} is the least that keeps to it"
+        yield f"  requested {target}: ε = {epsilon:g} is the smallest that meets it"
         return
     most, whose = engine.build_loss_search(prepared, target).compute_epsilon_limit()
-    yield f"  asked for {target}: what that takes follows from released values, and is not known before"
-    yield f"  first step: ε = {epsilon:g}, where nothing was released before; at most {STEPS} steps"
-    yield f"  all steps together: at most as for ε = {float(most):g}, {whose}; less where the target is met or out of reach"
+    yield f"  requested {target}: the ε that it needs depends on released values, and is not known beforehand"
+    yield f"  first step: ε = {epsilon:g}, if nothing was released before; at most {STEPS} steps"
+    yield f"  all steps together: at most as for ε = {float(most):g}, {whose}; less if the target is met, or found to be out of reach, earlier"
 
 
 def _describe_account(prepared: PreparedQuery, quote: Quote) -> str:
     """The account that is charged, and the part of its table in words."""
     name = f"{quote.table} for {quote.analyst}" if quote.analyst else quote.table
     part = describe_box(quote.box, [part.plan.analysis.release for part in prepared.releases])
-    return f"{name}, {part} alone" if part else name
+    return f"{name}, only {part}" if part else name
 
 
 def _format_count(count: int, what: str) -> str:

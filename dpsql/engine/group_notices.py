@@ -21,7 +21,7 @@ from dpsql.planning.measurement import MeasurementPlan
 from dpsql.planning.partition_selection import OptimalPartitionSelection
 from dpsql.planning.top_k import TopKSelection
 from dpsql.postprocess.occupied_groups import list_possibly_empty_rows, mark_occupied_groups
-from dpsql.release import ReleasedTable
+from dpsql.released_table import ReleasedTable
 from dpsql.uncertainty.cells import compute_intervals
 
 CONFIDENCE = 0.95
@@ -32,12 +32,12 @@ def describe_selection_threshold(plan: MeasurementPlan) -> str:
     chosen = plan.selection
     if isinstance(chosen, OptimalPartitionSelection):
         many = f"{chosen.median_units:,} unit{'s' * (chosen.median_units != 1)}"
-        return f"a group of {many} is released with probability 1/2, a smaller one with less"
+        return f"a group of {many} is released with probability 1/2, a smaller one with a lower probability"
     if chosen is None:
         return "all groups are released"
     learnt = plan.vectors[chosen.vector].clamp is not None and not any(each.chosen for each in plan.clamps)
     least = f"a group is released if its noisy count is at least {math.ceil(chosen.count)}"
-    return f"{least}{' where the clamp is as expected' * learnt}"
+    return f"{least}{' if the clamp is as expected' * learnt}"
 
 
 def describe_shortfall(plan: MeasurementPlan, chosen: TopKSelection, confidence: float) -> str:
@@ -46,7 +46,7 @@ def describe_shortfall(plan: MeasurementPlan, chosen: TopKSelection, confidence:
     steps = chosen.bound_shortfall(groups, confidence)
     lattice = plan.analysis.measures[0].lattice if plan.analysis.measures else None
     off = steps * float(lattice.step) if lattice is not None else steps
-    return f"with {confidence:.0%} probability no chosen score is more than {off:,.4g} from the best of {groups:,} that was left to choose from"
+    return f"with {confidence:.0%} probability, no selected score is more than {off:,.4g} from the best remaining score of the {groups:,} groups"
 
 
 def describe_withheld_groups(tables: Sequence[ReleasedTable], table: ReleasedTable) -> Iterator[str]:
@@ -109,8 +109,8 @@ def describe_empty_selection(plan: MeasurementPlan, which: str) -> str:
     """Return the notice of a release of which no group passed the threshold."""
     return (
         f"No group{which} is shown: the policy does not list the keys, so {describe_selection_threshold(plan)}. A larger epsilon or "
-        "delta, fewer groups of a unit (max_groups) or larger groups help; keys whose values the policy lists are all shown. "
-        "Where each key belongs to one unit, none of this helps: group by it in a subquery, with the unit, and aggregate its rows."
+        "delta, fewer groups per unit (max_groups) or larger groups help; keys whose values the policy lists are all shown. "
+        "If each key belongs to one unit, none of this helps: group by the key and the unit in a subquery, and aggregate its rows."
     )
 
 
@@ -122,15 +122,15 @@ def describe_missing_groups(table: ReleasedTable) -> Iterator[str]:
         missing = len(holds) - sum(holds)
         if missing:
             yield (
-                f"{_format_group_subject(missing, len(holds))} not shown: by the noisy counts of units, there may be no rows. A query "
+                f"{_format_group_subject(missing, len(holds))} not shown: by the noisy counts of units, they may have no rows. A query "
                 "with COUNT(*) shows all groups that the policy lists."
             )
         return
     missing = sum(not holds[place] for place, row in enumerate(table.rows) if None not in row[:keys])
     if missing:
         yield (
-            f"{_format_group_subject(missing, len(holds))} left out, as keys follow from bounds and, by the noisy counts, there may be no rows. "
-            "Groups whose keys are listed, by the policy or by a condition with IN, are all shown."
+            f"{_format_group_subject(missing, len(holds))} left out: keys follow from bounds, and by the noisy counts there may be no rows. "
+            "Groups whose keys are listed, in the policy or in a condition with IN, are all shown."
         )
 
 
@@ -145,17 +145,17 @@ def describe_empty_groups(table: ReleasedTable, *, chosen: bool, unconditional: 
     if analysis.undecided_conditions and table.rows and analysis.release.top is None:
         names = " and ".join(dict.fromkeys(map(format_expression, analysis.undecided_conditions)))
         yield (
-            f"Groups are shown whether or not {names} holds for their keys, which was not computed for all values in advance: those "
-            "with no rows may be groups that this condition excludes."
+            f"Groups are shown whether or not {names} holds for their keys: it was not computed for all values in advance. Groups "
+            "without rows may be groups that this condition excludes."
         )
     if analysis.is_free and not analysis.release.all_public_rows and table.rows:
         yield (
-            f"Groups ({len(table.rows):,}) follow from values that the policy lists, or from bounds: nothing is measured, and some may "
+            f"Groups ({len(table.rows):,}) follow from values that the policy lists, or from bounds: nothing was measured, and some may "
             "have no rows. Add a condition, or COUNT(*), to see which."
         )
     elif analysis.release.top is not None:
         yield (
-            "The best are chosen among all groups that the policy lists, or that lie within bounds, so groups without rows may be "
+            "The best groups are selected from all groups that the policy lists, or that lie within bounds, so groups without rows may be "
             "among them: add COUNT(*) to see how many rows each has."
         )
     elif (chosen or unconditional) and not measures_presence(analysis.release):
@@ -163,7 +163,7 @@ def describe_empty_groups(table: ReleasedTable, *, chosen: bool, unconditional: 
         empty = sum(holds[place] for place in list_possibly_empty_rows(table.plan, table))
         if empty:
             yield (
-                f"{empty:,} of the {sum(holds):,} groups{' that are put in order' * chosen} may have no rows, by their noisy values: "
+                f"{empty:,} of the {sum(holds):,} groups{' that are ordered' * chosen} may have no rows, by their noisy values: "
                 "HAVING COUNT(*) > 0 leaves out those whose count is not above 0."
             )
 

@@ -137,7 +137,7 @@ class PublicLookups:
                 rows = tuple(self.read_rows(substitute_subqueries(query, self._evaluate_subqueries(group))))
                 if len(rows) > MOST_GROUPS:
                     raise QueryRejected(
-                        f"a group of public rows becomes part of the statement on this engine: at most {MOST_GROUPS:,} of them",
+                        f"this engine supports at most {MOST_GROUPS:,} groups of public rows, which become part of the statement",
                         code="engine",
                         hint="store the groups as a public table, or use DuckDB",
                     )

@@ -57,7 +57,7 @@ from dpsql.plan.types import Type, Value
 from dpsql.planning.clamping import Clamp
 from dpsql.planning.measurement import MeasurementPlan
 from dpsql.postprocess.nobody import has_condition, has_value_count
-from dpsql.release import ReleasedTable
+from dpsql.released_table import ReleasedTable
 from dpsql.rendering import format_value
 from dpsql.result import Result
 from dpsql.sql.emit.outer_query import ReleasedTables
@@ -160,7 +160,7 @@ def _describe_unbounded_columns(bare: Sequence[int], result: Result) -> Iterator
     if names:
         yield (
             f"{', '.join(names)} {'have' if len(names) > 1 else 'has'} noise, and no interval is known: noise decides which values "
-            "are read, as for the greatest of several, or dpsql does not simulate the law of the result."
+            "are read (as in a maximum of several), or dpsql does not simulate the distribution of the result."
         )
 
 
@@ -169,8 +169,8 @@ def _describe_row_selection(chosen: Sequence[tuple[int, int]], result: Result) -
     chosen_rows, released = sum(few for few, _ in chosen), sum(many for _, many in chosen)
     if chosen_rows and any(result.bounded_columns):
         yield (
-            f"Noisy values chose {chosen_rows:,} of {released:,} rows, and a row whose noise favors it is chosen more often. "
-            "Intervals are wider for this: 95% of the intervals of chosen rows hold."
+            f"Noisy values selected {chosen_rows:,} of {released:,} rows, and a row whose noise favors it is selected more often. "
+            "Intervals are wider for this: 95% of the intervals of selected rows hold the true value."
         )
 
 
@@ -204,8 +204,8 @@ def _describe_sampling(plan: MeasurementPlan) -> Iterator[str]:
     rate = find_sampling_rate(plan.analysis.release.input)
     if rate is not None:
         yield (
-            f"The answer is of a sample, which holds each privacy unit with probability {format_percent(rate)}; intervals hold for the "
-            f"sample. Divide a count or a sum by {float(rate):.6g} to estimate it for all units."
+            f"The answer describes a sample, which has each privacy unit with probability {format_percent(rate)}; so do its "
+            f"intervals. Divide a count or a sum by {float(rate):.6g} to estimate it for all units."
         )
 
 
@@ -243,11 +243,11 @@ def _describe_wide_bounds(plan: MeasurementPlan) -> Iterator[str]:
         sql = format_expression(measure.expr)
         named = list(dict.fromkeys(str(part) for part in walk(measure.expr) if isinstance(part, Column)))
         if len(sql) > _LONG and named:
-            what, bounded = f"What is computed of {' and '.join(named)} and added up", named[0]
+            what, bounded = f"The summed expression of {' and '.join(named)}", named[0]
         else:
             what, bounded = sql, sql
         yield (
-            f"{what} may be anything in {measure.interval}, and noise grows with that: "
+            f"{what} has the bounds {measure.interval}, and the noise grows with them: "
             f"narrower bounds help, as in LEAST({bounded}, 100)."
         )
 
@@ -290,8 +290,8 @@ def _describe_clamped_units(table: ReleasedTable) -> Iterator[str]:
             count = max(count, 1)
             most, units = min(most, count), f"of about {count:,} unit{'s' * (count > 1)}"
         yield (
-            f"Up to {most:,} {units} contribute{'s' * (most == 1)} more to {format_call(item)} than {_format_clamp_limits(plan, clamp)}, the bound that "
-            f"was chosen privately. What is beyond it is not counted; the 95% interval allows for {'up to ' * (groups > 1)}{format_value(allowed)} more. "
+            f"Up to {most:,} {units} contribute{'s' * (most == 1)} more to {format_call(item)} than {_format_clamp_limits(plan, clamp)}, the clamp that "
+            f"was chosen privately. The excess is not counted; the 95% interval allows for {'up to ' * (groups > 1)}{format_value(allowed)} more. "
             "A larger epsilon helps, and so do lower bounds on rows and values in the policy."
         )
 
@@ -319,7 +319,7 @@ def _describe_quantiles_at_bounds(table: ReleasedTable) -> Iterator[str]:
             rows = "" if len(table.rows) == 1 else f" in {hit:,} of {len(table.rows):,} groups"
             yield (
                 f"{format_call(item)} is at an end of its bounds {format_interval(around, item.argument.type)}{rows}: values beyond "
-                "count as that end, which no interval covers."
+                "them count as that end, and no interval covers this."
             )
 
 
@@ -343,8 +343,8 @@ def _describe_uncounted_quantiles(plan: MeasurementPlan) -> Iterator[str]:
         none = groups or has_condition(item) or _is_restricted(release.input)
         if ranked and none and not has_value_count(plan, item):
             yield (
-                f"{format_call(item)} has no count of its values beside it: over no values it is a random value within its bounds. "
-                f"Add {_format_count_call(item)}, which says whether there are any; where there are none, it is then NULL."
+                f"{format_call(item)} has no count of its values in this query: over no values it is a random value within its bounds. "
+                f"Add {_format_count_call(item)}: it says whether there are values, and {format_call(item)} is NULL if there are none."
             )
 
 
@@ -365,8 +365,8 @@ def _describe_uncounted_sums(table: ReleasedTable) -> Iterator[str]:
         if near:
             yield (
                 f"{format_call(item)} may be over no values{f' in {near:,} of {len(table.rows):,} groups' * bool(release.keys)}, where SQL "
-                f"has NULL and it is a noisy number near 0. {_format_count_call(item)} beside it says whether there are any, and it is NULL "
-                "where there are none."
+                f"returns NULL and this answer has a noisy number near 0. Add {_format_count_call(item)}: it says whether there are values, "
+                f"and {format_call(item)} is NULL if there are none."
             )
 
 
@@ -377,7 +377,7 @@ def _describe_count_if(text: str, tables: Sequence[ReleasedTable]) -> Iterator[s
         for table in tables
         for item in table.plan.analysis.release.aggregations
     ):
-        yield "COUNT_IF of no rows is 0, where DuckDB has NULL."
+        yield "COUNT_IF over no rows is 0; in DuckDB it is NULL."
 
 
 def _count_near_zero(table: ReleasedTable, item: Aggregation) -> int:

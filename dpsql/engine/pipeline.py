@@ -6,37 +6,35 @@ All but the charge, the engine's run and the draws are pure functions over froze
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from dpsql.accounting.spend import NOTHING
 from dpsql.analysis.analyse import Analysis, analyze_release
-from dpsql.analysis.decimals import find_decimal_digits
 from dpsql.analysis.partitions.assign import with_partition_filters
-from dpsql.backends import Backend, Exact, catalog
+from dpsql.backends import Backend, catalog
 from dpsql.backends.scratch import ScratchDatabase
-from dpsql.covariance import project_rows
-from dpsql.engine import notices
 from dpsql.engine.accuracy import LossSearch
 from dpsql.engine.budgets import compute_epsilon_cap, get_table_budget, require_above_floor, require_below_cap
+from dpsql.engine.build_result import build_result
 from dpsql.engine.charge_details import build_charge_details
+from dpsql.engine.draw import draw_noise
 from dpsql.engine.experts import ExpertLosses
 from dpsql.engine.finish import finish_statement
 from dpsql.engine.lookups import PublicLookups
 from dpsql.engine.loss_split import split_loss
-from dpsql.engine.post_processor import PostProcessor, build_answer_rows, to_constants
+from dpsql.engine.post_processor import PostProcessor, to_constants
 from dpsql.engine.prepare import PreparedQuery, PreparedRelease, emit_statement
 from dpsql.engine.receipts import build_receipt, collect_versions
 from dpsql.engine.replay import ReleaseStore
 from dpsql.engine.sampling import require_one_sample
-from dpsql.engine.stops import CANCELLED, InterruptibleGroup, StopRequests, is_interruption, run_and_record
+from dpsql.engine.stops import InterruptibleGroup, StopRequests, run_and_record
 from dpsql.errors import (
     BackendError,
     BudgetExhausted,
-    DatabaseError,
     InternalError,
     OperationalError,
     QueryRejected,
@@ -45,28 +43,16 @@ from dpsql.ledger import Entry, Ledger, Quote
 from dpsql.ledger.protocol import Account
 from dpsql.ledger.refusal import require_payable
 from dpsql.mechanisms import Entropy, SystemEntropy
-from dpsql.mechanisms.release_cache import clear_cache
 from dpsql.plan.dependencies import KnownValues, list_final_releases, list_steps, substitute_subqueries
 from dpsql.plan.expr import Expr, Scalar
 from dpsql.plan.nodes import OuterQuery, PublicSubquery, Release, Values, list_private_tables
-from dpsql.plan.provenance import find_provenance
 from dpsql.planning.choose import LossShare, choose_plan
 from dpsql.planning.measurement import MeasurementPlan
 from dpsql.planning.verify import verify_plan
 from dpsql.policy import Policy
 from dpsql.postprocess.nobody import list_counted_sums, present_table, with_null_sums
 from dpsql.postprocess.occupied_groups import list_possibly_empty_releases, mark_occupied_groups
-from dpsql.release import (
-    GroupRows,
-    Keys,
-    ReleasedTable,
-    draw_release,
-    draw_release_in_stages,
-    open_stream,
-    refine_release,
-)
-from dpsql.replay.combine import combine_tables
-from dpsql.replay.refine import CoupledRefinement, IndependentTopUp
+from dpsql.released_table import ReleasedTable
 from dpsql.request.query import Query, ResolvedQuery, resolve_query
 from dpsql.request.target import Target
 from dpsql.result import Receipt, Result
@@ -76,13 +62,8 @@ from dpsql.sql.emit.outer_query import (
     emit_outer_query,
     find_unchanged_columns,
 )
-from dpsql.sql.emit.stages import Stages
-from dpsql.sql.emit.statement import ReleaseStatement
 from dpsql.sql.lower.statement import lower_statement
 from dpsql.sql.read.parse import mark_translation_errors, parse_cached, require_stack_room
-from dpsql.synthesis.stream import Cells, RunningStream, StreamedCount
-from dpsql.uncertainty.cells import RowProvenance
-from dpsql.uncertainty.derived import DerivedIntervals, make_interval_function, mark_bounded_columns
 from dpsql.workers import Interruptible
 
 
@@ -336,7 +317,7 @@ class Engine:
             above.create_tables(prepared.releases)
             # A query whose post-processing cannot even be bound fails here, before it is charged.
             scratch.run_query(prepared.outer_sql)
-            entries = self._charge_query(prepared)
+            entries = self.charge_query(prepared)
 
             def finish_answer() -> Result:
                 parts, tables, values = self._run_releases(above, prepared, entries)
@@ -345,69 +326,22 @@ class Engine:
                 rows, types = above.compute_rows(prepared, consistent_tables, values)
                 receipt = self.build_receipt(prepared, entries, [table.plan for table in tables])
                 derived = above.find_derived_intervals(prepared, tables, consistent_tables, values, rows)
-                return self._build_result(prepared, consistent_tables, rows, types, receipt, derived=derived)
+                return build_result(
+                    prepared, consistent_tables, rows, types, receipt, entropy=self.entropy, derived=derived
+                )
 
-            return self._run_after_charge(prepared, entries, finish_answer, scratch)
+            return self.run_after_charge(prepared, entries, finish_answer, scratch)
 
     def answer_single_release(self, prepared: PreparedQuery) -> tuple[ReleasedTable, Receipt]:
         """The released table of a query that has one release, and its receipt: charged, read and stored as by `answer_query`."""
-        entries = self._charge_query(prepared)
+        entries = self.charge_query(prepared)
 
         def finish_release() -> tuple[ReleasedTable, Receipt]:
             table = self._run_release(prepared.single_release, prepared, entries)
             self._store_releases(prepared.releases, [table], {}, entries)
             return table, self.build_receipt(prepared, entries, [table.plan])
 
-        return self._run_after_charge(prepared, entries, finish_release)
-
-    def open_stream(self, prepared: PreparedQuery) -> tuple[RunningStream, Receipt]:
-        """A stream of counts of the groups of a query with one release, all of it charged before its groups are read."""
-        part, entries = prepared.single_release, self._charge_query(prepared)
-
-        def begin_stream() -> RunningStream:
-            return open_stream(
-                part.plan, part.statement, self.backend.run_statement(part.statement.sql), self.entropy
-            )
-
-        def finish_opening() -> tuple[RunningStream, Receipt]:
-            try:
-                running = _run_without_frames(begin_stream)
-            except (BackendError, InternalError) as error:
-                self._record_failure(part.tables, prepared, entries, error.code)
-                raise
-            return running, self.build_receipt(prepared, entries, [part.plan])
-
-        return self._run_after_charge(prepared, entries, finish_opening)
-
-    def answer_stream_query(
-        self, running: RunningStream, cells: Cells, prepared: PreparedQuery, entry: Entry | None
-    ) -> StreamedCount:
-        """One answer of a stream; a failure ends it, says nothing of exact counts, and is recorded as any other is."""
-        self.require_current_entry(entry)
-        before = running.find_known_count(cells)
-        if before is not None:
-            return before
-        entries = () if entry is None else (entry,)
-        try:
-            return _run_without_frames(lambda: running.answer_query(cells, self.entropy))
-        except BaseException as error:
-            if is_interruption(error) or isinstance(error, (BackendError, InternalError)):
-                self._record_failure(
-                    prepared.single_release.tables, prepared, entries, getattr(error, "code", CANCELLED)
-                )
-            raise
-
-    def require_current_entry(self, entry: Entry | None) -> None:
-        """Refuses what an entry has paid for where its period has ended since: see `Ledger.is_current`.
-
-        Raises OperationalError (`stream_ended`).
-        """
-        if entry is None or not self.ledger.is_current(entry):
-            raise OperationalError(
-                "the budget that paid for the stream has begun anew since, by its period or a reset",
-                code="stream_ended",
-                hint="open another stream, which is charged anew",
-            )
+        return self.run_after_charge(prepared, entries, finish_release)
 
     def cancel(self) -> None:
         """Ends the statement that runs for its client, unless it is charged; for other threads to call."""
@@ -417,7 +351,7 @@ class Engine:
         """Ends the statement that runs for the owner; for other threads to call."""
         self.stops.stop(self.backend)
 
-    def _run_after_charge(
+    def run_after_charge(
         self,
         prepared: PreparedQuery,
         entries: Sequence[Entry],
@@ -433,9 +367,9 @@ class Engine:
     ) -> Callable[[str], None]:
         """What records that a statement has failed after its charge, with a code, of all its tables."""
         tables = tuple(dict.fromkeys(table for part in prepared.releases for table in part.tables))
-        return lambda code: self._record_failure(tables, prepared, entries, code)
+        return lambda code: self.record_failure(tables, prepared, entries, code)
 
-    def _record_failure(
+    def record_failure(
         self, tables: Sequence[str], prepared: PreparedQuery, entries: Sequence[Entry], code: str
     ) -> None:
         """Records a failure after a charge, which counts towards a lock."""
@@ -446,7 +380,7 @@ class Engine:
 
     def _answer_unchanged(self, prepared: PreparedQuery, places: Sequence[int]) -> Result:
         """The released rows themselves, in these columns."""
-        entries = self._charge_query(prepared)
+        entries = self.charge_query(prepared)
 
         def finish_answer() -> Result:
             table = self._run_release(prepared.single_release, prepared, entries)
@@ -458,9 +392,9 @@ class Engine:
             inhabited_rows = [(row, number) for number, (row, inhabited) in enumerate(groups) if inhabited]
             rows = [(*(row[place] for place in places), number, 0) for row, number in inhabited_rows]
             types = [table.columns[place][1] for place in places]
-            return self._build_result(prepared, [table], rows, types, receipt)
+            return build_result(prepared, [table], rows, types, receipt, entropy=self.entropy)
 
-        return self._run_after_charge(prepared, entries, finish_answer)
+        return self.run_after_charge(prepared, entries, finish_answer)
 
     def _answer_public(self, prepared: PreparedQuery) -> Result:
         """A query on nothing private is answered exactly, and free."""
@@ -474,7 +408,9 @@ class Engine:
         rows, types = self.backend.read_public_rows(
             emit_outer_query(substitute_subqueries(prepared.outer, values), prepared.post_processing)
         )
-        return self._build_result(prepared, [], rows, types, self.build_receipt(prepared, (), []))
+        return build_result(
+            prepared, [], rows, types, self.build_receipt(prepared, (), []), entropy=self.entropy
+        )
 
     def _run_releases(
         self, above: PostProcessor, prepared: PreparedQuery, entries: Sequence[Entry]
@@ -508,7 +444,13 @@ class Engine:
         if entries:
             self._release_store.store_releases(parts, tables, values, entries[0])
 
-    def _charge_query(self, prepared: PreparedQuery) -> tuple[Entry, ...]:
+    def charge_query(self, prepared: PreparedQuery) -> tuple[Entry, ...]:
+        """Charge a query durably, before anything private is read, and return the entries: none where it is free.
+
+        Raises:
+            BudgetExhausted: if a table has too little budget left; nothing is charged then.
+            OperationalError: if the database cannot bind the statements, or the statement was stopped.
+        """
         if not prepared.table_charges:
             return ()  # the keys alone, all of them public
         self.require_bindable(prepared)
@@ -544,102 +486,17 @@ class Engine:
         if left <= 0:
             return None
         bought = self.build_loss_search(prepared, target).predict_largest_error(left)
-        return f"nothing was charged; what is left buys {replace(target, error=Fraction(bought))}"
+        return f"nothing was charged; the remaining budget is enough for {replace(target, error=Fraction(bought))}"
 
     def _run_release(
         self, part: PreparedRelease, prepared: PreparedQuery, entries: Sequence[Entry]
     ) -> ReleasedTable:
         """One release; a failure, which the caller sees, is recorded in the ledger and counts towards a lock."""
         try:
-            return self._draw_noise(part)
+            return draw_noise(self.backend, self.entropy, part)
         except (BackendError, InternalError) as error:
-            self._record_failure(part.tables, prepared, entries, error.code)
+            self.record_failure(part.tables, prepared, entries, error.code)
             raise
-
-    def _draw_noise(self, prepared: PreparedRelease) -> ReleasedTable:
-        if prepared.replayed_release is not None:
-            return prepared.replayed_release.table
-        prepared = prepared.with_sampling_secret(self.entropy)
-        plan, statement, refinement = prepared.plan, prepared.statement, prepared.refinement
-        if statement.stages is not None and refinement is None:
-            return self._draw_noise_in_stages(prepared, statement.stages)
-        # What is not charged, because it follows from the policy alone, reads nothing private either.
-        with self._hold_tables(statement if plan.event is not None else None):
-            exact = Exact([]) if plan.event is None else self.backend.run_statement(statement.sql)
-
-        def draw_table() -> ReleasedTable:
-            match None if refinement is None else refinement.law:
-                case CoupledRefinement() as law if refinement is not None:
-                    return refine_release(plan, (statement, exact), refinement.table, law, self.entropy)
-                case IndependentTopUp(plan=beside) if refinement is not None:
-                    return combine_tables(
-                        [refinement.table, draw_release(beside, statement, exact, self.entropy)]
-                    )
-            return draw_release(plan, statement, exact, self.entropy)
-
-        return _run_without_frames(draw_table)
-
-    def _hold_tables(self, statement: ReleaseStatement | None) -> AbstractContextManager[None]:
-        """The temporary tables that a statement reads, where the engine's dialect holds any."""
-        if statement is None or not statement.held_queries:
-            return nullcontext()
-        return self.backend.stage_tables(statement.held_queries)
-
-    def _draw_noise_in_stages(self, prepared: PreparedRelease, stages: Stages) -> ReleasedTable:
-        """A release with clamps by group: contributions are read once, and the groups when clamps are chosen."""
-
-        def read_groups(plan: MeasurementPlan, selected: Sequence[Keys] | None = None) -> GroupRows:
-            sums = prepared.emit_group_sums(plan, selected)
-            with self._hold_tables(sums):
-                return sums, self.backend.run_statement(sums.sql)
-
-        with self.backend.stage_tables(stages.tables):
-            histograms = self.backend.run_statement(stages.histograms)
-            return _run_without_frames(
-                lambda: draw_release_in_stages(prepared.plan, histograms, read_groups, self.entropy)
-            )
-
-    def _build_result(
-        self,
-        prepared: PreparedQuery,
-        tables: Sequence[ReleasedTable],
-        rows: Sequence[tuple[Any, ...]],
-        types: Sequence[str],
-        receipt: Receipt,
-        *,
-        derived: DerivedIntervals | None = None,
-    ) -> Result:
-        outer, width = prepared.outer, len(prepared.outer.outputs)
-        origins: RowProvenance | None = None
-        if (found := find_provenance(outer)) is not None:
-            places = [part.release for part in prepared.releases]
-            read = [tables[places.index(trace.release)] for trace in found]
-            parts = [(table.plan, trace, table) for table, trace in zip(read, found, strict=True)]
-            origins = RowProvenance.from_branches(
-                parts, [(int(row[width]), int(row[width + 1])) for row in rows]
-            )
-        digits = [find_decimal_digits(output.expr) for output in outer.outputs]
-        bounded = mark_bounded_columns(origins, derived, width)
-        result = Result(
-            columns=tuple(output.name for output in prepared.outer.outputs),
-            types=tuple(
-                kind if of is None else f"DECIMAL({of[0]},{of[1]})"
-                for kind, of in zip(types, digits, strict=False)
-            ),
-            rows=project_rows(build_answer_rows(rows, digits), prepared.matrix_columns),
-            scales=((None,) * width,) * len(rows) if origins is None else origins.compute_scales(),
-            receipt=receipt,
-            _interval_of=make_interval_function(origins, derived),
-            _bounded=bounded,
-            _counts=() if origins is None else origins.count_columns,
-            _branches=() if origins is None else tuple(int(row[width + 1]) for row in rows),
-            _compute_notices=notices.make_answer_notices(prepared, tables, origins, bounded),
-        )
-        return (
-            result
-            if prepared.expert_losses is None
-            else prepared.expert_losses.choose_experts(result, self.entropy)
-        )
 
     def build_receipt(
         self,
@@ -654,18 +511,3 @@ class Engine:
 
 
 _Outcome = TypeVar("_Outcome")
-
-
-def _run_without_frames(draw: Callable[[], _Outcome]) -> _Outcome:
-    """What is released; an error that stops it says nothing of exact values, neither in its words nor by its frames."""
-    failure: DatabaseError
-    try:
-        return draw()
-    except BackendError as error:
-        failure = error.with_traceback(None)
-    except Exception as error:  # noqa: BLE001  (its words and its frames may hold exact values)
-        failed = type(error).__name__
-        failure = InternalError(f"the noise could not be added ({failed}); the charge stays", code="release")
-    finally:
-        clear_cache()
-    raise failure

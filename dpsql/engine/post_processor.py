@@ -23,7 +23,7 @@ from dpsql.plan.provenance import find_provenance
 from dpsql.postprocess.consistency import make_consistent
 from dpsql.postprocess.nobody import mark_null_sums, present_table
 from dpsql.postprocess.occupied_groups import mark_occupied_groups
-from dpsql.release import ReleasedTable
+from dpsql.released_table import ReleasedTable
 from dpsql.sql.emit.outer_query import OCCUPIED, ReleasedTables, emit_copy, emit_outer_query, name_null_column
 from dpsql.uncertainty.cells import CONFIDENCE, compute_interval_ends
 from dpsql.uncertainty.derived import DerivedIntervals, PublicCopy, list_simulated_columns

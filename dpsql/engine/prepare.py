@@ -36,7 +36,7 @@ from dpsql.planning.hierarchy import adjust_plans, list_hierarchies
 from dpsql.planning.measurement import MeasurementPlan
 from dpsql.planning.partition_selection import OptimalPartitionSelection
 from dpsql.planning.statistics import Statistic
-from dpsql.release import ReleasedTable
+from dpsql.released_table import ReleasedTable
 from dpsql.replay.combine import combine_plans
 from dpsql.replay.refine import CoupledRefinement, IndependentTopUp
 from dpsql.request.query import Query, ResolvedQuery

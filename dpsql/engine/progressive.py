@@ -147,8 +147,8 @@ class _StepwiseSearch:
 
     def _describe_failure(self, what: str) -> str:
         return (
-            f"{self.target} may not be met: the next step failed ({what}), and stays charged if it was; what was "
-            "released before is the answer"
+            f"{self.target} may not be met: the next step failed ({what}), and its charge stays if there was one; the "
+            "answer is what was released before"
         )
 
     def _take_steps(self) -> str:
@@ -165,11 +165,11 @@ class _StepwiseSearch:
             if step is None or (
                 step.terms.epsilon < (wanted or most) and self._is_out_of_reach(result, step.terms.epsilon)
             ):
-                return "what may still be spent is too little for more"
+                return "the remaining budget is too small for another step"
             try:
                 self.answers.append((self._take_step(step), step.terms.epsilon))
             except BudgetExhausted:
-                return "the budget was spent by others meanwhile"
+                return "other queries spent the budget meanwhile"
             tried = tried or aimed
         return ""
 
@@ -283,5 +283,5 @@ class _StepwiseSearch:
         worst = max(missed, key=lambda cell: (cell.half_width - self.share * abs(cell.value), cell.place))
         return (
             f"{self.target} is not met: {result.columns[worst.place[1]]} is {float(worst.value):,.6g} "
-            f"±{float(worst.half_width):,.4g}, and {why}; what was released is the answer"
+            f"±{float(worst.half_width):,.4g}, and {why}; the answer is what was released"
         )

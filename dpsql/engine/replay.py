@@ -27,7 +27,7 @@ from dpsql.planning.choose import compute_mean_log_error, find_former_plan, is_o
 from dpsql.planning.measurement import MeasurementPlan
 from dpsql.planning.verify import verify_plan
 from dpsql.policy import Policy
-from dpsql.release import ReleasedTable
+from dpsql.released_table import ReleasedTable
 from dpsql.replay.combine import combine_tables, is_combinable, list_compatible_indices
 from dpsql.replay.coverage import Coverage
 from dpsql.replay.fingerprint import Fingerprint, FingerprintRules
@@ -93,7 +93,7 @@ class ReleaseStore:
                 raise QueryRejected(
                     "there is no stored release of this query",
                     code="nothing_released",
-                    hint="run the query with an epsilon first: combine answers from stored releases alone",
+                    hint="run the query with an epsilon first: combine reads only stored releases",
                 )
         return found
 

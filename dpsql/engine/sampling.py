@@ -31,21 +31,21 @@ def require_one_sample(
         return
     if replace:
         refuse_sample(
-            "a sample of units makes the loss smaller where a unit is added or removed, not where it is replaced",
-            "leave the sample out: the policy says neighbors: replace",
+            "a sample of units is not supported under the policy's `neighbors: replace`, where it does not reduce the loss",
+            "remove TABLESAMPLE UNITS",
         )
     if len(releases) > 1:
         refuse_sample(
-            f"the statement makes {len(releases)} releases, and one release is made of one sample",
-            "ask for each by itself",
+            f"a query over a sample must make one release, and this one makes {len(releases)}",
+            "run a query for each",
         )
     if any(len(rates) > 1 for rates in read):
         refuse_sample(
-            "all private tables of a query are read from one sample, or none is",
-            "write the same TABLESAMPLE UNITS (…) behind each private table",
+            "all private tables of a query must have the same sample, or none",
+            "write the same TABLESAMPLE UNITS (…) after each private table",
         )
     if targeted:
         refuse_sample(
-            "the loss for a target error is not searched for over a sample of units",
-            "pass epsilon; or leave the sample out, which is more accurate at the same loss",
+            "target_error is not supported over a sample of units",
+            "pass epsilon, or remove TABLESAMPLE UNITS, which is more accurate at the same loss",
         )

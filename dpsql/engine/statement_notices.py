@@ -45,7 +45,7 @@ def describe_excluded_constants(outer: OuterQuery) -> Iterator[str]:
                     for constant in never[:_MOST_CONSTANTS]
                 )
                 if len(never) > _MOST_CONSTANTS:
-                    yield f"Likewise {len(never) - _MOST_CONSTANTS:,} more constants of {format_expression(call)}."
+                    yield f"The same holds for {len(never) - _MOST_CONSTANTS:,} more constants of {format_expression(call)}."
 
 
 def describe_constant_questions(outer: OuterQuery) -> Iterator[str]:
@@ -66,7 +66,7 @@ def describe_constant_questions(outer: OuterQuery) -> Iterator[str]:
 
 
 def describe_absent_ids(outer: OuterQuery) -> Iterator[str]:
-    """Yield a notice for each condition on rows without a unit's id, which belong to nobody and are not read."""
+    """Yield a notice for each condition on rows without a unit's id, which belong to no privacy unit and are not read."""
     parts = [*iterate_plan_parts(outer)]
     # Behind a LEFT JOIN it is asked whether there is a partner.
     optional = {part.right.alias for part in parts if isinstance(part, Join) and part.kind is JoinKind.LEFT}
@@ -81,7 +81,7 @@ def describe_absent_ids(outer: OuterQuery) -> Iterator[str]:
             if isinstance(column, Column) and known and column.source not in optional:
                 yield (
                     f"Rows whose {column} is NULL belong to no privacy unit and are not read: {format_expression(call)} is the same for "
-                    "every row that counts."
+                    "every row that is read."
                 )
 
 
@@ -153,6 +153,6 @@ def _describe_unlisted_constant(constant: Literal, column: Column, domain: tuple
     values = ", ".join(map(str, domain[:_LISTED])) + f", … ({len(domain):,} values)" * (len(domain) > _LISTED)
     near = get_close_matches(str(constant.value), map(str, domain), 1)
     return (
-        f"{format_expression(constant)} is none of the values that the policy lists for {column}: {values}. Others count as NULL."
+        f"{format_expression(constant)} is not among the values that the policy lists for {column}: {values}. Other values count as NULL."
         + "".join(f" Did you mean {each}?" for each in near)
     )

@@ -144,9 +144,9 @@ def is_interruption(error: BaseException) -> bool:
 def make_stopped_error() -> OperationalError:
     """Return the error of a statement that the owner stopped, the same whatever it was doing."""
     return OperationalError(
-        "the statement was stopped at the owner's limit; what was charged stays charged, and the failure is recorded",
+        "the statement was stopped at the owner's limit; its charge stays, and the failure is recorded",
         code="stopped",
-        hint="ask for fewer columns or tables, or ask the data owner for a longer limit",
+        hint="query fewer columns or tables, or ask the data owner for a longer limit",
     )
 
 

@@ -43,7 +43,7 @@ from dpsql.synthesis.mechanism import Mwem
 from dpsql.synthesis.methods import METHODS, SyntheticMethod
 from dpsql.synthesis.mst import MOST_COLUMNS, Mst, list_read_marginals, require_small_tables
 from dpsql.synthesis.randomized import RandomizedTable
-from dpsql.synthesis.stream import RunningStream, WeightsStream
+from dpsql.synthesis.stream import WeightsStream
 from dpsql.synthesis.workload import Counts, Marginal, parse_workload
 from dpsql.synthetic_table import SyntheticTable, WorkloadError
 
@@ -86,7 +86,8 @@ def prepare_synthetic_table(
         )
     if rounds is not None and (type(rounds) is not int or rounds < 0 or method != Mwem.method):
         raise ProgrammingError(
-            "rounds is how many marginals method='mwem' selects, a whole number", code="synthetic_method"
+            "rounds must be a whole number of at least 0, and needs method='mwem', which selects as many marginals",
+            code="synthetic_method",
         )
     found = _prepare_synthesis(
         engine,
@@ -169,7 +170,7 @@ def prepare_stream(
     """Everything up to the charge; see `Connection.stream`."""
     for name, number in (("updates", updates), ("queries", queries)):
         if type(number) is not int or not 1 <= number <= 10**9:
-            raise ProgrammingError(f"{name} is a whole number of at least 1", code="stream")
+            raise ProgrammingError(f"{name} must be a whole number of at least 1", code="stream")
     return _prepare_synthesis(
         engine,
         asked,
@@ -192,17 +193,17 @@ def _prepare_synthesis(
     analysis = part.plan.analysis
     if find_sampling_rate(part.release.input) is not None:
         raise QueryRejected(
-            f"no {what.lower()} is made of a sample of the units",
+            f"a {what.lower()} cannot be made from a sample of the units",
             code="sample",
-            hint="leave the sample out",
+            hint="remove TABLESAMPLE UNITS",
             text=asked.sql,
         )
     shape = find_shape(analysis)
     if shape is None:
         raise QueryRejected(
-            "a synthetic table is of columns whose values are public, none of them hidden for being rare",
+            "each column of a synthetic table needs public values, and partition selection may hide none of them",
             code="synthetic_domain",
-            hint="let the policy list the values, or group values: CAST(FLOOR(cost / 100) AS INTEGER) AS cost",
+            hint="list the values in the policy, or group them: CAST(FLOOR(cost / 100) AS INTEGER) AS cost",
         )
     marginals = parse_workload(wanted, columns)
     made = request(shape, marginals)
@@ -211,10 +212,10 @@ def _prepare_synthesis(
         require_small_tables(shape, marginals, columns)
     elif not fits_histogram(shape):
         raise QueryRejected(
-            f"these columns have {math.prod(shape):,} combinations of values; what is held for each of them is for "
-            f"{MAX_GROUPS:,} at most, of {MOST_HELD} columns",
+            f"these columns have {math.prod(shape):,} combinations of values; this method counts each of them, so it "
+            f"takes at most {MAX_GROUPS:,} combinations of {MOST_HELD} columns",
             code="synthetic_domain",
-            hint="con.synthetic(…, method='mst'), fewer columns, or groups of values: CAST(FLOOR(cost / 100) AS INTEGER) AS cost",
+            hint="use con.synthetic(…, method='mst'), fewer columns, or groups of values: CAST(FLOOR(cost / 100) AS INTEGER) AS cost",
         )
     plan = plan_synthesis(analysis, part.loss_share, engine.public_lookups, made)
     verify_plan(plan)
@@ -264,11 +265,6 @@ def build_hypothesis_table(
     counts = histogram.ravel().tolist()
     cells = tuple((*key, number) for key, number in zip(keys, counts, strict=True) if number)
     return SyntheticTable(synthesis.columns, synthesis.types, cells, None, receipt)
-
-
-def open_stream(engine: Engine, synthesis: PreparedSynthesis) -> tuple[RunningStream, Receipt]:
-    """Charges all that a stream may lose, durably, and reads its histogram."""
-    return engine.open_stream(synthesis.prepared)
 
 
 def _get_mechanism(prepared: PreparedQuery) -> SyntheticMethod | WeightsStream | RandomizedTable:
@@ -362,17 +358,19 @@ def _list_column_names(prepared: PreparedQuery, sql: str) -> tuple[str, ...]:
     )
     if release is None or not counts or places != tuple(range(width + 1)):
         raise QueryRejected(
-            "a synthetic table is made of columns of private rows",
+            "a synthetic table needs a query that selects columns of private rows, without aggregates",
             code="synthetic",
             hint="con.synthetic('SELECT age, plan FROM visits WHERE cost > 10', epsilon=1)",
             text=sql,
         )
     if isinstance(prepared.terms.loss, Target):
-        raise LossError("a synthetic table has a loss, not a target error", hint="epsilon=1")
+        raise LossError(
+            "a synthetic table does not support target_error", hint="pass epsilon, as in epsilon=1"
+        )
     names = tuple(output.name for output in prepared.outer.outputs[:width])
     if not 1 <= width <= MOST_COLUMNS or len(set(names)) < width:
         raise QueryRejected(
-            f"a synthetic table has 1 to {MOST_COLUMNS} columns, each with a name of its own",
+            f"a synthetic table has 1 to {MOST_COLUMNS} columns with distinct names",
             code="synthetic",
             hint="SELECT age, FLOOR(cost / 10) AS cost FROM …",
             text=sql,

@@ -30,7 +30,7 @@ def describe_unit_keys(outer: OuterQuery) -> Iterator[str]:
         if found and names not in joined:
             joined |= {names, " and ".join(dict.fromkeys(format_expression(theirs) for _, theirs in found))}
             yield (
-                f"Rows of equal {names} are joined within a unit alone, since the policy declares that they belong to one: "
+                f"Rows of equal {names} are joined only within a unit, since the policy declares that they belong to one: "
                 f"rows of different units are not joined, even where {names} is the same."
             )
     for part in parts:
@@ -73,12 +73,12 @@ def _describe_grouping(groups: PerUnitGroupBy, joined: Iterable[str]) -> Iterato
         f"WHERE {' AND '.join(f'{format_expression(key)} IS NOT NULL' for key in nullable)} leaves them out"
     )
     if all(find_injective_identity(key, groups.input) is not None for key in finer):
-        yield f"Rows in which {names} is NULL are a group of each unit, where SQL has one group; {missing}."
+        yield f"Rows in which {names} is NULL form a group per unit, where SQL has one group; {missing}."
         return
     yield (
         f"Groups of {names} are formed within each unit, since the policy declares that rows of one {names} belong to one "
-        "unit: what several units have is a group of each"
-        + (f", and so is NULL; {missing}." if nullable else ".")
+        "unit: a value that several units have forms a group per unit"
+        + (f", and so does NULL; {missing}." if nullable else ".")
     )
 
 

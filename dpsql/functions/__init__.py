@@ -81,7 +81,7 @@ CALLS = frozenset(
 
 
 def get_overloads(name: str) -> tuple[Function, ...]:
-    """The entries that a name may mean: those called so, or those that share a name with an entry.
+    """Return the entries that a name may mean: those called so, or those that share a name with an entry.
 
     >>> [entry.name for entry in get_overloads("substr")], [entry.name for entry in get_overloads("round_digits")]
     (['substring_from', 'substring'], ['round', 'round_digits'])
@@ -91,7 +91,7 @@ def get_overloads(name: str) -> tuple[Function, ...]:
 
 
 def build_function_call(name: str, *arguments: Expr) -> Call | None:
-    """The typed call of an entry, or None where it refuses the arguments' types.
+    """Build the typed call of an entry, or None where it refuses the arguments' types.
 
     >>> from dpsql.plan.expr import Literal
     >>> from dpsql.plan.types import Type
@@ -102,6 +102,6 @@ def build_function_call(name: str, *arguments: Expr) -> Call | None:
 
 
 def build_typed_call(function: Function, arguments: tuple[Expr, ...]) -> Call | None:
-    """The call of an entry, or None where it refuses the arguments' types."""
+    """Build the call of an entry, or None where it refuses the arguments' types."""
     result = function.result(tuple(argument.type for argument in arguments))
     return None if result is None else Call(function, arguments, result)

@@ -46,7 +46,7 @@ def _derive_float_interval(_: tuple[Expr, ...], of: tuple[Interval, ...]) -> Int
 
 
 def _is_float(end: Fraction) -> bool:
-    """Whether a number is surely a FLOAT: so many digits, and neither too large nor too small.
+    """Return whether a number is surely a FLOAT: so many digits, and neither too large nor too small.
 
     >>> [_is_float(Fraction(end)) for end in (0, 1.5, 0.1, 2**24 + 1, 2**24 + 2, 2**130)]
     [True, True, False, False, True, False]
@@ -106,7 +106,7 @@ def _define_integer_cast(name: str) -> Function:
 
 
 def _define_large_integer_cast(name: str) -> Function:
-    """A cast to an integer type of more than 64 bits, within the range of 64 bits."""
+    """Return a cast to an integer type of more than 64 bits, within the range of 64 bits."""
     return Function(
         f"cast_{name.lower()}",
         f"CAST(x AS {name})",

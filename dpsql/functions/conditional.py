@@ -22,7 +22,7 @@ _CHOICE = "no value is computed"
 
 
 def split_case_branches(arguments: tuple[T, ...]) -> tuple[tuple[tuple[T, T], ...], T]:
-    """The (condition, value) pairs and the ELSE value of a CASE call's arguments, as they are or written."""
+    """Return the (condition, value) pairs and the ELSE value of a CASE call's arguments, as they are or written."""
     *pairs, otherwise = arguments
     return tuple(zip(pairs[::2], pairs[1::2], strict=True)), otherwise
 

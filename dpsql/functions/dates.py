@@ -41,7 +41,7 @@ MOST_FORMAT = 100
 
 
 def _make_yearly_rule(number: Callable[[dt.datetime], int]) -> IntervalRule:
-    """A number of each moment that never falls as time goes on."""
+    """Build a number of each moment that never falls as time goes on."""
 
     def derive_interval(arguments: tuple[Expr, ...], of: tuple[Interval, ...]) -> Interval:
         low, high = (find_end_timestamp(arguments[0].type, end) for end in (of[0].low, of[0].high))
@@ -60,7 +60,7 @@ def _compute_year_week(at: dt.datetime) -> int:
 
 
 def _make_elapsed_time_rule(scale: int, origin: int) -> IntervalRule:
-    """The time since midnight of a day, in units of which a day has `scale`."""
+    """Build the time since midnight of a day, in units of which a day has `scale`."""
 
     def derive_interval(arguments: tuple[Expr, ...], of: tuple[Interval, ...]) -> Interval:
         ends_ = (
@@ -73,7 +73,7 @@ def _make_elapsed_time_rule(scale: int, origin: int) -> IntervalRule:
 
 
 def _to_days(kind: Type, end: Fraction) -> Fraction:
-    """A position in days, of which the first of the year 1 is day 1."""
+    """Return a position in days, of which the first of the year 1 is day 1."""
     return end if kind is Type.DATE else end / 86_400_000_000 + _DAY_OF_1970
 
 
@@ -186,7 +186,7 @@ def _define_name_function(name: str, words: tuple[str, ...], example: str) -> Fu
 
 
 def compute_month_end(at: dt.datetime) -> dt.date:
-    """The last day of a moment's month."""
+    """Compute the last day of a moment's month."""
     return at.date().replace(day=calendar.monthrange(at.year, at.month)[1])
 
 

@@ -56,7 +56,7 @@ _WORDS = (
 
 
 def list_names() -> frozenset[str]:
-    """All that functions and operators may be called in a query."""
+    """List all that functions and operators may be called in a query."""
     called = {name for function in FUNCTIONS.values() for name in function.names if " " not in name}
     compared = {"=", "<>", "<", "<=", ">", ">=", "is distinct from"}
     return frozenset({*called, *compared, *map(str.lower, _WORDS), *BY_UNIT, *SYNONYMS})
@@ -64,7 +64,7 @@ def list_names() -> frozenset[str]:
 
 @cache
 def list_signatures(function: Function) -> tuple[tuple[Type, ...], ...]:
-    """The types of arguments that an entry takes, without NULL; of any number of arguments the fewest."""
+    """List the types of arguments that an entry takes, without NULL; of any number of arguments the fewest."""
     holes = {int(hole) for hole in re.findall(r"\{(\d+)\}", function.sql)}
     lengths: Iterable[int] = (len(holes),) if "{" not in re.sub(r"\{\d+\}", "", function.sql) else range(1, 4)
     for length in lengths:
@@ -79,13 +79,13 @@ def list_signatures(function: Function) -> tuple[tuple[Type, ...], ...]:
 
 
 def _accepts_type(function: Function, length: int, place: int, kind: Type) -> bool:
-    """Whether an argument can be of a type where the others are NULL."""
+    """Return whether an argument can be of a type where the others are NULL."""
     types = (*[Type.NULL] * place, kind, *[Type.NULL] * (length - place - 1))
     return function.result(types) is not None
 
 
 def render_markdown() -> str:
-    """The whole document."""
+    """Return the whole document."""
     typed = sum(
         len(function.names or (function.name,)) * len(list_signatures(function))
         for function in FUNCTIONS.values()
@@ -103,7 +103,7 @@ def render_markdown() -> str:
 
 
 def _render_rows(entries: Iterable[Function]) -> Iterator[str]:
-    """A row for each entry; those that differ by their unit of time alone share one."""
+    """Yield a row for each entry; those that differ by their unit of time alone share one."""
     for _, alike in itertools.groupby(entries, _get_row_key):
         functions = list(alike)
         first = functions[-1] if len(functions) > 1 else functions[0]
@@ -149,7 +149,7 @@ def _format_cell(text: str) -> str:
 
 
 def _describe_arguments(function: Function) -> str:
-    """The types of each argument; of a function that takes any number, of all."""
+    """Return the types of each argument; of a function that takes any number, of all."""
     found = list_signatures(function)
     if "…" in function.signature:
         return f"{_describe_types(types[-1] for types in found)}, …"
@@ -165,7 +165,7 @@ def _describe_types(kinds: Iterable[Type]) -> str:
 
 
 def _format_range(function: Function) -> str:
-    """The range of the results where nothing is known of the arguments."""
+    """Return the range of the results where nothing is known of the arguments."""
     intervals = set()
     for types in list_signatures(function):
         arguments = tuple(Literal(None, kind) for kind in types)

@@ -44,7 +44,7 @@ _EARLIER, _LATER = dt.datetime(2024, 2, 29), dt.datetime(2024, 3, 1)  # noqa: DT
 
 
 def _get_interval_constructor(unit: str) -> str:
-    """The engine's function that makes an interval of this unit."""
+    """Return the engine's function that makes an interval of this unit."""
     return f"TO_{_PLURALS.get(unit, f'{unit.upper()}S')}"
 
 
@@ -53,7 +53,7 @@ def _emit_date_cast(sql: str) -> str:
 
 
 def _make_difference_rule(unit: str) -> IntervalRule:
-    """The units from one moment to another: the difference of two numbers that never fall with time."""
+    """Build the units from one moment to another: the difference of two numbers that never fall with time."""
 
     def derive_unit_numbers(argument: Expr, of: Interval) -> Interval:
         low, high = (find_end_timestamp(argument.type, end) for end in (of.low, of.high))
@@ -113,7 +113,7 @@ def _define_full_difference(unit: str) -> Function:
 
 
 def _make_addition_rule(unit: str) -> IntervalRule:
-    """The later the moment and the more the units, the later the result."""
+    """Build the later the moment and the more the units, the later the result."""
 
     def shift_end(kind: Type, at: End, count: End) -> dt.datetime | None:
         start = find_end_timestamp(kind, at)
@@ -177,7 +177,7 @@ def _find_bucket_error(values: tuple[Value, ...]) -> str | None:
 
 
 def _define_time_bucket(unit: str, kind: Type) -> Function:
-    """The entry for moments, or for days."""
+    """Return the entry for moments, or for days."""
     of_days = kind is Type.DATE
 
     def to_result(at: dt.datetime) -> dt.date:
@@ -272,7 +272,7 @@ def _define_epoch_function(name: str, scale: Fraction, example: str, sql: str) -
 
 
 def _define_timestamp_function(name: str, word: str, scale: int, example: str) -> Function:
-    """The engine's own function makes moments that lie before its calendar, on which it ends later."""
+    """Return the engine's own function makes moments that lie before its calendar, on which it ends later."""
     count = "{0}" if scale == 1 else f"TRY({{0}} * {scale})"
     return Function(
         name,

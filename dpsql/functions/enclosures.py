@@ -24,17 +24,17 @@ SLACK = Fraction(1, 2**49)
 
 
 def make_constant_rule(interval: Interval) -> IntervalRule:
-    """The rule of a function whose range does not depend on its arguments."""
+    """Build the rule of a function whose range does not depend on its arguments."""
     return lambda _, __: interval
 
 
 def derive_first_interval(_: tuple[Expr, ...], of: tuple[Interval, ...]) -> Interval:
-    """The rule of a function that gives its first argument, or NULL."""
+    """Derive the rule of a function that gives its first argument, or NULL."""
     return of[0]
 
 
 def round_to_doubles(interval: Interval) -> Interval:
-    """The interval between the DOUBLEs around the ends.
+    """Return the interval between the DOUBLEs around the ends.
 
     >>> round_to_doubles(Interval(1, 2)), round_to_doubles(Interval(0, Fraction(1, 3))).high >= Fraction(1, 3)
     (Interval(1, 2), True)
@@ -45,7 +45,7 @@ def round_to_doubles(interval: Interval) -> Interval:
 
 
 def make_arithmetic_rule(exact: Callable[[tuple[Expr, ...], tuple[Interval, ...]], Interval]) -> IntervalRule:
-    """The rule of an exact operation that is rounded where an argument is a DOUBLE."""
+    """Build the rule of an exact operation that is rounded where an argument is a DOUBLE."""
 
     def derive_interval(arguments: tuple[Expr, ...], of: tuple[Interval, ...]) -> Interval:
         if all(argument.type in (Type.INTEGER, Type.NULL) for argument in arguments):
@@ -56,7 +56,7 @@ def make_arithmetic_rule(exact: Callable[[tuple[Expr, ...], tuple[Interval, ...]
 
 
 def make_double_rule(exact: Callable[[tuple[Expr, ...], tuple[Interval, ...]], Interval]) -> IntervalRule:
-    """The rule of an exact operation that is always done in DOUBLE."""
+    """Build the rule of an exact operation that is always done in DOUBLE."""
     return lambda arguments, of: round_to_doubles(exact(arguments, tuple(map(round_to_doubles, of))))
 
 
@@ -66,7 +66,7 @@ def make_increasing_rule(
     onto: Interval | None = None,
     slack: Fraction = SLACK,
 ) -> IntervalRule:
-    """The rule of an increasing function that is NULL or not a number outside of `within`.
+    """Build the rule of an increasing function that is NULL or not a number outside of `within`.
 
     >>> make_increasing_rule(math.sqrt, within=Interval(0), slack=Fraction(0))((), (Interval(-1, 4),))
     Interval(0, 2)
@@ -84,7 +84,7 @@ def make_increasing_rule(
 
 
 def bound_image(function: Callable[[float], float], end: End, away: float, slack: Fraction = SLACK) -> End:
-    """An end under an increasing function, moved towards the infinity `away` by what is rounded."""
+    """Return an end under an increasing function, moved towards the infinity `away` by what is rounded."""
     at = None if end is None else _round_to_double(end, away)
     if at is None or math.isinf(at):
         return None
@@ -98,7 +98,7 @@ def bound_image(function: Callable[[float], float], end: End, away: float, slack
 
 
 def expand_interval(interval: Interval) -> Interval:
-    """An interval of exact values as one of what the engine computes for them with an error below `SLACK`."""
+    """Return an interval of exact values as one of what the engine computes for them with an error below `SLACK`."""
     return Interval(_move_end(interval.low, -SLACK), _move_end(interval.high, SLACK))
 
 
@@ -107,7 +107,7 @@ def _move_end(end: End, by: Fraction) -> End:
 
 
 def _round_to_double(end: Fraction, away: float) -> float:
-    """The nearest DOUBLE that is not before `end` on the way to the infinity `away`."""
+    """Return the nearest DOUBLE that is not before `end` on the way to the infinity `away`."""
     try:
         near = float(end)
     except OverflowError:

@@ -58,7 +58,7 @@ def _derive_remainder_interval(arguments: tuple[Expr, ...], of: tuple[Interval, 
 
 
 def _find_bit_width(of: tuple[Interval, ...]) -> int | None:
-    """The number of bits of the largest magnitude."""
+    """Find the number of bits of the largest magnitude."""
     if not all(interval.is_bounded for interval in of):
         return None
     return max(math.ceil(interval.magnitude).bit_length() for interval in of)

@@ -57,14 +57,14 @@ _ORIGIN = dt.datetime(2000, 1, 3)  # noqa: DTZ001  (SQL timestamps have no zone)
 
 
 def convert_position(kind: Type, at: Fraction) -> dt.datetime:
-    """The timestamp at a position on the line of a DATE or TIMESTAMP interval."""
+    """Return the timestamp at a position on the line of a DATE or TIMESTAMP interval."""
     if kind is Type.DATE:
         return dt.datetime.fromordinal(math.floor(at))
     return get_timestamp_at(at)
 
 
 def find_end_timestamp(kind: Type, end: End) -> dt.datetime | None:
-    """The timestamp at an end of an interval, or None where it is not bounded."""
+    """Return the timestamp at an end of an interval, or None where it is not bounded."""
     if end is None or kind is Type.NULL:
         return None
     try:
@@ -74,13 +74,13 @@ def find_end_timestamp(kind: Type, end: End) -> dt.datetime | None:
 
 
 def find_timestamp_pair(kind: Type, interval: Interval) -> TimestampPair | None:
-    """The timestamps at both ends of an interval that is bounded."""
+    """Find the timestamps at both ends of an interval that is bounded."""
     low, high = find_end_timestamp(kind, interval.low), find_end_timestamp(kind, interval.high)
     return None if low is None or high is None else (low, high)
 
 
 def to_interval(low: dt.date | None, high: dt.date | None) -> Interval:
-    """The interval of the days or moments from `low` to `high`."""
+    """Return the interval of the days or moments from `low` to `high`."""
     return Interval(
         None if low is None else find_position(low), None if high is None else find_position(high)
     )
@@ -104,7 +104,7 @@ def truncate_timestamp(unit: str, at: dt.datetime) -> dt.datetime:
 
 
 def iterate_timestamps(unit: str, count: int, first: dt.datetime, last: dt.datetime) -> Iterator[dt.datetime]:
-    """The moments from `first` to `last` in steps of `count` units."""
+    """Yield the moments from `first` to `last` in steps of `count` units."""
     at = first
     try:
         while at <= last:
@@ -115,7 +115,7 @@ def iterate_timestamps(unit: str, count: int, first: dt.datetime, last: dt.datet
 
 
 def shift_timestamp(unit: str, at: dt.datetime, count: int) -> dt.datetime:
-    """The moment `count` units later; a day that the month lacks is its last.
+    """Return the moment `count` units later; a day that the month lacks is its last.
 
     Raises OverflowError outside of the calendar.
 
@@ -132,7 +132,7 @@ def shift_timestamp(unit: str, at: dt.datetime, count: int) -> dt.datetime:
 
 
 def compute_unit_index(unit: str, at: dt.datetime) -> int:
-    """The number of the unit that a moment lies in: DATE_DIFF is the difference of two of these.
+    """Compute the number of the unit that a moment lies in: DATE_DIFF is the difference of two of these.
 
     >>> compute_unit_index("month", dt.datetime(2024, 3, 1)) - compute_unit_index("month", dt.datetime(2024, 2, 29))
     1
@@ -162,7 +162,7 @@ def compute_bucket_start(unit: str, count: int, at: dt.datetime) -> dt.datetime:
 
 
 def map_interval(rule: Callable[[dt.datetime], dt.date], kind: Type, interval: Interval) -> Interval:
-    """The image of an interval under an increasing function; what leaves the calendar is not bounded."""
+    """Return the image of an interval under an increasing function; what leaves the calendar is not bounded."""
 
     def map_end(at: End) -> dt.date | None:
         start = find_end_timestamp(kind, at)

@@ -77,7 +77,7 @@ def _find_digits_error(values: tuple[Value, ...]) -> str | None:
 
 
 def _list_constants(arguments: tuple[Expr, ...], of: tuple[Interval, ...]) -> list[Fraction]:
-    """The values of the arguments that are never NULL, hence never skipped by LEAST and GREATEST."""
+    """List the values of the arguments that are never NULL, hence never skipped by LEAST and GREATEST."""
     return [
         interval.ends[0]
         for argument, interval in zip(arguments, of, strict=True)

@@ -87,7 +87,7 @@ def _define_like_escape(name: str, word: str, example: tuple[str, str]) -> Funct
 def _define_regex_match(
     name: str, word: str, names: tuple[str, ...], example: tuple[str, str], *more: str
 ) -> Function:
-    """A question to a regular expression, with or without options."""
+    """Return a question to a regular expression, with or without options."""
     arguments = ("'pattern'", *more)
     return Function(
         name,

@@ -41,7 +41,7 @@ def _make_logarithm_rule(function: Callable[[float], float]) -> IntervalRule:
 
 
 def _derive_power_interval(_: tuple[Expr, ...], of: tuple[Interval, ...]) -> Interval:
-    """A power of a positive base is monotone in the base and in the exponent: its extremes are corners."""
+    """Derive a power of a positive base is monotone in the base and in the exponent: its extremes are corners."""
     base, exponent = of
     # Negative zero is within [0, 1], and to the power of -1 it is -inf.
     inverted = exponent.low is None or exponent.low < 0
@@ -78,7 +78,7 @@ def _make_power(exponent: Fraction) -> Callable[[float], float]:
 
 
 def _derive_log_base_interval(arguments: tuple[Expr, ...], of: tuple[Interval, ...]) -> Interval:
-    """The quotient of two logarithms, which is what the engine computes."""
+    """Derive the quotient of two logarithms, which is what the engine computes."""
     base, number = (
         _make_logarithm_rule(math.log10)((argument,), (interval,))
         for argument, interval in zip(arguments, of, strict=True)

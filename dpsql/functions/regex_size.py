@@ -110,7 +110,7 @@ class RegexPattern:
 
 
 def _count_states(found: re.Match[str]) -> tuple[int, int]:
-    """The states of one token that is no group and no count, and whether it takes several letters."""
+    """Return the states of one token that is no group and no count, and whether it takes several letters."""
     if found["unicode"] or (found["class"] and re.search(r"\\[pP]|\[:\^", found["class"])):
         return _CLASS, 1
     if found[0] == "." or found[0].startswith("[^") or not found[0].isascii():

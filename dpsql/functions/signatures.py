@@ -38,7 +38,7 @@ def infer_logic_type(types: tuple[Type, ...]) -> Type | None:
 
 
 def make_fixed_rule(result: Type, *parameters: tuple[Type, ...]) -> TypeRule:
-    """A rule of fixed length: each parameter lists the types it takes, NULL always among them."""
+    """Build a rule of fixed length: each parameter lists the types it takes, NULL always among them."""
 
     def infer_type(types: tuple[Type, ...]) -> Type | None:
         if len(types) != len(parameters):
@@ -50,7 +50,7 @@ def make_fixed_rule(result: Type, *parameters: tuple[Type, ...]) -> TypeRule:
 
 
 def make_variadic_rule(least: int, takes: tuple[Type, ...] = ANY, result: Type | None = None) -> TypeRule:
-    """A rule for `least` or more arguments of one type, which is the result's unless that is given."""
+    """Build a rule for `least` or more arguments of one type, which is the result's unless that is given."""
 
     def infer_type(types: tuple[Type, ...]) -> Type | None:
         shared = find_common_type(types) if len(types) >= least else None
@@ -62,7 +62,7 @@ def make_variadic_rule(least: int, takes: tuple[Type, ...] = ANY, result: Type |
 
 
 def format_placeholders(count: int) -> str:
-    """The placeholders of a template for `count` arguments.
+    """Return the placeholders of a template for `count` arguments.
 
     >>> format_placeholders(2)
     '{0}, {1}'

@@ -70,7 +70,7 @@ def _define_text_function(
     size: SizeRule = growth.bound_by_first_text,
     work: WorkRule | None = None,
 ) -> Function:
-    """A function from text to text."""
+    """Return a function from text to text."""
     return Function(
         word.lower(),
         f"{word}(s)",
@@ -86,7 +86,7 @@ def _define_text_function(
 
 
 def _define_trim(word: str, example: tuple[str, str]) -> Function:
-    """A function that takes characters of a set away."""
+    """Return a function that takes characters of a set away."""
     return Function(
         f"{word.lower()}_characters",
         f"{word}(s, characters)",
@@ -108,7 +108,7 @@ def _define_number_function(
     *aliases: str,
     work: WorkRule | None = None,
 ) -> Function:
-    """A function from text to a whole number."""
+    """Return a function from text to a whole number."""
     return Function(
         word.lower(),
         f"{word}(s)",
@@ -130,7 +130,7 @@ def _define_part_function(
     size: SizeRule = growth.bound_by_first_text,
     **more: str,
 ) -> Function:
-    """A function that takes a part of a text, by constant positions."""
+    """Return a function that takes a part of a text, by constant positions."""
     return Function(
         more.get("name", word.lower()),
         f"{word}(s, {', '.join(arguments)})",
@@ -164,7 +164,7 @@ def _define_padding(word: str, example: tuple[str, str]) -> Function:
 
 
 def _define_search(word: str, result: Type, example: tuple[str, str], *aliases: str) -> Function:
-    """A function that looks for one text in another."""
+    """Return a function that looks for one text in another."""
     return Function(
         word.lower(),
         f"{word}(s, sought)",
@@ -182,7 +182,7 @@ def _define_search(word: str, result: Type, example: tuple[str, str], *aliases: 
 def _define_similarity(
     word: str, result: Type, example: tuple[str, str], *aliases: str, sql: str = ""
 ) -> Function:
-    """How alike a text is to a constant, by its first letters: the work is in proportion to the product of both."""
+    """Return how alike a text is to a constant, by its first letters: the work is in proportion to the product of both."""
     return Function(
         word.lower(),
         f"{word}(s, 'text')",

@@ -89,16 +89,17 @@ def require_amendable(key: AccountKey, before: Account, after: Account, spent: C
     """
     if (before.budget.accountant, before.budget.renewal) != (after.budget.accountant, after.budget.renewal):
         raise PolicyError(
-            f"the budget of {key} is {before.budget} in its ledger, and {after.budget} in the policy",
+            f"an amendment cannot change the accountant or renewal of {key}: its budget is {before.budget} in the"
+            f" ledger, and {after.budget} in the policy",
             code="amend_kind",
-            hint="epsilon, delta and its share can be amended; another accountant or renewal needs a new ledger,"
-            " whose budget adds to this one",
+            hint="amend epsilon, delta or the selection share only; another accountant or renewal needs a new ledger,"
+            " whose budget counts in addition to this one",
         )
     if not spent.is_within(after.limit):
         raise PolicyError(
-            f"more is spent of the budget of {key} than {after.budget} allows",
+            f"the new budget of {key}, {after.budget}, is below what was already spent",
             code="amend_spent",
-            hint="what was answered stays known: a budget is at least what was spent",
+            hint="choose a budget of at least what was spent: released answers cannot be taken back",
         )
 
 
@@ -125,7 +126,7 @@ def require_amendment(row: Row, spent: Charge, digests: KeyedDigest) -> None:
     else:
         fits = stated == (found.digests[1], found.after.limit) and found.digests[0] != found.digests[1]
     if not fits:
-        raise make_tampering_error(row["id"], "does not add up with those before")
+        raise make_tampering_error(row["id"], "does not agree with the entries before it")
 
 
 def _get_account_columns(row: Row) -> dict[str, Any]:

@@ -40,9 +40,9 @@ class AnchorFile:
             return LedgerHead.parse(text.removesuffix("\n"))
         except IntegrityError:
             raise IntegrityError(
-                f"{self.path} is not the anchor of a ledger",
+                f"the file {self.path} is not an anchor file of a ledger",
                 code="anchor_text",
-                hint="give the anchor's own path",
+                hint="check the path of the anchor file",
             ) from None
 
     def replace_head(self, head: LedgerHead) -> None:
@@ -57,9 +57,9 @@ def _translate_errors(path: str | Path) -> Iterator[None]:
         yield
     except (OSError, ValueError):
         raise OperationalError(
-            f"the anchor {path} cannot be read or written",
+            f"the anchor file {path} cannot be read or written",
             code="anchor_unavailable",
-            hint="check that its directory is there, and that this user may write it",
+            hint="check that its directory exists, and that this user may write to it",
         ) from None
 
 

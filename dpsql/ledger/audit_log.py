@@ -34,7 +34,7 @@ EventFacts: TypeAlias = Mapping[str, Any]
 _FIELDS = frozenset({"number", "at", "event", "facts", "previous", "digest"})
 _MOST_BYTES = 65_536
 """Bytes of a line."""
-_RESTORE = "find out who can write the log; the newest copy of it shows what was there"
+_RESTORE = "find out who could change the log, and compare it with its newest copy"
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +184,7 @@ class AuditLog:
         own, named = os.fstat(self._file), self.path.stat()
         if (own.st_dev, own.st_ino) != (named.st_dev, named.st_ino) or own.st_size < self._end:
             raise _make_tampering_error(
-                self._head.entries, "was cut off or replaced while the log was in use"
+                self._head.entries, "was removed or replaced while the log was in use"
             )
         if own.st_size > self._end:
             known = self._head
@@ -202,7 +202,7 @@ class AuditLog:
         tail = _read_bytes(self._file, size - start)
         whole = tail[: tail.rfind(b"\n") + 1]
         if not whole and start:
-            raise _make_tampering_error(None, "ends with what is no line")
+            raise _make_tampering_error(None, "is not a complete line")
         if len(whole) < len(tail):
             os.ftruncate(self._file, start + len(whole))
             os.fsync(self._file)
@@ -232,11 +232,13 @@ def iterate_events(path: str | Path, key: bytes | None = None) -> Iterator[Audit
         if row["number"] > number:
             raise _make_tampering_error(number, "is missing")
         if row["number"] < number:
-            raise _make_tampering_error(number, f"has the number {row['number']}: it was moved or put in")
+            raise _make_tampering_error(
+                number, f"has the number {row['number']}: it was moved or inserted later"
+            )
         if not digests.is_intact(row):
             raise _make_tampering_error(number, "was changed, or made with another key")
         if row["previous"] != (before.digest if before.entries else FIRST_PREVIOUS):
-            raise _make_tampering_error(number, "does not follow the one before")
+            raise _make_tampering_error(number, "does not continue the event before it")
         before = LedgerHead(number, row["digest"])
         yield AuditEvent(number, datetime.fromisoformat(row["at"]), row["event"], row["facts"], row["digest"])
 
@@ -315,7 +317,7 @@ def _iterate_lines(path: str | Path) -> Iterator[bytes]:
                 line = file.readline(_MOST_BYTES + 1)
             if not line.endswith(b"\n"):
                 if len(line) > _MOST_BYTES:
-                    raise _make_tampering_error(None, "is longer than any that dpsql writes")
+                    raise _make_tampering_error(None, "is longer than any line that dpsql writes")
                 return
             yield line[:-1]
 
@@ -338,7 +340,7 @@ def _parse_line(line: bytes, number: int | None) -> dict[str, Any]:
         or to_canonical_json(row).encode("ascii") != line
         or not _is_time(row["at"])
     ):
-        raise _make_tampering_error(number, "is none that dpsql wrote")
+        raise _make_tampering_error(number, "was not written by dpsql")
     return row
 
 
@@ -391,7 +393,7 @@ def make_unavailable_error(path: str | Path) -> OperationalError:
     return OperationalError(
         f"the audit log {path} cannot be read or written",
         code="audit_unavailable",
-        hint="check its directory, its owner and the free space of the disk",
+        hint="check its directory, its owner and the free space on the disk",
     )
 
 
@@ -406,7 +408,7 @@ def _make_tampering_error(number: int | None, what: str) -> IntegrityError:
 
 def _make_rollback_error(path: str | Path, head: LedgerHead) -> IntegrityError:
     return IntegrityError(
-        f"the audit log {path} no longer holds event {head.entries} as it was: it was cut, or another one took its place",
+        f"the audit log {path} does not contain event {head.entries} as it was written: it was cut, or replaced by another log",
         code="audit_rolled_back",
         hint=_RESTORE,
     )
@@ -414,7 +416,7 @@ def _make_rollback_error(path: str | Path, head: LedgerHead) -> IntegrityError:
 
 def _make_other_ledger_error(event: int, entry: int) -> IntegrityError:
     return IntegrityError(
-        f"event {event} of the audit log states entry {entry} of the ledger, and the ledger has another one or none there",
+        f"event {event} of the audit log names entry {entry} of the ledger, which the ledger does not contain in that form",
         code="audit_ledger",
-        hint="give the ledger of the same server, and verify it: dpsql ledger verify",
+        hint="give the ledger of the same server, and check it with `dpsql ledger verify`",
     )

@@ -62,7 +62,7 @@ class Budget:
             if self.selection > self.delta:
                 raise LossError("the selection share of delta must be at most delta")
         if self.renewal is not None and self.renewal not in RENEWALS:
-            raise LossError(f"a budget renews {', '.join(RENEWALS)}, or never")
+            raise LossError(f"the renewal of a budget must be {', '.join(RENEWALS)} or None")
 
     def __str__(self) -> str:
         share = "" if self.selection is None else f", selection {self.selection}"

@@ -31,6 +31,9 @@ from dpsql.ledger.rows import (
     parse_version,
 )
 
+_BROKEN_LINK = "does not continue the entry before it"
+_VERIFY = "run `dpsql ledger verify` to find the changed entry, and restore the newest backup"
+
 BudgetDigestLookup: TypeAlias = Callable[[AccountKey, int], str | None]
 """The digest of an account's budget at the entry of a number; None if there is no such account."""
 StoredStateLookup: TypeAlias = Callable[[AccountKey], tuple[PartitionCharges, Reservations]]
@@ -98,9 +101,9 @@ class Chain:
         for row, before, after in lasts:
             _require_intact(row, digests)
             if row["previous"] != (FIRST_PREVIOUS if row["id"] == 1 else before):
-                raise make_tampering_error(row["id"], "does not follow the one before")
+                raise make_tampering_error(row["id"], _BROKEN_LINK)
             if after is not None and after != row["digest"]:
-                raise make_tampering_error(row["id"] + 1, "does not follow the one before")
+                raise make_tampering_error(row["id"] + 1, _BROKEN_LINK)
             key = get_account_key(row)
             _require_budget(row, find_budget_digest(key, row["id"]))
             balances[key] = _restore_balance(row, read_stored_state)
@@ -111,18 +114,18 @@ class Chain:
                 _require_budget(end, None)
         if sum(balance.count for balance in balances.values()) != found.entries:
             raise IntegrityError(
-                f"the entries of the ledger do not add up to the {found.entries} that its last one counts",
+                f"the ledger does not hold the {found.entries} entries that its last one counts",
                 code="ledger_tampered",
-                hint="dpsql ledger verify finds the place; restore the newest backup",
+                hint=_VERIFY,
             )
         if end is None:
             return cls(found, balances, versions=None)
         claims = read_claims() if end["claims"] is not None else Claims()
         if claims.digest != end["claims"]:
             raise IntegrityError(
-                "what the ledger notes of refined releases was changed",
+                "the ledger's record of refined releases was changed",
                 code="ledger_tampered",
-                hint="dpsql ledger verify finds the place; restore the newest backup",
+                hint=_VERIFY,
             )
         return cls(found, balances, claims, _parse_stored_head(end), end["database"], None)
 
@@ -141,10 +144,10 @@ class Chain:
             if row["id"] > number:
                 raise make_tampering_error(number, "is missing")
             if row["id"] < number:
-                raise make_tampering_error(row["id"], "was put in")
+                raise make_tampering_error(row["id"], "was inserted later")
             _require_intact(row, digests)
             if row["previous"] != end.digest:
-                raise make_tampering_error(number, "does not follow the one before")
+                raise make_tampering_error(number, _BROKEN_LINK)
             key = get_account_key(row)
             _require_budget(row, find_budget_digest(key, number))
             balances[key] = _compute_next_balance(balances.get(key, Balance()), row)
@@ -152,7 +155,7 @@ class Chain:
                 require_amendment(row, balances[key].spent, digests)
             claims, stored = _compute_claims_after(claims, row), _compute_stored_head_after(stored, row)
             if not can_follow(database, row["database"]):
-                raise make_tampering_error(number, "is of another database than those before")
+                raise make_tampering_error(number, "names another database than the entries before it")
             end, database = get_row_head(row), row["database"]
             if versions is not None and (version := parse_version(row)) and version not in versions:
                 versions |= {version}
@@ -240,15 +243,15 @@ def _restore_balance(row: Row, read_stored_state: StoredStateLookup) -> Balance:
     )
     if not vouched or parts.compute_largest_charge() != spent:
         raise IntegrityError(
-            f"what the ledger keeps of the partitions or reservations of {get_account_key(row)} was changed",
+            f"the stored partitions or reservations of {get_account_key(row)} in the ledger were changed",
             code="ledger_tampered",
-            hint="dpsql ledger verify finds the place; restore the newest backup",
+            hint=_VERIFY,
         )
     return Balance(parts, row["number"], row["period"], reservations, row["failures"] or 0)
 
 
 def _make_inconsistency_error(row: Row) -> IntegrityError:
-    return make_tampering_error(row["id"], "does not add up with those before")
+    return make_tampering_error(row["id"], "does not agree with the entries before it")
 
 
 def _require_intact(row: Row, digests: KeyedDigest) -> None:
@@ -259,5 +262,5 @@ def _require_intact(row: Row, digests: KeyedDigest) -> None:
 def _require_budget(row: Row, budget: str | None) -> None:
     if row["budget"] != budget:
         raise make_tampering_error(
-            row["id"], f"was charged to another budget than {get_account_key(row)} had then"
+            row["id"], f"does not name the budget that {get_account_key(row)} had at that time"
         )

@@ -38,7 +38,9 @@ def to_canonical_json(value: Row) -> str:
     try:
         return _JSON.encode(value)
     except (TypeError, ValueError, RecursionError):
-        raise ProgrammingError("an entry's details must be JSON", code="ledger_details") from None
+        raise ProgrammingError(
+            "the details of an entry must be values that JSON can hold", code="ledger_details"
+        ) from None
 
 
 def compute_text_digest(text: str) -> str:
@@ -52,9 +54,9 @@ class KeyedDigest:
 
     Claim: equal digests mean equal rows (else SHA-256 has a collision), and without the key nobody makes a row
     that passes.
-    Why: the text that is digested is all of the row's columns but `compute_digest`. A column in `LATER_COLUMNS` is left out where
-    it has the value there, and only there, so that each text still stands for one row; rows of older schemas, which
-    had no such columns, keep their digests, and with them the heads and receipts that were given out.
+    Why: the text that is digested holds all of the row's columns except `digest`. A column in `LATER_COLUMNS` is left out
+    exactly where it has its default there, so each text still stands for one row; rows of older schemas, which
+    had no such columns, keep their digests, and so do the heads and receipts that were given out.
     Source: Bellare, Canetti, Krawczyk 1996, "Keying hash functions for message authentication".
 
     >>> KeyedDigest().compute_digest({"id": 1, "kind": "charge"}) == KeyedDigest().compute_digest({"id": 1})
@@ -90,4 +92,6 @@ def _encode_text(text: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError:
-        raise ProgrammingError("the text holds a lone surrogate", code="text") from None
+        raise ProgrammingError(
+            "the text holds a lone surrogate, so it is not valid Unicode", code="text"
+        ) from None

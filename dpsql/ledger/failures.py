@@ -31,8 +31,8 @@ class FailureLimit:
         if self.is_locked(table, failures):
             times = "once" if failures == 1 else f"{failures} times"
             raise OperationalError(
-                f"the table {table} is locked: its queries have failed {times} while they ran",
+                f"the table {table} is locked because queries failed {times} while they ran",
                 code="table_locked",
-                hint="nothing was charged; the data owner finds out why, and then opens it again:"
+                hint="nothing was charged; ask the data owner to find the cause and to unlock the table:"
                 f' dpsql ledger unlock LEDGER {table} --reason "…"',
             )

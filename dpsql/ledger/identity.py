@@ -33,10 +33,10 @@ def require_same_database(where: str, before: str | None, own: str | None) -> No
     if own is None or can_follow(before, own):
         return
     raise PolicyError(
-        f"the ledger {where} is of the database {_describe_database(before)}, and this is {_describe_database(own)}",
+        f"the ledger {where} belongs to the database {_describe_database(before)}, but this database is {_describe_database(own)}",
         code="another_database",
-        hint="nothing was charged; give each database a ledger of its own; or, where this is the same one at another"
-        " place, say so: `database: NAME` in the policy, one name for ever",
+        hint="nothing was charged; use a separate ledger for each database; if this is the same database in another"
+        " place, give it a permanent name in the policy: `database: NAME`",
     )
 
 
@@ -44,4 +44,4 @@ def _describe_database(identity: str | None) -> str:
     text = identity or ""
     if text.startswith(NAMED):
         return repr(text.removeprefix(NAMED))
-    return "one in memory, without a name" if text == MEMORY else text.removeprefix(FILE)
+    return "an unnamed one in memory" if text == MEMORY else text.removeprefix(FILE)

@@ -176,14 +176,14 @@ class SqlJournal:
 
     def _make_unknown_outcome_error(self) -> OperationalError:
         return OperationalError(
-            f"the ledger {self._store.where} was left as it committed; the charge may stand",
+            f"the commit to the ledger {self._store.where} was interrupted, so the charge may have been stored",
             code="ledger_unknown",
-            hint="nothing was answered; look at the ledger's last entries before asking again",
+            hint="nothing was answered; check the ledger's last entries before you run the query again",
         )
 
     def _require_usable(self) -> None:
         if self._closed:
-            raise InterfaceError("the ledger is closed", code="ledger_closed")
+            raise InterfaceError("the ledger is closed", code="ledger_closed", hint="open it again")
         self._store.require_owner()
 
     def _compute_balance(self, key: AccountKey, now: datetime | None = None) -> Balance:
@@ -281,7 +281,7 @@ class SqlJournal:
         found = read_rows_from(connection, last.entries + 1, len(rows) + 1)
         for row, own in zip_longest(found, rows):
             if row != own:
-                raise make_tampering_error((own or row)["id"], "is not kept as it was written")
+                raise make_tampering_error((own or row)["id"], "was not stored as it was written")
 
     def _read_in_transaction(self, query: Callable[[Connection], _T]) -> _T:
         """The result of `query` in one reading transaction, at the present end of the chain."""
@@ -309,9 +309,9 @@ class SqlJournal:
             require_ledger_head(connection, expected, self._store.where)
         if self._anchor is not None and chain.head != START and self._anchor.read_head() is None:
             raise IntegrityError(
-                f"the ledger {self._store.where} has entries, but there is no anchor {self._anchor.path}",
+                f"the ledger {self._store.where} has entries, but its anchor file {self._anchor.path} does not exist",
                 code="anchor_missing",
-                hint="restore the anchor; if there never was one, keep the ledger's head() there",
+                hint="restore the anchor file; if there never was one, write the output of `dpsql ledger head` into it",
             )
 
     def _extend_chain(self, connection: Connection) -> Chain:
@@ -358,7 +358,7 @@ class SqlJournal:
                 raise PolicyError(
                     f"the budget of {key} was amended since the ledger {self._store.where} was opened",
                     code="budget_changed",
-                    hint="connect again, with the policy that the ledger was amended to",
+                    hint="connect again, with the policy that has the amended budget",
                 )
 
     def _read_versions(self, connection: Connection) -> frozenset[str]:
@@ -379,7 +379,7 @@ class SqlJournal:
             raise error from None
         if landed != head.digest:
             raise OperationalError(
-                f"the connection to the ledger {self._store.where} was lost as it committed",
+                f"the connection to the ledger {self._store.where} was lost during a commit",
                 code="ledger_unavailable",
                 hint="nothing was charged; try again",
             )
@@ -400,7 +400,9 @@ class SqlJournal:
                 self._anchor.replace_head(self._read_head(connection))
         except DatabaseError as error:
             raise type(error)(
-                f"{error.message}; the charge stays", code=error.code, hint="nothing was answered"
+                f"{error.message}; the charge stays",
+                code=error.code,
+                hint="nothing was answered; make the anchor writable before you run the query again",
             ) from None
 
     def _prepare_once(self, expected: LedgerHead) -> None:

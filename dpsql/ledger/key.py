@@ -24,9 +24,9 @@ def read_ledger_key(source: bytes | str | Path | None) -> bytes | None:
     key = (source if isinstance(source, bytes) else _read_key_file(source)).rstrip(b"\r\n")
     if not _LEAST <= len(key) <= _MOST:
         raise ProgrammingError(
-            f"a ledger's key has {_LEAST} to {_MOST} bytes",
+            f"the key of a ledger must have {_LEAST} to {_MOST} bytes",
             code="ledger_key",
-            hint="make one, once, with: openssl rand -hex 32 > ledger.key",
+            hint="create one and keep it: openssl rand -hex 32 > ledger.key",
         )
     return key
 
@@ -37,7 +37,7 @@ def _read_key_file(path: str | Path) -> bytes:
             return file.read(_MOST + 3)
     except (OSError, ValueError):
         raise OperationalError(
-            f"the ledger's key {path} cannot be read",
+            f"the key file {path} of the ledger cannot be read",
             code="ledger_key",
-            hint="give the path of the file that holds it, to a user who may read it",
+            hint="check the path, and that this user may read the file",
         ) from None

@@ -61,13 +61,21 @@ def open_ledger(
 
     anchor_file = None if anchor is None or isinstance(anchor, LedgerHead) else AnchorFile(anchor)
     if anchor_file is not None and not is_url(target) and anchor_file.path == _resolve_path(target):
-        raise ProgrammingError("a ledger cannot be its own anchor", code="anchor_unavailable")
+        raise ProgrammingError(
+            "the anchor file must be another file than the ledger",
+            code="anchor_unavailable",
+            hint="give the anchor a path of its own, best on another disk",
+        )
     expected = anchor if isinstance(anchor, LedgerHead) else read_anchored_head(anchor_file)
     if is_url(target):
         store = _open_server_store(str(target))
     elif str(target) == MEMORY:
         if anchor is not None:
-            raise NotSupportedError("a ledger in memory has no past to anchor", code="ledger_target")
+            raise NotSupportedError(
+                "a ledger in memory cannot have an anchor",
+                code="ledger_target",
+                hint="leave the anchor out, or keep the ledger in a file",
+            )
         store = _open_memory_store()
     else:
         store = _open_file_store(target, expected)
@@ -102,7 +110,7 @@ def open_existing_store(target: str | Path) -> Store:
     path = _resolve_path(target)
     if not path.is_file():
         raise OperationalError(
-            f"there is no ledger {target}", code="ledger_unavailable", hint="correct the path"
+            f"the ledger {target} does not exist", code="ledger_unavailable", hint="check the path"
         )
     return SqliteStore(path)
 
@@ -129,9 +137,9 @@ def _open_file_store(target: str | Path, expected: LedgerHead) -> Store:
 def _open_server_store(url: str) -> Store:
     if url.partition("://")[0] not in {"postgresql", "postgres"}:
         raise NotSupportedError(
-            "a ledger is kept in a file or in PostgreSQL",
+            "a ledger must be a file or a PostgreSQL database",
             code="ledger_target",
-            hint="give the path of a file, or postgresql://user@host/name",
+            hint="give the path of a file, or a URL such as postgresql://user@host/name",
         )
     from dpsql.ledger.stores.postgres import PostgresStore
 
@@ -142,4 +150,4 @@ def _resolve_path(target: str | Path) -> Path:
     try:
         return Path(os.path.realpath(target))
     except (OSError, ValueError):
-        raise OperationalError("the path of the ledger is not a path", code="ledger_unavailable") from None
+        raise OperationalError("the path of the ledger is not valid", code="ledger_unavailable") from None

@@ -77,7 +77,7 @@ class Account:
 
 
 def _warn_former_slice(number: int | None) -> int | None:
-    warnings.warn("the attribute is called reservation", DeprecationWarning, stacklevel=3)
+    warnings.warn("this attribute is now named reservation", DeprecationWarning, stacklevel=3)
     return number
 
 
@@ -160,7 +160,11 @@ class LedgerHead:
         match = _HEAD.fullmatch(text)
         found = None if match is None else cls(int(match[1]), match[2], int(match[3] or 0), match[4] or "")
         if found is None or str(found) != text:
-            raise IntegrityError("the text is not the head of a ledger", code="anchor_text")
+            raise IntegrityError(
+                "the text is not the head of a ledger",
+                code="anchor_text",
+                hint="pass the text of `head`, as dpsql wrote it",
+            )
         return found
 
 

@@ -46,7 +46,11 @@ class QuotedCharge(NamedTuple):
 def get_account(key: AccountKey, accounts: Accounts) -> Account:
     """The account of that key; PolicyError (`no_budget`) if there is none."""
     if key not in accounts:
-        raise PolicyError(f"the ledger has no budget for {key}", code="no_budget")
+        raise PolicyError(
+            f"the ledger has no budget for {key}",
+            code="no_budget",
+            hint="check the name; a private table's budget is stored when the ledger is opened with its policy",
+        )
     return accounts[key]
 
 
@@ -106,9 +110,10 @@ def _require_room(balance: Balance, step: EntryEffect, key: AccountKey) -> None:
     own = sum(each.holder == step.actor for each in balance.reservations.values())
     if own >= MOST_OWN_RESERVATIONS or len(balance.reservations) >= MOST_RESERVATIONS:
         raise OperationalError(
-            f"{key} has {own} open reservations of {step.actor!r} and {len(balance.reservations)} in all: no more are kept open",
+            f"{key} has too many open reservations: {own} by {step.actor!r}, {len(balance.reservations)} in total"
+            f" (at most {MOST_OWN_RESERVATIONS} each, {MOST_RESERVATIONS} in total)",
             code="slice_many",
-            hint="close a reservation; dpsql ledger return ends one that was left open",
+            hint="close a reservation; `dpsql ledger return` closes one that was left open",
         )
 
 
@@ -116,8 +121,8 @@ def _get_reservation(balance: Balance, step: EntryEffect, key: AccountKey) -> Ac
     held = None if step.reservation is None else balance.reservations.get(step.reservation)
     if held is None or held.holder != step.actor:
         raise OperationalError(
-            f"reservation {step.reservation} holds nothing of {key} for {step.actor!r}: it has ended, or was reserved for others",
+            f"reservation {step.reservation} is not open for {step.actor!r} on {key}: it was closed, or belongs to somebody else",
             code="slice_closed",
-            hint="nothing was charged; make another reservation",
+            hint="nothing was charged; make a new reservation",
         )
     return held

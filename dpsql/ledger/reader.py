@@ -157,11 +157,13 @@ class LedgerReader:
 
 def _require_current_schema(meta: Mapping[str, str], digests: KeyedDigest, where: str) -> None:
     if not meta:
-        raise OperationalError(f"{where} is not a ledger yet", code="not_a_ledger", hint="give another path")
+        raise OperationalError(
+            f"{where} is empty, so it is not a ledger", code="not_a_ledger", hint="give the path of a ledger"
+        )
     if meta["schema"] != SCHEMA:
         raise OperationalError(
-            f"the ledger {where} was written by an older version of dpsql",
+            f"the ledger {where} has the format of an older version of dpsql",
             code="ledger_version",
-            hint="open it once with its policy, which brings it up to date: dpsql budget -p FILE",
+            hint="open it once with its policy, which updates the format: dpsql budget -p FILE",
         )
     require_key(meta, digests, where)

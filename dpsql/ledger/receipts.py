@@ -140,7 +140,7 @@ def _require_receipt_fields(receipt: object) -> Mapping[str, Any]:
     if not needed <= receipt.keys() or not all(isinstance(receipt[name], str) for name in _TEXTS):
         raise _make_format_error()
     if unknown:
-        raise _make_receipt_error(f"has a field that dpsql does not write: {min(unknown)}")
+        raise _make_receipt_error(f"has the field {min(unknown)}, which dpsql does not write")
     for name, kind in _LISTS.items():
         values = receipt.get(name, [])
         if not isinstance(values, list) or not all(type(value) is kind for value in values):
@@ -168,13 +168,13 @@ def _list_charges(data: Mapping[str, Any], reader: LedgerReader) -> tuple[_Recor
         _RecordedCharge(tuple(group)) for _, group in groupby(entries, key=lambda entry: entry.charge)
     )
     if any(later.id <= earlier.id for earlier, later in pairwise(charges)):
-        raise _make_receipt_error("names its charges in another order than they were made")
+        raise _make_receipt_error("does not list its charges in the order of the ledger")
     for charge in charges:
         if [entry.id for entry in reader.list_charge_entries(charge.id)] != [
             entry.id for entry in charge.entries
         ]:
             raise _make_receipt_error(
-                f"does not name all entries of the charge that entry {charge.id} begins, or others too"
+                f"does not list exactly the entries of the charge that begins with entry {charge.id}"
             )
     return charges
 
@@ -197,7 +197,7 @@ def _get_named_entry(named: Mapping[str, Any], reader: LedgerReader) -> Entry:
     for name, value in recorded.items():
         _require_equal(number, name, named.get(name), value)
     if unknown := named.keys() - recorded.keys():
-        raise _make_receipt_error(f"says of entry {number} what the ledger does not: {min(unknown)}")
+        raise _make_receipt_error(f"states {min(unknown)} of entry {number}, which the ledger does not")
     return entry
 
 
@@ -205,9 +205,9 @@ def _get_charge_entry(number: int, reader: LedgerReader) -> Entry:
     """The charge of that number."""
     entry = reader.find_entry(number) if 0 < number < 2**63 else None
     if entry is None:
-        raise _make_receipt_error(f"names entry {number}, which the ledger does not hold")
+        raise _make_receipt_error(f"names entry {number}, which is not in the ledger")
     if entry.kind not in _CHARGES:
-        raise _make_receipt_error(f"names entry {number}, which charges nothing")
+        raise _make_receipt_error(f"names entry {number}, which is not a charge")
     return entry
 
 
@@ -215,7 +215,7 @@ def _get_paying_entry(number: int, reader: LedgerReader) -> Entry:
     """The entry of an earlier charge that paid for a replay: the first of that charge."""
     entry = _get_charge_entry(number, reader)
     if entry.charge != number:
-        raise _make_receipt_error(f"names entry {number}, which begins no charge")
+        raise _make_receipt_error(f"names entry {number}, which is not the first entry of a charge")
     return entry
 
 
@@ -223,20 +223,20 @@ def _require_notices(data: Mapping[str, Any]) -> None:
     """A search that ends before its target is met has a notice, and no other receipt has one."""
     met = (data["target"] or {}).get("met")
     if met not in (None, "yes", "no") or (met == "no") != bool(data["notices"]):
-        raise _make_receipt_error("has notices that do not go with whether its target was met")
+        raise _make_receipt_error("has notices that contradict whether its target was met")
 
 
 def _check_explanation(data: Mapping[str, Any]) -> CheckedReceipt:
     """The receipt of an EXPLAIN, which names no charge; the ledger holds nothing of it."""
     if data["entries"] or data["notices"]:
-        raise _make_receipt_error("is of an explanation, and names what was charged")
+        raise _make_receipt_error("belongs to an EXPLAIN, which charges nothing, but names charges")
     return CheckedReceipt((), (), tuple(sorted(_FIELDS - {"entries", "notices", *_OPTIONAL})))
 
 
 def _check_uncharged(data: Mapping[str, Any], paid: Sequence[Entry], reader: LedgerReader) -> CheckedReceipt:
     """The receipt of an answer without a charge: it follows from public tables and replayed releases."""
     if data["loss"] is not None or data["refined"] or (data["mechanisms"] and not paid):
-        raise _make_receipt_error("names no charge for what it says was released")
+        raise _make_receipt_error("states released values but no charge for them")
     if len({entry.id for entry in paid}) != len(paid):
         raise _make_receipt_error("names an entry twice")
     unverified = [*_TEXTS, "versions", "target", "notices", "replayed", "mechanisms"]
@@ -265,7 +265,7 @@ def _verify_loss(data: Mapping[str, Any], charges: Sequence[_RecordedCharge]) ->
         return ["loss"]
     loss = Composed(events) if len(events) > 1 else events[0]
     if data["loss"] is None or _to_canonical_text(data["loss"]) != to_json(loss):
-        raise _make_receipt_error(f"says another loss than entry {charges[0].id} of the ledger")
+        raise _make_receipt_error(f"states another loss than entry {charges[0].id} of the ledger")
     return []
 
 
@@ -277,7 +277,7 @@ def _verify_target(data: Mapping[str, Any], charges: Sequence[_RecordedCharge]) 
     recorded = last.details.get("target")
     in_steps = recorded is not None and recorded["error"].endswith("%")
     if (stated is not None and "met" in stated) != in_steps:
-        raise _make_receipt_error(f"says another target than entry {last.id} of the ledger")
+        raise _make_receipt_error(f"states another target than entry {last.id} of the ledger")
     _require_equal(
         last.id, "target", stated and {name: stated[name] for name in stated if name != "met"}, recorded
     )
@@ -325,8 +325,8 @@ def _verify_sources(
         ]
         return ["mechanisms", "replayed", *_verify_mechanisms(data, named, reader)]
     if data["replayed"] != replayed:
-        raise _make_receipt_error(f"says that other entries paid than entry {last.id} of the ledger")
-    raise _make_receipt_error(f"says other mechanisms than entry {last.id} of the ledger")
+        raise _make_receipt_error(f"names other replayed entries than entry {last.id} of the ledger")
+    raise _make_receipt_error(f"states other mechanisms than entry {last.id} of the ledger")
 
 
 def _matches_all_records(stated: Sequence[Any], recorded: Sequence[Mapping[str, Any]]) -> bool:
@@ -349,7 +349,7 @@ def _verify_mechanisms(data: Mapping[str, Any], named: Sequence[Entry], reader: 
     for stated in data["mechanisms"]:
         of = [item for item in known if _matches_record(stated, item)]
         if not of and not _is_combination(stated, drawn):
-            raise _make_receipt_error("says a mechanism that was drawn for none of the entries that it names")
+            raise _make_receipt_error("states a mechanism that none of its entries used")
         learnt = learnt or any(map(_has_selected_clamp, of))
     return [_LEARNT] if learnt else []
 
@@ -405,7 +405,9 @@ def _to_canonical_text(value: object) -> str:
 
 def _require_equal(number: int, name: str, stated: object, recorded: object) -> None:
     if _to_canonical_text(stated) != _to_canonical_text(recorded):
-        raise _make_receipt_error(f"says another {name.replace('_', ' ')} than entry {number} of the ledger")
+        raise _make_receipt_error(
+            f"states another {name.replace('_', ' ')} than entry {number} of the ledger"
+        )
 
 
 def parse_receipt(text: str) -> object:
@@ -435,13 +437,14 @@ def _make_receipt_error(reason: str) -> IntegrityError:
     return IntegrityError(
         f"the receipt {reason}",
         code="receipt",
-        hint="the receipt was changed, or is of another ledger, or the ledger was changed: dpsql ledger verify",
+        hint="the receipt was changed or belongs to another ledger, or the ledger was changed:"
+        " check it with `dpsql ledger verify`",
     )
 
 
 def _make_format_error() -> ProgrammingError:
     return ProgrammingError(
-        "the text is not a receipt of dpsql",
+        "the text is not a dpsql receipt",
         code="receipt_text",
-        hint="write it with result.receipt.to_json()",
+        hint="save a receipt with result.receipt.to_json()",
     )

@@ -37,52 +37,51 @@ def make_exhaustion_error(
     is later than the clock's: no renewal comes before it.
     """
     later = (
-        f"; the budget was charged in {later_period} by a clock that was ahead, and renews after that, or, for a reason,"
-        " from now on after dpsql ledger reset"
+        f"; a clock that was ahead charged this budget in {later_period}, so it renews only after that period;"
+        " `dpsql ledger reset` renews it now"
         if later_period
         else ""
     )
-    whole = " of {}".format if quote.reservation is None else "".format
     asks = "the reservation" if kind == RESERVE else "the query"
     keys = asks if kind == RESERVE else "choosing group keys"
     if quote.charge.loss > quote.remaining.loss:
         asked = account.accountant.compute_remaining_epsilon(NOTHING, quote.charge)
         left = account.accountant.compute_remaining_epsilon(NOTHING, quote.remaining)
         asked_text, left_text = _format_distinct(asked, left)
-        single = account.accountant.compute_remaining_epsilon(NOTHING, account.limit)
-        if left and single < account.budget.epsilon:
-            return _make_conversion_error(account, quote, asks, (asked_text, left_text), later)
+        whole = _describe_budget(quote, "epsilon", account.budget.epsilon)
         return BudgetExhausted(
-            f"{asks} asks for epsilon {asked_text} of {_describe_account(quote)}, where epsilon {left_text}"
-            f" is left{whole(_format_fraction(account.budget.epsilon, 6, ROUND_FLOOR))}",
+            f"{asks} needs epsilon {asked_text} of {_describe_account(quote)}, but at most epsilon {left_text}"
+            f" is left{'' if kind == RESERVE else ' for one query'}{whole}",
             hint=(
-                "nothing was charged; ask for less epsilon" if quote.remaining.loss else "nothing was charged"
+                f"nothing was charged; ask for less epsilon{_explain_conversion(account)}"
+                if quote.remaining.loss
+                else "nothing was charged"
             )
             + later,
         )
     asked_text, left_text = _format_distinct(quote.charge.delta_fraction, quote.remaining.delta_fraction)
+    whole = _describe_budget(quote, "delta", Fraction(account.limit.delta, Charge.UNIT))
     return BudgetExhausted(
-        f"{keys} asks for delta {asked_text} of {_describe_account(quote)}, where delta {left_text}"
-        f" is left{whole(_format_fraction(Fraction(account.limit.delta, Charge.UNIT), 6, ROUND_FLOOR))}",
+        f"{keys} needs delta {asked_text} of {_describe_account(quote)}, but delta {left_text} is left{whole}",
         code="delta_exhausted",
-        hint="nothing was charged; group by columns whose values the policy declares" + later,
+        hint="nothing was charged; group by columns whose values the policy lists" + later,
     )
 
 
-def _make_conversion_error(
-    account: Account, quote: Quote, asks: str, texts: tuple[str, str], later: str
-) -> BudgetExhausted:
-    """The error where the budget's ε is not the sum of the queries' ε: one query alone may spend less than ε is left."""
-    asked, left = texts
-    total = _format_fraction(account.budget.epsilon, 6, ROUND_FLOOR)
-    part = _format_fraction(Fraction(100 * quote.remaining.loss, account.limit.loss), 3, ROUND_FLOOR)
-    of_budget = "" if quote.reservation is not None else f", of which {part}% is left,"
-    return BudgetExhausted(
-        f"{asks} asks for epsilon {asked} of {_describe_account(quote)}, where one query may spend at most epsilon {left}",
-        hint=f"nothing was charged; ask for less epsilon: the budget of epsilon {total}{of_budget} bounds all queries "
-        f"together; with the accountant {account.accountant.name} each query costs less than its epsilon, and their sum is "
-        f"converted with delta, so that one query alone cannot spend the whole epsilon{later}",
+def _explain_conversion(account: Account) -> str:
+    """Why one query may not spend the budget's epsilon, where the accountant converts what queries add up to; else nothing."""
+    if account.accountant.compute_remaining_epsilon(NOTHING, account.limit) >= account.budget.epsilon:
+        return ""
+    return (
+        f": the budget bounds all queries together; the accountant {account.accountant.name} adds up costs that are no epsilons,"
+        " and converts their sum with delta, so that one query alone cannot spend the whole epsilon"
     )
+
+
+def _describe_budget(quote: Quote, name: str, total: Fraction) -> str:
+    if quote.reservation is not None:
+        return ""
+    return f" (budget: {name} {_format_fraction(total, 6, ROUND_FLOOR)})"
 
 
 def _describe_account(quote: Quote) -> str:
@@ -108,7 +107,8 @@ def _format_fraction(value: Fraction, digits: int, rounding: str) -> str:
 def make_rollback_error(where: str, head: LedgerHead) -> IntegrityError:
     """The error for a ledger that does not hold a head that it had."""
     return IntegrityError(
-        f"the ledger {where} no longer holds entry {head.entries} as it was: an older or another one took its place",
+        f"the ledger {where} does not contain entry {head.entries} as it was written: an older copy or another ledger"
+        " was put in its place",
         code="ledger_rolled_back",
-        hint="put the newest copy back: this one has forgotten what was spent since",
+        hint="restore the newest copy: this one lacks the charges made since then",
     )

@@ -19,11 +19,10 @@ from dpsql.errors import IntegrityError, OperationalError
 from dpsql.ledger.claims import Claims
 from dpsql.ledger.digest import KeyedDigest, Row, compute_text_digest
 from dpsql.ledger.protocol import Entry, LedgerHead
-from dpsql.ledger.rows import START
+from dpsql.ledger.rows import RESTORE, START
 from dpsql.ledger.schema import ENTRIES, REFINEMENTS, RELEASES
 from dpsql.ledger.stored_release import NewRelease, ReleaseRecord
 
-_RESTORE = "restore the newest backup, and find out who can write the ledger"
 _BATCH = 200  # releases at once, as their bodies may be long
 _NEXT = RELEASES.alias("next")
 _NUMBERED = (
@@ -174,9 +173,9 @@ def require_refinable(
         or connection.execute(released).first() is not None
     ):
         raise OperationalError(
-            "the answer that was to be refined has been refined at this moment; nothing was charged",
+            "another query refined the same stored answer at this moment, or its budget was renewed",
             code="release_refined",
-            hint="ask again",
+            hint="nothing was charged; run the query again",
         )
 
 
@@ -202,7 +201,7 @@ def verify_stored_releases(
             if row["number"] != end.entries + 1:
                 raise _make_tampering_error(end.entries + 1, "is missing")
             if paid is None:
-                raise _make_tampering_error(row["number"], f"names entry {row['entry']}, which is not there")
+                raise _make_tampering_error(row["number"], f"names entry {row['entry']}, which is missing")
             _require_intact(row, digests, paid)
             if (
                 row["previous"] != end.digest
@@ -236,9 +235,9 @@ def _read_last_reset(connection: Connection) -> int:
 
 def _make_claims_error() -> IntegrityError:
     return IntegrityError(
-        "what the ledger notes of refined releases does not follow from its entries",
+        "the ledger's record of refined releases does not follow from its entries",
         code="ledger_tampered",
-        hint=_RESTORE,
+        hint=RESTORE,
     )
 
 
@@ -246,5 +245,5 @@ def _make_tampering_error(number: object, what: str = "was changed") -> Integrit
     return IntegrityError(
         f"release {number} of the ledger {what}",
         code="ledger_tampered",
-        hint=_RESTORE,
+        hint=RESTORE,
     )

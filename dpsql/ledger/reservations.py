@@ -79,7 +79,7 @@ class AccountReservation:
         except (ValueError, TypeError, LookupError, AttributeError, RecursionError, LossError):
             known = False
         if not known:
-            raise IntegrityError("the text is not a reservation that dpsql wrote", code="ledger_corrupt")
+            raise IntegrityError("the text is not a reservation, as dpsql writes it", code="ledger_corrupt")
         return found
 
 

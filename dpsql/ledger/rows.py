@@ -21,7 +21,8 @@ from dpsql.ledger.protocol import Account, AccountKey, Entry, LedgerHead
 _WHOLE = re.compile(r"0|[1-9][0-9]{0,1999}")
 _RATIO = re.compile(r"(0|[1-9][0-9]{0,1999})/([1-9][0-9]{0,1999})")
 
-_RESTORE = "restore the newest backup, and find out who can write the ledger"
+RESTORE = "restore the newest backup, and find out who could change the ledger"
+"""The hint of each error that says that a ledger was changed or damaged."""
 
 FIRST_PREVIOUS = "0" * 64
 START = LedgerHead(0, FIRST_PREVIOUS)
@@ -55,9 +56,9 @@ def parse_budget(row: Row, digests: KeyedDigest) -> Budget:
     """The budget of a row; IntegrityError if it is not one that dpsql wrote."""
     if not digests.is_intact(row):
         raise IntegrityError(
-            f"the budget of {get_account_key(row)} in the ledger was changed",
+            f"the stored budget of {get_account_key(row)} in the ledger was changed",
             code="ledger_tampered",
-            hint=_RESTORE,
+            hint=RESTORE,
         )
     selection = row["selection"]
     try:
@@ -182,7 +183,7 @@ def parse_entry(row: Row) -> Entry:
 
 def make_tampering_error(number: int, what: str) -> IntegrityError:
     """The error for an entry that is not where or what it was."""
-    return IntegrityError(f"entry {number} of the ledger {what}", code="ledger_tampered", hint=_RESTORE)
+    return IntegrityError(f"entry {number} of the ledger {what}", code="ledger_tampered", hint=RESTORE)
 
 
 def _parse_integer(text: object) -> int:
@@ -204,5 +205,5 @@ def _parse_ratio(text: object) -> Fraction:
 
 def _make_corruption_error(what: str) -> IntegrityError:
     return IntegrityError(
-        f"the ledger holds something as {what} that dpsql did not write", code="ledger_corrupt"
+        f"the ledger holds an invalid {what}, which dpsql did not write", code="ledger_corrupt", hint=RESTORE
     )

@@ -103,7 +103,11 @@ class SqlLedger(SqlJournal):
         if any(part.table_charge.box != WHOLE for part in charges_due) or len(
             {part.key for part in charges_due}
         ) < len(charges_due):
-            raise ProgrammingError("a reservation covers whole tables, each once", code="slice_part")
+            raise ProgrammingError(
+                "a reservation must cover whole tables, each of them once",
+                code="slice_part",
+                hint="leave partitions and repeated tables out",
+            )
         return self._append_charges(charges_due, EntryEffect(RESERVE, actor=analyst), "", details)
 
     def close_reservation(self, number: int, *, by: str) -> tuple[Entry, ...]:
@@ -140,7 +144,9 @@ class SqlLedger(SqlJournal):
     ) -> tuple[tuple[Entry, Budget, Budget], ...]:
         """As `Ledger.amend`."""
         if not reason.strip():
-            raise ProgrammingError("an amendment needs a reason", code="amend_reason", hint="say why")
+            raise ProgrammingError(
+                "an amendment needs a reason", code="amend_reason", hint="pass a reason that is not empty"
+            )
         for key in budgets:
             get_account(key, self._accounts)
         now = self._clock().astimezone(UTC)
@@ -151,9 +157,9 @@ class SqlLedger(SqlJournal):
         }
         if not changed:
             raise ProgrammingError(
-                "the ledger has the budgets of the policy already",
+                "the ledger already has the budgets of the policy",
                 code="amend_nothing",
-                hint="write the new budget into the policy first",
+                hint="write the new budget into the policy first, then amend the ledger",
             )
 
         def commit() -> list[dict[str, Any]]:
@@ -212,7 +218,11 @@ class SqlLedger(SqlJournal):
         get_account(key, self._accounts)
         if not reason.strip():
             article = "an" if kind == UNLOCK else "a"
-            raise ProgrammingError(f"{article} {kind} needs a reason", code=f"{kind}_reason", hint="say why")
+            raise ProgrammingError(
+                f"{article} {kind} needs a reason",
+                code=f"{kind}_reason",
+                hint="pass a reason that is not empty",
+            )
         now, step = self._clock().astimezone(UTC), EntryEffect(kind)
         common = make_common_columns(now, by, "", {"reason": reason}) | to_charge_columns("", step.charge)
 

@@ -8,14 +8,17 @@ from dataclasses import replace
 from dpsql.errors import IntegrityError, PolicyError
 from dpsql.ledger.digest import KeyedDigest, Row
 from dpsql.ledger.protocol import Account, AccountKey
-from dpsql.ledger.rows import parse_budget, parse_charge
+from dpsql.ledger.rows import RESTORE, parse_budget, parse_charge
 from dpsql.policy.names import normalize_account_name
 
 
 def require_one_spelling(wanted: Iterable[AccountKey], stored: Iterable[AccountKey]) -> None:
-    """Raises PolicyError (`normalize_account_name`) where an account is there, or asked for, under a name spelled otherwise.
+    """Require that each account has one spelling, among the wanted and the stored ones.
 
-    Else `VISITS` would have a budget besides that of `visits`, and "bob " one besides that of "bob".
+    Otherwise `VISITS` would have a budget in addition to that of `visits`, and "bob " one in addition to that of "bob".
+
+    Raises:
+        PolicyError: `account_name`, for a wanted account that is stored or wanted under another spelling.
     """
     asked = tuple(wanted)
     spelled: dict[AccountKey, AccountKey] = {}
@@ -24,9 +27,10 @@ def require_one_spelling(wanted: Iterable[AccountKey], stored: Iterable[AccountK
     for key in asked:
         if (other := spelled[_normalize_key(key)]) != key:
             raise PolicyError(
-                f"{_describe_account(key)} has the account of {_describe_account(other)}: the names differ only by case, spaces or Unicode form",
+                f"{_describe_account(key)} shares the account of {_describe_account(other)}: the names differ only by"
+                " case, spaces or Unicode form",
                 code="account_name",
-                hint=f"write it as the ledger has it: {_describe_account(other)}",
+                hint=f"use the spelling of the ledger: {_describe_account(other)}",
             )
 
 
@@ -46,12 +50,16 @@ def with_stored_limit(key: AccountKey, account: Account, row: Row, digests: Keye
     stored = parse_budget(row, digests)
     if stored != account.budget:
         raise PolicyError(
-            f"the budget of {key} is {account.budget} in the policy, but {stored} in its ledger",
+            f"the budget of {key} is {account.budget} in the policy, but {stored} in the ledger",
             code="budget_changed",
-            hint="a budget is fixed when its ledger is made: restore the policy's, or amend the ledger's, for a reason:"
+            hint="write the ledger's budget into the policy, or change the ledger's:"
             ' dpsql ledger amend LEDGER --policy FILE --reason "…"',
         )
     limit = parse_charge(row["limit_loss"], row["limit_delta"])
     if not limit.is_within(account.limit):
-        raise IntegrityError(f"the ledger allows {key} more than its budget does", code="ledger_corrupt")
+        raise IntegrityError(
+            f"the stored limit of {key} in the ledger is above its budget",
+            code="ledger_corrupt",
+            hint=RESTORE,
+        )
     return replace(account, limit=limit)

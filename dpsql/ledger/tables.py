@@ -31,6 +31,7 @@ from dpsql.ledger.protocol import AccountKey, LedgerHead
 from dpsql.ledger.refusal import make_rollback_error
 from dpsql.ledger.reservations import AccountReservation, Reservations
 from dpsql.ledger.rows import (
+    RESTORE,
     VERSION_KEY,
     get_account_key,
     parse_budget,
@@ -89,15 +90,15 @@ def read_ledger_meta(store: Store, connection: Connection) -> dict[str, str]:
         meta = {str(row.key): str(row.value) for row in connection.execute(select(META))}
     if meta.get("format") != FORMAT:
         raise OperationalError(
-            f"{store.where} is another database, not a ledger",
+            f"{store.where} is another kind of database, not a ledger",
             code="not_a_ledger",
-            hint="give another path",
+            hint="give the path of a ledger, or of a new file",
         )
     if meta.get("schema") not in KNOWN_SCHEMAS:
         raise OperationalError(
-            f"the ledger {store.where} was written by another version of dpsql",
+            f"the ledger {store.where} has a format that this version of dpsql cannot read",
             code="ledger_version",
-            hint="use the version that wrote it, or a newer one",
+            hint="use the version of dpsql that wrote it, or a newer one",
         )
     return meta
 
@@ -122,12 +123,12 @@ def require_key(meta: Mapping[str, str], digests: KeyedDigest, where: str) -> No
     """Raises OperationalError (`ledger_key`) unless the given key is the ledger's, or both have none."""
     keyed, given = meta.get("digests", _PLAIN) == _KEYED, digests.key is not None
     if keyed and not given:
-        text, hint = "has a key, and it was not given", "connect(…, ledger_key=FILE), or --ledger-key FILE"
+        text, hint = "needs its key", "pass it: connect(…, ledger_key=FILE), or --ledger-key FILE"
     elif given and not keyed:
-        text = "was made without a key, so that a key proves nothing of it"
-        hint = "leave the key out; or begin a new ledger with it, whose budget is less what was spent"
+        text = "was made without a key, and a key cannot be added later"
+        hint = "leave the key out, or start a new ledger with the key and a budget reduced by what was spent"
     elif given and not hmac.compare_digest(meta.get("key", ""), _make_key_meta(digests)["key"]):
-        text, hint = "has another key than this one", "give the key that it was made with"
+        text, hint = "was made with another key", "pass the key that it was made with"
     else:
         return
     raise OperationalError(f"the ledger {where} {text}", code="ledger_key", hint=hint)
@@ -234,9 +235,9 @@ def require_derived_rows(connection: Connection, balances: Mapping[AccountKey, B
         found = {tuple(row) for row in connection.execute(select(table))}
         for table_name, analyst, *_ in sorted(found ^ expected, key=str):
             raise IntegrityError(
-                f"what the ledger keeps of the {what} of {AccountKey(table_name, analyst)} does not follow from its entries",
+                f"the stored {what} of {AccountKey(table_name, analyst)} in the ledger do not follow from its entries",
                 code="ledger_tampered",
-                hint="restore the newest backup, and find out who can write the ledger",
+                hint=RESTORE,
             )
 
 

@@ -174,17 +174,17 @@ class Mechanism(Protocol):
         `changes` are those of its cells where it is known to move one cell at a time. InternalError where the law has no
         loss for such a change.
         """
-        raise InternalError(f"{self.name} noise is computed from releases, and has no loss")
+        raise InternalError(f"{self.name} noise is computed from releases, so it has no loss of its own")
 
     def rescale_to_sensitivity(
         self, old: Sensitivity, new: Sensitivity, changes: ComponentChanges | None
     ) -> Mechanism:
         """The mechanism with the same loss for the sensitivity `new`, and for as many `changes`, as this has for `old`."""
-        raise InternalError(f"{self.name} noise is computed from releases, and is not rescaled")
+        raise InternalError(f"{self.name} noise is computed from releases, so it cannot be rescaled")
 
     def to_record(self) -> MechanismRecord:
         """The mechanism as stored releases hold it."""
-        raise InternalError(f"{self.name} noise is not stored")
+        raise InternalError(f"{self.name} noise cannot be stored")
 
     def find_refinement(self, finer: Mechanism) -> Refinement | None:
         """How noise of the law `finer` is drawn given noise of this law, for the difference of both losses; or None.
@@ -237,7 +237,7 @@ class Mechanism(Protocol):
         DataError unless 0 < confidence < 1.
         """
         if not 0 < confidence < 1:
-            raise DataError(f"a confidence lies between 0 and 1, and {confidence} does not")
+            raise DataError(f"the confidence must lie between 0 and 1, not {confidence}")
         side = (1 - Fraction(confidence)) / 2
         return max(search_tail_threshold(self.bound_tail, side, math.ceil(min(self.std, _LARGE))), 1) - 1
 
@@ -248,9 +248,9 @@ class Mechanism(Protocol):
         InternalError unless `terms` >= 1.
         """
         if terms < 1:
-            raise InternalError(f"a sum has at least one term, not {terms}")
+            raise InternalError(f"a sum needs at least one term, not {terms}")
         if not _LEAST_PROBABILITY <= probability < 1:
-            raise LossError("a probability of failure lies between 2**-900 and 1")
+            raise LossError("the failure probability must lie between 2**-900 and 1")
         return _compute_sum_threshold(self, terms, probability)
 
 
@@ -261,10 +261,11 @@ def require_parameter(value: Fraction, bits: int, what: str) -> None:
     mechanism); LossError if it is not within 2**-bits and 2**bits, far past all that a database holds.
     """
     if not isinstance(value, Fraction) or value.numerator <= 0:
-        raise InternalError(f"the {what} of a mechanism is a positive Fraction, and {value!r} is not")
+        raise InternalError(f"the {what} of a mechanism must be a positive Fraction, not {value!r}")
     if not value.denominator <= value.numerator << bits or value.numerator > value.denominator << bits:
         raise LossError(
-            f"the privacy loss needs noise whose {what} is out of range", hint="ask for a loss nearer to 1"
+            f"this privacy loss needs noise whose {what} is out of range",
+            hint="choose an epsilon nearer to 1",
         )
 
 
@@ -281,7 +282,7 @@ def rescale_parameter(parameter: Fraction, new: Fraction, old: Fraction) -> Frac
 def require_positive_loss(value: Fraction, what: str) -> Fraction:
     """`value` itself; LossError unless it is a positive Fraction."""
     if not isinstance(value, Fraction) or value.numerator <= 0:
-        raise LossError(f"{what} is a positive Fraction, and {value!r} is not")
+        raise LossError(f"{what} must be a positive Fraction, not {value!r}")
     return value
 
 

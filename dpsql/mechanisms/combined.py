@@ -50,7 +50,7 @@ class CombinedNoise(Mechanism):
 
     def __post_init__(self) -> None:
         if not self.parts or min(weight for weight, _ in self.parts) < 1:
-            raise InternalError("combined noise has parts with weights from 1")
+            raise InternalError("combined noise needs parts, each with a weight of at least 1")
 
     @property
     def subdivisions(self) -> int:

@@ -53,7 +53,7 @@ class ConsistencyNoise(Mechanism):
 
     def __post_init__(self) -> None:
         if not self.parts or self.whole < 1 or min(times for _, times, _ in self.parts) < 1:
-            raise InternalError("consistency noise has parts, each at least once")
+            raise InternalError("consistency noise needs parts, each with a multiplicity of at least 1")
 
     @property
     def is_gaussian(self) -> bool:

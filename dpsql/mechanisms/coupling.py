@@ -54,7 +54,7 @@ class Coupling:
 
     def __post_init__(self) -> None:
         if not 0 < self.new < self.old:
-            raise InternalError(f"noise of scale {self.old} is not refined to scale {self.new}")
+            raise InternalError(f"noise of scale {self.old} cannot be refined to scale {self.new}")
 
     def refine(self, noise: Sequence[int], entropy: Entropy) -> list[int]:
         """For each V1 a draw of V2, independent of the others."""

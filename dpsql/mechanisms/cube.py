@@ -155,7 +155,7 @@ class LInfinityMechanism(Mechanism):
         """
         vectors, left = divmod(size, self.dimensions)
         if left:
-            raise InternalError(f"{size} numbers are no vectors of {self.dimensions}")
+            raise InternalError(f"{size} numbers cannot be split into vectors of {self.dimensions}")
         draws: list[int] = (
             sample_l_infinity_vectors(self.scale, self.dimensions, vectors, entropy).ravel().tolist()
         )

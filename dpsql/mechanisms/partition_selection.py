@@ -53,7 +53,7 @@ class PartitionSelection:
     def __post_init__(self) -> None:
         require_parameter(self.epsilon, 256, "loss")
         if not isinstance(self.delta, Fraction) or not 0 < self.delta < 1:
-            raise LossError("the delta of a selection lies between 0 and 1")
+            raise LossError("the delta of a partition selection must lie between 0 and 1")
 
     def describe(self) -> str:
         """The law in words.

@@ -23,7 +23,7 @@ def register_mechanisms(*mechanisms: type[Mechanism]) -> None:
         record = mechanism.record_type
         word = record.model_fields["kind"].default
         if RECORDS.setdefault(word, record) is not record:
-            raise InternalError(f"two mechanisms are stored as {word!r}")
+            raise InternalError(f"two mechanisms have the same tag {word!r}")
 
 
 def to_stored_list(mechanism: Mechanism) -> list[Any]:
@@ -37,7 +37,7 @@ def to_stored_list(mechanism: Mechanism) -> list[Any]:
     record = mechanism.to_record()
     listed: Any = record.model_dump()  # a list, by the record's own serializer
     if RECORDS.get(listed[0]) is not type(record):
-        raise InternalError(f"{mechanism.name} noise is not registered, so no stored release holds it")
+        raise InternalError(f"{mechanism.name} noise is not registered, so it cannot be stored")
     return list(listed)
 
 

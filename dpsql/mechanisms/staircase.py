@@ -84,7 +84,7 @@ class Staircase(Mechanism):
     def __post_init__(self) -> None:
         require_parameter(self.loss, 256, "loss of a stair")
         if type(self.width) is not int or type(self.inner) is not int:
-            raise InternalError("stairs are whole steps long")
+            raise InternalError("the length of a stair must be a whole number of steps")
         if not 1 <= self.inner <= self.width <= _WIDEST:
             raise InternalError(f"no staircase has stairs of {self.inner} and {self.width} steps")
 

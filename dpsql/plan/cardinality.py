@@ -9,7 +9,7 @@ from dpsql.plan.nodes import Filter, PerUnitGroupBy, Project, PublicSubquery, Re
 
 
 def is_unique(answer: Source, columns: Iterable[Column]) -> bool:
-    """Whether these columns are a unique key of a source, whatever is released."""
+    """Return whether these columns are a unique key of a source, whatever is released."""
     if not isinstance(answer, PublicSubquery) or not isinstance(answer.outer.source, Release):
         return False
     named = {column.name for column in columns}
@@ -22,7 +22,7 @@ def is_unique(answer: Source, columns: Iterable[Column]) -> bool:
 
 
 def is_single_row(source: Source) -> bool:
-    """Whether a public source has at most one row."""
+    """Return whether a public source has at most one row."""
     match source:
         case PublicSubquery(outer=outer):
             whole = isinstance(outer.source, Release) and not outer.source.keys

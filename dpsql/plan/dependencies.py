@@ -22,7 +22,7 @@ PublicGroups = Mapping[PerUnitGroupBy, Values]
 
 
 def list_steps(outer: OuterQuery) -> tuple[Step, ...]:
-    """The steps that precede a statement, each once, in order of dependency.
+    """List the steps that precede a statement, each once, in order of dependency.
 
     A step is a release, a scalar subquery, or a public subquery that private rows are joined to.
     """
@@ -30,12 +30,12 @@ def list_steps(outer: OuterQuery) -> tuple[Step, ...]:
 
 
 def list_required_steps(relation: Relation) -> tuple[Step, ...]:
-    """The steps that precede reading a relation, each once, in order of dependency."""
+    """List the steps that precede reading a relation, each once, in order of dependency."""
     return tuple(_StepSearch().add_steps(relation, below=True).found)
 
 
 def list_releases(outer: OuterQuery) -> tuple[Release, ...]:
-    """The releases of a statement, each once: a release that occurs twice is charged once."""
+    """List the releases of a statement, each once: a release that occurs twice is charged once."""
     return tuple(step for step in list_steps(outer) if isinstance(step, Release))
 
 
@@ -46,7 +46,7 @@ def list_final_releases(found: Sequence[Step]) -> tuple[Release, ...]:
 
 
 def list_required_subqueries(release: Release) -> tuple[Scalar | PublicSubquery, ...]:
-    """The subqueries whose values a release uses, each once, in order of dependency."""
+    """List the subqueries whose values a release uses, each once, in order of dependency."""
     search = _StepSearch()
     for part in list_children(release):
         search.add_steps(part, below=True)
@@ -61,7 +61,7 @@ class _StepSearch:
     searched: set[tuple[int, bool]] = dataclasses.field(default_factory=set)
 
     def add_steps(self, part: object, *, below: bool) -> _StepSearch:
-        """Adds the steps of a part, which must outlive the search; `below` says that it is below the release boundary."""
+        """Add the steps of a part, which must outlive the search; `below` says that it is below the release boundary."""
         self.searched.add((id(part), below))
         inside = isinstance(part, Release) or (below and not isinstance(part, (Scalar, PublicSubquery)))
         for child in list_children(part):
@@ -73,7 +73,7 @@ class _StepSearch:
 
 
 def list_children(part: object) -> Sequence[object]:
-    """The children of a part that are no leaves of an expression, and have children or are tuples of them."""
+    """List the children of a part that are no leaves of an expression, and have children or are tuples of them."""
     if isinstance(part, Values):
         return ()
     found = part if isinstance(part, tuple) else [getattr(part, name) for name in INIT_FIELDS[type(part)]]
@@ -87,7 +87,7 @@ def list_children(part: object) -> Sequence[object]:
 def substitute_subqueries(
     part: Part, values: KnownValues, groups: PublicGroups | None = None, *, within_releases: bool = True
 ) -> Part:
-    """The plan with known subqueries, and known groups of public rows, replaced by their values."""
+    """Return the plan with known subqueries, and known groups of public rows, replaced by their values."""
     if not values and not groups:
         return part
     known = dict[_Replaced, Expr | Values](chain(values.items(), (groups or {}).items()))

@@ -25,14 +25,14 @@ _SYMMETRIC = frozenset({"eq", "ne"})
 
 
 def compute_equality_text(part: object) -> str:
-    """A text that equal plans share, in every process. Plans with different texts may still be equivalent."""
+    """Compute a text that equal plans share, in every process. Plans with different texts may still be equivalent."""
     names: dict[str, str] = {}
     _number_sources(part, names, set())
     return _EqualityEncoder(names).encode_part(part)
 
 
 def compute_equality_texts(common: tuple[object, ...], *rests: tuple[object, ...]) -> tuple[str, ...]:
-    """The texts of several tuples that begin alike. What these have in common is named once, and written once."""
+    """Compute the texts of several tuples that begin alike. What these have in common is named once, and written once."""
     names: dict[str, str] = {}
     seen = set[int]()
     _number_sources(common, names, seen)
@@ -114,7 +114,7 @@ class _EqualityEncoder:
 
 
 def _iterate_operands(call: Call, name: str) -> Iterator[Expr]:
-    """The operands of a chain of ANDs, or of ORs."""
+    """Yield the operands of a chain of ANDs, or of ORs."""
     for argument in call.arguments:
         if isinstance(argument, Call) and argument.function.name == name:
             yield from _iterate_operands(argument, name)

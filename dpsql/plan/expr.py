@@ -140,7 +140,7 @@ class ReleasedColumn:
         return self.name
 
     def get_interval_end(self, which: str) -> ReleasedColumn:
-        """The column with the "low" or "high" end of this aggregate's interval.
+        """Return the column with the "low" or "high" end of this aggregate's interval.
 
         >>> ReleasedColumn("a0", Type.INTEGER).get_interval_end("low")
         ReleasedColumn(name='a0#low', type=<Type.DOUBLE: 'DOUBLE'>)
@@ -293,7 +293,7 @@ Expr = Column | Literal | ReleasedColumn | Scalar | Call | WindowCall
 
 
 def compute_expression_size(expr: Expr) -> int:
-    """How many calls an expression has when an engine has written out the derived tables that it reads.
+    """Return how many calls an expression has when an engine has written out the derived tables that it reads.
 
     >>> tripled = Column("d", "x", ColumnInfo(Type.INTEGER, "", size=3))
     >>> compute_expression_size(tripled), compute_expression_size(Column("t", "x", ColumnInfo(Type.INTEGER, "BIGINT")))
@@ -312,7 +312,7 @@ def compute_expression_size(expr: Expr) -> int:
 
 
 def walk(expr: Expr) -> Iterator[Expr]:
-    """The expression and everything in it, outermost first; a call or window that it shares is visited once."""
+    """Return the expression and everything in it, outermost first; a call or window that it shares is visited once."""
     return _walk(expr, set())
 
 
@@ -331,19 +331,19 @@ def _walk(expr: Expr, visited: set[int]) -> Iterator[Expr]:
 
 
 def iterate_columns(expr: Expr) -> Iterator[Column]:
-    """The columns that an expression reads."""
+    """Return the columns that an expression reads."""
     return (part for part in walk(expr) if isinstance(part, Column))
 
 
 def substitute_columns(expr: Expr, items: Mapping[Column, Expr]) -> Expr:
-    """An expression over rows with `items` in the place of its columns, each of which is among them."""
+    """Return an expression over rows with `items` in the place of its columns, each of which is among them."""
     return _Substitution(lambda part: items[part] if isinstance(part, Column) else part).rewrite_expression(
         expr
     )
 
 
 def replace_parts(expr: Expr, known: Mapping[Expr, Expr]) -> Expr:
-    """An expression with what is known of its columns, released values and windows in their place; others stay."""
+    """Return an expression with what is known of its columns, released values and windows in their place; others stay."""
     return _Substitution(
         lambda part: known.get(part, part), lambda window: window not in known
     ).rewrite_expression(expr)
@@ -374,12 +374,12 @@ class _Substitution:
 
 
 def replace_order_parts(order: Iterable[Order], known: Mapping[Expr, Expr]) -> tuple[Order, ...]:
-    """An order by expressions that are replaced."""
+    """Return an order by expressions that are replaced."""
     return tuple(replace(item, expr=replace_parts(item.expr, known)) for item in order)
 
 
 def has_window(expr: Expr) -> bool:
-    """Whether an expression looks at several rows."""
+    """Return whether an expression looks at several rows."""
     return any(isinstance(part, WindowCall) for part in walk(expr))
 
 
@@ -389,7 +389,7 @@ def is_conditional(expr: Expr | None) -> bool:
 
 
 def is_null(expr: Expr) -> bool:
-    """Whether an expression is the constant NULL, of whatever type."""
+    """Return whether an expression is the constant NULL, of whatever type."""
     return isinstance(expr, Literal) and expr.value is None
 
 

@@ -13,7 +13,7 @@ _VALUES: set[type] = set()
 
 
 def compute_canonical_text(part: object) -> str:
-    """A text that is the same for equal plans, in this process and every other, and in every version of dpsql.
+    """Compute a text that is the same for equal plans, in this process and every other, and in every version of dpsql.
 
     Raises TypeError for what has no tag.
     """
@@ -39,5 +39,5 @@ def compute_canonical_text(part: object) -> str:
 
 
 def compute_digest(outer: OuterQuery) -> str:
-    """The SHA-256 of a plan, in hexadecimal."""
+    """Compute the SHA-256 of a plan, in hexadecimal."""
     return hashlib.sha256(compute_canonical_text(outer).encode()).hexdigest()

@@ -69,11 +69,11 @@ class Interval:
         return max(abs(low), abs(high))
 
     def is_within(self, limit: Fraction | int) -> bool:
-        """Whether every value lies in [-limit, limit]."""
+        """Return whether every value lies in [-limit, limit]."""
         return self.is_bounded and self.magnitude <= limit
 
     def contains(self, value: Fraction | int) -> bool:
-        """Whether `value` lies in the interval."""
+        """Return whether `value` lies in the interval."""
         return (self.low is None or self.low <= value) and (self.high is None or value <= self.high)
 
     def __add__(self, other: Interval) -> Interval:
@@ -86,7 +86,7 @@ class Interval:
         return self + (-other)
 
     def __mul__(self, other: Interval) -> Interval:
-        """All products. An end without a bound times zero counts as unbounded: inf * 0 is not 0."""
+        """Return all products. An end without a bound times zero counts as unbounded: inf * 0 is not 0."""
         if not (self.is_bounded and other.is_bounded):
             if self.low is not None and other.low is not None and self.low >= 0 and other.low >= 0:
                 return Interval(self.low * other.low, None)
@@ -95,7 +95,7 @@ class Interval:
         return Interval(min(products), max(products))
 
     def __truediv__(self, other: Interval) -> Interval:
-        """All quotients; unbounded when the divisor may come arbitrarily near zero."""
+        """Return all quotients; unbounded when the divisor may come arbitrarily near zero."""
         low, high = other.low, other.high
         away = (low is not None and low > 0) or (high is not None and high < 0)
         if not away or not self.is_bounded:
@@ -112,30 +112,30 @@ class Interval:
         return Interval(0, high)
 
     def map(self, rounded_down: Callable[[Fraction], int], rounded_up: Callable[[Fraction], int]) -> Interval:
-        """The image under a monotone function, given below for the low end and above for the high."""
+        """Return the image under a monotone function, given below for the low end and above for the high."""
         return Interval(
             None if self.low is None else rounded_down(self.low),
             None if self.high is None else rounded_up(self.high),
         )
 
     def floor(self) -> Interval:
-        """The image under ⌊·⌋."""
+        """Return the image under ⌊·⌋."""
         return self.map(math.floor, math.floor)
 
     def ceil(self) -> Interval:
-        """The image under ⌈·⌉."""
+        """Return the image under ⌈·⌉."""
         return self.map(math.ceil, math.ceil)
 
     def round_outward(self) -> Interval:
-        """The smallest enclosing interval with integer ends: holds under any rounding to integers."""
+        """Return the smallest enclosing interval with integer ends: holds under any rounding to integers."""
         return self.map(math.floor, math.ceil)
 
     def compute_hull(self, other: Interval) -> Interval:
-        """The smallest interval around both."""
+        """Compute the smallest interval around both."""
         return Interval(_take_lesser(self.low, other.low), _take_greater(self.high, other.high))
 
     def narrow_to(self, other: Interval) -> Interval:
-        """The values in both, or `self` where there are none: an empty filter needs no bound."""
+        """Return the values in both, or `self` where there are none: an empty filter needs no bound."""
         low = other.low if self.low is None else self.low if other.low is None else max(self.low, other.low)
         high = (
             other.high
@@ -154,7 +154,7 @@ ANYWHERE = Interval()
 
 
 def merge_intervals(intervals: Iterable[Interval]) -> Interval:
-    """The smallest interval around all of one or more."""
+    """Return the smallest interval around all of one or more."""
     first, *rest = intervals
     for interval in rest:
         first = first.compute_hull(interval)
@@ -179,17 +179,17 @@ def find_position(value: Value) -> Fraction | None:
 
 
 def get_date_at(day: Fraction) -> dt.date:
-    """The date at a position, rounded down to its day."""
+    """Return the date at a position, rounded down to its day."""
     return dt.date.fromordinal(math.floor(day))
 
 
 def get_timestamp_at(microseconds: Fraction) -> dt.datetime:
-    """The timestamp at a position, rounded down to its microsecond."""
+    """Return the timestamp at a position, rounded down to its microsecond."""
     return _EPOCH + dt.timedelta(microseconds=math.floor(microseconds))
 
 
 def get_time_at(microseconds: Fraction) -> dt.time:
-    """The time of day at a position within `DAY`, rounded down to its microsecond."""
+    """Return the time of day at a position within `DAY`, rounded down to its microsecond."""
     return (_EPOCH + dt.timedelta(microseconds=math.floor(microseconds))).time()
 
 

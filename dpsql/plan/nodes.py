@@ -185,7 +185,7 @@ def _check_columns(alias: str, columns: tuple[Column, ...], wanted: int) -> None
 
 
 def _check_no_windows(exprs: Iterable[Expr]) -> None:
-    """Raises ValueError for a window function: below the boundary an expression reads one row."""
+    """Raise ValueError for a window function: below the boundary an expression reads one row."""
     if any(map(has_window, exprs)):
         raise ValueError("a window stands among the outputs of released or public rows, and nowhere else")
 
@@ -380,7 +380,7 @@ class OuterQuery:
 
 
 def list_inputs(relation: Relation) -> tuple[Relation, ...]:
-    """The direct inputs of a relation, in the order of the query."""
+    """List the direct inputs of a relation, in the order of the query."""
     match relation:
         case Scan() | PublicSubquery() | Values():
             return ()
@@ -393,19 +393,19 @@ def list_inputs(relation: Relation) -> tuple[Relation, ...]:
 
 
 def list_scans(relation: Relation) -> tuple[Scan, ...]:
-    """The scans of a relation, including those in derived tables, in the order of the query."""
+    """List the scans of a relation, including those in derived tables, in the order of the query."""
     if isinstance(relation, Scan):
         return (relation,)
     return tuple(scan for part in list_inputs(relation) for scan in list_scans(part))
 
 
 def has_public_subquery(relation: Relation) -> bool:
-    """Whether some rows come from a subquery that is answered before the relation is read."""
+    """Return whether some rows come from a subquery that is answered before the relation is read."""
     return isinstance(relation, PublicSubquery) or any(map(has_public_subquery, list_inputs(relation)))
 
 
 def iterate_public_groups(relation: Relation) -> Iterator[PerUnitGroupBy]:
-    """The groups of public rows that a relation reads, without those that they read themselves."""
+    """Yield the groups of public rows that a relation reads, without those that they read themselves."""
     if isinstance(relation, PerUnitGroupBy) and not is_private(relation):
         yield relation
     else:
@@ -414,14 +414,14 @@ def iterate_public_groups(relation: Relation) -> Iterator[PerUnitGroupBy]:
 
 
 def is_private(relation: Relation) -> bool:
-    """Whether the rows belong to privacy units."""
+    """Return whether the rows belong to privacy units."""
     if isinstance(relation, Scan):
         return relation.unit.private
     return any(map(is_private, list_inputs(relation)))
 
 
 def iterate_sources(relation: Relation) -> Iterator[Source]:
-    """The sources whose columns are visible in the rows of a relation."""
+    """Yield the sources whose columns are visible in the rows of a relation."""
     match relation:
         case Filter() | SemiJoin():
             yield from iterate_sources(relation.input)
@@ -433,7 +433,7 @@ def iterate_sources(relation: Relation) -> Iterator[Source]:
 
 
 def get_unit_source(relation: Relation) -> Source:
-    """The source whose privacy unit the rows of a private relation have."""
+    """Return the source whose privacy unit the rows of a private relation have."""
     for source in iterate_sources(relation):
         if is_private(source) and not (isinstance(source, Scan) and not source.unit.is_known):
             return source
@@ -441,7 +441,7 @@ def get_unit_source(relation: Relation) -> Source:
 
 
 def list_optional_aliases(relation: Relation) -> frozenset[str]:
-    """The aliases of the sources on the nullable side of a LEFT JOIN."""
+    """List the aliases of the sources on the nullable side of a LEFT JOIN."""
     match relation:
         case Filter() | SemiJoin():
             return list_optional_aliases(relation.input)
@@ -454,7 +454,7 @@ def list_optional_aliases(relation: Relation) -> frozenset[str]:
 
 
 def get_unit_type(relation: Relation) -> Type:
-    """The type of the unit identifiers of a private relation."""
+    """Return the type of the unit identifiers of a private relation."""
     match get_unit_source(relation):
         case Scan(unit=Unit(link=Link(owner=owner))):
             return get_unit_type(owner)
@@ -472,12 +472,12 @@ def get_unit_type(relation: Relation) -> Type:
 
 
 def list_private_scans(relation: Relation) -> tuple[Scan, ...]:
-    """The scans of private tables."""
+    """List the scans of private tables."""
     return tuple(scan for scan in list_scans(relation) if scan.unit.private)
 
 
 def list_private_tables(relation: Relation) -> tuple[str, ...]:
-    """The private tables that a relation depends on, including the owners of links."""
+    """List the private tables that a relation depends on, including the owners of links."""
     tables: dict[str, None] = {}
     for scan in list_private_scans(relation):
         reader: Scan | None = scan
@@ -488,7 +488,7 @@ def list_private_tables(relation: Relation) -> tuple[str, ...]:
 
 
 def reads_a_table_twice(relation: Relation) -> bool:
-    """Whether a relation reads some table more than once, the owners of links included."""
+    """Return whether a relation reads some table more than once, the owners of links included."""
     read: list[str] = []
     for scan in list_scans(relation):
         reader: Scan | None = scan
@@ -499,7 +499,7 @@ def reads_a_table_twice(relation: Relation) -> bool:
 
 
 def list_released_columns(release: Release) -> tuple[ReleasedColumn, ...]:
-    """The columns of the released table: keys, then aggregates."""
+    """List the columns of the released table: keys, then aggregates."""
     keys = tuple(ReleasedColumn(key.name, key.expr.type) for key in release.keys)
     if release.top is not None:
         return keys

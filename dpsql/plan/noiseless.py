@@ -37,7 +37,7 @@ def mark_noiseless_outputs(outer: OuterQuery) -> tuple[bool, ...]:
 
 
 def is_noiseless(expr: Expr, source: Release | Relation) -> bool:
-    """Whether an expression over a source has no noise in it."""
+    """Return whether an expression over a source has no noise in it."""
     return not has_window(expr) and all(
         _is_noiseless_leaf(part, source) for part in dict.fromkeys(walk(expr))
     )
@@ -57,7 +57,7 @@ def _is_noiseless_leaf(part: Expr, source: Release | Relation) -> bool:
 
 
 def _is_noiseless_column(column: Column, source: Source) -> bool:
-    """Whether a column of a source has no noise in it."""
+    """Return whether a column of a source has no noise in it."""
     match source:
         case Scan() | Values():
             return True

@@ -46,7 +46,7 @@ class Provenance:
 
 
 def find_provenance(outer: OuterQuery) -> tuple[Provenance, ...] | None:
-    """The branches of a query, each row of which comes from one branch; None if rows have no single origin."""
+    """Return the branches of a query, each row of which comes from one branch; None if rows have no single origin."""
     if outer.distinct:
         return None
     if isinstance(outer.source, Release):
@@ -57,7 +57,7 @@ def find_provenance(outer: OuterQuery) -> tuple[Provenance, ...] | None:
 
 
 def _trace_branch(outer: OuterQuery, branch: _Branch) -> Provenance:
-    """A query as it reads one branch below it."""
+    """Return a query as it reads one branch below it."""
     order = tuple(replace_parts(item.expr, branch.known) for item in outer.order) + branch.order
     conditions = tuple(
         replace_parts(part, branch.known) for part in (outer.having, outer.qualify) if part is not None
@@ -72,7 +72,7 @@ def _trace_branch(outer: OuterQuery, branch: _Branch) -> Provenance:
 
 
 def trace_expression(expr: Expr, relation: Relation) -> tuple[tuple[Release, Expr], ...] | None:
-    """An expression over a relation, for each release that the rows come from; None as for `find_provenance`."""
+    """Return an expression over a relation, for each release that the rows come from; None as for `find_provenance`."""
     below = _find_branches(relation)
     if below is None:
         return None
@@ -80,12 +80,12 @@ def trace_expression(expr: Expr, relation: Relation) -> tuple[tuple[Release, Exp
 
 
 def count_branches(relation: Relation) -> int:
-    """The number of branches of a relation with provenance."""
+    """Return the number of branches of a relation with provenance."""
     return len(_find_branches(relation) or ())
 
 
 def is_unfiltered(outer: OuterQuery) -> bool:
-    """Whether a query with provenance returns every row of its releases."""
+    """Return whether a query with provenance returns every row of its releases."""
     hides = outer.having is not None or outer.qualify is not None or outer.limit is not None or outer.offset
     return not hides and (isinstance(outer.source, Release) or _is_unfiltered_relation(outer.source))
 
@@ -117,7 +117,7 @@ _Branches = tuple[_Branch, ...]
 
 
 def _find_branches(relation: Relation) -> _Branches | None:
-    """The branches that the rows of a relation come from."""
+    """Find the branches that the rows of a relation come from."""
     match relation:
         case Filter():
             below = _find_branches(relation.input)
@@ -159,7 +159,7 @@ def _find_branches(relation: Relation) -> _Branches | None:
 
 
 def _find_side_branches(operation: SetOperation, side: Source) -> _Branches | None:
-    """The branches of one side of a UNION ALL, with the columns of the whole."""
+    """Find the branches of one side of a UNION ALL, with the columns of the whole."""
     if not isinstance(side, (PublicSubquery, Project, SetOperation)):
         return None
     below, pairs = _find_branches(side), list(zip(operation.columns, side.columns, strict=True))
@@ -171,7 +171,7 @@ def _find_side_branches(operation: SetOperation, side: Source) -> _Branches | No
 
 
 def _matches_one_row(join: Join) -> bool:
-    """Whether a row finds at most one row of the right side, whatever is released, and reads no release there."""
+    """Return whether a row finds at most one row of the right side, whatever is released, and reads no release there."""
     right = join.right
     if not isinstance(right, PerUnitGroupBy) or has_public_subquery(right):
         return False

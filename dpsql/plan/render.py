@@ -29,7 +29,7 @@ _MOST_LISTED = 9
 
 
 def format_expression(expr: Expr, names: Mapping[str, str] | None = None) -> str:
-    """An expression as text; `names` says what released columns stand for.
+    """Return an expression as text; `names` says what released columns stand for.
 
     >>> from dpsql.functions import build_function_call
     >>> format_expression(build_function_call("add", Literal(1, Type.INTEGER), Literal(2, Type.INTEGER)))
@@ -107,12 +107,12 @@ def _format_window(expr: WindowCall, names: Mapping[str, str] | None) -> str:
 
 
 def format_order_item(item: Order, names: Mapping[str, str] | None = None) -> str:
-    """An item of ORDER BY as text, without where NULLs go."""
+    """Return an item of ORDER BY as text, without where NULLs go."""
     return f"{format_expression(item.expr, names)}{' DESC' * item.descending}"
 
 
 def format_frame(frame: Frame) -> str:
-    """A frame in SQL.
+    """Return a frame in SQL.
 
     >>> from dpsql.plan.expr import FrameKind
     >>> format_frame(Frame(FrameKind.ROWS, -1, None))

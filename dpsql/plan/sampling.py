@@ -8,7 +8,7 @@ from dpsql.plan.nodes import Relation, list_private_scans
 
 
 def find_sampling_rate(relation: Relation) -> Fraction | None:
-    """The probability with which a unit is in the sample that a relation is read from; None where it is read whole.
+    """Return the probability with which a unit is in the sample that a relation is read from; None where it is read whole.
 
     Claim: what follows from the relation over a sample is what follows from it over a database of the sampled units alone.
     Why: a private row of a relation depends on rows of its own unit and on public rows, and all private tables are read from
@@ -24,7 +24,7 @@ def find_sampling_rate(relation: Relation) -> Fraction | None:
 
 
 def format_percent(rate: Fraction) -> str:
-    """A rate for people.
+    """Return a rate for people.
 
     >>> format_percent(Fraction(1, 8))
     '12.5%'

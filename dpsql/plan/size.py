@@ -34,7 +34,7 @@ _LEAVES = (Function, Column, Literal, ReleasedColumn, Values)
 
 
 def compute_statement_size(outer: OuterQuery) -> int:
-    """How many operations a statement has, each as often as it is written: calls, windows and relations."""
+    """Return how many operations a statement has, each as often as it is written: calls, windows and relations."""
     return _SizeCounter().compute_size(outer)
 
 
@@ -63,7 +63,7 @@ class _SizeCounter:
 
 
 def bound_conditions(outer: OuterQuery) -> int:
-    """How many conditions an engine may bring together at one scan: all that a row passes on its way to the statement."""
+    """Return how many conditions an engine may bring together at one scan: all that a row passes on its way to the statement."""
     return _ConditionCounter().count_conditions(outer)
 
 
@@ -94,7 +94,7 @@ class _ConditionCounter:
 
 
 def _count_conjuncts(expr: Expr) -> int:
-    """How many conditions are joined by AND."""
+    """Return how many conditions are joined by AND."""
     if isinstance(expr, Call) and expr.function.name == "and":
         return sum(map(_count_conjuncts, expr.arguments))
     return 1

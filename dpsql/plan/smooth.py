@@ -72,7 +72,7 @@ def mark_smooth_outputs(outer: OuterQuery) -> tuple[bool, ...]:
 
 
 def is_cut_by_noise(outer: OuterQuery) -> bool:
-    """Whether the limit of a query keeps rows by their noisy values."""
+    """Return whether the limit of a query keeps rows by their noisy values."""
     cut = outer.limit is not None or outer.offset > 0
     return cut and not _are_all_noiseless([item.expr for item in outer.order], outer.source)
 
@@ -95,7 +95,7 @@ def _has_steady_rows(outer: OuterQuery) -> bool:
 
 
 def _is_steady_relation(relation: Relation) -> bool:
-    """Whether noise has no part in which rows a relation has."""
+    """Return whether noise has no part in which rows a relation has."""
     match relation:
         case Scan() | Values():
             return True
@@ -122,7 +122,7 @@ def _is_steady_relation(relation: Relation) -> bool:
 
 
 def _is_smooth(expr: Expr, source: Release | Relation, *, divides: bool = False) -> bool:
-    """Whether an expression is smooth; what it divides by may be noisy only if it `divides`."""
+    """Return whether an expression is smooth; what it divides by may be noisy only if it `divides`."""
     if is_noiseless(expr, source):
         return True
     match expr:

@@ -35,14 +35,14 @@ class TaggedEnum(Enum):
     __hash__ = object.__hash__
 
     def __new__(cls, value: str, tag: str) -> Self:
-        """A member."""
+        """Return a member."""
         member = object.__new__(cls)
         member._value_, member.tag = value, tag
         return member
 
 
 def later_field(default: Any, tag: str) -> Any:
-    """A field that was added to a class after others had entered fingerprints: it enters where it is not its default.
+    """Return a field that was added to a class after others had entered fingerprints: it enters where it is not its default.
 
     >>> from dpsql.plan.fingerprint import compute_canonical_text
     >>> @dataclasses.dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Form:
     later: tuple[tuple[str, str, object], ...]
 
     def encode_later_fields(self, part: object, text: Callable[[object], str]) -> Iterator[str]:
-        """The texts of a part's later fields."""
+        """Yield the texts of a part's later fields."""
         for name, tag, default in self.later:
             value = getattr(part, name)
             if value != default:

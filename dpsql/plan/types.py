@@ -52,7 +52,7 @@ Pairs = tuple[tuple[Value, Value], ...]
 
 
 def get_value_type(value: Value) -> Type:
-    """The type of a Python value.
+    """Return the type of a Python value.
 
     >>> get_value_type(True), get_value_type(2), get_value_type(2.0)
     (<Type.BOOLEAN: 'BOOLEAN'>, <Type.INTEGER: 'BIGINT'>, <Type.DOUBLE: 'DOUBLE'>)
@@ -78,7 +78,7 @@ _PYTHON: tuple[tuple[type, Type], ...] = (
 
 
 def find_common_type(types: tuple[Type, ...]) -> Type | None:
-    """The one type that values of all `types` can be read as, or None.
+    """Return the one type that values of all `types` can be read as, or None.
 
     >>> find_common_type((Type.INTEGER, Type.NULL, Type.DOUBLE))
     <Type.DOUBLE: 'DOUBLE'>

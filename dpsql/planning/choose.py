@@ -26,16 +26,16 @@ from dpsql.mechanisms import (
 from dpsql.plan.expr import is_conditional
 from dpsql.plan.nodes import Aggregation
 from dpsql.plan.sampling import find_sampling_rate
-from dpsql.planning import clamping
-from dpsql.planning.clamping import (
+from dpsql.planning.build_clamps import (
     BY_GROUP,
     BY_NORM,
     BY_SUM,
-    Clamp,
+    LEAST_ADDED,
     ClampScope,
     ClampSelection,
-    compute_expected_mean,
+    build_clamps,
 )
+from dpsql.planning.clamping import Clamp, compute_expected_mean, compute_sensitivities
 from dpsql.planning.layouts import iterate_layouts
 from dpsql.planning.learning_rule import CURRENT_RULE, FORMER_RULE, ClampSelectionRule
 from dpsql.planning.measurement import Candidate, MeasurementPlan, VectorMeasurement
@@ -145,7 +145,7 @@ def find_former_plan(plan: MeasurementPlan, loss: LossShare) -> MeasurementPlan 
     Clamps had another rule, distinct values were bounded by the rows of a unit alone, and decimals were on binary lattices.
     """
     measures = tuple(map(_to_former_measure, plan.analysis.measures))
-    few = plan.analysis.bound.rows < clamping.LEAST_ADDED
+    few = plan.analysis.bound.rows < LEAST_ADDED
     same = measures == plan.analysis.measures and (few or not plan.vectors)
     if plan.top_k is not None or same or find_sampling_rate(plan.analysis.release.input) is not None:
         return None
@@ -299,7 +299,7 @@ def _iterate_unclamped(
     Why: the losses of the vectors add up, by sequential composition.
     Source: Dwork, Roth 2014, Theorem 3.16; Bun, Steinke 2016, Lemma 2.3.
     """
-    sensitivities = clamping.compute_sensitivities(analysis, vectors, (), (None,) * len(vectors))
+    sensitivities = compute_sensitivities(analysis, vectors, (), (None,) * len(vectors))
     if not vectors:
         yield Exponential.name, (), ()
         return
@@ -381,7 +381,7 @@ def _iterate_clamped(
     rest whatever the choice is, by adaptive composition.
     Source: Dwork, Roth 2014, Theorem 3.16; Bun, Steinke 2016, Lemma 2.3 (both adaptive).
     """
-    clamps, taken = clamping.build_clamps(analysis, vectors, clamp_selection)
+    clamps, taken = build_clamps(analysis, vectors, clamp_selection)
     if not clamps:
         return
     vectors = tuple(
@@ -390,7 +390,7 @@ def _iterate_clamped(
     )
     parts = [share if place is None else share - clamp_selection.part for place in taken]
     choices = tuple(BoundedRange(clamp.compute_range(analysis)) for clamp in clamps)
-    known = clamping.compute_sensitivities(analysis, vectors, clamps, taken)
+    known = compute_sensitivities(analysis, vectors, clamps, taken)
     each = list(zip(known, parts, strict=True))
     if not clamp_selection.scope.euclidean:
         geometric = [Geometric.calibrate(found.l1, loss.epsilon * part) for found, part in each]

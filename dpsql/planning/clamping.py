@@ -8,40 +8,31 @@ a function of released values.
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 from math import ceil, isqrt, log
 from typing import ClassVar
 
-from dpsql.aggregates import Moment
 from dpsql.analysis.analyse import Analysis
 from dpsql.analysis.lattice import Lattice
-from dpsql.analysis.stability import ContributionBound, is_declared_bound
+from dpsql.analysis.stability import ContributionBound
 from dpsql.mechanisms import (
     Entropy,
     Exponential,
     Sensitivity,
 )
 from dpsql.plan.tags import TaggedEnum, later_field
-from dpsql.planning.learning_rule import ClampSelectionRule, count_released_groups, get_tier
+from dpsql.planning.learning_rule import get_tier
 from dpsql.planning.sensitivity import UnitChange, compute_sensitivity, compute_unit_change
-from dpsql.planning.statistics import Statistic, StatisticVector
+from dpsql.planning.statistics import StatisticVector
 
 OCTAVES = 14
 """The least point is the greatest contribution, halved this many times."""
-EXPECTED_PART = 4
-"""One part in four of a bound is the expected contribution, by which candidate plans are compared before noise is drawn."""
-_EXPECTED_STATED = 2
-"""Of rows that the owner declares, one in two is expected."""
 EXPECTED_VALUE = 8
 """One part in eight of a bound is the expected magnitude of values whose total and count are measured apart: the geometric
 mean of the factors by which bounds exceed the values, from 1 to 64."""
-LEAST_ROWS, LEAST_STATED, LEAST_ADDED, LEAST_GROUPS = 8, 32, 5, 8
-"""With lower bounds than these, no clamp is chosen: on rows for counts, on rows that are declared, on rows for sums, and on
-groups for counts of units. With larger ones, the planner compares the expected errors."""
 _LEAST_WEIGHT = 2**10
 """The prior weight of the greatest point: with it, those of the points below it are as different as they should be."""
 BEYOND_CONFIDENCE = 0.95
@@ -395,208 +386,3 @@ def compute_sensitivities(
         else compute_clamped_sensitivity(vector, clamps[place], analysis)
         for vector, place in zip(vectors, taken, strict=True)
     ]
-
-
-@dataclass(frozen=True, slots=True)
-class ClampScope:
-    """The contributions that clamps limit together: those to each group, or `across_groups` their sum or l2 norm."""
-
-    across_groups: bool
-    euclidean: bool = False
-
-
-BY_GROUP, BY_SUM, BY_NORM = ClampScope(False), ClampScope(True), ClampScope(True, euclidean=True)
-
-
-@dataclass(frozen=True, slots=True)
-class ClampSelection:
-    """How the clamps of a layout are chosen: by which rule and scope, at which part of the loss, and for which noise.
-
-    `part` is what the choice spends of the loss of each of its vectors, and `range_of` gives the range of a choice that
-    spends a part. `variance` is that of the noise in a group for a sensitivity of one.
-    """
-
-    rule: ClampSelectionRule
-    scope: ClampScope
-    part: Fraction
-    exponent: int
-    range_of: Callable[[Fraction], Fraction]
-    variance: Fraction
-
-    @property
-    def allows_gaussian(self) -> bool:
-        """Whether these clamps are for Gaussian noise too: not on sums, if l2 norms are clamped, which are smaller."""
-        return not (self.rule.euclidean and self.scope == BY_SUM)
-
-    @property
-    def tolerance(self) -> Fraction | int:
-        """The square of the number of units beyond a clamp that are tolerated for each released group.
-
-        Claim: let each of t units beyond a clamp τ lose as much as τ, among G groups. Then a group loses t·τ/G on
-        average, which is the rule's `tolerance` times the standard deviation of the noise, σ = τ·s, if t is
-        tolerance·G·s.
-        Why: what a unit loses beyond the clamp is divided among its groups. Noise is added to each group, however many
-        there are, so that more units may lose where there are more groups.
-        """
-        return self.rule.tolerance**2 * self.variance or 0
-
-    def compute_min_support(self, mechanism: Exponential) -> int:
-        """The rule's `slack`, in steps of the mechanism's rate: the units that must contribute beyond all odds."""
-        return 0 if self.rule.slack is None else -(-self.rule.slack // mechanism.rate)
-
-
-def build_clamps(
-    analysis: Analysis, vectors: Sequence[StatisticVector], clamp_selection: ClampSelection
-) -> tuple[tuple[Clamp, ...], tuple[int | None, ...]]:
-    """The clamps for a layout, and the index of the clamp of each vector, or None.
-
-    A total that is measured alone has a clamp of its own. All other statistics of rows share one clamp on the rows of a
-    unit, and counts of units share one on its groups.
-    """
-    # The sensitivity of joint and of padded vectors is proved for unclamped rows only.
-    able = analysis.bound.per_unit and not any(vector.joint or vector.padded for vector in vectors)
-    rows = analysis.bound.rows if able else 1
-    scope = clamp_selection.scope
-
-    def make_clamp(
-        amount: Amount, measures: tuple[int | None, ...], signs: tuple[int, ...], most: int, vectors: int
-    ) -> Clamp:
-        own = BY_GROUP if amount is Amount.GROUPS else scope
-        steps = compute_step_range(analysis, amount, len(signs) if own.across_groups else 0)
-        mechanism = Exponential.calibrate(steps, clamp_selection.range_of(clamp_selection.part * vectors))
-        usual = _compute_expected_amount(analysis, amount, most, part, own)
-        if amount is Amount.TOTAL and measures[0] in apart:
-            # What a unit has above zero and below is together as much as its values in magnitude.
-            usual *= Fraction(EXPECTED_PART, EXPECTED_VALUE * len(signs))
-        clamp = Clamp(
-            amount,
-            measures,
-            signs,
-            compute_grid(most),
-            mechanism,
-            clamp_selection.exponent,
-            across_groups=own.across_groups,
-            subdivisions=_compute_subdivisions(analysis, amount, measures, across_groups=own.across_groups),
-            euclidean=own.euclidean,
-            tolerance=clamp_selection.tolerance,
-            released_groups=count_released_groups(analysis) if clamp_selection.tolerance else 1,
-            min_support=clamp_selection.compute_min_support(mechanism),
-        )
-        return replace(clamp, default_index=_compute_default_index(clamp, usual))
-
-    apart = {index for vector in vectors for (moment, index), _ in vector.estimates if moment is Moment.COUNT}
-    taken: list[int | None] = [None] * len(vectors)
-    found: list[Clamp] = []
-    part, learns = _compute_expected_part(analysis, clamp_selection, rows)
-    sharing = [place for place, vector in enumerate(vectors) if learns and _counts_rows(vector)]
-    for place, vector in enumerate(vectors):
-        measure = _find_single_total(vector)
-        if measure is not None and rows >= LEAST_ADDED:
-            taken[place] = len(found)
-            signs, most = _compute_total_sides(analysis, measure)
-            found.append(make_clamp(Amount.TOTAL, (measure,), signs, most, 1))
-    if sharing and rows >= LEAST_ROWS:
-        for place in sharing:
-            taken[place] = len(found)
-        read = dict.fromkeys(
-            index for place in sharing for _, index in _iterate_read_statistics(vectors[place])
-        )
-        # If the vectors read rows of one measure, those are counted; else rows of any kind.
-        measures = tuple(read) if len(read) == 1 else (None, *(index for index in read if index is not None))
-        found.append(make_clamp(Amount.ROWS, measures, (1,), rows, len(sharing)))
-    people = [place for place, vector in enumerate(vectors) if vector.counts_units]
-    groups = analysis.bound.groups if able and analysis.is_grouped else 1
-    if people and groups >= LEAST_GROUPS:
-        for place in people:
-            taken[place] = len(found)
-        found.append(make_clamp(Amount.GROUPS, (None,), (1,), groups, len(people)))
-    return tuple(found), tuple(taken)
-
-
-def _compute_expected_part(
-    analysis: Analysis, clamp_selection: ClampSelection, rows: int
-) -> tuple[int, bool]:
-    """One part in how many of the rows of a unit is expected, and whether rows have clamps."""
-    if not is_declared_bound(analysis.release, rows):
-        return EXPECTED_PART, True
-    if clamp_selection.rule.clamps_declared_rows and rows >= LEAST_STATED:
-        return _EXPECTED_STATED, True
-    return 1, analysis.bound.groups > 1 and clamp_selection.scope != BY_SUM
-
-
-def _compute_subdivisions(
-    analysis: Analysis, amount: Amount, measures: Sequence[int | None], *, across_groups: bool
-) -> int:
-    """The subdivisions of a row or lattice step in which clamped contributions are counted; 1 if none are needed.
-
-    A clamp across groups divides its point among the groups. A clamp on rows with values divides the values' mean.
-
-    Claim: the integers fit: no product is above 2^107, and no sum over n units above n·2^77.
-    Why: a lattice has at most 2^30 steps to a side, and a unit at most 2^30 rows in at most as many groups, so there are
-    at most 2^46 subdivisions; and the subdivisions of all rows of a unit sum to at most this.
-    Source: Mironov 2012, "On significance of the least significant bits for differential privacy".
-    """
-    if across_groups:
-        return SUBDIVISIONS << (analysis.bound.groups - 1).bit_length()
-    valued = any(index is not None and analysis.measures[index].lattice is not None for index in measures)
-    return SUBDIVISIONS if amount is Amount.ROWS and valued else 1
-
-
-def _compute_expected_amount(
-    analysis: Analysis, amount: Amount, most: int, part: int, scope: ClampScope
-) -> Fraction:
-    """The expected contribution of a unit: a `part` of its groups and rows, with values a quarter of their bounds.
-
-    Rows are expected to be as many in each group.
-    """
-    if amount is Amount.GROUPS:
-        return Fraction(most, EXPECTED_PART)
-    part *= EXPECTED_PART if amount is Amount.TOTAL else 1
-    groups = analysis.bound.groups
-    if scope.euclidean:
-        among = Fraction(isqrt(groups), isqrt(EXPECTED_PART))
-    else:
-        among = Fraction(1) if scope.across_groups else Fraction(groups, EXPECTED_PART)
-    return most / (part * max(among, Fraction(1)))
-
-
-def _compute_default_index(clamp: Clamp, usual: Fraction) -> int:
-    """The index of the point that is expected to be chosen, if units contribute `usual` at most.
-
-    Claim: where the signal is clear, the noise has the mean square of that at the point returned, rounded up.
-    Why: the points from `usual` on leave no unit beyond them, so that the prior weights alone decide among them. A rule
-    without evidence is expected to choose the first of them.
-    """
-    first = bisect_left(clamp.grid, ceil(usual))
-    if not clamp.min_support:
-        return first
-    likely = list(zip(clamp.grid, clamp.weights, strict=True))[first:]
-    squares, weights = sum(weight * point**2 for point, weight in likely), sum(weight for _, weight in likely)
-    return next(at for at, point in enumerate(clamp.grid) if weights * point**2 >= squares)
-
-
-def _compute_total_sides(analysis: Analysis, measure: int) -> tuple[tuple[int, ...], int]:
-    """The signs that a unit's total can have, and its greatest magnitude."""
-    lattice = analysis.measures[measure].lattice
-    if lattice is None:
-        raise LookupError("totals have a lattice")
-    ends = {1: max(0, lattice.high), -1: max(0, -lattice.low)}
-    return tuple(sign for sign, end in ends.items() if end), analysis.bound.rows * max(ends.values())
-
-
-def _find_single_total(vector: StatisticVector) -> int | None:
-    """The measure whose total is all that a vector measures; None for other vectors."""
-    match vector.estimates:
-        case (((Moment.TOTAL, measure), _),):
-            return measure
-        case _:
-            return None
-
-
-def _counts_rows(vector: StatisticVector) -> bool:
-    moments = {moment for moment, _ in _iterate_read_statistics(vector)}
-    return _find_single_total(vector) is None and moments <= {Moment.ROWS, Moment.COUNT, Moment.TOTAL}
-
-
-def _iterate_read_statistics(vector: StatisticVector) -> Iterator[Statistic]:
-    return (statistic for component in vector.components for statistic, _ in component.combination)

@@ -9,7 +9,8 @@ from dpsql.aggregates import Moment
 from dpsql.analysis.analyse import Analysis
 from dpsql.analysis.lattice import Lattice
 from dpsql.plan.expr import Call, Expr
-from dpsql.planning.clamping import EXPECTED_VALUE, LEAST_ADDED, compute_expected_mean
+from dpsql.planning.build_clamps import LEAST_ADDED
+from dpsql.planning.clamping import EXPECTED_VALUE, compute_expected_mean
 from dpsql.planning.joint import is_always_present, iterate_joint_vectors
 from dpsql.planning.statistics import (
     ROWS,

@@ -59,7 +59,9 @@ def derive_sample_loss(
     """
     epsilon = charged["pure"]
     if replace or charged["gaussian"] or charged["range"] or not 0 < rate < 1:
-        raise VerificationError("amplification is known for a pure loss, where a unit is added or removed")
+        raise VerificationError(
+            "amplification by sampling needs a pure loss and units that are added or removed, not replaced"
+        )
     if loss > epsilon:
         (_, of_loss), (of_rest, _) = bound_exp(loss, _PLACES), bound_exp(loss - epsilon, _PLACES)
         known = rate * 10**_PLACES + (1 - rate) * of_loss <= of_rest

@@ -62,5 +62,5 @@ def derive_synthesis_loss(
 def _derive_range(selection: Exponential | None, moved: Fraction, times: int) -> Fraction:
     """The bounded range of `times` choices together, whose scores one unit moves apart by at most `moved`."""
     if selection is None and times:
-        raise VerificationError("a synthetic table has choices without a law")
+        raise VerificationError("a choice of a synthetic table has no mechanism")
     return Fraction(0) if selection is None else selection.compute_range(1) * moved * times

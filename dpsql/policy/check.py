@@ -48,15 +48,14 @@ def _iterate_links(table: Table) -> Iterator[tuple[KeyPath, Link]]:
 def list_cap_problems(least: Fraction, most: Fraction | None, default: Fraction | None) -> list[Problem]:
     """The problems between the least, the most and the default epsilon of one query."""
     if most is not None and least > most:
-        words = f"no query can ask for at least {float(least):g} and at most {float(most):g}"
-        return [Problem(("max_epsilon",), "epsilon_order", words, "write a smaller min_epsilon")]
+        words = f"max_epsilon {float(most):g} is below min_epsilon {float(least):g}"
+        return [Problem(("max_epsilon",), "epsilon_order", words, "raise max_epsilon or lower min_epsilon")]
     if default is None or (least <= default and (most is None or default <= most)):
         return []
     allowed = f"at least {float(least):g}" + (f" and at most {float(most):g}" if most is not None else "")
-    words = f"is {float(default):g}, and a query may ask for {allowed}"
-    return [
-        Problem(("default_epsilon",), "epsilon_order", words, "write an epsilon that a query may ask for")
-    ]
+    words = f"must be {allowed}, not {float(default):g}"
+    hint = "choose a value between min_epsilon and max_epsilon"
+    return [Problem(("default_epsilon",), "epsilon_order", words, hint)]
 
 
 def _iterate_budget_problems(default: BudgetSpec, table: Table) -> Iterator[Problem]:
@@ -68,5 +67,5 @@ def _iterate_budget_problems(default: BudgetSpec, table: Table) -> Iterator[Prob
         yield Problem(("budget",), "delta_required", f"accountant {accountant} needs a delta above 0", hint)
     if table.min_frequency > 1 and not delta:
         hint = "give the table's budget a small delta such as 1e-7, or delete min_frequency"
-        words = "needs a budget with a delta above 0: with delta 0 no unknown group is ever shown"
+        words = "needs a budget with a delta above 0: with delta 0 no group with an unknown key is ever shown"
         yield Problem(("min_frequency",), "delta_required", words, hint)

@@ -46,7 +46,7 @@ def parse_bounds(pair: object, kind: ColumnType) -> tuple[Bound, Bound]:
             if kind in ("boolean", "blob")
             else "list its public values instead, or delete the key"
         )
-        raise make_problem_error("bounds_type", f"a {kind} column has no bounds", hint=hint)
+        raise make_problem_error("bounds_type", f"a {kind} column cannot have bounds", hint=hint)
     if not _is_list(pair) or len(pair) != _ENDS:
         raise make_problem_error("bounds_shape", f"must be [lower, upper], not {format_value(pair)}")
     problems: list[Problem] = []
@@ -79,12 +79,12 @@ def _parse_number(value: object, kind: ColumnType) -> Fraction:
     number = parse_number(value)
     if kind == "integer" and number.denominator != 1:
         raise make_problem_error(
-            "not_whole", f"{format_number(number)} is not a whole number, which an integer column needs"
+            "not_whole", f"must be a whole number in an integer column, not {format_number(number)}"
         )
     largest, words = (LARGEST_INTEGER, "10^15") if kind == "integer" else (LARGEST_DOUBLE, "1e150")
     if abs(number) > largest:
         raise make_problem_error(
-            "magnitude", f"{format_number(number)} is beyond ±{words}, the most for a column of type {kind}"
+            "magnitude", f"must lie within ±{words} in a column of type {kind}, not {format_number(number)}"
         )
     return number
 
@@ -118,7 +118,7 @@ def _parse_iso_text(text: str, kind: type[D]) -> D:
     try:
         return kind.fromisoformat(text)
     except ValueError:
-        raise make_problem_error("not_a_date", f"{text} is not on the calendar") from None
+        raise make_problem_error("not_a_date", f"{text} does not exist in the calendar") from None
 
 
 def parse_values(values: object, kind: ColumnType) -> tuple[Value, ...]:
@@ -128,7 +128,7 @@ def parse_values(values: object, kind: ColumnType) -> tuple[Value, ...]:
     all wrong values at once, at their place in the list.
     """
     if kind == "blob":
-        raise make_problem_error("values_type", "a blob column has no list of values", hint="delete the key")
+        raise make_problem_error("values_type", "a blob column cannot have values", hint="delete the key")
     if not _is_list(values):
         raise make_problem_error("values_shape", f"must be a list of values, not {format_value(values)}")
     if not 1 <= len(values) <= MOST_VALUES:
@@ -155,8 +155,8 @@ def _parse_value(value: object, kind: ColumnType) -> Value:
     if value is None:
         raise make_problem_error(
             "null_value",
-            "NULL is not a value",
-            hint="nullable says whether NULL may occur; the default is true",
+            "NULL cannot be listed as a value",
+            hint="delete it; `nullable: true`, the default, says that NULL may occur",
         )
     if kind == "boolean":
         return _require_boolean(value)
@@ -210,9 +210,10 @@ def _require_text(value: object) -> str:
         )
     if not isinstance(value, str):
         hint = f"put quotes around it: '{value}'" if isinstance(value, (int, float, Decimal, date)) else None
-        raise make_problem_error("not_text", f"{format_value(value)} is not text", hint=hint)
+        raise make_problem_error("not_text", f"must be text, not {format_value(value)}", hint=hint)
     if "\0" in value or any("\ud800" <= letter <= "\udfff" for letter in value):
-        raise make_problem_error("not_text", f"{format_value(value)} holds a character that SQL cannot")
+        words = f"{format_value(value)} holds a NUL or surrogate character, which SQL does not allow"
+        raise make_problem_error("not_text", words)
     return value
 
 

@@ -81,11 +81,13 @@ def _require_column_name(name: str) -> str:
 
 def _parse_unique_keys(value: object, info: ValidationInfo) -> tuple[tuple[str, ...], ...]:
     if not isinstance(value, (list, tuple)):
-        raise make_problem_error("unique_shape", "must be a list of keys: names of columns, or lists of them")
+        raise make_problem_error(
+            "unique_shape", "must be a list of keys: column names, or lists of column names"
+        )
     keys = [_parse_link_columns([key] if isinstance(key, str) else key, info) for key in value]
     found = tuple(key for key in keys if key is not None)
     if len({frozenset(map(normalize_name, key)) for key in found}) < len(keys):
-        raise make_problem_error("unique_shape", "names a key twice, or none", hint="keep one of them")
+        raise make_problem_error("unique_shape", "holds a repeated or empty key", hint="delete that key")
     return found
 
 
@@ -98,7 +100,7 @@ def _parse_partition(value: object, _: ValidationInfo) -> tuple[str, ...] | None
         return None
     names = [value] if isinstance(value, str) else value
     if not isinstance(names, (list, tuple)) or not names or not all(isinstance(name, str) for name in names):
-        raise make_problem_error("partition_shape", "must be the name of a column, or a list of such names")
+        raise make_problem_error("partition_shape", "must be a column name or a list of column names")
     columns = tuple(map(_require_column_name, names))
     if len(set(map(normalize_name, columns))) < len(columns):
         raise make_problem_error("partition_repeated", "names a column twice", hint="keep one of them")
@@ -113,7 +115,7 @@ def _parse_link_columns(value: object, _: ValidationInfo) -> tuple[str, ...] | N
     if value is None:
         return None
     if not isinstance(value, (list, tuple)) or not value or not all(isinstance(name, str) for name in value):
-        raise make_problem_error("link_shape", "must be a list of names of columns")
+        raise make_problem_error("link_shape", "must be a list of column names")
     columns = tuple(map(_require_column_name, value))
     if len(set(map(normalize_name, columns))) < len(columns):
         raise make_problem_error("link_shape", "names a column twice", hint="keep one of them")
@@ -146,9 +148,9 @@ def _combine_references(parts: Sequence[object]) -> str:
     named = [part.partition(".") if isinstance(part, str) else ("", "", "") for part in parts]
     tables, columns = {normalize_name(table) for table, _, _ in named}, [column for _, _, column in named]
     if not named or not all(column.strip() and not set(column) & set("[],") for column in columns):
-        raise make_problem_error("bad_reference", "must be a list of <table>.<column>")
+        raise make_problem_error("bad_reference", "must be a list of references of the form <table>.<column>")
     if len(tables) > 1 or not all(tables):
-        raise make_problem_error("bad_reference", "must name columns of one table")
+        raise make_problem_error("bad_reference", "must name columns of a single table")
     if len(set(map(normalize_name, columns))) < len(columns):
         raise make_problem_error("bad_reference", "names a column twice", hint="keep one of them")
     table = named[0][0]
@@ -159,13 +161,13 @@ def _parse_type_name(value: object, _: ValidationInfo) -> ColumnType:
     """The policy's own name for a type, whichever of the engine's names it is given by."""
     if not isinstance(value, str):
         raise make_problem_error(
-            "unknown_choice", f"{format_value(value)} is none of {', '.join(COLUMN_TYPES)}"
+            "unknown_choice", f"must be one of {', '.join(COLUMN_TYPES)}, not {format_value(value)}"
         )
     found = find_policy_type(value)
     if found is None:
         raise make_problem_error(
             "unknown_choice",
-            f"{format_value(value)} is none of {', '.join(COLUMN_TYPES)}",
+            f"must be one of {', '.join(COLUMN_TYPES)}, not {format_value(value)}",
             hint=_suggest_type(value),
         )
     return found.name
@@ -176,11 +178,11 @@ def _suggest_type(value: str) -> str:
     names = [name for kind in POLICY_TYPES for name in kind.names]
     name = value.partition("(")[0].strip()
     if normalize_name(name) == "enum":
-        return "declare it varchar, with its members as values"
+        return "write varchar, and list the members as values"
     if normalize_name(name) in names and "(" in value and ")" not in value:
-        return f'between {{ and }} a comma begins the next key: write "{name}(12,2)" in quotes'
+        return f'put the type in quotes: "{name}(12,2)"; between {{ and }} a comma starts the next key'
     if normalize_name(name) in names and "(" in value:
-        return f"write {name}, or the digits as in numeric(12,2)"
+        return f"write {name}, or give precision and scale as in numeric(12,2)"
     hint = describe_unread_type(value)
     return hint if hint != VIEW else suggest_choice(name, names) or hint
 

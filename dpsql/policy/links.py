@@ -21,24 +21,25 @@ def find_link_problem(
     """
     if link.table not in tables:
         hint = suggest_choice(link.table, tables)
-        return Problem((), "dangling_link", f"no table {link.table} is declared", hint)
+        return Problem((), "dangling_link", f"the policy declares no table {link.table}", hint)
     target = tables[link.table]
     if target is None:
         return None
     if target.public:
-        hint = "link to the private table whose unit the rows belong to"
-        return Problem((), "public_link", f"{link.table} is public, so its rows belong to no unit", hint)
+        hint = "link to a private table"
+        words = f"{link.table} is public, so its rows do not belong to a privacy unit"
+        return Problem((), "public_link", words, hint)
     if is_row(target.unit):
         hint = f"in {link.table} write `unit: {link.keys[0]}` and `rows_per_unit: 1`"
-        words = f"the unit of {link.table} is a row, which has no id to link to"
+        words = f"{link.table} has `unit: row`, so it has no id of a privacy unit to link to"
         return Problem((), "row_link", words, hint)
     if normalize_name(name) in cycles:
-        words = f"the links go round and never reach a unit: {cycles[normalize_name(name)]}"
+        words = f"the links form a cycle and never reach a unit: {cycles[normalize_name(name)]}"
         return Problem((), "link_cycle", words, "give one of these tables a `unit` instead of a link")
     for key in link.keys:
         if not _has_column(target, key):
             hint = suggest_choice(key, [target.unit or "", *target.columns]) or f"declare it in {link.table}"
-            return Problem((), "dangling_link", f"no column {key} is declared in {link.table}", hint)
+            return Problem((), "dangling_link", f"the table {link.table} declares no column {key}", hint)
     return None
 
 

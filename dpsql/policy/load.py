@@ -45,7 +45,8 @@ def load(source: str | PathLike[str] | Mapping[str, object] | Policy) -> Policy:
         name = fspath(source)
         return _parse_policy(_read_file(name), name)
     raise PolicyError(
-        f"a policy is a file, a text, a dict or a Policy, not {type(source).__name__}", code="policy_source"
+        f"a policy must be a file path, a YAML text, a dict or a Policy, not {type(source).__name__}",
+        code="policy_source",
     )
 
 
@@ -53,7 +54,11 @@ def _dump_policy(policy: Policy) -> object:
     try:
         return policy.model_dump(warnings=False, exclude_unset=True)
     except (AttributeError, TypeError, ValueError):  # only after model_construct or model_copy
-        raise PolicyError("policy: this Policy was built without validation", code="policy_source") from None
+        raise PolicyError(
+            "policy: this Policy object was built without validation",
+            code="policy_source",
+            hint="build it with Policy(…) or dpsql.policy.load, not with model_construct or model_copy",
+        ) from None
 
 
 def _to_plain_dicts(value: object, depth: int) -> object:
@@ -68,8 +73,10 @@ def _read_file(name: str) -> bytes:
         with Path(name).open("rb") as file:
             return file.read(LARGEST_FILE + 1)
     except FileNotFoundError:
-        hint = "write one with `dpsql init`, or give the policy itself as a text with line ends or as a dict"
-        raise PolicyError(f"there is no policy file {name}", code="policy_missing", hint=hint) from None
+        hint = "write one with `dpsql init`, or pass the policy itself as a dict or as a YAML text of several lines"
+        raise PolicyError(
+            f"the policy file {name} does not exist", code="policy_missing", hint=hint
+        ) from None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise PolicyError(f"{name}: cannot be read: {reason}", code="policy_unreadable") from None
@@ -157,7 +164,7 @@ def _parse_budget(entry: object) -> BudgetSpec | None:
 def _iterate_placeholder_problems(value: object, path: KeyPath) -> Iterator[Problem]:
     """The places of a skeleton that were never filled in; `TODO` as a public value is a value."""
     if isinstance(value, str) and _PLACEHOLDER.search(value):
-        yield Problem(path, "todo", "still holds TODO: write what the comments in the file ask for")
+        yield Problem(path, "todo", "still holds TODO: replace it as the comments in the file explain")
     elif isinstance(value, Mapping) and len(path) <= DEEPEST:
         for key, part in value.items():
             yield from _iterate_placeholder_problems(part, (*path, str(key)))

@@ -45,9 +45,9 @@ def parse_metadata(text: str, name: str) -> tuple[Decisions, Mapping[str, TableK
     try:
         found = yaml.safe_load(text)
     except yaml.YAMLError:
-        raise PolicyError(f"{name} is not YAML", code="metadata") from None
+        raise PolicyError(f"the metadata file {name} is not valid YAML", code="metadata") from None
     if not isinstance(found, Mapping):
-        raise _make_metadata_error(name, "it is no mapping of keys")
+        raise _make_metadata_error(name, "its top level must be a mapping of keys")
     if any(key in found for key in _DBT):
         return _parse_dbt(found, name)
     return _parse_smartnoise(found, name), {}
@@ -55,9 +55,9 @@ def parse_metadata(text: str, name: str) -> tuple[Decisions, Mapping[str, TableK
 
 def _make_metadata_error(name: str, why: str) -> PolicyError:
     return PolicyError(
-        f"{name} is not metadata that can be read: {why}",
+        f"the metadata file {name} cannot be used: {why}",
         code="metadata",
-        hint="dbt's schema.yml with models or sources, or metadata of SmartNoise SQL: collection, schema, table, columns",
+        hint="pass a dbt schema.yml with models or sources, or SmartNoise SQL metadata (collection, schema, table, columns)",
     )
 
 
@@ -103,7 +103,7 @@ def _get_dpsql_meta(
         if isinstance(place, Mapping) and (own := place.get("dpsql")) is not None:
             if not isinstance(own, Mapping) or set(own) - known:
                 raise _make_metadata_error(
-                    name, f"meta.dpsql of {whose} has other keys than {', '.join(sorted(known))}"
+                    name, f"meta.dpsql of {whose} may only have the keys {', '.join(sorted(known))}"
                 )
             return own
     return {}
@@ -127,7 +127,7 @@ def _parse_dbt_column(
             if title == "relationships" and (to := _REFERENCE.fullmatch(str(said.get("to", "")).strip())):
                 references.append((to[1], (str(said.get("field", "")),)))
     if values is not None and not isinstance(values, list):
-        raise _make_metadata_error(name, f"the values of {whose} are no list")
+        raise _make_metadata_error(name, f"the values of {whose} must be a list")
     decided = ColumnDecision(
         bounds=_parse_bounds(own.get("bounds"), name, whose),
         values=None if values is None else tuple(values),
@@ -152,7 +152,7 @@ def _parse_link(link: Any, name: str, table: str) -> ForeignKey:
     to, _dot, column = str(words.get("references", "")).rpartition(".")
     if not to or not column or not words.get("column"):
         raise _make_metadata_error(
-            name, f"the link of {table} is not {{column: …, references: table.column}}"
+            name, f"the link of {table} must be {{column: …, references: table.column}}"
         )
     return ForeignKey((str(words["column"]),), to, (column,))
 
@@ -161,24 +161,24 @@ def _parse_bounds(bounds: Any, name: str, whose: str) -> tuple[Any, Any] | None:
     if bounds is None:
         return None
     if not isinstance(bounds, list) or len(bounds) != 2:
-        raise _make_metadata_error(name, f"the bounds of {whose} are not [lower, upper]")
+        raise _make_metadata_error(name, f"the bounds of {whose} must be [lower, upper]")
     return bounds[0], bounds[1]
 
 
 def _parse_rows_per_unit(rows: Any, name: str, table: str) -> int | None:
     if rows is not None and (not isinstance(rows, int) or isinstance(rows, bool) or rows < 1):
-        raise _make_metadata_error(name, f"the rows of a unit in {table} are no whole number from 1")
+        raise _make_metadata_error(name, f"the rows per unit of {table} must be a whole number of at least 1")
     return rows
 
 
 def _parse_smartnoise(found: Mapping[str, Any], name: str) -> Decisions:
     collections = [value for key, value in found.items() if key != "engine"]
     if len(collections) != 1 or not isinstance(collections[0], Mapping):
-        raise _make_metadata_error(name, "it has not one collection of schemas")
+        raise _make_metadata_error(name, "it must hold exactly one collection of schemas")
     tables: dict[str, TableDecision] = {}
     for schema, members in collections[0].items():
         if not isinstance(members, Mapping) or not all(isinstance(own, Mapping) for own in members.values()):
-            raise _make_metadata_error(name, f"the schema {schema} is no mapping of tables")
+            raise _make_metadata_error(name, f"the schema {schema} must be a mapping of tables")
         for table, own in members.items():
             decided = _parse_smartnoise_table(own, name, str(table))
             tables[normalize_name(f"{schema}.{table}")] = decided
@@ -193,7 +193,7 @@ def _parse_smartnoise_table(own: Mapping[str, Any], name: str, table: str) -> Ta
         if column in _NOT_COLUMNS:
             continue
         if not isinstance(spec, Mapping):
-            raise _make_metadata_error(name, f"the column {table}.{column} is no mapping of keys")
+            raise _make_metadata_error(name, f"the column {table}.{column} must be a mapping of keys")
         if spec.get("private_id") is True:
             unit = str(column)
         low, high = spec.get("lower"), spec.get("upper")

@@ -44,7 +44,9 @@ V = TypeVar("V")
 def _resolve_tables(tables: Mapping[str, Table]) -> NameMap[Table]:
     if not tables:
         raise make_problem_error(
-            "no_tables", "declares no table", hint="a table that is not declared does not exist for analysts"
+            "no_tables",
+            "must declare at least one table",
+            hint="analysts can only query tables that are declared here",
         )
     names = frozenset(map(normalize_name, tables))
     seen = {name: table.resolve_links(names) for name, table in tables.items()}
@@ -65,52 +67,57 @@ class Policy(Model):
     version: Literal[1] = Field(description="The version of this format.")
     privacy_unit: str = Field(description="What one privacy unit is, in words: patient, customer, household.")
     neighbors: Neighbors = Field(
-        default="add_remove", description="Whether a unit is added or removed, or replaced."
+        default="add_remove",
+        description="How neighboring databases differ: by adding or removing one unit (add_remove), or by replacing one (replace).",
     )
     budget: BudgetSpec = Field(description="The budget of every private table that does not override it.")
     tables: Annotated[
         Mapping[str, Table], BeforeValidator(to_dict), AfterValidator(_resolve_tables), AS_DICT
     ] = Field(description="The tables that exist for analysts.")
-    data_version: Version = Field(default="1", description="Changed by the owner when the data changes.")
+    data_version: Version = Field(
+        default="1", description="The version of the data: change it whenever the data changes."
+    )
     database: str | None = Field(
         default=None,
-        description="The database's own name, for ever. Default: its file's path; then no other may take its place.",
+        description="A permanent name of the database, which its ledger is bound to. Default: the path of its file, which must then stay the same.",
     )
-    max_epsilon: Epsilon | None = Field(default=None, description="The most epsilon that one query may cost.")
+    max_epsilon: Epsilon | None = Field(default=None, description="The maximum epsilon of one query.")
     min_epsilon: Epsilon = Field(
         default=MIN_EPSILON,
-        description="The least epsilon that a query may ask for: below it an answer is noise alone.",
+        description="The minimum epsilon of one query: with less, an answer would be pure noise.",
     )
     default_epsilon: Epsilon | None = Field(
-        default=None, description="The epsilon of a query for which nothing else says it."
+        default=None, description="The epsilon of a query that does not set one."
     )
     max_failures: int | None = Field(
         default=None,
         ge=1,
-        description="Failures of a table's queries while they ran that lock it until its owner has looked. Default: 3.",
+        description="Number of a table's queries that may fail while they run before it is locked until its owner unlocks it. Default: 3.",
     )
     per_analyst: AnalystBudget | None = Field(
-        default=None, description="What each analyst who is not listed may spend of each table's budget."
+        default=None, description="The budget of each analyst who is not listed in `analysts`, at each table."
     )
     analysts: Annotated[
         Mapping[str, AnalystBudget], BeforeValidator(to_dict), AfterValidator(_check_analyst_names), AS_DICT
     ] = Field(
         default_factory=lambda: NameMap({}),
-        description="What these analysts may spend of each table's budget.",
+        description="The budgets of single analysts, by name, at each table.",
     )
 
     @field_validator("version", mode="before")
     @classmethod
     def _check_version(cls, version: object) -> object:
         if type(version) is not int or version != 1:
-            raise make_problem_error("version", "must be 1, the only version that this dpsql reads")
+            raise make_problem_error(
+                "version", "must be 1, the only version that this release of dpsql reads"
+            )
         return version
 
     @field_validator("privacy_unit")
     @classmethod
     def _normalize_privacy_unit(cls, words: str) -> str:
         if not words.strip():
-            raise make_problem_error("empty_key", "must say in words what one privacy unit is")
+            raise make_problem_error("empty_key", "must name the privacy unit in words, such as patient")
         return words.strip()
 
     @field_validator("database")
@@ -251,5 +258,5 @@ class Policy(Model):
         if table is None:
             raise PolicyError(f"the policy declares no table {name}", code="undeclared_table")
         if table.public:
-            raise PolicyError(f"the table {name} is public: it has no privacy unit", code="public_table")
+            raise PolicyError(f"the table {name} is public, so it has no privacy unit", code="public_table")
         return table

@@ -89,7 +89,7 @@ def find_name_problem(name: object, kind: str, *, dots: bool) -> str | None:
     if not name.strip():
         return f"the name of a {kind} is empty"
     if "\0" in name or any("\ud800" <= letter <= "\udfff" for letter in name):
-        return f"the name of a {kind} holds a character that SQL cannot"
+        return f"the name of a {kind} holds a NUL or surrogate character, which SQL does not allow"
     if "." in name and not dots:
         return _find_schema_problem(name, kind)
     return None
@@ -109,9 +109,9 @@ def _find_schema_problem(name: str, kind: str) -> str | None:
     """The problem of a table's name with dots: a schema stands before one, and the default schema goes without."""
     schema, *rest = name.split(".")
     if kind != "table" or len(rest) != 1 or not schema.strip() or not rest[0].strip() or '"' in name:
-        return f"the name of a {kind} holds a dot: a table is called by its name, or <schema>.<name>"
+        return f"the name of a {kind} must not hold a dot, except as <schema>.<name> of a table"
     if normalize_name(schema) == DEFAULT_SCHEMA:
-        return f"{schema} is the schema of tables without one: a dot would make it another table, with a budget of its own"
+        return f"tables of the default schema {schema} are named without a dot: write {rest[0]}"
     return None
 
 
@@ -130,14 +130,12 @@ def list_name_problems(names: Mapping[str, object], kind: str, *, dots: bool) ->
             problems.append(Problem((str(name),), "bad_name", wrong, hint))
         elif normalize_name(name) in first:
             words = (
-                f"{first[normalize_name(name)]} and {name} differ only by case, which SQL does not tell apart"
+                f"{first[normalize_name(name)]} and {name} differ only by case, so SQL reads them as one name"
             )
             problems.append(Problem((name,), "duplicate_name", words, "keep one of them"))
         elif kind != "column" and normalize_account_name(name) in accounts:
             other = accounts[normalize_account_name(name)]
-            words = (
-                f"{other!r} and {name!r} differ only by case, spaces or Unicode form, and have one account"
-            )
+            words = f"{other!r} and {name!r} differ only by case, spaces or Unicode form, so they share one budget"
             problems.append(Problem((name,), "duplicate_name", words, "keep one of them"))
         else:
             first[normalize_name(name)] = accounts[normalize_account_name(name)] = name

@@ -25,19 +25,19 @@ from dpsql.policy.names import find_name_problem, is_row, normalize_name
 Schema = Mapping[str, Sequence[tuple[str, str]]]
 
 _HEAD = """\
-# The policy of {source}: whom its data protects, and how much its answers may give away.
+# The policy of {source}: the privacy unit, the privacy budget, and the columns that analysts may use.
 # Written from {sources}; {values}. Replace every TODO: until then dpsql refuses the file.
-# Take bounds, values and limits from what everyone knows about the subject, never from the data.
+# Take bounds, values and limits from public knowledge about the subject, never from the data.
 
 version: 1
 
 # What one privacy unit is, in words: patient, customer, household.
 privacy_unit: {privacy_unit}
 
-# add_remove hides whether a unit is in the data at all; replace hides what its rows say.
+# add_remove hides whether a unit is in the data at all; replace hides only the contents of its rows.
 neighbors: add_remove
 
-# What all answers together may cost each private table.
+# The budget of each private table, for all answers together.
 #   epsilon     total privacy loss: about 1 is strong, above 10 is weak
 #   delta       0, or far below 1 / (number of units), such as 1e-7; groups with unknown keys need it above 0
 #   accountant  how losses add up: zcdp (default when delta is above 0), gdp, basic or pure
@@ -45,51 +45,51 @@ budget:
   epsilon: {epsilon}
   delta: {delta}
 
-# Changed by you whenever the data changes: receipts and the ledger say which data an answer is of.
+# Change this whenever the data changes: receipts and the ledger record the version that an answer was computed from.
 data_version: "1"
 
-# The name of this database, the same for ever, wherever its file lies: its ledger serves no other. Without a name the
-# file's path is taken for it. Two databases never have the same name.
+# The permanent name of this database, wherever its file is: its ledger works with no other database. Without a name,
+# the file's path is used. Never give two databases the same name.
 # database: north-2026
 
-# The most epsilon that one query may cost.
+# The maximum epsilon of one query.
 # max_epsilon: 1
 
-# The least epsilon that one query may ask for: below it an answer is noise alone.
+# The minimum epsilon of one query: with less, an answer would be pure noise.
 # min_epsilon: 1e-6
 
-# The epsilon of a query for which nothing else says it.
+# The epsilon of a query that does not set one.
 # default_epsilon: 0.1
 
-# How many queries of a table may fail while they run until it is locked and you have looked why.
+# How many queries of a table may fail while they run before it is locked. Find the cause, then unlock it.
 # max_failures: 3
 
-# What each analyst may spend of each table's budget, and what those may who are named.
+# The budget of each analyst at each table, and the budgets of single analysts by name.
 # per_analyst: {{epsilon: 0.5}}
 # analysts: {{ana: {{epsilon: 1}}}}
 
-# A table or column that is not listed does not exist for analysts: delete what they do not need.
+# Analysts can only use the tables and columns that are listed here: delete those that they do not need.
 # Each table has one of
 #   unit: <column>   the column with the id of the privacy unit
 #   unit: row        each row is a unit of its own; then delete rows_per_unit
-#   link: {{column: <column>, references: <table>.<column>}}   a key that leads to a table with a unit
+#   link: {{column: <column>, references: <table>.<column>}}   a foreign key to a table with a unit
 #   public: true     nobody needs protection from it; then delete unit and rows_per_unit
 # and, if private, may have
-#   rows_per_unit    most rows of one unit that count; the engine enforces it (required unless unit is row)
-#   max_groups       most GROUP BY groups of one unit that count
-#   min_frequency    fewest distinct units behind a group that is shown (above 1 needs a delta)
-#   partition        columns that are constant for a unit, such as a site: questions about one part cost it alone
-#   max_epsilon      the most epsilon that one query of this table may cost
+#   rows_per_unit    maximum number of rows per unit; further rows are ignored (required unless unit is row)
+#   max_groups       maximum number of GROUP BY groups per unit; further groups are ignored
+#   min_frequency    minimum number of distinct units behind a group that is shown (above 1 needs a delta)
+#   partition        columns that are constant for a unit, such as a site: a query of one part charges that part alone
+#   max_epsilon      maximum epsilon of one query of this table
 #   budget           epsilon, delta or accountant of this table alone
 # Each column has a type, and may have
-#   bounds: [lowest, highest]   numbers, dates, timestamps; without bounds it is never summed
+#   bounds: [lowest, highest]   for numbers, dates and timestamps; a number without bounds cannot be summed
 #   values: [a, b, c]           all values, if they are public: groups are then known in advance
-#   nullable: false             NULL cannot occur: rows that hold one, or a value that is not listed, are dropped
+#   nullable: false             NULL cannot occur: rows with NULL, or with a value that is not listed, are dropped
 tables:
 """
 
 _GUESSED = (
-    "no value was read but some rows of files, from which the types of columns are guessed: correct these"
+    "column types were guessed from some rows of the files, and no other value was read: correct wrong types"
 )
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _YAML_WORDS = {"y", "n", "yes", "no", "on", "off", "true", "false", "null"}
@@ -117,7 +117,7 @@ def skeleton(
     out, and so are lists, of which an owner has to say how many elements count. Raises PolicyError (`no_tables`) for a schema without tables.
     """
     if not schema:
-        raise PolicyError(f"{source} has no tables to write a policy for", code="no_tables")
+        raise PolicyError(f"{source} has no tables, so no policy can be written for it", code="no_tables")
     decided = decisions or Decisions()
     lines = [
         line
@@ -200,7 +200,7 @@ def _iterate_table_lines(
         bad_name = find_name_problem(column, "column", dots=True)
         own = decided.columns.get(normalize_name(column), ColumnDecision())
         if listed is not None and not bad_name:
-            yield f"      # {_format_name(column)}: {{type: {listed}, max_elements: TODO}}  # a list: the most elements of a row that count"
+            yield f"      # {_format_name(column)}: {{type: {listed}, max_elements: TODO}}  # a list: set the maximum number of elements per row"
         elif known is None or bad_name:
             yield f"      # {_format_name(column)}: left out, {bad_name or f'the type {_parse_outer_name(kind)} is not supported'}"
         elif own.omitted:
@@ -227,9 +227,9 @@ def _iterate_unit_lines(keys: TableKeys, decided: TableDecision) -> Iterator[str
         yield f"    unit: {_format_name(decided.unit)}"
     else:
         for key in keys.foreign:
-            yield f"    # instead of unit, by its foreign key, where {_format_comment_name(key.table)} says whose a row is: link: {_format_link(key)}"
+            yield f"    # if {_format_comment_name(key.table)} has the unit, replace unit by this foreign key: link: {_format_link(key)}"
         if len(keys.primary) == 1:
-            yield f"    # a candidate is its primary key {_format_name(keys.primary[0])}, if each row is a unit; rows_per_unit is 1 then"
+            yield f"    # if each row is a unit, the unit may be the primary key {_format_name(keys.primary[0])}, with rows_per_unit 1"
         yield "    unit: TODO           # a column, or row; or see link and public above"
     if decided.rows_per_unit is not None:
         yield f"    rows_per_unit: {decided.rows_per_unit}"
@@ -263,7 +263,7 @@ def _iterate_unique_lines(
     )
     open_ = decided.unit is None and decided.link is None
     yield (
-        f"    # keys of the rows, but for the unit's own: unique: [{written}]"
+        f"    # keys of the rows, except the unit's own: unique: [{written}]"
         if open_
         else f"    unique: [{written}]"
     )
@@ -291,7 +291,8 @@ def _format_decision(own: ColumnDecision, kind: ColumnType, whose: str) -> str:
             return f", bounds: [{', '.join(map(_format_scalar, parse_bounds(list(own.bounds), kind)))}]"
     except PydanticCustomError as error:
         raise PolicyError(
-            f"what is decided of {whose} does not fit its type {kind}: {error.message()}", code="metadata"
+            f"the bounds or values given for {whose} do not fit its type {kind}: {error.message()}",
+            code="metadata",
         ) from None
     return ""
 
@@ -307,7 +308,7 @@ def _format_domain(said: ColumnConstraint, known: ColumnType, kind: str) -> str:
 def _format_enum_note(said: ColumnConstraint, known: ColumnType, kind: str) -> str:
     """What the owner has to say of the members of an ENUM."""
     proposed = _list_enum_members(kind) and not _format_constraint(said, known)
-    return "  # the ENUM's members: delete values unless they are public" if proposed else ""
+    return "  # the ENUM's members: delete values unless these are public" if proposed else ""
 
 
 def _list_enum_members(kind: str) -> Sequence[str]:

@@ -19,14 +19,14 @@ _OF_PRIVATE = (
     "min_frequency",
     "budget",
 )
-_ROWS_PER_UNIT = "the most rows of one privacy unit that count (the engine leaves out the rest), such as 20"
+_ROWS_PER_UNIT = "the maximum number of rows per privacy unit, such as 20 (the engine ignores further rows)"
 
 
 def list_table_problems(given: Mapping[str, object]) -> list[Problem]:
     """What is wrong between the keys of one table; `given` holds its keys as written or as read."""
     public = given.get("public", False)
     if public is True:
-        words = "has no meaning in a public table, which protects no unit"
+        words = "is only valid in a private table, and this table is public"
         return [
             Problem((key,), "public_table", words, "delete this key, or `public`")
             for key in given
@@ -64,37 +64,30 @@ def _list_unit_problems(given: Mapping[str, object]) -> list[Problem]:
     unit, rows = given.get("unit"), given.get("rows_per_unit")
     if is_row(unit) and (given.get("link") or given.get("links")):
         key = "link" if given.get("link") else "links"
-        words = "a table whose unit is a row has no link: no other row is of its unit"
-        return [
-            Problem((key,), "unit_and_link", words, "delete the link, or name the column with the unit's id")
-        ]
+        words = "is not allowed with `unit: row`: each row is a unit of its own, so a row cannot share a unit"
+        hint = "delete the link, or set `unit` to the column with the unit's id"
+        return [Problem((key,), "unit_and_link", words, hint)]
     if is_row(unit) and given.get("unique"):
-        words = "a table whose unit is a row has no keys to declare: each row is a unit of its own"
-        return [
-            Problem(
-                ("unique",),
-                "unit_and_unique",
-                words,
-                "delete this key, or name the column with the unit's id",
-            )
-        ]
+        words = "is not needed with `unit: row`: each row is a unit of its own"
+        hint = "delete this key, or set `unit` to the column with the unit's id"
+        return [Problem(("unique",), "unit_and_unique", words, hint)]
     if "unit" not in given and "link" not in given:
         hint = (
             "write one of `unit: <column>`, `unit: row`, `link: {column: …, references: …}`, `public: true`"
         )
-        return [Problem((), "no_unit", "does not say whom its rows belong to", hint)]
+        return [Problem((), "no_unit", "does not say which privacy unit a row belongs to", hint)]
     if not is_row(unit):
         if "rows_per_unit" in given:
             return []
         return [Problem(("rows_per_unit",), "missing_key", "is missing", f"write {_ROWS_PER_UNIT}")]
     problems = []
     if isinstance(rows, int) and rows != 1:
-        hint = "delete the key, or name the column that holds the unit's id as `unit`"
-        problems.append(
-            Problem(("rows_per_unit",), "rows_of_row", f"a unit that is a row has 1 row, not {rows}", hint)
-        )
+        hint = "delete the key, or set `unit` to the column with the unit's id"
+        words = f"must be 1 with `unit: row`, not {rows}"
+        problems.append(Problem(("rows_per_unit",), "rows_of_row", words, hint))
     columns = given.get("columns")
     if isinstance(columns, Mapping) and find_declared_name("row", map(str, columns)):
-        words = "`row` means that each row is a unit, but the table also declares a column of that name"
-        problems.append(Problem(("unit",), "ambiguous_unit", words, "rename the column through a view"))
+        words = "`row` means that each row is a unit, but the table also declares a column named row"
+        hint = "declare a view that renames the column"
+        problems.append(Problem(("unit",), "ambiguous_unit", words, hint))
     return problems

@@ -75,7 +75,7 @@ class BudgetSpec(Model):
 
     renew: Renewal | None = Field(
         default=None,
-        description="daily, weekly, monthly or yearly: the budget begins anew, and the guarantee is one for each period. Default: never.",
+        description="daily, weekly, monthly or yearly: the budget starts again, and the guarantee holds for each period. Default: never.",
     )
 
     @model_validator(mode="after")
@@ -93,7 +93,7 @@ class BudgetOverride(Model):
     epsilon: Epsilon | None = Field(default=None, description="Total epsilon of this table, above 0.")
     delta: Delta | None = Field(default=None, description="Total delta of this table.")
     accountant: Accountant | None = Field(default=None, description="The accountant of this table.")
-    renew: Renewal | None = Field(default=None, description="When the budget of this table begins anew.")
+    renew: Renewal | None = Field(default=None, description="How often this table's budget starts again.")
 
 
 class AnalystBudget(Model):
@@ -101,7 +101,7 @@ class AnalystBudget(Model):
 
     epsilon: Epsilon = Field(description="Total epsilon of the analyst at each table, above 0.")
     delta: Delta | None = Field(default=None, description="Total delta of the analyst at each table.")
-    renew: Renewal | None = Field(default=None, description="When the analyst's budget begins anew.")
+    renew: Renewal | None = Field(default=None, description="How often the analyst's budget starts again.")
 
 
 class Column(Model):
@@ -114,25 +114,26 @@ class Column(Model):
     """
 
     type: TypeName = Field(
-        description="The type that the column is read as, by any of the engine's names: bigint, text, numeric(12,2), timestamptz."
+        description="The column's type, under any name that the engine has for it: bigint, text, numeric(12,2), timestamptz."
     )
     bounds: Bounds = Field(
-        default=None, description="[lower, upper]: values are clamped to it. Never taken from the data."
+        default=None,
+        description="[lower, upper]: values are clamped to these bounds. Never take them from the data.",
     )
     values: Values = Field(
-        default=None, description="All values that may occur, public knowledge; others count as NULL."
+        default=None, description="All possible values, which are public; any other value counts as NULL."
     )
     nullable: bool = Field(
         default=True,
-        description="false: NULL is not a possible value, rows that hold it are dropped. "
-        "Default: false where the database declares the column NOT NULL and each value is read as it is.",
+        description="false: NULL cannot occur, and rows with NULL are dropped. "
+        "Default: false where the database declares the column NOT NULL and dpsql reads each value unchanged, else true.",
     )
 
     max_elements: int | None = Field(
         default=None,
         ge=1,
         le=10_000,
-        description="The column is a list, of elements of this type: most elements of a row that count. Read by UNNEST.",
+        description="The column is a list of elements of this type: the maximum number of elements per row. Read it with UNNEST.",
     )
 
     @model_serializer(mode="wrap")
@@ -148,8 +149,8 @@ class Column(Model):
         if self.bounds is not None and self.values is not None:
             raise make_problem_error(
                 "bounds_and_values",
-                "a column has bounds or values, not both",
-                hint="keep one",
+                "bounds and values cannot both be set",
+                hint="keep one of them",
                 at=("values",),
             )
         return self
@@ -186,16 +187,15 @@ class Link(Model):
     @model_validator(mode="after")
     def _require_paired_columns(self) -> Link:
         if (self.column is None) == (self.columns is None):
-            words = "says column or columns, not both" if self.column else "says no column"
+            words = "column and columns cannot both be set" if self.column else "column or columns is missing"
             code = "link_shape" if self.column else "missing_key"
             raise make_problem_error(
                 code, words, hint="write `column: a`, or `columns: [a, b]`", at=("column",)
             )
         if len(self.names) != len(self.keys):
-            words = f"has {len(self.names)} columns, which refer to {len(self.keys)}"
-            raise make_problem_error(
-                "link_shape", words, hint="write as many as there are columns", at=("references",)
-            )
+            words = f"must name as many columns as `columns` ({len(self.names)}), not {len(self.keys)}"
+            hint = "write one referenced column for each column of this table, in the same order"
+            raise make_problem_error("link_shape", words, hint=hint, at=("references",))
         return self
 
     @property
@@ -236,10 +236,9 @@ class Link(Model):
         if len(inner) != 1 or not all(dot for _, dot, _ in halves) or not named <= set(names):
             return self
         if normalize_name(first) in names:
-            words = f"{self.references} is of the table {first} or of {min(named)}"
-            raise make_problem_error(
-                "bad_reference", words, hint="declare one of the two as a view of another name"
-            )
+            words = f"{self.references} is ambiguous: it may name a column of {first} or of {min(named)}"
+            hint = f"declare a view with another name in place of {first} or {min(named)}"
+            raise make_problem_error("bad_reference", words, hint=hint)
         link = self.model_copy()
         link._in_schema = True  # noqa: SLF001  (a copy of its own class, whose private attributes model_copy cannot set)
         return link
@@ -252,7 +251,7 @@ class Link(Model):
 
 def _check_source_path(source: str) -> str:
     if "\0" in source:
-        raise make_problem_error("invalid", "no file has NUL in its name")
+        raise make_problem_error("invalid", "a file name cannot contain a NUL character")
     return source
 
 
@@ -288,46 +287,50 @@ class Table(Model):
     )
     source: Annotated[str, Field(min_length=1), AfterValidator(_check_source_path)] | None = Field(
         default=None,
-        description="The files that the table lies in, relative to the policy: a Parquet, CSV, JSON, Arrow, SQLite or DuckDB file, a folder or a "
+        description="The table's files, relative to the policy: a Parquet, CSV, JSON, Arrow, SQLite or DuckDB file, a folder or a "
         "pattern. Then dpsql.connect needs no database.",
     )
     link: Link | None = Field(
         default=None,
-        description="A foreign key. Without unit, it leads to the unit; in any case, joins on all its columns are answered.",
+        description="A foreign key. In a table without `unit`, it leads to the unit. Joins on all its columns are allowed.",
     )
     links: tuple[Link, ...] = Field(
         default=(),
         strict=False,
-        description="Further columns that tell the unit: rows that have what the referenced ones have, of which there may be "
-        "several, belong to the same. Joins on all columns of one are answered, as on those of `link`.",
+        description="Further foreign keys that lead to the unit: a row belongs to the unit of the rows that it refers to, of "
+        "which there may be several. Joins on all columns of one are allowed, as with `link`.",
     )
     unique: UniqueKeys = Field(
         default=(),
-        description="Keys of the rows, as PRIMARY KEY and UNIQUE of a schema: columns, or lists of columns that are a key together. "
-        "Rows of one value belong to one unit, so that a subquery's groups by it are of one unit each. Not trusted: what several "
-        "units have is a group of each.",
+        description="Keys of the rows, like PRIMARY KEY and UNIQUE in a schema: columns, or lists of columns that form a key together. "
+        "Rows with the same key belong to one unit, so each group of a subquery by that key belongs to one unit. Not trusted: a "
+        "key that several units share forms one group for each of them.",
     )
     rows_per_unit: int = Field(
         default=1,
         ge=1,
         le=10**9,
-        description="Most rows of one unit that count, enforced. Required unless unit is `row`.",
+        description="Maximum number of rows per unit; further rows are ignored. Required unless unit is `row`.",
     )
     partition: Partition = Field(
         default=None,
-        description="Declared columns that are constant for a unit: their values compose in parallel.",
+        description="Declared columns that are constant for each unit: queries about different values compose in parallel.",
     )
     max_groups: int | None = Field(
-        default=None, ge=1, description="Most GROUP BY groups of a unit that count."
+        default=None,
+        ge=1,
+        description="Maximum number of GROUP BY groups per unit; further groups are ignored.",
     )
     max_epsilon: Epsilon | None = Field(
-        default=None, description="The most epsilon that one query of this table may cost."
+        default=None, description="The maximum epsilon of one query of this table."
     )
     min_frequency: int = Field(
-        default=1, ge=1, description="Fewest distinct units behind a released group or value."
+        default=1, ge=1, description="Minimum number of distinct units behind a released group or value."
     )
     max_failures: int | None = Field(
-        default=None, ge=1, description="Failures of this table's queries while they ran that lock it."
+        default=None,
+        ge=1,
+        description="Number of this table's queries that may fail while they run before it is locked.",
     )
     budget: BudgetOverride | None = Field(default=None, description="Overrides parts of the policy's budget.")
     columns: Annotated[

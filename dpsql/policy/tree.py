@@ -87,7 +87,10 @@ class _Reader:
             if isinstance(event, yaml.DocumentStartEvent):
                 documents += 1
                 if documents > 1:
-                    self.fail("holds a second document", _to_position(event.start_mark))
+                    self.fail(
+                        "holds a second YAML document: delete the line `---` and what follows",
+                        _to_position(event.start_mark),
+                    )
             elif isinstance(event, yaml.NodeEvent):
                 self.positions[()] = _to_position(event.start_mark)
                 value = self._read_node(event, ())
@@ -100,7 +103,7 @@ class _Reader:
         if event.tag is not None:
             self.fail(f"the tag {format_value(event.tag)} is not allowed", position)
         if len(path) > DEEPEST:
-            self.fail("is nested deeper than any key of a policy", position)
+            self.fail(f"is nested more than {DEEPEST} levels deep", position)
         if isinstance(event, yaml.ScalarEvent):
             return self._read_scalar(str(event.value), event.implicit, path)
         return (

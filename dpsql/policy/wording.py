@@ -89,8 +89,8 @@ def _make_problem(
 
 def _make_unknown_key_problem(path: KeyPath) -> Problem:
     keys = _get_key_descriptions(path[:-1])
-    hint = suggest_choice(str(path[-1]), keys) or f"the keys here are {', '.join(keys)}"
-    return Problem(path, "unknown_key", "is not a key that a policy has here", hint)
+    hint = suggest_choice(str(path[-1]), keys) or f"the valid keys here are {', '.join(keys)}"
+    return Problem(path, "unknown_key", "is not a valid key here", hint)
 
 
 def _make_choice_problem(path: KeyPath, expected: str, value: object) -> Problem:
@@ -99,7 +99,8 @@ def _make_choice_problem(path: KeyPath, expected: str, value: object) -> Problem
     if isinstance(value, str):
         other = _OTHER_NAMES.get(value.lower())
         hint = f"did you mean {other}?" if other in choices else suggest_choice(value, choices)
-    return Problem(path, "unknown_choice", f"{format_value(value)} is none of {', '.join(choices)}", hint)
+    words = f"must be one of {', '.join(choices)}, not {format_value(value)}"
+    return Problem(path, "unknown_choice", words, hint)
 
 
 def _describe_value(value: object) -> str:

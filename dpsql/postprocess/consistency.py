@@ -18,7 +18,7 @@ from dpsql.planning.hierarchy import Axes, Hierarchy, Member, adjust_plans, list
 from dpsql.planning.measurement import MeasurementPlan
 from dpsql.planning.statistics import Statistic
 from dpsql.postprocess.controlled_rounding import Whole, round_consistently, round_to_nearest
-from dpsql.release import Components, ReleasedTable, build_released_table
+from dpsql.released_table import Components, ReleasedTable, build_released_table
 
 _AT_RANDOM, _NO_WORSE = 1 / 6, 1.02
 """The variance of rounding up or down at random; how much of the error of released numbers may be added to keep totals."""

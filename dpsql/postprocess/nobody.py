@@ -29,7 +29,7 @@ from dpsql.plan.types import Value
 from dpsql.planning.choose import get_statistic
 from dpsql.planning.measurement import MeasurementPlan
 from dpsql.postprocess.withheld import withhold_rare_cells
-from dpsql.release import Components, ReleasedTable, build_released_table, estimate_moments
+from dpsql.released_table import Components, ReleasedTable, build_released_table, estimate_moments
 
 CASE = 3
 """Arguments of CASE with one WHEN: the condition, its value, and that of ELSE."""

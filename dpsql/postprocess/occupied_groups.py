@@ -29,7 +29,7 @@ from dpsql.plan.nodes import Aggregation, Release
 from dpsql.plan.types import Type
 from dpsql.planning.choose import get_statistic
 from dpsql.planning.measurement import MeasurementPlan
-from dpsql.release import ReleasedTable
+from dpsql.released_table import ReleasedTable
 from dpsql.uncertainty.cells import CONFIDENCE, compute_intervals
 
 _COUNTS = ("count_rows", "count_units")

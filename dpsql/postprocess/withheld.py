@@ -20,7 +20,7 @@ from dpsql.plan.nodes import Aggregation
 from dpsql.plan.types import Type
 from dpsql.planning.choose import get_statistic, get_units_statistic
 from dpsql.planning.measurement import MeasurementPlan
-from dpsql.release import ReleasedTable, estimate_moments
+from dpsql.released_table import ReleasedTable, estimate_moments
 
 _COUNTS = ("count_rows", "count_units", "count")
 

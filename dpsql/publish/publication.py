@@ -1,4 +1,4 @@
-"""A file that says what is published: the queries by name, under which policy and at which losses."""
+"""Read a publication: named queries with their policy and losses, in a YAML file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LARGEST_FILE = 1_000_000  # bytes
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
 _WANTED = {
     "missing": "is missing",
-    "extra_forbidden": "is no key of a publication",
+    "extra_forbidden": "is not a key of a publication",
     "string_type": "must be text",
     "int_type": "must be a whole number",
     "greater_than_equal": "must be at least 1",
@@ -31,12 +31,14 @@ _WANTED = {
 
 def _require_file_name(name: str) -> str:
     if not _NAME.fullmatch(name):
-        raise make_problem_error("bad_name", "must be letters, digits, - and _: files are named after it")
+        raise make_problem_error(
+            "bad_name", "may have only letters, digits, - and _, since files are named after it"
+        )
     return name
 
 
 class PublishedTable(Model):
-    """A query with the loss it is asked with, by default that of the publication; `note` is for its readers."""
+    """A query with its loss, by default that of the publication, and a note for readers."""
 
     sql: str
     title: str | None = None
@@ -47,7 +49,7 @@ class PublishedTable(Model):
 
 
 class Publication(Model):
-    """What is published. Paths are as the file says them, beside which they lie."""
+    """A publication. Paths are relative to its file."""
 
     title: str
     policy: str
@@ -59,7 +61,7 @@ class Publication(Model):
     tables: dict[Annotated[str, AfterValidator(_require_file_name)], PublishedTable]
 
     def build_query_options(self, table: PublishedTable, default: Fraction | None = None) -> QueryOptions:
-        """The terms on which a table's query is asked."""
+        """Return the options of a table's query."""
         loss = next((each for each in (table.epsilon, self.epsilon, default) if each is not None), None)
         return {
             "epsilon": loss,
@@ -71,16 +73,16 @@ class Publication(Model):
 
 
 def load_publication(path: Path) -> Publication:
-    """The publication in a YAML file, read as strictly as a policy.
+    """Load a publication from a YAML file, as strictly as a policy.
 
-    Raises PolicyError with each problem's line and key, ProgrammingError (`publication`) for a file that cannot be read.
+    Raises PolicyError with the line and key of each problem, and ProgrammingError (`publication`) if the file cannot be read.
     """
     try:
         with path.open("rb") as file:
             text = file.read(LARGEST_FILE + 1)[:LARGEST_FILE].decode("utf-8-sig")
     except (OSError, UnicodeDecodeError):
         raise ProgrammingError(
-            f"{path} cannot be read as text", code="publication", hint="check that it is there, in UTF-8"
+            f"cannot read {path} as UTF-8 text", code="publication", hint="check the path and the encoding"
         ) from None
     tree = parse_yaml(text, str(path))
     found: Publication | None = None
@@ -90,11 +92,11 @@ def load_publication(path: Path) -> Publication:
     except ValidationError as error:
         problems += _iterate_problems(error)
     if found is not None and not found.tables:
-        problems.append(Problem(("tables",), "missing", "names no query"))
+        problems.append(Problem(("tables",), "missing", "must name at least one query"))
     if found is not None and len({name.casefold() for name in found.tables}) < len(found.tables):
         problems.append(
             Problem(
-                ("tables",), "bad_name", "has names that differ in case alone: files are named after them"
+                ("tables",), "bad_name", "has names that differ only in case, but files are named after them"
             )
         )
     if found is None or problems:
@@ -105,15 +107,15 @@ def load_publication(path: Path) -> Publication:
 def build_publication(
     title: str, policy: str, texts: Mapping[str, str], epsilon: Fraction | None, dialect: str
 ) -> Publication:
-    """A publication of queries by their names. Raises ProgrammingError for a name that no file can have, and for none."""
+    """Build a publication of named queries. Raises ProgrammingError for an invalid file name, or without a query."""
     wrong = [name for name in texts if not _NAME.fullmatch(name)]
     if wrong or not texts:
         raise ProgrammingError(
-            f"{wrong[0]!r} is not the name of a table: letters, digits, - and _"
+            f"{wrong[0]!r} cannot name a table; use letters, digits, - and _"
             if wrong
-            else "there is no query",
+            else "the files contain no query",
             code="query_file",
-            hint="rename the file: what is written is named after it" if wrong else "write one into the file",
+            hint="rename the file, after which the output is named" if wrong else "write a query into a file",
         )
     tables = {name: PublishedTable(sql=sql) for name, sql in texts.items()}
     return Publication(title=title, policy=policy, tables=tables, epsilon=epsilon, dialect=dialect)

@@ -38,7 +38,7 @@ class RefusedQuery:
 def forecast_publication(
     connection: Connection, publication: Publication
 ) -> tuple[Forecast | None, list[RefusedQuery]]:
-    """What the whole publication would cost, None where a query is refused; nothing is charged."""
+    """Forecast the charge of a publication, or None if a query is refused; nothing is charged."""
     from dpsql.engine.forecast import Forecast
 
     engine, prepared, refused = connection.engine, [], list[RefusedQuery]()
@@ -61,7 +61,7 @@ def forecast_publication(
                 engine.require_bindable(found)
                 if found.explain:
                     raise ProgrammingError(
-                        "EXPLAIN cannot be published", code="publication", hint="leave out EXPLAIN"
+                        "EXPLAIN cannot be published", code="publication", hint="remove EXPLAIN"
                     )
             except Error as error:
                 refused.append(RefusedQuery(name, error))
@@ -71,21 +71,21 @@ def forecast_publication(
 
 
 def require_budget(planned: Forecast) -> None:
-    """Raises BudgetExhausted where a budget cannot bear all of a publication; nothing is charged."""
+    """Raise BudgetExhausted if a publication does not fit into a budget; nothing is charged."""
     short = [account.now.name for account in planned.accounts if not account.fits]
     if short:
         raise BudgetExhausted(
             f"the publication does not fit into the budget of {', '.join(short)}; nothing was charged",
-            hint="--check shows what each table costs; lower its epsilon, or leave some out",
+            hint="lower an epsilon or remove a table; --check shows what each table costs",
         )
 
 
 def publish_tables(
     connection: Connection, publication: Publication, folder: Path
 ) -> Iterator[tuple[str, Result]]:
-    """Asks for each table and writes its files, then the note on methods. Yields each table's name and answer.
+    """Run the query of each table and write its files, then the note on methods. Yields each table's name and answer.
 
-    Raises OperationalError (`not_written`) where a file cannot be written: what was charged is answered again, free.
+    Raises OperationalError (`not_written`) if a file cannot be written; publishing again is then free.
     """
     _run_write(lambda: folder.mkdir(parents=True, exist_ok=True), folder)
     results = dict[str, Result]()
@@ -99,7 +99,7 @@ def publish_tables(
 
 
 def _write_table(result: Result, title: str, folder: Path, name: str) -> None:
-    """The files of one table."""
+    """Write the files of one table."""
     _write_text(folder / f"{name}.csv", format_answer(result, AnswerFormat.CSV, View()) + "\n")
     receipt = folder / f"{name}.receipt.json"
     if not _is_replay_of(result.receipt, receipt):
@@ -118,7 +118,7 @@ def _write_table(result: Result, title: str, folder: Path, name: str) -> None:
 
 
 def _is_replay_of(receipt: Receipt, path: Path) -> bool:
-    """Whether an answer was given before with the receipt that is there: that one says what was charged."""
+    """Return whether an answer replays the existing receipt, which records the charge and is kept."""
     try:
         before = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -140,7 +140,7 @@ def _run_write(write: Callable[[], object], path: Path) -> None:
     else:
         return
     raise OperationalError(
-        f"{path} cannot be written: {said}",
+        f"cannot write {path}: {said}",
         code="not_written",
-        hint="what was charged is answered again, free: mend it, and publish again",
+        hint="correct this and publish again; stored answers are free",
     )

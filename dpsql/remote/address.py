@@ -1,4 +1,4 @@
-"""Where a server is: an address without secrets, to which a token goes encrypted, or to this machine alone."""
+"""Addresses of servers: without secrets, and encrypted unless they are on this machine."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SCHEME = re.compile(r"https?://", re.IGNORECASE)
 
 
 def is_address(database: Any) -> bool:
-    """Whether what stands for a database is the address of a server.
+    """Return whether a database argument is the address of a server.
 
     >>> is_address("https://dp.example.org"), is_address("hospital.duckdb")
     (True, False)
@@ -24,7 +24,7 @@ def is_address(database: Any) -> bool:
 
 
 def is_database_url(database: Any) -> TypeGuard[str]:
-    """Whether what stands for a database is the URL of one of PostgreSQL.
+    """Return whether a database argument is the URL of a PostgreSQL database.
 
     >>> is_database_url("postgresql://reader@db.example.org/clinic"), is_database_url("hospital.duckdb")
     (True, False)
@@ -33,7 +33,7 @@ def is_database_url(database: Any) -> TypeGuard[str]:
 
 
 def is_spark(database: Any) -> bool:
-    """Whether what stands for a database is the URL of a Spark cluster or of Spark Connect, or a session of either.
+    """Return whether a database argument is the URL of a Spark cluster or of Spark Connect, or a Spark session.
 
     >>> is_spark("sc://spark.example.org:15002"), is_spark("spark://master:7077"), is_spark("hospital.duckdb")
     (True, True, False)
@@ -46,7 +46,7 @@ def is_spark(database: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A host with its port, and whether what goes there is encrypted."""
+    """A host and a port, and whether the connection is encrypted."""
 
     host: str
     port: int
@@ -54,7 +54,7 @@ class Address:
 
     @classmethod
     def parse(cls, text: str) -> Address:
-        """The address of a URL. Raises ProgrammingError (`address`) for one that holds more, or would tell a token.
+        """Parse a URL. Raises ProgrammingError (`address`) if it has further parts, or would send a token unencrypted.
 
         >>> Address.parse("https://dp.example.org")
         Address(host='dp.example.org', port=8439, encrypted=True)
@@ -66,18 +66,19 @@ class Address:
         except ValueError:  # whose words may quote the URL
             parts = None
         if parts is None or not host or port == 0 or not text.isascii() or not text.isprintable():
-            raise _make_error("this is no address of a server")
+            raise _make_error("this is not the address of a server")
         if parts.username is not None or parts.password is not None:
             raise _make_error(
-                "an address holds no name, password or token", "connect(url, token=…), or DPSQL_TOKEN"
+                "a server address may not contain a user, password or token",
+                "pass connect(url, token=…), or set DPSQL_TOKEN",
             )
         if parts.path not in ("", "/") or parts.query or parts.fragment:
-            raise _make_error("an address has a host and a port, and nothing after them")
+            raise _make_error("a server address may have only a host and a port")
         encrypted = parts.scheme.lower() == "https"
         if not encrypted and not _is_local(host):
             raise _make_error(
-                f"{host} is another machine: the token and the answers would cross the network unencrypted",
-                f"https://{host}, or a tunnel to http://localhost",
+                f"{host} is another machine, so the token and the answers would cross the network unencrypted",
+                f"use https://{host}, or a tunnel to http://localhost",
             )
         return cls(host, PORT if port is None else port, encrypted)
 
@@ -96,4 +97,4 @@ def _is_local(host: str) -> bool:
 
 
 def _make_error(message: str, hint: str | None = None) -> ProgrammingError:
-    return ProgrammingError(message, code="address", hint=hint or f"https://host:{PORT}")
+    return ProgrammingError(message, code="address", hint=hint or f"write https://host:{PORT}")

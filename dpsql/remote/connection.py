@@ -36,7 +36,7 @@ _T = TypeVar("_T")
 def _run_exclusively(
     method: Callable[Concatenate[RemoteConnection, _P], _T],
 ) -> Callable[Concatenate[RemoteConnection, _P], _T]:
-    """The method, of which one thread after the other runs the whole; what the server says wrongly is an error of dpsql."""
+    """Run a method in one thread at a time, and report a malformed answer of the server as an error of dpsql."""
 
     @wraps(method)
     def call_exclusively(self: RemoteConnection, /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
@@ -49,9 +49,9 @@ def _run_exclusively(
                     raise
                 failed = type(error).__name__
         found = OperationalError(
-            f"the server's answer cannot be read ({failed})",
+            f"cannot read the server's answer ({failed})",
             code="server_answer",
-            hint="is it of another version of dpsql?",
+            hint="check that the server has the same version of dpsql",
         )
         found.charged = None
         raise found
@@ -60,11 +60,11 @@ def _run_exclusively(
 
 
 class RemoteConnection(BaseConnection):
-    """A connection to `dpsql serve`, as `connect("https://…", token=…)` opens it.
+    """A connection to `dpsql serve`, opened by `connect("https://…", token=…)`.
 
-    `epsilon`, `dialect` and `replay` are for queries that say nothing themselves; without `epsilon` the server's own default
-    holds. Threads that share one wait for each other. Intervals of an answer at other confidences than 0.95 are asked of the server,
-    while the connection is open and the answer is among the user's latest.
+    `epsilon`, `dialect` and `replay` are defaults of queries; without `epsilon` the server's default applies. Threads that share
+    a connection wait for each other. Intervals at other confidences than 0.95 are requested from the server, while the connection
+    is open and the answer is among the user's latest.
     """
 
     def __init__(
@@ -85,13 +85,13 @@ class RemoteConnection(BaseConnection):
         self._closed = False
 
     def require_open(self) -> None:
-        """Raises InterfaceError once the connection is closed."""
+        """Raise InterfaceError if the connection is closed."""
         if self._closed:
-            raise InterfaceError("the connection is closed", hint="dpsql.connect(…) opens another")
+            raise InterfaceError("the connection is closed", hint="open another with dpsql.connect(…)")
 
     @_run_exclusively
     def query(self, sql: str, parameters: Parameters = (), **options: Unpack[QueryOptions]) -> Result:
-        """The private answer to a SELECT; the arguments, errors and the answer are those of `Connection.query`."""
+        """Return the private answer to a SELECT; arguments, errors and answer are those of `Connection.query`."""
         body = self._build_request(sql, parameters, options)
         data = self._transport.post("/v1/query", body, sql=sql, repeatable=body["replay"])
         return answers.read_answer(data, self._make_interval_reader(data))
@@ -105,7 +105,7 @@ class RemoteConnection(BaseConnection):
         max_groups: int | None = None,
         dialect: str | None = None,
     ) -> Result:
-        """The most accurate answer that follows from stored releases, free; see `Connection.combine`."""
+        """Return the most accurate answer that follows from stored releases, at no charge; see `Connection.combine`."""
         asked = self._build_request(sql, parameters, {"max_groups": max_groups, "dialect": dialect})
         body = {name: asked[name] for name in ("sql", "parameters", "max_groups", "dialect")}
         data = self._transport.post("/v1/combine", body, sql=sql)
@@ -115,7 +115,7 @@ class RemoteConnection(BaseConnection):
     def explain(
         self, sql: str, parameters: Parameters = (), **options: Unpack[QueryOptions]
     ) -> ExplainedQuery:
-        """The plan with its proofs and its price, free; see `Connection.explain`."""
+        """Return the plan with its proofs and its price, at no charge; see `Connection.explain`."""
         body = self._build_request(sql, parameters, options)
         return answers.read_explanation(self._transport.post("/v1/explain", body, sql=sql))
 
@@ -148,12 +148,12 @@ class RemoteConnection(BaseConnection):
 
     @_run_exclusively
     def describe(self) -> Description:
-        """The tables that may be queried, with the bounds and public values of their columns, from the policy alone."""
+        """Return the declared tables, with the bounds and public values of their columns, from the policy alone."""
         return records.read_record(Description, self._transport.get("/v1/catalogue"))
 
     @_run_exclusively
     def find_answer_time(self, receipt: Receipt) -> datetime | None:
-        """As of a connection here, by the caller's own charges; None where another's release is answered again."""
+        """Return when a replayed answer was charged, or None if it was charged to another analyst."""
         found = list[datetime]()
         for entry in receipt.replayed:
             with suppress(ProgrammingError):
@@ -162,10 +162,10 @@ class RemoteConnection(BaseConnection):
         return max(found, default=None)
 
     def charge_probe(self, sql: str) -> Callable[[], str]:
-        """What it returns says what Ctrl-C has left: the server ends what it has begun, and may charge it a moment later."""
+        """Return a function that describes the charge after Ctrl-C; the server finishes a query that it has started."""
         del sql
         return lambda: (
-            "interrupted; if the server had begun, it was charged, and the same query is answered free"
+            "interrupted; if the server had started the query, it was charged, and running it again is free"
         )
 
     def _close(self) -> None:
@@ -174,14 +174,14 @@ class RemoteConnection(BaseConnection):
             self._transport.close()
 
     def _make_interval_reader(self, data: dict[str, Any]) -> answers.IntervalSource:
-        """Asks for the intervals of an answer at further confidences."""
+        """Return a function that requests the intervals of an answer at further confidences."""
         number = data["answer"]
 
         @_run_exclusively
         def fetch_intervals(connection: RemoteConnection, confidence: float) -> answers.IntervalMatrix:
             if not isinstance(number, str) or not number.isalnum():
                 raise ProgrammingError(
-                    "the server does not keep so large an answer for intervals at other confidences",
+                    "the answer is too large for intervals at other confidences",
                     code="not_found",
                 )
             path = f"/v1/answers/{number}/intervals?confidence={confidence!r}"
@@ -190,7 +190,7 @@ class RemoteConnection(BaseConnection):
         return lambda confidence: fetch_intervals(self, float(confidence))
 
     def _build_request(self, sql: str, parameters: Parameters, options: QueryOptions) -> dict[str, Any]:
-        """The body of a request, for what a connection in this process would ask."""
+        """Return the body of a request for a query."""
         asked = Query.from_call(sql, parameters, **self._complete_options(options))
         bound = asked.parameters
         return {

@@ -1,6 +1,6 @@
-"""One connection over HTTP/1.1, by the standard library: requests with a token, answers as JSON, errors as dpsql's own.
+"""One connection over HTTP/1.1, with the standard library: requests with a token, answers as JSON, errors of dpsql.
 
-It follows no redirect, so that a token goes to no other host, and takes no proxy from the environment.
+It follows no redirects, so that the token is sent to no other host, and uses no proxy from the environment.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _CONNECT_SECONDS = 30.0
 
 
 class Transport:
-    """Requests to one server, one after the other."""
+    """Send requests to one server, one after the other."""
 
     def __init__(self, address: Address, token: str, *, tls_ca: str | Path | None = None) -> None:
         if not token or not token.isascii() or not token.isprintable() or " " in token:
             raise ProgrammingError(
-                "this is not a token of dpsql",
+                "this is not a dpsql token",
                 code="token",
-                hint="dpsql users token NAME makes one; DPSQL_TOKEN holds it",
+                hint="create one with dpsql users token NAME, and set DPSQL_TOKEN",
             )
         self._address, self._token = address, token
         self._context = _make_tls_context(tls_ca) if address.encrypted else None
@@ -40,23 +40,23 @@ class Transport:
         return f"Transport({self._address})"  # a token is never displayed
 
     def get(self, path: str) -> Any:
-        """The answer to GET."""
+        """Return the answer to a GET request."""
         return self._fetch_answer("GET", path, None, None, repeatable=True)
 
     def post(
         self, path: str, body: dict[str, Any], *, sql: str | None = None, repeatable: bool = True
     ) -> Any:
-        """The answer to POST; `repeatable` says that it may be asked twice, which costs no more than once."""
+        """Return the answer to a POST request; a `repeatable` one may be sent twice without a second charge."""
         return self._fetch_answer("POST", path, json.dumps(body).encode("ascii"), sql, repeatable=repeatable)
 
     def _fetch_answer(
         self, method: str, path: str, body: bytes | None, sql: str | None, *, repeatable: bool
     ) -> Any:
         if not repeatable:
-            self.close()  # one that the server has closed meanwhile could not be told from one that is lost
+            self.close()  # a connection that the server closed meanwhile looks like a lost one
         used = self._connection is not None
         found = self._send_request(method, path, body, lost_is_fatal=not used)
-        if found is None:  # the server had closed the connection that was kept
+        if found is None:  # the server had closed the idle connection
             found = self._send_request(method, path, body, lost_is_fatal=True)
         status, data = found or (0, None)
         if status == 200 and isinstance(data, dict):
@@ -64,7 +64,7 @@ class Transport:
         error = data.get("error") if isinstance(data, dict) else None
         if not isinstance(error, dict):
             raise _make_unavailable_error(
-                f"{self._address} answers with status {status}, and is no server of dpsql"
+                f"{self._address} answers with status {status} and is not a dpsql server"
             )
         raise failures.read_error(error, sql)
 
@@ -94,7 +94,7 @@ class Transport:
         except (OSError, http.client.HTTPException) as error:
             reason = f"it cannot be reached ({type(error).__name__})"
         except ValueError:
-            reason = "what it answers is no JSON"
+            reason = "its answer is not JSON"
         finally:
             if not complete:
                 self.close()
@@ -110,11 +110,11 @@ class Transport:
             )
             self._connection = made
             made.connect()
-            made.sock.settimeout(None)  # a query takes as long as it takes
+            made.sock.settimeout(None)  # a query may run for any time
         return self._connection
 
     def close(self) -> None:
-        """Closes the connection; the next request opens another."""
+        """Close the connection; the next request opens another."""
         if self._connection is not None:
             with suppress(OSError):
                 self._connection.close()
@@ -122,20 +122,20 @@ class Transport:
 
 
 def _make_tls_context(authorities: str | Path | None) -> ssl.SSLContext:
-    """TLS that trusts the system's authorities, or those of a file alone."""
+    """Return a TLS context that trusts the system's authorities, or only those of a file."""
     failed = ""
     try:
         return ssl.create_default_context(cafile=None if authorities is None else str(authorities))
     except (OSError, ssl.SSLError) as error:
         failed = type(error).__name__
-    raise InterfaceError(f"the certificates {authorities} cannot be read ({failed})", code="certificate")
+    raise InterfaceError(f"cannot read the certificates {authorities} ({failed})", code="certificate")
 
 
 def _make_unavailable_error(message: str) -> OperationalError:
     found = OperationalError(
         message,
         code="server_unavailable",
-        hint="what was charged is answered again, free, when it is asked again",
+        hint="run the query again; if it was charged, the stored answer is free",
     )
     found.charged = None
     return found

@@ -17,7 +17,7 @@ from dataclasses import replace
 from dpsql.mechanisms import CombinedNoise, Mechanism
 from dpsql.plan.sampling import find_sampling_rate
 from dpsql.planning.measurement import MeasurementPlan
-from dpsql.release import ReleasedTable, build_released_table
+from dpsql.released_table import ReleasedTable, build_released_table
 
 _WEIGHTS = 2**16
 _LEAST = 1e-300

@@ -17,7 +17,7 @@ from dpsql.mechanisms import CombinedNoise, Mechanism
 from dpsql.mechanisms.records import from_stored_list, to_stored_list
 from dpsql.plan.types import Value
 from dpsql.planning.measurement import MeasurementPlan
-from dpsql.release import Components, Keys, ReleasedTable, build_released_table
+from dpsql.released_table import Components, Keys, ReleasedTable, build_released_table
 
 _VERSION = 1
 
@@ -87,7 +87,7 @@ class StoredRelease:
         try:
             record = json.loads(text)
             if record.pop("v") != _VERSION:
-                raise IntegrityError("the release was kept by a newer dpsql", code="ledger_version")
+                raise IntegrityError("the stored release was written by a newer dpsql", code="ledger_version")
             return cls(
                 tuple(tuple(map(_parse_value, keys)) for keys in record["keys"]),
                 tuple(
@@ -105,9 +105,7 @@ class StoredRelease:
 
 def make_corruption_error() -> IntegrityError:
     """The error for a stored release that cannot be parsed."""
-    return IntegrityError(
-        "the ledger holds something as release that dpsql did not write", code="ledger_corrupt"
-    )
+    return IntegrityError("the ledger has a stored release that dpsql did not write", code="ledger_corrupt")
 
 
 def _to_json_value(value: Value) -> Any:

@@ -1,1 +1,1 @@
-"""What a caller asks for: a privacy loss or an accuracy, and the values of parameters."""
+"""The caller's request: a privacy loss or an accuracy, and the values of parameters."""

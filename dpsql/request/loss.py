@@ -1,4 +1,4 @@
-"""How a loss is asked for and shown: numbers from a program to exact fractions, and fractions as short text."""
+"""Losses as they are requested and shown: numbers of a program as exact fractions, and fractions as short text."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Amount = int | float | str | Decimal | Fraction
 
 
 def parse_amount(value: Amount, name: str = "epsilon") -> Fraction:
-    """The exact value that was written: 0.1 is one tenth, not the float nearest to it.
+    """Return the exact value that was written: 0.1 is one tenth, not the float nearest to it.
 
     Raises LossError unless it is a finite number above zero.
 
@@ -50,9 +50,9 @@ def _parse_fraction(value: Amount) -> Fraction | None:
 
 
 class DisplayedFraction(Fraction):
-    """An exact number that is shown in six digits, rounded down, or up: budgets, whose digits nobody reads.
+    """An exact number that is shown with six digits, rounded down or up.
 
-    What is computed with it is exact, and a Fraction; it is compared with floats, as a Fraction is.
+    Computations with it are exact, as with a Fraction; it is compared with floats as a Fraction is.
 
     >>> f"{DisplayedFraction(Fraction(2, 3))} of {DisplayedFraction(Fraction(2, 3), up=True)}", DisplayedFraction(Fraction(1, 2)) == Fraction(1, 2)
     ('0.666666 of 0.666667', True)
@@ -64,7 +64,7 @@ class DisplayedFraction(Fraction):
     _up: bool
 
     def __new__(cls, value: Fraction | int, denominator: int | None = None, *, up: bool = False) -> Self:
-        """The number, or `value` over `denominator`, as Fraction calls it; `up` says which way it is shown."""
+        """Return the number, or `value` over `denominator`, as Fraction takes it; `up` says how it is rounded when shown."""
         made = super().__new__(cls, value, denominator)
         made._up = up
         return made
@@ -93,7 +93,7 @@ def _restore_fraction(value: Fraction, up: bool) -> DisplayedFraction:
 
 
 def format_rounded(value: Fraction, digits: int = 3, *, up: bool = False) -> str:
-    """At most so many significant digits, rounded down, or up.
+    """Format a number with at most this many significant digits, rounded down, or up.
 
     >>> format_rounded(Fraction(2719, 1000)), format_rounded(Fraction(2711, 1000), up=True), format_rounded(Fraction(1, 10**8))
     ('2.71', '2.72', '1e-8')

@@ -1,4 +1,4 @@
-"""The values that stand for the `?` of a query, or for its `:name`."""
+"""The values for the `?` of a query, or for its `:name`."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ Parameters = Sequence[Any] | Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class BoundParameters:
-    """The parameters of a query, each as exactly one of the built-in types; `names` where they were given by name."""
+    """The parameters of a query, each as exactly one of the built-in types; `names` if they were given by name."""
 
     values: tuple[Parameter, ...] = ()
     names: tuple[str, ...] | None = None
 
     def order_values(self, count: int, names: Sequence[str]) -> tuple[Parameter, ...]:
-        """The values in the order in which a text has `count` times `?`, or these names. Raises DataError."""
+        """Return the values in the order of a text with `count` times `?`, or with these names; raise DataError if they do not fit."""
         if self.names is None and names and self.values:
             raise DataError(
                 f"the query names its parameters: {', '.join(f':{name}' for name in names)}",
@@ -36,12 +36,14 @@ class BoundParameters:
             )
         if (self.names or ()) and not names:
             raise DataError(
-                "parameters are given by name, the query has none", code="parameter", hint="WHERE x > :low"
+                "parameters were given by name, but the query has no named parameters",
+                code="parameter",
+                hint="WHERE x > :low",
             )
         if not names:
             if len(self.values) != count:
                 raise DataError(
-                    f"the query has {count} parameters, {len(self.values)} values were given",
+                    f"the query has {count} parameters, but {len(self.values)} values were given",
                     code="parameter",
                 )
             return self.values
@@ -54,11 +56,11 @@ class BoundParameters:
 
 
 def bind_parameters(parameters: Parameters) -> BoundParameters:
-    """The parameters of a query. Raises DataError for values of other types."""
+    """Return the parameters of a query; raise DataError for values of other types."""
     if isinstance(parameters, Mapping):
         names = tuple(parameters)
         if not all(isinstance(name, str) for name in names):
-            raise ProgrammingError("the names of parameters are texts", code="parameter")
+            raise ProgrammingError("parameter names must be text", code="parameter")
         return BoundParameters(
             tuple(_bind_value(f":{name}", value) for name, value in parameters.items()), names
         )
@@ -84,14 +86,14 @@ def _bind_value(name: str, value: object) -> Parameter:
 
 
 def _list_elements(array: Any) -> list[object]:
-    """The elements of an array of one dimension."""
+    """Return the elements of an array of one dimension."""
     if array.ndim != 1:
-        raise DataError("a list of values has one dimension", code="parameter")
+        raise DataError("a list of values must have one dimension", code="parameter")
     return list(array)
 
 
 def _to_plain_value(name: str, value: Any) -> Value:
-    """The value as exactly one of the built-in types: a subclass may say anything of itself."""
+    """Return the value as exactly one of the built-in types: a subclass may misreport itself."""
     if type(value).__module__ == "numpy":
         value = _from_numpy(value)
     if isinstance(value, Decimal):
@@ -101,39 +103,43 @@ def _to_plain_value(name: str, value: Any) -> Value:
     try:
         kind = get_value_type(value)
     except TypeError:
-        raise DataError(f"parameter {name} is of type {type(value).__name__}", code="parameter") from None
+        raise DataError(
+            f"parameter {name} has the unsupported type {type(value).__name__}", code="parameter"
+        ) from None
     if isinstance(value, dt.time) and value.tzinfo is not None:
         raise DataError(
-            f"parameter {name} is a time of day with a zone", code="parameter", hint="drop the zone"
+            f"parameter {name} is a time of day with a time zone, which is not supported",
+            code="parameter",
+            hint="remove the time zone",
         )
     return _PLAIN[kind](value)
 
 
 def _to_utc_datetime(name: str, value: dt.datetime) -> dt.datetime:
-    """A moment as exactly a datetime without a zone: in UTC, if it has one."""
+    """Return a moment as exactly a datetime without a zone: in UTC, if it has one."""
     found = dt.datetime.fromisoformat(dt.datetime.isoformat(value))
     if found.tzinfo is None:
         return found
     try:
         return found.astimezone(dt.UTC).replace(tzinfo=None)
     except OverflowError:
-        raise DataError(f"parameter {name} is beyond the years 1 to 9999 in UTC", code="parameter") from None
+        raise DataError(f"parameter {name} is outside the years 1 to 9999 in UTC", code="parameter") from None
 
 
 def _convert_decimal(name: str, value: Decimal) -> int | float:
-    """A decimal as a number of a query would be read: whole, or the nearest floating-point number."""
+    """Convert a decimal as a number in a query is read: to a whole number, or to the nearest floating-point number."""
     exact = Decimal(Decimal.__str__(value))
     if not exact.is_finite():
         raise DataError(f"parameter {name} must be a finite number", code="parameter")
     exponent = exact.as_tuple().exponent
     digits = len(exact.as_tuple().digits)
     if not isinstance(exponent, int) or digits + abs(exponent) > _MOST_DIGITS:
-        raise DataError(f"parameter {name} has more digits than a DECIMAL", code="parameter")
+        raise DataError(f"parameter {name} has more digits than a DECIMAL can hold", code="parameter")
     return int(exact) if exponent >= 0 else float(exact)
 
 
 def _from_numpy(value: Any) -> Any:
-    """The Python value of a NumPy scalar, of a moment to the microsecond; what has none that is alike stays as it is."""
+    """Return the Python value of a NumPy scalar, moments to the microsecond; values without an equal stay as they are."""
     kind = type(value).__name__
     if kind == "timedelta64" or not hasattr(value, "item"):
         return value

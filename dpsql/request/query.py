@@ -1,4 +1,4 @@
-"""What a caller asks, `Query`, and what that resolves to with the options that its text states, `ResolvedQuery`."""
+"""The caller's request, `Query`, and the terms that it resolves to with the options in its text, `ResolvedQuery`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class QueryOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class StatedOptions:
-    """What the text of a query states itself, in its OPTIONS clause; None where it leaves an option to the call."""
+    """The options that the text of a query states in its OPTIONS clause; None for an option that it leaves to the call."""
 
     epsilon: Fraction | None = None
     delta: Fraction | None = None
@@ -46,17 +46,17 @@ class StatedOptions:
 
 
 def get_naive_utc_now() -> dt.datetime:
-    """The present time in UTC, without a zone, as moments are here."""
+    """Return the present time in UTC, without a zone."""
     return dt.datetime.now(dt.UTC).replace(tzinfo=None)
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What the caller asks: a text with its parameters, a loss or an accuracy, and a contribution bound.
+    """The caller's request: a text with its parameters, a loss or an accuracy, and a contribution bound.
 
-    `default` is the loss where neither the call nor the text states a loss or an accuracy. `dialect` is the dialect
-    of the text. `replay` allows an answer from a stored release. `time` is when it is asked, in UTC without a zone: what
-    `current_date` and `now()` mean in it, at each step towards its answer.
+    `default` is the loss if neither the call nor the text states a loss or an accuracy. `dialect` is the dialect of the text.
+    `replay` allows an answer from a stored release. `time` is the moment of the request, in UTC without a zone: the meaning of
+    `current_date` and `now()` in each step towards its answer.
     """
 
     sql: str
@@ -86,10 +86,9 @@ class Query:
         default: Fraction | None,
         replay: bool = True,
     ) -> Query:
-        """The query of a program's call.
+        """Return the query of a program's call.
 
-        Raises LossError for an invalid loss, delta or accuracy, ProgrammingError for an invalid text, parameter or
-        bound.
+        Raises LossError for an invalid loss, delta or accuracy, ProgrammingError for an invalid text, parameter or bound.
         """
         if not isinstance(sql, str):
             raise ProgrammingError(f"a query must be text, not {type(sql).__name__}", code="query_type")
@@ -117,9 +116,9 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class ResolvedQuery:
-    """The terms that a query is answered on: its loss or target, its δ for group keys, and its contribution bound.
+    """The terms of a query: its loss or target, its δ for group keys, and its contribution bound.
 
-    `delta` is None where δ is spent in proportion to the loss. `found_epsilon` is the least loss that meets a target, None
+    `delta` is None if δ is spent in proportion to the loss. `found_epsilon` is the smallest loss that meets a target; it is None
     before the search.
     """
 
@@ -129,7 +128,7 @@ class ResolvedQuery:
     found_epsilon: Fraction | None = None
 
     def with_epsilon(self, epsilon: Fraction) -> ResolvedQuery:
-        """The same terms at a loss: that of a target, or of a step towards it."""
+        """Return the same terms with a loss: that of a target, or of a step towards it."""
         return (
             replace(self, found_epsilon=epsilon)
             if isinstance(self.loss, Target)
@@ -138,7 +137,7 @@ class ResolvedQuery:
 
     @property
     def epsilon(self) -> Fraction:
-        """The loss. Raises TypeError for a target before the search."""
+        """Return the loss; raise TypeError for a target before the search."""
         loss = self.found_epsilon if isinstance(self.loss, Target) else self.loss
         if loss is None:
             raise TypeError("the loss of a target is known after the search")
@@ -146,16 +145,16 @@ class ResolvedQuery:
 
     @property
     def target(self) -> Target | None:
-        """The accuracy that the loss was found for, None where the loss was asked for."""
+        """Return the accuracy that the loss was found for; None if the query set its loss."""
         return self.loss if isinstance(self.loss, Target) else None
 
     @property
     def is_error_promised(self) -> bool:
-        """Whether an absolute error was promised, which is that of the noise of one release."""
+        """Return whether an absolute error was promised, which is the error of the noise of one release."""
         return self.target is not None and self.target.relative_error is None
 
     def to_target_record(self) -> dict[str, str] | None:
-        """The target and the loss that was found for it, for a receipt."""
+        """Return the target and the loss that was found for it, for a receipt."""
         if self.target is None:
             return None
         return {
@@ -166,9 +165,9 @@ class ResolvedQuery:
 
 
 def resolve_query(asked: Query, options: StatedOptions) -> ResolvedQuery:
-    """The terms that the call and the text state together.
+    """Return the terms that the call and the text state together.
 
-    Raises QueryRejected where they state different ones, ProgrammingError where neither states a loss.
+    Raises QueryRejected if they state different ones, ProgrammingError if neither states a loss.
     """
     delta = _merge_option("delta", asked.delta, options.delta)
     return ResolvedQuery(
@@ -192,7 +191,7 @@ def _resolve_loss(asked: Query, options: StatedOptions) -> Fraction | Target:
         return Target(error, CONFIDENCE if confidence is None else confidence)
     if confidence is not None:
         raise QueryRejected(
-            "a confidence is given without the error that it belongs to",
+            "confidence needs a target_error",
             code="target_error",
             hint="target_error = 50, confidence = 0.95",
         )
@@ -210,8 +209,8 @@ def _resolve_loss(asked: Query, options: StatedOptions) -> Fraction | Target:
 def _merge_option(name: str, called: _Option, written: _Option) -> _Option:
     if called is not None and written is not None and called != written:
         raise QueryRejected(
-            f"the text of the query and the call give different values of {name}",
+            f"the text of the query and the call give different values for {name}",
             code="ambiguous",
-            hint="give it in one of the two",
+            hint="give it in only one of the two",
         )
     return called if written is None else written

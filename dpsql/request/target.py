@@ -1,4 +1,4 @@
-"""How an answer is asked for by its accuracy: an error in the values' own units, and how often it is kept."""
+"""The accuracy of an answer as a target: an error in the values' own units, and how often it is kept."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TargetError = Fraction | RelativeError
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """For each value of an answer: with probability `confidence` its noise is at most `error`.
+    """The accuracy of each value of an answer: with probability `confidence` its noise is at most `error`.
 
     >>> str(Target(Fraction(50), Fraction(19, 20))), str(Target(RelativeError(Fraction(1, 50))))
     ('±50 in 95% of answers', '±2% of each value in 95% of answers')
@@ -44,7 +44,7 @@ class Target:
 
     @property
     def relative_error(self) -> RelativeError | None:
-        """The part of each value that its error may be, where that is what was asked for."""
+        """Return the error as a part of each value; None for an absolute error."""
         return self.error if isinstance(self.error, RelativeError) else None
 
     def __str__(self) -> str:
@@ -57,10 +57,10 @@ class Target:
 
 
 def parse_target_error(value: Amount | RelativeError) -> TargetError:
-    """The exact error that was written, or the part of each value, as "5%".
+    """Return the exact error that was written, or the part of each value, such as "5%".
 
-    Raises LossError unless it is a finite number above zero, and a part unless it is at most a half, beyond which a
-    value tells little more than its sign.
+    Raises LossError unless it is a finite number above zero, and a part unless it is at most a half. Beyond a half, a value
+    tells little more than its sign.
 
     >>> parse_target_error(50), parse_target_error("5%")
     (Fraction(50, 1), RelativeError(fraction=Fraction(1, 20)))
@@ -76,7 +76,7 @@ def parse_target_error(value: Amount | RelativeError) -> TargetError:
 
 
 def parse_confidence(value: Amount) -> Fraction:
-    """The exact confidence that was written. Raises LossError unless it lies between 0 and 1.
+    """Return the exact confidence that was written; raise LossError unless it lies between 0 and 1.
 
     >>> parse_confidence(0.9)
     Fraction(9, 10)

@@ -101,9 +101,9 @@ class ServerAudit:
         except Error as error:
             failed = error.code
         raise OperationalError(
-            f"the server cannot keep its audit log ({failed}): nobody logs in and nothing is answered meanwhile",
+            f"the server cannot write its audit log ({failed}), so it refuses logins and queries",
             code="audit",
-            hint="its owner: dpsql audit verify",
+            hint="the owner checks it with dpsql audit verify",
         )
 
     def close(self) -> None:
@@ -162,6 +162,6 @@ class ServerAudit:
             failed = error
         if failed is not None:
             if charged:
-                failed.message += "; this question was charged, and to ask it again is free"
+                failed.message += "; this query was charged, and running it again is free"
             failed.charged = charged
             raise failed from None

@@ -88,7 +88,7 @@ def _check_service(plan: ServerOptions) -> str:
     known = is_url(plan.ledger) or Path(plan.ledger).is_file()
     if not known and plan.anchor is not None and plan.anchor.exists():
         raise OperationalError(
-            f"there is no ledger {plan.ledger}, and the anchor {plan.anchor} belongs to one",
+            f"the ledger {plan.ledger} of the anchor {plan.anchor} does not exist",
             code="ledger_missing",
             hint="restore the ledger from its backup",
         )
@@ -103,7 +103,7 @@ def _check_service(plan: ServerOptions) -> str:
             anchor=plan.anchor if known else None,
         )
         try:
-            return f"{describe_service(service)}; {plan.ledger}" + ", which begins then" * (not known)
+            return f"{describe_service(service)}; {plan.ledger}" + ", which will be created" * (not known)
         finally:
             service.close()
     finally:
@@ -115,11 +115,11 @@ def _check_audit_log(plan: ServerOptions) -> str:
     anchor = get_audit_anchor(plan.anchor)
     expected = (None if anchor is None else AnchorFile(anchor).read_head()) or START
     if not plan.audit.exists() and expected == START:
-        return f"{plan.audit}, which begins then"
+        return f"{plan.audit}, which will be created"
     found = verify_log(plan.audit, read_ledger_key(plan.ledger_key), expected)
     if not os.access(plan.audit, os.W_OK):
         raise make_unavailable_error(plan.audit)
-    return f"{plan.audit}: an unbroken chain of {found.head.entries:,} events"
+    return f"{plan.audit}: the chain of {found.head.entries:,} events is intact"
 
 
 def _check_encryption(plan: ServerOptions) -> str:
@@ -130,7 +130,7 @@ def _check_encryption(plan: ServerOptions) -> str:
     ends = _find_certificate_expiry(plan.certificate)
     if ends is not None and ends <= datetime.now(UTC):
         raise OperationalError(
-            f"the certificate {plan.certificate} has expired on {ends:%Y-%m-%d}", code="certificate"
+            f"the certificate {plan.certificate} expired on {ends:%Y-%m-%d}", code="certificate"
         )
     until = "" if ends is None else f", valid until {ends:%Y-%m-%d}"
     return f"TLS from {context.minimum_version.name} on{until}"

@@ -26,7 +26,7 @@ class ConnectionPool:
         """A connection for an analyst's statement. Raises OperationalError (`reload`) where all have been closed."""
         if self._closed:
             raise OperationalError(
-                "the server has not opened its data again", code="reload", hint="its owner's log says why"
+                "the server could not reopen its data", code="reload", hint="the owner's log has the reason"
             )
         connection = self._take_idle(analyst) or self._opener(analyst)
         try:
@@ -74,7 +74,7 @@ def open_connection(
         made.disable_session_tables()  # it answers one user's session after another's
         return made
     raise OperationalError(
-        f"the server was started before there was a user {analyst}",
+        f"the user {analyst} was added after the server was started",
         code="restart",
-        hint="the owner sends it SIGHUP: the ledger is opened with the budgets of all users",
+        hint="the owner sends SIGHUP to the server, which then opens the ledger with the budgets of all users",
     )

@@ -286,9 +286,9 @@ _METHODS: Mapping[str, Callable[..., Any]] = {
 def make_process_ended_error() -> OperationalError:
     """The error of a question whose process has ended."""
     error = OperationalError(
-        "a process of the server has ended while it worked on this; what was charged stays charged",
+        "a server process ended while it ran this statement; any charge stands",
         code="process_ended",
-        hint="ask again: what was charged and stored is answered free",
+        hint="run it again; a stored answer is free",
     )
     error.charged = None
     return error

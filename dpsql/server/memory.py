@@ -58,7 +58,7 @@ class SessionMemory:
         if not self.try_hold_bytes(what, size):
             raise StatementError(
                 "53200",
-                f"the sessions of {self._person} hold too much",
+                f"the sessions of {self._person} use too much memory",
                 "fetch whole answers, close portals and prepared statements, or close sessions",
             )
 

@@ -187,7 +187,9 @@ class ProcessPool:
         with self._lock:
             if self._closed:
                 raise OperationalError(
-                    "the server has not opened its data again", code="reload", hint="its owner's log says why"
+                    "the server could not reopen its data",
+                    code="reload",
+                    hint="the owner's log has the reason",
                 )
             for place, each in enumerate(self._processes):
                 if each.has_ended:
@@ -328,6 +330,6 @@ class _ProcessIntervals:
             raise ProgrammingError(
                 "the server no longer has this answer",
                 code="not_found",
-                hint="ask the query again, free, with the confidences",
+                hint="run the query again with these confidences; the stored answer is free",
             )
         return found

@@ -88,7 +88,7 @@ class _LaneQueue:
     async def wait_for_place(self, person: str, *, owner: bool) -> AsyncIterator[None]:
         if self.pending[person] >= self._limit:
             raise OperationalError(
-                f"{self.pending[person]} statements of {person} run or wait already; nothing was charged",
+                f"{person} already has {self.pending[person]} statements running or waiting; nothing was charged",
                 code="too_many_statements",
                 hint="wait for their answers",
             )
@@ -160,7 +160,7 @@ class Turns:
                     end()
                     if not await self._wait_until_idle(seconds):
                         raise OperationalError(
-                            f"a statement still runs {seconds:g} seconds after it was cancelled; nothing has changed",
+                            f"a statement is still running {seconds:g} seconds after it was cancelled; nothing was reloaded",
                             code="reload",
                             hint="try again later",
                         )
@@ -259,9 +259,9 @@ class Service:
         names = [user.name for user in self.users.list_users() if user.role.can_query]
         if not names:
             raise OperationalError(
-                "no user may ask queries, so no one could use the server",
+                "the user store has no user who may run queries",
                 code="no_users",
-                hint="dpsql users add NAME --role analyst",
+                hint="add one: dpsql users add NAME --role analyst",
             )
         # Before they are opened: what changes meanwhile counts as changed.
         files = list_file_stamps(self._list_data_places(policy))
@@ -288,9 +288,9 @@ class Service:
         """The processes that answer questions, each with the data and the ledger open."""
         if self.ledger == MEMORY:
             raise OperationalError(
-                "a ledger in memory is of one process, and several are to answer",
+                "a ledger in memory cannot be shared by several processes",
                 code="processes",
-                hint="keep the ledger in a file, or leave out --processes",
+                hint="keep the ledger in a file, or omit --processes",
             )
         workers = self.limits.workers + self.limits.owner_workers
         return ProcessPool(
@@ -359,7 +359,7 @@ class Service:
         found = load(self._policy_source if policy is None else policy)
         if self.ledger == MEMORY:
             raise OperationalError(
-                "a ledger in memory ends with its connections, and its charges would be forgotten",
+                "a server needs a durable ledger; charges in a ledger in memory would be lost",
                 code="reload",
             )
         if (
@@ -367,9 +367,9 @@ class Service:
             and found.data_version == self.policy.data_version
         ):
             raise PolicyError(
-                f"the data has changed, and data_version is {found.data_version!r} as before: old answers would be given for it",
+                f"the data has changed but data_version is still {found.data_version!r}, so stored answers of the former data would be reused",
                 code="data_version",
-                hint="state another data_version in the policy",
+                hint="change data_version in the policy",
             )
         return found
 
@@ -475,7 +475,7 @@ async def reload_service(service: Service, log: Callable[..., None], by: str) ->
     if failed:
         log("reload refused", by=by, code=InternalError.code, message=failed)
         await _note_event(service, "reload refused", by=by, code=InternalError.code)
-        raise InternalError("the reload has failed", hint="the owner's log says by what")
+        raise InternalError("the reload failed", hint="the owner's log has the reason")
     log("reload", by=by, policy=service.policy.compute_digest(), data_version=service.policy.data_version)
     await _note_event(service, "reload", by=by, **service.describe_state())
 

@@ -9,12 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from decimal import Decimal
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dpsql.errors import Error, OperationalError
-from dpsql.request.loss import format_rounded, parse_amount
+from dpsql.request.loss import parse_amount
 from dpsql.server.asking import PlannedQuery, QueryRunner
 from dpsql.server.audit import Caller
 from dpsql.server.memory import compute_size
@@ -31,8 +30,6 @@ from dpsql.server.protocol.tasks import (
 from dpsql.server.protocol.values import (
     BOOL,
     INT4,
-    INT8,
-    NUMERIC,
     TEXT,
     Column,
     decode_value,
@@ -51,12 +48,22 @@ from dpsql.server.statements import (
     to_named_parameters,
 )
 from dpsql.server.users import User
+from dpsql.server.utilities import (
+    MOST_CHARACTERS,
+    find_utility_columns,
+    is_utility,
+    make_unknown_process_notice,
+    needs_ledger,
+    parse_setting_name,
+    to_budget_row,
+    unquote_value,
+)
 from dpsql.shell.costs import format_charges
 from dpsql.sql.catalogue.rewrite import MOST_CHARACTERS as MOST_OF_CATALOGUE
 
 if TYPE_CHECKING:
     from dpsql.connection import Connection
-    from dpsql.ledger import BudgetState, RemainingBudget
+    from dpsql.ledger import RemainingBudget
     from dpsql.request.query import QueryOptions
     from dpsql.result import Result
 
@@ -70,7 +77,6 @@ _SET = re.compile(
 _TAGS = {"begin": "BEGIN", "commit": "COMMIT", "rollback": "ROLLBACK", "savepoint": "SAVEPOINT"}
 _TAGS |= {"release": "RELEASE", "rollback to": "ROLLBACK"}
 _DISCARDS = {"all", "plans", "sequences", "temp", "temporary"}
-_UTILITIES = {"set", "reset", "show", "discard", "deallocate", "close", "unlisten"}
 _ENDS = re.compile(
     r"\s*SELECT\s+(?:pg_catalog\s*\.\s*)?(?P<name>pg_(?:cancel|terminate)_backend)\s*\(\s*(?P<number>\d{1,10}|\$1)"
     r"(?:\s*::\s*int(?:4|eger)?)?\s*\)(?:\s+AS\s+\w+)?\s*",
@@ -78,19 +84,6 @@ _ENDS = re.compile(
 )
 """What owners end others' statements and sessions with, as in PostgreSQL."""
 _LONGEST_ENDING = 200
-_MOST_CHARACTERS = 10_000
-"""Characters of a utility statement: it is read where all sessions wait for it."""
-_BUDGET = (
-    Column("table", TEXT),
-    Column("analyst", TEXT),
-    Column("epsilon", NUMERIC),
-    Column("delta", NUMERIC),
-    Column("accountant", TEXT),
-    Column("queries", INT8),
-    Column("spent_epsilon", NUMERIC),
-    Column("next_query_epsilon", NUMERIC),
-    Column("locked", BOOL),
-)
 _PLAN = (Column("plan", TEXT),)
 
 
@@ -144,9 +137,9 @@ class PgSession:
 
     async def _answer_statement(self, task: RunStatement) -> Answer | Failure:
         statement, text = task.statement, task.text
-        self.runner.text = text[:_MOST_CHARACTERS]
+        self.runner.text = text[:MOST_CHARACTERS]
         if self._is_utility(statement):
-            if _needs_ledger(statement) or self._match_backend_call(text) is not None:
+            if needs_ledger(statement) or self._match_backend_call(text) is not None:
                 return await self._run_guarded(text, Lane.lookup, lambda: self._run_utility(task))
             return _run_catching_errors(text, lambda: self._run_utility(task))
         if self._is_catalog_query(statement):
@@ -156,7 +149,7 @@ class PgSession:
         return await self._run_guarded(text, Lane.query, lambda: self._answer_query(task))
 
     def _is_utility(self, statement: Statement) -> bool:
-        return _is_utility(statement) or self._match_backend_call(statement.text) is not None
+        return is_utility(statement) or self._match_backend_call(statement.text) is not None
 
     def _is_catalog_query(self, statement: Statement) -> bool:
         """Whether a statement is most probably a catalogue query: it names none of the policy's tables.
@@ -204,7 +197,7 @@ class PgSession:
         ending = self._match_backend_call(task.text)
         if ending is not None:
             return StatementDescription((Column(ending["name"].lower(), BOOL),), (INT4,) * len(task.types))
-        return StatementDescription(_find_utility_columns(task.statement, self._last_result), task.types)
+        return StatementDescription(find_utility_columns(task.statement, self._last_result), task.types)
 
     def _resolve_parameters(self, task: DescribeStatement) -> tuple[tuple[int, ...], tuple[Any, ...]]:
         """The types of a statement's parameters, and their values or samples of them."""
@@ -281,7 +274,9 @@ class PgSession:
 
     def _require_query_role(self) -> None:
         if not self.user.role.can_query:
-            raise StatementError("42501", f"{self.user.name} is {self.user.role.value}, who asks nothing")
+            raise StatementError(
+                "42501", f"{self.user.name} has the role {self.user.role.value}, which may not run queries"
+            )
 
     def _answer_catalog_query(self, task: RunStatement) -> Answer | None:
         before = self.settings.get_reported()
@@ -317,7 +312,7 @@ class PgSession:
         if described is not None and task.columns not in (None, described.columns):
             raise StatementError(
                 "0A000",
-                "with these parameters the answer has columns of other types than the statement was described with",
+                "with these parameters the answer has other column types than described",
                 "cast the parameters; nothing was charged",
             )
         what = "explain" if task.statement.is_explain else "query"
@@ -357,9 +352,9 @@ class PgSession:
         statement, text = task.statement, task.text
         if statement.command is not None:
             return Answer(_TAGS[statement.command])
-        if len(text) > _MOST_CHARACTERS:
+        if len(text) > MOST_CHARACTERS:
             raise StatementError(
-                "54000", f"a statement of the session has at most {_MOST_CHARACTERS:,} characters"
+                "54000", f"a statement of the session has at most {MOST_CHARACTERS:,} characters"
             )
         ending = self._match_backend_call(text)
         if ending is not None:
@@ -396,19 +391,23 @@ class PgSession:
             case ("unlisten", _):
                 return Answer("UNLISTEN")
             case _:
-                raise StatementError("42601", f"{words[0].upper()} takes one word", "DISCARD ALL, UNLISTEN *")
+                raise StatementError(
+                    "42601", f"{words[0].upper()} takes one word", "write DISCARD ALL or UNLISTEN *"
+                )
 
     def _run_set(self, text: str) -> None:
         match = _SET.fullmatch(text)
         if match is None:
-            raise StatementError("42601", "SET takes a name and a value", "SET dpsql.epsilon = 0.1")
+            raise StatementError(
+                "42601", "SET takes a name and a value", "for example: SET dpsql.epsilon = 0.1"
+            )
         if match["mode"]:
             if re.search(r"READ\s+WRITE", match["value"], re.IGNORECASE):
-                raise StatementError("25006", "dpsql only reads: there are no transactions that write")
+                raise StatementError("25006", "dpsql supports read-only transactions only")
             return
         name = "TimeZone" if match["zone"] else "client_encoding" if match["names"] else match["name"]
         value = match["value"].rstrip()
-        self.settings.set_value(name, ", ".join(_unquote_value(part) for part in value.split(",")))
+        self.settings.set_value(name, ", ".join(unquote_value(part) for part in value.split(",")))
 
     @staticmethod
     def _match_backend_call(text: str) -> re.Match[str] | None:
@@ -420,18 +419,18 @@ class PgSession:
         name, number = call["name"].lower(), call["number"]
         given = str(values[0]) if number == "$1" else number
         if not re.fullmatch(r"\d{1,10}", given):
-            raise StatementError("22P02", f"{name} takes the pid of a session or request")
+            raise StatementError("22P02", f"{name} takes the PID of a session or request")
         wanted = int(given)
         found = self._service.activity.find_client(self.user, wanted)
         if found is not None:
             ends_session = name == "pg_terminate_backend"
             self._service.stop_client(found, self.user, session=ends_session)
-        notices = () if found is not None else (_make_unknown_process_notice(wanted),)
+        notices = () if found is not None else (make_unknown_process_notice(wanted),)
         return Answer("SELECT 1", (Column(name, BOOL),), ((found is not None,),), notices)
 
     def _run_show(self, statement: Statement) -> Answer:
-        name = _parse_setting_name(statement.text)
-        columns = _find_utility_columns(statement, self._last_result)
+        name = parse_setting_name(statement.text)
+        columns = find_utility_columns(statement, self._last_result)
         rows: list[tuple[Any, ...]]
         match name:
             case "dpsql.budget":
@@ -448,14 +447,14 @@ class PgSession:
 
     def _get_last_result(self) -> Result:
         if self._last_result is None:
-            raise StatementError("55000", "there is no answer yet in this session")
+            raise StatementError("55000", "this session has no answer yet")
         return self._last_result
 
     def _list_budgets(self) -> list[tuple[Any, ...]]:
         def list_rows(connection: Connection) -> list[tuple[Any, ...]]:
             own = connection.budget().values()
             states = connection.engine.ledger.list_states() if self.user.role.can_view_all else own
-            return [_to_budget_row(state) for state in states]
+            return [to_budget_row(state) for state in states]
 
         return self.runner.run_with_connection(list_rows)
 
@@ -505,70 +504,6 @@ def _run_catching_errors(text: str, work: Callable[[], _T]) -> _T | Failure:
         return to_failure(error, text)
     except Exception:  # noqa: BLE001  (whatever it is, its words may quote private values)
         return make_unforeseen_failure()
-
-
-def _is_utility(statement: Statement) -> bool:
-    """Whether a statement is of the session, and none for the engine."""
-    words = statement.words
-    return not words or words[0] in _UTILITIES or statement.command is not None
-
-
-def _needs_ledger(statement: Statement) -> bool:
-    """Whether a utility statement waits for the ledger."""
-    return statement.words[:1] == ("show",) and _parse_setting_name(statement.text) == "dpsql.budget"
-
-
-def _make_unknown_process_notice(number: int) -> Failure:
-    return Failure(
-        "01000",
-        f"PID {number} is no session or request that you may end",
-        "SELECT pid, usename, state, query FROM pg_stat_activity",
-        severity="WARNING",
-    )
-
-
-def _parse_setting_name(text: str) -> str:
-    return " ".join(remove_comments(text[:_MOST_CHARACTERS]).split()[1:]).strip('"').lower()
-
-
-def _unquote_value(part: str) -> str:
-    part = part.strip()
-    if len(part) > 1 and part[0] == part[-1] and part[0] in "'\"":
-        return part[1:-1].replace(part[0] * 2, part[0])
-    return part
-
-
-def _find_utility_columns(statement: Statement, last: Result | None) -> tuple[Column, ...] | None:
-    """The columns of a utility statement's answer; None for one without rows."""
-    if statement.words[:1] != ("show",):
-        return None
-    name = _parse_setting_name(statement.text)
-    match name:
-        case "dpsql.budget":
-            return _BUDGET
-        case "dpsql.intervals":
-            beside = None if last is None else last.with_interval_columns(0.95)
-            if beside is None:
-                return (Column(name, TEXT),)
-            return tuple(map(Column, beside.columns, map(get_oid, beside.types)))
-        case "all":
-            return (Column("name", TEXT), Column("setting", TEXT))
-        case _:
-            return (Column(name.rpartition(".")[2] if name.startswith("dpsql.") else name, TEXT),)
-
-
-def _to_budget_row(state: BudgetState) -> tuple[Any, ...]:
-    return (
-        state.table,
-        state.analyst,
-        Decimal(format_rounded(state.epsilon, 6).replace(",", "")),
-        Decimal(format_rounded(state.delta, 6).replace(",", "")),
-        state.accountant,
-        state.queries,
-        Decimal(format_rounded(state.spent_epsilon, up=True).replace(",", "")),
-        Decimal(format_rounded(state.remaining_epsilon).replace(",", "")),
-        bool(state.locked),
-    )
 
 
 def _name_values(text: str, values: tuple[Any, ...]) -> dict[str, Any]:

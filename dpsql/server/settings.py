@@ -252,7 +252,7 @@ def _get_setting(name: str) -> _Setting:
     if known is None:
         own = ", ".join(name for name in _KNOWN if name.startswith("dpsql."))
         raise StatementError(
-            "42704", f'unrecognized configuration parameter "{name}"', f"dpsql's own are {own}"
+            "42704", f'unrecognized configuration parameter "{name}"', f"dpsql's parameters are {own}"
         )
     return known
 

@@ -55,7 +55,7 @@ def load_tls_context(certificate: Path, key: Path | None) -> ssl.SSLContext:
         failed = type(error).__name__
     if failed:
         raise OperationalError(
-            f"the certificate {certificate} and its key cannot be read ({failed})", code="certificate"
+            f"cannot read the certificate {certificate} and its key ({failed})", code="certificate"
         )
     return context
 
@@ -67,15 +67,17 @@ def require_encryption(host: str, *, tls: bool, in_the_clear: bool) -> None:
     """
     if not is_local(host) and not tls and not in_the_clear:
         raise ProgrammingError(
-            f"{host} is reached from other machines, and there is no certificate: answers would cross the network"
+            f"{host} is reachable from other machines, but no certificate is given, so answers would cross the network"
             " unencrypted",
             code="no_tls",
-            hint="--tls-certificate FILE --tls-key FILE",
+            hint="add --tls-certificate FILE --tls-key FILE",
         )
 
 
 def make_port_error(host: str, port: int, error: OSError, option: str) -> OperationalError:
     """The error of a port that cannot be listened on."""
     return OperationalError(
-        f"cannot listen on {host}:{port}: {error.strerror}", code="no_port", hint=f"{option} names another"
+        f"cannot listen on {host}:{port}: {error.strerror}",
+        code="no_port",
+        hint=f"choose another with {option}",
     )

@@ -47,7 +47,7 @@ _BY_CLASS: tuple[tuple[type[Error], str], ...] = (
     (errors.OperationalError, "58000"),
     (errors.ProgrammingError, "42000"),
 )
-_HINTS = {"epsilon_missing": "SET dpsql.epsilon = 0.1, or SET dpsql.target_error = 50"}
+_HINTS = {"epsilon_missing": "set one: SET dpsql.epsilon = 0.1, or SET dpsql.target_error = 50"}
 
 
 def to_failure(error: Error, engine_text: str, places: Sequence[int] = ()) -> Failure:
@@ -97,7 +97,7 @@ def make_unforeseen_failure() -> Failure:
     """What a client is told of a failure that should not happen: its own words could quote private values."""
     return Failure(
         "XX000",
-        "dpsql failed in a way that it should not; what was charged stays charged",
-        "ask the owner, whose log says where",
+        "unexpected failure in dpsql; any charge stands",
+        "ask the owner; the server's log has the place",
         "dpsql error code: internal",
     )

@@ -161,9 +161,9 @@ class UserStore:
             if not path.is_file():
                 if not create:
                     raise OperationalError(
-                        f"there is no user store {path}",
+                        f"the user store {path} does not exist",
                         code="users_missing",
-                        hint="dpsql users add NAME --role analyst makes one; --users names another",
+                        hint="create it with dpsql users add NAME --role analyst, or name another with --users",
                     )
                 os.close(_create_file(path))
             url = f"sqlite:///{path}"
@@ -178,7 +178,7 @@ class UserStore:
         except (sa.exc.SQLAlchemyError, ImportError):  # whose words may hold the URL's password
             failed = True
         if failed:
-            raise OperationalError("the user store cannot be opened", code="users_unavailable")
+            raise OperationalError("cannot open the user store", code="users_unavailable")
         return store
 
     def get_server_secret(self) -> bytes:
@@ -199,7 +199,7 @@ class UserStore:
         """Adds a user. Raises ProgrammingError where the name, or one with the same account, is taken."""
         if not name or len(name) > MOST_CHARACTERS or not name.isprintable() or name != name.strip():
             raise DataError(
-                f"a user's name has 1 to {MOST_CHARACTERS} printable characters, with no space around them",
+                f"a user's name must have 1 to {MOST_CHARACTERS} printable characters, without surrounding spaces",
                 code="user_name",
             )
         row = {
@@ -218,9 +218,9 @@ class UserStore:
             taken = True
         if taken:
             raise ProgrammingError(
-                f"there is a user {name!r} already, or one of a name with the same account",
+                f"the user {name!r} already exists, or another user's name belongs to the same account",
                 code="user_exists",
-                hint="dpsql users password NAME changes a password",
+                hint="to change a password, use dpsql users password NAME",
             )
 
     def set_subject(self, name: str, subject: str | None) -> None:
@@ -229,7 +229,7 @@ class UserStore:
         Raises ProgrammingError where there is no such user (`no_user`), or another one of that subject (`subject_exists`).
         """
         if subject is not None and not (0 < len(subject) <= MOST_SUBJECT and subject.isprintable()):
-            raise DataError(f"a subject has 1 to {MOST_SUBJECT} printable characters", code="subject")
+            raise DataError(f"a subject must have 1 to {MOST_SUBJECT} printable characters", code="subject")
         taken = False
         try:
             with self._engine.begin() as connection:
@@ -244,7 +244,9 @@ class UserStore:
             taken = True
         if taken:
             raise ProgrammingError(
-                "another user has this subject", code="subject_exists", hint="dpsql users list shows them"
+                "another user already has this subject",
+                code="subject_exists",
+                hint="dpsql users list shows the users",
             )
 
     def find_by_subject(self, subject: str) -> tuple[User, Verifier] | None:
@@ -268,9 +270,9 @@ class UserStore:
                 return
             if known is not None and any_subject is not None:
                 raise ProgrammingError(
-                    "the subjects in the user store are those of another issuer",
+                    "the subjects in the user store belong to another issuer",
                     code="issuer",
-                    hint="dpsql users subject NAME --none for each of them, then --subject of this issuer",
+                    hint="for each user, run dpsql users subject NAME --none, then dpsql users subject NAME SUBJECT",
                 )
             connection.execute(_SECRETS.delete().where(_SECRETS.c.name == _ISSUER))
             connection.execute(_SECRETS.insert().values(name=_ISSUER, value=digest))
@@ -313,10 +315,10 @@ class UserStore:
         Its secret is nowhere but in what is returned.
         """
         if not 1 <= days <= MOST_DAYS:
-            raise DataError(f"a token is valid for 1 to {MOST_DAYS:,} days", code="token_days")
+            raise DataError(f"a token must be valid for 1 to {MOST_DAYS:,} days", code="token_days")
         if len(label) > MOST_CHARACTERS or not label.isprintable():
             raise DataError(
-                f"a token's name has at most {MOST_CHARACTERS} printable characters", code="token_name"
+                f"a token's name may have at most {MOST_CHARACTERS} printable characters", code="token_name"
             )
         secret, created = TokenSecret.generate(), (now or datetime.now(UTC)).replace(microsecond=0)
         row = {
@@ -336,7 +338,9 @@ class UserStore:
             ).scalar_one()
             if count >= MOST_TOKENS:
                 raise ProgrammingError(
-                    f"{name} has {count} tokens already", code="token_count", hint="dpsql users revoke ID"
+                    f"{name} already has {count} tokens",
+                    code="token_count",
+                    hint="revoke one with dpsql users revoke ID",
                 )
             connection.execute(_TOKENS.insert().values(**row))
             _record_change(connection, "token made", name, secret.id)
@@ -369,7 +373,7 @@ class UserStore:
                 _record_change(connection, "token revoked", str(whose), number)
         if not revoked.rowcount:
             raise ProgrammingError(
-                f"there is no token {number!r}", code="no_token", hint="dpsql users tokens lists them"
+                f"unknown token {number!r}", code="no_token", hint="dpsql users tokens lists the tokens"
             )
 
     def find_by_token(self, text: str, *, now: datetime | None = None) -> User | None:
@@ -417,7 +421,7 @@ def _create_file(path: Path) -> int:
         return os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
     except OSError as error:
         raise OperationalError(
-            f"the user store {path} cannot be made: {error.strerror}", code="users_unavailable"
+            f"cannot create the user store {path}: {error.strerror}", code="users_unavailable"
         ) from None
 
 
@@ -428,5 +432,5 @@ def _revoke_all(connection: sa.Connection, name: str) -> None:
 def _require_user(count: int, name: str) -> None:
     if not count:
         raise ProgrammingError(
-            f"there is no user {name!r}", code="no_user", hint="dpsql users list shows them"
+            f"unknown user {name!r}", code="no_user", hint="dpsql users list shows the users"
         )

@@ -1,4 +1,4 @@
-"""An answer as a table for people, with each noisy value beside its 95% interval, or as data."""
+"""Format an answer as a table with 95% intervals, or as data."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class AnswerFormat(Enum):
-    """How an answer is written: `build_table` and `markdown` round to the noise, `csv` and `json` do not."""
+    """The format of an answer: `table` and `markdown` round values to the noise, `csv` and `json` do not."""
 
     TABLE = "table"
     CSV = "csv"
@@ -37,14 +37,14 @@ class AnswerFormat(Enum):
 
     @classmethod
     def from_path(cls, path: Path) -> AnswerFormat | None:
-        """The format that a file's ending stands for, None where it stands for none."""
+        """Return the format of a file's ending, or None for another ending."""
         return {".csv": cls.CSV, ".json": cls.JSON, ".md": cls.MARKDOWN}.get(path.suffix.lower())
 
 
 def format_answer(result: Result, style: AnswerFormat, view: View, expanded: str = "off") -> str:
-    """The answer in a format, without what it cost.
+    """Format an answer, without its charge.
 
-    A table has each row as lines where `expanded` is "on", and, where it is "auto", if it is wider than the view.
+    A table shows rows as lines if `expanded` is "on", or if it is "auto" and the table is wider than the view.
     """
     match style:
         case AnswerFormat.TABLE:
@@ -60,7 +60,7 @@ def format_answer(result: Result, style: AnswerFormat, view: View, expanded: str
 
 
 def build_result_table(result: Result) -> Table:
-    """A table in which a column headed ±95% stands right of each noisy one."""
+    """Build a table with a ±95% column to the right of each noisy column."""
     names, columns, numbers = expand_columns(result.render_columns())
     right = [index for index, number in enumerate(numbers) if number]
     return build_table(names, list(zip(*columns, strict=True)), right=right)
@@ -78,7 +78,7 @@ def _is_too_wide(result: Result, view: View) -> bool:
 
 
 def _render_records(result: Result, view: View) -> str:
-    """Each row as a group of lines, a column a line, each noisy value with its half-width."""
+    """Format each row as lines, one per column, with the half-width of each noisy value."""
     from rich.table import Table
     from rich.text import Text
 
@@ -96,7 +96,9 @@ def _render_records(result: Result, view: View) -> str:
         title = f"─ row {row + 1} "
         parts += [title + "─" * max(min(view.columns, view.width) - len(title), 0), lines]
     if not parts:
-        return textwrap.fill(f"no row of {', '.join(map(escape_unprintable, result.columns))}", view.columns)
+        return textwrap.fill(
+            f"no rows; columns: {', '.join(map(escape_unprintable, result.columns))}", view.columns
+        )
     return view.render_parts(*parts)
 
 
@@ -109,7 +111,7 @@ def format_listing(
     numbers: Sequence[int] = (),
     rules: Sequence[str] = (),
 ) -> str:
-    """Public rows, of the catalogue, in a format; `rules` are sentences that follow a table alone."""
+    """Format a list of tables or columns; `rules` are sentences that follow in table format only."""
     match style:
         case AnswerFormat.TABLE:
             return view.render_parts(
@@ -151,10 +153,10 @@ def _format_csv_rows(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> str
 
 
 def _escape_csv_cell(value: Any) -> Any:
-    r"""A value that neither steers a terminal nor is a formula to a spreadsheet.
+    r"""Escape a cell so that it neither controls a terminal nor is a formula in a spreadsheet.
 
-    Of texts the control characters but tabs and line ends are written as escapes; one that a spreadsheet would
-    compute has an apostrophe before it, which says there that it is text.
+    Control characters other than tabs and line ends are written as escapes. A text that a spreadsheet would compute is prefixed
+    with an apostrophe, which marks it as text there.
 
     >>> _escape_csv_cell("a\x1b[2J\nb"), _escape_csv_cell("=1+1"), _escape_csv_cell("-3.5"), _escape_csv_cell(-3.5)
     ('a\\x1b[2J\nb', "'=1+1", '-3.5', -3.5)
@@ -188,9 +190,9 @@ def _format_json(result: Result) -> str:
 
 
 def flatten_result(result: Result) -> tuple[list[str], list[list[Any]]]:
-    """Names and rows as data: after each noisy column `x` come `x_low` and `x_high`.
+    """Return names and rows as data, with columns `x_low` and `x_high` after each noisy column `x`.
 
-    A name that occurs twice is numbered: `x`, `x_2`.
+    Repeated names are numbered: `x`, `x_2`.
     """
     intervals = result.intervals(CONFIDENCE)
     noisy = [any(row[index] is not None for row in intervals) for index in range(len(result.columns))]
@@ -207,9 +209,9 @@ def flatten_result(result: Result) -> tuple[list[str], list[list[Any]]]:
 
 
 def build_arrow_table(result: Result) -> pyarrow.Table:
-    """The rows as an Arrow table with the ends of intervals, whose columns are named as in `flatten_result`.
+    """Return the rows as an Arrow table with the ends of intervals, with column names as in `flatten_result`.
 
-    Raises ImportError without pyarrow, DataError for a value that has no place in it.
+    Raises ImportError without pyarrow, and DataError for a value that Arrow cannot hold.
     """
     numbered = replace(result, columns=tuple(map(str, range(len(result.columns)))))
     table = numbered.to_arrow_table(intervals=True)
@@ -231,7 +233,7 @@ def _make_names_unique(names: Sequence[str]) -> list[str]:
 
 
 def _to_plain_value(value: Any) -> Any:
-    """A value as JSON and CSV hold it; what is no finite number is null. The keys of a map are texts."""
+    """Convert a value for JSON and CSV; a number that is not finite becomes null, and the keys of a map become texts."""
     if isinstance(value, dict):
         return {str(key): _to_plain_value(count) for key, count in value.items()}
     if isinstance(value, float) and not math.isfinite(value):

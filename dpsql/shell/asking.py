@@ -1,4 +1,4 @@
-"""Asking one query for a person who waits: what goes on meanwhile, and what Ctrl-C leaves."""
+"""Run one query for an interactive user: show progress, and report the charge after Ctrl-C."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from dpsql.result import Result
 
 _QUIET: Final = 1.0
-"""Seconds in which nothing is said of a query that runs."""
+"""Seconds before progress is shown."""
 _EVERY: Final = 0.5
 
 
 class QueryInterrupted(KeyboardInterrupt):
-    """Ctrl-C while a query was asked; `text` says whether it was charged."""
+    """Ctrl-C during a query; `text` says whether it was charged."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -31,7 +31,7 @@ class QueryInterrupted(KeyboardInterrupt):
 def run_query(
     connection: BaseConnection, sql: str, terms: Mapping[str, Any], *, progress: TextIO | None = None
 ) -> Result:
-    """The answer to a query. Ctrl-C raises `QueryInterrupted`, which says whether the query was charged.
+    """Run a query and return its answer. Ctrl-C raises `QueryInterrupted`, which says whether the query was charged.
 
     `progress` is the terminal that shows how long the query has been running.
     """
@@ -45,10 +45,10 @@ def run_query(
 
 @contextmanager
 def show_progress(terminal: TextIO | None) -> Iterator[None]:
-    """Says on a terminal how long the work within has taken, once that is more than a second.
+    """Show on a terminal how long the enclosed work has taken, once that exceeds a second.
 
-    Only the time is shown, which whoever waits knows anyway. How far the engine has come is not: the steps of its
-    progress follow from the number of rows, which is private.
+    Only the elapsed time is shown, which the user knows anyway. The engine's progress is not shown, since it depends on the
+    number of rows, which is private.
     """
     if terminal is None:
         yield

@@ -1,4 +1,4 @@
-r"""The backslash commands: a registry, one entry a command. None costs anything by itself; `\g` and `\i` ask queries."""
+r"""The backslash commands: a registry with one entry per command. No command is charged by itself; `\g` and `\i` run queries."""
 
 from __future__ import annotations
 
@@ -20,51 +20,53 @@ from dpsql.shell.view import build_table, render_table
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command: what it is called, what follows it, what it does, and how."""
+    """A command: its names, its argument, its help text, and the function that runs it."""
 
     names: tuple[str, ...]
     argument: str
     help: str
     run: Callable[[SessionState, str], Reply]
     takes_statement: bool = False
-    """Whether it takes the statement that is being typed."""
+    """Whether it applies to the statement that is being typed."""
 
     @property
     def usage(self) -> str:
-        """The command as it is typed."""
+        """Return the command as it is typed."""
         return f"\\{self.names[0]} {self.argument}".rstrip()
 
 
 def run_command(state: SessionState, line: str) -> Reply:
-    """Answers a line that begins with a backslash. Raises ProgrammingError for an unknown command."""
+    """Run a line that begins with a backslash. Raises ProgrammingError for an unknown command."""
     word, _, argument = line.strip().rstrip(";").lstrip("\\").partition(" ")
     found = _BY_NAME.get(word.lower())
     if found is None:
         close = difflib.get_close_matches(word.lower(), _BY_NAME, 1)
         hint = f"did you mean \\{close[0]}?" if close else "\\? lists the commands"
-        raise ProgrammingError(f"there is no command \\{word}", code="command", hint=hint)
+        raise ProgrammingError(f"unknown command \\{word}", code="command", hint=hint)
     return found.run(state, argument.strip())
 
 
 def is_statement_command(line: str) -> bool:
-    """Whether a command is about the statement that is being typed, and takes it."""
+    """Return whether a command applies to the statement that is being typed."""
     word = line.strip().lstrip("\\").split(maxsplit=1)[:1]
     found = _BY_NAME.get(word[0].lower()) if word else None
     return found is not None and found.takes_statement
 
 
 def explain_query(state: SessionState, sql: str) -> Reply:
-    """The plan of a query, with its proofs and its price."""
+    """Return the plan of a query, with its proofs and its price."""
     if not sql:
-        raise ProgrammingError("no query given", code="argument", hint="\\explain SELECT COUNT(*) FROM …")
+        raise ProgrammingError(
+            "no query given", code="argument", hint="write \\explain SELECT COUNT(*) FROM …"
+        )
     explanation = state.connection.explain(sql, **resolve_query_options(state, sql))
     return Reply(state.view.render_parts(str(explanation)))
 
 
 def resolve_query_options(state: SessionState, sql: str) -> dict[str, Any]:
-    """What a query is asked with: what it says itself, and else what the session is set to.
+    """Return the options of a query: those that it states, else those of the session.
 
-    Raises ProgrammingError while no loss is set.
+    Raises ProgrammingError if no loss is set.
     """
     from dpsql.sql.read.stated import parse_stated_options
 
@@ -77,9 +79,9 @@ def resolve_query_options(state: SessionState, sql: str) -> dict[str, Any]:
             epsilon = state.epsilon
     if epsilon is None and error is None and not state.connection.is_free(sql):
         raise ProgrammingError(
-            "no privacy loss given: no epsilon is set",
+            "no privacy loss given; no epsilon is set",
             code="epsilon_missing",
-            hint="\\epsilon 0.1 sets it for this session, as does dpsql shell … --epsilon 0.1",
+            hint="set it with \\epsilon 0.1, or start dpsql shell with --epsilon 0.1",
         )
     return {
         "epsilon": epsilon,
@@ -110,7 +112,7 @@ def _set_epsilon(state: SessionState, text: str) -> Reply:
     if state.target is not None:
         return _set_target(state, "")
     if state.epsilon is None:
-        return _make_note("no epsilon is set: \\epsilon 0.1 sets it")
+        return _make_note("no epsilon is set; set it with \\epsilon 0.1")
     return _make_note(f"each query is charged ε {format_rounded(state.epsilon, 6)}")
 
 
@@ -120,31 +122,31 @@ def _set_target(state: SessionState, text: str) -> Reply:
         often = parse_confidence(confidence.strip()) if confidence else CONFIDENCE
         state.target = None if error.lower() == "off" else Target(parse_target_error(error), often)
     if state.target is None:
-        return _make_note("no accuracy is asked for: \\target 50 asks for ±50 in 95% of answers")
+        return _make_note("no target error is set; \\target 50 sets ±50 in 95% of answers")
     how = (
-        "at the least ε that keeps to it"
+        "at the smallest ε that meets it"
         if state.target.relative_error is None
-        else "in steps until it is met"
+        else "in steps until they meet it"
     )
-    return _make_note(f"a query is asked for with {state.target}, {how}")
+    return _make_note(f"queries run with {state.target}, {how}")
 
 
 def _set_delta(state: SessionState, text: str) -> Reply:
     if text:
         state.delta = None if text.lower() == "auto" else parse_amount(text, "delta")
     if state.delta is None:
-        return _make_note("δ for choosing group keys is spent in proportion to ε")
-    return _make_note(f"a query that chooses group keys spends δ {format_rounded(state.delta, 6)} on it")
+        return _make_note("queries that select group keys spend δ in proportion to ε")
+    return _make_note(f"queries that select group keys spend δ {format_rounded(state.delta, 6)}")
 
 
 def _set_max_groups(state: SessionState, text: str) -> Reply:
     if text and text.lower() != "auto" and not (text.isascii() and text.isdigit() and int(text)):
-        raise ProgrammingError("groups are a whole number from 1, or auto", code="max_groups")
+        raise ProgrammingError("\\groups takes a whole number of at least 1, or auto", code="max_groups")
     if text:
         state.max_groups = None if text.lower() == "auto" else int(text)
     if state.max_groups is None:
-        return _make_note("as many groups of a privacy unit count as the policy says")
-    return _make_note(f"at most {state.max_groups:,} groups of a privacy unit count")
+        return _make_note("a privacy unit contributes to as many groups as the policy allows")
+    return _make_note(f"a privacy unit contributes to at most {state.max_groups:,} groups")
 
 
 def _set_dialect(state: SessionState, text: str) -> Reply:
@@ -153,18 +155,18 @@ def _set_dialect(state: SessionState, text: str) -> Reply:
 
         require_dialect(text.lower())
         state.dialect = text.lower()
-    return _make_note(f"queries are read as {state.dialect}")
+    return _make_note(f"the SQL dialect is {state.dialect}")
 
 
 def _set_format(state: SessionState, text: str) -> Reply:
     known = [each.value for each in AnswerFormat]
     if text and text.lower() not in known:
         raise ProgrammingError(
-            f"there is no format {text}", code="argument", hint=f"one of {', '.join(known)}"
+            f"unknown format {text}", code="argument", hint=f"use one of {', '.join(known)}"
         )
     if text:
         state.format = AnswerFormat(text.lower())
-    return _make_note(f"answers are written as {state.format.value}")
+    return _make_note(f"the format is {state.format.value}")
 
 
 def _make_note(text: str) -> Reply:
@@ -181,9 +183,9 @@ def _set_expanded(state: SessionState, text: str) -> Reply:
     else:
         _update_settings(state, expanded="off" if state.settings.expanded == "on" else "on")
     how = {
-        "auto": "a row is shown as lines where the table is wider than the terminal",
-        "on": "each row is shown as lines, one for each column",
-        "off": "answers are shown as tables, however wide",
+        "auto": "rows are shown as lines if the table is wider than the terminal",
+        "on": "rows are shown as lines, one per column",
+        "off": "answers are always shown as tables",
     }
     return _make_note(how[state.settings.expanded])
 
@@ -193,19 +195,17 @@ def _set_pager(state: SessionState, text: str) -> Reply:
         _update_settings(state, pager=text)
     pager = state.settings.pager
     if pager == "off":
-        return _make_note("no pager is used")
+        return _make_note("the pager is off")
     what = "$PAGER, or less," if pager == "auto" else pager
-    return _make_note(f"{what} shows what is longer than the terminal")
+    return _make_note(f"{what} shows output that is longer than the terminal")
 
 
 def _set_timing(state: SessionState, text: str) -> Reply:
     known = {"": not state.settings.timing, "on": True, "off": False}
     if text.lower() not in known:
-        raise ProgrammingError(f"{text} is not a switch", code="argument", hint="on or off")
+        raise ProgrammingError(f"\\timing does not take {text}", code="argument", hint="use on or off")
     _update_settings(state, timing=known[text.lower()])
-    return _make_note(
-        "the time that each answer took is shown" if state.settings.timing else "no times are shown"
-    )
+    return _make_note("running times are shown" if state.settings.timing else "running times are not shown")
 
 
 def _set_theme(state: SessionState, text: str) -> Reply:
@@ -219,7 +219,7 @@ def _set_ask_above(state: SessionState, text: str) -> Reply:
     if text:
         _update_settings(state, ask_above=parse_amount(text, "ask_above"))
     return _make_note(
-        f"a query that costs more than ε {format_rounded(state.settings.ask_above, 6)} is asked after a yes"
+        f"a query that costs more than ε {format_rounded(state.settings.ask_above, 6)} needs confirmation"
     )
 
 
@@ -227,27 +227,29 @@ def _set_output(state: SessionState, text: str) -> Reply:
     if not text:
         had, state.output = state.output, None
         return _make_note(
-            "answers are shown here" if had is None else f"answers are shown here again, not in {had}"
+            "answers are shown here"
+            if had is None
+            else f"answers are shown here again, and no longer written to {had}"
         )
     path = Path(text)
     try:
         path.write_text("", encoding="utf-8")
     except OSError as error:
-        raise OperationalError(f"{path} cannot be written: {error.strerror}", code="not_written") from None
+        raise OperationalError(f"cannot write {path}: {error.strerror}", code="not_written") from None
     state.output = path
     style = AnswerFormat.from_path(path) or state.format
-    return _make_note(f"answers go to {path} as {style.value} until \\o; what they cost is shown here")
+    return _make_note(f"answers are written to {path} as {style.value} until \\o; charges are shown here")
 
 
 def _include_file(_: SessionState, text: str) -> Reply:
     if not text:
-        raise ProgrammingError("no file given", code="argument", hint="\\i questions.sql")
+        raise ProgrammingError("no file given", code="argument", hint="write \\i questions.sql")
     return Reply(file=Path(text))
 
 
 def _edit_statement(state: SessionState, _: str) -> Reply:
     if state.terminal is None:
-        raise ProgrammingError("an editor needs a terminal", code="command", hint="type the statement")
+        raise ProgrammingError("\\e requires a terminal", code="command", hint="type the statement instead")
     return Reply(buffer=state.terminal.edit(state.buffer.strip() or state.last_sql).strip())
 
 
@@ -263,26 +265,26 @@ def _send_statement(state: SessionState, text: str, *, expanded: bool) -> Reply:
     sql = state.buffer.strip() or state.last_sql
     if not sql:
         raise ProgrammingError(
-            "no statement was typed yet", code="command", hint="SELECT COUNT(*) FROM … \\g"
+            "there is no statement to run", code="command", hint="type one first: SELECT COUNT(*) FROM … \\g"
         )
     state.buffer = ""
     return Reply(query=PendingQuery(sql, Path(text) if text else None, expanded))
 
 
 def _show_statement(state: SessionState, _: str) -> Reply:
-    return Reply(state.buffer.strip() or state.last_sql or "no statement was typed yet")
+    return Reply(state.buffer.strip() or state.last_sql or "there is no statement yet")
 
 
 def _clear_statement(state: SessionState, _: str) -> Reply:
     state.buffer = ""
-    return _make_note("what was typed is dropped")
+    return _make_note("discarded the typed statement")
 
 
 def _refuse_watch(_: SessionState, __: str) -> NoReturn:
     raise ProgrammingError(
-        "a query is not repeated by itself: asked again it has the same stored answer, and new noise is charged each time",
+        "\\watch is not supported: a repeated query returns the stored answer, or is charged each time",
         code="command",
-        hint="\\g asks the last query again, free; in dpsql shell --fresh it draws new noise, at its price",
+        hint="\\g runs the last query again at no charge; with dpsql shell --fresh it draws new noise and is charged",
     )
 
 
@@ -292,7 +294,7 @@ def _show_receipt(state: SessionState, _: str) -> Reply:
 
 def _show_help(state: SessionState, _: str) -> Reply:
     rows = [(command.usage, command.help) for command in COMMANDS]
-    rows.append(("SELECT …;", "a private answer, charged to the budget; ends with a semicolon"))
+    rows.append(("SELECT …;", "run a private query, charged to the budget; end it with a semicolon"))
     rows.append(("EXPLAIN SELECT …;", "the same as \\explain"))
     return Reply(state.view.render_parts(build_table(("type", "for"), rows)))
 
@@ -302,30 +304,30 @@ def _quit_shell(_: SessionState, __: str) -> Reply:
 
 
 COMMANDS = (
-    Command(("d", "dt", "tables"), "[TABLE]", "the tables, or the columns of one with bounds and values", _describe_tables),
-    Command(("budget",), "", "what is spent and what is left, table by table", _show_budget),
-    Command(("explain",), "SELECT …", "the plan of a query, what is proved of it, and its price", explain_query),
-    Command(("epsilon",), "[ε]", "the privacy loss of each query", _set_epsilon),
-    Command(("target",), "[ERROR [CONFIDENCE]|off]", "the largest error of a value, as 50 or 5%, instead of a loss", _set_target),
-    Command(("delta",), "[δ|auto]", "what a query spends on choosing group keys", _set_delta),
-    Command(("groups",), "[N|auto]", "the most groups of one privacy unit that count", _set_max_groups),
-    Command(("format",), "[FORMAT]", "how answers are written: table, csv, json or markdown", _set_format),
-    Command(("dialect",), "[NAME]", "the SQL of queries: duckdb, postgres, spark, snowflake, bigquery, tsql", _set_dialect),
-    Command(("x",), "[on|off|auto]", "rows as lines; auto: where a table is wider than the terminal", _set_expanded),
-    Command(("pager",), "[COMMAND|auto|off]", "what shows answers that are longer than the terminal", _set_pager),
-    Command(("timing",), "[on|off]", "how long each answer took", _set_timing),
-    Command(("theme",), "[NAME]", "the colors: none, or a style of Pygments", _set_theme),
-    Command(("ask",), "[ε]", "the ε above which a query is asked only after a yes", _set_ask_above),
-    Command(("g",), "[FILE]", "ask what is typed, or the last query again, for once into a file", _send_as_set, takes_statement=True),
-    Command(("gx",), "[FILE]", "the same, with rows as lines", _send_expanded, takes_statement=True),
-    Command(("p",), "", "print what is typed, or the last query", _show_statement),
-    Command(("r",), "", "drop what is typed", _clear_statement, takes_statement=True),
-    Command(("e", "edit"), "", "edit what is typed, or the last query, in $VISUAL or $EDITOR", _edit_statement),
-    Command(("i", "include"), "FILE", "answer the statements and commands of a file", _include_file),
-    Command(("o", "out"), "[FILE]", "answers into a file (.csv, .json, .md by its ending), or here again", _set_output),
-    Command(("watch",), "", "is refused: a repeated query has the same answer, or costs again", _refuse_watch),
-    Command(("receipt",), "", "what was done for the last answer, as JSON", _show_receipt),
-    Command(("?", "h", "help"), "", "this list", _show_help),
-    Command(("q", "quit", "exit"), "", "leave, as Ctrl-D does", _quit_shell),
+    Command(("d", "dt", "tables"), "[TABLE]", "list the tables, or the columns of one with bounds and values", _describe_tables),
+    Command(("budget",), "", "show the spent and remaining budget of each table", _show_budget),
+    Command(("explain",), "SELECT …", "show the plan of a query, its proofs and its price", explain_query),
+    Command(("epsilon",), "[ε]", "set the privacy loss of each query", _set_epsilon),
+    Command(("target",), "[ERROR [CONFIDENCE]|off]", "set the largest error of a value, such as 50 or 5%, instead of a loss", _set_target),
+    Command(("delta",), "[δ|auto]", "set the δ that a query spends on selecting group keys", _set_delta),
+    Command(("groups",), "[N|auto]", "set the largest number of groups to which one privacy unit contributes", _set_max_groups),
+    Command(("format",), "[FORMAT]", "set the format of answers: table, csv, json or markdown", _set_format),
+    Command(("dialect",), "[NAME]", "set the SQL dialect: duckdb, postgres, spark, snowflake, bigquery or tsql", _set_dialect),
+    Command(("x",), "[on|off|auto]", "show rows as lines; auto: if a table is wider than the terminal", _set_expanded),
+    Command(("pager",), "[COMMAND|auto|off]", "set the pager for answers that are longer than the terminal", _set_pager),
+    Command(("timing",), "[on|off]", "show the running time of each answer", _set_timing),
+    Command(("theme",), "[NAME]", "set the colors: none, or a style of Pygments", _set_theme),
+    Command(("ask",), "[ε]", "set the ε above which a query needs confirmation", _set_ask_above),
+    Command(("g",), "[FILE]", "run the typed or the last query, optionally into a file", _send_as_set, takes_statement=True),
+    Command(("gx",), "[FILE]", "like \\g, with rows as lines", _send_expanded, takes_statement=True),
+    Command(("p",), "", "print the typed or the last query", _show_statement),
+    Command(("r",), "", "discard the typed statement", _clear_statement, takes_statement=True),
+    Command(("e", "edit"), "", "edit the typed or the last query in $VISUAL or $EDITOR", _edit_statement),
+    Command(("i", "include"), "FILE", "run the statements and commands of a file", _include_file),
+    Command(("o", "out"), "[FILE]", "write answers to a file (.csv, .json or .md), or show them here again", _set_output),
+    Command(("watch",), "", "not supported: a repeated query returns the same answer, or is charged again", _refuse_watch),
+    Command(("receipt",), "", "show the receipt of the last answer, as JSON", _show_receipt),
+    Command(("?", "h", "help"), "", "show this list", _show_help),
+    Command(("q", "quit", "exit"), "", "quit, like Ctrl-D", _quit_shell),
 )  # fmt: skip
 _BY_NAME = {name: command for command in COMMANDS for name in command.names}

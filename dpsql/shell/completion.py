@@ -1,4 +1,4 @@
-"""What may follow the cursor: tables, columns, functions, keywords, commands."""
+"""Complete the word at the cursor: tables, columns, functions, keywords, commands."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _RESERVED = frozenset(word for phrase in KEYWORDS for word in phrase.split()) - 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A completion: the text to insert, and what it is."""
+    """A completion: the text to insert, and its kind."""
 
     text: str
     kind: str
@@ -46,7 +46,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """The words to choose from; `tables` maps each table's name to its columns'."""
+    """The words to complete; `tables` maps each table's name to the names of its columns."""
 
     tables: Mapping[str, Sequence[str]]
     functions: Sequence[str]
@@ -54,13 +54,13 @@ class Vocabulary:
 
     @classmethod
     def from_description(cls, described: Description) -> Vocabulary:
-        """The words for these tables, with every function that is known to be safe."""
+        """Return the words for described tables, with every allowed function."""
         tables = {table.name: [column.name for column in table.columns] for table in described.tables}
         return cls(tables, list_functions())
 
 
 def list_functions() -> tuple[str, ...]:
-    """The calls of the registries, as `NAME(`; operators and CASE are no calls."""
+    """Return the functions of the registries, as `NAME(`; operators and CASE are not functions."""
     aggregates = (f"{name}(" for entry in AGGREGATE_CALLS for _, name in iterate_distinct_spellings(entry))
     signatures = [entry.signature for entry in (*OVER.values(), *FUNCTIONS.values())]
     named = [*aggregates, *(found[0] for text in signatures if (found := re.match(r"[A-Z_0-9]+\(", text)))]
@@ -69,7 +69,7 @@ def list_functions() -> tuple[str, ...]:
 
 
 def list_candidates(before: str, after: str, words: Vocabulary) -> tuple[str, list[Candidate]]:
-    """What the cursor's word begins with, and its completions, likeliest first.
+    """Return the prefix of the word at the cursor, and its completions, likeliest first.
 
     `before` and `after` are the text on the two sides of the cursor.
     """
@@ -112,7 +112,7 @@ def _list_command_candidates(line: str, after: str, words: Vocabulary) -> tuple[
 
 
 def _resolve_scope(text: str, words: Vocabulary) -> dict[str, Sequence[str]]:
-    """The columns of each table that the text names, under the name or alias that it gives."""
+    """Return the columns of each table in the text, by the table's alias or name."""
     known = {normalize_name(table): columns for table, columns in words.tables.items()}
     scope: dict[str, Sequence[str]] = {}
     for name, alias, further in _TABLES.findall(_mask_literals(text)):
@@ -124,7 +124,7 @@ def _resolve_scope(text: str, words: Vocabulary) -> dict[str, Sequence[str]]:
 
 
 def _list_column_candidates(scope: Mapping[str, Sequence[str]], words: Vocabulary) -> list[Candidate]:
-    """The columns in scope; of every table while the query names none; and the names to qualify by."""
+    """Return the columns and tables in scope, or of all tables if the query names none."""
     of = scope or words.tables
     names = dict.fromkeys(name for columns in of.values() for name in columns)
     return [Candidate(_quote_name(name), "column") for name in names] + [
@@ -133,7 +133,7 @@ def _list_column_candidates(scope: Mapping[str, Sequence[str]], words: Vocabular
 
 
 def _iterate_word_candidates(prefix: str, words: Vocabulary) -> Iterator[Candidate]:
-    """Functions and keywords, in the case in which the word was begun."""
+    """Yield functions and keywords, in the case of the prefix."""
     small = prefix.islower()
     for text in words.functions:
         yield Candidate(text.lower() if small else text, "function")
@@ -147,7 +147,7 @@ def _filter_by_prefix(options: Iterable[Candidate], prefix: str) -> list[Candida
 
 
 def _mask_literals(text: str) -> str:
-    """The text with its strings and comments blanked out."""
+    """Replace strings and comments of a text with spaces."""
     for piece in iterate_pieces(text):
         if piece.kind in (PieceKind.STRING, PieceKind.COMMENT):
             text = text[: piece.start] + " " * (piece.end - piece.start) + text[piece.end :]
@@ -165,9 +165,9 @@ def _strip_quotes(name: str) -> str:
 
 
 class SqlCompleter(Completer):
-    """Offers the candidates; while one types, only once there is something to go by.
+    """Offer completions; while the user types, only after a prefix, a dot or FROM.
 
-    `session_tables` gives the tables that there are by now beside those of `words`.
+    `session_tables` returns the tables of the session, in addition to those of `words`.
     """
 
     def __init__(
@@ -176,7 +176,7 @@ class SqlCompleter(Completer):
         self._words, self._session_tables = words, session_tables
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterator[Completion]:
-        """The completions at the cursor."""
+        """Yield the completions at the cursor."""
         before = document.text_before_cursor
         words = replace(self._words, tables={**self._words.tables, **self._session_tables()})
         prefix, options = list_candidates(before, document.text_after_cursor, words)

@@ -1,4 +1,4 @@
-"""What an answer cost and what is left, in words; whatever is left is rounded down."""
+"""Describe the charge of an answer and the remaining budget, which is rounded down."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def format_remarks(
     states: Iterable[BudgetState],
     answered_at: datetime | None = None,
 ) -> str:
-    """The lines under an answer: its notices, then its charge."""
+    """Return the lines under an answer: its notices, then its charge."""
     return "\n".join([*result.notices, format_charges(result.receipt, epsilon, states, answered_at)])
 
 
@@ -35,10 +35,10 @@ def format_charges(
     states: Iterable[BudgetState | RemainingBudget],
     answered_at: datetime | None = None,
 ) -> str:
-    """One line a table: what the answer was charged, what is left; and what was answered again, and `answered_at` when.
+    """Return a line for each table with the charge and the remaining budget, and a line for replayed answers.
 
-    `epsilon` is the loss that was asked for; where it is not known, the charge is in the accountant's own unit. A receipt
-    with an accuracy holds the one that was found for it.
+    `epsilon` is the requested loss; if it is unknown, the charge is in the accountant's own unit. A receipt with a target error
+    holds the loss that was found for it. `answered_at` is the time of the replayed answer.
     """
     if receipt.target is not None:
         epsilon = Fraction(receipt.target["epsilon"])
@@ -73,7 +73,7 @@ def format_charges(
 
 
 def _group_by_account(receipt: Receipt) -> dict[tuple[str, str], list[dict[str, Any]]]:
-    """The entries of each table and analyst's account: several where a query was answered in steps."""
+    """Group the entries by table and analyst; a query answered in steps has several per account."""
     found: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for entry in receipt.entries:
         found.setdefault((entry["table"], entry.get("account", "")), []).append(entry)
@@ -81,16 +81,16 @@ def _group_by_account(receipt: Receipt) -> dict[tuple[str, str], list[dict[str, 
 
 
 def format_balance(state: BudgetState | RemainingBudget) -> str:
-    """What is left of a budget.
+    """Describe the remaining budget.
 
-    The percentage is of the loss; the ε is that of the largest single query that still fits. Under
-    `zcdp` or `gdp` many small queries together may cost far more than that.
+    The percentage refers to the loss; the ε is that of the largest single query that still fits. Under `zcdp` or `gdp`, many
+    small queries together may cost far more than that.
     """
     return f"{compute_remaining_percent(state)}% left, at most ε {format_rounded(state.remaining_epsilon)} in one query"
 
 
 def describe_failures(states: Iterable[BudgetState], ledger: str) -> Iterator[str]:
-    """A line for each table whose queries have failed while they ran, and what its owner does then."""
+    """Yield a line for each table with queries that failed while running, and the owner's commands for them."""
     for state in states:
         if state.analyst or not state.failures:
             continue
@@ -98,12 +98,12 @@ def describe_failures(states: Iterable[BudgetState], ledger: str) -> Iterator[st
         table = escape_unprintable(state.table)
         line = f"{table}: {times} failed while running; dpsql ledger show {ledger} --kind failure lists them"
         if state.locked:
-            line += f', and the table is locked until: dpsql ledger unlock {ledger} {table} --reason "…"'
+            line += f', and the table is locked; unlock it with: dpsql ledger unlock {ledger} {table} --reason "…"'
         yield line
 
 
 def build_budget_table(states: Iterable[BudgetState]) -> Table:
-    """A line for each private table."""
+    """Build a table of budgets with a line for each account."""
     states = tuple(states)
     heads = ("table", *BUDGET_HEADS)
     failed = any(state.failures for state in states)

@@ -1,4 +1,4 @@
-"""Tables and their columns, as rows for people: from the policy and the schema, never from data."""
+"""List tables and their columns, from the policy and the schema, never from data."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _CATALOGUE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Rows of a catalogue under their heads, `numbers` the columns to align right, and the rules of a table."""
+    """A list of tables or columns, with the columns to align right and the rules of a table."""
 
     heads: tuple[str, ...]
     rows: tuple[tuple[Any, ...], ...]
@@ -26,7 +26,7 @@ class Listing:
 
 
 def parse_describe_statement(statement: str) -> str | None:
-    """The table that a statement asks to be described, "" for the list of tables, None for other statements.
+    """Return the table that a statement describes, "" for the list of tables, None for other statements.
 
     >>> parse_describe_statement("SHOW TABLES;"), parse_describe_statement("describe visits"), parse_describe_statement("SELECT 1")
     ('', 'visits', None)
@@ -37,12 +37,12 @@ def parse_describe_statement(statement: str) -> str | None:
 
 
 def build_listing(name: str, known: Description) -> Listing:
-    """The columns of a table with its rules, or, for "", all tables. ProgrammingError (`get_table`) for one that is not there."""
+    """List the columns of a table with its rules, or, for "", all tables. Raises ProgrammingError for an unknown table."""
     return list_columns(name, known) if name else list_tables(known)
 
 
 def list_tables(known: Description) -> Listing:
-    """Every declared table with whom its rows belong to."""
+    """List the declared tables, with the privacy unit of each."""
     rows = (
         (found.name, found.kind or ("private" if found.private else "public"), found.unit, len(found.columns))
         for found in known.tables
@@ -51,9 +51,9 @@ def list_tables(known: Description) -> Listing:
 
 
 def list_columns(name: str, known: Description) -> Listing:
-    """The columns of a table with their types, bounds and values, and the rules of the table.
+    """List the columns of a table with their types, bounds and values, and the rules of the table.
 
-    Raises ProgrammingError (`get_table`) for a table that is not declared.
+    Raises ProgrammingError (`table`) for a table that is not declared.
     """
     found = known.get_table(name)
     rows = ((each.name, each.type, each.span, ", ".join(each.notes)) for each in found.columns)
@@ -61,7 +61,7 @@ def list_columns(name: str, known: Description) -> Listing:
 
 
 def format_domain(column: Column | None) -> str:
-    """The bounds or the public values of a column.
+    """Format the bounds or the public values of a column.
 
     >>> format_domain(Column(type="integer", bounds=[0, 110]))
     '[0, 110]'

@@ -1,4 +1,4 @@
-"""Errors as people read them: what was refused, where, why, and what to write instead."""
+"""Format errors for people: the code and message, the line with a caret, and the hint."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from dpsql.errors import Error
 if TYPE_CHECKING:
     from rich.text import Text
 
-INTERRUPTED = "interrupted; what was charged stays charged"
+INTERRUPTED = "interrupted; any charge stands"
 
 
 def format_unforeseen_error(error: BaseException) -> str:
-    """What is said of a failure that should not happen: where it was, but not its own words.
+    """Format an unexpected failure by its place in the code, without its message.
 
-    Those, and the variables of a traceback, may quote private values.
+    The message, and the variables of a traceback, could quote private values.
     """
     frames = traceback.extract_tb(error.__traceback__)
     places = [f"{Path(frame.filename).name}:{frame.lineno}" for frame in frames[-4:]]
     return (
-        "error[internal]: dpsql failed in a way that it should not; what was charged stays charged\n"
+        "error[internal]: unexpected failure in dpsql; any charge stands\n"
         f"hint: please report {type(error).__name__} at {' > '.join(places)}"
     )
 
 
 def format_error(error: Error) -> str:
-    """The error with its stable code, the line with a caret, and the hint.
+    """Format an error with its stable code, the line with a caret, and the hint.
 
     >>> print(format_error(Error("no such table", code="table", hint="did you mean visits?")))
     error[table]: no such table
@@ -39,7 +39,7 @@ def format_error(error: Error) -> str:
 
 
 def highlight_error(text: str) -> Text:
-    """An error's text with its first word, caret and hint marked."""
+    """Highlight the first word, the caret and the hint of an error's text."""
     from rich.text import Text
 
     highlighted = Text(text)

@@ -1,4 +1,4 @@
-"""The terminal around a session: the prompt with history, completion and colours; or a plain pipe."""
+"""Run a session in a terminal, with history, completion and colors, or from a pipe."""
 
 from __future__ import annotations
 
@@ -32,10 +32,9 @@ def run_interactive(
     source: Input | None = None,
     screen: Output | None = None,
 ) -> None:
-    """Asks for entries until Ctrl-D or a command that quits; Ctrl-C drops what was typed.
+    """Prompt for entries until Ctrl-D or a command that quits; Ctrl-C discards the typed text.
 
-    `history` is the file that keeps the SQL typed, and nothing else; `source` and `screen` are the
-    terminal unless given.
+    `history` is the file that keeps the typed SQL, and nothing else; `source` and `screen` are the terminal unless given.
     """
     prompts = _build_prompt_session(session, history, source, screen)
     questions = _make_confirm(source, screen)
@@ -62,7 +61,7 @@ def run_interactive(
 
 
 def _show_reply(reply: Reply, state: SessionState, write: Write) -> None:
-    """Writes a reply, by the pager where it is longer than the terminal, and what stands beside it."""
+    """Write a reply, in the pager if it is longer than the terminal, and its remarks."""
     if reply.text and not (state.view.fit and show_in_pager(reply.text, state.settings.pager)):
         write(reply.text)
     if reply.remarks:
@@ -70,11 +69,10 @@ def _show_reply(reply: Reply, state: SessionState, write: Write) -> None:
 
 
 def run_piped(session: Session, lines: Iterable[str], write: Write = print, complain: Write = print) -> bool:
-    """Answers the statements and commands of a pipe as they come; returns whether all were answered.
+    """Run the statements and commands of a pipe as they arrive; return whether all succeeded.
 
-    A refusal goes to `complain`, and does not stop what follows. So does what stands beside answers, and, where answers
-    are data, the confirmation of a setting: what reads the output finds data alone. The last statement may lack its
-    semicolon.
+    Errors go to `complain` and do not stop the following statements. Remarks go there too, and, in data formats, the
+    confirmation of settings, so that the output holds data only. The last statement may lack its semicolon.
     """
     fine = True
     for entry in iterate_entries(lines):
@@ -93,7 +91,7 @@ def run_piped(session: Session, lines: Iterable[str], write: Write = print, comp
 
 
 def get_history_path(environment: Mapping[str, str] | None = None) -> Path:
-    """Where the history is kept: $XDG_STATE_HOME/dpsql/history, by default under ~/.local/state."""
+    """Return the path of the history: $XDG_STATE_HOME/dpsql/history, by default under ~/.local/state."""
     known = os.environ if environment is None else environment
     state = Path(known.get("XDG_STATE_HOME", ""))
     base = state if state.is_absolute() else Path.home() / ".local" / "state"
@@ -122,7 +120,7 @@ def _build_prompt_session(
         ),
         auto_suggest=AutoSuggestFromHistory(),
         history=_open_history(history),
-        # Enter ends the entry once it is complete, and begins another line until then.
+        # Enter ends a complete entry, and begins another line of an incomplete one.
         multiline=Condition(lambda: is_unfinished(get_app().current_buffer.text)),
         prompt_continuation=lambda width, _, wraps: ("" if wraps else "...> ").rjust(width),
         complete_while_typing=True,
@@ -132,7 +130,7 @@ def _build_prompt_session(
 
 
 def _make_confirm(source: Input | None, screen: Output | None) -> Callable[[str], bool]:
-    """Asks yes or no, in a prompt of its own; Ctrl-C and Ctrl-D mean no."""
+    """Return a function that asks yes or no in a prompt of its own; Ctrl-C and Ctrl-D mean no."""
     from prompt_toolkit import PromptSession
 
     prompts = PromptSession[str](input=source, output=screen)
@@ -147,7 +145,7 @@ def _make_confirm(source: Input | None, screen: Output | None) -> Callable[[str]
 
 
 def _open_history(path: Path | None) -> History:
-    """A history in a file that nobody else can read; in memory where no such file can be had."""
+    """Open a history in a file that only its owner can read, or in memory if that fails."""
     from prompt_toolkit.history import FileHistory, InMemoryHistory
 
     class SqlHistory(FileHistory):

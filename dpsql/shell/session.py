@@ -1,4 +1,4 @@
-"""A session: entries in, text out. It needs no terminal, and shows nothing that is not released."""
+"""A session: answer entries with text. It needs no terminal, and shows released values only."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from dpsql.shell.view import View, make_dim
 
 _WORDS = ("help", "quit", "exit")
 _MOST_FILES: Final = 8
-"""How deep files of `\\i` may name others."""
+"""How deeply files of `\\i` may include others."""
 
 
 class Session:
-    """Answers one entry after another; `state` is what it remembers between them."""
+    """Answer one entry after another; `state` holds what is remembered between them."""
 
     def __init__(self, state: SessionState) -> None:
         self.state = state
         self._files = list[Path]()
 
     def format_prompt(self) -> str:
-        """The prompt: of the table charged last, or of all, the budget with the least left, and what that is."""
+        """Return the prompt, with the smallest remaining budget of the table charged last, else of all tables."""
         try:
             states = self.state.connection.budget()
         except Error:
@@ -45,9 +45,9 @@ class Session:
         return f"dpsql({least.name} ε {format_rounded(least.remaining_epsilon)} left)> "
 
     def iterate_replies(self, entry: str) -> Iterator[Reply]:
-        """The reply to each statement or command of an entry, in order; none after one that quits.
+        """Yield the reply to each statement or command of an entry, in order, up to one that quits.
 
-        A statement that a command follows, and that is not finished, is in the last reply's `buffer`.
+        The last reply's `buffer` holds an unfinished statement that follows a command.
         """
         for reply in self._iterate_replies(entry):
             yield reply
@@ -77,7 +77,7 @@ class Session:
             yield Reply(buffer=cut.rest.lstrip())
 
     def _iterate_part_replies(self, part: str) -> Iterator[Reply]:
-        """The reply to a statement or command, and those to what it asks for: a query, or the entries of a file."""
+        """Yield the reply to a statement or command, or to the query or the file that it names."""
         reply = self.answer_part(part)
         if reply.query is not None:
             yield self._run_safely(partial(self._send_pending, reply.query))
@@ -102,7 +102,7 @@ class Session:
             self._files.pop()
 
     def answer_part(self, part: str) -> Reply:
-        """The reply to one statement or command. Errors are replies too."""
+        """Return the reply to one statement or command; an error is a reply too."""
         return self._run_safely(lambda: self._answer_part(part))
 
     def _run_safely(self, work: Callable[[], Reply]) -> Reply:
@@ -121,9 +121,9 @@ class Session:
             return commands.run_command(self.state, text)
         if text.startswith("."):
             raise ProgrammingError(
-                f"there is no command {text.split()[0]}",
+                f"unknown command {text.split()[0]}",
                 code="command",
-                hint="commands begin with a backslash: \\d lists the tables, \\? the commands",
+                hint="commands begin with a backslash: \\d lists the tables, \\? lists the commands",
             )
         bare = remove_comments(text).strip().rstrip(";").rstrip()
         if bare.lower() in _WORDS:
@@ -135,7 +135,7 @@ class Session:
         return self._run_query(PendingQuery(text))
 
     def _send_pending(self, asked: PendingQuery) -> Reply:
-        """The reply to what a command sends: a query, or a statement about the catalogue or a plan."""
+        """Return the reply to the statement that a command sends."""
         is_free = is_explain(asked.sql) or describe.parse_describe_statement(asked.sql) is not None
         return self._answer_part(asked.sql) if is_free else self._run_query(asked)
 
@@ -144,8 +144,8 @@ class Session:
         state.last_sql = asked.sql
         terms = commands.resolve_query_options(state, asked.sql)
         price = None if terminal is None else self._find_price_to_confirm(asked.sql, terms)
-        if terminal is not None and price is not None and not terminal.confirm(f"{price}. Ask it? [y/N] "):
-            return Reply("not asked; nothing was charged", note=True)
+        if terminal is not None and price is not None and not terminal.confirm(f"{price}. Run it? [y/N] "):
+            return Reply("not run; nothing was charged", note=True)
         progress = terminal.progress if terminal is not None and state.settings.progress else None
         began = time.monotonic()
         result = asking.run_query(state.connection, asked.sql, terms, progress=progress)
@@ -161,14 +161,14 @@ class Session:
             style = answers.AnswerFormat.from_path(output) or state.format
             text = answers.format_answer(result, style, View(), "on" if expanded == "on" else "off")
             _write_answer(output, text, append=asked.output is None)
-            return Reply(f"written to {output}", note=True, remarks=remarks)
+            return Reply(f"wrote {output}", note=True, remarks=remarks)
         answer = answers.format_answer(result, state.format, state.view, expanded)
         if state.format is not answers.AnswerFormat.TABLE:
             return Reply(answer, remarks=remarks)
         return Reply(f"{answer}\n{remarks}")
 
     def _find_price_to_confirm(self, sql: str, terms: Mapping[str, Any]) -> QueryCharge | None:
-        """The price of a query that costs more than the session asks without a yes."""
+        """Return the price of a query that needs confirmation, else None."""
         most = self.state.settings.ask_above
         if self.state.connection.is_free(sql):
             return None
@@ -182,9 +182,9 @@ class Session:
 
 
 def iterate_entries(lines: Iterable[str]) -> Iterator[str]:
-    r"""The entries of a text that comes line by line: statements up to their `;`, commands a line each.
+    r"""Yield the entries of a text that comes line by line: statements up to their `;`, and commands of one line each.
 
-    A command amid a statement comes before it, but for one that sends the statement, which goes with it.
+    A command within a statement comes before it, except one that runs the statement, which is part of the entry.
 
     >>> list(iterate_entries(["SELECT 1\n", "\\d t\n", "FROM t; SELECT 2 \\g\n"]))
     ['\\d t', 'SELECT 1\nFROM t;', 'SELECT 2 \\g']
@@ -213,22 +213,22 @@ def iterate_entries(lines: Iterable[str]) -> Iterator[str]:
 
 
 def _read_entries(path: Path, within: Sequence[Path]) -> str:
-    """The text of a file of entries. Raises ProgrammingError where it cannot be read, or files include each other."""
+    """Return the text of an included file. Raises ProgrammingError if it cannot be read, or files include each other."""
     if len(within) >= _MOST_FILES:
         raise ProgrammingError(
-            f"more than {_MOST_FILES} files include each other", code="file", hint=f"see {path}"
+            f"\\i is nested more than {_MOST_FILES} files deep",
+            code="file",
+            hint=f"check whether {path} includes itself",
         )
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        said = error.strerror if isinstance(error, OSError) else "it is no text in UTF-8"
-        raise ProgrammingError(
-            f"{path} cannot be read: {said}", code="file", hint="correct the path"
-        ) from None
+        said = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise ProgrammingError(f"cannot read {path}: {said}", code="file", hint="correct the path") from None
 
 
 def _write_answer(path: Path, text: str, *, append: bool) -> None:
-    """Writes an answer. Raises OperationalError (`not_written`): what was charged is answered again, free."""
+    """Write an answer. Raises OperationalError (`not_written`); the same query is then answered again at no charge."""
     try:
         with path.open("a" if append else "w", encoding="utf-8") as file:
             file.write(text + "\n")
@@ -237,14 +237,14 @@ def _write_answer(path: Path, text: str, *, append: bool) -> None:
     else:
         return
     raise OperationalError(
-        f"{path} cannot be written: {said}",
+        f"cannot write {path}: {said}",
         code="not_written",
-        hint="what was charged is answered again, free: name another file",
+        hint="run the query again with another file; the stored answer is free",
     )
 
 
 def split_entry(entry: str) -> Iterator[str]:
-    """The statements and commands of an entry without a command amid them; the last statement may lack its semicolon.
+    """Yield the statements of an entry, or its one command; the last statement may lack its semicolon.
 
     >>> list(split_entry("SELECT 1; SELECT 2")), list(split_entry(".mode"))
     (['SELECT 1', 'SELECT 2'], ['.mode'])
@@ -259,13 +259,13 @@ def split_entry(entry: str) -> Iterator[str]:
 
 
 def is_command(entry: str) -> bool:
-    """Whether an entry is a command, which ends with its line."""
+    """Return whether an entry is a command, which ends with its line."""
     text = entry.strip()
     return text.startswith(("\\", ".")) or text.rstrip(";").lower() in _WORDS
 
 
 def is_unfinished(entry: str) -> bool:
-    """Whether more lines must follow before an entry can be answered.
+    """Return whether an entry needs more lines before it can be answered.
 
     >>> is_unfinished("SELECT 1"), is_unfinished("SELECT 1;"), is_unfinished("quit"), is_unfinished("")
     (True, False, False, False)
@@ -277,7 +277,7 @@ def is_unfinished(entry: str) -> bool:
 
 
 def is_explain(sql: str) -> bool:
-    r"""Whether a statement asks for the plan instead of the answer.
+    r"""Return whether a statement is an EXPLAIN.
 
     >>> is_explain("-- why\nexplain SELECT 1"), is_explain("SELECT 1")
     (True, False)

@@ -1,4 +1,4 @@
-"""How the shell behaves: what is set in ~/.config/dpsql/config.toml, with what holds where nothing is set."""
+"""Load the shell's settings from ~/.config/dpsql/config.toml, with defaults."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from dpsql.errors import ProgrammingError
 from dpsql.request.loss import parse_amount
 
 PLAIN: Final = "none"
-"""The theme without colours."""
+"""The theme without colors."""
 SWITCHES: Final = ("auto", "on", "off")
 DIALECTS: Final = ("duckdb", "postgres", "spark", "snowflake", "bigquery", "tsql")
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a session starts with; each field is a key of the file of the same name.
+    """The settings that a session starts with; each field is a key of the file.
 
-    `expanded` shows a row as lines, one a column: `auto` where a table is wider than the terminal. `pager` is the
-    command that shows what is longer than the terminal; `auto` is $PAGER, else `less`. `ask_above` is the ε above which
-    the shell states the price of a query, and asks it only after a yes.
+    `expanded` shows rows as lines, one per column; `auto` does so if a table is wider than the terminal. `pager` is the command
+    that shows long output; `auto` is $PAGER, else `less`. `ask_above` is the ε above which the shell shows the price of a query
+    and asks for confirmation.
     """
 
     expanded: str = "auto"
@@ -40,7 +40,7 @@ class Settings:
 
 
 def get_config_path(environment: Mapping[str, str] | None = None) -> Path:
-    """Where the settings lie: $XDG_CONFIG_HOME/dpsql/config.toml, by default under ~/.config."""
+    """Return the path of the settings: $XDG_CONFIG_HOME/dpsql/config.toml, by default under ~/.config."""
     known = os.environ if environment is None else environment
     config = Path(known.get("XDG_CONFIG_HOME", ""))
     base = config if config.is_absolute() else Path.home() / ".config"
@@ -48,45 +48,47 @@ def get_config_path(environment: Mapping[str, str] | None = None) -> Path:
 
 
 def load_settings(path: Path) -> Settings:
-    """The settings of a file, those of `Settings()` without one.
+    """Load the settings of a file, or the defaults if it does not exist.
 
-    Raises ProgrammingError (`config`) for a file that cannot be read, an unknown key, or a value that it cannot have.
+    Raises ProgrammingError (`config`) for a file that cannot be read, an unknown key, or an invalid value.
     """
     try:
         found = tomllib.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
         return Settings()
     except OSError as error:
-        raise _make_error(path, f"it cannot be read: {error.strerror}") from None
+        raise _make_error(path, f"cannot read the file: {error.strerror}") from None
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise _make_error(path, f"it is no TOML: {error}") from None
+        raise _make_error(path, f"invalid TOML: {error}") from None
     known = {field.name for field in fields(Settings)}
     for key in found:
         if key not in known:
-            raise _make_error(path, f"there is no setting {key}", f"there are: {', '.join(sorted(known))}")
+            raise _make_error(path, f"unknown setting {key}", f"settings are {', '.join(sorted(known))}")
     return Settings(**{key: _check_setting(path, key, value) for key, value in found.items()})
 
 
 def list_themes() -> tuple[str, ...]:
-    """The names of themes: those of Pygments, and one without colours."""
+    """Return the names of themes: those of Pygments, and one without colors."""
     from pygments.styles import get_all_styles
 
     return (PLAIN, *sorted(get_all_styles()))
 
 
 def require_theme(name: str) -> str:
-    """The name of a theme. Raises ProgrammingError where there is none of that name."""
+    """Return the name of a theme. Raises ProgrammingError if it is unknown."""
     if name not in list_themes():
         raise ProgrammingError(
-            f"there is no theme {name}", code="argument", hint=f"one of {', '.join(list_themes())}"
+            f"unknown theme {name}", code="argument", hint=f"use one of {', '.join(list_themes())}"
         )
     return name
 
 
 def require_switch(value: str) -> str:
-    """`auto`, `on` or `off`. Raises ProgrammingError for other words."""
+    """Return `auto`, `on` or `off`. Raises ProgrammingError for other words."""
     if value not in SWITCHES:
-        raise ProgrammingError(f"{value} is not a switch", code="argument", hint="auto, on or off")
+        raise ProgrammingError(
+            f"{value} is not one of auto, on and off", code="argument", hint="use auto, on or off"
+        )
     return value
 
 
@@ -102,20 +104,20 @@ def _check_setting(path: Path, key: str, value: Any) -> Any:
 
 def _require_boolean(value: Any) -> bool:
     if type(value) is not bool:
-        raise ValueError("it is true or false")
+        raise ValueError("the value must be true or false")
     return value
 
 
 def _require_text(value: Any) -> str:
     if not isinstance(value, str) or not value.strip():
-        raise ValueError("it is a text")
+        raise ValueError("the value must be a non-empty string")
     return value
 
 
 def _make_choice_check(*known: str) -> Callable[[Any], str]:
     def require_choice(value: Any) -> str:
         if value not in known:
-            raise ValueError(f"it is one of {', '.join(known)}")
+            raise ValueError(f"the value must be one of {', '.join(known)}")
         return str(value)
 
     return require_choice

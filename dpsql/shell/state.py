@@ -1,4 +1,4 @@
-"""What a session remembers between two entries."""
+"""The state of a session between two entries."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PendingQuery:
-    """A query that a command sends: where its answer goes for once, and whether rows are lines."""
+    """A query that a command runs, the file for its answer, and whether rows are shown as lines."""
 
     sql: str
     output: Path | None = None
@@ -29,10 +29,10 @@ class PendingQuery:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What an entry is answered with: `text`, and `remarks` it what it cost; `quit` ends the shell.
+    """The reply to an entry: `text`, and `remarks` with the charge; `quit` ends the shell.
 
-    `note` marks the confirmation of a setting, which is no data. `buffer` is what the next entry begins with, `query`
-    what is asked next, `file` the one whose entries are answered next; `interrupted` says that Ctrl-C ended it.
+    `note` marks the confirmation of a setting, which is not data. `buffer` is the beginning of the next entry, `query` the next
+    query to run, and `file` the file whose entries run next; `interrupted` means that Ctrl-C ended the entry.
     """
 
     text: str = ""
@@ -48,7 +48,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Terminal:
-    """What only a terminal can do: to ask yes or no, to have a text edited, to show that time passes."""
+    """Functions of a terminal: ask yes or no, edit a text, show progress."""
 
     confirm: Callable[[str], bool]
     edit: Callable[[str], str]
@@ -57,11 +57,11 @@ class Terminal:
 
 @dataclass(slots=True)
 class SessionState:
-    """The connection, how answers are shown, and what a query asks for unless it is changed.
+    """The connection, the display of answers, and the default options of queries.
 
-    `epsilon` is None until somebody says what a query may lose; `target`, where there is one, goes before it. `table` is the private table that was
-    charged last, `receipt` that of the last answer. `buffer` is the statement that was begun when a command came, `last_sql`
-    the last that was asked, `output` the file that answers go to; `terminal` is None for a pipe.
+    `epsilon` is None until a loss is set; `target` takes precedence over it. `table` is the private table that was charged last,
+    and `receipt` belongs to the last answer. `buffer` is the unfinished statement before a command, `last_sql` the last query that
+    ran, and `output` the file for answers; `terminal` is None for a pipe.
     """
 
     connection: BaseConnection

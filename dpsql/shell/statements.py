@@ -1,7 +1,7 @@
-"""Where a statement ends: a scan for `;` outside quotes and comments.
+"""Split a text into statements at each `;` outside quotes and comments.
 
-It decides only when the shell stops reading. What a statement means, and whether it is refused, is the
-parser's business: a text cut in the wrong place is refused there.
+The scan decides only when the shell stops reading. The parser decides what a statement means and whether it is refused, so a
+text split in the wrong place is refused there.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _ESCAPED_STRING_END = re.compile(r"\\.|'", re.DOTALL)
 
 
 class PieceKind(Enum):
-    """What stands between the plain words of a text."""
+    """The kind of a piece between the plain words of a text."""
 
     SEMICOLON = auto()
     COMMENT = auto()
@@ -30,7 +30,7 @@ class PieceKind(Enum):
 class Piece:
     """A semicolon, comment, string or quoted name at text[start:end]; `open` if its end is missing.
 
-    A `--` comment that the text ends in is open too.
+    A `--` comment at the end of the text is open too.
     """
 
     kind: PieceKind
@@ -57,7 +57,7 @@ class EmbeddedCommand:
 
 
 def iterate_pieces(text: str) -> Iterator[Piece]:
-    """Everything in the text that is not plain words, in order."""
+    """Yield the pieces of a text that are not plain words, in order."""
     at = 0
     while (found := _SPECIAL.search(text, at)) is not None:
         at = found.end()
@@ -68,7 +68,7 @@ def iterate_pieces(text: str) -> Iterator[Piece]:
 
 
 def split_statements(text: str) -> SplitText:
-    r"""Cuts a text at its semicolons; statements of comments and space alone are left out.
+    r"""Split a text at its semicolons; statements of only comments and space are left out.
 
     >>> split_statements("SELECT ';' FROM t; -- done; really\nSELECT 2")
     SplitText(statements=("SELECT ';' FROM t",), rest=' -- done; really\nSELECT 2')
@@ -84,9 +84,9 @@ def split_statements(text: str) -> SplitText:
 
 
 def find_command(text: str) -> EmbeddedCommand | None:
-    r"""The first command of a text, which ends with its line; None where no backslash stands outside of quotes.
+    r"""Find the first command of a text, which ends with its line; None if no backslash is outside quotes.
 
-    No SQL that is read here has a backslash there.
+    Accepted SQL has no backslash outside quotes.
 
     >>> find_command("SELECT 1\n\\d t\nFROM t")
     EmbeddedCommand(before='SELECT 1\n', command='\\d t', after='\nFROM t')
@@ -104,7 +104,7 @@ def find_command(text: str) -> EmbeddedCommand | None:
 
 
 def is_blank(text: str) -> bool:
-    """Whether the text holds nothing but space and closed comments.
+    """Return whether a text holds only space and closed comments.
 
     >>> is_blank("  /* nothing */ -- at all"), is_blank("/* open"), is_blank("1")
     (True, False, False)
@@ -113,7 +113,7 @@ def is_blank(text: str) -> bool:
 
 
 def remove_comments(text: str) -> str:
-    """The text with each closed comment replaced by one space."""
+    """Replace each closed comment of a text with one space."""
     parts, start = [], 0
     for piece in iterate_pieces(text):
         is_line = text.startswith("--", piece.start)
@@ -124,7 +124,7 @@ def remove_comments(text: str) -> str:
 
 
 def find_open_kind(text: str) -> PieceKind | None:
-    """In what the text ends: a string, a quoted name, a comment, or None for plain words."""
+    """Return the kind of the open piece at the end of a text: a string, a quoted name, a comment, or None."""
     last = None
     for piece in iterate_pieces(text):
         last = piece
@@ -152,7 +152,7 @@ def _make_piece(kind: PieceKind, text: str, start: int, end: int | None) -> Piec
 
 
 def _find_comment_end(text: str, at: int) -> int | None:
-    """The place after the end of a comment, in which others may lie; None if it has no end."""
+    """Return the place after the end of a comment, which may be nested; None if it has no end."""
     depth = 1
     while depth and (found := _COMMENT_END.search(text, at)) is not None:
         depth += 1 if found.group() == "/*" else -1
@@ -161,7 +161,7 @@ def _find_comment_end(text: str, at: int) -> int | None:
 
 
 def _is_escape_string(text: str, quote: int) -> bool:
-    """Whether the quote opens an E'…' string, in which a backslash escapes."""
+    """Return whether the quote opens an E'…' string, in which a backslash escapes."""
     return re.search(r"(?<![\w$])[eE]$", text[max(0, quote - 2) : quote]) is not None
 
 

@@ -1,4 +1,4 @@
-"""What a terminal does for the shell: the pager, the editor, a question, the colours."""
+"""The pager, the editor and the colors of a terminal."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from prompt_toolkit.styles import BaseStyle
 
 _LESS: Mapping[str, str] = {"LESS": "FRSX"}
-"""Of `less`, unless $LESS says otherwise: end at once where all fits, colours, long lines cut, the text stays."""
+"""Options of `less` unless $LESS is set: quit if the text fits, keep colors, cut long lines, leave the text on screen."""
 
 
 def show_in_pager(text: str, pager: str) -> bool:
-    """Shows a text that is longer than the terminal by a pager; False where it fits, or no pager runs."""
+    """Show a text that is longer than the terminal in a pager; return False if it fits or the pager fails."""
     if pager == "off" or len(text.splitlines()) < shutil.get_terminal_size().lines - 1:
         return False
     command = (os.environ.get("PAGER") or "less") if pager == "auto" else pager
@@ -36,9 +36,9 @@ def show_in_pager(text: str, pager: str) -> bool:
 
 
 def edit_text(text: str) -> str:
-    """The text as it is after $VISUAL or $EDITOR (else vi) has ended; the file, which nobody else can read, is removed.
+    """Edit a text in $VISUAL or $EDITOR (else vi), in a private temporary file, and return it.
 
-    Raises OperationalError (`editor`) where the editor cannot be run, or fails.
+    Raises OperationalError (`editor`) if the editor cannot be run or fails.
     """
     editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
     with tempfile.TemporaryDirectory(prefix="dpsql-") as folder:
@@ -50,13 +50,15 @@ def edit_text(text: str) -> str:
             done = None
         if done is None or done.returncode:
             raise OperationalError(
-                f"the editor {editor} failed", code="editor", hint="EDITOR=nano dpsql shell …"
+                f"the editor {editor} failed",
+                code="editor",
+                hint="choose another editor: EDITOR=nano dpsql shell …",
             )
         return path.read_text(encoding="utf-8", errors="replace")
 
 
 def find_style(theme: str) -> BaseStyle | None:
-    """The colours of what is typed; None for those of prompt_toolkit itself."""
+    """Return the colors of typed text; None for the defaults of prompt_toolkit."""
     if theme == PLAIN:
         return None
     from prompt_toolkit.styles.pygments import style_from_pygments_cls

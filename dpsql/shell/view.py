@@ -1,4 +1,4 @@
-"""Rich text as a string, in colour and to a width for a terminal, plain for anything else."""
+"""Render rich text to a string: colored and wrapped for a terminal, plain otherwise."""
 
 from __future__ import annotations
 
@@ -16,35 +16,35 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 _READABLE = 100
-_UNBOUNDED = 10_000  # columns: what is not for a terminal is never wrapped
+_UNBOUNDED = 10_000  # columns: output that is not for a terminal is never wrapped
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """How text is shown: in colour or not, wrapped to the terminal's width or not at all."""
+    """How text is shown: colored or not, wrapped to the terminal's width or not."""
 
     color: bool = False
     fit: bool = False
 
     @classmethod
     def from_stream(cls, stream: TextIO) -> View:
-        """What suits a stream: plain unless it is a terminal, uncoloured where NO_COLOR is set."""
+        """Return the view for a stream: plain unless it is a terminal, without colors if NO_COLOR is set."""
         if not stream.isatty():
             return cls()
         return cls(not os.environ.get("NO_COLOR"), fit=True)
 
     @property
     def width(self) -> int:
-        """The columns of the terminal; without one there is no end."""
+        """Return the columns of the terminal, or no limit without one."""
         return shutil.get_terminal_size().columns if self.fit else _UNBOUNDED
 
     @property
     def columns(self) -> int:
-        """The width that running text may take."""
+        """Return the width of running text."""
         return min(_READABLE, shutil.get_terminal_size().columns) if self.fit else _READABLE
 
     def render_parts(self, *parts: RenderableType) -> str:
-        """The parts below each other, without space at the ends of lines."""
+        """Render the parts one below the other, without space at the ends of lines."""
         from rich.console import Console
 
         out = io.StringIO()
@@ -64,7 +64,7 @@ class View:
 
 
 def render_table(made: Table, view: View) -> str:
-    """A table, or, where it is wider than the terminal, each of its rows as lines."""
+    """Render a table, or each of its rows as lines if it is wider than the terminal."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -83,7 +83,7 @@ def render_table(made: Table, view: View) -> str:
 
 
 def build_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[int] = ()) -> Table:
-    """A table with a rule under its head; `right` are the columns to align right.
+    """Build a table with a rule under its head; `right` are the columns to align right.
 
     The cells are plain text: control characters in them are shown as escapes.
     """
@@ -103,21 +103,21 @@ def build_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, right:
 
 
 def make_bold(text: str) -> Text:
-    """Text that stands out."""
+    """Return bold text."""
     from rich.text import Text
 
     return Text(text, style="bold")
 
 
 def make_dim(text: str) -> Text:
-    """Text that stands back behind the answer."""
+    """Return dimmed text."""
     from rich.text import Text
 
     return Text(text, style="dim")
 
 
 def escape_unprintable(text: str) -> str:
-    r"""The text on one line, with control characters, which could steer a terminal, as escapes.
+    r"""Return the text on one line, with control characters, which could control a terminal, as escapes.
 
     >>> escape_unprintable("a\x1b[2J\n")
     'a\\x1b[2J\\n'

@@ -94,9 +94,9 @@ def build_questions(
         if spec.max_elements is not None or spec.type in ("boolean", "blob", "time", "uuid"):
             if name in named:
                 raise ProgrammingError(
-                    f"neither bounds nor values are proposed for {table}.{name}, of type {spec.type}",
+                    f"{table}.{name} has type {spec.type}, for which neither bounds nor values are proposed",
                     code="column",
-                    hint="leave it out",
+                    hint="omit the column",
                 )
         elif spec.type == "varchar" or name in listed:
             _require_without(table, name, "bounds", spec.bounds)
@@ -113,10 +113,10 @@ def build_questions(
             bounds = spec.bounds or _find_type_range(spec, types.get(normalize_name(name), ""))
             if bounds is None:
                 raise ProgrammingError(
-                    f"{table}.{name} has no public range: values of its type may be as large as 10^308, and one unit's may be",
+                    f"{table}.{name} has no public range, since values of its type may be as large as 10^308",
                     code="no_public_range",
-                    hint=f"declare bounds that hold by what everyone knows, as wide as they have to be, such as"
-                    f" bounds: [0, 1000000] for {name}; they are narrowed here. Or --column names the others",
+                    hint=f"declare wide bounds from public knowledge, such as bounds: [0, 1000000] for {name}, to be narrowed here;"
+                    " or select other columns with --column",
                 )
             columns[name] = spec.model_copy(update={"bounds": bounds})
             found.append(Question(name, "bounds", _build_quantile_query(policy, table, name)))
@@ -180,11 +180,9 @@ def _require_private_table(policy: Policy, table: str) -> Table:
     if found is None or found.public:
         names = ", ".join(policy.list_private_tables())
         raise ProgrammingError(
-            f"{table} is public: its columns need neither bounds nor a charge"
-            if found
-            else f"there is no table {table}",
+            f"{table} is public, so its columns need no bounds" if found else f"unknown table {table}",
             code="table",
-            hint=f"the private tables are {names}",
+            hint=f"private tables are {names}",
         )
     return found
 
@@ -198,7 +196,9 @@ def _resolve_column(table: Table, name: str, column: str) -> str:
         if normalize_name(known) == normalize_name(column):
             return known
     raise ProgrammingError(
-        f"{name} declares no column {column}", code="column", hint=f"it has {', '.join(table.columns)}"
+        f"{name} declares no column {column}",
+        code="column",
+        hint=f"its columns are {', '.join(table.columns)}",
     )
 
 
@@ -206,9 +206,9 @@ def _require_without(table: str, column: str, key: str, declared: object) -> Non
     """Raises ProgrammingError where a column has that key already: it may have bounds or values, not both."""
     if declared is not None:
         raise ProgrammingError(
-            f"{table}.{column} has {key}, and a column has bounds or values, not both",
+            f"{table}.{column} already has {key}; a column may have bounds or values, not both",
             code="column",
-            hint=f"take its {key} out of the policy first, or leave it out here",
+            hint=f"remove its {key} from the policy, or omit the column here",
         )
 
 
@@ -276,9 +276,9 @@ def _build_row_count_query(policy: Policy, table: str) -> str:
     own, whose = policy.tables[_resolve_table(policy, table)], policy.get_unit(_resolve_table(policy, table))
     if whose.kind != "column" or whose.column is None or own.rows_per_unit == 1:
         raise ProgrammingError(
-            f"each unit of {table} has one row",
+            f"{table} has one row per unit, so rows_per_unit needs no proposal",
             code="rows_per_unit",
-            hint="--column proposes bounds, --values values",
+            hint="propose bounds with --column, or values with --values",
         )
     unit = _quote_column(whose.column)
     return (

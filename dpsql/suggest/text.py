@@ -42,7 +42,7 @@ def with_keys(text: str, table: str, columns: Keys, remarks: Iterable[str] = ())
     text = "".join(f"# {remark}\n" for remark in remarks) + text
     if not _has_only_wanted_changes(load(text), before, table, columns):
         raise PolicyError(
-            "the policy's file is laid out so that it cannot be edited here",
+            "the layout of the policy's file cannot be edited automatically",
             code="not_edited",
             hint="write each column on a line of its own: cost: {type: double}",
         )

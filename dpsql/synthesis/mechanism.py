@@ -229,9 +229,9 @@ class Mwem(HistogramSynthesis):
             most -= 1
         if bound_work(shape, len(workload), most) > MOST_WORK:
             raise LossError(
-                "a synthetic table of so many cells, marginals and rounds takes too long",
+                "a synthetic table with this many cells, marginals and rounds would take too long",
                 code="too_long",
-                hint="fewer rounds, or fewer columns and values",
+                hint="use fewer rounds, or fewer columns and values",
             )
         chosen = _SELECTION if most else Fraction(0)
         each = (1 - CHECK - chosen) / (len(shape) + most)
@@ -367,17 +367,17 @@ class SmallDatabase(HistogramSynthesis):
         chosen = most if size is None else size
         if most < 2 or not 1 <= chosen <= most:
             raise LossError(
-                f"of {cells:,} cells there are too many databases for method='blr'"
+                f"method='blr' cannot compare all databases of {cells:,} cells: there are too many"
                 if most < 2
-                else f"of {cells:,} cells, databases of 1 to {most} rows can be compared",
+                else f"with {cells:,} cells, method='blr' compares databases of 1 to {most} rows",
                 code="synthetic_domain",
-                hint="method='mwem', or fewer columns and values",
+                hint="use method='mwem', or fewer columns and values",
             )
         if _count_compared_cells(shape, workload, chosen) > MOST_COMPARED:
             raise LossError(
-                "so many marginals of so many databases take too long to compare",
+                "this many marginals of this many databases would take too long to compare",
                 code="too_long",
-                hint="method='mwem', or fewer marginals",
+                hint="use method='mwem', or fewer marginals",
             )
         rest = 1 - CHECK - _SELECTION
         event = BoundedRange(loss.compute_range(rest))

@@ -245,14 +245,14 @@ def require_small_tables(
             raise QueryRejected(
                 f"{of} have {cells:,} combinations of values; method='mst' counts {MOST_CELLS:,} at most",
                 code="synthetic_domain",
-                hint="group values: CAST(FLOOR(cost / 100) AS INTEGER) AS cost",
+                hint="group the values, for example CAST(FLOOR(cost / 100) AS INTEGER) AS cost",
             )
     if sum(sizes.values()) > MOST_TOGETHER:
         raise QueryRejected(
             f"all pairs of columns and the workload have {sum(sizes.values()):,} cells; "
             f"method='mst' counts {MOST_TOGETHER:,} at most",
             code="synthetic_domain",
-            hint="fewer columns and values, or a smaller workload",
+            hint="use fewer columns and values, or a smaller workload",
         )
 
 

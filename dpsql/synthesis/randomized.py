@@ -79,9 +79,9 @@ class RandomizedTable:
         odds = Fraction(min(most, _PARTS * _MOST_ODDS), _PARTS)
         if odds <= 1:
             raise LossError(
-                "the privacy loss is too small for a randomised table: each answer would be at random",
+                "epsilon is too small for a randomized table: every value would be random",
                 code="epsilon_small",
-                hint="a larger epsilon, fewer columns, or fewer rows of a unit",
+                hint="use a larger epsilon, fewer columns, or fewer rows per unit",
             )
         return cls(
             shape,

@@ -109,12 +109,14 @@ class WeightsStream:
     ) -> WeightsStream:
         """The stream that spends the loss, for about that many queries. LossError unless there is an update at least."""
         if not 1 <= updates <= MOST_UPDATES:
-            raise LossError(f"a stream has 1 to {MOST_UPDATES:,} updates", code="stream", hint="updates=20")
+            raise LossError(
+                f"a stream must have 1 to {MOST_UPDATES:,} updates", code="stream", hint="updates=20"
+            )
         if updates * math.prod(shape) > MOST_LEARNT:
             raise LossError(
-                "so many updates of so many cells take too long",
+                "this many updates of this many cells would take too long",
                 code="too_long",
-                hint="fewer updates, or fewer columns and values",
+                hint="use fewer updates, or fewer columns and values",
             )
         start = Mwem.calibrate(shape, workload, l1, _LossPart(loss, _START), replace=replace)
         each = (1 - _START) / (2 * updates)
@@ -211,16 +213,18 @@ class RunningStream:
         Raises OperationalError (`stream_ended`) when there is none and no update is left.
         """
         if self._process != os.getpid():
-            raise OperationalError("a stream belongs to the process that opened it", code="stream_ended")
+            raise OperationalError(
+                "a stream can only be used by the process that opened it", code="stream_ended"
+            )
         found = self._seen.get(np.packbits(cells).tobytes())
         if found is not None:
             return StreamedCount(found, counted=False, repeated=True)
         if self._busy or not self.updates_left:
             why = "was interrupted" if self._busy else "has used up its updates"
             raise OperationalError(
-                f"the stream {why}, and no longer tests its hypothesis",
+                f"the stream {why}, so it no longer updates its estimates",
                 code="stream_ended",
-                hint="stream.table() is its last hypothesis; another stream is charged anew",
+                hint="use stream.table() for its last estimates, or open another stream, which is charged again",
             )
         return None
 
@@ -259,7 +263,7 @@ class RunningStream:
 
     def __reduce__(self) -> NoReturn:
         """Refuses to be copied or pickled."""
-        raise TypeError("a stream holds exact counts, and cannot be copied")
+        raise TypeError("a stream holds exact counts, so it cannot be copied")
 
     def __copy__(self) -> NoReturn:
         """Refuses to be copied."""

@@ -24,7 +24,9 @@ Counts: TypeAlias = NDArray[np.int64]
 
 MOST_MARGINALS = 1_000
 _WAYS = re.compile(r"marginals\((\d{1,2})\)")
-_HINT = "workload='marginals(2)', or a list of columns: workload=[('age', 'plan'), ('plan', 'smoker')]"
+_HINT = (
+    "write workload='marginals(2)', or list groups of columns: workload=[('age', 'plan'), ('plan', 'smoker')]"
+)
 
 
 def parse_workload(asked: str | Iterable[Sequence[str] | str], names: Sequence[str]) -> tuple[Marginal, ...]:
@@ -58,23 +60,23 @@ def parse_workload(asked: str | Iterable[Sequence[str] | str], names: Sequence[s
             marginal = tuple(sorted({places[name] for name in listed}))
         except (KeyError, TypeError):
             raise ProgrammingError(
-                f"a marginal is of columns of the synthetic table: {', '.join(names)}",
+                f"a marginal may only name columns of the synthetic table: {', '.join(names)}",
                 code="workload",
                 hint=_HINT,
             ) from None
         if not marginal:
-            raise ProgrammingError("a marginal is of one column at least", code="workload", hint=_HINT)
+            raise ProgrammingError("a marginal needs at least one column", code="workload", hint=_HINT)
         found[marginal] = None
         if len(found) > MOST_MARGINALS:
             raise _make_size_error()
     if not found:
-        raise ProgrammingError("a workload has one marginal at least", code="workload", hint=_HINT)
+        raise ProgrammingError("a workload needs at least one marginal", code="workload", hint=_HINT)
     return tuple(found)
 
 
 def _make_size_error() -> ProgrammingError:
     return ProgrammingError(
-        f"a workload has at most {MOST_MARGINALS:,} marginals", code="workload", hint=_HINT
+        f"a workload may have at most {MOST_MARGINALS:,} marginals", code="workload", hint=_HINT
     )
 
 

@@ -18,7 +18,7 @@ from dpsql.plan.provenance import Provenance
 from dpsql.plan.types import Type, Value
 from dpsql.planning.choose import compute_predicted_std, get_statistic
 from dpsql.planning.measurement import MeasurementPlan
-from dpsql.release import Components, ReleasedTable, estimate_moment, estimate_moments
+from dpsql.released_table import Components, ReleasedTable, estimate_moment, estimate_moments
 from dpsql.rendering import Ends
 from dpsql.uncertainty import laws
 from dpsql.uncertainty.cut_off import compute_allowances

@@ -19,7 +19,7 @@ from dpsql.plan.nodes import Aggregation
 from dpsql.planning.choose import get_statistic
 from dpsql.planning.clamping import Clamp
 from dpsql.planning.measurement import MeasurementPlan
-from dpsql.release import ReleasedTable, estimate_moments
+from dpsql.released_table import ReleasedTable, estimate_moments
 
 Allowance = tuple[float, float]
 """How far the value without noise and clamp may be below and above that without noise."""

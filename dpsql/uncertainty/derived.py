@@ -27,7 +27,7 @@ from dpsql.plan.nodes import OuterQuery, Output, Release
 from dpsql.plan.noiseless import mark_noiseless_outputs
 from dpsql.plan.provenance import find_provenance
 from dpsql.plan.smooth import is_cut_by_noise, iterate_noisy_divisors, mark_smooth_outputs
-from dpsql.release import ReleasedTable
+from dpsql.released_table import ReleasedTable
 from dpsql.rendering import Ends
 from dpsql.sql.emit.outer_query import DRAW, DRAWS, OCCUPIED, ORDINAL, ReleasedTables, emit_simulations
 from dpsql.sql.emit.scalars import emit_cast, quote_identifier

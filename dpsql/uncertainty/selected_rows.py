@@ -22,7 +22,7 @@ from dpsql.plan.nodes import Aggregation
 from dpsql.plan.provenance import Provenance
 from dpsql.planning.choose import get_statistic
 from dpsql.planning.measurement import MeasurementPlan
-from dpsql.release import ReleasedTable
+from dpsql.released_table import ReleasedTable
 
 Noises = frozenset[object]
 """The noises of a released row that an expression reads: indices of vectors, and quantiles."""

@@ -39,7 +39,8 @@ from dpsql.plan.nodes import Aggregation, list_released_columns
 from dpsql.plan.types import Type
 from dpsql.planning.choose import get_statistic
 from dpsql.planning.measurement import MeasurementPlan, VectorMeasurement
-from dpsql.release import Components, ReleasedTable, draw_noise
+from dpsql.release import draw_noise
+from dpsql.released_table import Components, ReleasedTable
 from dpsql.rendering import Ends
 from dpsql.sql.emit.simulated import DRAWN, KEYS, PLACE, ROW, emit_simulated
 from dpsql.uncertainty.cut_off import compute_allowances

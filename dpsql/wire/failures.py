@@ -1,6 +1,6 @@
-"""Errors as JSON and back: the class, message, code, hint, place, and whether the query was charged.
+"""Write errors as JSON and read them back: class, message, code, hint, position, and whether the query was charged.
 
-An error's text is made of the query, the policy and public metadata alone (see `dpsql.errors`), and so is what is written.
+An error's text depends only on the query, the policy and public metadata (see `dpsql.errors`), and so does its JSON.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _CLASSES = {
 
 
 def write_error(error: Error, sql: str | None = None) -> dict[str, Any]:
-    """An error about a query `sql`. `text` is that in which the place is, where it is another one, as a translation."""
+    """Return an error about a query `sql` as JSON; `text` is added if the position refers to another text, as a translation."""
     place = error.position
     data: dict[str, Any] = {
         "error": next(kind.__name__ for kind in type(error).__mro__ if kind.__name__ in _CLASSES),
@@ -41,7 +41,7 @@ def write_error(error: Error, sql: str | None = None) -> dict[str, Any]:
 
 
 def read_error(data: Mapping[str, Any], sql: str | None = None) -> Error:
-    """The error that was written so; OperationalError of an unknown class."""
+    """Return the error of its JSON; an unknown class becomes OperationalError."""
     kind = _CLASSES.get(str(data.get("error")), OperationalError)
     line, column = data.get("line"), data.get("column")
     placed = isinstance(line, int) and isinstance(column, int)
@@ -60,10 +60,10 @@ def read_error(data: Mapping[str, Any], sql: str | None = None) -> Error:
 
 
 def make_unforeseen_error(charged: bool | None) -> Error:
-    """What is said of a failure that should not happen: its own words could quote private values."""
+    """Return the error for an unexpected failure, whose own message could quote private values."""
     found = errors.InternalError(
-        "dpsql failed in a way that it should not; what was charged stays charged",
-        hint="ask the owner, whose log says where",
+        "unexpected failure in dpsql; any charge stands",
+        hint="ask the owner; the server's log has the place",
     )
     found.charged = charged
     return found

@@ -47,7 +47,7 @@ def test_what_is_not_charged_is_said() -> None:
     assert own["basic"].epsilon == Fraction(1, 10)
     assert all(charge.refusal_reason for charge in compare([Selection(2 * DELTA)], DELTA))
     whole = compared([Selection(DELTA)])
-    assert "convert" in whole["zcdp"].refusal_reason
+    assert "needs a delta" in whole["zcdp"].refusal_reason
     assert whole["basic"].epsilon == 0
 
 

@@ -42,7 +42,8 @@ def test_each_analyst_has_what_the_policy_says(tmp_path: Path) -> None:
     with _asks("Ana", path, **keys) as ana:
         ana.query(BOTH, epsilon=0.75)
         with pytest.raises(
-            BudgetExhausted, match=r"of table visits for analyst ana, where epsilon 0.25 is left of 1"
+            BudgetExhausted,
+            match=r"of table visits for analyst ana, but at most epsilon 0.25 is left for one query \(budget: epsilon 1\)",
         ):
             ana.query(COUNT, epsilon=0.5)
         states = ana.budget()

@@ -20,8 +20,8 @@ def test_it_is_the_selection_of_the_best_group() -> None:
         assert found.rows == ((50,),)
         (measured,) = found.receipt.mechanisms
         assert "best groups" in measured["statistic"]
-        assert "no chosen score is more than" in found.notices[0]
-        assert "no chosen score is more than" in str(con.explain(AUCTION.format("CHOOSE"), epsilon=39))
+        assert "no selected score is more than" in found.notices[0]
+        assert "no selected score is more than" in str(con.explain(AUCTION.format("CHOOSE"), epsilon=39))
         assert not con.query(AUCTION.format("ARG_MAX"), epsilon=40).receipt.entries
         other = f"{AUCTION.format('CHOOSE')} AS x"
         assert not con.query(other, epsilon=40, dialect="postgres").receipt.entries
@@ -44,7 +44,7 @@ def test_it_is_the_selection_of_the_best_group() -> None:
     ],
 )
 def test_what_is_no_choice_among_groups_is_refused(sql: str, code: str) -> None:
-    """Over rows it would show one row's value."""
+    """Over rows it would release one row's value."""
     with connected(rows=4) as con:
         with pytest.raises(dpsql.QueryRejected) as caught:
             con.query(sql, epsilon=1)

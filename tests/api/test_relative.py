@@ -179,7 +179,7 @@ def test_the_rest_of_a_budget_ends_it(accountant: str) -> None:
         connection.query("SELECT COUNT(DISTINCT patient_id) FROM visits", epsilon=left * Fraction(9, 10))
         result = connection.query(COUNT, target_error="8%")
         (notice,) = result.receipt.notices
-        assert "what may still be spent is too little" in notice
+        assert "the remaining budget is too small" in notice
         state = connection.budget()["visits"]
         assert state.spent.is_within(state.limit)
         assert len(charged(result)) >= 1
@@ -206,14 +206,16 @@ def test_a_budget_that_others_spend_meanwhile(monkeypatch: pytest.MonkeyPatch) -
 
         monkeypatch.setattr(type(connection.engine.ledger), "charge", once)
         result = connection.query(COUNT, target_error="2%")
-        assert "spent by others" in result.receipt.notices[0]
+        assert "other queries spent the budget" in result.receipt.notices[0]
         assert len(charged(result)) == 1
 
 
 def test_explain_promises_no_price(con: Connection) -> None:
     """It says the first step's and the most, neither of which follows from data, and charges nothing."""
     explained = con.explain(COUNT, target_error="5%", confidence=0.9)
-    assert explained.lines[1].startswith("  asked for ±5% of each value in 90% of answers: what that takes ")
+    assert explained.lines[1].startswith(
+        "  requested ±5% of each value in 90% of answers: the ε that it needs "
+    )
     assert explained.lines[2].startswith("  first step: ε = ")
     assert explained.lines[3].startswith("  all steps together: at most as for ε = ")
     with opened(str(con.engine.get_account("visits").accountant.name)) as other:
@@ -249,14 +251,11 @@ def test_the_clause_and_the_shell_say_it_too(con: Connection) -> None:
     clause = "WITH DIFFERENTIAL_PRIVACY OPTIONS(target_error = '10%', confidence = 0.9)"
     sql = COUNT.replace("SELECT", f"SELECT {clause}")
     assert con.query(sql).rows == con.query(sql, target_error="10%").rows == called.rows
-    with pytest.raises(dpsql.QueryRejected, match="different values of target_error"):
+    with pytest.raises(dpsql.QueryRejected, match="different values for target_error"):
         con.query(sql, target_error="5%")
     session = Session(SessionState(con))
     (reply,) = session.iterate_replies("\\target 5% 0.9")
-    assert (
-        reply.text
-        == "a query is asked for with ±5% of each value in 90% of answers, in steps until it is met"
-    )
+    assert reply.text == "queries run with ±5% of each value in 90% of answers, in steps until they meet it"
     (reply,) = session.iterate_replies(f"{MET['a sum']};")
     assert "charged to visits: ε " in reply.text
     assert " steps)" in reply.text
@@ -327,7 +326,7 @@ def test_a_step_that_fails_ends_with_the_answer_so_far(
 
 def test_a_failure_of_the_first_step_is_an_error(con: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing was released, so there is no answer."""
-    monkeypatch.setattr(Engine, "_charge_query", lambda *_: (_ for _ in ()).throw(BackendError()))
+    monkeypatch.setattr(Engine, "charge_query", lambda *_: (_ for _ in ()).throw(BackendError()))
     with pytest.raises(BackendError):
         con.query(COUNT, target_error="1%")
 

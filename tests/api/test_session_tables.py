@@ -75,7 +75,7 @@ def test_a_select_over_invented_rows_is_free_and_says_so(asked: Connection) -> N
         [3],
     )
     assert found.rows == ((3,),)
-    assert "invented" in found.notices[0]
+    assert "synthetic" in found.notices[0]
     assert found.receipt.replayed
     assert found.receipt.loss is None
     shadowed = asked.query(
@@ -121,7 +121,7 @@ def test_shares_agree_with_the_method(asked: Connection) -> None:
         assert n == round(shares[plan, urgent].value * len(copy))
     raw = asked.query("SELECT plan, w FROM r WHERE w = 1")
     assert len(raw) == sum(w == 1 for _, w, _ in copy.rows)
-    assert "randomised" in raw.notices[0]
+    assert "randomized" in raw.notices[0]
 
 
 @pytest.mark.parametrize("shape", [(2,), (3, 2), (1, 4), (2, 3, 2)])

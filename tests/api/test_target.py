@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
@@ -111,7 +112,7 @@ def test_explain_prints_the_price_first(con: dpsql.Connection) -> None:
     """Before the plan stand what was asked, what was found for it, and what that costs."""
     lines = con.explain(COUNT, target_error=50, confidence="0.9").lines
     assert lines[0] == "Price"
-    assert lines[1].startswith("  asked for ±50 in 90% of answers: ε = ")
+    assert lines[1].startswith("  requested ±50 in 90% of answers: ε = ")
     assert lines[2].startswith("  visits: ")
     assert "  COUNT(*): expected 90% half-width 50" in lines
     assert con.explain(COUNT, epsilon=1).lines[0] == "Price"
@@ -131,7 +132,7 @@ def test_what_cannot_be_foreseen_is_refused(con: dpsql.Connection, name: str) ->
 
 def bought(error: dpsql.Error) -> str:
     """The error that a message says is bought."""
-    return f"{error.message} {error.hint}".split("buys ±")[1].split()[0]
+    return re.split("gives ±|enough for ±", f"{error.message} {error.hint}")[1].split()[0]
 
 
 def test_the_cap_is_obeyed_and_says_what_it_buys(con: dpsql.Connection) -> None:
@@ -285,7 +286,7 @@ def test_in_the_shell(con: dpsql.Connection) -> None:
     r"""\target asks for an accuracy until \epsilon asks for a loss; what a query says itself goes before both."""
     session = Session(SessionState(con, epsilon=Fraction(1, 4)))
     (reply,) = session.iterate_replies("\\target 50 0.9")
-    assert reply.text == "a query is asked for with ±50 in 90% of answers, at the least ε that keeps to it"
+    assert reply.text == "queries run with ±50 in 90% of answers, at the smallest ε that meets it"
     terms = con.explain(COUNT, target_error=50, confidence=0.9).prepared.terms
     (reply,) = session.iterate_replies(f"{COUNT};")
     assert f"ε {float(terms.epsilon):g} " in reply.text or f"ε {float(terms.epsilon):g};" in reply.text
@@ -302,4 +303,4 @@ def test_in_the_shell(con: dpsql.Connection) -> None:
     assert session.state.target is None
     session.state = replace(session.state, epsilon=None)
     (reply,) = session.iterate_replies("\\target")
-    assert reply.text.startswith("no accuracy is asked for")
+    assert reply.text.startswith("no target error is set")

@@ -15,6 +15,7 @@ from properties.worlds import Statistics
 from worlds import Row, person, prepared, statistics, world
 
 from dpsql.connection import Connection
+from dpsql.engine.draw import draw_noise
 
 QUERIES = [
     "SELECT COUNT(*) FROM people",
@@ -28,7 +29,7 @@ QUERIES = [
 def noisy(connection: Connection, sql: str) -> Statistics:
     """The noisy cells of each group, straight from the release."""
     plan = prepared(connection, sql)
-    table = connection.engine._draw_noise(plan.single_release)
+    table = draw_noise(connection.engine.backend, connection.engine.entropy, plan.single_release)
     width = len(plan.statement.keys)
     return dict(zip((row[:width] for row in table.rows), table.components, strict=True))
 

@@ -49,7 +49,7 @@ DATAFLOW = {
     ),
     *(
         "Engine.answer_query",
-        "Engine._charge_query",
+        "Engine.charge_query",
         "SqlLedger.charge",
         "SqliteStore.open_transaction",
         "DuckDBBackend.run_statement",
@@ -60,7 +60,7 @@ DATAFLOW = {
         "draw_release",
         "Geometric.draw",
         "ScratchDatabase.fill_table",
-        "Engine._build_result",
+        "build_result",
     ),
 }
 EVENLY, INSTANTS, NAIVE = examples(examples(160)), examples(20), examples(20, least=10)
@@ -85,13 +85,13 @@ def ask(connection: Connection, tell: int) -> None:
 
 def ask_before_paying(connection: Connection, tell: int) -> None:
     """A naive engine: it charges for an answer once that is given."""
-    charge, late = Engine._charge_query, []
+    charge, late = Engine.charge_query, []
 
     def put_off(engine: Engine, plan: PreparedQuery) -> tuple[()]:
         late.append((engine, plan))
         return ()
 
-    Engine._charge_query = put_off  # type: ignore[method-assign,assignment]
+    Engine.charge_query = put_off  # type: ignore[method-assign,assignment]
     ask(connection, tell)
     charge(*late[0])
 

@@ -71,7 +71,7 @@ def test_the_last_entry_of_an_idle_account_is_held_by_the_one_after_it(tmp_path:
         for table in ("visits", "patients", "visits", "visits", "visits", "visits"):
             charge(ledger, table)
     edit(path, then("UPDATE entries SET spent_loss = '0' WHERE id = 2", with_true_digests("entries")))
-    assert "entry 3 of the ledger does not follow" in refused(path).message
+    assert "entry 3 of the ledger does not continue the entry before it" in refused(path).message
 
 
 @pytest.mark.usefixtures("long")

@@ -75,7 +75,9 @@ def test_forged_slices_do_not_add_up(path: Path, forgery: str) -> None:
     """Both for whoever opens the ledger with its policy, and for `dpsql ledger verify`."""
     change, place = FORGERIES[forgery]
     edit(path, then(change, mended))
-    with pytest.raises(IntegrityError, match=f"entry {place} of the ledger does not add up"):
+    with pytest.raises(
+        IntegrityError, match=f"entry {place} of the ledger does not agree with the entries before it"
+    ):
         open_ledger(path, BUDGETS)
     with closing(LedgerReader.open(path)) as history, pytest.raises(IntegrityError, match=f"entry {place} "):
         history.verify()

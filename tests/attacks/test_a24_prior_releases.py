@@ -18,11 +18,14 @@ from properties.worlds import cells_of
 from worlds import Refused, Row, assert_within, observed, person, prepared, spent, world
 
 from dpsql.analysis.analyse import Analysis
+from dpsql.backends import Backend
 from dpsql.connection import Connection
-from dpsql.engine.pipeline import Engine
+from dpsql.engine import pipeline
+from dpsql.engine.draw import draw_noise
 from dpsql.engine.prepare import PreparedRelease
+from dpsql.mechanisms import Entropy
 from dpsql.plan.dependencies import substitute_subqueries
-from dpsql.release import ReleasedTable
+from dpsql.released_table import ReleasedTable
 from dpsql.sql.emit.statement import emit_release
 
 BELOW_AVERAGE = "SELECT COUNT(*) FROM people WHERE cost < (SELECT AVG(cost) FROM people)"
@@ -40,18 +43,17 @@ WITHIN = [
 @contextmanager
 def statements(sent: list[tuple[PreparedRelease, Analysis]]) -> Iterator[None]:
     """Collects each release with its analysis as it is sent, values of earlier releases in their places."""
-    answer = Engine._draw_noise
 
-    def release(engine: Engine, part: PreparedRelease) -> ReleasedTable:
+    def release(backend: Backend, entropy: Entropy, part: PreparedRelease) -> ReleasedTable:
         sent.append(
             (
                 part,
                 substitute_subqueries(part.plan.analysis, part.values) if part.values else part.plan.analysis,
             )
         )
-        return answer(engine, part)
+        return draw_noise(backend, entropy, part)
 
-    with mock.patch.object(Engine, "_draw_noise", release):
+    with mock.patch.object(pipeline, "draw_noise", release):
         yield
 
 

@@ -218,7 +218,7 @@ def test_exchanged_claims_are_found_where_a_long_ledger_is_opened(
     refined_once(path)
     edit(path, lambda file: file.execute("UPDATE refinements SET base = base + 1"))
     monkeypatch.setattr(journal, "_MOST_FOLLOWED", 1)
-    with pytest.raises(dpsql.IntegrityError, match="what the ledger notes of refined releases was changed"):
+    with pytest.raises(dpsql.IntegrityError, match="the ledger's record of refined releases was changed"):
         opened(path, {})
 
 
@@ -235,5 +235,7 @@ def test_an_entry_vouches_for_the_claims_before_it(tmp_path: Path) -> None:
 
     edit(path, without)
     assert not verified(path, {})
-    with pytest.raises(dpsql.IntegrityError, match="entry 3 of the ledger does not add up"):
+    with pytest.raises(
+        dpsql.IntegrityError, match="entry 3 of the ledger does not agree with the entries before it"
+    ):
         opened(path, {})

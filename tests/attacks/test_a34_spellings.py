@@ -69,7 +69,7 @@ def test_a_table_in_other_letters_is_refused(database: duckdb.DuckDBPyConnection
     """The engine takes VISITS for visits, and the ledger must not take it for another."""
     path = tmp_path / "a.ledger"
     ask(database, policy(), path)
-    with pytest.raises(PolicyError, match="'VISITS' has the account of table 'visits'") as caught:
+    with pytest.raises(PolicyError, match="'VISITS' shares the account of table 'visits'") as caught:
         ask(database, policy("VISITS"), path)
     assert caught.value.code == "account_name"
     with pytest.raises(dpsql.BudgetExhausted):
@@ -83,9 +83,9 @@ def test_an_account_has_one_spelling(other: str, tmp_path: Path) -> None:
     budgets: dict[str | AccountKey, Budget] = {NAMES[0]: BUDGET, AccountKey(NAMES[0], NAMES[0]): BUDGET}
     open_ledger(path, budgets).close()
     for changed in ({other: BUDGET}, {NAMES[0]: BUDGET, AccountKey(NAMES[0], other): BUDGET}):
-        with pytest.raises(PolicyError, match="has the account of"):
+        with pytest.raises(PolicyError, match="shares the account of"):
             open_ledger(path, changed)
-        with pytest.raises(PolicyError, match="has the account of"):
+        with pytest.raises(PolicyError, match="shares the account of"):
             open_ledger(":memory:", budgets | changed)
 
 
@@ -117,7 +117,7 @@ def test_an_analyst_who_is_not_listed_has_one_budget(
     """Refused with the spelling that the ledger has."""
     rules, path = policy(per_analyst={"epsilon": 0.5}), tmp_path / "a.ledger"
     dpsql.connect(database, policy=rules, ledger=path, analyst=NAMES[0]).close()
-    with pytest.raises(PolicyError, match="has the account of"):
+    with pytest.raises(PolicyError, match="shares the account of"):
         dpsql.connect(database, policy=rules, ledger=path, analyst=other)
 
 
@@ -125,7 +125,7 @@ def test_an_analyst_without_a_name_has_no_budget_of_its_own(
     database: duckdb.DuckDBPyConnection, tmp_path: Path
 ) -> None:
     """Spaces are nobody's name."""
-    with pytest.raises(PolicyError, match="has the account of table 'visits'"):
+    with pytest.raises(PolicyError, match="shares the account of table 'visits'"):
         dpsql.connect(
             database, policy=policy(per_analyst={"epsilon": 0.5}), ledger=tmp_path / "a.ledger", analyst="  "
         )

@@ -33,7 +33,7 @@ from dpsql.server.service import Limits
 
 SECRET = 41
 NUMBERS = itertools.count()
-BACKEND_WAITS = dpsql.engine.pipeline.Engine._run_after_charge.__code__
+BACKEND_WAITS = dpsql.engine.pipeline.Engine.run_after_charge.__code__
 """Where Ctrl-C is heard: elsewhere the presses that are left over would end the test."""
 ENDED = (KeyboardInterrupt, OperationalError)
 LIMIT = 2.0

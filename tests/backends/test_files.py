@@ -461,7 +461,7 @@ def test_a_draft_of_files_says_what_was_read_and_where_it_lies(
     runner = CliRunner()
     draft = runner.invoke(app, ["init", ".", "-o", "-"]).stdout
     assert f'# The policy of "{tmp_path.name}"' in draft
-    assert "no value was read but some rows of files" in draft
+    assert "column types were guessed from some rows of the files" in draft
     written = runner.invoke(app, ["init", "."])
     assert (written.exit_code, tmp_path.with_suffix(".yaml").is_file()) == (0, True)
     tmp_path.with_suffix(".yaml").unlink()

@@ -97,7 +97,7 @@ def test_a_picture_is_drawn(run: Run, tmp_path: Path, name: str, start: bytes) -
     """The ending says which format; what is drawn is said."""
     ran = run("account", "--pure", "0.1x100", "--gaussian", "20", "--plot", tmp_path / name)
     assert (ran.code, ran.err) == (0, "")
-    assert ran.out.endswith(f"drawn into {tmp_path / name}\n")
+    assert ran.out.endswith(f"wrote the plot to {tmp_path / name}\n")
     assert (tmp_path / name).read_bytes().startswith(start)
 
 

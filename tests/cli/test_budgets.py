@@ -41,21 +41,21 @@ def test_check_says_what_weakens_a_budget_and_which_parts_there_are(run: Run, vi
     policy = visits.with_suffix(".yaml")
     said = run("check", policy).out
     assert (
-        "v: the budget begins anew (monthly), so what is guaranteed is ε 1 in each period; over n periods it is n times that"
+        "v: the budget renews (monthly), so the guarantee is ε 1 for each period, and n times that over n periods"
         in said
     )
     assert (
-        "analysts' own budgets bound each of them alone; what they learn together is bounded by the tables' budgets"
+        "an analyst's budget bounds the loss to that analyst alone; the tables' budgets bound the loss to all analysts together"
         in said
     )
     assert (
-        "v.cost: neither values nor whole bounds are declared, so its parts are not charged for themselves"
+        "v.cost: declare values or bounds of whole numbers, or its partitions are not charged separately"
         in said
     )
     assert "v.day:" not in said
     policy.write_text(POLICY.format(neighbors="replace"))
     assert (
-        "v: one who is replaced may change parts, so no part is charged for itself"
+        "v: with neighbors: replace, a unit may move between partitions, so partitions are not charged separately"
         in run("check", policy).out
     )
 
@@ -85,13 +85,13 @@ def test_a_budget_is_begun_anew_and_that_is_shown(run: Run, visits: Path) -> Non
             "olga",
             *analyst,
         )
-        assert f"the budget of {whose} is reset: entry" in ran.out
+        assert f"reset the budget of {whose}: entry" in ran.out
         assert "the guarantees before and after the reset add up" in ran.out
     assert run("query", visits, month.format(1), "-e", "0.5", "--analyst", "ana").code == 0
     shown = run("budget", "-p", policy).out
     assert "v, monthly (" in shown
-    assert "v was begun anew on " in shown
-    assert "v for ana was begun anew on " in shown
+    assert "v was reset on " in shown
+    assert "v for ana was reset on " in shown
     assert " by olga: a second" in shown
     assert run("ledger", "verify", ledger).code == 0
 
@@ -112,13 +112,13 @@ def test_budgets_are_amended_to_the_policy(run: Run, visits: Path) -> None:
     assert ran.out.splitlines() == [
         (
             "the budget of v was epsilon 1, delta 0, accountant pure, renewed monthly; "
-            "it is epsilon 2, delta 0, accountant pure, renewed monthly: entry 3 of the ledger"
+            "it is now epsilon 2, delta 0, accountant pure, renewed monthly: entry 3 of the ledger"
         ),
         (
             "the budget of v for ana was epsilon 1/2, delta 0, accountant pure, renewed monthly; "
-            "it is epsilon 3/4, delta 0, accountant pure, renewed monthly: entry 4 of the ledger"
+            "it is now epsilon 3/4, delta 0, accountant pure, renewed monthly: entry 4 of the ledger"
         ),
-        "what was spent stays spent: all answers together, those before included, are now within the new budget",
+        "spent budget stays spent: the new budget bounds all answers together, earlier ones included",
     ]
     assert "error[amend_nothing]" in run(*amend).err
     assert run(*asked).code == 4
@@ -139,7 +139,7 @@ def test_resets_that_cannot_be_are_refused(run: Run, visits: Path) -> None:
     """No ledger, no such table, no reason: an error, and no new ledger."""
     policy, ledger = visits.with_suffix(".yaml"), visits.with_suffix(".ledger")
     asked = ("ledger", "reset", ledger, "-p", policy)
-    assert "there is no ledger" in run(*asked, "--table", "v", "--reason", "why").err
+    assert "does not exist" in run(*asked, "--table", "v", "--reason", "why").err
     assert not ledger.exists()
     assert run("query", visits, "SELECT COUNT(*) FROM v", "-e", "0.5").code == 0
     assert "error[no_budget]" in run(*asked, "--table", "w", "--reason", "why").err
@@ -158,7 +158,7 @@ def test_budgets_of_several_policies_and_all_analysts(run: Run, visits: Path, tm
     assert both.code == 0
     assert both.out.startswith(f"{policy}\n")
     assert f"\n\n{other}\n" in both.out
-    assert f"there is no {other.with_suffix('.ledger')}" in both.out
+    assert f"{other.with_suffix('.ledger')} does not exist" in both.out
     assert not other.with_suffix(".ledger").exists()
     for arguments in ((), (policy, other, "--ledger", tmp_path / "x.ledger")):
         ran = run("budget", *arguments)

@@ -33,7 +33,7 @@ def test_check_sums_up_a_policy(run: Run, study: Path) -> None:
     assert "visits.cost" in alone.out
     assert "[0, 1000]" in alone.out
     held = run("check", policy, study)
-    assert "every table and column" in held.out
+    assert "every declared table and column" in held.out
     assert held.out.splitlines()[-1].endswith(": visits.undeclared, wages")
 
 
@@ -110,7 +110,7 @@ def test_check_without_public_tables(run: Run, study: Path, planned: Path) -> No
     policy = study.with_suffix(".yaml")
     alone = run("check", planned, "--policy", policy, "-e", "0.1")
     assert (alone.code, alone.out) == (1, "")
-    assert "name the database for queries that read them" in alone.err
+    assert "queries that read public tables need the database" in alone.err
     assert run("check", planned, "--policy", policy, study, "-e", "0.1").code == 0
 
 
@@ -157,12 +157,12 @@ def test_weak_settings_are_told(run: Run, tmp_path: Path) -> None:
     policy.write_text(WEAK)
     said = run("check", policy).out
     for line in (
-        "visits: default_epsilon 0.8 is refused: its budget admits no query above ε 0.555",
-        "visits: the budget of olga has no effect: it is not less than the table's own",
+        "visits: default_epsilon 0.8 is refused: its budget allows no query above ε 0.555",
+        "visits: the budget of olga has no effect: it is not less than the budget of the table",
         "visits.e_mail looks like an identifier of people",
         "wages: ε 12 is weak",
         "wages: δ 0.001 is large",
-        "wages: max_epsilon 12 has no effect: its budget admits no query above ε ",
+        "wages: max_epsilon 12 has no effect: its budget allows no query above ε ",
     ):
         assert line in said, line
     assert "per_analyst has no effect" not in said
@@ -170,7 +170,7 @@ def test_weak_settings_are_told(run: Run, tmp_path: Path) -> None:
     assert "\nmax_epsilon 1 has no effect" not in said
     policy.write_text(WEAK.partition("  wages")[0])
     assert (
-        "max_epsilon 1 has no effect: no table's budget admits a query above ε 0.555"
+        "max_epsilon 1 has no effect: no table's budget allows a query above ε 0.555"
         in run("check", policy).out
     )
     sound = WEAK.partition("  wages")[0].replace("max_epsilon: 1", "max_epsilon: 0.5").replace("0.8", "0.1")
@@ -182,7 +182,7 @@ def test_weak_settings_are_told(run: Run, tmp_path: Path) -> None:
 def test_changed_data_of_the_same_version_are_noticed(run: Run, study: Path) -> None:
     """A first check notes a fingerprint; later ones say whether declared columns changed, until the version does."""
     policy, kept = study.with_suffix(".yaml"), study.with_suffix(".fingerprints")
-    assert "fingerprint of data_version 1 is noted" in run("check", policy, study).out
+    assert "recorded the fingerprint of data_version 1" in run("check", policy, study).out
     assert kept.stat().st_mode & 0o077 == 0
     noted = kept.read_bytes()
 
@@ -191,23 +191,21 @@ def test_changed_data_of_the_same_version_are_noticed(run: Run, study: Path) -> 
             connection.execute(sql)
         return run("check", policy, study).out
 
-    assert "the data are those of data_version 1" in changed("UPDATE visits SET undeclared = 0")
-    assert "the data are those" in changed(
-        "CREATE OR REPLACE TABLE visits AS FROM visits ORDER BY cost, note"
-    )
+    assert "the data match data_version 1" in changed("UPDATE visits SET undeclared = 0")
+    assert "the data match" in changed("CREATE OR REPLACE TABLE visits AS FROM visits ORDER BY cost, note")
     run("query", study, "SELECT COUNT(*) FROM visits", "-e", "1")
     text = changed("INSERT INTO visits FROM visits LIMIT 2")
-    assert "visits changed: the fingerprint of data_version 1 is of" in text
-    assert "the ledger's last answer of it of" in text
+    assert "visits changed: the fingerprint of data_version 1 is from" in text
+    assert "its last answer from" in text
     assert kept.read_bytes() == noted
     policy.write_text(policy.read_text(encoding="utf-8") + "data_version: 2\n", encoding="utf-8")
-    assert "data_version 2 is noted" in run("check", policy, study).out
-    assert "the data are those of data_version 2" in run("check", policy, study).out
+    assert "recorded the fingerprint of data_version 2" in run("check", policy, study).out
+    assert "the data match data_version 2" in run("check", policy, study).out
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Path, "read_bytes", _forbidden)
-        assert "cannot be read" in run("check", policy, study).out
+        assert "cannot read" in run("check", policy, study).out
     kept.write_text("[]", encoding="utf-8")
-    assert "data_version 2 is noted" in run("check", policy, study).out
+    assert "recorded the fingerprint of data_version 2" in run("check", policy, study).out
 
 
 def test_check_counts_rows_whose_link_crosses_units(run: Run, tmp_path: Path) -> None:
@@ -241,15 +239,19 @@ tables:
     )
     said = run("check", policy, place).out
     assert (
-        f"comments.post refers to posts.id: {crossing:,} rows have the key of a row of another unit" in said
+        f"comments.post references posts.id, but {crossing:,} rows have the key of a row of another unit"
+        in said
     )
-    assert "likes.post refers" not in said
-    assert "comments.post is declared unique: 900 rows have the value of a row of another unit" in said
+    assert "likes.post references" not in said
+    assert (
+        "comments.post is declared unique, but 900 rows have a value that a row of another unit also has"
+        in said
+    )
     assert "posts.id is declared" not in said
-    assert "words.post refers" not in said
+    assert "words.post references" not in said
     with dpsql.connect(place, policy=policy, ledger=":memory:", epsilon=1) as connection:
         answer = connection.query("SELECT COUNT(*) FROM comments c JOIN posts p ON c.post = p.id")
-        assert any("Rows of equal post are joined within a unit alone" in text for text in answer.notices)
+        assert any("Rows of equal post are joined only within a unit" in text for text in answer.notices)
         own = connection.query("SELECT COUNT(*) FROM words w JOIN posts p ON w.post = p.id", epsilon=0.1)
         assert not any("within a unit" in text for text in own.notices)
 
@@ -282,15 +284,21 @@ tables:
         encoding="utf-8",
     )
     said = run("check", policy).out
-    assert "stays.cost: 3 texts are no double, and are read as NULL: numbers are written as 1234.5" in said
-    assert "stays.day: 2 texts are no date, and are read as NULL: dates are written as 2026-01-31" in said
-    assert "stays.person: 1 text is no integer, and is read as NULL" in said
-    assert "charges.n: 1 text is no integer" in said
+    assert (
+        "stays.cost: 3 texts are not a valid double, and are read as NULL: numbers are written as 1234.5"
+        in said
+    )
+    assert (
+        "stays.day: 2 texts are not a valid date, and are read as NULL: dates are written as 2026-01-31"
+        in said
+    )
+    assert "stays.person: 1 text is not a valid integer, and is read as NULL" in said
+    assert "charges.n: 1 text is not a valid integer" in said
     assert "stays.note:" not in said
-    assert "stays: 2 rows have no person: they belong to no privacy unit, and no answer reads them" in said
-    assert "charges: 3 rows lead to no row of stays that has a unit: no answer reads them" in said
+    assert "stays: 2 rows have no person, so they belong to no privacy unit and no answer reads them" in said
+    assert "charges: 3 rows reference no row of stays with a unit, so no answer reads them" in said
     said = run("check", policy, tmp_path).out  # the same files as a folder
-    assert "stays.cost: 3 texts are no double" in said
+    assert "stays.cost: 3 texts are not a valid double" in said
 
 
 def _forbidden(_: Path) -> bytes:

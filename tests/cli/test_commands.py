@@ -61,7 +61,7 @@ def test_version(run: Run) -> None:
 
 def new_ledger(study: Path) -> str:
     """What the first command says of the ledger beside the database."""
-    return f"a new ledger begins: {study.with_suffix('.ledger')}"
+    return f"created a new ledger: {study.with_suffix('.ledger')}"
 
 
 def test_query_answers_and_charges(run: Run, study: Path) -> None:
@@ -78,7 +78,7 @@ def test_query_answers_and_charges(run: Run, study: Path) -> None:
 def test_notices_stand_before_the_price(run: Run, study: Path) -> None:
     """A constant that the policy excludes is told by explain, and with the answer; in data on standard error."""
     sql = f"{COUNT} WHERE plan = 'Z'"
-    told = "'Z' is none of the values that the policy lists for plan: A, B, C"
+    told = "'Z' is not among the values that the policy lists for plan: A, B, C"
     assert told in run("explain", study, sql, "-e", "1").out
     # A head, a rule and a row; what follows the first notice depends on noise.
     _, _, _, notice, *_, price = run("query", study, sql, "-e", "1").out.splitlines()
@@ -154,7 +154,7 @@ def test_explain_charges_nothing(run: Run, study: Path) -> None:
 def test_budget_before_any_question_makes_no_ledger(run: Run, study: Path) -> None:
     """Looking at a budget that nobody has touched leaves no file behind."""
     ran = run("budget", "--policy", study.with_suffix(".yaml"))
-    assert "nothing was asked yet" in ran.out
+    assert "no query was answered yet" in ran.out
     assert "100%" in ran.out
     assert not study.with_suffix(".ledger").exists()
 
@@ -254,7 +254,7 @@ def test_the_environment_says_what_no_option_does(
     monkeypatch.setenv("DPSQL_LEDGER", str(tmp_path / "its.ledger"))
     monkeypatch.setenv("DPSQL_EPSILON", "0.25")
     ran = run("explain", study, COUNT)
-    assert (ran.code, ran.err) == (0, f"a new ledger begins: {tmp_path / 'its.ledger'}\n")
+    assert (ran.code, ran.err) == (0, f"created a new ledger: {tmp_path / 'its.ledger'}\n")
     assert "ε = 0.25;" in ran.out
     assert "ε = 0.5;" in run("explain", study, COUNT, "-e", "0.5").out
     assert "asked for ±50" in run("explain", study, COUNT, "--target-error", "50").out
@@ -290,13 +290,13 @@ def test_a_mistyped_ledger_is_not_begun(run: Run, study: Path) -> None:
     assert "error[new_ledger]" in run("shell", study, "-l", slip, stdin=f"{COUNT};\n").err
     assert not slip.exists()
     ran = run("query", study, COUNT, "-e", "1", "-l", slip, "--new-ledger")
-    assert (ran.code, ran.err) == (0, f"a new ledger begins: {slip}\n")
+    assert (ran.code, ran.err) == (0, f"created a new ledger: {slip}\n")
     assert run("query", study, COUNT, "-e", "1", "-l", slip).err == ""
     marker = study.with_suffix(".ledgers").read_text(encoding="utf-8").splitlines()
     assert marker[1:] == [str(ledger.resolve()), str(slip.resolve())]
     ledger.unlink()
     lost = run("query", study, COUNT, "-e", "1")
-    assert "is not there any more" in lost.err
+    assert "no longer exists" in lost.err
     assert not ledger.exists()
     assert run("explain", study, COUNT, "-e", "1", "-l", ":memory:").code == 0
 
@@ -351,7 +351,7 @@ def test_init_asks_what_the_owner_decides(run: Run, tmp_path: Path) -> None:
     with duckdb.connect(str(database)) as connection:
         connection.execute(KEYS)
     text = run("init", database, "-o", "-").out
-    assert "# a candidate is its primary key id" in text
+    assert "the unit may be the primary key id, with rows_per_unit 1" in text
     assert 'link: {column: patient, references: "emr.patients.id"}' in text
     answers = ["patient", "none", "", "", "nobody", "link", "0", "20", "5, 1", "0, 500", "a, b", "x", "2", ""]
     ran = run("init", database, "--interactive", stdin="\n".join(answers) + "\n")
@@ -376,6 +376,6 @@ def test_a_ledger_beside_a_server_s_address_is_refused(
     arguments = [name, "http://localhost:9", *rest, *(["-e", "1"] if rest else [])]
     monkeypatch.setenv("DPSQL_TOKEN", "dpsql_" + "0" * 16 + "_" + "f" * 64)
     refused = run(*arguments, option, "other.ledger")
-    assert (refused.code, f"{option} is the server's" in refused.err) == (1, True)
+    assert (refused.code, f"{option} is not valid with a server address" in refused.err) == (1, True)
     monkeypatch.setenv("DPSQL_LEDGER" if option == "--ledger" else "DPSQL_LEDGER_KEY_FILE", "other.ledger")
-    assert "is the server's" not in run(*arguments).err
+    assert "not valid with a server address" not in run(*arguments).err

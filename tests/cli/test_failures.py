@@ -41,7 +41,7 @@ def test_a_lock_is_shown_and_opened(run: Run, study: Path) -> None:
     assert "error[unlock_reason]" in run("ledger", "unlock", ledger, table, "--reason", " ").err
     assert "error[no_budget]" in run("ledger", "unlock", ledger, "nowhere", "--reason", "why").err
     done = run("ledger", "unlock", ledger, table.upper(), "--reason", "mended", "--by", "olga")
-    assert done.out == f"the table {table} is open again after 3 failures: entry 6 of the ledger\n"
+    assert done.out == f"unlocked the table {table} after 3 failures: entry 6 of the ledger\n"
     said = run("budget", "--policy", policy).out
     assert "failed" not in said
     assert f"{table} was unlocked on " in said
@@ -54,5 +54,5 @@ def test_check_says_that_a_ledger_with_a_key_was_not_looked_at(run: Run, study: 
     key.write_text("a secret of the owner's, long enough")
     with closing(open_ledger(study.with_suffix(".ledger"), collect_budgets(load(policy)), key=key)):
         pass
-    assert "its ledger was not looked at: " in run("check", policy).out
+    assert "its ledger was not checked: " in run("check", policy).out
     assert "not looked at" not in run("check", policy, "--ledger-key", key).out

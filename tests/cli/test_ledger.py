@@ -53,7 +53,7 @@ def test_a_report_is_written(run: Run, ledger: Path, tmp_path: Path) -> None:
     """To a file, or to standard output; not over a file of another kind, nor of an edited ledger."""
     target = tmp_path / "report.html"
     ran = run("report", ledger, "-o", target)
-    assert (ran.code, ran.out) == (0, f"written to {target}\n")
+    assert (ran.code, ran.out) == (0, f"wrote {target}\n")
     assert run("report", ledger, "-o", "-").out == target.read_text(encoding="utf-8")
     for output in (ledger, tmp_path / "missing" / "report.html"):
         before = ledger.read_bytes()
@@ -70,13 +70,13 @@ def test_a_whole_ledger_is_verified(run: Run, ledger: Path, tmp_path: Path) -> N
     anchor = tmp_path / "anchor"
     anchor.write_text(f"{head}\n")
     alone = run("ledger", "verify", ledger)
-    assert alone.out.splitlines()[0] == "an unbroken chain: entries 3, accounts 1"
+    assert alone.out.splitlines()[0] == "the chain is intact: entries 3, accounts 1"
     assert alone.out.splitlines()[-1] == f"head: {head}"
     for option in (("--head", head), ("--anchor", anchor)):
         ran = run("ledger", "verify", ledger, *option)
-        assert (ran.code, ran.out.splitlines()[1]) == (0, "the head of 3 entries that was kept is part of it")
+        assert (ran.code, ran.out.splitlines()[1]) == (0, "the chain contains the recorded head of 3 entries")
         edit(ledger, "CREATE TABLE kept AS SELECT * FROM entries; DELETE FROM entries WHERE id = 3")
-        assert "names entry 3, which is not there" in run("ledger", "verify", ledger).err
+        assert "names entry 3, which is missing" in run("ledger", "verify", ledger).err
         edit(ledger, "CREATE TABLE told AS SELECT * FROM releases; DELETE FROM releases WHERE entry = 3")
         assert "error[ledger_rolled_back]" in run("ledger", "verify", ledger, *option).err
         assert run("ledger", "verify", ledger).code == 0
@@ -157,7 +157,7 @@ def test_what_is_no_ledger_is_not_made_one(run: Run, study: Path, tmp_path: Path
     empty = tmp_path / "empty"
     empty.touch()
     assert "error[not_a_ledger]" in run("ledger", "verify", empty).err
-    assert "give one" in run("ledger", "verify", old, "--head", "x", "--anchor", "y").err
+    assert "cannot be combined" in run("ledger", "verify", old, "--head", "x", "--anchor", "y").err
     assert not study.with_suffix(".ledger").exists()
 
 
@@ -180,7 +180,7 @@ def test_a_key_from_a_file_or_the_environment(
     monkeypatch.setenv("DPSQL_LEDGER_KEY_FILE", str(key))
     for command in commands:
         assert run(*command).code == 0
-    assert "an unbroken chain under its key: entries 2," in run("ledger", "verify", ledger).out
+    assert "the chain is intact with its key: entries 2," in run("ledger", "verify", ledger).out
 
 
 def test_a_receipt_is_borne_out(run: Run, ledger: Path) -> None:
@@ -191,10 +191,10 @@ def test_a_receipt_is_borne_out(run: Run, ledger: Path) -> None:
         run("receipt", "verify", "-", "--ledger", ledger, stdin=file.read_text(encoding="utf-8")),
     ):
         assert (ran.code, ran.err) == (0, "")
-        assert ran.out.splitlines()[0] == "the ledger holds the charge: entry 3 (visits)"
-        assert "shown: every field that is not named below" in ran.out
+        assert ran.out.splitlines()[0] == "the ledger has the charge: entry 3 (visits)"
+        assert "verified: every field not listed below" in ran.out
         assert "not in the ledger" not in ran.out
-        assert "not shown: that rows which came with the receipt are the answer" in ran.out
+        assert "not verified: that rows delivered with the receipt are the answer" in ran.out
 
 
 def test_receipts_without_a_charge_say_so(run: Run, study: Path) -> None:
@@ -207,10 +207,10 @@ def test_receipts_without_a_charge_say_so(run: Run, study: Path) -> None:
     ran = run("receipt", "verify", "-", "--ledger", ledger, stdin=again)
     assert (ran.code, ran.err) == (0, "")
     assert "nothing was charged" in ran.out
-    assert "the ledger holds what paid for it: entry" in ran.out
+    assert "the ledger has the entries that paid for it: entr" in ran.out
     ran = run("receipt", "verify", "-", "--ledger", ledger, stdin=explained)
     assert (ran.code, ran.err) == (0, "")
-    assert "names no charge" in ran.out
+    assert "has no charge" in ran.out
 
 
 def test_what_was_learnt_after_the_charge_is_in_the_receipt_alone(run: Run, study: Path) -> None:
@@ -225,7 +225,7 @@ def test_what_was_learnt_after_the_charge_is_in_the_receipt_alone(run: Run, stud
     for receipt in receipts:
         text = receipt.to_json()
         ran = run("receipt", "verify", "-", "--ledger", study.with_suffix(".ledger"), stdin=text)
-        assert (ran.code, "not shown: clamps that were learnt, and their noise\n" in ran.out) == (0, True)
+        assert (ran.code, "not verified: clamps that were learnt, and their noise\n" in ran.out) == (0, True)
     for said in ('"statistic": "', '"choice": "', '"most": "'):
         mended = text.replace(said, f"{said}no ")
         assert mended != text
@@ -256,16 +256,19 @@ CHANGES: dict[str, tuple[Callable[[dict[str, Any]], None], str]] = {
     "cost": (within("entries", 0, "loss", value="0"), "another loss"),
     "time": (within("entries", 0, "at", value="2026-01-01T00:00:00+00:00"), "another at"),
     "entry": (within("entries", 0, "id", value=2), "another digest than entry 2"),
-    "no such entry": (within("entries", 0, "id", value=9), "names entry 9, which the ledger does not hold"),
-    "free": (within("entries", value=[]), "names no charge"),
-    "too many": (lambda receipt: receipt["entries"].append(receipt["entries"][0]), "or others too"),
+    "no such entry": (within("entries", 0, "id", value=9), "names entry 9, which is not in the ledger"),
+    "free": (within("entries", value=[]), "states released values but no charge"),
+    "too many": (
+        lambda receipt: receipt["entries"].append(receipt["entries"][0]),
+        "does not list exactly the entries of the charge",
+    ),
     "unit": (within("privacy_unit", value="household"), "another privacy unit than entry 3"),
     "versions": (within("versions", "dpsql", value="9"), "another versions"),
     "notice": (within("notices", value=["checked"]), "has notices"),
     "refined": (within("refined", value=[1]), "another refined"),
-    "replayed": (within("replayed", value=[1]), "other entries paid"),
-    "unknown": (within("reviewed", value="yes"), "a field that dpsql does not write: reviewed"),
-    "explained": (within("explained", value=True), "is of an explanation"),
+    "replayed": (within("replayed", value=[1]), "other replayed entries"),
+    "unknown": (within("reviewed", value="yes"), "the field reviewed, which dpsql does not write"),
+    "explained": (within("explained", value=True), "belongs to an EXPLAIN"),
 }
 
 

@@ -36,15 +36,15 @@ def test_an_owner_gives_back_what_a_session_left(run: Run, study: Path) -> None:
     ledger = open_ledger(path, collect_budgets(load(policy)))
     number = ledger.reserve({"visits": Pure(Fraction(10))}, analyst="ana")[0].id
     ledger.close()
-    assert "reservation 1 of visits is reserved by ana: 100% of it is left" in run("budget", "-p", policy).out
-    assert "reservations that are open: 1" in run("ledger", "verify", path).out
+    assert "reservation 1 of visits is held by ana: 100% left" in run("budget", "-p", policy).out
+    assert "open reservations: 1" in run("ledger", "verify", path).out
     ran = run("ledger", "return", path, "--reservation", number, "--by", "olga")
     assert (ran.code, "entry 2 of the ledger" in ran.out) == (0, True)
     assert (
-        "error[slice_closed]: there is no open reservation 1"
+        "error[slice_closed]: no open reservation has the number 1"
         in run("ledger", "return", path, "--reservation", number).err
     )
-    assert "is reserved" not in run("budget", "-p", policy).out
+    assert "is held by" not in run("budget", "-p", policy).out
     shown = run("ledger", "show", path).out
     assert all(kind in shown for kind in ("reserve 1", "return 1", "olga"))
     assert run("ledger", "verify", path).code == 0
@@ -57,7 +57,7 @@ def test_the_former_name_of_the_option_is_known(run: Run, study: Path) -> None:
     number = ledger.reserve({"visits": Pure(Fraction(10))}, analyst="ana")[0].id
     ledger.close()
     former = run("ledger", "return", path, "--slice", number)
-    assert (former.code, "--slice is called --reservation" in former.err) == (0, True)
+    assert (former.code, "--slice is now called --reservation" in former.err) == (0, True)
     assert "entry 2 of the ledger" in former.out
     missing = run("ledger", "return", path)
     assert missing.code != 0

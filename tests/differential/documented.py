@@ -29,19 +29,19 @@ DIFFERENCES: Mapping[str, Difference] = {
         "SELECT kind AS k0, COUNT(*) AS n0 FROM visits WHERE cost > 1000 GROUP BY kind",
     ),
     LISTED_KEYS: Difference(
-        r"nothing is measured, and some may have no rows",
+        r"nothing was measured, and some may have no rows",
         "SELECT DISTINCT lvl AS k0, kind AS k1 FROM visits WHERE kind = 'a' AND lvl < 9",
     ),
     SUMS_OF_NOBODY: Difference(
-        r"may be over no values.*, where SQL has NULL",
+        r"may be over no values.*, where SQL returns NULL",
         "SELECT SUM(lvl) AS s FROM visits WHERE cost > 1000",
     ),
     COUNT_IF_OF_NOBODY: Difference(
-        r"COUNT_IF of no rows is 0",
+        r"COUNT_IF over no rows is 0",
         "SELECT COUNT_IF(lvl > 1) AS s FROM visits WHERE cost > 1000",
     ),
     QUANTILES_OF_NOBODY: Difference(
-        r"has no count of its values beside it: over no values it is a random value",
+        r"has no count of its values in this query: over no values it is a random value",
         "SELECT MIN(lvl) AS r FROM visits WHERE cost > 1000",
     ),
 }

@@ -67,8 +67,11 @@ def con(database: duckdb.DuckDBPyConnection) -> Iterator[Connection]:
 @pytest.mark.parametrize(
     ("condition", "told"),
     [
-        ("country = 'UK'", ["'UK' is none of the values that the policy lists for country: DE, FR, United"]),
-        ("'UK' <> country", ["'UK' is none of the values"]),
+        (
+            "country = 'UK'",
+            ["'UK' is not among the values that the policy lists for country: DE, FR, United"],
+        ),
+        ("'UK' <> country", ["'UK' is not among the values"]),
         ("country IN ('DE', 'UK', 'IT')", ["'UK' is none", "'IT' is none"]),
         ("NOT country IN ('UK')", ["'UK' is none"]),
         ("country IS DISTINCT FROM 'UK'", ["'UK' is none"]),
@@ -125,7 +128,7 @@ def test_such_a_constant_is_found_wherever_it_stands(con: Connection, sql: str) 
     """Once, however often it stands there."""
     explained = con.explain(sql, ["UK"] if "?" in sql else [])
     (notice,) = explained.notices
-    assert "'UK' is none of the values" in notice
+    assert "'UK' is not among the values" in notice
 
 
 def test_an_answer_without_groups_says_why(con: Connection) -> None:
@@ -246,12 +249,12 @@ def test_bounds_that_nobody_declared_are_told_where_noise_is_large(
 ) -> None:
     """Of what is computed, with the way out; not of what has bounds. With the same draws in each run."""
     monkeypatch.setitem(vars(con.engine), "entropy", SeededEntropy(1))
-    far = [notice for notice in con.query(sql, epsilon="0.1").notices if "may be anything in" in notice]
-    anything = "LENGTH(country) may be anything in [0, 4294967296], and noise grows with that"
+    far = [notice for notice in con.query(sql, epsilon="0.1").notices if " has the bounds " in notice]
+    anything = "LENGTH(country) has the bounds [0, 4294967296], and the noise grows with them"
     assert far == [f"{anything}: narrower bounds help, as in LEAST(LENGTH(country), 100)."]
     bounded = sql.replace("LENGTH(country)", "LEAST(LENGTH(country), 100)")
     for near in (bounded, "SELECT SUM(price) FROM orders"):
-        assert not any("may be anything" in notice for notice in con.query(near, epsilon="0.0001").notices)
+        assert not any("has the bounds" in notice for notice in con.query(near, epsilon="0.0001").notices)
 
 
 def test_noise_in_what_is_no_number_is_told(con: Connection) -> None:
@@ -275,8 +278,8 @@ def test_noise_in_what_is_no_number_is_told(con: Connection) -> None:
 def test_terms_of_a_regression_are_named_by_their_columns(con: Connection) -> None:
     """The query has no such expression, so that nobody would know what to narrow."""
     notices = con.query("SELECT REGR_SLOPE(price, price * 1000) FROM orders", epsilon="0.0001").notices
-    (far, *_) = (notice for notice in notices if "may be anything" in notice)
-    assert far.startswith("What is computed of price and added up may be anything in [")
+    (far, *_) = (notice for notice in notices if " has the bounds " in notice)
+    assert far.startswith("The summed expression of price has the bounds [")
     assert far.endswith("as in LEAST(price, 100).")
 
 
@@ -284,7 +287,7 @@ def test_what_groups_are_chosen_by_is_not_told(con: Connection) -> None:
     """It is not measured, so that nothing is known of its noise: what is said is how far from the best a group may be."""
     answer = con.query("SELECT hour FROM orders GROUP BY hour ORDER BY SUM(price) DESC LIMIT 2")
     assert len(answer.rows) == 2
-    assert sum("no chosen score is more than" in notice for notice in answer.notices) == 1
+    assert sum("no selected score is more than" in notice for notice in answer.notices) == 1
     assert not any("noise" in notice for notice in answer.notices)
 
 
@@ -368,7 +371,7 @@ def test_the_shell_and_data_formats_have_them(con: Connection) -> None:
     sql = "SELECT COUNT(*) FROM orders WHERE country = 'UK'"
     session = Session(SessionState(con, epsilon=1))  # type: ignore[arg-type]
     (reply,) = session.iterate_replies(f"{sql};")
-    assert "'UK' is none of the values" in reply.text
+    assert "'UK' is not among the values" in reply.text
     answer = con.query(sql, epsilon=1)
     data = json.loads(format_answer(answer, AnswerFormat.JSON, View()))
     assert data["notices"] == list(answer.notices) != []

@@ -20,7 +20,7 @@ import dpsql
 from dpsql.aggregates import Moment
 from dpsql.connection import Connection
 from dpsql.engine.prepare import PreparedRelease
-from dpsql.planning.clamping import BY_GROUP, BY_NORM, BY_SUM, ClampScope
+from dpsql.planning.build_clamps import BY_GROUP, BY_NORM, BY_SUM, ClampScope
 from dpsql.planning.statistics import ROWS, UNITS
 from dpsql.request.query import Query
 

@@ -115,7 +115,7 @@ def test_the_other_commands_ask_it(url: str, run: Run, tmp_path: Path) -> None: 
     )
     low, high = load(tmp_path / "rules.suggested.yaml").tables["patients"].columns["age"].bounds or (0, 0)
     assert (0 <= low <= 5, 85 <= high <= 95) == (True, True)
-    assert "patients.age: quantiles 1% and 99%: " in said["suggest"].out
+    assert "patients.age: 1% and 99% quantiles: " in said["suggest"].out
     shell = run("shell", url, "-e", 50, *under, stdin=f"{COUNT};\n")
     assert (shell.code, "A " in shell.out) == (0, True)
     gone = run("query", url.replace("/commands?", "/nowhere?"), COUNT, "-e", 1, *under)

@@ -25,7 +25,7 @@ from dpsql.backends.spark.connection import SparkBackend
 from dpsql.backends.spark.dialect import PART, SparkDialect
 from dpsql.backends.spark.settings import PINNED, QUICK, needs_reset
 from dpsql.errors import BackendError, OperationalError, PolicyError, QueryRejected
-from dpsql.planning.clamping import BY_NORM
+from dpsql.planning.build_clamps import BY_NORM
 from dpsql.request.query import Query
 from dpsql.sql.emit import scalars
 

@@ -29,7 +29,7 @@ from speeds import examples
 import dpsql
 from dpsql.aggregates import Moment
 from dpsql.connection import Connection
-from dpsql.planning.clamping import ClampScope
+from dpsql.planning.build_clamps import ClampScope
 from dpsql.planning.statistics import ROWS, UNITS
 from dpsql.request.query import Query
 

@@ -171,7 +171,7 @@ def test_rounds_take_turns_and_end() -> None:
     with pytest.raises(DataError):
         learner.observe([0, 1, 1])
     learner.observe([0, 1])
-    with pytest.raises(LossError, match="over"):
+    with pytest.raises(LossError, match="no rounds left"):
         learner.choose()
 
 

@@ -171,7 +171,7 @@ def test_a_fork_that_python_does_not_see_is_refused(tmp_path: Path) -> None:
             try:
                 use()
             except OperationalError as error:
-                assert "forked behind" in str(error)
+                assert "forked outside of Python" in str(error)
             else:
                 raise AssertionError
         """,

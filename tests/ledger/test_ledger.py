@@ -90,7 +90,10 @@ def test_over_budget_nothing_is_written(ledger: Ledger) -> None:
     with pytest.raises(BudgetExhausted) as caught:
         ledger.charge({"patients": Pure(Fraction(1, 2)), "visits": Pure(TENTH)}, analyst="ana", query="q")
     assert caught.value.code == "budget_exhausted"
-    assert "epsilon 0.5 of table patients, where epsilon 0.25 is left of 1" in str(caught.value)
+    assert (
+        "epsilon 0.5 of table patients, but at most epsilon 0.25 is left for one query (budget: epsilon 1)"
+        in str(caught.value)
+    )
     assert (ledger.list_states(), ledger.list_entries()) == before
 
 
@@ -100,17 +103,33 @@ def test_what_is_said_to_be_left_can_be_spent(ledger: Ledger) -> None:
         left = ledger.get_state(table).remaining_epsilon
         with pytest.raises(BudgetExhausted) as caught:
             ledger.charge({table: Pure(left + Fraction(1, 10**30))}, analyst="ana", query="q")
-        assert "asks for epsilon" in caught.value.message
+        assert "needs epsilon" in caught.value.message
         ledger.charge({table: Pure(left)}, analyst="ana", query="q")
         with pytest.raises(BudgetExhausted):
             ledger.charge({table: Pure(TENTH)}, analyst="ana", query="q")
+
+
+@pytest.mark.parametrize(("table", "converted"), [("patients", False), ("visits", True)])
+def test_the_first_refusal_says_why_the_whole_epsilon_is_not_left(
+    ledger: Ledger, table: str, converted: bool
+) -> None:
+    """Where costs are converted to epsilon, one query of an unspent budget may ask for less than the budget's epsilon."""
+    left = ledger.get_state(table).remaining_epsilon
+    assert (left < BUDGETS[table].epsilon) == converted
+    with pytest.raises(BudgetExhausted) as caught:
+        ledger.charge({table: Pure(BUDGETS[table].epsilon + 1)}, analyst="ana", query="q")
+    assert "is left for one query" in caught.value.message
+    assert ("converts their sum with delta" in str(caught.value.hint)) == converted
 
 
 def test_the_texts_of_a_refusal_differ(ledger: Ledger) -> None:
     """A refusal by a hair shows enough digits to see it."""
     with pytest.raises(BudgetExhausted) as caught:
         ledger.charge({"patients": Pure(1 + Fraction(1, 10**9))}, analyst="ana", query="q")
-    assert "epsilon 1.000000001 of table patients, where epsilon 1 is left of 1" in str(caught.value)
+    assert (
+        "epsilon 1.000000001 of table patients, but at most epsilon 1 is left for one query (budget: epsilon 1)"
+        in str(caught.value)
+    )
 
 
 def test_delta_runs_out_too(ledger: Ledger) -> None:

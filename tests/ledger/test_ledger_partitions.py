@@ -69,10 +69,11 @@ def test_disjoint_parts_cost_as_much_as_one(kept: str) -> None:
         ask(ledger, WHOLE)
         ask(ledger, days(20, 20))
         with pytest.raises(
-            BudgetExhausted, match=r"epsilon 0.25 of a part of table visits, where epsilon 0 is left of 1"
+            BudgetExhausted,
+            match=r"epsilon 0.25 of a part of table visits, but at most epsilon 0 is left for one query \(budget: epsilon 1\)",
         ):
             ask(ledger, days(0, 20))
-        with pytest.raises(BudgetExhausted, match=r"0.25 of table visits, where epsilon 0 is left"):
+        with pytest.raises(BudgetExhausted, match=r"0.25 of table visits, but at most epsilon 0 is left"):
             ask(ledger, WHOLE)
         scattered = Box.from_sides({"day": tuple((2**40 + 2 * day, 2**40 + 2 * day) for day in range(300))})
         ask(ledger, scattered)
@@ -171,11 +172,11 @@ def test_open_slices_are_few(tmp_path: Path) -> None:
             )
         before = ledger.read_head()
         for who in ("a0", "new"):
-            with pytest.raises(OperationalError, match="no more are kept open"):
+            with pytest.raises(OperationalError, match="too many open reservations"):
                 ledger.reserve({"visits": Pure(Fraction(1, 10**6))}, analyst=who)
         assert ledger.read_head() == before
         ledger.close_reservation(1, by="a0")
-        with pytest.raises(OperationalError, match="16 open reservations of 'a1'"):
+        with pytest.raises(OperationalError, match="too many open reservations: 16 by 'a1'"):
             ledger.reserve({"visits": Pure(Fraction(1, 10**6))}, analyst="a1")
         ledger.reserve({"visits": Pure(Fraction(1, 10**6))}, analyst="new")
 
@@ -229,13 +230,15 @@ def test_edited_parts_are_refused(tmp_path: Path, forgery: str, monkeypatch: pyt
     with closing(sqlite3.connect(path)) as raw:
         raw.execute(forgery)
         raw.commit()
-    unfounded = "partitions of table visits does not follow from its entries"
+    unfounded = "partitions of table visits in the ledger do not follow from its entries"
     with pytest.raises(IntegrityError, match=unfounded):
         open_ledger(path, BUDGETS)
     with closing(LedgerReader.open(str(path))) as reader, pytest.raises(IntegrityError, match=unfounded):
         reader.verify()
     monkeypatch.setattr(journal, "_MOST_FOLLOWED", 1)
-    with pytest.raises(IntegrityError, match="partitions or reservations of table visits was changed"):
+    with pytest.raises(
+        IntegrityError, match="partitions or reservations of table visits in the ledger were changed"
+    ):
         open_ledger(path, BUDGETS)
 
 
@@ -309,13 +312,14 @@ def test_an_analyst_has_a_budget_within_the_table_s(tmp_path: Path) -> None:
         ]  # fmt: skip
         before = ledger.list_entries()
         with pytest.raises(
-            BudgetExhausted, match=r"of table visits for analyst ana, where epsilon 0 is left of 0.5"
+            BudgetExhausted,
+            match=r"of table visits for analyst ana, but at most epsilon 0 is left for one query \(budget: epsilon 0.5\)",
         ):
             ask(ledger, WHOLE, epsilon=Fraction(1, 8))
         assert ledger.list_entries() == before
         ask(ledger, WHOLE, epsilon=Fraction(1, 2), who="bob")
         assert [state.name for state in ledger.list_states()] == ["visits", "visits for ana"]
-        with pytest.raises(BudgetExhausted, match="of table visits, where"):
+        with pytest.raises(BudgetExhausted, match="of table visits, but"):
             ask(ledger, WHOLE, epsilon=Fraction(1, 8), who="bob")
 
 
@@ -331,7 +335,7 @@ def test_a_reset_ends_the_period_of_a_clock_that_was_ahead(tmp_path: Path) -> No
         for clock.now in (NOON, NOON + timedelta(days=40)):
             with pytest.raises(BudgetExhausted) as refused:
                 ask(ledger, WHOLE)
-            assert "charged in 2037-11 by a clock that was ahead" in str(refused.value.hint)
+            assert "a clock that was ahead charged this budget in 2037-11" in str(refused.value.hint)
         ledger.reset("visits", by="olga", reason="the clock was ahead")
         ask(ledger, days(0, 9), epsilon=Fraction(1))
         assert ledger.get_state("visits").period == "2027-01"
@@ -369,7 +373,7 @@ def test_a_budget_that_renews_begins_anew_and_never_goes_back(tmp_path: Path) ->
     with closing(open_ledger(path, renewed, clock=lambda: clock.now)) as ledger:
         assert ledger.list_states() == before
     with pytest.raises(
-        PolicyError, match=r"accountant pure in the policy, but .* renewed monthly in its ledger"
+        PolicyError, match=r"accountant pure in the policy, but .* renewed monthly in the ledger"
     ):
         open_ledger(path, {"visits": Budget("pure", Fraction(1), Fraction(0))})
 
@@ -416,7 +420,7 @@ def test_an_owner_may_begin_a_budget_anew_and_that_is_kept(tmp_path: Path) -> No
 
 
 def test_entries_of_unknown_kinds_are_refused(tmp_path: Path) -> None:
-    """A chain that is well made, but with an entry whose meaning is unknown, is none that dpsql wrote."""
+    """A chain that is well made, but with an entry whose meaning is unknown, is not one that dpsql wrote."""
     path = tmp_path / "a.ledger"
     with closing(open_ledger(path, BUDGETS)) as ledger:
         ask(ledger, WHOLE)
@@ -425,5 +429,7 @@ def test_entries_of_unknown_kinds_are_refused(tmp_path: Path) -> None:
         row = {**raw.execute("SELECT * FROM entries").fetchone(), "kind": "gift"}
         raw.execute("UPDATE entries SET kind = 'gift', digest = ?", [KeyedDigest().compute_digest(row)])
         raw.commit()
-    with pytest.raises(IntegrityError, match="entry 1 of the ledger does not add up"):
+    with pytest.raises(
+        IntegrityError, match="entry 1 of the ledger does not agree with the entries before it"
+    ):
         open_ledger(path, BUDGETS)

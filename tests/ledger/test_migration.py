@@ -112,7 +112,7 @@ def test_what_was_new_in_schema_3_cannot_be_added_to_an_old_entry(path: Path) ->
 def test_no_other_schema_is_guessed_at(path: Path, version: str) -> None:
     """One before and one to come are refused in the same words."""
     edit(path, f"UPDATE meta SET value = '{version}' WHERE key = 'schema'")
-    with pytest.raises(OperationalError, match="was written by another version of dpsql"):
+    with pytest.raises(OperationalError, match="has a format that this version of dpsql cannot read"):
         open_ledger(path, BUDGETS)
 
 

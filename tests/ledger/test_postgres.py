@@ -170,7 +170,7 @@ def test_a_restart_of_the_server_loses_nothing(ledger: Ledger, server: Server, m
         server.start()
     assert (error.code, error.hint) == (
         "ledger_unavailable",
-        "nothing was charged; check that the server runs and lets this user in, and try again",
+        "nothing was charged; check that the server runs and accepts this user, and try again",
     )
     assert charge(ledger) == 3
     assert ledger.verify().entries == 3
@@ -233,7 +233,7 @@ def test_a_commit_that_cannot_be_looked_up_is_said_to_be_unknown(
         finally:
             server.start()
     assert error.code == "ledger_unknown"
-    assert "the charge may stand" in error.message
+    assert "the charge may have been stored" in error.message
     assert charge(ledger) == 2
 
 
@@ -315,7 +315,7 @@ def test_a_server_without_fsync_is_refused(postgres_url: str, server: Server) ->
         with psycopg.connect(server.url) as watching:
             while watching.execute("SHOW fsync").fetchone() != ("off",):
                 watching.rollback()
-        assert "does not write durably" in refused(lambda: open_ledger(postgres_url, BUDGETS)).message
+        assert "runs with fsync off" in refused(lambda: open_ledger(postgres_url, BUDGETS)).message
     finally:
         execute(server.url, "ALTER SYSTEM RESET fsync")
         execute(server.url, "SELECT pg_reload_conf()")

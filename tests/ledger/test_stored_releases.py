@@ -78,7 +78,10 @@ def test_a_release_is_refined_once(ledger: Ledger) -> None:
     for refines in ((1,), (2, 1)):
         with pytest.raises(OperationalError) as caught:
             charge(ledger, refines=refines)
-        assert (caught.value.code, caught.value.hint) == ("release_refined", "ask again")
+        assert (caught.value.code, caught.value.hint) == (
+            "release_refined",
+            "nothing was charged; run the query again",
+        )
     assert (ledger.read_head(), ledger.list_states()) == before
     assert [kept.is_refined for kept in ledger.list_stored_releases("s")] == [True, False, False]
     charge(ledger, refines=(2, 3))
@@ -89,7 +92,7 @@ def test_a_refinement_that_was_released_says_so_itself(ledger: Ledger) -> None:
     ledger.store_releases([A], charge(ledger))
     ledger.store_releases([NewRelease("s", "c", "{4}", refines=1)], charge(ledger))
     assert [kept.is_refined for kept in ledger.list_stored_releases("s")] == [True, False]
-    with pytest.raises(OperationalError, match="has been refined at this moment"):
+    with pytest.raises(OperationalError, match="another query refined the same stored answer"):
         charge(ledger, refines=(1,))
 
 
@@ -98,7 +101,7 @@ def test_a_release_is_claimed_once(ledger: Ledger) -> None:
     ledger.store_releases([A], charge(ledger))
     assert charge(ledger, refines=(1,)).refines == (1,)
     assert ledger.list_stored_releases("s")[0].is_refined
-    with pytest.raises(OperationalError, match="has been refined at this moment"):
+    with pytest.raises(OperationalError, match="another query refined the same stored answer"):
         charge(ledger, refines=(1,))
     assert ledger.verify().entries == 2
 
@@ -112,7 +115,7 @@ def test_deleted_claims_are_missed_where_they_are_used(tmp_path: Path) -> None:
             database.execute("DELETE FROM refinements")
         before = ledger.list_entries()
         for asked in (lambda: ledger.list_stored_releases("s"), lambda: charge(ledger, refines=(2,))):
-            with pytest.raises(IntegrityError, match="what the ledger notes of refined releases"):
+            with pytest.raises(IntegrityError, match="the ledger's record of refined releases"):
                 asked()
         assert ledger.list_entries() == before
         charge(ledger)

@@ -17,6 +17,7 @@ from pydantic import StrictInt
 
 import dpsql
 from dpsql.accounting import Pure
+from dpsql.engine.draw import draw_noise
 from dpsql.engine.pipeline import Query
 from dpsql.errors import InternalError, VerificationError
 from dpsql.ledger import Budget, open_ledger
@@ -171,7 +172,7 @@ def test_it_is_charged_what_it_loses(con: dpsql.Connection) -> None:
 def test_a_release_with_it_is_stored_and_read_back(con: dpsql.Connection) -> None:
     """Keys, cells and noise are the same, and so is the text."""
     part = measured(con)
-    table = con.engine._draw_noise(part)
+    table = draw_noise(con.engine.backend, con.engine.entropy, part)
     text = StoredRelease.from_table(table, part.plan.event, "source").to_text()
     read = StoredRelease.parse(text)
     assert read.to_table(part.plan) == table
@@ -182,7 +183,7 @@ def test_a_release_with_it_is_stored_and_read_back(con: dpsql.Connection) -> Non
 def test_releases_are_combined_but_not_refined(con: dpsql.Connection) -> None:
     """Its draws are independent, so that a mean has less noise; it states no coupling."""
     part = measured(con)
-    table = con.engine._draw_noise(part)
+    table = draw_noise(con.engine.backend, con.engine.entropy, part)
     assert is_combinable(part.plan)
     mean = combine_tables([table, table]).plan.vectors[0].mechanism
     assert mean.std / mean.subdivisions == pytest.approx(part.plan.vectors[0].mechanism.std / math.sqrt(2))

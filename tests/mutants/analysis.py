@@ -367,7 +367,7 @@ FAULTS = (
     ),
     Fault(
         "verification-forgets-a-joint-cell",
-        "dpsql.planning.verify:_compute_joint_norms",
+        "dpsql.planning.verify_norms:_compute_joint_norms",
         """
         for component in vector.components:
             of = {index for (_, index), _ in component.combination if index is not None}
@@ -413,7 +413,7 @@ FAULTS = (
     ),
     Fault(
         "verification-forgets-rows-without-a-value",
-        "dpsql.planning.verify:_iterate_extreme_rows",
+        "dpsql.planning.verify_norms:_iterate_extreme_rows",
         "yield {ROWS: 1, UNITS: 1, count: 0, total: 0, values: 0, added: 0}",
         "yield {ROWS: 0, UNITS: 0, count: 0, total: 0, values: 0, added: 0}",
         "what a row whose argument is NULL moves is not looked at",

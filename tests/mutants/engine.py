@@ -19,10 +19,10 @@ FAULTS = (
     Fault(
         "charged-after-the-answer",
         "dpsql.engine.pipeline:Engine._answer_unchanged",
-        "entries = self._charge_query(prepared)",
+        "entries = self.charge_query(prepared)",
         """
-        self._draw_noise(prepared.single_release)
-        entries = self._charge_query(prepared)
+        draw_noise(self.backend, self.entropy, prepared.single_release)
+        entries = self.charge_query(prepared)
         """,
         "a query that fails half-way has read and is not charged",
         _KEPT,
@@ -30,10 +30,10 @@ FAULTS = (
     Fault(
         "charged-after-the-rows-are-processed",
         "dpsql.engine.pipeline:Engine.answer_query",
-        "entries = self._charge_query(prepared)",
+        "entries = self.charge_query(prepared)",
         """
         self._run_releases(above, prepared, ())
-        entries = self._charge_query(prepared)
+        entries = self.charge_query(prepared)
         """,
         "a query whose rows are sorted is charged only when they have been read",
         "tests/attacks/test_a06_engine_errors.py::test_what_is_post_processed_is_charged_before_it_is_read",
@@ -56,7 +56,7 @@ FAULTS = (
     ),
     Fault(
         "spilling-engine-left-open",
-        "dpsql.backends.duckdb.connection:lock_down",
+        "dpsql.backends.duckdb.connect:lock_down",
         """
         for setting in _CLOSE:
             connection.execute(setting)
@@ -67,7 +67,7 @@ FAULTS = (
     ),
     Fault(
         "other-files-left-open",
-        "dpsql.backends.duckdb.connection:lock_down",
+        "dpsql.backends.duckdb.connect:lock_down",
         "not closed and connection.execute(_IS_CLOSED).fetchall() != [(True,)]",
         "spills",
         "an engine that reads files reads any other",
@@ -99,7 +99,7 @@ FAULTS = (
     ),
     Fault(
         "progress-printed",
-        "dpsql.backends.duckdb.connection",
+        "dpsql.backends.duckdb.connect",
         """
         (
             "SET disabled_filesystems = 'LocalFileSystem'",
@@ -118,11 +118,11 @@ FAULTS = (
     ),
     Fault(
         "refunded-on-failure",
-        "dpsql.engine.pipeline:Engine._draw_noise",
-        "exact = Exact([]) if plan.event is None else self.backend.run_statement(statement.sql)",
+        "dpsql.engine.pipeline:Engine._run_release",
+        "return draw_noise(self.backend, self.entropy, part)",
         """
         try:
-            exact = Exact([]) if plan.event is None else self.backend.run_statement(statement.sql)
+            return draw_noise(self.backend, self.entropy, part)
         except Exception:
             with self.ledger._open_transaction(write=True) as connection:
                 connection.exec_driver_sql("DELETE FROM entries")
@@ -133,7 +133,7 @@ FAULTS = (
     ),
     Fault(
         "selection-not-charged",
-        "dpsql.engine.pipeline:Engine._charge_query",
+        "dpsql.engine.pipeline:Engine.charge_query",
         """
         entries = self.ledger.charge(
             prepared.table_charges,
@@ -191,9 +191,9 @@ FAULTS = (
     ),
     Fault(
         "free-answers-read",
-        "dpsql.engine.pipeline:Engine._draw_noise",
-        "exact = Exact([]) if plan.event is None else self.backend.run_statement(statement.sql)",
-        "exact = self.backend.run_statement(statement.sql)",
+        "dpsql.engine.draw:draw_noise",
+        "exact = Exact([]) if plan.event is None else backend.run_statement(statement.sql)",
+        "exact = backend.run_statement(statement.sql)",
         "what is not charged reads private rows, and may fail on one",
         "tests/attacks/test_a14_reading_without_paying.py::test_what_is_not_charged_reads_nothing",
     ),
@@ -210,7 +210,7 @@ FAULTS = (
     ),
     Fault(
         "data-in-the-ledger",
-        "dpsql.engine.pipeline:Engine._charge_query",
+        "dpsql.engine.pipeline:Engine.charge_query",
         "build_charge_details(prepared, self.policy, self.policy_digest, collect_versions(self.backend))",
         '{"policy": str(self.backend.run_statement(prepared.statement.sql).reveal())}',
         "an entry holds an exact value",
@@ -218,7 +218,7 @@ FAULTS = (
     ),
     Fault(
         "cause-of-a-failure-shown",
-        "dpsql.engine.pipeline:_run_without_frames",
+        "dpsql.engine.draw:run_without_frames",
         "raise failure",
         "return draw()",
         "an error's frames hold exact values",
@@ -419,7 +419,7 @@ FAULTS = (
     ),
     Fault(
         "frames-not-locked",
-        "dpsql.backends.duckdb.connection:_open_frames",
+        "dpsql.backends.duckdb.connect:_open_frames",
         "duckdb.connect(config=config)",
         'duckdb.connect(config={"explain_output": config["explain_output"]})',
         "an engine that holds frames is open",
@@ -443,7 +443,7 @@ FAULTS = (
     ),
     Fault(
         "database-opened-to-write",
-        "dpsql.backends.duckdb.connection:_open_database_file",
+        "dpsql.backends.duckdb.connect:_open_database_file",
         "duckdb.connect(path, read_only=True, config=config)",
         "duckdb.connect(path, config=config)",
         "the owner's file can be changed",

@@ -31,7 +31,7 @@ FAULTS = (
     ),
     Fault(
         "auditors-ask",
-        "dpsql.server.http.api:_require_query_role",
+        "dpsql.server.http.access:require_query_role",
         "not user.role.can_query",
         "False",
         "who shall oversee the budgets spends them",
@@ -151,7 +151,7 @@ FAULTS = (
     ),
     Fault(
         "analysts-oversee",
-        "dpsql.server.http.api:_require_auditor_role",
+        "dpsql.server.http.access:require_auditor_role",
         "not user.role.can_view_all",
         "False",
         "an analyst reads the queries of all, who the users are, and the policy",

@@ -207,7 +207,7 @@ FAULTS = (
     ),
     Fault(
         "nullable-against-the-schema",
-        "dpsql.backends.catalog:_build_declared_column",
+        "dpsql.backends.catalog_columns:build_declared_column",
         "replace(facts, nullable=False) if decided else facts",
         "facts",
         "a column that is never NULL has a group of NULL",
@@ -215,7 +215,7 @@ FAULTS = (
     ),
     Fault(
         "values-that-are-not-listed-leave-the-count",
-        "dpsql.backends.catalog:_reads_every_value",
+        "dpsql.backends.catalog_columns:_reads_every_value",
         "facts.domain is not None or facts.engine_type in _LOOSE",
         "facts.engine_type in _LOOSE",
         "rows of values that are not listed are dropped because the database says NOT NULL",

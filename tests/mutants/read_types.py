@@ -44,7 +44,7 @@ FAULTS = (
     ),
     Fault(
         "bounds-of-floats-are-doubles",
-        "dpsql.backends.catalog:_build_declared_column",
+        "dpsql.backends.catalog_columns:build_declared_column",
         "facts = _round_to_float32(facts)",
         "pass",
         "a FLOAT at its bound, or a listed one, is another value than in DuckDB",
@@ -104,7 +104,7 @@ FAULTS = (
     ),
     Fault(
         "ids-of-any-type-are-texts",
-        "dpsql.backends.catalog:_build_undeclared_id",
+        "dpsql.backends.catalog_columns:build_undeclared_id",
         "found is None and kind not in _TEXTS",
         "False",
         "an interval of 30 days and one of a month are equal, and two units",
@@ -112,7 +112,7 @@ FAULTS = (
     ),
     Fault(
         "long-decimals-are-exact",
-        "dpsql.backends.catalog:_is_read_exactly",
+        "dpsql.backends.catalog_columns:is_read_exactly",
         "return engine not in (UNTYPED, UNLIMITED) and not whole and (digits or 0) <= MOST_DIGITS",
         "return engine not in (UNTYPED, UNLIMITED) and not whole",
         "ids of 38 digits are read as the same floating-point number",
@@ -120,7 +120,7 @@ FAULTS = (
     ),
     Fault(
         "long-whole-decimals-are-exact",
-        "dpsql.backends.catalog:_is_read_exactly",
+        "dpsql.backends.catalog_columns:is_read_exactly",
         "return engine not in _WIDE and (digits or 0) <= _BIGINT_DIGITS",
         "return engine not in _WIDE",
         "an id of 38 digits that is declared integer is nobody's",

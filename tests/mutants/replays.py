@@ -233,7 +233,7 @@ FAULTS = (
     ),
     Fault(
         "failures-not-noted",
-        "dpsql.engine.pipeline:Engine._record_failure",
+        "dpsql.engine.pipeline:Engine.record_failure",
         """if entries:
     self.ledger.record_failure(tables, entries[0], analyst=self.analyst, query=prepared.query.sql, code=code)""",
         "pass",

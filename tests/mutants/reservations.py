@@ -133,7 +133,7 @@ FAULTS = (
     ),
     Fault(
         "queries-beside-the-slice",
-        "dpsql.engine.pipeline:Engine._charge_query",
+        "dpsql.engine.pipeline:Engine.charge_query",
         """
         entries = self.ledger.charge(
             prepared.table_charges,

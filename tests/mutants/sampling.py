@@ -75,8 +75,8 @@ FAULTS = (
         """
         if replace:
             refuse_sample(
-                "a sample of units makes the loss smaller where a unit is added or removed, not where it is replaced",
-                "leave the sample out: the policy says neighbors: replace",
+                "a sample of units is not supported under the policy's `neighbors: replace`, where it does not reduce the loss",
+                "remove TABLESAMPLE UNITS",
             )
         """,
         "",

@@ -106,7 +106,7 @@ FAULTS = (
     Fault(
         "functions-of-catalogue-queries-unlisted",
         "dpsql.sql.catalogue.rewrite:_CatalogueRewriter._rewrite_call",
-        "_refuse_query(f'the function {name} is not known of catalogue queries')",
+        "_refuse_query(f'the function {name} is not supported in catalogue queries')",
         "return node",
         "a catalogue query calls any function of the engine",
         "tests/server/test_catalogue.py::test_nothing_else_is_reached_through_a_catalogue_query",
@@ -266,8 +266,8 @@ FAULTS = (
     Fault(
         "unaudited-question",
         "dpsql.server.audit:ServerAudit.note_event",
-        "raise OperationalError(f'the server cannot keep its audit log ({failed}): nobody logs in and nothing is answered"
-        " meanwhile', code='audit', hint='its owner: dpsql audit verify')",
+        "raise OperationalError(f'the server cannot write its audit log ({failed}), so it refuses logins and"
+        " queries', code='audit', hint='the owner checks it with dpsql audit verify')",
         "return 0",
         "questions are charged and answered though nobody can say later who asked them",
         "tests/server/test_audit.py::test_without_the_log_nobody_logs_in_and_nothing_is_charged",
@@ -467,7 +467,7 @@ FAULTS = (
     ),
     Fault(
         "late-connections-for-anybody",
-        "dpsql.server.http.api:_require_room",
+        "dpsql.server.http.access:require_room",
         "not user.role.is_owner",
         "False",
         "the places that are kept for owners are taken by others",

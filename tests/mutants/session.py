@@ -28,7 +28,7 @@ FAULTS = (
     ),
     Fault(
         "matrices-as-they-were-released",
-        "dpsql.engine.pipeline:Engine._build_result",
+        "dpsql.engine.build_result:build_result",
         "project_rows(build_answer_rows(rows, digits), prepared.matrix_columns)",
         "build_answer_rows(rows, digits)",
         "a covariance matrix has negative eigenvalues",

@@ -126,7 +126,7 @@ FAULTS = (
     ),
     Fault(
         "charged-without-being-bound",
-        "dpsql.engine.pipeline:Engine._charge_query",
+        "dpsql.engine.pipeline:Engine.charge_query",
         "self.require_bindable(prepared)",
         "",
         "a query that the database cannot read is charged and never answered",
@@ -150,7 +150,7 @@ FAULTS = (
     ),
     Fault(
         "wide-ids-as-numbers",
-        "dpsql.backends.catalog:_is_read_exactly",
+        "dpsql.backends.catalog_columns:is_read_exactly",
         "return engine not in _WIDE and (digits or 0) <= _BIGINT_DIGITS",
         "return True",
         "people whose ids are beyond 2^63 are lost in joins",

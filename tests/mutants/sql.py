@@ -155,8 +155,8 @@ FAULTS = (
         """
         refuses(
             "exact_only",
-            "one row would decide {name}, which no noise hides",
-            "COUNT_IF(x) AS n, of which 0 or less says that there is hardly any",
+            "{name} is not supported: one row would decide it, whatever the noise",
+            "count instead: COUNT_IF(x) AS n, where 0 or less means hardly any",
         )
         """,
         'lambda over, node: over.add_statistic(node, "max", lower_single_argument(over, node, "BOOL_OR(x)"))',

@@ -95,7 +95,7 @@ FAULTS = (
     ),
     Fault(
         "stairs-of-values-verified-as-of-rows",
-        "dpsql.planning.verify:_bound_staircase_steps",
+        "dpsql.planning.verify_norms:bound_staircase_steps",
         "vector.counts_distinct_values and analysis.is_grouped",
         "False",
         "values of a person in several groups pass for one move",
@@ -127,7 +127,7 @@ FAULTS = (
     ),
     Fault(
         "stairs-verified-by-half",
-        "dpsql.planning.verify:_bound_staircase_steps.count_steps",
+        "dpsql.planning.verify_norms:bound_staircase_steps.count_steps",
         "return max(-(-times * abs(move) // width) for move in moves)",
         "return max(times * abs(move) // width for move in moves)",
         "a move a step longer than a stair passes",
@@ -135,7 +135,7 @@ FAULTS = (
     ),
     Fault(
         "stairs-verified-for-any-block",
-        "dpsql.planning.verify:_bound_staircase_steps",
+        "dpsql.planning.verify_norms:bound_staircase_steps",
         "vector.joint or len(vector.components) != 1",
         "vector.joint",
         "stairs for cells that share a move are run",

@@ -13,8 +13,8 @@ _PAID = "tests/attacks/test_a45_paid_before_released_after.py"
 FAULTS = (
     Fault(
         "streams-outlive-their-period",
-        "dpsql.engine.pipeline:Engine.answer_stream_query",
-        "self.require_current_entry(entry)",
+        "dpsql.engine.streams:answer_stream_query",
+        "require_current_entry(engine, entry)",
         "",
         "a stream draws fresh noise in a period that did not pay for it",
         f"{_PAID}::test_a_stream_ends_with_the_budget_that_paid_for_it[renew]",

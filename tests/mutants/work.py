@@ -44,7 +44,7 @@ FAULTS = (
     ),
     Fault(
         "statements-of-any-size",
-        "dpsql.sql.lower.statement:_check_size",
+        "dpsql.sql.lower.statement_context:check_statement_size",
         "compute_statement_size(outer) > MAX_STATEMENT",
         "False",
         "a statement of many long expressions is planned",
@@ -52,7 +52,7 @@ FAULTS = (
     ),
     Fault(
         "conditions-of-any-number",
-        "dpsql.sql.lower.statement:_check_size",
+        "dpsql.sql.lower.statement_context:check_statement_size",
         "bound_conditions(outer) > MAX_CONDITIONS",
         "False",
         "an engine compares thousands of conditions with each other, after the charge",

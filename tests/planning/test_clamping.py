@@ -31,9 +31,10 @@ from dpsql.errors import VerificationError
 from dpsql.ledger import Budget
 from dpsql.ledger.protocol import Account
 from dpsql.mechanisms import DiscreteGaussian, Exponential, Geometric
+from dpsql.planning.build_clamps import _compute_default_index
 from dpsql.planning.choose import list_needed_statistics
 from dpsql.planning.clamp_histogram import ClampHistogram, compute_clamped_moments, select_clamp_points
-from dpsql.planning.clamping import OCTAVES, Amount, Clamp, _compute_default_index, compute_grid
+from dpsql.planning.clamping import OCTAVES, Amount, Clamp, compute_grid
 from dpsql.planning.layouts import favors_separate_totals, iterate_layouts
 from dpsql.planning.learning_rule import CURRENT_RULE, FORMER_RULE
 from dpsql.planning.measurement import MeasurementPlan
@@ -597,5 +598,5 @@ def test_explain_says_what_is_derived_and_what_is_learnt(accountant: str) -> Non
         in total
     )
     assert "rows of a unit in a group: at most 40, declared or derived; chosen privately" in rows
-    assert "where the clamp is as expected" in total
-    assert "where the clamp is as expected" in rows
+    assert "if the clamp is as expected" in total
+    assert "if the clamp is as expected" in rows

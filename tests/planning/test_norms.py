@@ -14,7 +14,8 @@ from dpsql.errors import VerificationError
 from dpsql.mechanisms import Exponential, Sensitivity
 from dpsql.planning.clamping import Amount, Clamp
 from dpsql.planning.statistics import ROWS, Component, StatisticVector
-from dpsql.planning.verify import derive_norms, verify_plan
+from dpsql.planning.verify import verify_plan
+from dpsql.planning.verify_norms import derive_norms
 
 PRESENT = (Moment.COUNT, 0)
 

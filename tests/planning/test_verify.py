@@ -23,7 +23,8 @@ from dpsql.mechanisms import (
 from dpsql.planning.measurement import MeasurementPlan
 from dpsql.planning.partition_selection import OptimalPartitionSelection
 from dpsql.planning.statistics import Component
-from dpsql.planning.verify import derive_norms, verify_plan
+from dpsql.planning.verify import verify_plan
+from dpsql.planning.verify_norms import derive_norms
 
 SQL = "SELECT k, COUNT(*), AVG(x), COUNT(DISTINCT s) FROM t GROUP BY k"
 TOGETHER = "SELECT k, AVG(i), AVG(x), COUNT(DISTINCT u) FROM t GROUP BY k"

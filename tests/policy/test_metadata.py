@@ -156,7 +156,7 @@ def test_unique_keys_are_written_beside_the_unit() -> None:
     assert said == [
         "unique: [id, [a, b]]",
         "unique: [[a, b]]",
-        "# keys of the rows, but for the unit's own: unique: [id, [a, b]]",
+        "# keys of the rows, except the unit's own: unique: [id, [a, b]]",
     ]
 
 
@@ -167,7 +167,7 @@ def test_keys_are_proposed_and_not_decided() -> None:
         "visits": TableKeys((), (ForeignKey(("patient",), "patients", ("id",)),)),
     }
     text = skeleton(SCHEMA, "clinic.duckdb", keys=keys)
-    assert "# a candidate is its primary key id" in text
+    assert "the unit may be the primary key id, with rows_per_unit 1" in text
     assert 'link: {column: patient, references: "patients.id"}' in text
     assert text.count("    unit: TODO  ") == 2
     both = ForeignKey(("a", "b"), "patients", ("x", "y"))

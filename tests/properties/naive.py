@@ -21,7 +21,7 @@ from dpsql.engine import pipeline as dataflow
 from dpsql.engine.explain import Explanation
 from dpsql.engine.pipeline import Engine, PreparedQuery
 from dpsql.mechanisms import Entropy
-from dpsql.release import ReleasedTable
+from dpsql.released_table import ReleasedTable
 from dpsql.request.query import Query
 from dpsql.result import Receipt, Result
 

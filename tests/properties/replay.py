@@ -36,7 +36,7 @@ from dpsql.plan.expr import Function
 from dpsql.plan.fields import COMPARED_FIELDS
 from dpsql.plan.types import Value
 from dpsql.planning.clamping import Clamp
-from dpsql.release import ReleasedTable
+from dpsql.released_table import ReleasedTable
 from dpsql.request import query
 
 Failure = tuple[Any, ...]

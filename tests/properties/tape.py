@@ -17,15 +17,8 @@ from dpsql.engine import pipeline as dataflow
 from dpsql.mechanisms import Entropy, Mechanism
 from dpsql.planning.clamping import Clamp
 from dpsql.planning.measurement import MeasurementPlan
-from dpsql.release import (
-    Components,
-    Keys,
-    ReadGroups,
-    ReleasedTable,
-    _read_groups,
-    _StagedSource,
-    _WholeSource,
-)
+from dpsql.release import ReadGroups, _read_groups, _StagedSource, _WholeSource
+from dpsql.released_table import Components, Keys, ReleasedTable
 from dpsql.sql.emit.statement import ReleaseStatement
 
 Place = tuple[int, int, Keys, int]

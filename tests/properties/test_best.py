@@ -133,8 +133,9 @@ def test_a_choice_is_as_near_to_the_best_as_explained(accountant: str, sql: str)
         assert plan.analysis.measures[0].lattice is not None
         groups, step = len(plan.analysis.domains[0]), float(plan.analysis.measures[0].lattice.step)
         bound = best.bound_shortfall(groups, 0.95)
-        assert f"no chosen score is more than {bound * step:,.4g} from the best of {groups:,}" in str(
-            explained
+        assert (
+            f"no selected score is more than {bound * step:,.4g} from the best remaining score of the {groups:,} groups"
+            in str(explained)
         )
         exact = con.engine.backend.run_statement(release.statement.sql).reveal()
         scores = _read_scores(plan.analysis, release.statement, exact)[1]

@@ -23,8 +23,9 @@ from properties.worlds import DEFAULT, KEYS, Database, I, Row, World, X, policy
 from dpsql.aggregates import Moment
 from dpsql.engine.pipeline import PreparedQuery
 from dpsql.planning import clamp_histogram as told
+from dpsql.planning.build_clamps import BY_GROUP, BY_NORM, BY_SUM, ClampScope
 from dpsql.planning.clamp_histogram import ClampHistogram, compute_clamped_moments, list_clamp_targets
-from dpsql.planning.clamping import BY_GROUP, BY_NORM, BY_SUM, Amount, Clamp, ClampScope
+from dpsql.planning.clamping import Amount, Clamp
 from dpsql.planning.measurement import MeasurementPlan
 from dpsql.planning.statistics import ROWS, Statistic
 from dpsql.release import _read_groups

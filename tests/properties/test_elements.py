@@ -225,19 +225,19 @@ def test_unnest_in_select_is_as_in_duckdb(sql: str) -> None:
 @pytest.mark.parametrize(
     ("sql", "said"),
     [
-        ("SELECT COUNT(*) FROM (SELECT UNNEST(list), UNNEST(s.other) FROM t) AS q", "side by side"),
+        ("SELECT COUNT(*) FROM (SELECT UNNEST(list), UNNEST(s.other) FROM t) AS q", "element by element"),
         ("SELECT COUNT(UNNEST(list)) FROM t", "no aggregate"),
         (
             "SELECT COUNT(*) FROM (SELECT UNNEST(list) FROM t WHERE UNNEST(list) > 1) AS q",
-            "WHERE comes before",
+            "WHERE cannot read the elements",
         ),
         (
             "SELECT COUNT(*) FROM (SELECT UNNEST(list), ROW_NUMBER() OVER (PARTITION BY id ORDER BY no) FROM t) AS q",
-            "over the rows before",
+            "reads the rows before",
         ),
         (
             "SELECT COUNT(*) FROM (SELECT UNNEST(list) FROM t QUALIFY ROW_NUMBER() OVER (PARTITION BY id ORDER BY no) = 1) AS q",
-            "over the rows before",
+            "reads the rows before",
         ),
     ],
 )

@@ -222,14 +222,14 @@ def test_questions_about_disjoint_parts_of_another_table_cost_one() -> None:
         spent = connection.budget()
         assert {spent["visits"].spent_epsilon, spent["people"].spent_epsilon} == {Fraction(1, 2)}
         text = str(connection.explain(_A + " AND age < 7"))
-        assert "visits, people.age 0 to 6 and people.plan A alone: ε = 0.5" in text
+        assert "visits, only people.age 0 to 6 and people.plan A: ε = 0.5" in text
         assert (
-            "of visits people.age 0 to 6 and people.plan A alone is read; a person with several values of "
-            "people.age and of people.plan, or none, does not count"
+            "only rows of visits with people.age 0 to 6 and people.plan A are read; a person with no value or several values of "
+            "people.age or of people.plan is not counted"
         ) in text
         connection.query("SELECT COUNT(*) FROM visits WHERE region = 'N'")
         assert connection.budget()["visits"].spent_epsilon == 1
-        with pytest.raises(BudgetExhausted, match="of a part of table visits, where epsilon 0 is left of 1"):
+        with pytest.raises(BudgetExhausted, match="of a part of table visits, but at most epsilon 0 is left"):
             connection.query(_A + " AND v.region = 'N'", replay=False)
         connection.query(_A + " AND v.region = 'S'", replay=False)
 

@@ -121,6 +121,6 @@ def test_only_what_is_known_of_nobody_is_left_out(towns: dict[int, Connection]) 
 
 def test_explain_says_that_groups_are_left_out(towns: dict[int, Connection]) -> None:
     """Of the release that an aggregate reads, and of no other."""
-    said = "a group of NULL is left out"
+    said = "a NULL group is left out"
     assert all(said in str(towns[0].explain(sql)) for sql in [*OVER, *SHOWN])
     assert not any(said in str(towns[0].explain(sql)) for sql in ADDED)

@@ -10,7 +10,7 @@ import pytest
 import dpsql
 from dpsql.connection import Connection
 from dpsql.postprocess.nobody import with_null_sums
-from dpsql.release import build_released_table
+from dpsql.released_table import build_released_table
 
 POLICY = {
     "version": 1,

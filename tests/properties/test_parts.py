@@ -163,7 +163,7 @@ def test_twelve_months_cost_one() -> None:
         connection.query("SELECT COUNT(*) FROM visits WHERE day BETWEEN '2024-01-15' AND '2024-02-15'")
         assert connection.budget()["visits"].spent_epsilon == 1
         connection.query("SELECT COUNT(*) FROM visits WHERE day < DATE '2024-01-15' AND region = 'N'")
-        with pytest.raises(BudgetExhausted, match="of a part of table visits, where epsilon 0 is left of 1"):
+        with pytest.raises(BudgetExhausted, match="of a part of table visits, but at most epsilon 0 is left"):
             connection.query(monthly.format(2), replay=False)
         connection.query(monthly.format(3), replay=False)
         text = str(connection.explain(monthly.format(4) + " AND region IN ('S')"))

@@ -18,13 +18,12 @@ import dpsql
 from dpsql.backends.duckdb.dialect import DUCKDB
 from dpsql.engine.pipeline import PreparedRelease
 from dpsql.errors import BackendError, InternalError
+from dpsql.planning.build_clamps import BY_GROUP, BY_NORM
 from dpsql.planning.clamp_histogram import count_units_beyond, list_clamp_targets
-from dpsql.planning.clamping import BY_GROUP, BY_NORM
 from dpsql.planning.measurement import MeasurementPlan
 from dpsql.planning.statistics import ROWS
 from dpsql.release import (
     GroupRows,
-    Keys,
     _Groups,
     _read_groups,
     _SelectedGroups,
@@ -32,6 +31,7 @@ from dpsql.release import (
     draw_release,
     draw_release_in_stages,
 )
+from dpsql.released_table import Keys
 from dpsql.sql.emit.stages import PAIRS, UNITS, Stages
 from dpsql.sql.emit.statement import emit_release
 from tests.entropy import SeededEntropy

@@ -11,6 +11,7 @@ import pytest
 from clinic import POLICY, database
 
 import dpsql
+from dpsql.engine.draw import draw_noise
 from dpsql.errors import IntegrityError
 from dpsql.replay.stored_release import StoredRelease
 from dpsql.request.query import Query
@@ -40,7 +41,7 @@ def test_a_release_is_read_back_as_it_was(sql: str, budget: dict[str, Any], rows
     policy = POLICY | {"budget": budget, "tables": POLICY["tables"] | {"visits": visits}}
     with dpsql.connect(database(), policy=policy, ledger=":memory:") as connection:
         part = connection.engine.plan_and_match(Query(sql, epsilon=Fraction(2))).single_release
-        table = connection.engine._draw_noise(part)
+        table = draw_noise(connection.engine.backend, connection.engine.entropy, part)
     assert part.plan.event is not None
     text = StoredRelease.from_table(table, part.plan.event, "source").to_text()
     read = StoredRelease.parse(text).to_table(part.plan)

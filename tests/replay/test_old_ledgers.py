@@ -243,7 +243,7 @@ def test_the_commands_report_an_old_ledger(
     assert told["ledger head"].strip() == WRITTEN["heads"][name]
     assert told["ledger verify"].splitlines()[-1] == f"head: {WRITTEN['heads'][name]}"
     assert len(told["ledger export"].splitlines()) == LedgerHead.parse(WRITTEN["heads"][name]).entries
-    assert "the ledger holds the charge: entr" in told["receipt verify"]
+    assert "the ledger has the charge: entr" in told["receipt verify"]
     kinds = {json.loads(line)["kind"] for line in told["ledger export"].splitlines()}
     assert kinds == (
         {"charge", "reset", "reserve", "draw", "return", "failure", "unlock"} if key else {"charge"}

@@ -103,7 +103,7 @@ def test_explain_says_the_difference(con: Connection) -> None:
     """Before it is charged."""
     con.query(COUNT, epsilon=1)
     lines = [line.strip() for line in con.explain(COUNT, epsilon=3).lines[:3]]
-    assert lines[1] == "the release refines a stored release (ledger entry 1): charged the difference"
+    assert lines[1] == "the release refines a stored release (ledger entry 1): only the difference is charged"
     assert lines[2].startswith("visits: ε = 2 ")
     assert spent(con) == 1
 

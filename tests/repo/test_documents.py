@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+import yaml
 
 import dpsql
 
@@ -119,3 +120,12 @@ def test_sqlglot_is_pinned_to_what_was_read() -> None:
     dependencies = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
     (pin,) = (item for item in dependencies if item.startswith("sqlglot"))
     assert re.fullmatch(r"sqlglot>=(\d+)\.(\d+),<\1\.(\d+)", pin)
+
+
+def test_pre_commit_runs_the_pinned_linter() -> None:
+    """The hooks lint and format with the requirement of ruff that the tests and CI install."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    (pin,) = (item for item in extras["test"] if item.startswith("ruff"))
+    (repository,) = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8"))["repos"]
+    assert [hook["id"] for hook in repository["hooks"]] == ["ruff-check", "ruff-format"]
+    assert all(hook["additional_dependencies"] == [pin] for hook in repository["hooks"])

@@ -15,6 +15,7 @@ import dpsql
 BEFORE = {snippets.page_before(page) for page in pages()}
 PAGES = [page for page in pages() if blocks(page) and page not in BEFORE]
 """Pages that are run; those after which another one runs are run with it."""
+DOCUMENTS = sorted({*pages(), *ROOT.glob("*.md")})
 LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(#[^)\s]*)?\)")
 
 
@@ -73,7 +74,7 @@ def test_named_commands_exist() -> None:
 
 
 @pytest.mark.sampled(1)
-@pytest.mark.parametrize("page", pages(), ids=name)
+@pytest.mark.parametrize("page", DOCUMENTS, ids=name)
 def test_links_lead_somewhere(page: Path) -> None:
     """Each file that is linked to exists, and each heading in it."""
     for path, anchor in LINK.findall(page.read_text(encoding="utf-8")):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from itertools import chain, zip_longest
 from pathlib import Path
 from types import SimpleNamespace
 
+import duckdb
 import pytest
 import speeds
 
@@ -66,6 +68,7 @@ MOST = int(speeds.EACH / speeds.CHEAP)
     [
         ("deep", (40, 3, 3, 10, 6, 6, 4, 4)),
         ("full", (MOST, 0, 3, 3, 2, 1, 4, 4)),
+        ("unit", (1, 0, 0, 1, int(SECONDS["tests/properties/test_y.py::test_it"] < speeds.QUICK), 0, 4, 0)),
         ("fast", (1, 0, 0, 1, int(SECONDS["tests/properties/test_y.py::test_it"] < speeds.QUICK), 0, 4, 0)),
     ],
 )
@@ -91,6 +94,7 @@ def test_shards_part_the_cases() -> None:
     [
         ("deep", "tests", 100),
         ("full", "tests", 12),
+        ("unit", "tests", 5),
         ("fast", "tests", 5),
         ("fast", "tests/x.py::test_it", 100),
     ],
@@ -99,7 +103,8 @@ def test_a_search_is_as_long_as_its_speed_allows(
     monkeypatch: pytest.MonkeyPatch, speed: str, argument: str, length: int
 ) -> None:
     """A test that is named searches as long as in `deep`, so that a planted fault is found by it."""
-    config = SimpleNamespace(args=[argument], getoption=lambda _: speed)
+    plugins = SimpleNamespace(register=lambda _: None)
+    config = SimpleNamespace(args=[argument], getoption=lambda _: speed, pluginmanager=plugins)
     monkeypatch.setattr(speeds, "_speed", "deep")
     speeds.configured(config)  # type: ignore[arg-type]
     assert speeds.examples(100) == length
@@ -124,6 +129,57 @@ def test_processes_that_run_yet_count() -> None:
 def test_each_folder_that_searches_is_there() -> None:
     """A folder that is renamed would be run whole each time."""
     assert all((TESTS / folder).is_dir() for folder in speeds.LONG)
+
+
+def test_each_room_without_an_engine_is_there() -> None:
+    """A room that is renamed would not be run, a file that is renamed would open its engine."""
+    assert all((TESTS.parent / room).exists() for room in speeds.UNIT)
+    assert all((TESTS.parent / file).is_file() for file in speeds.ENGINES)
+    assert all(file.startswith(tuple(f"{room}/" for room in speeds.UNIT)) for file in speeds.ENGINES)
+
+
+@pytest.mark.parametrize(
+    ("path", "runs"),
+    [
+        ("", True),
+        ("tests", True),
+        ("tests/ledger", True),
+        ("tests/ledger/test_key.py", True),
+        ("dpsql/local.py", True),
+        ("tests/planning", True),
+        ("tests/planning/test_quantiles.py", True),
+        ("tests/planning/test_choose.py", False),
+        ("tests/mechanisms/test_toy.py", False),
+        ("tests/sql", False),
+        ("dpsql/local_table.py", False),
+        ("examples", False),
+        ("..", False),
+    ],
+)
+def test_unit_imports_rooms_without_an_engine(path: str, runs: bool) -> None:
+    """A room with all that is above and below it, and nothing beside it."""
+    assert speeds.needs_no_engine((TESTS.parent / path).resolve()) is runs
+
+
+def test_unit_starts_no_server() -> None:
+    """Of a test that runs on several stores, the case that needs a server is never drawn."""
+    stores = [Test(f"tests/ledger/test_x.py::test_it[{store}]") for store in ("file", "postgres")]
+    alone = [Test("tests/ledger/test_postgres.py::test_it")]
+    assert list(speeds.chosen([*stores, *alone], "unit", {})) == stores[:1]  # type: ignore[arg-type]
+
+
+def test_an_engine_at_unit_fails_the_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the package catches every `Exception`; afterwards engines open again."""
+    before = duckdb.connect
+    monkeypatch.setattr(duckdb, "connect", before)
+    guard = speeds.WithoutEngine()
+    guard.pytest_sessionstart()
+    with pytest.raises(pytest.fail.Exception, match="opens an engine"), contextlib.suppress(Exception):
+        duckdb.connect()
+    guard.pytest_sessionfinish()
+    assert duckdb.connect is before
+    assert guard.pytest_ignore_collect(TESTS / "sql") is True
+    assert guard.pytest_ignore_collect(TESTS / "ledger") is None
 
 
 def test_each_test_whose_cost_is_listed_is_there() -> None:

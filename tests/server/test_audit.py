@@ -158,7 +158,7 @@ def test_an_answer_whose_outcome_cannot_be_noted_is_withheld_and_free_later(
     with log_in(served) as session:
         with monkeypatch.context() as patched:
             patched.setattr(log, "append", failing)
-            with pytest.raises(psycopg.Error, match="this question was charged"):
+            with pytest.raises(psycopg.Error, match="this query was charged"):
                 session.execute(COUNT)
             spent = served.spent()
             assert spent > 0

@@ -53,7 +53,7 @@ def test_a_server_that_would_start_is_said_to(
         "HTTP port",
     ]
     assert "ana (analyst)" in said["users"]
-    assert "begins then" in said["database and ledger"]
+    assert "will be created" in said["database and ledger"]
     assert sorted(path.name for path in tmp_path.iterdir()) == files
     certificate(tmp_path)
     trusted = ("--host", "0.0.0.0", "--tls-certificate", "server.pem", "--tls-key", "server.key", *free)
@@ -72,7 +72,7 @@ def test_a_server_that_would_start_is_said_to(
     Path("old.anchor").write_text("2 " + "c0" * 32, encoding="utf-8")
     code, said = checked(capsys, "--anchor", "old.anchor", *free)
     assert code == 1
-    assert "belongs to one" in said["database and ledger"]
+    assert "does not exist" in said["database and ledger"]
     Path("clinic.duckdb").unlink()
     Path("clinic.users").unlink()
     code, said = checked(capsys, *free)

@@ -151,7 +151,7 @@ def test_an_id_token_that_is_wrong_opens_nothing(
     issuer.change = WRONG[what]
     told = logged_in(served)
     assert (told.status, told.code) == (401, "unauthenticated")
-    assert told.json["error"]["message"] == "no valid token or password was given"
+    assert told.json["error"]["message"] == "no valid token or password given"
     assert [event.name for event in served.audit][-1] == "login refused"
 
 
@@ -273,7 +273,7 @@ def test_an_issuer_that_is_not_what_it_says_or_not_encrypted(issuer: Issuer) -> 
         with pytest.raises(ProgrammingError):
             OidcProvider(OidcClient(url, CLIENT, "https://dp.example.org/"))
     other = OidcProvider(OidcClient(issuer.url + "/", CLIENT, "http://localhost/"))
-    with pytest.raises(OperationalError, match="names another issuer"):
+    with pytest.raises(OperationalError, match="states another issuer"):
         other.begin_login(compute_digest("x"))
     gone = OidcProvider(OidcClient("http://127.0.0.1:9", CLIENT, "http://localhost/"))
     with pytest.raises(OperationalError, match="cannot be reached"):

@@ -244,7 +244,7 @@ def test_nothing_runs_in_a_pause() -> None:
         await asyncio.gather(*(one() for _ in range(4)), pause(), pause())
         assert seen == [0] * 80
         async with turns.wait_for_turn("ana"):
-            with pytest.raises(Error, match="still runs"):
+            with pytest.raises(Error, match="still running"):
                 async with turns.pause_turns(0.01):
                     pass
         async with turns.wait_for_turn("ana"):

@@ -85,7 +85,7 @@ def test_commands_amid_a_statement(session: Session) -> None:
     tables, answer, dropped, printed = typed(session, keys)
     assert tables.split()[0] == "table"
     assert answer.split()[0] == "n"
-    assert dropped == "what was typed is dropped"
+    assert dropped == "discarded the typed statement"
     assert printed.split() == ["SELECT", "COUNT(*)", "AS", "n", "FROM", "visits"]
 
 
@@ -93,7 +93,7 @@ def test_a_steep_price_is_asked_first(session: Session) -> None:
     """Above the threshold the price is told, and the query asked after a yes alone; what is free is never asked about."""
     keys = f"\\ask 0.5{ENTER}{COUNT};{ENTER}n{ENTER}\\budget{ENTER}{COUNT};{ENTER}y{ENTER}{COUNT};{ENTER}"
     _, declined, budget, asked, again = typed(session, keys)
-    assert declined == "not asked; nothing was charged"
+    assert declined == "not run; nothing was charged"
     assert budget.splitlines()[2].split()[4] == "0"
     assert "charged to visits: ε 1 " in asked
     assert "nothing was charged" in again
@@ -123,7 +123,7 @@ def test_what_a_pipe_reads_is_data_alone(session: Session) -> None:
     assert csv.splitlines()[0] == "n,n_low,n_high"
     assert len(csv.splitlines()) == 2
     *settings, cost = beside
-    assert [text.split()[0] for text in settings] == ["answers", "the"]
+    assert [text.split()[0] for text in settings] == ["the", "running"]
     # What was charged and how long it took, and what a learnt clamp may cut, which not each answer has to say.
     assert [line.split()[0] for line in cost.splitlines() if not line.startswith("Up to")] == [
         "charged",

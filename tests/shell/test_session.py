@@ -155,8 +155,8 @@ def test_settings_reach_the_query(session: Session) -> None:
 
 def test_a_session_has_a_dialect(session: Session) -> None:
     """Queries are read in it until it is changed, plans too; one that there is not changes nothing."""
-    assert "read as duckdb" in ask(session, "\\dialect")
-    assert "read as tsql" in ask(session, "\\dialect TSQL")
+    assert "dialect is duckdb" in ask(session, "\\dialect")
+    assert "dialect is tsql" in ask(session, "\\dialect TSQL")
     assert "error[dialect]" in fail(session, "\\dialect mysql")
     assert "A" in ask(
         session, "SELECT TOP 1 [plan], COUNT(*) AS n FROM visits GROUP BY [plan] ORDER BY [plan];"
@@ -197,7 +197,7 @@ def test_narrow_terminals_break_no_word(session: Session, monkeypatch: pytest.Mo
     none = ask(
         session, "SELECT plan, cost AS what_a_visit_costs_us, day AS the_day_of_it FROM visits LIMIT 0;"
     )
-    assert none.splitlines()[:2] == ["no row of plan, what_a_visit_costs_us,", "the_day_of_it"]
+    assert none.splitlines()[:2] == ["no rows; columns: plan,", "what_a_visit_costs_us, the_day_of_it"]
     monkeypatch.setenv("COLUMNS", "200")
     assert ask(session, "\\budget").splitlines()[0].split()[:2] == ["table", "accountant"]
 
@@ -210,10 +210,10 @@ def test_files_in_and_out(session: Session, tmp_path: Path) -> None:
     assert "as csv" in ask(session, f"\\o {out}")
     for _ in range(2):
         (reply,) = session.iterate_replies(f"{COUNT};")
-        assert (reply.text, reply.note) == (f"written to {out}", True)
+        assert (reply.text, reply.note) == (f"wrote {out}", True)
         assert "nothing was charged" in reply.remarks
     assert out.read_text().splitlines().count("count_star(),count_star()_low,count_star()_high") == 2
-    assert ask(session, f"\\g {once}") == f"written to {once}"
+    assert ask(session, f"\\g {once}") == f"wrote {once}"
     assert set(json.loads(once.read_text())) == {"columns", "rows", "notices", "receipt"}
     assert "shown here again" in ask(session, "\\o")
     assert ask(session, f"{COUNT};").startswith("count_star()")
@@ -227,13 +227,13 @@ def test_files_in_and_out(session: Session, tmp_path: Path) -> None:
 
 def test_settings_by_command(session: Session) -> None:
     r"""Each says what holds from now on; \watch says why it does nothing."""
-    assert ask(session, "\\timing").startswith("the time")
+    assert ask(session, "\\timing").startswith("running times")
     assert re.search(r"\nin \d+\.\d{3} s$", ask(session, f"{COUNT};"))
-    assert ask(session, "\\pager off") == "no pager is used"
+    assert ask(session, "\\pager off") == "the pager is off"
     assert ask(session, "\\theme none") == "the theme is none"
     assert "error[argument]" in fail(session, "\\theme mud")
     assert ask(session, "\\ask 0.3").startswith("a query that costs more than ε 0.3")
-    assert "the same stored answer" in fail(session, "\\watch 5")
+    assert "returns the stored answer" in fail(session, "\\watch 5")
     assert "needs a terminal" in fail(session, "\\e")
 
 

@@ -25,12 +25,12 @@ def test_a_file_sets_what_it_names(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("colour = 1", "there is no setting colour"),
-        ("timing = 1", "timing: it is true or false"),
-        ('theme = "mud"', "theme: there is no theme mud"),
+        ("colour = 1", "unknown setting colour"),
+        ("timing = 1", "timing: the value must be true or false"),
+        ('theme = "mud"', "theme: unknown theme mud"),
         ("ask_above = 0", "ask_above must be a finite number above zero"),
-        ('format = "xml"', "format: it is one of table"),
-        ("pager = ", "it is no TOML"),
+        ('format = "xml"', "format: the value must be one of table"),
+        ("pager = ", "invalid TOML"),
     ],
 )
 def test_a_wrong_setting_is_named(tmp_path: Path, text: str, said: str) -> None:

@@ -79,7 +79,7 @@ def test_answers_fit_the_terminal(study: tuple[Path, Path], tmp_path: Path) -> N
     try:
         shell.child.expect_exact("left)>")
         shell.child.send(f"{sql};\r")
-        shell.child.expect_exact("Ask it? [y/N]")
+        shell.child.expect_exact("Run it? [y/N]")
         shell.asked("y", "charged to visits")
         for columns in (60, 80, 200):
             shell.child.setwinsize(20, columns)

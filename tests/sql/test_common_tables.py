@@ -10,7 +10,8 @@ import pytest
 from sqlglot import exp
 
 from dpsql.connection import Connection
-from dpsql.sql.lower.scope import CommonTable, Scope
+from dpsql.sql.lower.scope import Scope
+from dpsql.sql.lower.statement_context import CommonTable
 
 
 def _ages(compared: str, number: int) -> str:

@@ -293,7 +293,7 @@ def test_columns_of_a_link_are_of_one_type() -> None:
 
 def test_a_key_bounds_the_rows_of_a_join(connection: Connection) -> None:
     """A sale has one key: a unit has at most as many joined rows as returns; without the link it has the product."""
-    bound = "contribution: at most {} rows of a unit"
+    bound = "contribution: at most {} rows per unit"
     text = str(connection.explain(f"SELECT COUNT(*) FROM sales s JOIN returns r ON {BOTH}"))
     assert bound.format(10) in text
     text = str(connection.explain("SELECT COUNT(*) FROM sales s JOIN returns r ON s.customer = r.who"))

@@ -11,7 +11,7 @@ import pytest
 
 import dpsql
 from dpsql.sql.lower.derived import MAX_CHAIN
-from dpsql.sql.lower.scope import MAX_DERIVED_DEPTH
+from dpsql.sql.lower.statement_context import MAX_DERIVED_DEPTH
 from dpsql.sql.read.parse import MAX_DEPTH, MAX_NESTING, ROOM
 
 POLICY = {

@@ -199,7 +199,10 @@ def test_what_several_units_share_is_a_group_of_each(declared: dict[str, Any]) -
     within = "SELECT COUNT(*), AVG(n) FROM (SELECT pid, oid, COUNT(*) AS n FROM lines GROUP BY pid, oid)"
     assert _same(answer.rows, database.execute(within).fetchall())
     (notice,) = answer.notices
-    assert "what several units have is a group of each, and so is NULL; WHERE oid IS NOT NULL" in notice
+    assert (
+        "a value that several units have forms a group per unit, and so does NULL; WHERE oid IS NOT NULL"
+        in notice
+    )
     assert not connection.query(within).notices
 
 

@@ -28,21 +28,27 @@ WORDS = {
     "SELECT COUNT(*) FROM visits v WHERE v.note[2:4] = 'a'": ("v.note[2:4]", "SUBSTRING(v.note, 2, 3)"),
     "SELECT COUNT(*) FROM visits WHERE note[-1] = 'a'": ("note[-1]", "RIGHT(note, 1)"),
     "SELECT REGR_COUNT(cost, age) FROM visits": ("REGR_COUNT is not supported", "COUNT(*) FILTER"),
-    "SELECT MODE(note) FROM visits": ("among values that are public", "ORDER BY COUNT(*) DESC LIMIT 1"),
+    "SELECT MODE(note) FROM visits": ("among public values", "ORDER BY COUNT(*) DESC LIMIT 1"),
     "SELECT plan, MODE(region) FROM visits GROUP BY plan": (
         "MODE is not supported with GROUP BY",
         "GROUP BY k, x",
     ),
-    "SELECT ARG_MAX(plan, cost) FROM visits": ("would show one row's value", "ORDER BY SUM(x) DESC LIMIT 1"),
+    "SELECT ARG_MAX(plan, cost) FROM visits": (
+        "would release one row's value",
+        "ORDER BY SUM(x) DESC LIMIT 1",
+    ),
     "SELECT STRING_AGG(plan) FROM visits": (
-        "would show the value of each row",
+        "would release the value of each row",
         "SELECT x, COUNT(*) … GROUP BY x",
     ),
     "SELECT PRODUCT(age) FROM visits": ("one row decides how large a product is", "GEOMEAN(x)"),
     "SELECT bit_or(age) FROM visits": ("one row decides a bit", "COUNT_IF((x & 4) = 4)"),
-    "SELECT HISTOGRAM(cost) FROM visits": ("values, that are public", "name bins, HISTOGRAM(x, [10, 20])"),
+    "SELECT HISTOGRAM(cost) FROM visits": (
+        "public values of which none",
+        "list the bins, HISTOGRAM(x, [10, 20])",
+    ),
     "SELECT note, HISTOGRAM(cost, [9]) FROM visits GROUP BY note": (
-        "and so are its groups",
+        "and public groups",
         "GROUP BY k, bin",
     ),
     "SELECT COUNT(note COLLATE NOCASE) FROM visits": ("compared by their bytes", "LOWER(note)"),
@@ -102,13 +108,13 @@ WORDS = {
 
 UNREACHED = frozenset(
     {
-        "ask for each SELECT alone",
+        "send each SELECT as its own query",
         "aggregate it: MIN(x)",
         "compare with one value: x > (SELECT MAX(y) FROM …)",
         "name the field of a STRUCT: (s).field",
-        "write it in WHERE",
+        "move it to WHERE",
         "leave out EXCLUDE, or use DuckDB",
-        "write QUANTILE_DISC or MEDIAN, or use DuckDB; the reference of engines lists the quantiles",
+        "write QUANTILE_DISC or MEDIAN, or use DuckDB; the reference of engines lists the supported quantiles",
     }
 )
 """Hints of refusals that stand behind others, or are another engine's: no statement to DuckDB is known that reaches them."""
@@ -122,9 +128,9 @@ CALLS = frozenset(
         "CREATE LOCAL TABLE r AS SELECT RANDOMIZE(smoker) AS smoker FROM patients WITH (epsilon = 1)",
         "CREATE SYNTHETIC TABLE s AS SELECT plan, ward FROM visits WITH (epsilon = 1)",
         "… = FALSE",
-        "CREATE SYNTHETIC TABLE and CREATE LOCAL TABLE make tables of a connection, in Python and in the shell; all others are the owner's",
-        "DROP TABLE forgets a table of a connection, in Python and in the shell; all others are the owner's",
-        "let the policy list the values, or group values: CAST(FLOOR(cost / 100) AS INTEGER) AS cost",
+        "only CREATE SYNTHETIC TABLE and CREATE LOCAL TABLE are supported, in Python and in the shell; the owner makes all other tables",
+        "DROP TABLE only drops tables of a connection, in Python and in the shell; the owner drops all others",
+        "list the values in the policy, or group them: CAST(FLOOR(cost / 100) AS INTEGER) AS cost",
         "con.synthetic(…, method='mst'), fewer columns, or groups of values: CAST(FLOOR(cost / 100) AS INTEGER) AS cost",
     }
 )

@@ -155,7 +155,7 @@ REFUSED = {
     ),
     "10 PIVOT of a private table without GROUP BY": (
         "PIVOT sales ON store IN (0, 1) USING SUM(price)",
-        "GROUP BY the columns that stay",
+        "GROUP BY with the columns to keep",
         "PIVOT (SELECT store, item, price FROM sales WHERE item IN (0, 1, 2)) ON store IN (0, 1) USING SUM(price)",
     ),
 }

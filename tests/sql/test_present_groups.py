@@ -94,7 +94,7 @@ def test_listing_keys_stays_free_and_counts_show_all() -> None:
     listed = connection.query("SELECT DISTINCT kind FROM visits WHERE kind < 'e'")
     assert {kind for (kind,) in listed.rows} == {"a", "b", "c", "d"}
     assert not any(entry["loss"] for entry in listed.receipt.entries)
-    assert any("nothing is measured" in notice for notice in listed.notices)
+    assert any("nothing was measured" in notice for notice in listed.notices)
     counted = connection.query("SELECT kind, COUNT(*) FROM visits WHERE cost > 10 GROUP BY kind")
     assert {row[0] for row in counted.rows} == {"a", "b", "c", "d", "e", None}
 

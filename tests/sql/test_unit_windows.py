@@ -263,7 +263,7 @@ def test_the_first_rows_of_a_unit_bound_its_contribution(connection: Connection)
         ("who", "= 1", 1), ("who", "<= 3", 3), ("who, k", "= 1", 3), ("who, s", "= 1", 12), ("who", "> 2", 12)
     ):  # fmt: skip
         text = str(connection.explain(numbered.format(partition, condition)))
-        assert f"contribution: at most {rows} row{'s' * (rows > 1)} of a unit" in text
+        assert f"contribution: at most {rows} row{'s' * (rows > 1)} per unit" in text
 
 
 def test_a_number_beyond_the_bound_is_the_bound() -> None:

@@ -20,7 +20,8 @@ import dpsql
 from dpsql.mechanisms import SystemEntropy
 from dpsql.plan.expr import ReleasedColumn
 from dpsql.postprocess.consistency import make_consistent
-from dpsql.release import ReleasedTable, draw_release
+from dpsql.release import draw_release
+from dpsql.released_table import ReleasedTable
 from dpsql.uncertainty.cells import compute_intervals
 from dpsql.uncertainty.simulation import simulate_intervals
 

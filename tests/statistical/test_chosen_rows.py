@@ -75,7 +75,7 @@ def test_intervals_of_chosen_rows_hold(con: dpsql.Connection, sql: str) -> None:
         assert all(ends is not None for ends in found)
         if found:
             held.append(sum(low <= truth <= high for low, high in filter(None, found)) / len(found))
-            assert any(notice.startswith("Noisy values chose") for notice in result.notices)
+            assert any(notice.startswith("Noisy values selected") for notice in result.notices)
     assert held
     assert sum(held) / len(held) >= least_share(len(held), 0.94)
 
@@ -113,7 +113,7 @@ def test_rows_that_keys_choose_have_the_usual_intervals(con: dpsql.Connection, s
     few, every = con.query(sql), con.query("SELECT k, COUNT(*) AS n FROM t GROUP BY k")
     widths = {ends[1] - ends[0] for _, ends in few.intervals() if ends}
     assert widths == {ends[1] - ends[0] for _, ends in every.intervals() if ends}
-    assert not any(notice.startswith("Noisy values chose") for notice in few.notices)
+    assert not any(notice.startswith("Noisy values selected") for notice in few.notices)
 
 
 def test_a_value_whose_noise_nothing_looked_at_has_its_usual_interval(con: dpsql.Connection) -> None:
@@ -136,4 +136,4 @@ def test_no_row_and_all_rows_need_nothing(con: dpsql.Connection) -> None:
     assert found[1] - found[0] == usual[1] - usual[0]
     assert none.intervals() == ()
     for result in (every, none):
-        assert not any(notice.startswith("Noisy values chose") for notice in result.notices)
+        assert not any(notice.startswith("Noisy values selected") for notice in result.notices)

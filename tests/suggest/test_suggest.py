@@ -102,7 +102,7 @@ def test_rows_of_a_unit_are_what_nearly_all_have(clinic: Path, capsys: pytest.Ca
     assert run("suggest", "visits", clinic, "-e", "1", "--rows-per-unit") == 0
     shown = capsys.readouterr().out
     assert "+    rows_per_unit: 3\n" in shown
-    assert "visits: rows_per_unit is what 99% of the units have" in shown
+    assert "visits: rows_per_unit is the 99% quantile of rows per unit" in shown
     found = load(clinic.with_suffix(".suggested.yaml")).tables["visits"]
     assert found.rows_per_unit == 3
     assert len(json.loads(clinic.with_suffix(".suggested.receipts.json").read_text(encoding="utf-8"))) == 1
@@ -116,7 +116,7 @@ def test_rows_of_units_that_have_one_each_are_not_asked_for(
     rules = POLICY.replace("unit: id\n    rows_per_unit: 4", unit)
     clinic.with_suffix(".yaml").write_text(rules, encoding="utf-8")
     assert run("suggest", "visits", clinic, "-e", "1", "--rows-per-unit", "--check") == 1
-    assert "error[rows_per_unit]: each unit of visits has one row" in capsys.readouterr().err
+    assert "error[rows_per_unit]: visits has one row per unit" in capsys.readouterr().err
 
 
 def test_all_columns_fit_or_none_is_asked(clinic: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -172,7 +172,7 @@ def test_what_has_the_other_of_both_is_refused_before_a_charge(
     rules = POLICY.replace("        type: integer\n", f"        type: integer\n        {declared}\n")
     clinic.with_suffix(".yaml").write_text(rules, encoding="utf-8")
     assert run("suggest", "visits", clinic, "-e", "2", option, column) == 1
-    assert f"visits.{column} has {declared.partition(':')[0]}" in capsys.readouterr().err
+    assert f"visits.{column} already has {declared.partition(':')[0]}" in capsys.readouterr().err
     with dpsql.connect(clinic, policy=clinic.with_suffix(".yaml")) as con:
         assert con.budget()["visits"].queries == 0
 

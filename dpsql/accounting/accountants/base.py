@@ -81,9 +81,9 @@ def split_conversion_delta(
     conversion, selection = split_delta(delta, delta / 2 if selection is None else selection)
     if conversion == 0:
         raise PolicyError(
-            f"the accountant {name} needs some delta to convert with",
+            f"the accountant {name} needs a delta above 0",
             code="delta_required",
-            hint="set delta above 0 (1e-7, say), or take the accountant pure",
+            hint="set a small delta such as 1e-7, or choose the accountant pure",
         )
     return conversion, selection
 

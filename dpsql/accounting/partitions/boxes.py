@@ -57,11 +57,11 @@ class Box:
     def __post_init__(self) -> None:
         names = [name for name, _ in self.sides]
         if names != sorted(set(names)):
-            raise ValueError("the dimensions of a box are in order, each once")
+            raise ValueError("the dimensions of a box must be sorted, without repetition")
         if any(
             not ranges or ranges == EVERYWHERE or ranges != merge_ranges(ranges) for _, ranges in self.sides
         ):
-            raise ValueError("a side of a box is a set of disjoint ranges in ascending order")
+            raise ValueError("a side of a box must be a set of disjoint ranges in ascending order")
 
     @classmethod
     def from_sides(cls, sides: Mapping[str, Ranges]) -> Box:
@@ -128,7 +128,7 @@ class Box:
         except (ValueError, TypeError, AttributeError, RecursionError):
             box = None
         if box is None or str(box) != text:
-            raise IntegrityError("the text is not a box that dpsql wrote", code="ledger_corrupt")
+            raise IntegrityError("the text is not a box, as dpsql writes it", code="ledger_corrupt")
         return box
 
 

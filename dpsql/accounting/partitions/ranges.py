@@ -26,9 +26,9 @@ def merge_ranges(ranges: Iterable[tuple[End, End]]) -> Ranges:
     """
     given = list(ranges)
     if any(type(end) is not int and end is not None for pair in given for end in pair):
-        raise TypeError("ranges are of whole numbers")
+        raise TypeError("the ends of a range must be whole numbers")
     if any(low is not None and high is not None and low > high for low, high in given):
-        raise ValueError("a range's low end is above its high end")
+        raise ValueError("the lower end of a range must not be above its upper end")
     found: list[tuple[End, End]] = []
     for low, high in sorted(given, key=_get_sort_key):
         if not found:

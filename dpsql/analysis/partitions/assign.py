@@ -43,12 +43,12 @@ Conditions = tuple[Expr, ...]
 
 
 def with_partition_filters(release: Release) -> Release:
-    """The release with partition filters on its scans."""
+    """Return the release with partition filters on its scans."""
     return replace(release, input=propagate_filters(_assign_to_relation(release.input, ())))
 
 
 def compute_boxes(release: Release) -> dict[str, Box]:
-    """The box of partitions that the release reads of each private table.
+    """Compute the box of partitions that the release reads of each private table.
 
     It is the hull of the boxes of all scans of the table, and the whole table for the owner of a link. The table of a
     partition source is read where the scan that it filters is.
@@ -71,7 +71,7 @@ def _compute_box(sides: Iterable[PartitionFilter]) -> Box:
 
 
 def describe_box(box: Box, read: Iterable[Release]) -> str:
-    """A box as text, from the filters of these releases; "" for a whole table.
+    """Return a box as text, from the filters of these releases; "" for a whole table.
 
     Its ranges are of values that the policy declares, which are public.
     """
@@ -133,7 +133,7 @@ def _assign_to_source(source: Source, said: Conditions) -> Source:
 
 
 def _push_down_conditions(said: Conditions, items: Mapping[Column, Expr]) -> Conditions:
-    """The conditions on the columns of a derived table, as conditions on its input."""
+    """Return the conditions on the columns of a derived table, as conditions on its input."""
     return tuple(
         substitute_columns(condition, items)
         for condition in said
@@ -149,7 +149,7 @@ def _push_down_to_side(whole: SetOperation, side: Source, said: Conditions) -> C
 
 
 def _iterate_conjuncts(predicate: Expr) -> Iterator[Expr]:
-    """The conditions that all hold where a predicate is true."""
+    """Yield the conditions that all hold where a predicate is true."""
     if isinstance(predicate, Call) and predicate.function.name == "and":
         for argument in predicate.arguments:
             yield from _iterate_conjuncts(argument)
@@ -158,7 +158,7 @@ def _iterate_conjuncts(predicate: Expr) -> Iterator[Expr]:
 
 
 def _assign_to_scan(scan: Scan, said: Conditions) -> Scan:
-    """The scan with partition filters, if the emitted SQL can ensure that each unit is in one partition."""
+    """Return the scan with partition filters, if the emitted SQL can ensure that each unit is in one partition."""
     if scan.contribution is None or not (scan.unit.kind is UnitKind.ROW or scan.unit.is_known):
         return scan
     read = {

@@ -16,7 +16,7 @@ MOST_RANGES = 16
 def make_partition_filter(
     dimension: Dimension, places: Ranges, source: PartitionSource | None = None
 ) -> PartitionFilter:
-    """The filter to these positions, or to one range around them if there are many.
+    """Build the filter to these positions, or to one range around them if there are many.
 
     Without positions, one is read: a charge has at least one box.
     """
@@ -27,24 +27,24 @@ def make_partition_filter(
 
 
 def with_positions(side: PartitionFilter, places: Ranges) -> PartitionFilter:
-    """The same filter at other positions."""
+    """Return the same filter at other positions."""
     return _build_filter(_get_dimension(side.column), places, side.source)
 
 
 def with_source(side: PartitionFilter, alias: str, source: PartitionSource | None) -> PartitionFilter:
-    """The same filter under the dimension of another table's account, or with no source, of the column's own table."""
+    """Return the same filter under the dimension of another table's account, or with no source, of the column's own table."""
     return _build_filter(_get_dimension(replace(side.column, source=alias)), side.positions, source)
 
 
 def intersect_filters(side: PartitionFilter, other: PartitionFilter) -> PartitionFilter:
-    """The intersection of two filters of one dimension."""
+    """Return the intersection of two filters of one dimension."""
     return make_partition_filter(
         _get_dimension(side.column), intersect_ranges(side.positions, other.positions), side.source
     )
 
 
 def merge_filters(side: PartitionFilter, other: PartitionFilter) -> PartitionFilter:
-    """The union of two filters of one dimension."""
+    """Return the union of two filters of one dimension."""
     return make_partition_filter(
         _get_dimension(side.column), merge_ranges((*side.positions, *other.positions)), side.source
     )

@@ -39,7 +39,7 @@ class Dimension:
     values: tuple[Value, ...] | None
 
     def get_account_name(self, source: PartitionSource | None) -> str:
-        """The name in an account: of the column's own table, or of another table if the column is of a partition source.
+        """Return the name in an account: of the column's own table, or of another table if the column is of a partition source.
 
         No two dimensions share a name: the first ends in a digit or letter, the second in a quoted text, which holds no quote
         without a backslash before it.
@@ -48,7 +48,7 @@ class Dimension:
 
     @classmethod
     def from_column(cls, column: Column) -> Dimension | None:
-        """The dimension of a column; None if neither values nor integer bounds are declared."""
+        """Return the dimension of a column; None if neither values nor integer bounds are declared."""
         facts, kind = column.facts, column.type
         values = (False, True) if kind is Type.BOOLEAN and facts.domain is None else facts.domain
         if values is not None:
@@ -62,7 +62,7 @@ class Dimension:
         return cls(column, f"{_format_name(column)} bounds {low} {high}", low, high, None)
 
     def get_value(self, place: int) -> Value:
-        """The value at a position."""
+        """Return the value at a position."""
         if self.values is not None:
             return self.values[place]
         if self.column.type is Type.DATE:
@@ -70,7 +70,7 @@ class Dimension:
         return get_timestamp_at(Fraction(place)) if self.column.type is Type.TIMESTAMP else place
 
     def find_number(self, place: int) -> Fraction | None:
-        """The value at a position as a number for interval arithmetic; None for text."""
+        """Return the value at a position as a number for interval arithmetic; None for text."""
         return Fraction(place) if self.values is None else find_position(self.values[place])
 
 

@@ -50,12 +50,12 @@ _COMPARED: dict[str, Callable[..., bool]] = {
 
 
 def find_possible_positions(said: Iterable[Expr], dimension: Dimension) -> Positions | None:
-    """The positions at which all conditions can be true; None if they do not restrict the column."""
+    """Return the positions at which all conditions can be true; None if they do not restrict the column."""
     return _combine_all([_find_true_positions(condition, dimension) for condition in said])
 
 
 def _find_true_positions(condition: Expr, dimension: Dimension) -> Positions | None:
-    """The positions at which a condition can be true; None for all positions and NULL."""
+    """Return the positions at which a condition can be true; None for all positions and NULL."""
     if condition == dimension.column and dimension.column.type is Type.BOOLEAN:
         return _find_compared_positions("eq", condition, Literal(value=True, type=Type.BOOLEAN), dimension)
     if not isinstance(condition, Call):
@@ -85,7 +85,7 @@ def _find_true_positions(condition: Expr, dimension: Dimension) -> Positions | N
 
 
 def _find_false_positions(condition: Expr, dimension: Dimension) -> Positions | None:
-    """The positions at which a condition can be false (not NULL); None for all."""
+    """Return the positions at which a condition can be false (not NULL); None for all."""
     if condition == dimension.column and dimension.column.type is Type.BOOLEAN:
         return _find_compared_positions("eq", condition, Literal(value=False, type=Type.BOOLEAN), dimension)
     if not isinstance(condition, Call):
@@ -112,7 +112,7 @@ def _find_false_positions(condition: Expr, dimension: Dimension) -> Positions | 
 
 
 def _find_compared_positions(name: str, left: Expr, right: Expr, dimension: Dimension) -> Positions | None:
-    """The positions at which a comparison of a monotone function of the column with a constant can be true."""
+    """Find the positions at which a comparison of a monotone function of the column with a constant can be true."""
     if _is_constant(left) and not _is_constant(right):
         name, left, right = _FLIPPED.get(name, name), right, left
     if not _is_constant(right):
@@ -135,7 +135,7 @@ def _find_compared_positions(name: str, left: Expr, right: Expr, dimension: Dime
 
 
 def _find_listed_positions(name: str, literal: Literal, dimension: Dimension) -> Positions | None:
-    """The listed values for which a comparison with a constant of their type is true."""
+    """Find the listed values for which a comparison with a constant of their type is true."""
     if literal.value is None or dimension.values is None:
         return ()
     if literal.type is not dimension.column.type and not (
@@ -147,7 +147,7 @@ def _find_listed_positions(name: str, literal: Literal, dimension: Dimension) ->
 
 
 def _find_month_positions(name: str, left: Call, right: Expr, dimension: Dimension) -> Positions | None:
-    """The days of the months, or quarters, for which a comparison can be true."""
+    """Find the days of the months, or quarters, for which a comparison can be true."""
     around = derive_interval(right)
     kind = dimension.column.type
     if (
@@ -173,7 +173,7 @@ def _find_month_positions(name: str, left: Call, right: Expr, dimension: Dimensi
 
 
 def _compute_place(dimension: Dimension, start: dt.datetime) -> int:
-    """The place of a month's first moment."""
+    """Compute the place of a month's first moment."""
     at = find_position(start.date() if dimension.column.type is Type.DATE else start)
     return dimension.low if at is None else int(at)
 
@@ -181,7 +181,7 @@ def _compute_place(dimension: Dimension, start: dt.datetime) -> int:
 def _search_positions(
     name: str, image: Callable[[int], Interval], constant: Interval, dimension: Dimension, *, exact: bool
 ) -> Positions | None:
-    """The positions at which a comparison of a monotone image with a constant can be true, by binary search."""
+    """Return the positions at which a comparison of a monotone image with a constant can be true, by binary search."""
     if name == "ne":
         low, high = constant.ends
         outside = [(dimension.low, int(low) - 1), (int(low) + 1, dimension.high)]
@@ -212,7 +212,7 @@ def _search_positions(
 
 
 def _can_hold(name: str, x: Interval, y: Interval, *, exact: bool) -> bool:
-    """Whether values of two intervals can be so compared; `exact` says that each has one value."""
+    """Return whether values of two intervals can be so compared; `exact` says that each has one value."""
     if name == "eq":
         return _CAN["le"](x, y) and _CAN["ge"](x, y)
     if name == "ne":
@@ -227,7 +227,7 @@ def _is_below(
 
 
 def _search_first(holds: Callable[[int], bool], low: int, high: int) -> int:
-    """The first place from `low` on at which something holds that holds at all after it; `high` if none before."""
+    """Return the first place from `low` on at which something holds that holds at all after it; `high` if none before."""
     while low < high:
         middle = (low + high) // 2
         low, high = (low, middle) if holds(middle) else (middle + 1, high)
@@ -251,7 +251,7 @@ def _may_be_null(expr: Expr) -> bool:
 
 
 def _to_moments(around: Interval, own: Type, other: Type) -> Interval:
-    """An interval of days as one of moments, where it is compared with moments."""
+    """Return an interval of days as one of moments, where it is compared with moments."""
     if own is not Type.DATE or other is not Type.TIMESTAMP:
         return around
     ends = ((end - _DAY_OF_1970) * _DAY if end is not None else None for end in (around.low, around.high))

@@ -52,13 +52,13 @@ class _NeededSides(Enum):
 
 
 def propagate_filters(relation: Relation) -> Relation:
-    """The relation with filters propagated to all its scans."""
+    """Return the relation with filters propagated to all its scans."""
     filtered = any(scan.partition_filters for scan in list_private_scans(relation))
     return _filter_relation(relation, {}) if filtered else relation
 
 
 def list_source_filters(table: str, scan: Scan) -> tuple[PartitionFilter, ...]:
-    """The filters of a scan under the dimensions of the account of `table`, which is a partition source of the scan.
+    """List the filters of a scan under the dimensions of the account of `table`, which is a partition source of the scan.
 
     Rows of the source for units outside the filters do not matter: the scan does not read these units.
     """
@@ -66,7 +66,7 @@ def list_source_filters(table: str, scan: Scan) -> tuple[PartitionFilter, ...]:
 
 
 def _derive_source_filters(scan: Scan) -> Filters:
-    """The filters of a scan under the dimensions of the accounts of other tables."""
+    """Derive the filters of a scan under the dimensions of the accounts of other tables."""
     unit = scan.unit.column
     own = None if unit is None else PartitionSource(scan.table, replace(unit, source=SOURCE))
     sides = (with_source(side, SOURCE, side.source or own) for side in scan.partition_filters)
@@ -74,7 +74,7 @@ def _derive_source_filters(scan: Scan) -> Filters:
 
 
 def _to_table_filter(side: PartitionFilter, table: str, source: str) -> PartitionFilter:
-    """A filter under the dimensions of the account of `table`, which may be its source."""
+    """Return a filter under the dimensions of the account of `table`, which may be its source."""
     own = side.source is not None and side.source.table == table
     return with_source(side, source, None) if own else side
 
@@ -90,7 +90,7 @@ def _get_needed_sides(relation: Join | SemiJoin | SetOperation) -> _NeededSides:
 
 
 def _derive_unit_filters(relation: Relation) -> Filters:
-    """The filters that hold for all units with a row in a relation."""
+    """Derive the filters that hold for all units with a row in a relation."""
     match relation:
         case Scan(unit=unit) if unit.kind is UnitKind.COLUMN:
             return _derive_source_filters(relation)
@@ -109,7 +109,7 @@ def _derive_unit_filters(relation: Relation) -> Filters:
 
 
 def _filter_relation(relation: Relation, located: Filters) -> Relation:
-    """The relation with filters on its scans, given the filters of its units."""
+    """Return the relation with filters on its scans, given the filters of its units."""
     match relation:
         case Filter():
             return replace(relation, input=_filter_relation(relation.input, located))
@@ -145,7 +145,7 @@ def _filter_source(source: Source, located: Filters) -> Source:
 def _derive_side_filters(
     relation: Join | SemiJoin | SetOperation, located: Filters
 ) -> tuple[Filters, Filters]:
-    """The filters of the units of each side, given those of the whole."""
+    """Derive the filters of the units of each side, given those of the whole."""
     left, right = map(_derive_unit_filters, list_inputs(relation))
     needed = _get_needed_sides(relation)
     return (
@@ -155,7 +155,7 @@ def _derive_side_filters(
 
 
 def _filter_scan(scan: Scan, located: Filters) -> Scan:
-    """The scan with further filters, if it has the unit's identifier, in the type of the source."""
+    """Return the scan with further filters, if it has the unit's identifier, in the type of the source."""
     if scan.unit.kind is not UnitKind.COLUMN or not scan.unit.is_known:
         return scan
     found: Filters = {side.dimension: side for side in scan.partition_filters}
@@ -170,6 +170,6 @@ def _filter_scan(scan: Scan, located: Filters) -> Scan:
 
 
 def _combine_filters(some: Filters, others: Filters) -> Filters:
-    """The filters of both together."""
+    """Return the filters of both together."""
     shared = {name: intersect_filters(side, others[name]) for name, side in some.items() if name in others}
     return {**some, **others, **shared}

@@ -16,7 +16,5 @@ def find_cancellation(error: Exception) -> BaseException | None:
     if type(error) is RuntimeError and str(error) == "Query interrupted":
         return KeyboardInterrupt()
     if isinstance(error, duckdb.InterruptException):
-        return OperationalError(
-            "the query was cancelled while it ran; what was charged stays charged", code="cancelled"
-        )
+        return OperationalError("the query was cancelled while it ran; any charge stands", code="cancelled")
     return None

@@ -315,9 +315,7 @@ class PostgresBackend:
     def _make_failure(self) -> BaseException:
         if not self._cancelled:
             return BackendError()
-        return OperationalError(
-            "the query was cancelled while it ran; what was charged stays charged", code="cancelled"
-        )
+        return OperationalError("the query was cancelled while it ran; any charge stands", code="cancelled")
 
     def _execute_quietly(self, sql: str) -> None:
         with suppress(Exception):  # the next statement says that the connection is lost

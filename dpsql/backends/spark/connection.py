@@ -364,9 +364,7 @@ class SparkBackend:
     def _make_failure(self) -> BaseException:
         if not self._cancelled:
             return BackendError()
-        return OperationalError(
-            "the query was cancelled while it ran; what was charged stays charged", code="cancelled"
-        )
+        return OperationalError("the query was cancelled while it ran; any charge stands", code="cancelled")
 
 
 def _return_frame(frame: Any) -> Any:

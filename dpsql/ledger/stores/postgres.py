@@ -53,15 +53,15 @@ class PostgresStore:
             )
         except ImportError:
             raise NotSupportedError(
-                "a ledger in PostgreSQL needs psycopg",
+                "a ledger in PostgreSQL needs the package psycopg, which is not installed",
                 code="ledger_target",
-                hint="pip install 'dpsql[postgres]'",
+                hint="install it: pip install 'dpsql[postgres]'",
             ) from None
         except (ArgumentError, NoSuchModuleError, ValueError):
             raise OperationalError(
                 "the URL of the ledger is not valid",
                 code="ledger_unavailable",
-                hint="postgresql://user@host/name",
+                hint="write it as postgresql://user@host/name",
             ) from None
         self.patience: float = PATIENCE
         self._lock = threading.RLock()
@@ -94,9 +94,9 @@ class PostgresStore:
                 if not write or not _is_lost(error):
                     raise
                 raise OperationalError(
-                    f"the connection to the ledger {self.where} was lost as it committed; the charge may stand",
+                    f"the connection to the ledger {self.where} was lost during a commit, so the charge may have been stored",
                     code=UNKNOWN,
-                    hint="nothing was answered; look at the ledger's last entries before asking again",
+                    hint="nothing was answered; check the ledger's last entries before you run the query again",
                 ) from None
 
     def _lock_out_others(self, connection: Connection) -> None:
@@ -112,9 +112,9 @@ class PostgresStore:
         """As `Store.configure_database`: refuses a server that forgets what it committed."""
         if connection.exec_driver_sql("SHOW fsync").scalar_one() != "on":
             raise OperationalError(
-                f"the server of the ledger {self.where} does not write durably",
+                f"the PostgreSQL server of the ledger {self.where} runs with fsync off, so it could lose charges",
                 code="ledger_unavailable",
-                hint="set fsync = on in its postgresql.conf",
+                hint="set `fsync = on` in its postgresql.conf",
             )
 
     def is_empty(self, connection: Connection) -> bool:
@@ -183,24 +183,24 @@ def _to_ledger_error(error: DBAPIError, where: str) -> DatabaseError:
         text, code, hint = _STATES[state]
         return OperationalError(f"the ledger {where} {text}", code=code, hint=hint)
     if isinstance(error.orig, psycopg.DataError):
-        return ProgrammingError("the text holds a NUL, which PostgreSQL cannot keep", code="text")
+        return ProgrammingError("the text holds a NUL character, which PostgreSQL cannot store", code="text")
     if _is_lost(error) or state[:2] in {"28", "3D", "53"}:
         return _make_unavailable_error(where)
     return IntegrityError(
-        f"the ledger {where} is damaged", code="ledger_corrupt", hint="restore its newest backup"
+        f"the ledger {where} is damaged", code="ledger_corrupt", hint="restore the newest backup"
     )
 
 
 def _make_unavailable_error(where: str) -> OperationalError:
     return OperationalError(
-        f"the ledger {where} cannot be reached",
+        f"the PostgreSQL server of the ledger {where} cannot be reached",
         code="ledger_unavailable",
-        hint="nothing was charged; check that the server runs and lets this user in, and try again",
+        hint="nothing was charged; check that the server runs and accepts this user, and try again",
     )
 
 
-_BUSY = ("was in use by another program for too long", "ledger_busy", "nothing was charged; try again")
-_DENIED = ("cannot be written", "ledger_unavailable", "allow this user to make and write its tables")
+_BUSY = ("was locked by another program for too long", "ledger_busy", "nothing was charged; try again")
+_DENIED = ("cannot be written", "ledger_unavailable", "allow this user to create and write its tables")
 _STATES = {
     "55P03": _BUSY,
     "40001": _BUSY,
@@ -208,5 +208,9 @@ _STATES = {
     "57014": _BUSY,
     "25006": _DENIED,
     "42501": _DENIED,
-    "3F000": ("has no schema to be in", "ledger_unavailable", "make the schema that the search path names"),
+    "3F000": (
+        "has no schema for its tables",
+        "ledger_unavailable",
+        "create the schema that the search path names",
+    ),
 }

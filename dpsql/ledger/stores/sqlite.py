@@ -75,9 +75,9 @@ class SqliteStore:
         mode = connection.exec_driver_sql("PRAGMA journal_mode = WAL").scalar_one()
         if mode not in ("wal", "memory"):
             raise OperationalError(
-                f"the ledger {self.where} lies on a file system without shared memory",
+                f"the ledger {self.where} is on a file system without shared memory, which SQLite needs",
                 code="ledger_unavailable",
-                hint="keep the ledger on a local disk",
+                hint="move the ledger to a local disk",
             )
 
     def is_empty(self, connection: Connection) -> bool:
@@ -94,9 +94,9 @@ class SqliteStore:
         if self._owner not in (None, os.getpid()):
             # The child's copy would spend the parent's budget a second time.
             raise OperationalError(
-                "a ledger in memory belongs to the process that made it",
+                "a ledger in memory can only be used by the process that made it",
                 code="ledger_forked",
-                hint="keep the ledger in a file",
+                hint="keep the ledger in a file, which several processes can use",
             )
 
     def close(self) -> None:
@@ -124,9 +124,9 @@ class SqliteStore:
         if any(store.has_inherited_connection() for store in tuple(_OPEN)):
             # SQLite would believe that this process holds the locks of the one that it was copied from.
             raise OperationalError(
-                "the process was forked behind Python's back while a ledger was open",
+                "the process was forked outside of Python while a ledger was open",
                 code="ledger_forked",
-                hint="fork by os.fork or multiprocessing, or open ledgers after the fork alone",
+                hint="fork with os.fork or multiprocessing, or open ledgers only after the fork",
             )
         if self._path is not None:
             require_one_name(self._path)
@@ -223,9 +223,9 @@ def require_one_name(path: Path) -> None:
         return  # what is wrong with it is said as it is opened
     if links > 1:
         raise OperationalError(
-            f"the ledger {path} has {links} names on its disk (hard links), and each would spend the budget again",
+            f"the ledger {path} has {links} hard links, and each name could spend the budget again",
             code="ledger_names",
-            hint="remove the others: find DISK -samefile LEDGER lists them",
+            hint="remove the other links; `find DISK -samefile LEDGER` lists them",
         )
 
 
@@ -238,9 +238,9 @@ def require_not_mounted(path: Path) -> None:
     points = (_OCTAL.sub(lambda code: bytes([int(code[1], 8)]), line.split()[4]) for line in mounts if line)
     if os.fsencode(path) in points:
         raise OperationalError(
-            f"the ledger {path} is mounted as a single file, so the same file has another name elsewhere",
+            f"the ledger {path} is mounted as a single file, so its SQLite log is not shared with other mounts",
             code="ledger_names",
-            hint="mount the directory that it lies in, with the log that SQLite keeps beside it",
+            hint="mount the directory of the ledger instead, which also holds SQLite's log",
         )
 
 
@@ -252,12 +252,16 @@ def create_private_file(path: Path) -> None:
     with _IN_USE, translate_errors(str(path)):
         if not path.parent.is_dir():
             raise OperationalError(
-                f"there is no directory {path.parent} for the ledger",
+                f"the directory {path.parent} of the ledger does not exist",
                 code="ledger_directory",
-                hint="make the directory, or correct the path",
+                hint="create the directory, or correct the path",
             )
         if path.is_dir():
-            raise OperationalError(f"the ledger {path} is a directory", code="not_a_ledger")
+            raise OperationalError(
+                f"the ledger {path} is a directory, not a file",
+                code="not_a_ledger",
+                hint="give the path of a file in it",
+            )
         try:
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
         except FileExistsError:
@@ -284,35 +288,55 @@ def _to_ledger_error(error: BaseException | None, where: str) -> DatabaseError:
         name, text, hint = _MEANINGS[kind]
         return OperationalError(f"the ledger {where} {text}", code=name, hint=hint)
     if isinstance(error, OSError):
-        return OperationalError(f"the ledger {where} cannot be made", code="ledger_unavailable")
+        return OperationalError(
+            f"the ledger {where} cannot be created",
+            code="ledger_unavailable",
+            hint="check that this user may write to its directory",
+        )
     if isinstance(error, sqlite3.ProgrammingError):
         return OperationalError(
-            f"the ledger {where} was closed, or its process forked, while it was in use",
+            f"the ledger {where} was closed while it was in use, or its process was forked",
             code="ledger_unavailable",
             hint="nothing was charged; try again",
         )
     return IntegrityError(
-        f"the ledger {where} is damaged", code="ledger_corrupt", hint="restore its newest backup"
+        f"the ledger {where} is damaged", code="ledger_corrupt", hint="restore the newest backup"
     )
 
 
 _BUSY = (
     "ledger_busy",
-    f"was in use by another program for {BUSY_SECONDS} seconds",
+    f"was locked by another program for {BUSY_SECONDS} seconds",
     "nothing was charged; try again",
 )
 _MEANINGS: dict[int | None, tuple[str, str, str]] = {
     sqlite3.SQLITE_BUSY: _BUSY,
     sqlite3.SQLITE_LOCKED: _BUSY,
     sqlite3.SQLITE_PROTOCOL: _BUSY,
-    sqlite3.SQLITE_NOTADB: ("not_a_ledger", "is no ledger but some other file", "give another path"),
-    sqlite3.SQLITE_READONLY: ("ledger_unavailable", "cannot be written", "allow this user to write it"),
-    sqlite3.SQLITE_PERM: ("ledger_unavailable", "cannot be written", "allow this user to write it"),
+    sqlite3.SQLITE_NOTADB: (
+        "not_a_ledger",
+        "is not a ledger but another kind of file",
+        "give the path of a ledger, or of a new file",
+    ),
+    sqlite3.SQLITE_READONLY: (
+        "ledger_unavailable",
+        "cannot be written",
+        "allow this user to write to the file",
+    ),
+    sqlite3.SQLITE_PERM: ("ledger_unavailable", "cannot be written", "allow this user to write to the file"),
     sqlite3.SQLITE_CANTOPEN: (
         "ledger_unavailable",
         "cannot be opened",
-        "check that it is there, and that this user may write it and its directory",
+        "check that it exists, and that this user may write to it and to its directory",
     ),
-    sqlite3.SQLITE_FULL: ("ledger_unavailable", "has no room left on its disk", "nothing was charged"),
-    sqlite3.SQLITE_IOERR: ("ledger_unavailable", "cannot be read or written", "check its disk"),
+    sqlite3.SQLITE_FULL: (
+        "ledger_unavailable",
+        "cannot grow because its disk is full",
+        "nothing was charged; free space on the disk",
+    ),
+    sqlite3.SQLITE_IOERR: (
+        "ledger_unavailable",
+        "cannot be read or written",
+        "check the disk of the ledger for errors",
+    ),
 }

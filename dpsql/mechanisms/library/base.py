@@ -117,7 +117,7 @@ class NoiseMechanism(ABC):
         single = isinstance(values, str) or not isinstance(values, (Sequence, np.ndarray))
         given: list[Any] = [values] if single else list(values)  # type: ignore[arg-type]
         if len(given) != self.dimensions:
-            raise DataError(f"the mechanism is for {self.dimensions} values, not {len(given)}")
+            raise DataError(f"this mechanism takes {self.dimensions} values, not {len(given)}")
         places = [self._round_to_lattice(value) for value in given]
         steps = self.law.draw(self.dimensions, entropy or SystemEntropy())
         noisy = self._scale_steps([place + noise for place, noise in zip(places, steps, strict=True)])
@@ -154,8 +154,8 @@ class NoiseMechanism(ABC):
             raise DataError("only finite numbers can be released") from None
         if not self.rounds and steps.denominator != 1:
             raise DataError(
-                f"the {self.name} mechanism is for multiples of {self.spacing}",
-                hint="take a mechanism for real numbers, which rounds them and counts that in its noise",
+                f"the {self.name} mechanism only takes multiples of {self.spacing}",
+                hint="use a mechanism for real numbers, which rounds them and includes the rounding error in its noise",
             )
         return math.floor(steps + Fraction(1, 2))
 
@@ -184,13 +184,13 @@ def parse_exact_number(value: Any) -> Fraction:
             return Fraction(0)
         return parse_amount(exact) if exact > 0 else -parse_amount(-exact)
     except (ArithmeticError, LossError):
-        raise DataError("a finite number is wanted here") from None
+        raise DataError("the value must be a finite number") from None
 
 
 def require_dimensions(dimensions: int, most: int = MOST_DIMENSIONS) -> int:
     """`dimensions` itself; LossError unless it is a whole number from 1 to `most`."""
     if type(dimensions) is not int or not 1 <= dimensions <= most:
-        raise LossError(f"a vector has 1 to {most} dimensions, not {dimensions!r}")
+        raise LossError(f"a vector must have 1 to {most} dimensions, not {dimensions!r}")
     return dimensions
 
 

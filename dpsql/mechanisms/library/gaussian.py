@@ -68,14 +68,14 @@ class GaussianMechanism(NoiseMechanism):
             raise LossError(f"there is no calibration {self.calibration!r}", hint='"analytic" or "classical"')
         if self.calibration == "classical" and epsilon >= 1:
             raise LossError(
-                "the classical calibration of Gaussian noise is proved for epsilon below 1 only",
-                hint='calibration="analytic", which holds at any epsilon and needs less noise',
+                "the classical calibration of Gaussian noise is only proved for epsilon below 1",
+                hint='use calibration="analytic", which holds at any epsilon and needs less noise',
             )
         set_frozen_fields(self, epsilon=epsilon, delta=delta, sensitivity=sensitivity)
         require_dimensions(self.dimensions)
         set_frozen_fields(self, step=compute_spacing(self.step, sensitivity / Fraction(self._mu)))
         if gaussian_delta(self.mu, to_decimal(epsilon)).high > to_decimal(delta):
-            raise InternalError("the calibrated noise does not keep its loss")
+            raise InternalError("the calibrated noise exceeds its privacy loss")
 
     @property
     def _mu(self) -> Decimal:

@@ -137,7 +137,7 @@ class KNormMechanism(Mechanism):
         from scipy.optimize import brentq
 
         if not 0 < confidence < 1:
-            raise DataError(f"a confidence lies between 0 and 1, and {confidence} does not")
+            raise DataError(f"the confidence must lie between 0 and 1, not {confidence}")
         k, most = self.dimensions, (self.dimensions - math.log1p(-confidence)) * 4
         reach = brentq(lambda t: compute_coordinate_probability(k, t) - confidence, 0, most, xtol=1e-12)
         return math.ceil(reach * float(self.scale)) + 1 + math.isqrt(k) + 1

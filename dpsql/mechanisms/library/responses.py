@@ -89,7 +89,7 @@ class LocalMechanism(ABC):
         0 < confidence < 1.
         """
         if not 0 < confidence < 1:
-            raise DataError(f"a confidence lies between 0 and 1, and {confidence} does not")
+            raise DataError(f"the confidence must lie between 0 and 1, not {confidence}")
         low, high = -self.q / (self.p - self.q), (1 - self.q) / (self.p - self.q)
         return (
             (low, low) if 1 - self.q >= confidence else (high, high) if self.q >= confidence else (low, high)
@@ -97,13 +97,13 @@ class LocalMechanism(ABC):
 
     def _check_choices(self) -> None:
         if type(self.choices) is not int or not 2 <= self.choices <= MOST_CHOICES:
-            raise LossError(f"a question has 2 to {MOST_CHOICES:,} choices, not {self.choices!r}")
+            raise LossError(f"a question must have 2 to {MOST_CHOICES:,} choices, not {self.choices!r}")
         if self.loss < _LEAST:
-            raise LossError(f"an answer with a loss below {float(_LEAST):g} says nothing")
+            raise LossError(f"the epsilon of an answer must be at least {float(_LEAST):g}")
 
     def _check_truth(self, truth: int) -> None:
         if not 0 <= truth < self.choices:
-            raise DataError(f"the choices are numbered from 0 to {self.choices - 1}")
+            raise DataError(f"a choice must be a number from 0 to {self.choices - 1}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,13 +132,15 @@ class RandomizedResponse(LocalMechanism):
 
     def __post_init__(self) -> None:
         if (self.epsilon is None) == (self.odds is None):
-            raise LossError("randomised response has either an epsilon or odds", hint="epsilon=1")
+            raise LossError(
+                "pass either epsilon or odds to randomized response, not both or neither", hint="epsilon=1"
+            )
         if self.epsilon is not None:
             set_frozen_fields(self, epsilon=parse_amount(self.epsilon))
         elif self.odds is not None:
             set_frozen_fields(self, odds=parse_amount(self.odds, "odds"))
             if parse_amount(self.odds) <= 1:
-                raise LossError("the truth must be more likely than any other answer: odds above 1")
+                raise LossError("the odds must be above 1, so that the truth is the most likely answer")
         self._check_choices()
 
     @classmethod
@@ -161,7 +163,7 @@ class RandomizedResponse(LocalMechanism):
         """
         chance = parse_amount(alpha, "alpha")
         if chance >= 1:
-            raise LossError("who always tells the truth has no privacy: alpha must be below 1")
+            raise LossError("alpha must be below 1: an answer that is always true gives no privacy")
         return cls(odds=(1 + (choices - 1) * chance) / (1 - chance), choices=choices)
 
     @property

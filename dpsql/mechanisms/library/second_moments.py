@@ -112,7 +112,7 @@ class SecondMoments:
         """
         rows, size = list(matrix), self.dimensions
         if len(rows) != size or any(len(row) != size for row in rows):
-            raise DataError(f"the matrix has {size} rows and columns")
+            raise DataError(f"the matrix must have {size} rows and columns")
         law = self.chosen
         factor = _ROOT if _is_isometric(law) else Fraction(1)
         places = list(zip(*np.triu_indices(size), strict=True))

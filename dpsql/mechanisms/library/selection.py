@@ -94,7 +94,7 @@ class SelectionMechanism(ABC):
         DataError unless 0 < confidence < 1.
         """
         if not 0 < confidence < 1:
-            raise DataError(f"a confidence lies between 0 and 1, and {confidence} does not")
+            raise DataError(f"the confidence must lie between 0 and 1, not {confidence}")
         scores, chances = self._float_scores, self.probabilities()
         order = np.argsort(-scores, kind="stable")
         reached = int(np.searchsorted(np.cumsum(chances[order]), confidence * (1 - 1e-12)))
@@ -135,7 +135,9 @@ class SelectionMechanism(ABC):
 
     def _normalize_fields(self) -> None:
         if not 1 <= len(self.scores) <= MOST_CANDIDATES:
-            raise LossError(f"a selection has 1 to {MOST_CANDIDATES:,} candidates, not {len(self.scores):,}")
+            raise LossError(
+                f"a selection must have 1 to {MOST_CANDIDATES:,} candidates, not {len(self.scores):,}"
+            )
         set_frozen_fields(
             self,
             scores=tuple(parse_exact_number(score) for score in self.scores),

@@ -158,7 +158,7 @@ class WishartMechanism:
         from scipy.special import gammainccinv, gammaincinv
 
         if not 0 < confidence < 1:
-            raise DataError(f"a confidence lies between 0 and 1, and {confidence} does not")
+            raise DataError(f"the confidence must lie between 0 and 1, not {confidence}")
         scale, side = 2 * float(parse_amount(self.bound)) ** 2, (1 - confidence) / 2
         low, high = gammaincinv(self.degrees / 2, side), gammainccinv(self.degrees / 2, side)
         return float(scale * low), float(scale * high)

@@ -11,7 +11,10 @@ import base64
 import binascii
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NoReturn, TypeVar
+
+from starlette.requests import Request
 
 from dpsql.errors import Error, OperationalError, ProgrammingError
 from dpsql.server.http.statuses import make_unauthenticated_error
@@ -23,7 +26,7 @@ from dpsql.server.service import Service
 from dpsql.server.sockets import Log, get_network
 from dpsql.server.tokens import TokenSecret
 from dpsql.server.users import MOST_CHARACTERS as MOST_NAME
-from dpsql.server.users import User
+from dpsql.server.users import Role, User
 
 if TYPE_CHECKING:
     from dpsql.server.http.oidc import OidcProvider
@@ -86,7 +89,9 @@ class Authenticator:
         """
         provider = self._require_provider()
         if not self._login_limiter.allow_check(get_network(peer)):
-            raise OperationalError("too many logins were begun of late", code="busy", hint="try again later")
+            raise OperationalError(
+                "too many logins were started recently", code="busy", hint="try again later"
+            )
         return await self._run_in_pool(self._issuer_pool, lambda: provider.begin_login(binder))
 
     async def begin_session_by_code(self, state: str, code: str, secret: str, peer: str) -> tuple[User, str]:
@@ -118,7 +123,7 @@ class Authenticator:
 
     def _require_provider(self) -> OidcProvider:
         if self.provider is None:
-            raise ProgrammingError("this server has no issuer of logins", code="not_found")
+            raise ProgrammingError("this server does not use OpenID Connect", code="not_found")
         return self.provider
 
     def end_session(self, authorization: list[str]) -> None:
@@ -160,7 +165,7 @@ class Authenticator:
         if self._waiting >= _WAITING or not checks.allow_check(origin):
             self.failures += 1
             raise OperationalError(
-                "too many passwords were to be checked of late",
+                "too many passwords were checked recently",
                 code="busy",
                 hint="use a token, or try again later",
             )
@@ -206,3 +211,36 @@ class Authenticator:
         self._token_pool.shutdown(wait=True)
         self._password_pool.shutdown(wait=True)
         self._issuer_pool.shutdown(wait=True)
+
+
+NOBODY = User("", Role.auditor, datetime.min.replace(tzinfo=UTC))
+"""Whom a login has before it succeeds."""
+
+
+def require_query_role(user: User) -> None:
+    """Raise ProgrammingError (`forbidden`) unless the user's role may run queries."""
+    if not user.role.can_query:
+        raise make_forbidden_error(f"{user.name} has the role {user.role.value}, which may not run queries")
+
+
+def require_room(request: Request, user: User) -> None:
+    """Raises OperationalError (`busy`) where a connection beyond the limits is not an owner's."""
+    late = getattr(request.state, "late", None)
+    if late is None:
+        return
+    if not user.role.is_owner:
+        raise OperationalError("the server has too many connections", code="busy", hint="try again later")
+    late.is_owners = True
+
+
+def require_auditor_role(user: User) -> None:
+    """Raise ProgrammingError (`forbidden`) unless the user is an owner or an auditor."""
+    if not user.role.can_view_all:
+        raise make_forbidden_error(
+            f"{user.name} has the role {user.role.value}; only owners and auditors may do this"
+        )
+
+
+def make_forbidden_error(message: str) -> ProgrammingError:
+    """Return the error for a request that the user's role does not allow."""
+    return ProgrammingError(message, code="forbidden")

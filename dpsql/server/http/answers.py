@@ -1,6 +1,7 @@
-"""The latest answers of each user, from which intervals at other confidences are worked out, free.
+"""Keep the latest answers of each user, to compute intervals at other confidences at no charge.
 
-They are in memory alone, for who was answered alone; the question itself can be asked again, free, after they are gone.
+Answers are kept in memory, for the user who received them. After an answer is dropped, the same query can be run again at no
+charge.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from dpsql.result import Result
 from dpsql.wire.answers import IntervalMatrix
 
 MOST_ANSWERS = 16
-"""Answers of one user that are kept."""
+"""The largest number of answers kept for one user."""
 MOST_CELLS = 100_000
-"""Cells of an answer that is kept, and of all those of a user."""
+"""The largest number of cells of one kept answer, and of all answers kept for one user."""
 MOST_CONFIDENCES = 16
-"""Confidences that one answer is asked for: each is remembered within it."""
+"""The largest number of confidences for one answer, each of which is remembered."""
 
 
 @dataclass(slots=True)
@@ -30,14 +31,14 @@ class _CachedAnswer:
 
 
 class AnswerCache:
-    """Answers by user and id; an id is 128 random bits."""
+    """A cache of answers by user and id; an id is 128 random bits."""
 
     def __init__(self) -> None:
         self._entries = dict[str, OrderedDict[str, _CachedAnswer]]()
         self._lock = threading.Lock()
 
     def keep_answer(self, user: str, result: Result) -> str | None:
-        """Keeps an answer, and returns its id; None for one that is too large."""
+        """Keep an answer and return its id, or None if it is too large."""
         if _count_cells(result) > MOST_CELLS:
             return None
         number = secrets.token_hex(16)
@@ -52,19 +53,19 @@ class AnswerCache:
         return number
 
     def get_intervals(self, user: str, number: str, confidence: float) -> IntervalMatrix:
-        """The intervals of an answer. Raises ProgrammingError (`not_found`) for one that is not kept, or another user's."""
+        """Return the intervals of an answer. Raises ProgrammingError (`not_found`) if it is not kept or is another user's."""
         with self._lock:
             found = self._entries.get(user, OrderedDict()).get(number)
         if found is None:
             raise ProgrammingError(
                 "the server no longer has this answer",
                 code="not_found",
-                hint="ask the query again, free, with the confidences",
+                hint="run the query again with these confidences; the stored answer is free",
             )
         with found.lock:
             if len(found.confidences | {confidence}) > MOST_CONFIDENCES:
                 raise ProgrammingError(
-                    f"an answer is asked for intervals at {MOST_CONFIDENCES} confidences at most",
+                    f"intervals of one answer are available at {MOST_CONFIDENCES} confidences at most",
                     code="argument",
                 )
             found.confidences.add(confidence)

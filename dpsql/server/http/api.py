@@ -1,6 +1,6 @@
-"""The API: each request is held against who asks, runs in its turn, and is answered with JSON or Arrow.
+"""The HTTP API: authorize each request, run it in its turn, and answer with JSON or Arrow.
 
-Whatever a request brings reaches private data through `Connection.query` alone, as at the other door.
+Requests reach private data only through `Connection.query`, as in the PostgreSQL protocol.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, closing
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from starlette.applications import Starlette
@@ -18,7 +17,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from dpsql.engine.advice import iterate_policy_warnings
 from dpsql.engine.description import Description
 from dpsql.errors import Error, OperationalError, ProgrammingError
 from dpsql.ledger.reader import LedgerReader
@@ -27,9 +25,16 @@ from dpsql.request.query import QueryOptions
 from dpsql.server.asking import QueryRunner
 from dpsql.server.audit import Caller, Outcome
 from dpsql.server.http import openapi, page
-from dpsql.server.http.access import Authenticator
+from dpsql.server.http.access import (
+    NOBODY,
+    Authenticator,
+    make_forbidden_error,
+    require_auditor_role,
+    require_query_role,
+    require_room,
+)
 from dpsql.server.http.answers import AnswerCache
-from dpsql.server.http.metrics import CONTENT_TYPE, Metrics
+from dpsql.server.http.metrics import CONTENT_TYPE, Metrics, build_gauges
 from dpsql.server.http.requests import (
     ARROW,
     QueryRequest,
@@ -44,6 +49,7 @@ from dpsql.server.http.requests import (
     parse_query_request,
     parse_quote_request,
     read_body,
+    wait_for_disconnect,
 )
 from dpsql.server.http.responses import (
     HEADERS,
@@ -51,7 +57,10 @@ from dpsql.server.http.responses import (
     to_entry_json,
     to_full_entry_json,
     to_json_response,
+    to_policy_json,
     to_statement_json,
+    to_token_json,
+    to_user_json,
     write_json,
 )
 from dpsql.server.http.statuses import get_status
@@ -59,7 +68,7 @@ from dpsql.server.http.web_sessions import LONGEST
 from dpsql.server.running import CancelledBeforeTurn, StatementRunner
 from dpsql.server.service import Lane, Service, reload_service
 from dpsql.server.sockets import Log
-from dpsql.server.users import Role, User
+from dpsql.server.users import User
 from dpsql.shell.completion import KEYWORDS, list_functions
 from dpsql.shell.costs import format_charges
 from dpsql.sql.read.stated import parse_stated_options
@@ -73,13 +82,13 @@ if TYPE_CHECKING:
     from dpsql.server.http.oidc import OidcProvider
 
 _T = TypeVar("_T")
-_NO_DIGITS = "there is no entry of this number among your charges"
+_NO_DIGITS = "none of your charges has this entry number"
 
 Handler = Callable[["HttpApi", Request, User], Awaitable[Response]]
 
 
 class HttpApi:
-    """The application over a service. `app` is what speaks HTTP's requests and responses, without sockets."""
+    """The API of a service. `app` is the ASGI application, without sockets."""
 
     def __init__(
         self,
@@ -136,11 +145,11 @@ class HttpApi:
         self.app.router.redirect_slashes = False
 
     def stop_statements(self) -> None:
-        """Ends all that runs or waits, as the server stops."""
+        """Stop all running and waiting statements when the server stops."""
         for running in self._runners:
             running.stop()
 
-    # What every request goes through.
+    # The path of every request.
 
     def _make_endpoint(self, route: _Route) -> Callable[[Request], Awaitable[Response]]:
         async def handle_request(request: Request) -> Response:
@@ -155,14 +164,14 @@ class HttpApi:
             self._require_serving()
             proof = request.headers.getlist("authorization")
             if route.anonymous:
-                _require_room(request, _NOBODY)
-                response = await route.handler(self, request, _NOBODY)
+                require_room(request, NOBODY)
+                response = await route.handler(self, request, NOBODY)
             else:
                 if route.handler is HttpApi._begin_session:
                     user, request.state.session = await self.authenticator.begin_session(proof, peer)
                 else:
                     user = await self.authenticator.authenticate_request(proof, peer)
-                _require_room(request, user)
+                require_room(request, user)
                 facts["user"] = user.name
                 response = await route.handler(self, request, user)
         except Error as error:
@@ -200,16 +209,16 @@ class HttpApi:
         return response
 
     async def _refuse_unknown_path(self, request: Request, error: Exception) -> Response:
-        """What Starlette itself refuses: a path or a method."""
+        """Answer a request with an unknown path or method, which Starlette refuses."""
         del request
         found = error.status_code if isinstance(error, HTTPException) else 500
         code, message = {
-            404: ("not_found", "there is no such path"),
-            405: ("method", "this path does not take this method"),
-        }.get(found, ("request", "the request is not understood"))
+            404: ("not_found", "unknown path"),
+            405: ("method", "this path does not support this method"),
+        }.get(found, ("request", "malformed request"))
         self.metrics.count_response("", found, 0)
         body = failures.write_error(
-            ProgrammingError(message, code=code, hint="GET /v1/openapi.json lists all")
+            ProgrammingError(message, code=code, hint="GET /v1/openapi.json lists all paths")
         )
         return to_json_response({"error": body}, found)
 
@@ -221,7 +230,7 @@ class HttpApi:
         seconds: float | None = None,
         lane: Lane = Lane.query,
     ) -> _T:
-        """What `work` gives in its turn. A client that leaves meanwhile is not waited for, and loses no paid answer."""
+        """Run `work` in its turn. If the client disconnects, waiting work is cancelled, but a charged answer is not lost."""
         self._runners.add(runner)
         runner.text = getattr(request.state, "sql", request.url.path)
         activity = self.service.activity
@@ -229,7 +238,7 @@ class HttpApi:
             runner.user, runner, door="http", peer=get_peer(request), disconnect=lambda: None
         )
         task = asyncio.ensure_future(runner.run_work(work, seconds, lane))
-        watch = asyncio.ensure_future(_wait_for_disconnect(request))
+        watch = asyncio.ensure_future(wait_for_disconnect(request))
         try:
             await asyncio.wait({task, watch}, return_when=asyncio.FIRST_COMPLETED)
             if not task.done():
@@ -250,7 +259,7 @@ class HttpApi:
     async def _answer_query(self, request: Request, user: User) -> Response:
         asked, form = parse_query_request(await self._read_body(request)), negotiate_media_type(request)
         request.state.sql = asked.sql
-        _require_query_role(user)
+        require_query_role(user)
         running, peer = StatementRunner(self.service, user), get_peer(request)
 
         def run_query(query_runner: QueryRunner) -> bytes:
@@ -271,10 +280,10 @@ class HttpApi:
     async def _combine_releases(self, request: Request, user: User) -> Response:
         asked, form = parse_query_request(await self._read_body(request)), negotiate_media_type(request)
         request.state.sql = asked.sql
-        _require_query_role(user)
+        require_query_role(user)
         if unknown := asked.options.keys() - {"max_groups", "dialect"}:
             raise ProgrammingError(
-                f"stored releases are combined whatever their {min(unknown)}", code="argument"
+                f"combine does not take {min(unknown)}; use only max_groups and dialect", code="argument"
             )
         running, peer = StatementRunner(self.service, user), get_peer(request)
 
@@ -296,12 +305,12 @@ class HttpApi:
         return Response(body, headers=HEADERS, media_type=form)
 
     def _audit_request(self, user: User, peer: str, what: str) -> AbstractContextManager[Outcome]:
-        """Notes in the audit log who asks, and what comes of it."""
+        """Record the caller and the outcome of a request in the audit log."""
         caller = Caller(user.name, self.service.policy.resolve_analyst_name(user.name), "http", peer)
         return self.service.audit.audit_request(caller, what)
 
     def _resolve_options(self, asked: QueryRequest) -> QueryOptions:
-        """The options of a query, with the default loss where neither they nor the text state one."""
+        """Return the options of a query, with the default loss if neither they nor the text state one."""
         default = self.service.epsilon if asked.default_epsilon is None else asked.default_epsilon
         if default is None or asked.options.keys() & {"epsilon", "target_error"}:
             return asked.options
@@ -335,7 +344,7 @@ class HttpApi:
     async def _explain_query(self, request: Request, user: User) -> Response:
         asked = parse_query_request(await self._read_body(request))
         request.state.sql = asked.sql
-        _require_query_role(user)
+        require_query_role(user)
         running, peer = StatementRunner(self.service, user), get_peer(request)
 
         def run_explain(connection: Connection) -> Any:
@@ -353,7 +362,7 @@ class HttpApi:
         asked = parse_quote_request(await self._read_body(request))
         if len(asked.queries) == 1:
             request.state.sql = asked.queries[0]
-        _require_query_role(user)
+        require_query_role(user)
         running, peer = StatementRunner(self.service, user), get_peer(request)
         loss = self.service.epsilon if asked.epsilon is None else asked.epsilon
 
@@ -366,13 +375,13 @@ class HttpApi:
             await self._run_work(request, running, lambda: running.run_with_connection(run_quote))
         )
 
-    # What is known without a query.
+    # Budgets.
 
     async def _list_budgets(self, request: Request, user: User) -> Response:
         everyone = request.query_params.get("all", "") in ("1", "true")
         if everyone and not user.role.can_view_all:
-            raise _make_forbidden_error(
-                f"{user.name} is {user.role.value}, who sees the own budget and those of tables"
+            raise make_forbidden_error(
+                f"{user.name} has the role {user.role.value}, which sees its own budget and those of tables only"
             )
         running = StatementRunner(self.service, user)
 
@@ -394,7 +403,7 @@ class HttpApi:
         )
 
     async def _get_issuer(self, _: Request, __: User) -> Response:
-        """By what one may log in, beside passwords and tokens."""
+        """Return the OpenID Connect issuer, if there is one."""
         provider = self.authenticator.provider
         return to_json_response({"issuer": None if provider is None else provider.name})
 
@@ -428,10 +437,10 @@ class HttpApi:
             "default_epsilon": default,
         }
 
-    # What owners and auditors see.
+    # Requests of owners and auditors.
 
     async def _list_entries(self, request: Request, user: User) -> Response:
-        _require_auditor_role(user)
+        require_auditor_role(user)
         most = parse_limit(request)
 
         def read_entries() -> Any:
@@ -442,65 +451,41 @@ class HttpApi:
         return to_json_response(await self._run_lookup(request, user, read_entries))
 
     async def _list_users(self, request: Request, user: User) -> Response:
-        _require_auditor_role(user)
+        require_auditor_role(user)
 
         def list_users() -> Any:
             store = self.service.users
             return {
-                "users": [
-                    {"name": each.name, "role": each.role.value, "created": each.created.isoformat()}
-                    for each in store.list_users()
-                ],
-                "tokens": [
-                    {
-                        "id": each.id,
-                        "user": each.user,
-                        "name": each.label,
-                        "created": each.created.isoformat(),
-                        "expires": each.expires.isoformat(),
-                    }
-                    for each in store.list_tokens()
-                ],
+                "users": [to_user_json(each) for each in store.list_users()],
+                "tokens": [to_token_json(each) for each in store.list_tokens()],
             }
 
         return to_json_response(await self._run_lookup(request, user, list_users))
 
     async def _get_policy(self, _: Request, user: User) -> Response:
-        _require_auditor_role(user)
-        policy = self.service.policy
-        return to_json_response(
-            {
-                "digest": policy.compute_digest(),
-                "advice": list(iterate_policy_warnings(policy)),
-                "policy": policy.model_dump(mode="json", exclude_defaults=True),
-            }
-        )
+        require_auditor_role(user)
+        return to_json_response(to_policy_json(self.service.policy))
 
     async def _reload_service(self, request: Request, user: User) -> Response:
         if not user.role.is_owner:
-            raise _make_forbidden_error(f"{user.name} is {user.role.value}; this is for owners")
+            raise make_forbidden_error(f"{user.name} has the role {user.role.value}; only owners may do this")
         await reload_service(self.service, self._log, user.name)
         return await self._get_policy(request, user)
 
-    # What runs.
+    # Running statements.
 
     async def _list_statements(self, _: Request, user: User) -> Response:
-        return to_json_response(
-            {
-                "statements": [
-                    to_statement_json(each) for each in self.service.activity.list_visible_rows(user)
-                ]
-            }
-        )
+        rows = self.service.activity.list_visible_rows(user)
+        return to_json_response({"statements": [to_statement_json(each) for each in rows]})
 
     async def _stop_statement(self, request: Request, user: User) -> Response:
         number = parse_path_number(request, "pid")
         found = None if number is None else self.service.activity.find_client(user, number)
         if found is None:
             raise ProgrammingError(
-                "there is no statement of this number that you may end",
+                "no statement that you may end has this number",
                 code="not_found",
-                hint="GET /v1/statements lists them",
+                hint="GET /v1/statements lists the statements",
             )
 
         def stop_statement() -> Any:
@@ -510,7 +495,7 @@ class HttpApi:
         return to_json_response(await self._run_lookup(request, user, stop_statement))
 
     async def _run_lookup(self, request: Request, user: User, work: Callable[[], _T]) -> _T:
-        """What `work` gives that reaches no private rows, in a turn among its like."""
+        """Run work that reads no private rows, in its own lane."""
         return await self._run_work(request, StatementRunner(self.service, user), work, lane=Lane.lookup)
 
     async def _list_history(self, request: Request, user: User) -> Response:
@@ -526,7 +511,7 @@ class HttpApi:
     async def _get_receipt(self, request: Request, user: User) -> Response:
         number = parse_path_number(request, "entry")
         if number is None:
-            raise ProgrammingError(_NO_DIGITS, code="not_found", hint="GET /v1/history lists them")
+            raise ProgrammingError(_NO_DIGITS, code="not_found", hint="GET /v1/history lists your charges")
         analyst = self.service.policy.resolve_analyst_name(user.name)
 
         def read_entries() -> list[Entry]:
@@ -535,7 +520,7 @@ class HttpApi:
 
         found = await self._run_lookup(request, user, read_entries)
         if not found or (not user.role.can_view_all and any(each.analyst != analyst for each in found)):
-            raise ProgrammingError(_NO_DIGITS, code="not_found", hint="GET /v1/history lists them")
+            raise ProgrammingError(_NO_DIGITS, code="not_found", hint="GET /v1/history lists your charges")
         return to_json_response(
             {
                 "entries": [{**to_entry_json(each), "digest": each.digest} for each in found],
@@ -571,24 +556,16 @@ class HttpApi:
         )
 
     async def _list_words(self, _: Request, __: User) -> Response:
-        """What an editor completes and highlights, beside the names of the catalogue."""
+        """Return the keywords and functions that an editor completes and highlights."""
         return to_json_response({"keywords": list(KEYWORDS), "functions": list(list_functions())})
 
     async def _render_metrics(self, _: Request, user: User) -> Response:
-        _require_auditor_role(user)
+        require_auditor_role(user)
         asking, running = self.service.turns.count_statements()
-        gauges = {
-            "dpsql_statements_running": ("Statements that run, of both doors.", float(running)),
-            "dpsql_statements_waiting": ("Statements that wait for their turn.", float(asking - running)),
-            "dpsql_http_connections": ("Open connections of the HTTP API.", float(self._connections())),
-            "dpsql_http_logins_refused_total": (
-                "Requests without a valid token or password.",
-                float(self.authenticator.failures),
-            ),
-        }
+        gauges = build_gauges(running, asking - running, self._connections(), self.authenticator.failures)
         return Response(self.metrics.render_text(gauges), headers={**HEADERS, "Content-Type": CONTENT_TYPE})
 
-    # What anybody may know.
+    # Public requests.
 
     async def _get_health(self, _: Request) -> Response:
         return to_json_response(
@@ -599,7 +576,7 @@ class HttpApi:
         return to_json_response(openapi.DOCUMENT)
 
     async def _get_page_file(self, request: Request) -> Response:
-        """A file of the web page, which is the same for everybody."""
+        """Return a file of the web page, which is the same for all users."""
         found = page.FILES.get(str(request.path_params.get("name", "index.html")))
         if found is None:
             return await self._refuse_unknown_path(request, HTTPException(404))
@@ -610,41 +587,7 @@ class HttpApi:
 
 
 class _Route:
-    """A path with its method and who answers it."""
+    """A path with its method and handler."""
 
     def __init__(self, path: str, method: str, handler: Handler, *, anonymous: bool = False) -> None:
         self.path, self.method, self.handler, self.anonymous = path, method, handler, anonymous
-
-
-_NOBODY = User("", Role.auditor, datetime.min.replace(tzinfo=UTC))
-"""Whom a login has before it succeeds."""
-
-
-async def _wait_for_disconnect(request: Request) -> None:
-    """Returns when the client has left, or was answered."""
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
-
-
-def _require_query_role(user: User) -> None:
-    if not user.role.can_query:
-        raise _make_forbidden_error(f"{user.name} is {user.role.value}, who asks nothing")
-
-
-def _require_room(request: Request, user: User) -> None:
-    """Raises OperationalError (`busy`) where a connection beyond the limits is not an owner's."""
-    late = getattr(request.state, "late", None)
-    if late is None:
-        return
-    if not user.role.is_owner:
-        raise OperationalError("the server has too many connections", code="busy", hint="try again later")
-    late.is_owners = True
-
-
-def _require_auditor_role(user: User) -> None:
-    if not user.role.can_view_all:
-        raise _make_forbidden_error(f"{user.name} is {user.role.value}; this is for owners and auditors")
-
-
-def _make_forbidden_error(message: str) -> ProgrammingError:
-    return ProgrammingError(message, code="forbidden")

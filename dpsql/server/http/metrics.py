@@ -52,3 +52,18 @@ def _format_family(name: str, kind: str, said: str, samples: Iterable[tuple[str,
         f"# TYPE {name} {kind}",
         *(f"{name}{labels} {value:g}" for labels, value in samples),
     ]
+
+
+def build_gauges(
+    running: int, waiting: int, connections: int, refused_logins: int
+) -> dict[str, tuple[str, float]]:
+    """Return the gauges of the server's load: by name, what each counts and its value."""
+    return {
+        "dpsql_statements_running": ("Statements that run, over both protocols.", float(running)),
+        "dpsql_statements_waiting": ("Statements that wait for their turn.", float(waiting)),
+        "dpsql_http_connections": ("Open connections of the HTTP API.", float(connections)),
+        "dpsql_http_logins_refused_total": (
+            "Requests without a valid token or password.",
+            float(refused_logins),
+        ),
+    }

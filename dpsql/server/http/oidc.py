@@ -197,7 +197,7 @@ class OidcProvider:
             place = f"{self.client.issuer.rstrip('/')}/.well-known/openid-configuration"
             known = _fetch_json(place)
             if known.get("issuer") != self.client.issuer:
-                raise _make_provider_error("names another issuer in its configuration")
+                raise _make_provider_error("states another issuer in its configuration")
             self._configuration = known
         found = known.get(name)
         if not isinstance(found, str):
@@ -217,7 +217,7 @@ class OidcProvider:
         except (JoseError, ValueError, TypeError, KeyError):
             failed = True
         if failed:
-            raise _make_provider_error("publishes keys that cannot be read")
+            raise _make_provider_error("publishes malformed keys")
         with self._lock:
             self._keys, self._keys_fetched_at = found, self._clock()
         return found
@@ -276,15 +276,17 @@ def _fetch_json(
             return {}
         failed = f"answers with status {error.code}"
     except (OSError, http.client.HTTPException, ValueError):
-        failed = "cannot be reached, or answers with something else than JSON"
+        failed = "cannot be reached, or does not answer with JSON"
     if failed:
         raise _make_provider_error(failed)
     if not isinstance(found, dict):
-        raise _make_provider_error("answers with something else than an object")
+        raise _make_provider_error("does not answer with a JSON object")
     return found
 
 
 def _make_provider_error(why: str) -> OperationalError:
     return OperationalError(
-        f"the issuer of logins {why}", code="provider", hint="use a password or a token, or try again later"
+        f"the OpenID Connect issuer {why}",
+        code="provider",
+        hint="use a password or a token, or try again later",
     )

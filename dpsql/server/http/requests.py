@@ -60,7 +60,7 @@ async def read_body(request: Request, seconds: float) -> Any:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise ProgrammingError(
-            "the body of a request is JSON", code="media_type", hint="Content-Type: application/json"
+            "the body of a request must be JSON", code="media_type", hint="Content-Type: application/json"
         )
     late = False
     try:
@@ -69,14 +69,16 @@ async def read_body(request: Request, seconds: float) -> Any:
     except TimeoutError:
         late = True
     if late:
-        raise OperationalError(f"the body did not come within {seconds:g} seconds", code="slow_body")
+        raise OperationalError(f"the body was not received within {seconds:g} seconds", code="slow_body")
     if len(text) <= MOST_READ_HERE:
         return parse_json(text)
     return await asyncio.get_running_loop().run_in_executor(None, parse_json, text)
 
 
 async def _read_bytes(request: Request) -> bytes:
-    large = ProgrammingError(f"a body has at most {MOST_BYTES:,} bytes", code="large_body")
+    large = ProgrammingError(
+        f"the body of a request may have at most {MOST_BYTES:,} bytes", code="large_body"
+    )
     stated = request.headers.get("content-length", "0")
     if not (stated.isascii() and stated.isdigit()) or len(stated) > 12 or int(stated) > MOST_BYTES:
         raise large
@@ -88,12 +90,12 @@ async def _read_bytes(request: Request) -> bytes:
                 raise large
             parts.append(part)
     except ClientDisconnect:
-        raise make_body_error("did not come to its end") from None
+        raise make_body_error("is incomplete") from None
     return b"".join(parts)
 
 
 def parse_json(text: bytes) -> Any:
-    """The value of a JSON text in which no name stands twice and no number is none. Raises ProgrammingError.
+    """Parse a JSON text; repeated names and NaN or infinity are invalid. Raises ProgrammingError.
 
     >>> parse_json(b'{"sql": "SELECT 1"}')
     {'sql': 'SELECT 1'}
@@ -105,9 +107,9 @@ def parse_json(text: bytes) -> Any:
             text.decode("utf-8"), object_pairs_hook=_require_unique_names, parse_constant=_refuse_constant
         )
     except (ValueError, RecursionError):  # UnicodeDecodeError and JSONDecodeError are ValueErrors
-        reason = "is no JSON in UTF-8, has a name twice, or a number that is none"
+        reason = "is not JSON in UTF-8, repeats a name, or has an invalid number"
     if not reason and _is_deeper(found, MOST_DEPTH):
-        reason = f"is nested more than {MOST_DEPTH} times"
+        reason = f"is nested more than {MOST_DEPTH} levels deep"
     if reason:
         raise make_body_error(reason, '{"sql": "SELECT COUNT(*) FROM visits", "epsilon": 0.1}')
     return found
@@ -139,17 +141,17 @@ def _is_deeper(value: Any, limit: int) -> bool:
 
 
 def parse_query_request(data: Any) -> QueryRequest:
-    """The query that a body asks for. Raises ProgrammingError for one that is none, and for a name that it does not know."""
+    """Parse a query from a body. Raises ProgrammingError for an invalid body or an unknown name."""
     known = ("sql", "parameters", "default_epsilon", "confidences", "seconds", *_OPTIONS)
     fields = _require_known_fields(data, known)
     parameters = fields.get("parameters", [])
     if not isinstance(parameters, (list, dict)) or len(parameters) > MOST_PARAMETERS:
         raise make_body_error(
-            f"has parameters that are no list or object of at most {MOST_PARAMETERS:,} values"
+            f"needs `parameters` that are a list or object of at most {MOST_PARAMETERS:,} values"
         )
     confidences = fields.get("confidences", [0.95])
     if not isinstance(confidences, list) or len(confidences) > MOST_CONFIDENCES:
-        raise make_body_error(f"has confidences that are no list of at most {MOST_CONFIDENCES}")
+        raise make_body_error(f"needs `confidences` that are a list of at most {MOST_CONFIDENCES} numbers")
     return QueryRequest(
         sql=_get_sql(fields),
         parameters=read_parameters(parameters),
@@ -167,15 +169,17 @@ def _replace_unhashable(value: Any) -> Any:
 
 
 def parse_confidence(value: Any) -> float:
-    """The confidence of intervals. Raises ProgrammingError for what is no number between 0 and 1."""
+    """Parse the confidence of intervals. Raises ProgrammingError unless it is a number between 0 and 1."""
     if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 < value < 1:
-        raise ProgrammingError("a confidence must lie between 0 and 1", code="argument", hint="0.95")
+        raise ProgrammingError(
+            "a confidence must be between 0 and 1", code="argument", hint="use 0.95, for example"
+        )
     return float(value)
 
 
 @dataclass(frozen=True, slots=True)
 class QuoteRequest:
-    """Queries whose price is asked for, and the loss of those that state none."""
+    """Queries to price, and the loss of those that state none."""
 
     queries: tuple[str, ...]
     epsilon: Any = None
@@ -183,7 +187,7 @@ class QuoteRequest:
 
 
 def parse_quote_request(data: Any) -> QuoteRequest:
-    """The plan that a body asks the price of. Raises ProgrammingError."""
+    """Parse the queries to price from a body. Raises ProgrammingError for an invalid body."""
     fields = _require_known_fields(data, ("queries", "epsilon", "dialect"))
     queries = fields.get("queries")
     if (
@@ -193,7 +197,7 @@ def parse_quote_request(data: Any) -> QuoteRequest:
         or sum(map(len, queries)) > MOST_CHARACTERS
     ):
         raise make_body_error(
-            f"has no list `queries` of at most {MOST_QUERIES} texts, of {MOST_CHARACTERS:,} characters together"
+            f"needs a list `queries` of at most {MOST_QUERIES} texts with at most {MOST_CHARACTERS:,} characters together"
         )
     return QuoteRequest(
         tuple(queries), _parse_amount(fields, "epsilon"), _get_typed_field(fields, "dialect", str)
@@ -205,39 +209,37 @@ _MOST_CODE = 4_096
 
 
 def parse_login_request(data: Any) -> str:
-    """The digest of a tab's secret, for which a login is begun. Raises ProgrammingError."""
+    """Parse the digest of a browser tab's secret, for which a login starts. Raises ProgrammingError."""
     binder = _require_known_fields(data, ("binder",)).get("binder")
     if not isinstance(binder, str) or not _DIGEST.fullmatch(binder):
-        raise make_body_error("has no `binder`, a SHA-256 digest in base64url")
+        raise make_body_error("needs `binder`, a SHA-256 digest in base64url")
     return binder
 
 
 def parse_code_request(data: Any) -> tuple[str, str, str]:
-    """What an issuer has sent a browser back with, and the tab's secret: `state`, `code`, `secret`. Raises ProgrammingError."""
+    """Parse the issuer's `state` and `code` and the browser tab's `secret`. Raises ProgrammingError."""
     names = ("state", "code", "secret")
     fields = _require_known_fields(data, names)
     state, code, secret = (fields.get(name) for name in names)
     for each in (state, code, secret):
         if not isinstance(each, str) or not 0 < len(each) <= _MOST_CODE:
-            raise make_body_error("has no texts `state`, `code` and `secret`")
+            raise make_body_error("needs texts `state`, `code` and `secret`")
     return str(state), str(code), str(secret)
 
 
 def _require_known_fields(data: Any, known: Sequence[str]) -> Mapping[str, Any]:
     if not isinstance(data, dict):
-        raise make_body_error("is no object", '{"sql": "SELECT …"}')
+        raise make_body_error("must be a JSON object", '{"sql": "SELECT …"}')
     for name in data:
         if name not in known:
-            raise make_body_error(
-                f"has a name {name[:60]!r} that is not known", f"names are {', '.join(known)}"
-            )
+            raise make_body_error(f"has an unknown name {name[:60]!r}", f"names are {', '.join(known)}")
     return {name: value for name, value in data.items() if value is not None}
 
 
 def _get_sql(fields: Mapping[str, Any]) -> str:
     sql = fields.get("sql")
     if not isinstance(sql, str) or len(sql) > MOST_CHARACTERS:
-        raise make_body_error(f"has no text `sql` of at most {MOST_CHARACTERS:,} characters")
+        raise make_body_error(f"needs a text `sql` of at most {MOST_CHARACTERS:,} characters")
     return sql
 
 
@@ -252,13 +254,13 @@ def _parse_options(fields: Mapping[str, Any]) -> QueryOptions:
 
 
 def _parse_amount(fields: Mapping[str, Any], name: str) -> Any:
-    """A number, or the text of one, which is read exactly: a decimal, or a fraction as "1/3"."""
+    """Parse a number, or its text, exactly: a decimal, or a fraction such as "1/3"."""
     value = fields.get(name)
     if isinstance(value, str) and _FRACTION.fullmatch(value):
         return Fraction(value)
     if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float, str))):
         raise make_body_error(
-            f"has a value of `{name}` that is no number", f'"{name}": 0.1, or "{name}": "0.1"'
+            f"has a value of `{name}` that is not a number", f'"{name}": 0.1, or "{name}": "0.1"'
         )
     return value
 
@@ -266,7 +268,7 @@ def _parse_amount(fields: Mapping[str, Any], name: str) -> Any:
 def _get_typed_field(fields: Mapping[str, Any], name: str, kind: type) -> Any:
     value = fields.get(name)
     if value is not None and type(value) is not kind:
-        raise make_body_error(f"has a value of `{name}` of another type")
+        raise make_body_error(f"has a value of `{name}` of the wrong type")
     return value
 
 
@@ -275,17 +277,17 @@ def _parse_seconds(fields: Mapping[str, Any]) -> float | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= MOST_SECONDS:
-        raise make_body_error(f"has `seconds` that are no number from 0 to {MOST_SECONDS:,}")
+        raise make_body_error(f"needs `seconds` that are a number above 0, up to {MOST_SECONDS:,}")
     return float(value)
 
 
 def get_peer(request: Request) -> str:
-    """The address that a request comes from."""
+    """Return the client address of a request."""
     return request.client.host if request.client else ""
 
 
 def negotiate_media_type(request: Request) -> str:
-    """JSON or Arrow, as the Accept header asks. Raises ProgrammingError before anything is charged."""
+    """Return the media type that the Accept header prefers. Raises ProgrammingError before anything is charged."""
     accepted = [
         each.partition(";")[0].strip().lower() for each in request.headers.get("accept", "*/*").split(",")
     ]
@@ -293,25 +295,31 @@ def negotiate_media_type(request: Request) -> str:
         if each == ARROW:
             if find_spec("pyarrow") is None:
                 raise ProgrammingError(
-                    "this server has no Arrow", code="not_acceptable", hint="its owner: pip install pyarrow"
+                    "this server cannot write Arrow",
+                    code="not_acceptable",
+                    hint="the owner installs it with pip install pyarrow",
                 )
             return ARROW
         if each in (JSON, "application/*", "*/*", ""):
             return JSON
-    raise ProgrammingError(f"answers are {JSON} or {ARROW}", code="not_acceptable", hint=f"Accept: {JSON}")
+    raise ProgrammingError(
+        f"the Accept header allows neither {JSON} nor {ARROW}",
+        code="not_acceptable",
+        hint=f"send Accept: {JSON}",
+    )
 
 
 def parse_limit(request: Request) -> int:
-    """How many entries are asked for. Raises ProgrammingError for no such number."""
+    """Parse the requested number of entries. Raises ProgrammingError for an invalid number."""
     number = request.query_params.get("limit", "100")
     digits = number.isascii() and number.isdigit() and len(number) < 9
     if not digits or not 1 <= int(number) <= MOST_HISTORY:
-        raise ProgrammingError(f"a limit is a number from 1 to {MOST_HISTORY:,}", code="argument")
+        raise ProgrammingError(f"limit must be a number from 1 to {MOST_HISTORY:,}", code="argument")
     return int(number)
 
 
 def parse_number(text: str) -> float | None:
-    """The number that a text is, None for another text."""
+    """Parse a number, or return None for another text."""
     try:
         return float(text)
     except ValueError:
@@ -319,6 +327,12 @@ def parse_number(text: str) -> float | None:
 
 
 def parse_path_number(request: Request, name: str) -> int | None:
-    """The number that a part of the path is, None for another text."""
+    """Parse a number from a part of the path, or return None for another text."""
     text = str(request.path_params[name])
     return int(text) if text.isascii() and text.isdigit() and len(text) < 16 else None
+
+
+async def wait_for_disconnect(request: Request) -> None:
+    """Wait until the client has disconnected or received its answer."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

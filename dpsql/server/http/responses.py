@@ -9,9 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.responses import Response
 
+from dpsql.engine.advice import iterate_policy_warnings
+
 if TYPE_CHECKING:
     from dpsql.ledger.protocol import Entry
+    from dpsql.policy import Policy
     from dpsql.result import Result
+    from dpsql.server.tokens import Token
+    from dpsql.server.users import User
 
 JSON = "application/json"
 HEADERS = {
@@ -74,3 +79,28 @@ def to_arrow_bytes(result: Result, metadata: Mapping[str, Any]) -> bytes:
 def to_statement_json(row: Mapping[str, Any]) -> dict[str, Any]:
     """What runs, as JSON."""
     return {name: value.isoformat() if isinstance(value, datetime) else value for name, value in row.items()}
+
+
+def to_user_json(user: User) -> dict[str, Any]:
+    """Return a user as owners and auditors see it."""
+    return {"name": user.name, "role": user.role.value, "created": user.created.isoformat()}
+
+
+def to_token_json(token: Token) -> dict[str, Any]:
+    """Return an access token as owners and auditors see it, without its secret."""
+    return {
+        "id": token.id,
+        "user": token.user,
+        "name": token.label,
+        "created": token.created.isoformat(),
+        "expires": token.expires.isoformat(),
+    }
+
+
+def to_policy_json(policy: Policy) -> dict[str, Any]:
+    """Return a policy as owners and auditors see it, with its digest and the advice on it."""
+    return {
+        "digest": policy.compute_digest(),
+        "advice": list(iterate_policy_warnings(policy)),
+        "policy": policy.model_dump(mode="json", exclude_defaults=True),
+    }

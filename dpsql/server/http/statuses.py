@@ -48,9 +48,9 @@ def get_status(error: Error) -> int:
 def make_unauthenticated_error() -> Error:
     """Whatever was wrong with who asks, the same is said."""
     return OperationalError(
-        "no valid token or password was given",
+        "no valid token or password given",
         code="unauthenticated",
-        hint="Authorization: Bearer TOKEN; dpsql users token NAME makes one",
+        hint="send Authorization: Bearer TOKEN; create a token with dpsql users token NAME",
     )
 
 

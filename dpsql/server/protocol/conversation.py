@@ -52,14 +52,14 @@ from dpsql.server.protocol.tasks import (
     StatementDescription,
     Task,
 )
-from dpsql.server.protocol.values import Column, decode_value
+from dpsql.server.protocol.values import Column, decode_value, expand_formats
 from dpsql.server.statements import MOST_STATEMENTS, Statement, parse_statements
 
 MOST_CHARACTERS = 100_000
 """Characters of a message's text: a list of ten thousand numbers has fewer."""
 MOST_READ_HERE = 4_096
 """Characters of a text that is read where all connections wait for it, and of the texts that are read there at once."""
-TOO_MANY_STATEMENTS = f"a text has at most {MOST_STATEMENTS:,} statements"
+TOO_MANY_STATEMENTS = f"a query text may have at most {MOST_STATEMENTS:,} statements"
 MOST_VALUES_AT_ONCE = 5_000
 """About how many values of an answer are written before other connections have their turn."""
 MOST_AT_ONCE = 100
@@ -69,7 +69,7 @@ _Phase = str
 _ABORTED = Failure(
     "25P02",
     "current transaction is aborted, commands ignored until end of transaction block",
-    "ROLLBACK ends it; what was charged stays charged",
+    "ROLLBACK ends it; any charge stands",
 )
 _Found = TypeVar("_Found")
 
@@ -196,7 +196,7 @@ class Conversation:
                 self._out += b"N"
             case GSSRequest():
                 if self._asked_gss:
-                    raise ProtocolError("GSSAPI encryption is asked for twice")
+                    raise ProtocolError("GSSAPI encryption is requested twice")
                 self._asked_gss = True
                 self._out += b"N"
             case CancelRequest(process, key):
@@ -216,7 +216,7 @@ class Conversation:
 
     def _handle_startup(self, message: Startup) -> Task | None:
         if self._requires_tls and not self._is_encrypted:
-            raise ProtocolError("the server takes connections with TLS alone: sslmode=require", "28000")
+            raise ProtocolError("the server requires TLS: connect with sslmode=require", "28000")
         user = message.parameters.get("user", "")
         if not user:
             raise ProtocolError("no user name given in the startup packet", "28000")
@@ -323,7 +323,7 @@ class Conversation:
     def _read_text(self, message: Query | Parse, text: str) -> Task | None:
         """Read the statements of a message's text, a long one elsewhere."""
         if len(text) > MOST_CHARACTERS:
-            raise StatementError("54000", f"a text has at most {MOST_CHARACTERS:,} characters")
+            raise StatementError("54000", f"a query text may have at most {MOST_CHARACTERS:,} characters")
         if len(text) > MOST_READ_HERE:
             self._message_to_read = message
             return ReadText(text)
@@ -431,7 +431,7 @@ class Conversation:
     def _bind_values(self, message: Bind, prepared: PreparedStatement) -> None:
         described = prepared.description
         types = prepared.types if described is None else described.parameters
-        formats = _expand_formats(message.formats, len(types))
+        formats = expand_formats(message.formats, len(types))
         values = tuple(map(decode_value, message.values, types, formats))
         columns = None if described is None else described.columns
         portal = Portal(message.portal, prepared, values, message.results, columns, described is not None)
@@ -474,7 +474,7 @@ class Conversation:
             self._out += backend.no_data()
             return
         try:
-            codes = _expand_formats(formats, len(found.columns))
+            codes = expand_formats(formats, len(found.columns))
         except StatementError as error:
             self._fail_statement(error.failure)
             return
@@ -559,7 +559,7 @@ class Conversation:
         if found.columns is None:
             self._out += backend.command_complete(found.tag)
             return
-        codes = _expand_formats(portal.results, len(found.columns))
+        codes = expand_formats(portal.results, len(found.columns))
         if limit and portal.sent + limit < len(found.rows):
             self._named.keep_rows(portal, found.size)
         sent = min(limit or len(found.rows), max(len(found.rows) - portal.sent, 0))
@@ -590,12 +590,3 @@ class Conversation:
             self._is_ignoring = True
         else:
             self._simple_statements = deque()
-
-
-def _expand_formats(codes: tuple[int, ...], count: int) -> tuple[int, ...]:
-    """The format of each value: no code means text, and one is that of all."""
-    if len(codes) <= 1:
-        return (codes or (0,)) * count
-    if len(codes) != count:
-        raise StatementError("08P01", f"a message has {len(codes)} formats for {count} values")
-    return codes

@@ -95,7 +95,7 @@ class NamedObjects:
             raise StatementError(
                 error.failure.sqlstate,
                 f"{error.failure.message} to keep the rest of this answer",
-                "fetch all rows at once: what was charged is answered again free",
+                "fetch all rows at once; the stored answer is free",
             ) from None
 
     def drop_rows(self, portal: Portal) -> None:

@@ -52,9 +52,7 @@ class Verifier:
         """The verifier of a text that `str` made. Raises DataError for another one."""
         parts = re.fullmatch(rf"{MECHANISM}\$(\d{{4,9}}):([^$]+)\$([^:]{{44}}):([^:]{{44}})", text)
         if parts is None:
-            raise DataError(
-                "the user store holds something that is not a verifier of a password", code="users"
-            )
+            raise DataError("the user store has an invalid password verifier", code="users")
         return cls(int(parts[1]), *(base64.b64decode(part) for part in parts.groups()[1:]))
 
     @classmethod
@@ -62,15 +60,15 @@ class Verifier:
         """The verifier of a new password. Raises DataError for one that is short or no printable ASCII."""
         if not LEAST_CHARACTERS <= len(password) <= MOST_CHARACTERS:
             raise DataError(
-                f"a password has at least {LEAST_CHARACTERS} characters, and at most {MOST_CHARACTERS}",
+                f"a password must have {LEAST_CHARACTERS} to {MOST_CHARACTERS} characters",
                 code="password",
-                hint="--generate makes one",
+                hint="generate one with --generate",
             )
         if not (password.isascii() and password.isprintable()):
             raise DataError(
-                "a password is of printable ASCII characters, which every client sends alike",
+                "a password may have only printable ASCII characters, which all clients encode alike",
                 code="password",
-                hint="--generate makes one",
+                hint="generate one with --generate",
             )
         salt = secrets.token_bytes(16)
         salted = hashlib.pbkdf2_hmac("sha256", password.encode(), salt, ITERATIONS)

@@ -107,8 +107,8 @@ def encode_value(value: Any, oid: int, code: int) -> bytes | None:
     except (struct.error, TypeError, ValueError, OverflowError, AttributeError):
         raise StatementError(
             "22003",
-            "a value of the answer is beyond its type's binary format; what was charged stays charged",
-            "ask again with results in text format: the same question is answered again, free",
+            "a value of the answer does not fit into the binary format of its type; any charge stands",
+            "run it again with results in text format; the stored answer is free",
         ) from None
 
 
@@ -198,7 +198,7 @@ def decode_value(data: bytes | None, oid: int, code: int) -> Any:
             return _decode_binary(data, oid)
         return _FROM_TEXT.get(oid, str)(_decode_text(data))
     except (struct.error, UnicodeDecodeError, ValueError, OverflowError, InvalidOperation):
-        raise StatementError("22P02", "a parameter's value is not of its type") from None
+        raise StatementError("22P02", "a parameter's value does not have its type") from None
 
 
 def _decode_text_array(data: bytes, element: int) -> tuple[Any, ...]:
@@ -245,7 +245,7 @@ def _decode_binary_array(data: bytes, element: int) -> tuple[Any, ...]:
 def _decode_binary(data: bytes, oid: int) -> Any:
     read = _FROM_BINARY.get(oid)
     if read is None:
-        raise StatementError("0A000", f"parameters of the type {oid} are not read in binary format")
+        raise StatementError("0A000", f"binary format is not supported for parameters of type {oid}")
     return read(data)
 
 
@@ -335,3 +335,12 @@ _FROM_BINARY: dict[int, Callable[[bytes], Any]] = {
     NUMERIC: lambda data: _simplify_number(_decode_binary_numeric(data)),
     **dict.fromkeys((0, CHAR, NAME, TEXT, UNKNOWN, BPCHAR, VARCHAR), _decode_text),
 }
+
+
+def expand_formats(codes: tuple[int, ...], count: int) -> tuple[int, ...]:
+    """The format of each value: no code means text, and one is that of all."""
+    if len(codes) <= 1:
+        return (codes or (0,)) * count
+    if len(codes) != count:
+        raise StatementError("08P01", f"a message has {len(codes)} formats for {count} values")
+    return codes

@@ -58,7 +58,7 @@ class ListType:
 
 
 def infer_parameter_types(text: str, columns: Mapping[str, Type]) -> dict[int, Type | ListType]:
-    """The type of each parameter that stands beside a column of these folded names, a literal, or in a cast or LIMIT."""
+    """Return the type of each parameter that stands beside a column of these folded names, a literal, or in a cast or LIMIT."""
     if len(text) > MOST_CHARACTERS:
         return {}
     try:
@@ -91,7 +91,7 @@ def _infer_parameter_type(node: exp.Expr, columns: Mapping[str, Type]) -> Type |
 
 
 def _infer_context_type(node: exp.Expr, columns: Mapping[str, Type]) -> Type | None:
-    """The type of what a node is compared with, computed with or chosen beside, or of its place."""
+    """Return the type of what a node is compared with, computed with or chosen beside, or of its place."""
     while node.parent is not None:
         around = node.parent
         if isinstance(around, exp.Cast):
@@ -114,7 +114,7 @@ def _infer_context_type(node: exp.Expr, columns: Mapping[str, Type]) -> Type | N
 
 
 def _find_place_type(node: exp.Expr, around: exp.Expr) -> Type | None:
-    """The type that a place takes, whatever stands beside it."""
+    """Find the type that a place takes, whatever stands beside it."""
     if isinstance(around, exp.If) and node.arg_key == "this":
         is_condition = around.parent is None or around.parent.args.get("this") is None
         return Type.BOOLEAN if is_condition else None
@@ -123,13 +123,13 @@ def _find_place_type(node: exp.Expr, around: exp.Expr) -> Type | None:
 
 
 def _iterate_alternatives(node: exp.Expr) -> Iterable[exp.Expr]:
-    """The parts of a node that have one type: all, but for the conditions of a CASE."""
+    """Return the parts of a node that have one type: all, but for the conditions of a CASE."""
     is_choice = isinstance(node, (exp.Case, exp.If))
     return (each for each in node.iter_expressions() if not is_choice or each.arg_key != "this")
 
 
 def _infer_expression_type(node: exp.Expr, columns: Mapping[str, Type]) -> Type | None:
-    """The type of an expression, as far as it follows from columns, constants, casts and the functions of `_RESULTS`."""
+    """Return the type of an expression, as far as it follows from columns, constants, casts and the functions of `_RESULTS`."""
     found: Type | None = None
     match node:
         case exp.Column():

@@ -127,7 +127,7 @@ class CatalogueQuery:
         values: Collection[Any],
         assign: Callable[[str, str], str],
     ) -> str:
-        """The statement for the twin, with what the session is called and has set, and its parameters' values.
+        """Return the statement for the twin, with what the session is called and has set, and its parameters' values.
 
         `session` says what current_user and the like are, `setting` what current_setting gives, and `assign` does what set_config
         does. Raises QueryRejected for what the twin does not have.
@@ -136,7 +136,7 @@ class CatalogueQuery:
 
 
 def parse_catalogue_query(text: str, declared: Collection[str]) -> CatalogueQuery | None:
-    """The catalogue query that a text is, None where it is none: it names no table, or catalogue tables alone.
+    """Return the catalogue query that a text is, None where it is none: it names no table, or catalogue tables alone.
 
     `declared` are the folded names of the policy's tables, which go before the catalogue's.
     """
@@ -162,7 +162,7 @@ def parse_catalogue_query(text: str, declared: Collection[str]) -> CatalogueQuer
 
 
 def _has_known_functions(tree: exp.Expr) -> bool:
-    """Whether a query without tables asks for what the twin knows: the engine refuses the rest, and says why."""
+    """Return whether a query without tables asks for what the twin knows: the engine refuses the rest, and says why."""
     return all(
         isinstance(call, _NODES)
         or _get_function_name(call) in _SESSION
@@ -173,7 +173,7 @@ def _has_known_functions(tree: exp.Expr) -> bool:
 
 
 def _find_schema(table: exp.Table, declared: Collection[str]) -> str | None:
-    """The schema of the twin in which a table is, None for another table."""
+    """Return the schema of the twin in which a table is, None for another table."""
     name, schema = normalize_name(table.name), normalize_name(table.db)
     if table.catalog or (not schema and name in declared):
         return None
@@ -184,7 +184,7 @@ def _find_schema(table: exp.Table, declared: Collection[str]) -> str | None:
 
 
 def normalize_tokens(tokens: list[Token]) -> list[Token]:
-    """The words without `pg_catalog.`, which each of its names goes without, and `OPERATOR(~)` and COLLATE read plainly."""
+    """Return the words without `pg_catalog.`, which each of its names goes without, and `OPERATOR(~)` and COLLATE read plainly."""
     tokens_left = list[Token]()
     at = 0
     while at < len(tokens):
@@ -237,10 +237,10 @@ class _CatalogueRewriter:
         try:
             return str(self._rewrite_tree(tree, common).sql(dialect="duckdb"))
         except (ValueError, RecursionError):
-            _refuse_query("the catalogue query has no translation")
+            _refuse_query("the catalogue query cannot be translated")
 
     def _rewrite_tree(self, node: exp.Expr, common: Collection[str]) -> exp.Expr:
-        """Each node after those within it, so that none is left as it was written."""
+        """Return each node after those within it, so that none is left as it was written."""
         for child in list(node.iter_expressions()):
             written = self._rewrite_tree(child, common)
             if written is not child:
@@ -261,7 +261,7 @@ class _CatalogueRewriter:
                     joins=node.args.get("joins"),
                 )
             case exp.Table() if not isinstance(node.this, exp.Func):
-                _refuse_query("a catalogue query reads tables by their names")
+                _refuse_query("a catalogue query may only read tables by their names")
             case exp.Column() if node.table and node.args.get("db"):
                 return exp.Column(this=node.this, table=node.args["table"])
             case exp.Column() if not node.table and normalize_name(node.name) in (
@@ -287,7 +287,7 @@ class _CatalogueRewriter:
             case exp.Func():
                 return self._rewrite_call(node)
             case exp.Into() | exp.Lock():
-                _refuse_query("a catalogue query only reads")
+                _refuse_query("a catalogue query may only read")
         return node
 
     def _build_parameter_value(self, node: exp.Expr) -> exp.Expr:
@@ -306,7 +306,7 @@ class _CatalogueRewriter:
                 return _build_string_literal(value)
             case tuple():  # as PostgreSQL writes an array, which `= ANY` takes
                 return _build_string_literal("{" + ",".join(f'"{item}"' for item in value) + "}")
-        raise DataError("a catalogue query takes texts and numbers", code="parameter")
+        raise DataError("a parameter of a catalogue query must be a text or a number", code="parameter")
 
     def _rewrite_cast(self, node: exp.Cast) -> exp.Expr:
         name = node.to.sql(dialect="postgres").strip('"').upper()
@@ -345,7 +345,7 @@ class _CatalogueRewriter:
             return exp.Null()  # of sequences and collations, of which there are none
         if isinstance(node, _NODES) or name in _BUILT_IN:
             return node
-        _refuse_query(f"the function {name} is not known of catalogue queries")
+        _refuse_query(f"the function {name} is not supported in catalogue queries")
 
     def _rewrite_session_call(self, function: str, arguments: list[exp.Expr], node: exp.Expr) -> exp.Expr:
         match function:
@@ -375,7 +375,7 @@ class _CatalogueRewriter:
         return exp.Null()
 
     def _apply_set_config(self, arguments: list[exp.Expr], node: exp.Expr) -> exp.Expr:
-        """The value that set_config has set, once: in the SELECT list of a query of one row."""
+        """Return the value that set_config has set, once: in the SELECT list of a query of one row."""
         item = node.parent if isinstance(node.parent, exp.Alias) else node
         select = item.parent
         if (
@@ -384,19 +384,20 @@ class _CatalogueRewriter:
             or set(filter(select.args.get, select.args)) - {"expressions", "kind"}
         ):
             _refuse_query(
-                "set_config stands in the SELECT list of a query without FROM; SET sets a setting, too"
+                "set_config is only allowed in the SELECT list of a query without FROM; SET is another "
+                "way to change a setting"
             )
         name, value = ([*arguments, exp.Null(), exp.Null()])[:2]
         if len(arguments) != 3 or not all(isinstance(each, exp.Literal) for each in (name, value)):
-            _refuse_query("set_config takes a name, a value and whether it is of the transaction alone")
+            _refuse_query("set_config takes a name, a value, and whether it only lasts for the transaction")
         return _build_string_literal(self.assign(name.name, value.name))
 
 
 def _limit_series(series: exp.Func) -> exp.Func:
-    """A series that ends soon."""
+    """Return a series that ends soon."""
     start, end, step = (series.args.get(name) for name in ("start", "end", "step"))
     if start is None or end is None or not (step is None or (isinstance(step, exp.Literal) and step.is_int)):
-        _refuse_query("a series has a start, an end, and whole steps that are written as a number")
+        _refuse_query("generate_series takes a start, an end, and a step that is a literal whole number")
     start, end = start.copy(), end.copy()
     surplus = exp.paren(end) - exp.paren(start) - _LONGEST_SERIES
     # The engine's GREATEST ignores a NULL, of which the series has no end, and no values.
@@ -407,7 +408,7 @@ def _limit_series(series: exp.Func) -> exp.Func:
 
 
 def _limit_concatenation(text: exp.Expr) -> exp.Expr:
-    """A text or array that is put together, up to `_LONGEST_TEXT`."""
+    """Return a text or array that is put together, up to `_LONGEST_TEXT`."""
     if len(text.expressions) > _MOST_JOINED:
         _refuse_query(f"CONCAT takes at most {_MOST_JOINED} texts")
     first, last = exp.Literal.number(1), exp.Literal.number(_LONGEST_TEXT)
@@ -419,7 +420,7 @@ def _limit_replacement(call: exp.Replace) -> exp.Expr:
     old, new = call.args.get("expression"), call.args.get("replacement")
     for each in (old, new):
         if not isinstance(each, exp.Literal) or len(each.name) > _LONGEST_REPLACEMENT:
-            _refuse_query("REPLACE takes two short texts that are written out")
+            _refuse_query("REPLACE takes two short texts that are constants")
     first, last = exp.Literal.number(1), exp.Literal.number(_LONGEST_TEXT)
     short = exp.Bracket(this=exp.paren(call.this), expressions=[exp.Slice(this=first, expression=last)])
     return exp.Anonymous(this="REPLACE", expressions=[short, old, new])
@@ -434,9 +435,9 @@ def _rewrite_any(node: exp.Any) -> exp.Expr:
 
 
 def _parse_array(listed: exp.Literal) -> exp.Array:
-    """The items of an array that is written as a text."""
+    """Return the items of an array that is written as a text."""
     if not _ARRAY.fullmatch(listed.name):
-        _refuse_query("an array of a catalogue query is a plain list of names")
+        _refuse_query("an array of a catalogue query must be a plain list of names")
     items = [quoted or plain for quoted, plain in _ITEM.findall(listed.name[1:-1])]
     return exp.Array(expressions=list(map(_build_string_literal, items)))
 
@@ -457,4 +458,8 @@ def _build_string_literal(value: str) -> exp.Expr:
 
 
 def _refuse_query(message: str) -> NoReturn:
-    raise QueryRejected(message, code="catalogue", hint="dpsql answers what clients ask to look around")
+    raise QueryRejected(
+        message,
+        code="catalogue",
+        hint="dpsql only supports the catalogue queries by which clients list tables and columns",
+    )

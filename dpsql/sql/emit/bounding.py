@@ -28,7 +28,7 @@ def emit_bounded_groups(
     *,
     often: bool = False,
 ) -> tuple[list[str], str]:
-    """The common table expressions and the query of the groups of `contribution` with their numbers of counted rows, m.
+    """Return the common table expressions and the query of the groups of `contribution` with their numbers of counted rows, m.
 
     `often` says that the statement reads these more than once. What is read more than once is held where the engine would
     compute it anew, of rows that may be others by then.
@@ -49,7 +49,7 @@ def emit_bounded_groups(
 def _emit_all_ranked_groups(
     analysis: Analysis, bound: ContributionBound, keys: Sequence[str], columns: str, source: str
 ) -> str:
-    """The groups of all units, each in its place.
+    """Return the groups of all units, each in its place.
 
     Claim: they are those that `_emit_all_counted_groups` has.
     Why: of a unit within its bound, no group is beyond it, and the rows up to a group are no more than the bound: so all count.
@@ -61,7 +61,7 @@ def _emit_all_ranked_groups(
 def _emit_ranking_ctes(
     analysis: Analysis, bound: ContributionBound, keys: Sequence[str], source: str
 ) -> list[str]:
-    """The units of `source`, their contributions, that exceed a bound, and their groups in the order in which they count."""
+    """Return the units of `source`, their contributions, that exceed a bound, and their groups in the order in which they count."""
     return [
         f"{EXCESS} AS (\n  {_emit_excess_units(bound, source)}\n)",
         f"{RANKED} AS (\n  {_emit_ranked_groups(analysis, keys, source)}\n)",
@@ -69,13 +69,13 @@ def _emit_ranking_ctes(
 
 
 def _emit_excess_units(bound: ContributionBound, source: str) -> str:
-    """The units that exceed a bound. Only they are ranked; with well-chosen bounds they are few."""
+    """Return the units that exceed a bound. Only they are ranked; with well-chosen bounds they are few."""
     passed = [f"SUM(n) > {bound.rows}", *([f"COUNT(*) > {bound.groups}"] if bound.limits_groups else [])]
     return f"SELECT u FROM {source} GROUP BY u HAVING {' OR '.join(passed)}"
 
 
 def _emit_ranked_groups(analysis: Analysis, keys: Sequence[str], source: str) -> str:
-    """The groups of these units, in an order that depends on the unit's own rows only."""
+    """Return the groups of these units, in an order that depends on the unit's own rows only."""
     return _emit_ordered_groups(analysis, keys, get_dialect().emit_semi_join(source, EXCESS))
 
 
@@ -88,7 +88,7 @@ def _emit_ordered_groups(analysis: Analysis, keys: Sequence[str], source: str) -
 
 
 def emit_group_order(analysis: Analysis, keys: Sequence[str]) -> str:
-    """The window over the groups of a unit, in the order in which they count."""
+    """Return the window over the groups of a unit, in the order in which they count."""
     by_column = list_private_scans(analysis.release.input)[0].unit.kind is UnitKind.COLUMN
     # The number of a row is not used: removing a row changes the numbers of others. A hash of its values is stable.
     seed = ["u" if by_column else get_dialect().emit_row_hash("u"), *keys]
@@ -96,7 +96,7 @@ def emit_group_order(analysis: Analysis, keys: Sequence[str]) -> str:
 
 
 def _emit_all_counted_groups(bound: ContributionBound, columns: str, source: str) -> str:
-    """All groups of `source` with the number of counted rows, m: the rows of the first groups, up to the bound."""
+    """Return all groups of `source` with the number of counted rows, m: the rows of the first groups, up to the bound."""
     ranked = _emit_counted_ranked_groups(bound, columns, RANKED)
     return f"SELECT {columns}, n AS m FROM {get_dialect().emit_semi_join(source, EXCESS, anti=True)}\n  UNION ALL {ranked}"
 

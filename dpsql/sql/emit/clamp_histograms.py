@@ -43,14 +43,14 @@ ONE, NOTHING = Summand("1", 1), Summand("0", 0)
 
 
 def needs_group_ranks(clamps: Sequence[Clamp]) -> bool:
-    """Whether the groups of a unit are ranked, so that pairs need the unit's identifier."""
+    """Return whether the groups of a unit are ranked, so that pairs need the unit's identifier."""
     return any(clamp.across_groups or clamp.amount is Amount.GROUPS for clamp in clamps)
 
 
 def emit_counted_pairs(
     analysis: Analysis, keys: Sequence[str], clamps: Sequence[Clamp], source: str, held: Sequence[str]
 ) -> str:
-    """The query of the pairs of `source` with the columns `held`, and with what is known of all groups of their units."""
+    """Return the query of the pairs of `source` with the columns `held`, and with what is known of all groups of their units."""
     pairs = emit_plain_pairs(keys, clamps, source, held)
     windows = [
         f"{text} AS {name}"
@@ -73,19 +73,19 @@ def emit_counted_pairs(
 
 
 def emit_plain_pairs(keys: Sequence[str], clamps: Sequence[Clamp], source: str, held: Sequence[str]) -> str:
-    """The query of the pairs of `source` that have counted rows, with the columns `held`."""
+    """Return the query of the pairs of `source` that have counted rows, with the columns `held`."""
     ordered = ["u", *(["g"] if get_dialect().ranks_all_groups else [])] if needs_group_ranks(clamps) else []
     listed = [*ordered, *keys, "m", *held]
     return f"SELECT {', '.join(listed)}\n  FROM {get_dialect().emit_derived_table(source)}\n  WHERE m > 0"
 
 
 def emit_interval_index(compared: str, clamp: Clamp) -> str:
-    """The index of the interval that a contribution is in; -1 for none."""
+    """Return the index of the interval that a contribution is in; -1 for none."""
     return f"CASE WHEN {compared} <= 0 THEN -1 ELSE {_emit_interval_search(compared, clamp.thresholds)} END"
 
 
 def emit_interval_counts(compared: str, clamp: Clamp, source: str) -> str:
-    """The query of how many rows of `source` have their contribution in an interval: its index `b`, or -1 for none, and the number `n`.
+    """Return the query of how many rows of `source` have their contribution in an interval: its index `b`, or -1 for none, and the number `n`.
 
     Claim: intervals are those of `emit_interval_index`.
     Why: of equal thresholds the first is that of a contribution up to them, and the last index has all beyond the last threshold.
@@ -106,7 +106,7 @@ def emit_interval_counts(compared: str, clamp: Clamp, source: str) -> str:
 def build_clamp_summands(
     analysis: Analysis, clamp: Clamp, target: ClampTarget
 ) -> tuple[str, tuple[Summand, ...]]:
-    """The integer that is compared with the grid, and the integers that are summed.
+    """Build the integer that is compared with the grid, and the integers that are summed.
 
     Claim: the subdivisions of a unit in all its groups sum to at most a point, or for an l2 norm their squares do.
     Why: they are rounded down, and are in proportion to its contributions to the groups; the rows with a value are at most
@@ -174,7 +174,7 @@ def _emit_total_term(analysis: Analysis, clamp: Clamp, sign: int) -> str:
 
 
 def _emit_norm_share(clamp: Clamp, amount: str, squares: str) -> str:
-    """The subdivisions of the point that a contribution to a group is, of a unit with this sum of squares.
+    """Return the subdivisions of the point that a contribution to a group is, of a unit with this sum of squares.
 
     Claim: the squares of a unit's subdivisions add up to at most the square of those of a point.
     Why: the norm is not too small: squares are of contributions that were rounded up, and the factor is greater than all
@@ -188,14 +188,14 @@ def _emit_norm_share(clamp: Clamp, amount: str, squares: str) -> str:
 
 
 def bound_unit_total(analysis: Analysis, measure: Measure) -> int:
-    """The greatest size of what a unit contributes to the total of a measure, in lattice steps."""
+    """Return the greatest size of what a unit contributes to the total of a measure, in lattice steps."""
     if measure.lattice is None:
         raise TypeError("only measures with a lattice are summed")
     return analysis.bound.rows * max(abs(measure.lattice.low), abs(measure.lattice.high), 1)
 
 
 def _bound_contribution(analysis: Analysis, clamp: Clamp) -> int:
-    """The greatest contribution of a unit to a group, whether a clamp limits it or not."""
+    """Return the greatest contribution of a unit to a group, whether a clamp limits it or not."""
     return (
         analysis.bound.rows
         if clamp.total is None
@@ -206,7 +206,7 @@ def _bound_contribution(analysis: Analysis, clamp: Clamp) -> int:
 def _build_total_and_mean(
     analysis: Analysis, measure: int, times: Summand, *, narrow: bool
 ) -> tuple[Summand, Summand]:
-    """The total of a measure, and its mean multiplied by `times`, which is `narrow` if it is of 64 bits, towards zero.
+    """Build the total of a measure, and its mean multiplied by `times`, which is `narrow` if it is of 64 bits, towards zero.
 
     Claim: it is no less than as many times the least value, and no more than as many times the greatest.
     Why: the mean is neither, both are whole numbers, and rounding passes none.
@@ -223,7 +223,7 @@ def _build_total_and_mean(
 
 
 def _emit_contribution(analysis: Analysis, clamp: Clamp, measure: int | None, sign: int) -> str:
-    """The contribution of a unit to a group that is clamped, which is no less than 0."""
+    """Return the contribution of a unit to a group that is clamped, which is no less than 0."""
     if clamp.total is None:
         return "m" if measure is None else f"c{measure}"
     total = f"{'-' * (sign < 0)}t{measure}"
@@ -231,14 +231,14 @@ def _emit_contribution(analysis: Analysis, clamp: Clamp, measure: int | None, si
 
 
 def _has_other_side(measure: Measure, sign: int) -> bool:
-    """Whether the total of a measure may have the other sign."""
+    """Return whether the total of a measure may have the other sign."""
     if measure.lattice is None:
         raise TypeError("only measures with a lattice are summed")
     return measure.lattice.low < 0 if sign > 0 else measure.lattice.high > 0
 
 
 def name_total_column(place: int, sign: int) -> str:
-    """The column with the contribution of a unit to all its groups, of a clamp, on a side."""
+    """Return the column with the contribution of a unit to all its groups, of a clamp, on a side."""
     return f"{'below' if sign < 0 else 'above'}{place}"
 
 
@@ -247,7 +247,7 @@ def _build_indicator(name: str, values: Iterable[int]) -> Summand:
 
 
 def _emit_interval_search(amount: str, grid: Sequence[int], first: int = 0) -> str:
-    """The index of the first point that is at least the amount; of the last point if there is none."""
+    """Return the index of the first point that is at least the amount; of the last point if there is none."""
     if len(grid) == 1:
         return str(first)
     half = (len(grid) - 1) // 2

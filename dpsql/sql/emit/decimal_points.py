@@ -20,7 +20,7 @@ _MOST_DIGITS = 18
 
 
 def emit_decimal_lattice_point(column: Column, lattice: Lattice) -> str | None:
-    """The point of a column that is clamped as it is read; None where it is computed of a DOUBLE."""
+    """Return the point of a column that is clamped as it is read; None where it is computed of a DOUBLE."""
     facts, digits = column.facts, parse_decimal_type(column.facts.engine_type)
     if digits is None or facts.domain is not None or not facts.interval.is_bounded:
         return None

@@ -19,7 +19,7 @@ _HELD: ContextVar[list[tuple[str, str]] | None] = ContextVar("held", default=Non
 
 
 def get_dialect() -> Dialect:
-    """The dialect of the statement that is being emitted."""
+    """Return the dialect of the statement that is being emitted."""
     return _DIALECT.get()
 
 
@@ -45,12 +45,12 @@ def collect_held_queries() -> Iterator[list[tuple[str, str]]]:
 
 
 def emit_cte(name: str, query: str) -> tuple[list[str], str]:
-    """A common table expression, and its name."""
+    """Return a common table expression, and its name."""
     return [f"{name} AS (\n  {query}\n)"], name
 
 
 def emit_shared_cte(name: str, query: str) -> tuple[list[str], str]:
-    """The common table expressions of a query that the statement reads more than once, and the name that it has there.
+    """Return the common table expressions of a query that the statement reads more than once, and the name that it has there.
 
     An engine that would run it each time that it is read, over files that may have changed meanwhile or in a task that is
     tried again, holds its rows in a temporary table instead.

@@ -22,7 +22,7 @@ _RANKED, _RANGED = "#ranked", "#ranged"
 
 
 def rewrite_group_frames(source: PerUnitWindows) -> Project | None:
-    """The same rows and windows, none of which has a frame of GROUPS; None where none does."""
+    """Return the same rows and windows, none of which has a frame of GROUPS; None where none does."""
     ranks = dict.fromkeys(_build_rank_window(window) for window in source.windows if _has_group_frame(window))
     if not ranks:
         return None
@@ -38,16 +38,16 @@ def rewrite_group_frames(source: PerUnitWindows) -> Project | None:
 
 
 def _has_group_frame(window: WindowCall) -> bool:
-    """Whether the function adds up, or compares, the rows of groups: others go by a place, or take a frame of ROWS."""
+    """Return whether the function adds up, or compares, the rows of groups: others go by a place, or take a frame of ROWS."""
     return window.function in WITHIN and window.frame is not None and window.frame.kind is FrameKind.GROUPS
 
 
 def _build_rank_window(window: WindowCall) -> WindowCall:
-    """The window that numbers the groups."""
+    """Build the window that numbers the groups."""
     return WindowCall("dense_rank", (), window.partition, window.order, None, False, Type.INTEGER)
 
 
 def _build_range_window(window: WindowCall, frame: Frame, rank: Column) -> WindowCall:
-    """The window over a range of ranks."""
+    """Build the window over a range of ranks."""
     order = (Order(rank, descending=False, nulls_first=False),)
     return replace(window, order=order, frame=replace(frame, kind=FrameKind.RANGE))

@@ -26,7 +26,7 @@ _PLACED = frozenset({Type.VARCHAR, Type.INTEGER, Type.DATE, Type.TIME, Type.UUID
 
 
 def find_indexed_column(key: Key, relation: Relation) -> Column | None:
-    """The column by whose place in its domain a key is grouped, or None where it is grouped as it is."""
+    """Return the column by whose place in its domain a key is grouped, or None where it is grouped as it is."""
     column = key.expr
     if not get_dialect().groups_by_domain_index:
         return None
@@ -39,7 +39,7 @@ def find_indexed_column(key: Key, relation: Relation) -> Column | None:
 
 
 def emit_domain_index(column: Column) -> str:
-    """The place of a table's column, as it is stored, in its domain."""
+    """Return the place of a table's column, as it is stored, in its domain."""
     listed = f"list_position({_emit_domain(column)}, {get_dialect().emit_widened_column(column)})"
     return f"TRY_CAST(GREATEST({listed}, 0) AS UTINYINT)"
 
@@ -53,12 +53,12 @@ def emit_domain_indices(release: Release) -> Iterator[tuple[str, str]]:
 
 
 def name_index_column(key: Key) -> str:
-    """The name under which a scan offers the place of a key; no column of a table has it."""
+    """Return the name under which a scan offers the place of a key; no column of a table has it."""
     return quote_identifier(f"#{key.name}")
 
 
 def emit_group_key(key: Key, analysis: Analysis) -> str:
-    """The key that rows are grouped by."""
+    """Return the key that rows are grouped by."""
     column = find_indexed_column(key, analysis.release.input)
     return (
         emit_canonical_value(key.expr)
@@ -68,7 +68,7 @@ def emit_group_key(key: Key, analysis: Analysis) -> str:
 
 
 def emit_key_condition(key: Key, analysis: Analysis) -> str | None:
-    """The condition that leaves rows out whose key is NULL, where the policy says so."""
+    """Return the condition that leaves rows out whose key is NULL, where the policy says so."""
     if is_nullable(key.expr):
         return None
     text = emit_group_key(key, analysis)
@@ -101,7 +101,7 @@ def emit_key_values(analysis: Analysis) -> dict[str, str]:
 
 
 def emit_canonical_value(expr: Expr) -> str:
-    """A group key with one form for each value: equal keys must not differ in how they are shown.
+    """Return a group key with one form for each value: equal keys must not differ in how they are shown.
 
     -0.0 becomes 0.0, NaN NULL, and so does a day or moment that Python's calendar cannot hold.
     """

@@ -36,7 +36,7 @@ MOST_LISTED = 2**16
 
 
 def bound_joint_intervals(analysis: Analysis, clamps: Sequence[Clamp]) -> float:
-    """The most joint intervals of all groups together; infinite if the groups are not known."""
+    """Return the most joint intervals of all groups together; infinite if the groups are not known."""
     if analysis.release.keys and analysis.domains is None:
         return inf
     sizes = [
@@ -46,12 +46,12 @@ def bound_joint_intervals(analysis: Analysis, clamps: Sequence[Clamp]) -> float:
 
 
 def _count_contributions(clamp: Clamp) -> int:
-    """The number of contributions of a unit to a group that are compared with the grid of a clamp, of one side."""
+    """Return the number of contributions of a unit to a group that are compared with the grid of a clamp, of one side."""
     return len(clamp.measures) if clamp.amount is Amount.ROWS and not clamp.across_groups else 1
 
 
 def emit_histograms(sums: UnitSums, keys: Sequence[str], clamps: Sequence[Clamp]) -> str:
-    """The groups of `COUNTED`: their keys, units, rows and sums, then the list `s0`, `s1`, … of each target of the clamps.
+    """Return the groups of `COUNTED`: their keys, units, rows and sums, then the list `s0`, `s1`, … of each target of the clamps.
 
     An interval of a list is the index of its point and the totals that `ClampHistogram` documents. Groups below the minimum
     frequency are included. If such a group were left out, one unit could change the histograms by the contributions of all
@@ -102,7 +102,7 @@ class _JointIntervals:
         return self._summand_names.setdefault(part, f"x{len(self._summand_names)}")
 
     def emit_pairs(self, keys: Sequence[str]) -> str:
-        """The query of all pairs, with their intervals and what is added up."""
+        """Return the query of all pairs, with their intervals and what is added up."""
         named = [*self.intervals.items(), *((part.text, name) for part, name in self._summand_names.items())]
         compared = [f"{text} AS {name}" for text, name in self._contribution_names.items()]
         source = get_dialect().emit_derived_table(
@@ -111,7 +111,7 @@ class _JointIntervals:
         return f"SELECT {', '.join([*keys, *(f'{text} AS {name}' for text, name in named)])}\n  FROM {source}"
 
     def emit_sums(self, source: str, columns: Sequence[str], *, pairs: bool, by: str = "") -> str:
-        """The query of the sums over pairs, or over sums, by these columns or by sets of them."""
+        """Return the query of the sums over pairs, or over sums, by these columns or by sets of them."""
         sums = (
             f"{Summand(name, part.max_magnitude).sum if pairs else f'SUM({name})'} AS {name}"
             for part, name in self._summand_names.items()
@@ -119,7 +119,7 @@ class _JointIntervals:
         return f"SELECT {', '.join([*columns, *sums])}\n  FROM {get_dialect().emit_derived_table(source)}\n  GROUP BY {by or ', '.join(columns)}"
 
     def emit_histogram_rows(self, source: str, keys: Sequence[str]) -> tuple[str, list[str]]:
-        """The query of the totals and intervals of each group and number, and the totals and lists of a group, picked from it.
+        """Return the query of the totals and intervals of each group and number, and the totals and lists of a group, picked from it.
 
         The first numbers are those of the histograms, whose lists differ in width; the totals are spread over further ones.
         """
@@ -167,7 +167,7 @@ class _JointIntervals:
         ]
 
     def emit_lists(self) -> list[str]:
-        """The list of each target."""
+        """Return the list of each target."""
         return [
             f"{self._emit_list(interval, parts)} AS s{place}"
             for place, (interval, parts) in enumerate(self._lists)

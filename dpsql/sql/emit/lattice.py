@@ -13,7 +13,7 @@ from dpsql.sql.emit.scalars import MAX_INTEGER, emit_constant
 
 
 def emit_lattice_point(expr: Expr, lattice: Lattice, name: str, around: Interval | None = None) -> str:
-    """The lattice point of the value of `expr`, known as `name`, which is not NaN.
+    """Return the lattice point of the value of `expr`, known as `name`, which is not NaN.
 
     It is clamped, unless it is a table's column that was clamped to `around` when it was read.
 
@@ -39,10 +39,10 @@ def emit_lattice_point(expr: Expr, lattice: Lattice, name: str, around: Interval
 
 
 def is_own_point(expr: Expr, lattice: Lattice) -> bool:
-    """Whether a value is its own lattice point."""
+    """Return whether a value is its own lattice point."""
     return lattice.exponent == 0 and expr.type is Type.INTEGER
 
 
 def is_clamped_when_read(expr: Expr, around: Interval) -> TypeGuard[Column]:
-    """Whether an expression is a table's column that is clamped to an interval when it is read."""
+    """Return whether an expression is a table's column that is clamped to an interval when it is read."""
     return isinstance(expr, Column) and expr.facts.is_stored and expr.facts.interval == around

@@ -24,7 +24,7 @@ LEFT_OUT = "left_out"
 def emit_marginals(
     counted: ReleaseStatement, sets: Sequence[Sequence[int]], target: Dialect
 ) -> ReleaseStatement:
-    """The statement whose rows are the groups by each set of keys, by their places, with their numbers of rows."""
+    """Return the statement whose rows are the groups by each set of keys, by their places, with their numbers of rows."""
     (rows,) = (name for name, statistic in counted.moments.items() if statistic == ROWS)
     bits = [f"CAST(GROUPING({key}) AS BIGINT) * {1 << place}" for place, key in enumerate(counted.keys)]
     listed = ", ".join(f"({', '.join(counted.keys[place] for place in part)})" for part in sets)

@@ -35,7 +35,7 @@ _WHOLE, _HERE, _SO_FAR = (Frame(FrameKind.ROWS, *ends) for ends in ((None, None)
 
 
 def rewrite_ignore_nulls(source: PerUnitWindows) -> Project | None:
-    """The same rows and windows, none of which ignores NULLs; None where none does.
+    """Return the same rows and windows, none of which ignores NULLs; None where none does.
 
     Raises QueryRejected, with code `engine`, for frames from which rows are excluded.
     """
@@ -62,7 +62,7 @@ class _ValueCounts:
         ]
 
     def rewrite_window(self, window: WindowCall) -> WindowCall:
-        """The window without IGNORE NULLS, over the items and the counts."""
+        """Return the window without IGNORE NULLS, over the items and the counts."""
         if not window.ignore_nulls:
             return window
         here = self._add_count_column(window, _HERE)
@@ -89,7 +89,7 @@ class _ValueCounts:
         )
 
     def _build_offset_place(self, window: WindowCall, here: Column, steps: Literal) -> Expr:
-        """The place of the value that LAG or LEAD takes, counted among the values."""
+        """Build the place of the value that LAG or LEAD takes, counted among the values."""
         so_far = self._add_count_column(window, _SO_FAR)
         if window.function == "lead":
             return build_call("add", so_far, steps)
@@ -97,11 +97,11 @@ class _ValueCounts:
         return build_call("subtract", build_call("add", before, build_integer(1)), steps)
 
     def _build_frame_place(self, window: WindowCall) -> Expr:
-        """The place of the first, last or n-th value of the frame; NULL where there is none."""
+        """Build the place of the first, last or n-th value of the frame; NULL where there is none."""
         frame = build_rows_frame(window)
         if frame.exclude:
             raise QueryRejected(
-                "IGNORE NULLS in a frame with EXCLUDE is not supported on this engine",
+                "this engine does not support IGNORE NULLS in frames with EXCLUDE",
                 code="engine",
                 hint="leave out EXCLUDE, or use DuckDB",
             )
@@ -115,7 +115,7 @@ class _ValueCounts:
         return build_call("case", build_call("ge", many, nth), place, Literal(None, Type.NULL))
 
     def _add_count_column(self, window: WindowCall, frame: Frame) -> Column:
-        """The column with the number of values of the rows of a frame."""
+        """Return the column with the number of values of the rows of a frame."""
         counting = WindowCall(
             "count", window.arguments[:1], window.partition, window.order, frame, False, Type.INTEGER
         )
@@ -125,7 +125,7 @@ class _ValueCounts:
 
 
 def _add_default(window: WindowCall, value: Column, read: ColumnMapping) -> Expr:
-    """The value that LAG or LEAD finds, or else what it has in its place."""
+    """Return the value that LAG or LEAD finds, or else what it has in its place."""
     if not window.ignore_nulls or len(window.arguments) < 3 or window.arguments[1] == build_integer(0):
         return value
     return build_call("coalesce", value, substitute_columns(window.arguments[2], read))

@@ -37,7 +37,7 @@ DRAW, DRAWS = "#draw", "#draws"
 
 
 def name_null_column(name: str) -> str:
-    """The name of the column that says where a sum is over no unit."""
+    """Return the name of the column that says where a sum is over no unit."""
     return f"#null {name}"
 
 
@@ -65,7 +65,7 @@ class ReleasedTables:
     simulated: bool = False
 
     def emit_released_table(self, release: Release, read: Sequence[Expr]) -> str:
-        """The released table, of which these expressions are read; of simulated ones that of a draw."""
+        """Return the released table, of which these expressions are read; of simulated ones that of a draw."""
         parts = (part for expr in read for part in walk(expr))
         found = (part for part in parts if isinstance(part, ReleasedColumn) and part.end_of is not None)
         self.interval_ends.setdefault(release, {}).update(dict.fromkeys(found))
@@ -90,7 +90,7 @@ class ReleasedTables:
         return f"(SELECT * REPLACE ({', '.join(nulls)}) FROM {table}) AS {table}"
 
     def emit_group_conditions(self, release: Release) -> list[str]:
-        """The condition on the groups that are read."""
+        """Return the condition on the groups that are read."""
         if not self.omits_empty or release not in self.possibly_empty:
             return []
         self.occupied[release] = None
@@ -109,11 +109,11 @@ class ReleasedTables:
         return replace(self, omits_empty=False) if whole else self
 
     def emit_answer(self, answer: PublicSubquery) -> str:
-        """The query, with its outputs under the names of the answer's columns."""
+        """Return the query, with its outputs under the names of the answer's columns."""
         return emit_outer_query(answer.outer, self, [column.name for column in answer.columns])
 
     def emit_table(self, scan: Scan, read: Sequence[Column]) -> str:
-        """The query of a copy's columns."""
+        """Return the query of a copy's columns."""
         self.columns.setdefault(scan.table, {}).update({column.name: column for column in read})
         items = ", ".join(quote_identifier(column.name) for column in read)
         return f"SELECT {items or '1'} FROM {quote_identifier(scan.table)}"
@@ -134,24 +134,24 @@ class OriginalTables:
         raise LookupError(release)
 
     def with_grouping(self, _: PerUnitGroupBy) -> OriginalTables:
-        """The same."""
+        """Return the same."""
         return self
 
     def with_step(self, _: Scalar | PublicSubquery) -> OriginalTables:
-        """The same."""
+        """Return the same."""
         return self
 
     def emit_answer(self, answer: PublicSubquery) -> str:
-        """The query, with its outputs under the names of the answer's columns."""
+        """Return the query, with its outputs under the names of the answer's columns."""
         return emit_outer_query(answer.outer, self, [column.name for column in answer.columns])
 
     def emit_table(self, scan: Scan, read: Sequence[Column]) -> str:
-        """The query of a table's cleaned columns."""
+        """Return the query of a table's cleaned columns."""
         return emit_copy(scan.table, read)
 
 
 def find_unchanged_columns(outer: OuterQuery) -> tuple[int, ...] | None:
-    """The places of the released columns that are the outputs, None where more is done with a release.
+    """Return the places of the released columns that are the outputs, None where more is done with a release.
 
     Such rows need no engine, where nothing has to be answered before the release.
     """
@@ -168,7 +168,7 @@ def find_unchanged_columns(outer: OuterQuery) -> tuple[int, ...] | None:
 
 
 def emit_copy(table: str, columns: Sequence[Column]) -> str:
-    """The query of a public table's columns, cleaned, in this order."""
+    """Return the query of a public table's columns, cleaned, in this order."""
     items = ", ".join(
         f"{get_dialect().emit_bounded_column(column)} AS {quote_identifier(column.name)}"
         for column in columns
@@ -183,7 +183,7 @@ def emit_outer_query(
     *,
     traced: bool = False,
 ) -> str:
-    """The query of a plan's outputs, as `names` or else as o0, o1 and so on.
+    """Return the query of a plan's outputs, as `names` or else as o0, o1 and so on.
 
     Where each row comes from one released row, `traced` adds the ordinal of that row and its branch.
     """
@@ -219,7 +219,7 @@ def emit_outer_query(
 
 
 def emit_simulations(outer: OuterQuery, above: ReleasedTables, noisy: Sequence[int]) -> str:
-    """The query for each draw of simulated tables: the number of the draw, and the outputs, as DOUBLE where `noisy`.
+    """Return the query for each draw of simulated tables: the number of the draw, and the outputs, as DOUBLE where `noisy`.
 
     Where each row comes from one released row, its ordinal and branch follow.
     """
@@ -249,7 +249,7 @@ def _emit_outer_source(
 
 
 def _emit_traced_source(relation: Relation, above: ReleasedTables | OriginalTables) -> tuple[str, list[str]]:
-    """The FROM text and the conditions of a traced relation, with the origins of its rows."""
+    """Return the FROM text and the conditions of a traced relation, with the origins of its rows."""
     match relation:
         case Filter():
             source, conditions = _emit_traced_source(relation.input, above)
@@ -281,14 +281,14 @@ def _emit_traced_source(relation: Relation, above: ReleasedTables | OriginalTabl
 
 
 def _is_join(source: Release | Relation) -> bool:
-    """Whether a source is a join, which keeps no order."""
+    """Return whether a source is a join, which keeps no order."""
     return isinstance(source, Join) or (isinstance(source, Filter) and _is_join(source.input))
 
 
 def _emit_traced_side(
     operation: SetOperation, side: Source, first: int, above: ReleasedTables | OriginalTables
 ) -> str:
-    """One side of a UNION ALL, whose branches are numbered from `first` on."""
+    """Return one side of a UNION ALL, whose branches are numbered from `first` on."""
     if isinstance(side, Scan):
         raise TypeError("a side has the columns of the whole")
     source, conditions = _emit_traced_source(side, above)
@@ -304,7 +304,7 @@ def _emit_traced_side(
 def _emit_with_origins(
     items: Iterable[str], named: Iterable[Column], source: str, conditions: Sequence[str], branch: str
 ) -> str:
-    """The query of items, by the names of columns, beside the origins of their rows."""
+    """Return the query of items, by the names of columns, beside the origins of their rows."""
     listed = [f"{item} AS {quote_identifier(name.name)}" for item, name in zip(items, named, strict=True)]
     listed += [quote_identifier(ORDINAL), f"{branch} AS {quote_identifier(BRANCH)}"]
     where = f" WHERE {' AND '.join(conditions)}" if conditions else ""

@@ -11,7 +11,7 @@ _ADD_UP = frozenset({Moment.ROWS, Moment.UNITS, Moment.COUNT, Moment.DISTINCT, M
 
 
 def needs_occupied_groups(source: PerUnitGroupBy) -> bool:
-    """Whether an empty group would change what is computed: not where released counts and sums are added up alone.
+    """Return whether an empty group would change what is computed: not where released counts and sums are added up alone.
 
     To these it adds nothing but noise, which is zero on average, and who is in a small group would be lost.
     """
@@ -27,7 +27,7 @@ def _is_additive(expr: Expr, source: PerUnitGroupBy) -> bool:
 
 
 def _is_count_or_sum(expr: Expr, release: Release) -> bool:
-    """Whether an expression is a released count or sum."""
+    """Return whether an expression is a released count or sum."""
     name = expr.name if isinstance(expr, ReleasedColumn) else None
     named = (item for item in release.aggregations if item.name == name)
     return any(

@@ -19,7 +19,7 @@ from dpsql.sql.emit.scalars import emit_constant
 
 
 def emit_partition_conditions(scan: Scan, unit: str, source: str) -> Iterator[str]:
-    """The conditions on the rows of a scan, whose ids are in `unit` of the FROM text `source`."""
+    """Yield the conditions on the rows of a scan, whose ids are in `unit` of the FROM text `source`."""
     own = [item for item in scan.partition_filters if item.source is None]
     for item in own:
         yield _emit_range_condition(item)
@@ -38,7 +38,7 @@ def emit_partition_conditions(scan: Scan, unit: str, source: str) -> Iterator[st
 
 
 def _emit_unit_query(unit: str, source: str, conditions: Iterable[str]) -> str:
-    """The units for which all conditions are true."""
+    """Return the units for which all conditions are true."""
     return f"SELECT {unit} FROM {source} GROUP BY {unit} HAVING {' AND '.join(conditions)}"
 
 
@@ -51,6 +51,6 @@ def _emit_range_condition(item: PartitionFilter) -> str:
 
 
 def _emit_single_value_condition(item: PartitionFilter) -> str:
-    """All rows of a unit have one value, which is not NULL."""
+    """Return all rows of a unit have one value, which is not NULL."""
     read = get_dialect().emit_bounded_column(item.column)
     return f"COUNT(DISTINCT {read}) = 1 AND COUNT({read}) = COUNT(*)"

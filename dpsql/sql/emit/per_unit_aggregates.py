@@ -27,7 +27,7 @@ _BITS = 80
 def emit_per_unit_aggregate(
     item: PerUnitAggregate, named: Column, known: KnownIntervals, over: str = ""
 ) -> str:
-    """The aggregate, of the type and in the interval of the column as which it is known.
+    """Return the aggregate, of the type and in the interval of the column as which it is known.
 
     `known` is what conditions say of the rows. With `over`, the rows of that window are aggregated, not those of a group.
     """
@@ -48,7 +48,7 @@ def emit_per_unit_aggregate(
 
 
 def _add_window(template: str, over: str) -> str:
-    """A template with the window after each aggregate that it calls.
+    """Return a template with the window after each aggregate that it calls.
 
     >>> _add_window("SUM(CAST({0} AS INT)) / COUNT({0})", " OVER w")
     'SUM(CAST({0} AS INT)) OVER w / COUNT({0}) OVER w'
@@ -65,24 +65,24 @@ def _add_window(template: str, over: str) -> str:
 
 
 def emit_within_interval(text: str, named: Column) -> str:
-    """A value of the type and, if it is a number, in the interval of the column as which it is known."""
+    """Return a value of the type and, if it is a number, in the interval of the column as which it is known."""
     return _emit_clamped_number(text, named) if named.type.numeric else emit_cast(text, named.type)
 
 
 def emit_public_aggregate(item: PerUnitAggregate, named: Column) -> str:
-    """The aggregate of public rows, of the type of the column as which it is known."""
+    """Return the aggregate of public rows, of the type of the column as which it is known."""
     text = WITHIN[item.function].emit_sql(*map(emit_expression, item.arguments), rank=item.rank)
     return f"TRY_CAST({text} AS {named.type.value})"
 
 
 def emit_with_unsigned_zero(argument: Expr) -> str:
-    """A value, where it is zero of one sign."""
+    """Return a value, where it is zero of one sign."""
     text = emit_number_or_null(argument)
     return f"({text} + 0)" if argument.type is Type.DOUBLE else text
 
 
 def _emit_point_sum(template: str, argument: Expr, around: Interval) -> str:
-    """A sum, or what follows from one, of lattice points, as a DOUBLE; of whole numbers as they are.
+    """Return a sum, or what follows from one, of lattice points, as a DOUBLE; of whole numbers as they are.
 
     The points of decimals are whole numbers of their last digit, so that the sum is the DOUBLE nearest to the DECIMAL that the
     engine has, where both are below 2^50 of these.
@@ -116,7 +116,7 @@ def _emit_point_sum(template: str, argument: Expr, around: Interval) -> str:
 
 
 def split_power_of_two(exponent: int) -> tuple[float, float]:
-    """Two numbers whose product is that power of two, each within the range of DOUBLE."""
+    """Return two numbers whose product is that power of two, each within the range of DOUBLE."""
     half = exponent // 2
     return math.ldexp(1.0, half), math.ldexp(1.0, exponent - half)
 

@@ -31,7 +31,7 @@ _BITS = 14
 def emit_quantile_windows(
     analysis: Analysis, keys: Sequence[str], asked: Sequence[tuple[int, QuantileSelection]]
 ) -> str:
-    """The query for windows of one measure: the group keys, then w0, w1 and so on by their numbers.
+    """Return the query for windows of one measure: the group keys, then w0, w1 and so on by their numbers.
 
     A window is a list: how many values the group has, how many lie before the first point, then each
     point and the number of values at it.
@@ -60,7 +60,7 @@ def emit_quantile_windows(
 
 
 def _emit_bin(at: str, width: int) -> str:
-    """The bin of a point: shifted as it is, since its distance from the lowest point may leave 64 bits."""
+    """Return the bin of a point: shifted as it is, since its distance from the lowest point may leave 64 bits."""
     return get_dialect().emit_right_shift(at, width)
 
 
@@ -105,7 +105,7 @@ def _emit_offset(quantile: QuantileSelection) -> str:
 
 
 def _emit_points(analysis: Analysis, measure: Measure, keys: Sequence[str]) -> tuple[list[str], str]:
-    """The common table expressions for a table with one row per counted value, the keys and `p`; and its name."""
+    """Return the common table expressions for a table with one row per counted value, the keys and `p`; and its name."""
     source = f"SELECT {', '.join([*(['u'] * analysis.bound.per_unit), *keys, f'{_emit_value_point(measure)} AS p'])}"
     source += f"\n  FROM {get_dialect().emit_derived_table(emit_rows(analysis, ordered=measure))}"
     found = get_dialect().emit_derived_table(f"\n  {source}")
@@ -132,7 +132,7 @@ def _emit_points(analysis: Analysis, measure: Measure, keys: Sequence[str]) -> t
 
 
 def _emit_value_point(measure: Measure) -> str:
-    """The point of a value, NULL where there is none."""
+    """Return the point of a value, NULL where there is none."""
     lattice = measure.quantile_lattice
     if lattice is None:
         raise TypeError("only measures with a lattice have quantiles")
@@ -148,6 +148,6 @@ def _emit_value_point(measure: Measure) -> str:
 
 
 def _emit_clamped_point(place: str, lattice: Lattice, at: Callable[[Fraction], dt.date | dt.time]) -> str:
-    """The place of a day or moment, each of which is a point; those beyond the ends, infinite ones too, are at the ends."""
+    """Return the place of a day or moment, each of which is a point; those beyond the ends, infinite ones too, are at the ends."""
     low, high = (emit_constant(at(Fraction(end))) for end in (lattice.low, lattice.high))
     return f"CASE WHEN x < {low} THEN {lattice.low} WHEN x > {high} THEN {lattice.high} ELSE {place} END"

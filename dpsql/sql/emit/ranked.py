@@ -35,7 +35,7 @@ _NONE = Literal(None, Type.NULL)
 
 
 def rewrite_placed_aggregates(source: PerUnitGroupBy, placed: frozenset[str]) -> Project | None:
-    """The groups with their aggregates, where those of `placed` are of numbered rows; None where there are none of these.
+    """Return the groups with their aggregates, where those of `placed` are of numbered rows; None where there are none of these.
 
     Raises QueryRejected, with code `engine`, for what numbered rows cannot give.
     """
@@ -92,14 +92,14 @@ class _PlacedAggregates:
     aggregates: list[tuple[PerUnitAggregate, Column]]
 
     def iterate_window_columns(self) -> Iterator[Column]:
-        """The columns of the windows."""
+        """Yield the columns of the windows."""
         for place, window in enumerate(self.windows):
             yield Column(_PLACED, f"w{place}", ColumnInfo(window.type, "", derive_interval(window)))
 
     def build_value(
         self, item: PerUnitAggregate, given: tuple[Column, ...], column: Column, placed: bool
     ) -> Expr:
-        """The value of an aggregate over the columns `given`, of the groups' columns."""
+        """Build the value of an aggregate over the columns `given`, of the groups' columns."""
         if not placed:
             first, by = (*given, None, None)[:2]
             return self._add_aggregate(PerUnitAggregate(item.function, first, by, item.rank), column.facts)
@@ -144,14 +144,14 @@ class _PlacedAggregates:
         return build_call("least", build_call("greatest", between, low), high)
 
     def _build_interpolation(self, value: Column, place: Column, count: Column, rank: Fraction) -> Expr:
-        """The two values around 1 + (n - 1) q, weighted by how near they are; with one alone, the other's weight is 0."""
+        """Build the two values around 1 + (n - 1) q, weighted by how near they are; with one alone, the other's weight is 0."""
         around, parts = value.facts.interval, rank.denominator
         dyadic = parts & (parts - 1) == 0
         if not (
             value.type is Type.INTEGER and dyadic and around.is_bounded and around.magnitude * parts <= _EXACT
         ):
             raise _make_refusal_error(
-                "quantiles within a unit that lie between two values, but for those listed"
+                "quantiles within a unit that interpolate between two values, except for listed shares"
             )
         before = build_call(
             "multiply", build_call("subtract", count, build_integer(1)), build_integer(rank.numerator)
@@ -209,7 +209,7 @@ class _PlacedAggregates:
 
 
 def build_quantile_place(count: Column, rank: Fraction) -> Expr:
-    """The place of a quantile among `count` values: `rank` times their number, rounded up, and at least 1."""
+    """Build the place of a quantile among `count` values: `rank` times their number, rounded up, and at least 1."""
     share = Fraction(repr(float(rank)))
     if (share * 10**MOST_DIGITS).denominator != 1:
         raise _make_refusal_error(f"quantiles within a unit of more than {MOST_DIGITS} digits")
@@ -225,7 +225,7 @@ def build_quantile_place(count: Column, rank: Fraction) -> Expr:
 
 
 def build_integer(value: int) -> Literal:
-    """A whole number."""
+    """Build a whole number."""
     return Literal(value, Type.INTEGER)
 
 
@@ -234,7 +234,7 @@ def _build_double(value: Fraction) -> Literal:
 
 
 def build_call(name: str, *arguments: Expr) -> Call:
-    """The call of an entry of the function registry, which takes the arguments."""
+    """Build the call of an entry of the function registry, which takes the arguments."""
     found = build_function_call(name, *arguments)
     if found is None:
         raise InternalError(f"{name} is not called with these arguments")
@@ -243,7 +243,10 @@ def build_call(name: str, *arguments: Expr) -> Call:
 
 def _make_refusal_error(what: str) -> QueryRejected:
     return QueryRejected(
-        f"{what} is not supported on this engine",
+        f"this engine does not support {what}",
         code="engine",
-        hint="write QUANTILE_DISC or MEDIAN, or use DuckDB; the reference of engines lists the quantiles",
+        hint=(
+            "write QUANTILE_DISC or MEDIAN, or use DuckDB; the reference of engines lists the "
+            "supported quantiles"
+        ),
     )

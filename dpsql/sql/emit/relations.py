@@ -70,7 +70,7 @@ def emit_rows(
     *,
     all_places: bool = False,
 ) -> str:
-    """The query for the rows: the unit as `u`, each key under its name, the measures as `x0`, `x1` and so on.
+    """Return the query for the rows: the unit as `u`, each key under its name, the measures as `x0`, `x1` and so on.
 
     These are values, or lattice points where scans offer them: `unit_sums.total` adds up either.
     Where the `values` of a measure are counted, it alone, with one form for each value; where its values
@@ -113,19 +113,19 @@ def emit_rows(
 
 
 def name_unit_column(relation: Relation) -> str:
-    """The column that says whom a row belongs to."""
+    """Return the column that says whom a row belongs to."""
     return f"{quote_identifier(get_unit_source(relation).alias)}.{UNIT}"
 
 
 def emit_from_clause(
     relation: Relation, read: Iterable[Expr], above: OuterSource | None = None
 ) -> tuple[str, list[str]]:
-    """The FROM text and the conditions of a relation, of whose columns `read` are needed."""
+    """Return the FROM text and the conditions of a relation, of whose columns `read` are needed."""
     return _SelectBlock.from_relation(relation, read, units=False, above=above).emit_relation(relation)
 
 
 def emit_multiplicity(join: Join) -> str:
-    """The query for the most rows of a join's public side that one row can be equal to.
+    """Return the query for the most rows of a join's public side that one row can be equal to.
 
     Keys are compared as the join compares them: cleaned, and in the common type of both sides, in
     which keys that differ as stored may be equal.
@@ -159,15 +159,15 @@ class OuterSource(Protocol):
     """How sources are read above the release boundary."""
 
     def emit_answer(self, answer: PublicSubquery) -> str:
-        """The query of released or public values."""
+        """Return the query of released or public values."""
         ...
 
     def emit_table(self, scan: Scan, read: Sequence[Column]) -> str:
-        """The query of a public table's columns."""
+        """Return the query of a public table's columns."""
         ...
 
     def with_grouping(self, source: PerUnitGroupBy) -> OuterSource:
-        """How sources are read whose rows these groups are of."""
+        """Return how sources are read whose rows these groups are of."""
         ...
 
 
@@ -195,7 +195,7 @@ class _SelectBlock:
         above: OuterSource | None = None,
         before: int = 0,
     ) -> _SelectBlock:
-        """The block over a relation whose SELECT list reads these expressions."""
+        """Return the block over a relation whose SELECT list reads these expressions."""
         stored = emit_stored_conditions(relation, units=units) if above is None else _NONE
         parts = (
             part for expr in (*read, *_iterate_conditions(relation, stored)) for part in iterate_columns(expr)
@@ -203,7 +203,7 @@ class _SelectBlock:
         return cls(tuple(dict.fromkeys(parts)), units, offered, above, before, stored)
 
     def emit_relation(self, relation: Relation) -> tuple[str, list[str]]:
-        """The FROM text and the conditions."""
+        """Return the FROM text and the conditions."""
         match relation:
             case Filter():
                 source, conditions = self.emit_relation(relation.input)
@@ -230,7 +230,7 @@ class _SelectBlock:
                 return self.emit_source(relation), []
 
     def emit_source(self, source: Source) -> str:
-        """A source under its alias, with the columns that are read and the unit."""
+        """Return a source under its alias, with the columns that are read and the unit."""
         units = self.units and is_private(source)
         match source:
             case Scan():
@@ -271,7 +271,7 @@ class _SelectBlock:
         return f"({body}) AS {quote_identifier(source.alias)}"
 
     def _emit_scan(self, scan: Scan) -> str:
-        """The columns of a table that the query reads, cleaned."""
+        """Return the columns of a table that the query reads, cleaned."""
         read = {part.name: part for part in self.read if part.source == scan.alias}
         if self.above is not None:
             return self.above.emit_table(scan, tuple(read.values()))
@@ -349,7 +349,7 @@ class _SelectBlock:
         return f"{text} GROUP BY {', '.join(map(str, by))}" if by else text
 
     def _emit_windows(self, source: PerUnitWindows) -> str:
-        """The items in one form for each value, and windows over these: equal rows are alike in all that follows."""
+        """Return the items in one form for each value, and windows over these: equal rows are alike in all that follows."""
         named = source.columns[: len(source.items)]
         items = _alias_items(map(group_keys.emit_canonical_value, source.items), named)
         rows = self._emit_derived_table(source.input, source.items, items, units=True)
@@ -379,7 +379,7 @@ class _SelectBlock:
 
 
 def emit_constant_rows(source: Values) -> str:
-    """The query of rows of constants; of no row at all, no row."""
+    """Return the query of rows of constants; of no row at all, no row."""
     kinds = [column.type for column in source.columns]
     if len(source.rows) > _FEW and get_dialect().unnests_constant_lists:
         lists = (
@@ -397,7 +397,7 @@ def emit_constant_rows(source: Values) -> str:
 
 
 def _emit_list(values: Sequence[Value], kind: Type) -> str:
-    """The values of a column as a list, numbers, texts and days as one text: the engine plans each constant for itself."""
+    """Return the values of a column as a list, numbers, texts and days as one text: the engine plans each constant for itself."""
     if kind in (Type.INTEGER, Type.DOUBLE, Type.VARCHAR, Type.DATE):
         written: Callable[[Value], str] = (
             _quote_list_item if kind is Type.VARCHAR else str if kind is Type.DATE else repr
@@ -408,7 +408,7 @@ def _emit_list(values: Sequence[Value], kind: Type) -> str:
 
 
 def _rewrite_windows(source: PerUnitWindows) -> Project | None:
-    """The windows by others, where the engine does not have all of them; None where it has."""
+    """Return the windows by others, where the engine does not have all of them; None where it has."""
     rewrites = (
         (get_dialect().supports_ignore_nulls, rewrite_ignore_nulls),
         (get_dialect().supports_groups_frames, rewrite_group_frames),
@@ -418,7 +418,7 @@ def _rewrite_windows(source: PerUnitWindows) -> Project | None:
 
 
 def _quote_list_item(value: Value) -> str:
-    """A text as an element of a list that is written as one text."""
+    """Return a text as an element of a list that is written as one text."""
     text = str(value).replace("\\", "\\\\").replace('"', '\\"')
     return f'"{text}"'
 
@@ -429,7 +429,7 @@ def _emit_pending_rows(source: PublicSubquery) -> str:
 
 
 def _emit_unnested_table(scan: Scan) -> str:
-    """The table, or its rows once for each element of its lists.
+    """Return the table, or its rows once for each element of its lists.
 
     Claim: a row is there at most as often as the product of the most elements of its lists, and each time with its unit.
     Why: a list is cut to its first elements, at least one, before it is unnested, or is a list of NULL alone; the other
@@ -443,7 +443,7 @@ def _emit_unnested_table(scan: Scan) -> str:
 
 
 def emit_crossings(ours: Scan, theirs: Scan, on: Sequence[tuple[Column, Column]]) -> str:
-    """The query of how many rows have the key of a row of another unit, for the data's owner alone: it counts exactly."""
+    """Return the query of how many rows have the key of a row of another unit, for the data's owner alone: it counts exactly."""
     sides = []
     for scan, keys in ((ours, [key for key, _ in on]), (theirs, [key for _, key in on])):
         unit, source = _emit_owned_table(
@@ -475,7 +475,7 @@ def emit_count_without_unit(scan: Scan) -> str | None:
 
 
 def _emit_owned_table(scan: Scan, table: str | None = None, values: Sequence[str] = ()) -> tuple[str, str]:
-    """The id of the unit of a table's rows, and the table, or what stands for it, joined to where the id is looked up.
+    """Return the id of the unit of a table's rows, and the table, or what stands for it, joined to where the id is looked up.
 
     `values` are the columns that are read of a table whose rows are units.
     """
@@ -501,7 +501,7 @@ def _emit_owner_table(link: Link) -> str:
 
 
 def _name_key_column(place: int) -> str:
-    """The name of one column of a link's key."""
+    """Return the name of one column of a link's key."""
     return KEY if place == 0 else quote_identifier(f"#key{place}")
 
 
@@ -510,7 +510,7 @@ def _alias_items(items: Iterable[str], named: Iterable[Column]) -> list[str]:
 
 
 def _iterate_conditions(relation: Relation, stored: StoredConditions) -> Iterator[Expr]:
-    """The expressions in the conditions of a block, but for those that are written in scans."""
+    """Yield the expressions in the conditions of a block, but for those that are written in scans."""
     match relation:
         case Filter():
             yield from _list_remaining_conditions(relation, stored)
@@ -529,7 +529,7 @@ def _iterate_conditions(relation: Relation, stored: StoredConditions) -> Iterato
 
 
 def _list_remaining_conditions(relation: Filter, stored: StoredConditions) -> list[Expr]:
-    """The conditions of a filter that are written beside the scans."""
+    """List the conditions of a filter that are written beside the scans."""
     parts = list(split_conjuncts(relation.predicate))
     left = [part for part in parts if part not in stored.replaced_conditions]
     return left if len(left) < len(parts) else [relation.predicate]

@@ -35,7 +35,7 @@ def use_sampling_secret(secret: str) -> Iterator[None]:
 
 
 def compute_sampling_threshold(rate: Fraction) -> int:
-    """How many of the 2^256 digests are of units in the sample: the rate, rounded down.
+    """Return how many of the 2^256 digests are of units in the sample: the rate, rounded down.
 
     >>> compute_sampling_threshold(Fraction(1, 4)) == 2**254, compute_sampling_threshold(Fraction(1, 3)) * 3 < 2**256
     (True, True)
@@ -44,5 +44,5 @@ def compute_sampling_threshold(rate: Fraction) -> int:
 
 
 def emit_sample_condition(unit: str, rate: Fraction) -> str:
-    """Whether a unit is in the sample."""
+    """Return whether a unit is in the sample."""
     return get_dialect().emit_sample_condition(unit, _SECRET.get(), compute_sampling_threshold(rate))

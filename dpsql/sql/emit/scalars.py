@@ -21,7 +21,7 @@ MAX_INTEGER = 2**63 - 1
 
 
 def quote_identifier(name: str) -> str:
-    """A quoted identifier.
+    """Return a quoted identifier.
 
     >>> quote_identifier('a"b')
     '"a""b"'
@@ -30,7 +30,7 @@ def quote_identifier(name: str) -> str:
 
 
 def emit_constant(value: Value | Pairs) -> str:
-    """A constant of exactly the engine type that its plan type stands for. In DuckDB's dialect it is written as here.
+    """Return a constant of exactly the engine type that its plan type stands for. In DuckDB's dialect it is written as here.
 
     >>> emit_constant(3), emit_constant(0.5), emit_constant("it's")
     ('CAST(3 AS BIGINT)', '0.5e0', "'it''s'")
@@ -39,17 +39,17 @@ def emit_constant(value: Value | Pairs) -> str:
 
 
 def emit_cast(text: str, kind: Type) -> str:
-    """The SQL of a value as one of a type; what is always NULL has none, and a list says its own."""
+    """Return the SQL of a value as one of a type; what is always NULL has none, and a list says its own."""
     return get_dialect().emit_cast(text, kind)
 
 
 def emit_column(scan_column: Column) -> str:
-    """A column of a scan."""
+    """Return a column of a scan."""
     return f"{quote_identifier(scan_column.source)}.{quote_identifier(scan_column.name)}"
 
 
 def emit_expression(expr: Expr) -> str:
-    """The SQL of an expression over scans, or over the released table."""
+    """Return the SQL of an expression over scans, or over the released table."""
     match expr:
         case Column():
             return emit_column(expr)
@@ -67,13 +67,13 @@ def emit_expression(expr: Expr) -> str:
 
 
 def emit_order_item(item: Order) -> str:
-    """An item of ORDER BY."""
+    """Return an item of ORDER BY."""
     direction, nulls = "DESC" if item.descending else "ASC", "FIRST" if item.nulls_first else "LAST"
     return f"{emit_expression(item.expr)} {direction} NULLS {nulls}"
 
 
 def _emit_window_function(expr: WindowCall) -> str:
-    """A window function, of its own type whatever the engine makes of the arguments."""
+    """Return a window function, of its own type whatever the engine makes of the arguments."""
     counts = [place for place, _ in OVER[expr.function].least_constants]
     arguments = ", ".join(
         str(argument.value)
@@ -90,7 +90,7 @@ def _emit_window_function(expr: WindowCall) -> str:
 
 
 def _emit_argument(argument: Expr, expr: WindowCall) -> str:
-    """An argument, in the type of the value where it is one that the value may be."""
+    """Return an argument, in the type of the value where it is one that the value may be."""
     text = emit_expression(argument)
     return (
         text
@@ -121,7 +121,7 @@ def _emit_call(expr: Call) -> str:
 
 
 def _fill_template(template: str, arguments: Sequence[str]) -> str:
-    """The template with these arguments in its holes."""
+    """Return the template with these arguments in its holes."""
     holes: dict[str, Callable[[], str]] = {
         "args": lambda: ", ".join(arguments),
         "rest": lambda: ", ".join(arguments[1:]),
@@ -135,7 +135,7 @@ def _fill_template(template: str, arguments: Sequence[str]) -> str:
 
 
 def _get_template(expr: Call) -> str:
-    """How a call is written."""
+    """Return how a call is written."""
     return get_dialect().emit_call_template(expr)
 
 
@@ -147,7 +147,7 @@ def _emit_branches(arguments: tuple[str, ...]) -> Iterator[str]:
 
 
 def emit_number_or_null(expr: Expr) -> str:
-    """The value of an expression that is aggregated: NULL where it is no number."""
+    """Return the value of an expression that is aggregated: NULL where it is no number."""
     text = emit_expression(expr)
     cleaned = isinstance(expr, Column) and expr.facts.is_stored
     return f"NULLIF({text}, {get_dialect().nan})" if expr.type is Type.DOUBLE and not cleaned else text

@@ -33,13 +33,13 @@ def emit_scan_points(analysis: Analysis) -> Iterator[tuple[str, str]]:
 
 
 def find_offered_point(measure: Measure, index: int) -> str | None:
-    """The points of a measure in a query over the scan that offers them; None where they are computed later."""
+    """Return the points of a measure in a query over the scan that offers them; None where they are computed later."""
     column = find_point_column(measure)
     return None if column is None else f"{quote_identifier(column.source)}.{_name_point_column(index)}"
 
 
 def find_point_column(measure: Measure) -> Column | None:
-    """The table's column whose points are offered, or None."""
+    """Return the table's column whose points are offered, or None."""
     column, lattice = measure.expr, measure.lattice
     if lattice is None or is_own_point(column, lattice) or not is_clamped_when_read(column, measure.interval):
         return None
@@ -47,5 +47,5 @@ def find_point_column(measure: Measure) -> Column | None:
 
 
 def _name_point_column(index: int) -> str:
-    """The name under which a scan offers the points of a measure; no column of a table has it."""
+    """Return the name under which a scan offers the points of a measure; no column of a table has it."""
     return quote_identifier(f"#x{index}")

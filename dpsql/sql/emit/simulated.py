@@ -15,7 +15,7 @@ PLACE, ROW = "#place", "#row"
 def emit_simulated(
     exprs: Sequence[Expr], aggregates: Sequence[ReleasedColumn], keys: Sequence[ReleasedColumn]
 ) -> str:
-    """Each expression as DOUBLE, over the aggregates in `DRAWN`, NaN being NULL there, and the keys in `KEYS`."""
+    """Return each expression as DOUBLE, over the aggregates in `DRAWN`, NaN being NULL there, and the keys in `KEYS`."""
     drawn = [f"CASE WHEN isnan({name}) THEN NULL ELSE {name} END" for name in _quote_column_names(aggregates)]
     items = [
         f"{emit_cast(text, item.type)} AS {quote_identifier(item.name)}"

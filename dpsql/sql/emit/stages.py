@@ -58,7 +58,7 @@ def emit_stages(
     pairs: tuple[Sequence[str], str],
     held: Sequence[str],
 ) -> Stages:
-    """The stages of a release by group; `pairs` are the common table expressions and the query of its pairs.
+    """Return the stages of a release by group; `pairs` are the common table expressions and the query of its pairs.
 
     Where the groups of all units are put in order anyway, pairs have what is known of their units, and no other table does.
     """
@@ -82,7 +82,7 @@ def emit_stages(
 
 
 def _list_selection_targets(clamps: Sequence[Clamp]) -> list[tuple[int, ClampTarget]]:
-    """The targets by which clamps are chosen: the first of each clamp, or one for each side of a total."""
+    """List the targets by which clamps are chosen: the first of each clamp, or one for each side of a total."""
     found: list[tuple[int, ClampTarget]] = []
     for index, target in enumerate(list_clamp_targets(clamps)):
         if sum(known.clamp == target.clamp for _, known in found) < len(clamps[target.clamp].sides):
@@ -99,7 +99,7 @@ def _emit_histogram(analysis: Analysis, clamp: Clamp, target: ClampTarget, index
 
 
 def _emit_unit_rows() -> str:
-    """A row of each unit: its first pair has what is known of it, where no table of units is made."""
+    """Return a row of each unit: its first pair has what is known of it, where no table of units is made."""
     return (
         get_dialect().emit_derived_table(f"SELECT * FROM {PAIRS} WHERE g = 1", UNITS)
         if get_dialect().ranks_all_groups
@@ -108,7 +108,7 @@ def _emit_unit_rows() -> str:
 
 
 def emit_clamped_sums(analysis: Analysis, clamps: Sequence[Clamp]) -> dict[ClampedSum, str]:
-    """The sums from which the contributions of units to a group are known, clamped to the points that are chosen so far."""
+    """Return the sums from which the contributions of units to a group are known, clamped to the points that are chosen so far."""
     apart = {clamp.total for clamp in clamps} - {None}
     return {
         ClampedSum(index, place): text
@@ -144,7 +144,7 @@ def emit_clamped_groups(
     totals: Sequence[str],
     selected: Values | None = None,
 ) -> str:
-    """The query of the groups: their keys and these totals. With `selected`, only the groups with these keys are read."""
+    """Return the query of the groups: their keys and these totals. With `selected`, only the groups with these keys are read."""
     across = (
         any(clamp.across_groups and clamp.chosen for clamp in clamps) and not get_dialect().ranks_all_groups
     )
@@ -159,7 +159,7 @@ def emit_clamped_groups(
 
 
 def _emit_ranked_pairs(analysis: Analysis, keys: Sequence[str], clamps: Sequence[Clamp]) -> str:
-    """The pairs, with the rank of the group among those of the unit if a clamp on groups leaves groups of some unit out."""
+    """Return the pairs, with the rank of the group among those of the unit if a clamp on groups leaves groups of some unit out."""
     for clamp in () if get_dialect().ranks_all_groups else clamps:
         if clamp.amount is Amount.GROUPS and clamp.chosen and clamp.points[0] < clamp.upper_limit:
             few, many = (

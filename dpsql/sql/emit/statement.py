@@ -66,7 +66,7 @@ class ReleaseStatement:
         return (*self.keys, *read, *score, *left_out)
 
     def label_row(self, row: Sequence[Any]) -> dict[str, Any]:
-        """A row of the result, by the names of its columns."""
+        """Return a row of the result, by the names of its columns."""
         return dict(zip(self.columns, row, strict=True))
 
 
@@ -80,7 +80,7 @@ def emit_release(
     counted: Container[int] | None = None,
     secret: str = PLACEHOLDER,
 ) -> ReleaseStatement:
-    """The only statement that reads private rows for a release, in the dialect `target`.
+    """Return the only statement that reads private rows for a release, in the dialect `target`.
 
     It counts the values of the `counted` measures, or of all. Where units are sampled, the `secret` decides which.
 
@@ -122,7 +122,7 @@ def _emit_release(
 
 
 def _needs_stages(analysis: Analysis, clamps: Sequence[Clamp]) -> bool:
-    """Whether a release is read in stages: not where one statement has few joint intervals, and no groups or held rows.
+    """Return whether a release is read in stages: not where one statement has few joint intervals, and no groups or held rows.
 
     With many, one statement adds all its sums up by the intervals of each clamp: so its work is quadratic in their number.
     """
@@ -142,7 +142,7 @@ def emit_sums(
     target: Dialect = DUCKDB,
     secret: str = PLACEHOLDER,
 ) -> ReleaseStatement:
-    """The last stage of a release: its groups, clamped to the points that are chosen so far, as the statement has them.
+    """Return the last stage of a release: its groups, clamped to the points that are chosen so far, as the statement has them.
 
     Of the moments without a clamp it has the `unclamped` ones and the numbers of units. With `selected`, only the groups
     with these keys: see `can_read_selected`.
@@ -179,7 +179,7 @@ def _emit_sums(
 
 
 def can_read_selected(analysis: Analysis, quantiles: Sequence[QuantileSelection]) -> bool:
-    """Whether the sums of a release can be read for its selected groups alone.
+    """Return whether the sums of a release can be read for its selected groups alone.
 
     Distinct values and quantiles are of groups that they read themselves, and the keys must be such as constants of the
     engine compare with: whole numbers and texts that no index stands for.
@@ -196,7 +196,7 @@ def _finish_statement(
     totals: Mapping[str, Statistic],
     steps: Iterable[str] = (),
 ) -> ReleaseStatement:
-    """The statement whose groups `body` gives, with distinct values and windows beside them, in the order of the keys.
+    """Return the statement whose groups `body` gives, with distinct values and windows beside them, in the order of the keys.
 
     `totals` are the columns of its moments, `steps` those of what clamps are chosen or computed from.
     """
@@ -232,7 +232,7 @@ def _finish_statement(
 
 
 def _emit_per_row(sums: UnitSums, keys: list[str]) -> str:
-    """Each row is a unit: rows are aggregated directly."""
+    """Return each row is a unit: rows are aggregated directly."""
     analysis = sums.analysis
     lines = [
         f"SELECT {', '.join([*keys, 'COUNT(*) AS n', *sums.row_sums])}",
@@ -242,7 +242,7 @@ def _emit_per_row(sums: UnitSums, keys: list[str]) -> str:
 
 
 def _emit_row_source(analysis: Analysis, *, all_places: bool = False) -> str:
-    """The rows in FROM. What is more than a column is clamped, which reads it several times: it is computed once."""
+    """Return the rows in FROM. What is more than a column is clamped, which reads it several times: it is computed once."""
     computed = any(part.counts_rows and not isinstance(part.expr, Column) for part in analysis.measures)
     return get_dialect().emit_derived_table(emit_rows(analysis, all_places=all_places), once=computed)
 
@@ -276,7 +276,7 @@ def _emit_per_unit(sums: UnitSums, keys: list[str], clamps: Sequence[Clamp]) -> 
 
 
 def _emit_pairs(sums: UnitSums, keys: list[str], clamps: Sequence[Clamp]) -> tuple[list[str], str]:
-    """The common table expressions and the query of the unit-group pairs with their counted rows."""
+    """Return the common table expressions and the query of the unit-group pairs with their counted rows."""
     analysis, bound = sums.analysis, sums.analysis.bound
     contribution = (
         f"SELECT {', '.join(['u', *keys, 'COUNT(*) AS n', *sums.row_sums])}\n"
@@ -293,7 +293,7 @@ def _emit_pairs(sums: UnitSums, keys: list[str], clamps: Sequence[Clamp]) -> tup
 
 
 def _join_distinct_values(analysis: Analysis, keys: Sequence[str], body: str, read: Sequence[str]) -> str:
-    """The groups, joined with their numbers of distinct values, and with their totals."""
+    """Return the groups, joined with their numbers of distinct values, and with their totals."""
     # A group of the rows may have no value.
     parts = [
         (f"COALESCE({{0}}.d, 0) AS d{index}", _emit_distinct_values(analysis, measure, keys))
@@ -315,7 +315,7 @@ def _join_quantile_windows(
     read: Sequence[str],
     quantiles: Sequence[QuantileSelection],
 ) -> str:
-    """The groups, joined with the windows of values near the ranks of the quantiles."""
+    """Return the groups, joined with the windows of values near the ranks of the quantiles."""
     measures = dict.fromkeys(part.measure for part in quantiles)
     parts = []
     for measure in measures:
@@ -328,7 +328,7 @@ def _join_quantile_windows(
 def _join_groups(
     keys: Sequence[str], body: str, read: Sequence[str], parts: Sequence[tuple[str, str]]
 ) -> str:
-    """A full join of the groups of `body` with the groups of further queries.
+    """Return a full join of the groups of `body` with the groups of further queries.
 
     So the counted rows of a group do not decide whether its values are released, which would raise the sensitivity.
     """
@@ -351,7 +351,7 @@ def _join_groups(
 def _emit_distinct_values(
     analysis: Analysis, measure: Measure, keys: Sequence[str], *, total: bool = False
 ) -> str:
-    """The numbers of distinct values of each group, of limited pairs of group and value of each unit; or their totals."""
+    """Return the numbers of distinct values of each group, of limited pairs of group and value of each unit; or their totals."""
     by = f" GROUP BY {', '.join(keys)}" * bool(keys)
     ctes, source = _emit_limited_values(analysis, measure, keys)
     if total:
@@ -366,7 +366,7 @@ def _emit_distinct_values(
 
 
 def _emit_limited_values(analysis: Analysis, measure: Measure, keys: Sequence[str]) -> tuple[str, str]:
-    """The common table expressions and the source of the pairs of group and value that count, of all units."""
+    """Return the common table expressions and the source of the pairs of group and value that count, of all units."""
     source = f"SELECT * FROM {get_dialect().emit_derived_table(emit_rows(analysis, measure))} WHERE {VALUE} IS NOT NULL"
     if not analysis.bound.per_unit:
         return "", get_dialect().emit_derived_table(source)

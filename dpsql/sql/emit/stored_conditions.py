@@ -51,7 +51,7 @@ class StoredConditions:
 
 
 def emit_stored_conditions(relation: Relation, *, units: bool) -> StoredConditions:
-    """The conditions of a block that are written in scans, of which `units` asks for ids.
+    """Return the conditions of a block that are written in scans, of which `units` asks for ids.
 
     None is where rows are numbered: what a row's id is made of are the columns that are read, on some engines.
     """
@@ -72,7 +72,7 @@ def emit_stored_conditions(relation: Relation, *, units: bool) -> StoredConditio
 
 
 def split_conjuncts(predicate: Expr) -> Iterator[Expr]:
-    """The conditions that a predicate joins by AND."""
+    """Yield the conditions that a predicate joins by AND."""
     if isinstance(predicate, Call) and predicate.function.name == "and":
         for argument in predicate.arguments:
             yield from split_conjuncts(argument)
@@ -81,7 +81,7 @@ def split_conjuncts(predicate: Expr) -> Iterator[Expr]:
 
 
 def _iterate_kept_scans(relation: Relation) -> Iterator[Scan]:
-    """The tables of a block whose rows no outer join keeps beside NULL."""
+    """Yield the tables of a block whose rows no outer join keeps beside NULL."""
     match relation:
         case Scan():
             yield relation
@@ -94,7 +94,7 @@ def _iterate_kept_scans(relation: Relation) -> Iterator[Scan]:
 
 
 def _emit_equivalent_condition(condition: Expr) -> tuple[Column, str] | None:
-    """The column that a condition compares with constants, and the condition on what is stored."""
+    """Return the column that a condition compares with constants, and the condition on what is stored."""
     if not isinstance(condition, Call):
         return None
     name, (first, *others) = condition.function.name, condition.arguments
@@ -117,7 +117,7 @@ def _emit_equivalent_condition(condition: Expr) -> tuple[Column, str] | None:
 
 
 def _emit_decimals(column: Column, others: Iterable[Expr]) -> list[str] | None:
-    """The decimals that a DECIMAL is compared with instead of DOUBLE; None where it is not the same."""
+    """Return the decimals that a DECIMAL is compared with instead of DOUBLE; None where it is not the same."""
     values = [other.value if isinstance(other, Literal) else None for other in others]
     numbers = [value for value in values if isinstance(value, (int, float))]
     return emit_stored_decimals(column, numbers) if len(numbers) == len(values) else None
@@ -142,7 +142,7 @@ def emit_stored_decimals(column: Column, values: Iterable[float]) -> list[str] |
 
 
 def _emit_implied_condition(condition: Expr) -> tuple[Column, str] | None:
-    """The column that is less or greater than another of its table with the same bounds, and what is so of what is stored."""
+    """Return the column that is less or greater than another of its table with the same bounds, and what is so of what is stored."""
     match condition:
         case Call(arguments=(Column() as first, Column() as second)) if condition.function.name in (
             "lt",
@@ -156,7 +156,7 @@ def _emit_implied_condition(condition: Expr) -> tuple[Column, str] | None:
 
 
 def _is_between_bounds(facts: ColumnInfo, other: Expr) -> bool:
-    """Whether an expression is a constant that lies between the bounds that a column's values are clamped to."""
+    """Return whether an expression is a constant that lies between the bounds that a column's values are clamped to."""
     ends = _find_stored_bounds(facts)
     if ends is None or not isinstance(other, Literal) or isinstance(other.value, bool):
         return False

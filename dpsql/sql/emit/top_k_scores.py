@@ -15,7 +15,7 @@ SCORE = "score"
 
 
 def emit_scores(analysis: Analysis, top_k: TopKSelection) -> str:
-    """The query for the group keys and the score of each group that has rows."""
+    """Return the query for the group keys and the score of each group that has rows."""
     (item,) = analysis.release.aggregations
     (moment,) = AGGREGATES[item.function].moments
     keys = [key.name for key in analysis.release.keys]

@@ -24,7 +24,7 @@ def build_two_steps(
     second: Sequence[WindowCall],
     show: Callable[[WindowCall, Column, ColumnMapping], Expr] = lambda _, value, __: value,
 ) -> Project:
-    """The rows of `source` with the windows of `second` in place of its own, in a step of that alias over one with the columns `first`.
+    """Build the rows of `source` with the windows of `second` in place of its own, in a step of that alias over one with the columns `first`.
 
     `show` makes what is shown of a window of `source`, the value of the second step, and the columns of that step.
     """
@@ -47,7 +47,7 @@ def _rename_columns(columns: Sequence[Column], source: str, letter: str) -> dict
 
 
 def _substitute_columns(window: WindowCall, read: ColumnMapping) -> WindowCall:
-    """The window over other columns."""
+    """Return the window over other columns."""
     return replace(
         window,
         arguments=tuple(substitute_columns(part, read) for part in window.arguments),

@@ -63,7 +63,7 @@ class UnitSums:
         return [f"{part.text} AS {name}" for name, part in self.iterate_limited_sums()]
 
     def iterate_limited_sums(self) -> Iterator[tuple[str, Summand]]:
-        """The contribution of a unit to a group, by name: values that are counted and their total, limited to the counted rows."""
+        """Yield the contribution of a unit to a group, by name: values that are counted and their total, limited to the counted rows."""
         for statistic in self._iterate_statistics():
             moment, index = statistic
             yield (
@@ -108,14 +108,14 @@ class UnitSums:
 
 
 def emit_measure_total(measure: Measure, index: int) -> str:
-    """The sum of the lattice points of a measure over the rows, which have its points or its values."""
+    """Return the sum of the lattice points of a measure over the rows, which have its points or its values."""
     if find_point_column(measure) is None:
         return emit_point_sum(measure, f"x{index}")
     return get_dialect().emit_exact_sum(f"x{index}", _bound_point_magnitude(measure))
 
 
 def emit_point_sum(measure: Measure, name: str) -> str:
-    """The sum of the lattice points of values."""
+    """Return the sum of the lattice points of values."""
     if measure.lattice is None:
         raise TypeError("only measures with a lattice are summed")
     points = emit_lattice_point(measure.expr, measure.lattice, name, measure.interval)
@@ -123,12 +123,12 @@ def emit_point_sum(measure: Measure, name: str) -> str:
 
 
 def _bound_point_magnitude(measure: Measure) -> int:
-    """The greatest size of a lattice point of a value."""
+    """Return the greatest size of a lattice point of a value."""
     return max(map(abs, _get_point_range(measure)))
 
 
 def _get_point_range(measure: Measure) -> tuple[int, int]:
-    """The least and the greatest lattice point of a value."""
+    """Return the least and the greatest lattice point of a value."""
     if measure.lattice is None:
         raise TypeError("only measures with a lattice are summed")
     return measure.lattice.low, measure.lattice.high

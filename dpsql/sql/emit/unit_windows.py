@@ -32,7 +32,7 @@ _RANKED = frozenset({"rank", "dense_rank", "percent_rank", "cume_dist"})
 
 
 def emit_unit_window(window: WindowCall, named: Column, unit: str, items: Sequence[Column]) -> str:
-    """A window over the rows of one unit, of the type and in the interval of the column as which it is known."""
+    """Return a window over the rows of one unit, of the type and in the interval of the column as which it is known."""
     over = f" OVER ({_emit_window_clause(window, unit, items)})"
     if window.function in WITHIN:
         function = window.function if window.arguments else "count_rows"
@@ -55,7 +55,7 @@ def _emit_argument(argument: Expr, window: WindowCall) -> str:
 
 
 def _emit_window_clause(window: WindowCall, unit: str, items: Sequence[Column]) -> str:
-    """The partition, which is of one unit, the order and the frame."""
+    """Return the partition, which is of one unit, the order and the frame."""
     by_place = window.function in _PLACED | _CHOSEN
     kind = window.frame.kind if window.frame is not None and OVER[window.function].depends_on_frame else None
     order = [emit_order_item(item) for item in window.order]
@@ -70,7 +70,7 @@ def _emit_window_clause(window: WindowCall, unit: str, items: Sequence[Column]) 
 
 
 def _emit_frame(window: WindowCall) -> str | None:
-    """The frame: none where it changes nothing, and one of ROWS where a function chooses among rows that are equal in order."""
+    """Return the frame: none where it changes nothing, and one of ROWS where a function chooses among rows that are equal in order."""
     if not OVER[window.function].depends_on_frame:
         return None
     if window.function in _CHOSEN:
@@ -79,7 +79,7 @@ def _emit_frame(window: WindowCall) -> str | None:
 
 
 def build_rows_frame(window: WindowCall) -> Frame:
-    """The frame of a function that chooses a row: one of ROWS."""
+    """Build the frame of a function that chooses a row: one of ROWS."""
     frame = window.frame
     if frame is not None and frame.kind is FrameKind.ROWS:
         return frame

@@ -56,7 +56,7 @@ _SAMPLES: Mapping[Type, Literal] = {
 
 
 def resolve_call(source: QueryText, node: exp.Expr | None, name: str, arguments: tuple[Expr, ...]) -> Expr:
-    """The call that a name means with these arguments. Raises QueryRejected at the node."""
+    """Return the call that a name means with these arguments. Raises QueryRejected at the node."""
     if name in READS_TEXT:
         first = READS_TEXT[name]
         arguments = (*arguments[:first], *map(_to_text, arguments[first:]))
@@ -83,7 +83,7 @@ def resolve_call(source: QueryText, node: exp.Expr | None, name: str, arguments:
 def _fold_constant_arguments(
     source: QueryText, node: exp.Expr | None, name: str, arguments: tuple[Expr, ...]
 ) -> tuple[Expr, ...]:
-    """The arguments, folded to constants where each reading of the call takes a constant."""
+    """Return the arguments, folded to constants where each reading of the call takes a constant."""
     places = {place for function in get_overloads(name) for place in function.literals}
     return tuple(
         fold_constant(source, node, argument) if place in places else argument
@@ -103,7 +103,7 @@ def _to_text(argument: Expr) -> Expr:
 
 
 def _mask_to_own_bits(argument: Expr) -> Expr:
-    """A number with the bits that DuckDB's type of it has: of 64, a negative one has more."""
+    """Return a number with the bits that DuckDB's type of it has: of 64, a negative one has more."""
     low = derive_interval(argument).low
     if derive_bits(argument) == WIDE or (low is not None and low >= 0):
         return argument
@@ -116,7 +116,7 @@ def _mask_to_own_bits(argument: Expr) -> Expr:
 def _iterate_readings(
     source: QueryText, node: exp.Expr | None, name: str, arguments: tuple[Expr, ...]
 ) -> Iterator[tuple[Expr, ...]]:
-    """The arguments as they are; then with text constants read as the type of what stands beside them, as in SQL.
+    """Yield the arguments as they are; then with text constants read as the type of what stands beside them, as in SQL.
 
     Arithmetic that was widened is the whole number that it stands for: to // first, as of real numbers that is /, and to
     functions of whole numbers alone.
@@ -150,7 +150,7 @@ def _iterate_readings(
 
 
 def _convert_to_booleans(arguments: tuple[Expr, ...]) -> tuple[Expr, ...] | None:
-    """The arguments with 0 and 1 read as truth values beside others, as SQL does; None where that is not so."""
+    """Return the arguments with 0 and 1 read as truth values beside others, as SQL does; None where that is not so."""
     numbers = [argument.type is Type.INTEGER for argument in arguments]
     known = all(
         isinstance(argument, Literal) and argument.value in (0, 1)
@@ -170,7 +170,7 @@ def _find_constant_problem(built: Call) -> str | None:
     for place in sorted(built.function.literals):
         argument = built.arguments[place]
         if not isinstance(argument, Literal) or argument.value is None:
-            return "it takes a constant there"
+            return "this argument must be a constant"
     wrong = built.function.check(list_constants(built))
     if wrong is not None or not built.function.checked_by_engine:
         return wrong
@@ -195,8 +195,10 @@ def _finish_call(source: QueryText, node: exp.Expr | None, built: Call) -> Expr:
         source.refuse(
             node,
             "too_long",
-            f"written out with the derived tables that it reads, the expression has over {MAX_SIZE:,} operations",
-            "read a column once where it stands several times, as x * (x + 1) for x * x + x; or use fewer levels of subqueries",
+            f"the expression has over {MAX_SIZE:,} operations, those of the derived tables that it "
+            "reads included",
+            "name a column once instead of several times, as x * (x + 1) for x * x + x; or use fewer "
+            "levels of subqueries",
         )
     if built.function.size in MULTIPLIES:
         refusal = None
@@ -242,7 +244,7 @@ def _restore_integer(argument: Expr) -> Expr:
 
 
 def is_widened(expr: Expr) -> bool:
-    """Whether this is what `_widen_arithmetic` makes of integer arithmetic, or what passes it on: integers that are read as DOUBLE."""
+    """Return whether this is what `_widen_arithmetic` makes of integer arithmetic, or what passes it on: integers that are read as DOUBLE."""
     if isinstance(expr, Column):
         return expr.facts.widened
     if expr.type is not Type.DOUBLE:
@@ -264,13 +266,13 @@ def is_widened(expr: Expr) -> bool:
 
 
 def are_widened(values: Iterable[Expr]) -> bool:
-    """Whether values of one column or expression are integers of which some are read as DOUBLE."""
+    """Return whether values of one column or expression are integers of which some are read as DOUBLE."""
     known = [(is_widened(each), each.type in (Type.INTEGER, Type.NULL)) for each in values]
     return any(widened for widened, _ in known) and all(widened or whole for widened, whole in known)
 
 
 def _list_case_values(arguments: tuple[Expr, ...]) -> tuple[Expr, ...]:
-    """The values of a CASE."""
+    """List the values of a CASE."""
     pairs, otherwise = split_case_branches(arguments)
     return (*(value for _, value in pairs), otherwise)
 

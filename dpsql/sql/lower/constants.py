@@ -33,16 +33,16 @@ _EXACT: Mapping[type[exp.Expr], Callable[[Decimal, Decimal], Decimal]] = {
 
 
 def to_literal(source: QueryText, node: exp.Expr, value: Value, *, exact: bool = False) -> Literal:
-    """A value within the range of its type; `exact` as that of a `Literal`."""
+    """Return a value within the range of its type; `exact` as that of a `Literal`."""
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) > MAX_INTEGER:
-        source.refuse(node, "constant", "the integer does not fit 64 bits", "write it as 1e30")
+        source.refuse(node, "constant", "an integer must fit into 64 bits", "write it as 1e30")
     if isinstance(value, float) and not math.isfinite(value):
         source.refuse(node, "constant", "a constant must be finite")
     return Literal(value, get_value_type(value), exact=exact)
 
 
 def parse_number(source: QueryText, node: exp.Expr, text: str) -> Literal:
-    """The number that a text writes."""
+    """Return the number that a text writes."""
     try:
         return to_literal(source, node, int(text))
     except ValueError:
@@ -86,7 +86,7 @@ def _evaluate_decimal(node: exp.Expr) -> Decimal | None:
 def parse_constant(
     source: QueryText, node: exp.Expr | None, target: Type, text: str, *, zoned: bool = False
 ) -> Literal:
-    """The constant of a type that a text writes; of a moment `zoned` is as `parse_moment` says."""
+    """Return the constant of a type that a text writes; of a moment `zoned` is as `parse_moment` says."""
     if target.temporal:
         return parse_moment(source, node, target, text, zoned=zoned)
     read, example = _READ[target]
@@ -99,7 +99,7 @@ def parse_constant(
 def parse_moment(
     source: QueryText, node: exp.Expr | None, target: Type, text: str, *, zoned: bool = False
 ) -> Literal:
-    """The date or timestamp that a text writes; for a DATE, a time of day is left out as in DuckDB.
+    """Return the date or timestamp that a text writes; for a DATE, a time of day is left out as in DuckDB.
 
     One that is `zoned`, or stands beside one, may say how far it is from UTC, and is read in UTC. Elsewhere DuckDB would
     drop what it says.
@@ -118,7 +118,7 @@ def parse_moment(
             node,
             "constant",
             f"{text!r} is not a {target}",
-            "write TIMESTAMPTZ before it, which is in UTC then"
+            "write TIMESTAMPTZ before it, which converts it to UTC"
             if offset is not None and not zoned
             else "write it as '2026-01-31' or '2026-01-31 12:00:00'",
         )
@@ -126,7 +126,7 @@ def parse_moment(
 
 
 def _normalize_zone(text: str) -> str:
-    """A moment whose zone follows at once, as Python reads it."""
+    """Return a moment whose zone follows at once, as Python reads it."""
     return re.sub(r" ?UTC$", "Z", re.sub(r" ?([+-]\d{2}(:?\d{2})?|Z)$", r"\1", text))
 
 
@@ -142,7 +142,7 @@ def _parse_uuid(text: str) -> uuid.UUID | None:
 
 
 def _parse_bytes(text: str) -> bytes | None:
-    """The bytes that a text means beside a BLOB, as in DuckDB."""
+    """Return the bytes that a text means beside a BLOB, as in DuckDB."""
     if not _BYTES.fullmatch(text):
         return None
     return b"".join(

@@ -34,7 +34,7 @@ _PLAIN = frozenset({"expressions", "from_", "joins", "where", "kind"})
 def lower_correlated_subquery(
     scope: Scope, query: exp.Select, release: ReleaseLowering, compared: Sequence[tuple[Expr, exp.Expr]] = ()
 ) -> Expr | None:
-    """The value of a subquery for each row of the outer scope; None if it does not depend on these.
+    """Return the value of a subquery for each row of the outer scope; None if it does not depend on these.
 
     `release` plans the release of private rows by given keys. `compared` are pairs of an expression over the outer rows
     and one of the subquery's that are equal besides. Raises QueryRejected for what may not depend on the outer rows so.
@@ -54,7 +54,7 @@ def lower_correlated_subquery(
             query,
             "subquery",
             "a correlated subquery must be one aggregate with WHERE, in SELECT or WHERE",
-            "write a condition of ON in WHERE, or join a derived table that has GROUP BY",
+            "move conditions from ON to WHERE, or join a derived table that has GROUP BY",
         )
     if not any(map(has_aggregate, query.expressions)):
         scope.source.refuse(
@@ -67,8 +67,9 @@ def lower_correlated_subquery(
         scope.source.refuse(
             query,
             "subquery",
-            "a window in a correlated subquery would see the rows of all outer rows",
-            "compute it in a derived table, and join that",
+            "a window function is not allowed in a correlated subquery: it would read the rows of "
+            "all outer rows",
+            "compute the window in a derived table, and join that table",
         )
     pairs = [*values.pairs]
     pairs += [(ours, _lower_inner_expression(inner, theirs)) for ours, theirs in compared]
@@ -99,14 +100,16 @@ def _lower_inner_expression(inner: Scope, node: exp.Expr) -> Expr:
         inner.source.refuse(
             node,
             "subquery",
-            f"{format_expression(outside[0])} belongs to the outer query, and here a subquery may name its own columns only",
-            "compare outside: x = y AND EXISTS (SELECT … WHERE …) for x IN (SELECT y … WHERE …)",
+            f"{format_expression(outside[0])} belongs to the outer query, and this subquery may only "
+            "name its own columns",
+            "move the comparison out of IN: x = y AND EXISTS (SELECT … WHERE …) for x IN (SELECT y … "
+            "WHERE …)",
         )
     return found
 
 
 def _make_nullable(column: Column) -> Column:
-    """A column of a source that a LEFT JOIN may find no row of."""
+    """Build a column of a source that a LEFT JOIN may find no row of."""
     return replace(column, facts=replace(column.facts, nullable=True))
 
 
@@ -120,7 +123,7 @@ def _build_group_source(
     alias: str,
     release: ReleaseLowering,
 ) -> tuple[Project | PublicSubquery, Expr, bool]:
-    """The groups, their value last; what that is of no rows; and whether it is an aggregate by itself."""
+    """Build the groups, their value last; what that is of no rows; and whether it is an aggregate by itself."""
     outer = inner.outer.tables.values() if inner.outer is not None else ()
     of_units = any(is_private(named.relation) for named in outer) and (
         any(is_unit_key(key, relation) for key in keys) or covers_declared_link(pairs)
@@ -157,7 +160,7 @@ def _build_group_source(
 def _lower_single_output(inner: Scope, query: exp.Select, groups: Grouping) -> list[tuple[str, Expr]]:
     outputs = groups.lower_outputs(groups.list_items())
     if len(outputs) != 1:
-        inner.source.refuse(query, "subquery", "a subquery used as a value has one column")
+        inner.source.refuse(query, "subquery", "a subquery used as a value must have one column")
     return outputs
 
 
@@ -178,7 +181,7 @@ def _evaluate_without_rows(
         inner.source.refuse(
             query,
             "group_by",
-            "a column of the subquery has no single value next to an aggregate",
+            "the subquery selects a column next to an aggregate, and that column has several values",
             "aggregate it: MIN(x)",
         )
     if isinstance(found, Literal) or any(isinstance(part, Scalar) for part in walk(found)):
@@ -191,7 +194,7 @@ def _evaluate_without_rows(
 
 
 def _substitute_parts(expr: Expr, known: Mapping[Expr, Expr]) -> Expr:
-    """An expression with some of its parts known."""
+    """Return an expression with some of its parts known."""
     if isinstance(expr, Call):
         return replace(expr, arguments=tuple(_substitute_parts(part, known) for part in expr.arguments))
     return known.get(expr, expr)

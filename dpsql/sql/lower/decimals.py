@@ -26,7 +26,7 @@ _TO_DIGITS = {"round_digits": "round", "trunc_digits": "trunc", "round_even": "r
 
 
 def round_decimal_call(built: Call) -> Call:
-    """The same as a call, but for ROUND, TRUNC, FLOOR, CEIL and % of a DECIMAL, which are done exactly."""
+    """Return the same as a call, but for ROUND, TRUNC, FLOOR, CEIL and % of a DECIMAL, which are done exactly."""
     name, value = built.function.name, built.arguments[0] if built.arguments else None
     if name == "remainder":
         return _build_remainder(built)
@@ -49,7 +49,7 @@ def round_decimal_call(built: Call) -> Call:
 
 
 def build_decimal_text(value: Expr) -> Call | None:
-    """The text of a DECIMAL with all its digits after the point; None of other values."""
+    """Build the text of a DECIMAL with all its digits after the point; None of other values."""
     digits = find_decimal_digits(value)
     if digits is None:
         return None
@@ -57,7 +57,7 @@ def build_decimal_text(value: Expr) -> Call | None:
 
 
 def round_before_cast(name: str, arguments: tuple[Expr, ...]) -> tuple[Expr, ...]:
-    """The arguments of a call, of which a DECIMAL that is cast to a whole number or to fewer digits is rounded before."""
+    """Return the arguments of a call, of which a DECIMAL that is cast to a whole number or to fewer digits is rounded before."""
     if name in _WHOLE_CASTS:
         return (round_to_digits(arguments[0], 0), *arguments[1:])
     said = arguments[-1].value if name == "cast_decimal" and isinstance(arguments[-1], Literal) else None
@@ -67,7 +67,7 @@ def round_before_cast(name: str, arguments: tuple[Expr, ...]) -> tuple[Expr, ...
 
 
 def round_before_comparison(name: str, arguments: tuple[Expr, ...]) -> tuple[Expr, ...]:
-    """The arguments of a call, of which decimals that are computed are what the engine has, where it compares.
+    """Return the arguments of a call, of which decimals that are computed are what the engine has, where it compares.
 
     So a + b is 0.3 where a is 0.1 and b is 0.2, and no more than that.
     """
@@ -75,7 +75,7 @@ def round_before_comparison(name: str, arguments: tuple[Expr, ...]) -> tuple[Exp
 
 
 def round_to_decimal(value: Expr) -> Expr:
-    """A value, which is the DOUBLE nearest to the DECIMAL that the engine has, also where it is computed.
+    """Return a value, which is the DOUBLE nearest to the DECIMAL that the engine has, also where it is computed.
 
     Equal decimals are then equal: as group keys, distinct values, and in comparisons.
     """
@@ -104,7 +104,7 @@ def _build_remainder(built: Call) -> Call:
 
 
 def round_to_digits(value: Expr, digits: int) -> Expr:
-    """The argument of a cast to a DECIMAL with `digits` digits after the point (0: to a whole number), rounded as one.
+    """Return the argument of a cast to a DECIMAL with `digits` digits after the point (0: to a whole number), rounded as one.
 
     The cast of a DOUBLE takes halves to the even number, that of a DECIMAL takes them away from zero, as ROUND does.
     """
@@ -117,7 +117,7 @@ def round_to_digits(value: Expr, digits: int) -> Expr:
 
 
 def _round_at_digits(value: Expr, own: int, digits: int, name: str) -> Call:
-    """A value of `own` digits after the point, rounded to `digits` of them."""
+    """Return a value of `own` digits after the point, rounded to `digits` of them."""
     whole = _build_call(
         "round", _build_call("multiply", _build_call("cast_double", value), _build_power_of_ten(own))
     )

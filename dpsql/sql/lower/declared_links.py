@@ -26,7 +26,7 @@ from dpsql.policy import normalize_name
 
 
 def is_link_key_pair(ours: Expr, theirs: Expr) -> bool:
-    """Whether equal columns are the same part of a declared key."""
+    """Return whether equal columns are the same part of a declared key."""
     return (
         isinstance(ours, Column)
         and isinstance(theirs, Column)
@@ -35,7 +35,7 @@ def is_link_key_pair(ours: Expr, theirs: Expr) -> bool:
 
 
 def covers_declared_link(on: Iterable[tuple[Expr, Expr]]) -> bool:
-    """Whether equal pairs of columns hold all parts of a declared key, of one source on each side."""
+    """Return whether equal pairs of columns hold all parts of a declared key, of one source on each side."""
     met: dict[tuple[str, str, str, tuple[str, ...]], set[str]] = {}
     for ours, theirs in on:
         if isinstance(ours, Column) and isinstance(theirs, Column) and ours.type is theirs.type:
@@ -63,18 +63,18 @@ def suggest_link_declaration(on: Sequence[tuple[Expr, Expr]], left: Relation, ri
 
 
 def combine_hints(*hints: str | None) -> str | None:
-    """Several hints as one."""
+    """Return several hints as one."""
     return "; or, ".join(hint for hint in hints if hint is not None) or None
 
 
 def _quote_yaml_name(name: str) -> str:
-    """A name as YAML holds it in a list."""
+    """Return a name as YAML holds it in a list."""
     plain = name.replace("_", "a").replace(".", "a").isalnum() and name.isascii()
     return name if plain else "'" + name.replace("'", "''") + "'"
 
 
 def _find_stored_column(expr: Expr, relation: Relation) -> tuple[Scan, str] | None:
-    """The column of a private table that an expression is, as the table has it."""
+    """Find the column of a private table that an expression is, as the table has it."""
     if not isinstance(expr, Column):
         return None
     source = next((source for source in iterate_sources(relation) if source.alias == expr.source), None)

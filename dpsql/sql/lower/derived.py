@@ -38,8 +38,9 @@ from dpsql.sql.lower.calls import are_widened, is_widened
 from dpsql.sql.lower.decimals import round_to_decimal
 from dpsql.sql.lower.folding import fold_constant
 from dpsql.sql.lower.scalars import Scalars, is_unnest
-from dpsql.sql.lower.scope import NEW, CommonTable, Scope, StatementContext
+from dpsql.sql.lower.scope import Scope
 from dpsql.sql.lower.stars import apply_star_modifiers
+from dpsql.sql.lower.statement_context import NEW, CommonTable, StatementContext
 from dpsql.sql.read.interval_calls import find_interval_end
 
 _SETS: dict[type[exp.Expr], tuple[SetKind, SetKind | None]] = {
@@ -75,7 +76,7 @@ _PLAIN = frozenset({"expressions", "from_", "joins", "where"})
 
 
 def is_plain_select(query: exp.Select) -> bool:
-    """Whether a SELECT has one row for each row of its FROM and WHERE."""
+    """Return whether a SELECT has one row for each row of its FROM and WHERE."""
     clauses = {name for name, value in query.args.items() if value}
     return clauses <= _PLAIN and not any(
         isinstance(part, (exp.AggFunc, exp.Window)) or is_unnest(part)
@@ -109,7 +110,7 @@ def derive_column_info(expr: Expr, relation: Relation) -> ColumnInfo:
 
 
 def _derive_link_keys(expr: Expr, relation: Relation) -> frozenset[LinkKey]:
-    """The parts of declared keys that a column of a derived table is.
+    """Derive the parts of declared keys that a column of a derived table is.
 
     Of several private sources, two columns could be parts of one key in different rows; a key of one column is whole.
     """
@@ -119,7 +120,7 @@ def _derive_link_keys(expr: Expr, relation: Relation) -> frozenset[LinkKey]:
 
 
 def lower_select_item(scope: Scope, node: exp.Expr, scalars: Scalars | None = None) -> list[tuple[str, Expr]]:
-    """The columns that a SELECT item means; `scalars` lowers them, else the scope does."""
+    """Return the columns that a SELECT item means; `scalars` lowers them, else the scope does."""
     lower = (scope.scalars if scalars is None else scalars).lower
     if type(node) is exp.Star or (type(node) is exp.Column and type(node.this) is exp.Star):
         star, table = (
@@ -145,13 +146,13 @@ def lower_select_item(scope: Scope, node: exp.Expr, scalars: Scalars | None = No
 
 
 def get_declared_name(node: exp.Expr, column: Column) -> str:
-    """A column as it was declared; of two that a FULL JOIN has under one name, as the query has it."""
+    """Return a column as it was declared; of two that a FULL JOIN has under one name, as the query has it."""
     name = str(node.this.this) if type(node) is exp.Column else column.name
     return column.name if normalize_name(name) == normalize_name(column.name) else name
 
 
 def with_common_tables(context: StatementContext, select: exp.Expr) -> StatementContext:
-    """The context with the common table expressions of a WITH clause."""
+    """Return the context with the common table expressions of a WITH clause."""
     clause = select.args.get("with_")
     if clause is None:
         return context
@@ -164,7 +165,7 @@ def with_common_tables(context: StatementContext, select: exp.Expr) -> Statement
         name = str(context.source.take_arguments(identifier, "this", quoted=(True,))[0])
         context.check_name(node, name)
         if context.catalog.find_table(name) is not None or normalize_name(name) in here:
-            context.source.refuse(node, "ambiguous", f"{name} is a table's name already", "give it another")
+            context.source.refuse(node, "ambiguous", f"a table {name} exists already", "choose another name")
         here.add(normalize_name(name))
         names = [
             str(context.source.take_arguments(column, "this", quoted=(True,))[0]) for column in columns or ()
@@ -256,7 +257,7 @@ def _check_chain(context: StatementContext, node: exp.Expr, operations: int, lim
 
 
 def _list_chained_operations(context: StatementContext, node: exp.Expr) -> list[exp.Expr]:
-    """A set operation, and those on its left within it, that have no clauses of their own."""
+    """List a set operation, and those on its left within it, that have no clauses of their own."""
     found = [node]
     while isinstance(found[-1].this, exp.SetOperation):
         left = found[-1].this
@@ -285,21 +286,21 @@ def _get_set_kind(context: StatementContext, node: exp.Expr) -> SetKind:
 def combine_set_operation(
     context: StatementContext, node: exp.Expr, kind: SetKind, left: Source, right: Source, *, alias: str
 ) -> SetOperation:
-    """Two sources by position; `node` is where they stand."""
+    """Return two sources by position; `node` is where they stand."""
     if isinstance(left, Scan) or isinstance(right, Scan):
         raise TypeError("a query is no table")
     if len(left.columns) != len(right.columns):
         context.source.refuse(
             node,
             "set_operation",
-            f"{len(left.columns)} columns on the left, {len(right.columns)} on the right",
+            f"both sides of a set operation must have as many columns: {len(left.columns)} on the "
+            f"left, {len(right.columns)} on the right",
         )
     if is_private(left) != is_private(right):
         context.source.refuse(
             node,
             "set_operation",
-            "a set operation cannot combine private rows with public ones: a private row belongs to a privacy unit, a public "
-            "one to nobody",
+            "a set operation cannot combine private rows with public rows, which belong to no privacy unit",
             "aggregate each side, as SELECT COUNT(*) FROM a UNION ALL SELECT COUNT(*) FROM b; or join the public table",
         )
     columns = []
@@ -341,14 +342,14 @@ def combine_set_operation(
 
 
 def _combine_decimal_digits(*digits: tuple[int, int] | None) -> tuple[int, int]:
-    """The digits of a DECIMAL that holds these and whole numbers."""
+    """Return the digits of a DECIMAL that holds these and whole numbers."""
     if None not in digits and len(set(digits)) == 1 and digits[0] is not None:
         return digits[0]
     return MOST_DIGITS, max(found[1] for found in digits if found is not None)
 
 
 def _drop_distinct(source: Source) -> Source:
-    """A side of a set operation that makes equal rows one itself: what the side does of that makes no difference."""
+    """Return a side of a set operation that makes equal rows one itself: what the side does of that makes no difference."""
     if isinstance(source, Project) and source.once:
         return replace(source, once=False)
     sides = (source.left, source.right) if isinstance(source, SetOperation) else ()
@@ -381,14 +382,14 @@ def _merge_column_info(ours: ColumnInfo, theirs: ColumnInfo, facts: ColumnInfo) 
 
 
 def is_identified(context: StatementContext, node: exp.Expr, source: Project | SetOperation) -> bool:
-    """Whether distinct private rows say whose they are; else they would meet those of others, and are only counted."""
+    """Return whether distinct private rows say whose they are; else they would meet those of others, and are only counted."""
     found = any(find_identity(column, source) is not None for column in source.columns)
     context.distinct_nodes.extend([] if found else [node])
     return found
 
 
 def _check_row_units(context: StatementContext, node: exp.Expr, left: Source, right: Source) -> None:
-    """Refuses a table whose rows are units on both sides, and such a table beside one whose units have ids.
+    """Refuse a table whose rows are units on both sides, and such a table beside one whose units have ids.
 
     Claim: each unit has its rows on one side, and is charged to the account of its table.
     Why: a row that is a unit is in one table, which is read once. Both tables are charged in full, as each has units of its own.
@@ -402,14 +403,15 @@ def _check_row_units(context: StatementContext, node: exp.Expr, left: Source, ri
         context.source.refuse(
             node,
             "set_operation",
-            "each row of one of these tables is a privacy unit, and rows of the other belong to units with ids",
+            "a set operation cannot combine a table where each row is a privacy unit with a table "
+            "whose units have ids",
             "aggregate each table: SELECT SUM(n) FROM (SELECT COUNT(*) AS n FROM a UNION ALL SELECT COUNT(*) FROM b)",
         )
     if len(tables) < len(scans):
         context.source.refuse(
             node,
             "set_operation",
-            "where each row is a privacy unit, a table is read once in a query",
+            "a query may read a table only once where each row is a privacy unit",
             "aggregate each side: SELECT SUM(n) FROM (SELECT COUNT(*) AS n FROM a UNION ALL SELECT COUNT(*) FROM a WHERE x > 0)",
         )
 
@@ -421,7 +423,7 @@ def _check_unit_types(context: StatementContext, node: exp.Expr, operation: SetO
             node,
             "set_operation",
             f"the ids of privacy units are {left} on the left and {right} on the right",
-            "the data's owner can give both tables ids of one type",
+            "the data owner can give both tables ids of one type",
         )
 
 
@@ -434,11 +436,13 @@ def lower_values(context: StatementContext, node: exp.Values, alias: str) -> Val
         (items,) = context.source.take_arguments(part, "expressions")
         row = [fold_constant(context.source, item, lowered.lower(item)) for item in items]
         if not all(isinstance(item, Literal) for item in row):
-            context.source.refuse(part, "constant", "VALUES takes constants")
+            context.source.refuse(part, "constant", "VALUES may only list constants")
         rows.append([item for item in row if isinstance(item, Literal)])
     width = len(rows[0])
     if any(len(row) != width for row in rows):
-        context.source.refuse(node, "set_operation", "all rows of VALUES have as many columns")
+        context.source.refuse(
+            node, "set_operation", "all rows of VALUES must have the same number of columns"
+        )
     columns = []
     for index in range(width):
         kind = find_common_type(tuple(row[index].type for row in rows))
@@ -449,7 +453,7 @@ def lower_values(context: StatementContext, node: exp.Values, alias: str) -> Val
 
 
 def to_public_subquery(outer: OuterQuery, alias: str) -> PublicSubquery:
-    """The released or public rows of a query as a source."""
+    """Return the released or public rows of a query as a source."""
     names = make_unique_names([output.name for output in outer.outputs])
     columns = [
         Column(
@@ -481,7 +485,7 @@ def _derive_public_values(expr: Expr, outer: OuterQuery) -> tuple[Interval, tupl
 
 
 def make_unique_names(names: Sequence[str]) -> list[str]:
-    """The names of columns; of two of one name, the later is known by a number besides."""
+    """Build the names of columns; of two of one name, the later is known by a number besides."""
     found: dict[str, str] = {}
     for name in names:
         unique, number = name, 0
@@ -495,7 +499,7 @@ def make_unique_names(names: Sequence[str]) -> list[str]:
 def build_projection(
     relation: Relation, alias: str, items: Sequence[tuple[str, Expr]], *, distinct: bool = False
 ) -> Project:
-    """The derived table with these columns."""
+    """Build the derived table with these columns."""
     names = make_unique_names([name for name, _ in items])
     exprs = tuple(round_to_decimal(expr) if distinct else expr for _, expr in items)
     columns = (

@@ -48,7 +48,7 @@ from dpsql.plan.nodes import (
     list_optional_aliases,
 )
 from dpsql.sql.lower.derived import to_public_subquery
-from dpsql.sql.lower.scope import StatementContext
+from dpsql.sql.lower.statement_context import StatementContext
 
 QualifiedName = tuple[str, str]
 """The source and the name of a column: of the optional side of a join it has other facts in some places."""
@@ -64,12 +64,12 @@ class Lookup:
     read_columns: dict[str, Column] = field(default_factory=dict)
 
     def add_column(self, column: Column) -> Column:
-        """A column of the row; NULL where there is none."""
+        """Return a column of the row; NULL where there is none."""
         self.read_columns.setdefault(column.name, column)
         return self._make_column(f"v {column.name}", column)
 
     def build_join(self, groups: Relation, moved: Mapping[Expr, Expr]) -> Join:
-        """The groups, each with its row. `moved` are the released columns in terms of the groups."""
+        """Build the groups, each with its row. `moved` are the released columns in terms of the groups."""
         keys, values = tuple(column for _, column in self.on), tuple(self.read_columns.values())
         found = tuple(self._make_column(f"k {key.name}", key) for key in keys)
         rows = PerUnitGroupBy(
@@ -111,7 +111,7 @@ class KeyDependentColumns:
         return found
 
     def find_value(self, expr: Expr) -> Expr | None:
-        """An expression in terms of released keys and looked-up rows; None where keys do not determine it."""
+        """Return an expression in terms of released keys and looked-up rows; None where keys do not determine it."""
         if expr in self.exprs:
             return self.exprs[expr]
         match expr:
@@ -130,7 +130,7 @@ class KeyDependentColumns:
                 return None
 
     def join_lookups(self, outer: OuterQuery) -> OuterQuery:
-        """The query of a release, which is joined to the looked-up rows that the query reads."""
+        """Return the query of a release, which is joined to the looked-up rows that the query reads."""
         read = [part for expr in _iterate_expressions(outer) for part in walk(expr)]
         wanted = self._list_needed_lookups({part.source for part in read if isinstance(part, Column)})
         if not wanted:
@@ -157,7 +157,7 @@ class KeyDependentColumns:
         )
 
     def _list_needed_lookups(self, read: set[str]) -> list[Lookup]:
-        """The look-ups of these names, and those that their rows are found by."""
+        """List the look-ups of these names, and those that their rows are found by."""
         wanted: list[Lookup] = []
         for lookup in reversed(self.lookups):
             if lookup.alias in read:
@@ -166,7 +166,7 @@ class KeyDependentColumns:
         return wanted
 
     def _follow_relation(self, relation: Relation) -> None:
-        """Adds what is determined, until no more follows."""
+        """Add what is determined, until no more follows."""
         for expr, value in self.exprs.items():
             if isinstance(expr, Column):
                 self.columns.setdefault(_get_qualified_name(expr), value)
@@ -196,7 +196,7 @@ class KeyDependentColumns:
             self.columns[_get_qualified_name(ours)] = self.columns[_get_qualified_name(theirs)]
 
     def _follow_projection(self, source: Project) -> None:
-        """Follows what is determined into a derived table, and back out of it."""
+        """Follow what is determined into a derived table, and back out of it."""
         pairs = list(zip(source.columns, source.items, strict=True))
         known = {
             item: self.columns[_get_qualified_name(column)]
@@ -211,7 +211,7 @@ class KeyDependentColumns:
                 self.columns.setdefault(_get_qualified_name(column), value)
 
     def _look_up_source(self, source: Source, join: Join | None) -> None:
-        """Looks up the row of a public source, if determined columns are a unique key of it."""
+        """Look up the row of a public source, if determined columns are a unique key of it."""
         if source.alias in self.rows or has_public_subquery(source) or list_required_steps(source):
             return
         named = {
@@ -238,7 +238,7 @@ class KeyDependentColumns:
         self.lookups.append(found)
 
     def _iterate_candidate_columns(self, source: Source, join: Join | None) -> Iterator[Column]:
-        """The columns of a source that may be determined: group keys, and those that it is joined on."""
+        """Yield the columns of a source that may be determined: group keys, and those that it is joined on."""
         for expr in self.exprs:
             yield from (column for column in iterate_columns(expr) if column.source == source.alias)
         for ours, theirs in () if join is None else join.on:
@@ -270,7 +270,7 @@ def _iterate_joins(relation: Relation) -> Iterator[Join]:
 
 
 def _iterate_expressions(outer: OuterQuery) -> Iterator[Expr]:
-    """The expressions of a query."""
+    """Yield the expressions of a query."""
     yield from (output.expr for output in outer.outputs)
     yield from (item.expr for item in outer.order)
     yield from (part for part in (outer.having, outer.qualify) if part is not None)

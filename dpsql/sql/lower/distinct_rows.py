@@ -28,11 +28,12 @@ from dpsql.plan.tables import Scan
 from dpsql.plan.types import Type
 from dpsql.sql.lower.aggregates.row_values import build_row_text
 from dpsql.sql.lower.derived import build_projection, make_unique_names
-from dpsql.sql.lower.scope import Scope, StatementContext
+from dpsql.sql.lower.scope import Scope
+from dpsql.sql.lower.statement_context import StatementContext
 from dpsql.sql.read.rejection import QueryText as Text
 
 _HINT = (
-    "add the unit's column to SELECT; or count them, and nothing else, in the SELECT around: "
+    "add the unit's column to SELECT; or only count the distinct rows in the outer SELECT: "
     "SELECT COUNT(*) FROM (SELECT DISTINCT …), with WHERE and GROUP BY"
 )
 _MOST_SIDES, _MOST_COUNTS = 8, 15
@@ -40,18 +41,18 @@ _MOST_SIDES, _MOST_COUNTS = 8, 15
 
 
 def check_counted(context: StatementContext, outer: OuterQuery) -> None:
-    """Refuses a plan in which distinct rows across units are read otherwise than by counting them."""
+    """Refuse a plan in which distinct rows across units are read otherwise than by counting them."""
     if context.distinct_nodes and _has_distinct_rows(outer, set()):
         context.source.refuse(
             context.distinct_nodes[-1],
             "distinct",
-            "distinct rows of several privacy units can be counted, but not read one by one",
+            "distinct rows of several privacy units can only be counted, not read one by one",
             _HINT,
         )
 
 
 def _has_distinct_rows(part: object, seen: set[int]) -> bool:
-    """Whether distinct rows across units are in a plan."""
+    """Return whether distinct rows across units are in a plan."""
     if isinstance(part, tuple):
         return any(_has_distinct_rows(item, seen) for item in part)
     if id(part) in seen or not INIT_FIELDS[type(part)]:
@@ -63,14 +64,14 @@ def _has_distinct_rows(part: object, seen: set[int]) -> bool:
 
 
 def find_distinct_rows(relation: Relation) -> Project | SetOperation | None:
-    """The distinct rows across units that a relation is, but for conditions on them."""
+    """Find the distinct rows across units that a relation is, but for conditions on them."""
     while isinstance(relation, Filter):
         relation = relation.input
     return relation if isinstance(relation, (Project, SetOperation)) and relation.once else None
 
 
 def build_all_rows(context: StatementContext, node: exp.Expr, relation: Relation) -> Relation:
-    """All rows, of which distinct ones are counted; those of two sides with the number of their side."""
+    """Build all rows, of which distinct ones are counted; those of two sides with the number of their side."""
     if isinstance(relation, Filter):
         return replace(relation, input=build_all_rows(context, node, relation.input))
     if isinstance(relation, Project):
@@ -91,7 +92,7 @@ def build_all_rows(context: StatementContext, node: exp.Expr, relation: Relation
 
 
 def _list_sides(source: Source) -> list[Source]:
-    """The sides of a set operation, and of those that are its sides themselves."""
+    """List the sides of a set operation, and of those that are its sides themselves."""
     if isinstance(source, SetOperation) and source.once:
         return [leaf for side in (source.left, source.right) for leaf in _list_nested_sides(source, side)]
     return [source]
@@ -102,7 +103,7 @@ def _list_nested_sides(whole: SetOperation, side: Source) -> list[Source]:
 
 
 def _is_nested_comparison(whole: SetOperation, side: Source) -> bool:
-    """Whether a side is a set operation that compares values as the whole does: converted, others would be equal."""
+    """Return whether a side is a set operation that compares values as the whole does: converted, others would be equal."""
     return (
         isinstance(side, SetOperation)
         and side.once
@@ -111,7 +112,7 @@ def _is_nested_comparison(whole: SetOperation, side: Source) -> bool:
 
 
 def _has_nested_comparison(source: SetOperation) -> bool:
-    """Whether a side is a set operation itself that is to be compared."""
+    """Return whether a side is a set operation itself that is to be compared."""
     return any(_is_nested_comparison(source, side) for side in (source.left, source.right))
 
 
@@ -136,7 +137,7 @@ def count_distinct_rows(
     argument: Expr | None,
     count: Callable[[Expr], Expr],
 ) -> Expr:
-    """The number of distinct rows, of those in which an argument is not NULL; `count` releases one of distinct values."""
+    """Return the number of distinct rows, of those in which an argument is not NULL; `count` releases one of distinct values."""
     value = build_row_text(scope.scalars, node, source.columns)
     call = scope.scalars.build_call
     if argument is not None:
@@ -145,19 +146,20 @@ def count_distinct_rows(
 
 
 def has_side_comparison(source: Project | SetOperation) -> bool:
-    """Whether rows are distinct ones of one side that are, or are not, on the other."""
+    """Return whether rows are distinct ones of one side that are, or are not, on the other."""
     return isinstance(source, SetOperation) and (
         source.kind in (SetKind.INTERSECT, SetKind.EXCEPT) or _has_nested_comparison(source)
     )
 
 
 def refuse_values(text: Text, node: exp.Expr, source: Project | SetOperation) -> NoReturn:
-    """Refuses what is not a count of distinct rows across units."""
+    """Refuse what is not a count of distinct rows across units."""
     text.refuse(
         node,
         "distinct",
-        "distinct rows of several privacy units are counted: one unit's row may be the last of its values",
-        "put into the set operation what is counted: SELECT COUNT(*) FROM (SELECT x … INTERSECT SELECT x …)"
+        "distinct rows of several privacy units can only be counted: removing one unit can remove a value",
+        "compute the counted values inside of the set operation: SELECT COUNT(*) FROM (SELECT x "
+        "… INTERSECT SELECT x …)"
         if has_side_comparison(source)
         else "write COUNT(*); or release the rows first: SELECT SUM(x) FROM (SELECT x … GROUP BY x)",
     )
@@ -185,7 +187,7 @@ def _count_over_sides(
 def _count_over_many_sides(
     scope: Scope, node: exp.Expr, source: SetOperation, value: Expr, count: Callable[[Expr], Expr]
 ) -> Expr:
-    """The number of values that set operations over several sides leave, as a sum of numbers of values of some sides."""
+    """Return the number of values that set operations over several sides leave, as a sum of numbers of values of some sides."""
     call, side, number = scope.scalars.build_call, _make_side_column(source), len(_list_sides(source))
     factors = (
         _compute_factors(number, lambda having: _is_in_set_operation(source, having))
@@ -196,8 +198,9 @@ def _count_over_many_sides(
         scope.source.refuse(
             node,
             "distinct",
-            f"distinct rows of {number} sides would be computed of over {_MOST_COUNTS} noisy numbers",
-            "release the values of each side as groups: SELECT COUNT(*) FROM (SELECT x … GROUP BY x INTERSECT …)",
+            f"counting distinct rows of {number} sides would take over {_MOST_COUNTS} noisy numbers",
+            "release the values of each side as groups first: SELECT COUNT(*) FROM (SELECT x … GROUP "
+            "BY x INTERSECT …)",
         )
     found: Expr | None = None
     # The first is above zero, as no set operation has fewer values than none.
@@ -215,7 +218,7 @@ def _count_over_many_sides(
 
 
 def _is_in_set_operation(source: SetOperation, having: Iterator[bool]) -> bool:
-    """Whether a value is in a set operation, given of each side in turn whether it has the value."""
+    """Return whether a value is in a set operation, given of each side in turn whether it has the value."""
     left, right = (
         _is_in_set_operation(side, having)
         if isinstance(side, SetOperation) and _is_nested_comparison(source, side)
@@ -232,7 +235,7 @@ def _is_in_set_operation(source: SetOperation, having: Iterator[bool]) -> bool:
 
 
 def _compute_factors(number: int, is_member: Callable[[Iterator[bool]], bool]) -> dict[int, int]:
-    """The factors of the numbers of values of some sides, these as bits, whose sum is the number of values that are left.
+    """Compute the factors of the numbers of values of some sides, these as bits, whose sum is the number of values that are left.
 
     What is on the sides of a set of bits `has` is on any of `some` where they share a bit. So a value counts as
     total - g(none of has), where g sums the factors of the sets within a complement; g is inverted over subsets.

@@ -23,7 +23,7 @@ from dpsql.sql.lower.scope import NamedSource, Scope
 
 
 def add_unnested_elements(scope: Scope, node: exp.Expr, *, outer: bool = False) -> bool:
-    """Brings the elements of a list of a table in scope into it; False where UNNEST is of something else.
+    """Bring the elements of a list of a table in scope into it; False where UNNEST is of something else.
 
     Rows without elements are left out, but of an `outer` join, LEFT JOIN UNNEST.
 
@@ -59,7 +59,7 @@ def add_unnested_elements(scope: Scope, node: exp.Expr, *, outer: bool = False) 
 
 
 def _repeat_scan(scope: Scope, node: exp.Expr, listed: exp.Column, *, outer: bool) -> tuple[Scan, Column]:
-    """The scan of a table that reads a row for each element of a list, and the column that holds the element."""
+    """Return the scan of a table that reads a row for each element of a list, and the column that holds the element."""
     scope.source.take_arguments(listed, "this", "table", "db", "catalog")
     parts = [str(scope.source.take_arguments(part, "this", quoted=(True,))[0]) for part in listed.parts]
     found = list(iterate_matching_lists(scope, parts))
@@ -117,7 +117,7 @@ def _refuse_unknown_list(scope: Scope, listed: exp.Column, parts: Sequence[str])
 
 
 def add_selected_elements(scope: Scope, select: exp.Select) -> str | None:
-    """Brings the elements of UNNEST among the items of SELECT into scope, as FROM t, UNNEST(t.list) does.
+    """Bring the elements of UNNEST among the items of SELECT into scope, as FROM t, UNNEST(t.list) does.
 
     Returns the alias of a source to be joined, where constants are unnested.
 
@@ -134,7 +134,7 @@ def add_selected_elements(scope: Scope, select: exp.Select) -> str | None:
     _check_selected(scope, select, found)
     _, (inner, *others) = scope.source.take_arguments(found[0], "this", "expressions")
     if others:
-        scope.source.refuse(found[0], "unnest", "UNNEST takes one list", "UNNEST(t.list)")
+        scope.source.refuse(found[0], "unnest", "UNNEST takes exactly one list", "UNNEST(t.list)")
     if type(inner) is exp.Column:
         _, column = _repeat_scan(scope, found[0], inner, outer=False)
         scope.subquery_values.update(dict.fromkeys(found, column))
@@ -147,7 +147,7 @@ def add_selected_elements(scope: Scope, select: exp.Select) -> str | None:
 
 
 def _build_constant_source(listed: exp.Expr) -> exp.Expr:
-    """A list of constants, or RANGE or GENERATE_SERIES, as an item of FROM."""
+    """Build a list of constants, or RANGE or GENERATE_SERIES, as an item of FROM."""
     table = exp.Table(this=listed)
     return table if is_table_function(table) else exp.Unnest(expressions=[listed])
 
@@ -160,14 +160,14 @@ def _iterate_unnests(node: exp.Expr) -> Iterator[exp.Expr]:
 
 
 def _check_selected(scope: Scope, select: exp.Select, found: Sequence[exp.Expr]) -> None:
-    """Refuses what UNNEST in SELECT does not mean as UNNEST in FROM does."""
+    """Refuse what UNNEST in SELECT does not mean as UNNEST in FROM does."""
     different = [node for node in found if node != found[0]]
     if different:
         scope.source.refuse(
             different[0],
             "unnest",
-            "several lists in one SELECT are put side by side, element by element, which is not supported",
-            "for each pair of their elements: FROM t, UNNEST(t.a) AS u(x), UNNEST(t.b) AS w(y)",
+            "several UNNEST in one SELECT are not supported: they would pair the lists element by element",
+            "to get each pair of elements: FROM t, UNNEST(t.a) AS u(x), UNNEST(t.b) AS w(y)",
         )
     for node in (part for part in found if part.find_ancestor(exp.AggFunc, exp.Select) is not select):
         if isinstance(node.find_ancestor(exp.AggFunc, exp.Select), exp.AggFunc):
@@ -182,7 +182,7 @@ def _check_selected(scope: Scope, select: exp.Select, found: Sequence[exp.Expr])
         scope.source.refuse(
             node,
             "unnest",
-            "WHERE comes before UNNEST in SELECT",
+            "WHERE cannot read the elements of UNNEST in SELECT: it is applied before",
             "FROM t, UNNEST(t.list) AS u(x) WHERE x > 0",
         )
     windows = [item.find(exp.Window) for item in select.expressions]
@@ -191,15 +191,16 @@ def _check_selected(scope: Scope, select: exp.Select, found: Sequence[exp.Expr])
             scope.source.refuse(
                 window,
                 "unnest",
-                "windows beside UNNEST in SELECT are over the rows before it",
-                "windows over elements: FROM t, UNNEST(t.list) AS u(x); else name the window in a derived table",
+                "a window function next to UNNEST in SELECT reads the rows before UNNEST",
+                "to read elements: FROM t, UNNEST(t.list) AS u(x); otherwise compute the window in a "
+                "derived table",
             )
 
 
 def iterate_matching_lists(
     scope: Scope, parts: Sequence[str]
 ) -> Iterator[tuple[str, tuple[str, tuple[str, ...], ColumnInfo, int]]]:
-    """The lists that a name may mean, each with the alias of its table."""
+    """Yield the lists that a name may mean, each with the alias of its table."""
     for holder, known in scope.tables.items():
         table = (
             scope.context.catalog.find_table(known.relation.table)
@@ -219,18 +220,25 @@ def _check_unnested(scope: Scope, node: exp.Expr, holder: str, scanned: nodes.So
         scope.source.refuse(
             node,
             "join",
-            "the list is of rows that have no unit's id" if unit.private else "the list is of a public table",
-            "unnest it in a view"
+            "a list can only be unnested where rows have the id of a privacy unit"
+            if unit.private
+            else "the lists of a public table cannot be unnested",
+            "unnest the list in a view"
             if not unit.private
-            else "declare the unit's column, or unnest it in a view that has it",
+            else "declare the column of the unit, or unnest the list in a view that has it",
         )
     if holder in scope.nullable:
         scope.source.refuse(
             node,
             "join",
-            "the list is of a table whose row a LEFT JOIN may not find",
+            "the list belongs to the right side of a LEFT JOIN, where rows may be missing",
             "unnest it in a subquery: LEFT JOIN (SELECT t.unit, x FROM t LEFT JOIN UNNEST(t.list) AS u(x) ON true) AS q ON …; "
             "after a comma only rows with elements stay, so write JOIN for LEFT JOIN",
         )
     if isinstance(scanned, Scan) and any(item.column.name == column.name for item in scanned.unnested):
-        scope.source.refuse(node, "join", "the list is unnested twice", "join two derived tables on the unit")
+        scope.source.refuse(
+            node,
+            "join",
+            "a list can be unnested only once in a query",
+            "unnest it in two derived tables, and join these on the unit",
+        )

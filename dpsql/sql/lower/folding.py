@@ -25,12 +25,12 @@ _GIVES_NULL = frozenset({"nullif", "case"})
 
 
 def is_constant(expr: Expr) -> bool:
-    """Whether an expression is built of constants alone."""
+    """Return whether an expression is built of constants alone."""
     return all(isinstance(part, (Call, Literal)) for part in walk(expr))
 
 
 def fold_constant(source: QueryText, node: exp.Expr | None, expr: Expr) -> Expr:
-    """The constant that an expression of constants is; any other expression, or one without a place in the text, as it is.
+    """Return the constant that an expression of constants is; any other expression, or one without a place in the text, as it is.
 
     Raises QueryRejected where such an expression has no value.
     """
@@ -45,14 +45,14 @@ def fold_constant(source: QueryText, node: exp.Expr | None, expr: Expr) -> Expr:
         source.refuse(
             node,
             "constant",
-            "these constants have no value: a conversion, a division or a sum of them fails",
-            "write the value out, or NULL if none is meant",
+            "this constant expression cannot be computed: a conversion, a division or an overflow fails",
+            "write the value itself, or NULL if none is meant",
         )
     return replace(to_literal(source, node, found), type=expr.type, exact=is_exact(expr))
 
 
 def _may_be_null(expr: Expr) -> bool:
-    """Whether NULL is what the constants say, and not what has become of a failure."""
+    """Return whether NULL is what the constants say, and not what has become of a failure."""
     return any(
         (isinstance(part, Literal) and part.value is None)
         or (isinstance(part, Call) and part.function.name in _GIVES_NULL)

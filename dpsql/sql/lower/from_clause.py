@@ -20,7 +20,7 @@ _MATCHING = ("SEMI", "ANTI")
 
 
 def lower_from_clause(scope: Scope, select: exp.Select) -> list[FromItem]:
-    """Brings the sources of FROM and JOIN into scope, and what UNNEST in SELECT reads."""
+    """Bring the sources of FROM and JOIN into scope, and what UNNEST in SELECT reads."""
     items = _lower_sources(scope, select)
     alias = add_selected_elements(scope, select)
     return items if alias is None else [*items, FromItem(alias, JoinKind.INNER, (), select)]
@@ -39,14 +39,14 @@ def _lower_sources(scope: Scope, select: exp.Select) -> list[FromItem]:
 
 
 def _unwrap_table(scope: Scope, node: exp.Expr) -> tuple[exp.Expr, list[exp.Join]]:
-    """A table within parentheses, and the joins that follow it there."""
+    """Return a table within parentheses, and the joins that follow it there."""
     joins: list[exp.Join] = []
     while type(node) is exp.Subquery and type(node.this) in (exp.Table, exp.Subquery):
         if node.args.get("alias") is not None and type(node.this) is exp.Table:
             scope.source.refuse(
                 node,
                 "subquery",
-                "tables in parentheses have no name together",
+                "joined tables in parentheses cannot have an alias",
                 "write (SELECT * FROM …) AS t",
             )
         if node.args.get("alias") is not None:
@@ -100,7 +100,7 @@ def _attach_join(scope: Scope, join: exp.Join, items: list[FromItem]) -> None:
 
 
 def _unwrap_lateral(scope: Scope, node: exp.Expr) -> exp.Expr:
-    """A derived table for LATERAL, which, as other derived tables, reads no columns of those before."""
+    """Return a derived table for LATERAL, which, as other derived tables, reads no columns of those before."""
     if type(node) is not exp.Lateral or type(node.this) is not exp.Subquery:
         return node
     inner, alias = scope.source.take_arguments(node, "this", "alias", view=(False, None), outer=(False, None))
@@ -110,7 +110,7 @@ def _unwrap_lateral(scope: Scope, node: exp.Expr) -> exp.Expr:
 
 
 def _check_elements(scope: Scope, join: exp.Join, side: str, items: list[FromItem]) -> None:
-    """Refuses conditions and sides of a join with the elements of a row's list: it keeps rows that have some."""
+    """Refuse conditions and sides of a join with the elements of a row's list: it keeps rows that have some."""
     on = join.args.get("on")
     plain = on is None or (type(on) is exp.Boolean and scope.source.take_arguments(on, "this") == [True])
     if (
@@ -123,20 +123,21 @@ def _check_elements(scope: Scope, join: exp.Join, side: str, items: list[FromIte
         scope.source.refuse(
             join,
             "join",
-            "a list is unnested by CROSS JOIN, or by LEFT JOIN ON TRUE, which keeps rows without elements",
+            "UNNEST may only be joined by CROSS JOIN, or by LEFT JOIN … ON TRUE, which keeps rows "
+            "without elements",
             "FROM t, UNNEST(t.tags) AS u(tag) WHERE …",
         )
     if scope.semi_join_sources or any(item.kind is not JoinKind.INNER for item in items):
         scope.source.refuse(
             join,
             "join",
-            "a list is unnested before LEFT, SEMI and ANTI JOIN",
-            "move UNNEST next to its table",
+            "UNNEST must come before LEFT, SEMI and ANTI JOIN",
+            "move UNNEST right behind its table",
         )
 
 
 def _make_optional(scope: Scope, side: str, alias: str, items: list[FromItem]) -> None:
-    """Notes of which sources a LEFT or RIGHT JOIN may find no row."""
+    """Note of which sources a LEFT or RIGHT JOIN may find no row."""
     if side == "LEFT":
         scope.nullable.add(alias)
     if side == "RIGHT":
@@ -145,7 +146,7 @@ def _make_optional(scope: Scope, side: str, alias: str, items: list[FromItem]) -
 
 
 def _check_place(scope: Scope, join: exp.Join, side: str, items: list[FromItem]) -> None:
-    """Refuses a FULL or RIGHT JOIN that keeps rows of more than one source before it, or of which some are left out."""
+    """Refuse a FULL or RIGHT JOIN that keeps rows of more than one source before it, or of which some are left out."""
     if side not in ("FULL", "RIGHT"):
         return
     if scope.semi_join_sources:
@@ -153,24 +154,26 @@ def _check_place(scope: Scope, join: exp.Join, side: str, items: list[FromItem])
             join,
             "join",
             f"a {side} JOIN must come before SEMI and ANTI JOIN",
-            "put these into a derived table",
+            "put the SEMI or ANTI JOIN into a derived table",
         )
     if any(isinstance(known.relation, Scan) and known.relation.unnested for known in scope.tables.values()):
         scope.source.refuse(
             join, "join", f"a {side} JOIN must come before UNNEST", "unnest the list in a derived table"
         )
     if len(items) != 1 and side == "FULL":
-        scope.source.refuse(join, "join", "a FULL JOIN must be the first join", "put it into a derived table")
+        scope.source.refuse(
+            join, "join", "a FULL JOIN must be the first join", "put the FULL JOIN into a derived table"
+        )
     if len(items) != 1:
         scope.source.refuse(
-            join, "join", "a RIGHT JOIN must be the first join", "turn it round: b LEFT JOIN a"
+            join, "join", "a RIGHT JOIN must be the first join", "swap the sides: b LEFT JOIN a"
         )
 
 
 def _attach_group(
     scope: Scope, join: exp.Join, items: list[FromItem], table: exp.Expr, within: list[exp.Join]
 ) -> None:
-    """Attaches `JOIN (a JOIN b ON …) ON …`: of INNER JOINs it does not matter which is made first."""
+    """Attach `JOIN (a JOIN b ON …) ON …`: of INNER JOINs it does not matter which is made first."""
     inner = all(
         _get_join_side(scope, each) == "" and each.args.get("kind") not in _MATCHING
         for each in (join, *within)
@@ -179,7 +182,7 @@ def _attach_group(
         scope.source.refuse(
             join,
             "join",
-            "joins in parentheses are INNER JOINs with ON, as the join before them is",
+            "parentheses may only group INNER JOINs with ON, and only inside of an INNER JOIN",
             "put them into a derived table: JOIN (SELECT … FROM a LEFT JOIN b ON …) AS t ON …",
         )
     items.append(FromItem(scope.add_source(table), JoinKind.INNER, (), table))
@@ -207,10 +210,10 @@ def _attach_semi_join(
 
 
 def _list_shared_columns(scope: Scope, join: exp.Join, before: list[str], alias: str) -> list[exp.Expr]:
-    """The columns that both sides of a NATURAL JOIN have."""
+    """List the columns that both sides of a NATURAL JOIN have."""
     if join.args.get("on") is not None or join.args.get("using"):
         scope.source.refuse(
-            join, "join", "a NATURAL JOIN has no condition of its own", "leave ON and USING out"
+            join, "join", "a NATURAL JOIN cannot have ON or USING", "leave out ON and USING, or write JOIN"
         )
     held = {name for item in before for name in scope.tables[item].columns}
     shared = [column.name for name, column in scope.tables[alias].columns.items() if name in held]
@@ -244,14 +247,15 @@ def _build_using_equality(
 
 
 def _get_join_side(scope: Scope, join: exp.Join) -> str:
-    """The side of a join whose rows are all kept, if there is one; FULL for both."""
+    """Return the side of a join whose rows are all kept, if there is one; FULL for both."""
     side, kind, method = (join.args.get(name) or "" for name in ("side", "kind", "method"))
     known = side in ("", "LEFT", "RIGHT", "FULL") and kind in ("", "INNER", "OUTER", "CROSS", *_MATCHING)
     if method not in ("", "NATURAL") or not known or (side and kind in _MATCHING):
         scope.source.refuse(
             join,
             "join",
-            "INNER, LEFT, RIGHT, FULL, CROSS, SEMI, ANTI and NATURAL joins are supported",
+            "this kind of join is not supported: only INNER, LEFT, RIGHT, FULL, CROSS, SEMI, ANTI "
+            "and NATURAL",
             "write JOIN … ON a = b",
         )
     return str(side)

@@ -41,7 +41,7 @@ class _FullJoinColumn:
 
 
 def lower_full_join(scope: Scope, join: exp.Join, first: str, second: str) -> FromItem:
-    """The two sources in scope under these aliases as one. Raises QueryRejected."""
+    """Return the two sources in scope under these aliases as one. Raises QueryRejected."""
     table, on, using, *_ = scope.source.take_arguments(join, "this", "on", "using", "side", "kind")
     left, right = scope.tables[first].relation, scope.tables[second].relation
     _check_sides(scope, table, left, right)
@@ -56,7 +56,9 @@ def lower_full_join(scope: Scope, join: exp.Join, first: str, second: str) -> Fr
         left.alias,
         right.alias,
     }:
-        scope.source.refuse(table, "join", "a FULL JOIN needs ON or USING, over its own two sides")
+        scope.source.refuse(
+            table, "join", "a FULL JOIN needs ON or USING with columns of its own two sides only"
+        )
     items = [*(replace(pair, alias="") for pair in pairs), *_list_side_columns(scope, known, second)]
     item = FromItem(second, JoinKind.LEFT, tuple(conditions), table)
     whole = _build_union(
@@ -71,21 +73,21 @@ def _check_sides(scope: Scope, node: exp.Expr, left: Source, right: Source) -> N
         scope.source.refuse(
             node,
             "join",
-            "rows of a public table that have no partner would belong to no unit",
-            "keep the rows of the private one: private LEFT JOIN public",
+            "a FULL JOIN or RIGHT JOIN would keep rows of a public table that belong to no privacy unit",
+            "keep only the rows of the private table: private LEFT JOIN public",
         )
 
 
 def _build_using_column(
     scope: Scope, known: Sequence[str], second: str, identifier: exp.Expr
 ) -> _FullJoinColumn:
-    """The two columns that USING makes one."""
+    """Build the two columns that USING makes one."""
     name, holder = resolve_using_column(scope, known, second, identifier)
     return _FullJoinColumn(holder, name, scope.get_column(holder, name), scope.get_column(second, name))
 
 
 def _list_side_columns(scope: Scope, known: Sequence[str], second: str) -> list[_FullJoinColumn]:
-    """The columns of both sides."""
+    """List the columns of both sides."""
     ours = [(alias, *item) for alias in known for item in scope.tables[alias].columns.items()]
     theirs = scope.tables[second].columns.items()
     return [
@@ -127,7 +129,7 @@ def _build_union(
 def _rename_columns(
     scope: Scope, items: Sequence[_FullJoinColumn], whole: Source, known: Sequence[str], second: str
 ) -> None:
-    """Names mean the columns of the whole from here on; those of USING are its own."""
+    """Name mean the columns of the whole from here on; those of USING are its own."""
     if not hasattr(whole, "columns"):
         raise TypeError("a set operation has columns")
     named: dict[str, dict[str, Column]] = {

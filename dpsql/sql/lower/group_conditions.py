@@ -37,7 +37,7 @@ _SETS = (exp.Group, exp.Rollup, exp.Cube, exp.GroupingSets, exp.Tuple, exp.Paren
 
 
 def wrap_in_derived_table(source: QueryText, select: exp.Select) -> exp.Select:
-    """The SELECT, over a derived table where groups or windows are compared with rows of a subquery."""
+    """Return the SELECT, over a derived table where groups or windows are compared with rows of a subquery."""
     clauses = [select.args.get(name) for name in (*_CONDITIONS, "order")]
     present = [*select.expressions, *(part for part in clauses if part is not None)]
     keys = _list_key_items(select)
@@ -59,7 +59,7 @@ def wrap_in_derived_table(source: QueryText, select: exp.Select) -> exp.Select:
 
 
 def _iterate_own_nodes(node: exp.Expr) -> Iterator[exp.Expr]:
-    """A node and what is in it, but not what is within its subqueries, and of rows within its aggregates."""
+    """Return a node and what is in it, but not what is within its subqueries, and of rows within its aggregates."""
     return node.walk(prune=_is_subquery_or_aggregate)
 
 
@@ -69,7 +69,7 @@ def _is_subquery_or_aggregate(node: exp.Expr) -> bool:
 
 
 def _list_key_items(select: exp.Select) -> list[exp.Expr]:
-    """The items of SELECT that are group keys, whose comparisons are of rows."""
+    """List the items of SELECT that are group keys, whose comparisons are of rows."""
     group = select.args.get("group")
     if group is None:
         return []
@@ -91,7 +91,7 @@ def _list_key_items(select: exp.Select) -> list[exp.Expr]:
 
 
 def _has_subquery_comparison(node: exp.Expr) -> bool:
-    """Whether a node compares with the rows of a subquery."""
+    """Return whether a node compares with the rows of a subquery."""
     return any(map(_is_subquery_comparison, _iterate_own_nodes(node)))
 
 
@@ -113,7 +113,7 @@ class _DerivedTableRewrite:
     aliased_items: dict[str, exp.Expr] = field(default_factory=dict)
 
     def build_select(self, instead: exp.Select) -> exp.Select:
-        """The SELECT around, where `instead` stands."""
+        """Build the SELECT around, where `instead` stands."""
         given = self.select.args
         if given.get("group"):
             self._expand_keys(given["group"])
@@ -147,7 +147,7 @@ class _DerivedTableRewrite:
         return outer
 
     def _expand_keys(self, group: exp.Expr) -> None:
-        """Writes out what GROUP BY ALL and the numbers of outputs mean: the derived table has other outputs."""
+        """Write out what GROUP BY ALL and the numbers of outputs mean: the derived table has other outputs."""
         items = self.select.expressions
         if group.args.get("all"):
             plain = [item.unalias() for item in items if not (has_aggregate(item) or item.find(exp.Window))]
@@ -165,7 +165,7 @@ class _DerivedTableRewrite:
         return [] if group is None else list(group.expressions)
 
     def _find_table_alias(self) -> exp.TableAlias | None:
-        """The name of the one table of FROM, which a subquery may use."""
+        """Find the name of the one table of FROM, which a subquery may use."""
         table = getattr(self.select.args.get("from_"), "this", None)
         if type(table) is not exp.Table or self.select.args.get("joins"):
             return None
@@ -197,7 +197,7 @@ class _DerivedTableRewrite:
         return self.aliased_items[name].copy()
 
     def _is_column(self, node: exp.Expr) -> bool:
-        """Whether a node is computed in the derived table as a whole."""
+        """Return whether a node is computed in the derived table as a whole."""
         around = self.condition == "having" and any(
             isinstance(part, exp.Window) for part in _iterate_own_nodes(node)
         )
@@ -206,7 +206,7 @@ class _DerivedTableRewrite:
         return _find_same_node(node, self.keys) in self.keys or not (around or _has_subquery_comparison(node))
 
     def _rewrite_node(self, node: exp.Expr) -> exp.Expr:
-        """The node over the derived table, whose columns are what it reads of groups."""
+        """Return the node over the derived table, whose columns are what it reads of groups."""
         if isinstance(node, _UNCHANGED):
             return node
         if type(node) is exp.Window and self.condition == "having":
@@ -226,7 +226,7 @@ class _DerivedTableRewrite:
         return node
 
     def _is_output(self, node: exp.Expr) -> bool:
-        """Whether ORDER BY names an output."""
+        """Return whether ORDER BY names an output."""
         return (
             type(node) is exp.Column
             and not node.args.get("table")
@@ -234,7 +234,7 @@ class _DerivedTableRewrite:
         )
 
     def _rewrite_window(self, node: exp.Expr) -> exp.Expr:
-        """A window around the derived table: what its function, partition and order read are columns of that."""
+        """Return a window around the derived table: what its function, partition and order read are columns of that."""
         function = node.this
         node.set("this", None)
         self._rewrite_children(node)
@@ -263,7 +263,7 @@ class _DerivedTableRewrite:
 
 
 def _find_same_node(node: exp.Expr, among: Iterable[exp.Expr]) -> exp.Expr:
-    """The one among expressions that differs in the case of names alone, else the expression itself."""
+    """Find the one among expressions that differs in the case of names alone, else the expression itself."""
     folded = _normalize_names(node)
     return next((each for each in among if _normalize_names(each) == folded), node)
 
@@ -276,7 +276,7 @@ def _normalize_names(node: exp.Expr) -> exp.Expr:
 
 
 def _replace_nodes(node: exp.Expr, change: Callable[[exp.Expr], exp.Expr]) -> exp.Expr:
-    """The node with parts of it changed, but for what is within subqueries."""
+    """Return the node with parts of it changed, but for what is within subqueries."""
     found = node if isinstance(node, exp.Query) else change(node)
     if found is not node or isinstance(node, exp.Query):
         return found

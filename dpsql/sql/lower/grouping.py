@@ -63,15 +63,15 @@ class Grouping(ABC):
 
     @abstractmethod
     def get_key_column(self, index: int) -> Expr:
-        """A key as the columns after grouping know it."""
+        """Return a key as the columns after grouping know it."""
 
     @abstractmethod
     def lower_aggregate(self, node: exp.AggFunc) -> Expr:
-        """An aggregate as the columns after grouping know it."""
+        """Return an aggregate as the columns after grouping know it."""
 
     @abstractmethod
     def check_key(self, node: exp.Expr, expr: Expr) -> None:
-        """Refuses what is no key on this side of the boundary."""
+        """Refuse what is no key on this side of the boundary."""
 
     @property
     def source(self) -> QueryText:
@@ -118,14 +118,14 @@ class Grouping(ABC):
         return scalars
 
     def _lower_typeof(self, node: exp.Expr, scalars: Scalars) -> Literal:
-        """The name of the type that a released value has, or a column of a public table."""
+        """Return the name of the type that a released value has, or a column of a public table."""
         _, items = self.source.take_arguments(node, "this", "expressions")
         if len(items or ()) != 1:
             self.source.refuse(node, "type", "TYPEOF takes one value")
         expr = scalars.lower(items[0])
         if not self.is_public_output:
             self.source.refuse(
-                node, "type", "TYPEOF is answered of released values", "SELECT typeof(COUNT(*)) FROM …"
+                node, "type", "TYPEOF is only allowed over released values", "SELECT typeof(COUNT(*)) FROM …"
             )
         stored = expr.facts.engine_type if isinstance(expr, Column) else ""
         digits = find_decimal_digits(expr)
@@ -134,14 +134,16 @@ class Grouping(ABC):
         return Literal(stored or made, Type.VARCHAR)
 
     def list_items(self) -> list[Item]:
-        """The SELECT items."""
+        """List the SELECT items."""
         grouped = bool(self.select.args.get("group"))
         items: list[Item] = []
         for node in self.select.expressions:
             columns = expand_star_item(self.scope, node, grouped=grouped)
             items += [self._split_alias(node)] if columns is None else columns
         if not items or len(items) > MAX_OUTPUTS:
-            self.source.refuse(self.select, "too_long", f"SELECT names between 1 and {MAX_OUTPUTS} columns")
+            self.source.refuse(
+                self.select, "too_long", f"SELECT must name between 1 and {MAX_OUTPUTS} columns"
+            )
         return items
 
     def _split_alias(self, node: exp.Expr) -> Item:
@@ -151,7 +153,7 @@ class Grouping(ABC):
         return str(self.source.take_arguments(identifier, "this", quoted=(True,))[0]), inner
 
     def lower_outputs(self, items: Sequence[Item]) -> list[tuple[str, Expr]]:
-        """The SELECT items over the groups, each with its name; aliases are known from here on."""
+        """Return the SELECT items over the groups, each with its name; aliases are known from here on."""
         outputs = []
         for alias, node in items:
             expr = self.output_scalars.lower(node)
@@ -173,7 +175,7 @@ class Grouping(ABC):
         return _format_output_name(node)
 
     def lower_having(self) -> Expr | None:
-        """The condition on groups."""
+        """Return the condition on groups."""
         having = self.select.args.get("having")
         if having is None:
             return None
@@ -193,7 +195,7 @@ class Grouping(ABC):
         return self._lower_group_node(node)
 
     def lower_qualify(self) -> Expr | None:
-        """The condition on what windows say, after all outputs are known."""
+        """Return the condition on what windows say, after all outputs are known."""
         check_named_windows(self)
         qualify = self.select.args.get("qualify")
         if qualify is None:
@@ -202,17 +204,20 @@ class Grouping(ABC):
         expr = self.output_scalars.lower(predicate)
         if not has_window(expr):
             self.source.refuse(
-                predicate, "qualify", "QUALIFY needs a window function", "write WHERE, or HAVING"
+                predicate,
+                "qualify",
+                "QUALIFY needs a window function in its condition",
+                "write WHERE or HAVING instead",
             )
         return self._require_condition(predicate, expr)
 
     def _require_condition(self, node: exp.Expr, expr: Expr) -> Expr:
         if expr.type not in (Type.BOOLEAN, Type.NULL):
-            self.source.refuse(node, "type", f"a condition is true or false, not {expr.type}")
+            self.source.refuse(node, "type", f"a condition must be a BOOLEAN, not {expr.type}")
         return expr
 
     def resolve_group_by(self, items: Sequence[Item]) -> None:
-        """Resolves GROUP BY."""
+        """Resolve GROUP BY."""
         group = self.select.args.get("group")
         if group is None:
             return
@@ -233,19 +238,19 @@ class Grouping(ABC):
         self.add_group_keys([] if self.is_one_group else varying or nodes, items)
 
     def _reads_only_aliases(self, node: exp.Expr, before: Sequence[Item]) -> bool:
-        """Whether an item reads nothing but aliases of items before it, which are keys or aggregates: each group has one value."""
+        """Return whether an item reads nothing but aliases of items before it, which are keys or aggregates: each group has one value."""
         named = {normalize_name(alias) for alias, _ in before if alias is not None}
         read = [self.find_unqualified_name(part) for part in node.find_all(exp.Column)]
         nested = node.find(exp.Query, exp.Window) is not None
         return bool(read) and not nested and all(name in named and not self.is_column(name) for name in read)
 
     def is_constant_key(self, node: exp.Expr) -> bool:
-        """Whether a group key has one value for all rows."""
+        """Return whether a group key has one value for all rows."""
         reads = node.find(exp.Column, exp.Subquery, exp.Window) is not None or has_aggregate(node)
         return not reads and is_constant(self.scope.scalars.lower(node))
 
     def _is_interval_of_output(self, node: exp.Expr, items: Sequence[Item]) -> bool:
-        """Whether a node asks for the interval of an aggregate by its alias."""
+        """Return whether a node asks for the interval of an aggregate by its alias."""
         named = {normalize_name(alias) for alias, item in items if alias is not None and has_aggregate(item)}
         asked = (
             get_interval_argument(self.source, part)
@@ -255,7 +260,7 @@ class Grouping(ABC):
         return any(self.find_unqualified_name(part) in named for part in asked)
 
     def add_group_keys(self, nodes: Iterable[exp.Expr], items: Sequence[Item]) -> None:
-        """Makes items of GROUP BY keys."""
+        """Make items of GROUP BY keys."""
         for node in nodes:
             self.add_group_key(node, self._resolve_group_item(node, items))
             if len(self.keys) > MAX_KEYS:
@@ -263,14 +268,14 @@ class Grouping(ABC):
                 self.source.refuse(group, "too_long", f"at most {MAX_KEYS} group keys")
 
     def apply_pending_joins(self) -> Relation:
-        """The rows, with the values of correlated subqueries beside them: after all else is lowered."""
+        """Return the rows, with the values of correlated subqueries beside them: after all else is lowered."""
         for item in self.scope.pending_joins or ():
             self.input = build_left_join(self.scope, self.input, item)
         self.scope.pending_joins = None
         return self.input
 
     def lower_grouping_set(self, keys: Sequence[exp.Expr], every: Iterable[exp.Expr]) -> OuterQuery:
-        """The groups of one grouping set, and its outputs; keys that only other sets have are NULL.
+        """Return the groups of one grouping set, and its outputs; keys that only other sets have are NULL.
 
         Windows among the outputs, and what QUALIFY asks, are over the groups of all sets. Of ORDER BY it has what is no output.
         """
@@ -288,10 +293,10 @@ class Grouping(ABC):
 
     @abstractmethod
     def build_outer_query(self, outputs: tuple[Output, ...], having: Expr | None) -> OuterQuery:
-        """The groups with these outputs, where they are released or public."""
+        """Build the groups with these outputs, where they are released or public."""
 
     def exclude_keys(self, nodes: Iterable[exp.Expr], items: Sequence[Item]) -> None:
-        """Makes items of GROUP BY NULL in each group, but for those that are keys."""
+        """Make items of GROUP BY NULL in each group, but for those that are keys."""
         found = [
             round_to_decimal(self.scope.scalars.lower(self._resolve_group_item(node, items)))
             for node in nodes
@@ -299,10 +304,13 @@ class Grouping(ABC):
         self.excluded_keys += [expr for expr in found if expr not in self.keys]
 
     def add_group_key(self, node: exp.Expr, target: exp.Expr) -> None:
-        """Makes the expression that an item of GROUP BY means a key."""
+        """Make the expression that an item of GROUP BY means a key."""
         if has_aggregate(target) or target.find(exp.Window):
             self.source.refuse(
-                node, "group_by", "an aggregate or a window cannot be a group key", "leave it out of GROUP BY"
+                node,
+                "group_by",
+                "an aggregate or window function cannot be a group key",
+                "leave it out of GROUP BY",
             )
         expr = round_to_decimal(self.scope.scalars.lower(target))
         if not any(iterate_columns(expr)):
@@ -339,7 +347,7 @@ class Grouping(ABC):
         )
 
     def _resolve_group_item(self, node: exp.Expr, items: Sequence[Item]) -> exp.Expr:
-        """The expression that a GROUP BY item means: itself, a SELECT item's ordinal or its alias."""
+        """Return the expression that a GROUP BY item means: itself, a SELECT item's ordinal or its alias."""
         node = self.strip_parentheses(node)
         ordinal = self.find_ordinal(node)
         if ordinal is not None:
@@ -354,25 +362,25 @@ class Grouping(ABC):
         return node
 
     def find_unqualified_name(self, node: exp.Expr) -> str | None:
-        """The folded name of a column without a table, which may be an alias."""
+        """Find the folded name of a column without a table, which may be an alias."""
         if type(node) is not exp.Column or type(node.this) is not exp.Identifier or node.args.get("table"):
             return None
         (identifier,) = self.source.take_arguments(node, "this")
         return normalize_name(str(self.source.take_arguments(identifier, "this", quoted=(True,))[0]))
 
     def find_ordinal(self, node: exp.Expr) -> int | None:
-        """The number of an output that a node is."""
+        """Find the number of an output that a node is."""
         if type(node) is not exp.Literal or node.is_string or not str(node.this).isdigit():
             return None
         text, _ = self.source.take_arguments(node, "this", "is_string")
         return int(text)
 
     def is_column(self, name: str) -> bool:
-        """Whether a folded name is a column of FROM."""
+        """Return whether a folded name is a column of FROM."""
         return any(name in named.columns for named in self.scope.tables.values())
 
     def strip_parentheses(self, node: exp.Expr) -> exp.Expr:
-        """The node within parentheses."""
+        """Return the node within parentheses."""
         while type(node) is exp.Paren:
             (node,) = self.source.take_arguments(node, "this")
         return node
@@ -392,7 +400,7 @@ class Grouping(ABC):
         )
 
     def _lower_group_node(self, node: exp.Expr) -> Expr | None:
-        """The column that a whole node means after grouping: an aggregate, a key or an alias."""
+        """Return the column that a whole node means after grouping: an aggregate, a key or an alias."""
         if type(node) is exp.Grouping:
             return lower_grouping_call(self.source, self.scope.scalars, node, self.keys, self.excluded_keys)
         if find_interval_end(node) is not None:
@@ -425,7 +433,7 @@ class Grouping(ABC):
         return self._find_key(node)
 
     def _find_aggregated_key(self, node: exp.Expr) -> Expr | None:
-        """The group key that a call chooses a value of: all values of a group are its key.
+        """Find the group key that a call chooses a value of: all values of a group are its key.
 
         Claim: ANY_VALUE, FIRST, LAST, MIN and MAX of a group key are the key, if the group has a row.
         Why: the key has one value in all rows of a group. `lower_aggregate_of_key` decides about a group that is shown without a row.
@@ -445,7 +453,7 @@ class Grouping(ABC):
         return key
 
     def _find_key(self, node: exp.Expr) -> Expr | None:
-        """The group key that a node is, NULL where it is one that the set leaves out."""
+        """Return the group key that a node is, NULL where it is one that the set leaves out."""
         try:
             expr = round_to_decimal(self.scope.scalars.lower(node))
         except QueryRejected:
@@ -455,7 +463,7 @@ class Grouping(ABC):
         return Literal(None, Type.NULL) if expr in self.excluded_keys else None
 
     def _lower_subquery_value(self, node: exp.Expr) -> Expr:
-        """The one value of a subquery, or the key that it is."""
+        """Return the one value of a subquery, or the key that it is."""
         expr = round_to_decimal(self.scope.lower_scalar_subquery(node))
         if expr in self.keys:
             return self.get_key_column(self.keys.index(expr))
@@ -464,7 +472,7 @@ class Grouping(ABC):
                 node,
                 "subquery",
                 "a scalar subquery must not depend on the group",
-                "group in a derived table, and write the subquery in the SELECT around it",
+                "group in a derived table, and write the subquery in the outer SELECT",
             )
         return expr
 
@@ -474,7 +482,7 @@ class Grouping(ABC):
         return None if name is None or self.is_column(name) else self.aliases.get(name)
 
     def lower_interval_end(self, node: exp.Expr) -> Expr | None:  # noqa: ARG002  (what is not released has none)
-        """The end of the interval of an aggregate, where there is one."""
+        """Return the end of the interval of an aggregate, where there is one."""
         return None
 
     def lower_order_by(self, outputs: Sequence[Output]) -> tuple[Order, ...]:
@@ -489,14 +497,14 @@ class Grouping(ABC):
         )
 
     def is_output(self, outputs: Sequence[Output], node: exp.Expr) -> bool:
-        """Whether an item of ORDER BY names an output, by its place or its name."""
+        """Return whether an item of ORDER BY names an output, by its place or its name."""
         bare = self.strip_parentheses(node.this)
         return self.find_ordinal(bare) is not None or self.find_unqualified_name(bare) in {
             normalize_name(output.name) for output in outputs
         }
 
     def list_order_items(self, outputs: int) -> tuple[exp.Expr, ...]:
-        """The items of ORDER BY; those of ORDER BY ALL are the places of all outputs."""
+        """List the items of ORDER BY; those of ORDER BY ALL are the places of all outputs."""
         order = self.select.args.get("order")
         if order is None:
             return ()
@@ -512,7 +520,7 @@ class Grouping(ABC):
         )
 
     def lower_order_item(self, outputs: Sequence[Output], node: exp.Expr) -> Order:
-        """An item of ORDER BY."""
+        """Return an item of ORDER BY."""
         inner, descending, nulls_first = self.source.take_arguments(node, "this", "desc", "nulls_first")
         bare = self.strip_parentheses(inner)
         ordinal = self.find_ordinal(bare)
@@ -534,7 +542,7 @@ class Grouping(ABC):
         return Order(expr, bool(descending), bool(nulls_first))
 
     def lower_limit_or_offset(self, name: str) -> int | None:
-        """The number of LIMIT or OFFSET."""
+        """Return the number of LIMIT or OFFSET."""
         clause = self.select.args.get(name)
         if clause is None:
             return None
@@ -542,19 +550,23 @@ class Grouping(ABC):
             self.source.refuse(
                 clause,
                 "clause",
-                "FETCH … ROWS ONLY is supported",
-                "for ties as well: QUALIFY RANK() OVER (ORDER BY n DESC) <= 3",
+                "FETCH is only supported as FETCH … ROWS ONLY",
+                "to include ties: QUALIFY RANK() OVER (ORDER BY n DESC) <= 3",
             )
         (node,) = self.source.take_arguments(clause, "expression")
         value = fold_constant(self.source, node, self._constant_scalars.lower(node))
         if not isinstance(value, Literal) or type(value.value) is not int or value.value < 0:
-            self.source.refuse(node, "constant", f"{name.upper()} takes a whole number")
+            self.source.refuse(node, "constant", f"{name.upper()} takes a whole number that is not negative")
         return value.value
 
     def lower_argument(self, node: exp.Expr) -> Expr:
-        """The argument of an aggregate."""
+        """Return the argument of an aggregate."""
         if has_aggregate(node):
-            self.source.refuse(node, "nested_aggregate", "an aggregate within an aggregate needs a subquery")
+            self.source.refuse(
+                node,
+                "nested_aggregate",
+                "an aggregate cannot contain another aggregate: compute the inner one in a subquery",
+            )
         return require_private_argument(self.scope, node, self.scope.scalars.lower(node))
 
 
@@ -568,18 +580,18 @@ def _format_output_name(node: exp.Expr) -> str:
 
 
 def _is_call(node: exp.Expr, name: str) -> bool:
-    """Whether a node is a call of a function that has no node of its own."""
+    """Return whether a node is a call of a function that has no node of its own."""
     return type(node) is exp.Anonymous and isinstance(node.this, str) and normalize_name(node.this) == name
 
 
 def has_aggregate(node: exp.Expr) -> bool:
-    """Whether an aggregate of groups stands in a node, but for subqueries; only steers, accepts nothing."""
+    """Return whether an aggregate of groups stands in a node, but for subqueries; only steers, accepts nothing."""
     parts = node.walk(prune=lambda part: isinstance(part, exp.Query))
     return any(isinstance(part, exp.AggFunc) and not is_over_window(part) for part in parts)
 
 
 def is_over_window(node: exp.Expr) -> bool:
-    """Whether an aggregate is one over a window."""
+    """Return whether an aggregate is one over a window."""
     part: exp.Expr | None = node
     while part is not None and part.arg_key == "this":
         part = part.parent

@@ -27,7 +27,7 @@ Sets = list[tuple[exp.Expr, ...]]
 
 
 def find_grouping_sets(source: QueryText, group: exp.Expr | None) -> Sets | None:
-    """The keys of each set that GROUP BY asks for, None where it asks for plain groups."""
+    """Return the keys of each set that GROUP BY asks for, None where it asks for plain groups."""
     items = [] if group is None else group.expressions
     if group is None or not any(type(item) in _SETS for item in items):
         return None
@@ -57,7 +57,7 @@ def _list_item_sets(source: QueryText, item: exp.Expr) -> Sets:
 
 
 def _list_item_keys(source: QueryText, item: exp.Expr) -> tuple[exp.Expr, ...]:
-    """The keys that stand for one: those within parentheses."""
+    """List the keys that stand for one: those within parentheses."""
     if type(item) is exp.Tuple:
         (parts,) = source.take_arguments(item, "expressions")
         return tuple(parts or ())
@@ -65,7 +65,7 @@ def _list_item_keys(source: QueryText, item: exp.Expr) -> tuple[exp.Expr, ...]:
 
 
 def list_keys(source: QueryText, items: Sequence[exp.Expr]) -> list[exp.Expr]:
-    """The keys of plain groups: those within parentheses each, of which () has none."""
+    """List the keys of plain groups: those within parentheses each, of which () has none."""
     return [key for item in items for key in _list_item_keys(source, item)]
 
 
@@ -84,6 +84,6 @@ def lower_grouping_call(
     for argument in arguments:
         expr = scalars.lower(argument)
         if expr not in (*keys, *excluded_keys):
-            source.refuse(argument, "group_by", "GROUPING takes group keys only")
+            source.refuse(argument, "group_by", "GROUPING may only name group keys")
         bits = 2 * bits + (expr in excluded_keys)
     return Literal(bits, Type.INTEGER)

@@ -19,7 +19,7 @@ from dpsql.sql.read.rejection import QueryText
 
 
 def remove_irrelevant_clauses(source: QueryText, query: exp.Expr, *, exists: bool) -> exp.Expr:
-    """The subquery without DISTINCT and ORDER BY, and for EXISTS without LIMIT, where that changes nothing."""
+    """Return the subquery without DISTINCT and ORDER BY, and for EXISTS without LIMIT, where that changes nothing."""
     if type(query) is not exp.Select:
         return query
     distinct, limit, offset = (query.args.get(name) for name in ("distinct", "limit", "offset"))
@@ -36,7 +36,7 @@ def remove_irrelevant_clauses(source: QueryText, query: exp.Expr, *, exists: boo
 
 
 def check_order(scope: Scope, query: exp.Select, order: exp.Expr | None) -> None:
-    """Refuses an ORDER BY that a subquery goes without, and that names columns which are not there."""
+    """Refuse an ORDER BY that a subquery goes without, and that names columns which are not there."""
     if order is None:
         return
     names = {normalize_name(item.alias) for item in query.expressions if item.alias}
@@ -49,7 +49,7 @@ def check_order(scope: Scope, query: exp.Select, order: exp.Expr | None) -> None
 
 
 def _allows_rows(source: QueryText, limit: exp.Expr) -> bool:
-    """Whether a LIMIT lets a row through."""
+    """Return whether a LIMIT lets a row through."""
     if type(limit) is not exp.Limit:
         return False
     (number,) = source.take_arguments(limit, "expression")

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Context, Decimal, Inexact, InvalidOperation
 
-from dpsql.plan.expr import Column, Expr
+from sqlglot import exp
+
+from dpsql.plan.expr import Column, Expr, Literal
 from dpsql.plan.types import Type
+from dpsql.request.parameters import Parameter
+from dpsql.sql.read.rejection import QueryText
 
 _STORED_WHOLE = frozenset({"UBIGINT", "HUGEINT", "UHUGEINT"})
 _STORED_DECIMAL = re.compile(r"DECIMAL\((\d+), ?(\d+)\)", re.ASCII)
@@ -22,7 +27,7 @@ class StoredNumberFormat:
     zero: bool = True
 
     def format_number(self, number: str) -> str | None:
-        """A number as it is written there; None where it has more digits, or is no number.
+        """Return a number as it is written there; None where it has more digits, or is no number.
 
         >>> StoredNumberFormat(2).format_number("-0.5"), StoredNumberFormat(2, zero=False).format_number("-0.5"), StoredNumberFormat(0).format_number("0.5")
         ('-0.50', '-.50', None)
@@ -36,7 +41,7 @@ class StoredNumberFormat:
 
 
 def find_number_format(expr: Expr) -> StoredNumberFormat | None:
-    """How the numbers are written that a column of texts holds; None for other expressions.
+    """Return how the numbers are written that a column of texts holds; None for other expressions.
 
     Where all digits of a DECIMAL are after the point, the engine writes none before it.
     """
@@ -46,3 +51,32 @@ def find_number_format(expr: Expr) -> StoredNumberFormat | None:
     if stored is not None:
         return StoredNumberFormat(int(stored[2]), zero=stored[1] != stored[2])
     return StoredNumberFormat(0) if expr.facts.engine_type in _STORED_WHOLE else None
+
+
+def is_number(node: exp.Expr) -> bool:
+    """Return whether a node may be a number of any size: a literal, its negative, or a parameter."""
+    inner = node.this if type(node) is exp.Neg else node
+    return (type(inner) is exp.Literal and not inner.is_string) or type(node) is exp.Placeholder
+
+
+def find_id_constants(
+    source: QueryText, node: exp.Expr, column: Expr, given: Callable[[exp.Expr], Parameter]
+) -> list[Literal] | None:
+    """Find a number, or a list of them, beside a column of numbers that is read as text, as the texts that it has there.
+
+    Claim: they are equal if and only if the numbers are, of whatever size.
+    Why: the engine writes each number of one type in one way.
+    """
+    form = find_number_format(column)
+    if form is None or not is_number(node):
+        return None
+    if type(node) is exp.Placeholder:
+        value = given(node)
+        numbers = value if isinstance(value, tuple) else (value,)
+        texts = [str(number) if type(number) is int else None for number in numbers]
+    else:
+        inner = source.take_arguments(node, "this")[0] if type(node) is exp.Neg else node
+        text, _ = source.take_arguments(inner, "this", "is_string")
+        texts = [f"-{text}" if inner is not node else str(text)]
+    found = [None if text is None else form.format_number(text) for text in texts]
+    return None if None in found else [Literal(text, Type.VARCHAR) for text in found]

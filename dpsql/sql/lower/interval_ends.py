@@ -39,7 +39,7 @@ def get_interval_argument(text: Text, node: exp.Expr) -> exp.Expr:
 
 
 def with_interval_columns(source: Source) -> Source:
-    """The source with both ends beside each of its columns that is noisy.
+    """Return the source with both ends beside each of its columns that is noisy.
 
     Where rows were made distinct, an end is no function of the row. Names that begin with # are no user's.
     """
@@ -62,7 +62,7 @@ def with_interval_columns(source: Source) -> Source:
 
 
 def build_interval_end(expr: Expr, which: str, aggregates: Sequence[Aggregation]) -> Expr | None:
-    """An end of the interval of what is computed of noisy aggregates and keys of one row; None for all else.
+    """Build an end of the interval of what is computed of noisy aggregates and keys of one row; None for all else.
 
     Claim: of an aggregate with a factor and a shift it is that end of its interval; else a column for the end of an
     interval that is simulated. Either costs nothing.
@@ -92,7 +92,7 @@ def build_interval_end(expr: Expr, which: str, aggregates: Sequence[Aggregation]
 def build_quantile_interval_end(
     expr: Expr, which: str, aggregates: list[Aggregation], asked: int
 ) -> Expr | None:
-    """An end of the interval of a value in order of size, or of a linear function of one; None for all else.
+    """Build an end of the interval of a value in order of size, or of a linear function of one; None for all else.
 
     The end is released too, as one of the `aggregates`, to which it is added; if the value itself is none of the first,
     which are `asked` for otherwise, the end takes its place.
@@ -117,7 +117,7 @@ def build_quantile_interval_end(
 
 
 def _substitute_end(expr: Expr, end: ReleasedColumn) -> Expr | None:
-    """An expression with the end of an interval in the place of the one released value that it reads."""
+    """Return an expression with the end of an interval in the place of the one released value that it reads."""
     if not isinstance(expr, Call):
         return end if isinstance(expr, ReleasedColumn) else expr
     parts = [_substitute_end(part, end) for part in expr.arguments]
@@ -125,17 +125,18 @@ def _substitute_end(expr: Expr, end: ReleasedColumn) -> Expr | None:
 
 
 def make_interval_column(column: Column, which: str) -> Column:
-    """The column beside a released aggregate's that holds an end of its interval."""
+    """Build the column beside a released aggregate's that holds an end of its interval."""
     return Column(column.source, f"#{which} {column.name}", ColumnInfo(Type.DOUBLE, ""))
 
 
 def refuse_interval(text: Text, node: exp.Expr) -> NoReturn:
-    """Refuses an interval of what is not noisy, or of a noise without a law."""
+    """Refuse an interval of what is not noisy, or of a noise without a law."""
     name = str(node.args.get("this")).upper()
     text.refuse(
         node,
         "type",
-        f"{name} takes what is computed of noisy sums, counts and means of one row, a value in order, or an alias of these",
-        f"write {name}(COUNT(*)), or SELECT SUM(x) / COUNT(*) AS r, {name}(r); of values in order, as MEDIAN(x), where "
-        f"they are released, one by one: SELECT MEDIAN(x), {name}(MEDIAN(x))",
+        f"{name} takes an expression over noisy sums, counts and means of one row, one quantile, "
+        "or an alias of these",
+        f"write {name}(COUNT(*)), or SELECT SUM(x) / COUNT(*) AS r, {name}(r); name a quantile "
+        f"such as MEDIAN(x) alone, where it is released: SELECT MEDIAN(x), {name}(MEDIAN(x))",
     )

@@ -44,10 +44,10 @@ class FromItem:
 
 
 def lower_condition(scope: Scope, node: exp.Expr) -> Expr:
-    """The condition that a node means."""
+    """Return the condition that a node means."""
     expr = scope.scalars.lower(node)
     if expr.type not in (Type.BOOLEAN, Type.NULL):
-        scope.source.refuse(node, "type", f"a condition is true or false, not {expr.type}")
+        scope.source.refuse(node, "type", f"a condition must be a BOOLEAN, not {expr.type}")
     return expr
 
 
@@ -78,7 +78,7 @@ def _split_disjunction(predicate: Call) -> Iterator[Expr]:
 
 
 def list_where_conditions(scope: Scope, select: exp.Select) -> list[exp.Expr]:
-    """The conditions that WHERE joins by AND, in order."""
+    """List the conditions that WHERE joins by AND, in order."""
     where = select.args.get("where")
     if where is None:
         return []
@@ -97,7 +97,7 @@ def list_where_conditions(scope: Scope, select: exp.Select) -> list[exp.Expr]:
 
 
 def collect_aliased_items(select: exp.Select) -> dict[str, exp.Expr]:
-    """The items of SELECT that WHERE may name by their aliases, folded: those of one row."""
+    """Collect the items of SELECT that WHERE may name by their aliases, folded: those of one row."""
     found: dict[str, exp.Expr] = {}
     for item in select.expressions:
         several = item.find(exp.AggFunc, exp.Window, exp.Star) or any(map(is_unnest, item.walk()))
@@ -107,7 +107,7 @@ def collect_aliased_items(select: exp.Select) -> dict[str, exp.Expr]:
 
 
 def build_from_relation(scope: Scope, items: Sequence[FromItem], where: Sequence[Expr]) -> Relation:
-    """The relation of a FROM clause and the conditions of WHERE.
+    """Build the relation of a FROM clause and the conditions of WHERE.
 
     Inner joins may be written in any order: a private source is put first, for its rows are the ones
     that are followed, and then whatever repeats them least.
@@ -139,7 +139,7 @@ def build_from_relation(scope: Scope, items: Sequence[FromItem], where: Sequence
 def check_conditions_applied(
     scope: Scope, items: Sequence[FromItem], where: Sequence[Expr], built: Relation
 ) -> None:
-    """Refuses a relation in which a condition of FROM or WHERE is not applied, or another is.
+    """Refuse a relation in which a condition of FROM or WHERE is not applied, or another is.
 
     The conditions of a LEFT JOIN stand in that join. All others are required of each row, so it is the same
     at which INNER JOIN or filter they stand. Raises QueryRejected.
@@ -170,7 +170,7 @@ def check_conditions_applied(
 
 
 def _check_left_join(scope: Scope, join: Relation, item: FromItem) -> None:
-    """Refuses a LEFT JOIN on other conditions than its own."""
+    """Refuse a LEFT JOIN on other conditions than its own."""
     own = set(map(_normalize_condition, item.conditions))
     if not isinstance(join, Join) or _collect_join_conditions(join) != own:
         _refuse_unapplied(scope, item.node)
@@ -183,18 +183,21 @@ def _collect_join_conditions(join: Join) -> set[object]:
 
 def _refuse_unapplied(scope: Scope, node: exp.Expr) -> NoReturn:
     scope.source.refuse(
-        node, "join", "a condition of this FROM clause could not be applied", "write it in WHERE"
+        node,
+        "join",
+        "a condition of this FROM clause cannot be applied where it is written",
+        "move it to WHERE",
     )
 
 
 def _split_and(predicate: Expr) -> tuple[Expr, ...]:
-    """The arguments of an AND, or the predicate itself."""
+    """Return the arguments of an AND, or the predicate itself."""
     joined = isinstance(predicate, Call) and predicate.function.name == "and"
     return predicate.arguments if isinstance(predicate, Call) and joined else (predicate,)
 
 
 def _normalize_condition(condition: Expr) -> object:
-    """A condition, but for which side of an equality is written first."""
+    """Return a condition, but for which side of an equality is written first."""
     equal = isinstance(condition, Call) and condition.function.name == "eq"
     return frozenset(condition.arguments) if isinstance(condition, Call) and equal else condition
 
@@ -202,18 +205,18 @@ def _normalize_condition(condition: Expr) -> object:
 def resolve_using_column(
     scope: Scope, before: Sequence[str], alias: str, identifier: exp.Expr
 ) -> tuple[str, str]:
-    """The name of a column that USING makes one, and the alias before it whose column it is."""
+    """Return the name of a column that USING makes one, and the alias before it whose column it is."""
     name = str(scope.source.take_arguments(identifier, "this", quoted=(True,))[0])
     folded = normalize_name(name)
     holders = [item for item in before if folded in scope.tables[item].columns]
     holders = [scope.using_owners[folded]] if folded in scope.using_owners else holders
     if len(holders) != 1 or folded not in scope.tables[alias].columns:
-        scope.source.refuse(identifier, "column", f"USING ({name}) needs that column on both sides")
+        scope.source.refuse(identifier, "column", f"USING ({name}) needs a column {name} on both sides")
     return name, holders[0]
 
 
 def build_left_join(scope: Scope, left: Relation, item: FromItem) -> Relation:
-    """The rows of `left`, each with those of the item that its conditions find, or with none."""
+    """Build the rows of `left`, each with those of the item that its conditions find, or with none."""
     assembly = _JoinBuilder.from_relation(scope, left, [])
     assembly.join_source(item)
     _check_left_join(scope, assembly.relation, item)
@@ -240,14 +243,14 @@ class _JoinBuilder:
 
     @classmethod
     def from_relation(cls, scope: Scope, built: Relation, loose: list[Expr]) -> _JoinBuilder:
-        """The assembly that begins with a relation."""
+        """Return the assembly that begins with a relation."""
         return cls(scope, built, loose, {source.alias for source in iterate_sources(built)})
 
     def _get_alias(self, item: FromItem) -> str:
         return self.scope.tables[item.alias].alias
 
     def get_sort_key(self, item: FromItem) -> tuple[bool, int, int]:
-        """The lower, the sooner an item of the inner joins is joined: first those that an equality joins to what there is."""
+        """Return the lower, the sooner an item of the inner joins is joined: first those that an equality joins to what there is."""
         pairs = [
             pair for part in self.pending_conditions if (pair := self._match_equality(part, item)) is not None
         ]
@@ -260,7 +263,7 @@ class _JoinBuilder:
         return _rank_source(self.scope, item) if alike or not is_private(right) else 3
 
     def _bound_repeats(self, item: FromItem, pairs: Sequence[tuple[Expr, Column]]) -> int:
-        """How often a public table would repeat rows of people now; later it may be joined on more."""
+        """Return how often a public table would repeat rows of people now; later it may be joined on more."""
         right = self.scope.tables[item.alias].relation
         if not pairs or is_private(right) or list_required_steps(right) or not is_private(self.relation):
             return 0
@@ -268,7 +271,7 @@ class _JoinBuilder:
         return self.scope.context.facts.look_up_multiplicity(join)
 
     def join_source(self, item: FromItem) -> None:
-        """Joins one more source, on its own conditions if rows without a partner are kept, else on all there are."""
+        """Join one more source, on its own conditions if rows without a partner are kept, else on all there are."""
         left = item.kind is JoinKind.LEFT
         if not left:
             self.pending_conditions += [
@@ -287,7 +290,7 @@ class _JoinBuilder:
             self._check_public_source(item, right)
         self.joined_aliases.add(right.alias)
         if left and any(not _collect_source_names(condition) <= self.joined_aliases for condition in others):
-            self.scope.source.refuse(item.node, "join", "ON may only name tables before it")
+            self.scope.source.refuse(item.node, "join", "ON may only name tables that come before it")
         also = build_conjunction(others) if left else None
         self.relation = Join(self.relation, right, item.kind, on, also, proven)
         if left:
@@ -302,7 +305,7 @@ class _JoinBuilder:
     def _resolve_private_join(
         self, item: FromItem, right: Source, on: Sequence[tuple[Expr, Column]]
     ) -> tuple[Source, bool]:
-        """The private source to join, and whether a pair proves that its rows are of the same unit."""
+        """Return the private source to join, and whether a pair proves that its rows are of the same unit."""
         if not is_private(self.relation):
             theirs = self._describe_source(right, "the private table")
             ours = self._describe_source(next(iterate_sources(self.relation)), "the public table")
@@ -318,7 +321,8 @@ class _JoinBuilder:
             self.scope.source.refuse(
                 item.node,
                 "private_join",
-                "private tables are joined on the privacy unit, or on all columns of a declared link",
+                "two private tables can only be joined on the privacy unit, or on all columns of a "
+                "declared link",
                 combine_hints(
                     self._find_unit_hint(right), suggest_link_declaration(on, self.relation, right)
                 ),
@@ -332,7 +336,7 @@ class _JoinBuilder:
         return right, False
 
     def _check_public_source(self, item: FromItem, right: Source) -> None:
-        """Refuses a public source of which nothing says, before its rows are released, how many join one row."""
+        """Refuse a public source of which nothing says, before its rows are released, how many join one row."""
         depends = any(isinstance(step, Release) for step in list_required_steps(right))
         if has_public_subquery(right) and not depends:
             self.scope.source.refuse(
@@ -394,7 +398,7 @@ class _JoinBuilder:
 
 
 def has_same_identity(ours: Expr, theirs: Column) -> bool:
-    """Whether rows with equal values of both have one unit: of other types, different ids could be equal."""
+    """Return whether rows with equal values of both have one unit: of other types, different ids could be equal."""
     return (
         isinstance(ours, Column)
         and ours.facts.identity is not None
@@ -404,12 +408,12 @@ def has_same_identity(ours: Expr, theirs: Column) -> bool:
 
 
 def _list_unconverted_columns(on: Sequence[tuple[Expr, Column]]) -> list[Column]:
-    """The columns that are compared as they are: converted, two of their values could be equal."""
+    """List the columns that are compared as they are: converted, two of their values could be equal."""
     return [theirs for ours, theirs in on if find_common_type((ours.type, theirs.type)) is theirs.type]
 
 
 def _is_joined_to_owner(theirs: Column, right: Scan, ours: Column, left: Relation) -> bool:
-    """Whether `right` is a linked table, joined by its link to the very table that has its unit."""
+    """Return whether `right` is a linked table, joined by its link to the very table that has its unit."""
     link = right.unit.link
     if link is None:
         return False
@@ -427,14 +431,14 @@ def _collect_source_names(expr: Expr) -> set[str]:
 
 
 def build_conjunction(predicates: Sequence[Expr]) -> Expr | None:
-    """The condition that all of some are true, None of none."""
+    """Build the condition that all of some are true, None of none."""
     if len(predicates) < 2:
         return predicates[0] if predicates else None
     return build_function_call("and", *predicates)
 
 
 def build_filter(relation: Relation, predicates: Sequence[Expr]) -> Relation:
-    """The rows of a relation for which all predicates are true."""
+    """Build the rows of a relation for which all predicates are true."""
     predicate = build_conjunction(predicates)
     if predicate is None:
         return relation

@@ -36,7 +36,7 @@ _UNKNOWN = Literal(None, Type.BOOLEAN)
 
 
 def lower_subquery_predicate(scope: Scope, node: exp.Expr) -> Expr:
-    """Whether the subquery of EXISTS or IN has a row for each row of the scope, or ALL and ANY hold. Raises QueryRejected."""
+    """Return whether the subquery of EXISTS or IN has a row for each row of the scope, or ALL and ANY hold. Raises QueryRejected."""
     if is_quantified(node):
         if node not in scope.predicate_values:
             found = lower_quantified_comparison(
@@ -54,7 +54,7 @@ def lower_subquery_predicate(scope: Scope, node: exp.Expr) -> Expr:
 
 
 def _lower_membership(scope: Scope, node: exp.Expr, operand: Sequence[exp.Expr], query: exp.Expr) -> Expr:
-    """Whether the values of a row are a row of the subquery; NULL where that is unknown."""
+    """Return whether the values of a row are a row of the subquery; NULL where that is unknown."""
     rows, order = _to_plain_select(scope, query)
     items = [item.this if type(item) is exp.Alias else item for item in rows.expressions]
     check_width(scope, node, len(operand), len(items))
@@ -67,7 +67,8 @@ def _lower_membership(scope: Scope, node: exp.Expr, operand: Sequence[exp.Expr],
         scope.source.refuse(
             node,
             "subquery",
-            "a row of values with a subquery is only allowed in WHERE, FILTER and WHEN, and not under NOT, where NULL matters",
+            "IN with a row of values and a subquery is only allowed in WHERE, FILTER and WHEN, and "
+            "not under NOT, where NULL matters",
             "write EXISTS (SELECT … WHERE inner.a = outer.a AND inner.b = outer.b)",
         )
     branches = [found, _TRUE]
@@ -86,7 +87,7 @@ def _lower_membership(scope: Scope, node: exp.Expr, operand: Sequence[exp.Expr],
 
 
 def _is_never_null(scope: Scope, value: Expr) -> bool:
-    """Whether a value of the scope's rows is known not to be NULL, whatever the conditions on them."""
+    """Return whether a value of the scope's rows is known not to be NULL, whatever the conditions on them."""
     if isinstance(value, Column) and value.source not in scope.nullable:
         named = scope.tables.get(value.source)
         return named is not None and is_never_null(value, named.relation)
@@ -96,7 +97,7 @@ def _is_never_null(scope: Scope, value: Expr) -> bool:
 def _lower_subquery_rows(
     scope: Scope, rows: exp.Select, order: exp.Expr | None
 ) -> tuple[Relation, list[Expr]]:
-    """The rows of a subquery, and what it shows of them. Raises QueryRejected for what it shows, of which EXISTS has no use."""
+    """Return the rows of a subquery, and what it shows of them. Raises QueryRejected for what it shows, of which EXISTS has no use."""
     inner = Scope(
         scope.context.enter_subquery(rows, scope.context.common_tables, scope.context.enclosing_scope),
         outer=scope,
@@ -107,7 +108,7 @@ def _lower_subquery_rows(
 
 
 def _allows_null_as_false(node: exp.Expr) -> bool:
-    """Whether NULL is as good as FALSE where a node stands: in a condition, under AND and OR alone."""
+    """Return whether NULL is as good as FALSE where a node stands: in a condition, under AND and OR alone."""
     child, above = node, node.parent
     while above is not None and type(above) in (exp.Paren, exp.And, exp.Or):
         child, above = above, above.parent
@@ -124,7 +125,7 @@ def _lower_existence(
     compared: Sequence[tuple[Expr, exp.Expr]],
     condition: exp.Expr | None,
 ) -> Expr:
-    """Whether the rows have one that equals what is compared, and for which the condition is true."""
+    """Return whether the rows have one that equals what is compared, and for which the condition is true."""
     count = rows.copy()
     count.set("expressions", [exp.Count(this=exp.Star(), big_int=True)])
     if condition is not None:
@@ -142,7 +143,7 @@ def _lower_existence(
 
 
 def _lower_shared_count(scope: Scope, node: exp.Expr, count: exp.Select) -> Expr:
-    """A count of rows that are the same for each row of the scope: public, or released."""
+    """Return a count of rows that are the same for each row of the scope: public, or released."""
     value = scope.lower_uncorrelated_subquery(node, count)
     if isinstance(value.outer.source, Release):
         _refuse_private(scope, node)
@@ -158,13 +159,14 @@ def _refuse_private(scope: Scope, node: exp.Expr) -> NoReturn:
     scope.source.refuse(
         node,
         "private_join",
-        "a subquery over private rows must compare the privacy unit: rows of other units must not decide",
-        f"{suggest_unit_comparison(scope.outer or scope, node)}; whether there is any row: SELECT COUNT(*) > 0 FROM …",
+        "a subquery over private rows must be correlated on the privacy unit, so that no other "
+        "unit's rows decide",
+        f"{suggest_unit_comparison(scope.outer or scope, node)}; to ask whether there is any row: SELECT COUNT(*) > 0 FROM …",
     )
 
 
 def _to_plain_select(scope: Scope, query: exp.Expr) -> tuple[exp.Select, exp.Expr | None]:
-    """A subquery as a SELECT with one row for each of its rows, and the ORDER BY that it goes without."""
+    """Return a subquery as a SELECT with one row for each of its rows, and the ORDER BY that it goes without."""
     while type(query) in (exp.Paren, exp.Subquery):
         (query,) = scope.source.take_arguments(query, "this")
     exists = type(query.parent) is exp.Exists
@@ -174,7 +176,7 @@ def _to_plain_select(scope: Scope, query: exp.Expr) -> tuple[exp.Select, exp.Exp
         if is_plain_select(bare) and not (starred and not exists):
             return bare, query.args.get("order")
     if not isinstance(query, exp.Query):
-        scope.source.refuse(query, "subquery", "IN and EXISTS take a SELECT, or several put together")
+        scope.source.refuse(query, "subquery", "IN and EXISTS take a SELECT or a set operation")
     return _wrap_query(scope, query), None
 
 
@@ -183,7 +185,7 @@ def _wrap_query(scope: Scope, query: exp.Query) -> exp.Select:
     items = query.selects
     if type(query.parent) is not exp.Exists and any(item.is_star for item in items):
         scope.source.refuse(
-            query, "subquery", "IN takes a subquery whose columns are named", "name them: SELECT x"
+            query, "subquery", "a subquery of IN must name its columns instead of *", "name them: SELECT x"
         )
     names = [exp.to_identifier(f"c{index}") for index in range(len(items))]
     of_rows = type(query.parent) is exp.Exists

@@ -32,7 +32,7 @@ def rewrite_as_in(
 def _list_array_items(
     source: QueryText, node: exp.Expr, given: Callable[[exp.Expr], Parameter]
 ) -> list[exp.Expr]:
-    """The items of a list of constants, or the parameter whose value is such a list."""
+    """List the items of a list of constants, or the parameter whose value is such a list."""
     if type(node) is exp.Array:
         (items,) = source.take_arguments(node, "expressions", value_constructor=(False,))
         if items:
@@ -40,19 +40,21 @@ def _list_array_items(
     elif type(node) is exp.Placeholder and isinstance(given(node), tuple):
         return [node]
     source.refuse(
-        node, "subquery", "ANY and ALL take a subquery, or a list of one value and more", "x = ANY([1, 2])"
+        node, "subquery", "ANY and ALL take a subquery or a list of at least one value", "x = ANY([1, 2])"
     )
 
 
 def list_members(source: QueryText, items: Sequence[exp.Expr]) -> list[exp.Expr]:
-    """The items of a list; of x IN (VALUES (1), (2)) those of its rows, each of one value."""
+    """List the items of a list; of x IN (VALUES (1), (2)) those of its rows, each of one value."""
     for item in items:
         if type(item) is exp.Alias:
-            source.refuse(item, "syntax", "a value may have a name in PIVOT only", "x IN (1, 2)")
+            source.refuse(item, "syntax", "only PIVOT allows a name after a value in IN", "x IN (1, 2)")
     if len(items) != 1 or type(items[0]) is not exp.Values:
         return list(items)
     (rows,) = source.take_arguments(items[0], "expressions")
     values = [value for row in rows for value in source.take_arguments(row, "expressions")[0]]
     if len(values) != len(rows):
-        source.refuse(items[0], "subquery", "VALUES in IN has one column", "write (a, b) IN ((1, 2), (3, 4))")
+        source.refuse(
+            items[0], "subquery", "VALUES in IN must have one column", "write (a, b) IN ((1, 2), (3, 4))"
+        )
     return values

@@ -23,11 +23,12 @@ from dpsql.sql.lower.calls import is_widened
 from dpsql.sql.lower.folding import fold_constant, is_constant
 from dpsql.sql.lower.grouping import has_aggregate
 from dpsql.sql.lower.per_unit import PlainSelect, lower_select_items, replace_windows
-from dpsql.sql.lower.scope import Scope, StatementContext
+from dpsql.sql.lower.scope import Scope
+from dpsql.sql.lower.statement_context import StatementContext
 
 
 def find_empty_query(scope: Scope, node: exp.Select, relation: Relation) -> OuterQuery | None:
-    """The columns of a SELECT of private rows that has none; None for any other SELECT."""
+    """Return the columns of a SELECT of private rows that has none; None for any other SELECT."""
     grouped = any(node.args.get(name) for name in ("group", "having", "distinct"))
     if grouped or any(map(has_aggregate, node.expressions)) or not _is_empty(scope, node, relation):
         return None
@@ -41,7 +42,7 @@ def find_empty_query(scope: Scope, node: exp.Select, relation: Relation) -> Oute
 def build_empty_query(
     context: StatementContext, node: exp.Expr, outputs: Sequence[Output]
 ) -> OuterQuery | None:
-    """No row of these outputs; None where one is a list, whose type only its values have."""
+    """Build no row of these outputs; None where one is a list, whose type only its values have."""
     if any(output.expr.type is Type.LIST for output in outputs):
         return None
     alias = context.allocate_alias(node)
@@ -65,7 +66,7 @@ def _derive_output_info(expr: Expr) -> ColumnInfo:
 
 
 def _is_empty(scope: Scope, node: exp.Select, relation: Relation) -> bool:
-    """Whether LIMIT or a condition of constants leaves no row."""
+    """Return whether LIMIT or a condition of constants leaves no row."""
     if (
         node.args.get("limit") is not None
         and PlainSelect(scope, node, relation).lower_limit_or_offset("limit") == 0
@@ -76,7 +77,7 @@ def _is_empty(scope: Scope, node: exp.Select, relation: Relation) -> bool:
 
 
 def _iterate_conditions(node: exp.Expr) -> Iterator[exp.Expr]:
-    """The conditions that AND joins."""
+    """Yield the conditions that AND joins."""
     if type(node) is exp.And:
         yield from _iterate_conditions(node.this)
         yield from _iterate_conditions(node.expression)
@@ -85,7 +86,7 @@ def _iterate_conditions(node: exp.Expr) -> Iterator[exp.Expr]:
 
 
 def _is_never_true(scope: Scope, node: exp.Expr) -> bool:
-    """Whether a condition of constants is FALSE or NULL."""
+    """Return whether a condition of constants is FALSE or NULL."""
     if node.find(exp.Column, exp.Query):
         return False
     expr = scope.scalars.lower(node)

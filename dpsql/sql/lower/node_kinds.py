@@ -12,12 +12,12 @@ COUNTED = frozenset({"range", "generate_series"})
 
 
 def is_matching(node: exp.Expr) -> bool:
-    """Whether a node is EXISTS, or IN over a subquery."""
+    """Return whether a node is EXISTS, or IN over a subquery."""
     return isinstance(node, exp.Exists) or (isinstance(node, exp.In) and node.args.get("query") is not None)
 
 
 def is_quantified(node: exp.Expr) -> bool:
-    """Whether a node compares with ALL or ANY of a subquery; = ANY and <> ALL are IN and its opposite."""
+    """Return whether a node compares with ALL or ANY of a subquery; = ANY and <> ALL are IN and its opposite."""
     side = node.args.get("expression")
     if type(node) not in COMPARISONS or type(side) not in (exp.All, exp.Any):
         return False
@@ -25,7 +25,7 @@ def is_quantified(node: exp.Expr) -> bool:
 
 
 def is_table_function(node: exp.Expr) -> bool:
-    """Whether an item of FROM is a call that gives public rows."""
+    """Return whether an item of FROM is a call that gives public rows."""
     called = node.this if type(node) is exp.Table else None
     named = called.this if type(called) is exp.Anonymous else None
     return type(node) is exp.Unnest or (isinstance(named, str) and normalize_name(named) in COUNTED)

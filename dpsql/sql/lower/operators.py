@@ -80,14 +80,14 @@ SPANS: Mapping[str, str] = {f"to_{many}": unit for unit, many in _PLURALS.items(
 READS_TEXT = MappingProxyType({"||": 0, "concat": 0, "concat_ws": 1})
 """Functions that read values of any type as text, with the place of the first that they read so."""
 
-_VOLATILE = "it does not depend on the data alone, and would make answers that cannot be repeated"
-_SESSION = "it tells of the session or the program, not of the data"
+_VOLATILE = "its result changes between calls, so that an answer could not be repeated"
+_SESSION = "it describes the session or the program, not the data"
 _ORDER = "it depends on the order of rows"
-_FAILS = "it raises errors, which would tell of the data"
-_NO_ZONE = "moments have no time zone here"
-_LENGTHY = "its time and memory could grow with the square of a text"
+_FAILS = "it raises errors, which would reveal private rows"
+_NO_ZONE = "timestamps have no time zone in dpsql"
+_LENGTHY = "its time and memory could grow with the square of a text's length"
 _LIST = "lists, structs and maps are not supported"
-_TODAY = "write current_date or now(), which are constants of the statement, or the day itself"
+_TODAY = "write current_date or now(), which are constants during the statement, or a literal date"
 
 REFUSED: Mapping[str, tuple[str, str | None]] = {
     **dict.fromkeys(("random", "rand", "setseed", "uuid", "gen_random_uuid", "uuidv4", "uuidv7"), (_VOLATILE, None)),
@@ -97,7 +97,7 @@ REFUSED: Mapping[str, tuple[str, str | None]] = {
         ),
         (_VOLATILE, _TODAY),
     ),
-    "age": ("its result has no fixed length", "write DATE_DIFF('day', u, t)"),
+    "age": ("its result, an interval of months and days, has no fixed length", "write DATE_DIFF('day', u, t)"),
     **dict.fromkeys(("nextval", "currval", "lastval", "row_number", "rowid"), (_ORDER, None)),
     **dict.fromkeys(
         (
@@ -119,16 +119,16 @@ REFUSED: Mapping[str, tuple[str, str | None]] = {
         ("the elements of a list are read as rows", "FROM t, UNNEST(t.list) AS u(x) WHERE x = 'sought'"),
     ),
     "regexp_extract_all": (_LIST, "write REGEXP_EXTRACT(s, 'pattern', group)"),
-    "fmod": ("a number would be written out twice at each level", "write x % y"),
-    "fdiv": ("a number would be written out twice at each level", "write FLOOR(x / y)"),
-    "divide": ("it means // and not /", "write x // y"),
+    "fmod": ("its argument would be repeated at each level of nesting", "write x % y"),
+    "fdiv": ("its argument would be repeated at each level of nesting", "write FLOOR(x / y)"),
+    "divide": ("it is an integer division in DuckDB, unlike /", "write x // y"),
     "average": ("DuckDB has no function of this name", "write AVG(x)"),
     **dict.fromkeys(("std", "stdev"), ("DuckDB has no function of this name", "write STDDEV(x)")),
     "nvl": ("DuckDB has no function of this name", "write COALESCE(x, y)"),
     "iif": ("DuckDB has no function of this name", "write IF(p, x, y)"),
     "width_bucket": ("DuckDB has no function of this name", "write FLOOR((x - low) / width) + 1"),
     "initcap": ("DuckDB has no function of this name", "write UPPER(LEFT(s, 1)) || SUBSTRING(s, 2)"),
-    "md5": ("a hash tells nothing that its text does not", "use the text itself"),
-    "hash": ("a hash tells nothing that its value does not", "use the value itself"),
+    "md5": ("a hash reveals as much as its text", "use the text itself"),
+    "hash": ("a hash reveals as much as its value", "use the value itself"),
 }  # fmt: skip
 """Functions that are refused on purpose, each with why, and with what to write instead."""

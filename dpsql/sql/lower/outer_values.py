@@ -45,7 +45,7 @@ class OuterValues:
     pairs: list[Pair] = field(default_factory=list)
 
     def build_outer_table(self, across: Sequence[Expr]) -> tuple[list[FromItem], list[Expr]]:
-        """The table of outer values as an item of FROM, and the conditions on it; nothing where all are equalities."""
+        """Build the table of outer values as an item of FROM, and the conditions on it; nothing where all are equalities."""
         here = {named.alias for named in self.inner.tables.values()}
         found = [(part, match_equality(part, here)) for part in across]
         self.pairs = [equal for _, equal in found if equal is not None]
@@ -89,13 +89,15 @@ class OuterValues:
         return keys
 
     def _require_single_table(self, here: set[str], others: Sequence[Expr]) -> NamedSource:
-        """The one table whose rows the conditions read besides those of the subquery."""
+        """Return the one table whose rows the conditions read besides those of the subquery."""
         names = {name for part in others for name in _collect_source_names(part)} - here
         holders = [named for named in self.scope.tables.values() if named.alias in names]
         if len(names) != 1 or len(holders) != 1:
             self._refuse_subquery(
-                "a subquery with a value compares the outer rows' columns of one table, but for equalities",
-                "write inner.a = outer.a; or select what it compares into one table: FROM (SELECT a.x, b.y FROM a JOIN b ON …) AS t",
+                "besides equalities, a scalar subquery may compare with columns of only one table of the "
+                "outer query",
+                "write inner.a = outer.a; or put the compared columns into one derived table: FROM "
+                "(SELECT a.x, b.y FROM a JOIN b ON …) AS t",
             )
         (holder,) = holders
         private = [is_private(named.relation) for named in self.inner.tables.values()]
@@ -104,12 +106,14 @@ class OuterValues:
         )
         if any(private) and alike and not is_private(holder.relation):
             self._refuse_subquery(
-                "a subquery of private rows compares the columns of one private table",
-                "select what it compares into one table: FROM (SELECT a.unit, b.x FROM a JOIN b ON …) AS t",
+                "a scalar subquery over private rows may only compare with columns of one private table",
+                "put the compared columns into one derived table: FROM (SELECT a.unit, b.x FROM a JOIN b "
+                "ON …) AS t",
             )
         if any(private) and not alike:
             self._refuse_subquery(
-                "a subquery over private rows must compare the privacy unit: rows of other units must not decide",
+                "a subquery over private rows must be correlated on the privacy unit, so that no other "
+                "unit's rows decide",
                 suggest_unit_comparison(self.scope, self.query),
                 "private_join",
             )
@@ -117,18 +121,21 @@ class OuterValues:
             alike or any(c.facts.is_unit for c in holder.columns.values())
         ):
             self._refuse_subquery(
-                "the subquery compares rows of a table that does not have the unit's column",
-                "select it beside what is compared: FROM (SELECT unit, x FROM …) AS t",
+                "the subquery compares with a table without the column of the privacy unit",
+                "select that column with the compared ones: FROM (SELECT unit, x FROM …) AS t",
                 "private_join",
             )
         rows = any(scan.unit.kind is UnitKind.ROW for scan in list_private_scans(holder.relation))
         matched = any(isinstance(ours, Column) and ours.source == holder.alias for ours, _ in self.pairs)
         if rows or (normalize_name(holder.alias) in self.scope.nullable and not matched):
             self._refuse_subquery(
-                "where each row is a privacy unit, a subquery compares it by equality alone"
+                "a scalar subquery may only use equalities where each row is a privacy unit"
                 if rows
-                else "the subquery compares rows that a LEFT JOIN may not find",
-                "EXISTS that stands alone in WHERE compares by anything",
+                else (
+                    "a scalar subquery cannot compare with the right side of a LEFT JOIN, where rows may be "
+                    "missing"
+                ),
+                "use EXISTS (…) as a whole condition of WHERE, where any comparison is allowed",
             )
         return holder
 

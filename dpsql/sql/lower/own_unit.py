@@ -17,14 +17,15 @@ from dpsql.plan.render import format_expression
 from dpsql.plan.tables import UnitKind
 from dpsql.policy import normalize_name
 from dpsql.sql.lower.public_groups import CompleteGroupsRequirement
-from dpsql.sql.lower.scope import Scope, StatementContext
+from dpsql.sql.lower.scope import Scope
+from dpsql.sql.lower.statement_context import StatementContext
 from dpsql.sql.read.rejection import QueryText
 
-_COMPARE = "compare the units: EXISTS (SELECT … WHERE inner.unit = outer.unit)"
+_COMPARE = "correlate it: EXISTS (SELECT … WHERE inner.unit = outer.unit)"
 
 
 def check_unit(scope: Scope, node: exp.Column | None) -> None:
-    """Refuses a privacy unit that is not the one which the policy protects."""
+    """Refuse a privacy unit that is not the one which the policy protects."""
     if node is None:
         return
     column = scope.resolve_column(node)
@@ -38,13 +39,13 @@ def check_unit(scope: Scope, node: exp.Column | None) -> None:
         scope.source.refuse(
             node,
             "column",
-            f"{column.name} is not the privacy unit, which the policy declares",
-            f"it is {' or '.join(sorted(units))}" if units else "leave privacy_unit_column out",
+            f"{column.name} is not the privacy unit that the policy declares",
+            f"it is {' or '.join(sorted(units))}" if units else "leave out privacy_unit_column",
         )
 
 
 def check_groups(source: QueryText, node: exp.Expr, keys: Iterable[Expr], relation: Relation) -> None:
-    """Refuses groups of a derived table that are one unit's each, but for those where a key is NULL or not its id.
+    """Refuse groups of a derived table that are one unit's each, but for those where a key is NULL or not its id.
 
     They would be groups across units, of which hardly one is released.
     """
@@ -65,7 +66,7 @@ def check_hidden_groups(context: StatementContext, node: exp.Expr, outer: OuterQ
 
 
 def _iterate_releases(part: OuterQuery | Relation) -> Iterator[Release]:
-    """The releases whose groups are the rows of a derived table: several are those of grouping sets, one below the other."""
+    """Yield the releases whose groups are the rows of a derived table: several are those of grouping sets, one below the other."""
     match part:
         case OuterQuery():
             if isinstance(part.source, Release):
@@ -100,18 +101,19 @@ def _check_hidden_release(context: StatementContext, node: exp.Expr, release: Re
         context.source.refuse(
             node.args.get("group") or node,
             "hidden_groups",
-            f"groups of {name} that few privacy units have are not released, so that nothing can be computed of all groups",
-            f"if each {name} is one unit's, add the unit's id to GROUP BY, to each set of several, or let the data's owner declare "
-            "it by `unique` or `links`, which says nothing of sets without it; if units share it, ask for groups of several units, "
-            "HAVING COUNT(DISTINCT unit) > 1, group by the column of a public table that it is joined to, or let the owner list its "
-            "`values`",
+            f"nothing can be computed over all groups of {name}: those with few privacy units are not "
+            "released",
+            f"if each {name} belongs to one privacy unit, add the unit's id to GROUP BY, in each "
+            "grouping set, or let the data owner declare that by `unique` or `links`; if several "
+            "units share it, keep groups of several units, HAVING COUNT(DISTINCT unit) > 1, group by "
+            "the column of a joined public table, or let the owner list its `values`",
         )
 
     context.requirements.append(CompleteGroupsRequirement(release, refuse))
 
 
 def refuse_units(source: QueryText, node: exp.Expr, key: Expr, relation: Relation) -> NoReturn:
-    """Refuses a group key of which each value is one privacy unit's."""
+    """Refuse a group key of which each value is one privacy unit's."""
     name = format_expression(key)
     source.refuse(
         node,
@@ -120,8 +122,11 @@ def refuse_units(source: QueryText, node: exp.Expr, key: Expr, relation: Relatio
         f"count them: COUNT(DISTINCT {name}); or group by it in a subquery, "
         "and aggregate its rows: SELECT n, COUNT(*) FROM (SELECT …) GROUP BY n"
         if find_identity(key, relation) is not None
-        else "group by the id itself, without NULL: WHERE id IS NOT NULL, or declare nullable: false; "
-        "over an outer join by what USING (id) makes one, or by COALESCE(a.id, b.id)",
+        else (
+            "group by an id that is never NULL: add WHERE id IS NOT NULL, or let the owner declare "
+            "nullable: false; over an outer join use the column of USING (id), or COALESCE(a.id, "
+            "b.id)"
+        ),
     )
 
 
@@ -145,9 +150,9 @@ def suggest_unit_comparison(scope: Scope, node: exp.Expr) -> str:
                 continue
             ours = f"{named.written_alias}.{column.name}"
             if normalize_name(named.written_alias) != inner:
-                return f"compare the units in {clause}: {table.alias_or_name}.{known.unit_column} = {ours}"
+                return f"correlate it, in {clause}: {table.alias_or_name}.{known.unit_column} = {ours}"
             return (
-                f"give the table of the subquery another name, as in FROM {table.name} AS w, and compare the units in "
+                f"give the table of the subquery another name, as in FROM {table.name} AS w, and correlate it in "
                 f"{clause}: w.{known.unit_column} = {ours}"
             )
     return _COMPARE

@@ -50,7 +50,7 @@ from dpsql.sql.lower.unit_windows import build_unit_windows
 
 
 def lower_rows(scope: Scope, select: exp.Select, *, released: bool = False) -> Relation:
-    """The rows of FROM and WHERE, as far as it matters where they are released."""
+    """Return the rows of FROM and WHERE, as far as it matters where they are released."""
     relation, _ = split_where(scope, select, released=released)
     return relation
 
@@ -83,12 +83,12 @@ class SelectItems:
         )
 
     def to_projection(self, alias: str) -> Project:
-        """The derived table."""
+        """Return the derived table."""
         items = [(output.name, output.expr) for output in self.outputs]
         return build_projection(self.rows, alias, items, distinct=self.distinct)
 
     def to_outer_query(self) -> OuterQuery:
-        """The query of public rows."""
+        """Return the query of public rows."""
         page = self.order, self.limit, self.offset
         return OuterQuery(self.rows, self.outputs, None, *page, self.distinct, self.qualify)
 
@@ -127,7 +127,7 @@ def lower_select_items(
 
 
 def replace_windows(scope: Scope, node: exp.Select, chosen: SelectItems) -> SelectItems:
-    """The same rows of units, with what windows say of them as columns."""
+    """Return the same rows of units, with what windows say of them as columns."""
     asked = [output.expr for output in chosen.outputs]
     asked += [] if chosen.qualify is None else [chosen.qualify]
     if not any(map(has_window, asked)):
@@ -139,7 +139,7 @@ def replace_windows(scope: Scope, node: exp.Select, chosen: SelectItems) -> Sele
 
 
 def has_distinct(scope: Scope, node: exp.Expr) -> bool:
-    """Whether a SELECT is DISTINCT."""
+    """Return whether a SELECT is DISTINCT."""
     distinct = node.args.get("distinct")
     if distinct is None:
         return False
@@ -150,7 +150,7 @@ def has_distinct(scope: Scope, node: exp.Expr) -> bool:
 
 
 def build_derived_table(scope: Scope, node: exp.Select, chosen: SelectItems, alias: str) -> Source:
-    """The derived table of a SELECT that releases nothing."""
+    """Build the derived table of a SELECT that releases nothing."""
     private = is_private(chosen.rows)
     if private:
         chosen = replace_windows(scope, node, chosen)
@@ -160,8 +160,8 @@ def build_derived_table(scope: Scope, node: exp.Select, chosen: SelectItems, ali
         scope.source.refuse(
             node,
             "private_order",
-            "the order of private rows cannot be released, nor which come first",
-            "order and limit what is released, in the outermost SELECT",
+            "LIMIT and OFFSET are not allowed over private rows, since nothing may depend on which come first",
+            "order and limit the released rows, in the outermost SELECT",
         )
     if chosen.is_paged:
         return to_public_subquery(chosen.to_outer_query(), alias)
@@ -181,7 +181,7 @@ class PlainSelect(Grouping):
         return self.scope.scalars
 
     def build_outer_query(self, outputs: tuple[Output, ...], having: Expr | None) -> OuterQuery:
-        """The rows, where they are public."""
+        """Build the rows, where they are public."""
         return OuterQuery(self.input, outputs, having)
 
     def get_key_column(self, index: int) -> Expr:
@@ -196,7 +196,7 @@ class PlainSelect(Grouping):
         """There are no keys."""
 
     def lower_output_columns(self) -> list[tuple[str, Expr]]:
-        """The columns that the SELECT items mean."""
+        """Return the columns that the SELECT items mean."""
         pairs, known = (
             list[tuple[str, Expr]](),
             collect_aliased_items(self.select) if isinstance(self.select, exp.Select) else {},
@@ -207,20 +207,20 @@ class PlainSelect(Grouping):
                 self.scope.aliases[normalize_name(item.alias)] = known[normalize_name(item.alias)]
         self.scope.aliases = {}
         if not pairs:
-            self.source.refuse(self.select, "star", "* stands for no column here")
+            self.source.refuse(self.select, "star", "* expands to no column here")
         if len(pairs) > MAX_OUTPUTS:
-            self.source.refuse(self.select, "too_long", f"SELECT names at most {MAX_OUTPUTS} columns")
+            self.source.refuse(self.select, "too_long", f"SELECT may name at most {MAX_OUTPUTS} columns")
         self.aliases |= {normalize_name(name): expr for name, expr in pairs}
         return pairs
 
 
 def is_unit_key(key: Expr, relation: Relation) -> bool:
-    """Whether rows of `relation` with equal keys have one unit."""
+    """Return whether rows of `relation` with equal keys have one unit."""
     return find_identity(key, relation) is not None
 
 
 def has_unit_key(keys: Sequence[Expr], relation: Relation) -> bool:
-    """Whether rows with equal keys have one unit, by what they identify or by what the policy declares of links.
+    """Return whether rows with equal keys have one unit, by what they identify or by what the policy declares of links.
 
     Of a key whose values the policy lists, the groups are known, and are released.
 
@@ -244,7 +244,7 @@ class DerivedGroupBy(Grouping):
     facts: list[ColumnInfo] = field(default_factory=list)
 
     def build_group_by(self) -> PerUnitGroupBy:
-        """The groups with what was asked of them."""
+        """Build the groups with what was asked of them."""
         columns = [self.get_key_column(index) for index in range(len(self.keys))]
         columns += [self._get_aggregate_column(index) for index in range(len(self.aggregations))]
         return PerUnitGroupBy(
@@ -257,11 +257,11 @@ class DerivedGroupBy(Grouping):
         return self.build_group_by()
 
     def build_outer_query(self, outputs: tuple[Output, ...], having: Expr | None) -> OuterQuery:
-        """The groups, where their rows are public."""
+        """Build the groups, where their rows are public."""
         return OuterQuery(self.build_group_by(), outputs, having)
 
     def get_key_column(self, index: int) -> Column:
-        """A key of the groups."""
+        """Return a key of the groups."""
         return Column(self.alias, f"k{index}", derive_column_info(self.keys[index], self.input))
 
     def _get_aggregate_column(self, index: int) -> Column:
@@ -271,7 +271,7 @@ class DerivedGroupBy(Grouping):
         """Any expression over a unit's rows groups them."""
 
     def lower_aggregate(self, node: exp.AggFunc) -> Expr:
-        """An aggregate of the groups."""
+        """Return an aggregate of the groups."""
         return lower_aggregate_within(self, node)
 
     def add_exact_aggregate(
@@ -282,7 +282,7 @@ class DerivedGroupBy(Grouping):
         by: Expr | None = None,
         rank: Fraction | None = None,
     ) -> Column:
-        """A column of the groups that holds an exact aggregate."""
+        """Return a column of the groups that holds an exact aggregate."""
         entry = WITHIN[function]
         result = entry.result(None if argument is None else argument.type)
         item = PerUnitAggregate(function, argument, by, rank)

@@ -29,18 +29,18 @@ PROPAGATING = frozenset((
     "cast_integer", "cast_bigint", "cast_double", "cast_varchar", "cast_date",
 ))  # fmt: skip
 """Functions, by their names in the registry, that are NULL where an argument is."""
-_COUNT = "count what a private row has: COUNT(DISTINCT unit), COUNT(x), COUNT_IF(x > 0)"
+_COUNT = "count values of the private table: COUNT(DISTINCT unit), COUNT(x), COUNT_IF(x > 0)"
 
 
 def find_optional_source(scope: Scope) -> str | None:
-    """The name of the private source of which public rows may have no row; None where all rows are somebody's."""
+    """Return the name of the private source of which public rows may have no row; None where all rows are somebody's."""
     private = {alias: named for alias, named in scope.tables.items() if is_private(named.relation)}
     missing = [named.alias for alias, named in private.items() if alias in scope.nullable]
     return missing[0] if missing and len(missing) == len(private) else None
 
 
 def to_inner_join(scope: Scope, items: list[FromItem]) -> list[FromItem]:
-    """The items of a FROM clause with such a source joined to the public rows that it has rows of.
+    """Return the items of a FROM clause with such a source joined to the public rows that it has rows of.
 
     Raises QueryRejected where it does not come last, or is joined by more than equalities and conditions on it.
     """
@@ -52,39 +52,42 @@ def to_inner_join(scope: Scope, items: list[FromItem]) -> list[FromItem]:
         scope.source.refuse(
             last.node,
             "join",
-            "the private side of public LEFT JOIN private must come last",
+            "the private table must come last in public LEFT JOIN private",
             "put a private table first in FROM",
         )
     if any(all(column.source != name for column in iterate_columns(part)) for part in last.conditions):
         scope.source.refuse(
-            last.node, "join", "ON compares with the private table here", "move other conditions to WHERE"
+            last.node,
+            "join",
+            "every condition of this ON must compare with the private table",
+            "move the other conditions to WHERE",
         )
     return [*before, replace(last, kind=JoinKind.INNER)]
 
 
 def require_private_argument(scope: Scope, node: exp.Expr, expr: Expr) -> Expr:
-    """The argument of an aggregate. Refuses what is not NULL of rows that belong to no unit."""
+    """Return the argument of an aggregate. Refuses what is not NULL of rows that belong to no unit."""
     name = find_optional_source(scope)
     if name is not None and not _is_null_when_absent(expr, name):
         scope.source.refuse(
             node,
             "join",
-            "this could have a value in rows of the public table that have no private row",
+            "this argument could have a value in rows of the public table without a private row",
             _COUNT,
         )
     return expr
 
 
 def check_row_count(scope: Scope, node: exp.Expr) -> None:
-    """Refuses COUNT(*) where some rows belong to no unit."""
+    """Refuse COUNT(*) where some rows belong to no unit."""
     if find_optional_source(scope) is not None:
         scope.source.refuse(
-            node, "join", "COUNT(*) also counts rows of the public table that have no private row", _COUNT
+            node, "join", "COUNT(*) would also count rows of the public table without a private row", _COUNT
         )
 
 
 def with_all_public_rows(scope: Scope, node: exp.Expr, release: Release) -> Release:
-    """The release, of groups of all public rows. Those without private rows must not be hidden."""
+    """Return the release, of groups of all public rows. Those without private rows must not be hidden."""
     name = find_optional_source(scope)
     if name is None:
         return release
@@ -94,8 +97,10 @@ def with_all_public_rows(scope: Scope, node: exp.Expr, release: Release) -> Rele
         scope.source.refuse(
             node,
             "join",
-            "groups of the public table without private rows would be missing: not all groups here are public",
-            "group by one column of the public table, of up to 1,000 values; or JOIN, which keeps no empty groups",
+            "every group key must have public values here: other groups without private rows would "
+            "be missing",
+            "group by one column of the public table with up to 1,000 values; or write JOIN, which "
+            "drops groups without private rows",
         )
 
     release = replace(release, all_public_rows=True)
@@ -104,7 +109,7 @@ def with_all_public_rows(scope: Scope, node: exp.Expr, release: Release) -> Rele
 
 
 def _check_absence(scope: Scope, node: exp.Expr, relation: Relation, name: str) -> None:
-    """Refuses conditions that may be true of public rows without a private row: these are not among the joined rows."""
+    """Refuse conditions that may be true of public rows without a private row: these are not among the joined rows."""
     while isinstance(relation, (Filter, SemiJoin)):
         asked: list[Expr]
         if isinstance(relation, Filter):
@@ -115,8 +120,10 @@ def _check_absence(scope: Scope, node: exp.Expr, relation: Relation, name: str) 
             scope.source.refuse(
                 node.args.get("where") or node,
                 "join",
-                "WHERE asks for rows of the public table that have no private row, of which no exact list exists",
-                f"count, and keep what is small: SELECT x FROM a LEFT JOIN {name} … GROUP BY x HAVING COUNT({name}.y) < 1",
+                "WHERE cannot select rows of the public table without a private row: there is no exact "
+                "list of them",
+                f"count, and keep the small counts: SELECT x FROM a LEFT JOIN {name} … GROUP BY x HAVING "
+                f"COUNT({name}.y) < 1",
             )
         relation = relation.input
 
@@ -126,7 +133,7 @@ def _reads_source(expr: Expr, name: str) -> bool:
 
 
 def _is_null_when_absent(expr: Expr, name: str) -> bool:
-    """Whether an expression is NULL where the columns of a source are."""
+    """Return whether an expression is NULL where the columns of a source are."""
     match expr:
         case Column():
             return expr.source == name
@@ -144,7 +151,7 @@ def _is_null_when_absent(expr: Expr, name: str) -> bool:
 
 
 def _is_untrue_when_absent(expr: Expr, name: str) -> bool:
-    """Whether a condition is not true there."""
+    """Return whether a condition is not true there."""
     if isinstance(expr, Call) and expr.function.name == "and":
         return any(_is_untrue_when_absent(part, name) for part in expr.arguments)
     if isinstance(expr, Call) and expr.function.name == "or":

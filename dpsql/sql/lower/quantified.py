@@ -24,7 +24,8 @@ from dpsql.plan.tables import Scan
 from dpsql.plan.types import Type
 from dpsql.policy import normalize_name
 from dpsql.sql.lower.derived import is_plain_select
-from dpsql.sql.lower.scope import CommonTable, Scope
+from dpsql.sql.lower.scope import Scope
+from dpsql.sql.lower.statement_context import CommonTable
 
 _NAMES: dict[type[exp.Expr], str] = {
     exp.GT: "gt",
@@ -55,7 +56,7 @@ def lower_quantified_comparison(
     value: ValueLowering | None = None,
     correlate: CorrelatedLowering | None = None,
 ) -> Expr:
-    """Whether a value compares so with all, or any, values of a subquery.
+    """Return whether a value compares so with all, or any, values of a subquery.
 
     `value` lowers what is compared, else the scope does; `correlate` lowers a subquery that has a value for each row around
     it, where that may be, and gives None for what has one value for all.
@@ -100,7 +101,10 @@ def _check_constants(scope: Scope, items: Iterable[exp.Expr]) -> None:
         for part in item.walk(prune=lambda node: isinstance(node, exp.Query)):
             if type(part) is exp.Column:
                 scope.source.refuse(
-                    part, "column", "a list of ANY or ALL holds constants", "of ANY: x > a OR x > b"
+                    part,
+                    "column",
+                    "a list of ANY or ALL may only hold constants",
+                    "for ANY write x > a OR x > b",
                 )
 
 
@@ -111,7 +115,7 @@ def _is_single_column_select(query: exp.Query) -> TypeGuard[exp.Select]:
 def _make_correlated_aggregate(
     scope: Scope, query: exp.Select, correlate: CorrelatedLowering, refusal: QueryRejected
 ) -> AggregateLowering:
-    """Aggregates of a subquery that has other rows for each row around it."""
+    """Aggregate of a subquery that has other rows for each row around it."""
     (item,) = query.expressions
     item = item.this if type(item) is exp.Alias else item
 
@@ -132,7 +136,7 @@ def _make_correlated_aggregate(
 def _build_shared_comparison(
     scope: Scope, node: exp.Expr, side: exp.Expr, query: exp.Query, compared: Callable[[], Expr]
 ) -> _QuantifiedComparison:
-    """A subquery that has the same public or released rows for each row around it."""
+    """Build a subquery that has the same public or released rows for each row around it."""
     name = scope.context.allocate_alias(node)
     table = CommonTable(query, ("c0",), scope.context.common_tables, scope)
     inner = replace(
@@ -146,11 +150,11 @@ def _build_shared_comparison(
         scope.source.refuse(
             side,
             "subquery",
-            "ALL and ANY compare with public or released rows, since one private row would decide",
+            "ALL and ANY cannot compare with private rows, since one row would decide",
             "compare with one released value: x > (SELECT MAX(y) FROM …)",
         )
     if len(source.columns) != 1:
-        scope.source.refuse(side, "subquery", "a subquery of ALL or ANY has one column")
+        scope.source.refuse(side, "subquery", "a subquery of ALL or ANY must have one column")
 
     def lower_aggregate(aggregate: Callable[[exp.Expr], exp.Expr]) -> Expr:
         from_ = exp.From(this=exp.Table(this=exp.to_identifier(name, quoted=True)))
@@ -172,7 +176,7 @@ class _QuantifiedComparison:
     known: dict[str, Expr] = field(default_factory=dict)
 
     def compare_with_all(self, name: str) -> Expr:
-        """Whether the comparison with each value of the column holds."""
+        """Return whether the comparison with each value of the column holds."""
         call, node = self.scope.scalars.build_call, self.node
         if name == "eq":
             return call(node, "and", self.compare_with_all("ge"), self.compare_with_all("le"))

@@ -22,20 +22,23 @@ _WRITTEN = "write FROM t TABLESAMPLE UNITS (10%), or (10 PERCENT)"
 
 
 def lower_sample(source: QueryText, node: exp.Expr, scan: Scan) -> Scan:
-    """The scan of a table, read from the sample that a clause asks for; of a sample of all units, as it is.
+    """Return the scan of a table, read from the sample that a clause asks for; of a sample of all units, as it is.
 
     Raises QueryRejected with code "clause" for a sample of rows, with code "sample" for one of units that is not known to be
     private.
     """
     method, percent = source.take_arguments(node, "method", "percent", size=(node.args.get("size"),))
     if type(method) is not exp.Var or str(source.take_arguments(method, "this")[0]).upper() != "UNITS":
-        source.refuse(percent or node, "clause", "a sample of rows is not answered", UNITS_SAMPLED)
+        source.refuse(percent or node, "clause", "rows cannot be sampled, only privacy units", UNITS_SAMPLED)
     if node.args.get("size") is not None:
-        _refuse_sample(source, node, "a sample of units is a part of them", _WRITTEN)
+        _refuse_sample(source, node, "a sample of units must be given as a percentage", _WRITTEN)
     rate = _parse_rate(source, node, percent)
     if scan.unit.kind is UnitKind.PUBLIC:
         _refuse_sample(
-            source, node, f"{scan.table} is public: there are no units in it", "leave the sample out"
+            source,
+            node,
+            f"{scan.table} is public, so it has no privacy units to sample",
+            "leave out the sample",
         )
     if rate == 1:
         return scan
@@ -43,15 +46,15 @@ def lower_sample(source: QueryText, node: exp.Expr, scan: Scan) -> Scan:
         _refuse_sample(
             source,
             node,
-            f"the rows of {scan.table} have no identifiers by which units could be sampled",
-            "leave the sample out; or let the policy name the column with the unit's id",
+            f"the rows of {scan.table} have no ids by which units could be sampled",
+            "leave out the sample; or let the policy name the column with the unit's id",
         )
     if _find_id_type(scan) not in _IDS:
         _refuse_sample(
             source,
             node,
-            f"units with ids of type {_find_id_type(scan)} are not sampled",
-            "leave the sample out",
+            f"privacy units with ids of type {_find_id_type(scan)} cannot be sampled",
+            "leave out the sample",
         )
     return replace(scan, sample=rate)
 
@@ -61,15 +64,15 @@ def _parse_rate(source: QueryText, node: exp.Expr, percent: exp.Expr | None) -> 
         source.take_arguments(percent, "this", "is_string") if type(percent) is exp.Literal else ("", True)
     )
     if is_string or not _PERCENT.fullmatch(text):
-        _refuse_sample(source, node, "the part of the units that is sampled is a constant", _WRITTEN)
+        _refuse_sample(source, node, "the percentage of sampled units must be a constant", _WRITTEN)
     rate = Fraction(text) / 100
     if not LEAST_RATE <= rate <= 1:
-        _refuse_sample(source, node, "a sample has from 0.0001% to 100% of the units", _WRITTEN)
+        _refuse_sample(source, node, "a sample must have from 0.0001% to 100% of the units", _WRITTEN)
     return rate
 
 
 def _find_id_type(scan: Scan) -> Type | None:
-    """The type of the ids of a table's units."""
+    """Find the type of the ids of a table's units."""
     while scan.unit.link is not None:
         scan = scan.unit.link.owner
     return None if scan.unit.column is None else scan.unit.column.type

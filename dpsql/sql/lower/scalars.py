@@ -9,13 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import NoReturn
 
 from sqlglot import exp
 
 from dpsql.errors import DataError
-from dpsql.functions import BY_UNIT, CALLS, SYNONYMS
-from dpsql.functions.moments import SPELLINGS
+from dpsql.functions import CALLS, SYNONYMS
 from dpsql.plan.expr import Column, Expr, Literal
 from dpsql.plan.types import Type, Value
 from dpsql.policy import normalize_name
@@ -24,17 +24,21 @@ from dpsql.sql.lower.calls import resolve_call
 from dpsql.sql.lower.constants import READ_FROM_TEXT, fold_decimals, parse_constant, parse_number, to_literal
 from dpsql.sql.lower.floats import unify_float_width
 from dpsql.sql.lower.folding import fold_constant
-from dpsql.sql.lower.id_texts import find_number_format
+from dpsql.sql.lower.id_texts import find_id_constants, is_number
 from dpsql.sql.lower.members import list_members, rewrite_as_in
 from dpsql.sql.lower.operators import CASTS, SHAPES, SPAN_UNITS, SPANS
 from dpsql.sql.lower.statement_time import TIME_CALLS, TIME_NODES, StatementTime
 from dpsql.sql.lower.struct_fields import is_field_access
+from dpsql.sql.lower.time_units import is_span, resolve_time_unit, take_unit_word
 from dpsql.sql.lower.unknown_syntax import refuse_unknown_function, refuse_unknown_node
 from dpsql.sql.read.pivots import NAME_OF
 from dpsql.sql.read.rejection import QueryText, format_sql, is_valid_text
 
 _WHOLE = re.compile(r"[+-]?\d{1,18}", re.ASCII)
-_LONE_SPAN = ("a length of time is added to a date or taken from one", "write day + INTERVAL 1 DAY")
+_LONE_SPAN = (
+    "an INTERVAL is only allowed where it is added to a date or timestamp, or subtracted from one",
+    "write day + INTERVAL 1 DAY",
+)
 _DECIMAL = (18, 3)
 """The digits of a DECIMAL that does not say them, all of them and those after the point."""
 
@@ -50,7 +54,7 @@ class Scalars:
     intercept: Callable[[exp.Expr], Expr | None] = field(default=lambda _: None)
 
     def lower(self, node: exp.Expr) -> Expr:
-        """The expression that `node` means. Raises QueryRejected."""
+        """Return the expression that `node` means. Raises QueryRejected."""
         taken = self.intercept(node)
         if taken is not None:
             return taken
@@ -68,27 +72,29 @@ class Scalars:
         self._refuse_unknown_node(node)
 
     def find_span(self, node: exp.Expr) -> tuple[Expr, str] | None:
-        """How many of which unit an INTERVAL is; None for what is none."""
-        return _lower_span(self, node) if _is_span(node) else None
+        """Return how many of which unit an INTERVAL is; None for what is none."""
+        return _lower_span(self, node) if is_span(node) else None
 
     def build_call(self, node: exp.Expr, name: str, *arguments: Expr) -> Expr:
-        """The typed call of a function, or a refusal that shows its signature."""
+        """Build the typed call of a function, or a refusal that shows its signature."""
         return fold_decimals(node, arguments) or resolve_call(self.source, node, name, arguments)
 
     def _refuse_unknown_node(self, node: exp.Expr) -> NoReturn:
         if isinstance(node, (exp.Subquery, exp.Query, exp.Exists)):
             self.source.refuse(
-                node, "subquery", "subqueries are not supported yet", "ask for each SELECT alone"
+                node, "subquery", "subqueries are not supported yet", "send each SELECT as its own query"
             )
         if isinstance(node, exp.Window):
             self.source.refuse(
                 node,
                 "window",
                 "a window is only allowed in SELECT, QUALIFY and ORDER BY",
-                "name it in a subquery",
+                "compute it in a subquery",
             )
         if isinstance(node, exp.Star):
-            self.source.refuse(node, "star", "* would release rows", "name aggregates, such as COUNT(*)")
+            self.source.refuse(
+                node, "star", "* would release whole rows", "name aggregates, such as COUNT(*)"
+            )
         if isinstance(node, (exp.AggFunc, exp.IgnoreNulls, exp.RespectNulls)):
             self.source.refuse(
                 node,
@@ -131,7 +137,7 @@ class Scalars:
 
 
 def is_unnest(node: exp.Expr) -> bool:
-    """Whether a node is UNNEST in an expression."""
+    """Return whether a node is UNNEST in an expression."""
     return (
         type(node) is exp.Anonymous and normalize_name(str(node.this)) == "unnest" and bool(node.expressions)
     )
@@ -249,7 +255,7 @@ def _lower_is(self: Scalars, node: exp.Expr) -> Expr:
         return self.build_call(node, "is_true" if truth else "is_false", self.lower(operand))
     if type(other) is not exp.Null:
         self.source.refuse(
-            other, "function", "IS takes NULL, TRUE or FALSE", "write the comparison out: x = y"
+            other, "function", "IS takes NULL, TRUE or FALSE", "write the comparison itself: x = y"
         )
     self.source.take_arguments(other)
     return self.build_call(node, "is_null", self.lower(operand))
@@ -260,7 +266,7 @@ def _lower_in(self: Scalars, node: exp.Expr) -> Expr:
         self.source.refuse(
             node,
             "subquery",
-            "IN over a subquery compares rows, not groups",
+            "IN with a subquery cannot be applied to groups",
             "SELECT … FROM (SELECT k, COUNT(*) AS n FROM … GROUP BY k) WHERE n IN (SELECT …)",
         )
     operand, items, column = self.source.take_arguments(node, "this", "expressions", "field")
@@ -273,7 +279,7 @@ def _lower_in(self: Scalars, node: exp.Expr) -> Expr:
     value = self.lower(operand)
     others: list[Expr] = []
     for item in members:
-        written_id = _find_id_constants(self, item, value)
+        written_id = find_id_constants(self.source, item, value, partial(_get_parameter, self))
         if written_id is not None:
             others += written_id
             continue
@@ -290,7 +296,7 @@ def _lower_in(self: Scalars, node: exp.Expr) -> Expr:
 
 
 def _lower_row_equality(self: Scalars, node: exp.Expr, left: exp.Expr | None, right: exp.Expr | None) -> Expr:
-    """Whether two rows of values are the same: NULL is as good as NULL in them, as in DuckDB."""
+    """Return whether two rows of values are the same: NULL is as good as NULL in them, as in DuckDB."""
     sides = [
         self.source.take_arguments(side, "expressions")[0] if type(side) is exp.Tuple else None
         for side in (left, right)
@@ -299,7 +305,7 @@ def _lower_row_equality(self: Scalars, node: exp.Expr, left: exp.Expr | None, ri
         self.source.refuse(
             node,
             "type",
-            "a row of values is compared with rows of as many",
+            "a row of values can only be compared with rows of the same number of values",
             "write (a, b) IN ((1, 2), (3, 4))",
         )
     pairs = zip(sides[0] or (), sides[1] or (), strict=True)
@@ -324,44 +330,21 @@ def _lower_equality(self: Scalars, node: exp.Expr) -> Expr:
 
 
 def _lower_compared_sides(self: Scalars, left: exp.Expr, right: exp.Expr) -> tuple[Expr, Expr]:
-    """Both sides of a comparison, a number beside an id that is read as text as such a text."""
-    sides = [None if _is_number(side) else self.lower(side) for side in (left, right)]
+    """Return both sides of a comparison, a number beside an id that is read as text as such a text."""
+    sides = [None if is_number(side) else self.lower(side) for side in (left, right)]
     first, second = sides
     for node, place, other in ((left, 0, second), (right, 1, first)):
-        found = None if other is None else _find_id_constants(self, node, other)
+        found = (
+            None
+            if other is None
+            else find_id_constants(self.source, node, other, partial(_get_parameter, self))
+        )
         if found is not None and len(found) == 1:
             sides[place] = found[0]
     ours, theirs = (
         self.lower(node) if side is None else side for side, node in zip(sides, (left, right), strict=True)
     )
     return ours, theirs
-
-
-def _is_number(node: exp.Expr) -> bool:
-    """Whether a node may be a number of any size: a literal, its negative, or a parameter."""
-    inner = node.this if type(node) is exp.Neg else node
-    return (type(inner) is exp.Literal and not inner.is_string) or type(node) is exp.Placeholder
-
-
-def _find_id_constants(self: Scalars, node: exp.Expr, column: Expr) -> list[Literal] | None:
-    """A number, or a list of them, beside a column of numbers that is read as text, as the texts that it has there.
-
-    Claim: they are equal if and only if the numbers are, of whatever size.
-    Why: the engine writes each number of one type in one way.
-    """
-    form = find_number_format(column)
-    if form is None or not _is_number(node):
-        return None
-    if type(node) is exp.Placeholder:
-        given = _get_parameter(self, node)
-        numbers = given if isinstance(given, tuple) else (given,)
-        texts = [str(number) if type(number) is int else None for number in numbers]
-    else:
-        inner = self.source.take_arguments(node, "this")[0] if type(node) is exp.Neg else node
-        text, _ = self.source.take_arguments(inner, "this", "is_string")
-        texts = [f"-{text}" if inner is not node else str(text)]
-    found = [None if text is None else form.format_number(text) for text in texts]
-    return None if None in found else [Literal(text, Type.VARCHAR) for text in found]
 
 
 def _lower_like(self: Scalars, node: exp.Expr) -> Expr:
@@ -371,7 +354,7 @@ def _lower_like(self: Scalars, node: exp.Expr) -> Expr:
 def _lower_escape(self: Scalars, node: exp.Expr) -> Expr:
     matched, escape = self.source.take_arguments(node, "this", "expression")
     if type(matched) not in (exp.Like, exp.ILike):
-        self.source.refuse(node, "function", "ESCAPE belongs to LIKE and ILIKE")
+        self.source.refuse(node, "function", "ESCAPE is only allowed after LIKE and ILIKE")
     return _lower_pattern_match(self, matched, self.lower(escape))
 
 
@@ -418,35 +401,35 @@ def _lower_cast(self: Scalars, node: exp.Expr) -> Expr:
 
 
 def _lower_timestamptz_cast(self: Scalars, node: exp.Expr, value: Expr) -> Expr:
-    """A moment with a time zone, which is one in UTC here."""
+    """Return a moment with a time zone, which is one in UTC here."""
     if isinstance(value, Literal) and isinstance(value.value, str):
         return parse_constant(self.source, node, Type.TIMESTAMP, value.value, zoned=True)
     if value.type is Type.VARCHAR:
         self.source.refuse(
             node,
             "type",
-            "a text without a zone would be read in the session's",
-            "CAST(x AS TIMESTAMP), which is in UTC",
+            "a text without a time zone would be read in the session's zone",
+            "write CAST(x AS TIMESTAMP), which reads it in UTC",
         )
     return self.build_call(node, "cast_timestamp", value)
 
 
 def _lower_at_time_zone(self: Scalars, node: exp.Expr) -> Expr:
-    """A moment in UTC, which all moments are in."""
+    """Return a moment in UTC, which all moments are in."""
     operand, zone = self.source.take_arguments(node, "this", "zone")
     value, named = self.lower(operand), self.lower(zone)
     if not isinstance(named, Literal) or str(named.value).upper() not in ("UTC", "GMT", "Z", "ETC/UTC"):
         self.source.refuse(
             node,
             "constant",
-            "moments are in UTC, and rules of other zones change",
-            "AT TIME ZONE 'UTC', or + INTERVAL 2 HOUR",
+            "AT TIME ZONE only takes 'UTC': the rules of other zones change",
+            "write AT TIME ZONE 'UTC', or add the offset: + INTERVAL 2 HOUR",
         )
     return self.build_call(node, "cast_timestamp", value)
 
 
 def _lower_decimal_digits(self: Scalars, nodes: Sequence[exp.Expr] | None) -> tuple[Expr, ...]:
-    """The digits of a DECIMAL; those after the point are none, if only all of them are said."""
+    """Return the digits of a DECIMAL; those after the point are none, if only all of them are said."""
     said = [self.lower(self.source.take_arguments(node, "this")[0]) for node in nodes or ()]
     defaults = [Literal(value, Type.INTEGER) for value in (_DECIMAL if not said else (_DECIMAL[0], 0))]
     return (*said, *defaults[len(said) :])
@@ -466,64 +449,45 @@ def _lower_function(self: Scalars, node: exp.Expr) -> Expr:
     called = SYNONYMS.get(called, called)
     items = list(items or ())
     if called in SYNONYMS.values() and items:
-        entry = _resolve_time_unit(self, node, called, _take_unit_word(self, items[0]))
+        entry = resolve_time_unit(self.source, node, called, take_unit_word(self.source, items[0]))
         return self.build_call(node, entry, *map(self.lower, items[1:]))
     if called == "time_bucket":
-        if len(items) != 2 or not _is_span(items[0]):
+        if len(items) != 2 or not is_span(items[0]):
             self.source.refuse(node, "type", "TIME_BUCKET takes an INTERVAL and a date")
         count, unit = _lower_span(self, items[0])
         return self.build_call(
-            node, _resolve_time_unit(self, node, called, unit), count, self.lower(items[1])
+            node, resolve_time_unit(self.source, node, called, unit), count, self.lower(items[1])
         )
     if called in SPANS:
         self.source.refuse(node, "type", *_LONE_SPAN)
-    if called == "date_add" and len(items) == 2 and _is_span(items[1]):
+    if called == "date_add" and len(items) == 2 and is_span(items[1]):
         return _shift_moment(self, node, items[0], items[1])
     if called not in CALLS:
         self.refuse_unknown_call(node, called or str(name))
     return self.build_call(node, called, *map(self.lower, items))
 
 
-def _resolve_time_unit(self: Scalars, node: exp.Expr, name: str, said: str) -> str:
-    """The entry that a unit of time, a constant, chooses."""
-    known = BY_UNIT[name]
-    unit = normalize_name(said)
-    entry = known.get(SPELLINGS.get(unit, unit))
-    if entry is None:
-        title = name.upper()
-        self.source.refuse(node, "constant", f"{title} knows no {said}", f"it knows {', '.join(known)}")
-    return entry
-
-
 def _lower_extract(self: Scalars, node: exp.Expr) -> Expr:
     part, operand = self.source.take_arguments(node, "this", "expression")
     return self.build_call(
-        node, _resolve_time_unit(self, part, "date_part", _take_unit_word(self, part)), self.lower(operand)
+        node,
+        resolve_time_unit(self.source, part, "date_part", take_unit_word(self.source, part)),
+        self.lower(operand),
     )
-
-
-def _take_unit_word(self: Scalars, node: exp.Expr) -> str:
-    if type(node) is exp.Literal and node.is_string:
-        text, _ = self.source.take_arguments(node, "this", "is_string")
-        return str(text)
-    if type(node) is exp.Var:
-        (text,) = self.source.take_arguments(node, "this")
-        return str(text)
-    self.source.refuse(node, "constant", "a unit of time is a constant: 'month'")
 
 
 def _lower_addition(self: Scalars, node: exp.Expr) -> Expr:
     left, right = self.source.take_arguments(node, "this", "expression")
-    if _is_span(right):
+    if is_span(right):
         return _shift_moment(self, node, left, right)
-    if _is_span(left):
+    if is_span(left):
         return _shift_moment(self, node, right, left)
     return self.build_call(node, "+", self.lower(left), self.lower(right))
 
 
 def _lower_subtraction(self: Scalars, node: exp.Expr) -> Expr:
     left, right = self.source.take_arguments(node, "this", "expression")
-    if _is_span(right):
+    if is_span(right):
         return _shift_moment(self, node, left, right, back=True)
     return self.build_call(node, "-", self.lower(left), self.lower(right))
 
@@ -531,37 +495,36 @@ def _lower_subtraction(self: Scalars, node: exp.Expr) -> Expr:
 def _shift_moment(
     self: Scalars, node: exp.Expr, moment_: exp.Expr, span: exp.Expr, *, back: bool = False
 ) -> Expr:
-    """A moment some units later, or back."""
+    """Return a moment some units later, or back."""
     count, unit = _lower_span(self, span)
     units = _build_negation(self, span, count) if back else count
-    return self.build_call(node, _resolve_time_unit(self, span, "interval", unit), self.lower(moment_), units)
-
-
-def _is_span(node: exp.Expr | None) -> bool:
-    while type(node) is exp.Paren:
-        node = node.this
-    called = node.this if type(node) is exp.Anonymous else None
-    return type(node) is exp.Interval or (isinstance(called, str) and normalize_name(called) in SPANS)
+    return self.build_call(
+        node, resolve_time_unit(self.source, span, "interval", unit), self.lower(moment_), units
+    )
 
 
 def _lower_span(self: Scalars, node: exp.Expr) -> tuple[Expr, str]:
-    """How many of which unit an INTERVAL, or TO_DAYS(n) and its like, is."""
+    """Return how many of which unit an INTERVAL, or TO_DAYS(n) and its like, is."""
     while type(node) is exp.Paren:
         (node,) = self.source.take_arguments(node, "this")
     if type(node) is exp.Anonymous:
         name, items = self.source.take_arguments(node, "this", "expressions")
         if len(items or ()) != 1:
-            self.source.refuse(node, "type", f"{name} takes one number")
+            self.source.refuse(node, "type", f"{name} takes exactly one number")
         return self.lower(items[0]), SPANS[normalize_name(str(name))]
     count, named = self.source.take_arguments(node, "this", "unit")
-    unit = None if named is None else SPAN_UNITS.get(normalize_name(_take_unit_word(self, named)))
+    unit = None if named is None else SPAN_UNITS.get(normalize_name(take_unit_word(self.source, named)))
     if unit is None:
-        self.source.refuse(node, "constant", "an INTERVAL is a whole number of one unit", "INTERVAL 1 DAY")
+        self.source.refuse(
+            node, "constant", "an INTERVAL must be a whole number of one unit", "write INTERVAL 1 DAY"
+        )
     if type(count) is not exp.Literal:
         return self.lower(count), unit
     text, _ = self.source.take_arguments(count, "this", "is_string")
     if not _WHOLE.fullmatch(str(text)):
-        self.source.refuse(node, "constant", "an INTERVAL is a whole number of one unit", "INTERVAL 1 DAY")
+        self.source.refuse(
+            node, "constant", "an INTERVAL must be a whole number of one unit", "write INTERVAL 1 DAY"
+        )
     return Literal(int(text), Type.INTEGER), unit
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sqlglot import exp
 
-from dpsql.analysis.stability import PublicFacts
-from dpsql.backends.catalog import AnalystSchema, AnalystTable
+from dpsql.backends.catalog import AnalystTable
 from dpsql.plan import nodes
 from dpsql.plan.cardinality import is_single_row
 from dpsql.plan.dependencies import list_required_steps
@@ -18,7 +17,6 @@ from dpsql.plan.tables import Scan
 from dpsql.plan.types import Type
 from dpsql.policy import normalize_name, split_table_name
 from dpsql.policy.problem import suggest_choice
-from dpsql.request.parameters import Parameter
 from dpsql.sql.lower.interval_ends import (
     get_interval_argument,
     make_interval_column,
@@ -26,143 +24,17 @@ from dpsql.sql.lower.interval_ends import (
     with_interval_columns,
 )
 from dpsql.sql.lower.node_kinds import is_matching, is_quantified, is_table_function
-from dpsql.sql.lower.public_groups import PublicGroupsRequirement
 from dpsql.sql.lower.samples import lower_sample
 from dpsql.sql.lower.scalars import Scalars, is_unnest
-from dpsql.sql.lower.statement_time import StatementTime
+from dpsql.sql.lower.statement_context import REPEATED, CommonTable, StatementContext
 from dpsql.sql.lower.struct_fields import check_field, find_field, is_field_access, resolve_field
 from dpsql.sql.lower.table_names import build_scan, resolve_schema, resolve_table
 from dpsql.sql.lower.unknown_syntax import refuse_columns_call
 from dpsql.sql.read.interval_calls import find_interval_end
 from dpsql.sql.read.rejection import QueryText
 
-MAX_SOURCES = 256
-"""The most tables and subqueries of a plan: planning takes about a millisecond for each."""
-NEW, REPEATED = 4, 1
-"""What planning costs for a source, and for one of a common table expression that is read again."""
 MAX_JOINED = 64
 """The most tables of one FROM: putting n joins in order takes n² steps."""
-MAX_DERIVED_DEPTH = 16
-
-
-@dataclass(frozen=True, slots=True)
-class CommonTable:
-    """A common table expression, with those that it may refer to itself, and the rows around it, which it cannot."""
-
-    query: exp.Expr
-    names: Sequence[str]
-    earlier_tables: Mapping[str, CommonTable]
-    enclosing_scope: Scope | None = None
-
-
-@dataclass(slots=True)
-class SourceCounter:
-    """How many tables and subqueries a plan has so far, each as often as it is written out."""
-
-    number: int = 0
-    cost: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class StatementContext:
-    """What all parts of one statement share.
-
-    `lower_derived_query` lowers the query of a derived table, `lower_correlated_select` a subquery with a value for each outer row, `lower_subquery_predicate` EXISTS or
-    IN over a subquery as a truth value of each row. `requirements` is what
-    they need to know of their releases.
-    """
-
-    source: QueryText
-    catalog: AnalystSchema
-    parameters: Sequence[Parameter]
-    time: StatementTime
-    facts: PublicFacts
-    lower_derived_query: Callable[[StatementContext, exp.Expr, str, Sequence[str]], nodes.Source]
-    lower_correlated_select: Callable[[Scope, exp.Select], Expr | None]
-    lower_subquery_predicate: Callable[[Scope, exp.Expr], Expr]
-    common_tables: Mapping[str, CommonTable] = field(default_factory=dict)
-    depth: int = 0
-    source_counter: SourceCounter = field(default_factory=SourceCounter)
-    lowered_common_tables: dict[int, tuple[exp.Expr, nodes.Source, int]] = field(default_factory=dict)
-    """The common table expressions that were read, by the identity of their queries, and how many sources each has.
-
-    The queries are kept too: some are parts of copies that nothing else keeps, and another could get their identity.
-    """
-    max_groups: int | None = None
-    requirements: list[PublicGroupsRequirement] = field(default_factory=list)
-    distinct_nodes: list[exp.Expr] = field(default_factory=list)
-    """Where distinct rows across units stand."""
-    sample_nodes: list[exp.Expr] = field(default_factory=list)
-    """The clauses by which units are sampled."""
-    enclosing_scope: Scope | None = None
-    """The rows that stand around a derived table, which cannot name them; a refusal says so."""
-
-    def enter_subquery(
-        self, node: exp.Expr, common_tables: Mapping[str, CommonTable], enclosing_scope: Scope | None = None
-    ) -> StatementContext:
-        """The context of a query within this one."""
-        if self.depth == MAX_DERIVED_DEPTH:
-            self.source.refuse(
-                node, "too_deep", f"derived tables are nested over {MAX_DERIVED_DEPTH} levels deep"
-            )
-        return replace(
-            self, depth=self.depth + 1, common_tables=common_tables, enclosing_scope=enclosing_scope
-        )
-
-    def check_name(self, node: exp.Expr, name: str) -> None:
-        """Refuses the names that emitted SQL gives to its own parts, the unit of a row among them."""
-        if name.startswith("#"):
-            self.source.refuse(
-                node, "reserved_name", f"the name {name} begins with #, which is reserved", "use another"
-            )
-
-    def check_outputs(self, node: exp.Expr, outputs: Iterable[nodes.Output]) -> None:
-        """Refuses outputs that cannot be columns of a derived table: of reserved names, and lists."""
-        for output in outputs:
-            self.check_name(node, output.name)
-            if output.expr.type is Type.LIST:
-                self.source.refuse(
-                    node,
-                    "list",
-                    "a list or map of values is only allowed in the outermost SELECT",
-                    "ask for each value by itself, QUANTILE_CONT(x, 0.25) AS low, which together cost the same; "
-                    "or for each bin as a row, SELECT bin, COUNT(*) … GROUP BY bin",
-                )
-
-    def rename_columns(self, node: exp.Expr, source: nodes.Source, names: Sequence[str]) -> nodes.Source:
-        """The derived source with its first columns known by other names."""
-        if isinstance(source, Scan) or not names:
-            return source
-        if len(names) > len(source.columns):
-            self.source.refuse(
-                node, "column", f"{len(names)} names are given to {len(source.columns)} columns"
-            )
-        given = (*names, *(column.name for column in source.columns[len(names) :]))
-        for index, name in enumerate(given):
-            self.check_name(node, name)
-            if normalize_name(name) in map(normalize_name, given[:index]):
-                self.source.refuse(node, "ambiguous", f"two columns are called {name}", "rename one of them")
-        columns = (replace(column, name=name) for column, name in zip(source.columns, given, strict=True))
-        return replace(source, columns=tuple(columns))
-
-    def allocate_alias(self, node: exp.Expr) -> str:
-        """A name that no table of the query has."""
-        return f"#{self.count_sources(node, 1, NEW)}"
-
-    def count_sources(self, node: exp.Expr, more: int, cost: int) -> int:
-        """Counts further sources, each of a cost that planning has; returns how many there were before."""
-        before = self.source_counter.number
-        self.source_counter.number += more
-        self.source_counter.cost += more * cost
-        if self.source_counter.cost > MAX_SOURCES * NEW:
-            self.source.refuse(
-                node,
-                "too_long",
-                f"the plan would have over {MAX_SOURCES} tables and subqueries, or {MAX_SOURCES * NEW // REPEATED:,} of common "
-                "table expressions that are read again",
-                "split the query",
-            )
-        return before
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,7 +148,7 @@ class Scope:
         return self.lowered_aliases[id(item)][1]
 
     def _get_interval_column(self, node: exp.Expr) -> Column:
-        """The end of the interval of a released aggregate that a column of FROM is."""
+        """Return the end of the interval of a released aggregate that a column of FROM is."""
         asked = get_interval_argument(self.source, node)
         if type(asked) is not exp.Column:
             refuse_interval(self.source, node)
@@ -291,7 +163,7 @@ class Scope:
         return self._apply_nullability(alias, end)
 
     def lower_scalar_subquery(self, node: exp.Expr) -> Expr:
-        """The one value of a subquery over released or public values."""
+        """Return the one value of a subquery over released or public values."""
         (query,) = self.source.take_arguments(node, "this")
         if type(query) is exp.Select:
             value = self.subquery_values.get(query) or self.context.lower_correlated_select(self, query)
@@ -301,18 +173,18 @@ class Scope:
         return self.lower_uncorrelated_subquery(node, query)
 
     def lower_uncorrelated_subquery(self, node: exp.Expr, query: exp.Expr) -> Scalar:
-        """The one value of a subquery that does not depend on the rows of this scope."""
+        """Return the one value of a subquery that does not depend on the rows of this scope."""
         inner = self.context.enter_subquery(node, self.context.common_tables, enclosing_scope=self)
         source = self.context.lower_derived_query(inner, query, self.context.allocate_alias(node), ())
         if nodes.is_private(source) or isinstance(source, Scan):
             self.source.refuse(
                 node,
                 "subquery",
-                "a subquery with one value must aggregate over privacy units",
+                "a scalar subquery over private rows must aggregate over privacy units",
                 "as in WHERE cost > (SELECT AVG(cost) FROM visits)",
             )
         if len(source.columns) != 1:
-            self.source.refuse(node, "subquery", "a subquery used as a value has one column")
+            self.source.refuse(node, "subquery", "a subquery used as a value must have one column")
         outer = (
             _build_single_value_query(source)
             if is_single_row(source)
@@ -321,7 +193,7 @@ class Scope:
         return Scalar(outer, source.columns[0].type)
 
     def _look_up_single_row(self, node: exp.Expr, source: nodes.Source) -> nodes.OuterQuery:
-        """The query of a source of public rows that, looked up, has one row or none.
+        """Return the query of a source of public rows that, looked up, has one row or none.
 
         Claim: its value costs nothing, and it is the same on neighboring databases.
         Why: it follows from public tables alone. The statement keeps the first row only, so that it could not fail.
@@ -331,7 +203,7 @@ class Scope:
             self.source.refuse(
                 node,
                 "subquery",
-                "over released values, a subquery used as a value has one row",
+                "a subquery over released values must have one row to be used as a value",
                 "add LIMIT 1",
             )
         outputs = tuple(nodes.Output(column.name, column) for column in source.columns)
@@ -339,13 +211,13 @@ class Scope:
             self.source.refuse(
                 node,
                 "subquery",
-                "a subquery used as a value has at most one row, and this one has more",
+                "a subquery used as a value must have at most one row, and this one has more",
                 "add ORDER BY x LIMIT 1, or aggregate: SELECT MIN(x)",
             )
         return nodes.OuterQuery(source, outputs, limit=1)
 
     def add_source(self, node: exp.Expr) -> str:
-        """Brings the item of a FROM or JOIN clause into scope; returns its alias, folded."""
+        """Bring the item of a FROM or JOIN clause into scope; returns its alias, folded."""
         derived = type(node) in (exp.Subquery, exp.Values) or is_table_function(node)
         added = self._lower_derived_table(node) if derived else self._lower_table(node)
         if self.keeps_interval_columns:
@@ -357,14 +229,14 @@ class Scope:
             self.source.refuse(
                 node,
                 "too_long",
-                f"at most {MAX_JOINED} tables in one FROM",
+                f"FROM may name at most {MAX_JOINED} tables",
                 "join some of them in a subquery",
             )
         self.tables[folded] = added
         return folded
 
     def add_single_row(self, node: exp.Expr) -> str:
-        """Brings what a SELECT without FROM reads into scope: one row, of which nothing can be named."""
+        """Bring what a SELECT without FROM reads into scope: one row, of which nothing can be named."""
         alias = self.context.allocate_alias(node)
         column = Column(alias, "#", ColumnInfo(Type.INTEGER, ""))
         self.tables[normalize_name(alias)] = NamedSource(nodes.Values(((1,),), alias, (column,)), {})
@@ -386,7 +258,7 @@ class Scope:
                     sample,
                     "sample",
                     "only a private table can be sampled, not the rows of a query",
-                    "write the sample in the query, behind its table",
+                    "write TABLESAMPLE inside of the query, behind its table",
                 )
             known_as, names = self.take_alias(alias, name)
             return to_named_source(
@@ -395,7 +267,9 @@ class Scope:
         table = resolve_table(self.source, self.context.catalog, node, name, schema)
         known_as, names = self.take_alias(alias, split_table_name(table.name)[1])
         if names:
-            self.source.refuse(node, "clause", "a table's columns keep their names", "rename them in SELECT")
+            self.source.refuse(
+                node, "clause", "an alias of a table cannot rename its columns", "rename them in SELECT"
+            )
         columns = {folded: Column(known_as, *column) for folded, column in table.columns.items()}
         self.context.allocate_alias(node)  # counted, as every source is
         found = build_scan(self.context.catalog, known_as, table)
@@ -405,7 +279,7 @@ class Scope:
         return NamedSource(found, columns)
 
     def lower_common_table(self, node: exp.Expr, common: CommonTable, known_as: str) -> nodes.Source:
-        """The rows of a common table expression, which is lowered once; its tables count wherever it is read."""
+        """Return the rows of a common table expression, which is lowered once; its tables count wherever it is read."""
         lowered = self.context.lowered_common_tables
         if id(common.query) not in lowered:
             inner = self.context.enter_subquery(node, common.earlier_tables, common.enclosing_scope)
@@ -431,7 +305,7 @@ class Scope:
         return to_named_source(self.context.lower_derived_query(inner, query, known_as, names))
 
     def take_alias(self, node: exp.Expr | None, otherwise: str) -> tuple[str, list[str]]:
-        """The alias of a source and the names that it gives to columns."""
+        """Return the alias of a source and the names that it gives to columns."""
         if node is None:
             return otherwise, []
         identifier, columns = self.source.take_arguments(node, "this", "columns")
@@ -446,7 +320,7 @@ class Scope:
         return normalize_name(name), names
 
     def resolve_column(self, node: exp.Column) -> Column:
-        """The column that a name means."""
+        """Return the column that a name means."""
         identifier, qualifier, *schema = self.source.take_arguments(node, "this", "table", "db", "catalog")
         parts = [part for part in (*reversed(schema), qualifier, identifier) if part is not None]
         field_ = find_field(self, parts)
@@ -472,7 +346,7 @@ class Scope:
                 node,
                 "table",
                 f"there is no table {owner} in FROM",
-                f"there are: {known}" if known else "give the subquery a name: FROM (SELECT …) AS q",
+                f"FROM has {known}" if known else "name the subquery: FROM (SELECT …) AS q",
             )
         if not holders:
             self._refuse_unknown_column(node, name, owner)
@@ -483,59 +357,61 @@ class Scope:
                 node,
                 "ambiguous",
                 f"the column {name} is in {' and '.join(one or 'a subquery without a name' for one in written)}",
-                f"write {named}.{name}" if named else "give the subqueries names: FROM (SELECT …) AS q",
+                f"write {named}.{name}" if named else "name the subqueries: FROM (SELECT …) AS q",
             )
         if any(holders[0] in hiding.tables for hiding in self._iterate_inner_scopes(scope)):
             self.source.refuse(
                 node,
                 "ambiguous",
-                f"the subquery has a table {scope.tables[holders[0]].alias} of its own, which has no {name}",
+                f"the subquery has its own table {scope.tables[holders[0]].alias}, which has no column "
+                f"{name}",
                 "give one of the two an alias",
             )
         return scope.get_column(holders[0], name)
 
     def _check_enclosing_columns(self, node: exp.Column, name: str, owner: str | None) -> None:
-        """Refuses a name that is one of the rows around a derived table, where it cannot be read."""
+        """Refuse a name that is one of the rows around a derived table, where it cannot be read."""
         around = self.context.enclosing_scope
         if around is not None and around.has_visible_column(name, owner):
             self.source.refuse(
                 node,
                 "subquery",
-                f"{owner + '.' if owner else ''}{name} is of the query around: what stands in FROM, and a subquery with GROUP "
-                "BY, HAVING, LIMIT, UNION or WITH, reads its own tables alone",
-                "name it in the WHERE of a subquery that has none of these: EXISTS (SELECT … WHERE inner.a = outer.a); in FROM, "
-                "join: JOIN (SELECT unit, SUM(x) AS s FROM … GROUP BY unit) AS q ON q.unit = t.unit",
+                f"{owner + '.' if owner else ''}{name} belongs to the outer query, which FROM and "
+                "subqueries with GROUP BY, HAVING, LIMIT, UNION or WITH cannot read",
+                "name it in the WHERE of a subquery without these clauses: EXISTS (SELECT … WHERE "
+                "inner.a = outer.a); in FROM write a join: JOIN (SELECT unit, SUM(x) AS s FROM … GROUP "
+                "BY unit) AS q ON q.unit = t.unit",
             )
 
     def has_visible_column(self, name: str, owner: str | None) -> bool:
-        """Whether a name is a column of these rows, or of rows around them."""
+        """Return whether a name is a column of these rows, or of rows around them."""
         around = self.context.enclosing_scope
         held = self._find_owning_scope(name, owner).list_column_owners(name, owner)
         return bool(held) or (around is not None and around.has_visible_column(name, owner))
 
     def has_source(self, owner: str, schema: str | None) -> bool:
-        """Whether there is such a source, which is a table of that schema where one is said."""
+        """Return whether there is such a source, which is a table of that schema where one is said."""
         relation = self.tables[owner].relation if owner in self.tables else None
         if schema is None or relation is None:
             return relation is not None
         return isinstance(relation, Scan) and normalize_name(split_table_name(relation.table)[0]) == schema
 
     def get_column_name(self, column: Column) -> str:
-        """The name of a column for people; of an element of a list what UNNEST calls it."""
+        """Return the name of a column for people; of an element of a list what UNNEST calls it."""
         if not column.name.startswith("#"):
             return column.name
         held = (pair for known in self.tables.values() for pair in known.columns.items())
         return next((name for name, found in held if found == column), column.name)
 
     def _iterate_inner_scopes(self, scope: Scope) -> Iterator[Scope]:
-        """The scopes from this one out to `scope`, without that."""
+        """Yield the scopes from this one out to `scope`, without that."""
         inner: Scope | None = self
         while inner is not None and inner is not scope:
             yield inner
             inner = inner.outer
 
     def _find_owning_scope(self, name: str, owner: str | None) -> Scope:
-        """The innermost scope that knows the name; this one, if none does."""
+        """Find the innermost scope that knows the name; this one, if none does."""
         scope: Scope | None = self
         while scope is not None:
             if scope.list_column_owners(name, owner):
@@ -544,17 +420,17 @@ class Scope:
         return self
 
     def get_column(self, alias: str, name: str) -> Column:
-        """The column `name` of the table in scope as `alias`."""
+        """Return the column `name` of the table in scope as `alias`."""
         return self._apply_nullability(alias, self.tables[alias].columns[normalize_name(name)])
 
     def _apply_nullability(self, alias: str, column: Column) -> Column:
-        """The column of a source, NULL where a join has found none of its rows."""
+        """Return the column of a source, NULL where a join has found none of its rows."""
         if alias not in self.nullable:
             return column
         return replace(column, facts=replace(column.facts, nullable=True))
 
     def list_columns(self, node: exp.Expr, owner: str | None = None) -> list[Column]:
-        """All columns, of the table `owner` or of each in turn, as * means them."""
+        """List all columns, of the table `owner` or of each in turn, as * means them."""
         if owner is not None and normalize_name(owner) not in self.tables:
             self.source.refuse(node, "table", f"there is no table {owner} in FROM")
         if owner is not None:
@@ -573,13 +449,13 @@ class Scope:
         ]
 
     def list_column_names(self, owner: str | None) -> list[str]:
-        """The names of the columns of the table `owner`, or of all tables; none if there is no such table."""
+        """List the names of the columns of the table `owner`, or of all tables; none if there is no such table."""
         among = [self.tables[normalize_name(owner)]] if owner and normalize_name(owner) in self.tables else []
         tables = self.tables.values() if owner is None else among
         return [self.get_column_name(column) for named in tables for column in named.columns.values()]
 
     def list_column_owners(self, name: str, owner: str | None) -> list[str]:
-        """The tables of this scope that have a column of a name: all of them, or only the one of the name `owner`."""
+        """List the tables of this scope that have a column of a name: all of them, or only the one of the name `owner`."""
         folded = normalize_name(name)
         if owner is None and folded in self.using_owners:
             return [self.using_owners[folded]]
@@ -593,7 +469,7 @@ class Scope:
         return [alias for alias in among if folded in self.tables[alias].columns]
 
     def _iterate_catalog_tables(self) -> Iterator[AnalystTable]:
-        """The tables of the catalogue that are in scope."""
+        """Yield the tables of the catalogue that are in scope."""
         for named in self.tables.values():
             table = (
                 self.context.catalog.find_table(named.relation.table)
@@ -607,7 +483,7 @@ class Scope:
             self.source.refuse(
                 node,
                 "column",
-                f"{name} is a list, whose elements are read as rows",
+                f"{name} is a list, whose elements can only be read as rows",
                 f"FROM t, UNNEST(t.{name}) AS u(x), or SELECT UNNEST({name}) AS x",
             )
         known = self.list_column_names(owner)
@@ -616,15 +492,15 @@ class Scope:
             self.source.refuse(
                 node,
                 "column",
-                f"{name} is a STRUCT, of which the fields are read that the policy declares",
-                f"name a field, as {inner[0]}, which is NULL where {name} is",
+                f"{name} is a STRUCT, of which only declared fields can be read",
+                f"name a field, such as {inner[0]}, which is NULL where {name} is NULL",
             )
         hint = suggest_choice(name, known) or f"there are: {', '.join(known)}"
         self.source.refuse(node, "column", f"there is no column {name}", hint)
 
 
 def _build_single_value_query(source: nodes.Source) -> nodes.OuterQuery:
-    """The query of a source's only column."""
+    """Build the query of a source's only column."""
     if isinstance(source, nodes.PublicSubquery):
         return source.outer
     if isinstance(source, Scan):
@@ -634,7 +510,7 @@ def _build_single_value_query(source: nodes.Source) -> nodes.OuterQuery:
 
 
 def to_named_source(relation: nodes.Source) -> NamedSource:
-    """A derived source with its columns."""
+    """Return a derived source with its columns."""
     if isinstance(relation, Scan):
         raise TypeError("a table's columns are the catalogue's")
     return NamedSource(relation, {normalize_name(column.name): column for column in relation.columns})

@@ -48,7 +48,7 @@ TRUE = Literal(True, Type.BOOLEAN)
 
 
 def _is_semi_join(node: exp.Expr) -> bool:
-    """Whether a condition is EXISTS or IN over a subquery, or NOT of one."""
+    """Return whether a condition is EXISTS or IN over a subquery, or NOT of one."""
     return is_matching(_strip_parentheses(node.this) if type(node) is exp.Not else node)
 
 
@@ -59,7 +59,7 @@ OuterTableLowering = Callable[[Sequence[Expr]], tuple[list[FromItem], list[Expr]
 def split_where(
     scope: Scope, select: exp.Select, *, released: bool = False, joining: OuterTableLowering | None = None
 ) -> tuple[Relation, list[Expr]]:
-    """The rows of FROM and WHERE, and apart from them the conditions that name columns of an outer query.
+    """Return the rows of FROM and WHERE, and apart from them the conditions that name columns of an outer query.
 
     With `joining` these are joined to a further source, where they are no equalities. Of what is `released`, public rows without private ones may be left out, whose groups are there without them.
     """
@@ -97,7 +97,7 @@ def split_where(
 
 
 def _build_semi_join(scope: Scope, relation: Relation, item: SemiJoinSource) -> SemiJoin:
-    """The rows of `relation` that SEMI JOIN or ANTI JOIN keeps."""
+    """Build the rows of `relation` that SEMI JOIN or ANTI JOIN keeps."""
     alias = scope.context.allocate_alias(item.node)
     exported: dict[Expr, Column] = {}
 
@@ -119,7 +119,7 @@ def _build_semi_join(scope: Scope, relation: Relation, item: SemiJoinSource) -> 
 
 
 def lower_semi_join(scope: Scope, relation: Relation, node: exp.Expr) -> SemiJoin:
-    """The rows of `relation` for which the condition is true."""
+    """Return the rows of `relation` for which the condition is true."""
     anti = type(node) is exp.Not
     if anti:
         (inside,) = scope.source.take_arguments(node, "this")
@@ -145,7 +145,7 @@ def lower_semi_join(scope: Scope, relation: Relation, node: exp.Expr) -> SemiJoi
 
 
 def list_row_values(scope: Scope, operand: exp.Expr) -> list[exp.Expr]:
-    """The values of a row (a, b), or the one value that an operand of IN is."""
+    """List the values of a row (a, b), or the one value that an operand of IN is."""
     return (
         list(scope.source.take_arguments(operand, "expressions")[0])
         if type(operand) is exp.Tuple
@@ -167,18 +167,16 @@ def _make_comparison(
 
 
 def check_width(scope: Scope, node: exp.Expr, values: int, columns: int) -> None:
-    """Refuses IN over a subquery with another number of columns than its operand has values."""
+    """Refuse IN over a subquery with another number of columns than its operand has values."""
     if values != columns:
         many = "one column" if values == 1 else f"{values} columns"
-        scope.source.refuse(node, "subquery", f"IN takes a subquery of {many} here, not of {columns}")
+        scope.source.refuse(node, "subquery", f"a subquery of IN must have {many} here, not {columns}")
 
 
 def _check_same_unit(scope: Scope, node: exp.Expr, relation: Relation, right: Source, on: Expr) -> None:
     known = {source.alias for source in iterate_sources(relation)} | {right.alias}
     if not {column.source for column in iterate_columns(on)} <= known:
-        scope.source.refuse(
-            node, "subquery", "a subquery may refer to the query right around it, and no further"
-        )
+        scope.source.refuse(node, "subquery", "a subquery may only refer to the query directly around it")
     if not is_private(right):
         return
     same = any(isinstance(part, Call) and _is_unit_equality(part, right) for part in iterate_conjuncts(on))
@@ -190,13 +188,17 @@ def _check_same_unit(scope: Scope, node: exp.Expr, relation: Relation, right: So
         scope.source.refuse(
             node,
             "private_join",
-            "a subquery over private rows must compare the privacy unit: rows of other units must not decide",
+            "a subquery over private rows must be correlated on the privacy unit, so that no other "
+            "unit's rows decide",
             combine_hints(
                 suggest_unit_comparison(scope, node),
                 suggest_link_declaration(pairs, relation, right),
             )
             if is_private(relation)
-            else "join them, so that each row is somebody's, and count each key once: COUNT(DISTINCT key)",
+            else (
+                "join the tables, so that each row belongs to a privacy unit, and count each key once: "
+                "COUNT(DISTINCT key)"
+            ),
         )
 
 
@@ -209,7 +211,7 @@ def _check_unknown(
     others: Sequence[Expr],
     equal: Sequence[Expr],
 ) -> None:
-    """Refuses NOT IN over private rows where NULL would be compared with the rows of all units.
+    """Refuse NOT IN over private rows where NULL would be compared with the rows of all units.
 
     A value other than NULL is only equal to values of its own unit; but `NULL NOT IN S` is true if no unit has a
     value in S, and `x NOT IN S` never is if anybody has NULL there. Of a row of values it is enough that those of the
@@ -229,10 +231,10 @@ def _check_unknown(
             scope.source.refuse(
                 node,
                 "private_join",
-                f"{'a value of the subquery' if inside else format_expression(side)} could be NULL, "
-                "and whether NOT IN is true then depends on the rows of other privacy units",
-                "leave NULL out: WHERE x IS NOT NULL, in the query and in the subquery; "
-                "or write NOT EXISTS (SELECT … WHERE inner.unit = outer.unit AND …)",
+                f"{'a value of the subquery' if inside else format_expression(side)} could be NULL, so "
+                "that rows of other privacy units would decide whether NOT IN is true",
+                "exclude NULL: WHERE x IS NOT NULL, in the query and in the subquery; or write NOT "
+                "EXISTS (SELECT … WHERE inner.unit = outer.unit AND …)",
             )
 
 
@@ -251,7 +253,7 @@ def _list_equal_pairs(on: Expr, right: Source) -> list[tuple[Expr, Expr]]:
 
 
 def _has_row_units(*relations: Relation) -> bool:
-    """Whether some rows are privacy units themselves."""
+    """Return whether some rows are privacy units themselves."""
     return any(scan.unit.kind is UnitKind.ROW for side in relations for scan in list_private_scans(side))
 
 
@@ -272,7 +274,7 @@ def _has_same_unit(arguments: Sequence[Expr], right: Source) -> bool:
 def _lower_subquery(
     scope: Scope, node: exp.Expr, compare: Callable[[Sequence[Expr]], list[Expr]] | None
 ) -> tuple[Source, Expr]:
-    """The rows to match with, under a name of their own, and the condition on them.
+    """Return the rows to match with, under a name of their own, and the condition on them.
 
     `compare` is the comparison with the subquery's columns, for IN.
     """
@@ -324,7 +326,7 @@ def _lower_correlated_rows(
 
 
 def _rewrite_columns(expr: Expr, here: set[str], export: Callable[[Expr], Expr]) -> Expr:
-    """The condition with the subquery's columns read under the name that it has outside."""
+    """Return the condition with the subquery's columns read under the name that it has outside."""
     if isinstance(expr, Column):
         return export(expr) if expr.source in here else expr
     if isinstance(expr, Call):

@@ -26,7 +26,7 @@ class GroupingSetParts:
 
     @classmethod
     def from_query(cls, outer: OuterQuery) -> GroupingSetParts:
-        """The outputs of a set, what it is ordered by besides, and what QUALIFY asks."""
+        """Return the outputs of a set, what it is ordered by besides, and what QUALIFY asks."""
         found = cls()
         asked = [] if outer.qualify is None else [outer.qualify]
         exprs = (*(output.expr for output in outer.outputs), *(item.expr for item in outer.order), *asked)
@@ -54,7 +54,7 @@ class GroupingSetParts:
         return _make_placeholder(len(self.parts) - 1)
 
     def build_parts_query(self, outer: OuterQuery) -> OuterQuery:
-        """The groups of the set with the parts as outputs; those that are outputs of the query under their names."""
+        """Build the groups of the set with the parts as outputs; those that are outputs of the query under their names."""
         plain = all(isinstance(shape, ReleasedColumn) for shape in self.shapes)
         if plain and outer.qualify is None and not outer.order:
             return outer
@@ -71,7 +71,7 @@ class GroupingSetParts:
 
 
 def substitute_parts(shapes: Sequence[Expr], columns: Sequence[Column]) -> list[Expr]:
-    """The expressions over the parts of all sets, which are `columns`."""
+    """Return the expressions over the parts of all sets, which are `columns`."""
     parts: dict[Expr, Expr] = {_make_placeholder(place): column for place, column in enumerate(columns)}
     return [replace_parts(shape, parts) for shape in shapes]
 

@@ -26,7 +26,7 @@ _T = TypeVar("_T")
 def apply_star_modifiers(
     source: QueryText, star: exp.Expr, columns: Sequence[tuple[str, _T]], lower: Callable[[exp.Expr], _T]
 ) -> list[tuple[str, _T]]:
-    """The named columns of `*`, of which `columns` is all that it means without the words behind it.
+    """Return the named columns of `*`, of which `columns` is all that it means without the words behind it.
 
     They are what `lower` makes of expressions: lowered ones, or their nodes.
     """
@@ -45,7 +45,10 @@ def apply_star_modifiers(
     }
     for name in sorted(out & (others.keys() | names.keys())):
         source.refuse(
-            star, "ambiguous", f"{name} is left out by EXCLUDE and named again", "leave it out of one"
+            star,
+            "ambiguous",
+            f"{name} is named by EXCLUDE and by REPLACE or RENAME",
+            "remove it from one of them",
         )
     for name in others:
         if known.count(name) > 1:
@@ -60,7 +63,7 @@ def apply_star_modifiers(
 def expand_star_item(
     scope: Scope, item: exp.Expr, *, grouped: bool
 ) -> list[tuple[str | None, exp.Expr]] | None:
-    """The columns that an item of a SELECT with GROUP BY means as `*`, each with its name if it has another; None for other items.
+    """Return the columns that an item of a SELECT with GROUP BY means as `*`, each with its name if it has another; None for other items.
 
     Of a private table it is no item: the database may have columns that nobody has declared.
     """
@@ -73,8 +76,9 @@ def expand_star_item(
             scope.source.refuse(
                 item,
                 "group_by",
-                "without GROUP BY, PIVOT groups by all other columns, of a private table those of its unit among them",
-                "GROUP BY the columns that stay, at its end; or PIVOT (SELECT k, g, x FROM t) ON k IN ('a', 'b') USING SUM(x)",
+                "PIVOT without GROUP BY groups by all other columns, the column of the privacy unit included",
+                "add GROUP BY with the columns to keep at its end; or PIVOT (SELECT k, g, x FROM t) ON k "
+                "IN ('a', 'b') USING SUM(x)",
             )
         return None
     table = scope.source.take_arguments(item, "this", "table")[1] if star is not item else None
@@ -87,7 +91,7 @@ def expand_star_item(
 
 
 def _build_column_node(scope: Scope, name: str, alias: str, start: int | None) -> exp.Expr:
-    """A column of a source as the query would name it, where the * stands."""
+    """Build a column of a source as the query would name it, where the * stands."""
     owner = None if normalize_name(name) in scope.using_owners else exp.to_identifier(alias, quoted=True)
     found = exp.Column(this=exp.to_identifier(name, quoted=True), table=owner)
     found.meta.update({} if start is None else {"start": start})
@@ -97,20 +101,24 @@ def _build_column_node(scope: Scope, name: str, alias: str, start: int | None) -
 def _require_aliases(source: QueryText, items: Sequence[exp.Expr] | None) -> Sequence[exp.Expr]:
     for item in items or ():
         if type(item) is not exp.Alias:
-            source.refuse(item, "syntax", "REPLACE takes x + 1 AS x, and RENAME x AS y")
+            source.refuse(
+                item,
+                "syntax",
+                "REPLACE is written REPLACE (x + 1 AS x), and RENAME is written RENAME (x AS y)",
+            )
         source.take_arguments(item, "this", "alias")
     return items or ()
 
 
 def _take_replaced_name(source: QueryText, item: exp.Expr, known: Sequence[str]) -> str:
-    """The folded column that an item of REPLACE stands for."""
+    """Return the folded column that an item of REPLACE stands for."""
     return _require_known_name(
         source, item, str(source.take_arguments(item.args["alias"], "this", quoted=(True,))[0]), known
     )
 
 
 def _take_column_name(source: QueryText, item: exp.Expr, known: Sequence[str]) -> str:
-    """The folded column that an item of EXCLUDE or RENAME names."""
+    """Return the folded column that an item of EXCLUDE or RENAME names."""
     if type(item) is not exp.Column:
         source.refuse(item, "column", "a column name is expected here")
     (identifier,) = source.take_arguments(item, "this")

@@ -34,7 +34,6 @@ from dpsql.plan.nodes import (
     Source,
     is_private,
 )
-from dpsql.plan.size import MAX_CONDITIONS, MAX_STATEMENT, bound_conditions, compute_statement_size
 from dpsql.plan.tables import Scan
 from dpsql.plan.types import Type
 from dpsql.policy import normalize_name
@@ -84,8 +83,9 @@ from dpsql.sql.lower.per_unit import (
 )
 from dpsql.sql.lower.public_groups import LoweredStatement
 from dpsql.sql.lower.public_left_joins import check_row_count, with_all_public_rows
-from dpsql.sql.lower.scope import Scope, StatementContext, to_named_source
+from dpsql.sql.lower.scope import Scope, to_named_source
 from dpsql.sql.lower.set_windows import GroupingSetParts, substitute_parts
+from dpsql.sql.lower.statement_context import StatementContext, check_statement_size
 from dpsql.sql.lower.statement_time import StatementTime
 from dpsql.sql.lower.table_functions import lower_table_function
 from dpsql.sql.lower.unknown_syntax import suggest_statistic
@@ -110,8 +110,8 @@ _SELECT = (
     "offset",
 )
 _OVER_SETS = (
-    "a window over several grouping sets would span all of them",
-    "put them into a subquery: SELECT …, RANK() OVER (…) FROM (SELECT … GROUP BY ROLLUP(…))",
+    "a window function over several grouping sets would mix their groups",
+    "compute the sets in a subquery: SELECT …, RANK() OVER (…) FROM (SELECT … GROUP BY ROLLUP(…))",
 )
 _SET = ("with_", "this", "expression", "distinct", "order", "limit", "offset")
 
@@ -125,7 +125,7 @@ def lower_statement(
     *,
     at: dt.datetime,
 ) -> LoweredStatement:
-    """The statement as a plan, and what it needs to know of its releases.
+    """Return the statement as a plan, and what it needs to know of its releases.
 
     `facts` looks public tables up, `max_groups` is the query's own contribution bound, `at` when the statement was
     asked, in UTC. Raises
@@ -155,35 +155,17 @@ def lower_statement(
     check_counted(context, outer)
     if outer.limit == 0:
         outer = build_empty_query(context, node, outer.outputs) or outer
-    _check_size(context.source, node, outer)
+    check_statement_size(context.source, node, outer)
     at_sample = context.source.find_position(context.sample_nodes[0]) if context.sample_nodes else None
     return LoweredStatement(
         outer, tuple(context.requirements), dict(sorted(time.used_constants.items())), at_sample
     )
 
 
-def _check_size(source: Text, node: exp.Expr, outer: OuterQuery) -> None:
-    """Refuses a statement whose planning, here or in an engine, would take long."""
-    if compute_statement_size(outer) > MAX_STATEMENT:
-        source.refuse(
-            node,
-            "too_long",
-            f"written out with its derived tables, the statement has over {MAX_STATEMENT:,} operations",
-            "split the query; or release a part of it first, and work on the released rows",
-        )
-    if bound_conditions(outer) > MAX_CONDITIONS:
-        source.refuse(
-            node,
-            "too_long",
-            f"rows pass more than {MAX_CONDITIONS} conditions joined by AND, with those of derived tables",
-            "write one list, as x NOT IN (1, 2), for x <> 1 AND x <> 2",
-        )
-
-
 def _lower_derived_query(
     context: StatementContext, node: exp.Expr, alias: str, names: Sequence[str]
 ) -> Source:
-    """The source that the query of a derived table or common table expression means."""
+    """Return the source that the query of a derived table or common table expression means."""
     while type(node) is exp.Subquery or type(node) is exp.Paren:
         (node,) = context.source.take_arguments(node, "this")
     if isinstance(node, exp.SetOperation):
@@ -197,7 +179,7 @@ def _lower_derived_query(
     if is_table_function(node):
         return context.rename_columns(node, lower_table_function(context, node, alias), names)
     if type(node) is not exp.Select:
-        context.source.refuse(node, "subquery", "a derived table is a SELECT, or several put together")
+        context.source.refuse(node, "subquery", "a derived table must be a SELECT or a set operation")
     scope, chosen = _lower_select(context, node)
     context.check_outputs(node, chosen.outputs)
     if isinstance(chosen, OuterQuery):
@@ -242,7 +224,7 @@ def _lower_select(
 def _lower_sets_within_units(
     scope: Scope, node: exp.Select, relation: Relation, sets: Sets
 ) -> SelectItems | None:
-    """The groups of each grouping set, below each other, where those of every set are of one unit each; else None."""
+    """Return the groups of each grouping set, below each other, where those of every set are of one unit each; else None."""
     every = [key for keys in sets for key in keys]
     for keys in sets:
         trial = DerivedGroupBy(scope, node, relation, alias=scope.context.allocate_alias(node))
@@ -281,7 +263,7 @@ def _lower_sets_within_units(
 
 
 def _lower_grouping_sets(scope: Scope, node: exp.Select, relation: Relation, sets: Sets) -> OuterQuery:
-    """One release for each grouping set, below each other; what orders or limits them does so to all."""
+    """Return one release for each grouping set, below each other; what orders or limits them does so to all."""
     context, every = scope.context, [key for keys in sets for key in keys]
     together: Source | None = None
     names: list[str] = []
@@ -354,7 +336,7 @@ def _lower_set_query(context: StatementContext, node: exp.SetOperation) -> Outer
 
 
 def _lower_paged_source(context: StatementContext, node: exp.SetOperation, alias: str) -> Source:
-    """A set operation with ORDER BY or LIMIT as a derived table; nothing follows from an order of private rows."""
+    """Return a set operation with ORDER BY or LIMIT as a derived table; nothing follows from an order of private rows."""
     operation = lower_set_operation(context, node, context.allocate_alias(node))
     if not is_private(operation):
         return to_public_subquery(_build_paged_query(context, node, operation), alias)
@@ -379,7 +361,7 @@ def _refuse_rows(context: StatementContext, node: exp.SetOperation) -> NoReturn:
 def _build_paged_query(
     context: StatementContext, node: exp.SetOperation, operation: SetOperation
 ) -> OuterQuery:
-    """The rows of a set operation, in the order and number that it says."""
+    """Build the rows of a set operation, in the order and number that it says."""
     paging, outputs = _prepare_paging(context, node, operation)
     limit, offset = paging.lower_limit_or_offset("limit"), paging.lower_limit_or_offset("offset") or 0
     return OuterQuery(operation, outputs, None, paging.lower_order_by(outputs), limit, offset)
@@ -396,7 +378,7 @@ def _prepare_paging(
 
 
 def _find_statistic_digits(entry: Aggregate, argument: Expr | None) -> tuple[int, int] | None:
-    """The digits of an aggregate of DECIMAL values that is a DECIMAL in the engine."""
+    """Find the digits of an aggregate of DECIMAL values that is a DECIMAL in the engine."""
     held = None if argument is None or not entry.keeps_scale else find_decimal_digits(argument)
     return held if held is None or entry.within_argument else (MOST_DIGITS, held[1])
 
@@ -422,7 +404,7 @@ class _ReleaseBuilder(Grouping):
     is_correlated: bool = False
 
     def lower_query(self) -> OuterQuery:
-        """The release with what is done with it."""
+        """Return the release with what is done with it."""
         if self.scope.pending_joins is None:  # else there are sources of keys that are known already
             self.scope.pending_joins = []
         items = self.list_items()
@@ -487,11 +469,11 @@ class _ReleaseBuilder(Grouping):
         return with_all_public_rows(self.scope, self.select, release)
 
     def build_outer_query(self, outputs: tuple[Output, ...], having: Expr | None) -> OuterQuery:
-        """The release with these outputs."""
+        """Build the release with these outputs."""
         return self._join_public_rows(OuterQuery(self._build_release(), outputs, having))
 
     def _join_public_rows(self, outer: OuterQuery) -> OuterQuery:
-        """The query, with the public rows that it reads of each group beside the release."""
+        """Return the query, with the public rows that it reads of each group beside the release."""
         return outer if self.dependent_columns is None else self.dependent_columns.join_lookups(outer)
 
     def find_determined_value(self, argument: exp.Expr) -> Expr | None:
@@ -517,19 +499,19 @@ class _ReleaseBuilder(Grouping):
         return guard_by_count(self, node, key)
 
     def get_key_column(self, index: int) -> ReleasedColumn:
-        """A key of the released table."""
+        """Return a key of the released table."""
         key = self.keys[index]
         return ReleasedColumn(f"k{index}", key.type, decimal=find_decimal_digits(key), float32=is_float(key))
 
     def check_key(self, node: exp.Expr, expr: Expr) -> None:
-        """Refuses the unit's id, of which every group would be too small to show, and what is always NULL."""
+        """Refuse the unit's id, of which every group would be too small to show, and what is always NULL."""
         if expr.type is Type.NULL:
             self.source.refuse(node, "constant", "NULL cannot be a group key", "leave it out of GROUP BY")
         if find_injective_identity(expr, self.input) == UNIT_IDENTITY:
             refuse_units(self.source, node, expr, self.input)
 
     def lower_aggregate(self, node: exp.AggFunc) -> Expr:
-        """An aggregate of the released table, or what is computed of several."""
+        """Return an aggregate of the released table, or what is computed of several."""
         expr, separate = lower_aggregate_across(self, node)
         if separate:
             self.separate_values.append(expr)
@@ -538,7 +520,7 @@ class _ReleaseBuilder(Grouping):
     def add_statistic(
         self, node: exp.AggFunc, function: str, argument: Expr | None, rank: Fraction | None = None
     ) -> ReleasedColumn:
-        """A column of the released table that holds a statistic."""
+        """Return a column of the released table that holds a statistic."""
         source = find_distinct_rows(self.input)
         if source is not None and (function != "count_distinct" or has_side_comparison(source)):
             refuse_values(self.source, node, source)
@@ -583,7 +565,7 @@ class _ReleaseBuilder(Grouping):
         return self._add_statistic(node, "count_distinct", value)
 
     def lower_interval_end(self, node: exp.Expr) -> Expr | None:
-        """The end of the interval of an aggregate of the released table, a factor and a shift aside."""
+        """Return the end of the interval of an aggregate of the released table, a factor and a shift aside."""
         asked, known = get_interval_argument(self.source, node), len(self.aggregations)
         name = self.find_unqualified_name(asked)
         # An alias comes before a column here: of a private column there is no interval.

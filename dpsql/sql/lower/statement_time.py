@@ -45,7 +45,7 @@ class StatementTime:
     used_constants: dict[str, str] = field(default_factory=dict)
 
     def build_constant(self, name: str) -> Literal:
-        """The constant that a call of the name is in this statement."""
+        """Build the constant that a call of the name is in this statement."""
         kind = TIME_CALLS[name]
         found = self.at.date() if kind is Type.DATE else self.at
         self.used_constants[name] = f"{found} UTC" if kind is Type.TIMESTAMP else str(found)

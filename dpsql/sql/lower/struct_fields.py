@@ -27,20 +27,20 @@ class ColumnScope(Protocol):
         ...
 
     def list_column_owners(self, name: str, owner: str | None) -> list[str]:
-        """The tables that have a column of a name: all of them, or only the one of the name `owner`."""
+        """List the tables that have a column of a name: all of them, or only the one of the name `owner`."""
         ...
 
     def get_column(self, alias: str, name: str) -> Column:
-        """The column `name` of the table in scope as `alias`."""
+        """Return the column `name` of the table in scope as `alias`."""
         ...
 
     def list_column_names(self, owner: str | None) -> list[str]:
-        """The names of the columns of the table `owner`, or of all tables; none if there is no such table."""
+        """List the names of the columns of the table `owner`, or of all tables; none if there is no such table."""
         ...
 
 
 def find_field(rows: ColumnScope, parts: Sequence[object]) -> Column | None:
-    """The field of a STRUCT that the policy declares by its dotted name; None where a name means something else."""
+    """Return the field of a STRUCT that the policy declares by its dotted name; None where a name means something else."""
     names = _take_names(rows, parts)
     scope: ColumnScope | None = rows if len(names) > 1 else None
     while scope is not None:
@@ -55,7 +55,7 @@ def find_field(rows: ColumnScope, parts: Sequence[object]) -> Column | None:
 
 
 def check_field(rows: ColumnScope, node: exp.Expr, parts: Sequence[object]) -> None:
-    """Refuses a name that means no field, but begins as those of a STRUCT whose fields are declared."""
+    """Refuse a name that means no field, but begins as those of a STRUCT whose fields are declared."""
     names = _take_names(rows, parts)
     for table, path in ((names[0], names[1:]), (None, names)) if names else ():
         for end in range(len(path) - 1, 0, -1):
@@ -75,7 +75,7 @@ def check_field(rows: ColumnScope, node: exp.Expr, parts: Sequence[object]) -> N
 
 
 def _take_names(rows: ColumnScope, parts: Sequence[object]) -> list[str]:
-    """The names that are put together with points; none where one is no name."""
+    """Return the names that are put together with points; none where one is no name."""
     identifiers = [part for part in parts if type(part) is exp.Identifier]
     if len(identifiers) < len(parts):
         return []
@@ -83,7 +83,7 @@ def _take_names(rows: ColumnScope, parts: Sequence[object]) -> list[str]:
 
 
 def resolve_field(rows: ColumnScope, node: exp.Expr) -> Column:
-    """The field that `(s).field`, `s['field']` and `struct_extract(s, 'field')` mean."""
+    """Return the field that `(s).field`, `s['field']` and `struct_extract(s, 'field')` mean."""
     names: list[exp.Expr] = []
     at = node
     while type(at) is exp.Paren or is_field_access(at):
@@ -117,13 +117,13 @@ def _refuse_field(rows: ColumnScope, node: exp.Expr) -> NoReturn:
     rows.source.refuse(
         node,
         "column",
-        "there is no such field: elements of lists and fields that the policy does not declare are not read",
-        "declare the field of a STRUCT by its dotted name, as in address.city",
+        "only fields that the policy declares can be read, and no elements of lists",
+        "let the policy declare the field by its dotted name, such as address.city",
     )
 
 
 def is_field_access(node: exp.Expr) -> bool:
-    """Whether a node is a field of what is before it."""
+    """Return whether a node is a field of what is before it."""
     if type(node) is exp.Dot:
         return type(node.expression) is exp.Identifier
     called = type(node) is exp.Anonymous and normalize_name(str(node.this)) == "struct_extract"

@@ -22,14 +22,15 @@ from dpsql.plan.types import Type, Value, find_common_type
 from dpsql.policy import normalize_name
 from dpsql.sql.emit.scalars import emit_constant, emit_expression
 from dpsql.sql.lower.folding import fold_constant
-from dpsql.sql.lower.scope import Scope, StatementContext
+from dpsql.sql.lower.scope import Scope
+from dpsql.sql.lower.statement_context import StatementContext
 
 MOST_ROWS = 10_000
 """Most rows of a table that a statement lists or counts out."""
 
 
 def lower_table_function(context: StatementContext, node: exp.Expr, alias: str) -> Values:
-    """The rows of such a call, with their one column. Raises QueryRejected."""
+    """Return the rows of such a call, with their one column. Raises QueryRejected."""
     if type(node) is exp.Unnest:
         (items, _) = context.source.take_arguments(node, "expressions", "alias")
         return lower_unnested_constants(context, node, items, alias)
@@ -42,7 +43,7 @@ def lower_table_function(context: StatementContext, node: exp.Expr, alias: str) 
 def lower_unnested_constants(
     context: StatementContext, node: exp.Expr, items: Sequence[exp.Expr], alias: str
 ) -> Values:
-    """The values of a constant list as rows."""
+    """Return the values of a constant list as rows."""
     if len(items) != 1 or type(items[0]) is not exp.Array:
         context.source.refuse(
             node, "constant", "UNNEST takes a list of constants here", "FROM UNNEST([1, 2]) AS t(x)"
@@ -54,7 +55,7 @@ def lower_unnested_constants(
         context.source.refuse(node, "constant", "UNNEST takes a list of constants here", "UNNEST([1, 2])")
     kind = find_common_type(tuple(value.type for value in values))
     if kind is None:
-        context.source.refuse(node, "type", "the values of a list are of one type")
+        context.source.refuse(node, "type", "all values of a list must have one type")
     return _build_values(
         alias, "unnest", kind, [value.value for value in values if isinstance(value, Literal)]
     )
@@ -93,7 +94,7 @@ def _compute_series(
     except BackendError:
         _refuse_series(context, node, name)
     if len(found) > MOST_ROWS:
-        context.source.refuse(node, "too_long", f"{name.upper()} counts at most {MOST_ROWS:,} rows out")
+        context.source.refuse(node, "too_long", f"{name.upper()} makes at most {MOST_ROWS:,} rows")
     return Type.INTEGER if step is None else Type.TIMESTAMP, found
 
 
@@ -106,6 +107,6 @@ def _refuse_series(context: StatementContext, node: exp.Expr, name: str) -> NoRe
     context.source.refuse(
         node,
         "constant",
-        f"{name} counts from one constant to another",
+        f"{name} takes constants",
         f"{name}(0, 10), or {name}(DATE '2026-01-01', DATE '2026-02-01', INTERVAL 1 DAY)",
     )

@@ -23,7 +23,7 @@ from dpsql.sql.read.rejection import QueryText
 def resolve_schema(
     source: QueryText, catalog: AnalystSchema, node: exp.Expr, parts: Sequence[exp.Expr | None]
 ) -> str | None:
-    """The folded schema that the words before a table name say, empty for the default one; None where there are none.
+    """Return the folded schema that the words before a table name say, empty for the default one; None where there are none.
 
     `parts` are the schema and the database, each None where it is not said. Raises QueryRejected for another schema.
     """
@@ -48,7 +48,7 @@ def resolve_schema(
             source.refuse(
                 node,
                 "ambiguous",
-                f"{schema} is a schema and the database",
+                f"{schema} names both a schema and the database",
                 f"write {own}.{schema} before the table",
             )
         return schema
@@ -59,14 +59,14 @@ def resolve_schema(
         node,
         "table",
         f"there is no schema {'.'.join(filter(None, (database, schema)))}",
-        f"the tables that the policy declares are in main: main.t, or t alone{listed}",
+        f"the tables of the policy are in the schema main: write main.t, or t alone{listed}",
     )
 
 
 def resolve_table(
     source: QueryText, catalog: AnalystSchema, node: exp.Expr, name: str, schema: str | None
 ) -> AnalystTable:
-    """The declared table of a name in a schema, as `resolve_schema` gives it. Raises QueryRejected where there is none."""
+    """Return the declared table of a name in a schema, as `resolve_schema` gives it. Raises QueryRejected where there is none."""
     found = None if "." in name else catalog.find_table(f"{schema}.{name}" if schema else name)
     if found is not None:
         return found

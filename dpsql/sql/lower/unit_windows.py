@@ -37,7 +37,8 @@ from dpsql.plan.tables import UnitKind
 from dpsql.plan.types import Type, Value
 from dpsql.sql.lower.calls import is_widened
 from dpsql.sql.lower.derived import derive_column_info, make_unique_names
-from dpsql.sql.lower.scope import Scope, StatementContext
+from dpsql.sql.lower.scope import Scope
+from dpsql.sql.lower.statement_context import StatementContext
 from dpsql.sql.read.rejection import QueryText
 
 _NUMBERED = frozenset({"row_number", "rank", "dense_rank"})
@@ -48,7 +49,7 @@ _ALWAYS = _NUMBERED | _SHARES | {"ntile", "count"}
 
 
 def check_partition(scope: Scope, node: exp.Expr, partition: Iterable[Expr], relation: Relation) -> None:
-    """Refuses a window over private rows whose partition does not say whose they are."""
+    """Refuse a window over private rows whose partition does not say whose they are."""
     rows = any(scan.unit.kind is UnitKind.ROW for scan in list_private_scans(relation))
     if not rows and any(find_identity(part, relation) is not None for part in partition):
         return
@@ -56,11 +57,13 @@ def check_partition(scope: Scope, node: exp.Expr, partition: Iterable[Expr], rel
         node,
         "private_window",
         "a window over private rows would compare the rows of one privacy unit with those of others",
-        "where each row is a privacy unit there is no other row of its unit: release first: "
-        "SELECT …, RANK() OVER (…) FROM (SELECT …, COUNT(*) … GROUP BY …)"
+        "each row is a privacy unit here, so aggregate first: SELECT …, RANK() OVER (…) FROM "
+        "(SELECT …, COUNT(*) … GROUP BY …)"
         if rows
-        else f"compute it within a unit: OVER (PARTITION BY {_describe_unit(scope, relation)} …); "
-        "or release first: SELECT …, RANK() OVER (…) FROM (SELECT …, COUNT(*) … GROUP BY …)",
+        else (
+            f"compute it within each unit: OVER (PARTITION BY {_describe_unit(scope, relation)} …); "
+            "or aggregate first: SELECT …, RANK() OVER (…) FROM (SELECT …, COUNT(*) … GROUP BY …)"
+        ),
     )
 
 
@@ -80,7 +83,7 @@ def _describe_unit(scope: Scope, relation: Relation) -> str:
 
 
 def check_window(source: QueryText, node: exp.Expr, window: WindowCall) -> None:
-    """Refuses a window over a unit's rows whose value would depend on where these are stored, or has no bounds."""
+    """Refuse a window over a unit's rows whose value would depend on where these are stored, or has no bounds."""
     frame, whole = window.frame, window.frame is None and not window.order
     by_rows = frame is not None and frame.kind is FrameKind.ROWS
     if frame is not None and by_rows and frame.exclude in ("GROUP", "TIES"):
@@ -97,8 +100,8 @@ def check_window(source: QueryText, node: exp.Expr, window: WindowCall) -> None:
             source.refuse(
                 node,
                 "private_window",
-                f"{window.function.upper()} could show any of several equal rows",
-                "name a frame of rows: ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING",
+                f"{window.function.upper()} could return any of several equal rows",
+                "add a frame of rows: ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING",
             )
     added = window.function in WITHIN and WITHIN[window.function].is_sum
     if not added:
@@ -117,7 +120,7 @@ def check_window(source: QueryText, node: exp.Expr, window: WindowCall) -> None:
 def build_unit_windows(
     context: StatementContext, node: exp.Expr, relation: Relation, exprs: Iterable[Expr]
 ) -> tuple[PerUnitWindows, list[Expr]]:
-    """The rows with all windows of some expressions over them, and these over its columns."""
+    """Build the rows with all windows of some expressions over them, and these over its columns."""
     given = list(exprs)
     parts = [part for expr in given for part in walk(expr)]
     windows = list(dict.fromkeys(part for part in parts if isinstance(part, WindowCall)))
@@ -187,7 +190,7 @@ def _derive_window_interval(window: WindowCall, rows: int) -> Interval:
 
 
 def _derive_window_domain(window: WindowCall) -> tuple[Value, ...] | None:
-    """The values that a window can have, where it shows one that some row has."""
+    """Derive the values that a window can have, where it shows one that some row has."""
     if window.function in _ALWAYS or (window.function in WITHIN and WITHIN[window.function].is_sum):
         return None
     arguments = [window.arguments[0]]

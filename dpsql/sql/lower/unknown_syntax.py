@@ -48,14 +48,14 @@ def refuse_unknown_function(source: QueryText, node: exp.Expr, name: str) -> NoR
         source.refuse(
             node,
             "unnest",
-            "UNNEST makes rows: write it in FROM, or in SELECT and GROUP BY",
+            "UNNEST is only allowed in FROM, SELECT and GROUP BY: it makes one row of each element",
             "FROM t, UNNEST(t.list) AS u(x)",
         )
     if name == "columns":
         refuse_columns_call(source, node, ())
     reason, hint = REFUSED.get(name, (None, None))
     if reason is not None:
-        source.refuse(node, "function", f"the function {name} is not possible here: {reason}", hint)
+        source.refuse(node, "function", f"the function {name} is not supported: {reason}", hint)
     if _is_aggregate(name):
         source.refuse(
             node,
@@ -114,7 +114,7 @@ def suggest_statistic(node: exp.AggFunc, signature: str, given: Type) -> str | N
     )
     match given:
         case Type.TIME:
-            return f"compute with minutes of the day: {name}(HOUR({text}) * 60 + MINUTE({text}))"
+            return f"for a time of day write {name}(HOUR({text}) * 60 + MINUTE({text}))"
         case Type.DATE | Type.TIMESTAMP:
             return f"compute with days: {name}(DATE_DIFF('day', DATE '2000-01-01', {text}))"
         case Type.BOOLEAN:

@@ -99,7 +99,7 @@ def lower_window(grouping: _WindowedSelect, node: exp.Window) -> WindowCall:
 
 
 def check_named_windows(grouping: _WindowedSelect) -> None:
-    """Refuses what is in windows that WINDOW names, whether or not anything reads them."""
+    """Refuse what is in windows that WINDOW names, whether or not anything reads them."""
     for _, node in _list_named_windows(grouping):
         defined = _resolve_definition(grouping, node)
         for part in defined.partition:
@@ -112,7 +112,7 @@ def check_named_windows(grouping: _WindowedSelect) -> None:
 def _lower_called_function(
     grouping: _WindowedSelect, node: exp.Expr
 ) -> tuple[WindowFunction, tuple[Expr, ...], bool]:
-    """The entry, its arguments, and whether NULLs are passed over."""
+    """Return the entry, its arguments, and whether NULLs are passed over."""
     text, ignores = grouping.source, False
     if type(node) in (exp.IgnoreNulls, exp.RespectNulls):
         ignores = type(node) is exp.IgnoreNulls
@@ -149,7 +149,7 @@ def _lower_called_function(
 def _lower_arguments(
     grouping: _WindowedSelect, nodes: list[exp.Expr], condition: exp.Expr | None
 ) -> tuple[Expr, ...]:
-    """The arguments, which FILTER lets stand where its condition is true."""
+    """Return the arguments, which FILTER lets stand where its condition is true."""
     if condition is None:
         return tuple(_lower_row_expression(grouping, node) for node in nodes)
     value = nodes[0] if nodes else exp.Literal.number(1)
@@ -169,17 +169,20 @@ def _check_counts(
 
 
 def _lower_row_expression(grouping: _WindowedSelect, node: exp.Expr) -> Expr:
-    """An expression over the rows that a window is laid on."""
+    """Return an expression over the rows that a window is laid on."""
     expr = grouping.group_scalars.lower(node)
     if has_window(expr):
         grouping.source.refuse(
-            node, "nested_aggregate", "a window within a window needs a subquery", "name the inner one there"
+            node,
+            "nested_aggregate",
+            "a window function cannot contain another window function",
+            "compute the inner one in a subquery",
         )
     return expr
 
 
 def _resolve_definition(grouping: _WindowedSelect, node: exp.Expr, depth: int = 0) -> _WindowDefinition:
-    """The parts of a window, those of the one that it builds on among them."""
+    """Return the parts of a window, those of the one that it builds on among them."""
     text = grouping.source
     _, partition, order, frame, base = text.take_arguments(
         node, "this", "partition_by", "order", "spec", "alias", over=("OVER",)
@@ -190,24 +193,26 @@ def _resolve_definition(grouping: _WindowedSelect, node: exp.Expr, depth: int = 
     named, name = _list_named_windows(grouping), _take_folded_name(grouping, base)
     found = [defined for known_as, defined in named if known_as == name]
     if not found:
-        text.refuse(base, "column", f"WINDOW names no window {name}", "add WINDOW name AS (ORDER BY …)")
+        text.refuse(
+            base, "column", f"WINDOW defines no window {name}", f"define it: WINDOW {name} AS (ORDER BY …)"
+        )
     if len(found) > 1 or depth > len(named):
         said = "twice" if len(found) > 1 else "by itself"
         text.refuse(base, "ambiguous", f"the window {name} is defined {said}", "give each a name of its own")
     before = _resolve_definition(grouping, found[0], depth + 1)
     if own.partition or (own.order is not None and before.order is not None):
-        text.refuse(node, "ambiguous", f"the window {name} states that already")
+        text.refuse(node, "ambiguous", f"the window {name} already has this clause")
     if before.frame is not None and (own.order is not None or own.frame is not None):
         text.refuse(node, "ambiguous", f"the window {name} has a frame, so it cannot be extended")
     return _WindowDefinition(before.partition, own.order or before.order, own.frame or before.frame)
 
 
 def _list_named_windows(grouping: _WindowedSelect) -> list[tuple[str, exp.Expr]]:
-    """The windows that WINDOW defines, with their folded names."""
+    """List the windows that WINDOW defines, with their folded names."""
     named: list[tuple[str, exp.Expr]] = []
     for node in grouping.select.args.get("windows") or ():
         if type(node) is not exp.Window:
-            grouping.source.refuse(node, "clause", "WINDOW names windows: WINDOW w AS (ORDER BY …)")
+            grouping.source.refuse(node, "clause", "WINDOW must define windows: WINDOW w AS (ORDER BY …)")
         named.append((_take_folded_name(grouping, node.this), node))
     return named
 
@@ -235,7 +240,7 @@ def _lower_frame(grouping: _WindowedSelect, node: exp.Expr) -> Frame:
     )
     excluded = "" if exclude is None else str(text.take_arguments(exclude, "this")[0]).upper()
     if kind not in FrameKind.__members__ or excluded not in ("", *_EXCLUDED):
-        text.refuse(node, "clause", "a frame counts ROWS, RANGE or GROUPS")
+        text.refuse(node, "clause", "a frame must be ROWS, RANGE or GROUPS")
     first = _lower_frame_end(grouping, node, start, start_side, kind)
     last = 0 if end is None else _lower_frame_end(grouping, node, end, end_side, kind)
     turned = (start, start_side) == ("UNBOUNDED", "FOLLOWING") or (end, end_side) == (
@@ -243,14 +248,14 @@ def _lower_frame(grouping: _WindowedSelect, node: exp.Expr) -> Frame:
         "PRECEDING",
     )
     if turned or (first is not None and last is not None and first > last):
-        text.refuse(node, "constant", "a frame begins before it ends")
+        text.refuse(node, "constant", "a frame must begin before it ends")
     return Frame(FrameKind[kind], first, last, excluded)
 
 
 def _lower_frame_end(
     grouping: _WindowedSelect, node: exp.Expr, end: object, side: str | None, kind: str
 ) -> int | None:
-    """How far an end is from the current row, None for the partition's."""
+    """Return how far an end is from the current row, None for the partition's."""
     if end == "CURRENT ROW":
         return 0
     if end == "UNBOUNDED":
@@ -258,11 +263,14 @@ def _lower_frame_end(
     value = grouping.group_scalars.lower(end) if isinstance(end, exp.Expr) else None
     if kind == "RANGE":
         grouping.source.refuse(
-            node, "clause", "RANGE is UNBOUNDED or begins at CURRENT ROW", "count rows: ROWS BETWEEN …"
+            node,
+            "clause",
+            "RANGE may only end at UNBOUNDED or CURRENT ROW",
+            "write a frame of rows: ROWS BETWEEN …",
         )
     if not isinstance(value, Literal) or type(value.value) is not int or not 0 <= value.value <= _MOST:
         grouping.source.refuse(
-            node, "constant", f"a frame reaches a constant number of rows, up to {_MOST:,}"
+            node, "constant", f"a frame may only name a constant number of rows, up to {_MOST:,}"
         )
     return -value.value if side == "PRECEDING" else value.value
 

@@ -37,7 +37,7 @@ _OWN_SYNTAX = {"CAST", "EXTRACT", "OVERLAY", "POSITION", "SUBSTRING", "TRIM", "T
 
 
 def _make_aggregate_node(name: str) -> type[exp.AggFunc]:
-    """A node for the calls of an aggregate, of up to two arguments."""
+    """Build a node for the calls of an aggregate, of up to two arguments."""
     arguments = {"this": False, "expression": False}
     words = {"arg_types": arguments, "_sql_names": [name], "__module__": __name__}
     return type(name.title().replace("_", ""), (exp.Expression, exp.AggFunc), words)
@@ -140,7 +140,7 @@ class Parser(DuckDBParser):
 
 
 def require_dialect(name: str) -> Dialect:
-    """The dialect of a name. Raises ProgrammingError if there is none."""
+    """Return the dialect of a name. Raises ProgrammingError if there is none."""
     found = DIALECTS.get(name)
     if found is None:
         raise ProgrammingError(
@@ -150,11 +150,11 @@ def require_dialect(name: str) -> Dialect:
 
 
 def parse_tokens(tokens: list[Token], text: str) -> list[exp.Expr | None]:
-    """The trees of a text."""
+    """Return the trees of a text."""
     return list(Parser(dialect=DIALECT).parse(tokens, text))
 
 
 def parse_foreign_tokens(tokens: list[Token], text: str, *, dialect: str) -> list[exp.Expr | None]:
-    """The trees of a text in another dialect, as its own parser reads it."""
+    """Return the trees of a text in another dialect, as its own parser reads it."""
     reader = DIALECTS[dialect]
     return list(reader.parser(error_level=ErrorLevel.IMMEDIATE).parse(tokens, text))

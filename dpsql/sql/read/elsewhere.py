@@ -10,14 +10,14 @@ from dpsql.sql.read.rejection import QueryText
 
 _ELSEWHERE: Mapping[str, tuple[str, str]] = {
     "RANDOMIZE": (
-        "RANDOMIZE makes the columns of a local table",
+        "RANDOMIZE is only allowed in CREATE LOCAL TABLE",
         "CREATE LOCAL TABLE r AS SELECT RANDOMIZE(smoker) AS smoker FROM patients WITH (epsilon = 1)",
     ),
 }
 
 
 def check_misplaced_calls(source: QueryText, tree: exp.Expr | None) -> exp.Expr | None:
-    """The tree, in which there is no such call. Raises QueryRejected (`function`) at one."""
+    """Return the tree, in which there is no such call. Raises QueryRejected (`function`) at one."""
     for node in () if tree is None else tree.find_all(exp.Anonymous):
         if node.name.upper() in _ELSEWHERE:
             source.refuse(node, "function", *_ELSEWHERE[node.name.upper()])

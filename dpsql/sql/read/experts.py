@@ -18,7 +18,7 @@ _HINT = "SELECT t, BEST_EXPERT(a, b) OVER (ORDER BY t) AS followed FROM (SELECT 
 
 
 def expand_best_expert(source: QueryText, tree: exp.Expr | None) -> exp.Expr | None:
-    """The tree, in whose outermost SELECT such a column is several. Raises QueryRejected (`best_expert`) where it is elsewhere."""
+    """Return the tree, in whose outermost SELECT such a column is several. Raises QueryRejected (`best_expert`) where it is elsewhere."""
     if tree is None:
         return tree
     calls = [node for node in tree.find_all(exp.Anonymous) if node.name.upper() == NAME]
@@ -27,7 +27,9 @@ def expand_best_expert(source: QueryText, tree: exp.Expr | None) -> exp.Expr | N
     items = tree.expressions if isinstance(tree, exp.Select) else []
     place = next((place for place, item in enumerate(items) if _unwrap_alias(item).this is calls[0]), None)
     if place is None or len(calls) > 1:
-        source.refuse(calls[-1], "best_expert", f"{NAME} is one column of the outermost SELECT", _HINT)
+        source.refuse(
+            calls[-1], "best_expert", f"{NAME} must be a column of the outermost SELECT, once", _HINT
+        )
     source.take_arguments(tree, "expressions", "from_", "joins", "where", "order", "with_")
     window = _unwrap_alias(items[place])
     call, order = source.take_arguments(window, "this", "order", over=("OVER",))

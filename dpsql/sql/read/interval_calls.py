@@ -12,11 +12,11 @@ NAMES: Mapping[str, str] = {"dp_interval_low": "low", "dp_interval_high": "high"
 
 
 def find_interval_end(node: exp.Expr) -> str | None:
-    """The end that a call asks for, None where a node is no such call."""
+    """Return the end that a call asks for, None where a node is no such call."""
     name = node.args.get("this") if type(node) is exp.Anonymous else None
     return NAMES.get(normalize_name(name)) if isinstance(name, str) else None
 
 
 def has_interval_calls(query: exp.Expr) -> bool:
-    """Whether a query asks for an end of an interval, or one within it does; only steers what is kept."""
+    """Return whether a query asks for an end of an interval, or one within it does; only steers what is kept."""
     return any(find_interval_end(node) is not None for node in query.walk())

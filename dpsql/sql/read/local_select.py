@@ -45,7 +45,7 @@ class LocalSelect:
 
 
 def is_row_select(statement: Statement) -> bool:
-    """Whether a statement shows rows of its tables, and computes nothing across them."""
+    """Return whether a statement shows rows of its tables, and computes nothing across them."""
     select = statement.query
     across = (exp.AggFunc, exp.Window, exp.Distinct, exp.Subquery, exp.Join, exp.CTE, exp.SetOperation)
     return type(select) is exp.Select and not select.args.get("group") and select.find(*across) is None
@@ -60,7 +60,9 @@ def parse_local_select(
     """
     source, select = statement.source, statement.query
     if type(select) is not exp.Select or statement.parameters:
-        source.refuse(select, "local_query", "a local table answers one SELECT without parameters", _HINT)
+        source.refuse(
+            select, "local_query", "a query of a local table must be one SELECT without parameters", _HINT
+        )
     listed, origin, where, group, order, limit = source.take_arguments(
         select, "expressions", "from_", "where", "group", "order", "limit"
     )
@@ -70,7 +72,7 @@ def parse_local_select(
         source.refuse(
             origin,
             "local_query",
-            "a local table answers a SELECT that reads no other table and has no subquery",
+            "a query of a local table may read no other table and have no subquery",
             _HINT,
         )
     items = [
@@ -84,7 +86,12 @@ def parse_local_select(
         outputs.append(replace(output, name=name or item.sql("duckdb").lower()))
         values += [] if argument is None else [argument]
     if any(each.find(exp.AggFunc) for each in (*keys, *values)):
-        source.refuse(select, "local_query", "a key or an argument is of one row", _HINT)
+        source.refuse(
+            select,
+            "local_query",
+            "a group key or argument must be computed from one row, without aggregates or windows",
+            _HINT,
+        )
     means = [
         value
         for value, output in zip(values, _list_value_outputs(outputs), strict=True)
@@ -107,16 +114,21 @@ def parse_local_select(
 def _parse_output(
     statement: Statement, item: exp.Expr, keys: Sequence[exp.Expr], place: int, rounded: Collection[str]
 ) -> tuple[LocalOutput, exp.Expr | None]:
-    """A column of the answer, but for its name, and its argument, which is the value at `place`."""
+    """Return a column of the answer, but for its name, and its argument, which is the value at `place`."""
     source, function = statement.source, _CALLS.get(type(item))
     if item in keys:
         return LocalOutput("", "key", keys.index(item)), None
     if function is None:
-        source.refuse(item, "local_query", "a column is a key of GROUP BY, COUNT, SUM or AVG", _HINT)
+        source.refuse(item, "local_query", "each column must be a key of GROUP BY, COUNT, SUM or AVG", _HINT)
     (argument,) = source.take_arguments(item, "this", big_int=(True,))
     star = isinstance(argument, exp.Star)
     if argument is None or isinstance(argument, exp.Distinct) or (star and function != "rows"):
-        source.refuse(item, "local_query", "COUNT(*), COUNT(x), SUM(x) and AVG(x) are estimated", _HINT)
+        source.refuse(
+            item,
+            "local_query",
+            "only COUNT(*), COUNT(x), SUM(x) and AVG(x) can be estimated from a local table",
+            _HINT,
+        )
     if star:
         return LocalOutput("", function, None), None
     bare = argument.unnest()
@@ -130,14 +142,15 @@ def _list_value_outputs(outputs: Sequence[LocalOutput]) -> list[LocalOutput]:
 
 
 def _check_rounded_columns(statement: Statement, parts: Sequence[exp.Expr], rounded: Collection[str]) -> None:
-    """Refuses what reads columns of which there are ends in place of values."""
+    """Refuse what reads columns of which there are ends in place of values."""
     ends = {normalize_name(name) for name in rounded}
     for column in (column for part in parts for column in part.find_all(exp.Column)):
         if normalize_name(column.name) in ends:
             statement.source.refuse(
                 column,
                 "local_query",
-                f"values of {column.name} were rounded to its bounds: SUM and AVG of it alone have no bias",
+                f"values of {column.name} were rounded to its bounds: SUM and AVG are only unbiased for "
+                "the column alone",
                 _HINT,
             )
 
@@ -148,7 +161,7 @@ def _resolve_keys(
     group: exp.Expr | None,
     columns: Collection[str],
 ) -> list[exp.Expr]:
-    """The expressions of GROUP BY, for which numbers and aliases may stand; a column goes before an alias."""
+    """Return the expressions of GROUP BY, for which numbers and aliases may stand; a column goes before an alias."""
     source = statement.source
     if group is None:
         return []
@@ -163,12 +176,14 @@ def _resolve_keys(
         if isinstance(key, exp.Literal) and not key.is_string:
             place = int(key.name) - 1 if key.name.isdigit() else -1
             if not 0 <= place < len(items) or type(items[place][0]) in _CALLS:
-                source.refuse(key, "ordinal", "there is no such column to group by", _HINT)
+                source.refuse(key, "ordinal", "GROUP BY names a column that SELECT does not have", _HINT)
             item = items[place][0]
         elif isinstance(key, exp.Column) and not key.table and normalize_name(key.name) not in columns:
             item = aliases.get(normalize_name(key.name), key)
         if isinstance(item, (exp.Rollup, exp.Cube, exp.GroupingSets)):
-            source.refuse(item, "local_query", "subtotals are not supported here: group by keys", _HINT)
+            source.refuse(
+                item, "local_query", "subtotals are not supported here: GROUP BY may only list keys", _HINT
+            )
         found.append(item)
     return list(dict.fromkeys(found))
 
@@ -198,7 +213,7 @@ def _resolve_order(
             None,
         )
         if place is None:
-            statement.source.refuse(by, "local_query", "ORDER BY names a column of the answer", _HINT)
+            statement.source.refuse(by, "local_query", "ORDER BY must name a column of the result", _HINT)
         found.append((place, bool(descending), bool(first)))
     return found
 
@@ -208,5 +223,7 @@ def _parse_limit(statement: Statement, limit: exp.Expr | None) -> int | None:
         return None
     (number,) = statement.source.take_arguments(limit, "expression")
     if not isinstance(number, exp.Literal) or not number.name.isdigit() or len(number.name) > 9:
-        statement.source.refuse(limit, "local_query", "LIMIT takes a whole number", _HINT)
+        statement.source.refuse(
+            limit, "local_query", "LIMIT takes a whole number that is not negative", _HINT
+        )
     return int(number.name)

@@ -9,7 +9,7 @@ from dpsql.sql.read.parse import Statement
 
 
 def collect_table_names(statement: Statement) -> frozenset[str]:
-    """The folded names of tables without a schema; those that a WITH of the statement defines are left out.
+    """Collect the folded names of tables without a schema; those that a WITH of the statement defines are left out.
 
     It decides where a statement is answered and nothing else: whoever answers it resolves its names anew.
     """

@@ -25,7 +25,7 @@ from dpsql.sql.read.rejection import QueryText
 _SETS = {TokenType.UNION, TokenType.INTERSECT, TokenType.EXCEPT}
 _WRITTEN = re.compile(r"\S")
 _Read = TypeVar("_Read")
-_HINT = "as in SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS(epsilon = 0.5) COUNT(*) FROM …"
+_HINT = "write SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS(epsilon = 0.5) COUNT(*) FROM …"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class OptionsClause(StatedOptions):
 def extract_options(
     source: QueryText, text: str, tokens: Sequence[Token]
 ) -> tuple[OptionsClause, str, list[Token]]:
-    """The options of a query, its text with the clause blanked out, and the words that are left.
+    """Return the options of a query, its text with the clause blanked out, and the words that are left.
 
     Raises QueryRejected where the clause is no such clause, or stands elsewhere than in the one outermost SELECT.
     """
@@ -50,7 +50,7 @@ def extract_options(
         return OptionsClause(), text, list(tokens)
     if len(places) > 1:
         _refuse_token(
-            source, tokens[places[1]], "clause", "a query has one privacy loss: write the clause once"
+            source, tokens[places[1]], "clause", "WITH DIFFERENTIAL_PRIVACY may stand only once in a query"
         )
     first = places[0]
     depth = 0
@@ -61,8 +61,8 @@ def extract_options(
                 source,
                 tokens[first],
                 "clause",
-                "the clause applies to the whole query: write it in the outermost SELECT",
-                "move it there, or wrap the query in SELECT * FROM (…)",
+                "WITH DIFFERENTIAL_PRIVACY is only allowed in the outermost SELECT",
+                "move it there, or wrap the query in SELECT WITH DIFFERENTIAL_PRIVACY * FROM (…)",
             )
     clause = _ClauseReader(source, tokens, first)
     options = clause.read_options()
@@ -72,7 +72,7 @@ def extract_options(
 
 
 def _is_clause_start(words: Sequence[Token]) -> bool:
-    """Whether these are SELECT WITH DIFFERENTIAL_PRIVACY."""
+    """Return whether these are SELECT WITH DIFFERENTIAL_PRIVACY."""
     select, with_, name = words
     if select.token_type is not TokenType.SELECT or with_.token_type is not TokenType.WITH:
         return False
@@ -114,17 +114,19 @@ class _ClauseReader:
                 return options
 
     def read_positive_number(self, name: str, read: Callable[[str], Fraction] | None = None) -> Fraction:
-        """A number above zero, as `read` takes it."""
+        """Return a number above zero, as `read` takes it."""
         word, text = self._read_number(name)
         return self._parse_value(word, text, partial(parse_amount, name=name) if read is None else read)
 
     def read_target_error(self) -> TargetError:
-        """An error in the values' own units, or a text: a part of each value, as '5%'."""
+        """Return an error in the values' own units, or a text: a part of each value, as '5%'."""
         if not self._is_token(TokenType.STRING):
             return self.read_positive_number("target_error")
         word = self._take_token(TokenType.STRING, "a part of the values")
         if not word.text.rstrip().endswith("%"):
-            self._refuse_token(word, "constant", "target_error is a number, or a part of each value", "'5%'")
+            self._refuse_token(
+                word, "constant", "target_error must be a number, or a percentage of each value", "'5%'"
+            )
         return self._parse_value(word, word.text, parse_target_error)
 
     def _parse_value(self, word: Token, text: str, read: Callable[[str], _Read]) -> _Read:
@@ -135,23 +137,25 @@ class _ClauseReader:
         self._refuse_token(word, "constant", problem)
 
     def read_delta(self) -> Fraction:
-        """A probability above zero."""
+        """Return a probability above zero."""
         found = self.read_positive_number("delta")
         if found >= 1:
             self._refuse_token(
-                self.tokens[self.place - 1], "constant", "delta is a probability below 1", "delta = 1e-8"
+                self.tokens[self.place - 1], "constant", "delta must be a probability below 1", "delta = 1e-8"
             )
         return found
 
     def read_max_groups(self) -> int:
-        """A whole number from 1."""
+        """Return a whole number from 1."""
         word, text = self._read_number("max_groups_contributed")
         if not (text.isascii() and text.isdigit() and 0 < int(text[:20]) < 2**63):
-            self._refuse_token(word, "constant", "max_groups_contributed is a whole number from 1")
+            self._refuse_token(
+                word, "constant", "max_groups_contributed must be a whole number of at least 1"
+            )
         return int(text)
 
     def read_unit_column(self) -> exp.Column:
-        """The name of a column, with its table's before it or not."""
+        """Return the name of a column, with its table's before it or not."""
         names = [self._read_name()]
         if self._is_token(TokenType.DOT):
             self.place += 1
@@ -162,13 +166,13 @@ class _ClauseReader:
         word = self._take_token(None, "a column")
         quoted = word.token_type is TokenType.IDENTIFIER
         if not quoted and not (word.text.isidentifier() and word.token_type is not TokenType.STRING):
-            self._refuse_token(word, "clause", "privacy_unit_column is the name of a column")
+            self._refuse_token(word, "clause", "privacy_unit_column must be the name of a column")
         name = exp.Identifier(this=word.text, quoted=quoted)
         name.meta["start"] = word.start
         return name
 
     def _read_number(self, name: str) -> tuple[Token, str]:
-        """The word that a number begins with, and its text; one that begins with its point is two words."""
+        """Return the word that a number begins with, and its text; one that begins with its point is two words."""
         first = self.tokens[min(self.place, len(self.tokens) - 1)]
         if self._is_token(TokenType.DOT) and self._is_token(TokenType.NUMBER, ahead=1):
             second = self.tokens[self.place + 1]

@@ -41,7 +41,7 @@ def name_outputs(source: QueryText, tree: exp.Expr) -> None:
 
 
 def _is_shown(select: exp.Select) -> bool | None:
-    """Whether the columns are those of the answer (True) or of a derived table (False); None where nobody sees them."""
+    """Return whether the columns are those of the answer (True) or of a derived table (False); None where nobody sees them."""
     node: exp.Expr = select
     while isinstance(node.parent, (exp.SetOperation, exp.Subquery, exp.Paren)):
         node = node.parent
@@ -66,7 +66,7 @@ def _name_items(source: QueryText, select: exp.Select, *, is_shown: bool) -> Non
 
 
 def _infer_output_name(source: QueryText, node: exp.Expr) -> tuple[str, bool]:
-    """The name of an item, and whether it is more than a guess by its type."""
+    """Return the name of an item, and whether it is more than a guess by its type."""
     while isinstance(node, _WITHIN):
         node = node.this
     found = _NAMELESS, False

@@ -6,7 +6,7 @@ import itertools
 import logging
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
@@ -14,7 +14,7 @@ from typing import NoReturn, TypeVar
 
 from sqlglot import exp
 from sqlglot.dialects.dialect import Dialect
-from sqlglot.errors import ParseError, TokenError
+from sqlglot.errors import ParseError
 from sqlglot.tokenizer_core import Token, TokenType
 
 from dpsql.errors import Position, QueryRejected
@@ -31,7 +31,21 @@ from dpsql.sql.read.experts import EXPERTS, expand_best_expert
 from dpsql.sql.read.options import OptionsClause, extract_options
 from dpsql.sql.read.pivots import rewrite_pivots
 from dpsql.sql.read.regressions import MATRICES, replace_regress_on, rewrite_regressions
-from dpsql.sql.read.rejection import PIVOTS, STATEMENTS, QueryText, is_valid_text, refuse_brackets
+from dpsql.sql.read.rejection import (
+    PIVOTS,
+    STATEMENTS,
+    QueryText,
+    refuse_brackets,
+    refuse_query,
+    refuse_token,
+)
+from dpsql.sql.read.tokens import (
+    blank_sample_units,
+    is_parameter_start,
+    number_parameters,
+    read_tokens,
+    replace_parameter_colons,
+)
 from dpsql.sql.read.translate import translate_tree
 
 MAX_CHARACTERS = 500_000
@@ -60,23 +74,11 @@ _OPENING = {TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE, TokenType
 _CLOSING = {TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE, TokenType.END}
 _DOUBLE = {TokenType.NOT, TokenType.ANY, TokenType.SOME, TokenType.INTERVAL}
 """Words after which a parenthesis is two levels: the parser recurses as far for them as for it."""
-_QUANTIFIERS = {TokenType.ANY, TokenType.SOME, TokenType.ALL}
-_COMPARISONS = {
-    TokenType.EQ,
-    TokenType.NEQ,
-    TokenType.LT,
-    TokenType.LTE,
-    TokenType.GT,
-    TokenType.GTE,
-}
 _JOINS = {TokenType.JOIN, TokenType.STRAIGHT_JOIN}
 _CONDITIONS = {TokenType.ON, TokenType.USING}
 _QUANTILES = {"QUANTILE", "QUANTILE_CONT", "QUANTILE_DISC"}
 _BRACKETS = {TokenType.L_BRACKET, TokenType.L_BRACE}
 _VALUES = {TokenType.VAR, TokenType.IDENTIFIER, TokenType.R_BRACKET, TokenType.R_PAREN}
-_NAME = re.compile(r"[^\W\d]\w*")
-_ALIASES = {TokenType.VAR, TokenType.IDENTIFIER, TokenType.STRING, TokenType.R_PAREN, TokenType.R_BRACKET}
-"""Words after which a colon says that they were an alias."""
 _STARTS = {
     TokenType.SELECT,
     TokenType.FROM,
@@ -108,7 +110,7 @@ class Statement:
 
 
 def parse_statement(text: str, dialect: str = DUCKDB) -> Statement:
-    """The one SELECT, or EXPLAIN SELECT, that `text` holds; of another dialect, what it means in DuckDB's.
+    """Return the one SELECT, or EXPLAIN SELECT, that `text` holds; of another dialect, what it means in DuckDB's.
 
     Raises QueryRejected with code "syntax", "too_long", "too_deep", "one_statement" or
     "not_a_select", ProgrammingError where there is no such dialect.
@@ -172,19 +174,19 @@ def _tokenize_query(text: str, dialect: Dialect) -> _TokenizedQuery:
     _check_tokens(source, tokens)
     options, asked, tokens = extract_options(source, asked, tokens)
     asked, tokens = replace_regress_on(asked, tokens)
-    asked = _blank_sample_units(_replace_parameter_colons(asked, tokens), tokens)
-    tokens, parameters, names = _number_parameters(source, tokens, named=dialect is not DIALECT)
+    asked = blank_sample_units(replace_parameter_colons(asked, tokens), tokens)
+    tokens, parameters, names = number_parameters(source, tokens, named=dialect is not DIALECT)
     return _TokenizedQuery(source, asked, tokens, explain, parameters, options, names)
 
 
 def strip_explain(text: str) -> tuple[bool, str]:
-    """Whether a text begins with EXPLAIN, and the text with that word blanked out, so that places stay what they are."""
+    """Return whether a text begins with EXPLAIN, and the text with that word blanked out, so that places stay what they are."""
     explain = _EXPLAIN.match(text)
     return (False, text) if explain is None else (True, " " * explain.end() + text[explain.end() :])
 
 
 def _parse_duckdb(text: str, *, numbered: bool = False) -> Statement:
-    """The statement of a text in DuckDB's SQL; `numbered` says that its parameters are `$1`, `$2` already."""
+    """Return the statement of a text in DuckDB's SQL; `numbered` says that its parameters are `$1`, `$2` already."""
     if numbered:
         source, tokens = QueryText(text), read_tokens(text, DIALECT)
         _check_length(text, tokens)
@@ -212,21 +214,23 @@ def _parse_duckdb(text: str, *, numbered: bool = False) -> Statement:
 
 
 def _translate_to_duckdb(words: _TokenizedQuery, dialect: str) -> str:
-    """The text in DuckDB's SQL that a text in another dialect means."""
+    """Return the text in DuckDB's SQL that a text in another dialect means."""
     select = _require_select(
         words.source, _parse_single_tree(words, partial(parse_foreign_tokens, dialect=dialect))
     )
     if select.find(exp.Pivot) is not None:
-        words.source.refuse(select.find(exp.Pivot), "clause", "PIVOT is read in DuckDB's SQL", PIVOTS)
+        words.source.refuse(
+            select.find(exp.Pivot), "clause", "PIVOT is only supported in DuckDB's SQL", PIVOTS
+        )
     _check_depth(words.source, select)
     named = sorted({node.name for node in select.find_all(exp.Placeholder)})
     if named != sorted(f"p{number}" for number in range(1, words.parameters + 1)):
-        _refuse_query("parameter", "a parameter stands where none can be read")
+        refuse_query("parameter", "a parameter is not allowed where one stands")
     text = call_without_logging(partial(translate_tree, words.source, select, dialect))
     if text is None:
-        _refuse_query(
+        refuse_query(
             "syntax",
-            "the query has no translation into DuckDB's SQL",
+            "the query cannot be translated into DuckDB's SQL",
             "write it in DuckDB's SQL and leave out dialect",
         )
     return text
@@ -235,25 +239,25 @@ def _translate_to_duckdb(words: _TokenizedQuery, dialect: str) -> str:
 def _parse_single_tree(
     words: _TokenizedQuery, read: Callable[[list[Token], str], list[exp.Expr | None]]
 ) -> exp.Expr | None:
-    """The one statement of the words."""
+    """Return the one statement of the words."""
     source = words.source
     try:
         trees = call_without_logging(partial(read, words.tokens, words.text))
     except ParseError as error:
         _refuse_syntax(source, error)
     except RecursionError:
-        _refuse_query("too_deep", "the query is nested too deeply")
+        refuse_query("too_deep", "the query is nested too deeply")
     except (TypeError, ValueError, AttributeError, LookupError):
-        _refuse_query("syntax", "the query cannot be parsed")
+        refuse_query("syntax", "the query cannot be parsed")
     if len(trees) > 1:
-        _refuse_query("one_statement", "a query must be one statement", "send the statements separately")
+        refuse_query("one_statement", "a query must be one statement", "send the statements separately")
     return trees[0] if trees else None
 
 
 def _require_select(source: QueryText, select: exp.Expr | None) -> _Query:
-    """The statement, which is a SELECT."""
+    """Return the statement, which is a SELECT."""
     if not isinstance(select, (exp.Select, exp.SetOperation)):
-        source.refuse(select, "not_a_select", "only a SELECT is answered")
+        source.refuse(select, "not_a_select", "only a SELECT is allowed")
     return select
 
 
@@ -266,7 +270,7 @@ def parse_options_clause(text: str, dialect: str = DUCKDB) -> OptionsClause:
 
 
 def require_stack_room() -> None:
-    """Raises QueryRejected with code "too_deep" where the caller's stack leaves less than `ROOM` frames.
+    """Raise QueryRejected with code "too_deep" where the caller's stack leaves less than `ROOM` frames.
 
     The limits on a text hold for any caller. A caller that is itself nested deeply could still end Python's stack after
     the charge, and lose an answer that is paid for; so the depth of its stack is looked up before anything else.
@@ -275,7 +279,7 @@ def require_stack_room() -> None:
         sys._getframe(max(0, sys.getrecursionlimit() - ROOM))  # noqa: SLF001  (inspect walks the whole stack)
     except ValueError:
         return
-    _refuse_query(
+    refuse_query(
         "too_deep",
         f"the calling program leaves less than {ROOM} frames of Python's stack",
         "query from a less deeply nested function",
@@ -283,7 +287,7 @@ def require_stack_room() -> None:
 
 
 def call_without_logging(work: Callable[[], _T]) -> _T:
-    """The result of the parser's library, without its warnings, which would log the query."""
+    """Return the result of the parser's library, without its warnings, which would log the query."""
     before, _LOGGER.disabled = _LOGGER.disabled, True
     try:
         return work()
@@ -291,93 +295,23 @@ def call_without_logging(work: Callable[[], _T]) -> _T:
         _LOGGER.disabled = before
 
 
-def read_tokens(text: str, dialect: Dialect = DIALECT) -> list[Token]:
-    """The words of a text, without semicolons at its end. QueryRejected (`syntax`) where it cannot be read."""
-    if not is_valid_text(text):
-        _refuse_query("syntax", "the query holds a NUL character or half a surrogate pair")
-    try:
-        tokens = dialect.tokenize(text)
-    except (TokenError, RecursionError):
-        _refuse_query("syntax", "the query cannot be read: is a quote or a comment left open?")
-    while tokens and tokens[-1].token_type is TokenType.SEMICOLON:
-        tokens.pop()
-    return _wrap_compared_lists(_merge_fraction_tokens(_split_cast_tokens(tokens)))
-
-
-def _split_cast_tokens(tokens: Iterable[Token]) -> Iterator[Token]:
-    """The words with `?::` as a parameter and its cast, which another dialect has as one word."""
-    for token in tokens:
-        if token.token_type is TokenType.QDCOLON:
-            yield Token(TokenType.PLACEHOLDER, "?", token.line, token.col - 2, token.start, token.start)
-            yield Token(TokenType.DCOLON, "::", token.line, token.col, token.start + 1, token.end)
-        else:
-            yield token
-
-
-def _merge_fraction_tokens(tokens: Iterable[Token]) -> list[Token]:
-    """The words with `.5` after DISTINCT and ALL as one number, which the parser takes for a part of a name."""
-    found: list[Token] = []
-    for token in tokens:
-        point = found[-1] if len(found) > 1 else None
-        if (
-            point is not None
-            and (token.token_type, point.token_type) == (TokenType.NUMBER, TokenType.DOT)
-            and found[-2].token_type in (TokenType.DISTINCT, TokenType.ALL)
-            and token.start == point.end + 1
-        ):
-            where = (point.line, point.col, point.start, token.end)
-            found[-1] = Token(TokenType.NUMBER, f"0.{token.text}", *where)
-        else:
-            found.append(token)
-    return found
-
-
-def _wrap_compared_lists(tokens: Sequence[Token]) -> list[Token]:
-    """The words with the list of `= ANY [1, 2]` in parentheses, without which the parser takes ANY for a column."""
-    found: list[Token] = []
-    depth, lists = 0, list[int]()
-    for place, token in enumerate(tokens):
-        where = (token.line, token.col, token.start, token.end)
-        if _is_compared_list(tokens, place):
-            found.append(Token(TokenType.L_PAREN, "(", *where))
-            lists.append(depth + 1)
-        found.append(token)
-        if token.token_type is TokenType.L_BRACKET:
-            depth += 1
-        elif token.token_type is TokenType.R_BRACKET:
-            if lists and lists[-1] == depth:
-                lists.pop()
-                found.append(Token(TokenType.R_PAREN, ")", *where))
-            depth -= 1
-    return found
-
-
-def _is_compared_list(tokens: Sequence[Token], place: int) -> bool:
-    """Whether a list begins here of which ANY, SOME or ALL is compared with what stands before."""
-    before = [token.token_type for token in tokens[max(place - 2, 0) : place]]
-    if len(before) < 2 or before[0] not in _COMPARISONS or before[1] not in _QUANTIFIERS:
-        return False
-    here = [token.token_type for token in tokens[place : place + 2]]
-    return here[:1] == [TokenType.L_BRACKET] or here == [TokenType.ARRAY, TokenType.L_BRACKET]
-
-
 def _check_length(text: str, tokens: Sequence[Token] = ()) -> None:
     if len(text) > MAX_CHARACTERS:
-        _refuse_query("too_long", f"the query has more than {MAX_CHARACTERS:,} characters")
+        refuse_query("too_long", f"the query has more than {MAX_CHARACTERS:,} characters")
     if len(tokens) > MAX_TOKENS:
-        _refuse_query("too_long", f"the query has more than {MAX_TOKENS:,} words and symbols")
+        refuse_query("too_long", f"the query has more than {MAX_TOKENS:,} words and symbols")
 
 
 def _check_tokens(source: QueryText, tokens: Sequence[Token]) -> None:
     if not tokens:
-        _refuse_query("syntax", "the query is empty")
+        refuse_query("syntax", "the query is empty")
     _check_length(source.text, tokens)
     if tokens[0].token_type not in _STARTS:
         word = tokens[0].text.upper()
         raise QueryRejected(
-            f"only SELECT is answered, not {word}",
+            f"only SELECT is allowed, not {word}",
             code="not_a_select",
-            hint=STATEMENTS.get(word, "dpsql reads; changes are made by the owner on the database itself"),
+            hint=STATEMENTS.get(word, "dpsql only reads; the owner changes data on the database itself"),
             position=source.locate_offset(tokens[0].start),
             text=source.text,
         )
@@ -388,12 +322,12 @@ def _check_tokens(source: QueryText, tokens: Sequence[Token]) -> None:
         if following.token_type is TokenType.STRING and _needs_table_next(
             tokens[max(place - 2, 0) : place + 1]
         ):
-            _refuse_token(source, following, "table", "FROM takes the name of a declared table")
+            refuse_token(source, following, "table", "FROM takes the name of a declared table")
     _check_joins(tokens)
     _check_quantiles(source, tokens)
     _check_nesting(tokens)
     for place, token in enumerate(tokens):
-        if token.token_type is TokenType.PARAMETER and not _is_parameter_start(tokens, place):
+        if token.token_type is TokenType.PARAMETER and not is_parameter_start(tokens, place):
             raise QueryRejected(
                 "parameters are written as ? or :name",
                 code="parameter",
@@ -403,23 +337,8 @@ def _check_tokens(source: QueryText, tokens: Sequence[Token]) -> None:
             )
 
 
-def _is_parameter_start(tokens: Sequence[Token], place: int) -> bool:
-    """Whether a parameter's name follows: `:low` where an operand may stand, or `$low`.
-
-    After a name a colon follows an alias in DuckDB: `n: COUNT(*)`.
-    """
-    token = tokens[place]
-    if token.token_type not in (TokenType.COLON, TokenType.PARAMETER) or place + 1 == len(tokens):
-        return False
-    name = tokens[place + 1]
-    if name.start != token.end + 1 or not _NAME.fullmatch(name.text):
-        return False
-    before = tokens[place - 1].token_type if place else None
-    return token.token_type is TokenType.PARAMETER or before not in _ALIASES
-
-
 def _check_nesting(tokens: Sequence[Token]) -> None:
-    """Refuses levels within each other beyond the limit."""
+    """Refuse levels within each other beyond the limit."""
     levels, depth, negations = list[int](), 0, 0
     for place, token in enumerate(tokens):
         kind = token.token_type
@@ -431,11 +350,11 @@ def _check_nesting(tokens: Sequence[Token]) -> None:
         # Only one NOT right after another nests: most stand side by side.
         negations = negations + 1 if kind is TokenType.NOT else 0
         if depth + negations > MAX_NESTING:
-            _refuse_query("too_deep", f"the query is nested more than {MAX_NESTING} levels deep")
+            refuse_query("too_deep", f"the query is nested more than {MAX_NESTING} levels deep")
 
 
 def _check_joins(tokens: Sequence[Token]) -> None:
-    """Refuses many joins whose condition is still to come: for each the parser reads all that follows twice."""
+    """Refuse many joins whose condition is still to come: for each the parser reads all that follows twice."""
     waiting = 0
     before = None
     for token in tokens:
@@ -443,7 +362,7 @@ def _check_joins(tokens: Sequence[Token]) -> None:
         waiting += kind in _JOINS and before is not TokenType.CROSS
         waiting = max(0, waiting - (kind in _CONDITIONS and before is not TokenType.DISTINCT))
         if waiting > MAX_JOINS:
-            _refuse_query(
+            refuse_query(
                 "too_long",
                 f"the query has more than {MAX_JOINS} joins without a condition",
                 "write JOIN … ON, or CROSS JOIN",
@@ -452,7 +371,7 @@ def _check_joins(tokens: Sequence[Token]) -> None:
 
 
 def _check_token_pair(source: QueryText, before: TokenType | None, token: Token, following: Token) -> None:
-    """Refuses what the parser would take for something else than the engine does.
+    """Refuse what the parser would take for something else than the engine does.
 
     A bracket after a comma, a parenthesis or ARRAY begins a list, and one before a text takes a field of a STRUCT; elsewhere it
     would take a part of a value.
@@ -463,9 +382,9 @@ def _check_token_pair(source: QueryText, before: TokenType | None, token: Token,
     if (kind is TokenType.NOT and token.text == "!") or (kind in _BRACKETS and not listed and not field):
         if kind is TokenType.L_BRACKET and before in _VALUES:
             refuse_brackets(source, token.start)
-        _refuse_token(source, token, "syntax", f"{token.text} has no meaning here")
+        refuse_token(source, token, "syntax", f"{token.text} has no meaning here")
     if following.token_type is TokenType.L_PAREN and kind is TokenType.IDENTIFIER:
-        _refuse_token(
+        refuse_token(
             source,
             token,
             "function",
@@ -475,7 +394,7 @@ def _check_token_pair(source: QueryText, before: TokenType | None, token: Token,
 
 
 def _is_table_alias(tokens: Sequence[Token], place: int) -> bool:
-    """Whether a name in quotes before a parenthesis is that of a table with names of its columns, no function's.
+    """Return whether a name in quotes before a parenthesis is that of a table with names of its columns, no function's.
 
     It follows AS or a parenthesis, or its own parentheses are followed by AS ( or AS MATERIALIZED.
     """
@@ -499,7 +418,7 @@ def _is_table_alias(tokens: Sequence[Token], place: int) -> bool:
 
 
 def _check_quantiles(source: QueryText, tokens: Sequence[Token]) -> None:
-    """Refuses a third argument of a quantile, which the parser would leave out in silence."""
+    """Refuse a third argument of a quantile, which the parser would leave out in silence."""
     for place, (token, following) in enumerate(itertools.pairwise(tokens)):
         if token.text.upper() not in _QUANTILES or following.token_type is not TokenType.L_PAREN:
             continue
@@ -511,81 +430,17 @@ def _check_quantiles(source: QueryText, tokens: Sequence[Token]) -> None:
             if depth == 0 or commas > 1:
                 break
         if commas > 1:
-            _refuse_token(source, token, "syntax", f"{token.text.upper()} takes a value and its share")
+            refuse_token(
+                source, token, "syntax", f"{token.text.upper()} takes two arguments, a value and its share"
+            )
 
 
 def _needs_table_next(tokens: Sequence[Token]) -> bool:
-    """Whether the last of these, up to three, is followed by a table: FROM, but for IS (NOT) DISTINCT FROM, or JOIN."""
+    """Return whether the last of these, up to three, is followed by a table: FROM, but for IS (NOT) DISTINCT FROM, or JOIN."""
     compared, distinct, last = [None, None, *(token.token_type for token in tokens)][-3:]
     if last is TokenType.FROM and distinct is TokenType.DISTINCT:
         return compared not in (TokenType.IS, TokenType.NOT)
     return last in (TokenType.FROM, TokenType.JOIN)
-
-
-def _refuse_token(
-    source: QueryText, token: Token, code: str, message: str, hint: str | None = None
-) -> NoReturn:
-    raise QueryRejected(
-        message, code=code, hint=hint, position=source.locate_offset(token.start), text=source.text
-    )
-
-
-def _blank_sample_units(text: str, tokens: Sequence[Token]) -> str:
-    """The text with blanks in place of UNITS behind TABLESAMPLE, which the engine's own parser takes for a method of its own."""
-    letters = list(text)
-    for before, token in itertools.pairwise(tokens):
-        if before.token_type is TokenType.TABLE_SAMPLE and token.text.upper() == "UNITS":
-            letters[token.start : token.end + 1] = " " * (token.end + 1 - token.start)
-    return "".join(letters)
-
-
-def _replace_parameter_colons(text: str, tokens: Sequence[Token]) -> str:
-    """The text with `$name` in place of `:name`, as the engine's own parser reads it."""
-    letters = list(text)
-    for place, token in enumerate(tokens):
-        if _is_parameter_start(tokens, place):
-            letters[token.start] = "$"
-    return "".join(letters)
-
-
-def _number_parameters(
-    source: QueryText, tokens: Sequence[Token], *, named: bool
-) -> tuple[list[Token], int, tuple[str, ...]]:
-    """Each `?` as `$1`, `$2`, …, and each `:name` as the number of that name, with how many, and the names.
-
-    A tree does not keep the order in which its leaves were written. Where the numbers are `named`, because not every
-    dialect knows `$1`, they are `:p1`, `:p2`, … .
-    """
-    numbered: list[Token] = []
-    names: list[str] = []
-    count = 0
-    waiting = False
-    for place, token in enumerate(tokens):
-        if waiting:
-            waiting = False
-            continue
-        waiting = _is_parameter_start(tokens, place)
-        if not waiting and token.token_type is not TokenType.PLACEHOLDER:
-            numbered.append(token)
-            continue
-        if waiting:
-            name = tokens[place + 1].text
-            names += [] if name in names else [name]
-            number = names.index(name) + 1
-        else:
-            count += 1
-            number = count
-        if names and count:
-            _refuse_token(source, token, "parameter", "parameters are written as ? or as :name, not as both")
-        where = (token.line, token.col, token.start, token.end)
-        if named:
-            numbered += [Token(TokenType.COLON, ":", *where), Token(TokenType.VAR, f"p{number}", *where)]
-        else:
-            numbered += [
-                Token(TokenType.PARAMETER, "$", *where),
-                Token(TokenType.NUMBER, str(number), *where),
-            ]
-    return numbered, count or len(names), tuple(names)
 
 
 def _check_depth(source: QueryText, root: exp.Expr) -> None:
@@ -618,7 +473,3 @@ def _refuse_syntax(source: QueryText, error: ParseError) -> NoReturn:
     elif before or highlight:
         message += f" after {highlight!r}"
     raise QueryRejected(message, code="syntax", position=position, text=source.text) from None
-
-
-def _refuse_query(code: str, message: str, hint: str | None = None) -> NoReturn:
-    raise QueryRejected(message, code=code, hint=hint) from None

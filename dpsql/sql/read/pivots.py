@@ -39,7 +39,7 @@ _NUMBER = re.compile(r"(0|[1-9]\d*)(\.\d+)?")
 
 
 def rewrite_pivots(source: QueryText, tree: exp.Expr | None) -> exp.Expr | None:
-    """The tree of a statement, in which each PIVOT and UNPIVOT is a subquery. Raises QueryRejected."""
+    """Return the tree of a statement, in which each PIVOT and UNPIVOT is a subquery. Raises QueryRejected."""
     if tree is None or tree.find(exp.Pivot) is None:
         return tree
     if sum(1 for _ in tree.find_all(exp.Pivot)) > MOST_PIVOTS:
@@ -50,7 +50,7 @@ def rewrite_pivots(source: QueryText, tree: exp.Expr | None) -> exp.Expr | None:
                 source.refuse(
                     pivot,
                     "join",
-                    "PIVOT and UNPIVOT are not allowed in parentheses with a join",
+                    "PIVOT and UNPIVOT are not allowed together with a join in parentheses",
                     "FROM (SELECT * FROM t PIVOT (…)) AS p JOIN …",
                 )
             base = node.copy()
@@ -65,7 +65,7 @@ def rewrite_pivots(source: QueryText, tree: exp.Expr | None) -> exp.Expr | None:
 
 
 def _rewrite_statement(source: QueryText, pivot: exp.Pivot) -> exp.Query:
-    """The query of a statement, with the clauses around it."""
+    """Return the query of a statement, with the clauses around it."""
     query = _rewrite_pivot(source, pivot, pivot.this)
     for name in _AROUND:
         if pivot.args.get(name) is not None:
@@ -76,7 +76,12 @@ def _rewrite_statement(source: QueryText, pivot: exp.Pivot) -> exp.Query:
 def _rewrite_pivot(source: QueryText, pivot: exp.Pivot, base: exp.Expr) -> exp.Query:
     several = pivot.parent is not None and len(pivot.parent.args.get("pivots") or ()) > 1
     if several:
-        source.refuse(pivot, "clause", "one PIVOT or UNPIVOT after a table", "put the first into a subquery")
+        source.refuse(
+            pivot,
+            "clause",
+            "a table may be followed by only one PIVOT or UNPIVOT",
+            "put the first into a subquery",
+        )
     if pivot.args.get("unpivot"):
         return _build_unpivot_query(source, pivot, base)
     return _build_pivot_query(source, pivot, base)
@@ -97,7 +102,7 @@ def _build_pivot_query(source: QueryText, pivot: exp.Pivot, base: exp.Expr) -> e
     aggregates = aggregates or [exp.Count(this=exp.Star(), big_int=True)]
     found = [_parse_pivot_key(source, key) for key in keys or [pivot]]
     if len(aggregates) > 1 and any(type(item) is not exp.Alias for item in aggregates):
-        source.refuse(aggregates[0], "clause", "several aggregates of PIVOT have names", "SUM(x) AS total")
+        source.refuse(aggregates[0], "clause", "several aggregates in PIVOT need names", "SUM(x) AS total")
     _check_size(source, pivot, prod(len(values) for _, values in found), aggregates)
     rows = [
         list(zip([key for key, _ in found], row, strict=True))
@@ -114,13 +119,18 @@ def _build_pivot_query(source: QueryText, pivot: exp.Pivot, base: exp.Expr) -> e
     (by,) = source.take_arguments(group, "expressions")
     for item in by:
         if type(item) is not exp.Column:
-            source.refuse(item, "clause", "GROUP BY of PIVOT takes columns", "name it in a subquery")
+            source.refuse(
+                item,
+                "clause",
+                "GROUP BY of PIVOT may only list columns",
+                "compute the expression in a subquery",
+            )
     select = exp.Select(expressions=[*(item.copy() for item in by), *columns]).from_(base)
     return select.group_by(*(item.copy() for item in by), copy=False)
 
 
 def _build_other_columns(pivot: exp.Pivot, read: Sequence[exp.Expr]) -> exp.Star:
-    """All columns that PIVOT does not read."""
+    """Build all columns that PIVOT does not read."""
     star = exp.Star(
         except_=_deduplicate_columns([column for part in read for column in part.find_all(exp.Column)])
     )
@@ -130,37 +140,35 @@ def _build_other_columns(pivot: exp.Pivot, read: Sequence[exp.Expr]) -> exp.Star
 
 
 def _parse_pivot_key(source: QueryText, found: exp.Expr) -> tuple[exp.Column, list[exp.Expr]]:
-    """A column whose values are columns, and these values."""
+    """Return a column whose values are columns, and these values."""
     if type(found) is not exp.In or not found.expressions:
         key = found.name if type(found) is exp.Column else "k"
         source.refuse(
             found,
             "clause",
-            "PIVOT needs the values of its columns: dpsql does not look them up in private rows",
+            "PIVOT needs a list of values: dpsql does not look them up in private rows",
             f"list them: ON {key} IN ('a', 'b')",
         )
     key, values = source.take_arguments(found, "this", "expressions")
     if type(key) is not exp.Column:
-        source.refuse(key, "clause", "PIVOT takes a column", "name the expression in a subquery")
+        source.refuse(key, "clause", "PIVOT ON takes a column", "compute the expression in a subquery")
     for value in values:
         if not _is_plain_constant(value.this if type(value) in _NAMED else value):
-            source.refuse(
-                value, "clause", "the values of PIVOT are constants, with digits alone", "ON k IN ('a', 'b')"
-            )
+            source.refuse(value, "clause", "the values of PIVOT must be constants", "ON k IN ('a', 'b')")
     names = [_get_column_name(value) for value in values]
     for value, name in zip(values, names, strict=True):
         if names.count(name) > 1:
             source.refuse(
                 value,
                 "ambiguous",
-                f"PIVOT has two columns {name}",
-                "name one: ON k IN ('a', 'b' AS c)",
+                f"PIVOT would make two columns {name}",
+                "rename one: ON k IN ('a', 'b' AS c)",
             )
     return key, values
 
 
 def _is_plain_constant(constant: exp.Expr) -> bool:
-    """Whether it is a constant whose text names a column as DuckDB does."""
+    """Return whether it is a constant whose text names a column as DuckDB does."""
     if type(constant) is exp.Neg:
         return (
             type(constant.this) is exp.Literal
@@ -173,14 +181,14 @@ def _is_plain_constant(constant: exp.Expr) -> bool:
 
 
 def _get_column_name(value: exp.Expr) -> str:
-    """The name of the column of a value."""
+    """Return the name of the column of a value."""
     return str(value.alias) if type(value) in _NAMED else _format_constant(value)
 
 
 def _build_filtered_aggregate(
     source: QueryText, row: Sequence[tuple[exp.Column, exp.Expr]], item: exp.Expr, *, named: bool
 ) -> exp.Alias:
-    """The aggregate of the rows with a value of each key."""
+    """Build the aggregate of the rows with a value of each key."""
     conditions = [
         exp.NullSafeEQ(this=key.copy(), expression=(value.this if type(value) in _NAMED else value).copy())
         for key, value in row
@@ -190,7 +198,12 @@ def _build_filtered_aggregate(
         name = f"{name}_{item.alias}"
     aggregate = item.this if type(item) is exp.Alias else item
     if not isinstance(aggregate, exp.AggFunc):
-        source.refuse(item, "clause", "PIVOT takes plain aggregates", "USING SUM(x), of a CASE if need be")
+        source.refuse(
+            item,
+            "clause",
+            "USING of PIVOT takes a single aggregate",
+            "write USING SUM(x), where x may be a CASE",
+        )
     return exp.Alias(
         this=exp.Filter(this=aggregate.copy(), expression=exp.Where(this=exp.and_(*conditions, copy=False))),
         alias=exp.to_identifier(name, quoted=True),
@@ -198,7 +211,7 @@ def _build_filtered_aggregate(
 
 
 def _format_constant(constant: exp.Expr) -> str:
-    """The name of a column of a value."""
+    """Return the name of a column of a value."""
     if type(constant) is exp.Neg:
         return f"-{_format_constant(constant.this)}"
     if type(constant) is exp.Boolean:
@@ -230,7 +243,7 @@ def _build_unpivot_query(source: QueryText, pivot: exp.Pivot, base: exp.Expr) ->
             name, held = source.take_arguments(places, "this", "expressions")
             into = (name, held[0]) if held and len(held) == 1 else None
     if into is None:
-        source.refuse(pivot, "clause", "UNPIVOT makes one column of names and one of values")
+        source.refuse(pivot, "clause", "UNPIVOT may only make one column of names and one of values")
     into = _require_identifier(source, pivot, into[0]), _require_identifier(source, pivot, into[1])
     if not columns:
         source.refuse(pivot, "clause", "UNPIVOT takes columns", "UNPIVOT t ON a, b INTO NAME k VALUE v")
@@ -264,30 +277,32 @@ def _build_name_label(column: exp.Column, label: str | None) -> exp.Literal:
 
 
 def _require_identifier(source: QueryText, pivot: exp.Pivot, name: object) -> exp.Identifier:
-    """The name of a column that UNPIVOT makes."""
+    """Return the name of a column that UNPIVOT makes."""
     found = name.this if type(name) is exp.Column else name
     if type(found) is not exp.Identifier:
-        source.refuse(pivot, "clause", "UNPIVOT names the columns that it makes", "INTO NAME k VALUE v")
+        source.refuse(pivot, "clause", "UNPIVOT must name the columns that it makes", "INTO NAME k VALUE v")
     return found
 
 
 def _parse_unpivot_column(source: QueryText, item: exp.Expr) -> tuple[exp.Column, str | None]:
-    """A column, and what stands in the column of names for it, if the query says so."""
+    """Return a column, and what stands in the column of names for it, if the query says so."""
     if type(item) is exp.Column:
         return item, None
     if type(item) in _NAMED and type(item.this) is exp.Column:
         return item.this, item.alias
-    source.refuse(item, "clause", "UNPIVOT takes columns", "name the expression in a subquery")
+    source.refuse(item, "clause", "UNPIVOT takes columns", "compute the expression in a subquery")
 
 
 def _check_size(source: QueryText, pivot: exp.Pivot, times: int, parts: Sequence[exp.Expr]) -> None:
-    """Refuses what would be written out so often that a short text made a very long query."""
+    """Refuse what would be written out so often that a short text made a very long query."""
     if times * sum(1 for part in parts for _ in part.walk()) > MOST_PARTS:
-        source.refuse(pivot, "too_long", "PIVOT or UNPIVOT would become too long a query", "fewer columns")
+        source.refuse(
+            pivot, "too_long", "PIVOT or UNPIVOT would make the query too long", "use fewer columns"
+        )
 
 
 def _deduplicate_columns(columns: Sequence[exp.Column]) -> list[exp.Expr]:
-    """The names of columns, each once."""
+    """Return the names of columns, each once."""
     return [
         *{normalize_name(column.name): exp.Column(this=column.this.copy()) for column in columns}.values()
     ]

@@ -30,7 +30,7 @@ _ROWS, _KEY, _VALUE = "#rows", "#key", "#value"
 
 
 def replace_regress_on(text: str, tokens: Sequence[Token]) -> tuple[str, list[Token]]:
-    """The text and its words with a comma in place of ON in REGRESS(y ON x), which no parser reads."""
+    """Return the text and its words with a comma in place of ON in REGRESS(y ON x), which no parser reads."""
     letters, found = list(text), list(tokens)
     for place in range(1, len(tokens)):
         if not (tokens[place - 1].text.upper() == REGRESS and tokens[place].token_type is TokenType.L_PAREN):
@@ -51,12 +51,14 @@ def replace_regress_on(text: str, tokens: Sequence[Token]) -> tuple[str, list[To
 
 
 def rewrite_regressions(source: QueryText, tree: exp.Expr | None) -> exp.Expr | None:
-    """The tree of a statement in which each SELECT with such a column is a query over moments. Raises QueryRejected."""
+    """Return the tree of a statement in which each SELECT with such a column is a query over moments. Raises QueryRejected."""
     calls = [] if tree is None else [node for node in tree.find_all(exp.Anonymous) if is_moment_call(node)]
     if tree is None or not calls:
         return tree
     if len(calls) > _MOST_CALLS:
-        source.refuse(calls[0], "too_long", f"a query has at most {_MOST_CALLS} such calls")
+        source.refuse(
+            calls[0], "too_long", f"a query may have at most {_MOST_CALLS} calls of REGRESS and COVAR_MATRIX"
+        )
     for select in reversed(list(tree.find_all(exp.Select))):
         place = next(
             (place for place, item in enumerate(select.expressions) if is_moment_call(_unwrap_alias(item))),
@@ -71,7 +73,9 @@ def rewrite_regressions(source: QueryText, tree: exp.Expr | None) -> exp.Expr | 
             select.replace(written)
     for left in tree.find_all(exp.Anonymous):
         if is_moment_call(left):
-            source.refuse(left, "regression", f"{left.name.upper()} is a column of its own", _COLUMN)
+            source.refuse(
+                left, "regression", f"{left.name.upper()} must be a column of SELECT by itself", _COLUMN
+            )
     return tree
 
 
@@ -80,7 +84,7 @@ def _unwrap_alias(item: exp.Expr) -> exp.Expr:
 
 
 def is_moment_call(node: exp.Expr) -> bool:
-    """Whether a node is a call of REGRESS or COVAR_MATRIX."""
+    """Return whether a node is a call of REGRESS or COVAR_MATRIX."""
     return isinstance(node, exp.Anonymous) and node.name.upper() in (REGRESS, COVAR_MATRIX)
 
 
@@ -94,14 +98,14 @@ class _MomentSelect:
     outermost: bool
 
     def build_moment_query(self) -> exp.Select:
-        """The query over moments."""
+        """Build the query over moments."""
         source, select = self.source, self.select
         items, origin, group, order, limit, offset, joins, where, with_ = source.take_arguments(
             select, "expressions", "from_", "group", "order", "limit", "offset", "joins", "where", "with_"
         )
         call = _unwrap_alias(items[self.place])
         if origin is None:
-            source.refuse(call, "regression", f"{call.name.upper()} is of the rows of a FROM", _COLUMN)
+            source.refuse(call, "regression", f"{call.name.upper()} needs a FROM clause", _COLUMN)
         arguments = self._list_arguments(call)
         keys = self._resolve_keys(items, group)
         by = {f"{_KEY}{number}": f'"{_KEY}{number}"' for number in range(len(keys))}
@@ -140,11 +144,16 @@ class _MomentSelect:
             self.source.refuse(call, "regression", message, _COLUMN)
         for each in arguments:
             if isinstance(each, (exp.Star, exp.Distinct)) or each.find(exp.AggFunc, exp.Window):
-                self.source.refuse(each, "regression", "an argument is a value of each row", _COLUMN)
+                self.source.refuse(
+                    each,
+                    "regression",
+                    "an argument must be computed from one row, without aggregates",
+                    _COLUMN,
+                )
         return list(arguments)
 
     def _resolve_keys(self, items: Sequence[exp.Expr], group: exp.Expr | None) -> list[exp.Expr]:
-        """The expressions of GROUP BY, in which numbers and names of columns stand for what they name."""
+        """Return the expressions of GROUP BY, in which numbers and names of columns stand for what they name."""
         source = self.source
         others = [item for place, item in enumerate(items) if place != self.place]
         keys = list[exp.Expr]()
@@ -158,12 +167,14 @@ class _MomentSelect:
                 keys.append(self._resolve_key(key, items, aliases))
         for item in others:
             if is_moment_call(_unwrap_alias(item)):
-                source.refuse(item, "regression", "a SELECT takes one such column", _ALONE)
+                source.refuse(
+                    item, "regression", "a SELECT may have only one column REGRESS or COVAR_MATRIX", _ALONE
+                )
             if _unwrap_alias(item) not in keys:
                 source.refuse(
                     item,
                     "regression",
-                    "next to it, only keys of GROUP BY are allowed, as they are written there",
+                    "SELECT may only have group keys next to this column, written as in GROUP BY",
                     _ALONE,
                 )
         return list(dict.fromkeys(keys))
@@ -174,10 +185,14 @@ class _MomentSelect:
         if isinstance(key, exp.Literal) and not key.is_string:
             place = int(key.name[:9]) - 1 if key.name.isdigit() else -1
             if not 0 <= place < len(items) or place == self.place:
-                self.source.refuse(key, "ordinal", "there is no such column to group by", _COLUMN)
+                self.source.refuse(
+                    key, "ordinal", "GROUP BY names a column that SELECT does not have", _COLUMN
+                )
             return _unwrap_alias(items[place])
         if isinstance(key, (exp.Rollup, exp.Cube, exp.GroupingSets)):
-            self.source.refuse(key, "regression", "subtotals are not supported here: group by keys", _COLUMN)
+            self.source.refuse(
+                key, "regression", "subtotals are not supported here: GROUP BY may only list keys", _COLUMN
+            )
         named = (
             aliases.get(normalize_name(key.name)) if isinstance(key, exp.Column) and not key.table else None
         )
@@ -189,13 +204,13 @@ class _MomentSelect:
             self.source.refuse(
                 key,
                 "ambiguous",
-                f"{key.name} is a column and the name of another",
-                "give it another name with AS",
+                f"{key.name} names both a column and another SELECT item",
+                "give the SELECT item another name with AS",
             )
         return named
 
     def _build_order(self, order: exp.Expr | None, width: int) -> exp.Expr | None:
-        """The order that is asked for, or, of a whole statement, that of the keys before the call."""
+        """Build the order that is asked for, or, of a whole statement, that of the keys before the call."""
         numbers = range(1, self.place + 1)
         if order is None:
             sorting = [exp.Ordered(this=exp.Literal.number(number), nulls_first=False) for number in numbers]
@@ -204,18 +219,18 @@ class _MomentSelect:
             number = item.this.name if isinstance(item.this, exp.Literal) and not item.this.is_string else ""
             if number.isdigit() and self.place < int(number[:9]) <= width:
                 self.source.refuse(
-                    item, "ordinal", "the call is several columns: ORDER BY takes the name of one", _COLUMN
+                    item, "ordinal", "the call makes several columns: ORDER BY must name one of them", _COLUMN
                 )
         return order
 
     def _name_arguments(self, call: exp.Expr, arguments: Sequence[exp.Expr], first: int) -> list[str]:
-        """The names of columns, and x1, x2, … of other expressions."""
+        """Return the names of columns, and x1, x2, … of other expressions."""
         names = [
             each.name if isinstance(each, exp.Column) else f"x{number}"
             for number, each in enumerate(arguments, first)
         ]
         if len({normalize_name(name) for name in names}) < len(names):
-            self.source.refuse(call, "ambiguous", "two columns of the answer have one name", _COLUMN)
+            self.source.refuse(call, "ambiguous", "two columns of the result have the same name", _COLUMN)
         return names
 
     def _build_columns(
@@ -225,7 +240,7 @@ class _MomentSelect:
         outputs: Sequence[exp.Expr],
         names: Sequence[str],
     ) -> tuple[list[exp.Expr], list[int]]:
-        """The columns of the answer in the order of the statement, and the places of those that the call stands for."""
+        """Build the columns of the answer in the order of the statement, and the places of those that the call stands for."""
         prefix = self.select.expressions[self.place].alias or _unwrap_alias(items[self.place]).name.lower()
         found, own = list[exp.Expr](), list[int]()
         for place, item in enumerate(items):
@@ -246,7 +261,7 @@ def _build_alias(output: exp.Expr, name: str) -> exp.Alias:
 
 
 def _parse_template(text: str) -> exp.Select:
-    """The tree of a text of our own, in which no node has a place."""
+    """Return the tree of a text of our own, in which no node has a place."""
     (tree,) = parse_tokens(DIALECT.tokenize(text), text)
     if not isinstance(tree, exp.Select):
         raise TypeError("a query over moments is a SELECT")
@@ -257,7 +272,7 @@ def _parse_template(text: str) -> exp.Select:
 
 
 def _fill_template(outer: exp.Select, values: Mapping[str, exp.Expr], clauses: Mapping[str, object]) -> None:
-    """Puts expressions into the places of the columns that are named for them, and the clauses in that of the rows."""
+    """Put expressions into the places of the columns that are named for them, and the clauses in that of the rows."""
     for select in list(outer.find_all(exp.Select)):
         origin = select.args.get("from_")
         if origin is not None and origin.this.name == _ROWS:

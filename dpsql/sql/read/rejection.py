@@ -9,17 +9,21 @@ from typing import Any, NoReturn
 
 from sqlglot import exp
 from sqlglot.errors import ErrorLevel
+from sqlglot.tokenizer_core import Token
 
 from dpsql.errors import Position, QueryRejected
 
-PIVOTS = "a column for each value: SUM(CASE WHEN k = 'a' THEN x END) AS a; rows for columns: UNION ALL"
+PIVOTS = (
+    "for a column for each value write SUM(CASE WHEN k = 'a' THEN x END) AS a; for rows from "
+    "columns write UNION ALL"
+)
 UNITS_SAMPLED = (
-    "the noise is less for all rows than for a part of them: leave the sample out; "
-    "TABLESAMPLE UNITS (10%) behind a private table samples privacy units"
+    "leave out the sample: noise is smaller over all rows; to sample privacy units, write "
+    "TABLESAMPLE UNITS (10%) behind a private table"
 )
 CLAUSE_HINTS: Mapping[str, str] = {
     "pivots": PIVOTS,
-    "symmetric": "with the ends in order: x BETWEEN LEAST(a, b) AND GREATEST(a, b)",
+    "symmetric": "order the ends: x BETWEEN LEAST(a, b) AND GREATEST(a, b)",
     "sample": UNITS_SAMPLED,
 }
 """What to write for a clause that is refused wherever it stands."""
@@ -49,18 +53,22 @@ _LONGEST_SHOWN = 60
 _DESCRIBED = (
     "\\d in the shell lists tables and columns, with their bounds and values as the policy states them"
 )
-_SAID = "a query says what it is asked with: SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS(epsilon = 0.5) …"
+_SAID = "options belong into the query: SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS(epsilon = 0.5) …"
 STATEMENTS: Mapping[str, str] = {
     **dict.fromkeys(("PIVOT_LONGER", "PIVOT_WIDER"), PIVOTS),
     **dict.fromkeys(("DESC", "DESCRIBE", "SHOW", "SUMMARIZE"), _DESCRIBED),
     **dict.fromkeys(("PRAGMA", "RESET", "SET", "USE"), _SAID),
-    "CREATE": "CREATE SYNTHETIC TABLE and CREATE LOCAL TABLE make tables of a connection, in Python and in the shell; "
-    "all others are the owner's",
-    "DROP": "DROP TABLE forgets a table of a connection, in Python and in the shell; all others are the owner's",
+    "CREATE": (
+        "only CREATE SYNTHETIC TABLE and CREATE LOCAL TABLE are supported, in Python and in the "
+        "shell; the owner makes all other tables"
+    ),
+    "DROP": (
+        "DROP TABLE only drops tables of a connection, in Python and in the shell; the owner drops all others"
+    ),
     "ANALYZE": "EXPLAIN without ANALYZE shows the plan and its loss",
-    "CALL": "functions that make rows stand in FROM: SELECT x FROM RANGE(3) AS t(x)",
-    "TABLE": "SELECT … FROM t",
-    "VALUES": "SELECT * FROM (VALUES (1), (2)) AS t(x)",
+    "CALL": "functions that return rows are called in FROM: SELECT x FROM RANGE(3) AS t(x)",
+    "TABLE": "write SELECT … FROM t",
+    "VALUES": "write SELECT * FROM (VALUES (1), (2)) AS t(x)",
 }
 """What to write for a statement that begins so and changes nothing."""
 _NAME_BEFORE = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*\s*$")
@@ -85,12 +93,12 @@ class QueryText:
         return None if not starts else self.locate_offset(min(starts))
 
     def locate_offset(self, offset: int) -> Position:
-        """The position of an offset into the text."""
+        """Return the position of an offset into the text."""
         before = self.text[:offset]
         return Position(before.count("\n") + 1, offset - (before.rfind("\n") + 1) + 1)
 
     def get_function_name(self, node: exp.Expr) -> str:
-        """The name that the text gives to a function, in capitals; the parser's, where it keeps no place of it."""
+        """Return the name that the text gives to a function, in capitals; the parser's, where it keeps no place of it."""
         while type(node) in (exp.IgnoreNulls, exp.RespectNulls):
             node = node.this
         if "end" in node.meta and "start" in node.meta:
@@ -108,7 +116,7 @@ class QueryText:
         return bool(name) and re.search(rf"\b{re.escape(name)}\s*\(", self.text, re.IGNORECASE) is not None
 
     def refuse(self, node: exp.Expr | None, code: str, message: str, hint: str | None = None) -> NoReturn:
-        """Raises QueryRejected at a node."""
+        """Raise QueryRejected at a node."""
         raise QueryRejected(message, code=code, hint=hint, position=self.find_position(node), text=self.text)
 
     def describe_clause(self, node: exp.Expr, key: str, value: object) -> str:
@@ -126,7 +134,7 @@ class QueryText:
         return (format_sql(value) if isinstance(value, exp.Expr) else "") or format_sql(node)
 
     def take_arguments(self, node: exp.Expr | None, *names: str, **fixed: Any) -> list[Any]:
-        """The named arguments of a node; refuses it if any other argument says anything.
+        """Return the named arguments of a node; refuses it if any other argument says anything.
 
         This is what makes the whitelist closed: an argument that a new release of the parser adds is
         refused until its meaning is modelled. `fixed` names arguments whose value must be as given.
@@ -147,8 +155,22 @@ class QueryText:
         return [node.args.get(name) for name in names]
 
 
+def refuse_token(
+    source: QueryText, token: Token, code: str, message: str, hint: str | None = None
+) -> NoReturn:
+    """Raise QueryRejected at a word of the text."""
+    raise QueryRejected(
+        message, code=code, hint=hint, position=source.locate_offset(token.start), text=source.text
+    )
+
+
+def refuse_query(code: str, message: str, hint: str | None = None) -> NoReturn:
+    """Raise QueryRejected for a text as a whole, without a place."""
+    raise QueryRejected(message, code=code, hint=hint) from None
+
+
 def is_valid_text(value: str) -> bool:
-    """Whether the engine can hold a text: no NUL character, and valid as UTF-8."""
+    """Return whether the engine can hold a text: no NUL character, and valid as UTF-8."""
     try:
         value.encode()
     except UnicodeEncodeError:

@@ -17,8 +17,9 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from dpsql.errors import Error, LossError, QueryRejected
 from dpsql.request.loss import parse_amount
-from dpsql.sql.read.parse import MAX_CHARACTERS, MAX_TOKENS, read_tokens, strip_explain
+from dpsql.sql.read.parse import MAX_CHARACTERS, MAX_TOKENS, strip_explain
 from dpsql.sql.read.rejection import QueryText
+from dpsql.sql.read.tokens import read_tokens
 
 _LONGEST = 63
 _OPEN, _CLOSE = TokenType.L_PAREN, TokenType.R_PAREN
@@ -55,11 +56,11 @@ class CreateTable:
     name_at: int = field(default=0, compare=False)
 
     def locate_option_error(self, error: Error, option: str) -> None:
-        """Says of an error that its reason is the value of an option."""
+        """Say of an error that its reason is the value of an option."""
         error.position, error.text = QueryText(self.text).locate_offset(self.places[option]), self.text
 
     def refuse_at(self, place: int, code: str, message: str, hint: str | None = None) -> NoReturn:
-        """Raises QueryRejected at a place of the text."""
+        """Raise QueryRejected at a place of the text."""
         _refuse_at(QueryText(self.text), place, code, message, hint)
 
 
@@ -73,12 +74,12 @@ class DropTable:
     name_at: int
 
     def refuse_name(self, code: str, message: str, hint: str | None = None) -> NoReturn:
-        """Raises QueryRejected at the name."""
+        """Raise QueryRejected at the name."""
         _refuse_at(QueryText(self.text), self.name_at, code, message, hint)
 
 
 def parse_session_statement(text: str) -> CreateTable | DropTable | None:
-    """The statement about a table of the session that a text is; None for any other.
+    """Return the statement about a table of the session that a text is; None for any other.
 
     Raises QueryRejected, with the place, for one that begins so and goes on otherwise.
     """
@@ -117,28 +118,28 @@ class _TokenReader:
     place: int = 0
 
     def match_words(self, *words: str) -> bool:
-        """Passes over these words, where they come next and stand in no quotes."""
+        """Pass over these words, where they come next and stand in no quotes."""
         found = self.tokens[self.place : self.place + len(words)]
         same = len(found) == len(words) and all(map(_is_word, found, words))
         self.place += len(words) if same else 0
         return same
 
     def read_table_name(self, hint: str) -> str:
-        """The name of a table of the session."""
+        """Return the name of a table of the session."""
         token = self.tokens[self.place] if self.place < len(self.tokens) else None
         if token is None or token.token_type not in (TokenType.VAR, TokenType.IDENTIFIER):
             self.refuse_token("syntax", "the name of a table is expected here", hint)
         if not (token.text.isascii() and token.text.isidentifier() and len(token.text) <= _LONGEST):
             self.refuse_token(
                 "session_table",
-                f"a table of the session is named by up to {_LONGEST} letters, digits and _",
+                f"the name of a session table has up to {_LONGEST} letters, digits and _",
                 hint,
             )
         self.place += 1
         return token.text
 
     def refuse_token(self, code: str, message: str, hint: str | None = None) -> NoReturn:
-        """Raises QueryRejected at the next word, or at the last one where there is none."""
+        """Raise QueryRejected at the next word, or at the last one where there is none."""
         token = self.tokens[min(self.place, len(self.tokens) - 1)]
         _refuse_at(self.source, token.start, code, message, hint)
 
@@ -207,7 +208,7 @@ def _parse_create_table(
 
 
 def _list_outermost_places(tokens: Sequence[Token], first: int) -> list[int]:
-    """The places, from the first on, of words that stand in no parentheses."""
+    """List the places, from the first on, of words that stand in no parentheses."""
     depth, found = 0, list[int]()
     for place in range(first, len(tokens)):
         kind = tokens[place].token_type
@@ -227,7 +228,7 @@ def _list_randomize_spans(source: QueryText, tokens: Sequence[Token]) -> list[tu
             source,
             tokens[0].start,
             "randomize",
-            "a local table is of one SELECT whose columns are RANDOMIZE(…)",
+            "CREATE LOCAL TABLE takes one SELECT whose columns are RANDOMIZE(…)",
             _LOCAL_HINT,
         )
     stop = next(
@@ -254,13 +255,15 @@ def _list_item_spans(source: QueryText, item: Sequence[Token], before: Token) ->
             source,
             (item[0] if item else before).start,
             "randomize",
-            "each column of a local table is RANDOMIZE(x), or RANDOMIZE(x) AS name",
+            "each column of a local table must be RANDOMIZE(x), or RANDOMIZE(x) AS name",
             _LOCAL_HINT,
         )
     inside = item[2 : ends[0]]
     for place in _list_outermost_places(inside, 0):
         if inside[place].token_type is TokenType.COMMA:
-            _refuse_at(source, inside[place].start, "randomize", "RANDOMIZE takes one value", _LOCAL_HINT)
+            _refuse_at(
+                source, inside[place].start, "randomize", "RANDOMIZE takes exactly one argument", _LOCAL_HINT
+            )
     word, parentheses = item[0], (item[1], item[ends[0]])
     return [
         (word.start, word.end + 1),
@@ -269,7 +272,7 @@ def _list_item_spans(source: QueryText, item: Sequence[Token], before: Token) ->
 
 
 def _list_closing_places(item: Sequence[Token]) -> list[int]:
-    """The places at which parentheses that stand in no others end."""
+    """List the places at which parentheses that stand in no others end."""
     depth, found = 0, list[int]()
     for place, token in enumerate(item):
         depth += (token.token_type is _OPEN) - (token.token_type is _CLOSE)
@@ -279,7 +282,7 @@ def _list_closing_places(item: Sequence[Token]) -> list[int]:
 
 
 def _read_options(words: _TokenReader, kind: SessionTableKind) -> tuple[dict[str, Any], dict[str, int]]:
-    """The options of `(name = value, …)`, at which the statement ends, and the places of their values."""
+    """Return the options of `(name = value, …)`, at which the statement ends, and the places of their values."""
     known = {name: read for name, (read, kinds) in _OPTIONS.items() if kind in kinds}
     found, places = dict[str, Any](), dict[str, int]()
     tokens = words.tokens
@@ -288,7 +291,9 @@ def _read_options(words: _TokenReader, kind: SessionTableKind) -> tuple[dict[str
         token = tokens[words.place] if words.place < len(tokens) else None
         name = "" if token is None or token.token_type is TokenType.IDENTIFIER else token.text.lower()
         if name not in known:
-            words.refuse_token("clause", "there is no such option here", f"there are: {', '.join(known)}")
+            words.refuse_token(
+                "clause", "this statement has no such option", f"there are: {', '.join(known)}"
+            )
         if name in found:
             words.refuse_token("ambiguous", f"the option {name} is given twice")
         words.place += 1
@@ -307,14 +312,14 @@ def _read_options(words: _TokenReader, kind: SessionTableKind) -> tuple[dict[str
         if end is _CLOSE:
             break
     if words.place < len(tokens):
-        words.refuse_token("clause", "the statement ends with its options", _CREATE_HINT)
+        words.refuse_token("clause", "nothing may follow the options of the statement", _CREATE_HINT)
     return found, places
 
 
 def _read_loss(words: _TokenReader, name: str) -> Fraction:
     token = words.tokens[words.place]
     if token.token_type is not TokenType.NUMBER:
-        words.refuse_token("constant", f"{name} is a number above zero", f"{name} = 0.5")
+        words.refuse_token("constant", f"{name} must be a number above zero", f"{name} = 0.5")
     try:
         return parse_amount(token.text, name)
     except LossError as error:
@@ -326,14 +331,14 @@ def _read_whole_number(words: _TokenReader, name: str) -> int:
     token = words.tokens[words.place]
     digits = token.token_type is TokenType.NUMBER and token.text.isascii() and token.text.isdigit()
     if not digits or not 0 < int(token.text[:20]) < 2**31:
-        words.refuse_token("constant", f"{name} is a whole number from 1", f"{name} = 5")
+        words.refuse_token("constant", f"{name} must be a whole number of at least 1", f"{name} = 5")
     return int(token.text)
 
 
 def _read_boolean(words: _TokenReader, name: str) -> bool:
     kind = words.tokens[words.place].token_type
     if kind not in (TokenType.TRUE, TokenType.FALSE):
-        words.refuse_token("constant", f"{name} is TRUE or FALSE", f"{name} = FALSE")
+        words.refuse_token("constant", f"{name} must be TRUE or FALSE", f"{name} = FALSE")
     return kind is TokenType.TRUE
 
 
@@ -341,13 +346,13 @@ def _read_text(words: _TokenReader, name: str) -> str:
     token = words.tokens[words.place]
     if token.token_type is not TokenType.STRING:
         words.refuse_token(
-            "constant", f"{name} is a text in quotes", "method = 'mwem', workload = 'marginals(2)'"
+            "constant", f"{name} must be a text in quotes", "method = 'mwem', workload = 'marginals(2)'"
         )
     return token.text
 
 
 def _read_workload(words: _TokenReader, name: str) -> str | list[list[str]]:
-    """A text "marginals(k)", or "(a, b), (c)": groups of columns."""
+    """Return a text "marginals(k)", or "(a, b), (c)": groups of columns."""
     text = _read_text(words, name)
     parts = _TokenReader(words.source, read_tokens(text) if text.strip() else [])
     if parts.match_words("MARGINALS"):
@@ -363,13 +368,13 @@ def _read_workload(words: _TokenReader, name: str) -> str | list[list[str]]:
             return groups
     words.refuse_token(
         "constant",
-        "a workload is 'marginals(k)', or lists the columns of its marginals",
+        "workload must be 'marginals(k)', or list the columns of its marginals",
         "workload = '(plan, month), (hundreds)'",
     )
 
 
 def _read_column_group(parts: _TokenReader) -> list[str] | None:
-    """The names in the parentheses that come next; None for anything else."""
+    """Return the names in the parentheses that come next; None for anything else."""
     if not parts.match_words("("):
         return None
     names = list[str]()

@@ -9,7 +9,7 @@ from dpsql.sql.read.session_statement import CreateTable, parse_session_statemen
 
 
 def parse_stated_options(text: str, dialect: str = "duckdb") -> OptionsClause:
-    """The options in the text of a query or a CREATE; none where it cannot be read, which is refused when it is asked."""
+    """Return the options in the text of a query or a CREATE; none where it cannot be read, which is refused when it is asked."""
     try:
         statement = parse_session_statement(text)
     except QueryRejected:

@@ -15,7 +15,7 @@ from dpsql.sql.read.translate_nodes import Translator
 
 
 def translate_tree(source: QueryText, tree: exp.Expr, dialect: str) -> str | None:
-    """The text that a tree of another dialect means; None where it has none.
+    """Return the text that a tree of another dialect means; None where it has none.
 
     Raises QueryRejected, with the place in the user's text, for what is not known to mean the same in DuckDB.
     """

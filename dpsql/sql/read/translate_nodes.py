@@ -19,12 +19,20 @@ from dpsql.policy import normalize_name
 from dpsql.sql.read.dialect_nodes import CALLS, READ, TITLES
 from dpsql.sql.read.experts import NAME as BEST_EXPERT
 from dpsql.sql.read.interval_calls import find_interval_end
+from dpsql.sql.read.literals import (
+    FRACTIONAL_TYPES,
+    find_number,
+    is_fractional,
+    is_parameter,
+    is_text,
+    is_whole_number,
+    unwrap_sign,
+)
 from dpsql.sql.read.regressions import is_moment_call
 from dpsql.sql.read.rejection import QueryText, format_sql
 
 _WHOLE = frozenset({exp.DType.SMALLINT, exp.DType.INT, exp.DType.BIGINT})
 _MOMENTS = frozenset({exp.DType.TIMESTAMP, exp.DType.TIMESTAMPNTZ, exp.DType.DATETIME2})
-_REAL = frozenset({exp.DType.DOUBLE, exp.DType.DECIMAL, exp.DType.FLOAT})
 _LARGE = ("year", "quarter", "month", "day")
 _SMALL = ("hour", "minute")
 _OF_NULLS = frozenset({"snowflake", "bigquery"})
@@ -58,7 +66,7 @@ class Translator:
     dialect: str
 
     def translate_in_place(self, tree: exp.Expr) -> None:
-        """Makes the tree one of DuckDB's, in place. Raises QueryRejected at what is not read."""
+        """Make the tree one of DuckDB's, in place. Raises QueryRejected at what is not read."""
         for node in reversed(list(tree.bfs())):
             self._check_node(node)
             rule = _RULES.get(type(node))
@@ -69,8 +77,8 @@ class Translator:
     def refuse_in_dialect(
         self, node: exp.Expr, code: str, message: str, hint: str | None = _DUCKDB
     ) -> NoReturn:
-        """Refuses a node in its own dialect's name."""
-        self.source.refuse(node, code, f"{message} in {TITLES[self.dialect]}", hint)
+        """Refuse a node in its own dialect's name."""
+        self.source.refuse(node, code, f"{TITLES[self.dialect]}: {message}", hint)
 
     def _check_node(self, node: exp.Expr) -> None:
         known = READ.get(type(node))
@@ -105,49 +113,18 @@ class Translator:
 
 
 def build_call(name: str, *arguments: exp.Expr) -> exp.Anonymous:
-    """A call that is written as it is named."""
+    """Build a call that is written as it is named."""
     return exp.Anonymous(this=name, expressions=list(arguments))
-
-
-def _unwrap_sign(node: exp.Expr | None) -> exp.Expr | None:
-    while isinstance(node, (exp.Paren, exp.Neg)):
-        node = node.this
-    return node
-
-
-def _is_whole_number(node: exp.Expr | None) -> bool:
-    """Whether a node is a whole number that the query says, not below zero."""
-    return isinstance(node, exp.Literal) and not node.is_string and str(node.this).isdigit()
-
-
-def _is_fractional(node: exp.Expr | None, dialect: str) -> bool:
-    """Whether the type of a number is evidently none of whole numbers."""
-    node = _unwrap_sign(node)
-    match node:
-        case exp.Literal():
-            return not node.is_string and not str(node.this).isdigit()
-        case exp.Cast():
-            return node.to.this in _REAL
-        case exp.Add() | exp.Sub() | exp.Mul() | exp.Div():
-            return _is_fractional(node.this, dialect) or _is_fractional(node.expression, dialect)
-        case exp.Avg():
-            return dialect == "postgres" or _is_fractional(node.this, dialect)
-        case exp.Sum() | exp.Min() | exp.Max():
-            return _is_fractional(node.this, dialect)
-        case exp.Anonymous():
-            return node.this in ("sqrt", "exp", "ln")
-        case _:
-            return False
 
 
 def _translate_division(self: Translator, node: exp.Expr) -> exp.Expr:
     sides = (node.this, node.expression)
-    if node.args.get("typed") and not any(_is_fractional(side, self.dialect) for side in sides):
+    if node.args.get("typed") and not any(is_fractional(side, self.dialect) for side in sides):
         self.refuse_in_dialect(
             node,
             "type",
-            "/ drops the remainder of whole numbers",
-            "say which is meant: x / CAST(y AS DECIMAL(18, 3))",
+            "/ discards the remainder of whole numbers",
+            "write the type that is meant: x / CAST(y AS DECIMAL(18, 3))",
         )
     return exp.Div(this=sides[0], expression=sides[1])
 
@@ -157,46 +134,37 @@ def _translate_safe_division(_: Translator, node: exp.Expr) -> exp.Expr:
 
 
 def _translate_average(self: Translator, node: exp.Expr) -> exp.Expr:
-    if self.dialect == "tsql" and not _is_fractional(node.this, self.dialect):
+    if self.dialect == "tsql" and not is_fractional(node.this, self.dialect):
         self.refuse_in_dialect(
             node,
             "type",
-            "AVG drops the remainder of whole numbers",
-            "say which is meant: AVG(CAST(x AS FLOAT))",
+            "AVG discards the remainder of whole numbers",
+            "write the type that is meant: AVG(CAST(x AS FLOAT))",
         )
     return node
 
 
 def _translate_power(self: Translator, node: exp.Expr) -> exp.Expr:
-    if self.dialect == "tsql" and not _is_fractional(node.this, self.dialect):
+    if self.dialect == "tsql" and not is_fractional(node.this, self.dialect):
         self.refuse_in_dialect(
             node,
             "type",
-            "POWER drops the remainder of whole numbers",
-            "say which is meant: POWER(CAST(x AS FLOAT), y)",
+            "POWER discards the remainder of whole numbers",
+            "write the type that is meant: POWER(CAST(x AS FLOAT), y)",
         )
     return build_call("pow", node.this, node.expression)
 
 
 def _translate_addition(self: Translator, node: exp.Expr) -> exp.Expr:
     """T-SQL puts texts together by +; a text that is no number makes it so, whatever is beside it."""
-    if self.dialect == "tsql" and any(map(_is_text, (node.this, node.expression))):
+    if self.dialect == "tsql" and any(map(is_text, (node.this, node.expression))):
         return exp.DPipe(this=node.this, expression=node.expression, safe=True)
     return node
 
 
-def _is_text(node: exp.Expr | None) -> bool:
-    node = _unwrap_sign(node)
-    if isinstance(node, exp.DPipe):
-        return True
-    if not isinstance(node, exp.Literal) or not node.is_string:
-        return False
-    return not any(letter.isdigit() for letter in str(node.this)) and bool(str(node.this).strip())
-
-
 def _translate_length(self: Translator, node: exp.Expr) -> exp.Expr:
     if self.dialect == "tsql":
-        self.refuse_in_dialect(node, "function", "LEN leaves out spaces at the end")
+        self.refuse_in_dialect(node, "function", "LEN does not count spaces at the end")
     return build_call("length", node.this)
 
 
@@ -223,7 +191,9 @@ def _translate_extreme(self: Translator, node: exp.Expr) -> exp.Expr:
         return found
     if sum(1 for part in parts for _ in part.walk()) > _MOST_COPIED:
         self.refuse_in_dialect(
-            node, "too_long", f"{node.key.upper()} of so much would have to be written out twice, for NULLs"
+            node,
+            "too_long",
+            (f"{node.key.upper()} of an expression this long cannot be translated: NULLs take a copy of it"),
         )
     known = exp.and_(
         *(exp.Not(this=exp.Is(this=exp.Paren(this=part.copy()), expression=exp.Null())) for part in parts)
@@ -232,32 +202,36 @@ def _translate_extreme(self: Translator, node: exp.Expr) -> exp.Expr:
 
 
 def _translate_text_side(self: Translator, node: exp.Expr) -> exp.Expr:
-    if not _is_whole_number(node.expression):
-        self.refuse_in_dialect(node, "constant", f"{node.key.upper()} is read with a whole number, from 0,")
+    if not is_whole_number(node.expression):
+        self.refuse_in_dialect(
+            node, "constant", f"{node.key.upper()} needs a constant whole number that is not negative"
+        )
     return build_call(node.key, node.this, node.expression)
 
 
 def _translate_substring(self: Translator, node: exp.Expr) -> exp.Expr:
     start, length = node.args.get("start"), node.args.get("length")
-    if not (isinstance(start, exp.Literal) and _is_whole_number(start) and int(start.name)) or not (
-        length is None or _is_whole_number(length)
+    if not (isinstance(start, exp.Literal) and is_whole_number(start) and int(start.name)) or not (
+        length is None or is_whole_number(length)
     ):
         self.refuse_in_dialect(
-            node, "constant", "SUBSTRING is read with whole numbers, a start from 1 and a length from 0,"
+            node,
+            "constant",
+            "SUBSTRING needs constant whole numbers, a start of at least 1 and a length of at least 0",
         )
     return build_call("substring", *(part for part in (node.this, start, length) if part is not None))
 
 
 def _translate_round(self: Translator, node: exp.Expr) -> exp.Expr:
     digits = node.args.get("decimals")
-    if digits is not None and not _is_whole_number(digits):
-        self.refuse_in_dialect(node, "constant", "ROUND is read with a whole number of digits")
+    if digits is not None and not is_whole_number(digits):
+        self.refuse_in_dialect(node, "constant", "ROUND needs a constant number of digits")
     return build_call("round", *(part for part in (node.this, digits) if part is not None))
 
 
 def _translate_trim(self: Translator, node: exp.Expr) -> exp.Expr:
     if self.dialect == "bigquery":
-        self.refuse_in_dialect(node, "function", "TRIM takes away every kind of space")
+        self.refuse_in_dialect(node, "function", "TRIM removes every kind of space")
     name = {"LEADING": "ltrim", "TRAILING": "rtrim"}.get(str(node.args.get("position")).upper(), "trim")
     return build_call(name, node.this)
 
@@ -269,7 +243,10 @@ def _translate_like(self: Translator, node: exp.Expr) -> exp.Expr:
     special = "\\" if self.dialect in _ESCAPING else "["
     if special in str(pattern.this) and self.dialect != "snowflake":
         self.refuse_in_dialect(
-            node, "constant", f"{special} has a meaning of its own in a pattern", "say ESCAPE '!', or compare"
+            node,
+            "constant",
+            f"{special} has a meaning of its own in a pattern",
+            "add ESCAPE '!', or compare by =",
         )
     return node
 
@@ -287,7 +264,9 @@ def _translate_between(self: Translator, node: exp.Expr) -> exp.Expr:
         return node
     if sum(1 for _ in node.walk()) > _MOST_COPIED:
         self.refuse_in_dialect(
-            node, "too_long", "BETWEEN SYMMETRIC of so much would have to be written out twice"
+            node,
+            "too_long",
+            "BETWEEN SYMMETRIC of an expression this long cannot be translated: it takes a copy of it",
         )
     value, low, high = (node.args[name] for name in ("this", "low", "high"))
     ways = [
@@ -304,27 +283,27 @@ def _translate_cast(self: Translator, node: exp.Expr) -> exp.Expr:
     if kind is exp.DType.TEXT and self.dialect == "tsql" and isinstance(node.parent, _OF_TEXT):
         return exp.Paren(this=node.this)  # the parser's own
     if kind in _WHOLE:
-        whole = _unwrap_sign(node.this)
+        whole = unwrap_sign(node.this)
         named = isinstance(whole, exp.Anonymous) and whole.this in ("round", "floor", "ceil")
         if not (
-            named or _is_whole_number(whole) or isinstance(whole, exp.Count) or self.dialect == "postgres"
+            named or is_whole_number(whole) or isinstance(whole, exp.Count) or self.dialect == "postgres"
         ):
             self.refuse_in_dialect(
                 node,
                 "type",
-                "a CAST to whole numbers has a rounding of its own",
-                "CAST(ROUND(x) AS …), or FLOOR",
+                "a CAST to whole numbers rounds differently from DuckDB",
+                "write CAST(ROUND(x) AS …), or FLOOR",
             )
     elif kind is exp.DType.FLOAT and self.dialect == "tsql" and not digits:
         kind = exp.DType.DOUBLE
     elif kind in _MOMENTS and not digits:
         kind = exp.DType.TIMESTAMP
-    elif kind not in (*_REAL, exp.DType.DATE) or bool(digits) != (kind is exp.DType.DECIMAL):
+    elif kind not in (*FRACTIONAL_TYPES, exp.DType.DATE) or bool(digits) != (kind is exp.DType.DECIMAL):
         self.refuse_in_dialect(
             node,
             "type",
-            f"{node.args['to'].sql()} is a type of its own",
-            "CAST to whole numbers, DOUBLE, DECIMAL(18, 3), DATE or TIMESTAMP without a zone",
+            f"DuckDB has no type that matches {node.args['to'].sql()}",
+            "use whole numbers, DOUBLE, DECIMAL(18, 3), DATE or TIMESTAMP without a zone",
         )
     return exp.Cast(this=node.this, to=exp.DataType(this=kind, expressions=digits, nested=False))
 
@@ -336,7 +315,7 @@ def _require_date_unit(
     name = {"doy": "dayofyear"}.get(name, name)
     if name not in known:
         self.refuse_in_dialect(
-            node, "constant", f"{name} has a meaning of its own", f"{', '.join(known)} are read"
+            node, "constant", f"the unit {name} differs from DuckDB's", f"use one of {', '.join(known)}"
         )
     return name
 
@@ -378,21 +357,24 @@ def _translate_date_addition(self: Translator, node: exp.Expr) -> exp.Expr:
 
 
 def _translate_to_date(self: Translator, node: exp.Expr) -> exp.Expr:
-    """A conversion that the parser puts around a date, and Spark's TO_DATE."""
+    """Return a conversion that the parser puts around a date, and Spark's TO_DATE."""
     if isinstance(node.parent, _OF_DATES) and self.dialect in ("spark", "tsql"):
         inner: exp.Expr = node.this
         return inner
     if self.dialect != "spark":
         self.refuse_in_dialect(
-            node, "function", "a conversion to a date reads formats of its own", "CAST(x AS DATE)"
+            node,
+            "function",
+            "a conversion to a date reads other formats than DuckDB",
+            "write CAST(x AS DATE)",
         )
     return exp.Cast(this=node.this, to=exp.DataType(this=exp.DType.DATE, nested=False))
 
 
 def _translate_coalesce(self: Translator, node: exp.Expr) -> exp.Expr:
-    if node.args.get("is_null") and not all(map(_is_whole_number, node.expressions)):
+    if node.args.get("is_null") and not all(map(is_whole_number, node.expressions)):
         self.refuse_in_dialect(
-            node, "function", "ISNULL has the type of its first argument", "COALESCE(x, y)"
+            node, "function", "ISNULL returns the type of its first argument", "write COALESCE(x, y)"
         )
     return build_call("coalesce", node.this, *node.expressions)
 
@@ -408,27 +390,25 @@ def _translate_group_by(_: Translator, node: exp.Expr) -> exp.Expr:
 
 
 def _translate_width_bucket(self: Translator, node: exp.Expr) -> exp.Expr:
-    """The number of the bucket of equal width that a value falls into, 0 below all and one more above all."""
+    """Return the number of the bucket of equal width that a value falls into, 0 below all and one more above all."""
     value, low, high, many = (node.args.get(name) for name in READ[exp.WidthBucket])
     if value is None or low is None or high is None or many is None:
         self.refuse_in_dialect(
             node, "constant", "WIDTH_BUCKET takes a value, two ends and a number of buckets"
         )
-    ends = [_find_number(end) for end in (low, high)]
-    if (
-        None in ends
-        or not _is_whole_number(many)
-        or not (ends[0] or 0) < (ends[1] or 0)
-        or not int(many.name)
-    ):
+    ends = [find_number(end) for end in (low, high)]
+    if None in ends or not is_whole_number(many) or not (ends[0] or 0) < (ends[1] or 0) or not int(many.name):
         self.refuse_in_dialect(
             node,
             "constant",
-            "WIDTH_BUCKET is read with constants, the lower end first, and a number of buckets,",
+            "WIDTH_BUCKET needs a constant lower end, a greater constant upper end and a constant "
+            "number of buckets",
         )
     if len(list(value.walk())) > _MOST_COPIED:
         self.refuse_in_dialect(
-            node, "too_long", "WIDTH_BUCKET of so much would have to be written out three times"
+            node,
+            "too_long",
+            ("WIDTH_BUCKET of an expression this long cannot be translated: it takes three copies of it"),
         )
     distance = exp.Paren(this=exp.Sub(this=_copy_in_parentheses(value), expression=_copy_in_parentheses(low)))
     width = exp.Paren(this=exp.Sub(this=_copy_in_parentheses(high), expression=_copy_in_parentheses(low)))
@@ -456,15 +436,6 @@ def _copy_in_parentheses(node: exp.Expr) -> exp.Paren:
     return exp.Paren(this=node.copy())
 
 
-def _find_number(node: exp.Expr | None) -> float | None:
-    """The number that a constant is."""
-    sign = 1
-    while isinstance(node, (exp.Paren, exp.Neg)):
-        sign = -sign if isinstance(node, exp.Neg) else sign
-        node = node.this
-    return sign * float(node.name) if isinstance(node, exp.Literal) and not node.is_string else None
-
-
 _CALLED: Mapping[tuple[str, str], type[exp.AggFunc]] = {
     ("tsql", "var"): exp.Variance,
     ("tsql", "varp"): exp.VariancePop,
@@ -472,9 +443,9 @@ _CALLED: Mapping[tuple[str, str], type[exp.AggFunc]] = {
     ("spark", "std"): exp.Stddev,
     ("postgres", "every"): exp.LogicalAnd,
 }
+"""Aggregates that the parser reads as plain calls, by dialect and name."""
 _CHOICES = {("postgres", "choose"), ("spark", "choose")}
-"""Dialects that have no CHOOSE of their own: that of T-SQL takes the value at a place."""
-"""Aggregates that the parser reads as calls like any other, by dialect and name."""
+"""The dialects without a CHOOSE of their own; CHOOSE of T-SQL returns the value at an index."""
 _NOW = {("spark", "now"), ("tsql", "getutcdate")}
 
 
@@ -512,15 +483,11 @@ def _translate_any(self: Translator, node: exp.Expr) -> exp.Expr:
             f"ANY is not read from {TITLES[self.dialect]}: it may mean something else in DuckDB",
             _DUCKDB,
         )
-    if not _is_parameter(node.this):
-        self.source.refuse(node, "clause", "ANY of PostgreSQL's takes a parameter here", "x IN (1, 2)")
+    if not is_parameter(node.this):
+        self.source.refuse(
+            node, "clause", "ANY from PostgreSQL may only take a parameter", "write x IN (1, 2)"
+        )
     return node
-
-
-def _is_parameter(node: exp.Expr | None) -> bool:
-    while isinstance(node, exp.Paren):
-        node = node.this
-    return isinstance(node, exp.Parameter)
 
 
 _QUANTIFIED: Mapping[tuple[str, str], type[exp.Expr]] = {
@@ -532,7 +499,7 @@ _QUANTIFIED: Mapping[tuple[str, str], type[exp.Expr]] = {
 
 def _translate_named_call(self: Translator, node: exp.Expr) -> exp.Expr:
     name = (self.dialect, normalize_name(node.name))
-    if name in _QUANTIFIED and len(node.expressions) == 1 and _is_parameter(node.expressions[0]):
+    if name in _QUANTIFIED and len(node.expressions) == 1 and is_parameter(node.expressions[0]):
         return _QUANTIFIED[name](this=exp.Paren(this=node.expressions[0]))
     if name in _CALLED and len(node.expressions) == 1:
         return _CALLED[name](this=node.expressions[0])
@@ -553,7 +520,7 @@ def _translate_named_call(self: Translator, node: exp.Expr) -> exp.Expr:
 
 
 def _translate_schema(self: Translator, node: exp.Expr) -> exp.Expr:
-    """A name in the schema that the dialect has by default, which is main in DuckDB."""
+    """Return a name in the schema that the dialect has by default, which is main in DuckDB."""
     schema = node.args.get("db")
     if schema is not None and normalize_name(schema.name) == _DEFAULT_SCHEMAS.get(self.dialect):
         node.set("db", exp.to_identifier("main"))

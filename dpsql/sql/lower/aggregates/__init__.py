@@ -82,7 +82,7 @@ def lower_aggregate_within(over: ExactGroups, node: exp.AggFunc) -> Expr:
 
 
 def iterate_distinct_spellings(entry: AggregateCall) -> Iterable[tuple[CallForm, str]]:
-    """The names of an aggregate with their forms, but for those that differ in underscores alone."""
+    """Yield the names of an aggregate with their forms, but for those that differ in underscores alone."""
     seen: set[str] = set()
     for form in entry.forms:
         for name in form.names:

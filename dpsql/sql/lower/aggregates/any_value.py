@@ -18,11 +18,11 @@ from dpsql.sql.lower.aggregates.base import (
 )
 from dpsql.sql.read.dialect import ADDED_NODES
 
-_INSTEAD = "add x to GROUP BY; or how often each occurs: SELECT x, COUNT(*) … GROUP BY x"
+_INSTEAD = "add x to GROUP BY; or count each value: SELECT x, COUNT(*) … GROUP BY x"
 
 
 def lower_any_value(over: ReleasedGroups, node: exp.AggFunc) -> Expr:
-    """The value of a determined expression. Raises QueryRejected with code "exact_only" for any other."""
+    """Return the value of a determined expression. Raises QueryRejected with code "exact_only" for any other."""
     (argument,) = over.source.take_arguments(node, "this")
     value = None if argument is None else over.find_determined_value(argument)
     if value is None:
@@ -30,7 +30,8 @@ def lower_any_value(over: ReleasedGroups, node: exp.AggFunc) -> Expr:
         over.source.refuse(
             node,
             "exact_only",
-            f"{over.source.get_function_name(node)} would show one row's value: the group keys do not determine it through public tables",
+            f"{over.source.get_function_name(node)} would release one row's value: public tables do "
+            "not determine it by the group keys",
             _INSTEAD,
         )
     return guard_by_count(over, node, value)
@@ -40,11 +41,13 @@ ANY_VALUE = AggregateCall(
     forms=(CallForm("UNFILTERED", ("ANY_VALUE", "ARBITRARY", "FIRST", "LAST"), "({k})"),),
     nodes=(ADDED_NODES["ANY_VALUE"], ADDED_NODES["ARBITRARY"], exp.AnyValue, exp.First, exp.Last),
     signature="ANY_VALUE(x)",
-    says="The value that all rows of a group have; of keys, and of public columns that they determine.",
+    says=(
+        "The value that all rows of a group share; of group keys, and of public columns that they determine."
+    ),
     across=lower_any_value,
     within=refuses(
         "exact_only",
-        "{name} would return the value of any row, and maybe of another one at the next call",
+        "{name} could return the value of a different row at each call",
         "write MIN(x) or MAX(x)",
     ),
     filters=False,

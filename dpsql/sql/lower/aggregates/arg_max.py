@@ -37,7 +37,7 @@ class BestGroup:
 
 
 def find_best_group(outer: OuterQuery) -> BestGroup | None:
-    """A statement that is one ARG_MAX or ARG_MIN of released groups, with the group selected; None for any other.
+    """Return a statement that is one ARG_MAX or ARG_MIN of released groups, with the group selected; None for any other.
 
     Claim: without noise it gives what the statement gives, a key of the groups that are best by n.
     Why: ARG_MAX(k, n) passes over groups without a key, and n is that of a group; the first of the others by n is
@@ -79,7 +79,7 @@ def find_best_group(outer: OuterQuery) -> BestGroup | None:
 
 
 def _has_further_clauses(outer: OuterQuery) -> bool:
-    """Whether a statement asks for more than the outputs of its one row, or for other subqueries in them."""
+    """Return whether a statement asks for more than the outputs of its one row, or for other subqueries in them."""
     other = any(isinstance(part, Scalar) for output in outer.outputs for part in walk(output.expr))
     return other or any((outer.having, outer.qualify, outer.order, outer.limit is not None, outer.offset))
 
@@ -87,7 +87,7 @@ def _has_further_clauses(outer: OuterQuery) -> bool:
 def _find_read_release(
     item: PerUnitAggregate, source: Relation
 ) -> tuple[Release, ReleasedColumn, ReleasedColumn] | None:
-    """The release whose every group an ARG_MAX or ARG_MIN looks at, the key that it shows, and what it goes by."""
+    """Find the release whose every group an ARG_MAX or ARG_MIN looks at, the key that it shows, and what it goes by."""
     if item.argument is None or item.order_by is None:
         return None
     asked = OuterQuery(source, (Output("key", item.argument), Output("score", item.order_by)))
@@ -104,14 +104,14 @@ def _find_read_release(
 
 
 def _lower_within(over: ExactGroups, node: exp.AggFunc, function: str) -> Expr:
-    """One of the rows' x: of one row there is no list, as DuckDB gives of several."""
+    """Return one of the rows' x: of one row there is no list, as DuckDB gives of several."""
     text, signature = over.source, WITHIN[function].signature
     if node.args.get("count") is not None:
         text.refuse(
             node,
             "aggregate",
-            f"{signature} returns the value of one row, and a list of several is not supported",
-            "of what is released or public: SELECT x … ORDER BY y DESC LIMIT n",
+            f"{signature} cannot return a list of several values",
+            "over released or public rows write SELECT x … ORDER BY y DESC LIMIT n",
         )
     arguments = text.take_arguments(node, "this", "expression")
     if any(argument is None for argument in arguments):
@@ -134,8 +134,8 @@ def _define_arg_aggregate(
         arity=(2,),
         across=refuses(
             "exact_only",
-            "{name} across privacy units would show one row's value",
-            "choose the best group: SELECT {name}(k, s) FROM (SELECT k, SUM(x) AS s … GROUP BY k), "
+            f"{name} across privacy units would release one row's value",
+            f"select the best group: SELECT {name}(k, s) FROM (SELECT k, SUM(x) AS s … GROUP BY k), "
             f"or SELECT k … GROUP BY k ORDER BY SUM(x) {order} LIMIT 1",
         ),
         within=partial(_lower_within, function=name.lower()),

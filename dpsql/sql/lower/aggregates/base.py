@@ -35,7 +35,7 @@ class GroupedRows(Protocol):
         """The text of the query."""
 
     def lower_argument(self, node: exp.Expr) -> Expr:
-        """The argument of an aggregate. Raises QueryRejected for an aggregate in it."""
+        """Return the argument of an aggregate. Raises QueryRejected for an aggregate in it."""
 
 
 class ReleasedGroups(GroupedRows, Protocol):
@@ -44,7 +44,7 @@ class ReleasedGroups(GroupedRows, Protocol):
     def add_statistic(
         self, node: exp.AggFunc, function: str, argument: Expr | None, rank: Fraction | None = None
     ) -> ReleasedColumn:
-        """A statistic of `dpsql.aggregates.AGGREGATES`, as a column of the released table."""
+        """Return a statistic of `dpsql.aggregates.AGGREGATES`, as a column of the released table."""
 
     def add_count(self, node: exp.AggFunc, function: str, argument: Expr | None) -> Expr:
         """COUNT(*) or COUNT(x), of distinct rows across units where the rows are those."""
@@ -64,7 +64,7 @@ class ExactGroups(GroupedRows, Protocol):
         by: Expr | None = None,
         rank: Fraction | None = None,
     ) -> Expr:
-        """An aggregate of `dpsql.aggregates.per_unit.WITHIN`, as a column of the groups."""
+        """Return an aggregate of `dpsql.aggregates.per_unit.WITHIN`, as a column of the groups."""
 
 
 class AggregateContext(Enum):
@@ -149,12 +149,12 @@ class AggregateCall:
 
 
 def refuses(code: str, message: str, hint: str) -> Refusal:
-    """A refusal. Its code is the first argument, where the page of errors and the tests look for codes."""
+    """Return a refusal. Its code is the first argument, where the page of errors and the tests look for codes."""
     return Refusal(code, message, hint)
 
 
 def lower_single_argument(over: GroupedRows, node: exp.AggFunc, signature: str) -> Expr:
-    """The argument of an aggregate of one. Raises QueryRejected for DISTINCT, and where it is missing."""
+    """Return the argument of an aggregate of one. Raises QueryRejected for DISTINCT, and where it is missing."""
     (argument,) = over.source.take_arguments(node, "this")
     if argument is None:
         over.source.refuse(node, "syntax", f"{signature}: x is missing")
@@ -164,7 +164,7 @@ def lower_single_argument(over: GroupedRows, node: exp.AggFunc, signature: str) 
 
 
 def find_distinct_argument(over: GroupedRows, node: exp.AggFunc) -> Expr | None:
-    """The argument of an aggregate of one that is taken of distinct values; None where it is of all."""
+    """Return the argument of an aggregate of one that is taken of distinct values; None where it is of all."""
     (argument,) = over.source.take_arguments(node, "this")
     if type(argument) is not exp.Distinct:
         return None
@@ -175,18 +175,18 @@ def find_distinct_argument(over: GroupedRows, node: exp.AggFunc) -> Expr | None:
 
 
 def refuse_distinct(text: QueryText, node: exp.AggFunc) -> NoReturn:
-    """Refuses DISTINCT in an aggregate."""
+    """Refuse DISTINCT in an aggregate."""
     name = text.get_function_name(node)
     text.refuse(
         node,
         "distinct",
         f"{name}(DISTINCT …) is not supported",
-        f"release the values first, as groups: SELECT {name}(x) FROM (SELECT x FROM … GROUP BY x)",
+        f"release each value as a group first: SELECT {name}(x) FROM (SELECT x FROM … GROUP BY x)",
     )
 
 
 def build_conditional_value(condition: exp.Expr, value: exp.Expr) -> exp.Expr:
-    """A value where a condition is true, NULL elsewhere."""
+    """Build a value where a condition is true, NULL elsewhere."""
     return exp.Case(ifs=[exp.If(this=condition.copy(), true=value.copy())])
 
 

@@ -40,7 +40,7 @@ def _lower_distinct_values(over: GroupedRows, node: exp.Distinct) -> Expr:
     row = len(items) == 1 and type(items[0]) is exp.Tuple
     values = over.source.take_arguments(items[0], "expressions")[0] if row else items
     if not values:
-        over.source.refuse(node, "distinct", "COUNT(DISTINCT …) takes one column or several")
+        over.source.refuse(node, "distinct", "COUNT(DISTINCT …) takes one or more columns")
     arguments = [over.lower_argument(value) for value in values]
     if row:
         return build_row_text(over.scope.scalars, node, arguments)
@@ -52,7 +52,7 @@ def _lower_distinct_values(over: GroupedRows, node: exp.Distinct) -> Expr:
 
 
 def _select_count_statistic(over: GroupedRows, node: exp.Expr | None) -> tuple[str, Expr | None]:
-    """The statistic that counts rows, or those where an expression is not NULL."""
+    """Return the statistic that counts rows, or those where an expression is not NULL."""
     if type(node) is exp.Star:
         over.source.take_arguments(node)
     if node is None or type(node) is exp.Star:
@@ -66,8 +66,11 @@ COUNT = AggregateCall(
     forms=(CallForm("COUNT", ("COUNT",)),),
     nodes=(exp.Count,),
     signature="COUNT(*), COUNT(x), COUNT(DISTINCT x), COUNT(DISTINCT x, y), COUNT(DISTINCT (x, y))",
-    says="The number of rows, of rows in which x is not NULL, or of distinct values; of the unit's column, of units. "
-    "Of several columns, of distinct rows without NULL; of a row (x, y), of distinct rows.",
+    says=(
+        "The number of rows; of rows where x is not NULL; or of distinct values, which for the "
+        "unit's column are privacy units. With several columns, the number of distinct rows "
+        "without NULL; with a row (x, y), of distinct rows."
+    ),
     arity=(0, 1),
     across=lower_count_across,
     within=lower_count_within,

@@ -34,8 +34,8 @@ def _lower_across(over: ReleasedGroups, node: exp.AggFunc) -> Expr:
         over.source.refuse(
             node,
             "unbounded",
-            f"{_SIGNATURE} takes x > 0, and this can be anything in {around}",
-            "give it a least value: GEOMEAN(GREATEST(x, 1)), or WHERE x >= 1",
+            f"{_SIGNATURE} needs x > 0, and this expression can be anything in {around}",
+            "set a minimum: GEOMEAN(GREATEST(x, 1)), or WHERE x >= 1",
         )
     scalars = over.scope.scalars
     logarithm = over.add_statistic(node, "avg", scalars.build_call(node, "ln", argument))
@@ -53,10 +53,12 @@ GEOMEAN = AggregateCall(
     forms=(CallForm("UNFILTERED", ("GEOMEAN", "GEOMETRIC_MEAN"), "({x} + 1)"),),
     nodes=(ADDED_NODES["GEOMEAN"], ADDED_NODES["GEOMETRIC_MEAN"]),
     signature=_SIGNATURE,
-    says="The geometric mean, EXP(AVG(LN(x))), of x > 0, which needs bounds.",
+    says="The geometric mean, EXP(AVG(LN(x))), of x > 0; x needs bounds.",
     across=_lower_across,
     within=refuses(
-        "released_only", "{name} is computed across units alone for now", "write it out: EXP(AVG(LN(x)))"
+        "released_only",
+        "{name} is only supported across privacy units",
+        "write its formula: EXP(AVG(LN(x)))",
     ),
     filters=False,
     accepted=(

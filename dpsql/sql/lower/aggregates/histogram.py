@@ -60,12 +60,12 @@ _PART = Function(
 
 A group without a number has no row in any bin, whatever the data are: none of its rows has a value.
 """
-_COUNTED = "count them: SELECT k, bin, COUNT(*) … GROUP BY k, bin"
+_COUNTED = "count rows by bin: SELECT k, bin, COUNT(*) … GROUP BY k, bin"
 _MOMENTS = {Type.DATE: dt.date, Type.TIMESTAMP: dt.datetime}
 
 
 def lower_histogram(over: ReleasedGroups, node: exp.AggFunc) -> Expr:
-    """The map of a HISTOGRAM over the rows of a SELECT, or over those of each of its groups.
+    """Return the map of a HISTOGRAM over the rows of a SELECT, or over those of each of its groups.
 
     Its groups must be public, and its values where there are no bins. The map is written when they are known.
     Raises QueryRejected for bins that are no increasing constants of the argument's type.
@@ -98,11 +98,14 @@ def lower_histogram(over: ReleasedGroups, node: exp.AggFunc) -> Expr:
         text.refuse(
             node,
             "group_by",
-            f"HISTOGRAM is of bins, or at most {MOST_BINS} values, that are public, none of them hidden for being rare"
-            + ", and so are its groups" * grouped,
+            f"HISTOGRAM needs bins, or at most {MOST_BINS} public values of which none is hidden for "
+            "being rare" + ", and public groups" * grouped,
             _COUNTED
             if grouped
-            else "name bins, HISTOGRAM(x, [10, 20]); or let the policy list the values; or SELECT x, COUNT(*) … GROUP BY x",
+            else (
+                "list the bins, HISTOGRAM(x, [10, 20]); or let the policy list the values; or write "
+                "SELECT x, COUNT(*) … GROUP BY x"
+            ),
         )
 
     def build_map(domains: Sequence[Sequence[Value]]) -> Expr:
@@ -114,7 +117,7 @@ def lower_histogram(over: ReleasedGroups, node: exp.AggFunc) -> Expr:
             text.refuse(
                 node,
                 "too_long",
-                f"HISTOGRAM has at most {MOST_CELLS:,} bins in all groups together",
+                f"HISTOGRAM takes at most {MOST_CELLS:,} bins in all groups together",
                 _COUNTED,
             )
         return _build_histogram_value(over, node, release, groups, bins)
@@ -133,7 +136,7 @@ def _check_keys(over: ReleasedGroups, node: exp.Expr) -> None:
         over.source.refuse(
             node,
             "subquery",
-            "HISTOGRAM is of groups by columns, not by a subquery's value for each row",
+            "HISTOGRAM cannot be grouped by a subquery's value for each row",
             _COUNTED,
         )
 
@@ -145,7 +148,7 @@ def _build_histogram_value(
     groups: Sequence[Sequence[Value]],
     bins: Sequence[Value],
 ) -> Expr:
-    """The map of the `bins`, or in groups of these keys the part of each group, from their counts."""
+    """Build the map of the `bins`, or in groups of these keys the part of each group, from their counts."""
     scalars, (rows,) = over.scope.scalars, release.aggregations
     *outer, key = (ReleasedColumn(key.name, key.expr.type) for key in release.keys)
     # Of a computed day the domain may hold NULL, which is no key of a map.
@@ -165,7 +168,7 @@ def _build_histogram_value(
 def _build_cell_number(
     over: ReleasedGroups, node: exp.Expr, before: Expr | None, key: Expr, values: Sequence[Value]
 ) -> Expr:
-    """The place of a key among its values, or of what has a number before among all of both; NULL of other keys."""
+    """Build the place of a key among its values, or of what has a number before among all of both; NULL of other keys."""
     scalars, parts = over.scope.scalars, []
     for index, value in enumerate(values):
         known = Literal(value, key.type)
@@ -184,7 +187,7 @@ def _build_cell_number(
 
 
 def _build_bin_end(over: ReleasedGroups, node: exp.Expr, value: Expr, ends: Sequence[Value]) -> Expr:
-    """The end of a row's bin: the first that the value does not pass."""
+    """Build the end of a row's bin: the first that the value does not pass."""
     scalars, parts = over.scope.scalars, []
     # Of one bin too: a constant is no key.
     for end in (Literal(end, value.type) for end in ends[:-1] or ends):
@@ -195,10 +198,10 @@ def _build_bin_end(over: ReleasedGroups, node: exp.Expr, value: Expr, ends: Sequ
 def _iterate_bin_ends(
     over: ReleasedGroups, node: exp.AggFunc, bins: exp.Expr, value: Expr
 ) -> Iterator[Value]:
-    """The upper ends of all bins: those of the query, and the greatest value of the type if one may lie above."""
+    """Yield the upper ends of all bins: those of the query, and the greatest value of the type if one may lie above."""
     text = over.source
     if value.type not in GREATEST:
-        text.refuse(node, "type", f"HISTOGRAM has bins of numbers, dates and moments, not of {value.type}")
+        text.refuse(node, "type", f"HISTOGRAM takes numbers, dates and timestamps, not {value.type}")
     items = text.take_arguments(bins, "expressions")[0] if type(bins) is exp.Array else ()
     if not items:
         text.refuse(node, "syntax", "HISTOGRAM takes a list of constants", "HISTOGRAM(x, [10, 20])")
@@ -209,10 +212,13 @@ def _iterate_bin_ends(
     above = find_position(GREATEST[value.type])
     ordered = all(a is not None and b is not None and a < b for a, b in pairwise(places))
     if not ordered or places[-1] is None:
-        text.refuse(bins, "constant", "the bins' ends are finite, and each is greater than the one before")
+        text.refuse(bins, "constant", "the ends of the bins must be finite and ascending")
     if above is not None and not places[-1] < above:
         text.refuse(
-            bins, "constant", f"the last end is below the greatest {value.type}", "leave the last end out"
+            bins,
+            "constant",
+            f"the last end must be below the greatest {value.type}",
+            "leave out the last end",
         )
     yield from ends
     most = derive_interval(value, derive_known_intervals(over.input)).high
@@ -222,7 +228,7 @@ def _iterate_bin_ends(
 
 
 def _lower_bin_end(over: ReleasedGroups, node: exp.Expr, kind: Type) -> Value:
-    """The end of a bin as a value of the type."""
+    """Return the end of a bin as a value of the type."""
     found = over.scope.scalars.lower(node)
     value = found.value if isinstance(found, Literal) else None
     if kind.temporal and isinstance(value, str):
@@ -235,7 +241,7 @@ def _lower_bin_end(over: ReleasedGroups, node: exp.Expr, kind: Type) -> Value:
     if kind is Type.INTEGER and number and math.isfinite(value) and value == int(value):  # type: ignore[arg-type]
         return int(value)  # type: ignore[arg-type]
     if type(value) is not _MOMENTS.get(kind):
-        over.source.refuse(node, "constant", f"the end of a bin is a constant {kind} here")
+        over.source.refuse(node, "constant", f"the end of a bin must be a constant {kind} here")
     return value
 
 
@@ -243,13 +249,15 @@ HISTOGRAM = AggregateCall(
     forms=(CallForm("HISTOGRAM", ("HISTOGRAM",), "({x}, [10, 20])"),),
     nodes=(ADDED_NODES["HISTOGRAM"],),
     signature="HISTOGRAM(x, [b1, b2, …])",
-    says="How many rows each bin has, as a map; without bins, how many have each public value.",
+    says=(
+        "The number of rows in each bin, as a map; without bins, the number of rows with each public value."
+    ),
     arity=(1, 2),
     across=lower_histogram,
     within=refuses(
         "released_only",
-        "HISTOGRAM is computed across units alone",
-        "count them: SELECT bin, COUNT(*) … GROUP BY bin",
+        "HISTOGRAM is only supported across privacy units",
+        "count rows by bin: SELECT bin, COUNT(*) … GROUP BY bin",
     ),
     separate=True,
     accepted=(

@@ -21,11 +21,11 @@ from dpsql.sql.lower.aggregates.base import AggregateCall, CallForm, ReleasedGro
 from dpsql.sql.lower.joins import build_filter
 from dpsql.sql.lower.public_groups import PublicGroupsRequirement
 
-_ROWS = "let the policy list the values; or SELECT x FROM … GROUP BY x ORDER BY COUNT(*) DESC LIMIT 1"
+_ROWS = "let the policy list the values; or write SELECT x FROM … GROUP BY x ORDER BY COUNT(*) DESC LIMIT 1"
 
 
 def lower_mode(over: ReleasedGroups, node: exp.AggFunc) -> Scalar:
-    """The value of a MODE over the rows of a SELECT.
+    """Return the value of a MODE over the rows of a SELECT.
 
     Its values must be public. Raises QueryRejected with code "mode" beside group keys, and for an argument with a
     subquery.
@@ -38,8 +38,9 @@ def lower_mode(over: ReleasedGroups, node: exp.AggFunc) -> Scalar:
         over.source.refuse(
             node,
             "mode",
-            "MODE is not supported with GROUP BY: each group would need a choice of its own",
-            "count them, SELECT k, x, COUNT(*) AS n … GROUP BY k, x, and rank the counts, which is free",
+            "MODE is not supported with GROUP BY: each group would need its own selection",
+            "count the values, SELECT k, x, COUNT(*) AS n … GROUP BY k, x, and rank the counts, "
+            "which costs nothing",
         )
     scalars, context = over.scope.scalars, over.scope.context
     there = scalars.build_call(argument, "not", scalars.build_call(argument, "is_null", value))
@@ -54,7 +55,7 @@ def lower_mode(over: ReleasedGroups, node: exp.AggFunc) -> Scalar:
         over.source.refuse(
             node,
             "mode",
-            "MODE chooses among values that are public, none of them hidden for being rare",
+            "MODE only selects among public values of which none is hidden for being rare",
             _ROWS,
         )
 
@@ -68,12 +69,12 @@ MODE = AggregateCall(
     forms=(CallForm("UNFILTERED", ("MODE",), "({k})"),),
     nodes=(exp.Mode,),
     signature="MODE(x)",
-    says="The value that most rows have, selected among public ones.",
+    says="The most frequent value, selected among public ones.",
     across=lower_mode,
     within=refuses(
         "mode",
-        "{name} is selected among the values of private rows of several units alone",
-        "the value that occurs most is chosen by SELECT x … GROUP BY x ORDER BY COUNT(*) DESC LIMIT 1",
+        "{name} is only supported over private rows of several privacy units",
+        "select the most frequent value: SELECT x … GROUP BY x ORDER BY COUNT(*) DESC LIMIT 1",
     ),
     filters=False,
     separate=True,

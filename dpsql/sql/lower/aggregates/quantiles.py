@@ -60,7 +60,11 @@ def normalize_quantile_call(text: QueryText, node: exp.AggFunc | exp.WithinGroup
         )
     share, none = text.take_arguments(call, "this", "expression")
     if none is not None:
-        text.refuse(node, "aggregate", "the call takes the share only; the column follows ORDER BY")
+        text.refuse(
+            node,
+            "aggregate",
+            "PERCENTILE_CONT and PERCENTILE_DISC only take the share; the column follows ORDER BY",
+        )
     # NULL values are no values, wherever they come.
     argument, descending, _ = text.take_arguments(items[0], "this", "desc", "nulls_first")
     if descending and type(share) is exp.Array:
@@ -116,7 +120,7 @@ def _parse_quantile_call(text: QueryText, scalars: Scalars, node: exp.AggFunc, n
         return QuantileCall(name, argument, (_parse_share(text, scalars, node, entry, share),))
     (items,) = text.take_arguments(share, "expressions")
     if not 0 < len(items) <= MOST_SHARES:
-        text.refuse(share, "constant", f"{entry.signature}: from 1 to {MOST_SHARES} shares in a list")
+        text.refuse(share, "constant", f"{entry.signature}: a list must have from 1 to {MOST_SHARES} shares")
     shares = tuple(_parse_share(text, scalars, node, entry, item) for item in items)
     return QuantileCall(name, argument, shares, is_list=True)
 
@@ -130,14 +134,14 @@ def _parse_share(
         text.refuse(
             node,
             "constant",
-            f"{entry.signature}: q is a constant from 0 to 1",
+            f"{entry.signature}: q must be a constant from 0 to 1",
             f"{entry.format_call('x', Fraction(1, 2))}",
         )
     return Fraction(str(value)).limit_denominator(_MOST)
 
 
 def _make_across_lowering(function: str) -> Callable[[ReleasedGroups, exp.AggFunc], Expr]:
-    """The values that a call asks for, each of them a statistic."""
+    """Build the values that a call asks for, each of them a statistic."""
 
     def lower_across(over: ReleasedGroups, node: exp.AggFunc) -> Expr:
         ranks = _parse_quantile_call(over.source, over.scope.scalars, node, function)
@@ -160,7 +164,7 @@ def _make_within_lowering(function: str) -> Callable[[ExactGroups, exp.AggFunc],
 
 
 def _make_ranked_within_lowering(function: str) -> Callable[[ExactGroups, exp.AggFunc], Expr]:
-    """The exact values that a call asks for; of one unit's rows a single one, since no column holds a list."""
+    """Build the exact values that a call asks for; of one unit's rows a single one, since no column holds a list."""
 
     def lower_within(over: ExactGroups, node: exp.AggFunc) -> Expr:
         ranks = _parse_quantile_call(over.source, over.scope.scalars, node, function)
@@ -170,7 +174,7 @@ def _make_ranked_within_lowering(function: str) -> Callable[[ExactGroups, exp.Ag
             over.source.refuse(
                 node,
                 "type",
-                "a list of quantiles cannot be a column of a unit's groups",
+                "a list of quantiles cannot be computed within a privacy unit",
                 AGGREGATES[function].format_call("x", ranks.shares[0]) + " for each of them",
             )
         value = over.lower_argument(ranks.argument)
@@ -186,7 +190,7 @@ MIN, MAX = (
         forms=(CallForm("TOTAL", (name,)),),
         nodes=(node,),
         signature=f"{name}(x)",
-        says=f"The {which} value; across units one near it, selected at random.",
+        says=f"The {which} value; across units a value close to it, selected at random.",
         across=_make_across_lowering(name.lower()),
         within=_make_within_lowering(name.lower()),
         window=True,
@@ -205,7 +209,7 @@ MEDIAN = AggregateCall(
     forms=(CallForm("OF_ONE", ("MEDIAN",)),),
     nodes=(exp.Median,),
     signature="MEDIAN(x)",
-    says="The value that half of the others lie below.",
+    says="The value that half of the values are below.",
     across=_make_across_lowering("median"),
     within=_make_within_lowering("median"),
     accepted=(
@@ -222,7 +226,7 @@ QUANTILE_CONT, QUANTILE_DISC = (
         ),
         nodes=nodes,
         signature=f"{names[0]}(x, q)",
-        says=f"The value that a share q of the others lie below, {of}; of a list of shares, a list.",
+        says=f"The value that a share q of the values are below, {of}; for a list of shares, a list.",
         arity=(2,),
         across=_make_across_lowering(names[0].lower()),
         within=_make_ranked_within_lowering(names[0].lower()),
@@ -239,11 +243,11 @@ QUANTILE_CONT, QUANTILE_DISC = (
         },
     )
     for names, ordered, of, nodes in (
-        (("QUANTILE_CONT",), "PERCENTILE_CONT", "between two if need be", (exp.PercentileCont,)),
+        (("QUANTILE_CONT",), "PERCENTILE_CONT", "interpolated between two values", (exp.PercentileCont,)),
         (
             ("QUANTILE_DISC", "QUANTILE", "APPROX_QUANTILE"),
             "PERCENTILE_DISC",
-            "a whole number of whole numbers",
+            "a whole number for whole numbers",
             (exp.PercentileDisc, exp.Quantile, exp.ApproxQuantile),
         ),
     )

@@ -21,13 +21,13 @@ _COLON, _NULL = Literal(":", Type.VARCHAR), Literal("-", Type.VARCHAR)
 
 
 def build_row_text(scalars: Scalars, node: exp.Expr, values: Sequence[Expr]) -> Expr:
-    """The text of a row of values; of one value that is a text, as of several."""
+    """Build the text of a row of values; of one value that is a text, as of several."""
     parts = [_build_value_text(scalars, node, value) for value in values]
     return reduce(lambda left, right: scalars.build_call(node, "||", left, right), parts)
 
 
 def guard_missing_values(scalars: Scalars, node: exp.Expr, values: Sequence[Expr], row: Expr) -> Expr:
-    """A row's text, NULL where one of its values is."""
+    """Return a row's text, NULL where one of its values is."""
     for value in values:
         missing = scalars.build_call(node, "is_null", value)
         row = scalars.build_call(node, "case", missing, Literal(None, Type.NULL), row)

@@ -19,7 +19,7 @@ _SIGNATURE = "SUM(x)"
 
 
 def _lower_summed_argument(over: GroupedRows, node: exp.AggFunc) -> tuple[str, Expr]:
-    """The statistic, and what is added up: of truth values 1 and 0, as in DuckDB."""
+    """Return the statistic, and what is added up: of truth values 1 and 0, as in DuckDB."""
     values = find_distinct_argument(over, node)
     found = lower_single_argument(over, node, _SIGNATURE) if values is None else values
     found = (build_function_call("cast_bigint", found) or found) if found.type is Type.BOOLEAN else found
@@ -30,7 +30,7 @@ SUM = AggregateCall(
     forms=(CallForm("TOTAL", ("SUM", "FSUM", "KAHAN_SUM", "SUMKAHAN")),),
     nodes=(exp.Sum,),
     signature=_SIGNATURE,
-    says="The total of x, which needs bounds; of distinct values, each once.",
+    says="The total of x, which needs bounds; with DISTINCT, of each distinct value once.",
     across=lambda over, node: over.add_statistic(node, *_lower_summed_argument(over, node)),
     within=lambda over, node: over.add_exact_aggregate(node, *_lower_summed_argument(over, node)),
     distinct=True,

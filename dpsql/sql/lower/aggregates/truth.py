@@ -42,11 +42,11 @@ BOOL_AND = AggregateCall(
     forms=(CallForm("OF_ONE", ("BOOL_AND",), "({x} > 10)"),),
     nodes=(exp.LogicalAnd,),
     signature="BOOL_AND(condition)",
-    says="Whether the condition is true wherever it is known; NULL where it is not.",
+    says=("Whether the condition is true in all rows where it is known; NULL if it is known in none."),
     across=refuses(
         "exact_only",
-        "one row would decide {name}, which no noise hides",
-        "COUNT_IF(NOT x) AS n, of which 0 or less says that there is hardly any",
+        "{name} is not supported: one row would decide it, whatever the noise",
+        "count instead: COUNT_IF(NOT x) AS n, where 0 or less means hardly any",
     ),
     within=_make_within_lowering("min", "BOOL_AND(condition)"),
     accepted=(
@@ -62,11 +62,11 @@ BOOL_OR = AggregateCall(
     forms=(CallForm("OF_ONE", ("BOOL_OR",), "({x} > 10)"),),
     nodes=(exp.LogicalOr,),
     signature="BOOL_OR(condition)",
-    says="Whether the condition is true somewhere; NULL where it is not known of any row.",
+    says="Whether the condition is true in any row; NULL if it is known in none.",
     across=refuses(
         "exact_only",
-        "one row would decide {name}, which no noise hides",
-        "COUNT_IF(x) AS n, of which 0 or less says that there is hardly any",
+        "{name} is not supported: one row would decide it, whatever the noise",
+        "count instead: COUNT_IF(x) AS n, where 0 or less means hardly any",
     ),
     within=_make_within_lowering("max", "BOOL_OR(condition)"),
     accepted=(

@@ -10,30 +10,32 @@ from sqlglot import exp
 from dpsql.policy import normalize_name
 from dpsql.sql.read.rejection import QueryText
 
-_LISTED = "list the values as rows, with how often each occurs: SELECT x, COUNT(*) … GROUP BY x"
+_LISTED = "count each value: SELECT x, COUNT(*) … GROUP BY x"
 _IN_PLACE: Mapping[str, str] = {
     "regr_count": "COUNT(*) FILTER (WHERE y IS NOT NULL AND x IS NOT NULL)",
     **dict.fromkeys(("grouping_id", "groupingid"), "GROUPING(x, y)"),
-    "entropy": "counts of the values, and of these: SELECT -SUM(n / t * LOG2(n / t)) FROM "
-    "(SELECT x, COUNT(*) AS n, SUM(COUNT(*)) OVER () AS t … GROUP BY x HAVING COUNT(*) > 0)",
+    "entropy": (
+        "compute it from counts: SELECT -SUM(n / t * LOG2(n / t)) FROM (SELECT x, COUNT(*) AS n, "
+        "SUM(COUNT(*)) OVER () AS t … GROUP BY x HAVING COUNT(*) > 0)"
+    ),
 }
 """Aggregates that are written by others, with how."""
 _INSTEAD: Mapping[str, tuple[str, str]] = {
     **dict.fromkeys(
         ("string_agg", "stringagg", "listagg", "group_concat", "array_agg", "list", "json_group_array"),
-        ("is not answered: it would show the value of each row", _LISTED),
+        ("is not supported: it would release the value of each row", _LISTED),
     ),
     "product": (
-        "is not answered: one row decides how large a product is",
-        "a mean of factors above zero is GEOMEAN(x); totals are SUM(x)",
+        "is not supported: one row decides how large a product is",
+        "write GEOMEAN(x) for the mean of factors above zero, or SUM(x) for a total",
     ),
     **dict.fromkeys(
         ("bit_and", "bit_or", "bit_xor"),
-        ("is not answered: one row decides a bit", "count rows by a bit: COUNT_IF((x & 4) = 4)"),
+        ("is not supported: one row decides a bit", "count the rows with a bit: COUNT_IF((x & 4) = 4)"),
     ),
     **dict.fromkeys(
         ("arg_max_null", "arg_min_null", "arg_max_nulls_last", "arg_min_nulls_last"),
-        ("would show one row's value", "SELECT x, SUM(y) … GROUP BY x ORDER BY SUM(y) DESC LIMIT 1"),
+        ("would release one row's value", "SELECT x, SUM(y) … GROUP BY x ORDER BY SUM(y) DESC LIMIT 1"),
     ),
 }
 """Aggregates that one row decides, by their name, each with why and with what to write instead."""
@@ -42,7 +44,7 @@ _INSTEAD: Mapping[str, tuple[str, str]] = {
 def refuse_unsupported(
     source: QueryText, node: exp.Expr, signatures: Iterable[str], *, across: bool
 ) -> NoReturn:
-    """Refuses an aggregate that is none of those with these signatures, with what to write in its place, else their names.
+    """Refuse an aggregate that is none of those with these signatures, with what to write in its place, else their names.
 
     `across` says whether rows of several units are aggregated.
     """

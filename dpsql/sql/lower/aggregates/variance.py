@@ -66,7 +66,7 @@ class VarianceFormula:
         return self._build_call("case", self._build_call("is_null", found), _NULL, held)
 
     def compute_width_product(self, *places: int) -> Fraction | None:
-        """The product of the widths of some arguments' intervals; None where one has no bounds."""
+        """Compute the product of the widths of some arguments' intervals; None where one has no bounds."""
         product = Fraction(1)
         for place in places:
             around = derive_interval(self.arguments[place], self.known)
@@ -77,12 +77,12 @@ class VarianceFormula:
         return product
 
     def build_variance(self, place: int = 0) -> Expr:
-        """The mean square less the square of the mean."""
+        """Build the mean square less the square of the mean."""
         found = self._build_distinct_variance() if self.distinct else self.build_covariance(place, place)
         return self._build_call("case", self._build_call("lt", found, _ZERO), _ZERO, found)
 
     def _build_distinct_variance(self) -> Expr:
-        """The mean square of distinct values less the square of their mean."""
+        """Build the mean square of distinct values less the square of their mean."""
         about, number = self._build_centered_argument(0), self._build_count()
         halves = (
             self._build_call(
@@ -102,14 +102,14 @@ class VarianceFormula:
         return self._build_call("subtract", square, self._build_call("multiply", mean, mean))
 
     def _build_count(self) -> Expr:
-        """How many rows, or distinct values, there are."""
+        """Return how many rows, or distinct values, there are."""
         return self.add_statistic(
             "count_distinct" if self.distinct else "count",
             self._restrict_to_complete_rows(self.arguments[0], 0),
         )
 
     def build_covariance(self, first: int = 0, second: int = 1) -> Expr:
-        """The mean product less the product of the means."""
+        """Build the mean product less the product of the means."""
         product = self._build_call(
             "multiply", self._build_centered_argument(first), self._build_centered_argument(second)
         )
@@ -122,14 +122,14 @@ class VarianceFormula:
         return self._build_call("subtract", self._build_mean(product), self._build_call("multiply", *means))
 
     def scale_to_sample(self, found: Expr) -> Expr:
-        """A variance or covariance as that of all from which the rows are a sample; NULL of a single one."""
+        """Return a variance or covariance as that of all from which the rows are a sample; NULL of a single one."""
         rows = self._build_count()
         fewer = self._build_call("subtract", rows, _ONE)
         scaled = self._build_call("divide", self._build_call("multiply", found, rows), fewer)
         return self._build_call("case", self._build_call("gt", rows, _ONE), scaled, _NULL)
 
     def build_root(self, found: Expr) -> Expr:
-        """The square root of what is not below zero."""
+        """Build the square root of what is not below zero."""
         return self._build_call("sqrt", found)
 
     def build_correlation(self) -> Expr:
@@ -141,7 +141,7 @@ class VarianceFormula:
         return self._build_call("case", self._build_call("lt", found, low), low, above)
 
     def build_slope(self) -> Expr:
-        """How much y changes with x, y being the first of the two."""
+        """Return how much y changes with x, y being the first of the two."""
         return self._build_call("divide", self.build_covariance(), self.build_variance(1))
 
     def build_intercept(self) -> Expr:
@@ -156,12 +156,12 @@ class VarianceFormula:
         return self._build_call("subtract", y, self._build_call("multiply", self.build_slope(), x))
 
     def build_determination(self) -> Expr:
-        """The square of the correlation."""
+        """Build the square of the correlation."""
         found = self.build_correlation()
         return self._build_call("multiply", found, found)
 
     def _build_centered_argument(self, place: int) -> Expr:
-        """An argument less the middle of its interval."""
+        """Build an argument less the middle of its interval."""
         middle = self._compute_midpoint(place)
         return (
             self.arguments[place]
@@ -191,7 +191,7 @@ class VarianceFormula:
 
 
 def _lower_arguments(over: GroupedRows, node: exp.AggFunc, width: int) -> tuple[tuple[Expr, ...], bool]:
-    """The numbers that are a call's arguments, and whether it is of DISTINCT ones."""
+    """Return the numbers that are a call's arguments, and whether it is of DISTINCT ones."""
     values = find_distinct_argument(over, node) if width == 1 else None
     if values is not None:
         _check_numbers(over, node, (values,), width)
@@ -253,7 +253,7 @@ _ResultBound = Callable[[VarianceFormula], "tuple[Fraction | None, Fraction] | N
 
 
 def _make_share_bound(share: Fraction, *, root: bool = False, signed: bool = False) -> _ResultBound:
-    """A share of the square of the width, or of the product of two; of a `root`, of the width itself."""
+    """Build a share of the square of the width, or of the product of two; of a `root`, of the width itself."""
 
     def bound_result(of: VarianceFormula) -> tuple[Fraction | None, Fraction] | None:
         width = of.compute_width_product(*((0,) if root else (0, len(of.arguments) - 1)))
@@ -333,14 +333,14 @@ VARIANCES = (
     _define_univariate(
         ("VAR_POP",),
         (exp.VariancePop,),
-        "The mean square of distances from the mean.",
+        "The mean squared distance from the mean.",
         VarianceFormula.build_variance,
         _make_share_bound(Fraction(1, 4)),
     ),
     _define_univariate(
         ("VAR_SAMP", "VARIANCE"),
         (exp.Variance,),
-        "The variance of all from which the rows are a sample.",
+        "The variance of the population, estimated from a sample.",
         lambda of: of.scale_to_sample(of.build_variance()),
         _make_share_bound(Fraction(1, 2)),
     ),
@@ -361,14 +361,14 @@ VARIANCES = (
     _define_bivariate(
         "COVAR_POP",
         exp.CovarPop,
-        "The mean product of distances from the two means.",
+        "The mean product of the distances from the two means.",
         VarianceFormula.build_covariance,
         _make_share_bound(Fraction(1, 4), signed=True),
     ),
     _define_bivariate(
         "COVAR_SAMP",
         exp.CovarSamp,
-        "The covariance of all from which the rows are a sample.",
+        "The covariance of the population, estimated from a sample.",
         lambda of: of.scale_to_sample(of.build_covariance()),
         _make_share_bound(Fraction(1, 2), signed=True),
     ),
@@ -382,21 +382,21 @@ VARIANCES = (
     _define_bivariate(
         "REGR_SLOPE",
         exp.RegrSlope,
-        "How much y changes with x.",
+        "The slope of the regression line of y on x.",
         VarianceFormula.build_slope,
         _bound_by_nothing,
     ),
     _define_bivariate(
         "REGR_INTERCEPT",
         exp.RegrIntercept,
-        "What the line says of y where x is 0.",
+        "The intercept of the regression line of y on x.",
         VarianceFormula.build_intercept,
         _bound_by_nothing,
     ),
     _define_bivariate(
         "REGR_R2",
         exp.RegrR2,
-        "The square of the correlation.",
+        "The squared correlation.",
         VarianceFormula.build_determination,
         _bound_by_one,
     ),

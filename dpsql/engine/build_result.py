@@ -1,0 +1,61 @@
+"""Build the result of a query: its rows with the intervals, the receipt, and the notices that explain them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from dpsql.analysis.decimals import find_decimal_digits
+from dpsql.covariance import project_rows
+from dpsql.engine import notices
+from dpsql.engine.post_processor import build_answer_rows
+from dpsql.engine.prepare import PreparedQuery
+from dpsql.mechanisms import Entropy
+from dpsql.plan.provenance import find_provenance
+from dpsql.released_table import ReleasedTable
+from dpsql.result import Receipt, Result
+from dpsql.uncertainty.cells import RowProvenance
+from dpsql.uncertainty.derived import DerivedIntervals, make_interval_function, mark_bounded_columns
+
+
+def build_result(
+    prepared: PreparedQuery,
+    tables: Sequence[ReleasedTable],
+    rows: Sequence[tuple[Any, ...]],
+    types: Sequence[str],
+    receipt: Receipt,
+    *,
+    entropy: Entropy,
+    derived: DerivedIntervals | None = None,
+) -> Result:
+    """Return the result of these rows, each followed by the index of its released row and of its branch.
+
+    `entropy` selects experts, for a query that asks for them.
+    """
+    outer, width = prepared.outer, len(prepared.outer.outputs)
+    origins: RowProvenance | None = None
+    if (found := find_provenance(outer)) is not None:
+        places = [part.release for part in prepared.releases]
+        read = [tables[places.index(trace.release)] for trace in found]
+        parts = [(table.plan, trace, table) for table, trace in zip(read, found, strict=True)]
+        origins = RowProvenance.from_branches(parts, [(int(row[width]), int(row[width + 1])) for row in rows])
+    digits = [find_decimal_digits(output.expr) for output in outer.outputs]
+    bounded = mark_bounded_columns(origins, derived, width)
+    result = Result(
+        columns=tuple(output.name for output in prepared.outer.outputs),
+        types=tuple(
+            kind if of is None else f"DECIMAL({of[0]},{of[1]})"
+            for kind, of in zip(types, digits, strict=False)
+        ),
+        rows=project_rows(build_answer_rows(rows, digits), prepared.matrix_columns),
+        scales=((None,) * width,) * len(rows) if origins is None else origins.compute_scales(),
+        receipt=receipt,
+        _interval_of=make_interval_function(origins, derived),
+        _bounded=bounded,
+        _counts=() if origins is None else origins.count_columns,
+        _branches=() if origins is None else tuple(int(row[width + 1]) for row in rows),
+        _compute_notices=notices.make_answer_notices(prepared, tables, origins, bounded),
+    )
+    return (
+        result if prepared.expert_losses is None else prepared.expert_losses.choose_experts(result, entropy)
+    )

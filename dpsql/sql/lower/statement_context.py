@@ -1,0 +1,181 @@
+"""Context of a statement: what all its parts share, and the limits on the size of its plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from sqlglot import exp
+
+from dpsql.analysis.stability import PublicFacts
+from dpsql.backends.catalog import AnalystSchema
+from dpsql.plan import nodes
+from dpsql.plan.expr import Expr
+from dpsql.plan.size import MAX_CONDITIONS, MAX_STATEMENT, bound_conditions, compute_statement_size
+from dpsql.plan.tables import Scan
+from dpsql.plan.types import Type
+from dpsql.policy import normalize_name
+from dpsql.request.parameters import Parameter
+from dpsql.sql.lower.public_groups import PublicGroupsRequirement
+from dpsql.sql.lower.statement_time import StatementTime
+from dpsql.sql.read.rejection import QueryText
+
+MAX_SOURCES = 256
+"""The most tables and subqueries of a plan: planning takes about a millisecond for each."""
+NEW, REPEATED = 4, 1
+"""What planning costs for a source, and for one of a common table expression that is read again."""
+MAX_DERIVED_DEPTH = 16
+
+
+class EnclosingScope(Protocol):
+    """The rows of the query around a derived table."""
+
+    def has_visible_column(self, name: str, owner: str | None) -> bool:
+        """Return whether a name is a column of these rows, or of rows around them."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class CommonTable:
+    """A common table expression, with those that it may refer to itself, and the rows around it, which it cannot."""
+
+    query: exp.Expr
+    names: Sequence[str]
+    earlier_tables: Mapping[str, CommonTable]
+    enclosing_scope: EnclosingScope | None = None
+
+
+@dataclass(slots=True)
+class SourceCounter:
+    """How many tables and subqueries a plan has so far, each as often as it is written out."""
+
+    number: int = 0
+    cost: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StatementContext:
+    """What all parts of one statement share.
+
+    `lower_derived_query` lowers the query of a derived table, `lower_correlated_select` a subquery with a value for each outer row, `lower_subquery_predicate` EXISTS or
+    IN over a subquery as a truth value of each row. `requirements` is what
+    they need to know of their releases.
+    """
+
+    source: QueryText
+    catalog: AnalystSchema
+    parameters: Sequence[Parameter]
+    time: StatementTime
+    facts: PublicFacts
+    lower_derived_query: Callable[[StatementContext, exp.Expr, str, Sequence[str]], nodes.Source]
+    lower_correlated_select: Callable[[Any, exp.Select], Expr | None]
+    lower_subquery_predicate: Callable[[Any, exp.Expr], Expr]
+    common_tables: Mapping[str, CommonTable] = field(default_factory=dict)
+    depth: int = 0
+    source_counter: SourceCounter = field(default_factory=SourceCounter)
+    lowered_common_tables: dict[int, tuple[exp.Expr, nodes.Source, int]] = field(default_factory=dict)
+    """The common table expressions that were read, by the identity of their queries, and how many sources each has.
+
+    The queries are kept too: some are parts of copies that nothing else keeps, and another could get their identity.
+    """
+    max_groups: int | None = None
+    requirements: list[PublicGroupsRequirement] = field(default_factory=list)
+    distinct_nodes: list[exp.Expr] = field(default_factory=list)
+    """Where distinct rows across units stand."""
+    sample_nodes: list[exp.Expr] = field(default_factory=list)
+    """The clauses by which units are sampled."""
+    enclosing_scope: EnclosingScope | None = None
+    """The rows that stand around a derived table, which cannot name them; a refusal says so."""
+
+    def enter_subquery(
+        self,
+        node: exp.Expr,
+        common_tables: Mapping[str, CommonTable],
+        enclosing_scope: EnclosingScope | None = None,
+    ) -> StatementContext:
+        """Return the context of a query within this one."""
+        if self.depth == MAX_DERIVED_DEPTH:
+            self.source.refuse(
+                node, "too_deep", f"derived tables are nested more than {MAX_DERIVED_DEPTH} levels deep"
+            )
+        return replace(
+            self, depth=self.depth + 1, common_tables=common_tables, enclosing_scope=enclosing_scope
+        )
+
+    def check_name(self, node: exp.Expr, name: str) -> None:
+        """Refuse the names that emitted SQL gives to its own parts, the unit of a row among them."""
+        if name.startswith("#"):
+            self.source.refuse(
+                node,
+                "reserved_name",
+                f"the name {name} begins with #, which is reserved",
+                "choose another name",
+            )
+
+    def check_outputs(self, node: exp.Expr, outputs: Iterable[nodes.Output]) -> None:
+        """Refuse outputs that cannot be columns of a derived table: of reserved names, and lists."""
+        for output in outputs:
+            self.check_name(node, output.name)
+            if output.expr.type is Type.LIST:
+                self.source.refuse(
+                    node,
+                    "list",
+                    "a list or map of values is only allowed in the outermost SELECT",
+                    "write one column for each value, QUANTILE_CONT(x, 0.25) AS low, which together cost the "
+                    "same; or one row for each bin, SELECT bin, COUNT(*) … GROUP BY bin",
+                )
+
+    def rename_columns(self, node: exp.Expr, source: nodes.Source, names: Sequence[str]) -> nodes.Source:
+        """Return the derived source with its first columns known by other names."""
+        if isinstance(source, Scan) or not names:
+            return source
+        if len(names) > len(source.columns):
+            self.source.refuse(
+                node, "column", f"{len(names)} names are given to {len(source.columns)} columns"
+            )
+        given = (*names, *(column.name for column in source.columns[len(names) :]))
+        for index, name in enumerate(given):
+            self.check_name(node, name)
+            if normalize_name(name) in map(normalize_name, given[:index]):
+                self.source.refuse(node, "ambiguous", f"two columns are called {name}", "rename one of them")
+        columns = (replace(column, name=name) for column, name in zip(source.columns, given, strict=True))
+        return replace(source, columns=tuple(columns))
+
+    def allocate_alias(self, node: exp.Expr) -> str:
+        """Return a name that no table of the query has."""
+        return f"#{self.count_sources(node, 1, NEW)}"
+
+    def count_sources(self, node: exp.Expr, more: int, cost: int) -> int:
+        """Count further sources, each of a cost that planning has; returns how many there were before."""
+        before = self.source_counter.number
+        self.source_counter.number += more
+        self.source_counter.cost += more * cost
+        if self.source_counter.cost > MAX_SOURCES * NEW:
+            self.source.refuse(
+                node,
+                "too_long",
+                f"the plan would have more than {MAX_SOURCES} tables and subqueries, or "
+                f"{MAX_SOURCES * NEW // REPEATED:,} of common table expressions that are read repeatedly",
+                "split the query",
+            )
+        return before
+
+
+def check_statement_size(source: QueryText, node: exp.Expr, outer: nodes.OuterQuery) -> None:
+    """Refuse a statement whose planning, here or in an engine, would take long."""
+    if compute_statement_size(outer) > MAX_STATEMENT:
+        source.refuse(
+            node,
+            "too_long",
+            f"the statement has over {MAX_STATEMENT:,} operations, those of its derived tables included",
+            "split the query; or release a part of it first, and query the released rows",
+        )
+    if bound_conditions(outer) > MAX_CONDITIONS:
+        source.refuse(
+            node,
+            "too_long",
+            f"WHERE has more than {MAX_CONDITIONS} conditions joined by AND, those of derived tables "
+            "included",
+            "write one list: x NOT IN (1, 2) for x <> 1 AND x <> 2",
+        )
