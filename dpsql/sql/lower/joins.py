@@ -307,13 +307,13 @@ class _JoinBuilder:
     ) -> tuple[Source, bool]:
         """Return the private source to join, and whether a pair proves that its rows are of the same unit."""
         if not is_private(self.relation):
-            theirs = self._describe_source(right, "the private table")
-            ours = self._describe_source(next(iterate_sources(self.relation)), "the public table")
+            private = self._describe_source(right, "the private table")
+            public = self._describe_source(next(iterate_sources(self.relation)), "the public table")
             self.scope.source.refuse(
                 item.node,
                 "join",
-                f"in a derived table, a row of {ours} without a row of {theirs} would belong to no privacy unit",
-                f"start with the private table: FROM {theirs} LEFT JOIN {ours} ON …, or FROM {theirs} JOIN {ours} ON …",
+                f"in a derived table, a row of {public} without a row of {private} would belong to no privacy unit",
+                f"start with the private table: FROM {private} LEFT JOIN {public} ON …, or FROM {private} JOIN {public} ON …",
             )
         units = [scan.unit.kind for source in (self.relation, right) for scan in list_private_scans(source)]
         same = [(ours, theirs) for ours, theirs in on if has_same_identity(ours, theirs)]
