@@ -45,9 +45,9 @@ def test_a_hard_link_is_refused_under_both_names(path: Path, tmp_path: Path) -> 
             charge(ledger)
         assert caught.value.code == "ledger_names"
         for name in (path, other):
-            with pytest.raises(OperationalError, match="2 names"):
+            with pytest.raises(OperationalError, match="2 hard links"):
                 open_ledger(name, BUDGETS)
-            with pytest.raises(OperationalError, match="2 names"):
+            with pytest.raises(OperationalError, match="2 hard links"):
                 LedgerReader.open(name)
         other.unlink()
         charge(ledger)

@@ -57,7 +57,7 @@ def test_init_uses_what_the_schema_says(url: str, run: Run) -> None:  # noqa: F8
     assert list(map(str, columns["born"]["bounds"])) == ["1900-01-01", "2026-12-31"]
     assert tables["visits"]["columns"]["cost"]["bounds"] == [0, 1000.5]
     assert 'link: {column: patient, references: "patients.id"}' in text
-    assert "a candidate is its primary key visit" in text
+    assert "the unit may be the primary key visit" in text
 
 
 @pytest.mark.parametrize(

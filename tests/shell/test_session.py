@@ -132,7 +132,7 @@ def test_the_catalogue_is_the_policys(session: Session) -> None:
     assert "[0, 1000]" in columns
     assert "[2020-01-01, 2025-12-31]" in columns
     assert "privacy unit" in columns
-    assert "at most 10 rows of one patient count" in columns
+    assert "at most 10 rows per patient are counted" in columns
     assert "undeclared" not in columns
     assert "there is no table wages" in fail(session, "\\d wages")
 
@@ -234,7 +234,7 @@ def test_settings_by_command(session: Session) -> None:
     assert "error[argument]" in fail(session, "\\theme mud")
     assert ask(session, "\\ask 0.3").startswith("a query that costs more than ε 0.3")
     assert "returns the stored answer" in fail(session, "\\watch 5")
-    assert "needs a terminal" in fail(session, "\\e")
+    assert "requires a terminal" in fail(session, "\\e")
 
 
 def test_unknown_commands_name_the_nearest(session: Session) -> None:
