@@ -213,6 +213,20 @@ def test_no_refusal_has_a_word_of_the_parser(connection: Connection) -> None:
     words, found = _list_parser_words(), dict[str, set[str]]()
     asked = [(each.query, each.parameters, "duckdb") for each in refused()]
     asked += [(text, (), "duckdb") for text in WORDS]
+    calls = (
+        "md5(note)",
+        "bit_xor(age)",
+        "bool_and(urgent)",
+        "generate_series(1, age)",
+        "var_pop(age)",
+        "-note",
+        "strftime(age)",
+    )
+    asked += [
+        (f"SELECT plan, {call} OVER (ORDER BY plan) FROM visits GROUP BY plan", (), "duckdb")
+        for call in calls[:5]
+    ]
+    asked += [(f"SELECT COUNT(*) FROM visits WHERE {call} = 1", (), "duckdb") for call in calls]
     asked += [(each.query, each.parameters, each.file) for each in dialects() if each.field("code")]
     for text, parameters, dialect in asked:
         with pytest.raises(dpsql.Error) as caught:
