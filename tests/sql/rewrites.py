@@ -23,6 +23,14 @@ class Rewrite:
 
 
 _PLAIN: dict[str, str] = {
+    "SELECT COUNT(*) FROM visits WHERE w.plan = 'A'": "SELECT COUNT(*) FROM visits WHERE visits.plan = 'A'",
+    "SELECT COUNT(*) FROM visits WHERE EXISTS (SELECT 1 FROM (SELECT age FROM visits) AS w WHERE w.age > visits.age)": "SELECT COUNT(*) FROM visits WHERE EXISTS (SELECT 1 FROM visits AS w WHERE w.patient_id = visits.patient_id AND w.age > visits.age)",
+    "SELECT COUNT(*) FROM visits WHERE EXISTS (SELECT 1 FROM visits)": "SELECT COUNT(*) FROM visits WHERE EXISTS (SELECT 1 FROM visits AS w WHERE w.patient_id = visits.patient_id)",
+    "SELECT COUNT(*) FROM visits a JOIN visits b USING (patient_id) FULL JOIN visits c USING (patient_id)": "SELECT COUNT(*) FROM visits a JOIN (SELECT patient_id FROM visits b FULL JOIN visits c USING (patient_id)) AS d USING (patient_id)",
+    "SELECT COUNT(*) FROM regions TABLESAMPLE UNITS (10%)": "SELECT COUNT(*) FROM regions",
+    "WITH v AS (SELECT cost FROM visits) SELECT COUNT(*) FROM v TABLESAMPLE UNITS (10%)": "WITH v AS (SELECT cost FROM visits TABLESAMPLE UNITS (10%)) SELECT COUNT(*) FROM v",
+    "SELECT COUNT(*) FROM visits WHERE plan IN ('A' AS first)": "SELECT COUNT(*) FROM visits WHERE plan IN ('A', 'B')",
+    "SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS(target_error = 5) COUNT(*) FROM visits TABLESAMPLE UNITS (10%)": "SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS(target_error = 5) COUNT(*) FROM visits",
     "SELECT DP_INTERVAL_LOW(CAST(COUNT(*) AS VARCHAR)) FROM visits": "SELECT DP_INTERVAL_LOW(COUNT(*)) FROM visits",
     "SELECT COUNT(note COLLATE NOCASE) FROM visits WHERE note COLLATE NOCASE = 'fever'": "SELECT COUNT(note) FROM visits WHERE LOWER(note) = 'fever'",
     "SELECT COUNT(*) FROM visits WHERE note COLLATE \"C\" = 'Fever'": "SELECT COUNT(*) FROM visits WHERE note = 'Fever'",
@@ -252,6 +260,11 @@ REWRITES: tuple[Rewrite, ...] = (
     Rewrite(
         "SELECT COUNT(*) FROM visits WHERE age / region > 2",
         "SELECT COUNT(*) FROM visits WHERE age / CAST(region AS DECIMAL(18, 3)) > 2",
+        dialect="postgres",
+    ),
+    Rewrite(
+        "SELECT COUNT(*) FROM visits WHERE age = ANY ('{1,2}')",
+        "SELECT COUNT(*) FROM visits WHERE age IN (1, 2)",
         dialect="postgres",
     ),
     Rewrite("SELECT AVG(age) FROM visits", "SELECT AVG(CAST(age AS FLOAT)) FROM visits", dialect="tsql"),

@@ -121,6 +121,7 @@ UNREACHED = frozenset(
 CALLS = frozenset(
     {
         "WHERE x > :low",
+        "remove TABLESAMPLE UNITS",
         "con.synthetic('SELECT age, plan FROM visits WHERE cost > 10', epsilon=1)",
         "SELECT age, FLOOR(cost / 10) AS cost FROM …",
         "SELECT plan, COUNT(*) AS n, AVG(age) AS age FROM r WHERE smoker GROUP BY plan ORDER BY n DESC",
@@ -131,7 +132,7 @@ CALLS = frozenset(
         "only CREATE SYNTHETIC TABLE and CREATE LOCAL TABLE are supported, in Python and in the shell; the owner makes all other tables",
         "DROP TABLE only drops tables of a connection, in Python and in the shell; the owner drops all others",
         "list the values in the policy, or group them: CAST(FLOOR(cost / 100) AS INTEGER) AS cost",
-        "con.synthetic(…, method='mst'), fewer columns, or groups of values: CAST(FLOOR(cost / 100) AS INTEGER) AS cost",
+        "use con.synthetic(…, method='mst'), fewer columns, or groups of values: CAST(FLOOR(cost / 100) AS INTEGER) AS cost",
     }
 )
 """Hints to a call with parameters, to statements about tables of a session, or of another method, which have tests of their own in tests/api."""
