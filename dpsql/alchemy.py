@@ -39,16 +39,16 @@ class DpsqlTypeCompiler(compiler.GenericTypeCompiler):
     """Types as DuckDB spells them, of which FLOAT has 32 bits."""
 
     def visit_FLOAT(self, type_: types.Float[Any], **kw: Any) -> str:
-        """A number of 64 bits."""
+        """Return the type of a 64-bit number."""
         return "DOUBLE"
 
     def visit_DOUBLE(self, type_: types.Double[Any], **kw: Any) -> str:
-        """A number of 64 bits."""
+        """Return the type of a 64-bit number."""
         return "DOUBLE"
 
 
 class DpsqlDialect(default.DefaultDialect):
-    """A connection of SQLAlchemy is one of dpsql: read-only, and each query is charged."""
+    """The dialect for SQLAlchemy: connections are read-only, and each query is charged."""
 
     name = "dpsql"
     driver = "dpsql"
@@ -65,7 +65,7 @@ class DpsqlDialect(default.DefaultDialect):
 
     @classmethod
     def import_dbapi(cls) -> Any:
-        """The package itself."""
+        """Return the package, which implements PEP 249."""
         import dpsql
 
         return dpsql
@@ -78,7 +78,7 @@ class DpsqlDialect(default.DefaultDialect):
         return pool.StaticPool if url.query.get("ledger") == MEMORY else pool.QueuePool
 
     def create_connect_args(self, url: URL) -> ConnectArgsType:
-        """The arguments of `dpsql.connect`. Raises sqlalchemy's ArgumentError for what a URL cannot say."""
+        """Return the arguments of `dpsql.connect`. Raises sqlalchemy's ArgumentError for an invalid URL."""
         unknown = [name for name in url.query if name not in OPTIONS]
         if unknown or url.host or not url.database:
             raise sa.exc.ArgumentError(
@@ -92,18 +92,18 @@ class DpsqlDialect(default.DefaultDialect):
         return [], {"database": url.database, **stated}
 
     def do_ping(self, dbapi_connection: Any) -> bool:
-        """Whether the connection is open; nothing is asked."""
+        """Return whether the connection is open, without a query."""
         dbapi_connection.cursor()
         return True
 
     @reflection.cache
     def get_schema_names(self, connection: sa.Connection, **kw: Any) -> list[str]:
-        """The default schema alone; tables of others are called `schema.table`."""
+        """Return the default schema only; tables of other schemas are named `schema.table`."""
         return [SCHEMA]
 
     @reflection.cache
     def get_table_names(self, connection: sa.Connection, schema: str | None = None, **kw: Any) -> list[str]:
-        """The tables that the policy declares."""
+        """Return the tables that the policy declares."""
         return (
             [table.name for table in _get_catalog(connection).tables.values()]
             if schema in (None, SCHEMA)
@@ -112,20 +112,20 @@ class DpsqlDialect(default.DefaultDialect):
 
     @reflection.cache
     def get_view_names(self, connection: sa.Connection, schema: str | None = None, **kw: Any) -> list[str]:
-        """None: the policy's tables are tables."""
+        """Return no views, since the policy declares tables only."""
         return []
 
     def has_table(
         self, connection: sa.Connection, table_name: str, schema: str | None = None, **kw: Any
     ) -> bool:
-        """Whether the policy declares a table."""
+        """Return whether the policy declares a table."""
         return schema in (None, SCHEMA) and _get_catalog(connection).find_table(table_name) is not None
 
     @reflection.cache
     def get_columns(
         self, connection: sa.Connection, table_name: str, schema: str | None = None, **kw: Any
     ) -> list[ReflectedColumn]:
-        """A table's columns with their types, and whether they may be NULL."""
+        """Return a table's columns with their types, and whether they may be NULL."""
         return [
             {
                 "name": name,
@@ -140,14 +140,14 @@ class DpsqlDialect(default.DefaultDialect):
     def get_pk_constraint(
         self, connection: sa.Connection, table_name: str, schema: str | None = None, **kw: Any
     ) -> Any:
-        """None: a policy declares no keys of rows."""
+        """Return no primary key, since a policy declares none."""
         _require_table(connection, table_name, schema)
         return {"constrained_columns": [], "name": None}
 
     def get_foreign_keys(
         self, connection: sa.Connection, table_name: str, schema: str | None = None, **kw: Any
     ) -> list[Any]:
-        """The table through which a table's rows lead to their unit, by the policy's link."""
+        """Return the policy's link from a table to the table with the unit."""
         found = _require_table(connection, table_name, schema)
         if found.link is None or found.unit_column is None:
             return []
@@ -168,7 +168,7 @@ class DpsqlDialect(default.DefaultDialect):
     def get_indexes(
         self, connection: sa.Connection, table_name: str, schema: str | None = None, **kw: Any
     ) -> list[Any]:
-        """None."""
+        """Return no indexes."""
         _require_table(connection, table_name, schema)
         return []
 
@@ -180,7 +180,7 @@ def _get_catalog(connection: sa.Connection) -> AnalystSchema:
 
 
 def _require_table(connection: sa.Connection, name: str, schema: str | None) -> AnalystTable:
-    """A declared table. Raises sqlalchemy's NoSuchTableError for another."""
+    """Return a declared table. Raises sqlalchemy's NoSuchTableError for another name."""
     found = _get_catalog(connection).find_table(name) if schema in (None, SCHEMA) else None
     if found is None:
         raise sa.exc.NoSuchTableError(name)

@@ -1,4 +1,4 @@
-"""Where the data lives: a `Backend` runs the one statement and returns it as `Exact`.
+"""Backends: run emitted statements on an engine and return their rows as `Exact`.
 
 This package alone imports a database engine.
 """

@@ -1,4 +1,4 @@
-"""What an engine offers, and the type that keeps exact values in."""
+"""The protocol of engines, and the type that protects exact values."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Exact:
         self.__rows = rows
 
     def reveal(self) -> Sequence[tuple[Any, ...]]:
-        """The exact rows, for the mechanism that noises them."""
+        """Return the exact rows, for the mechanism that adds noise."""
         return self.__rows
 
     def __repr__(self) -> str:
@@ -38,12 +38,12 @@ class Exact:
         return id(self)
 
     def __reduce__(self) -> NoReturn:
-        raise InternalError("exact values are not pickled or copied")
+        raise InternalError("exact values cannot be pickled or copied")
 
 
 @dataclass(frozen=True, slots=True)
 class TableOrigin:
-    """Where the rows of a table or view come from, by the plan that the engine binds, views and macros expanded.
+    """The origin of a table's or view's rows, from the bound plan with views and macros expanded.
 
     `tables` are the stored tables and frames that it reads in the end, by their full names; `foreign_sources` the operators
     that read anything else, such as files. `is_stored_table` says that it is such a table or frame itself and no view, `has_checked_texts`
@@ -63,10 +63,10 @@ class TableOrigin:
 
 @dataclass(frozen=True, slots=True)
 class DatabaseIdentity:
-    """What an engine says, without reading a row, of which database it has open.
+    """The identity of the open database, determined without reading a row.
 
-    `ledger_text` is what a ledger keeps of it (see `dpsql.ledger.identity`). `instance_mark` is equal only for what is surely
-    the same database: a release is answered again, or refined, under an equal mark alone.
+    `ledger_text` is stored in the ledger (see `dpsql.ledger.identity`). Equal `instance_mark`s mean certainly the same database;
+    a release is replayed or refined only under an equal mark.
     """
 
     ledger_text: str
@@ -74,7 +74,7 @@ class DatabaseIdentity:
 
 
 TemporaryTables = Sequence[tuple[str, str]]
-"""Temporary tables, in the order in which they are made: their names as emitted SQL has them, and their queries."""
+"""Temporary tables in the order of their creation: their names in emitted SQL, and their queries."""
 
 
 class Backend(Protocol):
@@ -83,76 +83,76 @@ class Backend(Protocol):
     name: str
     version: str
     dialect: Dialect
-    """How statements over its tables are written."""
+    """The dialect of statements over its tables."""
 
     @property
     def database_identity(self) -> DatabaseIdentity | None:
-        """Which database this is, where its owner has given it no name; None for one without data."""
+        """Return the identity of a database without a name in the policy; None for one without data."""
         ...
 
     @property
     def database_name(self) -> str:
-        """The name that the database has in the engine, as in database.main.table."""
+        """Return the name of the database in the engine, as in database.main.table."""
         ...
 
     def read_schema(self) -> dict[str, list[tuple[str, str]]]:
-        """Each table's columns with their engine types. Metadata alone: no value is read."""
+        """Read each table's columns with their engine types, from metadata only."""
         ...
 
     def find_origin(self, table: str) -> TableOrigin | None:
-        """Where the rows of a table or view come from, None where the engine cannot bind it. No row is read."""
+        """Find the origin of a table's or view's rows, or None if the engine cannot bind it. No row is read."""
         ...
 
     @property
     def is_unchanging(self) -> bool:
-        """Whether an emitted query over public tables gives the same rows as long as the database is open."""
+        """Return whether a query over public tables returns the same rows as long as the database is open."""
         ...
 
     def can_bind(self, sql: str, held: TemporaryTables = ()) -> bool:
-        """Whether the engine can bind an emitted statement: nothing is run, and no row is read.
+        """Return whether the engine can bind an emitted statement; nothing is run, and no row is read.
 
         `held` are temporary tables, as those of `stage_tables`, that the statement reads.
         """
         ...
 
     def read_public_number(self, sql: str) -> int:
-        """The whole number that an emitted query over public tables alone gives."""
+        """Return the whole number of an emitted query over public tables."""
         ...
 
     def read_public_rows(self, sql: str) -> tuple[list[tuple[Any, ...]], list[str]]:
-        """The rows of an emitted query over public tables alone, and the engine types of its columns."""
+        """Return the rows of an emitted query over public tables, and the engine types of its columns."""
         ...
 
     def can_parse(self, text: str) -> bool:
-        """Whether the engine's own parser reads `text` as one statement. Nothing is bound or run."""
+        """Return whether the engine's parser accepts `text` as one statement; nothing is bound or run."""
         ...
 
     def lock(self) -> AbstractContextManager[object]:
-        """Keeps other threads from the engine's connection, also those that came by it in another way."""
+        """Return a lock that keeps other threads from the engine's connection, also those that share it otherwise."""
         ...
 
     def open_snapshot(self) -> AbstractContextManager[None]:
-        """Within it, all statements see the database as it was at its start."""
+        """Open a snapshot, within which all statements see the database as it was at its start."""
         ...
 
     def run_statement(self, sql: str) -> Exact:
-        """Runs the emitted statement. Raises BackendError, with constant text, for any failure."""
+        """Run an emitted statement. Raises BackendError, with constant text, for any failure."""
         ...
 
     def stage_tables(self, tables: TemporaryTables) -> AbstractContextManager[None]:
-        """Within it there are temporary tables with the rows of these queries, by their names, one made after another.
+        """Create temporary tables from these queries, one after the other, for the enclosed work.
 
-        Nobody else can name them, and they are gone at the end, whatever happens. Raises as `run_statement` does.
+        Nobody else can name them, and they are always dropped at the end. Raises as `run_statement` does.
         """
         ...
 
     def interrupt(self) -> None:
-        """Stops the statement that runs now, which raises OperationalError (`cancelled`); for other threads to call.
+        """Stop the running statement from another thread; it raises OperationalError (`cancelled`).
 
-        After a charge the engine records that as a failure.
+        After a charge, the engine records this as a failure.
         """
         ...
 
     def close(self) -> None:
-        """Lets the database go."""
+        """Close the database."""
         ...

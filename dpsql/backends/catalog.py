@@ -1,7 +1,7 @@
-"""What exists for an analyst: the policy held against the database's schema.
+"""The analyst's schema: the policy, checked against the database's schema.
 
-An undeclared table does not exist. Names resolve as in DuckDB, without regard to case. Only schema
-metadata is read here, never a value.
+An undeclared table does not exist. Names resolve as in DuckDB, without regard to case. Only schema metadata is read here, never
+a value.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from dpsql.policy.engine_types import (
 )
 
 DatabaseSchema = Mapping[str, Sequence[tuple[str, str]]]
-"""Each table of the database with its columns' names and engine types."""
+"""The tables of the database, with the names and engine types of their columns."""
 
 _COPY = "copy it into a table: CREATE TABLE {} AS SELECT …"
 _OF_FRAMES = {"VARCHAR": UNCHECKED, "JSON": UNCHECKED, "TIMESTAMP WITH TIME ZONE": ZONED}
-"""What the types of a frame's columns are called, whose values nobody has looked at."""
+"""Names for the types of a frame's columns, whose values are not validated."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnitLink:
-    """The table in which the unit of a linked row is looked up, and pairs of a column and what it equals there, folded."""
+    """The table that has the unit of a linked row, and pairs of a column and the referenced column, folded."""
 
     table: str
     pairs: tuple[tuple[str, str], ...]
@@ -52,9 +52,9 @@ class UnitLink:
 class AnalystTable:
     """A declared table: `name` as the policy spells it, `columns` by folded name.
 
-    `unit_column` holds the id of a row's unit, or of the row of another table that has the unit. `lists` are the columns
-    that are read by UNNEST alone, by folded name: how each is spelt, its path, what is known of its elements, and the most
-    of a row.
+    `unit_column` holds the id of a row's unit, or of the row of another table that has the unit. `lists` are the list
+    columns, which only UNNEST reads, by folded name: the spelling, the path, the facts of the elements, and the largest number of
+    elements per row.
     """
 
     name: str
@@ -67,7 +67,7 @@ class AnalystTable:
 
     @property
     def is_private(self) -> bool:
-        """Whether the table's rows belong to privacy units."""
+        """Return whether the table's rows belong to privacy units."""
         return self.unit is not UnitKind.PUBLIC
 
 
@@ -77,20 +77,20 @@ class AnalystSchema:
 
     tables: Mapping[str, AnalystTable]
     database_name: str = ""
-    """The database's name in the engine, by which a table may be called; empty where it has none."""
+    """The database's name in the engine, with which tables may be qualified; empty if it has none."""
 
     def find_table(self, name: str) -> AnalystTable | None:
-        """The table that `name` means, whatever its case."""
+        """Return the table of a name, without regard to case."""
         return self.tables.get(normalize_name(name))
 
 
 def build_analyst_schema(
     policy: policies.Policy, schema: DatabaseSchema, find_origin: Callable[[str], TableOrigin | None]
 ) -> AnalystSchema:
-    """Holds the policy against the schema and what its views read, which `find_origin` says of each table.
+    """Check the policy against the schema and the origins of its tables, and build the analyst's schema.
 
-    Raises PolicyError for a declared table or column that the database lacks, or whose type differs; for a view
-    that cannot be read without failing on somebody's row, and for a public one that reads private tables.
+    Raises PolicyError for a declared table or column that the database lacks, or whose type differs; for a view that could fail
+    on a single row, and for a public view that reads private tables.
     """
     _refuse_reserved(policy)
     present = {normalize_name(name): columns for name, columns in schema.items()}
@@ -102,7 +102,9 @@ def build_analyst_schema(
             raise PolicyError(
                 f"tables.{name}: the database has no table {name}",
                 code="table_missing",
-                hint=f"it has {', '.join(sorted(schema)) or 'no tables at all'}",
+                hint=f"tables of the database are {', '.join(sorted(schema))}"
+                if schema
+                else "the database has no tables",
             )
         columns, source = present[normalize_name(name)], origins[normalize_name(name)]
         if not source.has_checked_texts:
@@ -117,7 +119,7 @@ def build_analyst_schema(
 def _find_origins(
     policy: policies.Policy, schema: DatabaseSchema, find_origin: Callable[[str], TableOrigin | None]
 ) -> dict[str, TableOrigin]:
-    """Where the rows of each declared table come from, by folded names."""
+    """Find the origin of each declared table's rows, by folded name."""
     spelt = {normalize_name(name): name for name in schema}
     found = {}
     for name in policy.tables:
@@ -126,13 +128,13 @@ def _find_origins(
         known = find_origin(spelt[normalize_name(name)])
         if known is None:
             raise PolicyError(
-                f"tables.{name}: the database cannot read it: its view cannot be bound here",
+                f"tables.{name}: the database cannot bind this view",
                 code="view_unbound",
-                hint=f"does it read a file, or a table that is gone? {_COPY.format(name)}",
+                hint=f"check whether it reads a file or a missing table; or {_COPY.format(name)}",
             )
         if known.foreign_sources:
             raise PolicyError(
-                f"tables.{name}: its rows come from {', '.join(known.foreign_sources)}, where one row can make a query fail",
+                f"tables.{name}: its rows come from {', '.join(known.foreign_sources)}, which can fail on a single row",
                 code="view_source",
                 hint=f"{_COPY.format(name)}; or pass frames as a dict",
             )
@@ -141,7 +143,7 @@ def _find_origins(
 
 
 def _refuse_public_views(policy: policies.Policy, origins: Mapping[str, TableOrigin]) -> None:
-    """Refuses a public view of what a private table holds, and a private one of public tables alone."""
+    """Refuse a public view of private rows, and a private view of public tables only."""
     known = [
         (name, table.public, origins[normalize_name(name)])
         for name, table in policy.tables.items()
@@ -153,9 +155,9 @@ def _refuse_public_views(policy: policies.Policy, origins: Mapping[str, TableOri
     for name, public, origin in known:
         if not public and origin.tables and origin.tables <= shared:
             raise PolicyError(
-                f"tables.{name}: all that it reads is declared public",
+                f"tables.{name}: the view is private, but all tables that it reads are public",
                 code="private_view",
-                hint=f"declare {name} public too, or what it reads private",
+                hint=f"declare {name} public, or the tables that it reads private",
             )
     for name, public, origin in known:
         for theirs, also_public, read in known:
@@ -166,22 +168,21 @@ def _refuse_public_views(policy: policies.Policy, origins: Mapping[str, TableOri
                 and origin.tables & read.tables - shared
             ):
                 raise PolicyError(
-                    f"tables.{name}: the view is declared public, and reads what the private table {theirs} holds",
+                    f"tables.{name}: the view is public, but it reads rows of the private table {theirs}",
                     code="public_view",
-                    hint="make it a private table; or copy what is public into a table that the view reads",
+                    hint="declare it private, or copy the public rows into a table that the view reads",
                 )
 
 
 def _check_identities(table: AnalystTable, tables: Mapping[str, AnalystTable]) -> None:
-    """Refuses ids that are not read exactly: rows of one person would be taken for another's.
+    """Refuse ids that are not read exactly, since rows of one person would count as another's.
 
-    Ids that differ as stored must differ as they are read, and a link and what it leads to must be
-    compared without being converted.
+    Ids that differ as stored must differ as read, and a link must be compared with the referenced key without conversion.
     """
     for spelt, facts in table.columns.values():
         if facts.identity is not None and not is_read_exactly(facts):
             raise PolicyError(
-                f"tables.{table.name}: {spelt} says whose a row is, but ids of type {facts.engine_type} cannot be told apart"
+                f"tables.{table.name}: {spelt} identifies the unit, but different ids of type {facts.engine_type} may be equal"
                 f" as {facts.type}",
                 code="unit_type",
                 hint=suggest_id_type(facts),
@@ -191,35 +192,35 @@ def _check_identities(table: AnalystTable, tables: Mapping[str, AnalystTable]) -
             spelt, theirs = tables[owner].columns[key]
             if ours.type is not theirs.type and not (ours.is_unit and theirs.is_unit):
                 raise PolicyError(
-                    f"tables.{table.name}: the link's {column} is {ours.engine_type}, but {spelt} is {theirs.engine_type}",
+                    f"tables.{table.name}: the link's column {column} is {ours.engine_type}, but {spelt} is {theirs.engine_type}",
                     code="link_type",
                     hint="declare both with one type, or cast one of them in a view",
                 )
             if not is_read_exactly(ours):
                 raise PolicyError(
-                    f"tables.{table.name}: {column} is part of a link or a key, but values of type {ours.engine_type} cannot be told"
-                    f" apart as {ours.type}",
+                    f"tables.{table.name}: {column} is part of a link or a key, but different values of type {ours.engine_type} may be"
+                    f" equal as {ours.type}",
                     code="unit_type",
                     hint=suggest_id_type(ours),
                 )
 
 
 def _refuse_collated_ids(table: AnalystTable, collated: frozenset[str]) -> None:
-    """Refuses ids that the schema takes for equal though they differ, as 'a1' and 'A1' are: dpsql would see two people."""
+    """Refuse ids that the schema treats as equal although they differ, as 'a1' and 'A1': dpsql would see two people."""
     for spelt, facts in table.columns.values():
         says_whose = facts.identity is not None or facts.link_keys
         if says_whose and facts.type is Type.VARCHAR and (facts.path or (spelt,))[0] in collated:
             raise PolicyError(
-                f"tables.{table.name}: {spelt} says whose a row is, and its collation takes ids for equal that differ;"
+                f"tables.{table.name}: {spelt} identifies the unit, but its collation treats different ids as equal;"
                 " dpsql compares their bytes",
                 code="unit_type",
-                hint=f"declare a view or a copy in which equal ids are written alike, as LOWER({spelt}) AS {spelt}, without the"
+                hint=f"declare a view or a copy that normalizes the ids, such as LOWER({spelt}) AS {spelt}, without the"
                 " collation",
             )
 
 
 def _refuse_reserved(policy: policies.Policy) -> None:
-    """Names with a leading # are those that emitted SQL gives to its own parts."""
+    """Refuse names with a leading #, which emitted SQL uses for its own parts."""
     for table, rules in policy.tables.items():
         for name in (*policies.split_table_name(table), *rules.columns):
             if name.startswith("#"):
@@ -277,7 +278,7 @@ def _build_table(
 def _build_list_columns(
     name: str, table: policies.Table, engine: Mapping[str, tuple[str, str]]
 ) -> dict[str, tuple[str, tuple[str, ...], ColumnInfo, int]]:
-    """The declared columns that are lists."""
+    """Build the declared columns that are lists."""
     found = {}
     for declared, column in table.columns.items():
         if column.max_elements is None:
@@ -286,13 +287,13 @@ def _build_list_columns(
         kind = None if stored is None else parse_element_type(stored[1])
         if stored is None or kind is None:
             raise PolicyError(
-                f"{where}: max_elements is of a list, which the database does not have there",
+                f"{where}: max_elements requires a list column, which the database does not have here",
                 code="column_missing" if stored is None else "column_type",
-                hint="delete max_elements" if stored is not None else "declare a column that it has",
+                hint="remove max_elements" if stored is not None else "declare a column of the database",
             )
         if normalize_name(declared) in map(normalize_name, table.partition or ()):
             raise PolicyError(
-                f"{where}: a list cannot be a partition", code="column_type", hint="name another column"
+                f"{where}: a list cannot be a partition", code="column_type", hint="use another column"
             )
         spelt, _, path = stored
         of = {normalize_name(declared): (f"#{spelt}", kind)}
@@ -308,14 +309,14 @@ def _resolve_id_column(
     columns: Mapping[str, tuple[str, ColumnInfo]],
     engine: Mapping[str, tuple[str, str]],
 ) -> tuple[str, str, ColumnInfo]:
-    """A column that holds ids, as the database and as the policy spells it, and its facts; it need not be declared."""
+    """Find a column of ids, declared or not: its spelling in the database and in the policy, and its facts."""
     _refuse_two_meanings(table, wanted, engine)
     found = find_stored_column(wanted, engine)
     if found is None:
         raise PolicyError(
             f"tables.{table}: the unit column {wanted} is not in the database",
             code="column_missing",
-            hint=f"the table has {', '.join(column for column, _ in engine.values())}",
+            hint=f"columns of the table are {', '.join(column for column, _ in engine.values())}",
         )
     column, kind, path = found
     known = columns.get(normalize_name(wanted))
@@ -325,17 +326,17 @@ def _resolve_id_column(
 
 
 def _refuse_two_meanings(table: str, declared: str, engine: Mapping[str, tuple[str, str]]) -> None:
-    """Refuses a name that is a column's and a field's: a query would read the one, and in DuckDB the other."""
+    """Refuse a name of both a column and a field, since dpsql and DuckDB would read different ones."""
     if normalize_name(declared) in engine and find_struct_field(declared, engine) is not None:
         raise PolicyError(
-            f"tables.{table}: {declared} is a column, and a field of the STRUCT {declared.partition('.')[0]}",
+            f"tables.{table}: {declared} names both a column and a field of the STRUCT {declared.partition('.')[0]}",
             code="column_ambiguous",
-            hint="declare a view in which the column or the STRUCT has another name",
+            hint="rename the column or the STRUCT in a view, and declare the view",
         )
 
 
 def _build_unit_link(table: policies.Table, unit: policies.Unit) -> tuple[UnitLink | None, str | None]:
-    """Where the unit of an indirect table's rows is looked up, and what its link column identifies.
+    """Return the link to the unit of an indirect table's rows, and the key that its link column identifies.
 
     One of several columns identifies nothing by itself.
     """
@@ -353,7 +354,7 @@ def _add_link_keys(
     columns: dict[str, tuple[str, ColumnInfo]],
     engine: Mapping[str, tuple[str, str]],
 ) -> None:
-    """Adds to the facts of a table's columns which parts of declared keys they are, by links and by `unique`."""
+    """Record in the facts of a table's columns the declared keys that they belong to, by links and by `unique`."""
     for owner, link in policy.iterate_links():
         keys = tuple(map(normalize_name, link.keys))
         for ours, key in zip(link.names, keys, strict=True):
@@ -372,9 +373,9 @@ def _add_link_keys(
 
 
 def _iterate_referenced_keys(policy: policies.Policy, name: str) -> Iterator[tuple[str, ...]]:
-    """The keys of a table, each in one row, that a `link` refers to which leads to no unit by one column.
+    """Yield the unique keys of a table that another table's `link` references, except single columns that identify the unit.
 
-    Further `links` say whose the rows of equal values are, and not that one row has them.
+    Further `links` state the unit of rows with equal values, but not that a value is unique.
     """
     for table in policy.tables.values():
         link = table.link

@@ -24,23 +24,23 @@ from dpsql.policy.engine_types import (
 )
 
 _WIDE = ("UBIGINT", "HUGEINT", "UHUGEINT")
-"""Whole numbers of which BIGINT, as which they are read, holds a part: ids of them are read as texts."""
+"""Whole numbers beyond BIGINT, as which they are read; ids of these types are read as texts."""
 _SMALL = ("TINYINT", "SMALLINT", "INTEGER")
 MOST_DIGITS = 15
-"""Decimal digits that a DOUBLE always tells apart."""
+"""Decimal digits that a DOUBLE always distinguishes."""
 _BIGINT_DIGITS = 18
 """Decimal digits that a BIGINT always holds."""
 _LOOSE = (UNTYPED, UNCHECKED)
 _OF_OBJECTS = (Type.INTEGER, Type.DOUBLE, Type.VARCHAR, Type.DATE, Type.TIMESTAMP, Type.BOOLEAN)
-"""As what the texts of a frame's objects are read."""
+"""The types as which the texts of a frame's objects may be read."""
 FLOAT = "FLOAT"
 _BEYOND_FLOAT = 2**128
 _TEXTS = ("UHUGEINT", "BIT", "BIGNUM")
-"""Types of ids that are read as texts alone: texts differ where they do."""
+"""Types of ids that are read as texts only; different ids have different texts."""
 
 
 def is_read_exactly(facts: ColumnInfo) -> bool:
-    """Whether values of a column that differ as stored are read as values that differ.
+    """Return whether different stored values of a column are read as different values.
 
     >>> is_read_exactly(ColumnInfo(Type.DOUBLE, "DECIMAL(15,2)")), is_read_exactly(ColumnInfo(Type.DOUBLE, "DECIMAL(38,0)"))
     (True, False)
@@ -61,13 +61,13 @@ def is_read_exactly(facts: ColumnInfo) -> bool:
 
 
 def _find_decimal_digits(engine: str) -> int | None:
-    """The decimal digits of an engine type; None where it is no DECIMAL."""
+    """Return the decimal digits of an engine type, or None if it is not a DECIMAL."""
     found = re.match(r"DECIMAL\((\d+)", engine)
     return None if found is None else int(found[1])
 
 
 def _reads_every_value(facts: ColumnInfo) -> bool:
-    """Whether no value of a column is read as NULL, as what is not listed, NaN, or beyond 64 bits or the calendar is.
+    """Return whether no value of a column is read as NULL: unlisted values, NaN, and values beyond 64 bits or the calendar are.
 
     >>> [_reads_every_value(ColumnInfo(Type.INTEGER, kind)) for kind in ("BIGINT", "HUGEINT")]
     [True, False]
@@ -84,22 +84,22 @@ def _reads_every_value(facts: ColumnInfo) -> bool:
 
 
 def suggest_id_type(facts: ColumnInfo) -> str:
-    """Return the hint that says as which type a column of ids is read exactly."""
+    """Return the hint for reading a column of ids exactly."""
     if facts.engine_type in _WIDE or facts.engine_type == UNTYPED or _find_decimal_digits(facts.engine_type):
-        return "declare it varchar: every digit counts then"
+        return "declare it varchar, which keeps every digit"
     if _find_read_type(facts.engine_type) is Type.INTEGER:
         return "declare it integer"
-    return "cast it in a view, to VARCHAR"
+    return "cast it to VARCHAR in a view"
 
 
 def _find_read_type(name: str) -> Type | None:
-    """The type as which a column of an engine type is read."""
+    """Return the type as which a column of an engine type is read."""
     found = infer_column_type(name)
     return None if found is None else Type[found.upper()]
 
 
 def find_undeclared_type(policy: policies.Policy, kind: str) -> Type | None:
-    """As which type a column is read that the policy does not declare; None where it cannot be.
+    """Return the type as which an undeclared column is read, or None if it cannot be.
 
     A UUID is text to a policy that declares none.
     """
@@ -111,15 +111,15 @@ def find_undeclared_type(policy: policies.Policy, kind: str) -> Type | None:
 
 
 def build_undeclared_id(policy: policies.Policy, table: str, column: str, kind: str) -> ColumnInfo:
-    """What is known of a column of ids that the policy does not declare: ids that differ are read as values that differ.
+    """Return the facts of an undeclared column of ids, whose different ids are read as different values.
 
-    What no type holds exactly is read as text. Raises PolicyError for types whose texts may be alike.
+    Ids that no type holds exactly are read as texts. Raises PolicyError for types whose texts may be equal.
     """
     found = find_undeclared_type(policy, kind)
     facts = build_column_info(found or Type.VARCHAR, kind)
     if found is None and kind not in _TEXTS:
         raise PolicyError(
-            f"tables.{table}: {column} says whose a row is, but ids of type {kind} are not compared exactly",
+            f"tables.{table}: {column} identifies the unit, but ids of type {kind} cannot be compared exactly",
             code="unit_type",
             hint="cast it in a view",
         )
@@ -134,9 +134,9 @@ def build_undeclared_id(policy: policies.Policy, table: str, column: str, kind: 
 def find_stored_column(
     wanted: str, engine: Mapping[str, tuple[str, str]]
 ) -> tuple[str, str, tuple[str, ...]] | None:
-    """A column, or a field of a STRUCT by the dotted name: how it is spelt, its engine type, and the field's path.
+    """Find a column, or a field of a STRUCT by its dotted name: its spelling, engine type and path.
 
-    The path is empty for a column. None for what is not there.
+    The path is empty for a column. Returns None if neither exists.
     """
     return (
         (*engine[normalize_name(wanted)], ())
@@ -148,7 +148,7 @@ def find_stored_column(
 def find_struct_field(
     wanted: str, engine: Mapping[str, tuple[str, str]]
 ) -> tuple[str, str, tuple[str, ...]] | None:
-    """A field of a STRUCT by its dotted name, as `find_stored_column` gives it."""
+    """Find a field of a STRUCT by its dotted name, as `find_stored_column` gives it."""
     first, *rest = wanted.split(".")
     if normalize_name(first) not in engine or not rest:
         return None
@@ -172,25 +172,25 @@ def build_declared_column(
     engine: Mapping[str, tuple[str, str]],
     required: frozenset[str],
 ) -> tuple[str, ColumnInfo]:
-    """A column as the policy declares it; of whether it may be NULL the schema decides where the policy does not say."""
+    """Build a column as the policy declares it; the schema decides on NULL unless the policy does."""
     where = f"tables.{table}.columns.{declared}"
     stored = find_stored_column(declared, engine)
     if stored is None:
         raise PolicyError(
-            f"{where}: the database's table {table} has no such column",
+            f"{where}: the table {table} of the database has no such column",
             code="column_missing",
-            hint=f"it has {', '.join(name for name, _ in engine.values())}",
+            hint=f"its columns are {', '.join(name for name, _ in engine.values())}",
         )
     spelt, kind, path = stored
     wanted, found = Type[column.type.upper()], _find_read_type(kind)
     loose = {UNTYPED: _OF_OBJECTS, UNCHECKED: (Type.VARCHAR,)}.get(kind, ())
     if not (wanted in loose or can_declare_type(column.type, kind)):
         raise PolicyError(
-            f"{where}: the policy says {column.type}, the database says {kind}",
+            f"{where}: the type is {column.type} in the policy, but {kind} in the database",
             code="column_type",
-            hint="declare the type that the database has, or leave the column out"
+            hint="declare the database's type, or remove the column"
             if found is not None or loose
-            else f"{kind} cannot be read: {describe_unread_type(kind)}",
+            else f"{kind} is not supported: {describe_unread_type(kind)}",
         )
     facts = replace(
         build_column_info(wanted, kind),
@@ -211,7 +211,7 @@ def build_column_info(read_as: Type, kind: str) -> ColumnInfo:
 
 
 def _round_to_float32(facts: ColumnInfo) -> ColumnInfo:
-    """What is declared of a FLOAT column, as FLOAT: 0.1 is the value that the column has for it."""
+    """Round the declared bounds and values of a FLOAT column to FLOAT, as the stored values are."""
     low, high = (
         None if end is None else _round_end(end) for end in (facts.interval.low, facts.interval.high)
     )

@@ -1,4 +1,4 @@
-"""How a stored value becomes one of the column's interval or domain, or NULL: the same on every engine.
+"""Clamp stored values to the column's interval or domain, or NULL, in the same way on every engine.
 
 Claim: what is written is in the interval or domain of the column, or NULL, and never NaN, for every value of the types.
 Why: a CASE without ELSE keeps what a comparison holds of, and the comparisons hold of no NaN, which is greater than infinity on

@@ -1,4 +1,4 @@
-"""The primary, unique and foreign keys of a schema, from the rows of an engine's catalogue."""
+"""Read the primary, unique and foreign keys of a schema from the rows of an engine's catalog."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dpsql.policy.decisions import ForeignKey, TableKeys
 def build_table_keys(
     rows: Iterable[tuple[Any, ...]], format_name: Callable[[str, str], str]
 ) -> dict[str, TableKeys]:
-    """The keys by the tables' names; `format_name` makes one of a schema and a table.
+    """Return the keys by table name; `format_name` builds the name from a schema and a table.
 
     A row has the schema, the table, PRIMARY KEY, UNIQUE or FOREIGN KEY, its columns, and the table and columns that it references,
     which are of its own schema.

@@ -1,4 +1,4 @@
-"""The private tables that a policy declares, without a row: enough to plan queries on."""
+"""The private tables of a policy without rows, on which queries can be planned."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ _ID = "BIGINT"
 
 
 class EmptyBackend(DuckDBBackend):
-    """The private tables of a policy without a row: no database that a ledger could be of."""
+    """A backend with the private tables of a policy without rows; no ledger can belong to it."""
 
     def __init__(self, policy: Policy) -> None:
         super().__init__(create_empty_database(policy))
 
     @property
     def database_identity(self) -> DatabaseIdentity | None:
-        """None: there are no data."""
+        """Return None, since there are no data."""
         return None
 
     def close(self) -> None:
-        """Closes the connection, which is nobody else's."""
+        """Close the connection, which is not shared."""
         self._connection.close()
 
 
 def create_empty_database(policy: Policy) -> duckdb.DuckDBPyConnection:
-    """An open database in memory with every private table of `policy`, empty."""
+    """Create a database in memory with every private table of `policy`, empty."""
     connection = duckdb.connect()
     create_declared_tables(connection, policy, policy.list_private_tables())
     return connection
@@ -54,7 +54,7 @@ def create_empty_database(policy: Policy) -> duckdb.DuckDBPyConnection:
 def create_declared_tables(
     connection: duckdb.DuckDBPyConnection, policy: Policy, names: Iterable[str]
 ) -> None:
-    """Makes tables as the policy declares them, empty."""
+    """Create empty tables as the policy declares them."""
     for name in names:
         columns = get_column_types(policy, name).values()
         listed = ", ".join(f"{quote_identifier(column)} {kind}" for column, kind in columns)
@@ -62,7 +62,7 @@ def create_declared_tables(
 
 
 def make_table(connection: duckdb.DuckDBPyConnection, name: str, definition: str) -> None:
-    """Makes a table of a policy's name, in its schema."""
+    """Create a table with a policy's name, in its schema."""
     schema, _ = split_table_name(name)
     if schema:
         connection.execute(f"CREATE SCHEMA IF NOT EXISTS {quote_identifier(schema)}")
@@ -70,7 +70,7 @@ def make_table(connection: duckdb.DuckDBPyConnection, name: str, definition: str
 
 
 def get_column_types(policy: Policy, name: str) -> dict[str, tuple[str, str]]:
-    """The columns of a table with their engine types, by folded names: those that are declared, and ids."""
+    """Return the declared columns and ids of a table with their engine types, by folded name."""
     columns = {
         normalize_name(column): (column, _TYPES[spec.type] + "[]" * (spec.max_elements is not None))
         for column, spec in policy.tables[name].columns.items()
@@ -82,7 +82,7 @@ def get_column_types(policy: Policy, name: str) -> dict[str, tuple[str, str]]:
 
 
 def _infer_id_types(policy: Policy) -> dict[tuple[str, str], str]:
-    """The columns that say whose a row is, with their types: what is linked has one type."""
+    """Infer the types of columns that identify the unit; linked columns have one type."""
     links = [
         ((normalize_name(name), ours), (normalize_name(link.table), theirs))
         for name, link in policy.iterate_links()

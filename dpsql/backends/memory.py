@@ -1,4 +1,4 @@
-"""Databases in memory of one table with given rows."""
+"""Databases in memory with one table of given rows."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from dpsql.plan.types import Value
 def create_database(
     table: str, columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[Value]]
 ) -> duckdb.DuckDBPyConnection:
-    """A database with a table of these columns, names with engine types, and rows; it ends with the connection."""
+    """Create a database in memory with a table of these columns (names with engine types) and rows."""
     connection = duckdb.connect()
     add_table(connection, table, columns, rows)
     return connection
 
 
 def create_empty_database() -> duckdb.DuckDBPyConnection:
-    """A database without tables; it ends with the connection."""
+    """Create a database in memory without tables."""
     return duckdb.connect()
 
 
@@ -30,7 +30,7 @@ def add_table(
     columns: Sequence[tuple[str, str]],
     rows: Sequence[Sequence[Value]],
 ) -> None:
-    """Makes a table of these columns, names with engine types, and rows."""
+    """Create a table of these columns (names with engine types) and rows."""
     declared = ", ".join(f"{quote_identifier(name)} {kind}" for name, kind in columns)
     connection.execute(f"CREATE TABLE {quote_identifier(table)} ({declared})")
     unnested = ", ".join(f"unnest(CAST(? AS {kind}[]))" for _, kind in columns)

@@ -1,10 +1,10 @@
-"""Names and texts as DuckDB's SQL writes them."""
+"""Quote names and texts for DuckDB's SQL."""
 
 from __future__ import annotations
 
 
 def quote_identifier(name: str) -> str:
-    """A name in quotes.
+    """Quote a name.
 
     >>> print(quote_identifier('a "word" more'))
     "a ""word"" more"
@@ -13,7 +13,7 @@ def quote_identifier(name: str) -> str:
 
 
 def quote_table_name(name: str) -> str:
-    """A declared table's name in quotes, after that of its schema where it has one.
+    """Quote a declared table's name, qualified with its schema if it has one.
 
     >>> print(quote_table_name("visits"), quote_table_name("emr.visits"))
     "visits" "emr"."visits"

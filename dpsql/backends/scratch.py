@@ -85,9 +85,9 @@ class ScratchDatabase:
         if stopped is not None:
             raise stopped
         raise OperationalError(
-            "the released values could not be post-processed",
+            "post-processing of the released values failed",
             code="post_processing",
-            hint="is the arithmetic on aggregates out of range?",
+            hint="check whether arithmetic on aggregates is out of range",
         )
 
     def __enter__(self) -> Self:

@@ -68,7 +68,7 @@ def write_simulated_file(
     Raises OperationalError where the file exists or cannot be written, or `public` cannot be read; then no file is left.
     """
     if path.exists():
-        raise OperationalError(f"{path} exists already", code="file_exists", hint="name another file")
+        raise OperationalError(f"{path} already exists", code="file_exists", hint="choose another file")
     done = False
     try:
         with duckdb.connect(str(path)) as connection:
@@ -76,9 +76,9 @@ def write_simulated_file(
         done = True
     except duckdb.Error:
         raise OperationalError(
-            f"{path} cannot be written",
+            f"cannot write {path}",
             code="not_written",
-            hint="check its directory, and the room on its disk",
+            hint="check the directory and the free space of its disk",
         ) from None
     finally:
         if not done:
@@ -143,7 +143,7 @@ def _copy_public_tables(connection: duckdb.DuckDBPyConnection, policy: Policy, p
         connection.execute(f"ATTACH {quote_literal(str(public))} AS owners (READ_ONLY)")
     except duckdb.Error:
         raise OperationalError(
-            f"{public} cannot be read", code="database_missing", hint="name a DuckDB file"
+            f"cannot read {public}", code="database_missing", hint="name a DuckDB file"
         ) from None
     stored = connection.execute(
         "SELECT schema_name, table_name FROM duckdb_tables() WHERE database_name = 'owners'"

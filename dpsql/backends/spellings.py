@@ -151,14 +151,14 @@ ALIKE: Mapping[str, Spelling] = MappingProxyType(
 
 
 def require_template(spellings: Spellings, expr: Call, where: str) -> str:
-    """The template of a call; QueryRejected (`engine_function`) where there is none: it cannot be computed `where` it says."""
+    """Return the template of a call. Raises QueryRejected (`engine_function`) if the engine does not support it."""
     spelling = spellings.get(expr.function.name)
     template = None if spelling is None else spelling.find_template(expr)
     if template is None:
         types = ", ".join(argument.type.name.lower() for argument in expr.arguments)
         raise QueryRejected(
-            f"{expr.function.signature} of {types or 'nothing'} cannot be computed in {where} without a row that could make it fail",
+            f"{expr.function.signature} with arguments of type {types or '(none)'} is not supported on {where}, where a single row could make it fail",
             code="engine_function",
-            hint="compute it above the aggregates, or store it as a column; the reference of engines lists the functions of each",
+            hint="compute it from aggregates, or store it as a column; the engines reference lists the functions of each engine",
         )
     return template

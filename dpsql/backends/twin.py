@@ -244,18 +244,18 @@ class PgCatalogEmulator:
         finally:
             timer.cancel()
         if late:
-            raise OperationalError(f"a catalogue query takes at most {seconds:g} seconds", code="cancelled")
+            raise OperationalError(f"a catalog query may take at most {seconds:g} seconds", code="cancelled")
         if much:
             raise QueryRejected(
-                f"the answer to a catalogue query has at most {_MOST_CELLS:,} values",
+                f"the answer to a catalog query may have at most {_MOST_CELLS:,} values",
                 code="catalogue",
-                hint="LIMIT",
+                hint="add a LIMIT",
             )
         if failed:
             raise QueryRejected(
-                "this catalogue query is not answered",
+                "this catalog query is not supported",
                 code="catalogue",
-                hint="\\d, information_schema.columns",
+                hint="use \\d or information_schema.columns",
             )
         return columns, rows
 

@@ -1,4 +1,4 @@
-"""`dpsql demo`: five questions to real data, each private answer beside the true one.
+"""`dpsql demo`: five queries on real data, each private answer beside the true one.
 
-This package alone prints true answers. It may, because its data is public.
+Only this package prints true answers, which it may because its data is public.
 """

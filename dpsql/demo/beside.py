@@ -1,4 +1,4 @@
-"""A private answer with its intervals, and the true value right of each."""
+"""Show a private answer with its intervals, and the true values to their right."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TRUE = "true"
 
 
 def build_comparison_table(result: Result, truth: Iterable[Sequence[Any]], keys: int) -> Table:
-    """The answer as a table. `truth` are the true rows of all groups; the first `keys` columns name a group."""
+    """Build a table of an answer. `truth` has the true rows of all groups; the first `keys` columns name a group."""
     known = {tuple(row[:keys]): row for row in truth}
     names: list[str] = []
     columns: list[list[str]] = []
@@ -37,7 +37,7 @@ def build_comparison_table(result: Result, truth: Iterable[Sequence[Any]], keys:
 def _format_true_values(
     result: Result, known: Mapping[tuple[Any, ...], Sequence[Any]], keys: int, index: int
 ) -> list[str]:
-    """The true values of a column, to as many digits as the noisy ones; empty for an empty group."""
+    """Format the true values of a column with as many digits as the noisy ones; empty for an empty group."""
     cells = []
     for row, scales in zip(result.rows, result.scales, strict=True):
         exactly = known.get(row[:keys])

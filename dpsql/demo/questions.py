@@ -1,4 +1,4 @@
-"""The five questions."""
+"""The five queries of the demo."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ _HEALTH = (
 class Question:
     """A question in words and in SQL.
 
-    `select` runs on the exact data too, for the true answers of all groups; `after` is what only picks and
-    orders groups of the private answer. The first `keys` columns are group keys. `remark` says what to
-    look at.
+    `select` also runs on the exact data, for the true answers of all groups; `after` selects and orders groups of the private
+    answer only. The first `keys` columns are group keys. `remark` explains the answer.
     """
 
     title: str
@@ -28,7 +27,7 @@ class Question:
 
     @property
     def sql(self) -> str:
-        """The query as an analyst writes it."""
+        """Return the query as an analyst writes it."""
         return f"{self.select}\n{self.after}" if self.after else self.select
 
 
@@ -39,8 +38,8 @@ QUESTIONS = (
        AVG(mdvis) AS visits,
        AVG(CASE WHEN mdvis = 0 THEN 1 ELSE 0 END) AS share_without
 FROM rand_hie""",
-        "Three answers for one price: a query costs what it is asked with, however much it asks. A visit a week is the most that counts "
-        "(the policy's bounds), which moves the average of visits by less than 0.01.",
+        "Three answers for one price: the charge is the epsilon of the query, however many aggregates it has. The policy's bounds "
+        "clamp visits at one per week, which changes the average by less than 0.01.",
     ),
     Question(
         "Does paying part of the bill keep people from the doctor?",
@@ -53,8 +52,8 @@ FROM rand_hie""",
        AVG(mdvis) AS visits
 FROM rand_hie
 GROUP BY plan""",
-        "What the experiment is famous for: plans were drawn by lot, and free care meant about two thirds more "
-        "visits than paying 95%. It takes far less than exact figures to see it.",
+        "The best-known result of the experiment: plans were assigned by lot, and free care meant about two thirds more "
+        "visits than paying 95%. The noisy answers show it clearly.",
         after="ORDER BY visits DESC",
         keys=1,
     ),
@@ -65,8 +64,8 @@ GROUP BY plan""",
        AVG(disea) AS chronic_diseases
 FROM rand_hie
 GROUP BY health""",
-        "The names of the groups are written in the query, so they are public, and every one is shown. The "
-        "fewer rows a group has, the wider its average's interval.",
+        "The query itself names the groups, so they are public and all are shown. The fewer rows a group has, the "
+        "wider the interval of its average.",
         keys=1,
     ),
     Question(
@@ -77,7 +76,7 @@ GROUP BY health""",
        AVG(mdvis) AS visits
 FROM rand_hie
 GROUP BY body, health""",
-        "HAVING, ORDER BY and LIMIT read the noisy values only. They cost nothing, however they are used.",
+        "HAVING, ORDER BY and LIMIT read only the noisy values, so they cost nothing.",
         after="HAVING COUNT(*) > 200\nORDER BY visits DESC\nLIMIT 4",
         keys=2,
     ),
@@ -86,9 +85,9 @@ GROUP BY body, health""",
         """SELECT lpi, COUNT(*) AS person_years
 FROM rand_hie
 GROUP BY lpi""",
-        "lpi is the logarithm of a payment in dollars (6.9 is 1,000), and nobody has said which payments there "
-        "are. An unusual one would give its owner away, so a group is shown only if its noisy count passes a "
-        "threshold; that is what the delta pays for.",
+        "lpi is the logarithm of a payment in dollars (6.9 is 1,000), and the policy does not list the payments. An "
+        "unusual payment would identify its recipient, so a group is shown only if its noisy count exceeds a "
+        "threshold; the delta is charged for this.",
         after="ORDER BY person_years DESC\nLIMIT 6",
         keys=1,
     ),

@@ -1,4 +1,4 @@
-"""The tour: question by question, the private answer, the true one, and what is left."""
+"""The tour of the demo: for each question the private answer, the true one, and the remaining budget."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from dpsql.shell.costs import format_remarks
 from dpsql.shell.view import View, make_bold, make_dim
 
 _INTRO = (
-    "The RAND Health Insurance Experiment gave American families a health insurance plan by lot and followed "
+    "The RAND Health Insurance Experiment assigned health insurance plans to American families by lot and followed "
     "them for years: 20,190 person-years, in the public domain. Each question below is ordinary SQL. Its "
-    "answer carries just enough noise to hide whether any one person-year is in the data; the file has no "
-    "person id to hide more."
+    "answer has just enough noise to hide whether any one person-year is in the data; the file has no person "
+    "id, so it cannot hide all years of a person."
 )
 _READING = (
-    "An interval (±95%) covers the noise: in 95 of 100 answers the value without noise lies within it. The "
-    "column `true` comes from the public file, past dpsql. Nobody else may print it: the exact answers to one "
-    "question with and without a person differ by that person. dpsql has no way to ask for one."
+    "An interval (±95%) covers the noise: in 95 of 100 answers it contains the value without noise. The column "
+    "`true` is computed from the public file without dpsql. Private data must not be shown this way: the exact "
+    "answers with and without a person differ by that person. dpsql itself cannot return an exact answer."
 )
-_OUTRO = "Run it again: other noise, the same story. docs/tutorial.md has the next steps."
-_GO_ON = "To ask your own questions of this data: dpsql demo --save hie"
+_OUTRO = "Run it again: the noise changes, the findings stay. docs/tutorial.md has the next steps."
+_GO_ON = "To run your own queries on this data: dpsql demo --save hie"
 
 
 def run_tour(view: View, write: Callable[[str], object], keep: Path | None = None) -> None:
-    """Asks the five questions of a fresh copy of the data, with a fresh ledger.
+    """Run the five queries on a fresh copy of the data, with a fresh ledger.
 
-    `keep` is a directory in which the database, its policy and the ledger stay; by default they are
-    thrown away. Raises OperationalError if there are such files already.
+    `keep` is a directory for the database, its policy and the ledger; by default they are deleted. Raises OperationalError if the
+    files already exist.
     """
     with _open_directory(keep) as directory:
         database, policy = exact.write_demo_files(directory)
@@ -51,7 +51,7 @@ def run_tour(view: View, write: Callable[[str], object], keep: Path | None = Non
                 cost = format_remarks(result, parse_amount(question.epsilon), connection.budget().values())
                 write(view.render_parts(answer, "", fill(question.remark, view.columns), make_dim(cost)))
     write("\n" + fill(_OUTRO, view.columns))
-    write(_GO_ON if keep is None else f"To go on with this data: dpsql shell {database} --epsilon 0.2")
+    write(_GO_ON if keep is None else f"To continue with this data: dpsql shell {database} --epsilon 0.2")
 
 
 @contextmanager

@@ -1,7 +1,6 @@
-"""The note on methods beside published tables: what is guaranteed, in words, and how each number was made.
+"""The note on methods for published tables: the guarantee in words, and how each number was computed.
 
-It follows from the policy, the publication and the receipts alone, and holds no date of its own: the same release gives the
-same note.
+The note depends only on the policy, the publication and the receipts and has no date, so the same release gives the same note.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ _NEIGHBORS = {
     ),
     "replace": ("whatever the rows of one {unit} are", "if this {unit}'s rows were others"),
 }
-"""By what the policy protects: between which data an answer hardly differs, and what an outcome is compared with."""
+"""For each kind of neighbors, the data between which an answer hardly differs, and the data that an outcome is compared with."""
 
 
 def render_methods(connection: Connection, publication: Publication, receipts: Mapping[str, Receipt]) -> str:
-    """The note, in Markdown."""
+    """Return the note in Markdown."""
     return (
         "\n".join(
             [*_describe_guarantee(connection, publication), "", *_describe_tables(publication, receipts)]
@@ -43,13 +42,13 @@ def _describe_guarantee(connection: Connection, publication: Publication) -> Ite
     yield ""
     between, otherwise = (text.format(unit=unit) for text in _NEIGHBORS[policy.neighbors])
     yield (
-        "Each number that was computed of private rows has random noise, drawn once. The noise hides what the rows of one"
-        f' {unit} add: what is published is about as probable {between}. This is differential privacy; how much "about" is,'
-        " is bounded by ε and δ. A conclusion that anybody draws from all that was published, whatever else they know, has"
-        f" at most e^ε times the probability that it would have {otherwise}, but for a part of at most δ."
+        "Each number computed from private rows has random noise, drawn once. The noise hides the contribution of one"
+        f" {unit}: the published numbers are about equally probable {between}. This is differential privacy; ε and δ bound"
+        ' what "about" means. Any conclusion from all published numbers, whatever else is known, has at most e^ε times the'
+        f" probability that it would have {otherwise}, plus at most δ."
     )
     yield ""
-    yield "The budgets that bound all that is published of these data, these tables among it, until a budget begins anew:"
+    yield "Budgets that bound everything published from these data, including these tables, until a budget is renewed or reset:"
     yield ""
     yield "| budget | ε | δ | accountant |"
     yield "|---|---:|---:|---|"
@@ -58,9 +57,8 @@ def _describe_guarantee(connection: Connection, publication: Publication) -> Ite
             yield f"| {_escape_line(state.name)} | {format_rounded(state.epsilon, 6)} | {format_rounded(state.delta, 6)} | {state.accountant} |"
     yield ""
     yield (
-        "A column `x` with noise has the columns `x_low` and `x_high` beside it: an interval that holds the number without"
-        " noise in 95% of cases. Groups that are too small to be shown are left out by a rule that has noise itself, where"
-        " the policy does not list the groups."
+        "A noisy column `x` is followed by `x_low` and `x_high`: an interval that contains the number without noise in 95% of"
+        " cases. If the policy does not list the groups, small groups are left out by a rule that is itself noisy."
     )
 
 
@@ -85,5 +83,5 @@ def _describe_tables(publication: Publication, receipts: Mapping[str, Receipt]) 
 
 
 def _escape_line(text: str) -> str:
-    """A text that stays within its line and its cell."""
+    """Return a text that stays within its line and table cell."""
     return " ".join(text.split()).replace("|", "\\|")

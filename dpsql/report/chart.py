@@ -1,4 +1,4 @@
-"""A chart of what was spent over time: steps in SVG, without a script."""
+"""A chart of spending over time: steps in SVG, without scripts."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from dpsql.report.summary import BudgetStep
 WIDTH, HEIGHT = 720, 260
 _LEFT, _RIGHT, _TOP, _BOTTOM = 48, 12, 10, 28
 MOST_LINES = 6
-"""Accounts that are drawn: as many as there are colours that are told apart."""
+"""The largest number of accounts in the chart, limited by the number of distinguishable colors."""
 
 
 def render_chart(spent: Mapping[str, Sequence[BudgetStep]]) -> str:
-    """The course of each account, by its name: the part of its budget that was spent, in percent.
+    """Render the spent share of each account's budget over time, in percent, by name.
 
-    A line goes level until the next entry, since nothing is spent in between. Of a budget that renews it falls.
+    A line stays level until the next entry, since nothing is spent in between, and falls when a budget renews.
     """
     moments = [step.at for steps in spent.values() for step in steps]
     if not moments:

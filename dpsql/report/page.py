@@ -1,6 +1,6 @@
-"""The report as one file of HTML: it loads nothing, runs nothing, and reads well in light, dark and print.
+"""The report as one HTML file without scripts or external files, readable in light, dark and print.
 
-What analysts wrote stands in it as text: escaped, with control characters spelt out.
+Analysts' texts are escaped, with control characters written out.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from dpsql.request.loss import format_rounded
 from dpsql.shell.view import escape_unprintable
 
 MOST_QUERIES = 20
-"""Queries that are listed, the dearest."""
+"""The largest number of listed queries, most expensive first."""
 _MOST_REMARKABLE = 200
 _LONGEST = 400
 _WHOLE = (
-    "Each entry was held against its digest and the one before. That none is missing at the end shows beside a head that "
-    "was kept elsewhere: <code>dpsql ledger verify --head</code>."
+    "Each entry was verified against its digest and the entry before. To detect entries missing at the end, compare with a "
+    "recorded head: <code>dpsql ledger verify --head</code>."
 )
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1b1b1f; --soft: #5c5f66; --line: #d9dbe0; --paper: #fff;
@@ -50,27 +50,27 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 
 def render_page(summary: LedgerSummary, name: str) -> str:
-    """The page of a ledger of this name."""
-    title = f"What was spent: {escape_unprintable(name)}"
+    """Render the page of a ledger."""
+    title = f"Spent budgets: {escape_unprintable(name)}"
     parts = [
         f"<h1>{escape(title)}</h1>",
         f"<p>{_describe_extent(summary)}</p>",
         "<h2>Budgets</h2>",
         _render_budgets(summary),
         *_render_spending(summary),
-        "<h2>Who asked</h2>",
+        "<h2>Analysts</h2>",
         _render_table(
             ("analyst", "table", "charges", "part of the budget", "last (UTC)"),
             map(_format_total_row, summary.analysts),
         ),
-        f"<h2>The dearest queries{_format_query_count(summary.queries)}</h2>",
+        f"<h2>The most expensive queries{_format_query_count(summary.queries)}</h2>",
         _render_table(
             ("query", "table", "charges", "part of the budget", "last (UTC)"),
             _iterate_query_rows(summary.queries),
         ),
         "<h2>Failures, resets, unlocks and returns</h2>",
         _render_table(("at (UTC)", "what", "table", "by", "why"), _iterate_event_rows(summary.remarkable)),
-        "<h2>Is it whole?</h2>",
+        "<h2>Integrity</h2>",
         f"<p>{_WHOLE} The head is <code>{escape(str(summary.head))}</code></p>",
     ]
     body = "\n".join(part for part in parts if part)
@@ -91,7 +91,7 @@ def _describe_extent(summary: LedgerSummary) -> str:
 
 
 def _render_budgets(summary: LedgerSummary) -> str:
-    heads = ("account", *BUDGET_HEADS, "failures", "at this pace until")
+    heads = ("account", *BUDGET_HEADS, "failures", "exhausted at this pace")
     return _render_table(
         heads, [_format_budget_row(summary, state) for state in summary.states], right=range(2, 9)
     )
@@ -115,7 +115,7 @@ def _render_spending(summary: LedgerSummary) -> Iterator[str]:
     yield render_chart(drawn)
     named = "".join(f'<li class="c{place}">{escape(name)}</li>' for place, name in enumerate(drawn))
     yield f'<ul class="legend">{named}</ul>'
-    yield f"<p>The pace is that of the last {PACE.days} days before the newest entry. Budgets that renew have none.</p>"
+    yield f"<p>The pace is measured over the last {PACE.days} days before the newest entry. Budgets that renew have no such date.</p>"
 
 
 def _format_query_count(queries: Sequence[ChargeTotal]) -> str:
@@ -150,7 +150,7 @@ def _format_percent(part: Fraction) -> str:
 
 
 def _render_table(heads: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[int] = (2, 3)) -> str:
-    """A table; numbers stand to the right."""
+    """Render a table with numbers aligned right."""
     listed = list(rows)
     if not listed:
         return "<p>None.</p>"

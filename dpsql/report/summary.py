@@ -1,6 +1,6 @@
-"""A ledger summed up: what was spent when, by whom and on which queries, and how long a budget lasts at this pace.
+"""Summarize a ledger: spending over time, by analyst and by query, and how long each budget lasts at this pace.
 
-All of it follows from the entries, so the same ledger gives the same report.
+The summary depends only on the entries, so the same ledger gives the same report.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from dpsql.ledger.reader import LedgerReader
 
 PACE = timedelta(days=30)
-"""The time before the newest entry in which the pace of spending is measured."""
+"""The time before the newest entry over which the pace of spending is measured."""
 _LATEST = timedelta(days=36_500)
 
 
 @dataclass(frozen=True, slots=True)
 class BudgetStep:
-    """How much of an account's budget was spent after an entry, as a part of its limit."""
+    """The spent part of an account's budget after an entry."""
 
     at: datetime
     part: Fraction
@@ -33,7 +33,7 @@ class BudgetStep:
 
 @dataclass(frozen=True, slots=True)
 class ChargeTotal:
-    """What one analyst, or one query, was charged to a table: how often, its part of the table's limit, and when last."""
+    """The charges of one analyst or one query to a table: their number, their part of the table's limit, and the last time."""
 
     who: str
     table: str
@@ -44,11 +44,11 @@ class ChargeTotal:
 
 @dataclass(frozen=True, slots=True)
 class LedgerSummary:
-    """What a ledger says.
+    """The summary of a ledger.
 
-    `spending` has the course of each account; `analysts` and `queries` are of the tables' own accounts, the dearest first;
-    `remarkable` are failures, resets, unlocks, amended budgets and what was given back; `exhaustion_dates` says when a budget is spent at the pace of
-    the last `PACE`, None where it is not within a hundred years, or renews.
+    `spending` has the steps of each account; `analysts` and `queries` belong to the tables' own accounts, most expensive first;
+    `remarkable` are failures, resets, unlocks, amended budgets and returns; `exhaustion_dates` are the dates at which budgets are
+    exhausted at the pace of the last `PACE`, None if that is beyond a hundred years or the budget renews.
     """
 
     head: LedgerHead
@@ -61,7 +61,7 @@ class LedgerSummary:
 
     @classmethod
     def from_ledger(cls, history: LedgerReader) -> LedgerSummary:
-        """Sums up a ledger. Raises IntegrityError (`ledger_tampered`) where an entry is not what dpsql wrote."""
+        """Summarize a ledger. Raises IntegrityError (`ledger_tampered`) if an entry was changed."""
         chain, entries = history.verify(), list(history.iterate_entries())
         accounts = {key: Account.from_budget(budget) for key, budget in history.read_budgets().items()}
         failures = {key.table: balance.failures for key, balance in chain.balances.items() if not key.analyst}
@@ -111,7 +111,7 @@ def _sum_charges(named: Iterable[tuple[str, Entry]]) -> tuple[ChargeTotal, ...]:
 
 
 def _estimate_exhaustion(entries: Sequence[Entry], state: BudgetState) -> datetime | None:
-    """When nothing is left of a budget, if as much is spent a day as in the last `PACE` of the ledger."""
+    """Estimate when a budget is exhausted at the average daily pace of the last `PACE` of the ledger."""
     own = [entry for entry in entries if _get_account_key(entry) == state.key]
     if not own or state.renewal is not None:
         return None

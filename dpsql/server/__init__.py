@@ -1,6 +1,6 @@
-"""`dpsql serve`: an engine behind the PostgreSQL wire protocol, for analysts who hold neither data nor process.
+"""`dpsql serve`: an engine behind the PostgreSQL wire protocol and HTTP, for analysts without access to the data.
 
-`protocol` is the wire protocol as a state machine without sockets, `users` who may log in, `statements` and `settings`
-what a client's session sends besides queries, `session` how one statement is answered, `service` what all sessions
-share, `listener` the sockets.
+`protocol` is the wire protocol as a state machine without sockets; `users` stores users and tokens; `statements`, `settings` and
+`utilities` handle everything but queries; `session` answers one statement; `service` holds the state that all sessions share;
+`listener` has the sockets.
 """

@@ -1,6 +1,6 @@
-"""Who is connected and what runs, through whichever door: for owners to look at and to end, for everybody their own.
+"""Track the connected clients and running statements of both protocols: owners may see and stop all, others their own.
 
-It belongs to the event loop. What is shown is of now alone; the audit log has what was.
+The state belongs to the event loop and shows the present only; the audit log has the past.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ _LONGEST_TEXT = 1_024
 
 
 class RunningStatement(Protocol):
-    """What a member runs, one statement after the other; see `Running`."""
+    """The statements of a client, one after the other; see `StatementRunner`."""
 
     @property
     def text(self) -> str:
-        """The statement that runs, or ran last."""
+        """The running statement, or the last one."""
         ...
 
     @property
     def state(self) -> str:
-        """Whether a statement runs (active), waits for its turn (waiting), or none does (idle)."""
+        """The state: a statement runs (active) or waits for its turn (waiting), or neither (idle)."""
         ...
 
     @property
@@ -38,19 +38,19 @@ class RunningStatement(Protocol):
         ...
 
     def cancel(self) -> None:
-        """Cancels the statement that runs or waits for its client."""
+        """Cancel the running or waiting statement for its client."""
         ...
 
     def stop(self) -> None:
-        """Ends the statement that runs or waits for the owner."""
+        """Stop the running or waiting statement for the owner."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class ActiveClient:
-    """A session or a request: `number` names it, `disconnect` ends it after what it runs.
+    """A session or a request with its `number`; `disconnect` ends it after its running statement.
 
-    `verifier` is what a session's password was proved by; a request's login is looked up for each.
+    `verifier` is the password verifier that a session was authenticated with; a request is authenticated each time.
     """
 
     number: int
@@ -64,7 +64,7 @@ class ActiveClient:
     connected_at: datetime = field(default_factory=lambda: datetime.now(UTC))
 
     def to_row(self) -> dict[str, Any]:
-        """What is shown of it, by the names of pg_stat_activity's columns."""
+        """Return the client as a row of pg_stat_activity."""
         state, since = self.statement.state, self.statement.since
         return {
             "pid": self.number,
@@ -82,7 +82,7 @@ class ActiveClient:
 
 
 class Activity:
-    """The members that there are now."""
+    """The connected clients."""
 
     def __init__(self) -> None:
         self._clients = dict[int, ActiveClient]()
@@ -99,7 +99,7 @@ class Activity:
         application: Callable[[], str] = lambda: "",
         verifier: Verifier | None = None,
     ) -> int:
-        """Enters a member, and returns its number."""
+        """Register a client and return its number."""
         self._loop = asyncio.get_running_loop()
         number = secrets.randbelow(2**31 - 1) + 1
         while number in self._clients:
@@ -110,11 +110,11 @@ class Activity:
         return number
 
     def remove_client(self, number: int) -> None:
-        """Forgets a member that has ended."""
+        """Remove a client that has ended."""
         self._clients.pop(number, None)
 
     def list_visible_rows(self, user: User) -> list[dict[str, Any]]:
-        """Return what a user sees: owners and auditors everybody, others themselves."""
+        """Return the rows that a user may see: all for owners and auditors, their own for others."""
         return [each.to_row() for each in self._iterate_visible_clients(user)]
 
     def _iterate_visible_clients(self, user: User) -> Iterator[ActiveClient]:
@@ -122,29 +122,29 @@ class Activity:
         return (each for each in members if user.role.can_view_all or each.user.name == user.name)
 
     def find_client(self, user: User, number: int) -> ActiveClient | None:
-        """The member of a number that a user may end: owners everybody's, others their own."""
+        """Return the client of a number that a user may end: any for owners, their own for others."""
         found = self._clients.get(number)
         if found is None or not (user.role.is_owner or found.user.name == user.name):
             return None
         return found
 
     def list_clients(self) -> tuple[ActiveClient, ...]:
-        """All that are there now."""
+        """Return all clients."""
         return tuple(self._clients.values())
 
     def call_in_loop(self, action: Callable[[], None]) -> None:
-        """Does something with a member in the event loop, from a worker."""
+        """Call a function with a client in the event loop, from a worker thread."""
         if self._loop is not None:
             self._loop.call_soon_threadsafe(action)
 
     def stop_running_statements(self) -> None:
-        """Ends what runs for the owner, and leaves what waits."""
+        """Stop running statements for the owner; waiting ones continue."""
         for each in tuple(self._clients.values()):
             if each.statement.state == "active":
                 each.statement.stop()
 
     def disconnect_clients(self, clients: Collection[ActiveClient]) -> None:
-        """Ends these for the owner, of those that are still there."""
+        """Disconnect these clients for the owner, if they are still connected."""
         for each in clients:
             if self._clients.get(each.number) is each:
                 each.statement.stop()

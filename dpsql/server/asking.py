@@ -1,4 +1,4 @@
-"""What the doors need of whatever answers questions: a connection of this process, or one in another process."""
+"""The protocol of query runners: a connection in this process or in another one."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
 
 
 class PlannedQuery(Protocol):
-    """A query that is planned, and not charged yet."""
+    """A query that is planned and not charged yet."""
 
     @property
     def columns(self) -> tuple[tuple[str, str], ...]:
-        """The names of the answer's columns, with their engine types."""
+        """Return the names of the answer's columns, with their engine types."""
         ...
 
 
 class QueryRunner(Protocol):
-    """What answers one analyst's questions, one at a time."""
+    """The runner of one analyst's queries, one at a time."""
 
     def plan(self, sql: str, parameters: Parameters = (), **options: Unpack[QueryOptions]) -> PlannedQuery:
         """As `Connection.plan`."""

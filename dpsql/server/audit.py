@@ -1,4 +1,4 @@
-"""The audit log of a server: who logged in and who did not, who asked and what came of it, what the owner changed.
+"""The audit log of a server: logins and failed logins, queries and their outcomes, changes by the owner.
 
 Claim: a query is answered only where its event is durable before anything is charged, and its outcome before the answer
 leaves; a login only where its event is durable. No event holds a query's text, an answer, a password or a token.
@@ -37,7 +37,7 @@ _MOST_REPLAYED = 100
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks: the user, the analyst who is charged, through which door, from which address."""
+    """The caller: the user, the charged analyst, the protocol and the client address."""
 
     user: str
     analyst: str
@@ -47,13 +47,13 @@ class Caller:
 
 @dataclass(slots=True)
 class Outcome:
-    """What came of a question; `record_answer` is for who has the answer."""
+    """The outcome of a query; `record_answer` records its answer."""
 
     facts: dict[str, Any] = field(default_factory=dict)
     charged: bool | None = False
 
     def record_answer(self, result: Result) -> None:
-        """Notes which charge paid for an answer, or which it repeats."""
+        """Record the charge that paid for an answer, or the charge that it replays."""
         entries, replayed = result.receipt.entries, result.receipt.replayed
         if entries:
             last, price = entries[-1], dict[str, float]()
@@ -70,7 +70,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class _AuditedRequest:
-    """Of which question something came."""
+    """A query whose outcome is to be recorded."""
 
     number: int
     user: str
@@ -78,12 +78,12 @@ class _AuditedRequest:
 
 
 def get_audit_anchor(ledger_anchor: Path | None) -> Path | None:
-    """The anchor of the audit log, beside that of the ledger; None where that has none."""
+    """Return the anchor of the audit log, beside that of the ledger, or None without one."""
     return None if ledger_anchor is None else ledger_anchor.with_name(f"{ledger_anchor.name}.audit")
 
 
 class ServerAudit:
-    """What the doors of a server note; without a log, nothing."""
+    """Record events of a server; without a log, do nothing."""
 
     def __init__(self, log: AuditLog | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self._log, self._clock = log, clock
@@ -92,7 +92,7 @@ class ServerAudit:
         self._unlisted = 0
 
     def note_event(self, event: str, **facts: Any) -> int:
-        """Appends an event, durable when this returns its number. Raises OperationalError (`audit`) where that fails."""
+        """Append an event, durable on return, and return its number. Raises OperationalError (`audit`) if that fails."""
         if self._log is None:
             return 0
         failed = ""
@@ -107,12 +107,12 @@ class ServerAudit:
         )
 
     def close(self) -> None:
-        """Closes the log."""
+        """Close the log."""
         if self._log is not None:
             self._log.close()
 
     def note_refused_login(self, user: str | None, door: str, peer: str) -> None:
-        """Notes a failed login of a user, None where there is no such user; it may be counted alone."""
+        """Record a failed login of a user, or of None for an unknown user; frequent ones are only counted."""
         with self._lock:
             self._login_bucket.fill(self._clock())
             if self._login_bucket.tokens < 1:

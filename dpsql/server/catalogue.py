@@ -1,4 +1,4 @@
-"""The catalogue that clients look around in: the policy's tables, as a twin that holds no data shows them."""
+"""The PostgreSQL catalog for clients: the policy's tables, from an emulator without data."""
 
 from __future__ import annotations
 
@@ -67,11 +67,11 @@ class PgCatalog:
         self._creatable = limit - 1
 
     def match_query(self, text: str) -> CatalogueQuery | None:
-        """The catalogue query that a text is, None where it is for the engine."""
+        """Return the catalog query of a text, or None if it is for the engine."""
         return self._match_cached(text)
 
     def infer_parameter_types(self, text: str, types: tuple[int, ...]) -> tuple[int, ...]:
-        """The types of a statement's parameters: those that the client states, else by what they stand beside, else text."""
+        """Infer the types of a statement's parameters: as the client states, else from the context, else text."""
         found = {} if all(types) else infer_parameter_types(text, self._types)
         return tuple(
             given or _get_parameter_oid(found.get(number, Type.VARCHAR))
@@ -107,7 +107,7 @@ class PgCatalog:
 
     @contextmanager
     def _acquire_emulator(self) -> Iterator[PgCatalogEmulator]:
-        """A twin that nobody else uses meanwhile: one that is idle, or a new one while there are few."""
+        """Acquire an emulator for exclusive use: an idle one, or a new one below the limit."""
         with self._free:
             while not self._idle and not self._creatable:
                 self._free.wait()
@@ -126,21 +126,21 @@ class PgCatalog:
                 self._free.notify()
 
     def close(self) -> None:
-        """Closes the twins."""
+        """Close the emulators."""
         with self._free:
             for each in self._idle:
                 each.close()
 
 
 def _get_parameter_oid(kind: Type | ListType) -> int:
-    """The number of a parameter's type."""
+    """Return the OID of a parameter's type."""
     if isinstance(kind, ListType):
         return get_array_oid(OID if kind.item is None else _get_parameter_oid(kind.item))
     return _OIDS.get(kind, TEXT)
 
 
 def _list_columns(policy: Policy, table: AnalystTable) -> list[EmulatedColumn]:
-    """The columns that analysts may use by the policy; of a public table all that are read."""
+    """List the columns that analysts may use; for a public table, all readable columns."""
     declared = policy.tables[table.name].columns
     return [
         EmulatedColumn(name, _OIDS[facts.type], not facts.nullable, _describe_column(declared.get(name)))
@@ -154,7 +154,7 @@ def _describe_table(policy: Policy, table: AnalystTable) -> str:
 
 
 def _describe_column(column: PolicyColumn | None) -> str | None:
-    """What the policy says of a column's values."""
+    """Describe the values of a column from the policy."""
     if column is None:
         return None
     if column.bounds is not None:

@@ -1,4 +1,4 @@
-"""What is done to users while a server runs: events of its audit log, and the end of their sessions."""
+"""Watch changes of users while a server runs: record them in the audit log, and end their sessions."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class UserChangeWatcher:
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> list[int]:
-        """Begins; there are no ports."""
+        """Start watching; there are no ports."""
         self._task = asyncio.ensure_future(self._check_repeatedly())
         return []
 
     async def stop(self) -> None:
-        """Ends; what is left is noted as the service closes."""
+        """Stop watching; remaining changes are recorded when the service closes."""
         if self._task is not None:
             self._task.cancel()
             with suppress(asyncio.CancelledError):
@@ -48,7 +48,7 @@ class UserChangeWatcher:
                 await self._service.disconnect_outdated_logins()
 
     def _note_changes(self) -> None:
-        """Whatever fails is tried again, and goes to the log of the process."""
+        """Record changes of users; a failure is logged and tried again."""
         try:
             self._service.note_user_changes()
         except Error as error:

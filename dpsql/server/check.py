@@ -1,4 +1,4 @@
-"""`dpsql serve --check`: whether a server would start, thing by thing; nothing is listened to, and no ledger is made."""
+"""`dpsql serve --check`: check everything that a server needs, without listening and without creating a ledger."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from dpsql.server.users import UserStore
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that a server needs: what was found, and the error where it would not start."""
+    """The result of one check, with the error if the server would not start."""
 
     name: str
     found: str
@@ -35,7 +35,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class ServerOptions:
-    """What a server is to be started with; `ports` are those of its doors, by name."""
+    """The options of a server; `ports` are named by protocol."""
 
     policy: Path
     database: Path | None
@@ -52,7 +52,7 @@ class ServerOptions:
 
 
 def iterate_findings(plan: ServerOptions) -> Iterator[Finding]:
-    """All that is checked, in order; one that fails does not keep the others from being checked."""
+    """Yield the results of all checks, in order; a failed check does not stop the others."""
     yield _run_check("policy", lambda: _check_policy(plan))
     yield _run_check("users", lambda: _check_users(plan))
     yield _run_check("database and ledger", lambda: _check_service(plan))
@@ -84,7 +84,7 @@ def _check_users(plan: ServerOptions) -> str:
 
 
 def _check_service(plan: ServerOptions) -> str:
-    """The policy held against the database, and the ledger against both; a ledger that is not there yet is not made."""
+    """Check the policy against the database, and the ledger against both, without creating a ledger."""
     known = is_url(plan.ledger) or Path(plan.ledger).is_file()
     if not known and plan.anchor is not None and plan.anchor.exists():
         raise OperationalError(
@@ -111,7 +111,7 @@ def _check_service(plan: ServerOptions) -> str:
 
 
 def _check_audit_log(plan: ServerOptions) -> str:
-    """The audit log from its first line to the last; one that is not there yet is not made."""
+    """Verify the audit log from the first line to the last, without creating one."""
     anchor = get_audit_anchor(plan.anchor)
     expected = (None if anchor is None else AnchorFile(anchor).read_head()) or START
     if not plan.audit.exists() and expected == START:
@@ -137,7 +137,7 @@ def _check_encryption(plan: ServerOptions) -> str:
 
 
 def _find_certificate_expiry(certificate: Path) -> datetime | None:
-    """When a certificate expires; None where this Python cannot say it."""
+    """Return when a certificate expires, or None if this Python cannot tell."""
     decode = getattr(getattr(ssl, "_ssl", None), "_test_decode_cert", None)
     if decode is None:
         return None

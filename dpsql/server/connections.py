@@ -1,4 +1,4 @@
-"""Engine connections of a process, by analyst."""
+"""A pool of the engine connections of a process, by analyst."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dpsql.shared_ledger import SharedLedger
 
 
 class ConnectionPool:
-    """Engine connections, each for one statement at a time, kept open for the next statement of the same analyst."""
+    """A pool of engine connections, each for one statement at a time and kept open for the analyst's next statement."""
 
     def __init__(self, opener: Callable[[str], Connection], limit: int) -> None:
         self._opener, self._limit = opener, limit
@@ -23,7 +23,7 @@ class ConnectionPool:
 
     @contextmanager
     def acquire_connection(self, analyst: str) -> Iterator[Connection]:
-        """A connection for an analyst's statement. Raises OperationalError (`reload`) where all have been closed."""
+        """Yield a connection for an analyst's statement. Raises OperationalError (`reload`) if the pool is closed."""
         if self._closed:
             raise OperationalError(
                 "the server could not reopen its data", code="reload", hint="the owner's log has the reason"
@@ -44,7 +44,7 @@ class ConnectionPool:
         return None
 
     def _return_connection(self, analyst: str, connection: Connection) -> list[Connection]:
-        """Keeps a connection; returns those that are too many, the longest unused first."""
+        """Keep a connection, and return the excess ones, longest unused first."""
         with self._lock:
             if self._closed:
                 return [connection]
@@ -53,7 +53,7 @@ class ConnectionPool:
             return [self._idle.pop(key)[1] for key in surplus]
 
     def close(self) -> None:
-        """Closes all that are idle; others close when they are given back."""
+        """Close all idle connections; others are closed when they are returned."""
         with self._lock:
             self._closed = True
             idle, self._idle = self._idle, {}
@@ -64,7 +64,7 @@ class ConnectionPool:
 def open_connection(
     database: str | dict[str, str] | None, policy: Policy, ledger: SharedLedger, analyst: str
 ) -> Connection:
-    """An engine connection of an analyst; OperationalError (`restart`) for one whose budget the ledger was opened without."""
+    """Open an engine connection of an analyst. Raises OperationalError (`restart`) if the ledger was opened without the analyst's budget."""
     try:
         made = connect(database, policy=policy, ledger=ledger, analyst=analyst)
     except ProgrammingError as error:

@@ -1,8 +1,8 @@
-"""A process that answers questions for a server: engine connections of its own, over the same ledger.
+"""A process that answers queries for a server, with engine connections of its own and the same ledger.
 
-It gets calls through a pipe, answers each in a thread, and ends when the pipe does. It has no doors, users or audit log: who
-may ask, when, and what is noted of it stays with the server's process, which gives it nothing but questions. Its answers are
-released ones, as a `Result` holds them: exact values stay here.
+It receives calls through a pipe, answers each in a thread, and ends with the pipe. It has no ports, users or audit log: the
+server's process decides who may run queries and when, and records them. Its answers are released values in a `Result`; exact
+values stay in this process.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _MOST_PLANS = 64
 
 @dataclass(frozen=True, slots=True)
 class ProcessSetup:
-    """What a process is started with; `processes` are how many there are beside each other."""
+    """The options of a process; `processes` is the number of parallel processes."""
 
     database: str | dict[str, str] | None
     policy: Policy
@@ -56,7 +56,7 @@ class ProcessSetup:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A question: a `method` of `CallHandlers` for an analyst. `dropped_results` are the results that nobody holds any more."""
+    """A call of a `method` of `CallHandlers` for an analyst; `dropped_results` are results that are no longer referenced."""
 
     number: int
     method: str
@@ -67,7 +67,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Interrupt:
-    """Asks to end what runs for a call: for its client, or for the owner."""
+    """A request to stop a running call, for its client or for the owner."""
 
     number: int
     by_owner: bool
@@ -75,7 +75,7 @@ class Interrupt:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What came of a call: `value`, or the error that `dpsql.wire.failures` wrote."""
+    """The result of a call: `value`, or an error written by `dpsql.wire.failures`."""
 
     number: int
     value: Any = None
@@ -84,7 +84,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class AnswerMessage:
-    """An answer without what works out intervals at other confidences, which stays here under `number`."""
+    """An answer without the function for intervals at other confidences, which stays in this process under `number`."""
 
     number: int
     columns: tuple[str, ...]
@@ -102,7 +102,7 @@ class AnswerMessage:
 
 @dataclass(slots=True)
 class CallHandlers:
-    """What can be called: plans and results are kept here by numbers, for their analyst alone."""
+    """The callable methods; plans and results are kept by number, each for its analyst only."""
 
     results: dict[int, tuple[str, Result]] = field(default_factory=dict)
     plans: OrderedDict[int, tuple[str, PreparedQuery]] = field(default_factory=OrderedDict)
@@ -112,7 +112,7 @@ class CallHandlers:
     def plan_query(
         self, connection: Connection, sql: str, parameters: Parameters, options: Mapping[str, Any]
     ) -> tuple[int, tuple[tuple[str, str], ...]]:
-        """The number of a plan, and the columns of its answer."""
+        """Plan a query; return the number of the plan and the columns of its answer."""
         planned = connection.plan(sql, parameters, **options)
         with self._lock:
             number = next(self._numbers)
@@ -124,7 +124,7 @@ class CallHandlers:
     def run_query(
         self, connection: Connection, sql: str, parameters: Parameters, options: Mapping[str, Any]
     ) -> AnswerMessage:
-        """The answer to a question."""
+        """Run a query and return its answer."""
         return self._build_answer(connection, connection.query(sql, parameters, **options))
 
     def run_planned_query(
@@ -135,7 +135,7 @@ class CallHandlers:
         parameters: Parameters,
         options: Mapping[str, Any],
     ) -> AnswerMessage:
-        """The answer to what was planned under this number, which is planned again where that is gone."""
+        """Run the plan of a number, which is planned again if it was dropped."""
         with self._lock:
             analyst, planned = self.plans.pop(number, ("", None))
         if planned is None or analyst != connection.engine.analyst:
@@ -143,7 +143,7 @@ class CallHandlers:
         return self._build_answer(connection, connection.answer(planned))
 
     def find_intervals(self, connection: Connection, number: int, confidence: float) -> IntervalMatrix | None:
-        """The intervals of an answer at a confidence; None where it is not kept any more."""
+        """Return the intervals of an answer at a confidence, or None if the answer was dropped."""
         analyst, result = self.results.get(number, ("", None))
         if result is None or analyst != connection.engine.analyst:
             return None
@@ -177,7 +177,7 @@ class CallHandlers:
 
 
 def serve_calls(pipe: Pipe, setup: ProcessSetup) -> None:
-    """Answers calls until the pipe ends. The server's signals are not for this process: it ends after what it was asked."""
+    """Answer calls until the pipe ends. Signals of the server are ignored; the process ends after its last call."""
     for name in ("SIGINT", "SIGTERM", "SIGHUP"):
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), signal.SIG_IGN)
@@ -201,7 +201,7 @@ def serve_calls(pipe: Pipe, setup: ProcessSetup) -> None:
 
 
 class _EngineProcess:
-    """The connections of this process, and what runs on them."""
+    """The connections of this process, and their running calls."""
 
     def __init__(self, pipe: Pipe, setup: ProcessSetup) -> None:
         from dpsql.backends.duckdb.locked import use_part
@@ -227,7 +227,7 @@ class _EngineProcess:
             pass
 
     def take_calls(self) -> None:
-        """Takes calls until the server ends them, and waits for those that were taken."""
+        """Take calls until the server ends, and wait for the taken ones."""
         while True:
             try:
                 message = self._pipe.recv()
@@ -284,7 +284,7 @@ _METHODS: Mapping[str, Callable[..., Any]] = {
 
 
 def make_process_ended_error() -> OperationalError:
-    """The error of a question whose process has ended."""
+    """Return the error for a call whose process has ended."""
     error = OperationalError(
         "a server process ended while it ran this statement; any charge stands",
         code="process_ended",

@@ -1,4 +1,4 @@
-"""How a statement runs, whichever door it came through: in its turn, in a worker thread, on an engine connection."""
+"""Run statements of both protocols: in their turn, in a worker thread, on an engine connection."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _INTERRUPT_SECONDS = 0.1
 
 
 class CancelledBeforeTurn(Exception):  # noqa: N818  (what has happened, for who asked)
-    """The statement was cancelled while it waited for its turn: nothing was charged."""
+    """A statement was cancelled while it waited for its turn; nothing was charged."""
 
 
 def compute_grid_delay(taken: float, grid: float) -> float:
-    """The seconds until an answer that has taken some seconds is due, at the next whole multiple of a grid.
+    """Return the seconds until the next whole multiple of the grid, at which an answer is due.
 
     Claim: the time of an answer, from the beginning of its turn, depends on private rows through the number of the grid's points
     that passed alone; where `Limits.statement_seconds` and the writing of an answer fit into one step, it does not depend on them unless the
@@ -43,7 +43,7 @@ def compute_grid_delay(taken: float, grid: float) -> float:
 
 
 class Stoppable(Protocol):
-    """What runs a statement: an engine, or one in another process."""
+    """The runner of a statement: an engine in this or in another process."""
 
     def cancel(self) -> None:
         """As `Engine.cancel`."""
@@ -55,7 +55,7 @@ class Stoppable(Protocol):
 
 
 class StatementRunner:
-    """What one user runs, one statement after the other."""
+    """The statements of one user, one after the other."""
 
     def __init__(self, service: Service, user: User) -> None:
         self._service, self.user = service, user
@@ -72,13 +72,13 @@ class StatementRunner:
 
     @property
     def state(self) -> str:
-        """Whether a statement runs (active), waits for its turn (waiting), or none does (idle)."""
+        """Return the state: a statement runs (active), waits for its turn (waiting), or neither (idle)."""
         return "idle" if not self._is_working else "active" if self._waiting_task is None else "waiting"
 
     async def run_work(
         self, work: Callable[[], _T], seconds: float | None = None, lane: Lane = Lane.query
     ) -> _T:
-        """What `work` gives in a worker thread of a lane; after `seconds` it is cancelled, and waited for.
+        """Run `work` in a worker thread of a lane; after `seconds` it is cancelled and awaited.
 
         Raises NotBegun where it was cancelled before its turn, OperationalError where too many of the user's wait.
         """
@@ -126,20 +126,20 @@ class StatementRunner:
                 await asyncio.sleep(compute_grid_delay(time.monotonic() - begun, grid))
 
     def cancel(self) -> None:
-        """Cancels the statement that runs or waits now for its client, if there is one; see `dpsql.engine.stops`."""
+        """Cancel the running or waiting statement for its client, if any; see `dpsql.engine.stops`."""
         if self._is_working:
             self.is_cancelled = True
             if self._waiting_task is not None:
                 self._waiting_task.cancel()
 
     def stop(self) -> None:
-        """Ends the statement that runs or waits now for the owner, if there is one; after its charge that is a failure."""
+        """Stop the running or waiting statement for the owner, if any; after its charge this is a failure."""
         if self._is_working:
             self.is_stopped = True
             self.cancel()
 
     def cancel_waiting(self) -> None:
-        """The client is gone: cancels a statement that waits, and lets one that runs end.
+        """Cancel a waiting statement of a disconnected client, and let a running one finish.
 
         It may be charged already. Its answer is stored then, and given to who asks again, free.
         """
@@ -156,7 +156,7 @@ class StatementRunner:
                 self._engine.cancel()
 
     def run_with_connection(self, work: Callable[[Connection], _T]) -> _T:
-        """What `work` gives with an engine connection of the user's, in the thread of `run_work`."""
+        """Run `work` with an engine connection of the user, in the thread of `run_work`."""
         with self._service.connections.acquire_connection(
             self._service.policy.resolve_analyst_name(self.user.name)
         ) as connection:
@@ -164,7 +164,7 @@ class StatementRunner:
             return self._run_stoppable(connection.engine, lambda: work(connection))
 
     def run_with_query_runner(self, work: Callable[[QueryRunner], _T]) -> _T:
-        """As `run_with_connection`, of what asks questions: in a process for that, where there are any."""
+        """Run `work` with a query runner of the user, in an engine process if there are any."""
         processes = self._service.processes
         if processes is None:
             return self.run_with_connection(work)

@@ -1,4 +1,4 @@
-"""What all sessions share: the policy, one ledger, engine connections by analyst, the catalogue twin, turns and threads.
+"""The state that all sessions share: the policy, one ledger, engine connections by analyst, the catalog emulator, turns and threads.
 
 Nothing here is of one protocol, so that an analyst has one set of limits however many doors there are.
 """
@@ -40,7 +40,7 @@ from dpsql.workers import mark_as_worker
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much is done at a time: `running_per_user` and `waiting_per_user` are statements of one person, `workers` those of all.
+    """Limits of concurrent work: `running_per_user` and `waiting_per_user` are statements of one person, `workers` those of all.
 
     `lookup_workers` are statements of all that reach no private rows, as catalogue queries and budgets; one of each person runs.
     `owner_workers` and `owner_connections` are kept for owners beside those of all. `held_bytes` are what the sessions of one
@@ -69,7 +69,7 @@ class Limits:
 
 
 class Lane(Enum):
-    """What a statement waits for: `query` may reach private rows; `lookup` reads the policy, the catalogue or the ledger."""
+    """The lane of a statement: `query` may read private rows; `lookup` reads the policy, the catalog or the ledger."""
 
     query = "asking"
     lookup = "looking"
@@ -104,7 +104,7 @@ class _LaneQueue:
 
 
 class Turns:
-    """Who may run a statement now: a limited number of one person, and of all, in the order of asking.
+    """Turns of statements: limited numbers per person and in all, first come, first served.
 
     Claim: whatever others ask, an owner waits for no statement but those of owners.
     Why: where all workers are taken, `owner_workers` more are for owners alone. A person has at most `Limits.running_per_user`
@@ -125,14 +125,14 @@ class Turns:
         self._idle.set()
 
     def count_statements(self) -> tuple[int, int]:
-        """How many statements run or wait, and how many of them run."""
+        """Return the number of running and waiting statements, and that of running ones."""
         return sum(queue.pending.total() for queue in self._queues.values()), self._running_count
 
     @asynccontextmanager
     async def wait_for_turn(
         self, person: str, *, owner: bool = False, lane: Lane = Lane.query
     ) -> AsyncIterator[None]:
-        """Waits for a turn. Raises OperationalError where too many of the person's statements wait already."""
+        """Wait for a turn. Raises OperationalError if too many statements of the person already wait."""
         async with self._queues[lane].wait_for_place(person, owner=owner):
             while not self._open.is_set():  # also where it is paused again in between
                 await self._open.wait()
@@ -177,7 +177,7 @@ class Turns:
 
 
 class Service:
-    """One policy over one database with one ledger, and the users that may ask.
+    """One policy over one database with one ledger, and its users.
 
     `turns`, `activity`, `failed_logins` and `password_checks` belong to one event loop. `threads` are those that statements
     run in.
@@ -285,7 +285,7 @@ class Service:
         self.connections, self._file_stamps = connections, files
 
     def _start_processes(self, policy: Policy, names: Sequence[str]) -> ProcessPool:
-        """The processes that answer questions, each with the data and the ledger open."""
+        """Start the processes that answer queries, each with the data and the ledger open."""
         if self.ledger == MEMORY:
             raise OperationalError(
                 "a ledger in memory cannot be shared by several processes",
@@ -313,7 +313,7 @@ class Service:
             record_lost_charges(connection.engine.ledger, analyst, sql, since)
 
     def _list_data_places(self, policy: Policy) -> list[str]:
-        """Where the data lies: the database, and the files that the policy names."""
+        """List the paths of the database and of the files that the policy names."""
         return [
             *([] if self._database is None else [self._database]),
             *self._resolve_sources(policy).values(),
@@ -413,14 +413,14 @@ class Service:
             return self._pg_catalog
 
     def resolve_loss(self, sql: str, dialect: str, given: Any) -> Any:
-        """The ε that a query is asked for with: what its text says, else what is given, else the policy's; None without any."""
+        """Return the ε of a query: that of its text, else the given one, else the policy's, else None."""
         said = parse_stated_options(sql, dialect).epsilon if "epsilon" in sql.lower() else None
         return next(
             (each for each in (said, given, self.policy.default_epsilon) if each not in (None, "")), None
         )
 
     def find_user(self, name: str) -> tuple[User, Any] | None:
-        """The user of a name with the verifier of the password, None where there is none."""
+        """Return the user of a name with the password verifier, or None."""
         return self.users.find_user(name)
 
     def stop_client(self, member: ActiveClient, by: User, *, session: bool) -> None:
@@ -436,7 +436,7 @@ class Service:
             self.activity.call_in_loop(member.disconnect)
 
     def close(self) -> None:
-        """Waits for statements that still run, and closes the engine connections and the ledger."""
+        """Wait for running statements, and close the engine connections and the ledger."""
         for each in self.threads.values():
             each.shutdown(wait=True)
         if self.processes is not None:
@@ -461,7 +461,7 @@ def _is_login_current(member: ActiveClient, found: tuple[User, Any] | None) -> b
 
 
 async def reload_service(service: Service, log: Callable[..., None], by: str) -> None:
-    """Reloads a service, and notes in the log who wanted it and what came of it. Raises as `Service.reload_service`."""
+    """Reload a service, and log who requested it and the outcome. Raises as `Service.reload`."""
     failed = ""
     await _note_event(service, "reload asked", by=by)
     try:
@@ -481,7 +481,7 @@ async def reload_service(service: Service, log: Callable[..., None], by: str) ->
 
 
 async def _note_event(service: Service, event: str, **facts: Any) -> None:
-    """Appends an event to the audit log, while others go on."""
+    """Append an event to the audit log without blocking the event loop."""
     await asyncio.get_running_loop().run_in_executor(None, partial(service.audit.note_event, event, **facts))
 
 
@@ -500,7 +500,7 @@ def list_file_stamps(places: Iterable[str]) -> tuple[tuple[object, ...], ...]:
 
 
 def describe_service(service: Service) -> str:
-    """A line that says what is served."""
+    """Return a line that describes the service."""
     private = ", ".join(service.policy.list_private_tables())
     public = ", ".join(name for name, table in service.policy.tables.items() if table.public)
     return f"private: {private}" + (f"; public: {public}" if public else "")

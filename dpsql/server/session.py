@@ -1,7 +1,7 @@
-"""One user's session: how each of its statements is described and answered.
+"""The session of one user: describe and answer its statements.
 
-Whatever a client sends reaches private data through `Connection.match_query` alone. Utility statements and catalogue queries
-read the policy at most.
+Statements reach private data only through `Connection.match_query`. Utility statements and catalog queries read at most the
+policy.
 """
 
 from __future__ import annotations
@@ -82,13 +82,13 @@ _ENDS = re.compile(
     r"(?:\s*::\s*int(?:4|eger)?)?\s*\)(?:\s+AS\s+\w+)?\s*",
     re.IGNORECASE,
 )
-"""What owners end others' statements and sessions with, as in PostgreSQL."""
+"""The functions that end statements and sessions, as in PostgreSQL."""
 _LONGEST_ENDING = 200
 _PLAN = (Column("plan", TEXT),)
 
 
 class PgSession:
-    """What one logged-in user asks, one statement after the other."""
+    """The statements of one logged-in user, one after the other."""
 
     def __init__(self, service: Service, user: User, peer: str = "") -> None:
         self.user, self._peer = user, peer
@@ -100,7 +100,7 @@ class PgSession:
         self._last_described: _DescribedStatement | None = None
 
     async def read_text(self, task: ReadText) -> tuple[Statement, ...] | Failure:
-        """The statements of a long text."""
+        """Parse the statements of a long text."""
 
         def parse_text() -> tuple[Statement, ...]:
             try:
@@ -111,14 +111,14 @@ class PgSession:
         return await self._run_guarded(task.text, Lane.lookup, parse_text)
 
     async def infer_types(self, task: InferTypes) -> tuple[int, ...] | Failure:
-        """The types of a statement's parameters."""
+        """Infer the types of a statement's parameters."""
         text, types = task.statement.text, task.types
         return await self._run_guarded(
             text, Lane.lookup, lambda: self._service.pg_catalog.infer_parameter_types(text, types)
         )
 
     async def describe_statement(self, task: DescribeStatement) -> StatementDescription | Failure:
-        """The columns and parameters of a statement; nothing is charged."""
+        """Describe the columns and parameters of a statement; nothing is charged."""
         statement, text = task.statement, task.text
         if self._is_utility(statement) or not text:
             return _run_catching_errors(text, lambda: self._describe_utility(task))
@@ -129,7 +129,7 @@ class PgSession:
         return await self._run_guarded(text, Lane.query, lambda: self._describe_query(task))
 
     async def run_statement(self, task: RunStatement) -> Answer | Failure:
-        """The answer to a statement."""
+        """Run a statement and return its answer."""
         found = await self._answer_statement(task)
         if isinstance(found, Failure) and found.position is not None and task.statement.start:
             return _shift_position(found, task.statement.start)
@@ -152,9 +152,9 @@ class PgSession:
         return is_utility(statement) or self._match_backend_call(statement.text) is not None
 
     def _is_catalog_query(self, statement: Statement) -> bool:
-        """Whether a statement is most probably a catalogue query: it names none of the policy's tables.
+        """Return whether a statement is probably a catalog query, since it names none of the policy's tables.
 
-        Nothing but its lane rests on this.
+        This decides only about its lane.
         """
         if self.settings.dialect != "postgres" or statement.is_explain:
             return False
@@ -164,20 +164,20 @@ class PgSession:
         return not any(name in text for name in self._service.declared_tables)
 
     def cancel(self) -> None:
-        """Cancels the statement that runs or waits now, if there is one; see `Running.cancel`."""
+        """Cancel the running or waiting statement; see `StatementRunner.cancel`."""
         self.runner.cancel()
 
     def stop(self) -> None:
-        """Ends the statement that runs or waits now for the owner, if there is one; see `Running.stop`."""
+        """Stop the running or waiting statement for the owner; see `StatementRunner.stop`."""
         self.runner.stop()
 
     def close_session(self) -> None:
-        """The client is gone; see `Running.leave`."""
+        """Close the session of a disconnected client; see `StatementRunner.cancel_waiting`."""
         self.runner.cancel_waiting()
         self.memory.close()
 
     async def _run_guarded(self, text: str, lane: Lane, work: Callable[[], _T]) -> _T | Failure:
-        """What `work` gives in a worker thread, or what the client is told of its failure."""
+        """Run `work` in a worker thread, and convert errors to a failure for the client."""
         try:
             found = await self.runner.run_work(
                 lambda: _run_catching_errors(text, work), self.settings.timeout, lane
@@ -200,7 +200,7 @@ class PgSession:
         return StatementDescription(find_utility_columns(task.statement, self._last_result), task.types)
 
     def _resolve_parameters(self, task: DescribeStatement) -> tuple[tuple[int, ...], tuple[Any, ...]]:
-        """The types of a statement's parameters, and their values or samples of them."""
+        """Return the types of a statement's parameters, and their values or sample values."""
         if task.values is not None:
             return task.types, task.values
         types = self._service.pg_catalog.infer_parameter_types(task.text, task.types)
@@ -222,12 +222,12 @@ class PgSession:
             lambda asker: self._plan_query(asker, task.statement, values)
         )
         found = _DescribedStatement(text, values, self.settings.to_query_options(), reloads, planned)
-        # What was planned by samples of the types may have other columns with the values.
+        # A plan with sample values may have other columns than one with the real values.
         self._last_described = None if task.values is None else found
         return StatementDescription(found.columns, types)
 
     def _find_described(self, text: str, values: tuple[Any, ...]) -> _DescribedStatement | None:
-        """What was described last, where it is of this statement; a reload alone changes the catalogue."""
+        """Return the last described statement if it is this one and nothing was reloaded."""
         last = self._last_described
         if last is None or last.values is not values or last.text != text:
             return None
@@ -237,9 +237,9 @@ class PgSession:
     def _run_catalog_query(
         self, statement: Statement, values: tuple[Any, ...], settings: Settings
     ) -> tuple[tuple[Column, ...], list[tuple[Any, ...]]] | None:
-        """The answer to a catalogue query, which reads the policy alone; None for what is for the engine.
+        """Answer a catalog query, which reads only the policy; None for a statement for the engine.
 
-        What it sets is set in `settings`.
+        Settings that it changes are changed in `settings`.
         """
         if self.settings.dialect != "postgres" or statement.is_explain:
             return None
@@ -261,7 +261,7 @@ class PgSession:
     def _plan_query(
         self, query_runner: QueryRunner, statement: Statement, values: tuple[Any, ...]
     ) -> PlannedQuery | None:
-        """The plan of a query; None for EXPLAIN, whose columns are known."""
+        """Plan a query; None for EXPLAIN, whose columns are known."""
         text = statement.text
         if statement.is_explain:
             return None
@@ -290,7 +290,7 @@ class PgSession:
         )
 
     def _get_changed_settings(self, before: dict[str, str]) -> dict[str, str]:
-        """The settings that clients follow and that were others before."""
+        """Return the reported settings that changed."""
         return {name: value for name, value in self.settings.get_reported().items() if before[name] != value}
 
     def _answer_query(self, task: RunStatement) -> Answer:
@@ -379,7 +379,7 @@ class PgSession:
         return Answer(tag, statuses=self._get_changed_settings(before))
 
     def _run_discard(self, words: tuple[str, ...]) -> Answer:
-        """What pools of connections send between two users of one: there is little to discard."""
+        """Run DISCARD or UNLISTEN, which connection pools send between two users."""
         match words:
             case ("discard", "all"):
                 self.settings.reset_all()
@@ -411,11 +411,11 @@ class PgSession:
 
     @staticmethod
     def _match_backend_call(text: str) -> re.Match[str] | None:
-        """What a statement is that ends another's statement or session."""
+        """Match a call that ends another client's statement or session."""
         return _ENDS.fullmatch(remove_comments(text)) if len(text) <= _LONGEST_ENDING else None
 
     def _run_backend_call(self, call: re.Match[str], values: tuple[Any, ...]) -> Answer:
-        """Ends what a member runs, or its session; false where there is none that this user may end."""
+        """End a client's statement or session; the result is false if this user may end none of that number."""
         name, number = call["name"].lower(), call["number"]
         given = str(values[0]) if number == "$1" else number
         if not re.fullmatch(r"\d{1,10}", given):
@@ -467,9 +467,9 @@ _NOT_CHARGED = (
 
 @dataclass(frozen=True, slots=True)
 class _DescribedStatement:
-    """A statement whose columns a client was told: with these values, settings and number of reloads, as planned.
+    """A described statement with its values, settings, number of reloads and plan.
 
-    `values` are told apart by identity, since equal ones may have other types, signs or digits.
+    `values` are compared by identity, since equal values may have other types, signs or digits.
     """
 
     text: str
@@ -480,14 +480,14 @@ class _DescribedStatement:
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        """The columns of the answer."""
+        """Return the columns of the answer."""
         if self.planned is None:
             return _PLAN
         return tuple(Column(name, get_oid(kind)) for name, kind in self.planned.columns)
 
 
 class _DescribedError(StatementError):
-    """A failure that is described already."""
+    """A failure that is already described."""
 
     def __init__(self, described: Failure) -> None:
         super().__init__(described.sqlstate, described.message)
@@ -495,7 +495,7 @@ class _DescribedError(StatementError):
 
 
 def _run_catching_errors(text: str, work: Callable[[], _T]) -> _T | Failure:
-    """What `work` gives, or what the client is told of its failure; no error's own words but those of dpsql."""
+    """Run `work`, and convert errors to a failure with dpsql's own messages only."""
     try:
         return work()
     except StatementError as error:
@@ -507,12 +507,12 @@ def _run_catching_errors(text: str, work: Callable[[], _T]) -> _T | Failure:
 
 
 def _name_values(text: str, values: tuple[Any, ...]) -> dict[str, Any]:
-    """The values of the parameters that the text has, by the names that they are given in it."""
+    """Return the values of a text's parameters by name."""
     return {f"p{number}": value for number, value in enumerate(values, 1)} if count_parameters(text) else {}
 
 
 def _make_sample_value(oid: int) -> Any:
-    """A value of a parameter's type, for a plan before the values are known."""
+    """Return a sample value of a parameter's type, for planning before the values are known."""
     samples = {16: b"true", 20: b"1", 21: b"1", 23: b"1", 26: b"1", 700: b"1.5", 701: b"1.5", 1700: b"1.5"}
     element = find_element_oid(oid)
     if element is not None:
@@ -522,12 +522,12 @@ def _make_sample_value(oid: int) -> Any:
 
 
 def _shift_position(found: Failure, start: int) -> Failure:
-    """A failure whose place is that in a text of several statements."""
+    """Shift a failure's position from a statement to a text of several statements."""
     return replace(found, position=(found.position or 0) + start)
 
 
 def _list_notices(result: Result, epsilon: Any, left: Sequence[RemainingBudget]) -> tuple[Failure, ...]:
-    """The warnings of an answer, the ± of its columns, and its price."""
+    """Return the warnings of an answer, the error bounds of its columns, and its charge."""
     loss = None if epsilon is None else parse_amount(epsilon)
     found = [Failure("01000", text, severity="WARNING") for text in result.notices]
     found += [Failure("00000", text, severity="NOTICE") for text in _describe_errors(result)]
@@ -536,7 +536,7 @@ def _list_notices(result: Result, epsilon: Any, left: Sequence[RemainingBudget])
 
 
 def _describe_errors(result: Result) -> list[str]:
-    """A line for each column with noise: the half-width of its 95% intervals, the largest where there are several."""
+    """Return a line for each noisy column with the largest half-width of its 95% intervals."""
     lines = list[str]()
     intervals = result.intervals(0.95)
     for place, name in enumerate(result.columns):

@@ -1,4 +1,4 @@
-"""Who may log in: names, roles, verifiers of passwords and digests of tokens, in a store through SQLAlchemy.
+"""The user store: names, roles, password verifiers and token digests, in a database through SQLAlchemy.
 
 A user's name is that of the analyst whose budget is charged. Two names that have one account in the ledger cannot both
 be users. A token ends with its day of expiry, with its user, with the user's password, or when it is revoked.
@@ -83,7 +83,7 @@ _ISSUER = "issuer"
 
 
 class Role(StrEnum):
-    """What a user may do: `analyst` asks; `auditor` sees the budgets of all, and asks nothing; `owner` does both."""
+    """The role of a user: an `analyst` runs queries; an `auditor` sees all budgets and runs no queries; an `owner` does both."""
 
     owner = "owner"
     analyst = "analyst"
@@ -91,23 +91,23 @@ class Role(StrEnum):
 
     @property
     def can_query(self) -> bool:
-        """Whether private tables may be queried."""
+        """Return whether the role may run queries."""
         return self is not Role.auditor
 
     @property
     def is_owner(self) -> bool:
-        """Whether the server may be asked to read its policy and its data again."""
+        """Return whether the role may reload the server."""
         return self is Role.owner
 
     @property
     def can_view_all(self) -> bool:
-        """Whether the budgets of all analysts are shown."""
+        """Return whether the role may see the budgets of all analysts."""
         return self is not Role.analyst
 
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """One who may log in."""
+    """A user who may log in."""
 
     name: str
     role: Role
@@ -138,7 +138,7 @@ class UserStore:
         self._engine = engine
 
     def list_changes(self) -> tuple[UserChange, ...]:
-        """The changes that no audit log has yet, in their order."""
+        """Return the changes that no audit log has recorded yet, in order."""
         wanted = sa.select(_CHANGES).where(sa.not_(_CHANGES.c.noted)).order_by(_CHANGES.c.id)
         with self._engine.connect() as connection:
             rows = connection.execute(wanted).all()
@@ -148,13 +148,13 @@ class UserStore:
         )
 
     def mark_noted(self, change: UserChange) -> None:
-        """Says that the audit log has a change."""
+        """Mark a change as recorded in the audit log."""
         with self._engine.begin() as connection:
             connection.execute(_CHANGES.update().where(_CHANGES.c.id == change.number).values(noted=True))
 
     @classmethod
     def open(cls, target: str | Path, *, create: bool = False) -> Self:
-        """The store at a path or URL. Raises OperationalError where there is none, unless it is to be made."""
+        """Open the store at a path or URL. Raises OperationalError if it does not exist, unless `create` is set."""
         url = str(target)
         if "://" not in url:
             path = Path(url)
@@ -196,7 +196,7 @@ class UserStore:
         return None if found is None else str(found)
 
     def add_user(self, name: str, role: Role, password: str) -> None:
-        """Adds a user. Raises ProgrammingError where the name, or one with the same account, is taken."""
+        """Add a user. Raises ProgrammingError if the name, or one with the same account, is taken."""
         if not name or len(name) > MOST_CHARACTERS or not name.isprintable() or name != name.strip():
             raise DataError(
                 f"a user's name must have 1 to {MOST_CHARACTERS} printable characters, without surrounding spaces",
@@ -224,7 +224,7 @@ class UserStore:
             )
 
     def set_subject(self, name: str, subject: str | None) -> None:
-        """Says what the issuer of logins calls a user; None says that it knows the user no more.
+        """Set a user's subject at the OpenID Connect issuer; None removes it.
 
         Raises ProgrammingError where there is no such user (`no_user`), or another one of that subject (`subject_exists`).
         """
@@ -278,7 +278,7 @@ class UserStore:
             connection.execute(_SECRETS.insert().values(name=_ISSUER, value=digest))
 
     def change_password(self, name: str, password: str) -> None:
-        """Gives a user another password, and revokes the user's tokens. Raises ProgrammingError where there is no such user."""
+        """Change a user's password and revoke the user's tokens. Raises ProgrammingError for an unknown user."""
         verifier = str(Verifier.from_password(password))
         with self._engine.begin() as connection:
             changed = connection.execute(
@@ -289,7 +289,7 @@ class UserStore:
             _record_change(connection, "password changed", name)
 
     def remove_user(self, name: str) -> None:
-        """Removes a user with all tokens; what was charged to the name stays charged. Raises ProgrammingError as `change_password`."""
+        """Remove a user with all tokens; charges to the name remain. Raises ProgrammingError as `change_password`."""
         with self._engine.begin() as connection:
             removed = connection.execute(_USERS.delete().where(_USERS.c.name == name))
             _require_user(removed.rowcount, name)
@@ -298,19 +298,19 @@ class UserStore:
             _record_change(connection, "user removed", name)
 
     def list_users(self) -> tuple[User, ...]:
-        """All users, by name."""
+        """List all users, by name."""
         with self._engine.connect() as connection:
             rows = connection.execute(_WITH_SUBJECTS.order_by(_USERS.c.name)).all()
         return tuple(map(_to_user, rows))
 
     def find_user(self, name: str) -> tuple[User, Verifier] | None:
-        """The user of exactly this name, and by what a password is proved; None where there is none."""
+        """Return the user of exactly this name with the password verifier, or None."""
         with self._engine.connect() as connection:
             row = connection.execute(_WITH_SUBJECTS.where(_USERS.c.name == name)).one_or_none()
         return None if row is None else (_to_user(row), Verifier.from_text(row.verifier))
 
     def add_token(self, name: str, label: str, days: int, *, now: datetime | None = None) -> TokenSecret:
-        """A new token of a user, which expires after `days` days. Raises ProgrammingError where there is no such user.
+        """Create a token of a user that expires after `days` days. Raises ProgrammingError for an unknown user.
 
         Its secret is nowhere but in what is returned.
         """
@@ -347,7 +347,7 @@ class UserStore:
         return secret
 
     def list_tokens(self, name: str | None = None) -> tuple[Token, ...]:
-        """The tokens of a user, or of all, by user and age; those that have expired are among them."""
+        """List the tokens of a user or of all users, by user and age, including expired ones."""
         wanted = sa.select(_TOKENS).order_by(_TOKENS.c.user_name, _TOKENS.c.created, _TOKENS.c.id)
         if name is not None:
             wanted = wanted.where(_TOKENS.c.user_name == name)
@@ -365,7 +365,7 @@ class UserStore:
         )
 
     def revoke_token(self, number: str) -> None:
-        """Ends a token by its id. Raises ProgrammingError where there is none."""
+        """Revoke a token by its id. Raises ProgrammingError for an unknown id."""
         with self._engine.begin() as connection:
             whose = connection.execute(sa.select(_TOKENS.c.user_name).where(_TOKENS.c.id == number)).scalar()
             revoked = connection.execute(_TOKENS.delete().where(_TOKENS.c.id == number))
@@ -377,7 +377,7 @@ class UserStore:
             )
 
     def find_by_token(self, text: str, *, now: datetime | None = None) -> User | None:
-        """The user of a token; None for what is none, is revoked or has expired."""
+        """Return the user of a token, or None if it is invalid, revoked or expired."""
         secret = TokenSecret.from_text(text)
         if secret is None:
             return None
@@ -395,7 +395,7 @@ class UserStore:
         return _to_user(row)
 
     def close(self) -> None:
-        """Closes the store's connections."""
+        """Close the store's connections."""
         self._engine.dispose()
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _UTILITIES = {"set", "reset", "show", "discard", "deallocate", "close", "unlisten"}
 MOST_CHARACTERS = 10_000
-"""Characters of a utility statement: it is read where all sessions wait for it."""
+"""The largest number of characters of a utility statement, which is parsed while all sessions wait."""
 _BUDGET = (
     Column("table", TEXT),
     Column("analyst", TEXT),
@@ -42,13 +42,13 @@ _BUDGET = (
 
 
 def is_utility(statement: Statement) -> bool:
-    """Whether a statement is of the session, and none for the engine."""
+    """Return whether a statement is for the session and not for the engine."""
     words = statement.words
     return not words or words[0] in _UTILITIES or statement.command is not None
 
 
 def needs_ledger(statement: Statement) -> bool:
-    """Whether a utility statement waits for the ledger."""
+    """Return whether a utility statement reads the ledger."""
     return statement.words[:1] == ("show",) and parse_setting_name(statement.text) == "dpsql.budget"
 
 
@@ -76,7 +76,7 @@ def unquote_value(part: str) -> str:
 
 
 def find_utility_columns(statement: Statement, last: Result | None) -> tuple[Column, ...] | None:
-    """The columns of a utility statement's answer; None for one without rows."""
+    """Return the columns of a utility statement's answer, or None without rows."""
     if statement.words[:1] != ("show",):
         return None
     name = parse_setting_name(statement.text)

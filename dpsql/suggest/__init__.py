@@ -1,1 +1,1 @@
-"""Bounds and values of columns, proposed for a policy from charged answers: the questions, what follows from answers, the text."""
+"""Propose bounds and values of columns for a policy from charged answers."""

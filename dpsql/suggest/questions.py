@@ -1,8 +1,8 @@
-"""What is asked to propose bounds and values of a table's columns, and what follows from the answers.
+"""The queries that propose bounds and values of a table's columns, and the proposals from their answers.
 
 Claim: a proposal is (ε, δ)-differentially private at the loss that its queries are charged.
-Why: the queries go through the engine as any analyst's do, over a policy in which each column has a range that is public:
-the owner's own bounds, or what the column's type can hold. All else (outward steps, lists) reads their answers alone.
+Why: the queries pass through the engine like any analyst's, under a policy in which each column has a public range: the
+owner's bounds, or the range of the column's type. Everything else (rounding, lists) reads only their answers.
 Source: Dwork, Roth 2014, Proposition 2.1 (post-processing); quantiles and partition selection are the engine's.
 """
 
@@ -22,7 +22,7 @@ from dpsql.policy.names import NameMap
 from dpsql.result import Result
 
 MOST_LISTED: Final = 50
-"""Found values beyond which a column has no list that an owner would read."""
+"""The largest number of values that are proposed as a list."""
 _LOW, _HIGH = "0.01", "0.99"
 _LONGEST_OF_MONTHS: Final = timedelta(days=3 * 366)
 _WHOLE: Final = {"TINYINT": 8, "SMALLINT": 16, "INTEGER": 32}
@@ -36,7 +36,7 @@ SAMPLES: Final[Mapping[str, tuple[Any, ...]]] = {
     "date": (date(2000, 1, 1),),
     "timestamp": (datetime(2000, 1, 1),),  # noqa: DTZ001  (a policy's moments have no zone)
 }
-"""A list of values for each type that may have one."""
+"""A sample list of values for each type that may have one."""
 
 
 ROWS: Final = "rows_per_unit"
@@ -44,7 +44,7 @@ ROWS: Final = "rows_per_unit"
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A query for a column; `key` is what its answer proposes, `bounds` or `values`. Of no column it is `rows_per_unit`."""
+    """A query for a column; its answer proposes the `key`: `bounds` or `values`, or `rows_per_unit` without a column."""
 
     column: str | None
     key: str
@@ -53,7 +53,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """What a column's key, or the table's, should hold, of which answer. `found` is as a policy holds it."""
+    """A proposal for a key of a column or of the table, with its answer; `found` is the value in the policy."""
 
     column: str | None
     key: str
@@ -129,9 +129,9 @@ def build_questions(
 
 
 def find_proposal(question: Question, policy: Policy, table: str, result: Result) -> Proposal | None:
-    """What an answer proposes, None where it proposes nothing: no value was selected, or too many were.
+    """Return the proposal of an answer, or None if no value or too many values were selected.
 
-    `policy` is the one that the question was asked under.
+    `policy` is the policy of the query.
     """
     if question.key == "values":
         values = tuple(value for (value,) in result.rows if value is not None)
@@ -156,7 +156,7 @@ def find_proposal(question: Question, policy: Policy, table: str, result: Result
 def round_outward(
     low: Any, high: Any, limits: tuple[Bound, Bound], *, whole: bool = False
 ) -> tuple[Bound, Bound]:
-    """Bounds in round numbers around [low, high], within `limits`: two digits of the span; whole months or years of days.
+    """Round [low, high] outward within `limits`: to two digits of the span, or to whole months or years for dates.
 
     >>> round_outward(Fraction(7, 2), Fraction(9712), (Fraction(0), Fraction(10**6)))
     (Fraction(0, 1), Fraction(9800, 1))
@@ -203,7 +203,7 @@ def _resolve_column(table: Table, name: str, column: str) -> str:
 
 
 def _require_without(table: str, column: str, key: str, declared: object) -> None:
-    """Raises ProgrammingError where a column has that key already: it may have bounds or values, not both."""
+    """Raise ProgrammingError if a column already has the other key: it may have bounds or values, not both."""
     if declared is not None:
         raise ProgrammingError(
             f"{table}.{column} already has {key}; a column may have bounds or values, not both",
@@ -217,7 +217,7 @@ def _has_no_domain(spec: Column) -> bool:
 
 
 def _list_key_columns(policy: Policy, table: str) -> list[str]:
-    """The columns that say whose a row is, which are neither bounded nor listed."""
+    """Return the columns that identify the unit, for which neither bounds nor values are proposed."""
     declared = policy.tables[_resolve_table(policy, table)]
     links = [link for link in (declared.link, *declared.links) if link is not None]
     return [name for link in links for name in link.keys] + [
@@ -226,7 +226,7 @@ def _list_key_columns(policy: Policy, table: str) -> list[str]:
 
 
 def _find_type_range(spec: Column, engine_type: str) -> tuple[Bound, Bound] | None:
-    """What a column's type can hold, which is public; None where that says nothing."""
+    """Return the public range of a column's type, or None if it is too wide to help."""
     kind = engine_type.strip().upper()
     if spec.type == "date":
         return date(MINYEAR, 1, 1), date(MAXYEAR, 12, 31)
@@ -272,7 +272,7 @@ def _build_quantile_query(policy: Policy, table: str, column: str) -> str:
 
 
 def _build_row_count_query(policy: Policy, table: str) -> str:
-    """The query for how many rows nearly every unit has at most."""
+    """Build the query for the largest number of rows of nearly all units."""
     own, whose = policy.tables[_resolve_table(policy, table)], policy.get_unit(_resolve_table(policy, table))
     if whose.kind != "column" or whose.column is None or own.rows_per_unit == 1:
         raise ProgrammingError(
@@ -288,7 +288,7 @@ def _build_row_count_query(policy: Policy, table: str) -> str:
 
 
 def _quote_column(name: str) -> str:
-    """A column in SQL; the fields of a STRUCT are declared by dotted names."""
+    """Quote a column for SQL; fields of a STRUCT are declared by dotted names."""
     return ".".join('"' + part.replace('"', '""') + '"' for part in name.split("."))
 
 
@@ -301,7 +301,7 @@ def _to_bound(value: Any) -> Any:
 
 
 def _compute_magnitude(value: Fraction) -> int:
-    """The power of ten of a positive number's first digit."""
+    """Return the power of ten of a positive number's first digit."""
     exponent = len(str(value.numerator)) - len(str(value.denominator))
     return exponent if value >= Fraction(10) ** exponent else exponent - 1
 

@@ -1,1 +1,1 @@
-"""Answers, budgets and errors as JSON: what the HTTP API writes, and a remote connection reads back."""
+"""Write answers, budgets and errors as JSON in the HTTP API, and read them in a remote connection."""

@@ -1,4 +1,4 @@
-"""An answer as JSON and back, with the intervals of its cells, its notices and its receipt."""
+"""Write answers as JSON and read them back, with the intervals of cells, notices and receipt."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from dpsql.wire import cells, records
 IntervalMatrix = tuple[tuple[Ends, ...], ...]
 """The interval of each cell, row by row."""
 IntervalSource = Callable[[float], IntervalMatrix]
-"""Gives the intervals for a confidence that was not written."""
+"""A function that returns the intervals at a confidence that was not written."""
 
 
 def write_answer(result: Result, confidences: Iterable[float]) -> dict[str, Any]:
-    """The whole answer, with the intervals for these confidences."""
+    """Return the whole answer as JSON, with the intervals at these confidences."""
     return {
         **write_all_but_rows(result, confidences),
         "rows": [cells.write_value(row) for row in result.rows],
@@ -25,7 +25,7 @@ def write_answer(result: Result, confidences: Iterable[float]) -> dict[str, Any]
 
 
 def write_all_but_rows(result: Result, confidences: Iterable[float]) -> dict[str, Any]:
-    """All of an answer but its rows."""
+    """Return an answer as JSON without its rows."""
     width = len(result.columns)
     bounded, counts = result.bounded_columns or (False,) * width, result.count_columns or (False,) * width
     return {
@@ -45,12 +45,12 @@ def write_all_but_rows(result: Result, confidences: Iterable[float]) -> dict[str
 
 
 def write_intervals(found: IntervalMatrix) -> list[Any]:
-    """The intervals of all cells; null for what has none."""
+    """Return the intervals of all cells as JSON; null for a cell without one."""
     return [[None if ends is None else cells.write_value(ends) for ends in row] for row in found]
 
 
 def read_answer(data: Mapping[str, Any], more: IntervalSource) -> Result:
-    """The answer that was written so; `more` gives intervals for other confidences."""
+    """Read an answer from JSON; `more` returns intervals at other confidences."""
     columns = data["columns"]
     kinds = tuple(str(column["type"]) for column in columns)
     receipt = read_receipt(data["receipt"])
@@ -77,7 +77,7 @@ def read_answer(data: Mapping[str, Any], more: IntervalSource) -> Result:
 
 
 def read_intervals(data: Iterable[Iterable[Any]]) -> IntervalMatrix:
-    """The intervals that were written so."""
+    """Read intervals from JSON."""
     return tuple(tuple(None if ends is None else _read_ends(ends) for ends in row) for row in data)
 
 
@@ -87,7 +87,7 @@ def _read_ends(ends: list[Any]) -> Ends:
 
 
 def read_receipt(data: Mapping[str, Any]) -> Receipt:
-    """The receipt that `Receipt.to_dict` wrote."""
+    """Read a receipt that `Receipt.to_dict` wrote."""
     known: dict[str, Any] = {
         name: tuple(each) if isinstance(each, list) else each
         for name, each in data.items()
@@ -97,7 +97,7 @@ def read_receipt(data: Mapping[str, Any]) -> Receipt:
 
 
 def write_explanation(explained: ExplainedQuery) -> dict[str, Any]:
-    """The plan of a query, line by line, with its receipt and notices."""
+    """Return the plan of a query as JSON, line by line, with its receipt and notices."""
     return {
         "plan": list(explained.lines),
         "notices": list(explained.notices),
@@ -107,7 +107,7 @@ def write_explanation(explained: ExplainedQuery) -> dict[str, Any]:
 
 
 def read_explanation(data: Mapping[str, Any]) -> ExplainedQuery:
-    """The explanation that was written so."""
+    """Read an explanation from JSON."""
     return ExplainedQuery(
         lines=tuple(map(str, data["plan"])),
         receipt=read_receipt(data["receipt"]),

@@ -1,4 +1,4 @@
-"""Values as JSON: what JSON has no form for is a text, which the column's type makes a value again."""
+"""Write values as JSON and read them back; types that JSON lacks are written as texts and restored by the column's type."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _READ: dict[str, Callable[[str], Any]] = {
     "BLOB": lambda text: base64.b64decode(text, validate=True),
 }
 _TYPES = {dt.datetime: "TIMESTAMP", dt.date: "DATE", dt.time: "TIME", uuid.UUID: "UUID", bytes: "BLOB"}
-"""The types of parameters that are written with their type."""
+"""The Python types of parameters that are written with their SQL type."""
 
 
 def write_value(value: Any) -> Any:
-    """A value of an answer as JSON has it.
+    """Return a value of an answer as JSON.
 
     >>> write_value(float("nan")), write_value(dt.date(2024, 2, 29)), write_value({"A": 3})
     ('NaN', '2024-02-29', [['A', 3]])
@@ -53,9 +53,9 @@ def write_value(value: Any) -> Any:
 
 
 def read_value(value: Any, kind: str) -> Any:
-    """The value of an answer's column of an engine type.
+    """Read a value of a column with an engine type.
 
-    A text stays one where it is no value of that type: days beyond Python's calendar are texts in every answer.
+    A text that is not a value of the type stays a text, such as a date beyond Python's calendar.
 
     >>> read_value("2024-02-29", "DATE"), read_value("infinity", "DATE"), read_value([["A", 3]], "MAP(VARCHAR, BIGINT)")
     (datetime.date(2024, 2, 29), 'infinity', {'A': 3})
@@ -75,7 +75,7 @@ def read_value(value: Any, kind: str) -> Any:
 
 
 def write_parameters(parameters: BoundParameters) -> list[Any] | dict[str, Any]:
-    """The parameters of a query, each of a type that JSON lacks as `{"type": …, "value": …}`."""
+    """Return the parameters of a query as JSON; a type that JSON lacks is written as `{"type": …, "value": …}`."""
     values = [_write_parameter(value) for value in parameters.values]
     return values if parameters.names is None else dict(zip(parameters.names, values, strict=True))
 
@@ -90,7 +90,7 @@ def _write_parameter(value: Any) -> Any:
 
 
 def read_parameters(data: Sequence[Any] | Mapping[str, Any]) -> Parameters:
-    """The parameters that a request has. Raises ProgrammingError for what is no value."""
+    """Read the parameters of a request. Raises ProgrammingError for an invalid value."""
     if isinstance(data, Mapping):
         return {name: _read_parameter(f":{name}", value) for name, value in data.items()}
     return [_read_parameter(str(number), value) for number, value in enumerate(data, 1)]
@@ -107,8 +107,8 @@ def _read_parameter(name: str, value: Any, *, inner: bool = False) -> Any:
             with suppress(ValueError):
                 return reader(value["value"])
     raise ProgrammingError(
-        f"parameter {name} is not a value",
+        f"parameter {name} is not a valid value",
         code="parameter",
-        hint='18, "A", true, null, a list of these, or {"type": "DATE", "value": "2024-01-31"}; '
+        hint='write 18, "A", true, null, a list of these, or {"type": "DATE", "value": "2024-01-31"}; '
         f"types are {', '.join(_READ)}",
     )

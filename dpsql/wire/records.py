@@ -1,6 +1,6 @@
-"""Frozen dataclasses as JSON and back, field by field: budgets, quotes, forecasts, descriptions.
+"""Write frozen dataclasses as JSON and read them back, field by field: budgets, quotes, forecasts, descriptions.
 
-Exact numbers are texts, as "1/10", and so are whole numbers beyond 53 bits, which many readers of JSON round.
+Exact numbers are written as texts, such as "1/10", and so are whole numbers beyond 53 bits, which many JSON readers round.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _EXACT = 2**53
 
 
 def write_record(value: Any) -> Any:
-    """A record as JSON data.
+    """Return a record as JSON data.
 
     >>> from dpsql.accounting.spend import Charge
     >>> write_record(Charge(10**30, 2))
@@ -39,7 +39,7 @@ def write_record(value: Any) -> Any:
 
 
 def read_record(kind: type[_T], data: Any) -> _T:
-    """The record of a dataclass that was written so. Raises TypeError, KeyError or ValueError for other data.
+    """Read a record of a dataclass. Raises TypeError, KeyError or ValueError for other data.
 
     >>> from dpsql.accounting.spend import Charge
     >>> read_record(Charge, {"loss": "1000000000000000000000000000000", "delta": 2}) == Charge(10**30, 2)
@@ -77,7 +77,7 @@ def _get_type_hints(kind: type) -> dict[str, Any]:
 
 
 def _with_displayed_fractions(state: BudgetState) -> BudgetState:
-    """A state whose figures are shown rounded, as those of a ledger are."""
+    """Return a state whose figures are displayed rounded, as those of a ledger."""
     return replace(
         state,
         epsilon=DisplayedFraction(state.epsilon),

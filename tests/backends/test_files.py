@@ -331,7 +331,7 @@ def test_a_name_with_brackets_is_no_pattern_if_it_is_a_file(tmp_path: Path) -> N
 
 def test_a_folder_needs_tables_of_different_names(tmp_path: Path) -> None:
     """Neither none nor two of one name; what is no table is passed over."""
-    with pytest.raises(dpsql.OperationalError, match="no files that can be read"):
+    with pytest.raises(dpsql.OperationalError, match="no readable files"):
         DuckDBBackend(tmp_path)
     _csv(tmp_path / "orders.csv")
     (tmp_path / "readme.txt").write_text("…")

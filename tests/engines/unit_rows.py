@@ -101,12 +101,12 @@ VALUED = (
 )
 """Windows that ignore NULLs."""
 EXCLUDED = f"FIRST_VALUE(n IGNORE NULLS) OVER ({BY} ROWS 2 PRECEDING EXCLUDE CURRENT ROW)"
-"""A window that dpsql does not ask PostgreSQL for."""
+"""A window that is not supported on PostgreSQL."""
 FRAMES = (
     f"SUM(n) OVER ({BY} GROUPS BETWEEN 1 PRECEDING AND CURRENT ROW EXCLUDE TIES)",
     f"COUNT(n) OVER ({BY} ROWS BETWEEN 1 PRECEDING AND 1 FOLLOWING EXCLUDE CURRENT ROW)",
 )
-"""Windows that dpsql does not ask Spark for."""
+"""Windows that are not supported on Spark."""
 AGGREGATES = (
     "MEDIAN(n)",
     "MEDIAN(x)",

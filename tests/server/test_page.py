@@ -72,7 +72,7 @@ def test_an_analyst_asks_in_a_browser(page: Page, shared: Served) -> None:
     assert all("±" in cell for cell in (*cells[4:6], *cells[7:9]))
     assert page.value("document.querySelectorAll('#answer b').length") == 0
     assert page.value("document.querySelectorAll('.chart .whisker').length") == 2
-    page.wait("document.querySelector('#ask').innerText === 'Ask, free'")
+    page.wait("document.querySelector('#ask').innerText === 'Run, free'")
     fits = "document.documentElement.scrollWidth <= document.documentElement.clientWidth"
     assert page.value(fits)
     for view, word in (("history", "<b>n</b>"), ("tables", "[0, 1000]"), ("budget", "visits for ana")):
@@ -96,7 +96,7 @@ def test_an_auditor_oversees_in_a_browser(page: Page, shared: Served) -> None:
         "Everyone",
     ]
     assert "visits for bob" in page.value("document.querySelector('#view').innerText")
-    assert "Look again at:" in page.value("document.querySelector('#view').innerText")
+    assert "Advice:" in page.value("document.querySelector('#view').innerText")
     assert page.value("document.documentElement.scrollWidth") == 390  # a digest is broken, and widens no page
     shared.door.api.authenticator.sessions = WebSessions()
     page.value("location.hash = 'tables'")

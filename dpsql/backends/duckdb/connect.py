@@ -21,8 +21,8 @@ from dpsql.errors import OperationalError, ProgrammingError
 from dpsql.policy import normalize_name
 
 UNSOUND = "common_subplan"
-"""The optimizer of DuckDB 2.0 that gives wrong rows: it takes subqueries for equal that are not, as some of its
-issues say and the differential search finds. No bound of a contribution may rest on it, so no statement runs with it.
+"""An optimizer of DuckDB 2.0 that returns wrong rows: it treats different subqueries as equal, as some of its issues report
+and the differential search finds. No contribution bound may depend on it, so no statement runs with it.
 """
 MEMORY_PATH = ":memory:"
 _CLOSING = ("enable_external_access", "lock_configuration")
@@ -42,14 +42,14 @@ def lock_down(
     spills: bool = False,
     closed: bool = True,
 ) -> None:
-    """Takes files away for good from an engine that has opened all it needs, and its word on standard output.
+    """Disable file access and progress output for good, after the engine has opened its files.
 
-    One that `reads` files keeps these alone of the file system; one that `spills`, the folder for temporary files, besides
-    its database. One that is `closed` was opened with the configuration of `LOCKED` whole.
+    An engine that `reads` files keeps access to these only; one that `spills`, to its database and the folder for temporary
+    files. A `closed` engine was opened with the whole configuration of `LOCKED`.
 
-    Without external access DuckDB still reads the database's own file by its name, and reads and writes
-    the log beside it; its configuration cannot say so before the file is open. Of a long query it prints
-    how much of it is done, among the answers, and exact.
+    Without external access DuckDB still reads the database's own file by its name, and reads and writes the log beside it; its
+    configuration cannot prevent this before the file is open. During a long query it prints the exact progress to standard
+    output.
     """
     if reads:
         connection.execute(f"SET allowed_paths = [{', '.join(map(quote_literal, reads))}]")
@@ -71,7 +71,7 @@ def open_connection(
     files = _select_file_tables(database)
     config, closed = build_locked_config(), spill is None and not files
     if not closed:
-        # The engine takes settings in an order of its own, and none for files once these are closed: see `lock_down`.
+        # The engine applies settings in its own order, and accepts none about files after these are closed: see `lock_down`.
         config = {name: value for name, value in config.items() if name not in _CLOSING}
         config |= {} if spill is None else spill.config
     try:
@@ -92,7 +92,7 @@ def _open_own_database(database: str | Path | Mapping[str, Any], config: Config)
     if isinstance(database, (str, Path)):
         return _open_database_file(str(database), config)
     raise ProgrammingError(
-        f"a database is a DuckDB path, an open duckdb connection or a dict of frames, not {type(database).__name__}"
+        f"the database must be a path, an open DuckDB connection or a dict of frames, not {type(database).__name__}"
     )
 
 
@@ -100,7 +100,7 @@ def _open_database_file(path: str, config: Config) -> duckdb.DuckDBPyConnection:
     if path == MEMORY_PATH:
         return duckdb.connect(path, config=config)
     if not Path(path).is_file():
-        raise OperationalError(f"there is no database file {path}", code="no_database")
+        raise OperationalError(f"the database file {path} does not exist", code="no_database")
     reason = ""
     try:
         return duckdb.connect(path, read_only=True, config=config)
@@ -109,7 +109,7 @@ def _open_database_file(path: str, config: Config) -> duckdb.DuckDBPyConnection:
     raise OperationalError(
         f"DuckDB cannot open {path} ({reason})",
         code="no_database",
-        hint="is it a DuckDB file, and closed in every program that writes to it?",
+        hint="check that it is a DuckDB file, and that no other program has it open for writing",
     )
 
 
@@ -129,7 +129,7 @@ def _open_frames(tables: Mapping[str, Any], config: Config) -> duckdb.DuckDBPyCo
             failed = True
         if failed:
             raise ProgrammingError(
-                f"the table {name} is not a pandas, polars or Arrow table or a path, but a {type(frame).__name__}",
+                f"the table {name} must be a path or a pandas, polars or Arrow table, not {type(frame).__name__}",
                 code="frame",
             )
     return connection

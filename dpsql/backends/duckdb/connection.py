@@ -1,4 +1,4 @@
-"""DuckDB: the private tables, behind a lock."""
+"""The backend for DuckDB."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _PROGRESS = "SELECT current_setting('enable_progress_bar')"
 _OPTIMIZERS = "SELECT current_setting('disabled_optimizers')"
 
 _PARSED = 1000
-"""How many texts are known at most to be read by the parser; beyond, all are forgotten."""
+"""The largest number of remembered texts that the parser accepts; beyond it, all are forgotten."""
 
 _NUMBER = "SELECT txid_current()"
 _SETTINGS = "SELECT name, value FROM duckdb_settings()"
@@ -85,10 +85,9 @@ _LOCKS: WeakKeyDictionary[duckdb.DuckDBPyConnection, threading.RLock] = WeakKeyD
 class DuckDBBackend:
     """A DuckDB file, opened read-only and locked; files and frames by name; or the owner's open connection.
 
-    The owner's connection is used as it is: it cannot be locked without taking it from the owner. What its
-    settings may be is looked at instead, and so is what its views read. `host` names the machine where a ledger
-    is shared by several, each of which may have another file at the same path. `types` are the policy's, by folded names of
-    tables and columns: as these the texts of CSV files are read.
+    The owner's connection is used unchanged, since locking it would take it from the owner; instead its settings and the sources
+    of its views are checked. `host` names the machine if several machines share a ledger, since each may have another file at the
+    same path. `types` are the policy's types by folded names of tables and columns, as which texts of CSV files are read.
     """
 
     name = "duckdb"
@@ -125,21 +124,21 @@ class DuckDBBackend:
         self._in_files = isinstance(database, Mapping) and 0 < len(self._files) == len(database)
         spill = None if temp_directory is None else self._open_spill_folder(temp_directory, temp_limit)
         self._connection = open_connection(database, spill, types)
-        # The folder goes with the connection, whoever closes it, or nobody.
+        # The folder is removed with the connection, even if nobody closes it.
         self._spill_finalizer = None if spill is None else weakref.finalize(self, spill.drop_user)
         self._bound_shapes: set[bytes] = set()
         self._parsed_texts: set[bytes] = set()
         self._lookup_stack: ExitStack | None = None
         self._has_begun_lookups = False
-        # Several of these may have one connection of the owner's: what one asks, another must not fetch.
+        # Several backends may share one connection of the owner; one must not fetch another's rows.
         self._lock = _LOCKS.setdefault(self._connection, threading.RLock())
 
     @cached_property
     def database_identity(self) -> DatabaseIdentity | None:
-        """The file's path, and which file that is now; what is in memory is the same within this object alone.
+        """The file's path and the identity of the file; a database in memory is identical only to itself.
 
-        A file that took another's place at the same path has another inode, and so another mark. The path of an owner's
-        connection is that of its current database; what else is attached, or read by views, does not count.
+        A file that replaced another at the same path has another inode, and so another identity. The path of an owner's
+        connection is that of its current database; attached databases and files of views do not count.
         """
         if self._in_files:
             return self._identify_files()
@@ -162,11 +161,10 @@ class DuckDBBackend:
         return str(name)
 
     def read_schema(self) -> dict[str, list[tuple[str, str]]]:
-        """Each table's columns with their engine types, from the catalogue.
+        """Read each table's columns with their engine types from the catalog.
 
-        Raises OperationalError where a macro of the database's has the name of a function that DuckDB
-        brings along: it would take that one's place, and a sum or a clamp would not be what it says. So where
-        a setting of the owner's connection gives SQL another meaning.
+        Raises OperationalError if a macro of the database hides a function of DuckDB, since a sum or a clamp would then compute
+        something else, and if a setting of the owner's connection changes the meaning of SQL.
         """
         self._refuse_shadows()
         self._refuse_settings()
@@ -179,7 +177,7 @@ class DuckDBBackend:
         return tables
 
     def suggest_columns(self) -> dict[str, list[tuple[str, str]]]:
-        """The columns of tables of texts, with types that some of their rows suggest: for an owner alone."""
+        """Suggest types for columns of text tables from some of their rows; for the owner only."""
         return {
             name: suggest_types(name, table)
             for name, table in self._files.items()
@@ -187,21 +185,21 @@ class DuckDBBackend:
         }
 
     def read_table_keys(self) -> dict[str, TableKeys]:
-        """The primary and foreign keys that each table declares, from the catalogue."""
+        """Read the primary and foreign keys of each table from the catalog."""
         return build_table_keys(self._query_rows(KEYS), _format_table_name)
 
     def compute_fingerprints(self, tables: Mapping[str, Sequence[str]], salt: bytes) -> dict[str, str]:
-        """As `fingerprint.compute_fingerprints`, of all rows of these columns: for an owner alone."""
+        """Compute fingerprints of all rows of these columns, as `fingerprint.compute_fingerprints`; for the owner only."""
         with self.open_snapshot():
             return compute_fingerprints(tables, salt, self._query_interruptibly)
 
     def read_counts(self, queries: Sequence[str]) -> list[int]:
-        """The number that each of some emitted queries gives of all rows: for an owner alone."""
+        """Return the exact number of each emitted query; for the owner only."""
         with self.open_snapshot():
             return [int(number) for sql in queries for (number,) in self._query_interruptibly(sql)]
 
     def find_origin(self, table: str) -> TableOrigin | None:
-        """Where the rows of a table or view come from, None where DuckDB cannot bind it."""
+        """Find the origin of a table's or view's rows, or None if DuckDB cannot bind it."""
         if table in self._files:
             return TableOrigin(
                 frozenset({f"file {table}"}),
@@ -251,9 +249,9 @@ class DuckDBBackend:
 
     @cached_property
     def is_unchanging(self) -> bool:
-        """Whether it is a DuckDB file that this opened, without views and generated columns: these may read the clock.
+        """Whether this is a DuckDB file opened here, without views and generated columns, which may read the clock.
 
-        Nobody can write to the file meanwhile. Frames, and the tables of an owner's connection, are their owner's to change.
+        Nobody can write to the file meanwhile, whereas frames and the tables of an owner's connection may change.
         """
         if not self._owned or self._path is None or self._path == MEMORY_PATH or self._files:
             return False
@@ -261,10 +259,10 @@ class DuckDBBackend:
         return not computed
 
     def can_bind(self, sql: str, held: TemporaryTables = ()) -> bool:  # noqa: ARG002
-        """Whether DuckDB can bind an emitted statement; what is dpsql's own to open stays as it is, and binds again.
+        """Return whether DuckDB can bind an emitted statement.
 
-        So does a statement with other constants: see `compute_statement_shape`. Raises OperationalError where a setting of the owner's
-        connection now gives SQL another meaning.
+        A database that dpsql opened does not change, so a bound statement binds again, also with other constants (see
+        `compute_statement_shape`). Raises OperationalError if a setting of the owner's connection now changes the meaning of SQL.
         """
         self._refuse_changed_files()
         if not self._owned:
@@ -278,19 +276,19 @@ class DuckDBBackend:
         return True
 
     def read_public_number(self, sql: str) -> int:
-        """The whole number that an emitted query over public tables alone gives."""
+        """Return the whole number of an emitted query over public tables."""
         with self._apply_safe_settings_once():
             ((number,),) = self._query_interruptibly(sql)
         return int(number)
 
     def read_public_rows(self, sql: str) -> tuple[list[tuple[Any, ...]], list[str]]:
-        """The rows of an emitted query over public tables alone, and the engine types of its columns."""
+        """Return the rows of an emitted query over public tables, and the engine types of its columns."""
         with self._apply_safe_settings_once():
             rows = self._query_interruptibly(sql)
             return rows, [str(column[1]) for column in self._connection.description or ()]
 
     def can_parse(self, text: str) -> bool:
-        """Whether DuckDB's parser reads `text` as one statement; with dpsql's own settings it always will."""
+        """Return whether DuckDB's parser accepts `text` as one statement; with fixed settings the result does not change."""
         known = hashlib.sha256(text.encode(errors="surrogatepass")).digest()
         if self._owned and known in self._parsed_texts:
             return True
@@ -305,12 +303,12 @@ class DuckDBBackend:
         return parsed
 
     def lock(self) -> AbstractContextManager[object]:
-        """As `Backend.lock`, of all that are on the same connection."""
+        """Return the lock of `Backend.lock`, shared by all backends of the connection."""
         return self._lock
 
     @contextmanager
     def open_snapshot(self) -> Iterator[None]:
-        """A read-only transaction, or the owner's own if one is open; none where nothing changes."""
+        """Open a read-only transaction, or use the owner's open one; none if the data cannot change."""
         before = (self._lookup_stack, self._has_begun_lookups)
         try:
             with (
@@ -324,7 +322,7 @@ class DuckDBBackend:
 
     @contextmanager
     def _open_transaction(self) -> Iterator[None]:
-        """A read-only transaction, which is undone at the end; none within another."""
+        """Open a read-only transaction, which is rolled back at the end; none within another."""
         opened = self._begin_transaction()
         try:
             yield
@@ -333,15 +331,15 @@ class DuckDBBackend:
                 self._execute_quietly("ROLLBACK")
 
     def run_statement(self, sql: str) -> Exact:
-        """The exact rows of the emitted statement."""
+        """Run an emitted statement and return its exact rows."""
         with self._apply_safe_settings():
             return Exact(self._query_interruptibly(sql))
 
     @contextmanager
     def stage_tables(self, tables: TemporaryTables) -> Iterator[None]:
-        """Temporary tables of the connection; its database is not written to.
+        """Create temporary tables of the connection for the enclosed work; the database is not changed.
 
-        A transaction that fails, or that is interrupted, is rolled back with them.
+        A failed or interrupted transaction is rolled back with them.
         """
         with self._open_transaction() if self.is_unchanging else nullcontext():
             try:
@@ -354,11 +352,11 @@ class DuckDBBackend:
                     self._execute_quietly(f"DROP TABLE IF EXISTS temp.{name}")
 
     def interrupt(self) -> None:
-        """As `Backend.interrupt`."""
+        """Interrupt the running statement, as `Backend.interrupt`."""
         self._connection.interrupt()
 
     def close(self) -> None:
-        """Closes the connection, unless it is the owner's."""
+        """Close the connection, unless it is the owner's."""
         if self._owned:
             self._connection.close()
         if self._spill_finalizer is not None:
@@ -367,21 +365,21 @@ class DuckDBBackend:
     def _open_spill_folder(self, parent: str | Path, limit: str | None) -> SpillFolder:
         if not self._owned:
             raise ProgrammingError(
-                "the temporary files of an open connection are its owner's to place",
+                "temp_directory is not valid with an open connection, whose owner sets it",
                 code="temp_directory",
-                hint="SET temp_directory = '…' on the connection, and leave the argument out",
+                hint="run SET temp_directory = '…' on the connection, and omit the argument",
             )
         return open_spill_folder(parent, limit, None if self._path == MEMORY_PATH else self._path)
 
     def _identify_files(self) -> DatabaseIdentity:
-        """Where the files lie, and as which they were opened."""
+        """Return the paths of the files, and their identity when they were opened."""
         sources = sorted({table.source for table in self._files.values()})
         identity = FILE + os.pathsep.join([os.path.realpath(self._path)] if self._path else sources)
         marks = hashlib.sha256(repr(sorted(table.marks for table in self._files.values())).encode())
         return DatabaseIdentity(identity, f"{identity} {marks.hexdigest()} {self._host}")
 
     def _refuse_changed_files(self) -> None:
-        """Raises OperationalError where a file that is still read is another than when it was opened."""
+        """Raise OperationalError if a file changed since it was opened."""
         changed = [table.source for table in self._files.values() if table.has_changed]
         if changed:
             raise OperationalError(
@@ -398,7 +396,7 @@ class DuckDBBackend:
             raise OperationalError(
                 f"macros of the database hide functions of DuckDB: {', '.join(shadows)}",
                 code="shadowed",
-                hint="drop them, or give them names of their own",
+                hint="drop or rename the macros",
             )
 
     def _refuse_settings(self) -> None:
@@ -408,17 +406,17 @@ class DuckDBBackend:
             self._disable_unsound_optimizer()
 
     def _refuse_settings_now(self) -> None:
-        """As `_refuse_settings`, of the few that are known to decide: this is asked before each charge."""
+        """Check the few settings that change the meaning of SQL, before each charge."""
         try:
             ((*values,),) = self._query_rows(_MEANING)
         except BackendError:
-            return  # then the statement cannot be bound either
+            return  # the statement cannot be bound either
         require_unchanged(dict(zip(MEANING, values, strict=True)))
         self._disable_unsound_optimizer()
 
     @contextmanager
     def _show_bound_plans(self) -> Iterator[None]:
-        """EXPLAIN shows the plan as it is bound, also on an owner's connection, which stays as it was."""
+        """Make EXPLAIN show the bound plan, and restore the setting of an owner's connection."""
         before = [] if self._owned else self._query_rows(_EXPLAINED)
         explains = bool(before) and self._execute_quietly("SET explain_output = 'all'")
         try:
@@ -438,7 +436,7 @@ class DuckDBBackend:
 
     @contextmanager
     def _apply_safe_settings(self) -> Iterator[None]:
-        """Runs statements soundly, and prints nothing of how far they are; an owner's connection prints again after."""
+        """Disable the unsound optimizer and progress output, and restore progress output of an owner's connection."""
         if self._owned:
             yield
             return
@@ -454,7 +452,7 @@ class DuckDBBackend:
 
     @contextmanager
     def _apply_safe_settings_once(self) -> Iterator[None]:
-        """As `_apply_safe_settings`, of look-ups in public tables: once for all of a snapshot, as a query has many."""
+        """Apply `_apply_safe_settings` once for all public lookups of a snapshot, since a query has many."""
         if self._lookup_stack is None:
             with self._apply_safe_settings():
                 yield
@@ -465,9 +463,9 @@ class DuckDBBackend:
         yield
 
     def _disable_unsound_optimizer(self) -> None:
-        """Disables the unsound optimizer in an owner's database, for good.
+        """Disable the unsound optimizer in an owner's database, for good.
 
-        The setting is of the whole database. Were it enabled again after a statement, a statement of another connection
+        The setting applies to the whole database. If it were enabled again after a statement, a statement of another connection
         could run with it. Raises OperationalError if it is enabled and the configuration is locked.
         """
         ((disabled,),) = self._query_rows(_OPTIMIZERS)
@@ -478,15 +476,15 @@ class DuckDBBackend:
             and UNSOUND not in names
         ):
             raise OperationalError(
-                f"the optimizer {UNSOUND} of DuckDB gives wrong rows, and the configuration is locked",
+                f"DuckDB's optimizer {UNSOUND} returns wrong rows, and the locked configuration does not allow disabling it",
                 code="setting",
-                hint=f"before it is locked: SET disabled_optimizers = '{UNSOUND}'",
+                hint=f"before locking the configuration, run SET disabled_optimizers = '{UNSOUND}'",
             )
 
     def _execute_quietly(self, sql: str) -> bool:
         try:
             self._connection.execute(sql)
-        except Exception:  # noqa: BLE001  (an engine's words are nobody's)
+        except Exception:  # noqa: BLE001  (an engine's message may quote private values)
             return False
         return True
 
@@ -494,7 +492,7 @@ class DuckDBBackend:
         return self._run_guarded(lambda: self._connection.execute(sql).fetchall())
 
     def _query_interruptibly(self, sql: str) -> list[tuple[Any, ...]]:
-        """As `_query_rows`, of what reads rows and so may take long: Ctrl-C stops it."""
+        """Run a query that may take long; Ctrl-C stops it."""
         connection = self._connection
         return self._run_guarded(
             lambda: run_interruptibly(connection, lambda: connection.execute(sql).fetchall())
@@ -506,18 +504,18 @@ class DuckDBBackend:
             return ask()
         except Exception as error:  # noqa: BLE001  (whatever an engine raises may quote a private value)
             stopped = find_cancellation(error)
-        # Raised out here, where no engine error is being handled: even `from None` keeps the context.
+        # Raised outside the handler, since even `from None` keeps the engine's error as context.
         raise stopped or BackendError
 
 
 def _format_table_name(schema: str, table: str) -> str:
-    """What a policy calls a table; a dot within its own name, which no policy names, is in quotes."""
+    """Return a table's name in a policy; a table with a dot in its own name, which no policy can name, is quoted."""
     plain = quote_identifier(table) if "." in table else table
     return plain if schema == "main" else f"{schema}.{plain}"
 
 
 def _build_table_condition(table: str) -> tuple[str, str]:
-    """The condition on the place of a table that a policy names, and its name there as a text."""
+    """Return the catalog condition for a table's schema and database, and its name as a literal."""
     schema, name = split_table_name(table)
     databases = "(current_database(), 'temp')" if not schema else "(current_database())"
     return f"schema_name = {quote_literal(schema or 'main')} AND database_name IN {databases}", quote_literal(
@@ -526,5 +524,5 @@ def _build_table_condition(table: str) -> tuple[str, str]:
 
 
 def _resolve_source(table: Any) -> Any:
-    """A frame as it is, and the table of a path."""
+    """Return a frame unchanged, or the table of a path."""
     return resolve_file_table(table) if isinstance(table, (str, Path)) else table

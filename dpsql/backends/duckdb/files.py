@@ -101,7 +101,7 @@ def find_file_tables(path: str | Path) -> dict[str, FileTable]:
     if not place.is_dir():
         if _PATTERN & set(str(path)) and not place.exists():
             raise ProgrammingError(
-                f"{path} names no table", code="source", hint=f'{{"name": {str(path)!r}}} gives it a name'
+                f"the table of {path} needs a name", code="source", hint=f'pass {{"name": {str(path)!r}}}'
             )
         found = _find_format(place)
         if found is None or (found.has_several_tables and found.list_tables is None):
@@ -123,13 +123,13 @@ def find_file_tables(path: str | Path) -> dict[str, FileTable]:
             continue
         name = _get_table_name(entry)
         if name.casefold() in map(str.casefold, tables):
-            raise OperationalError(f"{path} has two tables of the name {name}", code="source")
+            raise OperationalError(f"{path} has two tables named {name}", code="source")
         tables[name] = resolve_file_table(entry)
     if not tables:
         raise OperationalError(
-            f"the folder {path} has no files that can be read",
+            f"the folder {path} has no readable files",
             code="no_database",
-            hint=f"tables end in {_format_endings()}",
+            hint=f"files of tables end in {_format_endings()}",
         )
     return tables
 
@@ -140,7 +140,7 @@ def resolve_file_table(source: str | Path) -> FileTable:
     Raises OperationalError where there is none, or files of several formats.
     """
     if "\0" in str(source):
-        raise OperationalError("no file has NUL in its name", code="no_database")
+        raise OperationalError("a file name cannot contain NUL", code="no_database")
     place = Path(source)
     if place.is_dir():
         found = sorted(place.rglob("*.parquet"))
@@ -150,18 +150,18 @@ def resolve_file_table(source: str | Path) -> FileTable:
         found = [place]
     files = tuple(Path(os.path.realpath(each)) for each in found)
     if not files or not all(file.is_file() for file in files):
-        raise OperationalError(f"there is no file {source}", code="no_database")
+        raise OperationalError(f"the file {source} does not exist", code="no_database")
     formats = {_find_format(file) for file in files}
     kind = next(iter(formats))
     if kind is None or len(formats) > 1:
         raise OperationalError(
-            f"{source} is not of one format that can be read",
+            f"the format of {source} is unknown or mixed",
             code="source",
             hint=f"files end in {_format_endings()}",
         )
     if kind.has_several_tables and len(files) > 1:
         raise OperationalError(
-            f"{source} names several {kind.name} files, each of which has tables of its own",
+            f"{source} matches several {kind.name} files, each with tables of its own",
             code="source",
             hint="name one of them",
         )
@@ -188,7 +188,7 @@ def _read_guarded(table: FileTable, read: Callable[[], _T]) -> _T:
     except Exception as error:  # noqa: BLE001  (what a file cannot be read for may quote what stands in it)
         file, place = _locate_read_failure(table, str(error))
     raise OperationalError(
-        f"{file} cannot be read as {table.format.name}{place}",
+        f"cannot read {file} as {table.format.name}{place}",
         code="source",
         hint=_HINTS.get(table.format.name),
     )
@@ -283,7 +283,7 @@ def _make_csv(
     """A table in memory, with the policy's types. Every line has to have the columns of the first."""
     separator, names = _read_csv_header(files[0])
     if any(_read_csv_header(file) != (separator, names) for file in files[1:]):
-        raise ValueError("the files have other columns")
+        raise ValueError("the files have different columns")
     columns = "{" + ", ".join(f"{quote_literal(column)}: 'VARCHAR'" for column in names) + "}"
     rows = f"{_build_csv_call(files, separator)}, auto_detect = false, columns = {columns})"
     connection.execute(f"CREATE TABLE {quote_identifier(name)} AS {_build_typed_query(names, types, rows)}")
@@ -395,7 +395,9 @@ def _make_arrow(
         import pyarrow
         import pyarrow.ipc
     except ImportError:
-        raise ProgrammingError("Arrow files need pyarrow", code="extra", hint="pip install pyarrow") from None
+        raise ProgrammingError(
+            "Arrow files require pyarrow", code="extra", hint="pip install pyarrow"
+        ) from None
     found = []
     for file in files:
         with pyarrow.memory_map(str(file)) as mapped:

@@ -98,9 +98,9 @@ def require_unchanged(settings: Mapping[str, str | None]) -> None:
     if found := find_changed_settings(settings):
         listed = ", ".join(f"{name} = {value}" for name, value in found.items())
         raise OperationalError(
-            f"settings of the connection give SQL another meaning: {listed}",
+            f"settings of the connection change the meaning of SQL: {listed}",
             code="setting",
-            hint="; ".join(f"RESET {name}" for name in found),
+            hint="run " + "; ".join(f"RESET {name}" for name in found),
         )
 
 

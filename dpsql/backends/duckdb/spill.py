@@ -62,7 +62,7 @@ def open_spill_folder(parent: str | Path, limit: str | None, database: str | Non
         raise ProgrammingError(
             f"{limit!r} is not an amount of disk space",
             code="temp_limit",
-            hint='temp_limit="20GB", for example',
+            hint='write temp_limit="20GB", for example',
         )
     where, key = Path(parent), None if database is None else os.path.realpath(database)
     with _LOCK:
@@ -85,9 +85,9 @@ def _make_folder(where: Path, limit: str | None, key: str | None) -> SpillFolder
         path = None
     if path is None:
         raise OperationalError(
-            f"no folder for temporary files can be made in {where}",
+            f"cannot create a folder for temporary files in {where}",
             code="temp_directory",
-            hint="give a directory on a local disk that this user may write",
+            hint="choose a writable directory on a local disk",
         )
     most = limit or f"{max(1, free // 2 // _MEBIBYTE)}MiB"
     return SpillFolder(path, (where, limit), most, key, os.getpid())

@@ -89,9 +89,9 @@ class PostgresBackend:
             system = None
         if system is None:
             raise PolicyError(
-                "the server does not say which one it is",
+                "the server does not reveal its identity",
                 code="no_identity",
-                hint="name the database in the policy, `database: NAME`; or GRANT EXECUTE ON FUNCTION pg_control_system, "
+                hint="name the database in the policy: `database: NAME`; or GRANT EXECUTE ON FUNCTION pg_control_system, "
                 "pg_control_checkpoint",
             )
         info = self._connection.info
@@ -111,9 +111,9 @@ class PostgresBackend:
         for name in self._declared:
             if spelt.get(normalize_name(name), name) != name:
                 raise PolicyError(
-                    f"tables.{name}: the database calls it {spelt[normalize_name(name)]}, and PostgreSQL tells them apart",
+                    f"tables.{name}: the table is spelled {spelt[normalize_name(name)]} in the database, and PostgreSQL distinguishes case",
                     code="table_missing",
-                    hint="spell it as the database does",
+                    hint="use the spelling of the database",
                 )
         return self._columns
 
@@ -361,7 +361,7 @@ def _open_connection(url: str) -> Any:
         import psycopg
     except ImportError:
         raise OperationalError(
-            "PostgreSQL is read by psycopg, which is not installed",
+            "PostgreSQL requires psycopg, which is not installed",
             code="driver_missing",
             hint="pip install 'dpsql[postgres]'",
         ) from None
@@ -373,21 +373,21 @@ def _open_connection(url: str) -> Any:
     except (psycopg.Error, UnicodeError, ValueError) as error:
         reason = type(error).__name__
     raise OperationalError(
-        f"the PostgreSQL server cannot be reached, or refuses this URL ({reason})",
+        f"cannot connect to the PostgreSQL server of this URL ({reason})",
         code="no_database",
-        hint="does psql open the same URL?",
+        hint="check whether psql opens the same URL",
     )
 
 
 def _require_version(major: int, encoding: str) -> None:
     if not OLDEST <= major <= NEWEST:
         raise OperationalError(
-            f"PostgreSQL {major} was not reviewed: arithmetic, casts and settings are known of {OLDEST} to {NEWEST}",
+            f"PostgreSQL {major} is not supported; supported versions are {OLDEST} to {NEWEST}",
             code="engine_version",
         )
     if encoding != "UTF8":
         raise OperationalError(
-            f"the database's encoding is {encoding}: its texts are not compared and read as UTF-8",
+            f"the database's encoding is {encoding}; dpsql requires UTF8",
             code="encoding",
             hint="copy it into a database with ENCODING 'UTF8'",
         )

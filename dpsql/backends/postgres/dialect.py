@@ -1,4 +1,4 @@
-"""The dialect of PostgreSQL, and what it cannot do."""
+"""The dialect of PostgreSQL, and the features that it lacks."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from dpsql.plan.types import Pairs, Type, Value
 from dpsql.policy import split_table_name
 
 NAME_BYTES = 63
-"""PostgreSQL cuts longer names, so that two of them may be one."""
+"""PostgreSQL truncates longer names, so that two names may become equal."""
 SCHEMA = "public"
 """The schema of a table that the policy names without one."""
 _NAME = re.compile(r'"((?:[^"]|"")*)"|\'(?:[^\']|\'\')*\'')
@@ -57,25 +57,25 @@ _EXTREMES = MappingProxyType(
         },
     }
 )
-"""The extremes of types that MIN and MAX do not take in every version."""
+"""MIN and MAX for types that they do not support in every version."""
 
 MOST_ELEMENTS = 2**20
-"""The most elements of an array of several dimensions."""
+"""The largest number of elements of an array with several dimensions."""
 CANNOT = (
     "IGNORE NULLS in windows within a unit whose frames have EXCLUDE",
-    "quantiles within a unit that lie between two values, but for the median and, of bounded whole numbers, q = k / 2^j as 0.25",
+    "interpolated quantiles within a unit, except the median and, of bounded whole numbers, q = k / 2^j such as 0.25",
     "quantiles within a unit of more than 6 digits",
-    "more than 10,000 groups of public rows that private rows are joined to, and those of released values",
-    "fields of composite types, and elements of arrays of these, of enumerated types and of domains",
+    "joins of private rows to more than 10,000 groups of public rows, or to groups of released values",
+    "fields of composite types, and elements of arrays of composite types, enumerated types and domains",
     "names of more than 63 bytes",
     "views, materialized views, foreign tables and tables with row security",
 )
-"""What is refused with code `engine`, or, of tables, by the policy's check."""
+"""Features that are refused with code `engine`, or, for tables, when the policy is checked."""
 
 
 @dataclass(frozen=True, slots=True)
 class PostgresDialect:
-    """PostgreSQL's: NUMERIC for wide whole numbers, CASE for what may fail, arrays."""
+    """The dialect of PostgreSQL: NUMERIC for wide whole numbers, CASE around operations that may fail, arrays."""
 
     nan: str = values.NAN
     supports_stages: bool = False
@@ -92,25 +92,25 @@ class PostgresDialect:
     work_rules: Mapping[str, WorkRule] = field(default_factory=lambda: WORK)
 
     def require_supported_release(self, release: Release) -> None:
-        """Refuses what is listed in `CANNOT`, and every operator that is not known here."""
+        """Refuse the features in `CANNOT`, and every unknown operator."""
         for part in _iterate_relations(release.input):
             if not isinstance(part, _OPERATORS):
-                refuse_query("this is not supported on PostgreSQL")
+                refuse_query("this query is not supported on PostgreSQL")
             if isinstance(part, PerUnitGroupBy) and not is_private(part):
                 refuse_query(f"not supported on PostgreSQL: {CANNOT[3]}")
 
     def require_readable_sql(self, sql: str) -> None:
-        """Refuses names that would be cut, and a character that no text of PostgreSQL has."""
+        """Refuse names that PostgreSQL would truncate, and the character NUL."""
         if "\x00" in sql:
-            refuse_query("a text of PostgreSQL has no character 0")
+            refuse_query("texts of PostgreSQL cannot contain the character NUL")
         for found in _NAME.finditer(sql):
             if len((found[1] or "").replace('""', '"').encode(errors="replace")) > NAME_BYTES:
                 refuse_query(
-                    f"not supported on PostgreSQL: {CANNOT[5]}", "give tables and columns shorter names"
+                    f"not supported on PostgreSQL: {CANNOT[5]}", "use shorter names for tables and columns"
                 )
 
     def quote_table_name(self, name: str) -> str:
-        """A declared table's name in quotes, always with its schema: nothing depends on the search path."""
+        """Quote a declared table's name, always with its schema, so that the search path does not matter."""
         schema, table = split_table_name(name)
         return f"{quote_identifier(schema or SCHEMA)}.{quote_identifier(table)}"
 
@@ -362,7 +362,9 @@ POSTGRES = PostgresDialect()
 
 def refuse_query(rule: str, hint: str | None = None) -> NoReturn:
     """Refuses a query that another engine could be asked."""
-    raise QueryRejected(rule, code="engine", hint=hint or "the reference of engines lists what each can do")
+    raise QueryRejected(
+        rule, code="engine", hint=hint or "the engines reference lists the features of each engine"
+    )
 
 
 def _iterate_relations(relation: Relation) -> Iterator[Relation]:

@@ -50,7 +50,7 @@ def emit_constant(value: Value | Pairs) -> str:
         case str():
             return f"""(CAST({_quote_text(value)} AS TEXT) COLLATE "C")"""
         case tuple():
-            raise QueryRejected("maps are not supported on PostgreSQL", code="engine")
+            raise QueryRejected("map constants are not supported on PostgreSQL", code="engine")
         case _:
             return _emit_typed_literal(value)
 
@@ -76,7 +76,7 @@ def emit_cast(text: str, kind: Type) -> str:
     Days are within the calendar (see `columns`), so that each has a moment.
     """
     if kind is Type.LIST:
-        raise QueryRejected("lists are not supported on PostgreSQL", code="engine")
+        raise QueryRejected("list constants are not supported on PostgreSQL", code="engine")
     written = text if kind is Type.NULL else f"CAST({text} AS {TYPES[kind]})"
     return f'({written} COLLATE "C")' if kind is Type.VARCHAR else written
 

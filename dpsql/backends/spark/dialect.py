@@ -47,16 +47,16 @@ _BY_PLACE = frozenset({"quantile_cont", "quantile_disc", "median"})
 
 CANNOT = (
     "frames with EXCLUDE in windows within a unit",
-    "quantiles within a unit that lie between two values, but for the median and, of bounded whole numbers, q = k / 2^j as 0.25",
+    "interpolated quantiles within a unit, except the median and, of bounded whole numbers, q = k / 2^j such as 0.25",
     "quantiles within a unit of more than 6 digits",
-    "more than 10,000 groups of public rows that private rows are joined to, and those of released values",
-    "ids of the rows of tables whose rows are units, which joins and distinct rows need",
-    "times of day and UUID, which Spark does not have",
-    "structs and arrays that hold moments, whose unit its catalogue does not say, and arrays of tables with moments of an unknown unit",
-    'names with " or \\',
-    "views, temporary views, and tables whose files have no types, as CSV and JSON",
+    "joins of private rows to more than 10,000 groups of public rows, or to groups of released values",
+    "row ids of tables whose rows are units, which joins and DISTINCT need",
+    "times of day and UUIDs, which Spark lacks",
+    "structs and arrays with timestamps, whose unit the catalog does not state, and arrays of tables with timestamps of an unknown unit",
+    'names that contain " or \\',
+    "views, temporary views, and tables of files without types, such as CSV and JSON",
 )
-"""What is refused with code `engine`, or, of tables, by the policy's check."""
+"""Features that are refused with code `engine`, or, for tables, when the policy is checked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,20 +83,20 @@ class SparkDialect:
     work_rules: Mapping[str, WorkRule] = field(default_factory=lambda: WORK)
 
     def require_supported_release(self, release: Release) -> None:
-        """Refuses what is listed in `CANNOT`, and every operator that is not known here."""
+        """Refuse the features in `CANNOT`, and every unknown operator."""
         for part in _iterate_relations(release.input):
             if not isinstance(part, _OPERATORS):
-                refuse_query("this is not supported on Spark")
+                refuse_query("this query is not supported on Spark")
             if isinstance(part, PerUnitWindows) and any(map(_has_frame_exclusion, part.windows)):
                 refuse_query(f"not supported on Spark: {CANNOT[0]}")
             if isinstance(part, PerUnitGroupBy) and not is_private(part):
                 refuse_query(f"not supported on Spark: {CANNOT[3]}")
 
     def require_readable_sql(self, sql: str) -> None:
-        """Refuses names that Spark's parser reads in another way than they are meant."""
+        """Refuse names that Spark's parser would read differently."""
         for found in _NAME.finditer(sql):
             if found[1] is not None and ('""' in found[1] or "\\" in found[1]):
-                refuse_query(f"not supported on Spark: {CANNOT[7]}", "give tables and columns other names")
+                refuse_query(f"not supported on Spark: {CANNOT[7]}", "use other names for tables and columns")
 
     def quote_table_name(self, name: str) -> str:
         """A declared table's name in quotes, always with its catalogue and schema: no temporary view stands before it."""
@@ -151,7 +151,7 @@ class SparkDialect:
     def emit_row_id(self, values: Sequence[str], table: int = 0) -> str:  # noqa: ARG002
         """Refused: in a task that is tried again rows may have other numbers."""
         refuse_query(
-            f"not supported on Spark: {CANNOT[4]}", "name the column with the unit's id in the policy"
+            f"not supported on Spark: {CANNOT[4]}", "declare the column with the unit's id in the policy"
         )
 
     def emit_row_hash(self, unit: str) -> str:
@@ -318,7 +318,9 @@ class SparkDialect:
 
 def refuse_query(rule: str, hint: str | None = None) -> NoReturn:
     """Refuses a query that another engine could be asked."""
-    raise QueryRejected(rule, code="engine", hint=hint or "the reference of engines lists what each can do")
+    raise QueryRejected(
+        rule, code="engine", hint=hint or "the engines reference lists the features of each engine"
+    )
 
 
 def _iterate_relations(relation: Relation) -> Iterator[Relation]:

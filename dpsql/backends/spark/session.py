@@ -40,9 +40,9 @@ def open_session(database: Any) -> tuple[Any, bool]:
         return _open_reviewed_session(lambda: _open_remote_session(database)), True
     if session_class.getActiveSession() is not None:
         raise OperationalError(
-            "this process has a Spark session already",
+            "this process already has a Spark session",
             code="argument",
-            hint="dpsql.connect(session, policy=…) reads through it",
+            hint="use it with dpsql.connect(session, policy=…)",
         )
     _require_java()
     builder = session_class.builder.master(database).appName("dpsql")
@@ -97,7 +97,7 @@ def _import_session_class() -> Any:
         from pyspark.sql import SparkSession
     except ImportError:
         raise OperationalError(
-            "Spark is asked through pyspark, which is not installed",
+            "Spark requires pyspark, which is not installed",
             code="driver_missing",
             hint="pip install 'dpsql[spark]'",
         ) from None
@@ -109,9 +109,9 @@ def _require_java() -> None:
     found = shutil.which("java") or (home and shutil.which("java", path=str(Path(home) / "bin")))
     if not found:
         raise OperationalError(
-            "Spark needs Java 17 or 21, which is not found",
+            "Spark requires Java 17 or 21, which was not found",
             code="driver_missing",
-            hint="install a JRE, as Debian's default-jre-headless, or set JAVA_HOME; sc://… needs none on this machine",
+            hint="install a JRE, such as Debian's default-jre-headless, or set JAVA_HOME; sc://… needs no Java on this machine",
         )
 
 
@@ -128,9 +128,9 @@ def _open_reviewed_session(connect: Any) -> Any:
             reason = "a package of pyspark[connect] is missing"
     if reason:
         raise OperationalError(
-            f"Spark cannot be reached ({reason})",
+            f"cannot connect to Spark ({reason})",
             code="no_database",
-            hint="does a SparkSession of the same URL answer? pip install 'dpsql[spark]' has what Connect needs",
+            hint="check whether a SparkSession connects to the same URL; Spark Connect requires pip install 'dpsql[spark]'",
         )
     require_version(version)
     return session
@@ -143,7 +143,7 @@ def require_version(version: str) -> None:
     if found is None or not oldest <= (int(found[1]), int(found[2])) <= newest:
         words = " to ".join(dict.fromkeys(".".join(map(str, ends)) for ends in REVIEWED))
         raise OperationalError(
-            f"Spark {version} was not reviewed: arithmetic, casts and settings are known of {words}",
+            f"Spark {version} is not supported; supported versions are {words}",
             code="engine_version",
         )
 

@@ -47,7 +47,7 @@ def emit_constant(value: Value | Pairs) -> str:
         case str():
             return f"'{''.join(map(_escape_letter, value))}'"
         case tuple():
-            raise QueryRejected("maps are not supported on Spark", code="engine")
+            raise QueryRejected("map constants are not supported on Spark", code="engine")
         case _:
             return _emit_typed_literal(value)
 
@@ -68,15 +68,15 @@ def _emit_typed_literal(value: dt.date | dt.time | uuid.UUID | bytes) -> str:
         case dt.date():
             return f"DATE '{value.isoformat()}'"
         case dt.time():
-            raise QueryRejected("Spark has no times of day", code="engine")
+            raise QueryRejected("times of day are not supported on Spark", code="engine")
         case uuid.UUID():
-            raise QueryRejected("Spark has no UUID", code="engine")
+            raise QueryRejected("UUIDs are not supported on Spark", code="engine")
 
 
 def get_type_name(kind: Type) -> str:
     """What Spark calls a value type. Raises QueryRejected, with code `engine`, for those that it does not have."""
     if kind not in TYPES:
-        raise QueryRejected(f"Spark has no values of the type {kind.name}", code="engine")
+        raise QueryRejected(f"values of type {kind.name} are not supported on Spark", code="engine")
     return TYPES[kind]
 
 

@@ -1,7 +1,7 @@
-"""Who asks: the user of a token, of a session, or of a name with its password.
+"""Authenticate the caller of a request: by token, by session, or by name and password.
 
-There are no cookies: each request proves who asks, and a browser sends nothing of its own accord. So no page of another
-site can ask in a user's name (CSRF), and no CORS header lets one read an answer.
+There are no cookies: each request carries its credentials, which a browser does not send by itself. So no page of another site
+can send requests for a user (CSRF), and no CORS header lets one read an answer.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _WAITING = 16
 
 
 class Authenticator:
-    """Finds the user of a request. Failures are slowed and logged as at the other door, by the name or token's id."""
+    """Authenticate requests. Failures are slowed down and logged by name or token id, as in the PostgreSQL protocol."""
 
     def __init__(self, service: Service, log: Log, provider: OidcProvider | None = None) -> None:
         self._service, self._log, self.provider = service, log, provider
@@ -52,7 +52,7 @@ class Authenticator:
         self.failures = 0
 
     async def authenticate_request(self, authorization: list[str], peer: str) -> User:
-        """The user of the Authorization headers of a request. Raises OperationalError (`make_unauthenticated_error`)."""
+        """Return the user of a request's Authorization header. Raises OperationalError (`unauthenticated`)."""
         scheme, _, given = authorization[0].partition(" ") if len(authorization) == 1 else ("", "", "")
         match scheme.lower():
             case "bearer":
@@ -67,7 +67,7 @@ class Authenticator:
                 await self._refuse_login("", peer)
 
     async def begin_session(self, authorization: list[str], peer: str) -> tuple[User, str]:
-        """A session for the name and password of the Authorization header. Raises OperationalError (`make_unauthenticated_error`)."""
+        """Begin a session for the name and password of the Authorization header. Raises OperationalError (`unauthenticated`)."""
         scheme, _, given = authorization[0].partition(" ") if len(authorization) == 1 else ("", "", "")
         if scheme.lower() != "basic":
             await self._refuse_login("", peer)
@@ -83,9 +83,9 @@ class Authenticator:
         return self.sessions.begin_session(user.name, (verifier, user.subject))
 
     async def begin_issuer_login(self, binder: str, peer: str) -> str:
-        """Where a browser logs in at the issuer, which comes back with a code for `begin_session_by_code`.
+        """Return the issuer's login address; the browser returns with a code for `begin_session_by_code`.
 
-        Raises OperationalError, `busy` where too many begin.
+        Raises OperationalError, with code `busy` if too many logins are under way.
         """
         provider = self._require_provider()
         if not self._login_limiter.allow_check(get_network(peer)):
@@ -95,7 +95,7 @@ class Authenticator:
         return await self._run_in_pool(self._issuer_pool, lambda: provider.begin_login(binder))
 
     async def begin_session_by_code(self, state: str, code: str, secret: str, peer: str) -> tuple[User, str]:
-        """A session for who logged in at the issuer. Raises OperationalError (`make_unauthenticated_error`)."""
+        """Begin a session for a user who logged in at the issuer. Raises OperationalError (`unauthenticated`)."""
         provider = self._require_provider()
         subject = await self._run_in_pool(
             self._issuer_pool, lambda: provider.find_subject_by_code(state, code, secret)
@@ -127,7 +127,7 @@ class Authenticator:
         return self.provider
 
     def end_session(self, authorization: list[str]) -> None:
-        """Ends the session of the Authorization header, if it is one."""
+        """End the session of the Authorization header, if it has one."""
         self.sessions.end_session(authorization[0].partition(" ")[2].strip())
 
     async def _authenticate_session(self, secret: str, peer: str) -> User:
@@ -207,14 +207,14 @@ class Authenticator:
         return await asyncio.get_running_loop().run_in_executor(pool, work)
 
     def close(self) -> None:
-        """Waits for look-ups that are under way."""
+        """Wait for running lookups."""
         self._token_pool.shutdown(wait=True)
         self._password_pool.shutdown(wait=True)
         self._issuer_pool.shutdown(wait=True)
 
 
 NOBODY = User("", Role.auditor, datetime.min.replace(tzinfo=UTC))
-"""Whom a login has before it succeeds."""
+"""The user of a request that needs no login."""
 
 
 def require_query_role(user: User) -> None:
@@ -224,7 +224,7 @@ def require_query_role(user: User) -> None:
 
 
 def require_room(request: Request, user: User) -> None:
-    """Raises OperationalError (`busy`) where a connection beyond the limits is not an owner's."""
+    """Raise OperationalError (`busy`) if a connection beyond the limits is not an owner's."""
     late = getattr(request.state, "late", None)
     if late is None:
         return

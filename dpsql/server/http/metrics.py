@@ -1,6 +1,6 @@
-"""What the owner's monitoring reads: numbers of requests, statements and connections, in Prometheus' text format.
+"""Metrics for the owner's monitoring: requests, statements and connections, in Prometheus' text format.
 
-No value of the data, no text of a query and no name of a user is among them.
+They contain no values of the data, no query texts and no user names.
 
 Source: Prometheus, "Exposition formats", text format 0.0.4.
 """
@@ -14,19 +14,19 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Metrics:
-    """Requests by route and status, and the seconds that they took."""
+    """Counters of requests by route and status, and of their running times."""
 
     def __init__(self) -> None:
         self._requests = Counter[tuple[str, int]]()
         self._seconds = Counter[str]()
 
     def count_response(self, route: str, status: int, seconds: float) -> None:
-        """Counts a response; a route is a template, never a client's own text."""
+        """Count a response; the route is a template, never a client's own text."""
         self._requests[route, status] += 1
         self._seconds[route] += seconds  # type: ignore[assignment]
 
     def render_text(self, gauges: Mapping[str, tuple[str, float]]) -> str:
-        """All of it; `gauges` are further names with their help and value."""
+        """Render all metrics; `gauges` are further names with their help and value."""
         requests = [
             (f'{{route="{route}",status="{status}"}}', float(count))
             for (route, status), count in sorted(self._requests.items())

@@ -1,4 +1,4 @@
-"""The description of the API for programs, in OpenAPI."""
+"""The OpenAPI description of the HTTP API."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def _define_number(said: str) -> dict[str, Any]:
 
 
 _PARAMETERS = {
-    "description": "Values for `?`, or by name for `:name`; of a type that JSON lacks as"
+    "description": "Values for `?`, or by name for `:name`; values of types that JSON lacks are written as"
     ' {"type": "DATE", "value": "2024-01-31"}.',
     "oneOf": [{"type": "array"}, {"type": "object"}],
 }
@@ -28,19 +28,19 @@ _QUERY = {
         "sql": _define_text("One SELECT."),
         "parameters": _PARAMETERS,
         "epsilon": _define_number("The privacy loss of the query."),
-        "default_epsilon": _define_number(
-            "The privacy loss where neither `epsilon` nor the text states one."
+        "default_epsilon": _define_number("The privacy loss if neither `epsilon` nor the text states one."),
+        "delta": _define_number("The δ that is spent on selecting group keys."),
+        "target_error": _define_number(
+            'The largest error of a value, such as 50 or "5%", instead of a loss.'
         ),
-        "delta": _define_number("What is spent on choosing group keys."),
-        "target_error": _define_number('Instead of a loss: the largest error, as 50 or "5%".'),
-        "confidence": _define_number("How often a value keeps to the target error."),
+        "confidence": _define_number("The probability that a value meets the target error."),
         "max_groups": {"type": "integer", "minimum": 1},
         "dialect": _define_text("duckdb, postgres, spark, snowflake, bigquery or tsql."),
-        "replay": {"type": "boolean", "description": "False asks for new noise, and is charged."},
+        "replay": {"type": "boolean", "description": "False draws new noise, at a charge."},
         "confidences": {"type": "array", "items": {"type": "number"}, "maxItems": 8},
         "seconds": {
             "type": "number",
-            "description": "After how long the query is cancelled, unless it is charged by then.",
+            "description": "The time after which the query is cancelled unless it is already charged.",
         },
     },
 }
@@ -58,7 +58,7 @@ _PRICE = {
     "properties": {
         "queries": {"type": "array", "items": {"type": "string"}, "maxItems": 100},
         "epsilon": _define_number("The loss of queries that state none."),
-        "dialect": _define_text("The SQL of the queries."),
+        "dialect": _define_text("The SQL dialect of the queries."),
     },
 }
 _ANSWER = {
@@ -67,12 +67,18 @@ _ANSWER = {
         "columns": {"type": "array", "description": "name, type, has_intervals, is_count."},
         "rows": {"type": "array", "items": {"type": "array"}},
         "scales": {"type": "array", "description": "The standard deviation of each cell's noise, or null."},
-        "intervals": {"type": "array", "description": "For each confidence the ends of each cell, or null."},
+        "intervals": {
+            "type": "array",
+            "description": "For each confidence, the interval of each cell, or null.",
+        },
         "notices": {"type": "array", "items": {"type": "string"}},
         "branches": {"type": "array", "items": {"type": "integer"}},
         "receipt": {"type": "object"},
         "cost": {"type": "array", "items": {"type": "string"}},
-        "answer": {"type": ["string", "null"], "description": "For intervals at other confidences."},
+        "answer": {
+            "type": ["string", "null"],
+            "description": "The id of the answer, for intervals at other confidences.",
+        },
     },
 }
 _ERROR = {
@@ -81,8 +87,8 @@ _ERROR = {
         "error": {
             "type": "object",
             "properties": {
-                "error": _define_text("The class, as in Python."),
-                "code": _define_text("For programs; stable."),
+                "error": _define_text("The class of the error in Python."),
+                "code": _define_text("A stable code for programs."),
                 "message": _define_text("The rule."),
                 "hint": {"type": ["string", "null"]},
                 "line": {"type": ["integer", "null"]},
@@ -146,7 +152,7 @@ DOCUMENT: dict[str, Any] = {
     "info": {
         "title": "dpsql",
         "version": VERSION,
-        "description": "SQL over private data, answered with differential privacy. Exact numbers are texts, as 1/10.",
+        "description": "SQL over private data, answered with differential privacy. Exact numbers are strings, such as 1/10.",
     },
     "security": [{"token": []}, {"password": []}],
     "components": {
@@ -156,32 +162,42 @@ DOCUMENT: dict[str, Any] = {
         }
     },
     "paths": {
-        "/v1/query": _define_post("The private answer to a SELECT, charged.", _QUERY, _ANSWER, arrow=True),
+        "/v1/query": _define_post("Answer a SELECT privately and charge it.", _QUERY, _ANSWER, arrow=True),
         "/v1/combine": _define_post(
-            "The most accurate answer from stored releases, free.", _COMBINE, _ANSWER, arrow=True
+            "Compute the most accurate answer from stored releases, at no charge.",
+            _COMBINE,
+            _ANSWER,
+            arrow=True,
         ),
-        "/v1/explain": _define_post("The plan, its proofs and its price, free.", _QUERY, {"type": "object"}),
-        "/v1/price": _define_post("What queries would cost together, free.", _PRICE, {"type": "object"}),
+        "/v1/explain": _define_post(
+            "Show the plan, its proofs and its price, at no charge.", _QUERY, {"type": "object"}
+        ),
+        "/v1/price": _define_post(
+            "Compute the joint charge of queries, at no charge.", _PRICE, {"type": "object"}
+        ),
         "/v1/budget": _define_get(
-            "Budgets of tables, and the own at them; all of everybody for auditors.", ("all", "query")
+            "List the budgets of tables and the caller's own budgets; all budgets for owners and auditors.",
+            ("all", "query"),
         ),
-        "/v1/history": _define_get("The own charges, the newest first.", ("limit", "query")),
-        "/v1/receipts/{entry}": _define_get("What the ledger holds of an own charge.", ("entry", "path")),
+        "/v1/history": _define_get("List the caller's charges, newest first.", ("limit", "query")),
+        "/v1/receipts/{entry}": _define_get(
+            "Return the ledger's entries of one of the caller's charges.", ("entry", "path")
+        ),
         "/v1/answers/{answer}/intervals": _define_get(
-            "Intervals of a late answer at another confidence, free.",
+            "Compute the intervals of a recent answer at another confidence, at no charge.",
             ("answer", "path"),
             ("confidence", "query"),
         ),
-        "/v1/catalogue": _define_get("Tables, columns, bounds and public values, from the policy."),
-        "/v1/words": _define_get("Keywords and functions, for editors."),
+        "/v1/catalogue": _define_get("List tables, columns, bounds and public values, from the policy."),
+        "/v1/words": _define_get("List keywords and functions, for editors."),
         "/v1/login": {
             "get": {
-                "summary": "Where one may log in beside passwords and tokens: the issuer of OpenID Connect, or null.",
+                "summary": "Return the OpenID Connect issuer, or null.",
                 "security": [],
                 "responses": _define_responses({"type": "object"}),
             },
             "post": {
-                "summary": "The address to log in at, for who keeps the secret of which `binder` is the SHA-256 digest, in base64url.",
+                "summary": "Start a login: return the issuer's login address. `binder` is the SHA-256 digest of the client's secret, in base64url.",
                 "security": [],
                 "requestBody": _define_request_body(_define_text_fields("binder")),
                 "responses": _define_responses({"type": "object"}),
@@ -189,44 +205,44 @@ DOCUMENT: dict[str, Any] = {
         },
         "/v1/login/code": {
             "post": {
-                "summary": "A session for the state and code that the issuer has sent a browser back with, and the secret.",
+                "summary": "Open a session with the issuer's state and code and the client's secret.",
                 "security": [],
                 "requestBody": _define_request_body(_define_text_fields("state", "code", "secret")),
                 "responses": _define_responses({"type": "object"}),
             }
         },
         "/v1/session": {
-            **_define_get("Who asks."),
+            **_define_get("Return the caller."),
             "post": {
-                "summary": "A session for a name and password, in place of a token; it ends after hours.",
+                "summary": "Open a session with a name and password, as a substitute for a token; it expires after some hours.",
                 "security": [{"password": []}],
                 "responses": _define_responses({"type": "object"}),
             },
-            "delete": {"summary": "Ends the session.", "responses": _define_responses({"type": "object"})},
+            "delete": {"summary": "End the session.", "responses": _define_responses({"type": "object"})},
         },
         "/v1/entries": _define_get(
-            "The ledger's entries, the newest first, for owners and auditors.", ("limit", "query")
+            "List the ledger's entries, newest first, for owners and auditors.", ("limit", "query")
         ),
-        "/v1/users": _define_get("Users and tokens, without secrets, for owners and auditors."),
+        "/v1/users": _define_get("List users and tokens, without secrets, for owners and auditors."),
         "/v1/statements": _define_get(
-            "What runs and who is connected: the own, and of everybody for owners and auditors."
+            "List statements and connections: the caller's, and all for owners and auditors."
         ),
         "/v1/statements/{pid}": {
             "delete": {
-                "summary": "Ends an own statement, and for owners anybody's.",
+                "summary": "Stop one of the caller's statements, or any statement for owners.",
                 "parameters": [{"name": "pid", "in": "path", "required": True, "schema": {"type": "string"}}],
                 "responses": _define_responses({"type": "object"}),
             }
         },
-        "/v1/policy": _define_get("The policy that the server answers by, for owners and auditors."),
+        "/v1/policy": _define_get("Return the server's policy, for owners and auditors."),
         "/v1/reload": {
             "post": {
-                "summary": "Reads the policy, the data and the users again, for owners.",
+                "summary": "Reload the policy, the data and the users, for owners.",
                 "responses": _define_responses({"type": "object"}),
             }
         },
-        "/v1/openapi.json": _define_get("This description.", public=True),
-        "/health": _define_get("Whether the server takes queries.", public=True),
-        "/metrics": _define_get("Numbers for monitoring, for owners and auditors."),
+        "/v1/openapi.json": _define_get("Return this description.", public=True),
+        "/health": _define_get("Return whether the server accepts queries.", public=True),
+        "/metrics": _define_get("Return metrics for monitoring, for owners and auditors."),
     },
 }

@@ -1,4 +1,4 @@
-"""What a request asks: the JSON of its body, within limits of size, depth and time, and the options of a query in it."""
+"""Parse requests: the JSON of the body, within limits of size, depth and time, and the options of a query in it."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ _KINDS: dict[str, type] = {"max_groups": int, "dialect": str, "replay": bool}
 
 @dataclass(frozen=True, slots=True)
 class QueryRequest:
-    """A query with its options; `default_epsilon` is the loss where neither they nor the text state one.
+    """A query with its options; `default_epsilon` is the loss if neither they nor the text state one.
 
-    `confidences` are those of the intervals that are written, `seconds` is after how long it is cancelled, unless it is charged.
+    `confidences` are those of the intervals in the answer; after `seconds` the query is cancelled unless it is charged.
     """
 
     sql: str
@@ -56,7 +56,7 @@ class QueryRequest:
 
 
 async def read_body(request: Request, seconds: float) -> Any:
-    """The JSON of a request's body. Raises ProgrammingError for what is none, OperationalError for one that does not come."""
+    """Read the JSON body of a request. Raises ProgrammingError if it is invalid, OperationalError if it does not arrive."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise ProgrammingError(

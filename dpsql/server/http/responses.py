@@ -1,4 +1,4 @@
-"""What the API answers with: JSON or Arrow, and an entry of the ledger as JSON."""
+"""Responses of the API: JSON, Arrow, and records as JSON."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ HEADERS = {
 
 
 def to_entry_json(entry: Entry) -> dict[str, Any]:
-    """A charge as its analyst sees it."""
+    """Return a charge as its analyst sees it."""
     return {
         "id": entry.id,
         "charge": entry.charge,
@@ -43,7 +43,7 @@ def to_entry_json(entry: Entry) -> dict[str, Any]:
 
 
 def to_full_entry_json(entry: Entry) -> dict[str, Any]:
-    """An entry as owners and auditors see it."""
+    """Return an entry as owners and auditors see it."""
     return {
         **to_entry_json(entry),
         "kind": entry.kind,
@@ -54,17 +54,17 @@ def to_full_entry_json(entry: Entry) -> dict[str, Any]:
 
 
 def write_json(data: Mapping[str, Any] | Sequence[Any]) -> bytes:
-    """JSON in ASCII."""
+    """Return data as JSON in ASCII."""
     return json.dumps(data, allow_nan=False, separators=(",", ":")).encode("ascii")
 
 
 def to_json_response(data: Mapping[str, Any], number: int = 200) -> Response:
-    """A response in JSON."""
+    """Return a JSON response."""
     return Response(write_json(data), number, headers=HEADERS, media_type=JSON)
 
 
 def to_arrow_bytes(result: Result, metadata: Mapping[str, Any]) -> bytes:
-    """The rows as a stream of Arrow's IPC format, with all else as JSON in the schema's metadata, under `dpsql`."""
+    """Return the rows in Arrow's IPC stream format, with everything else as JSON in the schema's metadata, under `dpsql`."""
     import io
 
     import pyarrow
@@ -77,7 +77,7 @@ def to_arrow_bytes(result: Result, metadata: Mapping[str, Any]) -> bytes:
 
 
 def to_statement_json(row: Mapping[str, Any]) -> dict[str, Any]:
-    """What runs, as JSON."""
+    """Return a running statement as JSON."""
     return {name: value.isoformat() if isinstance(value, datetime) else value for name, value in row.items()}
 
 

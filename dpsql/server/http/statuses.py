@@ -1,4 +1,4 @@
-"""Errors as HTTP has them: a status for each, and the JSON of `dpsql.wire.failures` as the body."""
+"""Map errors to HTTP statuses; the body is the JSON of `dpsql.wire.failures`."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ _BY_CLASS: tuple[tuple[type[Error], int], ...] = (
 
 
 def get_status(error: Error) -> int:
-    """The status of a response with an error."""
+    """Return the HTTP status of an error."""
     found = _BY_CODE.get(error.code)
     return found or next((number for kind, number in _BY_CLASS if isinstance(error, kind)), 500)
 
 
 def make_unauthenticated_error() -> Error:
-    """Whatever was wrong with who asks, the same is said."""
+    """Return the one error for all failures of authentication."""
     return OperationalError(
         "no valid token or password given",
         code="unauthenticated",
@@ -55,5 +55,5 @@ def make_unauthenticated_error() -> Error:
 
 
 def make_body_error(reason: str, hint: str | None = None) -> ProgrammingError:
-    """The error of a body that is no request."""
+    """Return the error for an invalid body."""
     return ProgrammingError(f"the body of the request {reason}", code="body", hint=hint)

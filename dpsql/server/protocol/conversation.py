@@ -1,7 +1,7 @@
 """One connection as a state machine: bytes in, tasks and bytes out; no sockets, threads or clocks.
 
-`receive_bytes` takes bytes. `step` handles messages until one needs work by the server around it, which it returns as a task;
-the answer goes to the method that the task's docstring names, and `step` goes on. `take_output` gives the bytes to be sent.
+`receive_bytes` takes bytes. `step` handles messages until one needs work by the server, which it returns as a task; the result
+goes to the method that the task's docstring names, and `step` continues. `take_output` returns the bytes to send.
 """
 
 from __future__ import annotations
@@ -56,14 +56,14 @@ from dpsql.server.protocol.values import Column, decode_value, expand_formats
 from dpsql.server.statements import MOST_STATEMENTS, Statement, parse_statements
 
 MOST_CHARACTERS = 100_000
-"""Characters of a message's text: a list of ten thousand numbers has fewer."""
+"""The largest number of characters of a message's text; a list of ten thousand numbers has fewer."""
 MOST_READ_HERE = 4_096
-"""Characters of a text that is read where all connections wait for it, and of the texts that are read there at once."""
+"""The largest number of characters of texts that are parsed in the event loop, where all connections wait."""
 TOO_MANY_STATEMENTS = f"a query text may have at most {MOST_STATEMENTS:,} statements"
 MOST_VALUES_AT_ONCE = 5_000
-"""About how many values of an answer are written before other connections have their turn."""
+"""About the number of values of an answer that are written before other connections get a turn."""
 MOST_AT_ONCE = 100
-"""Messages that are handled, if none needs a task, before other connections have their turn."""
+"""The number of messages without a task that are handled before other connections get a turn."""
 
 _Phase = str
 _ABORTED = Failure(
@@ -75,7 +75,7 @@ _Found = TypeVar("_Found")
 
 
 class Conversation:
-    """A client's connection. `tls` says whether it is offered, `requires_tls` whether there is no door without it."""
+    """A client's connection. `tls` says whether TLS is offered, `requires_tls` whether it is required."""
 
     def __init__(self, *, tls: bool = False, requires_tls: bool = False) -> None:
         self._offers_tls, self._requires_tls = tls, requires_tls
@@ -98,60 +98,60 @@ class Conversation:
         self._describing: PreparedStatement | Portal | None = None
         self.is_closing = False
         self.has_more_messages = False
-        """Whether `step` has stopped although more messages may be there."""
+        """Whether `step` stopped although more messages may be available."""
 
     @property
     def user(self) -> str:
-        """Whom the client says it is; nobody before it says it."""
+        """Return the user name that the client claims, or an empty text before it does."""
         return "" if self._startup is None else self._startup.parameters.get("user", "")
 
     @property
     def is_logged_in(self) -> bool:
-        """Whether the client has proved who it is."""
+        """Return whether the client is authenticated."""
         return self._phase == "ready"
 
     @property
     def is_waiting(self) -> bool:
-        """Whether a task is still to be answered, or an answer to be sent."""
+        """Return whether a task is unfinished, or an answer is being sent."""
         return self._task is not None or self._sending is not None
 
     @property
     def idle_status(self) -> str | None:
-        """The transaction (I, T or E) in which the client may ask, and has not asked; None while it is answered."""
+        """Return the transaction status (I, T or E) of an idle client, or None while it is being served."""
         return (
             self._status if self._phase == "ready" and not self.is_waiting and not self.is_closing else None
         )
 
     @property
     def unread_bytes(self) -> int:
-        """How many bytes are received and not handled yet."""
+        """Return the number of received and unhandled bytes."""
         return len(self._buffer)
 
     @property
     def transaction_status(self) -> str:
-        """I outside a transaction, T within one, E within a failed one."""
+        """Return I outside a transaction, T within one, E within a failed one."""
         return self._status
 
     def receive_bytes(self, data: bytes) -> None:
-        """Takes what has arrived."""
+        """Take received bytes."""
         self._buffer.feed_bytes(data)
 
     def take_output(self) -> bytes:
-        """The bytes that are to be sent now."""
+        """Return the bytes to send now."""
         taken = bytes(self._out)
         self._out.clear()
         return taken
 
     def close_with_failure(self, failure: Failure) -> None:
-        """Says why the connection ends, and ends it: no task is asked for and nothing more of an answer is made."""
+        """Report a failure and end the connection, without further tasks or parts of an answer."""
         self._out += backend.error_response(failure)
         self._task = self._sending = self._simple_statements = None
         self.is_closing = True
 
     def step(self) -> Task | None:
-        """Handles messages up to the next task.
+        """Handle messages up to the next task.
 
-        None where more bytes are needed, the connection ends, or many messages are handled: `has_more_messages` then.
+        Returns None if more bytes are needed, the connection ends, or many messages were handled (`has_more_messages`).
         """
         handled, self.has_more_messages = 0, False
         self._read_here = 0
@@ -187,7 +187,7 @@ class Conversation:
     def _handle_first_message(self, message: frontend.FirstMessage) -> Task | None:
         match message:
             case SSLRequest() if self._offers_tls and not self._is_encrypted:
-                # What came with the request is not encrypted: it must not be taken for what is.
+                # Bytes after the request are not encrypted, and must not be treated as encrypted.
                 if len(self._buffer):
                     raise ProtocolError("received unencrypted data after SSL request")
                 self._out += b"S"
@@ -207,11 +207,11 @@ class Conversation:
         return None
 
     def confirm_tls(self) -> None:
-        """Answers `StartTLS`."""
+        """Answer `StartTLS`."""
         self._task, self._is_encrypted = None, True
 
     def confirm_cancel(self) -> None:
-        """Answers `CancelStatement`. The protocol has no message for the client."""
+        """Answer `CancelStatement`; the protocol has no message for the client."""
         self._task = None
 
     def _handle_startup(self, message: Startup) -> Task | None:
@@ -230,7 +230,7 @@ class Conversation:
         return LookUpUser(user)
 
     def receive_verifier(self, verifier: Verifier, *, known: bool) -> None:
-        """Answers `LookUpUser`: what proves the password; `known` says whether there is such a user."""
+        """Answer `LookUpUser` with the password verifier; `known` says whether the user exists."""
         self._task = None
         self._scram = ScramExchange(verifier, known=known)
         self._out += backend.authentication_sasl([MECHANISM])
@@ -259,14 +259,14 @@ class Conversation:
         return LogIn(self.user, {} if self._startup is None else self._startup.parameters)
 
     def reject_login(self) -> None:
-        """Answers `RejectLogin`."""
+        """Answer `RejectLogin`."""
         self._task = None
         self.close_with_failure(
             Failure("28P01", f'password authentication failed for user "{self.user}"', severity="FATAL")
         )
 
     def accept_login(self, found: LoginResult) -> None:
-        """Answers `LogIn`; `close_with_failure` refuses it instead."""
+        """Answer `LogIn`; `close_with_failure` refuses it instead."""
         self._task = None
         self._phase, self._named.memory = "ready", found.memory
         self._out += backend.authentication_ok()
@@ -386,7 +386,7 @@ class Conversation:
         return None
 
     def _require_no_failed_transaction(self, statement: Statement) -> None:
-        """Raises Failed for what a failed transaction does not take: all but its end, and the way back to a savepoint."""
+        """Raise StatementError in a failed transaction, unless the statement ends it or returns to a savepoint."""
         if self._status == "E" and statement.command not in ("commit", "rollback", "rollback to"):
             raise StatementError(_ABORTED.sqlstate, _ABORTED.message, _ABORTED.hint)
 
@@ -455,7 +455,7 @@ class Conversation:
         return DescribeStatement(prepared.statement, prepared.types, portal.values)
 
     def receive_description(self, found: StatementDescription | Failure) -> None:
-        """Answers `DescribeStatement`."""
+        """Answer `DescribeStatement`."""
         self._task = None
         of, self._describing = self._describing, None
         if of is None:
@@ -496,7 +496,7 @@ class Conversation:
         return task
 
     def receive_answer(self, found: Answer | Failure) -> None:
-        """Answers `RunStatement`."""
+        """Answer `RunStatement`."""
         task, self._task = self._task, None
         portal, self._running_portal = self._running_portal, None
         if isinstance(found, Failure):
@@ -515,7 +515,7 @@ class Conversation:
             self._begin_sending(self._send_portal(portal, self._limit))
 
     def _begin_sending(self, parts: Iterator[None]) -> None:
-        """Makes the first part of an answer; `step` makes the others, each after others had their turn."""
+        """Write the first part of an answer; `step` writes the others, after other connections had a turn."""
         self._sending = parts
         self._send_part()
 
@@ -531,7 +531,7 @@ class Conversation:
             self._fail_statement(error.failure)
 
     def _update_transaction(self, statement: Statement) -> None:
-        """Take part in what a statement has done: a transaction's end closes all portals, DISCARD ALL forgets statements too."""
+        """Update the transaction after a statement: its end closes all portals, and DISCARD ALL also forgets statements."""
         if statement.command == "begin":
             self._status = "T"
         elif statement.command in ("commit", "rollback"):
@@ -544,7 +544,7 @@ class Conversation:
             self._named.forget_all_statements()
 
     def _send_answer(self, found: Answer) -> Iterator[None]:
-        """Makes an answer to be sent, part by part."""
+        """Write an answer, part by part."""
         if found.columns is not None:
             codes = (0,) * len(found.columns)
             self._out += backend.row_description(found.columns, codes)
@@ -552,7 +552,7 @@ class Conversation:
         self._out += backend.command_complete(found.tag)
 
     def _send_portal(self, portal: Portal, limit: int) -> Iterator[None]:
-        """Makes the next rows of a portal to be sent, part by part: at most `limit` unless that is 0."""
+        """Write the next rows of a portal, part by part: at most `limit` unless that is 0."""
         found = portal.answer
         if found is None:
             return
@@ -581,7 +581,7 @@ class Conversation:
                 yield
 
     def _fail_statement(self, failure: Failure) -> None:
-        """Says an error; the rest of a simple query, or of a series up to Sync, is skipped."""
+        """Report an error, and skip the rest of a simple query or of a series up to Sync."""
         self._out += backend.error_response(failure)
         self._running_portal = self._describing = None
         if self._status == "T":

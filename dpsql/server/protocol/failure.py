@@ -1,4 +1,4 @@
-"""What a client is told of an error: a message with its SQLSTATE, and where in the text it is."""
+"""Errors for clients: a message with its SQLSTATE, and the position in the text."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ NO_CODE = "XX000"
 class Failure:
     """An error as ErrorResponse carries it.
 
-    `position` counts characters of the client's text from 1. Where the place is in another text, as a translation,
-    `internal_query` is that text and `internal_position` the place in it. `charged` says whether the statement was charged,
-    None where that is not known; no field of the message has it.
+    `position` counts characters of the client's text from 1. For a position in another text, as a translation, `internal_query`
+    is that text and `internal_position` the position in it. `charged` says whether the statement was charged, None if that is
+    unknown; it is not sent.
     """
 
     sqlstate: str
@@ -28,7 +28,7 @@ class Failure:
 
 
 class ProtocolError(Exception):
-    """A message that no client of the protocol sends; the connection is closed after it is said."""
+    """A violation of the protocol; the connection is closed after it is reported."""
 
     def __init__(self, message: str, sqlstate: str = "08P01") -> None:
         super().__init__(message)
@@ -36,7 +36,7 @@ class ProtocolError(Exception):
 
 
 class StatementError(Exception):
-    """A statement that cannot be answered."""
+    """An error of a statement."""
 
     def __init__(self, sqlstate: str, message: str, hint: str | None = None) -> None:
         super().__init__(message)

@@ -1,4 +1,4 @@
-"""Refusals: a QueryRejected with the place in the text, the reason and the way out."""
+"""Refusals: a QueryRejected with the position in the text, the reason and a hint."""
 
 from __future__ import annotations
 
@@ -76,17 +76,17 @@ _NAME_BEFORE = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*\s*$")
 _PART = re.compile(r"\[\s*(?P<first>-?\d{1,9})?\s*(?P<colon>:)?\s*(?P<last>-?\d{1,9})?\s*\]")
 """Brackets with a place, or with the first and the last."""
 _CALLED = re.compile(r"(\w+)\s*\(\s*(?:DISTINCT\s+)?$", re.IGNORECASE)
-"""The end of a text after which the first argument of a call stands."""
+"""The end of a text before the first argument of a call."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueryText:
-    """The text of a query, which can point at its parts."""
+    """The text of a query, with the positions of its parts."""
 
     text: str
 
     def find_position(self, node: exp.Expr | None) -> Position | None:
-        """Where a node begins, as far as the parser has kept it."""
+        """Return the position where a node begins, if the parser kept it."""
         if node is None:
             return None
         starts = [part.meta["start"] for part in node.walk() if "start" in part.meta]
@@ -134,7 +134,7 @@ class QueryText:
         return (format_sql(value) if isinstance(value, exp.Expr) else "") or format_sql(node)
 
     def take_arguments(self, node: exp.Expr | None, *names: str, **fixed: Any) -> list[Any]:
-        """Return the named arguments of a node; refuses it if any other argument says anything.
+        """Return the named arguments of a node; refuse the node if any other argument is set.
 
         This is what makes the whitelist closed: an argument that a new release of the parser adds is
         refused until its meaning is modelled. `fixed` names arguments whose value must be as given.

@@ -44,7 +44,7 @@ export function answered(answer) {
   return element("div", { class: "answer" },
     element("p", { class: "cost" }, answer.cost.join(" · ")),
     answer.notices.map((notice) => element("p", { class: "notice" }, notice)),
-    table("Answer, with the error that 95 of 100 answers keep to", heads, rows, { id: "answer" }),
+    table("Answer, with 95% error bounds", heads, rows, { id: "answer" }),
     select, picture,
     element("p", { class: "downloads" },
       saved("Download CSV", "answer.csv", () => csv(answer), "text/csv"),

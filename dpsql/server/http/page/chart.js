@@ -46,5 +46,5 @@ export function growth(name, steps) {
     drawn("path", { class: "whisker", d: path }),
     drawn("text", { class: "mark", x: 10, y: 118 }, day(begin)),
     drawn("text", { class: "mark", x: WIDTH - 10, y: 118, "text-anchor": "end" }, day(begin + span)),
-    drawn("text", { class: "mark", x: 14, y: 22 }, "all of it"));
+    drawn("text", { class: "mark", x: 14, y: 22 }, "100%"));
 }

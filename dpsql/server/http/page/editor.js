@@ -35,7 +35,7 @@ export class Editor {
     this.behind = element("pre", { class: "behind", "aria-hidden": "true" });
     this.list = element("ul", { id: "choices", role: "listbox", "aria-label": "Completions", hidden: true });
     this.element = element("div", { class: "editor" }, element("div", { class: "layers" }, this.behind, this.area), this.list,
-      element("p", { id: "keys", class: "hint" }, "Ctrl+Space completes, Tab takes the completion, Ctrl+Enter asks."));
+      element("p", { id: "keys", class: "hint" }, "Ctrl+Space completes, Tab accepts the completion, Ctrl+Enter runs the query."));
   }
 
   get text() {

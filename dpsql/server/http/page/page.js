@@ -5,7 +5,7 @@ import { element, refusal } from "./elements.js";
 import { ask, budget, everyone, forgetWritten, history, tables } from "./views.js";
 
 const at = (id) => document.getElementById(id);
-const VIEWS = { ask: ["Ask", ask], history: ["History", history], tables: ["Tables", tables], budget: ["Budget", budget], everyone: ["Everyone", everyone] };
+const VIEWS = { ask: ["Query", ask], history: ["History", history], tables: ["Tables", tables], budget: ["Budget", budget], everyone: ["Everyone", everyone] };
 let me = null, turn = 0;
 
 const allowed = () => Object.keys(VIEWS).filter((name) =>
@@ -57,7 +57,7 @@ async function logInNow() {
     const token = at("token").value.trim();
     enter(token ? await logInByToken(token) : await logIn(at("name").value, at("password").value));
   } catch (error) {
-    at("refused").textContent = error.code === "unauthenticated" ? "Name, password or token are not right." : error.message;
+    at("refused").textContent = error.code === "unauthenticated" ? "Invalid name, password or token." : error.message;
   }
   at("enter").disabled = false;
 }
@@ -91,7 +91,7 @@ issuer().then((name) => {
 const back = cameBack();
 if (back !== null) {
   logInByCode(back).then(enter, (error) =>
-    leave(error.code === "unauthenticated" ? "The login elsewhere was not taken: begin it again." : error.message));
+    leave(error.code === "unauthenticated" ? "The login failed; start it again." : error.message));
 } else if (hasSecret()) {
   get("/v1/session").then(enter, (error) => {
     if (error.code !== "unauthenticated") {

@@ -42,7 +42,7 @@ function price({ explained, forecast }) {
   for (const { quote, share, times } of forecast?.queries ?? []) {
     if (quote === null) continue;
     const name = quote.analyst ? `${quote.table} for ${quote.analyst}` : quote.table;
-    lines.push(`${name}: ${rounded(100 * number(share), 2)}% of the budget; what is left holds ${shown(times)} such queries.`);
+    lines.push(`${name}: ${rounded(100 * number(share), 2)}% of the budget; the rest allows ${shown(times)} such queries.`);
   }
   return [
     lines.map((line) => element("p", {}, line)),
@@ -58,7 +58,7 @@ export async function ask(me) {
   let timer = null, pending = null, last = null;
   const before = element("div", { id: "price", "aria-live": "polite" });
   const after = element("div", { id: "result", "aria-live": "polite" });
-  const button = element("button", { type: "button", id: "ask", class: "main", disabled: true, onclick: () => send() }, "Ask");
+  const button = element("button", { type: "button", id: "ask", class: "main", disabled: true, onclick: () => send() }, "Run");
   const epsilon = element("input", { id: "epsilon", inputmode: "decimal", size: 8, value: written.epsilon, oninput: () => changed() });
   const dialect = element("select", { id: "dialect", onchange: () => changed() },
     ["duckdb", "postgres"].map((name) => element("option", { selected: name === written.dialect }, name)));
@@ -71,7 +71,7 @@ export async function ask(me) {
     Object.assign(written, { sql: editor.text, epsilon: epsilon.value, dialect: dialect.value });
     last = null;
     button.disabled = true;
-    button.textContent = "Ask";
+    button.textContent = "Run";
     pending?.abort();
     clearTimeout(timer);
     before.replaceChildren();
@@ -88,7 +88,7 @@ export async function ask(me) {
       before.replaceChildren(...price(found).flat());
       last = asked;
       button.disabled = false;
-      button.textContent = found.explained.price === null ? "Ask, free" : `Ask, for ε ${rounded(number(found.explained.price.epsilon))}`;
+      button.textContent = found.explained.price === null ? "Run, free" : `Run for ε ${rounded(number(found.explained.price.epsilon))}`;
     } catch (error) {
       if (error.name !== "AbortError") before.replaceChildren(refusal(error));
     }
@@ -109,10 +109,10 @@ export async function ask(me) {
 
   if (written.sql !== "") queueMicrotask(() => { editor.text = written.sql; });
   return [
-    title("Ask"), editor.element,
+    title("Query"), editor.element,
     element("div", { class: "fields line" },
       element("label", {}, "ε ", epsilon), element("label", {}, "Dialect ", dialect),
-      element("label", {}, again, " new noise, charged, if it was answered before"), button),
+      element("label", {}, again, " draw new noise, at a charge, if the query was answered before"), button),
     before, after,
   ];
 }
@@ -128,8 +128,8 @@ export async function history() {
       element("button", { type: "button", onclick: () => { written.sql = own[0].query; location.hash = "ask"; } }, "Edit"),
       element("button", { type: "button", onclick: () => receipt(charge) }, "Receipt")),
   ]);
-  return [title("History"), rows.length ? table("Your charges, the newest first; asked again, a query is answered free",
-    ["At (UTC)", "Query", "Charged, in the accountant's measure", ""], rows) : element("p", {}, "You have asked nothing yet.")];
+  return [title("History"), rows.length ? table("Your charges, newest first; running a query again is free",
+    ["At (UTC)", "Query", "Charged, in the accountant's measure", ""], rows) : element("p", {}, "You have no charges yet.")];
 }
 
 async function receipt(charge) {
@@ -139,7 +139,7 @@ async function receipt(charge) {
 export async function tables() {
   const { tables: found, privacy_unit: unit } = await get("/v1/catalogue");
   const span = (column) => (column.bounds.length ? `[${column.bounds.join(", ")}]` : column.values.join(", "));
-  return [title("Tables"), element("p", {}, `Protected is each ${unit}.`), found.map((each) => [
+  return [title("Tables"), element("p", {}, `The privacy unit is ${unit}.`), found.map((each) => [
     element("h2", {}, `${each.name}${each.private ? "" : " (public)"}`),
     element("ul", {}, each.rules.map((rule) => element("li", {}, rule))),
     table(`Columns of ${each.name}`, ["Column", "Type", "Bounds or values", "Notes"],
@@ -157,12 +157,12 @@ function budgetRows(budgets) {
   ]);
 }
 
-const BUDGET = ["Budget of", "ε", "Spent", "Most ε of one query now", "Queries", "Failures"];
+const BUDGET = ["Budget of", "ε", "Spent", "Largest ε of one query now", "Queries", "Failures"];
 
 export async function budget() {
   const { budgets } = await get("/v1/budget");
   return [title("Budget"), table("Budgets that your queries are charged to", BUDGET, budgetRows(budgets)),
-    element("p", { class: "hint" }, "How many queries of one kind are left is said under the query, before it is asked.")];
+    element("p", { class: "hint" }, "The query page shows, before a query runs, how many more such queries the budget allows.")];
 }
 
 export async function everyone() {
@@ -182,7 +182,7 @@ export async function everyone() {
     table("Tokens", ["Token", "User", "Name", "Until"], tokens.map((each) => [each.id, each.user, each.name, time(each.expires)])),
     element("h2", {}, "Policy"),
     element("p", {}, `data_version ${policy.policy.data_version ?? "not stated"}; digest ${policy.digest}`),
-    policy.advice.length ? element("p", {}, "Look again at:") : null,
+    policy.advice.length ? element("p", {}, "Advice:") : null,
     policy.advice.length ? element("ul", {}, ...policy.advice.map((each) => element("li", {}, each))) : null,
     element("pre", { class: "plan", tabindex: "0" }, JSON.stringify(policy.policy, null, 2)),
     element("p", { class: "hint" }, "Budgets, users and locks are changed by the owner's commands: dpsql ledger, dpsql users."),
