@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import typer
 
-from dpsql.errors import LossError, ProgrammingError
+from dpsql.errors import LossError, OperationalError, ProgrammingError
 from dpsql.remote.address import is_address, is_database_url, is_spark
 from dpsql.request.loss import parse_amount
 from dpsql.request.target import CONFIDENCE, Target, parse_confidence, parse_target_error
@@ -246,7 +246,10 @@ def is_policy_path(database: Path | str) -> bool:
 
 
 def resolve_policy_path(database: Path | str, policy: Path | None) -> Path:
-    """Return the policy that is given, or the one beside the database. Raises ProgrammingError if there is neither."""
+    """Return the policy that is given, or the one beside the database.
+
+    Raises ProgrammingError if there is neither, OperationalError if there is no database.
+    """
     if policy is not None:
         return policy
     if is_policy_path(database):
@@ -261,6 +264,8 @@ def resolve_policy_path(database: Path | str, policy: Path | None) -> Path:
         )
     beside = get_default_policy_path(database)
     if not beside.is_file():
+        if not database.exists() and not set(str(database)) & set("*?["):
+            raise OperationalError(f"there is no database file {database}", code="no_database")
         raise ProgrammingError(
             f"no policy given for {database}, and {beside} does not exist",
             code="policy_missing",

@@ -53,7 +53,9 @@ def make_exhaustion_error(
             f"{asks} needs epsilon {asked_text} of {_describe_account(quote)}, but at most epsilon {left_text}"
             f" is left{'' if kind == RESERVE else ' for one query'}{whole}",
             hint=(
-                "nothing was charged; ask for less epsilon" if quote.remaining.loss else "nothing was charged"
+                f"nothing was charged; ask for less epsilon{_explain_conversion(account)}"
+                if quote.remaining.loss
+                else "nothing was charged"
             )
             + later,
         )
@@ -63,6 +65,16 @@ def make_exhaustion_error(
         f"{keys} needs delta {asked_text} of {_describe_account(quote)}, but delta {left_text} is left{whole}",
         code="delta_exhausted",
         hint="nothing was charged; group by columns whose values the policy lists" + later,
+    )
+
+
+def _explain_conversion(account: Account) -> str:
+    """Why one query may not spend the budget's epsilon, where the accountant converts what queries add up to; else nothing."""
+    if account.accountant.compute_remaining_epsilon(NOTHING, account.limit) >= account.budget.epsilon:
+        return ""
+    return (
+        f": the budget bounds all queries together; the accountant {account.accountant.name} adds up costs that are no epsilons,"
+        " and converts their sum with delta, so that one query alone cannot spend the whole epsilon"
     )
 
 

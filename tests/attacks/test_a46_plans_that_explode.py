@@ -196,6 +196,10 @@ def joined(number: int) -> str:
     return f"WITH {', '.join(tables)} SELECT COUNT(*) FROM c{number - 1} WHERE x > 1"
 
 
+def chain(query: str, number: int) -> str:
+    return " UNION ALL ".join([query] * number)
+
+
 GROWING: dict[str, tuple[Callable[[int], str], tuple[int, ...]]] = {
     "aliases": (lambda n: aliases(n, 0), (8, 12, 80)),
     "aliases of aliases": (lambda n: aliases(10, n), (8, 40, 80)),
@@ -223,7 +227,23 @@ GROWING: dict[str, tuple[Callable[[int], str], tuple[int, ...]]] = {
         lambda n: (
             f"SELECT COUNT(*) FROM ({' UNION ALL '.join(f'SELECT pid, lvl + {i} AS x FROM visits' for i in range(n))}) AS q WHERE x > 1"
         ),
-        (10, 41),
+        (10, 41, 127, 255),
+    ),
+    "unions of releases": (
+        lambda n: " UNION ALL ".join(
+            f"SELECT {i} AS k, COUNT(*) FROM visits WHERE lvl = {i}" for i in range(n)
+        ),
+        (10, 127, 200),
+    ),
+    "unions of constants": (
+        lambda n: (
+            f"SELECT COUNT(*) FROM visits JOIN ({' UNION ALL '.join(f'SELECT {i} AS k' for i in range(n))}) AS q ON lvl = q.k"
+        ),
+        (10, 200, 256, 5000),
+    ),
+    "unions of unions": (
+        lambda n: f"SELECT COUNT(*) FROM ({chain(f'SELECT pid FROM ({chain(ROWS, n)}) AS r', n)}) AS q",
+        (9, 15, 42, 60),
     ),
     "grouping sets": (
         lambda n: (

@@ -186,7 +186,11 @@ def test_init_writes_a_skeleton_from_the_schema(run: Run, study: Path) -> None:
         (["query", "{db}", COUNT, "-e", "99"], 4, "error[budget_exhausted]"),
         (["query", "{db}", "SELECT note FROM visits", "-e", "1"], 3, "error[group_by]"),
         (["query", "{db}", "COPY visits TO 'x'", "-e", "1"], 3, "error[not_a_select]"),
-        (["query", "/no/such.duckdb", COUNT, "-e", "1"], 1, "error[policy_missing]"),
+        (
+            ["query", "/no/such.duckdb", COUNT, "-e", "1"],
+            1,
+            "error[no_database]: there is no database file /no/such",
+        ),
         (["query", "/no/such.duckdb", COUNT, "-e", "1", "-p", "{policy}"], 1, "error[no_database]"),
         (["query", "{db}", COUNT, "-e", "1", "-p", "/no/such.yaml"], 1, "error[policy_missing]"),
         (["init", "{policy}"], 1, "error[no_database]"),

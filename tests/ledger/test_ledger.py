@@ -109,6 +109,19 @@ def test_what_is_said_to_be_left_can_be_spent(ledger: Ledger) -> None:
             ledger.charge({table: Pure(TENTH)}, analyst="ana", query="q")
 
 
+@pytest.mark.parametrize(("table", "converted"), [("patients", False), ("visits", True)])
+def test_the_first_refusal_says_why_the_whole_epsilon_is_not_left(
+    ledger: Ledger, table: str, converted: bool
+) -> None:
+    """Where costs are converted to epsilon, one query of an unspent budget may ask for less than the budget's epsilon."""
+    left = ledger.get_state(table).remaining_epsilon
+    assert (left < BUDGETS[table].epsilon) == converted
+    with pytest.raises(BudgetExhausted) as caught:
+        ledger.charge({table: Pure(BUDGETS[table].epsilon + 1)}, analyst="ana", query="q")
+    assert "is left for one query" in caught.value.message
+    assert ("converts their sum with delta" in str(caught.value.hint)) == converted
+
+
 def test_the_texts_of_a_refusal_differ(ledger: Ledger) -> None:
     """A refusal by a hair shows enough digits to see it."""
     with pytest.raises(BudgetExhausted) as caught:

@@ -23,6 +23,37 @@ class Rewrite:
 
 
 _PLAIN: dict[str, str] = {
+    "SELECT COUNT(*) FROM visits WHERE w.plan = 'A'": "SELECT COUNT(*) FROM visits WHERE visits.plan = 'A'",
+    "SELECT COUNT(*) FROM visits WHERE EXISTS (SELECT 1 FROM (SELECT age FROM visits) AS w WHERE w.age > visits.age)": "SELECT COUNT(*) FROM visits WHERE EXISTS (SELECT 1 FROM visits AS w WHERE w.patient_id = visits.patient_id AND w.age > visits.age)",
+    "SELECT COUNT(*) FROM visits WHERE EXISTS (SELECT 1 FROM visits)": "SELECT COUNT(*) FROM visits WHERE EXISTS (SELECT 1 FROM visits AS w WHERE w.patient_id = visits.patient_id)",
+    "SELECT COUNT(*) FROM visits a JOIN visits b USING (patient_id) FULL JOIN visits c USING (patient_id)": "SELECT COUNT(*) FROM visits a JOIN (SELECT patient_id FROM visits b FULL JOIN visits c USING (patient_id)) AS d USING (patient_id)",
+    "SELECT COUNT(*) FROM regions TABLESAMPLE UNITS (10%)": "SELECT COUNT(*) FROM regions",
+    "WITH v AS (SELECT cost FROM visits) SELECT COUNT(*) FROM v TABLESAMPLE UNITS (10%)": "WITH v AS (SELECT cost FROM visits TABLESAMPLE UNITS (10%)) SELECT COUNT(*) FROM v",
+    "SELECT COUNT(*) FROM visits WHERE plan IN ('A' AS first)": "SELECT COUNT(*) FROM visits WHERE plan IN ('A', 'B')",
+    "SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS(target_error = 5) COUNT(*) FROM visits TABLESAMPLE UNITS (10%)": "SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS(target_error = 5) COUNT(*) FROM visits",
+    "SELECT DP_INTERVAL_LOW(CAST(COUNT(*) AS VARCHAR)) FROM visits": "SELECT DP_INTERVAL_LOW(COUNT(*)) FROM visits",
+    "SELECT COUNT(note COLLATE NOCASE) FROM visits WHERE note COLLATE NOCASE = 'fever'": "SELECT COUNT(note) FROM visits WHERE LOWER(note) = 'fever'",
+    "SELECT COUNT(*) FROM visits WHERE note COLLATE \"C\" = 'Fever'": "SELECT COUNT(*) FROM visits WHERE note = 'Fever'",
+    "SELECT SUM(COLUMNS('cost|age')) FROM visits": "SELECT SUM(age), SUM(cost) FROM visits",
+    "SELECT COUNT(*) FROM visits WHERE note.trim().upper() = 'FEVER'": "SELECT COUNT(*) FROM visits WHERE UPPER(TRIM(note)) = 'FEVER'",
+    "SELECT COUNT(*) FROM visits WHERE note ILIKE ANY ('f%', 'c%')": "SELECT COUNT(*) FROM visits WHERE note ILIKE 'f%' OR note ILIKE 'c%'",
+    "SELECT COUNT(*) FROM visits WHERE note NOT ILIKE ANY ('f%', 'c%')": "SELECT COUNT(*) FROM visits WHERE note NOT ILIKE 'f%' OR note NOT ILIKE 'c%'",
+    "SELECT COUNT(*) FROM visits WHERE note NOT IN ANY ('a')": "SELECT COUNT(*) FROM visits WHERE note = ANY(['a'])",
+    "SELECT COUNT(*) FROM visits WHERE note[1] = 'F'": "SELECT COUNT(*) FROM visits WHERE SUBSTRING(note, 1, 1) = 'F'",
+    "SELECT COUNT(*) FROM visits WHERE age IN ([27, 34])": "SELECT COUNT(*) FROM visits WHERE age IN (27, 34)",
+    "SELECT COUNT(*) FROM visits WHERE age IN": "SELECT COUNT(*) FROM visits WHERE age IN (27, 34)",
+    "SELECT COUNT(*) FROM visits WHERE note = E'a\\n'": "SELECT COUNT(*) FROM visits WHERE note = 'a' || CHR(10)",
+    "SELECT COUNT(CAST(note AS DATE FORMAT 'YYYY')) FROM visits": "SELECT COUNT(STRPTIME(note, '%Y')) FROM visits",
+    "SELECT MIN(note) FROM visits": "SELECT note, COUNT(*) FROM visits GROUP BY note",
+    "SELECT SUM(mark) FROM devices": "SELECT mark, COUNT(*) FROM devices GROUP BY mark",
+    "SELECT SUM(day) FROM visits": "SELECT SUM(DATE_DIFF('day', DATE '2000-01-01', day)) FROM visits",
+    "SELECT MIN(urgent) FROM visits": "SELECT COUNT_IF(urgent) FROM visits",
+    "SELECT COUNT(*) FROM (SELECT * FROM devices) q, UNNEST(q.tags) AS u(x)": "SELECT COUNT(*) FROM (SELECT patient_id, x FROM devices, UNNEST(devices.tags) AS u(x)) q",
+    "SELECT COUNT(*) FROM devices d, UNNEST(d.kind) AS u(x)": "SELECT COUNT(*) FROM devices d, UNNEST(d.tags) AS u(x)",
+    "SELECT (SELECT MAX(price) FROM plans) AS m, plan, COUNT(*) FROM visits GROUP BY ALL": "SELECT (SELECT MAX(price) FROM plans) AS m, plan, COUNT(*) FROM visits GROUP BY plan",
+    "SELECT 'a' AS k, COUNT(*) FROM plans GROUP BY ALL": "SELECT 'a' AS k, COUNT(*) FROM plans HAVING COUNT(*) > 0",
+    "SELECT plan FROM visits INTERSECT ALL SELECT plan FROM prices": "SELECT plan, LEAST(a.n, b.n) AS n FROM (SELECT plan, COUNT(*) AS n FROM visits GROUP BY plan) AS a JOIN (SELECT plan, COUNT(*) AS n FROM prices GROUP BY plan) AS b USING (plan)",
+    "SELECT plan FROM visits EXCEPT ALL SELECT plan FROM prices": "SELECT plan, GREATEST(a.n - COALESCE(b.n, 0), 0) AS n FROM (SELECT plan, COUNT(*) AS n FROM visits GROUP BY plan) AS a LEFT JOIN (SELECT plan, COUNT(*) AS n FROM prices GROUP BY plan) AS b USING (plan)",
     "SELECT COUNT(*) FROM visits v WHERE urgent OR region IN (SELECT v.age FROM regions)": "SELECT COUNT(*) FROM visits v WHERE urgent OR (region = v.age AND EXISTS (SELECT 1 FROM regions))",
     "SELECT BEST_EXPERT(a, b) FROM (SELECT plan AS t, AVG(cost) AS a, AVG(age) AS b FROM visits GROUP BY plan)": "SELECT t, BEST_EXPERT(a, b) OVER (ORDER BY t) AS followed FROM (SELECT plan AS t, AVG(cost) AS a, AVG(age) AS b FROM visits GROUP BY plan)",
     "SELECT REGRESS(cost ON age) + 1 FROM visits": "SELECT plan, REGRESS(cost ON age) FROM visits GROUP BY plan",
@@ -185,6 +216,10 @@ _SAMPLES = {
 
 REWRITES: tuple[Rewrite, ...] = (
     Rewrite(
+        f"SELECT COUNT(*) FROM ({' UNION '.join(['SELECT plan FROM plans'] * 42)})",
+        f"SELECT COUNT(*) FROM (({' UNION '.join(['SELECT plan FROM plans'] * 21)}) UNION ({' UNION '.join(['SELECT plan FROM plans'] * 21)}))",
+    ),
+    Rewrite(
         "SELECT COUNT(*) FROM visits WHERE REPEAT(REPEAT(note, 100), 100) > 'a'",
         "SELECT COUNT(*) FROM visits WHERE REPEAT(LEFT(note, 30), 100) > 'a'",
     ),
@@ -225,6 +260,11 @@ REWRITES: tuple[Rewrite, ...] = (
     Rewrite(
         "SELECT COUNT(*) FROM visits WHERE age / region > 2",
         "SELECT COUNT(*) FROM visits WHERE age / CAST(region AS DECIMAL(18, 3)) > 2",
+        dialect="postgres",
+    ),
+    Rewrite(
+        "SELECT COUNT(*) FROM visits WHERE age = ANY ('{1,2}')",
+        "SELECT COUNT(*) FROM visits WHERE age IN (1, 2)",
         dialect="postgres",
     ),
     Rewrite("SELECT AVG(age) FROM visits", "SELECT AVG(CAST(age AS FLOAT)) FROM visits", dialect="tsql"),

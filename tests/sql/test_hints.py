@@ -8,12 +8,13 @@ from typing import Any
 
 import duckdb
 import pytest
+from sqlglot import exp
 
 import dpsql
 from dpsql.connection import Connection
 from dpsql.engine.pipeline import PreparedQuery
 from dpsql.request.query import Query
-from tests.sql.fixture_files import refused
+from tests.sql.fixture_files import dialects, refused
 from tests.sql.hints import hints
 from tests.sql.rewrites import REWRITES, Rewrite
 from tests.sql.study import NO_NOISE, NOON, prepare
@@ -23,7 +24,9 @@ WORDS = {
     "SELECT plan, COUNT(*) FROM visits": ("plan is neither in GROUP BY", "COUNT(plan)"),
     "SELECT patient_id FROM visits WHERE cost > 900": ("row by row", "COUNT(DISTINCT patient_id)"),
     "SELECT patient_id, COUNT(*) FROM visits": ("patient_id is neither", "COUNT(DISTINCT patient_id)"),
-    "SELECT note[1] FROM visits": ("[ has no meaning here", "SUBSTRING(s, start, length)"),
+    "SELECT note[1] FROM visits": ("not supported: note[1]", "SUBSTRING(note, 1, 1)"),
+    "SELECT COUNT(*) FROM visits v WHERE v.note[2:4] = 'a'": ("v.note[2:4]", "SUBSTRING(v.note, 2, 3)"),
+    "SELECT COUNT(*) FROM visits WHERE note[-1] = 'a'": ("note[-1]", "RIGHT(note, 1)"),
     "SELECT REGR_COUNT(cost, age) FROM visits": ("REGR_COUNT is not supported", "COUNT(*) FILTER"),
     "SELECT MODE(note) FROM visits": ("among public values", "ORDER BY COUNT(*) DESC LIMIT 1"),
     "SELECT plan, MODE(region) FROM visits GROUP BY plan": (
@@ -48,11 +51,56 @@ WORDS = {
         "and public groups",
         "GROUP BY k, bin",
     ),
-    "SELECT COUNT(note COLLATE NOCASE) FROM visits": ("compared by their bytes", "LOWER(s)"),
-    "SELECT note.upper(), COUNT(*) FROM visits GROUP BY 1": ("called after a dot", "UPPER(s)"),
-    "SELECT SUM(COLUMNS(['cost'])) FROM visits": ("it stands for several columns", "name each column"),
+    "SELECT COUNT(note COLLATE NOCASE) FROM visits": ("compared by their bytes", "LOWER(note)"),
+    'SELECT COUNT(note COLLATE "C") FROM visits': ("compared by their bytes", "note without COLLATE"),
+    "SELECT note.upper(), COUNT(*) FROM visits GROUP BY 1": ("called after a dot", "UPPER(note)"),
+    "SELECT COUNT(*) FROM visits v WHERE v.note.trim().left(2) = 'a'": (
+        "called after a dot",
+        "LEFT(TRIM(v.note), 2)",
+    ),
+    "SELECT COUNT(*) FROM visits WHERE ('a').upper() = note": ("called after a dot", "UPPER(('a'))"),
+    "SELECT SUM(COLUMNS(['cost'])) FROM visits": ("stands for several columns", "SELECT SUM(cost)"),
+    "SELECT AVG(COLUMNS('cost|age')) FROM visits": ("stands for several columns", "AVG(age), AVG(cost)"),
     "SELECT COUNT(*) FROM visits WHERE list_contains(note, 'x')": ("are read as rows", "UNNEST(t.list)"),
-    "SELECT COUNT(*) FROM visits WHERE note LIKE ANY ('a%', 'b%')": ("stands after =", "LIKE 'a%' OR"),
+    "SELECT COUNT(*) FROM visits WHERE note ILIKE ANY ('a%', 'b%')": (
+        "not supported after ILIKE",
+        "note ILIKE 'a%' OR note ILIKE 'b%'",
+    ),
+    "SELECT COUNT(*) FROM visits WHERE note LIKE ALL (['a%', 'b%'])": (
+        "not supported after LIKE",
+        "note LIKE 'a%' AND note LIKE 'b%'",
+    ),
+    "SELECT MIN(note) FROM visits": ("does not take VARCHAR", "SELECT note, COUNT(*) … GROUP BY note"),
+    "SELECT SUM(day) FROM visits": ("does not take DATE", "DATE_DIFF('day', DATE '2000-01-01', day)"),
+    "SELECT COUNT(*) FROM (SELECT v.cost FROM regions r LEFT JOIN visits v ON region = id)": (
+        "a row of r without a row of v",
+        "FROM v LEFT JOIN r",
+    ),
+    "SELECT COUNT(*) FROM visits v JOIN (SELECT * FROM regions LIMIT 2) r ON region = id": (
+        "how many rows of r match",
+        "join the public table itself",
+    ),
+    "SELECT COUNT(*) FROM (SELECT * FROM devices) q, UNNEST(q.tags) AS u(x)": (
+        "the list tags cannot be unnested outside of q",
+        "FROM devices, UNNEST(devices.tags)",
+    ),
+    "SELECT COUNT(*) FROM devices d, UNNEST(d.kind) AS u(x)": ("d.kind is not a list", "max_elements"),
+    "SELECT (SELECT MAX(price) FROM plans) AS m, plan, COUNT(*) FROM visits GROUP BY ALL": (
+        "GROUP BY ALL makes (SELECT MAX(price) FROM plans) a group key",
+        "GROUP BY plan",
+    ),
+    "SELECT 'a' AS k, COUNT(*) FROM plans GROUP BY ALL": (
+        "GROUP BY ALL makes 'a' a group key",
+        "leave GROUP BY ALL out",
+    ),
+    "SELECT plan FROM visits INTERSECT ALL SELECT plan FROM plans": (
+        "as often as both sides",
+        "LEAST(a.n, b.n)",
+    ),
+    "SELECT plan FROM visits EXCEPT ALL SELECT plan FROM plans": ("more often", "GREATEST(a.n - COALESCE"),
+    "SELECT COUNT(*) FROM visits WHERE age IN": ("at least one value", "x IN (1, 2)"),
+    "SELECT SUM(cost ORDER BY age) FROM visits": ("ORDER BY is not supported in SUM(…)", "SUM(cost)"),
+    "SELECT COUNT(*) FROM visits WHERE note = $$Fever$$": ("dollar quotes", "write 'Fever'"),
     "SELECT HISTOGRAM(age, [0, 9223372036854775807]) FROM visits": ("below the greatest", "last end"),
     "SELECT SUM(weight * 2 + 1) FROM visits": ("((weight * 2) + 1) has no bounds", "LEAST"),
 }
@@ -73,6 +121,7 @@ UNREACHED = frozenset(
 CALLS = frozenset(
     {
         "WHERE x > :low",
+        "remove TABLESAMPLE UNITS",
         "con.synthetic('SELECT age, plan FROM visits WHERE cost > 10', epsilon=1)",
         "SELECT age, FLOOR(cost / 10) AS cost FROM …",
         "SELECT plan, COUNT(*) AS n, AVG(age) AS age FROM r WHERE smoker GROUP BY plan ORDER BY n DESC",
@@ -83,7 +132,7 @@ CALLS = frozenset(
         "only CREATE SYNTHETIC TABLE and CREATE LOCAL TABLE are supported, in Python and in the shell; the owner makes all other tables",
         "DROP TABLE only drops tables of a connection, in Python and in the shell; the owner drops all others",
         "list the values in the policy, or group them: CAST(FLOOR(cost / 100) AS INTEGER) AS cost",
-        "con.synthetic(…, method='mst'), fewer columns, or groups of values: CAST(FLOOR(cost / 100) AS INTEGER) AS cost",
+        "use con.synthetic(…, method='mst'), fewer columns, or groups of values: CAST(FLOOR(cost / 100) AS INTEGER) AS cost",
     }
 )
 """Hints to a call with parameters, to statements about tables of a session, or of another method, which have tests of their own in tests/api."""
@@ -96,6 +145,101 @@ def test_what_is_wrong_and_what_to_write(connection: Connection, sql: str, words
         prepare(connection, sql)
     assert words[0] in str(caught.value)
     assert words[1] in str(caught.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("lenght", "LENGTH(s)"),
+        ("uper", "UPPER(s)"),
+        ("sqrtt", "SQRT(x)"),
+        ("cuont", "COUNT(x)"),
+        ("cnt", None),
+        ("foo", None),
+        ("read_text", None),
+        ("average", "AVG(x)"),
+    ],
+)
+def test_only_a_close_name_is_proposed(connection: Connection, name: str, said: str | None) -> None:
+    """One that begins with the same letter and differs in one letter of four: no function that is similar by chance."""
+    with pytest.raises(dpsql.QueryRejected) as caught:
+        prepare(connection, f"SELECT {name}(note) FROM visits")
+    assert caught.value.code == "function"
+    assert (said or "None") in str(caught.value.hint)
+
+
+@pytest.mark.parametrize(
+    "call", ["count(age ORDER BY cost)", '"count"(age)', "count(x := age)", "count(age, 1)"]
+)
+def test_nothing_is_proposed_for_a_name_that_exists(connection: Connection, call: str) -> None:
+    """An aggregate in a form that is not supported is no misspelt function."""
+    with pytest.raises(dpsql.QueryRejected) as caught:
+        prepare(connection, f"SELECT {call} FROM visits")
+    assert "did you mean" not in str(caught.value.hint)
+
+
+def _list_parser_words() -> frozenset[str]:
+    """The names that the parser has for its nodes and their arguments, but for words of SQL and names of functions."""
+    with duckdb.connect() as database:
+        known = database.execute(
+            "SELECT keyword_name FROM duckdb_keywords() UNION SELECT function_name FROM duckdb_functions()"
+            " UNION SELECT type_name FROM duckdb_types()"
+        ).fetchall()
+    classes = [each for each in vars(exp).values() if isinstance(each, type) and issubclass(each, exp.Expr)]
+    names = {each.key for each in classes}
+    names |= {name.lower() for name, each in exp.FUNCTION_BY_NAME.items()}
+    # In English, these are plain words of any text.
+    plain = {
+        "column",
+        "table",
+        "list",
+        "alias",
+        "rows",
+        "where",
+        "from",
+        "query",
+        "value",
+        "condition",
+        "tag",
+    }
+    return frozenset(names - {str(word).lower() for (word,) in known} - plain - SQL_WORDS)
+
+
+SQL_WORDS = frozenset({"percentile_cont", "percentile_disc"})
+"""Words of SQL that DuckDB does not list among its key words and functions."""
+
+
+def test_no_refusal_has_a_word_of_the_parser(connection: Connection) -> None:
+    """The parser's names for nodes and arguments are no words of SQL: a message shows the user's own SQL."""
+    words, found = _list_parser_words(), dict[str, set[str]]()
+    asked = [(each.query, each.parameters, "duckdb") for each in refused()]
+    asked += [(text, (), "duckdb") for text in WORDS]
+    calls = (
+        "md5(note)",
+        "bit_xor(age)",
+        "bool_and(urgent)",
+        "generate_series(1, age)",
+        "var_pop(age)",
+        "-note",
+        "strftime(age)",
+    )
+    asked += [
+        (f"SELECT plan, {call} OVER (ORDER BY plan) FROM visits GROUP BY plan", (), "duckdb")
+        for call in calls[:5]
+    ]
+    asked += [(f"SELECT COUNT(*) FROM visits WHERE {call} = 1", (), "duckdb") for call in calls]
+    asked += [(each.query, each.parameters, each.file) for each in dialects() if each.field("code")]
+    for text, parameters, dialect in asked:
+        with pytest.raises(dpsql.Error) as caught:
+            _prepared(connection, text, parameters, dialect)
+        said = f"{caught.value.message} {caught.value.hint}"
+        own = set(re.findall(r"\w+", text.lower()))
+        # In small letters a word may be plain English.
+        odd = {word for word in re.findall(r"\b[A-Z][A-Z_0-9]+\b", said) if word.lower() in words - own}
+        odd |= {word for word in re.findall(r"\bthe function (\w+)", said) if word in words - own}
+        if odd:
+            found[text] = odd
+    assert found == {}
 
 
 def test_a_type_that_cannot_be_read_can_be_cast_in_a_view() -> None:

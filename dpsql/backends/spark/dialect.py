@@ -110,7 +110,7 @@ class SparkDialect:
     def emit_cast(self, text: str, kind: Type) -> str:
         """As `values.emit_cast`."""
         if kind is Type.LIST:
-            refuse_query("dpsql does not ask Spark for lists as values")
+            refuse_query("lists as values are not supported on Spark")
         return values.emit_cast(text, kind)
 
     def emit_call_template(self, expr: Call) -> str:

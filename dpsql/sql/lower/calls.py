@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
-import difflib
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import lru_cache
 from typing import NoReturn
 
 from sqlglot import exp
@@ -17,7 +15,7 @@ from dpsql.analysis.intervals import derive_interval
 from dpsql.analysis.text_bounds import require_bounded_text
 from dpsql.backends import trial
 from dpsql.errors import QueryRejected
-from dpsql.functions import CALLS, build_function_call, build_typed_call, get_overloads
+from dpsql.functions import build_function_call, build_typed_call, get_overloads
 from dpsql.functions.conditional import split_case_branches
 from dpsql.functions.growth import MULTIPLIES, list_constants
 from dpsql.plan.expr import Call, Column, Expr, Function, Literal, WindowCall
@@ -32,7 +30,7 @@ from dpsql.sql.lower.decimals import (
 )
 from dpsql.sql.lower.floats import build_float_text, round_float_call
 from dpsql.sql.lower.folding import fold_constant
-from dpsql.sql.lower.operators import READS_TEXT, REFUSED
+from dpsql.sql.lower.operators import READS_TEXT
 from dpsql.sql.read.rejection import QueryText
 
 _COMPARED = frozenset({"eq", "ne", "in", "is_distinct", "is_not_distinct"})
@@ -80,32 +78,6 @@ def resolve_call(source: QueryText, node: exp.Expr | None, name: str, arguments:
     if problem is not None:
         source.refuse(node, "constant", f"{problem[0].signature}: {problem[1]}")
     _refuse_types(source, node, name, arguments)
-
-
-def refuse_unknown_function(source: QueryText, node: exp.Expr, name: str) -> NoReturn:
-    """Refuse a function that is not in the registry, with what to write instead."""
-    if name == "unnest":
-        source.refuse(
-            node,
-            "unnest",
-            "UNNEST is only allowed in FROM, SELECT and GROUP BY: it makes one row of each element",
-            "FROM t, UNNEST(t.list) AS u(x)",
-        )
-    reason, hint = REFUSED.get(name, (None, None))
-    if reason is not None:
-        source.refuse(node, "function", f"the function {name} is not supported: {reason}", hint)
-    close = _find_closest_name(name)
-    source.refuse(
-        node,
-        "function",
-        f"the function {name} is not known to be safe",
-        f"did you mean {get_overloads(close)[0].signature}?" if close else None,
-    )
-
-
-@lru_cache(maxsize=64)
-def _find_closest_name(name: str) -> str | None:
-    return next(iter(difflib.get_close_matches(name, CALLS, 1)), None)
 
 
 def _fold_constant_arguments(

@@ -40,7 +40,7 @@ from dpsql.sql.lower.folding import fold_constant
 from dpsql.sql.lower.scalars import Scalars, is_unnest
 from dpsql.sql.lower.scope import Scope
 from dpsql.sql.lower.stars import apply_star_modifiers
-from dpsql.sql.lower.statement_context import CommonTable, StatementContext
+from dpsql.sql.lower.statement_context import NEW, CommonTable, StatementContext
 from dpsql.sql.read.interval_calls import find_interval_end
 
 _SETS: dict[type[exp.Expr], tuple[SetKind, SetKind | None]] = {
@@ -48,8 +48,30 @@ _SETS: dict[type[exp.Expr], tuple[SetKind, SetKind | None]] = {
     exp.Intersect: (SetKind.INTERSECT, None),
     exp.Except: (SetKind.EXCEPT, None),
 }
+_COUNTED_SETS: dict[type[exp.Expr], tuple[str, str]] = {
+    exp.Intersect: (
+        "INTERSECT ALL is not supported: it repeats a row as often as both sides have it, where INTERSECT has it once",
+        (
+            "compare the counts: SELECT k, LEAST(a.n, b.n) AS n FROM (SELECT k, COUNT(*) AS n FROM … GROUP BY k) AS a "
+            "JOIN (SELECT k, COUNT(*) AS n FROM … GROUP BY k) AS b USING (k)"
+        ),
+    ),
+    exp.Except: (
+        (
+            "EXCEPT ALL is not supported: it repeats a row as often as the left side has it more often than the right one, "
+            "where EXCEPT has it once or not at all"
+        ),
+        (
+            "subtract the counts: SELECT k, GREATEST(a.n - COALESCE(b.n, 0), 0) AS n FROM (SELECT k, COUNT(*) AS n FROM … "
+            "GROUP BY k) AS a LEFT JOIN (SELECT k, COUNT(*) AS n FROM … GROUP BY k) AS b USING (k)"
+        ),
+    ),
+}
+"""Set operations that count equal rows, with what each means and what to write instead."""
 MAX_CHAIN = 40
-"""The most set operations in one chain: each is a level of the plan."""
+"""The most set operations in one chain that is combined from left to right: each is a level of the plan."""
+MAX_UNION_ALL = 256
+"""The most queries in one chain of UNION ALL alone: beyond `MAX_CHAIN` operations it is combined by halves."""
 _PLAIN = frozenset({"expressions", "from_", "joins", "where"})
 
 
@@ -159,10 +181,11 @@ def lower_set_operation(context: StatementContext, node: exp.Expr, alias: str) -
     """
     chain = _list_chained_operations(context, node)
     inner = context.enter_subquery(node, context.common_tables, context.enclosing_scope)
-    below: list[str] = []
-    for operation in chain:
-        _get_set_kind(context, operation)
-        below.append(context.allocate_alias(operation.this))
+    kinds = {_get_set_kind(context, operation) for operation in chain}
+    if kinds == {SetKind.UNION_ALL} and len(chain) > MAX_CHAIN:
+        return _lower_long_union_all(context, inner, chain[::-1], alias)
+    _check_chain(context, node, len(chain), MAX_CHAIN, "UNION, INTERSECT and EXCEPT")
+    below = [context.allocate_alias(operation.this) for operation in chain]
     found = inner.lower_derived_query(inner, chain[-1].this, below[-1], ())
     for place in range(len(chain) - 1, -1, -1):
         operation = chain[place]
@@ -178,6 +201,61 @@ def lower_set_operation(context: StatementContext, node: exp.Expr, alias: str) -
     return found
 
 
+def _lower_long_union_all(
+    context: StatementContext, inner: StatementContext, chain: Sequence[exp.Expr], alias: str
+) -> SetOperation:
+    """Combine a chain of UNION ALL, the first operation first, by halves, so that the plan has few levels.
+
+    Claim: the rows, their order among the queries and their units are those of the chain from left to right.
+    Why: UNION ALL is associative, and the halves keep the order of the queries.
+    Source: none but the definition.
+    """
+    _check_chain(context, chain[-1], len(chain), MAX_UNION_ALL - 1, "UNION ALL")
+    queries = [chain[0].this, *(operation.expression for operation in chain)]
+    sources = [_lower_part(context, inner, query) for query in queries]
+
+    def combine(first: int, end: int, name: str) -> Source:
+        if end - first == 1:
+            return sources[first]
+        middle = (first + end + 1) // 2
+        operation = chain[middle - 1]
+        left = combine(first, middle, _allocate_free_alias(context, operation))
+        right = combine(middle, end, _allocate_free_alias(context, operation))
+        return combine_set_operation(context, operation, SetKind.UNION_ALL, left, right, alias=name)
+
+    found = combine(0, len(sources), alias)
+    if not isinstance(found, SetOperation):
+        raise TypeError("a chain has an operation")
+    return found
+
+
+def _lower_part(context: StatementContext, inner: StatementContext, query: exp.Expr) -> Source:
+    """One query of a long chain, which counts as its tables and subqueries; as one where it has none."""
+    alias, before = _allocate_free_alias(context, query), context.source_counter.cost
+    source = inner.lower_derived_query(inner, query, alias, ())
+    if context.source_counter.cost == before:
+        context.count_sources(query, 1, NEW)
+    return source
+
+
+def _allocate_free_alias(context: StatementContext, node: exp.Expr) -> str:
+    """A name for a level that is no table or subquery of its own."""
+    return f"#{context.count_sources(node, 1, 0)}"
+
+
+def _check_chain(context: StatementContext, node: exp.Expr, operations: int, limit: int, words: str) -> None:
+    """Refuse a chain of more set operations than the limit."""
+    if operations > limit:
+        context.source.refuse(
+            node,
+            "too_long",
+            f"a chain of {words} may have at most {limit + 1} queries, and this one has {operations + 1}",
+            "put each half of the chain in parentheses: (a UNION b) UNION (c UNION d)"
+            if limit == MAX_CHAIN
+            else "split the query",
+        )
+
+
 def _list_chained_operations(context: StatementContext, node: exp.Expr) -> list[exp.Expr]:
     """List a set operation, and those on its left within it, that have no clauses of their own."""
     found = [node]
@@ -187,13 +265,6 @@ def _list_chained_operations(context: StatementContext, node: exp.Expr) -> list[
             break
         context.source.take_arguments(left, "this", "expression", "distinct")
         found.append(left)
-    if len(found) > MAX_CHAIN:
-        context.source.refuse(
-            node,
-            "too_long",
-            f"a chain of UNION, INTERSECT and EXCEPT has at most {MAX_CHAIN + 1} queries",
-            "split the chain into parts in parentheses",
-        )
     return found
 
 
@@ -207,8 +278,7 @@ def _get_set_kind(context: StatementContext, node: exp.Expr) -> SetKind:
         context.source.refuse(
             node,
             "clause",
-            f"{node.key.upper()} ALL is not supported: it counts how often equal rows stand on each side",
-            f"{node.key.upper()}, which has each row once; or count the rows of each side by GROUP BY",
+            *_COUNTED_SETS[type(node)],
         )
     return kind
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import NoReturn
 
 from sqlglot import exp
 
@@ -63,13 +64,7 @@ def _repeat_scan(scope: Scope, node: exp.Expr, listed: exp.Column, *, outer: boo
     parts = [str(scope.source.take_arguments(part, "this", quoted=(True,))[0]) for part in listed.parts]
     found = list(iterate_matching_lists(scope, parts))
     if len(found) != 1:
-        scope.source.refuse(
-            listed,
-            "column",
-            f"there is no list {'.'.join(parts)} in the tables before",
-            "a list is read of its table, not of a subquery or WITH: FROM t, UNNEST(t.list) AS u(x); the policy declares"
-            " it with max_elements",
-        )
+        _refuse_unknown_list(scope, listed, parts)
     ((holder, (spelt, path, facts, most)),) = found
     scanned = scope.tables[holder].relation
     column = Column(scope.tables[holder].alias, f"#{spelt}", replace(facts, nullable=facts.nullable or outer))
@@ -86,6 +81,39 @@ def _repeat_scan(scope: Scope, node: exp.Expr, listed: exp.Column, *, outer: boo
         if known.relation is scanned:
             scope.tables[name] = replace(known, relation=whole)
     return whole, column
+
+
+def _refuse_unknown_list(scope: Scope, listed: exp.Column, parts: Sequence[str]) -> NoReturn:
+    """Refuse UNNEST of a column that is no list of a table in scope: of a derived table's list, and of other columns."""
+    name = ".".join(parts)
+    for known in scope.tables.values():
+        alias = known.written_alias or "a subquery"
+        of_another = len(parts) > 1 and normalize_name(parts[0]) != normalize_name(known.alias)
+        if isinstance(known.relation, Scan) or of_another:
+            continue
+        for scan in nodes.list_private_scans(known.relation):
+            table = scope.context.catalog.find_table(scan.table)
+            if table is not None and normalize_name(parts[-1]) in table.lists:
+                scope.source.refuse(
+                    listed,
+                    "column",
+                    f"the list {parts[-1]} cannot be unnested outside of {alias}, which reads it from {scan.table}",
+                    f"unnest it there: SELECT …, x FROM {scan.table}, UNNEST({scan.table}.{parts[-1]}) AS u(x)",
+                )
+    columns = {column for known in scope.tables.values() for column in known.columns}
+    if normalize_name(parts[-1]) in columns:
+        scope.source.refuse(
+            listed,
+            "column",
+            f"{name} is not a list that the policy declares",
+            "the policy declares a list with max_elements; then FROM t, UNNEST(t.list) AS u(x) reads its elements as rows",
+        )
+    scope.source.refuse(
+        listed,
+        "column",
+        f"the tables before UNNEST have no list {name}",
+        "write its table before it, FROM t, UNNEST(t.list) AS u(x); the policy declares the list with max_elements",
+    )
 
 
 def add_selected_elements(scope: Scope, select: exp.Select) -> str | None:

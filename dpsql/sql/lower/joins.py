@@ -307,11 +307,13 @@ class _JoinBuilder:
     ) -> tuple[Source, bool]:
         """Return the private source to join, and whether a pair proves that its rows are of the same unit."""
         if not is_private(self.relation):
+            private = self._describe_source(right, "the private table")
+            public = self._describe_source(next(iterate_sources(self.relation)), "the public table")
             self.scope.source.refuse(
                 item.node,
                 "join",
-                "a private table is joined to private tables",
-                "put a private table first in FROM",
+                f"in a derived table, a row of {public} without a row of {private} would belong to no privacy unit",
+                f"start with the private table: FROM {private} LEFT JOIN {public} ON …, or FROM {private} JOIN {public} ON …",
             )
         units = [scan.unit.kind for source in (self.relation, right) for scan in list_private_scans(source)]
         same = [(ours, theirs) for ours, theirs in on if has_same_identity(ours, theirs)]
@@ -340,14 +342,16 @@ class _JoinBuilder:
             self.scope.source.refuse(
                 item.node,
                 "join",
-                "private rows are joined to public ones that a window, LIMIT or GROUP BY makes, but only on all their group keys",
-                "join the public table itself, or keep these rows as a public table",
+                f"it is not known how many rows of {self._describe_source(right, 'the subquery')} match one private row: "
+                "a window, LIMIT or GROUP BY makes them",
+                "join the public table itself, or declare a public table with these rows",
             )
         if has_public_subquery(right):
             self.scope.source.refuse(
                 item.node,
                 "join",
-                "private rows can be joined to released ones only on all group keys of these",
+                f"private rows can be joined to the released rows of {self._describe_source(right, 'the subquery')} "
+                "only on all its group keys",
                 "write ON private.key = released.key, or (SELECT …) for a single value",
             )
         if depends:
@@ -357,6 +361,12 @@ class _JoinBuilder:
                 "a released value would decide how many rows a private row is joined to",
                 "compare with the released value in WHERE, after the join",
             )
+
+    def _describe_source(self, source: Source, unnamed: str) -> str:
+        """The name that the query has for a source, or these words where it gives none."""
+        if not source.alias.startswith("#"):
+            return source.alias
+        return source.table if isinstance(source, Scan) else unnamed
 
     def _find_unit_hint(self, right: Relation) -> str | None:
         for theirs in self._iterate_identity_columns(right):

@@ -25,6 +25,7 @@ from dpsql.sql.lower.correlated import lower_correlated_subquery
 from dpsql.sql.lower.derived import is_plain_select, lower_select_item
 from dpsql.sql.lower.has_rows import check_order, remove_irrelevant_clauses
 from dpsql.sql.lower.node_kinds import is_quantified
+from dpsql.sql.lower.own_unit import suggest_unit_comparison
 from dpsql.sql.lower.quantified import lower_quantified_comparison
 from dpsql.sql.lower.scope import Scope
 from dpsql.sql.lower.semi_joins import check_width, list_row_values, split_where
@@ -160,8 +161,7 @@ def _refuse_private(scope: Scope, node: exp.Expr) -> NoReturn:
         "private_join",
         "a subquery over private rows must be correlated on the privacy unit, so that no other "
         "unit's rows decide",
-        "correlate it: EXISTS (SELECT … WHERE inner.unit = outer.unit); to ask whether there is "
-        "any row: SELECT COUNT(*) > 0 FROM …",
+        f"{suggest_unit_comparison(scope.outer or scope, node)}; to ask whether there is any row: SELECT COUNT(*) > 0 FROM …",
     )
 
 

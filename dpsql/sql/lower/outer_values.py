@@ -28,6 +28,7 @@ from dpsql.sql.lower.aggregates.row_values import build_row_text
 from dpsql.sql.lower.declared_links import covers_declared_link
 from dpsql.sql.lower.derived import build_projection
 from dpsql.sql.lower.joins import FromItem, has_same_identity
+from dpsql.sql.lower.own_unit import suggest_unit_comparison
 from dpsql.sql.lower.scope import NamedSource, Scope
 
 Pair = tuple[Expr, Expr]
@@ -113,7 +114,7 @@ class OuterValues:
             self._refuse_subquery(
                 "a subquery over private rows must be correlated on the privacy unit, so that no other "
                 "unit's rows decide",
-                "add a comparison of the units: WHERE inner.unit = outer.unit AND inner.a > outer.a",
+                suggest_unit_comparison(self.scope, self.query),
                 "private_join",
             )
         if is_private(holder.relation) and not (

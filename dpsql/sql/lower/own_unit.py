@@ -11,13 +11,17 @@ from dpsql.analysis.domains import derive_domain, derive_listed_values
 from dpsql.analysis.intervals import derive_known_intervals
 from dpsql.analysis.stability import bound_rows
 from dpsql.analysis.unit_identity import find_identity, find_injective_identity, is_fine_grained
-from dpsql.plan.expr import Expr
-from dpsql.plan.nodes import OuterQuery, PublicSubquery, Relation, Release, SetOperation
+from dpsql.plan.expr import UNIT_IDENTITY, Expr
+from dpsql.plan.nodes import OuterQuery, PublicSubquery, Relation, Release, SetOperation, list_private_scans
 from dpsql.plan.render import format_expression
+from dpsql.plan.tables import UnitKind
+from dpsql.policy import normalize_name
 from dpsql.sql.lower.public_groups import CompleteGroupsRequirement
 from dpsql.sql.lower.scope import Scope
 from dpsql.sql.lower.statement_context import StatementContext
 from dpsql.sql.read.rejection import QueryText
+
+_COMPARE = "correlate it: EXISTS (SELECT … WHERE inner.unit = outer.unit)"
 
 
 def check_unit(scope: Scope, node: exp.Column | None) -> None:
@@ -124,3 +128,44 @@ def refuse_units(source: QueryText, node: exp.Expr, key: Expr, relation: Relatio
             "b.id)"
         ),
     )
+
+
+def suggest_unit_comparison(scope: Scope, node: exp.Expr) -> str:
+    """The comparison of units that a subquery lacks, with the names of the query where both sides have a table with ids."""
+    table = node.this if isinstance(node, exp.Join) else _find_from_table(node)
+    known = scope.context.catalog.find_table(table.name) if isinstance(table, exp.Table) else None
+    rows_of = [scan.table for named in scope.tables.values() for scan in list_private_scans(named.relation)]
+    without = [
+        name for name in (*rows_of, *([] if known is None else [known.name])) if _has_row_units(scope, name)
+    ]
+    if without:
+        return f"each row of {without[0]} is a privacy unit without an id to compare: aggregate each table by itself"
+    if table is None or known is None or known.unit_column is None or known.link is not None:
+        return _COMPARE
+    clause = "ON" if isinstance(node, exp.Join) else "its WHERE"
+    inner = normalize_name(table.alias_or_name)
+    for named in scope.tables.values():
+        for column in named.columns.values():
+            if column.facts.identity != UNIT_IDENTITY or named.written_alias is None:
+                continue
+            ours = f"{named.written_alias}.{column.name}"
+            if normalize_name(named.written_alias) != inner:
+                return f"correlate it, in {clause}: {table.alias_or_name}.{known.unit_column} = {ours}"
+            return (
+                f"give the table of the subquery another name, as in FROM {table.name} AS w, and correlate it in "
+                f"{clause}: w.{known.unit_column} = {ours}"
+            )
+    return _COMPARE
+
+
+def _has_row_units(scope: Scope, name: str) -> bool:
+    """Whether each row of a declared table is a privacy unit."""
+    table = scope.context.catalog.find_table(name)
+    return table is not None and table.unit is UnitKind.ROW
+
+
+def _find_from_table(node: exp.Expr) -> exp.Expr | None:
+    """The first source of the FROM clause of a subquery."""
+    query = node if isinstance(node, exp.Select) else node.find(exp.Select)
+    clause = None if query is None else query.args.get("from_")
+    return clause.this if isinstance(clause, exp.Expr) else None

@@ -20,7 +20,7 @@ from dpsql.plan.expr import Column, Expr, Literal
 from dpsql.plan.types import Type, Value
 from dpsql.policy import normalize_name
 from dpsql.request.parameters import Parameter
-from dpsql.sql.lower.calls import refuse_unknown_function, resolve_call
+from dpsql.sql.lower.calls import resolve_call
 from dpsql.sql.lower.constants import READ_FROM_TEXT, fold_decimals, parse_constant, parse_number, to_literal
 from dpsql.sql.lower.floats import unify_float_width
 from dpsql.sql.lower.folding import fold_constant
@@ -30,8 +30,9 @@ from dpsql.sql.lower.operators import CASTS, SHAPES, SPAN_UNITS, SPANS
 from dpsql.sql.lower.statement_time import TIME_CALLS, TIME_NODES, StatementTime
 from dpsql.sql.lower.struct_fields import is_field_access
 from dpsql.sql.lower.time_units import is_span, resolve_time_unit, take_unit_word
+from dpsql.sql.lower.unknown_syntax import refuse_unknown_function, refuse_unknown_node
 from dpsql.sql.read.pivots import NAME_OF
-from dpsql.sql.read.rejection import QueryText, is_valid_text
+from dpsql.sql.read.rejection import QueryText, format_sql, is_valid_text
 
 _WHOLE = re.compile(r"[+-]?\d{1,18}", re.ASCII)
 _LONE_SPAN = (
@@ -117,11 +118,15 @@ class Scalars:
             )
         if isinstance(node, exp.Interval):
             self.source.refuse(node, "type", *_LONE_SPAN)
-        named = "collate" if isinstance(node, exp.Collate) else self.source.get_function_name(node).lower()
-        self.refuse_unknown_call(node, named)
+        self._check_field_access(node)
+        refuse_unknown_node(self.source, node)
 
     def refuse_unknown_call(self, node: exp.Expr, name: str) -> NoReturn:
-        """Refuse a function that is not in the registry, or a field of what has none."""
+        """Refuse a function that is not in the registry, or a field of a value without fields."""
+        self._check_field_access(node)
+        refuse_unknown_function(self.source, node, name)
+
+    def _check_field_access(self, node: exp.Expr) -> None:
         if is_field_access(node):
             self.source.refuse(
                 node,
@@ -129,7 +134,6 @@ class Scalars:
                 "a computed value has no fields or elements that can be read",
                 "name the field of a STRUCT: (s).field",
             )
-        refuse_unknown_function(self.source, node, name)
 
 
 def is_unnest(node: exp.Expr) -> bool:
@@ -269,6 +273,8 @@ def _lower_in(self: Scalars, node: exp.Expr) -> Expr:
         )
     operand, items, column = self.source.take_arguments(node, "this", "expressions", "field")
     members = [*list_members(self.source, items or ()), *([] if column is None else [column])]
+    if not members:
+        self.source.refuse(node, "type", "IN needs at least one value", "x IN (1, 2)")
     if type(operand) is exp.Tuple:
         rows = [_lower_row_equality(self, node, operand, item) for item in members]
         return rows[0] if len(rows) == 1 else self.build_call(node, "or", *rows)
@@ -382,7 +388,7 @@ def _lower_cast(self: Scalars, node: exp.Expr) -> Expr:
         self.source.refuse(
             target,
             "type",
-            "CAST to this type is not supported",
+            f"CAST to {format_sql(target)} is not supported",
             "use BIGINT, INTEGER, DOUBLE, DECIMAL, VARCHAR, DATE, TIMESTAMP, TIME, UUID, BLOB or BOOLEAN",
         )
     value = self.lower(operand)

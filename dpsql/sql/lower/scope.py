@@ -29,6 +29,7 @@ from dpsql.sql.lower.scalars import Scalars, is_unnest
 from dpsql.sql.lower.statement_context import REPEATED, CommonTable, StatementContext
 from dpsql.sql.lower.struct_fields import check_field, find_field, is_field_access, resolve_field
 from dpsql.sql.lower.table_names import build_scan, resolve_schema, resolve_table
+from dpsql.sql.lower.unknown_syntax import refuse_columns_call
 from dpsql.sql.read.interval_calls import find_interval_end
 from dpsql.sql.read.rejection import QueryText
 
@@ -122,6 +123,9 @@ class Scope:
             return self.subquery_values.get(node)
         if is_field_access(node):
             return resolve_field(self, node)
+        if type(node) is exp.Anonymous and normalize_name(node.name) == "columns":
+            names = [column.name for known in self.tables.values() for column in known.columns.values()]
+            refuse_columns_call(self.source, node, names)
         return (
             self.context.lower_subquery_predicate(self, node)
             if is_matching(node) or is_quantified(node)

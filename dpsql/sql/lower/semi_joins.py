@@ -40,6 +40,7 @@ from dpsql.sql.lower.joins import (
     lower_condition,
 )
 from dpsql.sql.lower.node_kinds import is_matching
+from dpsql.sql.lower.own_unit import suggest_unit_comparison
 from dpsql.sql.lower.public_left_joins import to_inner_join
 from dpsql.sql.lower.scope import Scope, SemiJoinSource
 
@@ -190,7 +191,7 @@ def _check_same_unit(scope: Scope, node: exp.Expr, relation: Relation, right: So
             "a subquery over private rows must be correlated on the privacy unit, so that no other "
             "unit's rows decide",
             combine_hints(
-                "correlate it: EXISTS (SELECT … WHERE inner.unit = outer.unit)",
+                suggest_unit_comparison(scope, node),
                 suggest_link_declaration(pairs, relation, right),
             )
             if is_private(relation)

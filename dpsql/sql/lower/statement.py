@@ -88,8 +88,10 @@ from dpsql.sql.lower.set_windows import GroupingSetParts, substitute_parts
 from dpsql.sql.lower.statement_context import StatementContext, check_statement_size
 from dpsql.sql.lower.statement_time import StatementTime
 from dpsql.sql.lower.table_functions import lower_table_function
+from dpsql.sql.lower.unknown_syntax import suggest_statistic
 from dpsql.sql.read.interval_calls import find_interval_end, has_interval_calls
 from dpsql.sql.read.parse import Statement
+from dpsql.sql.read.rejection import CLAUSE_HINTS
 from dpsql.sql.read.rejection import QueryText as Text
 
 _SELECT = (
@@ -384,11 +386,11 @@ def _find_statistic_digits(entry: Aggregate, argument: Expr | None) -> tuple[int
 def _check_clauses(text: Text, node: exp.Expr, allowed: Iterable[str]) -> None:
     for name, value in node.args.items():
         if value and name not in allowed:
-            title = name.strip("_").replace("_", " ").upper()
             text.refuse(
                 value if isinstance(value, exp.Expr) else node,
                 "clause",
-                f"{node.key.upper()} with {title} is not supported",
+                f"{text.describe_clause(node, name, value)} is not supported",
+                CLAUSE_HINTS.get(name),
             )
 
 
@@ -536,9 +538,7 @@ class _ReleaseBuilder(Grouping):
                 node,
                 "type",
                 f"{entry.signature} does not take {argument.type if argument else 'nothing'}",
-                "for a time of day write AVG(HOUR(x) * 60 + MINUTE(x))"
-                if argument is not None and argument.type is Type.TIME
-                else "convert with CAST(… AS DOUBLE)",
+                None if argument is None else suggest_statistic(node, entry.signature, argument.type),
             )
         for known in self.aggregations:
             if (known.function, known.argument, known.rank, known.interval_end) == (

@@ -128,7 +128,7 @@ def _lower_called_function(
         text.refuse(
             node,
             "aggregate",
-            f"{_format_function_name(node)} is not supported over a window",
+            f"{grouping.source.get_function_name(node)} is not supported over a window",
             f"there are: {known}",
         )
     if condition is not None and type(node) not in _AGGREGATES:
@@ -273,7 +273,3 @@ def _lower_frame_end(
             node, "constant", f"a frame may only name a constant number of rows, up to {_MOST:,}"
         )
     return -value.value if side == "PRECEDING" else value.value
-
-
-def _format_function_name(node: exp.Expr) -> str:
-    return node.sql_name() if isinstance(node, exp.Func) else str(node.key).upper()

@@ -16,11 +16,11 @@ from typing import Any, NoReturn, TypeVar
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
-from dpsql.errors import LossError, QueryRejected
+from dpsql.errors import LossError
 from dpsql.request.loss import parse_amount
 from dpsql.request.query import StatedOptions
 from dpsql.request.target import TargetError, parse_confidence, parse_target_error
-from dpsql.sql.read.rejection import QueryText
+from dpsql.sql.read.rejection import QueryText, refuse_token
 
 _SETS = {TokenType.UNION, TokenType.INTERSECT, TokenType.EXCEPT}
 _WRITTEN = re.compile(r"\S")
@@ -49,7 +49,7 @@ def extract_options(
     if not places:
         return OptionsClause(), text, list(tokens)
     if len(places) > 1:
-        _refuse_token(
+        refuse_token(
             source, tokens[places[1]], "clause", "WITH DIFFERENTIAL_PRIVACY may stand only once in a query"
         )
     first = places[0]
@@ -57,7 +57,7 @@ def extract_options(
     for place, token in enumerate(tokens):
         depth += (token.token_type is TokenType.L_PAREN) - (token.token_type is TokenType.R_PAREN)
         if (place == first and depth) or (depth == 0 and token.token_type in _SETS):
-            _refuse_token(
+            refuse_token(
                 source,
                 tokens[first],
                 "clause",
@@ -197,15 +197,7 @@ class _ClauseReader:
         return token
 
     def _refuse_token(self, token: Token, code: str, message: str, hint: str | None = None) -> NoReturn:
-        _refuse_token(self.source, token, code, message, hint)
-
-
-def _refuse_token(
-    source: QueryText, token: Token, code: str, message: str, hint: str | None = None
-) -> NoReturn:
-    raise QueryRejected(
-        message, code=code, hint=hint, position=source.locate_offset(token.start), text=source.text
-    )
+        refuse_token(self.source, token, code, message, hint)
 
 
 _OPTIONS: Mapping[str, tuple[str, Callable[[_ClauseReader], Any]]] = {

@@ -31,7 +31,14 @@ from dpsql.sql.read.experts import EXPERTS, expand_best_expert
 from dpsql.sql.read.options import OptionsClause, extract_options
 from dpsql.sql.read.pivots import rewrite_pivots
 from dpsql.sql.read.regressions import MATRICES, replace_regress_on, rewrite_regressions
-from dpsql.sql.read.rejection import PIVOTS, STATEMENTS, QueryText, refuse_query, refuse_token
+from dpsql.sql.read.rejection import (
+    PIVOTS,
+    STATEMENTS,
+    QueryText,
+    refuse_brackets,
+    refuse_query,
+    refuse_token,
+)
 from dpsql.sql.read.tokens import (
     blank_sample_units,
     is_parameter_start,
@@ -46,7 +53,7 @@ MAX_TOKENS = 50_000
 MAX_NESTING = 22
 """Levels of parentheses, brackets, CASE and NOT within each other; the parser recurses up to 26 frames for each."""
 MAX_DEPTH = 100
-"""Levels of the tree, chains of AND and OR counting once."""
+"""Levels of the tree, chains of AND, OR, UNION, INTERSECT and EXCEPT counting once."""
 MAX_JOINS = 12
 """Joins whose condition does not follow them at once."""
 ROOM = 700
@@ -72,7 +79,6 @@ _CONDITIONS = {TokenType.ON, TokenType.USING}
 _QUANTILES = {"QUANTILE", "QUANTILE_CONT", "QUANTILE_DISC"}
 _BRACKETS = {TokenType.L_BRACKET, TokenType.L_BRACE}
 _VALUES = {TokenType.VAR, TokenType.IDENTIFIER, TokenType.R_BRACKET, TokenType.R_PAREN}
-_PART = "a part of a text is SUBSTRING(s, start, length); elements of a list are rows: FROM t, UNNEST(t.list) AS u(x)"
 _STARTS = {
     TokenType.SELECT,
     TokenType.FROM,
@@ -374,10 +380,17 @@ def _check_token_pair(source: QueryText, before: TokenType | None, token: Token,
     listed = kind is TokenType.L_BRACKET and before in (TokenType.COMMA, TokenType.L_PAREN, TokenType.ARRAY)
     field = kind is TokenType.L_BRACKET and before in _VALUES and following.token_type is TokenType.STRING
     if (kind is TokenType.NOT and token.text == "!") or (kind in _BRACKETS and not listed and not field):
-        hint = _PART if kind is TokenType.L_BRACKET and before in _VALUES else None
-        refuse_token(source, token, "syntax", f"{token.text} has no meaning here", hint)
+        if kind is TokenType.L_BRACKET and before in _VALUES:
+            refuse_brackets(source, token.start)
+        refuse_token(source, token, "syntax", f"{token.text} has no meaning here")
     if following.token_type is TokenType.L_PAREN and kind is TokenType.IDENTIFIER:
-        refuse_token(source, token, "function", f"the function {token.text} is not known to be safe")
+        refuse_token(
+            source,
+            token,
+            "function",
+            f'the name of a function cannot be in quotes: "{token.text}"(…)',
+            f"write {token.text.upper()}(…)" if token.text.isidentifier() else None,
+        )
 
 
 def _is_table_alias(tokens: Sequence[Token], place: int) -> bool:
@@ -438,6 +451,7 @@ def _check_depth(source: QueryText, root: exp.Expr) -> None:
             source.refuse(node, "too_deep", f"the query is nested more than {MAX_DEPTH} levels deep")
         for child in node.iter_expressions():
             chained = isinstance(node, (exp.And, exp.Or)) and type(child) is type(node)
+            chained |= isinstance(node, exp.SetOperation) and isinstance(child, exp.SetOperation)
             stack.append((child, depth + (not chained)))
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from sqlglot import exp
+from sqlglot.errors import ErrorLevel
 from sqlglot.tokenizer_core import Token
 
 from dpsql.errors import Position, QueryRejected
@@ -20,12 +21,35 @@ UNITS_SAMPLED = (
     "leave out the sample: noise is smaller over all rows; to sample privacy units, write "
     "TABLESAMPLE UNITS (10%) behind a private table"
 )
-_INSTEAD: Mapping[str, str] = {
+CLAUSE_HINTS: Mapping[str, str] = {
     "pivots": PIVOTS,
     "symmetric": "order the ends: x BETWEEN LEAST(a, b) AND GREATEST(a, b)",
     "sample": UNITS_SAMPLED,
 }
 """What to write for a clause that is refused wherever it stands."""
+_CLAUSES: Mapping[str, str] = {
+    "distribute": "DISTRIBUTE BY",
+    "exclude": "EXCLUDE in a window",
+    "hint": "a hint to the optimizer",
+    "into": "SELECT … INTO",
+    "kind": "SELECT AS",
+    "laterals": "LATERAL VIEW",
+    "limit_options": "LIMIT with a percentage",
+    "locks": "FOR UPDATE",
+    "match": "MATCH_RECOGNIZE",
+    "ordinality": "WITH ORDINALITY",
+    "pivots": "PIVOT",
+    "prewhere": "PREWHERE",
+    "recursive": "WITH RECURSIVE",
+    "sample": "a sample of these rows",
+    "seed": "REPEATABLE",
+    "sort": "SORT BY",
+    "symmetric": "BETWEEN SYMMETRIC",
+    "unlogged": "UNLOGGED",
+    "when": "AT (VERSION …) or AT (TIMESTAMP …)",
+}
+"""Clauses of which the parser keeps an argument of another name, or nothing that could be shown."""
+_LONGEST_SHOWN = 60
 _DESCRIBED = (
     "\\d in the shell lists tables and columns, with their bounds and values as the policy states them"
 )
@@ -47,6 +71,10 @@ STATEMENTS: Mapping[str, str] = {
     "VALUES": "write SELECT * FROM (VALUES (1), (2)) AS t(x)",
 }
 """What to write for a statement that begins so and changes nothing."""
+_NAME_BEFORE = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*\s*$")
+"""A name at the end of a text, with those before it."""
+_PART = re.compile(r"\[\s*(?P<first>-?\d{1,9})?\s*(?P<colon>:)?\s*(?P<last>-?\d{1,9})?\s*\]")
+"""Brackets with a place, or with the first and the last."""
 _CALLED = re.compile(r"(\w+)\s*\(\s*(?:DISTINCT\s+)?$", re.IGNORECASE)
 """The end of a text before the first argument of a call."""
 
@@ -83,9 +111,27 @@ class QueryText:
             return written.upper()
         return str(node.sql_name() if isinstance(node, exp.Func) else node.key).upper()
 
+    def has_call(self, name: str) -> bool:
+        """Whether the text calls a function of this name anywhere."""
+        return bool(name) and re.search(rf"\b{re.escape(name)}\s*\(", self.text, re.IGNORECASE) is not None
+
     def refuse(self, node: exp.Expr | None, code: str, message: str, hint: str | None = None) -> NoReturn:
         """Raise QueryRejected at a node."""
         raise QueryRejected(message, code=code, hint=hint, position=self.find_position(node), text=self.text)
+
+    def describe_clause(self, node: exp.Expr, key: str, value: object) -> str:
+        """An argument of a node that is not supported, in SQL: its clause where it has a name, else the SQL of the node.
+
+        The parser's own names for nodes and their arguments are never shown.
+        """
+        if isinstance(node, exp.DataType):
+            return f"the type {format_sql(node)}"
+        if isinstance(node, exp.Func):
+            text, name = format_sql(node), self.get_function_name(node)
+            return text if text.upper().startswith(f"{name}(") else f"{name}(…) with these arguments"
+        if key in _CLAUSES:
+            return _CLAUSES[key]
+        return (format_sql(value) if isinstance(value, exp.Expr) else "") or format_sql(node)
 
     def take_arguments(self, node: exp.Expr | None, *names: str, **fixed: Any) -> list[Any]:
         """Return the named arguments of a node; refuse the node if any other argument is set.
@@ -103,8 +149,8 @@ class QueryText:
             self.refuse(
                 value if isinstance(value, exp.Expr) else node,
                 "clause",
-                f"{_format_node_name(node)} with {key.strip('_').replace('_', ' ').upper()} is not supported",
-                _INSTEAD.get(key),
+                f"{self.describe_clause(node, key, value)} is not supported",
+                CLAUSE_HINTS.get(key),
             )
         return [node.args.get(name) for name in names]
 
@@ -132,5 +178,45 @@ def is_valid_text(value: str) -> bool:
     return "\0" not in value
 
 
-def _format_node_name(node: exp.Expr) -> str:
-    return node.key.upper()
+def format_sql(node: exp.Expr, dialect: str = "duckdb") -> str:
+    """A part of a query in a dialect, in one line of at most some 60 characters, as messages show it."""
+    text = node.sql(dialect=dialect, comments=False, unsupported_level=ErrorLevel.IGNORE)
+    text = " ".join(text.split())
+    return text if len(text) <= _LONGEST_SHOWN else text[:_LONGEST_SHOWN] + "…"
+
+
+def refuse_brackets(source: QueryText, offset: int) -> NoReturn:
+    """Refuse `s[1]` and `s[1:3]`, whose bracket stands at an offset, with the function that takes a part of a text."""
+    before, after = source.text[:offset], source.text[offset:]
+    named, taken = _NAME_BEFORE.search(before), _PART.match(after)
+    text = named[0].strip() if named is not None else "s"
+    raise QueryRejected(
+        f"brackets after a value are not supported: {'…' if named is None else text}{taken[0]}"
+        if taken is not None
+        else "brackets after a value are not supported",
+        code="syntax",
+        hint=f"a part of a text is {_rewrite_part(text, taken)}; elements of a list are rows: FROM t, UNNEST(t.list) AS u(x)",
+        position=source.locate_offset(offset),
+        text=source.text,
+    )
+
+
+def _rewrite_part(text: str, taken: re.Match[str] | None) -> str:
+    """The call that takes the part of a text which brackets name, as far as they hold constants."""
+    if taken is None:
+        return f"SUBSTRING({text}, start, length)"
+    first, colon, last = (taken[name] or "" for name in ("first", "colon", "last"))
+    if not colon:
+        if first == "-1":
+            return f"RIGHT({text}, 1)"
+        return (
+            f"SUBSTRING({text}, {first}, 1)" if int(first or 0) > 0 else f"SUBSTRING({text}, start, length)"
+        )
+    start = int(first or 1)
+    if start < 1 or last.startswith("-"):
+        return f"SUBSTRING({text}, start, length)"
+    return (
+        f"SUBSTRING({text}, {start}, {max(0, int(last) - start + 1)})"
+        if last
+        else f"SUBSTRING({text}, {start})"
+    )

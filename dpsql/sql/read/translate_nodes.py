@@ -29,7 +29,7 @@ from dpsql.sql.read.literals import (
     unwrap_sign,
 )
 from dpsql.sql.read.regressions import is_moment_call
-from dpsql.sql.read.rejection import QueryText
+from dpsql.sql.read.rejection import QueryText, format_sql
 
 _WHOLE = frozenset({exp.DType.SMALLINT, exp.DType.INT, exp.DType.BIGINT})
 _MOMENTS = frozenset({exp.DType.TIMESTAMP, exp.DType.TIMESTAMPNTZ, exp.DType.DATETIME2})
@@ -87,9 +87,13 @@ class Translator:
         self.source.take_arguments(node, *known)
 
     def _refuse_unknown(self, node: exp.Expr) -> NoReturn:
-        """Refuse a node that is not known to mean the same in DuckDB, by the name that the text gives it."""
+        """Refuse a node that is not known to mean the same in DuckDB: a call by its name in the text, else its SQL."""
         is_function = isinstance(node, exp.Func)
-        name = self.source.get_function_name(node) if is_function else node.key.upper()
+        name = self.source.get_function_name(node) if is_function else ""
+        if not self.source.has_call(name):
+            path = isinstance(node, (exp.JSONPath, exp.JSONPathPart))
+            shown = node.find_ancestor(exp.JSONExtract, exp.JSONExtractScalar) if path else None
+            name = format_sql(shown or node, self.dialect)
         self.source.refuse(
             node,
             "function" if is_function else "clause",
