@@ -119,4 +119,4 @@ def test_the_other_commands_ask_it(url: str, run: Run, tmp_path: Path) -> None: 
     shell = run("shell", url, "-e", 50, *under, stdin=f"{COUNT};\n")
     assert (shell.code, "A " in shell.out) == (0, True)
     gone = run("query", url.replace("/commands?", "/nowhere?"), COUNT, "-e", 1, *under)
-    assert (gone.code != 0, "cannot be reached" in gone.err, "Traceback" in gone.err) == (True, True, False)
+    assert (gone.code != 0, "cannot connect" in gone.err, "Traceback" in gone.err) == (True, True, False)
