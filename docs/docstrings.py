@@ -1,4 +1,4 @@
-"""How docstrings are shown on the site: doctests as code, and Claim, Why and Source in paragraphs of their own."""
+"""Format docstrings for the site: doctests as code, and Claim, Why and Source as separate paragraphs."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _PART = re.compile(r"(?m)^\**(Claim|Why|Source)(?::|\.\**) ")
 
 
 class Docstrings(Extension):
-    """Changes the docstring of each object that is loaded."""
+    """Change the docstring of each object that is loaded."""
 
     def on_object(self, *, obj: Object, **_: Any) -> None:
-        """Marks the parts of a docstring in Markdown."""
+        """Mark the parts of a docstring in Markdown."""
         if obj.docstring is not None:
             text = re.sub(r"<(?=\w+>)", "&lt;", obj.docstring.value)  # <table> is no tag
             text = _PART.sub(r"\n**\1.** ", text)

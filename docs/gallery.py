@@ -1,7 +1,7 @@
-"""Makes docs/reference/mechanisms.md and its pictures: each mechanism of the library with its law beside 2,000 samples.
+"""Make docs/reference/mechanisms.md and its pictures: each mechanism of the library with its law and 2,000 samples.
 
-`python docs/generate.py` writes them. Samples come from a fixed stream, so that pictures are the same each time: it is no source
-of noise, and nothing of dpsql knows it.
+`python docs/generate.py` writes them. The samples come from a fixed stream, so that the pictures are the same each time. It is not a
+source of noise, and the package does not use it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _DRAWS = 2_000
 _CELLS = 60
 _SECTION = re.compile(r"\n\s*(Claim|Why|Source): ")
 
-# How each stands on the page: what is typed, and up to where its law is drawn.
+# The call of each mechanism on the page, and the range in which its law is drawn.
 EXAMPLES: dict[type[Any], tuple[str, LibraryMechanism, float]] = {
     RandomizedResponse: (
         "RandomizedResponse(epsilon=1, choices=4)",
@@ -94,13 +94,13 @@ EXAMPLES: dict[type[Any], tuple[str, LibraryMechanism, float]] = {
 
 
 class PictureStream:
-    """Words of a hash of a counter: the same in each run, and for pictures only."""
+    """A stream of words from the hash of a counter: the same in each run, and for pictures only."""
 
     def __init__(self, name: str) -> None:
         self._name, self._count = name.encode(), 0
 
     def draw_words(self, count: int) -> NDArray[np.uint64]:
-        """The next `count` words."""
+        """Return the next `count` words."""
         blocks = [
             hashlib.sha256(self._name + (self._count + k).to_bytes(8, "big")).digest()
             for k in range(-(-count // 4))
@@ -111,7 +111,7 @@ class PictureStream:
 
 @dataclass(frozen=True)
 class Drawing:
-    """What a picture shows: heights of the law, and of the samples, at places along the axis."""
+    """The content of a picture: heights of the law and of the samples, at places along the axis."""
 
     places: list[float]
     law: list[float]
@@ -122,7 +122,7 @@ class Drawing:
 
 
 def drawing(mechanism: Any, reach: float) -> Drawing:
-    """The law and samples of a mechanism."""
+    """Return the drawing of a mechanism, with its law and its samples."""
     stream = PictureStream(mechanism.name)
     if isinstance(mechanism, SelectionMechanism):
         chances = mechanism.probabilities().tolist()
@@ -169,7 +169,7 @@ def drawing(mechanism: Any, reach: float) -> Drawing:
 
 
 def picture(shown: Drawing, title: str) -> str:
-    """The drawing as SVG: samples in grey, the law in blue."""
+    """Return the drawing as SVG: samples in gray, the law in blue."""
     gap = shown.places[1] - shown.places[0]
     left, right = shown.places[0] - gap / 2, shown.places[-1] + gap / 2
     most = max(*shown.law, *shown.sampled, *(height for _, height in shown.curve)) * 1.05
@@ -183,7 +183,7 @@ def picture(shown: Drawing, title: str) -> str:
     bar = (_WIDTH - 20) / len(shown.places) * (0.8 if shown.in_bars else 1)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH:g} {_HEIGHT:g}" width="{_WIDTH:g}" font-family="sans-serif" font-size="11">',
-        f"<title>{title}: the law in blue, {_DRAWS:,} samples in grey</title>",
+        f"<title>{title}: the law in blue, {_DRAWS:,} samples in gray</title>",
         f'<rect width="{_WIDTH:g}" height="{_HEIGHT:g}" fill="white"/>',
     ]
     parts += [
@@ -208,7 +208,7 @@ def picture(shown: Drawing, title: str) -> str:
 
 
 def pictures() -> dict[Path, str]:
-    """Each picture of the page with what it should hold."""
+    """Return each picture of the page with its content."""
     return {
         PICTURES / f"{_stem(entry)}.svg": picture(drawing(EXAMPLES[entry][1], EXAMPLES[entry][2]), entry.name)
         for entry in LIBRARY
@@ -216,7 +216,7 @@ def pictures() -> dict[Path, str]:
 
 
 def page() -> str:
-    """The page: of each mechanism a picture, what is typed, and its claim, its reason and its source."""
+    """Return the page: for each mechanism a picture, a call, its claim, its reason and its source."""
     lines = [
         "# Mechanisms",
         "This page is made from `dpsql.mechanisms.LIBRARY` by `python docs/generate.py`; a test holds that it is current.",
@@ -256,14 +256,14 @@ def page() -> str:
 
 
 _INTRODUCTION = """\
-`dpsql.mechanisms` has the mechanisms of the literature for use without SQL, policy or ledger. Each takes a loss and a sensitivity
-by keyword, and has
+`dpsql.mechanisms` has the mechanisms of the literature, for use without SQL, policy or ledger. Each takes a loss and a sensitivity
+as keyword arguments, and has
 
 - `sample(size)`: independent draws, from the operating system's entropy;
-- `release(…)`: what may be published: values with noise, the selected candidate, an answer. Each call is a release;
-- `variance` and `interval(confidence)` of the error, what is released less what is true;
+- `release(…)`: a result that may be published: values with noise, the selected candidate, an answer. Each call is a release;
+- `variance` and `interval(confidence)` of the error, the released value minus the true value;
 - `profile()`: the least δ at each ε (`.delta(Decimal("0.5"))`), for `dpsql.accounting.measurement` and others;
-- `event()`: what an accountant is charged with, for `dpsql.accounting.compare`.
+- `event()`: the event that an accountant charges, for `dpsql.accounting.compare`.
 
 ```python
 from decimal import Decimal
@@ -273,22 +273,22 @@ from dpsql.accounting import compare
 from dpsql.mechanisms import GeometricMechanism, LaplaceMechanism
 
 count = GeometricMechanism(epsilon=0.5)          # one unit changes a count by 1
-print(count.release(1204), count.interval(0.95)) # the published count, and how far off it is in 95% of releases
-mean = LaplaceMechanism(epsilon=0.5, sensitivity=100 / 1204)  # of values between 0 and 100, of a public number of units
+print(count.release(1204), count.interval(0.95)) # the published count, and its error in 95% of releases
+mean = LaplaceMechanism(epsilon=0.5, sensitivity=100 / 1204)  # values between 0 and 100, and a public number of units
 print(mean.release(41.7), mean.profile().delta(Decimal("0.25")).high)
 for charge in compare([count.event(), mean.event()], Fraction(1, 10**6)):
     print(charge.accountant, charge.epsilon)
 ```
 
-The sensitivity is yours to prove, and whoever publishes keeps account of all releases: `dpsql` does both for SQL.
+You must prove the sensitivity, and account for all releases: for SQL, `dpsql` does both.
 
-**What is drawn, and what is sound.** Integer laws are exact. Laws on real numbers are drawn as exact integers on a lattice of
-public steps, a millionth of the scale unless `step` is given: `release` rounds the value to the lattice, exactly, and the noise
-covers what rounding adds to the sensitivity. So no bit of a float leaks (Mironov 2012). Pictures and `density` show the
-continuous law. The Wishart mechanism alone is drawn in floats; it is for study, and has no `release`. A sensitivity is that of
-the query in real numbers: a query that is itself computed in floats may move further.
+**Exactness.** Integer laws are exact. Laws on real numbers are drawn as exact integers on a lattice of
+public steps, a millionth of the scale unless `step` is given. `release` rounds the value to the lattice exactly, and the noise
+covers the increase of the sensitivity by rounding. So no bit of a float leaks (Mironov 2012). Pictures and `density` show the
+continuous law. The Wishart mechanism alone is drawn in floats; it is for study, and has no `release`. The sensitivity is
+that of the query in real numbers: a query that is itself computed in floats may change more.
 
-Grey: 2,000 samples. Blue: the law, of one coordinate of a vector. Of answers, how often each choice is supported."""
+Gray: 2,000 samples. Blue: the law; for vectors, that of one coordinate; for local answers, how often each choice is supported."""
 
 _FOR: dict[type[Any], str] = {
     RandomizedResponse: "a question with k answers, asked of each person",
@@ -331,7 +331,7 @@ def _stem(entry: type[Any]) -> str:
 
 
 def _parts(entry: type[Any]) -> tuple[str, list[tuple[str, str]]]:
-    """The first part of the docstring, and its sections, each on one line."""
+    """Return the first part of the docstring, and its sections, each on one line."""
     text = (inspect.getdoc(entry) or "").partition("\n>>> ")[0]
     first, *rest = _SECTION.split("\n" + text)
     pairs = zip(rest[::2], rest[1::2], strict=True)

@@ -52,7 +52,7 @@ _MADE = "This page is made from {source} by `python docs/generate.py`; a test ho
 
 
 def policy() -> str:
-    """Every key of a policy, with its type, its default and what it says."""
+    """Return the page of the policy: every key with its type, its default and its meaning."""
     schema = build_json_schema()
     models = schema["$defs"]
     lines = [
@@ -89,7 +89,7 @@ _WORDS = {"string": "text", "boolean": "`true` or `false`", "integer": "whole nu
 
 
 def _type(field: Mapping[str, Any], models: Mapping[str, Any]) -> str:
-    """The type of a key, in an owner's words."""
+    """Return the type of a key in words that an owner knows."""
     match field:
         case {"$ref": str(reference)}:
             name = reference.rpartition("/")[2]
@@ -117,18 +117,18 @@ def _type(field: Mapping[str, Any], models: Mapping[str, Any]) -> str:
 
 
 def cli() -> str:
-    """Every command with its arguments and options, and those of the shell."""
+    """Return the page of the command line: every command with its arguments and options, and those of the shell."""
     lines = [
         "# Command line",
         _MADE.format(source="the commands of `dpsql.cli`"),
-        "The exit code is 0 after success, 1 after an error, which stands on standard error with its stable code, and 2",
-        "where options are misused; 3 where a query is refused, 4 where a budget does not suffice, 5 where the engine failed;",
+        "The exit code is 0 after success, 1 after an error, which is printed on standard error with its stable code, 2",
+        "for wrong options, 3 if a query is refused, 4 if a budget does not suffice, 5 if the engine failed, and",
         "130 after Ctrl-C.",
         "`dpsql COMMAND --help` prints the same.",
         *_commands(typer.main.get_command(app), "dpsql"),
         "",
         "## In the shell",
-        "A statement ends in `;`. A backslash begins a command, which ends with its line; what `\\g` and `\\i` ask is charged, all else is free.",
+        "A statement ends with `;`. A command begins with a backslash and ends with its line. Queries sent by `\\g` and `\\i` are charged; all other commands are free.",
         "",
         "| command | also | does |",
         "|---|---|---|",
@@ -162,15 +162,15 @@ def _commands(command: Any, path: str) -> Iterator[str]:
 
 
 def error_tree() -> str:
-    """The classes of errors, when they are raised, and the stable codes of each."""
+    """Return the page of errors: the classes, when they are raised, and the stable codes of each."""
     drawn = inspect.cleandoc(errors.__doc__ or "").split("\n\n")[1]
     lines = [
         "# Errors",
         _MADE.format(source="`dpsql/errors.py` and the places that raise errors"),
         "Every error is a `dpsql.Error` with `.code` (stable, for programs), `.message`, `.hint` (what to do instead) and",
         "`.position` (line and column in the query or the policy file). All are PEP 249 exceptions. An error depends on the",
-        "query, the policy and public metadata alone, never on private values. What is raised before the charge costs",
-        "nothing; a `BackendError`, a cancelled query, and arithmetic on released values that is out of range keep the charge.",
+        "query, the policy and public metadata alone, never on private values. An error before the charge costs",
+        "nothing. A `BackendError`, a cancelled query, and arithmetic on released values that is out of range keep the charge.",
         "",
         "```text",
         inspect.cleandoc(drawn),
@@ -196,7 +196,7 @@ def _plainest(text: str) -> tuple[bool, int, str]:
 
 
 def _raised() -> dict[str, dict[str, set[str]]]:
-    """The codes that the source gives to each class of error, with the messages beside them."""
+    """Return the codes that the source gives to each class of error, with their messages."""
     found: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     classes = {
         name
@@ -238,7 +238,7 @@ def _raised() -> dict[str, dict[str, set[str]]]:
 
 
 def _texts(node: ast.expr | None, constants: Mapping[str, Any]) -> Iterator[str]:
-    """The constant texts that an expression may be."""
+    """Return the constant texts that an expression may have as its value."""
     match node:
         case ast.IfExp():
             yield from _texts(node.body, constants)
@@ -250,7 +250,7 @@ def _texts(node: ast.expr | None, constants: Mapping[str, Any]) -> Iterator[str]
 
 
 def _message(node: ast.expr) -> str:
-    """A message with … for what is filled in."""
+    """Return a message with … in place of its variable parts."""
     match node:
         case ast.Constant() if isinstance(node.value, str):
             return re.sub(r"\{\w+\}", "…", node.value)
@@ -300,7 +300,7 @@ def _filled(call: str) -> str:
 
 
 def aggregates() -> str:
-    """The tables of aggregates: where each may stand, found by asking, and what it is."""
+    """Return the tables of aggregates: where each is allowed, found by trying, and what it computes."""
     visits = pyarrow.table({"patient_id": [1], "plan": ["A"], "cost": [1.0], "age": [40]})
     lines = [f"| aggregate | {' | '.join(_PLACES)} |", f"|---|{'---|' * len(_PLACES)}"]
     with dpsql.connect({"visits": visits}, policy=_STUDY, ledger=":memory:", epsilon=1) as con:
@@ -321,7 +321,7 @@ def _answered(con: dpsql.Connection, sql: str) -> bool:
 
 
 def _calls() -> Iterator[str]:
-    """A call of each aggregate by each name, as a template over numbers x and y, and a key k."""
+    """Return a call of each aggregate by each name, as a template over numbers x and y, and a key k."""
     for entry in AGGREGATE_CALLS:
         for form, name in iterate_distinct_spellings(entry):
             yield name + form.sample
@@ -330,7 +330,7 @@ def _calls() -> Iterator[str]:
 
 
 def grammar() -> str:
-    """The grammar with the words for aggregates, by the terminal of their syntax."""
+    """Return the grammar with the words for aggregates, by the terminal of their syntax."""
     named: dict[str, list[str]] = defaultdict(list)
     for entry in AGGREGATE_CALLS:
         for form in entry.forms:
@@ -356,7 +356,7 @@ def _code(value: object) -> str:
 
 
 def _cell(text: str) -> str:
-    """A text on one line; what looks like a tag of HTML is none."""
+    """Return a text on one line, with < escaped where it looks like an HTML tag."""
     line = " ".join(text.split()).replace("|", r"\|")
     return re.sub(r"<(?=\w+>)", "&lt;", line)
 
@@ -372,7 +372,7 @@ _UNREAD_TYPES = (
 
 
 def types() -> str:
-    """The table of the types of a policy, and of the engine types that none of them reads."""
+    """Return the table of the types of a policy, and of the engine types that none of them reads."""
     lines = ["| type | the engine's names | is read | what it can be used for |", "|---|---|---|---|"]
     lines += [
         f"| `{kind.name}` | {', '.join(f'`{name}`' for name in kind.names if name != kind.name)} | {_cell(kind.reading)} | {_cell(kind.operations)} |"
@@ -383,30 +383,30 @@ def types() -> str:
 
 
 def engines() -> str:
-    """What each engine has: functions with the reason why no row fails, and what it is not asked for."""
+    """Return the page of engines: their functions, with the reason why no row fails, and what they do not support."""
     rooms = {"PostgreSQL": (POSTGRES_FUNCTIONS, POSTGRES_CANNOT), "Spark": (SPARK_FUNCTIONS, SPARK_CANNOT)}
     lines = [
         "# Engines",
         _MADE.format(source="the dialects of `dpsql.backends`"),
-        "DuckDB has all that the [SQL reference](sql.md) describes. What is above the release boundary, and look-ups in public",
-        "tables, is always computed by DuckDB. Of private rows other engines are asked what is listed here; all else is refused,",
-        "with code `engine` or `engine_function`, before anything is charged.",
+        "DuckDB supports everything in the [SQL reference](sql.md). It always computes what is above the release boundary, and look-ups in public",
+        "tables. This page lists what other engines compute on private rows. Everything else is refused with code `engine` or",
+        "`engine_function` before anything is charged.",
         "",
         "## Constructs",
         "PostgreSQL and Spark have counts, sums, averages, variances, distinct values, quantiles, histograms and top groups across",
-        "units; known and secret keys; filters, CASE, joins, subqueries, set operations, grouping sets; learnt clamps; partitions. Of the",
-        "rows of a unit they have windows, and all aggregates: counts, sums, means, of distinct values too, least and greatest values,",
+        "units; known and secret keys; filters, CASE, joins, subqueries, set operations, grouping sets; selected clamps; partitions. Within",
+        "a unit they have windows and all aggregates: counts, sums and means, also of distinct values, minima and maxima,",
         "ARG_MIN, ARG_MAX, MEDIAN, QUANTILE_DISC and quartiles.",
         "",
     ]
     for engine, (_, cannot) in rooms.items():
-        lines += [f"{engine} is not asked for:", "", *(f"- {item}" for item in cannot), ""]
+        lines += [f"{engine} does not support:", "", *(f"- {item}" for item in cannot), ""]
     numbers = " and ".join(f"{engine} has {len(known)}" for engine, (known, _) in rooms.items())
     lines += [
         "## Functions",
-        f"Of {len(FUNCTIONS)} functions {numbers}. Where only some types are listed, calls of others are refused.",
+        f"Of {len(FUNCTIONS)} functions, {numbers}. If only some types are listed, calls with other types are refused.",
         "",
-        "| function | on PostgreSQL, of | why no row fails | on Spark, of | why no row fails |",
+        "| function | types on PostgreSQL | why no row fails | types on Spark | why no row fails |",
         "|---|---|---|---|---|",
     ]
     for name, function in FUNCTIONS.items():
@@ -420,7 +420,7 @@ def engines() -> str:
 
 
 def _spelt(spelling: Spelling | TypeSpelling | CallSpelling | None) -> tuple[str, str]:
-    """Of which types an engine has a function, and why it is total there."""
+    """Return the types for which an engine has a function, and why it is total there."""
     if spelling is None:
         return "no", ""
     kinds = spelling.templates if isinstance(spelling, TypeSpelling) else spelling.takes
@@ -429,7 +429,7 @@ def _spelt(spelling: Spelling | TypeSpelling | CallSpelling | None) -> tuple[str
 
 
 def pages() -> dict[Path, str]:
-    """Each generated page with what it should hold."""
+    """Return each generated page with its content."""
     sql = REFERENCE / "sql.md"
     marks = r"(<!-- aggregates: generated -->\n).*?(<!-- end -->)"
     text = sql.read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The man page dpsql(1), from the commands: `docs/dpsql.1`, which a wheel installs below share/man."""
+"""Make the man page dpsql(1) from the commands: `docs/dpsql.1`, which a wheel installs below share/man."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _EXITS = {
 
 
 def manual() -> str:
-    """The page in the macros of man(7)."""
+    """Return the page in the macros of man(7)."""
     top = typer.main.get_command(app)
     lines = [
         '.TH DPSQL 1 "" dpsql',
@@ -87,6 +87,6 @@ def _list(entries: dict[str, str]) -> Iterator[str]:
 
 
 def _text(text: str) -> str:
-    """A text on one line, without what roff would read as its own."""
+    """Return a text on one line, with the characters escaped that roff would interpret."""
     escaped = text.replace("\\", "\\e").replace("-", "\\-")
     return f"\\&{escaped}" if escaped[:1] in {".", "'"} else escaped

@@ -5,7 +5,6 @@ A charge is durable when its query returns, so there is nothing to commit or rol
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -141,7 +140,7 @@ def connect(
         )
     if token is not None or tls_ca is not None:
         raise ProgrammingError(
-            "a token is only valid with the URL of a server, and this database is opened in this process",
+            "token is only valid with the URL of a server, and this database is opened in this process",
             code="argument",
             hint='connect("https://host:8439", token=…)',
         )
@@ -232,7 +231,7 @@ class Connection(SyntheticConnection):
         """Return the private answer to a SELECT.
 
         A query whose plan, parameters, loss and data version were released before is replayed from the stored release, free,
-        whoever ran it first and in whatever words. Its noise is not drawn again, so repeated queries reveal nothing more.
+        no matter who ran it first and in which words. Its noise is not drawn again, so repeated queries reveal nothing more.
         Post-processing of a release, such as ORDER BY, HAVING and arithmetic, may differ. `replay=False` makes a new release with
         new noise, which is charged.
 
@@ -320,15 +319,6 @@ class Connection(SyntheticConnection):
         asked = self._build_query(sql, parameters, max_groups=max_groups, dialect=dialect, replay=False)
         with self.engine.backend.open_snapshot():
             return self.engine.combine_stored_releases(asked)
-
-    def best(self, sql: str, parameters: Parameters = (), **options: Unpack[CombineOptions]) -> Result:
-        """Return the answer of `combine`, whose former name this is."""
-        warnings.warn(
-            "Connection.best is now called combine; the old name goes with the next version.",
-            DeprecationWarning,
-            stacklevel=2,
-        )
-        return self.combine(sql, parameters, **options)
 
     @exclusive
     def explain(self, sql: str, parameters: Parameters = (), **options: Unpack[QueryOptions]) -> Explanation:

@@ -1,4 +1,4 @@
-"""Learning from experts: randomised weighted majority, whose choices are differentially private for each day's losses."""
+"""Learning from experts: randomized weighted majority, whose choices are differentially private for each day's losses."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _BITS = 100
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """How `rounds` choices among experts are made: the learning `rate` η, and whom it protects.
+    """The parameters of `rounds` choices among experts: the learning `rate` η, and the neighboring sequences.
 
     Neighboring sequences differ in the losses of one round, all of them: under `replace` they are any others, as in the
     literature; under `add_remove` they are set to 0, so that all change in one direction.
@@ -62,7 +62,7 @@ class Schedule:
 
     @classmethod
     def published(cls, rounds: int, epsilon: Amount, delta: Amount) -> Schedule:
-        """The rate ε/√(32·T·ln(1/δ)), T being `rounds`, for replaced losses.
+        """Return the rate ε/√(32·T·ln(1/δ)), T being `rounds`, for replaced losses.
 
         Claim: (ε, δ)-DP, for ε up to about 48·ln(1/δ); LossError where that is not shown. The theorem is printed without a condition
         on ε, and fails beyond 64·ln(1/δ), where the mean privacy loss of many rounds is larger than ε.
@@ -87,7 +87,7 @@ class Schedule:
     def concentrated(
         cls, rounds: int, epsilon: Amount, delta: Amount, neighbors: Neighbors = "replace"
     ) -> Schedule:
-        """The largest rate, on a fine grid, whose ρ implies (ε, δ)-DP: between four and five times the published one for usual losses.
+        """Return the largest rate, on a fine grid, whose ρ implies (ε, δ)-DP: between four and five times the published one for usual losses.
 
         Source: Bun, Steinke 2016, with the conversion of Canonne, Kamath, Steinke 2020, Proposition 12.
 
@@ -116,16 +116,16 @@ class Schedule:
         return (self.rounds - 1) * self.range**2 / 8
 
     def event(self) -> Composed | None:
-        """What an accountant is charged with; None for a single round, whose choice sees nothing."""
+        """Return the event that an accountant charges; None for a single round, whose choice uses no data."""
         return Composed((BoundedRange(self.range),) * (self.rounds - 1)) if self.rounds > 1 else None
 
 
 @dataclass(slots=True)
 class WeightedMajority:
-    """Chooses one of `experts` each round, with probability proportional to e^(-η·its losses so far).
+    """The choice of one of `experts` each round, with probability proportional to e^(-η·its losses so far).
 
-    `select_candidate()` and `observe(losses)` take turns, `schedule.rounds` times at most (LossError beyond): losses are in [0, 1], one for
-    each expert, and values beyond are clamped. Only the choices are private to publish: `losses`, `regret` and `chances` are not.
+    Call `choose()` and `observe(losses)` in turns, at most `schedule.rounds` times (more raise LossError): one loss in [0, 1] for
+    each expert, to which other values are clamped. Only the choices may be published: losses, `regret` and `chances` are private.
 
     Claim: the choices are as private as the schedule says, and for any losses the expected regret to the best expert is at most
     η + ln(k)/(η·T) a round, 2·√(ln(k)/T) for η = √(ln(k)/T). (In some slides the second term is printed as ln(k)/(n·T).)
@@ -156,7 +156,11 @@ class WeightedMajority:
         self._sums = [0] * self.experts
 
     def choose(self) -> int:
-        """The expert of this round. LossError before the last round's losses were observed, and when all rounds are over."""
+        """Return the expert of this round, by its number from 0.
+
+        Raises:
+            LossError: If the losses of the previous round were not observed, and if the schedule has no rounds left.
+        """
         if len(self.choices) > self._observed:
             raise LossError(
                 "the expert of this round was already chosen; a second choice would be a second release"
@@ -172,9 +176,14 @@ class WeightedMajority:
         return found
 
     def observe(self, losses: Sequence[Any] | NDArray[Any]) -> None:
-        """Takes the losses of the round, one for each expert. LossError before its expert was chosen.
+        """Add the losses of the round.
 
-        DataError for another number of losses; what is no number counts as 1, so that no value ends a run.
+        Args:
+            losses: One loss for each expert, in [0, 1]. A value that is not a number counts as 1, so that no value ends a run.
+
+        Raises:
+            LossError: If the expert of the round was not chosen yet.
+            DataError: For another number of losses.
         """
         if len(self.choices) == self._observed:
             raise LossError("choose an expert before you report the losses of the round")
@@ -197,12 +206,12 @@ class WeightedMajority:
 
     @property
     def regret(self) -> float:
-        """The mean loss of a round less that of the best expert so far. Not private."""
+        """The mean loss of a round minus that of the best expert so far. Not private."""
         return (self._suffered - min(self._sums)) / LATTICE / max(1, self._observed)
 
 
 def bound_regret(rate: float, rounds: int, experts: int) -> float:
-    """η + ln(k)/(η·T): no losses have a larger expected regret a round.
+    """Return η + ln(k)/(η·T): no losses have a larger expected regret per round.
 
     >>> best = math.sqrt(math.log(10) / 1000)
     >>> round(bound_regret(best, 1000, 10), 6) == round(2 * best, 6)
@@ -212,7 +221,7 @@ def bound_regret(rate: float, rounds: int, experts: int) -> float:
 
 
 def _compute_rho_limit(epsilon: Fraction, delta: Fraction) -> Fraction:
-    """The largest ρ that implies (ε, δ)-DP, rounded down."""
+    """Return the largest ρ that implies (ε, δ)-DP, rounded down."""
     if delta >= 1:
         raise LossError("delta must be below 1")
     return get_accountant("zcdp").compute_limit(epsilon, delta, Fraction(0)).loss_fraction
@@ -224,12 +233,12 @@ def _require_rounds(rounds: int) -> None:
 
 
 def _bound_root_below(square: Fraction) -> Fraction:
-    """A rational barely below the square root."""
+    """Return a rational barely below the square root."""
     return Fraction(math.isqrt(math.floor(square * (1 << 2 * _BITS))), 1 << _BITS)
 
 
 def _to_lattice_steps(loss: Any) -> int:
-    """A loss, clamped to [0, 1], in steps of the lattice; exact rounding would gain nothing."""
+    """Return a loss, clamped to [0, 1], in steps of the lattice; exact rounding would gain nothing."""
     try:
         value = float(loss)
     except (TypeError, ValueError, OverflowError):

@@ -1,4 +1,4 @@
-"""The local model: answers are randomised where they are given, for a collector that nobody has to trust.
+"""The local model: each person randomizes their own answer, so nobody has to trust the collector.
 
 `randomize` runs on each person's own device; its answer may be published. `estimate` and `joint` run wherever answers are
 collected, as often as one likes, at no further loss: they are post-processing.
@@ -41,7 +41,7 @@ _FAR = 400
 class Choice:
     """A question with a list of possible answers, `values`; `epsilon` is the loss of one answer.
 
-    `method` is "response" (randomised response), "unary" (optimised unary encoding), or "auto": whichever has the smaller variance
+    `method` is "response" (randomized response), "unary" (optimized unary encoding), or "auto": whichever has the smaller variance
     for a rare answer; unary encoding from 3e^ε + 2 values on.
 
     >>> Choice(values=range(3), epsilon=1).mechanism.name, Choice(values=range(30), epsilon=1).mechanism.name
@@ -52,7 +52,7 @@ class Choice:
     epsilon: Amount
     method: Literal["auto", "response", "unary"] = "auto"
     mechanism: LocalMechanism = field(init=False, repr=False, compare=False)
-    """What randomises an answer."""
+    """The mechanism that randomizes an answer."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "values", tuple(self.values))
@@ -67,17 +67,17 @@ class Choice:
         object.__setattr__(self, "mechanism", unary if better else response)
 
     def event(self) -> Pure:
-        """What an accountant is charged with for one answer."""
+        """Return the event that an accountant charges for one answer."""
         return Pure(parse_amount(self.epsilon))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Number:
-    """A question for a number between `bounds`; values beyond are clamped. `epsilon` is the loss of one answer.
+    """A question for a number between `bounds`, to which other values are clamped. `epsilon` is the loss of one answer.
 
     Claim: one bit is answered, and it is ε-DP; the mean of many answers estimates the mean without bias.
     Why: the number is rounded at random to one of the bounds, so that its mean is kept, and the bit that says which goes through
-    randomised response. So 1 is answered with a chance between q and p = e^ε·q, and 0 with one between 1-p = q and 1-q = p.
+    randomized response. So 1 is answered with a chance between q and p = e^ε·q, and 0 with one between 1-p = q and 1-q = p.
     Source: Duchi, Jordan, Wainwright 2018, "Minimax optimal procedures for locally private estimation"; Ding, Kulkarni, Yekhanin
     2017, "Collecting telemetry data privately", section 3.
     """
@@ -85,7 +85,7 @@ class Number:
     bounds: tuple[Amount, Amount]
     epsilon: Amount
     mechanism: LocalMechanism = field(init=False, repr=False, compare=False)
-    """What randomises the rounded bit."""
+    """The mechanism that randomizes the rounded bit."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "epsilon", parse_amount(self.epsilon))
@@ -99,7 +99,7 @@ class Number:
         object.__setattr__(self, "bounds", (low, high))
 
     def event(self) -> Pure:
-        """What an accountant is charged with for one answer."""
+        """Return the event that an accountant charges for one answer."""
         return Pure(parse_amount(self.epsilon))
 
 
@@ -108,7 +108,7 @@ Question: TypeAlias = Choice | Number
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A randomised answer. `report` is all that has to be sent: the collector knows the question, and puts it beside.
+    """A randomized answer. Only `report` has to be sent: the collector knows the question, and adds it.
 
     It is the number of a choice, a whole number whose binary digits are the choices' bits, or one bit. DataError for a report that
     no answer to the question has, so that what strangers send is checked where it enters.
@@ -127,7 +127,7 @@ class Answer:
 
 
 class Estimate(NamedTuple):
-    """An estimate without bias, and the ends of its interval, which lie within what is possible."""
+    """An unbiased estimate, and the ends of its interval, clipped to the possible range."""
 
     value: float
     low: float
@@ -135,7 +135,7 @@ class Estimate(NamedTuple):
 
 
 def randomize(value: object, question: Question, *, entropy: Entropy | None = None) -> Answer:
-    """The randomised answer of one person whose truth is `value`.
+    """Return the randomized answer of one person whose truth is `value`.
 
     Claim: ε-DP, whatever the value is; it never fails for a value, for whether somebody answers is an answer, too. A value that is
     not among those of a `Choice`, NULL among them, is one of these at random; a number that is none is either bound at random.
@@ -164,11 +164,11 @@ def _find_value_place(value: object, question: Choice) -> int | None:
 
 
 def _compute_relative_position(value: object, question: Number) -> Fraction:
-    """Where the clamped value lies between the bounds: 0 to 1; the middle for what is no number."""
+    """Return the position of the clamped value between the bounds, from 0 to 1; the middle for a value that is not a number."""
     low, high = (Fraction(bound) for bound in question.bounds)
     plain = value.item() if isinstance(value, np.generic) and value.size == 1 else value
     if isinstance(plain, Decimal) and plain.is_finite() and abs(plain.adjusted()) > _FAR:
-        # As a fraction it would fill the memory.
+        # A fraction of this size would fill the memory.
         plain = math.copysign(math.inf, plain) if plain.adjusted() > 0 else 0
     nan = plain.is_nan() if isinstance(plain, Decimal) else isinstance(plain, float) and math.isnan(plain)
     if nan or not isinstance(plain, (int, float, Decimal, Fraction)):
@@ -179,7 +179,7 @@ def _compute_relative_position(value: object, question: Number) -> Fraction:
 
 
 def estimate(answers: Iterable[Answer], confidence: float = 0.95) -> dict[Hashable, Estimate]:
-    """The frequency of each value among those who answered; for a `Number` their mean, as "mean".
+    """Estimate the frequency of each value among those who answered; for a `Number` their mean, as "mean".
 
     Claim: each value has no bias, and each interval holds the truth among those who answered with at least that probability, at any
     number of answers.
@@ -189,7 +189,15 @@ def estimate(answers: Iterable[Answer], confidence: float = 0.95) -> dict[Hashab
     Source: Hoeffding 1956, "On the distribution of the number of successes in independent trials", Theorem 5; Clopper, Pearson 1934;
     Wang, Blocki, Li, Jha 2017 (the estimate).
 
-    DataError without an answer, for answers to several questions, or unless 0 < confidence < 1.
+    Args:
+        answers: The answers of independent people to one question.
+        confidence: The probability of each interval, between 0 and 1.
+
+    Returns:
+        An estimate for each value of a `Choice`, or for "mean".
+
+    Raises:
+        DataError: Without an answer, for answers to several questions, and unless 0 < confidence < 1.
     """
     given, question = _require_one_question(answers)
     side = (1 - _require_confidence(confidence)) / 2
@@ -206,17 +214,18 @@ def estimate(answers: Iterable[Answer], confidence: float = 0.95) -> dict[Hashab
 def joint(
     first: Iterable[Answer], second: Iterable[Answer], confidence: float = 0.95
 ) -> dict[tuple[Hashable, Hashable], Estimate]:
-    """The frequency of each pair of values, from the answers of the same people, in the same order, to two `Choice` questions.
+    """Return the frequency of each pair of values, from the answers of the same people, in the same order, to two `Choice` questions.
 
     A pair of answers has lost the sum of both ε.
 
     Claim: each value has no bias, and each interval holds the truth among those who answered with at least that probability.
-    Why: both answers of a person are randomised independently, so the product of two estimates from single answers has the mean 1
+    Why: both answers of a person are randomized independently, so the product of two estimates from single answers has the mean 1
     where both values are true, and else 0. It is bounded, and the mean of n independent ones is within √(2·V·ln(4/β)/n) +
     7·R·ln(4/β)/(3(n-1)) of its mean but for a chance of β, V being their sample variance and R their range.
     Source: Maurer, Pontil 2009, "Empirical Bernstein bounds and sample variance penalization", Theorem 4.
 
-    DataError unless there are as many of the one as of the other, at least 2, and at most 65,536 pairs of values.
+    Raises:
+        DataError: Unless there are as many answers to one question as to the other, at least 2, and at most 65,536 pairs of values.
     """
     ones, question = _require_one_question(first)
     others, other_question = _require_one_question(second)
@@ -264,7 +273,7 @@ def _require_confidence(confidence: float) -> float:
 
 
 def _compute_supports(given: Sequence[Answer], question: Question) -> NDArray[np.bool_]:
-    """Which values each answer supports."""
+    """Return which values each answer supports."""
     mechanism = question.mechanism
     if isinstance(mechanism, UnaryEncoding):
         length = -(-mechanism.choices // 8)
@@ -277,7 +286,7 @@ def _compute_supports(given: Sequence[Answer], question: Question) -> NDArray[np
 
 
 def _estimate_frequency(count: int, n: int, p: float, q: float, side: float) -> Estimate:
-    """The frequency from a count of n answers that support it."""
+    """Return the frequency from a count of n answers that support it."""
     from scipy.special import betaincinv
 
     low = float(betaincinv(count, n - count + 1, side)) if count else 0.0
@@ -287,14 +296,14 @@ def _estimate_frequency(count: int, n: int, p: float, q: float, side: float) -> 
 
 
 def _compute_single_estimates(given: Sequence[Answer], question: Choice) -> Floats:
-    """The estimate of each value from each single answer."""
+    """Return the estimate of each value from each single answer."""
     p, q = question.mechanism.p, question.mechanism.q
     found: Floats = (_compute_supports(given, question).astype(np.float64) - q) / (p - q)
     return found
 
 
 def _compute_product_range(*questions: Choice) -> float:
-    """The range of a product of estimates from single answers."""
+    """Return the range of a product of estimates from single answers."""
     ends: list[float] = [1.0]
     for question in questions:
         p, q = question.mechanism.p, question.mechanism.q

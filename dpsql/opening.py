@@ -1,4 +1,4 @@
-"""Open what `connect` is given: the database, the files that a policy names, the ledger beside a policy, or a server."""
+"""Open what `connect` is given: the database, the files that a policy names, the ledger next to a policy, or a server."""
 
 from __future__ import annotations
 

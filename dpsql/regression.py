@@ -21,7 +21,7 @@ Columns: TypeAlias = str | Sequence[str] | Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class RegressionQuery:
-    """The statement of a regression of y on some x, in groups `by`: `names` are those of its coefficients."""
+    """The statement of a regression of y on some x, in groups `by`; `names` are the names of its coefficients."""
 
     sql: str
     names: tuple[str, ...]
@@ -74,7 +74,7 @@ def regression(y: str, x: Columns, source: str, by: Columns = ()) -> RegressionQ
 
 @dataclass(frozen=True, slots=True)
 class CovarianceQuery:
-    """The statement of the covariances of some columns, in groups `by`: `pairs` are the columns of its entries, in order."""
+    """The statement of the covariances of some columns, in groups `by`; `pairs` are the columns of its entries, in order."""
 
     sql: str
     names: tuple[str, ...]
@@ -139,7 +139,7 @@ def _format_determinant(square: Sequence[Sequence[str]]) -> str:
 
 
 def _format_positive_definite(square: Sequence[Sequence[str]]) -> str:
-    """That a symmetric matrix is positive definite: all its leading minors are above zero (Sylvester)."""
+    """Return the SQL condition that a symmetric matrix is positive definite: all leading minors are above zero (Sylvester)."""
     minors = ([row[:size] for row in square[:size]] for size in range(1, len(square) + 1))
     return " AND ".join(f"{_format_determinant(minor)} > 0" for minor in minors)
 

@@ -1,4 +1,4 @@
-"""The release: adds noise to exact statistics. The only module that reads the values of `Exact`.
+"""The release: add noise to exact statistics. This is the only module that reads the values of `Exact`.
 
 Everything after `draw_release` is post-processing of released values.
 """
@@ -44,7 +44,7 @@ from dpsql.synthesis.workload import Counts, Marginal
 def draw_release(
     plan: MeasurementPlan, statement: ReleaseStatement, exact: Exact, entropy: Entropy
 ) -> ReleasedTable:
-    """Chooses the clamps, adds the noise, selects the groups, and chooses the quantiles; or makes a top-k selection.
+    """Choose the clamps, adds the noise, selects the groups, and chooses the quantiles; or makes a top-k selection.
 
     Claim: the loss of the released table is at most that of the plan's event.
     Why: the clamps of a vector are chosen before its noise, which is calibrated to them. Each component of each group has
@@ -68,7 +68,7 @@ def draw_release(
 def draw_release_in_stages(
     plan: MeasurementPlan, histograms: Exact, read: ReadGroups, entropy: Entropy
 ) -> ReleasedTable:
-    """As `draw_release`, from the histograms of all clamps; `read` gives the groups of a plan whose clamps are chosen so far.
+    """Draw a release from the histograms of all clamps; `read` returns the groups of a plan whose clamps are chosen so far.
 
     Claim: the released table has the law of that of `draw_release`.
     Why: clamps are chosen from the same numbers of units, and noise is added to the same sums; see `sql.emit.stages`.
@@ -102,12 +102,12 @@ def _draw_from_groups(plan: MeasurementPlan, source: _ClampSource, entropy: Entr
 
 
 class RefinementLaw(Protocol):
-    """How released components are refined, vector by vector."""
+    """A rule that refines released components, vector by vector."""
 
     def refine_components(
         self, vector: int, exact: Sequence[int], before: Sequence[int], entropy: Entropy
     ) -> list[int]:
-        """The refined components of a vector in all groups, from the exact and the released ones."""
+        """Return the refined components of a vector in all groups, from the exact and the released ones."""
         ...
 
 
@@ -118,7 +118,7 @@ def refine_release(
     law: RefinementLaw,
     entropy: Entropy,
 ) -> ReleasedTable:
-    """The released table of the same groups with less noise; `measured` are the statement and its exact result.
+    """Return the released table of the same groups with less noise; `measured` are the statement and its exact result.
 
     Claim: the loss of both tables together is that of the refinement law.
     Why: the exact components are those of the first release, and each is refined independently.
@@ -144,7 +144,7 @@ def refine_release(
 def _draw_synthetic_histogram(
     plan: MeasurementPlan, synthesis: SynthesisPlan, groups: _Groups, entropy: Entropy
 ) -> ReleasedTable:
-    """The cells of a synthetic histogram that have rows, or one without any; beside each, the distance of the whole.
+    """Return the cells of a synthetic histogram that have rows, or one without any, each with the distance of the whole histogram.
 
     Claim: the loss is that of `synthesis.mechanism` for the sensitivity of its vector.
     Why: what is read of the groups is that vector, in the order of the public keys.
@@ -163,7 +163,7 @@ def _draw_synthetic_histogram(
 def _draw_synthetic_rows(
     plan: MeasurementPlan, mechanism: Mst, statement: ReleaseStatement, exact: Exact, entropy: Entropy
 ) -> ReleasedTable:
-    """The different rows that a tree of pairs gives, in the order of their values, or one that stands for none.
+    """Return the different rows that a tree of pairs gives, in the order of their values, or one that stands for none.
 
     Claim: the loss is that of `mechanism` for the sensitivity of the count of rows by all columns.
     Why: what is read of the sets of keys are marginals of that count.
@@ -183,7 +183,7 @@ def _draw_synthetic_rows(
 def _count_marginals(
     mechanism: Mst, domains: Sequence[Domain], statement: ReleaseStatement, rows: Sequence[tuple[Any, ...]]
 ) -> dict[Marginal, Counts]:
-    """The exact tables of the sets of keys; what is no public value is not counted, as in any release."""
+    """Return the exact tables of the sets of keys; what is no public value is not counted, as in any release."""
     width = len(domains)
     parts = list_read_marginals(width, mechanism.workload)
     tables = {part: np.zeros([len(domains[axis]) for axis in part], np.int64) for part in parts}
@@ -201,7 +201,7 @@ def _count_marginals(
 def open_stream(
     plan: MeasurementPlan, statement: ReleaseStatement, exact: Exact, entropy: Entropy
 ) -> RunningStream:
-    """A stream of counts over the exact histogram, which it holds and does not show.
+    """Return a stream of counts over the exact histogram, which it holds and does not show.
 
     Claim: the loss of all its answers is that of its mechanism, for the sensitivity of its vector; see `WeightsStream`.
     """
@@ -213,7 +213,7 @@ def open_stream(
 
 
 def _build_histogram(synthesis: SynthesisPlan, groups: _Groups) -> Counts:
-    """The exact counts, with an axis for each column."""
+    """Return the exact counts, with an axis for each column."""
     (component,) = synthesis.vector.components
     return np.array(component.compute_exact_series(groups.moments), np.int64).reshape(
         synthesis.mechanism.shape
@@ -223,7 +223,7 @@ def _build_histogram(synthesis: SynthesisPlan, groups: _Groups) -> Counts:
 def _read_scores(
     analysis: Analysis, statement: ReleaseStatement, rows: Sequence[tuple[Any, ...]]
 ) -> tuple[tuple[Keys, ...], list[int]]:
-    """All groups of the public keys, in order, and their scores: 0 for a group without rows."""
+    """Return all groups of the public keys, in order, and their scores: 0 for a group without rows."""
     if analysis.domains is None:
         raise TypeError("the best are chosen among groups that are known")
     named = map(statement.label_row, rows)
@@ -271,7 +271,7 @@ class _Groups:
             yield _Group(keys, moments, histograms, tuple(series[place] for series in self.windows))
 
     def select_groups(self, places: Sequence[int]) -> _Groups:
-        """The groups in these places."""
+        """Return the groups in these places."""
 
         def select_places(series: Sequence[Any]) -> list[Any]:
             return [series[place] for place in places]
@@ -285,11 +285,11 @@ class _Groups:
         return _Groups(select_places(self.keys), moments, histograms, sums, windows)
 
     def get_unit_counts(self, plan: MeasurementPlan) -> Sequence[int]:
-        """The exact numbers of units."""
+        """Return the exact numbers of units."""
         return self.moments[UNITS if plan.analysis.bound.per_unit else ROWS]
 
     def with_clamped_moments(self, clamps: Sequence[Clamp]) -> _Groups:
-        """The groups in which units count up to the chosen points."""
+        """Return the groups in which units count up to the chosen points."""
         if not clamps:
             return self
         totals = ClampedSums(self.clamped_sums) if self.clamped_sums else PackedHistograms(self.histograms)
@@ -299,7 +299,7 @@ class _Groups:
 def _read_groups(
     plan: MeasurementPlan, statement: ReleaseStatement, rows: Sequence[tuple[Any, ...]]
 ) -> _Groups:
-    """The groups in public order; the moments of empty ones of a domain are zeros."""
+    """Return the groups in public order; the moments of empty ones of a domain are zeros."""
     analysis = plan.analysis
     found = zip(*rows, strict=True) if rows else itertools.repeat(())
     series = dict(zip(statement.columns, found, strict=bool(rows)))
@@ -342,12 +342,12 @@ class _ClampSource(Protocol):
     """The exact groups, in which clamps are chosen."""
 
     def read_groups(self, plan: MeasurementPlan, selected: _SelectedGroups | None = None) -> _Groups:
-        """The groups, or the selected ones, in which units count up to the points of the clamps that are chosen."""
+        """Return the groups, or the selected ones, in which units count up to the points of the clamps that are chosen."""
 
     def select_clamps(
         self, plan: MeasurementPlan, wanted: Container[int], entropy: Entropy
     ) -> MeasurementPlan:
-        """The plan with the `wanted` clamps chosen, by their indices."""
+        """Return the plan with the `wanted` clamps chosen, by their indices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,10 +372,10 @@ GroupRows = tuple[ReleaseStatement, Exact]
 
 
 class ReadGroups(Protocol):
-    """Reads the groups of a plan whose clamps are chosen so far."""
+    """A function that reads the groups of a plan whose clamps are chosen so far."""
 
     def __call__(self, plan: MeasurementPlan, selected: Sequence[Keys] | None = None, /) -> GroupRows:
-        """All groups; or at least those with the `selected` keys, which are released."""
+        """Return all groups; or at least those with the `selected` keys, which are released."""
         ...
 
 
@@ -391,7 +391,7 @@ class _StagedSource:
 
     @classmethod
     def from_histograms(cls, plan: MeasurementPlan, histograms: Exact, read: ReadGroups) -> _StagedSource:
-        """From the rows of the query of histograms: the index of a target, that of an interval, and a number."""
+        """Return the source from the rows of the query of histograms: indices of a target and of an interval, and a number."""
         targets = list_clamp_targets(plan.clamps)
         found: list[dict[int, int]] = [{} for _ in targets]
         for target, interval, units in histograms.reveal():
@@ -428,7 +428,7 @@ def _draw_noisy_groups(
     entropy: Entropy,
     selected: _SelectedGroups | None = None,
 ) -> tuple[MeasurementPlan, _Groups, list[_Column]]:
-    """The plan with the clamps of these vectors chosen, the groups, or those selected, and their noisy components.
+    """Return the plan with the clamps of these vectors chosen, the groups, or those selected, and their noisy components.
 
     Claim: no noise is drawn whose loss at the chosen points is above the charge.
     Why: the plan is verified with them before the draw. Whether it passes depends on chosen points alone, which are released.
@@ -446,7 +446,7 @@ def _draw_noisy_groups(
 def _draw_selected_groups(
     plan: MeasurementPlan, source: _ClampSource, deciding: Threshold, entropy: Entropy
 ) -> tuple[MeasurementPlan, _Groups, list[_Column]]:
-    """As `_draw_noisy_groups` for all vectors and the selected groups. The vector that decides comes first.
+    """Return the same as `_draw_noisy_groups`, for all vectors and the selected groups. The deciding vector comes first.
 
     Claim: the choice of the other clamps may depend on the number of selected groups, and so may the number of draws.
     Why: the number is released, and a choice has the same loss whichever number of units it tolerates. Noise of groups
@@ -472,23 +472,23 @@ def _draw_selected_groups(
 
 
 def _is_selected(chosen: Threshold, units: int, components: tuple[int, ...]) -> bool:
-    """Whether a group with this number of units is selected, by the noisy components of the deciding vector."""
+    """Return whether a group with this number of units is selected, by the noisy components of the deciding vector."""
     found = sum(components[at] for at in chosen.components)
     return units >= chosen.min_frequency and found >= chosen.threshold
 
 
 def _iterate_rows(columns: Sequence[Iterable[Any]], length: int) -> Iterator[tuple[Any, ...]]:
-    """The rows of columns of this length."""
+    """Yield the rows of columns of this length."""
     return zip(*columns, strict=True) if columns else itertools.repeat((), length)
 
 
 def _get_keys(statement: ReleaseStatement, row: Mapping[str, Any]) -> Keys:
-    """The group keys of a row."""
+    """Return the group keys of a row."""
     return tuple(row[name] for name in statement.keys)
 
 
 def _to_whole(value: Any) -> int:
-    """A moment from the engine; NULL, the sum over no rows, is zero."""
+    """Return a moment from the engine; NULL, the sum over no rows, is zero."""
     return 0 if value is None else int(value)
 
 
@@ -508,5 +508,5 @@ def _draw_noisy_components(measurement: VectorMeasurement, groups: _Groups, entr
 
 
 def draw_noise(measurement: VectorMeasurement, groups: int, entropy: Entropy) -> list[int]:
-    """The noise of a vector in this many groups, component by component."""
+    """Return the noise of a vector in this many groups, component by component."""
     return measurement.mechanism.draw(groups * len(measurement.vector.components), entropy)

@@ -40,7 +40,7 @@ class ReleasedTable:
 def build_released_table(
     plan: MeasurementPlan, keys: Sequence[Keys], components: Sequence[Components]
 ) -> ReleasedTable:
-    """The released table with these keys and noisy components, row by row."""
+    """Return the released table with these keys and noisy components, row by row."""
     columns = tuple(
         (column.name, column.type.value) for column in list_released_columns(plan.analysis.release)
     )
@@ -58,7 +58,7 @@ def build_released_table(
 def _compute_column(
     plan: MeasurementPlan, item: Aggregation, components: Sequence[Components]
 ) -> list[Value]:
-    """The values of an aggregate in all groups."""
+    """Return the values of an aggregate in all groups."""
     entry = AGGREGATES[item.function]
     index = plan.analysis.find_measure_index(item)
     interval = None if index is None else plan.analysis.measures[index].interval
@@ -75,7 +75,7 @@ def _compute_column(
 def estimate_moment(
     plan: MeasurementPlan, item: Aggregation, moment: Moment, components: Components
 ) -> Fraction:
-    """The estimate of a moment of an aggregate from a group's noisy components; TOTAL and RANKED in the value's units."""
+    """Return the estimate of a moment of an aggregate from a group's noisy components; TOTAL and RANKED in the value's units."""
     ((numerator,), denominator) = estimate_moments(plan, item, moment, [components])
     return Fraction(numerator, denominator)
 
@@ -83,7 +83,7 @@ def estimate_moment(
 def estimate_moments(
     plan: MeasurementPlan, item: Aggregation, moment: Moment, components: Sequence[Components]
 ) -> EstimateSeries:
-    """The estimates of a moment of an aggregate in all groups, as `estimate_moment` has them."""
+    """Return the estimates of a moment of an aggregate in all groups, as `estimate_moment` has them."""
     place = plan.find_quantile_index(item)
     if place is not None:
         chosen = plan.quantiles[place]

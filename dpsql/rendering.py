@@ -13,7 +13,7 @@ from dpsql.plan.types import AnswerValue
 Ends = tuple[float, float] | None
 CONFIDENCE = 0.95
 BESIDE = "±95%"
-"""The head of the half-widths beside a column."""
+"""The head of the half-widths next to a column."""
 NUMBERS = ("BIGINT", "DOUBLE", "HUGEINT")
 
 
@@ -63,7 +63,7 @@ def expand_columns(columns: Sequence[RenderedColumn]) -> tuple[list[str], list[l
 
 
 def format_value(value: Any, scale: float | None = None) -> str:
-    """A value for people; a number's digits below its noise are left out.
+    """Return a value for people; a number's digits below its noise are left out.
 
     >>> format_value(1234.5678, 3.2), format_value(0.123456, 0.004), format_value(None), format_value({10: 1234, 20: 5})
     ('1,234.6', '0.1235', 'NULL', '{10: 1,234, 20: 5}')
@@ -89,7 +89,7 @@ def format_value(value: Any, scale: float | None = None) -> str:
 
 
 def format_table(heads: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequence[bool]) -> list[str]:
-    r"""A table as lines of text with a rule under its heads, columns of `numbers` to the right.
+    r"""Return a table as lines of text with a rule under its heads, columns of `numbers` to the right.
 
     >>> print(*format_table(("table", "ε"), [("visits", "1"), ("beds", "10")], (False, True)), sep="\n")
     table    ε

@@ -479,5 +479,5 @@ def _clip_count(value: Any) -> Any:
 
 
 def _is_short(column: Sequence[AnswerValue]) -> bool:
-    """Whether a column holds whole numbers of at most four digits, which are read without separators."""
+    """Return whether a column holds whole numbers of at most four digits, which are read without separators."""
     return all(value is None or (type(value) is int and abs(value) < 10_000) for value in column)

@@ -1,6 +1,6 @@
-"""Threads that do what another one waits for, and are kept: to start one takes half as long as to read a ledger.
+"""A pool of worker threads, each of which does work that another thread waits for. Starting one takes half as long as reading a ledger.
 
-An executor of the standard library takes locks in the thread that asks, where an interrupt may leave them held; and the end
+An executor of the standard library takes locks in the thread that submits, where an interrupt may leave them held; and the end
 of the interpreter waits for its threads.
 """
 
@@ -22,11 +22,11 @@ _AGAIN = 0.1
 
 
 class InterruptSafeEvent:
-    """As `threading.Event`, set once, but for interrupts: whoever is interrupted while it waits leaves no lock held.
+    """A `threading.Event` that is set once, and that a thread interrupted while it waits leaves usable.
 
     Claim: `set` never waits.
-    Why: the lock is held from the start until `set` releases it, in one step of the interpreter. An event's own lock is taken by
-    whoever waits, too, and an interrupt at the wrong moment leaves it held: a worker would wait for it for ever.
+    Why: the lock is held from the start until `set` releases it, in one step of the interpreter. The lock of a `threading.Event`
+    is also taken by waiting threads, and an interrupt at the wrong moment leaves it held: a worker would wait for it forever.
     """
 
     def __init__(self) -> None:
@@ -34,38 +34,38 @@ class InterruptSafeEvent:
         self._lock.acquire()
 
     def set(self) -> None:
-        """Lets all go on that wait, now and later."""
+        """Wake all threads that wait, now and later."""
         self._is_set = True
         self._lock.release()
 
     def wait(self, timeout: float = -1) -> bool:
-        """Waits for so many seconds at most, without limit by default; whether it is set."""
+        """Wait at most this many seconds, by default without limit; return whether the event is set."""
         if not self._is_set and self._lock.acquire(timeout=timeout):
             self._lock.release()
         return self._is_set
 
 
 class WorkItem(Generic[_T]):
-    """What a worker is to do. It is begun once at most, and `done_event` is set when its outcome is known."""
+    """Work for a worker. It is begun at most once, and `done_event` is set when its outcome is known."""
 
     def __init__(self, do: Callable[[], _T]) -> None:
         self.done_event = InterruptSafeEvent()
-        self._do = [do]  # whoever takes it out begins it, or has withdrawn it
+        self._do = [do]  # the thread that takes it out begins it, or has withdrawn it
         self._values, self._errors = list[_T](), list[BaseException]()
 
     def try_withdraw(self) -> bool:
-        """Whether it has not begun, and so never will."""
+        """Withdraw the work unless it has begun; return whether it was withdrawn."""
         return bool(self._take_function())
 
     def take_outcome(self) -> _T:
-        """What it returned, once, when it has ended; raises what it raised."""
+        """Return or raise the outcome of the work, once, when it has ended."""
         if self._values:
             return self._values.pop()
-        # Taken out of the list, so that no frame that the error knows of knows the error.
+        # Taken out of the list, so that no frame in the error's traceback refers to the error.
         raise self._errors.pop()
 
     def begin(self) -> None:
-        """Does it, unless it was withdrawn."""
+        """Do the work, unless it was withdrawn."""
         for do in self._take_function():
             try:
                 self._values.append(do())
@@ -88,7 +88,7 @@ class _WorkerPool:
         self.waiting_items = SimpleQueue[WorkItem[Any]]()
 
     def serve_work(self, work: WorkItem[Any]) -> None:
-        """What a worker does from its start on. It keeps nothing of what it has done."""
+        """Do work until the process ends, starting with `work`; keep nothing of what was done."""
         _HERE.is_working = True
         while True:
             work.begin()
@@ -102,7 +102,7 @@ _POOL = _WorkerPool()
 
 
 def is_worker() -> bool:
-    """Whether this thread is a worker.
+    """Return whether this thread is a worker.
 
     >>> is_worker()
     False
@@ -111,16 +111,16 @@ def is_worker() -> bool:
 
 
 def mark_as_worker() -> None:
-    """Makes this thread one that does itself what others hand over to a worker: for threads that nothing ever interrupts.
+    """Let this thread do work itself that other threads submit to a worker: for threads that are never interrupted.
 
-    Python raises what signal handlers raise in the main thread alone, so a server's own threads are such ones, unless somebody
-    raises exceptions in them from outside. To hand work over takes two changes of threads, and an interpreter runs one at a time.
+    Python raises exceptions of signal handlers in the main thread only, so a server's own threads qualify, unless other code
+    raises exceptions in them. Submitting work takes two switches between threads, and an interpreter runs one at a time.
     """
     _HERE.is_working = True
 
 
 def submit(work: WorkItem[Any]) -> None:
-    """Gives the work to a worker, who begins at once; where no thread can be had any more, this one does it.
+    """Give the work to a worker, which begins at once; if no thread can be started, do it in this thread.
 
     Claim: whatever interrupts this, the work is begun once or never, and no other work waits for one that has ended.
     Why: a worker is in `idle` once for each work that it will take. Where an interrupt comes between the two steps here, one
@@ -136,7 +136,7 @@ def submit(work: WorkItem[Any]) -> None:
         _run_here(work)
         return
     if _POOL.process != os.getpid():
-        _reset_after_fork()  # forked behind Python's back
+        _reset_after_fork()  # forked outside of Python
     try:
         _POOL.idle.pop()
     except IndexError:
@@ -146,15 +146,15 @@ def submit(work: WorkItem[Any]) -> None:
 
 
 class Interruptible(Protocol):
-    """What runs statements, and can be told by another thread to stop."""
+    """An object that runs statements, which another thread can interrupt."""
 
     def interrupt(self) -> None:
-        """Stops what runs now."""
+        """Stop the running statement."""
         ...
 
 
 def run_interruptibly(engine: Interruptible, work: Callable[[], _T]) -> _T:
-    """What `work` on an engine returns or raises; Ctrl-C interrupts the engine, and is raised when it has stopped.
+    """Run `work` on an engine, and return or raise its outcome; Ctrl-C interrupts the engine, and is raised when it has stopped.
 
     Python delivers signals to the main thread alone. DuckDB 2.0 checks for them while a query runs there, but not while
     it waits for its own threads, and Ctrl-C is lost. So the main thread waits here, where Python delivers it. A second
@@ -174,7 +174,7 @@ def run_interruptibly(engine: Interruptible, work: Callable[[], _T]) -> _T:
 
 
 def _interrupt_until_done(engine: Interruptible, ended: InterruptSafeEvent) -> None:
-    """Interrupts an engine until its work has ended, however often Ctrl-C is pressed meanwhile."""
+    """Interrupt an engine until its work has ended, even if Ctrl-C is pressed again meanwhile."""
     while not ended.wait(0):
         try:
             engine.interrupt()
@@ -196,7 +196,7 @@ def _run_here(work: WorkItem[Any]) -> None:
 
 
 def _reset_after_fork() -> None:
-    """In a fork, where the workers do not exist."""
+    """Start with no workers in a fork, where those of the parent do not exist."""
     global _POOL  # noqa: PLW0603  (the fork has workers of its own)
     _POOL = _WorkerPool()
     _HERE.is_working = False

@@ -1,9 +1,9 @@
-"""The auction: the best price, selected privately, where noise on the answer would destroy it.
+"""Select the best price of an auction privately, where noise on the price itself would destroy the revenue.
 
 Run it with `python examples/auction.py`, and with `--picture figure.png` to draw it (which needs matplotlib).
 A, B and C bid 1.0 and D bids 3.1 (McSherry, Talwar 2007; retold by Hu, Zhou 2017, "Differential privacy: a survey", Example 2.1).
-At 3.1 the revenue is 3.1, at 3.2 nothing is sold, and at 1.0 all four buy, for 4.0: the texts say 3.0 there, and forget D. At any price
-a little above the best one most is lost, so that noise on the price costs everything.
+At 3.1 the revenue is 3.1, at 3.2 nothing is sold, and at 1.0 all four buy, for 4.0 (the texts say 3.0, and forget D). Just above the
+best price most of the revenue is lost, so noise on the price costs almost everything.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ from dpsql.mechanisms import ExponentialMechanism, LaplaceMechanism, PermuteAndF
 BIDS = [Fraction(1), Fraction(1), Fraction(1), Fraction("3.1")]
 PRICES = [Fraction(k, 10) for k in range(1, 41)]
 HIGHEST = max(PRICES)
-"""A bidder changes the revenue at a price by that price at most, and raises all revenues or lowers all: scores are monotone."""
+"""A bidder changes the revenue at a price by at most that price, and raises all revenues or lowers all: scores are monotone."""
 
 
 def revenue(price: Fraction, bids: Sequence[Fraction]) -> Fraction:
-    """What is earned if everybody who bid at least the price pays it."""
+    """Return the revenue if everybody who bid at least the price pays it."""
     return price * sum(bid >= price for bid in bids)
 
 
 def selection(bids: Sequence[Fraction], epsilon: float) -> ExponentialMechanism:
-    """The exponential mechanism over the prices."""
+    """Return the exponential mechanism over the prices."""
     scores = [revenue(price, bids) for price in PRICES]
     return ExponentialMechanism(scores=scores, epsilon=epsilon, sensitivity=HIGHEST, monotone=True)
 
 
 def expected(mechanism: ExponentialMechanism | PermuteAndFlipMechanism) -> float:
-    """The mean revenue of the selected price."""
+    """Return the mean revenue of the selected price."""
     return float(mechanism.probabilities() @ np.array([float(score) for score in mechanism.scores]))  # type: ignore[arg-type]
 
 
 def noisy_price(bids: Sequence[Fraction], epsilon: float, runs: int) -> float:
-    """The mean revenue where the best price is published with Laplace noise instead."""
+    """Return the mean revenue if the best price is published with Laplace noise instead."""
     best = max(PRICES, key=lambda price: revenue(price, bids))
     noise = LaplaceMechanism(epsilon=epsilon, sensitivity=HIGHEST)
     prices = [Fraction(max(0.0, noise.release(best))) for _ in range(runs)]
@@ -48,7 +48,7 @@ def noisy_price(bids: Sequence[Fraction], epsilon: float, runs: int) -> float:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Prints revenues, and what private selections earn of them."""
+    """Print revenues, and the share of them that private selections earn."""
     path = picture_of(__doc__, arguments)
     print("price    revenue of four bidders")
     for price in map(Fraction, ("1", "1.1", "3.1", "3.2")):

@@ -1,4 +1,4 @@
-"""How ε composes: one question asked again and again, by each theorem, and what an attacker really learns.
+"""Show how ε composes: the total for one repeated question by each theorem, and the success of an attacker.
 
 Run it with `python examples/composition.py`, and with `--picture figure.png` to draw it (which needs matplotlib).
 """
@@ -21,7 +21,7 @@ COUNTS = (1, 10, 30, 100, 300, 1000)
 
 
 def promised(count: int) -> dict[str, float]:
-    """The ε of so many releases of ε = 0.1, by each theorem or accountant."""
+    """Return the ε of `count` releases of ε = 0.1, by each theorem or accountant."""
     one = Guarantee(EACH)
     accountants = {
         charge.accountant: charge.epsilon
@@ -37,7 +37,7 @@ def promised(count: int) -> dict[str, float]:
 
 
 def attack(count: int, runs: int) -> float:
-    """How often the mean of so many noisy counts tells whether one person is among 100."""
+    """Return how often the mean of `count` noisy counts reveals whether one person is among 100."""
     noise = GeometricMechanism(epsilon=EACH)
     truths = np.arange(runs) % 2
     means = noise.sample(runs * count).reshape(runs, count).mean(axis=1) + truths
@@ -45,9 +45,9 @@ def attack(count: int, runs: int) -> float:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Prints what is promised, and what an attacker attains, of up to a thousand releases."""
+    """Print the guarantees, and the success of an attacker, for up to a thousand releases."""
     path = picture_of(__doc__, arguments)
-    print(f"ε of releases of {float(EACH)} each, at δ = {float(DELTA):g} where there is one")
+    print(f"ε of releases of {float(EACH)} each, at δ = {float(DELTA):g} if the theorem has a δ")
     names = tuple(promised(1))
     print("releases  " + "".join(f"{name:>17}" for name in names) + "    attacker is right")
     for count in COUNTS:

@@ -1,4 +1,4 @@
-"""The differencing attack: two totals tell one person's income, and two private totals do not.
+"""Show the differencing attack: two exact totals reveal one person's income, and two private totals do not.
 
 Run it with `python examples/differencing.py`, and with `--picture figure.png` to draw it (which needs matplotlib).
 The story is that of Hu and Zhou 2017, "Differential privacy: a survey", section 2.1: the total income of an area is published before
@@ -33,7 +33,7 @@ QUESTION = "SELECT SUM(income) AS total FROM residents"
 
 
 def area(moved_away: bool = False) -> duckdb.DuckDBPyConnection:
-    """A database of two hundred residents, with Mr. White or without."""
+    """Make a database of two hundred residents, with Mr. White or without."""
     people = {**INCOMES, **{f"Resident {k}": 40_000 + 1_500 * k for k in range(OTHERS)}}
     if moved_away:
         del people["White"]
@@ -44,13 +44,13 @@ def area(moved_away: bool = False) -> duckdb.DuckDBPyConnection:
 
 
 def exact_total(database: duckdb.DuckDBPyConnection) -> int:
-    """What a database without privacy answers."""
+    """Return the answer of a database without privacy."""
     (total,) = database.execute(QUESTION).fetchone() or (0,)
     return int(total)
 
 
 def private_total(database: duckdb.DuckDBPyConnection, epsilon: float) -> tuple[float, float]:
-    """What dpsql answers, and how far off that is in 95% of all cases."""
+    """Return the answer of dpsql, and the half-width of its 95% interval."""
     with dpsql.connect(database, policy=POLICY, ledger=":memory:", epsilon=epsilon) as con:
         answer = con.query(QUESTION)
     ((total,),), (((low, high),),) = answer.rows, answer.intervals()
@@ -58,7 +58,7 @@ def private_total(database: duckdb.DuckDBPyConnection, epsilon: float) -> tuple[
 
 
 def guesses(runs: int, epsilon: float) -> list[float]:
-    """The attacker's guess of Mr. White's income, from two private totals, so many times: each time a new world."""
+    """Return `runs` guesses of Mr. White's income, each from two new private totals."""
     policy = POLICY.replace("budget: {epsilon: 2}", f"budget: {{epsilon: {runs * epsilon}}}")
     totals = []
     for database in (area(), area(moved_away=True)):
@@ -68,7 +68,7 @@ def guesses(runs: int, epsilon: float) -> list[float]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Prints the attack on exact and on private totals."""
+    """Print the attack on exact and on private totals."""
     path = picture_of(__doc__, arguments)
     before, after = exact_total(area()), exact_total(area(moved_away=True))
     print(f"total income before the move  {before:>12,}")
@@ -79,10 +79,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(f"total income before the move  {first:>12,.0f} ± {off:,.0f}")
     print(f"total income after the move   {second:>12,.0f} ± {off:,.0f}")
     print(
-        f"so Mr. White has              {first - second:>12,.0f} ± {2**0.5 * off:,.0f}: anything that anybody could have"
+        f"so Mr. White has              {first - second:>12,.0f} ± {2**0.5 * off:,.0f}: any income is possible"
     )
     print(
-        f"and the total is off by {100 * off / before:.0f}% of itself, for 200 people; for 200,000 it would be 1,000 times less"
+        f"the error of the total is {100 * off / before:.0f}% for 200 people; for 200,000 it would be 1,000 times less"
     )
 
     def onto(axes: Sequence[Any]) -> None:

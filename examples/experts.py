@@ -1,8 +1,8 @@
-"""Learning from experts privately: randomised weighted majority, its regret, and what privacy costs.
+"""Learn from experts privately, with randomized weighted majority, and compare its regret with that without privacy.
 
 Run it with `python examples/experts.py`, and with `--picture figure.png` to draw it (which needs matplotlib).
-Each day one of ten experts is followed; then all ten losses are seen. No day's losses show in the choices (Dwork, Roth 2014,
-section 11.2). The non-private learner takes the rate √(ln k/T), which is best for the bound 2·√(ln k/T).
+Each day the learner follows one of ten experts, then sees all ten losses. The choices do not reveal the losses of any day (Dwork, Roth
+2014, section 11.2). The non-private learner uses the rate √(ln k/T), which is best for the bound 2·√(ln k/T).
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ EXPERTS, DELTA = 10, 1e-6
 
 
 def losses(rounds: int) -> np.ndarray:
-    """Losses of 0 and 1: the first expert is wrong on 30% of the days, the last on 60%."""
+    """Return losses of 0 and 1: the first expert is wrong on 30% of the days, the last on 60%."""
     generator = np.random.default_rng(2026)
     return (generator.random((rounds, EXPERTS)) < np.linspace(0.3, 0.6, EXPERTS)).astype(np.float64)
 
 
 def run(schedule: Schedule, given: np.ndarray) -> list[float]:
-    """The regret a day after each day."""
+    """Return the regret per day after each day."""
     learner, found = WeightedMajority(experts=EXPERTS, schedule=schedule), []
     for day in given:
         learner.choose()
@@ -37,7 +37,7 @@ def run(schedule: Schedule, given: np.ndarray) -> list[float]:
 
 
 def schedules(rounds: int) -> dict[str, Schedule]:
-    """The learners that are compared."""
+    """Return the schedules to compare, by name."""
     free = Schedule(rounds, Fraction(math.sqrt(math.log(EXPERTS) / rounds)).limit_denominator(10**9))
     found = {"not private": free}
     for epsilon in (1, 8):
@@ -47,7 +47,7 @@ def schedules(rounds: int) -> dict[str, Schedule]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Prints rates, bounds and regrets for 200 and 800 days."""
+    """Print rates, bounds and regrets for 200 and 800 days."""
     path = picture_of(__doc__, arguments)
     for rounds in (200, 800):
         given = losses(rounds)

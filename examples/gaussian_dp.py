@@ -1,8 +1,8 @@
-"""Which releases are Gaussian private, and how private: the figure of a paper, computed between certain bounds.
+"""Compute a figure of a paper with certified bounds: which releases are Gaussian private, and how private they are.
 
 Run it with `python examples/gaussian_dp.py`, and with `--picture figure.png` to draw it (which needs matplotlib).
 It follows Liu, Sun, Jiang, Kong 2022, "Identification, amplification and measurement: a bridge to Gaussian
-differential privacy": its three examples, Figure 1, and what is said of them.
+differential privacy": its three examples, Figure 1, and the claims about them.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ class NoisyGradients:
 
     @property
     def rate(self) -> Fraction:
-        """What stands before -ε² in ln δ."""
+        """Return the factor of -ε² in ln δ."""
         return Fraction(self.sigma, self.a) ** 2
 
     @property
     def tail(self) -> Decimal:
-        """√(1/(2·rate)), rounded up: √lim ε²/(-2 ln δ)."""
+        """Return √(1/(2·rate)), rounded up: √lim ε²/(-2 ln δ)."""
         context = Context(prec=50, rounding=ROUND_CEILING)
         return context.sqrt(context.divide(Decimal(self.rate.denominator), Decimal(2 * self.rate.numerator)))
 
@@ -58,7 +58,7 @@ class NoisyGradients:
             return bound_probability(value, value)
 
     def bound_crossover_epsilon(self, mu: Decimal) -> Decimal:
-        """An ε beyond which δ is below that of `mu`-GDP, for a `mu` of `tail` or more.
+        """Return an ε beyond which δ is below that of `mu`-GDP, for a `mu` of `tail` or more.
 
         With b = ε/μ + μ/2, δ_μ(ε) is at least φ(ε/μ - μ/2)·μ/(b²+3), as Mills' ratio is convex and at most
         (x²+2)/(x³+3x). From ε = 4 on, the log of that less ln δ grows: one ε where it is above 0 is enough.
@@ -84,7 +84,7 @@ class InvisibilityCloak:
 
     @property
     def tail(self) -> Decimal | None:
-        """None: ε²/(-2 ln δ) grows without end."""
+        """Return None, because ε²/(-2 ln δ) grows without bound."""
         return None
 
     def delta(self, epsilon: Decimal) -> Bounds:
@@ -94,7 +94,7 @@ class InvisibilityCloak:
             return Bounds(Decimal(1), Decimal(1)) if epsilon <= share else bound_probability(share / epsilon)
 
     def bound_crossover_epsilon(self, mu: Decimal) -> Decimal:
-        """There is none."""
+        """Raise ValueError, because there is no such ε."""
         raise ValueError(f"no δ of {mu}-GDP stays above one that falls as 1/ε")
 
 
@@ -108,14 +108,14 @@ REFINED: dict[str, Profile] = {
 
 
 def holds(mu: int, measured: Bounds | None) -> bool | None:
-    """Whether what was measured shows `mu`-GDP; None if the measurement is not fine enough to say."""
+    """Return whether the measurement proves `mu`-GDP, or None if it is not fine enough."""
     if measured is None or mu < measured.low:
         return False
     return True if mu >= measured.high else None
 
 
 def crossing(profile: Profile, mu: int) -> Decimal | None:
-    """The first whole ε up to 24 at which the profile lies above that of `mu`-GDP for certain."""
+    """Return the first whole ε up to 24 at which the profile is certainly above that of `mu`-GDP."""
     found = (
         Decimal(epsilon)
         for epsilon in range(25)
@@ -125,7 +125,7 @@ def crossing(profile: Profile, mu: int) -> Decimal | None:
 
 
 def refinement() -> None:
-    """The left half of the figure, in numbers."""
+    """Print the left half of the figure in numbers."""
     print("δ at ε       naive                refined by Theorem 2.1")
     for name in ("SGD", "ICEA"):
         for epsilon in (Decimal(0), Decimal("0.5"), Decimal(1), Decimal(2)):
@@ -134,7 +134,7 @@ def refinement() -> None:
 
 
 def identification() -> None:
-    """Which of the three is Gaussian private, and for which μ."""
+    """Print which of the three releases is Gaussian private, and for which μ."""
     print("\nis it μ-GDP?     μ measured            " + "".join(f"{mu}-GDP  " for mu in ASKED))
     words = {True: "yes", False: "no", None: "?"}
     for name, profile in REFINED.items():
@@ -149,7 +149,7 @@ def identification() -> None:
 
 
 def batches(count: int) -> None:
-    """So many Laplace releases at ε = 0.1, composed in every way."""
+    """Print the ε of `count` Laplace releases at ε = 0.1, composed in every way."""
     one, delta = Fraction(1, 10), Fraction(1, 10**5)
     parts = compose_mu([bound_laplace_mu(one)] * count)
     batch = measure(Batch.from_profiles([(LaplaceProfile(one), count)], points=100), MARGIN / 2).high
@@ -161,7 +161,7 @@ def batches(count: int) -> None:
 
 
 def panes(axes: Sequence[Any]) -> None:
-    """The two panes of the figure."""
+    """Draw the two panes of the figure."""
     points = [Decimal(k) / 20 for k in range(101)]
     at = [float(point) for point in points]
     left, right = axes
@@ -181,7 +181,7 @@ def panes(axes: Sequence[Any]) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Prints what the figure shows, and draws it where that is asked for."""
+    """Print the numbers of the figure, and draw it if `--picture` asks for it."""
     path = picture_of(__doc__, arguments)
     refinement()
     identification()

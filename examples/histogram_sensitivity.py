@@ -1,8 +1,8 @@
-"""A histogram's sensitivity is 1 or 2: it depends on who the neighbours are.
+"""Show that the sensitivity of a histogram is 1 or 2, depending on the definition of neighbors.
 
 Run it with `python examples/histogram_sensitivity.py`, and with `--picture figure.png` to draw it (which needs matplotlib).
-Add or remove a person, and one bar changes by one. Replace a person by another, and one bar may fall while another rises: the l1
-sensitivity is 2, and noise for 1 is not private enough (Dwork, Roth 2014, Example 3.2 and section 2.3).
+Adding or removing a person changes one bar by one. Replacing a person may lower one bar and raise another: then the l1 sensitivity
+is 2, and noise for 1 is not private enough (Dwork, Roth 2014, Example 3.2 and section 2.3).
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ PEOPLE = ("A", "A", "A", "A", "B", "B", "C")
 
 
 def bars(people: Sequence[str]) -> np.ndarray:
-    """How many people have each plan."""
+    """Count the people of each plan."""
     counts = Counter(people)
     return np.array([counts[plan] for plan in PLANS])
 
 
 def neighbours(people: Sequence[str], replace: bool) -> Iterator[Sequence[str]]:
-    """All databases that differ in one person."""
+    """Yield all databases that differ in one person."""
     for place in range(len(people)):
         rest = (*people[:place], *people[place + 1 :])
         if replace:
@@ -42,7 +42,7 @@ def neighbours(people: Sequence[str], replace: bool) -> Iterator[Sequence[str]]:
 
 
 def sensitivity(replace: bool) -> int:
-    """The largest change of the bars in l1 norm, by trying all databases of up to four people and all their neighbours."""
+    """Return the largest l1 change of the bars over all databases of up to four people and all their neighbors."""
     return max(
         int(np.abs(bars(here) - bars(there)).sum())
         for size in range(1, 5)
@@ -52,14 +52,14 @@ def sensitivity(replace: bool) -> int:
 
 
 def loss(noise: GeometricMechanism, here: np.ndarray, there: np.ndarray) -> float:
-    """The largest log ratio of the chances of an outcome."""
+    """Return the largest log ratio of the probabilities of an outcome."""
     scale = float(noise.law.scale)
     # At an outcome beyond both, on the side of `here`.
     return float(np.abs(here - there).sum()) / scale
 
 
 def scale_of(neighbors: str, epsilon: float) -> str:
-    """The noise that dpsql plans for the histogram."""
+    """Return the line of EXPLAIN with the noise that dpsql plans for the histogram."""
     people = pyarrow.table({"plan": list(PEOPLE)})
     columns = {"plan": {"type": "varchar", "values": list(PLANS), "nullable": False}}
     policy: dict[str, Any] = {
@@ -75,7 +75,7 @@ def scale_of(neighbors: str, epsilon: float) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Prints both sensitivities, what noise for the smaller one loses, and what dpsql plans."""
+    """Print both sensitivities, the loss of noise for the smaller one, and the noise that dpsql plans."""
     path = picture_of(__doc__, arguments)
     print("plan  people")
     for plan, count in zip(PLANS, bars(PEOPLE), strict=True):

@@ -1,6 +1,6 @@
-"""A hospital's visits: what a policy promises, what the answers look like, what they cost.
+"""Ask about the visits to a hospital: a policy, four answers, and their cost.
 
-Run it with `python examples/hospital.py`. Everything happens in memory, so it can be run again.
+Run it with `python examples/hospital.py`. Everything happens in memory, so you can run it again.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ QUESTIONS = {
     "How many patients, how many visits, at what cost?": """
         SELECT COUNT(DISTINCT patient_id) AS patients, COUNT(*) AS visits, AVG(cost) AS cost
         FROM visits""",
-    "Which wards are the dearest?": """
+    "Which wards are the most expensive?": """
         SELECT ward, COUNT(*) AS visits, AVG(cost) AS cost
         FROM visits GROUP BY ward ORDER BY cost DESC""",
-    "How does the year go?": """
+    "What are the costs of each quarter?": """
         SELECT EXTRACT(quarter FROM day) AS quarter, SUM(cost) AS cost
         FROM visits GROUP BY quarter ORDER BY quarter""",
-    "Which regions do they come from? (the town's region is public, who lives there is not)": """
+    "Which regions do they come from? (the region of a town is public, the residents are not)": """
         SELECT region, COUNT(*) AS visits
         FROM visits JOIN towns ON town = name GROUP BY region HAVING COUNT(*) > 500 ORDER BY visits DESC""",
 }
 
 
 def hospital() -> duckdb.DuckDBPyConnection:
-    """An invented hospital: 5,000 patients with one to five visits each."""
+    """Make an invented hospital: 5,000 patients with one to five visits each."""
     database = duckdb.connect()
     database.execute(
         """
@@ -62,7 +62,7 @@ def hospital() -> duckdb.DuckDBPyConnection:
 
 
 def main() -> None:
-    """Asks every question at ε = 0.2 and prints the answers with what is left."""
+    """Ask every question at ε = 0.2, and print the answers and the balance."""
     with dpsql.connect(hospital(), policy=POLICY, ledger=":memory:", analyst="ana", epsilon=0.2) as con:
         for question, sql in QUESTIONS.items():
             result = con.query(sql)
@@ -70,7 +70,7 @@ def main() -> None:
             print(f"± {_half_widths(result)} (95%)")
         state = con.budget()["visits"]
         print(
-            f"\n{state.queries} answers; the largest one that still fits has ε = {float(state.remaining_epsilon):.3f}"
+            f"\n{state.queries} answers; the budget can still pay for one query of ε = {float(state.remaining_epsilon):.3f}"
         )
 
 

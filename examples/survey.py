@@ -1,8 +1,8 @@
-"""Plausible deniability: a survey in which nobody's "yes" means much, and all answers together do.
+"""Show plausible deniability: in this survey a single "yes" means little, and all answers together give an estimate.
 
 Run it with `python examples/survey.py`, and with `--picture figure.png` to draw it (which needs matplotlib).
-Each person flips a coin. Tails: the truth. Heads: a second coin says yes or no. The protocol is Warner's of 1965; that it is
-(ln 3)-differentially private is Claim 3.5 of Dwork, Roth 2014.
+Each person flips a coin. After tails they tell the truth; after heads a second coin decides between yes and no. Warner described this
+protocol in 1965. Claim 3.5 of Dwork, Roth 2014 says that it is (ln 3)-differentially private.
 """
 
 from __future__ import annotations
@@ -22,38 +22,40 @@ COINS = RandomizedResponse.fair_coins()
 
 
 def believed(prior: float, epsilon: float) -> tuple[float, float]:
-    """What is believed of one person after a no and after a yes, by Bayes, if it was `prior` before."""
+    """Return the belief about one person after a no and after a yes, by Bayes' rule from the `prior`."""
     odds = prior / (1 - prior)
     return tuple(odds * step / (1 + odds * step) for step in (math.exp(-epsilon), math.exp(epsilon)))  # type: ignore[return-value]
 
 
 def coin_survey(people: int) -> tuple[float, float]:
-    """The share of yes among the answers, and the share of smokers that is estimated from it."""
+    """Return the share of yes among the answers, and the estimated share of smokers."""
     smokers = round(SMOKERS * people)
     yes = int(COINS.sample(smokers, truth=1).sum() + COINS.sample(people - smokers, truth=0).sum())
     return yes / people, (yes / people - COINS.q) / (COINS.p - COINS.q)
 
 
 def device_survey(people: int, epsilon: float) -> tuple[float, float, float]:
-    """The same by `dpsql.local`: the estimate and its 95% interval."""
+    """Return the estimate of `dpsql.local` and its 95% interval."""
     question = Choice(values=("no", "yes"), epsilon=epsilon)
     answers = [randomize("yes" if person < SMOKERS * people else "no", question) for person in range(people)]
     return estimate(answers)["yes"]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Prints what one answer tells of a person, and what all tell of the population."""
+    """Print what one answer reveals about a person, and what all answers reveal about the population."""
     path = picture_of(__doc__, arguments)
-    print(f"a smoker says yes with chance     {COINS.p}")
-    print(f"anybody else says yes with chance {COINS.q}")
+    print(f"a smoker says yes with probability     {COINS.p}")
+    print(f"a non-smoker says yes with probability {COINS.q}")
     print(f"so ε = ln({COINS.p / COINS.q:.0f}) = {float(COINS.loss):.4f}")
     no, yes = believed(SMOKERS, float(COINS.loss))
     print(
-        f"\nof somebody we believe to smoke with chance {SMOKERS:.0%}, we then believe {no:.0%} after a no, {yes:.0%} after a yes"
+        f"\nbelief that a person smokes: {SMOKERS:.0%} before the answer, {no:.0%} after a no, {yes:.0%} after a yes"
     )
     share, found = coin_survey(PEOPLE)
-    print(f"\nof {PEOPLE:,} answers {share:.1%} are yes; taken back, {found:.1%} smoke (it is {SMOKERS:.0%})")
-    print("\nε      smokers, as estimated from as many answers")
+    print(
+        f"\nof {PEOPLE:,} answers {share:.1%} are yes; without the noise, {found:.1%} smoke (the truth is {SMOKERS:.0%})"
+    )
+    print("\nε      estimated smokers, from as many answers")
     for epsilon in (0.5, 1.0, 2.0):
         middle, low, high = device_survey(PEOPLE, epsilon)
         print(f"{epsilon:<5}  {middle:6.1%}   between {low:.1%} and {high:.1%}")

@@ -55,7 +55,15 @@ class Batch:
 
     @classmethod
     def from_profiles(cls, parts: Sequence[tuple[SymmetricProfile, int]], points: int = _POINTS) -> Batch:
-        """The batch of profiles, each with its number of releases, on `points` steps of the smallest loss."""
+        """Return the batch of profiles, each with its number of releases.
+
+        Args:
+            parts: Pairs of a profile and the number of its releases.
+            points: The number of grid steps in the smallest loss; more are slower and closer to the exact profile.
+
+        Raises:
+            LossError: Without releases, and for a loss above the supported maximum.
+        """
         if not parts or any(count < 1 for _, count in parts):
             raise LossError("a batch must have at least one release of each of its kinds")
         ends = [_compute_largest_loss(profile) for profile, _ in parts]
@@ -75,11 +83,11 @@ class Batch:
 
     @property
     def tail(self) -> Decimal | None:
-        """0: the losses have an end."""
+        """0, since the losses are bounded."""
         return Decimal(0)
 
     def bound_crossover_epsilon(self, mu: Decimal) -> Decimal:  # noqa: ARG002  (the Protocol's)
-        """The largest loss, beyond which there is no δ."""
+        """Return the largest loss, above which δ is 0."""
         return to_decimal(self._last_index * self.step)
 
     @property
@@ -87,7 +95,7 @@ class Batch:
         return len(self.chances) // 2
 
     def delta(self, epsilon: Decimal) -> Bounds:
-        """Bounds of the batch's δ."""
+        """Return bounds of the batch's δ."""
         low, high = (
             self._compute_delta(epsilon + self.rounding_shift, -_OFF),
             self._compute_delta(epsilon, _OFF),
@@ -106,9 +114,17 @@ class Batch:
 
 
 def bound_mu(events: Iterable[Event], margin: Decimal = Decimal("1e-3")) -> Bounds:
-    """The μ of a batch of events: pure ones are measured as one, what is Gaussian is added by √Σμ².
+    """Return the μ of a batch of events: pure ones are measured together, Gaussian ones are added by √Σμ².
 
-    LossError for events with a δ of their own, which are not Gaussian.
+    Args:
+        events: The events of the batch; compositions are resolved.
+        margin: The largest difference between the two bounds.
+
+    Returns:
+        `low` and `high`, between which the μ lies.
+
+    Raises:
+        LossError: For events with a δ of their own, which have no Gaussian bound.
 
     >>> low, high = bound_mu([Pure(Fraction(1, 10))] * 16)
     >>> round(low, 3), round(high, 3)
@@ -147,7 +163,7 @@ def _compute_largest_loss(profile: SymmetricProfile) -> Fraction:
 
 
 def _spread_losses(profile: SymmetricProfile, step: Fraction, cells: int) -> npt.NDArray[np.float64]:
-    """The chances of the losses -cells·step, …, cells·step, when a loss within a cell goes to its two ends.
+    """Return the chances of the losses -cells·step, …, cells·step, when a loss within a cell goes to its two ends.
 
     Between grid points δ is linear in e^ε; the chance on the neighbor is the change of its slope at a point.
     """

@@ -1,4 +1,4 @@
-"""The cost of a list of releases under each accountant, to choose one before a ledger is made."""
+"""The charge of a list of releases under each accountant, to choose one before a ledger is made."""
 
 from __future__ import annotations
 
@@ -29,11 +29,18 @@ class ComparedCharge:
 
 
 def compare(events: Iterable[Event], delta: Fraction) -> tuple[ComparedCharge, ...]:
-    """What each accountant charges for the events, in the registry's order.
+    """Return what each accountant charges for the events, in the registry's order.
 
     Claim: all the events together are (epsilon, `delta`)-DP by each accountant that does not refuse, even when each
     is chosen after seeing the earlier answers, as long as the accountant was fixed beforehand.
-    Why: what the events spend of δ themselves is taken from `delta`; an accountant that converts has the rest for it.
+    Why: the δ of the events themselves is subtracted from `delta`; an accountant that converts uses the rest.
+
+    Args:
+        events: The events of the releases, in any order.
+        delta: The δ at which the charges are compared.
+
+    Returns:
+        One charge for each accountant; with a `refusal_reason` if it does not support an event.
 
     >>> from dpsql.accounting.events import Pure
     >>> for charge in compare([Pure(Fraction(1, 100))] * 1000, Fraction(1, 10**6)):
@@ -50,7 +57,7 @@ def compare(events: Iterable[Event], delta: Fraction) -> tuple[ComparedCharge, .
 def compare_prefixes(
     events: Sequence[Event], delta: Fraction, most: int = 60
 ) -> tuple[tuple[int, tuple[ComparedCharge, ...]], ...]:
-    """The comparison after the first n events, for at most `most` values of n, the last of which is all.
+    """Return the comparison after the first n events, for at most `most` values of n, the last of which is all.
 
     Each is at the `delta` of the whole, as a budget's is.
     """

@@ -1,7 +1,7 @@
 """The composition theorems of (ε, δ), as functions of the guarantee of each release.
 
-They speak of releases whose ε and δ are fixed beforehand; a budget that is spent as the answers come in is an
-accountant's business. All results are exact, or rounded up.
+They hold for releases whose ε and δ are fixed in advance; an accountant is needed for a budget that is spent while answers come
+in. All results are exact, or rounded up.
 """
 
 from __future__ import annotations
@@ -26,10 +26,19 @@ class Guarantee(NamedTuple):
 
 
 def sequential(releases: Iterable[Guarantee]) -> Guarantee:
-    """The guarantee of several releases about the same units.
+    """Return the guarantee of several releases about the same units.
 
     Claim: (Σε, Σδ)-DP.
     Source: Dwork, Roth 2014, Theorem 3.14 (ε alone) and Theorem 3.16.
+
+    Args:
+        releases: The guarantee of each release.
+
+    Returns:
+        The guarantee of all releases together, exactly.
+
+    Raises:
+        LossError: For an ε that is not a positive Fraction, or a δ outside of [0, 1).
 
     >>> sequential([Guarantee(Fraction(1, 10)), Guarantee(Fraction(1, 5), Fraction(1, 10**6))])
     Guarantee(epsilon=Fraction(3, 10), delta=Fraction(1, 1000000))
@@ -41,10 +50,20 @@ def sequential(releases: Iterable[Guarantee]) -> Guarantee:
 
 
 def advanced(releases: Iterable[Guarantee], slack: Fraction) -> Guarantee:
-    """The guarantee of several releases, with `slack` more δ for less ε.
+    """Return the guarantee of several releases, with `slack` more δ for less ε.
 
     Claim: (Σε·tanh(ε/2) + √(2·ln(1/slack)·Σε²), Σδ + slack)-DP, and (Σε, Σδ)-DP where that ε is smaller.
     Source: Kairouz, Oh, Viswanath 2015, Theorem 3.5; Dwork, Roth 2014, Theorem 3.20 with ε·(e^ε-1) for the first sum.
+
+    Args:
+        releases: The guarantee of each release.
+        slack: The additional δ, between 0 and 1.
+
+    Returns:
+        The guarantee of all releases together, rounded up.
+
+    Raises:
+        LossError: Unless 0 < slack < 1, and for an invalid guarantee.
 
     >>> float(advanced([Guarantee(Fraction(1, 100))] * 2945, Fraction(1, 10**6)).epsilon) < 3
     True
@@ -67,12 +86,22 @@ def advanced(releases: Iterable[Guarantee], slack: Fraction) -> Guarantee:
 def parallel(
     releases: Iterable[Guarantee], neighbors: Literal["add_remove", "replace"] = "add_remove"
 ) -> Guarantee:
-    """The guarantee of several releases that each read their own partition of the units.
+    """Return the guarantee of several releases that each read their own partition of the units.
 
     Claim: (max ε, max δ)-DP, where one unit is added or removed: it is in one partition, and the others do not change. Under
     `replace` the unit's rows may move from one partition to another, so that two partitions change: the two largest ε add, and the
     two largest δ. There each release keeps its loss for a unit that is added, removed or replaced in its partition.
     Source: McSherry 2009, "Privacy Integrated Queries", Theorem 4; the second follows by sequential composition of the two.
+
+    Args:
+        releases: The guarantee of each release on its own partition.
+        neighbors: `add_remove` or `replace`, the way in which neighboring databases differ.
+
+    Returns:
+        The guarantee of all releases together, exactly.
+
+    Raises:
+        LossError: Without any release, for other neighbors, and for an invalid guarantee.
 
     >>> losses = [Guarantee(Fraction(1, 10)), Guarantee(Fraction(1, 5))]
     >>> parallel(losses), parallel(losses, neighbors="replace").epsilon
@@ -91,7 +120,7 @@ def parallel(
 
 
 def post_processed(guarantee: Guarantee) -> Guarantee:
-    """The guarantee of whatever is computed from a release without the data: that of the release.
+    """Return the guarantee of a result that is computed from a release without the data: that of the release.
 
     Claim: no function of a release, random or not, has a larger ε or δ.
     Why: an event of the function's result is a mixture of events of the release.
@@ -104,7 +133,7 @@ def post_processed(guarantee: Guarantee) -> Guarantee:
 
 
 def sampled(guarantee: Guarantee, rate: Fraction) -> Guarantee:
-    """The guarantee of a release from a Poisson sample, where each unit takes part with chance `rate`, independently.
+    """Return the guarantee of a release from a Poisson sample, in which each unit takes part with probability `rate`, independently.
 
     Claim: (ln(1 + rate·(e^ε - 1)), rate·δ)-DP where one unit is added or removed, as long as nobody learns who was in the sample.
     It does not hold under `replace`, nor for rows that are sampled where a unit has several.
@@ -112,7 +141,15 @@ def sampled(guarantee: Guarantee, rate: Fraction) -> Guarantee:
     Source: Li, Qardaji, Su 2012, "On sampling, anonymization, and differential privacy", Theorem 1; Balle, Barthe, Gaboardi 2018,
     "Privacy amplification by subsampling", Theorem 8.
 
-    LossError unless 0 < rate <= 1.
+    Args:
+        guarantee: The guarantee of the release on the sample.
+        rate: The probability of each unit to be in the sample.
+
+    Returns:
+        The guarantee for all units, rounded up.
+
+    Raises:
+        LossError: Unless 0 < rate <= 1, and for an invalid guarantee.
 
     >>> round(float(sampled(Guarantee(Fraction(1)), Fraction(1, 10)).epsilon), 4)
     0.1586
@@ -129,11 +166,21 @@ def sampled(guarantee: Guarantee, rate: Fraction) -> Guarantee:
 
 
 def group(guarantee: Guarantee, size: int) -> Guarantee:
-    """The guarantee for `size` units at once of a release that is (ε, δ)-DP for one unit (group privacy).
+    """Return the guarantee for `size` units at once of a release that is (ε, δ)-DP for one unit (group privacy).
 
     Claim: (size·ε, δ·(e^(size·ε)-1)/(e^ε-1))-DP, at most 1 in δ; 1 at once beyond ε = 1,000.
     Why: k neighboring steps lead from one database to the other; δ grows by e^ε at each.
     Source: Dwork, Roth 2014, Theorem 2.2; Vadhan 2017, Lemma 2.2.
+
+    Args:
+        guarantee: The guarantee for one unit.
+        size: The number of units in the group.
+
+    Returns:
+        The guarantee for the group, rounded up.
+
+    Raises:
+        LossError: For a size below 1, and for an invalid guarantee.
 
     >>> group(Guarantee(Fraction(1, 10)), 5)
     Guarantee(epsilon=Fraction(1, 2), delta=Fraction(0, 1))

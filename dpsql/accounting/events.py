@@ -1,4 +1,4 @@
-"""Privacy events: what a statement released, as frozen data that an accountant interprets.
+"""Privacy events: the releases of a statement, as frozen data that an accountant interprets.
 
 An event says what was released, never what it costs: the cost is the accountant's. The meaning of an
 event never changes, because ledgers keep events for ever; a new meaning is a new event. Every quantity
@@ -137,7 +137,7 @@ _TAGS: dict[type, str] = {kind: tag for tag, (kind, _) in _KINDS.items()}
 
 
 def require_exact_positive(value: object, name: str) -> Fraction:
-    """`value` as a Fraction above 0; LossError for floats (NaN and infinities too), zero and less."""
+    """Return `value` as a Fraction above 0; raise LossError for floats (NaN and infinities too), zero and less."""
     if isinstance(value, bool) or not isinstance(value, (int, Fraction)):
         raise LossError(f"{name} must be an exact Fraction, not {type(value).__name__}")
     if value.numerator <= 0:
@@ -155,7 +155,7 @@ def _require_probability(value: object) -> Fraction:
 
 
 def to_json(event: Event) -> str:
-    """The event as canonical JSON text, fractions as "a/b": equal events have equal texts.
+    """Return the event as canonical JSON text, fractions as "a/b": equal events have equal texts.
 
     >>> to_json(Composed((Pure(Fraction(1, 2)), Selection(Fraction(1, 10**6)))))
     '{"events":[{"epsilon":"1/2","type":"pure"},{"delta":"1/1000000","type":"selection"}],"type":"composed","v":1}'
@@ -164,7 +164,7 @@ def to_json(event: Event) -> str:
 
 
 def from_json(text: str) -> Event:
-    """The event that `to_json` wrote; IntegrityError for any other text.
+    """Return the event that `to_json` wrote; IntegrityError for any other text.
 
     >>> from_json('{"epsilon":"1/2","type":"pure","v":1}')
     Pure(epsilon=Fraction(1, 2))

@@ -18,7 +18,7 @@ _UP = Context(prec=60, rounding=ROUND_CEILING)
 
 
 def is_gaussian(profile: Profile) -> bool:
-    """Whether a release with this profile is μ-GDP for some μ.
+    """Return whether a release with this profile is μ-GDP for some μ.
 
     Claim: it is, if and only if lim ε²/(-2 ln δ(ε)) is finite.
     Source: Liu, Sun, Jiang, Kong 2022, Theorem 3.3.
@@ -32,7 +32,7 @@ def is_gaussian(profile: Profile) -> bool:
 
 
 def transform(profile: Profile, epsilon: Decimal) -> Bounds:
-    """G(ε): between which bounds the μ lies with δ_μ(ε) = δ(ε); 0 where δ is 0.
+    """Return G(ε), bounds of the μ with δ_μ(ε) = δ(ε); 0 where δ is 0.
 
     Source: Liu, Sun, Jiang, Kong 2022, the Gaussian differential privacy transformation.
     """
@@ -40,7 +40,7 @@ def transform(profile: Profile, epsilon: Decimal) -> Bounds:
 
 
 def measure(profile: Profile, margin: Decimal = Decimal("1e-3")) -> Bounds:
-    """The best μ between two bounds that are at most `margin` apart; LossError if no μ-GDP holds.
+    """Return bounds of the best μ of a profile, at most `margin` apart.
 
     Claim: the release is μ-GDP with μ = `high`, and with no μ below `low` if the profile is exact.
     Why: G at any ε, and the tail, are lower bounds. Between ε and ε' > ε the profile is at most δ(ε), so the μ with
@@ -48,6 +48,16 @@ def measure(profile: Profile, margin: Decimal = Decimal("1e-3")) -> Bounds:
     largest G known, and the margin, are not enough are halved. A profile with bounds of its own that are further
     apart than the margin has a wider answer.
     Source: Liu, Sun, Jiang, Kong 2022, the measurement of μ on a grid; the halving is derived here.
+
+    Args:
+        profile: The privacy profile of a release.
+        margin: The largest difference between the two bounds.
+
+    Returns:
+        `low` and `high`, between which the best μ lies.
+
+    Raises:
+        LossError: `not_gaussian`, if no μ-GDP holds.
 
     >>> from fractions import Fraction
     >>> from dpsql.accounting.profiles import LaplaceProfile
@@ -67,7 +77,7 @@ def measure(profile: Profile, margin: Decimal = Decimal("1e-3")) -> Bounds:
     if last == 0:
         return Bounds(low, high)
     with localcontext(prec=110):
-        # Room above what is known at every point, or an interval at that point would be halved for ever.
+        # Room above the known value at every point, or an interval at that point would be halved forever.
         room = margin * Decimal("0.999")
         high += room
         open_intervals = [(Decimal(0), profile.delta(Decimal(0)), last)]
@@ -87,7 +97,7 @@ def measure(profile: Profile, margin: Decimal = Decimal("1e-3")) -> Bounds:
 
 
 def compose_mu(parts: Iterable[Decimal]) -> Decimal:
-    """The μ of releases with these μ, each chosen after the earlier answers: √Σμ², rounded up.
+    """Return the μ of releases with these μ, each chosen after the earlier answers: √Σμ², rounded up.
 
     Source: Dong, Roth, Su 2022, Corollary 3.3; Smith, Thakurta 2022 where the μ are chosen so too.
 

@@ -10,7 +10,7 @@ from dpsql.charts import make_figure, save_figure
 
 
 def plot_comparison(found: Sequence[tuple[int, tuple[ComparedCharge, ...]]], delta: str, path: Path) -> None:
-    """Draws the ε of each accountant after each number of releases."""
+    """Draw the ε of each accountant after each number of releases."""
     figure, axes = make_figure(1)
     for index, last in enumerate(found[-1][1]):
         if last.epsilon is None:

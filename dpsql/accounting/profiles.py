@@ -37,16 +37,16 @@ class Profile(Protocol):
         ...
 
     def delta(self, epsilon: Decimal) -> Bounds:
-        """The least δ at an ε of 0 or more; for a profile that is only known from above, what is known."""
+        """Return the least δ at an ε of 0 or more; an upper bound if only that is known."""
         ...
 
     def bound_crossover_epsilon(self, mu: Decimal) -> Decimal:
-        """An ε from which on δ is at most that of `mu`-GDP, for a `mu` of `tail` or more and above 0."""
+        """Return an ε from which on δ is at most that of `mu`-GDP, for a `mu` of `tail` or more and above 0."""
         ...
 
 
 def bound_probability(value: Decimal, size: Decimal = Decimal(1)) -> Bounds:
-    """A chance that was computed from terms of at most that size."""
+    """Return a chance that was computed from terms of at most that size."""
     with localcontext(prec=110):
         off = MARGIN * size
         return Bounds(
@@ -69,15 +69,15 @@ class _BoundedLossProfile:
         return Decimal(0)
 
     def bound_crossover_epsilon(self, mu: Decimal) -> Decimal:  # noqa: ARG002  (the Protocol's)
-        """From ε on there is no δ."""
+        """Return ε: from there on δ is 0."""
         return to_decimal(self.epsilon)
 
 
 @dataclass(frozen=True, slots=True)
 class PureProfile(_BoundedLossProfile):
-    """That of ε-DP, hence of randomised response: δ = (e^ε₀ - e^ε)₊/(1 + e^ε₀).
+    """That of ε-DP, hence of randomized response: δ = (e^ε₀ - e^ε)₊/(1 + e^ε₀).
 
-    Claim: no ε₀-DP release has a larger δ, and randomised response with that loss has this one.
+    Claim: no ε₀-DP release has a larger δ, and randomized response with that loss has this one.
     Source: Kairouz, Oh, Viswanath 2015, Theorem 2.
 
     >>> round(PureProfile(Fraction(1)).delta(Decimal(0)).high, 12)  # tanh(1/2)
@@ -85,13 +85,13 @@ class PureProfile(_BoundedLossProfile):
     """
 
     def delta(self, epsilon: Decimal) -> Bounds:
-        """The largest that ε-DP leaves, exactly, but for rounding."""
+        """Return the largest δ of any ε-DP release, exact up to rounding."""
         return compute_implied_delta(to_decimal(self.epsilon), NOTHING, epsilon)
 
 
 @dataclass(frozen=True, slots=True)
 class ResponseProfile(_BoundedLossProfile):
-    """That of randomised response among `choices` answers: the truth e^ε₀ times as likely as each other one.
+    """That of randomized response among `choices` answers: the truth e^ε₀ times as likely as each other one.
 
     Claim: δ = (e^ε₀ - e^ε)₊/(e^ε₀ + choices - 1).
     Why: only the true answer is more likely than on the neighbor, by the factor e^ε₀.
@@ -109,7 +109,7 @@ class ResponseProfile(_BoundedLossProfile):
             raise LossError("randomized response needs at least two choices")
 
     def delta(self, epsilon: Decimal) -> Bounds:
-        """The exact δ, but for rounding."""
+        """Return the exact δ, up to rounding."""
         whole = to_decimal(self.epsilon)
         if epsilon >= whole:
             return NOTHING
@@ -129,7 +129,7 @@ class BoundedRangeProfile(_BoundedLossProfile):
     """
 
     def delta(self, epsilon: Decimal) -> Bounds:
-        """The largest δ of any choice of that range, but for rounding."""
+        """Return the largest δ of any choice with that range, exact up to rounding."""
         whole = to_decimal(self.epsilon)
         if epsilon >= whole:
             return NOTHING
@@ -149,7 +149,7 @@ class LaplaceProfile(_BoundedLossProfile):
     """
 
     def delta(self, epsilon: Decimal) -> Bounds:
-        """The exact δ, but for rounding."""
+        """Return the exact δ, up to rounding."""
         whole = to_decimal(self.epsilon)
         with localcontext(prec=110):
             return NOTHING if epsilon >= whole else bound_probability(1 - ((epsilon - whole) / 2).exp())
@@ -182,11 +182,11 @@ class GeometricProfile:
         return Decimal(0)
 
     def bound_crossover_epsilon(self, mu: Decimal) -> Decimal:  # noqa: ARG002  (the Protocol's)
-        """From shift/scale on there is no δ."""
+        """Return shift/scale: from there on δ is 0."""
         return to_decimal(self.shift / self.scale)
 
     def delta(self, epsilon: Decimal) -> Bounds:
-        """The exact δ, but for rounding."""
+        """Return the exact δ, up to rounding."""
         with localcontext(prec=110):
             rate = to_decimal(1 / self.scale)
             last = int(((self.shift - epsilon / rate) / 2).to_integral_value(ROUND_CEILING)) - 1
@@ -221,7 +221,7 @@ class StaircaseProfile(_BoundedLossProfile):
             raise LossError("the first stair must have at least one step, and at most as many as the others")
 
     def delta(self, epsilon: Decimal) -> Bounds:
-        """The exact δ, but for rounding."""
+        """Return the exact δ, up to rounding."""
         whole = to_decimal(self.epsilon)
         if epsilon >= whole:
             return NOTHING
@@ -236,7 +236,7 @@ class StaircaseProfile(_BoundedLossProfile):
 
 @dataclass(frozen=True, slots=True)
 class UnaryProfile(_BoundedLossProfile):
-    """That of optimised unary encoding: half of the one of randomised response, δ = (e^ε₀ - e^ε)₊/(2(1 + e^ε₀)).
+    """That of optimized unary encoding: half of the one of randomized response, δ = (e^ε₀ - e^ε)₊/(2(1 + e^ε₀)).
 
     Claim: whatever the number of choices is.
     Why: two answers' bits differ in law, the true one's, 1 with chance 1/2, and the other's, 1 with chance 1/(1+e^ε₀). Of the
@@ -248,7 +248,7 @@ class UnaryProfile(_BoundedLossProfile):
     """
 
     def delta(self, epsilon: Decimal) -> Bounds:
-        """The exact δ, but for rounding."""
+        """Return the exact δ, up to rounding."""
         low, high = PureProfile(self.epsilon).delta(epsilon)
         with localcontext(prec=110):
             return (
@@ -258,7 +258,7 @@ class UnaryProfile(_BoundedLossProfile):
 
 @dataclass(frozen=True, slots=True)
 class SampledProfile:
-    """That of a release from a Poisson sample of the units: each is in it with chance `rate`, independently.
+    """The profile of a release from a Poisson sample of the units: each is in the sample with probability `rate`, independently.
 
     Claim: δ(ε) <= rate·δ₀(ε₀) with e^ε = 1 + rate·(e^ε₀ - 1), δ₀ being the profile of the release from all units, for one
     unit that is added or removed. Whoever sees the release must not see who was in the sample.
@@ -285,11 +285,11 @@ class SampledProfile:
         return self.whole.tail
 
     def bound_crossover_epsilon(self, mu: Decimal) -> Decimal:
-        """That of the release from all units, whose δ is no smaller at the same ε."""
+        """Return the bound of the release from all units, whose δ is no smaller at the same ε."""
         return self.whole.bound_crossover_epsilon(mu)
 
     def delta(self, epsilon: Decimal) -> Bounds:
-        """The upper bound, between its own bounds of rounding."""
+        """Return the upper bound, between its own bounds of rounding."""
         rate = to_decimal(self.rate)
         with localcontext(prec=110):
             inner = 1 + (epsilon.exp() - 1) / rate
@@ -318,11 +318,11 @@ class GaussianProfile:
         return self.mu
 
     def bound_crossover_epsilon(self, mu: Decimal) -> Decimal:  # noqa: ARG002  (the Protocol's)
-        """0: μ-GDP with a larger μ has a larger δ everywhere."""
+        """Return 0: μ-GDP with a larger μ has a larger δ everywhere."""
         return Decimal(0)
 
     def delta(self, epsilon: Decimal) -> Bounds:
-        """The exact δ, but for rounding."""
+        """Return the exact δ, up to rounding."""
         return gaussian_delta(self.mu, epsilon)
 
 
@@ -346,11 +346,11 @@ class ApproximateProfile:
         return None
 
     def bound_crossover_epsilon(self, mu: Decimal) -> Decimal:
-        """There is none."""
+        """Raise LossError: there is no crossover."""
         raise LossError(f"no δ of {float(mu):g}-GDP stays above a floor")
 
     def delta(self, epsilon: Decimal) -> Bounds:
-        """The largest that (ε₀, δ₀)-DP leaves."""
+        """Return the largest that (ε₀, δ₀)-DP leaves."""
         floor = to_decimal(self.floor)
         return compute_implied_delta(to_decimal(self.epsilon), bound_probability(floor), epsilon)
 
@@ -399,11 +399,11 @@ class RefinedProfile:
         return self.naive.tail
 
     def bound_crossover_epsilon(self, mu: Decimal) -> Decimal:
-        """That of the naive profile, which lies above."""
+        """Return the bound of the naive profile, which is above this one."""
         return self.naive.bound_crossover_epsilon(mu)
 
     def delta(self, epsilon: Decimal) -> Bounds:
-        """The least δ that follows from any point of the naive profile."""
+        """Return the least δ that follows from any point of the naive profile."""
         here = self.naive.delta(epsilon)
         index = bisect_left(self.grid, epsilon)
         with localcontext(prec=110):
@@ -426,7 +426,7 @@ def _bound_heights(point: Decimal, delta: Bounds) -> Bounds:
 
 
 def compute_implied_delta(epsilon: Decimal, delta: Bounds, at: Decimal) -> Bounds:
-    """The least δ at the ε `at` that (`epsilon`, `delta`)-DP implies.
+    """Return the least δ at the ε `at` that (`epsilon`, `delta`)-DP implies.
 
     Source: Liu, Sun, Jiang, Kong 2022, Theorem 2.1.
     """
@@ -441,7 +441,7 @@ def compute_implied_delta(epsilon: Decimal, delta: Bounds, at: Decimal) -> Bound
 
 
 def compute_profile(event: Event) -> Profile:
-    """The profile of what an event says; LossError for a composition, whose profile is a batch's.
+    """Return the profile of an event; raise LossError for a composition, for which `Batch` computes one.
 
     >>> round(compute_profile(Selection(Fraction(1, 10))).delta(Decimal(1)).high, 12)
     Decimal('0.100000000000')

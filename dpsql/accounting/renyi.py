@@ -1,4 +1,4 @@
-"""The (ε, δ) guarantee of a list of releases that is fixed beforehand, by the best Rényi order.
+"""The (ε, δ) guarantee of a list of releases that is fixed in advance, by the best Rényi order.
 
 A ledger's ρ is a line above the Rényi curve of each release, so that it may be spent as the answers come in. Where the
 list is known, the curves themselves add up, order by order, and the best order may be looked for afterwards.
@@ -16,24 +16,32 @@ from dpsql.accounting.numerics.rigorous import exp_minus_down, exp_minus_up, ln_
 from dpsql.errors import LossError, NotSupportedError
 
 _SMALLEST, _STEP, _PLACES = -16.0, 0.125, 321
-"""Logarithms of α-1 between which the best order is looked for."""
+"""The range and the step of log(α-1) in which the best order is searched."""
 _FINER = 5
-"""How often it is looked for nearer by."""
+"""The number of searches on a finer grid around the best order."""
 
 
 def fixed_epsilon(events: Iterable[Event], delta: Fraction) -> Fraction:
-    """The ε that all the `events` keep together at `delta`, rounded up.
+    """Return the ε of all `events` together at `delta`, rounded up.
 
     Claim: releases of these events, which were fixed before the first answer, are (ε, `delta`)-DP together.
-    Why: their Rényi divergences of order α add up, and those of an ε-DP release are at most those of randomised
+    Why: their Rényi divergences of order α add up, and those of an ε-DP release are at most those of randomized
     response, of which it is a post-processing; a choice of bounded range ε has at most α·ε²/8 besides. At each order
     α the sum implies an ε, so any order is valid, and the search for the best one may be inexact. δ of the releases
     themselves is taken from `delta`.
     Source: Mironov 2017, "Rényi differential privacy", Proposition 1; Kairouz, Oh, Viswanath 2015, Theorem 2.5
-    (randomised response); Cesar, Rogers 2021, section 3 (bounded range); Canonne, Kamath, Steinke 2020, Proposition 12
+    (randomized response); Cesar, Rogers 2021, section 3 (bounded range); Canonne, Kamath, Steinke 2020, Proposition 12
     (conversion).
 
-    Raises LossError where nothing of `delta` is left for the conversion.
+    Args:
+        events: The events of the releases; compositions are resolved.
+        delta: The δ of all releases together.
+
+    Returns:
+        The ε of all releases together, rounded up.
+
+    Raises:
+        LossError: If the δ of the releases themselves leaves nothing of `delta` for the conversion.
 
     >>> round(float(fixed_epsilon([Pure(Fraction(1, 4))] * 100, Fraction(1, 10**6))), 2)
     14.67
@@ -64,12 +72,12 @@ def _iterate_single_events(events: Iterable[Event]) -> Iterator[Event]:
 
 
 def _get_own_delta(event: Event) -> Fraction:
-    """The δ of a release itself."""
+    """Return a release's own δ."""
     return event.delta if isinstance(event, (Selection, Approximate)) else Fraction(0)
 
 
 def _sum_epsilons(counts: Mapping[Event, int]) -> Fraction | None:
-    """The sum of the ε; None where a release has none."""
+    """Return the sum of the ε; None if a release has none."""
     if any(isinstance(event, Gaussian) for event in counts):
         return None
     return sum(
@@ -83,7 +91,7 @@ def _sum_epsilons(counts: Mapping[Event, int]) -> Fraction | None:
 
 
 def _bound_divergence(event: Event, x: Fraction) -> Fraction:
-    """The Rényi divergence of order 1 + x, rounded up."""
+    """Return the Rényi divergence of order 1 + x, rounded up."""
     match event:
         case Gaussian(rho):
             return rho * (1 + x)
@@ -98,13 +106,13 @@ def _bound_divergence(event: Event, x: Fraction) -> Fraction:
 
 
 def _bound_response_divergence(epsilon: Fraction, x: Fraction) -> Fraction:
-    """That of randomised response: ε + ln((1 + e^-(2x+1)ε) / (1 + e^-ε)) / x."""
+    """Bound the divergence of randomized response: ε + ln((1 + e^-(2x+1)ε) / (1 + e^-ε)) / x."""
     ratio = (1 + exp_minus_up((2 * x + 1) * epsilon)) / (1 + exp_minus_down(epsilon))
     return min(epsilon, epsilon + ln_up(ratio) / x)
 
 
 def _search_minimum(function: Callable[[float], Fraction]) -> Fraction:
-    """About the least value of a function of few valleys, and no less than it."""
+    """Return about the minimum of a function of few valleys, and no less than it."""
     step, places = _STEP, [_SMALLEST + _STEP * place for place in range(_PLACES)]
     values = {place: function(place) for place in places}
     for _ in range(_FINER):

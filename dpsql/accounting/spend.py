@@ -38,7 +38,7 @@ class Charge:
         return Charge(self.loss - other.loss, self.delta - other.delta)
 
     def is_within(self, limit: Charge) -> bool:
-        """Whether both the loss and the delta are at most the limit's."""
+        """Return whether both the loss and the delta are at most the limit's."""
         return self.loss <= limit.loss and self.delta <= limit.delta
 
     @property
@@ -56,7 +56,7 @@ NOTHING = Charge(0, 0)
 
 
 def to_units_up(value: Fraction) -> int:
-    """`value` in units, rounded up: for costs.
+    """Return `value` in units, rounded up: for charges.
 
     >>> to_units_up(Fraction(1, 3)) * 3 - Charge.UNIT
     2
@@ -65,7 +65,7 @@ def to_units_up(value: Fraction) -> int:
 
 
 def to_units_down(value: Fraction) -> int:
-    """`value` in units, rounded down: for limits.
+    """Return `value` in units, rounded down: for limits.
 
     >>> to_units_down(Fraction(1, 3)) * 3 - Charge.UNIT
     -1

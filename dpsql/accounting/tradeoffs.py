@@ -22,16 +22,16 @@ _DOWN = Context(prec=_DIGITS, rounding=ROUND_FLOOR)
 
 
 def compute_squared_mu(mu: Decimal) -> Fraction:
-    """The square of a μ."""
+    """Return the square of a μ."""
     return Fraction(mu) ** 2
 
 
 @lru_cache(maxsize=1024)
 def bound_pure_mu(epsilon: Fraction) -> Decimal:
-    """The μ of a release that is ε-DP, rounded up.
+    """Return the μ of a release that is ε-DP, rounded up.
 
     Claim: μ = -2Φ⁻¹(1/(1+e^ε)), and no smaller one serves all ε-DP releases.
-    Why: such a release is a post-processing of randomised response, whose only corner is
+    Why: such a release is a post-processing of randomized response, whose only corner is
     (e^ε/(1+e^ε), 1/(1+e^ε)). Beyond ε = 10^6 the bound Φ(-x) <= e^(-x²/2)/2 gives μ² <= 8ε.
     Source: Liu, Sun, Jiang, Kong 2022, "Identification, amplification and measurement: a bridge to Gaussian
     differential privacy", the comparison of ε-DP with μ-GDP; Kairouz, Oh, Viswanath 2015, Theorem 2.
@@ -48,7 +48,7 @@ def bound_pure_mu(epsilon: Fraction) -> Decimal:
 
 
 def bound_range_mu(epsilon: Fraction) -> Decimal:
-    """The μ of choices whose ranges add up to at most ε, rounded up.
+    """Return the μ of choices whose ranges add up to at most ε, rounded up.
 
     Claim: that of an (ε/2)-DP release, -2Φ⁻¹(1/(1+e^(ε/2))), and no smaller one serves all such choices.
     Why: the worst choice of range ε has two outcomes (Dong, Durfee, Rogers 2020, Lemma 3.2), so one corner,
@@ -69,7 +69,7 @@ def bound_range_mu(epsilon: Fraction) -> Decimal:
 
 @lru_cache(maxsize=1024)
 def bound_laplace_mu(epsilon: Fraction) -> Decimal:
-    """The μ of continuous Laplace noise of scale sensitivity/ε on one number, rounded up.
+    """Return the μ of continuous Laplace noise of scale sensitivity/ε on one number, rounded up.
 
     Claim: μ = -2Φ⁻¹(e^(-ε/2)/2), and no smaller one holds.
     Why: with F the law of the noise in units of its scale and T = Φ⁻¹∘F, the corners are (x, x-ε), so μ is the
@@ -88,7 +88,7 @@ def bound_laplace_mu(epsilon: Fraction) -> Decimal:
 
 @lru_cache(maxsize=1024)
 def bound_geometric_mu(scale: Fraction, shift: int) -> Decimal:
-    """The μ of two-sided geometric noise on one integer that moves by `shift` at most, rounded up.
+    """Return the μ of two-sided geometric noise on one integer that moves by `shift` at most, rounded up.
 
     Claim: with q(k) = -Φ⁻¹(a^k/(1+a)) and a = e^(-1/scale), μ is q(⌈v/2⌉) + q(⌊v/2⌋+1) for a shift of v. At
     v = 1 that is the μ of any (1/scale)-DP release.
@@ -112,7 +112,7 @@ def bound_geometric_mu(scale: Fraction, shift: int) -> Decimal:
 
 @lru_cache(maxsize=1024)
 def bound_lattice_gaussian_mu(rho: Fraction) -> Decimal:
-    """The μ of discrete Gaussian noise on integers at ρ = l2_sensitivity²/(2σ²), rounded up.
+    """Return the μ of discrete Gaussian noise on integers at ρ = l2_sensitivity²/(2σ²), rounded up.
 
     Claim: μ = 2Φ⁻¹(1/2 + √(ρ/π)/2), at most 2√(2ρ). Continuous or rounded Gaussian noise has √(2ρ), which is
     less: discrete noise is not quite as private under this measure, by a part of 1/(24σ²) in μ.
@@ -121,7 +121,7 @@ def bound_lattice_gaussian_mu(rho: Fraction) -> Decimal:
     coordinates of a vector compose by √Σμ², so μ is at most the l2 norm times that step.
     The largest step is the middle one, 2Φ⁻¹((1+p_0)/2). For p_(k+1)·p_(k-1)/p_k² is e^(-1/σ²) at every k; it
     is at most ψ(d, m) where d_k is a local maximum, at least that at a local minimum, with ψ the same ratio for
-    three adjoining intervals of length d on the normal law, m >= 0 the middle one's centre. ψ falls in d (the
+    three adjoining intervals of length d on the normal law, m >= 0 the middle one's center. ψ falls in d (the
     outer intervals lose more to a narrower law) and in m (the variance of a normal law cut to an interval falls
     as the interval moves off 0; Griffiths, Hurst, Sherman 1970). So no maximum off the middle can lie above a
     minimum before it, nor the limit 1/σ of the steps, where ψ tends to e^(-d²).
@@ -147,7 +147,7 @@ def bound_lattice_gaussian_mu(rho: Fraction) -> Decimal:
 
 @lru_cache(maxsize=1024)
 def bound_discrete_gaussian_mu(variance: Fraction, l2_squared: Fraction) -> Decimal:
-    """The μ of discrete Gaussian noise of this parameter for a vector of integers of this squared l2 sensitivity, rounded up.
+    """Return the μ of discrete Gaussian noise of this parameter for a vector of integers of this squared l2 sensitivity, rounded up.
 
     Claim: μ = l2_sensitivity·2Φ⁻¹((1+y)/2) with y = 1/√(2π·variance), at most 2·l2_sensitivity/√variance.
     Why: the proof of `bound_lattice_gaussian_mu` bounds the steps of one integer by that at any parameter; coordinates compose

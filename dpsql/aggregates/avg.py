@@ -18,7 +18,7 @@ def _compute_value(estimates: Estimates, interval: Interval | None, _: Type) -> 
 
 
 def _compute_column(series: Sequence[EstimateSeries], interval: Interval | None, _: Type) -> list[Value]:
-    """As `_compute_value`: rounding to a DOUBLE keeps the order, so that it may come before the interval's ends."""
+    """Return the SQL like `_compute_value`; rounding to a DOUBLE keeps the order, so it may come before the interval's ends."""
     (totals, parts), (counts, shares) = series
     low, high = map(float, (interval or Interval()).ends)
     return [

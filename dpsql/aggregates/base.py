@@ -1,4 +1,4 @@
-"""What an aggregate is made of."""
+"""The parts of an aggregate: its statistic, its arguments and its result type."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def divide_to_double(numerator: int, denominator: int) -> float:
 
 
 def round_to_double(value: Fraction) -> float:
-    """Return the nearest DOUBLE; beyond the largest it is an infinity, as IEEE 754 rounds. It never raises.
+    """Return the nearest DOUBLE, or an infinity beyond the largest, as IEEE 754 rounds; it never raises.
 
     >>> round_to_double(Fraction(1, 4)), round_to_double(Fraction(-(10**400)))
     (0.25, -inf)

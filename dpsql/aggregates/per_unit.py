@@ -45,11 +45,11 @@ class ExactAggregate:
     takes_rank: bool = False
 
     def emit_sql(self, *arguments: str, rank: Fraction | None = None) -> str:
-        """Return the SQL over these arguments, of the values below which lies a share `rank`."""
+        """Return the SQL over these arguments; `rank` is the share of values below a quantile."""
         return self.sql.format(*arguments, q=repr(float(_MIDDLE if rank is None else rank)))
 
     def format_call(self, *arguments: str, rank: Fraction | None = None) -> str:
-        """Return how it is written of these arguments.
+        """Return the call with these arguments, as a user writes it.
 
         >>> WITHIN["arg_max"].format_call("plan", "n")
         'ARG_MAX(plan, n)'

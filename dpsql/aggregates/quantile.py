@@ -1,4 +1,4 @@
-"""MEDIAN, MIN, MAX and quantiles: values in order of size."""
+"""MEDIAN, MIN, MAX and quantiles: order statistics."""
 
 from __future__ import annotations
 

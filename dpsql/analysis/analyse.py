@@ -26,7 +26,7 @@ from dpsql.plan.tags import later_field
 from dpsql.plan.types import Type
 
 MOST_CANDIDATES = 10_000
-"""Of public values, up to this many are the candidates of a quantile."""
+"""The most public values that are the candidates of a quantile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ def analyze_release(
     With `separate_keys`, no combination of all keys is listed or released, so that there may be any number of them.
     """
     known = derive_known_intervals(release.input)
-    # Rows that are not joined to anybody fulfil no condition of the join, and have groups.
+    # Unmatched rows of an outer join fulfill none of its conditions, but have groups.
     images = None if release.all_public_rows else Images(facts, release.input)
     each, every = _derive_domains(release, known, facts, images, separate_keys=separate_keys)
     sizes = [None if values is None else len(values) for values in each]
@@ -185,7 +185,7 @@ def _derive_measure(
 def _list_candidates(
     expr: Expr, relation: Relation, facts: PublicFacts, lattice: Lattice
 ) -> tuple[int, ...] | None:
-    """List the points of an expression over public columns; None where it is over others, or has too many or no values."""
+    """List the points of an expression over public columns; None if it reads others, or has no values or too many."""
     values = look_up_values(expr, relation, facts, most=MOST_CANDIDATES)
     positions = [find_position(value) for value in values or () if value is not None]
     if not positions or None in positions:

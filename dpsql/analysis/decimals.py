@@ -1,4 +1,4 @@
-"""Which expressions are DECIMAL in the engine, and with how many digits, though they are read as DOUBLE here.
+"""DECIMAL expressions of the engine, which dpsql reads as DOUBLE, and their digits.
 
 A DECIMAL with s digits after the point is m / 10^s for a whole number m.
 """
@@ -21,7 +21,7 @@ _STORED = re.compile(r"DECIMAL\((\d+),\s*(\d+)\)", re.ASCII)
 _ALIKE = frozenset({"add", "subtract", "negate", "abs", "least", "greatest", "coalesce", "case"})
 """Functions whose result has as many digits after the point as the argument with the most."""
 _INEXACT = frozenset({"add", "subtract", "multiply"})
-"""Functions that differ on DOUBLE from what they are on DECIMAL."""
+"""Functions whose results differ between DOUBLE and DECIMAL."""
 _WHOLE = frozenset({"round", "floor", "ceil", "trunc"})
 _SHORTER = frozenset({"round_digits", "trunc_digits", "round_even"})
 
@@ -37,7 +37,7 @@ def parse_decimal_type(engine_type: str) -> tuple[int, int] | None:
 
 
 def to_decimal(value: float, digits: tuple[int, int]) -> Decimal:
-    """Return a DOUBLE as a DECIMAL of so many digits; what is too large for one, and infinite, is the largest.
+    """Return a DOUBLE as a DECIMAL of so many digits; larger and infinite values become the largest DECIMAL.
 
     >>> to_decimal(0.1 + 0.2, (38, 2)), to_decimal(-float("inf"), (3, 1))
     (Decimal('0.30'), Decimal('-99.9'))
@@ -49,7 +49,7 @@ def to_decimal(value: float, digits: tuple[int, int]) -> Decimal:
 
 
 def find_scale(expr: Expr) -> int | None:
-    """Return how many digits a value has after the point in the engine, as a DECIMAL or whole number; None if it is neither.
+    """Return the number of digits after the point of a DECIMAL or whole number in the engine; None for other types.
 
     A constant with a point counts as DECIMAL, as it is written without an exponent nearly always.
     """
@@ -93,18 +93,18 @@ def is_inexact(expr: Expr) -> bool:
 
 
 def find_unrounded(expr: Expr) -> Expr | None:
-    """What `sql.lower.decimals.exactly` has rounded to the digits of a DECIMAL; None of other expressions."""
+    """Return the value that `sql.lower.decimals.exactly` rounded to the digits of a DECIMAL; None for other expressions."""
     return _ScaleDerivation().find_unrounded(expr)
 
 
 class _ScaleDerivation:
-    """Finds the digits of each part of an expression once, however often it is asked for."""
+    """Find the digits of each part of an expression, each once, however often it is shared."""
 
     def __init__(self) -> None:
-        self._found: dict[int, int | None] = {}  # by identities: what follows of columns is not compared
+        self._found: dict[int, int | None] = {}  # by identity: facts about columns are not compared
 
     def find_scale(self, expr: Expr) -> int | None:
-        """As the function of this name."""
+        """Return the scale, as the function of this name."""
         if expr.type in (Type.INTEGER, Type.NULL):
             return 0
         if expr.type is not Type.DOUBLE:
@@ -124,14 +124,14 @@ class _ScaleDerivation:
                     return False  # whole numbers are divided, which rounds once
                 inexact = expr.function.name in _INEXACT and not all(
                     isinstance(part, (Call, Literal))
-                    for part in walk(expr)  # decimals alone are computed before
+                    for part in walk(expr)  # the engine computes decimals before it converts
                 )
                 return inexact or any(map(self.is_inexact, expr.arguments))
             case _:
                 return False
 
     def find_unrounded(self, expr: Expr) -> Expr | None:
-        """As the function of this name."""
+        """Return the unrounded value, as the function of this name."""
         found = self._match_rounding(expr)
         if found is None:
             return None
@@ -196,7 +196,7 @@ class _ScaleDerivation:
         return cast[0], own, digits
 
     def _derive_quotient_scale(self, expr: Call) -> int | None:
-        """To how many digits `sql.lower.decimals.rounded` has rounded a value, or a remainder; None of other quotients."""
+        """Return the number of digits to which `sql.lower.decimals.rounded` rounded a quotient or remainder; None for others."""
         name, inner = _split_call(expr.arguments[0])
         digits = _find_power_of_ten(expr.arguments[1])
         if not inner or not digits:

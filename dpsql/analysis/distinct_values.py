@@ -1,4 +1,4 @@
-"""How many distinct values of an expression one privacy unit can have in a group."""
+"""Bounds on the distinct values of an expression that one privacy unit can have in a group."""
 
 from __future__ import annotations
 

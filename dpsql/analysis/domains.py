@@ -35,16 +35,16 @@ EXACT = 2**53
 
 Domain = tuple[Value, ...]
 ListedValues = Mapping[Expr, Domain | None]
-"""The values that conditions list of expressions, NULL never among them; None for any but NULL."""
+"""The values that conditions allow an expression, without NULL; None for any value but NULL."""
 
 _LISTED = frozenset({Type.VARCHAR, Type.INTEGER, Type.DATE, Type.TIME, Type.UUID, Type.BLOB})
 """Types whose values are equal only if they are the same: 0.0 and -0.0 are not."""
 _PRESENT = frozenset({Type.VARCHAR, Type.INTEGER, Type.BOOLEAN, Type.UUID, Type.BLOB})
-"""Types of which no value but NULL has the key NULL: NaN has, and a day that is in no calendar."""
+"""Types in which only NULL has the key NULL; NaN and days outside of the calendar have it too."""
 
 
 class ImageProvider(Protocol):
-    """What computes an expression for all values of the columns that it reads."""
+    """A provider of the values of an expression for all values of the columns that it reads."""
 
     def compute_image(self, expr: Expr, known: KnownIntervals) -> Domain | None:
         """Compute every value of `expr`, NULL last if it can be NULL; None where it cannot be computed."""
@@ -80,14 +80,14 @@ def narrow_domain(values: Domain, expr: Expr, known: KnownIntervals) -> Domain:
 
 
 _Found = dict[int, Domain | None]
-"""The domains of the parts of one expression, which outlives this, by identity: each is derived once, however often it is shared."""
+"""The domains of the parts of one expression by identity, each derived once; the expression outlives it."""
 
 
 def _derive_part_domain(expr: Expr, known: KnownIntervals, found: _Found) -> Domain | None:
     if not isinstance(expr, Call):
         return _derive_domain(
             expr, known, None, found
-        )  # it may be made for this moment, and its identity given to another
+        )  # it may be a temporary object, whose identity is reused
     if id(expr) not in found:
         found[id(expr)] = _derive_domain(expr, known, None, found)
     return found[id(expr)]
@@ -96,7 +96,7 @@ def _derive_part_domain(expr: Expr, known: KnownIntervals, found: _Found) -> Dom
 def _derive_domain(
     expr: Expr, known: KnownIntervals, stated: ListedValues | None, found: _Found
 ) -> Domain | None:
-    """Derive the values of an expression, from what its parts can be."""
+    """Derive the domain of an expression from the domains of its parts."""
     values = _derive_values(expr, known, found)
     stated = stated or {}
     named = stated.get(expr)
@@ -111,7 +111,7 @@ def _derive_domain(
 
 
 def derive_listed_values(relation: Relation) -> ListedValues:
-    """What the filters of a relation leave to expressions: x = c, x IN (c, …), x IS NOT NULL, ANDs and ORs of them."""
+    """Derive the values that filters leave to expressions, from x = c, x IN (c, …), x IS NOT NULL, and ANDs and ORs of them."""
     match relation:
         case Filter():
             return _intersect_listed(
@@ -146,7 +146,7 @@ def _derive_predicate_values(predicate: Expr) -> ListedValues:
 
 
 def _derive_not_null(expr: Expr) -> ListedValues:
-    """What there is where an expression is false: a value, where that is IS NULL."""
+    """Derive the values where an expression is false: where x IS NULL is false, x has a value."""
     if not isinstance(expr, Call) or expr.function.name != "is_null":
         return {}
     (argument,) = expr.arguments
@@ -204,7 +204,7 @@ def _is_nullable_part(expr: Expr, found: dict[int, bool]) -> bool:
         case Literal():
             return expr.value is None
         case Call():
-            if id(expr) not in found:  # a part of one expression, which outlives this
+            if id(expr) not in found:  # a part of one expression, which outlives it
                 found[id(expr)] = _can_give_null(expr, found)
             return found[id(expr)]
         case _:
@@ -251,7 +251,7 @@ def _derive_choice_values(expr: Call, known: KnownIntervals, found: _Found) -> D
         branches, otherwise = split_case_branches(expr.arguments)
         options = [*(value for _, value in branches), otherwise]
     elif expr.function.name == "coalesce" or _is_date_as_timestamp(expr):
-        # What comes after a value that is always there is never taken.
+        # Arguments after one that is never NULL are never used.
         there = [not is_nullable(argument) for argument in expr.arguments]
         options = list(expr.arguments[: there.index(True) + 1 if True in there else None])
     else:
@@ -281,7 +281,7 @@ def _to_type(kind: Type, value: Value) -> Value:
 
 
 def list_whole_values(expr: Expr, known: KnownIntervals, most: int = MAX_DERIVED) -> Domain | None:
-    """List all whole values of a bounded interval, of 64 bits where they are INTEGER; None where there are none or too many.
+    """List all whole values of a bounded interval, of 64 bits for INTEGER; None if there are none or too many.
 
     NULL, which is at no place of an interval, is last where the expression may be NULL.
     """
@@ -290,7 +290,7 @@ def list_whole_values(expr: Expr, known: KnownIntervals, most: int = MAX_DERIVED
 
 
 def _list_whole_values(expr: Expr, known: KnownIntervals, most: int = MAX_DERIVED) -> Domain | None:
-    """As `list_whole_values`, without NULL."""
+    """List the values like `list_whole_values`, without NULL."""
     whole = expr.type in (Type.INTEGER, Type.DATE) or (isinstance(expr, Call) and expr.function.integral)
     around = derive_interval(expr, known)
     if not whole or not around.is_bounded:
@@ -307,7 +307,7 @@ def _list_whole_values(expr: Expr, known: KnownIntervals, most: int = MAX_DERIVE
 
 
 def _list_function_values(expr: Call, known: KnownIntervals) -> Domain | None:
-    """List all that a function can give, where its entry says it and that is not too much."""
+    """List all results of a function, where its entry states them and they are not too many."""
     around = tuple(derive_interval(argument, known) for argument in expr.arguments)
     values = expr.function.values(expr.arguments, around)
     if values is None:
@@ -326,7 +326,7 @@ _ARITHMETIC: dict[str, Callable[..., int | float]] = {
     "cast_bigint": int,
     "cast_integer": int,
 }
-"""What is computed here as the engine computes it, as long as all numbers are whole and exact."""
+"""Functions that Python computes like the engine, if all numbers are whole and exact."""
 
 
 def _compute_arithmetic_values(expr: Call, known: KnownIntervals, found: _Found) -> Domain | None:

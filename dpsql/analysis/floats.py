@@ -1,4 +1,4 @@
-"""Which expressions are FLOAT in the engine, with 32 bits, though they are read as DOUBLE here.
+"""FLOAT expressions of the engine, with 32 bits, which dpsql reads as DOUBLE.
 
 Of FLOAT and whole numbers or DECIMAL the engine makes FLOAT, of FLOAT and DOUBLE it makes DOUBLE; so in comparisons.
 """
@@ -14,19 +14,19 @@ from dpsql.plan.expr import Call, Column, Expr, Literal, ReleasedColumn, Scalar,
 from dpsql.plan.types import Type
 
 ROUNDED = frozenset({"add", "subtract", "multiply", "divide", "round_digits", "trunc_digits", "round_even"})
-"""Functions whose result on FLOAT is that on DOUBLE, rounded to FLOAT."""
+"""Functions whose FLOAT result is their DOUBLE result, rounded to FLOAT."""
 _ALIKE = frozenset(
     {
         *("negate", "abs", "round", "floor", "ceil", "trunc", "remainder"),
         *("least", "greatest", "coalesce", "case"),
     }
 )
-"""Further functions whose result is FLOAT where their arguments are; it is one that need not be rounded."""
+"""Further functions that return FLOAT for FLOAT arguments, without rounding."""
 _OF_FIRST = frozenset({"round_digits", "trunc_digits", "round_even"})
 
 
 def is_float(expr: Expr) -> bool:
-    """Return whether the engine's value is FLOAT; what `sql.lower.floats` has rounded to FLOAT is."""
+    """Return whether the engine's value is a FLOAT, which includes results of `sql.lower.floats`."""
     if expr.type is not Type.DOUBLE:
         return False
     match expr:
@@ -68,7 +68,7 @@ def are_floats(arguments: Sequence[Expr]) -> bool:
 
 
 def is_exact(expr: Expr) -> bool:
-    """Return whether a value is a whole number, a DECIMAL or NULL in the engine, which beside a FLOAT becomes one."""
+    """Return whether the engine's value is a whole number, a DECIMAL or NULL, which becomes a FLOAT next to one."""
     return not _reads_double(expr) and (isinstance(expr, Literal) or find_scale(expr) is not None)
 
 

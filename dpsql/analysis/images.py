@@ -1,4 +1,4 @@
-"""Images: the values that an expression has in the rows that conditions leave, computed by DuckDB without data.
+"""Images: the values of an expression in the rows that conditions keep, computed by DuckDB without data.
 
 Claim: the image of an expression contains its value in every row whose columns are in their domains and for which the
 conditions of the relation are true, and does not depend on private data. It has no value that no such row has, as far as
@@ -87,7 +87,7 @@ class Images:
     found: dict[tuple[int, str, str], Domain | None] = field(default_factory=dict, compare=False, repr=False)
     """The values of columns, by the identity of the relation: derived tables within each other share columns."""
     undecided_conditions: list[Expr] = field(default_factory=list, compare=False, repr=False)
-    """The conditions on nothing but columns that are asked for which were not computed."""
+    """The requested conditions on columns alone that were not computed."""
 
     def compute_image(self, expr: Expr, known: KnownIntervals) -> Domain | None:
         """Return every value of `expr`, NULL last if it can be NULL; None where its columns have too many values, or others."""
@@ -104,7 +104,7 @@ class Images:
         )
 
     def _narrow_by_conditions(self, known: KnownIntervals) -> KnownIntervals:
-        """Return what conditions state about expressions that they compare with constants, where these are computed first."""
+        """Return the intervals that conditions give to expressions which they compare with computed constants."""
         for condition in _iterate_conditions(self.relation):
             if isinstance(condition, Call) and condition.function.name in _COMPARES:
                 settled = (self._fold_constant(part) for part in condition.arguments)
@@ -112,7 +112,7 @@ class Images:
         return known
 
     def _fold_constant(self, expr: Expr) -> Expr:
-        """Return the value of a constant that is computed from others; another expression as it is."""
+        """Return the constant that an expression of constants is equal to; any other expression unchanged."""
         if (
             not isinstance(expr, Call)
             or any(iterate_columns(expr))
@@ -206,7 +206,7 @@ class Images:
         return values
 
     def _iterate_matches(self, column: Column) -> Iterator[SemiJoin]:
-        """Return the conditions that some row of a public source, or none, matches a column, on a source that is known by now."""
+        """Return the conditions by which a row of a public source may match a column of a source that is known already."""
         relation, conditions = self.relation, [*_iterate_conditions(self.relation)]
         while not isinstance(relation, Source):
             match relation:
@@ -261,7 +261,7 @@ class Images:
         if not isinstance(source, (Project, PerUnitGroupBy, PerUnitWindows)):
             return None
         exprs = source.keys if isinstance(source, PerUnitGroupBy) else source.items
-        # By name: what a LEFT JOIN may not find is known as nullable outside.
+        # By name: outside of a LEFT JOIN, a column of its right side has nullable facts.
         named = (known.name for known in source.columns)
         item = dict(zip(named, exprs, strict=False)).get(column.name)
         if item is None:
@@ -270,7 +270,7 @@ class Images:
         values = derive_domain(
             item, derive_known_intervals(inner), derive_listed_values(inner), replace(self, relation=inner)
         )
-        # Where a LEFT JOIN finds no row there is NULL.
+        # A LEFT JOIN pads an unmatched row with NULL.
         outer = column.source in list_optional_aliases(self.relation)
         return values if values is None or not outer or None in values else (*values, None)
 
@@ -343,7 +343,7 @@ def _iterate_conjuncts(predicate: Expr) -> Iterator[Expr]:
 
 
 def _derive_implied_condition(condition: Expr, wanted: Callable[[Expr], bool]) -> Expr | None:
-    """Return what a condition implies by those of its parts that are wanted; None if nothing.
+    """Return the part of a condition that follows from the wanted conjuncts; None if nothing follows.
 
     Claim: it is true where the condition is.
     Why: of an AND each part is true, and of an OR one is; what is not known of a part of an OR leaves all.
@@ -368,7 +368,7 @@ def _derive_implied_condition(condition: Expr, wanted: Callable[[Expr], bool]) -
 
 
 def _is_narrowing(condition: Expr) -> bool:
-    """Return whether a condition compares a column with a constant, so that the column's interval says the same."""
+    """Return whether a condition compares a column with a constant, so that the column's interval already holds it."""
     if not isinstance(condition, Call) or condition.function.name not in _COMPARES:
         return False
     return any(
@@ -389,7 +389,7 @@ def iterate_key_conditions(release: Release, facts: PublicFacts) -> Iterator[Exp
         if key.expr.type is not Type.DOUBLE
     }
     for condition in _iterate_conditions(release.input):
-        # What is released is computed by DuckDB, whichever engine holds the rows.
+        # DuckDB computes over released values, whichever engine holds the rows.
         found = _derive_implied_condition(
             _replace_parts(condition, known),
             lambda part: (
@@ -431,7 +431,7 @@ def _compute_image(
     if tried is None:
         return None
     found = [value for value, *true in tried if all(true)]
-    # The constants are not narrowed by all that rows are, so they may be further apart than the interval says.
+    # Not all conditions on the rows narrow the constants, so these may be further apart than the interval.
     if expr.type.temporal and any(isinstance(value, str) for value in found):
         return None
     values = {normalize_group_key(value) for value in found}
@@ -451,7 +451,7 @@ def _replace_parts(expr: Expr, known: Mapping[Expr, Expr]) -> Expr:
 
 
 def is_statically_computable(expr: Expr, facts: PublicFacts, released: Collection[Expr] = ()) -> bool:
-    """Return whether an expression is computed of constants as it is of rows, on whichever engine.
+    """Return whether an expression has the same value when it is computed from constants as from rows, on every engine.
 
     Values of earlier releases are not known before these, except those that are `released` with the groups.
     """

@@ -1,4 +1,4 @@
-"""How many bits a whole number has in DuckDB, where dpsql computes with 64.
+"""Bits of whole numbers in DuckDB; dpsql computes with 64.
 
 Claim: an INTEGER expression has as many bits as the type that DuckDB gives it, of signed types of up to 64 bits.
 Why: arithmetic and choices have the widest type of their arguments; an untyped constant takes the type of what it stands
@@ -18,7 +18,7 @@ WIDE = 64
 _BITS = {"TINYINT": 8, "SMALLINT": 16, "INTEGER": 32}
 _CASTS = {f"cast_{name.lower()}": size for name, size in _BITS.items()}
 _COUNTS = {"sign": 8, "bit_count": 8}
-"""Functions whose results have a type of their own."""
+"""Functions whose result type does not depend on their arguments."""
 _FIRST = frozenset(("negate", "abs", "bit_not", "nullif"))
 """Functions whose results have the type of their first argument."""
 _WIDEST = frozenset(
@@ -29,7 +29,7 @@ _WIDEST = frozenset(
 
 
 def derive_bits(expr: Expr) -> int:
-    """Return how many bits a whole number has in DuckDB; 64 where nothing says that it has fewer."""
+    """Return the number of bits of a whole number in DuckDB; 64 if fewer are not known."""
     if isinstance(expr, Column):
         return _BITS.get(expr.facts.engine_type, expr.facts.bits)
     if _find_constant(expr) is not None:

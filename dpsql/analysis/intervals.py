@@ -37,7 +37,7 @@ from dpsql.plan.noiseless import mark_noiseless_outputs
 from dpsql.plan.types import Type
 
 KnownIntervals = Mapping[Expr, Interval]
-"""What conditions say of expressions."""
+"""The intervals that conditions give to expressions."""
 
 MAX_MAGNITUDE = 10**150
 """A bound above this is treated as none; its square would overflow DOUBLE."""
@@ -47,7 +47,7 @@ RELEASED = 2**55
 _DAY = 24 * 60 * 60 * 10**6
 """The microseconds of a day."""
 _STEPWISE = (Type.INTEGER, Type.DATE)
-"""Types whose values lie at whole places, so that what is less is less by one."""
+"""Types with whole positions, so that a smaller value is smaller by at least one."""
 _FLIPPED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq"}
 
 
@@ -103,7 +103,7 @@ def derive_interval(expr: Expr, known: KnownIntervals | None = None) -> Interval
 
 
 class _IntervalDerivation:
-    """Derives each part of an expression once, however often it is shared."""
+    """Derive the interval of each part of an expression, each once, however often it is shared."""
 
     def __init__(self, known: KnownIntervals) -> None:
         self._known = known
@@ -155,7 +155,7 @@ def _derive_case_interval(expr: Call, known: KnownIntervals) -> Interval:
 
 
 def derive_known_intervals(relation: Relation) -> KnownIntervals:
-    """What the filters of a relation say of its rows."""
+    """Derive the intervals that the filters of a relation imply for its rows."""
     match relation:
         case Filter():
             return narrow_intervals(relation.predicate, derive_known_intervals(relation.input))
@@ -167,11 +167,11 @@ def derive_known_intervals(relation: Relation) -> KnownIntervals:
             found = zip(relation.columns, derive_answer_intervals(relation.outer), strict=True)
             return {column: around for column, around in found if around != ANYWHERE}
         case _:
-            return {}  # what a source's rows fulfil is in the facts of its columns
+            return {}  # the facts of a source's columns hold its conditions
 
 
 def narrow_intervals(predicate: Expr, known: KnownIntervals | None = None) -> KnownIntervals:
-    """`known` together with what `predicate` says where it is true.
+    """Narrow the `known` intervals to rows where `predicate` is true.
 
     >>> from dpsql.plan.expr import ColumnInfo
     >>> from dpsql.functions import build_function_call
@@ -239,7 +239,7 @@ def _are_comparable(arguments: tuple[Expr, ...]) -> bool:
 
 
 def _derive_compared_interval(name: str, other: Interval, least_difference: int) -> Interval:
-    """Where x lies if `x name other` is true; what is less is so by at least `least_difference`."""
+    """Derive the interval of x where `x name other` is true; strict comparisons differ by at least `least_difference`."""
     match name:
         case "lt":
             return Interval(None, None if other.high is None else other.high - least_difference)

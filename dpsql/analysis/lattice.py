@@ -1,4 +1,4 @@
-"""The public lattice of a real value: integers that the engine adds up exactly.
+"""The public lattice of a real value: integers that the engine sums exactly.
 
 Claim: the sum of a column's lattice points is the same whatever the order, threads or partitions.
 Why: integers of at most 2^31 add without rounding, in 64 bits for a row and 128 for a table.
@@ -20,7 +20,7 @@ LEAST_EXPONENT = -1000
 BITS = 30
 """A value at the far bound is at most 2^BITS steps from zero."""
 DECIMAL_BITS = 50
-"""Decimals below 2^50 steps of their last digit are told apart as DOUBLE, and so is what lies between them."""
+"""Below 2^50 steps of the last digit, DOUBLE distinguishes decimals and the points between them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Which group keys are listed, so that each of their values is shown, and which only follow from bounds.
+"""Listed group keys, each of whose values is released, and keys whose values only follow from bounds.
 
 A query that asks for keys and nothing else shows those that rows have. Of a whole table they are those that are listed,
 which costs nothing; under conditions, and of joined tables, which of them have rows is measured by a count of units.
@@ -32,7 +32,7 @@ from dpsql.plan.tables import Scan
 from dpsql.plan.types import Type
 
 PRESENT = Aggregation("present", "count_units", None, Type.INTEGER)
-"""The count by which it is measured which groups have rows, where only keys are asked for."""
+"""The count that measures which groups have rows, if a query selects only keys."""
 
 
 def measures_presence(release: Release) -> bool:
@@ -88,7 +88,7 @@ def is_listed(expr: Expr, relation: Relation, stated: ListedValues) -> bool:
         return all(is_listed(option, relation, stated) for option in options)
     times = {column for column in iterate_columns(expr) if column.type.temporal}
     if times and expr.function.name not in _CHOICES:
-        return len(times) == 1  # the parts of a calendar, as months; the time between two days is none
+        return len(times) == 1  # parts of a calendar, such as months, but not the time between two days
     return all(is_listed(column, relation, stated) for column in iterate_columns(expr))
 
 
@@ -97,7 +97,7 @@ def _is_listed_column(column: Column, relation: Relation) -> bool:
     if not isinstance(source, (Project, PerUnitGroupBy, PerUnitWindows)):
         return column.facts.domain is not None or (source is not None and not is_private(source))
     exprs = source.keys if isinstance(source, PerUnitGroupBy) else source.items
-    # By name: what a LEFT JOIN may not find is known as nullable outside.
+    # By name: outside of a LEFT JOIN, a column of its right side has nullable facts.
     item = dict(zip((known.name for known in source.columns), exprs, strict=False)).get(column.name)
     inner = source.input
     return item is not None and is_listed(item, inner, derive_listed_values(inner))

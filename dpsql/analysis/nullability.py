@@ -34,7 +34,7 @@ from dpsql.plan.nodes import (
 from dpsql.plan.tables import Scan
 
 _COMPARES = frozenset({"eq", "ne", "lt", "le", "gt", "ge", "in", "like", "ilike"})
-"""Conditions that are not true where what they compare is NULL."""
+"""Conditions that are not true if an operand is NULL."""
 
 
 def is_never_null(expr: Expr, relation: Relation) -> bool:
@@ -57,7 +57,7 @@ def is_never_null(expr: Expr, relation: Relation) -> bool:
 
 
 def _is_never_null_below(expr: Expr, relation: Relation) -> bool:
-    """Return whether an expression over one derived table is never NULL in any part that this is put together of."""
+    """Return whether an expression over a derived table is never NULL, in every part of that table."""
     names = {column.source for column in iterate_columns(expr)}
     source = next((source for source in iterate_sources(relation) if {source.alias} == names), None)
     if source is None or source.alias in list_optional_aliases(relation):
@@ -75,7 +75,7 @@ def _is_never_null_below(expr: Expr, relation: Relation) -> bool:
 
 
 def _replace_columns(expr: Expr, known: Sequence[Column], items: Sequence[Expr]) -> Expr:
-    """Return an expression over a derived table as one over what its columns are."""
+    """Replace the columns of a derived table in an expression by the expressions behind them."""
     if isinstance(expr, Column):
         return items[[column.name for column in known].index(expr.name)]
     if isinstance(expr, Call):
@@ -84,7 +84,7 @@ def _replace_columns(expr: Expr, known: Sequence[Column], items: Sequence[Expr])
 
 
 def _is_stated_not_null(column: Column, relation: Relation) -> bool:
-    """Return whether a condition of the relation says so."""
+    """Return whether a condition of the relation excludes NULL."""
     match relation:
         case Filter():
             return _rejects_null(column, relation.predicate) or _is_stated_not_null(column, relation.input)

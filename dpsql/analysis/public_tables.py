@@ -68,18 +68,18 @@ from dpsql.plan.nodes import (
 from dpsql.plan.types import Type
 
 _LISTED = frozenset({Type.VARCHAR, Type.INTEGER, Type.DOUBLE})
-"""Types whose values the engine and Python show in one way, but for what `normalize_group_key` says."""
+"""Types whose values the engine and Python represent alike, after `normalize_group_key`."""
 
 _NOBODY = "#nobody"
 
 _COMPARED = frozenset({"eq", "ne", "lt", "le", "gt", "ge", "in"})
-"""Conditions that are true of no NULL on either side."""
+"""Conditions that are not true if either side is NULL."""
 
 
 def look_up_values(
     expr: Expr, relation: Relation, facts: PublicFacts, *, all_rows: bool = False, most: int = MAX_DERIVED
 ) -> Domain | None:
-    """Return every value of a key over public columns, NULL last; None where it is over others, or there are over `most`.
+    """Return every value of a key over public columns, NULL last; None if it reads others or has more than `most` values.
 
     Of the rows that private ones can be joined to, or of `all_rows`; on the optional side of a LEFT JOIN also the value
     of rows without a partner.
@@ -112,7 +112,7 @@ def look_up_values(
 
 
 def shares_public_rows(release: Release, index: int) -> bool:
-    """Return whether another key is of the same public rows as this one, or of what these are found by.
+    """Return whether another key is computed from the same public rows as this one, or from columns that look them up.
 
     All pairs of a code and its name would else be released, of which most can have no rows.
     """
@@ -138,7 +138,7 @@ def shares_public_rows(release: Release, index: int) -> bool:
 
 
 def look_up_interval(expr: Expr, relation: Relation, facts: PublicFacts) -> Interval:
-    """Return the interval of an expression, where public columns lie within what they hold."""
+    """Return the interval of an expression from the stored values of its public columns."""
     known = dict(derive_known_intervals(relation))
     named = {source.alias: source for source in iterate_sources(relation)}
     for column in set(iterate_columns(expr)):
@@ -214,7 +214,7 @@ def _build_unmatched_query(expr: Expr, relation: Relation) -> OuterQuery:
 
 
 def _rewrite_over_inner(expr: Expr, relation: Relation, inner: Relation) -> Expr:
-    """Return an expression in terms of the tables of an inner relation, as far as it comes from there."""
+    """Rewrite an expression over the tables of an inner relation, as far as it is computed there."""
     while relation is not inner:
         found = [source for source in iterate_sources(relation) if source.alias in _collect_aliases(expr)]
         if len(found) != 1 or not all(column in _get_items(found[0]) for column in iterate_columns(expr)):
@@ -224,7 +224,7 @@ def _rewrite_over_inner(expr: Expr, relation: Relation, inner: Relation) -> Expr
 
 
 def _get_items(source: Source) -> Mapping[Column, Expr]:
-    """What the columns of a derived table stand for, but for aggregates and windows."""
+    """Return the expressions behind the columns of a derived table, except for aggregates and windows."""
     match source:
         case Project():
             return dict(zip(source.columns, source.items, strict=True))
@@ -238,12 +238,12 @@ def _get_items(source: Source) -> Mapping[Column, Expr]:
 
 def _get_input(source: Source) -> Relation:
     if not isinstance(source, (Project, PerUnitGroupBy, PerUnitWindows)):
-        raise TypeError("it is no derived table")
+        raise TypeError("the source must be a derived table")
     return source.input
 
 
 def _build_public_part(relation: Relation, wanted: set[str]) -> Relation | None:
-    """Build the join of public sources that says which rows of the `wanted` ones there can be; None if it has none."""
+    """Build the join of public sources that determines the possible rows of the `wanted` ones; None if there is none."""
     outer = list_optional_aliases(relation) - wanted
     public = {
         source.alias: source
@@ -275,7 +275,7 @@ def _build_public_part(relation: Relation, wanted: set[str]) -> Relation | None:
 
 
 def _iterate_partner_conditions(relation: Relation, public: set[str], facts: PublicFacts) -> Iterator[Expr]:
-    """What conditions between private and public columns say of the public ones alone, whatever the private ones hold."""
+    """Yield what conditions between private and public columns imply for the public ones, whatever the private ones hold."""
     known, stated = derive_known_intervals(relation), derive_listed_values(relation)
 
     def iterate_implied(expr: Expr, around: Interval) -> Iterator[Expr]:
@@ -305,7 +305,7 @@ def _iterate_partner_conditions(relation: Relation, public: set[str], facts: Pub
 
 
 def _build_condition(name: str, *arguments: Expr | None) -> Iterator[Expr]:
-    """Yield the condition, where its arguments are there and it takes them."""
+    """Yield the condition, if its arguments are available and of its types."""
     given = [argument for argument in arguments if argument is not None]
     found = (
         build_function_call(name, *given)

@@ -1,4 +1,4 @@
-"""Stability of relational operators: how many rows one privacy unit has below the release boundary.
+"""Stability of relational operators: the number of rows of one privacy unit below the release boundary.
 
 Each rule has the form: if a unit has at most r rows in the input, it has at most c·r rows in the output, and the rows of
 other units do not change.
@@ -48,11 +48,11 @@ from dpsql.policy import normalize_name
 MAX_ROWS = 2**30
 """The greatest bound on the rows of a unit: keeps every per-unit sum within 64 bits."""
 MOST_JOINED = 2**24
-"""The most rows that the joins of a statement may make of one unit's, times the tables of each: about a second of an engine."""
+"""The most rows of one unit in all joins of a statement, times the tables of each: about a second of an engine."""
 
 
 Conditions = tuple[Expr, ...]
-"""Predicates that are all true of the rows that are counted."""
+"""Predicates that every counted row fulfills."""
 
 
 class PublicFacts(Protocol):
@@ -139,7 +139,7 @@ def require_bounded_joins(outer: OuterQuery, facts: PublicFacts) -> None:
 
 
 def _count_joined_rows(relation: Relation, rows: _RowBounds, found: dict[int, int]) -> int:
-    """Count the rows of a unit in all joins of a relation, as often as it is written out, each times its tables."""
+    """Count the rows of a unit in all joins of a relation, each join as often as it is emitted and times its tables."""
     if id(relation) not in found:
         parts = [part for part in list_inputs(relation) if is_private(part)]
         total = sum(_count_joined_rows(part, rows, found) for part in parts)
@@ -153,7 +153,7 @@ def _count_joined_rows(relation: Relation, rows: _RowBounds, found: dict[int, in
 
 @dataclass(frozen=True, slots=True)
 class _RowBounds:
-    """Bounds the rows of one unit in each relation, memoized."""
+    """Bound the rows of one unit in each relation, memoized."""
 
     facts: PublicFacts
     _counted: dict[int, int] = field(default_factory=dict)
@@ -196,7 +196,7 @@ class _RowBounds:
             case Join():
                 return self._bound_join_rows(relation, known)
             case PublicSubquery() | Values():
-                raise TypeError("public rows belong to no unit")
+                raise TypeError("public rows belong to no privacy unit")
 
     def _bound_join_rows(self, join: Join, known: Conditions) -> int:
         """Return the most rows of a join for which conditions are true, from the matches of one row on either side."""
@@ -257,7 +257,7 @@ class _RowBounds:
                 found = self.bound_rows_by_key(ours, relation.left) * max(
                     1, self._bound_right_matches(relation)
                 )
-                # Of a LEFT JOIN, rows with values of the right side are those that are matched.
+                # In a LEFT JOIN, only matched rows have values of the right side.
                 if is_private(relation.right) and (theirs or relation.kind is JoinKind.INNER):
                     found = min(
                         found,
@@ -274,7 +274,7 @@ class _RowBounds:
                 return most
 
     def bound_equal_rows(self, expr: Expr, relation: Relation) -> int:
-        """Return the most rows of a unit in which an expression has one value that is not NULL, by what is declared."""
+        """Return the most rows of a unit that share a value of an expression, NULL aside, by the policy's declarations."""
         if not isinstance(expr, Column):
             return self.bound_rows(relation)
         place = (id(relation), expr.source, expr.name)
@@ -345,7 +345,7 @@ def _push_down_conditions(known: Conditions, source: Project | PerUnitGroupBy | 
 def _iterate_distinct_bounds(
     source: Project | PerUnitGroupBy | PerUnitWindows, known: Conditions, within: Conditions
 ) -> Iterator[int]:
-    """Yield the most rows of a unit, where they are distinct in what a source computes; `within` as of `_push_down_conditions`."""
+    """Yield bounds on the rows of a unit that are distinct in the expressions of a source; `within` as in `_push_down_conditions`."""
     match source:
         case PerUnitWindows():
             yield from _iterate_row_number_bounds(source, known, within)
@@ -358,7 +358,7 @@ def _iterate_distinct_bounds(
 def _iterate_row_number_bounds(
     source: PerUnitWindows, known: Conditions, within: Conditions
 ) -> Iterator[int]:
-    """Bounds on the rows of a unit by conditions on ROW_NUMBER: the numbers that one leaves, times the partitions."""
+    """Yield bounds on the rows of a unit from conditions on ROW_NUMBER: the numbers that pass, times the partitions."""
     items: dict[Column, Expr] = dict(zip(source.columns, source.items, strict=False))
     said = intervals.derive_known_intervals(_apply_conditions(known, source)).items()
     numbers = {(expr.source, expr.name): around for expr, around in said if isinstance(expr, Column)}
@@ -367,7 +367,7 @@ def _iterate_row_number_bounds(
         if around is not None and around.high is not None and window.function == "row_number":
             partition = [substitute_columns(part, items) for part in window.partition]
             least = max(1, ceil(around.low or 1))
-            # Where conditions leave none, a bound of one row is still a bound, and sensitivities are above zero.
+            # If conditions exclude every row, one row is still a bound, and keeps sensitivities above zero.
             yield max(1, floor(around.high) - least + 1) * _bound_combinations(
                 partition, source.input, within
             )
@@ -474,7 +474,7 @@ def _reads_subquery_values(relation: Relation) -> bool:
 
 
 def mark_constant_keys(release: Release, facts: PublicFacts) -> list[bool]:
-    """For each key, whether it has one value per unit by the owner's declarations.
+    """Return for each key whether the owner's declarations give it one value per unit.
 
     Declarations are not trusted: the emitted SQL enforces the bound on groups that follows.
     """
@@ -506,7 +506,7 @@ def _has_one_value(column: Column, relation: Relation, facts: PublicFacts) -> bo
                 for one in iterate_columns(expr)
             )
             if is_private(right):
-                # A LEFT JOIN that finds no row for some rows of a unit has NULL for these.
+                # A LEFT JOIN pads unmatched rows of a unit with NULL.
                 found = relation.kind is JoinKind.INNER or (alike and relation.condition is None)
                 return found and _has_one_value(column, right, facts)
             return alike and (has_public_subquery(right) or facts.look_up_multiplicity(relation) <= 1)
@@ -554,18 +554,22 @@ def describe_stability(relation: Relation, facts: PublicFacts) -> str:
         case Filter() | SemiJoin():
             return "stability 1"
         case Join(right=right) if has_public_subquery(right) and not is_private(right):
-            return "stability 1: at most one answered row for a key"
+            return "stability 1: at most one released row per key"
         case Join(right=right) if not is_private(right):
             times = max(1, facts.look_up_multiplicity(relation))
-            return f"stability {times}: at most {times} public row{'s' * (times != 1)} for a key"
+            return f"stability {times}: at most {times} public row{'s' * (times != 1)} per key"
         case Join() | SetOperation():
-            return f"within a unit; {_format_row_count(bound_rows(relation, facts))} of a unit"
+            return f"within each unit; at most {_format_row_count(bound_rows(relation, facts))} per unit"
         case PerUnitWindows():
-            return f"windows within a unit; {_format_row_count(bound_rows(relation, facts))} of a unit"
+            return (
+                f"windows within each unit; at most {_format_row_count(bound_rows(relation, facts))} per unit"
+            )
         case PerUnitGroupBy():
-            return f"groups of a unit; {_format_row_count(bound_rows(relation, facts))} of a unit"
+            return (
+                f"groups within each unit; at most {_format_row_count(bound_rows(relation, facts))} per unit"
+            )
         case _:
-            return f"{'distinct rows of a unit; ' * getattr(relation, 'distinct', False)}{_format_row_count(bound_rows(relation, facts))} of a unit"
+            return f"{'distinct within each unit; ' * getattr(relation, 'distinct', False)}at most {_format_row_count(bound_rows(relation, facts))} per unit"
 
 
 def _describe_scan(scan: Scan) -> str:
@@ -578,8 +582,8 @@ def _describe_scan(scan: Scan) -> str:
     elif unit.is_known:
         whose = "each row is a unit"
     else:
-        whose = "unit of the row that it is joined to"
-    return f"{whose}, {_format_row_count(rows)} of a unit count"
+        whose = "unit of the joined row"
+    return f"{whose}, at most {_format_row_count(rows)} per unit"
 
 
 def _format_row_count(rows: int) -> str:

@@ -57,24 +57,24 @@ from dpsql.plan.text_size import NO_TEXT, STORED, TextSize, make_constant_size
 from dpsql.plan.types import Type
 
 MOST_MADE = 2**17
-"""The most bytes of a text that is made of no whole stored text; an engine holds those of some 2,000 rows at once."""
+"""The most bytes of a text beyond whole stored texts; an engine holds those of some 2,000 rows at once."""
 MOST_SHARE = 16
-"""How many times as long as the row's stored texts a text may be."""
+"""The largest length of a text, as a multiple of the row's stored texts."""
 MOST_WORK = 2**30
 """The most work on the texts of one row in a statement: about a second of DuckDB."""
 MOST_TOGETHER = 2**20
-"""The most bytes of all texts that are made of one row, not counting parts of stored ones."""
+"""The most bytes of all texts computed from one row, without parts of stored ones."""
 MOST_SHARES = 256
-"""How many times as long as the row's stored texts all these together may be."""
+"""The largest length of all these together, as a multiple of the row's stored texts."""
 _SMALL = 2**14
-"""Texts up to this size count by it, whatever they are made of."""
+"""Texts up to this size count by their size, whatever they are computed from."""
 _TEXTS = (Type.VARCHAR, Type.BLOB)
 _HINT = "shorten the texts first: LEFT(s, 30)"
 
 
 @dataclass(frozen=True, slots=True)
 class RowWork:
-    """The work on the texts of one row, and the bytes of the texts that are made of it, as in a `TextSize`."""
+    """The work on the texts of one row, and the bytes of the texts made from it, as in a `TextSize`."""
 
     steps: int = 0
     share: Fraction = Fraction(0)
@@ -95,7 +95,7 @@ class RowWork:
         )
 
     def require_bounded(self) -> None:
-        """Raise QueryRejected if it is too much for one row."""
+        """Raise QueryRejected if the texts of one row take too much work or memory."""
         if self.steps > MOST_WORK:
             _raise_too_long(
                 f"the texts of one row could take {self.steps:,} steps, and a statement may take at most "
@@ -161,7 +161,7 @@ def bound_row_work(exprs: Sequence[Expr], box: Values) -> int:
 
 @dataclass(slots=True)
 class _ExpressionBounds:
-    """Bounds the parts of expressions over one scope, each once; without a scope derived columns are empty."""
+    """Bound the parts of expressions over one scope, each once; without a scope, derived columns are empty."""
 
     rules: Mapping[str, WorkRule]
     scope: Scope | None
@@ -218,8 +218,8 @@ class _ExpressionBounds:
         result = bound_result_size(expr, sizes)
         if not _is_bounded(result):
             _raise_too_long(
-                f"{expr.function.signature} could make a text of {result.max_bytes:,} bytes of one row; at most "
-                f"{MOST_MADE:,} bytes, or {MOST_SHARE} times the longest stored text of the row, are possible"
+                f"{expr.function.signature} could make a text of {result.max_bytes:,} bytes from one row; at most "
+                f"{MOST_MADE:,} bytes, or {MOST_SHARE} times the longest stored text of the row, are allowed"
             )
         work = RowWork(bound_call_work(expr, sizes, result, self.rules))
         if makes_text(expr):
@@ -231,7 +231,7 @@ class _ExpressionBounds:
 
 @dataclass(slots=True)
 class _StatementBounds:
-    """Bounds each relation and query of a plan once, of which plans share many, by identity."""
+    """Bound each relation and query of a plan, each once by identity, since plans share many."""
 
     rules: Mapping[str, WorkRule]
     _scopes: dict[int, tuple[object, Scope]] = field(default_factory=dict)
@@ -348,7 +348,7 @@ class _StatementBounds:
                 raise TypeError(relation)
 
     def _bound_group_columns(self, relation: PerUnitGroupBy) -> list[TextBound]:
-        """Bound the keys of groups and what is aggregated of their rows, which is the text of one of them."""
+        """Bound the group keys and the aggregated texts, each of which is the text of one row."""
         read = self._make_expression_bounds(self._get_scope(relation.input))
         found = [read.bound_expression(key) for key in relation.keys]
         for item, column in zip(relation.aggregates, relation.columns[len(found) :], strict=True):
@@ -359,7 +359,7 @@ class _StatementBounds:
     def _bound_side_columns(self, side: Relation) -> list[TextBound]:
         """Bound the columns of one side of a set operation, by their places."""
         if isinstance(side, (Scan, Filter, SemiJoin, Join)):
-            raise TypeError("a side of a set operation has the columns of the whole")
+            raise TypeError("a side of a set operation must have the columns of the whole")
         scope = self._get_scope(side)
         return [scope[column.source, column.name] for column in side.columns]
 

@@ -36,13 +36,13 @@ _AS_FINE = _ONE_TO_ONE | {
 
 
 def find_identity(expr: Expr, relation: Relation) -> str | None:
-    """Return what the values of an expression identify; None if it may be NULL or identifies nothing."""
+    """Return the identity that an expression's values determine; None if it may be NULL or determines none."""
     named = find_identity_where_present(expr, relation)
     return named if named is not None and is_never_null(expr, relation) else None
 
 
 def find_compared_identity(expr: Expr, relation: Relation) -> str | None:
-    """Return what equal values of an expression identify, as a column's facts state it: NULL equals nothing.
+    """Return the identity that equal values of an expression determine by the column's facts; NULL equals nothing.
 
     A column of an optional side has none: what is grouped by it has many units' rows under NULL.
     """
@@ -56,7 +56,7 @@ def find_compared_identity(expr: Expr, relation: Relation) -> str | None:
 
 
 def find_identity_where_present(expr: Expr, relation: Relation) -> str | None:
-    """Return what the values of an expression identify in rows where it is not NULL."""
+    """Return the identity that an expression's values determine in rows where it is not NULL."""
     match expr:
         case Column():
             return expr.facts.identity or _find_derived_identity(expr, relation)
@@ -123,7 +123,7 @@ def is_fine_grained(expr: Expr) -> bool:
 
 
 def _find_derived_identity(column: Column, relation: Relation) -> str | None:
-    """Return what a column of a derived table identifies in rows where it is not NULL."""
+    """Return the identity that a column of a derived table determines in rows where it is not NULL."""
     source = next((source for source in iterate_sources(relation) if source.alias == column.source), None)
     match source:
         case Project() | PerUnitGroupBy() | PerUnitWindows():

@@ -46,7 +46,6 @@ Number = Annotated[
         show_default=False,
     ),
 ]
-FormerNumber = Annotated[int | None, typer.Option("--slice", min=1, hidden=True)]
 
 
 def reset(
@@ -148,7 +147,6 @@ def give_back(
     target: Target,
     *,
     number: Number = None,
-    former_number: FormerNumber = None,
     by: By = None,
     anchor: AnchorPath = None,
     ledger_key: LedgerKey = None,
@@ -159,11 +157,6 @@ def give_back(
     from dpsql.opening import get_user_name
     from dpsql.request.loss import format_rounded
 
-    if former_number is not None:
-        typer.echo(
-            "--slice is now called --reservation; the old name will be removed in the next version", err=True
-        )
-        number = former_number
     if number is None:
         raise typer.BadParameter("give the number of the reservation", param_hint="--reservation")
     budgets = _read_recorded_budgets(target, ledger_key)

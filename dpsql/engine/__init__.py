@@ -1,5 +1,5 @@
-"""The way of a query: prepare, charge, run, release, post-process.
+"""The path of a query: prepare, charge, run, release, post-process.
 
-`pipeline` is the way itself, in order; `prepare` holds what is decided before the charge. The rest serves a part of it
-or asks the same way something else: `explain`, `forecast`, `reservation`, `progressive`.
+`pipeline` has the stages in order; `prepare` holds what is decided before the charge. The other modules serve one stage, or
+drive the stages for another purpose: `explain`, `forecast`, `reservation`, `progressive`, `streams`, `synthetic`.
 """

@@ -1,4 +1,4 @@
-"""The least loss at which an answer is as accurate as it is asked to be."""
+"""The smallest loss at which an answer is as accurate as requested."""
 
 from __future__ import annotations
 
@@ -34,9 +34,10 @@ _GRID = range(_DECADE * 320)
 
 
 def predict_half_width(plan: MeasurementPlan, item: Aggregation, confidence: float) -> float | None:
-    """The half-width of an aggregate's interval, for its noise and what a clamp cuts off, in the value's own units.
+    """Return the half-width of an aggregate's interval in the value's own units: for its noise, and for what a clamp cuts off.
 
-    None where the data decides it, as the number of rows does for a mean, and how near values lie for a median.
+    Return None if it depends on the data, as that of a mean depends on the number of rows, and that of a median on how close
+    the values are.
     """
     half, clamp = predict_noise_half_width(plan, item, confidence), find_clamp(plan, item)
     if half is None or clamp is None:
@@ -45,7 +46,7 @@ def predict_half_width(plan: MeasurementPlan, item: Aggregation, confidence: flo
 
 
 def predict_noise_half_width(plan: MeasurementPlan, item: Aggregation, confidence: float) -> float | None:
-    """As `predict_half_width`, for the noise alone."""
+    """Return the same as `predict_half_width`, for the noise only."""
     moment, *more = AGGREGATES[item.function].moments
     if more or plan.find_quantile_index(item) is not None:
         return None
@@ -64,7 +65,7 @@ AllowedError = Callable[[Place], Fraction]
 
 @dataclass(frozen=True, slots=True)
 class _NoisyOutput:
-    """A column of the answer: an aggregate of a release, times a factor, plus what does not matter here."""
+    """A column of the answer: an aggregate of a release times a factor, plus terms that do not affect the error."""
 
     name: str
     place: Place
@@ -73,7 +74,7 @@ class _NoisyOutput:
     factor: float
 
     def predict_error(self, plan: MeasurementPlan, confidence: float) -> float:
-        """The half-width of the value's noise. Raises QueryRejected where the data decides it."""
+        """Return the half-width of the value's noise; raise QueryRejected if it depends on the data."""
         half = predict_half_width(plan, self.item, confidence)
         if half is None:
             raise _make_rejection(
@@ -85,10 +86,10 @@ class _NoisyOutput:
 
 @dataclass(frozen=True, slots=True)
 class LossSearch:
-    """A statement whose loss is looked for: its releases, public facts, who keeps budgets, and what is asked of it.
+    """A statement whose loss is searched for: its releases, public facts, the accounts of its tables, and the target.
 
-    `can_refine` says of tables whether a release that reads them may be refined given its noise,
-    and `cap` is the policy's for one query, None without one.
+    `can_refine` says of tables whether a release that reads them may be refined given its noise. `cap` is the policy's for one
+    query, or None.
     """
 
     outer: OuterQuery
@@ -101,18 +102,18 @@ class LossSearch:
     can_refine: Callable[[Sequence[str]], bool]
 
     def search_least_epsilon(self) -> Fraction:
-        """The ε of the public grid that meets the target where the one before it does not.
+        """Return the first ε of the public grid that meets the target while the one before it does not.
 
-        Claim: it depends on the query and public metadata alone, and at it each value of the answer has noise
-        of at most the target's error with at least the target's probability.
-        Why: half-widths follow from the law of the noise, and all that is compared is the target with them; what
-        the search ends on was tried itself, as was the one before it.
+        Claim: it depends only on the query and public metadata, and at this ε each value of the answer has noise of at most the
+        target's error with at least the target's probability.
+        Why: half-widths follow from the law of the noise, and only the target is compared with them. The ε at which the search ends
+        was tried itself, and so was the one before it.
         Source: Ligett, Neel, Roth, Waggoner, Wu 2017, "Accuracy first" (a loss for an accuracy).
 
-        The grid has three digits, 1.00e-6, 1.01e-6 and so on; the most that can be asked for belongs to it, and its
-        least serves where nothing private is read. Raises QueryRejected with code "target_error" where the most is
-        not enough, or no error can be foreseen. Of a target that is a part of each value it is the first step's, one
-        of `FIRST` parts of the most: more depends on what that step releases.
+        The grid has three digits, 1.00e-6, 1.01e-6 and so on, and includes the largest ε that may be requested. Its smallest ε
+        serves a query that reads nothing private. Raises QueryRejected with code "target_error" if the largest is not enough, or no
+        error can be predicted. For a target that is a part of each value, the result is the ε of the first step, one of `FIRST`
+        parts of the largest: further steps depend on what that step releases.
         """
         if not self.analyses:
             return _get_grid_epsilon(0)
@@ -133,7 +134,10 @@ class LossSearch:
         return found
 
     def find_epsilon(self, allowed_error: AllowedError) -> Fraction | None:
-        """The least ε of the grid, or the most, at which values have at most the `allowed_error` error; None above."""
+        """Return the smallest ε of the grid, or the largest that may be requested, at which no value exceeds its `allowed_error`.
+
+        Return None if the largest is not enough.
+        """
         values, (most, _) = tuple(self._iterate_noisy_outputs()), self.compute_epsilon_limit()
         top = bisect_right(_GRID, most, key=_get_grid_epsilon) - 1
         if top < 0 or self._compute_largest_excess(values, _get_grid_epsilon(top), allowed_error) > 1:
@@ -150,18 +154,18 @@ class LossSearch:
         )
 
     def predict_largest_error(self, epsilon: Fraction) -> float:
-        """The largest error of a value that an ε buys, at the target's confidence."""
+        """Return the largest error of a value at an ε, at the target's confidence."""
         return self._find_largest_error(tuple(self._iterate_noisy_outputs()), epsilon)[0]
 
     def predict_errors(self, epsilon: Fraction) -> dict[Place, float]:
-        """The errors of values that an ε buys, by their places."""
+        """Return the errors of the values at an ε, by their places."""
         return {
             value.place: error
             for value, error in self._iterate_errors(tuple(self._iterate_noisy_outputs()), epsilon)
         }
 
     def compute_epsilon_limit(self) -> tuple[Fraction, str]:
-        """The largest ε that can be asked for, and whose limit that is."""
+        """Return the largest ε that may be requested, and a description of that limit."""
         tables = dict.fromkeys(
             name for release in self.analyses for name in list_private_tables(release.input)
         )
@@ -177,20 +181,20 @@ class LossSearch:
     def _compute_largest_excess(
         self, values: Sequence[_NoisyOutput], epsilon: Fraction, allowed_error: AllowedError
     ) -> Fraction:
-        """The largest error over what it is allowed."""
+        """Return the largest ratio of an error to the allowed one."""
         return max(
             Fraction(error) / allowed_error(value.place)
             for value, error in self._iterate_errors(values, epsilon)
         )
 
     def _find_largest_error(self, values: Sequence[_NoisyOutput], epsilon: Fraction) -> tuple[float, str]:
-        """The largest error at a loss, and the value that has it."""
+        """Return the largest error at a loss, and the value that has it."""
         return max((error, value.name) for value, error in self._iterate_errors(values, epsilon))
 
     def _iterate_errors(
         self, values: Sequence[_NoisyOutput], epsilon: Fraction
     ) -> Iterator[tuple[_NoisyOutput, float]]:
-        """The error of each value at a loss."""
+        """Yield the error of each value at a loss."""
         parts = split_loss(self.analyses, self.get_account, epsilon, self.delta, self.can_refine)
         plans = {
             release: choose_plan(analysis, part, self.facts, allow_clamps=False)
@@ -201,7 +205,7 @@ class LossSearch:
             yield value, value.predict_error(plans[value.release], confidence)
 
     def _require_relative_target(self) -> None:
-        """Raises QueryRejected where the values of an answer at one loss tell little of those at another."""
+        """Raise QueryRejected if the values of an answer at one loss tell little about those at another."""
         hint = "use an absolute error, such as target_error=50, or an epsilon"
         for release, analysis in self.analyses.items():
             if analysis.domains is None or analysis.selects_keys:
@@ -224,7 +228,7 @@ class LossSearch:
             )
 
     def _iterate_noisy_outputs(self) -> Iterator[_NoisyOutput]:
-        """The columns of the answer that have noise."""
+        """Yield the noisy columns of the answer."""
         found = find_provenance(self.outer)
         if found is None:
             raise _make_rejection(
@@ -245,7 +249,7 @@ class LossSearch:
 
 
 def _is_noisy(expr: Expr, items: Mapping[str, Aggregation]) -> bool:
-    """Whether an output reads aggregates, of its own release or by a query of its own."""
+    """Return whether an output reads aggregates, of its own release or of a subquery."""
     parts = tuple(walk(expr))
     return any(isinstance(part, ReleasedColumn) and part.name in items for part in parts) or any(
         isinstance(part, Scalar) and list_releases(part.outer) for part in parts
@@ -269,7 +273,7 @@ def _make_rejection(message: str, hint: str) -> QueryRejected:
 
 
 def _get_grid_epsilon(index: int) -> Fraction:
-    """The losses that are tried, in order.
+    """Return the loss at a place of the grid.
 
     >>> [float(_get_grid_epsilon(at)) for at in (0, 1, 899, 900)]
     [1e-06, 1.01e-06, 9.99e-06, 1e-05]
@@ -279,7 +283,7 @@ def _get_grid_epsilon(index: int) -> Fraction:
 
 
 def _search_first_index(meets: Callable[[int], bool], top: int, near: int) -> int:
-    """The index that `meets` where the one before it does not, up to `top`, which does; searched from `near`."""
+    """Return the first index that `meets` while the one before it does not, up to `top`, which does; start `near` an index."""
     low, high, stride = -1, top, 1
     at = near
     while high - low > 1:

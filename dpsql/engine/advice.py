@@ -1,4 +1,4 @@
-"""What owners are told of a policy that is valid and may not be meant: weak, unreachable, or of no effect."""
+"""Warnings about a valid policy that the owner may not intend: settings that are weak, unreachable, or without effect."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _IDENTIFIERS: Final = re.compile(
 
 
 def iterate_policy_warnings(policy: Policy) -> Iterator[str]:
-    """A sentence for each setting that an owner should look at again. It follows from the policy alone."""
+    """Yield a sentence for each setting that an owner should check. It follows from the policy alone."""
     reach = {
         name: _compute_largest_epsilon(get_table_budget(policy, name))
         for name in policy.list_private_tables()
@@ -52,7 +52,7 @@ def _describe_weak_budget(name: str, own: Budget) -> Iterator[str]:
 
 
 def _describe_idle_caps(policy: Policy, reach: dict[str, Fraction]) -> Iterator[str]:
-    """Caps and defaults beside the ε of the largest single query that each budget admits."""
+    """Yield the caps and defaults that exceed the ε of the largest single query that each budget allows."""
     if not reach:
         return
     most = max(reach.values())
@@ -75,7 +75,7 @@ def _describe_idle_caps(policy: Policy, reach: dict[str, Fraction]) -> Iterator[
 
 
 def _describe_idle_analyst_budgets(policy: Policy) -> Iterator[str]:
-    """Budgets of analysts that are not below the table's own."""
+    """Yield the budgets of analysts that are not below the table's own."""
     named = [*policy.analysts, *([] if policy.per_analyst is None else ["#"])]
     found = {key: own for key, own in collect_budgets(policy, named).items() if isinstance(key, AccountKey)}
     for key, own in found.items():
@@ -86,7 +86,7 @@ def _describe_idle_analyst_budgets(policy: Policy) -> Iterator[str]:
 
 
 def _compute_largest_epsilon(own: Budget) -> Fraction:
-    """The ε of the largest single query that a budget admits."""
+    """Return the ε of the largest single query that a budget allows."""
     account = Account.from_budget(own)
     return account.accountant.compute_remaining_epsilon(NOTHING, account.limit)
 

@@ -1,4 +1,4 @@
-"""What a policy lets be spent: the accounts of tables, of analysts at each, and the caps of one query."""
+"""The limits of a policy: the accounts of tables, those of analysts at each table, and the caps of one query."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from dpsql.request.target import Target
 
 
 def get_table_budget(policy: Policy, table: str) -> Budget:
-    """The budget that a policy gives to a private table."""
+    """Return the budget that a policy gives to a private table."""
     return _build_budget(policy.get_budget(table))
 
 
 def collect_budgets(policy: Policy, analysts: Iterable[str] = ()) -> dict[str | AccountKey, Budget]:
-    """The budgets of all private tables, and of these analysts at each, where the policy gives them any.
+    """Return the budgets of all private tables, and those of these analysts at each table for which the policy has one.
 
-    Raises ProgrammingError for a name that is no text.
+    Raises ProgrammingError for a name that is not a text.
     """
     found: dict[str | AccountKey, Budget] = {}
     names = [name for name in dict.fromkeys(analysts) if name]
@@ -43,7 +43,7 @@ def _build_budget(spec: BudgetSpec) -> Budget:
 
 
 def compute_epsilon_cap(policy: Policy, releases: Iterable[Release]) -> Fraction | None:
-    """The most that one query with these releases may ask for: the policy's cap, and those of the tables read."""
+    """Return the largest ε of one query with these releases: the policy's cap, or that of a table which it reads."""
     names = (name for release in releases for name in list_private_tables(release.input))
     tables = (policy.find_table(name) for name in names)
     caps = [policy.max_epsilon, *(table.max_epsilon for table in tables if table is not None)]
@@ -51,9 +51,9 @@ def compute_epsilon_cap(policy: Policy, releases: Iterable[Release]) -> Fraction
 
 
 def require_above_floor(least: Fraction, loss: Fraction | Target) -> None:
-    """Raises QueryRejected for a loss below the policy's least: noise of any size would be there for nothing.
+    """Raise QueryRejected for a loss below the policy's minimum, at which the answer is only noise.
 
-    A target's loss is searched for above it.
+    The loss of a target is searched for above the minimum.
     """
     if not isinstance(loss, Target) and loss < least:
         raise QueryRejected(
@@ -64,7 +64,7 @@ def require_above_floor(least: Fraction, loss: Fraction | Target) -> None:
 
 
 def require_below_cap(most: Fraction | None, loss: Fraction | Target) -> None:
-    """Raises QueryRejected for a loss above a cap. A target's loss is searched for below it."""
+    """Raise QueryRejected for a loss above a cap. The loss of a target is searched for below the cap."""
     if most is not None and not isinstance(loss, Target) and loss > most:
         raise QueryRejected(
             f"epsilon {float(min(loss, Fraction(10**300))):g} is above the policy's cap of {float(most):g} for one query",

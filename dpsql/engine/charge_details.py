@@ -1,4 +1,4 @@
-"""What the ledger's entries of a charge say of the query beside its text, so that a receipt can be held against them."""
+"""The details of a charge in the ledger's entries, so that a receipt can be checked against them."""
 
 from __future__ import annotations
 
@@ -14,12 +14,11 @@ from dpsql.policy import Policy
 def build_charge_details(
     prepared: PreparedQuery, policy: Policy, policy_digest: str, versions: Mapping[str, str]
 ) -> dict[str, Any]:
-    """The details of a charge, known before it: they follow from the query, the policy and what was released.
+    """Return the details of a charge, which follow from the query, the policy and earlier releases.
 
-    `mechanisms` is what is drawn for this charge. `answered` is the noise of the answer, which differs where a part
-    was released before or is put together with what was; `refinements` and `replayed_entries` are the entries that paid for it.
-    `loss` is the event of all releases, where an entry has another; `earlier_charges` are the charges of earlier steps to
-    the same target.
+    `mechanisms` are drawn for this charge. `answered` is the noise of the answer, which differs if a part was released before, or
+    is combined with an earlier release; `refinements` and `replayed_entries` are the entries that paid for that. `loss` is the
+    event of all releases, if an entry has another. `earlier_charges` are the charges of earlier steps towards the same target.
     """
     event, drawn, answered = prepared.event, prepared.drawn_mechanisms, prepared.mechanisms
     found: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""What exists for an analyst, as data: tables, columns, bounds, public values and rules, from policy and schema alone."""
+"""The analyst's schema as data: tables, columns, bounds, public values and rules, from the policy and the schema alone."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MOST_VALUES = 12
 
 @dataclass(frozen=True, slots=True)
 class ColumnDescription:
-    """A column: its type as analysts know it, the two ends of its bounds or its public values as texts, and notes."""
+    """A column: its type, the two ends of its bounds or its public values as texts, and notes."""
 
     name: str
     type: str
@@ -26,7 +26,7 @@ class ColumnDescription:
 
     @property
     def span(self) -> str:
-        """The bounds, or the first of the values, in words.
+        """Return the bounds, or the first of the values, as text.
 
         >>> ColumnDescription("age", "integer", bounds=("0", "110")).span
         '[0, 110]'
@@ -39,9 +39,9 @@ class ColumnDescription:
 
 @dataclass(frozen=True, slots=True)
 class TableDescription:
-    """A table: whether it is private, whom its rows belong to, its columns, and the rules on contributions and budget.
+    """A table: whether it is private, the privacy unit of its rows, its columns, and the rules on contributions and budget.
 
-    `kind` says of a table of the session what it is.
+    `kind` is set for a table of the session.
     """
 
     name: str
@@ -61,13 +61,13 @@ class Description:
 
     @classmethod
     def from_catalog(cls, policy: Policy, catalog: AnalystSchema) -> Description:
-        """The description of a catalogue. Nothing in it depends on private rows."""
+        """Return the description of an analyst's schema. Nothing in it depends on private rows."""
         return cls(
             policy.privacy_unit, tuple(_describe_table(found, policy) for found in catalog.tables.values())
         )
 
     def get_table(self, name: str) -> TableDescription:
-        """The table of a name, whatever its case. Raises ProgrammingError (`get_table`) for one that is not declared."""
+        """Return the table with a name, in any case; raise ProgrammingError (`table`) if it is not declared."""
         wanted = normalize_name(name.strip().strip('"'))
         for each in self.tables:
             if normalize_name(each.name) == wanted:
@@ -77,12 +77,12 @@ class Description:
 
 
 def format_bounds(column: Column | None) -> tuple[str, ...]:
-    """The ends of a column's bounds, as texts."""
+    """Return the ends of a column's bounds, as texts."""
     return () if column is None or column.bounds is None else tuple(map(_format_bound, column.bounds))
 
 
 def format_values(column: Column | None) -> tuple[str, ...]:
-    """The public values of a column, as texts."""
+    """Return the public values of a column, as texts."""
     known = () if column is None or column.bounds is not None or column.values is None else column.values
     return tuple(map(str, known))
 
@@ -109,7 +109,7 @@ def _describe_table(found: AnalystTable, policy: Policy) -> TableDescription:
 
 
 def _describe_unit(found: AnalystTable, policy: Policy) -> str:
-    """Whom the rows of a table belong to, in the policy's words."""
+    """Return the privacy unit of a table's rows, in the policy's words."""
     if not found.is_private:
         return ""
     return f"{policy.privacy_unit}: {policy.describe_unit(found.name)}"
@@ -131,7 +131,7 @@ def _describe_column(name: str, facts: ColumnInfo, found: AnalystTable) -> Itera
 
 
 def _describe_rules(found: AnalystTable, policy: Policy) -> Iterator[str]:
-    """The table's bounds on what one unit contributes, and its budget."""
+    """Return the rules of a table: its bounds on the contribution of one unit, and its budget."""
     if not found.is_private or found.contribution is None:
         return
     declared, budget = policy.tables[found.name], policy.get_budget(found.name)

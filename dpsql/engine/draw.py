@@ -1,4 +1,4 @@
-"""Draw one release: read its exact statistics, add the noise, and let no error tell of exact values."""
+"""Draw one release: read its exact statistics, add the noise, and keep exact values out of errors."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def draw_noise(backend: Backend, entropy: Entropy, prepared: PreparedRelease) ->
 
 
 def _hold_tables(backend: Backend, statement: ReleaseStatement | None) -> AbstractContextManager[None]:
-    """The temporary tables that a statement reads, where the engine's dialect holds any."""
+    """Hold the temporary tables that a statement reads, for engines whose dialect uses them."""
     if statement is None or not statement.held_queries:
         return nullcontext()
     return backend.stage_tables(statement.held_queries)
@@ -55,7 +55,7 @@ def _hold_tables(backend: Backend, statement: ReleaseStatement | None) -> Abstra
 def _draw_noise_in_stages(
     backend: Backend, entropy: Entropy, prepared: PreparedRelease, stages: Stages
 ) -> ReleasedTable:
-    """A release with clamps by group: contributions are read once, and the groups when clamps are chosen."""
+    """Draw a release with clamps by group: read the contributions once, and the groups when their clamps are chosen."""
 
     def read_groups(plan: MeasurementPlan, selected: Sequence[Keys] | None = None) -> GroupRows:
         sums = prepared.emit_group_sums(plan, selected)
@@ -70,7 +70,7 @@ def _draw_noise_in_stages(
 
 
 def run_without_frames(draw: Callable[[], _Outcome]) -> _Outcome:
-    """What is released; an error that stops it says nothing of exact values, neither in its words nor by its frames."""
+    """Return what `draw` releases; an error that stops it says nothing about exact values, in its text or by its frames."""
     failure: DatabaseError
     try:
         return draw()

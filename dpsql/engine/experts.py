@@ -19,14 +19,14 @@ from dpsql.result import Result
 
 @dataclass(frozen=True, slots=True)
 class ExpertLosses:
-    """The columns of an answer that hold the losses of `expert_count` experts, from `first_column` on, and behind them the number of the round."""
+    """The columns of an answer with the losses of `expert_count` experts, from `first_column` on; the number of the round follows."""
 
     first_column: int
     expert_count: int
 
     @classmethod
     def from_outputs(cls, found: tuple[int, int] | None, outputs: Sequence[Output]) -> ExpertLosses | None:
-        """The experts whose losses are columns of an answer, if there are some. Raises QueryRejected where a loss is no number."""
+        """Return the experts whose losses are columns of an answer, if it has any; raise QueryRejected if a loss is not a number."""
         if found is None:
             return None
         experts = cls(*found)
@@ -40,16 +40,16 @@ class ExpertLosses:
         return experts
 
     def replace_loss_columns(self, names: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
-        """The columns of the answer: one of choices in place of the losses, by the name of the first."""
+        """Return the columns of the answer with one column of choices in place of the losses, named like the first of them."""
         first, after = names[self.first_column], self.first_column + self.expert_count + 1
         return (*names[: self.first_column], (first[0], "BIGINT"), *names[after:])
 
     def choose_experts(self, result: Result, entropy: Entropy) -> Result:
-        """The answer with the expert that is followed in each round, from 1, in place of the losses.
+        """Return the answer with the expert that is followed in each round, from 1, in place of the losses.
 
-        Claim: for any losses in [0, 1], the expected mean loss of the choices is that of the best expert and no more than
-        2·√(ln(k)/T) beyond, for k experts and T rounds; and the choices reveal nothing of a privacy unit beyond the losses.
-        Why: it is the weighted majority at the rate √(ln(k)/T), and each choice sees the losses of earlier rounds alone. The losses
+        Claim: for any losses in [0, 1], the expected mean loss of the choices exceeds that of the best expert by at most
+        2·√(ln(k)/T), for k experts and T rounds; and the choices reveal nothing about a privacy unit beyond the losses.
+        Why: it is the weighted majority at the rate √(ln(k)/T), and each choice sees only the losses of earlier rounds. The losses
         are released, or public, so that this is post-processing.
         Source: Littlestone, Warmuth 1994; Dwork, Roth 2014, Theorem 11.1 and Proposition 2.1.
         """
@@ -89,5 +89,5 @@ class ExpertLosses:
 
 
 def _compute_learning_rate(experts: int, rounds: int) -> Fraction:
-    """√(ln(k)/T), with which the regret is least, above 0."""
+    """Return √(ln(k)/T), the rate with the smallest regret, above 0."""
     return Fraction(math.sqrt(math.log(max(2, experts)) / max(1, rounds))).limit_denominator(1 << 20)

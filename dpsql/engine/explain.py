@@ -1,4 +1,4 @@
-"""EXPLAIN: the plan as a tree, with what was proved of each node and what the answer would cost."""
+"""EXPLAIN: the plan as a tree, with what was proved of each node, and the price of the answer."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ from dpsql.sql.emit.outer_query import ReleasedTables
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Explanation(ExplainedQuery):
-    """What EXPLAIN prints; `prepared` holds the same as data."""
+    """The output of EXPLAIN; `prepared` has the same as data."""
 
     prepared: PreparedQuery
 
     @classmethod
     def from_prepared(cls, engine: Engine, prepared: PreparedQuery) -> Explanation:
-        """Explains what was prepared. Reads public tables at most, charges nothing."""
+        """Explain a prepared query. At most public tables are read, and nothing is charged."""
         quotes = engine.compute_quotes(prepared) if prepared.table_charges else ()
         messages = notices.list_statement_notices(prepared.outer)
         return cls(
@@ -166,7 +166,7 @@ def _describe_release(
 
 
 def _describe_partition_scan(scan: Scan, unit: str) -> str:
-    """What is read of a table, and whose rows do not count for it."""
+    """Return which rows of a table are read, and which units are not counted."""
     read = f"only rows of {scan.table} with {' and '.join(map(str, scan.partition_filters))} are read"
     if scan.unit.kind is not UnitKind.COLUMN:
         return read
@@ -245,7 +245,7 @@ def _get_confidence(prepared: PreparedQuery) -> float:
 
 
 def _describe_sample(part: PreparedRelease) -> Iterator[str]:
-    """The sample that is read, and the loss of the noise on it."""
+    """Yield the sample that is read, and the loss of the noise on it."""
     rate = find_sampling_rate(part.release.input)
     if rate is not None:
         inner = float(compute_sample_loss(part.loss_share.epsilon, rate))
@@ -294,7 +294,7 @@ def _describe_measurements(
 
 
 def _describe_vectors(plan: MeasurementPlan, adjusted: MeasurementPlan) -> Iterator[str]:
-    """What is noised together, and whether it is made to agree with other releases after that."""
+    """Yield the noisy vectors, and whether they are made consistent with other releases afterwards."""
     for measurement, after in zip(plan.vectors, adjusted.vectors, strict=True):
         noise = f"{_format_sensitivities(measurement)}, {measurement.mechanism.describe()} (in steps)"
         if measurement.clamp is not None:
@@ -332,7 +332,7 @@ def _format_sensitivities(measurement: VectorMeasurement) -> str:
 
 
 def _describe_expected_error(plan: MeasurementPlan, item: Aggregation, confidence: float) -> str:
-    """The half-width that so many of all answers will keep to, as far as it can be known beforehand."""
+    """Return the half-width that holds with this confidence, as far as it is known beforehand."""
     place = plan.find_quantile_index(item)
     if place is not None:
         if plan.quantiles[place].is_public:
@@ -378,7 +378,7 @@ def _describe_charge(engine: Engine, prepared: PreparedQuery, quotes: Sequence[Q
 
 
 def _describe_target(engine: Engine, prepared: PreparedQuery) -> Iterator[str]:
-    """The accuracy that was asked for, and what of its price is known before anything is released."""
+    """Yield the requested accuracy, and what is known of its price before anything is released."""
     target, epsilon = prepared.terms.target, float(prepared.terms.epsilon)
     if target is None:
         return
@@ -392,7 +392,7 @@ def _describe_target(engine: Engine, prepared: PreparedQuery) -> Iterator[str]:
 
 
 def _describe_account(prepared: PreparedQuery, quote: Quote) -> str:
-    """The account that is charged, and the part of its table in words."""
+    """Return the account that is charged, with the part of its table."""
     name = f"{quote.table} for {quote.analyst}" if quote.analyst else quote.table
     part = describe_box(quote.box, [part.plan.analysis.release for part in prepared.releases])
     return f"{name}, only {part}" if part else name

@@ -1,4 +1,4 @@
-"""What a statement leaves open until its releases are analysed: public groups, histograms, top-k selections."""
+"""Finish a statement once its releases are analyzed: public groups, histograms and top-k selections."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _LEAVES = (Function, Column, Literal, ReleasedColumn)
 def finish_statement(
     lowered: LoweredStatement, facts: PublicFacts, work: Mapping[str, WorkRule]
 ) -> OuterQuery:
-    """The statement as its releases decide it. `facts` looks public tables up, `work` is the engine's of functions.
+    """Return the statement as its releases decide it; `facts` looks up public tables, `work` are the engine's rules for functions.
 
-    Raises QueryRejected if groups must be public that are not, or one row or unit could be too much for the engine.
+    Raises QueryRejected if groups must be public and are not, or if one row or unit could be too much work for the engine.
     """
     outer = _resolve_needs(lowered, facts)
     require_bounded_texts(outer, work)
@@ -61,7 +61,7 @@ def _resolve_needs(lowered: LoweredStatement, facts: PublicFacts) -> OuterQuery:
 
 
 def _select_best_groups(outer: OuterQuery, facts: PublicFacts) -> OuterQuery:
-    """The query with its best groups selected, if that is all it asks for, and its groups are public; else as it is."""
+    """Return the query with its best groups selected, if it asks for nothing else and its groups are public; else as it is."""
     found = rewrite_as_top_k(outer)
     if found is not None and _find_public_groups(found.release, facts) is not None:
         return found
@@ -69,7 +69,7 @@ def _select_best_groups(outer: OuterQuery, facts: PublicFacts) -> OuterQuery:
 
 
 def _add_presence_count(outer: OuterQuery, facts: PublicFacts) -> OuterQuery:
-    """The query with a count of units beside its keys, if it asks for these alone, and conditions say which have rows."""
+    """Return the query with a count of units added to its keys, if it asks only for keys and conditions decide which have rows."""
     release = outer.source
     if (
         not isinstance(release, Release)
@@ -89,7 +89,7 @@ def _add_presence_count(outer: OuterQuery, facts: PublicFacts) -> OuterQuery:
 
 
 def _exclude_impossible_groups(outer: OuterQuery, facts: PublicFacts) -> OuterQuery:
-    """The query without groups that no row can have, since a condition on several keys is not true of them."""
+    """Return the query without the groups that cannot have rows, because a condition on several keys is false for them."""
     if not isinstance(outer.source, Release) or outer.source.top is not None:
         return outer
     having = outer.having
@@ -99,13 +99,13 @@ def _exclude_impossible_groups(outer: OuterQuery, facts: PublicFacts) -> OuterQu
 
 
 def _find_public_groups(release: Release, facts: PublicFacts) -> Sequence[Sequence[Value]] | None:
-    """The public values of each key, if the groups of a release are public and none is hidden; else None."""
+    """Return the public values of each key, if the groups of a release are public and none is hidden; else None."""
     analysis = analyze_release(release, facts, replace=False)
     return None if analysis.selects_keys else analysis.domains
 
 
 def _collect_computed_releases(outer: OuterQuery) -> set[Release]:
-    """The releases of whose groups, taken together, something is computed, other than which is the best."""
+    """Return the releases over whose groups the query computes something other than the best group."""
     groups = (
         part
         for part in _iterate_parts(outer, ())
@@ -121,7 +121,7 @@ def _collect_computed_releases(outer: OuterQuery) -> set[Release]:
 
 
 def _iterate_parts(part: object, ends: tuple[type, ...]) -> Iterator[object]:
-    """The parts of a plan, each once, and none within those of some types."""
+    """Yield the parts of a plan once each, and none within those of some types."""
     waiting, seen = [part], set[int]()
     while waiting:
         found = waiting.pop()
@@ -132,13 +132,13 @@ def _iterate_parts(part: object, ends: tuple[type, ...]) -> Iterator[object]:
 
 
 def _has_secret_keys(release: Release, facts: PublicFacts) -> bool:
-    """Whether the values of some key are not public, so that groups of few units are not released."""
+    """Return whether the values of some key are not public, so that groups of few units are not released."""
     return analyze_release(release, facts, replace=False).domains is None
 
 
 @dataclass(frozen=True, slots=True)
 class _QueryRewriter:
-    """A rule applied to each query above the boundary, the innermost first."""
+    """A rule that is applied to each query above the privacy boundary, the innermost first."""
 
     rule: Callable[[OuterQuery], OuterQuery]
     results: dict[int, tuple[object, object]] = field(default_factory=dict)
@@ -151,7 +151,7 @@ class _QueryRewriter:
             return part
         known = self.results.get(id(part))
         if known is None:
-            # The part is kept beside the result, so that its identity is not given to another.
+            # The part is kept with the result, so that no other object gets its id.
             known = self.results[id(part)] = (part, self._rebuild_part(part))
         return known[1]
 

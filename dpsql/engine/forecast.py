@@ -1,4 +1,4 @@
-"""What a planned workload would cost, before any of it is asked."""
+"""The cost of a planned workload, before any of it is run."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _COMMENT = re.compile(r"--[^\n]*\n")
 
 @dataclass(frozen=True, slots=True)
 class PlannedQuery:
-    """What one query of a plan would cost one budget.
+    """The cost of one query of a plan to one budget.
 
-    `number` counts the plan's queries from 1, `epsilon` is the loss that the query is asked for with, or that
-    was found for its target. `share` is the part of the whole budget that it costs, and `times` how often what
-    is left now holds such a charge. A query that is free, of public tables or answered before, has no `quote`.
+    `number` counts the plan's queries from 1. `epsilon` is the loss of the query, or the one that was found for its target.
+    `share` is the part of the whole budget that it costs, and `times` how many such charges fit into the remaining budget. A free
+    query, of public tables or answered before, has no `quote`.
     """
 
     number: int
@@ -40,7 +40,7 @@ class PlannedQuery:
     times: int | None = None
 
     def format_cells(self) -> tuple[str, ...]:
-        """The query as a line of a table."""
+        """Return the query as a line of a table."""
         first = (str(self.number), _shorten_query(self.query))
         if self.quote is None:
             return (*first, "", "", "", "free")
@@ -50,29 +50,28 @@ class PlannedQuery:
 
 @dataclass(frozen=True, slots=True)
 class PlannedAccount:
-    """What a whole plan would do to the budget of a table, or to that of an analyst at it: `now`, and `after`."""
+    """The effect of a whole plan on the budget of a table, or on that of an analyst at it: `now`, and `after`."""
 
     now: BudgetState
     after: BudgetState
 
     @property
     def share(self) -> Fraction:
-        """The part of the whole budget by which its spend grows."""
+        """Return the part of the whole budget by which its spend grows."""
         return _compute_share(self.after.spent - self.now.spent, self.now.limit)
 
     @property
     def fits(self) -> bool:
-        """Whether the budget can bear the plan."""
+        """Return whether the plan fits into the budget."""
         return self.after.spent.is_within(self.after.limit)
 
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What a plan would cost: its queries one by one, and each budget that they draw on jointly.
+    """The cost of a plan: its queries one by one, and each budget that they spend together.
 
-    It is found from the texts and public metadata alone: nothing private is read, nothing is charged or
-    reserved, and what others ask meanwhile is not in it. `notices` say, with the number of a query, what of its
-    statement needs attention.
+    It follows from the texts and public metadata alone: nothing private is read, nothing is charged or reserved, and queries that
+    others run meanwhile are not in it. `notices` name, with the number of a query, what needs attention in its statement.
     """
 
     queries: tuple[PlannedQuery, ...]
@@ -81,7 +80,7 @@ class Forecast:
 
     @classmethod
     def from_queries(cls, engine: Engine, plan: Sequence[PreparedQuery]) -> Forecast:
-        """The forecast of queries that are asked in this order."""
+        """Return the forecast of queries that are run in this order."""
         states = {state.key: state for state in engine.ledger.list_states()}
         queries, together, asked = (
             list[PlannedQuery](),
@@ -121,7 +120,7 @@ class Forecast:
 
     @property
     def fits(self) -> bool:
-        """Whether all of the plan can be asked."""
+        """Return whether the whole plan fits into the budgets."""
         return all(account.fits for account in self.accounts)
 
     def __str__(self) -> str:
@@ -154,13 +153,13 @@ class Forecast:
 
 
 def _compute_share(spend: Charge, limit: Charge) -> Fraction:
-    """The part of a limit that a spend takes, by its loss or by its δ, whichever is more."""
+    """Return the part of a limit that a spend takes, by its loss or by its δ, whichever is more."""
     pairs = ((spend.loss, limit.loss), (spend.delta, limit.delta))
     return max((Fraction(cost, whole) for cost, whole in pairs if whole), default=Fraction(0))
 
 
 def _count_repetitions(spend: Charge, left: Charge) -> int:
-    """How often a spend fits into what is left."""
+    """Return how many times a spend fits into the remaining budget."""
     pairs = ((spend.loss, left.loss), (spend.delta, left.delta))
     return min(rest // cost for cost, rest in pairs if cost)
 

@@ -1,4 +1,4 @@
-"""Notices about groups: which are withheld or may be empty, and what is computed of those that are shown."""
+"""Notices about groups: those that are withheld or may be empty, and what is computed from those that are shown."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CONFIDENCE = 0.95
 
 
 def describe_selection_threshold(plan: MeasurementPlan) -> str:
-    """From which size on a group is released by partition selection."""
+    """Return the size from which a group is released by partition selection."""
     chosen = plan.selection
     if isinstance(chosen, OptimalPartitionSelection):
         many = f"{chosen.median_units:,} unit{'s' * (chosen.median_units != 1)}"
@@ -41,7 +41,7 @@ def describe_selection_threshold(plan: MeasurementPlan) -> str:
 
 
 def describe_shortfall(plan: MeasurementPlan, chosen: TopKSelection, confidence: float) -> str:
-    """How far from the best the scores of the chosen groups are, at most."""
+    """Return how far below the best the scores of the selected groups may be."""
     groups = math.prod(map(len, plan.analysis.domains or ()))
     steps = chosen.bound_shortfall(groups, confidence)
     lattice = plan.analysis.measures[0].lattice if plan.analysis.measures else None
@@ -50,10 +50,10 @@ def describe_shortfall(plan: MeasurementPlan, chosen: TopKSelection, confidence:
 
 
 def describe_withheld_groups(tables: Sequence[ReleasedTable], table: ReleasedTable) -> Iterator[str]:
-    """A notice of a release of which partition selection may have left groups out, and how much as far as that is known.
+    """Yield a notice if partition selection may have left groups out, and how many as far as that is known.
 
-    How many are missing is known where the keys are listed. Which part of the rows is missing follows, up to noise, where the
-    statement has released the count of all rows, too.
+    The number of missing groups is known if the keys are listed. The missing part of the rows follows, up to noise, if the
+    statement also releases the count of all rows.
     """
     plan = table.plan
     if plan.selection is None or not table.rows:
@@ -77,7 +77,7 @@ def describe_withheld_groups(tables: Sequence[ReleasedTable], table: ReleasedTab
 
 
 def _count_near_threshold(table: ReleasedTable) -> int:
-    """How many shown groups have a noisy count below twice the threshold; 0 where none is released."""
+    """Return how many shown groups have a noisy count below twice the threshold; 0 if no count is released."""
     chosen = table.plan.threshold
     if chosen is None:
         return 0
@@ -86,7 +86,7 @@ def _count_near_threshold(table: ReleasedTable) -> int:
 
 
 def _estimate_missing_share(tables: Sequence[ReleasedTable], table: ReleasedTable) -> float:
-    """Which part of all rows is in no shown group, where the same rows were counted without keys; 0 where it may be noise."""
+    """Return the part of all rows in no shown group, if the same rows were counted without keys; 0 if it may be noise."""
     release = table.plan.analysis.release
     for item in release.aggregations:
         if item.function != "count_rows":
@@ -115,7 +115,7 @@ def describe_empty_selection(plan: MeasurementPlan, which: str) -> str:
 
 
 def describe_missing_groups(table: ReleasedTable) -> Iterator[str]:
-    """A notice if groups whose keys follow from bounds are left out, since they may be empty."""
+    """Yield a notice if groups whose keys follow from bounds are left out, because they may be empty."""
     keys = len(table.plan.analysis.release.keys)
     holds = mark_occupied_groups(table.plan, table)
     if measures_presence(table.plan.analysis.release):
@@ -140,7 +140,7 @@ def _format_group_subject(few: int, many: int) -> str:
 
 
 def describe_empty_groups(table: ReleasedTable, *, chosen: bool, unconditional: bool) -> Iterator[str]:
-    """Notices that groups without rows are shown, or take part in an order, since their keys are public."""
+    """Yield notices about groups without rows that are shown, or take part in an order, because their keys are public."""
     analysis = table.plan.analysis
     if analysis.undecided_conditions and table.rows and analysis.release.top is None:
         names = " and ".join(dict.fromkeys(map(format_expression, analysis.undecided_conditions)))
@@ -177,7 +177,7 @@ def has_unfiltered_groups(outer: OuterQuery) -> bool:
 
 
 def is_ordered_selection(outer: OuterQuery) -> bool:
-    """Whether some rows are put out for their places in an order: by LIMIT or by windows, and not for their counts."""
+    """Return whether rows are dropped for their places in an order, by LIMIT or by windows, and not for their counts."""
     waiting: list[object] = [outer]
     seen = set[int]()
     while waiting:

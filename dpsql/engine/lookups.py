@@ -1,7 +1,7 @@
 """Memoized look-ups in public tables, which need no charge.
 
-Claim: what is planned is the same as if each look-up were made anew.
-Why: an answer is kept within one snapshot or, longer, of a database whose rows cannot change while it is open. It is a
+Claim: the plan is the same as if each look-up were made anew.
+Why: an answer is kept within one snapshot, or longer for a database whose rows cannot change while it is open. It is a
 function of the text of the look-up and of public rows; constants of the time are part of the text.
 """
 
@@ -54,7 +54,7 @@ _Lookup = TypeVar("_Lookup")
 
 
 def _make_room(found: dict[str, _Lookup]) -> dict[str, _Lookup]:
-    """The same dictionary, with room for one more."""
+    """Return the same dictionary, with room for one more entry."""
     if len(found) >= _MOST:
         found.clear()
     return found
@@ -62,7 +62,7 @@ def _make_room(found: dict[str, _Lookup]) -> dict[str, _Lookup]:
 
 @dataclass(slots=True)
 class _ConstantEvaluations:
-    """What was computed of constants for one statement, and how much work that was."""
+    """The values of constants that were computed for one statement, and the work that they took."""
 
     work: int = 0
     rows: dict[OuterQuery, Sequence[tuple[Any, ...]] | None] = field(default_factory=dict)
@@ -83,11 +83,11 @@ class PublicLookups:
 
     @property
     def approximate_functions(self) -> frozenset[str]:
-        """The functions that the engine of private rows computes other than DuckDB, in the last digits."""
+        """Return the functions whose last digits differ between the engine of private rows and DuckDB."""
         return self.backend.dialect.approximate_functions
 
     def look_up_multiplicity(self, join: Join) -> int:
-        """The most rows of the right side of `join` that match one row."""
+        """Return the largest number of rows of the right side of `join` that match one row."""
         right = substitute_subqueries(join.right, self._evaluate_subqueries(join.right))
         sql = emit_multiplicity(replace(join, right=right))
         if sql not in self._multiplicities:
@@ -95,9 +95,9 @@ class PublicLookups:
         return self._multiplicities[sql]
 
     def read_rows(self, query: OuterQuery) -> Sequence[tuple[Any, ...]]:
-        """The rows of a query on public tables; a query on constants does not use the database.
+        """Return the rows of a query on public tables; a query on constants does not use the database.
 
-        It may read values of subqueries on public tables, and no release.
+        The query may read values of subqueries on public tables, but no release.
         """
         sql = emit_outer_query(
             substitute_subqueries(query, self._evaluate_subqueries(query)), OriginalTables()
@@ -111,10 +111,10 @@ class PublicLookups:
         return found
 
     def evaluate_constants(self, query: OuterQuery) -> Sequence[tuple[Any, ...]] | None:
-        """The rows of a query on constants; None where that is more work than a statement is planned with.
+        """Return the rows of a query on constants; None if that is more work than planning a statement may take.
 
         Claim: it is the same whenever the statement is planned.
-        Why: the work is computed from the plan, and what was tried for the statement before is part of it.
+        Why: the work is computed from the plan, and includes what was evaluated for the statement before.
         """
         if query not in self._evaluations.rows:
             work = _compute_work(query)
@@ -127,7 +127,7 @@ class PublicLookups:
         return self._evaluations.rows[query]
 
     def read_public_groups(self, relation: Relation) -> PublicGroups:
-        """The rows of the groups of public rows that a relation reads, but for those that are of released values."""
+        """Return the rows of the groups of public rows that a relation reads, except for groups of released values."""
         found = {}
         for group in iterate_public_groups(relation):
             if group not in found and not any(
@@ -145,7 +145,7 @@ class PublicLookups:
         return found
 
     def _evaluate_subqueries(self, source: Relation | OuterQuery) -> KnownValues:
-        """The values of the subqueries that a public source or query depends on."""
+        """Return the values of the subqueries that a public source or query depends on."""
         values: dict[Scalar | PublicSubquery, Expr | Values] = {}
         for step in list_steps(source) if isinstance(source, OuterQuery) else list_required_steps(source):
             if isinstance(step, Release):
@@ -158,7 +158,7 @@ class PublicLookups:
 
 
 def _compute_work(query: OuterQuery) -> int | None:
-    """The steps of a query on constants; None where a text would be too long."""
+    """Return the number of steps of a query on constants; None if a text would be too long."""
     if not isinstance(query.source, Values):
         raise TypeError("it reads more than constants")
     box, exprs = query.source, [output.expr for output in query.outputs]

@@ -1,7 +1,7 @@
-"""Splits the requested privacy loss among the releases of a statement.
+"""Split the requested privacy loss among the releases of a statement.
 
-Claim: for each table, the spends of the releases that read it add up to at most the spend of one release at the
-requested loss.
+Claim: for each table, the spends of the releases that read it add up to at most the spend of one release at the requested
+loss.
 Why: each release has a share of that spend, in the accountant's own measure, rounded down.
 Source: Dwork, Roth 2014, Theorem 3.16; Bun, Steinke 2016, Lemma 2.3 (composition adds spends up).
 """
@@ -29,12 +29,12 @@ def split_loss(
     delta: Fraction | None,
     can_refine: Callable[[Sequence[str]], bool],
 ) -> list[LossShare]:
-    """The loss share of each release, in the order of `analyses`; `delta` None takes the share of the budget's delta.
+    """Return the loss share of each release, in the order of `analyses`; `delta` None takes a share of the budget's delta.
 
     `can_refine` says, for the tables that a release reads, whether it may be refined by coupled noise.
 
-    A release has a weight of one for each aggregate, which minimizes the mean of the logs of all errors. Free releases
-    have none. Raises QueryRejected with code "epsilon_small" if a share is too small to be charged.
+    A release has a weight of one for each aggregate, which minimizes the mean of the logs of all errors. Free releases have none.
+    Raises QueryRejected with code "epsilon_small" if a share is too small to be charged.
     """
     tables = [list_private_tables(release.input) for release in analyses]
     weights = [
@@ -59,7 +59,7 @@ def split_loss(
 
 
 def _compute_weight_share(weight: int, total: int) -> Fraction:
-    """The part of a weight in a total; for a free release the whole, of which it spends nothing."""
+    """Return the part of a weight in a total; 1 for a free release, which spends nothing of it."""
     return Fraction(weight, total) if weight else Fraction(1)
 
 
@@ -81,7 +81,7 @@ def _build_loss_share(
 
     @cache
     def search_choice_range(fraction: Fraction) -> Fraction:
-        """The range of an exponential mechanism that spends this share of the release's part of each table."""
+        """Return the range of an exponential mechanism that spends this share of the release's part of each table."""
         found = min(
             search_largest_epsilon(account.accountant.compute_charge, int(left * fraction), BoundedRange)
             for account, left in units
@@ -93,7 +93,7 @@ def _build_loss_share(
         return found
 
     def search_pure_epsilon(fraction: Fraction) -> Fraction:
-        """The ε of an ε-DP release that spends this share of the release's part of each table."""
+        """Return the ε of an ε-DP release that spends this share of the release's part of each table."""
         found = min(
             search_largest_epsilon(account.accountant.compute_charge, int(left * fraction))
             for account, left in units
@@ -115,28 +115,28 @@ def _build_loss_share(
 
 
 def _compute_epsilon(account: Account, epsilon: Fraction, share: Fraction) -> Fraction:
-    """The loss at which a release spends at most this share."""
+    """Return the loss at which a release spends at most this share."""
     if share == 1:
         return epsilon
     return search_largest_epsilon(account.accountant.compute_charge, _compute_units(account, epsilon, share))
 
 
 def _compute_units(account: Account, epsilon: Fraction, share: Fraction) -> int:
-    """This share of the spend of a release at the loss, in units."""
+    """Return this share of the spend of a release at the loss, in units."""
     return int(account.accountant.compute_charge(Pure(epsilon)).loss * share)
 
 
 def compute_proportional_delta(account: Account, epsilon: Fraction) -> Fraction:
-    """The δ of a query on the account's table with this loss, if the query gives none."""
+    """Return the δ of a query on the account's table with this loss, if the query gives none."""
     return _round_down(_compute_delta_share(account, epsilon))
 
 
 def _compute_delta_share(account: Account, epsilon: Fraction) -> Fraction:
-    """The part of an account's delta that equals the loss's part of its epsilon, so that both are used up together."""
+    """Return the part of an account's delta that equals the loss's part of its epsilon, so that both are used up together."""
     loss = account.accountant.compute_charge(Pure(epsilon)).loss_fraction
     return account.limit.delta_fraction * min(loss / account.limit.loss_fraction, Fraction(1))
 
 
 def _round_down(delta: Fraction) -> Fraction:
-    """The delta rounded down to a short fraction: this is safe, and keeps the arithmetic fast."""
+    """Round the delta down to a short fraction, which is safe and keeps the arithmetic fast."""
     return Fraction(int(delta * 10**30), 10**30)

@@ -1,4 +1,4 @@
-"""Notices: what of a statement or of its answer needs attention.
+"""Notices: what needs attention in a statement or in its answer.
 
 Claim: a notice costs no privacy loss.
 Why: it is a function of the statement, the policy and released values with the public law of their noise.
@@ -76,11 +76,10 @@ _MATTERS = 0.01
 
 
 def list_statement_notices(outer: OuterQuery) -> tuple[str, ...]:
-    """The notices that follow from a statement and the policy alone.
+    """Return the notices that follow from a statement and the policy alone.
 
-    One for each constant that a column is compared with and never equals or reaches, for each question whose answer is the
-    same for every row, where rows without a unit are asked for, and for each key by which rows are joined or grouped within
-    a unit alone.
+    They are about constants that a column never equals or reaches, tests that have the same result for every row, conditions on
+    rows without a unit, and keys by which rows are joined or grouped only within a unit.
     """
     found = (
         *describe_excluded_constants(outer),
@@ -97,7 +96,7 @@ def make_answer_notices(
     origins: RowProvenance | None,
     bounded_columns: Sequence[bool],
 ) -> Callable[[Result], tuple[str, ...]]:
-    """The notices of an answer that is computed from these released tables, when it is asked for them.
+    """Return a function that computes the notices of an answer from its released tables.
 
     `bounded_columns` says which columns have intervals.
     """
@@ -123,9 +122,9 @@ def make_answer_notices(
 
 
 def _list_unbounded_columns(prepared: PreparedQuery, bounded: Sequence[bool]) -> tuple[int, ...]:
-    """The columns that have noise and no intervals, and are no quantiles or ends of intervals themselves.
+    """Return the noisy columns that have no intervals, except for quantiles and ends of intervals.
 
-    Those that are true or false, texts or lists are among them: noise decides about `COUNT(*) > 100`, too.
+    Booleans, texts and lists are among them: noise decides about `COUNT(*) > 100`, too.
     """
     outer, copies = prepared.outer, prepared.post_processing
     if (
@@ -148,14 +147,14 @@ def _list_unbounded_columns(prepared: PreparedQuery, bounded: Sequence[bool]) ->
 
 
 def _is_selected_value(expr: Expr, release: Release) -> bool:
-    """Whether an expression reads a quantile or the end of an interval."""
+    """Return whether an expression reads a quantile or the end of an interval."""
     ranked = {item.name for item in release.aggregations if item.rank is not None}
     read = [part for part in walk(expr) if isinstance(part, ReleasedColumn)]
     return any(part.end_of is not None or part.name in ranked for part in read)
 
 
 def _describe_unbounded_columns(bare: Sequence[int], result: Result) -> Iterator[str]:
-    """A notice of noisy columns of which no interval is known."""
+    """Yield a notice about noisy columns without a known interval."""
     names = [result.columns[place] for place in bare if any(row[place] is not None for row in result.rows)]
     if names:
         yield (
@@ -165,7 +164,7 @@ def _describe_unbounded_columns(bare: Sequence[int], result: Result) -> Iterator
 
 
 def _describe_row_selection(chosen: Sequence[tuple[int, int]], result: Result) -> Iterator[str]:
-    """A notice that noise has a part in which rows are shown, and that intervals allow for it."""
+    """Yield a notice if noise affects which rows are shown; intervals allow for it."""
     chosen_rows, released = sum(few for few, _ in chosen), sum(many for _, many in chosen)
     if chosen_rows and any(result.bounded_columns):
         yield (
@@ -200,7 +199,7 @@ def _describe_answer(tables: Sequence[ReleasedTable], result: Result, *, release
 
 
 def _describe_sampling(plan: MeasurementPlan) -> Iterator[str]:
-    """A notice that an answer is of a sample, and how it is scaled."""
+    """Yield a notice if an answer describes a sample, with the factor that scales it."""
     rate = find_sampling_rate(plan.analysis.release.input)
     if rate is not None:
         yield (
@@ -210,9 +209,9 @@ def _describe_sampling(plan: MeasurementPlan) -> Iterator[str]:
 
 
 def _describe_noisy_columns(result: Result) -> Iterator[str]:
-    """A notice for each column of which most cells have a 95% interval with a half-width above the value.
+    """Yield a notice for each column of which most cells have a 95% interval with a half-width above the value.
 
-    It is the half-width that tables show: an interval is from the value less it to the value and it, at most.
+    It is the half-width that tables show: an interval lies within the value minus and plus its half-width.
     """
     intervals = result.intervals(CONFIDENCE)
     for place, name in enumerate(result.columns):
@@ -236,7 +235,7 @@ def _describe_noisy_columns(result: Result) -> Iterator[str]:
 
 
 def _describe_wide_bounds(plan: MeasurementPlan) -> Iterator[str]:
-    """A notice for what is added up and may be very large, as nobody has said how large it is."""
+    """Yield a notice for a summed expression that may be very large, because no bounds were declared for it."""
     for measure in plan.analysis.measures:
         if measure.lattice is None or isinstance(measure.expr, Column) or measure.interval.magnitude < _FAR:
             continue
@@ -253,9 +252,9 @@ def _describe_wide_bounds(plan: MeasurementPlan) -> Iterator[str]:
 
 
 def _describe_clamped_units(table: ReleasedTable) -> Iterator[str]:
-    """A notice for each learnt clamp beyond which units may contribute more than the noise, and a part of the value.
+    """Yield a notice for each chosen clamp beyond which units may contribute more than the noise, and a part of the value.
 
-    How many units that are is known from the choice: see `Clamp.max_n_clipped`. Of how many units is known if they are counted.
+    The number of these units is known from the choice, see `Clamp.max_n_clipped`; the number of all units if they are counted.
     """
     plan, mentions = table.plan, set[int]()
     release, groups = plan.analysis.release, len(table.rows)
@@ -297,7 +296,7 @@ def _describe_clamped_units(table: ReleasedTable) -> Iterator[str]:
 
 
 def _format_clamp_limits(plan: MeasurementPlan, clamp: Clamp) -> str:
-    """The chosen points of a clamp, in the units of what it limits."""
+    """Return the chosen points of a clamp, in the units of what it limits."""
     if clamp.total is None:
         return f"{clamp.points[0]:,} {clamp.amount.value}"
     lattice = plan.analysis.measures[clamp.total].lattice
@@ -308,7 +307,7 @@ def _format_clamp_limits(plan: MeasurementPlan, clamp: Clamp) -> str:
 
 
 def _describe_quantiles_at_bounds(table: ReleasedTable) -> Iterator[str]:
-    """A notice for each quantile that is released at an end of its bounds."""
+    """Yield a notice for each quantile that is released at an end of its bounds."""
     release = table.plan.analysis.release
     for place, item in enumerate(release.aggregations, len(release.keys)):
         around = _find_quantile_bounds(table.plan, item)
@@ -324,7 +323,7 @@ def _describe_quantiles_at_bounds(table: ReleasedTable) -> Iterator[str]:
 
 
 def _describe_withheld_cells(table: ReleasedTable) -> Iterator[str]:
-    """Yield a notice if cells are withheld, as their noisy counts are below the minimum frequency."""
+    """Yield a notice if cells are withheld because their noisy counts are below the minimum frequency."""
     if table.withheld_cells:
         cells = len(table.rows) * len(table.plan.analysis.release.aggregations)
         yield (
@@ -334,7 +333,7 @@ def _describe_withheld_cells(table: ReleasedTable) -> Iterator[str]:
 
 
 def _describe_uncounted_quantiles(plan: MeasurementPlan) -> Iterator[str]:
-    """Yield a notice for each quantile that is a value at random if it is over no values, where nothing says whether it is."""
+    """Yield a notice for each quantile that is a random value if there are no values, while no count tells whether there are."""
     release = plan.analysis.release
     groups = bool(release.keys)
     if release.top is not None:
@@ -349,14 +348,14 @@ def _describe_uncounted_quantiles(plan: MeasurementPlan) -> Iterator[str]:
 
 
 def _format_count_call(item: Aggregation) -> str:
-    """The count of an aggregate's values, as it is written in SQL."""
+    """Return the count of an aggregate's values, as SQL."""
     if has_condition(item):
         return "a COUNT with the same FILTER"
     return "COUNT(*)" if item.argument is None else f"COUNT({format_expression(item.argument)})"
 
 
 def _describe_uncounted_sums(table: ReleasedTable) -> Iterator[str]:
-    """Yield a notice for each sum that may be over no values, by its interval, where no count says whether it is."""
+    """Yield a notice for each sum that may be over no values, by its interval, while no count tells whether there are values."""
     plan, release = table.plan, table.plan.analysis.release
     for item in release.aggregations if release.top is None else ():
         if AGGREGATES[item.function].moments != (Moment.TOTAL,) or has_value_count(plan, item):
@@ -381,7 +380,7 @@ def _describe_count_if(text: str, tables: Sequence[ReleasedTable]) -> Iterator[s
 
 
 def _count_near_zero(table: ReleasedTable, item: Aggregation) -> int:
-    """In how many rows the 95% interval of an aggregate holds 0."""
+    """Return the number of rows in which the 95% interval of an aggregate holds 0."""
     ends = compute_intervals(table.plan, table, item, range(len(table.rows)), CONFIDENCE)
     return sum(end is not None and end[0] <= 0 <= end[1] for end in ends)
 
@@ -400,13 +399,13 @@ def _is_restricted(relation: Relation) -> bool:
 
 
 def _mark_chosen_quantiles(plan: MeasurementPlan) -> list[bool]:
-    """Return of each aggregate whether it is a quantile that is chosen with noise."""
+    """Return, for each aggregate, whether it is a quantile that is selected with noise."""
     places = [plan.find_quantile_index(item) for item in plan.analysis.release.aggregations]
     return [place is not None and not plan.quantiles[place].interval_end for place in places]
 
 
 def _describe_rank_errors(table: ReleasedTable) -> Iterator[str]:
-    """A notice for each quantile without an interval: how many values its rank is off by."""
+    """Yield a notice for each quantile without an interval, with the error of its rank."""
     plan = table.plan
     for item in plan.analysis.release.aggregations if table.rows else ():
         place = plan.find_quantile_index(item)
@@ -424,7 +423,7 @@ def _describe_rank_errors(table: ReleasedTable) -> Iterator[str]:
 
 
 def _find_quantile_bounds(plan: MeasurementPlan, item: Aggregation) -> Interval | None:
-    """The bounds by which the values of a quantile are clamped; None for others, and for few whole numbers."""
+    """Return the bounds to which the values of a quantile are clamped; None for other aggregates, and for few whole numbers."""
     index = None if item.rank is None or item.interval_end else plan.analysis.find_measure_index(item)
     if index is None:
         return None
@@ -441,7 +440,7 @@ def _is_at_bound(value: Value, around: Interval) -> bool:
 
 
 def format_call(item: Aggregation) -> str:
-    """An aggregate as it is written in SQL."""
+    """Return an aggregate as SQL."""
     entry = AGGREGATES[item.function]
     return (
         entry.signature

@@ -1,6 +1,6 @@
-"""The dataflow, in order: parse, lower, analyse, choose, verify, charge, run, release, post-process.
+"""The stages of a query, in order: parse, lower, analyze, choose, verify, charge, run, release, post-process.
 
-All but the charge, the engine's run and the draws are pure functions over frozen values.
+All stages are pure functions over frozen values, except for the charge, the engine's run and the noise.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ from dpsql.workers import Interruptible
 
 @dataclass(frozen=True)
 class Engine:
-    """One policy, one database, one ledger; `analyst` asks, `reservation` is the one that is charged."""
+    """One policy, one database and one ledger; `analyst` runs the queries, and `reservation` is charged if there is one."""
 
     policy: Policy
     backend: Backend
@@ -81,7 +81,7 @@ class Engine:
 
     @cached_property
     def catalog(self) -> catalog.AnalystSchema:
-        """What exists for an analyst."""
+        """Return the schema that an analyst sees."""
         built = catalog.build_analyst_schema(
             self.policy, self.backend.read_schema(), self.backend.find_origin
         )
@@ -89,7 +89,7 @@ class Engine:
 
     @cached_property
     def policy_digest(self) -> str:
-        """The digest of the policy."""
+        """Return the digest of the policy."""
         return self.policy.compute_digest()
 
     @cached_property
@@ -98,7 +98,7 @@ class Engine:
 
     @property
     def public_lookups(self) -> PublicLookups:
-        """What may be looked up before a charge, for one statement: each thing once, or once for good where nothing changes."""
+        """Return the look-ups in public tables for one statement: each is made once, or once for all statements if nothing changes."""
         return (
             self._public_lookups.with_fresh_evaluations()
             if self.backend.is_unchanging
@@ -117,21 +117,21 @@ class Engine:
         }
 
     def get_account(self, table: str) -> Account:
-        """The budget of a private table with its accountant and limit."""
+        """Return the budget of a private table, with its accountant and limit."""
         return self._accounts[table]
 
     def plan_and_match(
         self, query: Query, at: Fraction | None = None, *, forecast: bool = False
     ) -> PreparedQuery:
-        """Everything up to the charge: pure, but for look-ups in public tables and stored releases.
+        """Prepare a query up to the charge: pure, except for look-ups in public tables and stored releases.
 
-        `at` is the loss of a step to an accuracy, without which it is the first step's. With `forecast`
-        a loss beyond the whole budget is planned too, and shown as refused. Raises QueryRejected with the place in the text.
+        `at` is the loss of a step towards an accuracy; by default it is that of the first step. With `forecast`, a loss beyond the
+        whole budget is planned too, and shown as refused. Raises QueryRejected with the place in the text.
         """
         return self.match_stored(self.plan(query, at, forecast=forecast))
 
     def match_stored(self, prepared: PreparedQuery) -> PreparedQuery:
-        """What was planned, with the stored releases that there are now, where the query allows them."""
+        """Return a prepared query with the stored releases that may answer it, if the query allows them."""
         return self._release_store.match_stored(prepared) if prepared.query.replay else prepared
 
     def plan(
@@ -143,10 +143,10 @@ class Engine:
         is_free: bool = False,
         forecast: bool = False,
     ) -> PreparedQuery:
-        """As `plan_and_match`, without a look at stored releases; `separate_keys` is as for `analyze_release`, `is_free` says that nothing will be charged.
+        """Prepare a query as `plan_and_match` does, without stored releases.
 
-        A plan stays right as long as policy, catalogue and public tables stay; where it has `constants`, it is of the
-        moment at which it was asked for.
+        `separate_keys` is as for `analyze_release`, and `is_free` says that nothing will be charged. A plan stays right as long as
+        the policy, the schema and the public tables stay; with `constants`, it belongs to the moment at which it was made.
         """
         require_stack_room()
         parsed = parse_cached(query.sql, query.dialect)
@@ -174,7 +174,7 @@ class Engine:
             at=lowered.sample,
         )
         analyses = {
-            # One who is replaced may leave one part and come to another: no part is charged for itself.
+            # A replaced unit may leave one part and its successor may enter another: parts are not charged separately.
             release: analyze_release(
                 release if replaced else with_partition_filters(release),
                 public,
@@ -211,7 +211,9 @@ class Engine:
         sql = emit_outer_query(outer, above, traced=True)
         for step in before:
             if not isinstance(step, Release):
-                emit_outer_query(step.outer, above.with_step(step))  # for the copies that it reads
+                emit_outer_query(
+                    step.outer, above.with_step(step)
+                )  # for the copies of public tables that it reads
         return PreparedQuery(
             query,
             agreed,
@@ -245,22 +247,22 @@ class Engine:
         return PreparedRelease(release, tables, plan, statement, loss_share, dialect=dialect, groups=groups)
 
     def combine_stored_releases(self, query: Query) -> Result:
-        """The most accurate answer that follows from stored releases: free, and nothing private is read.
+        """Return the most accurate answer that follows from stored releases, free; nothing private is read.
 
-        The loss decides only which statistics are meant. Raises QueryRejected with code "nothing_released".
+        The loss only decides which statistics are meant. Raises QueryRejected with code "nothing_released".
         """
         loss = query.epsilon or query.default or min(self.policy.max_epsilon or Fraction(1), Fraction(1))
         query = replace(query, epsilon=loss, target_error=None, confidence=None, replay=False)
         return self.answer_combined(self.plan(query, is_free=True))
 
     def answer_combined(self, prepared: PreparedQuery) -> Result:
-        """As `combine_stored_releases`, of a query that is prepared."""
+        """Return the answer of `combine_stored_releases` for a prepared query."""
         return self.answer_query(self._release_store.combine_stored(prepared))
 
     def _resolve_epsilon(
         self, wanted: ResolvedQuery, outer: OuterQuery, analyses: Mapping[Release, Analysis]
     ) -> Fraction:
-        """The loss that was asked for, or the least that is accurate enough; any where nothing private is read."""
+        """Return the requested loss, or the smallest that meets the target; any loss if nothing private is read."""
         if not isinstance(wanted.loss, Target):
             return wanted.loss
         found = self._build_search(outer, analyses, wanted.delta, wanted.loss).search_least_epsilon()
@@ -282,16 +284,16 @@ class Engine:
         )
 
     def build_loss_search(self, prepared: PreparedQuery, target: Target) -> LossSearch:
-        """The search for the loss at which what was prepared meets a target."""
+        """Return the search for the loss at which a prepared query meets a target."""
         analyses = {part.release: part.plan.analysis for part in prepared.releases}
         return self._build_search(prepared.outer, analyses, prepared.terms.delta, target)
 
     def compute_quotes(self, prepared: PreparedQuery) -> tuple[Quote, ...]:
-        """What the ledger would say to the charge now; writes nothing."""
+        """Return the ledger's quotes for the charge at this moment; nothing is written."""
         return self.ledger.dry_run(prepared.table_charges, analyst=self.analyst, reservation=self.reservation)
 
     def require_bindable(self, prepared: PreparedQuery) -> None:
-        """Refuses a query that the database cannot bind, so that nothing is charged that is not answered.
+        """Refuse a query that the database cannot bind, so that no query is charged and then not answered.
 
         Raises OperationalError, with constant text. Nothing is run.
         """
@@ -306,7 +308,7 @@ class Engine:
             )
 
     def answer_query(self, prepared: PreparedQuery) -> Result:
-        """Charges durably first, then reads, noises and post-processes what was prepared."""
+        """Charge a prepared query durably, and then read, add noise and post-process."""
         if isinstance(prepared.post_processing, OriginalTables):
             return self._answer_public(prepared)
         places = find_unchanged_columns(prepared.outer)
@@ -333,7 +335,7 @@ class Engine:
             return self.run_after_charge(prepared, entries, finish_answer, scratch)
 
     def answer_single_release(self, prepared: PreparedQuery) -> tuple[ReleasedTable, Receipt]:
-        """The released table of a query that has one release, and its receipt: charged, read and stored as by `answer_query`."""
+        """Return the released table and the receipt of a query with one release, charged, read and stored as by `answer_query`."""
         entries = self.charge_query(prepared)
 
         def finish_release() -> tuple[ReleasedTable, Receipt]:
@@ -344,11 +346,11 @@ class Engine:
         return self.run_after_charge(prepared, entries, finish_release)
 
     def cancel(self) -> None:
-        """Ends the statement that runs for its client, unless it is charged; for other threads to call."""
+        """End the running statement for its client, unless it is charged; for other threads to call."""
         self.stops.cancel(self.backend)
 
     def stop(self) -> None:
-        """Ends the statement that runs for the owner; for other threads to call."""
+        """End the running statement for the owner; for other threads to call."""
         self.stops.stop(self.backend)
 
     def run_after_charge(
@@ -358,28 +360,28 @@ class Engine:
         work: Callable[[], _Outcome],
         *beside: Interruptible,
     ) -> _Outcome:
-        """What `work` returns, which is all that follows a charge; see `dpsql.engine.stops.run_and_record`."""
+        """Return the result of `work`, which is all that follows a charge; see `dpsql.engine.stops.run_and_record`."""
         record = self._make_failure_recorder(prepared, entries) if entries else None
         return run_and_record(InterruptibleGroup((self.backend, *beside)), work, record, self.stops)
 
     def _make_failure_recorder(
         self, prepared: PreparedQuery, entries: Sequence[Entry]
     ) -> Callable[[str], None]:
-        """What records that a statement has failed after its charge, with a code, of all its tables."""
+        """Return a function that records a failure after the charge, with a code, for all tables of the statement."""
         tables = tuple(dict.fromkeys(table for part in prepared.releases for table in part.tables))
         return lambda code: self.record_failure(tables, prepared, entries, code)
 
     def record_failure(
         self, tables: Sequence[str], prepared: PreparedQuery, entries: Sequence[Entry], code: str
     ) -> None:
-        """Records a failure after a charge, which counts towards a lock."""
+        """Record a failure after a charge, which counts towards a lock."""
         if entries:
             self.ledger.record_failure(
                 tables, entries[0], analyst=self.analyst, query=prepared.query.sql, code=code
             )
 
     def _answer_unchanged(self, prepared: PreparedQuery, places: Sequence[int]) -> Result:
-        """The released rows themselves, in these columns."""
+        """Answer a query whose rows are the released rows, in these columns."""
         entries = self.charge_query(prepared)
 
         def finish_answer() -> Result:
@@ -397,7 +399,7 @@ class Engine:
         return self.run_after_charge(prepared, entries, finish_answer)
 
     def _answer_public(self, prepared: PreparedQuery) -> Result:
-        """A query on nothing private is answered exactly, and free."""
+        """Answer a query that reads nothing private: exactly, and free."""
         values: dict[Scalar | PublicSubquery, Expr | Values] = {}
         for step in prepared.steps:
             if not isinstance(step, Release):
@@ -415,10 +417,10 @@ class Engine:
     def _run_releases(
         self, above: PostProcessor, prepared: PreparedQuery, entries: Sequence[Entry]
     ) -> tuple[list[PreparedRelease], list[ReleasedTable], KnownValues]:
-        """Answers the releases, and the queries whose values stand in others, each after what it needs.
+        """Draw the releases and evaluate the subqueries between them, each after those that it depends on.
 
-        Returns the releases with these values in their statements, their tables, and the values. The tables that only
-        the outer query reads are not loaded yet.
+        Returns the releases with these values in their statements, their tables, and the values. Tables that only the outer query
+        reads are not loaded yet.
         """
         values: dict[Scalar | PublicSubquery, Expr | Values] = dict(prepared.known_values)
         parts, last = {part.release: part for part in prepared.releases}, list_final_releases(prepared.steps)
@@ -440,7 +442,7 @@ class Engine:
         values: KnownValues,
         entries: Sequence[Entry],
     ) -> None:
-        """Stores what was charged, before anybody sees it."""
+        """Store the charged releases, before anyone sees them."""
         if entries:
             self._release_store.store_releases(parts, tables, values, entries[0])
 
@@ -452,7 +454,7 @@ class Engine:
             OperationalError: if the database cannot bind the statements, or the statement was stopped.
         """
         if not prepared.table_charges:
-            return ()  # the keys alone, all of them public
+            return ()  # only keys are released, and all are public
         self.require_bindable(prepared)
         self.stops.require_not_stopped()
         self.stops.begin_charge()
@@ -474,7 +476,10 @@ class Engine:
         return entries
 
     def _describe_affordable_target(self, prepared: PreparedQuery, code: str) -> str | None:
-        """To one who asked for an accuracy: which one there still is. The budget is public, and so is its answer."""
+        """Return a hint with the accuracy that the remaining budget allows; None if the query has no target.
+
+        The budget is public, and so is this answer.
+        """
         target = prepared.terms.target
         if target is None or target.relative_error is not None or code != BudgetExhausted.code:
             return None
@@ -491,7 +496,7 @@ class Engine:
     def _run_release(
         self, part: PreparedRelease, prepared: PreparedQuery, entries: Sequence[Entry]
     ) -> ReleasedTable:
-        """One release; a failure, which the caller sees, is recorded in the ledger and counts towards a lock."""
+        """Return one released table; a failure is recorded in the ledger and counts towards a lock."""
         try:
             return draw_noise(self.backend, self.entropy, part)
         except (BackendError, InternalError) as error:
@@ -504,7 +509,7 @@ class Engine:
         entries: Sequence[Entry],
         measured: Sequence[MeasurementPlan] | None = None,
     ) -> Receipt:
-        """Return the receipt, as `build_receipt`."""
+        """Return the receipt of a query; see `dpsql.engine.receipts.build_receipt`."""
         return build_receipt(
             prepared, entries, measured, self.policy, self.policy_digest, self.backend, self.analyst
         )

@@ -1,4 +1,4 @@
-"""Post-processing: runs the outer query of a statement on a scratch engine that holds its released tables."""
+"""Post-processing: run the outer query of a statement on a scratch engine that holds its released tables."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class PostProcessor:
     public_copies: dict[str, PublicCopy] = field(default_factory=dict)
 
     def create_tables(self, parts: Sequence[PreparedRelease]) -> None:
-        """Creates the released tables, empty, and copies of the public tables."""
+        """Create the released tables, empty, and copies of the public tables."""
         for part in parts:
             ends = [(end.name, end.type.value) for end in self.copies.interval_ends.get(part.release, ())]
             occupancy = [(OCCUPIED, "BOOLEAN")] * (part.release in self.copies.occupied)
@@ -82,7 +82,7 @@ class PostProcessor:
     def load_consistent_tables(
         self, prepared: PreparedQuery, tables: Sequence[ReleasedTable]
     ) -> list[ReleasedTable]:
-        """Makes the final releases consistent and loads them; returns the tables of all releases, as they are shown."""
+        """Make the final releases consistent and load them; return the tables of all releases as they are shown."""
         last = list_final_releases(prepared.steps)
         by_release = dict(zip((part.release for part in prepared.releases), tables, strict=True))
         by_release |= zip(last, make_consistent([by_release[release] for release in last]), strict=True)
@@ -92,7 +92,7 @@ class PostProcessor:
         return list(by_release.values())
 
     def evaluate_subquery(self, step: Scalar | PublicSubquery, values: KnownValues) -> Literal | Values:
-        """Evaluates a subquery over the tables; its rows as constants."""
+        """Evaluate a subquery over the tables, and return its rows as constants."""
         query = substitute_subqueries(step.outer, values, within_releases=False)
         rows, _ = self.scratch.run_query(emit_outer_query(query, self.copies.with_step(step)))
         return to_constants(step, rows)
@@ -100,12 +100,12 @@ class PostProcessor:
     def compute_rows(
         self, prepared: PreparedQuery, tables: Sequence[ReleasedTable], values: KnownValues
     ) -> tuple[list[tuple[Any, ...]], list[str]]:
-        """The rows of the outer query, with their provenance, and the engine types.
+        """Return the rows of the outer query with their provenance, and the engine types.
 
-        Claim: the ends of intervals that the query reads have at least the confidence that `selected_rows` asks for,
-        with the number of rows that are kept.
-        Why: ends for a number of kept rows are wide enough where that many rows or more are kept. Where fewer are, they are
-        made for as many as these, and at last for one.
+        Claim: the ends of intervals that the query reads have at least the confidence that `selected_rows` asks for, with the number
+        of rows that are kept.
+        Why: ends for a number of kept rows are wide enough if that many rows or more are kept. If fewer are kept, the ends are made
+        again for that many, and at last for one.
         Source: Benjamini, Yekutieli 2005, section 4 (the step-up procedure).
         """
         sql = prepared.outer_sql
@@ -156,9 +156,9 @@ class PostProcessor:
         values: KnownValues,
         rows: Sequence[tuple[Any, ...]],
     ) -> DerivedIntervals | None:
-        """The intervals of what the answer computes of several rows; None where there are none.
+        """Return the intervals of values that the answer computes from several rows; None if there are none.
 
-        `released` are the tables before, and `tables` after they were made consistent: then their noise is one of all.
+        `released` are the tables before, and `tables` those after they were made consistent, which share one noise.
         """
         last = list_final_releases(prepared.steps)
         by_release = dict(zip((part.release for part in prepared.releases), tables, strict=True))
@@ -184,13 +184,13 @@ class PostProcessor:
 
 
 def to_constants(step: Scalar | PublicSubquery, rows: Sequence[tuple[Any, ...]]) -> Literal | Values:
-    """The rows of an evaluated subquery as constants; a scalar subquery without rows is NULL.
+    """Return the rows of an evaluated subquery as constants; a scalar subquery without rows is NULL.
 
-    Claim: each noisy number is within the interval that the plan derives for it. No two different values of a column
-    become equal, so a private row that matches one row of the subquery still matches at most one.
-    Why: noise is unbounded, so a value computed from it may be anywhere; here it is clamped, the only place where released
-    values enter private computations. Keys have no noise and are not clamped. A value that clamping would make equal to
-    another becomes NULL, which equals nothing.
+    Claim: each noisy number is within the interval that the plan derives for it. No two different values of a column become
+    equal, so a private row that matches one row of the subquery still matches at most one.
+    Why: noise is unbounded, so a value computed from it may be anywhere; it is clamped here, the only place where released values
+    enter private computations. Keys have no noise and are not clamped. A value that clamping would make equal to another becomes
+    NULL, which equals nothing.
     """
     columns: Sequence[Expr] = step.columns if isinstance(step, PublicSubquery) else (step,)
     ranges = [
@@ -209,12 +209,12 @@ def to_constants(step: Scalar | PublicSubquery, rows: Sequence[tuple[Any, ...]])
 
 
 def _split_columns(rows: Sequence[tuple[Any, ...]], width: int) -> list[Sequence[Any]]:
-    """Rows as columns."""
+    """Return rows as columns."""
     return list(zip(*rows, strict=True)) if rows else [()] * width
 
 
 def _clip_column(values: Sequence[Any], around: Interval) -> list[Any]:
-    """The values of a column clamped to an interval; NULL for those that clamping makes equal to others."""
+    """Return the values of a column clamped to an interval; NULL for those that clamping makes equal to others."""
     moved = [_clip_value(value, around) for value in values]
     pairs = [(value, at) for value, at in zip(values, moved, strict=True) if isinstance(at, (int, float))]
     met: dict[Any, set[Any]] = {}
@@ -228,7 +228,7 @@ def _clip_column(values: Sequence[Any], around: Interval) -> list[Any]:
 
 
 def _clip_value(value: Any, around: Interval) -> Any:
-    """A released value as a constant: finite, and clamped to its interval."""
+    """Return a released value as a constant: finite, and clamped to its interval."""
     if isinstance(value, dict):
         return tuple(value.items())
     if isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -248,12 +248,12 @@ def _clip_value(value: Any, around: Interval) -> Any:
 def build_answer_rows(
     rows: Sequence[tuple[Any, ...]], digits: Sequence[tuple[int, int] | None]
 ) -> tuple[tuple[Any, ...], ...]:
-    """Return the outputs of each row; what is behind them says where it comes from."""
+    """Return the outputs of each row, without the provenance that follows them."""
     if not any(digits):
         return tuple(tuple(row[: len(digits)]) for row in rows)
     return tuple(tuple(map(_convert_value, row, digits)) for row in rows)
 
 
 def _convert_value(value: Any, digits: tuple[int, int] | None) -> Any:
-    """Return a value of the answer, which is a DECIMAL where its expression is one in the engine."""
+    """Return a value of the answer, as a DECIMAL if its expression is one in the engine."""
     return value if digits is None or not isinstance(value, (int, float)) else to_decimal(value, digits)

@@ -1,4 +1,4 @@
-"""All that is decided about a query before anything is charged or any private row is read."""
+"""A prepared query: all that is decided before anything is charged or any private row is read."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ from dpsql.sql.emit.statement import ReleaseStatement, can_read_selected, emit_r
 
 @dataclass(frozen=True, slots=True)
 class ReplayedRelease:
-    """A release that was made before, or several put together: the table, and the first ledger entry of each charge."""
+    """An earlier release, or several combined: the table, and the first ledger entry of each charge."""
 
     table: ReleasedTable
     entries: tuple[int, ...]
@@ -55,9 +55,9 @@ class ReplayedRelease:
 
 @dataclass(frozen=True, slots=True)
 class Refinement:
-    """How a release is made from one that was made before with more noise; `number` is that of the ledger.
+    """A new release made from an earlier one with more noise; `number` is the earlier one's in the ledger.
 
-    That one is in `table`, and was paid for by `entry`, as `paid_event` says with all that it refines itself.
+    The earlier release is in `table`. It was paid for by `entry`; `paid_event` is what it cost with all that it refined itself.
     """
 
     number: int
@@ -67,17 +67,17 @@ class Refinement:
     paid_event: Event
 
     def compute_total_event(self, event: Event) -> Event:
-        """What both have cost; `event` is that of a release at the whole price."""
+        """Return the cost of both releases together; `event` is that of a release at the full price."""
         return (
             event if isinstance(self.law, CoupledRefinement) else Composed((self.paid_event, self.law.event))
         )
 
     def get_drawn_plan(self, plan: MeasurementPlan) -> MeasurementPlan:
-        """What is drawn now, for a release that `plan` measures."""
+        """Return the plan of what is drawn now, for a release that `plan` measures."""
         return plan if isinstance(self.law, CoupledRefinement) else self.law.plan
 
     def build_answer_plan(self, plan: MeasurementPlan) -> MeasurementPlan:
-        """The noise of the answer: what is drawn now, put together with what was released."""
+        """Return the plan with the noise of the answer, which combines what is drawn now with the earlier release."""
         if isinstance(self.law, CoupledRefinement):
             return plan
         return combine_plans([self.table.plan, self.law.plan])
@@ -85,12 +85,12 @@ class Refinement:
 
 @dataclass(frozen=True, slots=True)
 class PreparedRelease:
-    """One release of a query: the statement that measures it, on which tables, and its share of the loss.
+    """One release of a query: its statement, the tables that it reads, and its share of the loss.
 
-    `values` are the values of earlier answers that stand in `statement`, `groups` the rows of groups of public rows, where the
-    engine is not asked for them. `replayed_release` is the stored release that answers
-    it, `refinement` the refinement of a stored one; both are None for a new release. `dialect` is that of the engine which
-    holds the rows. `secret` is what units are sampled by, while the release is drawn.
+    `values` are the values of earlier answers in `statement`. `groups` are the rows of groups of public rows, if the engine is not
+    asked for them. `replayed_release` is the stored release that answers it, `refinement` the refinement of a stored one; both are
+    None for a new release. `dialect` is that of the engine which holds the rows. `secret` selects the sampled units while the
+    release is drawn.
     """
 
     release: Release
@@ -107,13 +107,13 @@ class PreparedRelease:
 
     @property
     def event(self) -> Event | None:
-        """What is charged: nothing for what was charged before."""
+        """Return the event that is charged: None for a replayed release."""
         if self.replayed_release is not None:
             return None
         return self.plan.event if self.refinement is None else self.refinement.law.event
 
     def with_values(self, values: KnownValues) -> PreparedRelease:
-        """The release with the values of earlier answers in its statement, which is emitted once for the same ones."""
+        """Return the release with the values of earlier answers in its statement, which is emitted once for the same values."""
         read = (
             {step: values[step] for step in list_required_subqueries(self.release) if step in values}
             if values
@@ -124,7 +124,7 @@ class PreparedRelease:
         return replace(self, statement=self._emit_with_values(read, self.secret), values=read)
 
     def with_sampling_secret(self, entropy: Entropy) -> PreparedRelease:
-        """The release with a fresh secret by which its units are sampled, if they are; for the time in which it is drawn."""
+        """Return the release with a fresh secret that selects its sampled units, if it reads a sample."""
         if find_sampling_rate(self.release.input) is None:
             return self
         drawn = draw_secret(entropy)
@@ -138,10 +138,10 @@ class PreparedRelease:
     def emit_group_sums(
         self, plan: MeasurementPlan, selected: Sequence[tuple[Value, ...]] | None = None
     ) -> ReleaseStatement:
-        """The last stage of `statement`, for a plan whose clamps are chosen so far.
+        """Return the last stage of `statement`, for a plan whose clamps are chosen so far.
 
-        Values are put in order when all of them are. With the keys of the `selected` groups, where they are known, only
-        these groups are read if the statement can be of them alone.
+        Quantiles are read when all clamps are chosen. If the keys of the `selected` groups are known, only these groups are read, as
+        far as the statement can be restricted to them.
         """
         read = substitute_subqueries(plan.analysis, self.values, self.groups)
         chosen = all(clamp.chosen for clamp in plan.clamps)
@@ -160,7 +160,7 @@ class PreparedRelease:
 
     @property
     def sql_texts(self) -> list[str]:
-        """The SQL that is sent to the engine; of groups with clamps, that for the expected points."""
+        """Return the SQL that is sent to the engine; for groups with clamps, that for the expected points."""
         stages = self.statement.stages
         if stages is None or self.refinement is not None:
             return [*_format_temporary_tables(self.statement.held_queries), self.statement.sql]
@@ -178,20 +178,20 @@ class PreparedRelease:
 
     @property
     def columns(self) -> list[tuple[str, str]]:
-        """The columns of the released table with their engine types, and the ordinal of its rows."""
+        """Return the columns of the released table with their engine types, and the ordinal of its rows."""
         named = [(column.name, column.type.value) for column in list_released_columns(self.release)]
         return [*named, (ORDINAL, "BIGINT")]
 
     @property
     def mechanisms(self) -> list[dict[str, Any]]:
-        """What is noised, chosen or tossed for in the answer, and how, as far as it is known beforehand."""
+        """Return the mechanisms of the answer, as far as they are known beforehand."""
         return describe_mechanisms(
             self.plan if self.refinement is None else self.refinement.build_answer_plan(self.plan)
         )
 
     @property
     def drawn_mechanisms(self) -> list[dict[str, Any]]:
-        """The same of what is drawn for the charge: nothing for what was released before."""
+        """Return the mechanisms that are drawn for the charge: none for a replayed release."""
         if self.event is None:
             return []
         return describe_mechanisms(
@@ -202,18 +202,18 @@ class PreparedRelease:
 def emit_statement(
     plan: MeasurementPlan, read: Analysis, dialect: Dialect, secret: str = PLACEHOLDER
 ) -> ReleaseStatement:
-    """The statement of a plan, with the rows of the analysis `read`, which knows the values of earlier answers."""
+    """Return the statement of a plan, with the rows of the analysis `read`, which has the values of earlier answers."""
     parts = (plan.quantiles, plan.top_k, plan.clamps)
     return emit_release(read, *parts, dialect, counted=plan.counted_measures, secret=secret)
 
 
 def _format_temporary_tables(tables: Sequence[tuple[str, str]]) -> list[str]:
-    """How the temporary tables are shown that a statement reads."""
+    """Return the temporary tables that a statement reads, as text."""
     return [f"CREATE TEMPORARY TABLE {name} AS {sql};" for name, sql in tables]
 
 
 def _collect_unclamped_statistics(plan: MeasurementPlan) -> set[Statistic]:
-    """The statistics of vectors that can be noised by now, apart from those that clamps give."""
+    """Return the statistics of the vectors that can get their noise by now, except for those that clamps give."""
     ready = (part for part in plan.vectors if part.clamp is None or plan.clamps[part.clamp].chosen)
     return {statistic for part in ready for statistic in part.source_statistics} - list_clamped_statistics(
         plan.clamps
@@ -221,7 +221,7 @@ def _collect_unclamped_statistics(plan: MeasurementPlan) -> set[Statistic]:
 
 
 def describe_mechanisms(plan: MeasurementPlan) -> list[dict[str, Any]]:
-    """What is noised, chosen or tossed for, and how: for receipts and the ledger."""
+    """Return the mechanisms of a plan, for receipts and the ledger."""
     noised: list[dict[str, Any]] = [
         {
             "statistic": measurement.vector.name,
@@ -255,7 +255,7 @@ def describe_mechanisms(plan: MeasurementPlan) -> list[dict[str, Any]]:
 
 
 def _describe_clamp(clamp: Clamp) -> dict[str, Any]:
-    """What of a unit counts, as it was chosen; before that noise is as is expected of it."""
+    """Return the selected clamp, or the default that planning uses before the selection."""
     return {
         "choice": clamp.mechanism.describe(),
         "of": clamp.statistic,
@@ -272,11 +272,11 @@ def _describe_clamp(clamp: Clamp) -> dict[str, Any]:
 class PreparedQuery:
     """All that is decided about a query before anything is charged or any private row is read.
 
-    `releases` are in the order in which they are answered; there are none where the query reads
-    nothing private. `outer_sql` is what is done with them, over the tables that `post_processing` names. `known_values` are the
-    values of queries over what was released before, `earlier_charges` the charges of earlier steps to the same target,
-    `constants` what the statement reads of the time at which it was asked. `matrix_columns` are the places of the columns that are the
-    entries on and above the diagonal of a covariance matrix, `experts` the losses from which choices follow.
+    `releases` are in the order in which they are drawn; a query that reads nothing private has none. `outer_sql` post-processes
+    them, over the tables that `post_processing` names. `known_values` are the values of subqueries over stored releases.
+    `earlier_charges` are the charges of earlier steps towards the same target. `constants` are the values of the time that the
+    statement reads. `matrix_columns` are the places of the columns that are the entries on and above the diagonal of a covariance
+    matrix. `expert_losses` are the losses from which experts are chosen.
     """
 
     query: Query
@@ -294,54 +294,54 @@ class PreparedQuery:
 
     @property
     def columns(self) -> tuple[tuple[str, str], ...]:
-        """The names of the answer's columns, with their engine types."""
+        """Return the names of the answer's columns, with their engine types."""
         found = tuple((output.name, str(output.expr.type.value)) for output in self.outer.outputs)
         return found if self.expert_losses is None else self.expert_losses.replace_loss_columns(found)
 
     @cached_property
     def steps(self) -> tuple[Step, ...]:
-        """The steps that precede the statement, in order of dependency."""
+        """Return the steps that precede the statement, in order of dependency."""
         return list_steps(self.outer)
 
     @property
     def single_release(self) -> PreparedRelease:
-        """The release of a statement that has one."""
+        """Return the release of a statement that has one."""
         (release,) = self.releases
         return release
 
     @property
     def plan(self) -> MeasurementPlan:
-        """What is measured by a statement with one release."""
+        """Return the measurement plan of a statement with one release."""
         return self.single_release.plan
 
     @property
     def statement(self) -> ReleaseStatement:
-        """The SQL of a statement with one release."""
+        """Return the SQL of a statement with one release."""
         return self.single_release.statement
 
     @property
     def loss_share(self) -> LossShare:
-        """What a statement with one release may spend."""
+        """Return the loss that a statement with one release may spend."""
         return self.single_release.loss_share
 
     @property
     def tables(self) -> tuple[str, ...]:
-        """The private tables that are read."""
+        """Return the private tables that are read."""
         return tuple(dict.fromkeys(table for release in self.releases for table in release.tables))
 
     @property
     def mechanisms(self) -> list[dict[str, Any]]:
-        """What is noised, chosen or tossed for in the answers of all releases, and how."""
+        """Return the mechanisms of the answer, of all releases."""
         return [mechanism for release in self.releases for mechanism in release.mechanisms]
 
     @property
     def drawn_mechanisms(self) -> list[dict[str, Any]]:
-        """What is noised, chosen or tossed for by the releases that are made now, and how."""
+        """Return the mechanisms of the releases that are drawn now."""
         return [mechanism for release in self.releases for mechanism in release.drawn_mechanisms]
 
     @property
     def shown_plans(self) -> list[MeasurementPlan]:
-        """The plans of what is shown of each release: where totals agree with their parts, with the noise after that."""
+        """Return the plans of the shown releases: if totals are made consistent with their parts, with the noise after that."""
         last = list_final_releases(self.steps)
         plans = {part.release: part.plan for part in self.releases}
         read = [plans[release] for release in last]
@@ -351,28 +351,28 @@ class PreparedQuery:
 
     @property
     def replayed_entries(self) -> tuple[int, ...]:
-        """The ledger's entries that paid for what is answered again."""
+        """Return the ledger's entries that paid for the replayed releases."""
         found = [part.replayed_release.entries for part in self.releases if part.replayed_release is not None]
         return tuple(dict.fromkeys(entry for entries in found for entry in entries))
 
     @property
     def refinements(self) -> tuple[Refinement, ...]:
-        """Those that were made before with more noise, and are refined."""
+        """Return the stored releases that are refined."""
         return tuple(part.refinement for part in self.releases if part.refinement is not None)
 
     @cached_property
     def plan_digest(self) -> str:
-        """The digest of the plan."""
+        """Return the digest of the plan."""
         return fingerprint.compute_digest(self.outer)
 
     @cached_property
     def event(self) -> Event | None:
-        """Everything that is released now, as one event."""
+        """Return all that is released now, as one event."""
         return _compose_events([release.event for release in self.releases])
 
     @cached_property
     def table_charges(self) -> tuple[TableCharge, ...]:
-        """What is charged to each part of a table: the releases that read one and the same part together."""
+        """Return the charge of each part of a table: that of all releases that read the same part."""
         read: dict[tuple[str, Box], list[Event | None]] = {}
         for release in self.releases:
             for table, box in compute_boxes(release.plan.analysis.release).items():

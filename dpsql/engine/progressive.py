@@ -1,11 +1,11 @@
-"""Answers whose error is a part of each value: released with much noise first, then with as much less as it takes.
+"""Answers whose error is a part of each value: released with much noise first, and then with less, step by step.
 
 Claim: all steps together are charged at most what one release at the most that a query may ask for is charged, there
-are at most `STEPS` of them, and they tell nothing but what they release.
+are at most `STEPS` of them, and they reveal only what they release.
 Why: a step's loss is a function of what was released before it and of public metadata, and adaptive charges add up
-under a filter, as the ledger is; those of one search are held below the most again. Where a step refines the one
-before, it is charged the difference. Each loss is at least twice the one before, but for the first that is known to
-do, which may be nearer.
+under a filter, as the ledger is; those of one search are kept below that limit again. A step that refines the one
+before is charged the difference. Each loss is at least twice the one before, except for the first loss that is known
+to be enough, which may be closer.
 Source: Rogers, Roth, Ullman, Vadhan 2016, section 5 (filters of adaptive charges); Koufogiannis, Han, Pappas 2016,
 section 4 (gradual release); Ligett, Neel, Roth, Waggoner, Wu 2017, "Accuracy first".
 
@@ -53,7 +53,7 @@ class Cell:
 
     @classmethod
     def from_result(cls, result: Result, confidence: float) -> tuple[Cell, ...]:
-        """The noisy values of an answer."""
+        """Return the noisy values of an answer."""
         return tuple(
             cls((branch, column), Fraction(value), (Fraction(ends[1]) - Fraction(ends[0])) / 2)
             for branch, row, intervals in zip(
@@ -64,26 +64,27 @@ class Cell:
         )
 
     def is_within_target(self, share: Fraction) -> bool:
-        """Whether the error is at most that part of the value."""
+        """Return whether the error is at most this part of the value."""
         return self.half_width <= share * abs(self.value)
 
     def is_near_target(self, share: Fraction) -> bool:
-        """Whether the value is known well enough to say what its error may be."""
+        """Return whether the value is known well enough to say what its error may be."""
         return self.is_within_target(min(max(Fraction(1, 8), share * 5 / 2), Fraction(1, 2)))
 
     @property
     def is_exact_zero(self) -> bool:
-        """Whether the value is zero and has no noise to speak of: no smaller error makes it better known."""
+        """Return whether the value is zero with negligible noise, so that a smaller error tells nothing more."""
         return not self.half_width and not self.value
 
     def is_out_of_reach(self, share: Fraction, least: float) -> bool:
-        """Whether the most that the value may be is too small for the `least` error there is."""
+        """Return whether the value, however large it may be, is too small for the `least` error."""
         return not self.is_exact_zero and Fraction(least) > share * (abs(self.value) + self.half_width)
 
     def compute_next_error(self, share: Fraction) -> Fraction:
-        """The error to ask for next: where the value is near, what meets the target wherever in its interval it lies.
+        """Return the error to request next: for a near value, the one that meets the target wherever the value lies in its interval.
 
-        Else it is what brings it near, were it the most that it may be. Above zero, but of what is `is_exact_zero`.
+        For another value it is the error that brings it near, if it is as large as it may be. It is above zero, unless the value
+        `is_exact_zero`.
         """
         surely = share * (abs(self.value) - self.half_width) / (1 + share)
         part = min(max(Fraction(1, 16), share * 3 / 2), Fraction(1, 4))
@@ -93,10 +94,10 @@ class Cell:
 
 
 def answer_in_steps(engine: Engine, prepared: PreparedQuery) -> Result:
-    """The answer to what was prepared, in as many steps as its target takes.
+    """Answer a prepared query, in as many steps as its target needs.
 
-    Where the target cannot be met, or a later step fails, the last answer comes back with a notice that says so.
-    Raises as `Engine.answer_query` does, as long as nothing was released.
+    If the target cannot be met, or a later step fails, the last answer is returned with a notice. Raises as
+    `Engine.answer_query` does, as long as nothing was released.
     """
     target = prepared.terms.target
     if target is None or target.relative_error is None or not prepared.releases:
@@ -111,13 +112,13 @@ def answer_in_steps(engine: Engine, prepared: PreparedQuery) -> Result:
 
 
 def tighten_target(target: Target) -> Target:
-    """The target whose half-widths a search goes by."""
+    """Return the target whose half-widths a search uses."""
     return replace(target, confidence=1 - (1 - target.confidence) * _MISSED)
 
 
 @dataclass(frozen=True, slots=True)
 class _StepwiseSearch:
-    """A search on its way: what is asked at which losses, what was charged to whom, and the answer after each step."""
+    """A search in progress: the first query, the target, the charges so far, and the answer after each step."""
 
     engine: Engine
     first: PreparedQuery
@@ -129,7 +130,7 @@ class _StepwiseSearch:
     answers: list[tuple[Result, Fraction]] = field(default_factory=list)
 
     def run_steps(self) -> Result:
-        """The answer after the last step that was released, whatever ends the search after that."""
+        """Return the answer after the last released step, whatever ends the search after that."""
         result = self._find_stored_answer()
         self.answers.append(
             (self._take_step(self.first), self.first.terms.epsilon)
@@ -152,7 +153,7 @@ class _StepwiseSearch:
         )
 
     def _take_steps(self) -> str:
-        """Takes steps until the target is met; returns why there are no more."""
+        """Take steps until the target is met; return why there are no more."""
         most, whose = self.search.compute_epsilon_limit()
         tried = False
         while self._list_missed_cells(self.answers[-1][0]):
@@ -180,12 +181,12 @@ class _StepwiseSearch:
         return [cell for cell in self._list_cells(result) if not cell.is_within_target(self.share)]
 
     def _is_out_of_reach(self, result: Result, epsilon: Fraction) -> bool:
-        """Whether some value is too small for its error at that loss, wherever in its interval it lies."""
+        """Return whether some value is too small for its error at this loss, wherever it lies in its interval."""
         least = self.search.predict_errors(epsilon)
         return any(cell.is_out_of_reach(self.share, least[cell.place]) for cell in self._list_cells(result))
 
     def _plan_next_loss(self, result: Result) -> tuple[bool, Fraction | None]:
-        """Whether the next step aims at the target, as all values are near, and its loss, None above the most."""
+        """Return whether the next step aims at the target, because all values are near, and its loss: None above the largest."""
         cells = [cell for cell in self._list_cells(result) if not cell.is_exact_zero]
         allowed = dict[Place, Fraction]()
         for cell in cells:
@@ -196,7 +197,7 @@ class _StepwiseSearch:
         return all(cell.is_near_target(self.share) for cell in cells), wanted
 
     def _find_stored_answer(self) -> Result | None:
-        """The best of what was released until now, where it can be put together; None without."""
+        """Return the best answer from what was released so far, if it can be combined; else None."""
         parts = [part.plan for part in self.first.releases if part.plan.event is not None]
         if not self.first.query.replay or not all(map(is_combinable, parts)):
             return None
@@ -208,7 +209,7 @@ class _StepwiseSearch:
         return None
 
     def _find_payable_step(self, epsilon: Fraction, least: Fraction) -> PreparedQuery | None:
-        """The step at that loss, or at the largest from the `least` on that there is room for."""
+        """Return the step at this loss, or at the largest loss from `least` on for which there is budget."""
         step = replace(
             self.engine.plan_and_match(self.first.query, at=epsilon),
             earlier_charges=self._list_charge_entries(),
@@ -222,12 +223,12 @@ class _StepwiseSearch:
         return self._find_payable_step(left, least) if 0 < left < epsilon and left >= least else None
 
     def _list_charge_entries(self) -> tuple[int, ...]:
-        """The first entry of each charge until now."""
+        """Return the first entry of each charge so far."""
         entries = (result.receipt.entries for _, result in self.steps)
         return tuple(found[0]["id"] for found in entries if found)
 
     def _compute_room(self, quote: Quote) -> Charge:
-        """What the search may still charge to one part of an account."""
+        """Return what the search may still charge to one part of an account."""
         most, _ = self.search.compute_epsilon_limit()
         whole = (
             self._get_accountant(quote).compute_charge(Pure(most)).loss
@@ -239,7 +240,7 @@ class _StepwiseSearch:
         return self.engine.get_account(quote.table).accountant
 
     def _take_step(self, step: PreparedQuery) -> Result:
-        """The answer after one step more: all that was released, put together where it can be."""
+        """Take one more step and return its answer, combined with all earlier ones if possible."""
         quotes = self.engine.compute_quotes(step)
         result = self.engine.answer_query(step)
         for quote in quotes:
@@ -248,7 +249,7 @@ class _StepwiseSearch:
         return self._find_stored_answer() or result
 
     def _finish_answer(self, result: Result, last: Fraction, notice: str) -> Result:
-        """The answer with all that was charged for it, and, where the target is not met, a notice that says why."""
+        """Return the answer with all its charges and, if the target is not met, a notice that says why."""
         receipts = [each.receipt for _, each in self.steps]
         entries = tuple(entry for receipt in receipts for entry in receipt.entries)
         own = {entry["id"] for entry in entries}
@@ -270,7 +271,7 @@ class _StepwiseSearch:
         return replace(result, receipt=receipt)
 
     def _describe_missed_target(self, result: Result, why: str) -> str:
-        """What is not as accurate as it was asked for; nothing where all is."""
+        """Return a notice about the value that misses the target most; an empty text if none does."""
         reported = Cell.from_result(result, float(self.target.confidence))
         held = self._list_cells(result)
         missed = [

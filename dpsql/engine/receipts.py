@@ -1,4 +1,4 @@
-"""The receipt of a query: what was asked, drawn and charged, without a value of the answer."""
+"""The receipt of a query: its text, mechanisms and charges, without a value of the answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Replay: answers the releases of a statement from stored releases, exactly, by refinement, or by combination."""
+"""Replay: answer the releases of a statement from stored releases, exactly, by refinement, or by combination."""
 
 from __future__ import annotations
 
@@ -49,11 +49,10 @@ Find = Callable[[PreparedRelease, KnownValues], PreparedRelease]
 
 @dataclass(frozen=True)
 class ReleaseStore:
-    """Finds and stores the releases of one policy and database in a ledger.
+    """The stored releases of one policy and database in a ledger.
 
     Claim: an answer from stored releases costs no privacy loss.
-    Why: it is a function of released values and public metadata. Whether a stored release exists follows from earlier
-    queries.
+    Why: it is a function of released values and public metadata. Whether a stored release exists follows from earlier queries.
     Source: Dwork, Roth 2014, Proposition 2.1 (post-processing).
     """
 
@@ -71,19 +70,19 @@ class ReleaseStore:
 
     @cached_property
     def rules(self) -> FingerprintRules:
-        """The part of fingerprints that does not depend on the plan."""
+        """Return the part of fingerprints that does not depend on the plan."""
         return FingerprintRules.from_policy(
             self.policy, self.analyst, get_database_mark(self.policy, self.backend)
         )
 
     def match_stored(self, prepared: PreparedQuery) -> PreparedQuery:
-        """The statement with its stored releases, and the values of subqueries that follow from them."""
+        """Return the statement with its stored releases, and the values of subqueries that follow from them."""
         return self._match_releases(
             prepared, partial(self._find_exact_or_refined, promised=prepared.terms.is_error_promised)
         )
 
     def combine_stored(self, prepared: PreparedQuery) -> PreparedQuery:
-        """The statement with all stored releases of its statistics combined, whatever their noise.
+        """Return the statement with all stored releases of its statistics combined, whatever their noise.
 
         Raises QueryRejected with code "nothing_released" if some statistic has no stored release.
         """
@@ -112,7 +111,7 @@ class ReleaseStore:
     def _match_in_order(
         self, prepared: PreparedQuery, above: PostProcessor, read: set[Scalar | PublicSubquery], find: Find
     ) -> PreparedQuery:
-        """As `_match_releases`, for releases that use values of other releases."""
+        """Match releases as `_match_releases` does, if they use values of other releases."""
         parts = {part.release: part for part in prepared.releases}
         values: dict[Scalar | PublicSubquery, Expr | Values] = {}
         for step in prepared.steps:
@@ -128,7 +127,7 @@ class ReleaseStore:
     def _find_exact_or_refined(
         self, part: PreparedRelease, values: KnownValues, *, promised: bool
     ) -> PreparedRelease:
-        """The stored release of the same measurement; else the cheapest refinement of one with more noise."""
+        """Return the stored release of the same measurement, or else the cheapest refinement of one with more noise."""
         if part.plan.event is None:
             return part
         records, found = self._find_exact_release(part, values)
@@ -151,7 +150,7 @@ class ReleaseStore:
     def _find_exact_release(
         self, part: PreparedRelease, values: KnownValues
     ) -> tuple[Sequence[ReleaseRecord], PreparedRelease | None]:
-        """The stored releases of the statistic, and the answer by that of the same measurement, or None."""
+        """Return the stored releases of the statistic, and the replay of the one with the same measurement, or None."""
         names = self._compute_fingerprint(part.plan, values)
         refinable = self._can_refine(part.tables)
         # Where nothing is refined, the stored releases with other noise are not read.
@@ -165,7 +164,7 @@ class ReleaseStore:
         return records, None
 
     def _combine_coverages(self, part: PreparedRelease, values: KnownValues) -> PreparedRelease:
-        """The combined releases that cover a plan's statistics; of several coverages, that with the least error."""
+        """Return the combined releases that cover a plan's statistics; among several coverages, the one with the smallest error."""
         if part.plan.event is None:
             return part
         own = self._compute_fingerprint(part.plan, values).statistic
@@ -183,7 +182,7 @@ class ReleaseStore:
         )
 
     def _combine_statistic(self, part: PreparedRelease, statistic: str) -> PreparedRelease:
-        """All that was released of a statistic, put together where each has noise of its own; else the first."""
+        """Return all releases of a statistic, combined if each has independent noise; else the first of them."""
         records = self.ledger.list_stored_releases(statistic)
         refined = {release.release.refines for release in records}
         ends = [release for release in records if release.number not in refined]
@@ -200,12 +199,12 @@ class ReleaseStore:
     def _find_refinement(
         self, part: PreparedRelease, record: ReleaseRecord, *, promised: bool
     ) -> Refinement | None:
-        """The refinement of a stored release to this one; None if there is none.
+        """Return the refinement of a stored release to this one, or None.
 
         If an accuracy is `promised`, the noise must have the law of a single release.
 
-        The noise of the stored release is computed from the exact components, which must be those that it was added to:
-        the policy must declare a data version, and engine and statement must be the same.
+        The noise of the stored release is computed from the exact components, which must be those that it was added to. So the policy
+        must declare a data version, and engine and statement must be the same.
         """
         if not self._can_refine(part.tables) or find_sampling_rate(part.release.input) is not None:
             return None  # another sample has other exact components
@@ -227,18 +226,18 @@ class ReleaseStore:
         return Refinement(record.number, record.entry, _build_table(written, part), law, written.event)
 
     def can_couple(self, tables: Sequence[str]) -> bool:
-        """Whether a release that reads these tables may be refined by coupled noise."""
+        """Return whether a release that reads these tables may be refined by coupled noise."""
         return self._can_refine(tables) and all(
             self.get_account(table).accountant.can_charge_difference for table in tables
         )
 
     def _can_refine(self, tables: Sequence[str]) -> bool:
-        """Whether releases of these tables may be refined: the policy declares a data version, and no budget renews."""
+        """Return whether releases of these tables may be refined: the policy declares a data version, and no budget renews."""
         return "data_version" in self.policy.model_fields_set and self._renewing_tables.isdisjoint(tables)
 
     @cached_property
     def _renewing_tables(self) -> frozenset[str]:
-        """The tables with a budget that renews: the guarantee is then per period, and the first release may be of another."""
+        """Return the tables whose budget renews: their guarantee is per period, and an earlier release may be of another period."""
         found = set[str]()
         for table in self.policy.list_private_tables():
             own = self.policy.find_analyst_budget(table, self.analyst)
@@ -253,7 +252,7 @@ class ReleaseStore:
         values: KnownValues,
         entry: Entry,
     ) -> None:
-        """Stores the new releases, all or none; `entry` is the first entry that was charged for them."""
+        """Store the new releases, all or none; `entry` is the first entry that was charged for them."""
         new = []
         for part, table in zip(parts, tables, strict=True):
             # A refined release is stored with the total loss of both releases.
@@ -273,7 +272,7 @@ class ReleaseStore:
         self._covered_statistics.extend(each.measurement for each in new if each.once)
 
     def _compute_fingerprint(self, plan: MeasurementPlan, values: KnownValues) -> Fingerprint:
-        """The fingerprint of a plan, computed once for the same plan: it is looked for, and then stored."""
+        """Return the fingerprint of a plan, computed once for looking it up and for storing it."""
         for known, with_values, found in self._fingerprints:
             if known is plan and with_values == values:
                 return found
@@ -282,10 +281,10 @@ class ReleaseStore:
         return names
 
     def _compute_source_digest(self, part: PreparedRelease) -> str:
-        """The digest of the engine and the statement that a release is made by.
+        """Return the digest of the engine and the statement that make a release.
 
-        A statement that reads a table twice ran with an unsound optimizer before 0.2.0, so its exact components may have
-        been others: such a release is not refined.
+        A statement that reads a table twice ran with an unsound optimizer before 0.2.0, so its exact components may have been others:
+        such a release is not refined.
         """
         repeated = "\nwithout common_subplan" * reads_a_table_twice(part.release.input)
         source = f"{self.backend.name} {self.backend.version}\n{part.statement.sql}{repeated}"
@@ -293,7 +292,7 @@ class ReleaseStore:
 
 
 def _refine_each_once(parts: Iterable[PreparedRelease]) -> tuple[PreparedRelease, ...]:
-    """The releases, of which only one refines each stored release; others are charged in full."""
+    """Return the releases, of which only one refines each stored release; others are charged in full."""
     found, refined = [], set[int]()
     for part in parts:
         base = None if part.refinement is None else part.refinement.number
@@ -311,7 +310,7 @@ def _parse_record(record: ReleaseRecord) -> StoredRelease:
 
 
 def _build_table(written: StoredRelease, part: PreparedRelease) -> ReleasedTable:
-    """The released table of a stored release of the same measurement as `part`."""
+    """Return the released table of a stored release of the same measurement as `part`."""
     try:
         return written.to_table(part.plan)
     except (ValueError, TypeError, LookupError, ArithmeticError):

@@ -1,4 +1,4 @@
-"""What a session reserves of its budgets, for its own queries alone."""
+"""Reservations: a part of budgets that only the queries of one connection spend."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 class Reservation:
-    """A part of the budgets of tables, reserved: the connection's queries spend from it, and from nothing else, until it ends.
+    """A reserved part of the budgets of tables: until it ends, the connection's queries spend from it and from nothing else.
 
-    It ends with `close`, at the end of a `with`, and when the connection closes; what it has not spent is given back
-    then. After a crash it stays reserved: `Connection.resume` takes it up again, `dpsql ledger return` ends it.
+    It ends with `close`, at the end of a `with` block, and when the connection closes; what it has not spent is then returned.
+    After a crash it stays reserved: `Connection.resume` continues it, `dpsql ledger return` ends it.
     """
 
     def __init__(self, number: int, engine: Engine, end: Callable[[], None]) -> None:
@@ -33,9 +33,9 @@ class Reservation:
         self._is_closed = False
 
     def left(self) -> dict[str, Fraction]:
-        """The ε of the largest query that still fits, by the names of the budgets, as `Connection.budget` has them.
+        """Return the ε of the largest query that still fits, by the names of the budgets, as `Connection.budget` has them.
 
-        It is rounded down. {} once the reservation has ended.
+        It is rounded down, and {} once the reservation has ended.
         """
         accountants = {state.key: get_accountant(state.accountant) for state in self._ledger.list_states()}
         return {
@@ -47,7 +47,7 @@ class Reservation:
         }
 
     def close(self) -> None:
-        """Gives back what is not spent, durably when it returns; a second time it does nothing."""
+        """Return to the budgets what is not spent, durably; a second call does nothing."""
         if not self._is_closed:
             self._ledger.close_reservation(self.number, by=self._analyst)
             self._is_closed = True
@@ -69,7 +69,7 @@ def reserve_budgets(
     delta: Fraction | None,
     tables: Iterable[str] | None,
 ) -> Reservation:
-    """Reserves of each table what a query of all of it would be charged; see `Connection.reserve`."""
+    """Reserve of each table what a query of all of it would be charged; see `Connection.reserve`."""
     names = (
         engine.policy.list_private_tables()
         if tables is None
@@ -83,7 +83,7 @@ def reserve_budgets(
 
 
 def resume_reservation(engine: Engine, end: Callable[[], None], number: int) -> Reservation:
-    """The reservation of that number, which the engine's analyst holds; see `Connection.resume`."""
+    """Return the reservation with this number, which the engine's analyst holds; see `Connection.resume`."""
     found = engine.ledger.list_reservations()
     if not any(state.number == number and state.holder == engine.analyst for state in found):
         raise ProgrammingError(
@@ -106,7 +106,7 @@ def _resolve_private_table(engine: Engine, name: str) -> str:
 
 
 def _build_reserved_event(engine: Engine, table: str, epsilon: Fraction, delta: Fraction | None) -> Event:
-    """What is reserved of a table: the loss, and the δ that goes with it or was asked for."""
+    """Return the event that is reserved of a table: the loss, and the δ that belongs to it or was requested."""
     share = compute_proportional_delta(engine.get_account(table), epsilon) if delta is None else delta
     if not 0 <= share < 1:
         raise LossError("delta is at least 0 and below 1")

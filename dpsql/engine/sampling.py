@@ -1,4 +1,4 @@
-"""Which statements may read a sample of the units: those of one release, of which all private tables are sampled alike."""
+"""The check of statements over a sample of units: they have one release, and all its private tables have the same sample."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ CODE = "sample"
 def require_one_sample(
     releases: Sequence[Release], *, replace: bool, targeted: bool, text: str, at: Position | None
 ) -> None:
-    """Refuses a statement of which not all private rows are read from one sample of the units, or none is.
+    """Refuse a statement that reads some private rows from a sample of the units, and others from another sample or from none.
 
     Claim: the loss of a statement that passes is that of `dpsql.planning.sampling`.
-    Why: there is one release, whose private tables are all restricted to the units of one sample, and neighbors differ by a
-    unit that is added or removed. Where a unit is replaced, amplification has another form.
+    Why: there is one release, whose private tables are all restricted to the units of one sample, and neighbors differ by a unit
+    that is added or removed. If a unit is replaced, amplification has another form.
 
     Raises QueryRejected with code "sample".
     """

@@ -1,4 +1,4 @@
-"""Notices that follow from a statement and the policy: constants that never match, questions with one answer, rows without a unit."""
+"""Notices that follow from a statement and the policy: constants that never match, constant tests, rows without a unit."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def describe_excluded_constants(outer: OuterQuery) -> Iterator[str]:
 
 
 def describe_constant_questions(outer: OuterQuery) -> Iterator[str]:
-    """Yield a notice for each question for NaN or infinities that has one answer, as columns are read."""
+    """Yield a notice for each test for NaN or infinities whose result is the same for every row."""
     for call, keys in _iterate_calls(outer):
         name = call.function.name
         column = call.arguments[0] if name in _QUESTIONS else None
@@ -98,7 +98,7 @@ def iterate_plan_parts(outer: OuterQuery) -> Iterator[object]:
 
 
 def _iterate_calls(outer: OuterQuery) -> Iterator[tuple[Call, Mapping[str, Expr]]]:
-    """Each call of a plan, once, with the expressions of the keys that its names mean above the boundary."""
+    """Yield each call of a plan once, with the expressions of the keys that its names mean above the privacy boundary."""
     waiting: list[tuple[object, Mapping[str, Expr]]] = [(outer, {})]
     seen = set[tuple[int, int]]()
     while waiting:
@@ -116,13 +116,13 @@ def _iterate_calls(outer: OuterQuery) -> Iterator[tuple[Call, Mapping[str, Expr]
 
 
 def _is_comparable(constant: Literal, column: Column) -> bool:
-    """Whether a constant is one of the column's type, and not NULL."""
+    """Return whether a constant has the column's type, and is not NULL."""
     numbers = constant.type.numeric and column.type.numeric
     return constant.value is not None and (constant.type is column.type or numbers)
 
 
 def _list_unmatched_constants(column: Column, name: str, constants: Sequence[Literal]) -> list[Literal]:
-    """The constants with which a comparison of a column is the same whatever value the policy allows."""
+    """Return the constants with which a comparison of a column has the same result for each value that the policy allows."""
     stated = column.facts
     if name in _EQUALITIES and stated.domain is not None:
         listed = frozenset(stated.domain)

@@ -1,13 +1,13 @@
-"""Who may end a statement that runs, and until when: a client before its charge, the owner at any time.
+"""The requests to end a running statement: by a client before its charge, by the owner at any time.
 
 Claim: apart from time, what an analyst observes of a charged statement does not depend on a client's limit. It is the answer,
 or an error for which the ledger has a failure, and failures lock the table (`max_failures`).
-Why: `cancel` and `begin_charge` take one lock. Where `cancel` is first, `begin_charge` raises, so that nothing is charged and no
-private row is read. Where it is second, it does nothing, and the statement goes on to its end or to the owner's limit. What else
-ends a statement after its charge, the owner's limit, Ctrl-C or a program's `interrupt`, is recorded where it ends (`run_and_record`).
-A statement that was stopped and is answered all the same is one whose time passed the limit: it is recorded, too.
-Not claimed: whether a limit falls before the charge depends on how long the statement waited, parsed and planned. None of this
-reads private rows, but what it waits for does: this is time, which the guarantee leaves out.
+Why: `cancel` and `begin_charge` take one lock. If `cancel` is first, `begin_charge` raises, so that nothing is charged and no
+private row is read. If it is second, it does nothing, and the statement continues to its end or to the owner's limit. Whatever
+else ends a statement after its charge, the owner's limit, Ctrl-C or a program's `interrupt`, is recorded where it ends
+(`run_and_record`). A statement that was stopped and answers nevertheless has exceeded its time limit: it is recorded, too.
+Not claimed: whether a limit falls before the charge depends on how long the statement waited, was parsed and was planned. None
+of this reads private rows, but what it waits for does: this is time, which the guarantee does not cover.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CANCELLED, STOPPED = "cancelled", "stopped"
 
 @dataclass(frozen=True, slots=True)
 class InterruptibleGroup:
-    """Several that are interrupted together."""
+    """Several objects that are interrupted together."""
 
     members: tuple[Interruptible, ...]
 
@@ -100,13 +100,13 @@ def run_and_record(
     record: Callable[[str], None] | None,
     requests: StopRequests,
 ) -> _T:
-    """Return what `work`, all that follows a charge, returns; where somebody ends it, `record` notes the failure.
+    """Return the result of `work`, which is all that follows a charge; if somebody ends it, `record` notes the failure.
 
     Without a charge there is no `record`. `Error.note_charge` of what is raised says whether there was one.
 
-    Claim: Ctrl-C ends the work only where the ledger has the failure, however often it is pressed.
-    Why: a worker does the work and records how it ended, and Python raises KeyboardInterrupt in the main thread alone. That one
-    waits for the worker, and interrupts the engine meanwhile.
+    Claim: Ctrl-C only ends the work once the ledger has the failure, however often it is pressed.
+    Why: a worker does the work and records how it ended, and Python raises KeyboardInterrupt only in the main thread. The main
+    thread waits for the worker, and interrupts the engine meanwhile.
     """
 
     def run_noting_end(note: Callable[[str], None]) -> _T:

@@ -14,7 +14,7 @@ from dpsql.synthesis.stream import Cells, RunningStream, StreamedCount
 
 
 def open_stream(engine: Engine, prepared: PreparedQuery) -> tuple[RunningStream, Receipt]:
-    """A stream of counts of the groups of a query with one release, all of it charged before its groups are read."""
+    """Charge a stream of counts for the groups of a query with one release, and open it: all is charged before groups are read."""
     part, entries = prepared.single_release, engine.charge_query(prepared)
 
     def begin_stream() -> RunningStream:
@@ -36,7 +36,7 @@ def open_stream(engine: Engine, prepared: PreparedQuery) -> tuple[RunningStream,
 def answer_stream_query(
     engine: Engine, running: RunningStream, cells: Cells, prepared: PreparedQuery, entry: Entry | None
 ) -> StreamedCount:
-    """One answer of a stream; a failure ends it, says nothing of exact counts, and is recorded as any other is."""
+    """Answer one query of a stream; a failure ends the stream, reveals no exact counts, and is recorded like any other."""
     require_current_entry(engine, entry)
     before = running.find_known_count(cells)
     if before is not None:
@@ -53,10 +53,7 @@ def answer_stream_query(
 
 
 def require_current_entry(engine: Engine, entry: Entry | None) -> None:
-    """Refuses what an entry has paid for where its period has ended since: see `Ledger.is_current`.
-
-    Raises OperationalError (`stream_ended`).
-    """
+    """Raise OperationalError (`stream_ended`) if the budget of an entry was renewed or reset; see `Ledger.is_current`."""
     if entry is None or not engine.ledger.is_current(entry):
         raise OperationalError(
             "the stream has ended: the budget that paid for it was renewed or reset",

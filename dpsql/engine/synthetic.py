@@ -1,7 +1,7 @@
 """Synthetic tables: the count of rows by all columns, released as whole rows of a distribution instead of noisy counts.
 
-A synthetic table is prepared, charged, stored and replayed as the query that counts its rows by all columns would be; its
-mechanism stands in that query's plan.
+A synthetic table is prepared, charged, stored and replayed like the query that counts its rows by all columns; its mechanism
+stands in that query's plan.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class PreparedSynthesis:
 
     @property
     def workload(self) -> tuple[Marginal, ...]:
-        """The marginals that are asked for."""
+        """Return the requested marginals."""
         made = _get_mechanism(self.prepared)
         if isinstance(made, RandomizedTable):
             return ()
@@ -75,7 +75,7 @@ class PreparedSynthesis:
 def prepare_synthetic_table(
     engine: Engine, asked: Query, wanted: Workload, method: str | None, rounds: int | None
 ) -> PreparedSynthesis:
-    """Everything up to the charge; see `Connection.synthetic`."""
+    """Prepare a synthetic table up to the charge; see `Connection.synthetic`."""
     if method is None and rounds is not None:
         method = Mwem.method
     if method is not None and method not in METHODS:
@@ -102,7 +102,7 @@ def prepare_synthetic_table(
 
 
 def prepare_local_table(engine: Engine, asked: Query) -> PreparedSynthesis:
-    """Everything up to the charge; see `Connection.randomize`."""
+    """Prepare a randomized table up to the charge; see `Connection.randomize`."""
     try:
         found = _prepare_randomization(engine, asked)
     except QueryRejected as error:
@@ -132,7 +132,7 @@ def _prepare_randomization(engine: Engine, asked: Query, rounded: tuple[int, ...
 
 
 def make_local_table(engine: Engine, synthesis: PreparedSynthesis) -> LocalTable:
-    """Charges durably, reads and randomises the rows; or has them from what is stored, free."""
+    """Charge durably, read and randomize the rows; or return them from a stored release, free."""
     table, receipt = engine.answer_single_release(synthesis.prepared)
     made = _get_mechanism(synthesis.prepared)
     if not isinstance(made, RandomizedTable):
@@ -167,7 +167,7 @@ def make_local_table(engine: Engine, synthesis: PreparedSynthesis) -> LocalTable
 def prepare_stream(
     engine: Engine, asked: Query, wanted: Workload, updates: int, queries: int
 ) -> PreparedSynthesis:
-    """Everything up to the charge; see `Connection.stream`."""
+    """Prepare a stream up to the charge; see `Connection.stream`."""
     for name, number in (("updates", updates), ("queries", queries)):
         if type(number) is not int or not 1 <= number <= 10**9:
             raise ProgrammingError(f"{name} must be a whole number of at least 1", code="stream")
@@ -232,14 +232,14 @@ def _prepare_synthesis(
 def _format_statement(
     found: PreparedSynthesis, asked: Query, what: str, method: str = RandomizedTable.method
 ) -> str:
-    """The text of the ledger's entry: a statement that says what is made."""
+    """Return the text of the ledger's entry: a CREATE statement."""
     epsilon = float(found.prepared.terms.epsilon)
     terms = f"epsilon = {epsilon:g}, workload = {_format_workload(found)}, method = '{method}'"
     return f"CREATE {what} AS {asked.sql.strip()} WITH ({terms})"
 
 
 def make_synthetic_table(engine: Engine, synthesis: PreparedSynthesis) -> SyntheticTable:
-    """Charges durably, reads, and makes the table; or makes it again from what is stored, free."""
+    """Charge durably, read, and make the table; or make it again from a stored release, free."""
     table, receipt = engine.answer_single_release(synthesis.prepared)
     plan = table.plan.synthesis
     if plan is None or isinstance(plan.mechanism, (WeightsStream, RandomizedTable)):
@@ -260,7 +260,7 @@ def make_synthetic_table(engine: Engine, synthesis: PreparedSynthesis) -> Synthe
 def build_hypothesis_table(
     synthesis: PreparedSynthesis, histogram: Counts, receipt: Receipt
 ) -> SyntheticTable:
-    """The hypothesis of a stream as a synthetic table, whose distance from the private rows was not measured."""
+    """Return the hypothesis of a stream as a synthetic table, whose distance from the private rows was not measured."""
     keys = list_combinations(synthesis.domains)
     counts = histogram.ravel().tolist()
     cells = tuple((*key, number) for key, number in zip(keys, counts, strict=True) if number)
@@ -275,7 +275,7 @@ def _get_mechanism(prepared: PreparedQuery) -> SyntheticMethod | WeightsStream |
 
 
 def _prepare_count(engine: Engine, asked: Query) -> PreparedQuery:
-    """The count that is prepared; the place of a refusal is that in the text which was asked."""
+    """Prepare the count; the place of a refusal is that in the user's text."""
     counted = _build_count_query(asked.sql)
     try:
         return engine.plan(replace(asked, sql=counted, replay=False), separate_keys=True)
@@ -289,13 +289,13 @@ def _prepare_count(engine: Engine, asked: Query) -> PreparedQuery:
 
 
 def with_statement_text(synthesis: PreparedSynthesis, text: str) -> PreparedSynthesis:
-    """The same, charged under the statement that a user wrote."""
+    """Return the same, charged under the statement that a user wrote."""
     prepared = synthesis.prepared
     return replace(synthesis, prepared=replace(prepared, query=replace(prepared.query, sql=text)))
 
 
 def derive_column_bounds(engine: Engine, asked: Query) -> dict[str, Interval | None]:
-    """The bounds of each column that has no public values, by name; None for a column that has values, or no bounds either."""
+    """Return the bounds of each column without public values, by name; None for a column that has values, or no bounds either."""
     parsed = parse_cached(_build_count_query(asked.sql), asked.dialect)
     outer = lower_statement(
         parsed, engine.catalog, engine.public_lookups, asked.parameters, asked.max_groups, at=asked.time
@@ -313,7 +313,7 @@ def derive_column_bounds(engine: Engine, asked: Query) -> dict[str, Interval | N
 
 
 def build_rounding_query(sql: str, bounds: Mapping[str, Interval | None]) -> str:
-    """The query in which each column that has bounds is the nearest of `STEPS` steps, the middle one where it is missing."""
+    """Return the query in which each bounded column is the nearest of `STEPS` steps, and the middle one if it is missing."""
     columns = list[str]()
     for name, ends in bounds.items():
         quoted = quote_identifier(name)
@@ -327,25 +327,25 @@ def build_rounding_query(sql: str, bounds: Mapping[str, Interval | None]) -> str
 
 
 def get_ends(ends: Interval) -> tuple[float, float]:
-    """Both ends of a bounded interval."""
+    """Return both ends of a bounded interval."""
     if ends.low is None or ends.high is None:
         raise TypeError("a column that is rounded has bounds")
     return float(ends.low), float(ends.high)
 
 
 def compute_step(ends: Interval) -> float:
-    """The length of one step between the ends."""
+    """Return the length of one step between the ends."""
     low, high = get_ends(ends)
     return (high - low) / STEPS
 
 
 def _build_count_query(sql: str) -> str:
-    """The query that counts the rows of another by all its columns; each place of it is one line further down."""
+    """Return the query that counts the rows of another by all its columns; each of its places is one line further down."""
     return f"SELECT *, COUNT(*) FROM (\n{sql.rstrip().rstrip(';')}\n) AS synthetic_rows GROUP BY ALL"
 
 
 def _list_column_names(prepared: PreparedQuery, sql: str) -> tuple[str, ...]:
-    """The names of the columns, where the query is of private rows and is nothing but that count."""
+    """Return the names of the columns, if the query reads private rows and is nothing but that count."""
     places = find_unchanged_columns(prepared.outer)
     release = prepared.releases[0].release if len(prepared.releases) == 1 else None
     width = len(prepared.outer.outputs) - 1
@@ -379,7 +379,7 @@ def _list_column_names(prepared: PreparedQuery, sql: str) -> tuple[str, ...]:
 
 
 def _format_workload(found: PreparedSynthesis) -> str:
-    """The workload as text: its marginals by the names of their columns."""
+    """Return the workload as text: its marginals by the names of their columns."""
     return json.dumps(
         [[found.columns[place] for place in part] for part in found.workload], ensure_ascii=False
     )

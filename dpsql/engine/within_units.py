@@ -1,4 +1,4 @@
-"""Notices of what a statement does within each privacy unit because the policy declares that a key belongs to one.
+"""Notices of joins and groups within each privacy unit, where the policy declares that a key belongs to one unit.
 
 Claim: a notice costs no privacy loss.
 Why: it is a function of the statement and the policy.
@@ -52,7 +52,7 @@ def list_declared_pairs(pairs: _Pairs) -> _Pairs:
 
 
 def _list_equal_pairs(part: object) -> _Pairs:
-    """The pairs of values that a join of private rows has equal."""
+    """Return the pairs of values that are equal in a join of private rows."""
     if isinstance(part, Join) and is_private(part.right):
         return list(part.on)
     if isinstance(part, SemiJoin) and is_private(part.right):
@@ -83,7 +83,7 @@ def _describe_grouping(groups: PerUnitGroupBy, joined: Iterable[str]) -> Iterato
 
 
 def _iterate_parts(part: object) -> Iterator[object]:
-    """The parts of a plan, each once."""
+    """Yield the parts of a plan, each once."""
     waiting, seen = [part], set[int]()
     while waiting:
         found = waiting.pop()

@@ -55,7 +55,7 @@ def _group_by_name(functions: Iterable[Function]) -> dict[str, tuple[Function, .
 
 
 OVERLOADS = MappingProxyType(_group_by_name(FUNCTIONS.values()))
-"""The entries of each name, of which the first that takes the arguments is meant."""
+"""The entries of each name; the first that takes the arguments is called."""
 
 BY_UNIT = MappingProxyType(
     {
@@ -67,7 +67,7 @@ BY_UNIT = MappingProxyType(
         "time_bucket": MappingProxyType({unit: f"time_bucket {unit}" for unit in durations.BUCKETS}),
     }
 )
-"""What a unit of time, a constant, chooses among entries, or names of several entries."""
+"""The entry, or the name of several entries, for each constant unit of time."""
 
 SYNONYMS = MappingProxyType(
     {"datetrunc": "date_trunc", "datediff": "date_diff", "datesub": "date_sub", "datepart": "date_part"}
@@ -77,7 +77,7 @@ SYNONYMS = MappingProxyType(
 CALLS = frozenset(
     name for function in FUNCTIONS.values() for name in function.names if re.fullmatch(r"[a-z]\w*", name)
 )
-"""The names by which entries are called, but for those of `BY_UNIT`."""
+"""The names of callable entries, without those of `BY_UNIT`."""
 
 
 def get_overloads(name: str) -> tuple[Function, ...]:

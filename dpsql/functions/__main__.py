@@ -1,4 +1,4 @@
-"""Writes the document of the functions: `python -m dpsql.functions > docs/reference/functions.md`."""
+"""Write the document of the functions: `python -m dpsql.functions > docs/reference/functions.md`."""
 
 from __future__ import annotations
 

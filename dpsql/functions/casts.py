@@ -22,7 +22,7 @@ _LEAST_SINGLE = Fraction(1, 2**149)
 
 
 def _make_number_rule(rule: IntervalRule) -> IntervalRule:
-    """Nothing is known of text; numbers and booleans keep their value, but for the rule."""
+    """Return a rule that knows nothing about text, and else the interval of numbers and booleans under the given rule."""
     return lambda arguments, of: rule(arguments, of) if arguments[0].type in _ORDERED else Interval()
 
 
@@ -35,7 +35,7 @@ def _derive_double_interval(_: tuple[Expr, ...], of: tuple[Interval, ...]) -> In
 
 
 def _derive_float_interval(_: tuple[Expr, ...], of: tuple[Interval, ...]) -> Interval:
-    """Rounding keeps the order of numbers, so that an end which is a FLOAT is still one."""
+    """Round an interval outward to FLOAT; an end that is a FLOAT stays, since rounding keeps the order of numbers."""
     low, high = of[0].low, of[0].high
     return round_to_doubles(
         Interval(
@@ -78,7 +78,9 @@ def _find_precision_error(values: tuple[Value, ...]) -> str | None:
         and 1 <= precision <= MOST_PRECISION
         and 0 <= scale <= precision
     )
-    return None if fits else f"DECIMAL has up to {MOST_PRECISION} digits, of which no more after the point"
+    return (
+        None if fits else f"a DECIMAL has up to {MOST_PRECISION} digits, and at most as many after the point"
+    )
 
 
 def _derive_date_interval(arguments: tuple[Expr, ...], of: tuple[Interval, ...]) -> Interval:

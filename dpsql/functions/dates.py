@@ -60,7 +60,7 @@ def _compute_year_week(at: dt.datetime) -> int:
 
 
 def _make_elapsed_time_rule(scale: int, origin: int) -> IntervalRule:
-    """Build the time since midnight of a day, in units of which a day has `scale`."""
+    """Build the rule of the time since midnight, in units of which a day has `scale`."""
 
     def derive_interval(arguments: tuple[Expr, ...], of: tuple[Interval, ...]) -> Interval:
         ends_ = (
@@ -73,7 +73,7 @@ def _make_elapsed_time_rule(scale: int, origin: int) -> IntervalRule:
 
 
 def _to_days(kind: Type, end: Fraction) -> Fraction:
-    """Return a position in days, of which the first of the year 1 is day 1."""
+    """Return a position in days; January 1 of the year 1 is day 1."""
     return end if kind is Type.DATE else end / 86_400_000_000 + _DAY_OF_1970
 
 
@@ -101,7 +101,7 @@ _RULES: Mapping[str, IntervalRule] = {
     "julian": _make_elapsed_time_rule(1, _DAY_OF_JULIAN_0),
 }
 PARTS = tuple(_RULES)
-"""What EXTRACT can take out."""
+"""The parts that EXTRACT supports."""
 _REAL = {"epoch", "julian"}
 _NAMES = {
     "week": ("week", "weekofyear"),
@@ -201,14 +201,16 @@ def _iterate_last_days(arguments: tuple[Expr, ...], of: tuple[Interval, ...]) ->
 def _find_format_error(values: tuple[Value, ...]) -> str | None:
     text = str(values[0])
     return (
-        f"a format has between 1 and {MOST_FORMAT} characters" if not 0 < len(text) <= MOST_FORMAT else None
+        f"the format must have between 1 and {MOST_FORMAT} characters"
+        if not 0 < len(text) <= MOST_FORMAT
+        else None
     )
 
 
 def _find_strptime_format_error(values: tuple[Value, ...]) -> str | None:
     text = str(values[0]).replace("%%", "")
     if any(code in text for code in ("%z", "%Z", "%n")):
-        return "a TIMESTAMP has no zone and no nanoseconds: %z, %Z and %n are not read"
+        return "a TIMESTAMP has no zone and no nanoseconds, so %z, %Z and %n are not supported"
     return _find_format_error(values)
 
 

@@ -16,19 +16,19 @@ from dpsql.plan.types import Type
 
 _HEAD = """\
 # Functions
-What may be computed of private rows, and of released values: {names} names and operators, {typed} by name and types
-of arguments. This page is made from the registry, `dpsql/functions/`, by `python -m dpsql.functions`; a test holds
-it current. Everything else is refused.
+The functions that a query may apply to private rows and to released values: {names} names and operators, {typed} by
+name and types of arguments. Everything else is refused. This page is generated from the registry, `dpsql/functions/`,
+by `python -m dpsql.functions`; a test keeps it current.
 
-- *Takes* lists the types of the arguments; NULL is always among them. Every integer type is read as BIGINT, FLOAT and
+- *Takes* lists the types of the arguments; NULL is always allowed. Every integer type is read as BIGINT, FLOAT and
   DECIMAL as DOUBLE. *Constant* arguments must be constants of the query; they are checked before anything is charged.
-- *Within* is the range whatever the arguments are; narrower bounds of columns, filters and constants give narrower
+- *Within* is the range for all arguments; narrower bounds of columns, filters and constants give narrower
   ranges, by the rule of each function. A sum needs a range.
-- *Why no row fails*: a row for which the engine would raise an error gives NULL, since an error would tell of the row.
-- What is not a number (NaN) is counted as NULL.
+- *Why no row fails*: a row for which the engine would raise an error gives NULL, since an error would reveal the row.
+- NaN counts as NULL.
 - *Texts* have at most 16 times the bytes of the row's longest stored text, or 128 KiB, and the work on the texts of one row is
-  bounded over the whole statement, both before anything is charged: [types](types.md). Cut a text first, `LEFT(s, 1000)`,
-  where a statement is refused as `too_long`. Edit distances and the like are of the first {most:,} characters of a text.
+  bounded over the whole statement, both before anything is charged: [types](types.md). Shorten a text first,
+  `LEFT(s, 1000)`, if a statement is refused as `too_long`. Edit distances and similar functions read the first {most:,} characters.
 """
 _KINDS = tuple(kind for kind in Type if kind not in (Type.NULL, Type.LIST))
 _GROUPS = {
@@ -149,7 +149,7 @@ def _format_cell(text: str) -> str:
 
 
 def _describe_arguments(function: Function) -> str:
-    """Return the types of each argument; of a function that takes any number, of all."""
+    """Return the types of each argument; one entry for all arguments of a variadic function."""
     found = list_signatures(function)
     if "…" in function.signature:
         return f"{_describe_types(types[-1] for types in found)}, …"

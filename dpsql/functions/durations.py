@@ -72,7 +72,7 @@ def _make_difference_rule(unit: str) -> IntervalRule:
 
 
 def _make_full_difference_rule(unit: str) -> IntervalRule:
-    """Full units are as many as units begun, or one fewer, counted from zero."""
+    """Return the rule for full units: as many as unit boundaries are crossed, or one fewer, counted from zero."""
 
     def derive_interval(arguments: tuple[Expr, ...], of: tuple[Interval, ...]) -> Interval:
         begun = _make_difference_rule(unit)(arguments, of)
@@ -126,7 +126,7 @@ def _make_addition_rule(unit: str) -> IntervalRule:
         kind = arguments[0].type
         low, high = shift_end(kind, of[0].low, of[1].low), shift_end(kind, of[0].high, of[1].high)
         if kind is Type.TIMESTAMP and unit in MONTHS:
-            # Of two moments that come to the last day of a month, the later day may have the earlier time.
+            # Of two timestamps moved to the last day of a month, the one on the later day may have the earlier time.
             low = None if low is None else dt.datetime.combine(low, dt.time.min)
             high = None if high is None else dt.datetime.combine(high, dt.time.max)
         return to_interval(low, high)
@@ -173,7 +173,7 @@ def _get_count(argument: Expr) -> int:
 
 def _find_bucket_error(values: tuple[Value, ...]) -> str | None:
     fits = isinstance(values[0], int) and 1 <= values[0] <= MOST_UNITS
-    return None if fits else f"between 1 and {MOST_UNITS:,} units"
+    return None if fits else f"the bucket must have between 1 and {MOST_UNITS:,} units"
 
 
 def _define_time_bucket(unit: str, kind: Type) -> Function:
@@ -219,7 +219,7 @@ def _define_time_bucket(unit: str, kind: Type) -> Function:
 
 
 def _derive_date_interval(_: tuple[Expr, ...], of: tuple[Interval, ...]) -> Interval:
-    """From the first to the last day of the years."""
+    """Return the interval from the first to the last day of the years."""
     low, high = (_find_year(end) for end in (of[0].low, of[0].high))
     return to_interval(
         None if low is None else dt.date(low, 1, 1), None if high is None else dt.date(high, 12, 31)
@@ -231,7 +231,7 @@ def _find_year(end: End) -> int | None:
 
 
 def _derive_timestamp_interval(_: tuple[Expr, ...], of: tuple[Interval, ...]) -> Interval:
-    """From the first moment of the first year to that of the one after the last: hour 24 is allowed."""
+    """Return the interval from the first moment of the first year to the end of the last one, since hour 24 is allowed."""
     low, high = _find_year(of[0].low), _find_year(None if of[0].high is None else of[0].high + 1)
     return to_interval(
         None if low is None else dt.datetime(low, 1, 1),  # noqa: DTZ001  (SQL timestamps have no zone)
@@ -240,7 +240,7 @@ def _derive_timestamp_interval(_: tuple[Expr, ...], of: tuple[Interval, ...]) ->
 
 
 def _make_from_number_rule(scale: int) -> IntervalRule:
-    """Microseconds since 1970, of which a unit has `scale`."""
+    """Return the rule for microseconds since 1970 from a unit of `scale` microseconds."""
 
     def derive_interval(_: tuple[Expr, ...], of: tuple[Interval, ...]) -> Interval:
         return Interval(*(None if end is None else end * scale for end in (of[0].low, of[0].high)))
@@ -249,7 +249,7 @@ def _make_from_number_rule(scale: int) -> IntervalRule:
 
 
 def _make_to_number_rule(scale: Fraction) -> IntervalRule:
-    """Units since 1970, of which a microsecond has `scale`, rounded to a whole number."""
+    """Return the rule for whole units since 1970; a microsecond has `scale` of them."""
 
     def derive_interval(arguments: tuple[Expr, ...], of: tuple[Interval, ...]) -> Interval:
         moments = map_interval(lambda at: at, arguments[0].type, of[0])

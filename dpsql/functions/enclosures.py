@@ -17,7 +17,7 @@ from dpsql.plan.interval import End, Interval
 from dpsql.plan.types import Type
 
 IntervalRule = Callable[[tuple[Expr, ...], tuple[Interval, ...]], Interval]
-"""What an entry derives of its arguments and their intervals."""
+"""Derives a function's interval from its arguments and their intervals."""
 
 SLACK = Fraction(1, 2**49)
 """The relative error of exp, ln, sin and their like is below this: sixteen times what libraries claim."""
@@ -84,7 +84,7 @@ def make_increasing_rule(
 
 
 def bound_image(function: Callable[[float], float], end: End, away: float, slack: Fraction = SLACK) -> End:
-    """Return an end under an increasing function, moved towards the infinity `away` by what is rounded."""
+    """Return the image of an end under an increasing function, moved towards the infinity `away` by the rounding error."""
     at = None if end is None else _round_to_double(end, away)
     if at is None or math.isinf(at):
         return None
@@ -98,7 +98,7 @@ def bound_image(function: Callable[[float], float], end: End, away: float, slack
 
 
 def expand_interval(interval: Interval) -> Interval:
-    """Return an interval of exact values as one of what the engine computes for them with an error below `SLACK`."""
+    """Widen an interval of exact values to the values that the engine computes with an error below `SLACK`."""
     return Interval(_move_end(interval.low, -SLACK), _move_end(interval.high, SLACK))
 
 

@@ -33,7 +33,7 @@ _WRITTEN: Mapping[Type, int] = {
     Type.TIMESTAMP: 40,
     Type.UUID: 36,
 }
-"""The most bytes of values of a type as texts."""
+"""The most bytes of a value as text, by type."""
 _QUICK = 64
 """So many bytes of a pattern are compared in the time of one step, where bytes are compared one after the other."""
 
@@ -153,17 +153,17 @@ def bound_translated_text(arguments: Sequence[Expr], sizes: Sequence[TextSize]) 
 
 
 def bound_overlaid_text(_: Sequence[Expr], sizes: Sequence[TextSize]) -> TextSize:
-    """Bound a text of which a part is replaced by another text."""
+    """Bound a text in which another text replaces a part."""
     return sizes[0] + sizes[1]
 
 
 def bound_formatted_text(_: Sequence[Expr], sizes: Sequence[TextSize]) -> TextSize:
-    """Bound a moment that is written by a format, in which two bytes stand for a part of at most 40."""
+    """Bound a timestamp that is written by a format, where two bytes make a part of at most 40."""
     return make_constant_size(20 * sizes[1].max_bytes + 40)
 
 
 def bound_regexp_replaced_text(arguments: Sequence[Expr], sizes: Sequence[TextSize]) -> TextSize:
-    """Bound what REGEXP_REPLACE gives: for each match, the constant part of the new text, and groups that are parts of it.
+    """Bound the result of REGEXP_REPLACE: for each match, the constant part of the replacement and the captured groups.
 
     Matches do not overlap, so that a group that is referred to adds no more than the whole text. Of all matches there is
     at most one for each byte, and one more if a match may be empty. A reference, which is two bytes of the new text, stands
@@ -180,17 +180,17 @@ def bound_regexp_replaced_text(arguments: Sequence[Expr], sizes: Sequence[TextSi
 
 
 def bound_untouched_work(_: Sequence[Expr], __: Sequence[TextSize]) -> int:
-    """Return the work of what gives one of its arguments, or looks at none of their letters."""
+    """Return the work of a function that returns an argument or does not read its letters."""
     return 0
 
 
 def make_byte_work_rule(factor: int) -> WorkRule:
-    """Return the rule of what takes so much work for each byte of its texts."""
+    """Return the rule of a function that takes constant work for each byte of its texts."""
     return lambda _, sizes: factor * sum(size.max_bytes for size in sizes)
 
 
 def make_pair_work_rule(factor: Fraction | int = 1, *, each: int = 1, cut: int | None = None) -> WorkRule:
-    """Return the rule of what compares each byte of a text, cut to so many letters, with each byte of another.
+    """Return the rule of a function that compares each byte of one text, cut to so many letters, with each byte of another.
 
     In addition, it takes `each` steps for each byte of the text.
     """
@@ -203,7 +203,7 @@ def make_pair_work_rule(factor: Fraction | int = 1, *, each: int = 1, cut: int |
 
 
 def make_square_work_rule(each: int, share: int) -> WorkRule:
-    """Return the rule of what compares the bytes of a text with each other."""
+    """Return the rule of a function that compares the bytes of a text with each other."""
     return lambda _, sizes: each * sizes[0].max_bytes + sizes[0].max_bytes ** 2 // share
 
 
@@ -224,7 +224,7 @@ def bound_search_work(_: Sequence[Expr], sizes: Sequence[TextSize]) -> int:
 
 
 def bound_replacement_work(arguments: Sequence[Expr], sizes: Sequence[TextSize]) -> int:
-    """Return the work of looking for a text in another one and writing what it becomes."""
+    """Return the work of searching a text and writing its replacement."""
     return bound_search_work(arguments, sizes[:2]) + bound_replaced_text(arguments, sizes).max_bytes
 
 
@@ -251,7 +251,7 @@ def bound_match_work(arguments: Sequence[Expr], sizes: Sequence[TextSize]) -> in
 
 
 def bound_regexp_replace_work(arguments: Sequence[Expr], sizes: Sequence[TextSize]) -> int:
-    """Return the work of looking for all matches, each of which reads the rest of the text unless the pattern cannot."""
+    """Return the work of finding all matches, each of which may read the rest of the text."""
     pattern = RegexPattern(_get_text(arguments[1]))
     once = sizes[0].max_bytes * pattern.work + bound_regexp_replaced_text(arguments, sizes).max_bytes
     if not _has_global_option(arguments) or pattern.is_linear:
@@ -277,4 +277,4 @@ def _get_whole_number(argument: Expr) -> int:
 MULTIPLIES = frozenset(
     {bound_repeated_text, bound_replaced_text, bound_regexp_replaced_text, bound_translated_text}
 )
-"""The rules by which a text can become many times as long."""
+"""The rules of functions that can make a text many times as long."""

@@ -17,7 +17,7 @@ from dpsql.plan.interval import Interval, merge_intervals
 from dpsql.plan.types import Type, Value
 
 _TWO = make_fixed_rule(Type.INTEGER, INTEGER, INTEGER)
-_GUARDED = "a zero divisor gives NULL, and TRY what would pass 64 bits"
+_GUARDED = "a zero divisor gives NULL, and TRY gives NULL for results beyond 64 bits"
 _CONSTANT = "the divisor is a constant that divides every number"
 _BITS = "defined for all 64 bits"
 _WHOLE = Interval(-(2**63), 2**63 - 1)
@@ -38,7 +38,7 @@ def _derive_quotient_interval(_: tuple[Expr, ...], of: tuple[Interval, ...]) -> 
         return Interval(_truncate_end(exact.low), _truncate_end(exact.high))
     if not of[0].is_bounded:
         return Interval()
-    # Whatever divides, divides by at least one.
+    # A nonzero divisor is at least one.
     return Interval(0 if all(map(_is_natural, of)) else -of[0].magnitude, of[0].magnitude)
 
 
@@ -47,7 +47,7 @@ def _is_natural(interval: Interval) -> bool:
 
 
 def _derive_remainder_interval(arguments: tuple[Expr, ...], of: tuple[Interval, ...]) -> Interval:
-    """It has the dividend's sign, and is nearer to zero than the divisor and no farther than the dividend."""
+    """Derive the interval of a remainder: it has the dividend's sign, and is smaller than the divisor and at most the dividend."""
     whole = all(argument.type is not Type.DOUBLE for argument in arguments)
     most = [interval.magnitude for interval in of if interval.is_bounded]
     if whole and of[1].is_bounded:
@@ -103,12 +103,12 @@ def _derive_lcm_interval(_: tuple[Expr, ...], of: tuple[Interval, ...]) -> Inter
 
 def _derive_sign_interval(_: tuple[Expr, ...], of: tuple[Interval, ...]) -> Interval:
     low, high = of[0].low, of[0].high
-    # Of what is not a number the sign is 0.
+    # The sign of NaN is 0.
     return Interval(-1 if low is None or low < 0 else 0, 1 if high is None or high > 0 else 0)
 
 
 def _derive_factorial_interval(_: tuple[Expr, ...], of: tuple[Interval, ...]) -> Interval:
-    """Below 0 and above 33 it is NULL."""
+    """Derive the interval of a factorial, which is NULL below 0 and above 33."""
     low = 0 if of[0].low is None else max(0, min(33, math.floor(of[0].low)))
     high = 33 if of[0].high is None else max(low, min(33, math.floor(of[0].high)))
     return round_to_doubles(Interval(math.factorial(low), math.factorial(high)))
@@ -223,7 +223,7 @@ ENTRIES = (
         "x << y",
         _TWO,
         "TRY({0} << {1})",
-        "TRY gives NULL for negative numbers and what would pass 64 bits",
+        "TRY gives NULL for negative numbers and for results beyond 64 bits",
         interval=_derive_left_shift_interval,
         names=("<<",),
         example=("6 << 3", "48"),
@@ -255,7 +255,7 @@ ENTRIES = (
         "GCD(x, y)",
         _TWO,
         "TRY(GCD({0}, {1}))",
-        "TRY gives NULL for what would pass 64 bits",
+        "TRY gives NULL for results beyond 64 bits",
         interval=_derive_gcd_interval,
         names=("gcd", "greatest_common_divisor"),
         example=("GCD(12, 18)", "6"),
@@ -265,7 +265,7 @@ ENTRIES = (
         "LCM(x, y)",
         _TWO,
         "TRY(LCM({0}, {1}))",
-        "TRY gives NULL for what would pass 64 bits",
+        "TRY gives NULL for results beyond 64 bits",
         interval=_derive_lcm_interval,
         names=("lcm", "least_common_multiple"),
         example=("LCM(4, 6)", "12"),

@@ -28,7 +28,7 @@ LENGTHS = {
     "millisecond": dt.timedelta(milliseconds=1),
     "microsecond": dt.timedelta(microseconds=1),
 }
-"""The units that are always equally long."""
+"""The units of constant length."""
 UNITS = (*reversed(MONTHS), *LENGTHS)
 
 _SHORT = {
@@ -49,7 +49,7 @@ _SHORT = {
     "doy": "dayofyear",
 }
 SPELLINGS = {short: unit for unit, shorts in _SHORT.items() for short in (unit, *shorts.split())}
-"""What the engine calls each unit or part of time."""
+"""The engine's name of each unit or part of time."""
 
 _MIDNIGHT = dt.time()
 _ORIGIN_OF_MONTHS = 2000 * 12
@@ -64,7 +64,7 @@ def convert_position(kind: Type, at: Fraction) -> dt.datetime:
 
 
 def find_end_timestamp(kind: Type, end: End) -> dt.datetime | None:
-    """Return the timestamp at an end of an interval, or None where it is not bounded."""
+    """Return the timestamp at an end of an interval, or None for an unbounded end."""
     if end is None or kind is Type.NULL:
         return None
     try:
@@ -87,7 +87,7 @@ def to_interval(low: dt.date | None, high: dt.date | None) -> Interval:
 
 
 def truncate_timestamp(unit: str, at: dt.datetime) -> dt.datetime:
-    """DATE_TRUNC in Python. Raises ValueError where the unit starts before the year 1.
+    """Compute DATE_TRUNC in Python. Raises ValueError if the unit starts before the year 1.
 
     >>> truncate_timestamp("week", dt.datetime(2026, 11, 21)), truncate_timestamp("decade", dt.datetime(2026, 11, 21))
     (datetime.datetime(2026, 11, 16, 0, 0), datetime.datetime(2020, 1, 1, 0, 0))
@@ -145,7 +145,7 @@ def compute_unit_index(unit: str, at: dt.datetime) -> int:
 
 
 def compute_bucket_start(unit: str, count: int, at: dt.datetime) -> dt.datetime:
-    """TIME_BUCKET in Python: the start of the stretch of `count` units that a moment lies in.
+    """Compute TIME_BUCKET in Python: the start of the bucket of `count` units that holds a timestamp.
 
     Raises ValueError or OverflowError where it starts before the year 1.
 
@@ -162,7 +162,7 @@ def compute_bucket_start(unit: str, count: int, at: dt.datetime) -> dt.datetime:
 
 
 def map_interval(rule: Callable[[dt.datetime], dt.date], kind: Type, interval: Interval) -> Interval:
-    """Return the image of an interval under an increasing function; what leaves the calendar is not bounded."""
+    """Return the image of an interval under an increasing function; beyond the calendar it is unbounded."""
 
     def map_end(at: End) -> dt.date | None:
         start = find_end_timestamp(kind, at)

@@ -22,7 +22,7 @@ from dpsql.plan.interval import Interval
 from dpsql.plan.types import Type
 
 NO_OVERFLOW = (
-    "whole numbers in 128 bits, where what 64 bits cannot hold is NULL; a DOUBLE that is too large is inf"
+    "whole numbers in 128 bits, with NULL for results beyond 64 bits; a DOUBLE that is too large is inf"
 )
 _COMPARES = "values of one type always compare"
 _TRUTH = make_constant_rule(Interval(0, 1))

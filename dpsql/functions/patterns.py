@@ -26,29 +26,31 @@ def _find_escape_error(values: tuple[Value, ...]) -> str | None:
     pattern, escape = map(str, values)
     if len(escape) != 1 or not escape.isascii():
         return "ESCAPE takes one ASCII character"
-    # What follows an escape is taken as it is, so they come in pairs.
+    # An escape makes the next character literal, so they come in pairs.
     rest = re.sub(f"{re.escape(escape)}.", "", pattern, flags=re.DOTALL)
-    return "the pattern ends with its escape" if escape in rest else None
+    return "the pattern must not end with its escape" if escape in rest else None
 
 
 def _find_ilike_escape_error(values: tuple[Value, ...]) -> str | None:
     # The engine lowers the case of the pattern, by which a character can become the escape.
-    return "ESCAPE after ILIKE takes no letter" if str(values[1]).isalpha() else _find_escape_error(values)
+    return (
+        "ESCAPE after ILIKE must not be a letter" if str(values[1]).isalpha() else _find_escape_error(values)
+    )
 
 
 def _find_regex_error(values: tuple[Value, ...]) -> str | None:
     pattern, *rest = values
     if len(str(pattern)) > MOST_PATTERN:
-        return f"a regular expression of at most {MOST_PATTERN:,} characters"
+        return f"the regular expression must have at most {MOST_PATTERN:,} characters"
     if "\\C" in str(pattern):
         return "\\C would cut characters in two"
     group = next((value for value in rest if isinstance(value, int)), 0)
-    return None if 0 <= group <= MOST_GROUP else f"a group between 0 and {MOST_GROUP}"
+    return None if 0 <= group <= MOST_GROUP else f"the group must be between 0 and {MOST_GROUP}"
 
 
 def _find_replacement_error(values: tuple[Value, ...]) -> str | None:
     if len(str(values[1])) > MOST_PATTERN:
-        return f"a replacement of at most {MOST_PATTERN:,} characters"
+        return f"the replacement must have at most {MOST_PATTERN:,} characters"
     return _find_regex_error(values[:1])
 
 

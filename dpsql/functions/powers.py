@@ -31,7 +31,7 @@ _LEAST_DOUBLE = Fraction(math.ulp(0.0))
 
 
 def _make_logarithm_rule(function: Callable[[float], float]) -> IntervalRule:
-    """Of a whole number that is at least 1; of another that is at least the smallest DOUBLE."""
+    """Return the rule of a logarithm of whole numbers from 1, or of other numbers from the smallest DOUBLE."""
 
     def derive_interval(arguments: tuple[Expr, ...], of: tuple[Interval, ...]) -> Interval:
         least = Fraction(1) if arguments[0].type is Type.INTEGER else _LEAST_DOUBLE
@@ -78,7 +78,7 @@ def _make_power(exponent: Fraction) -> Callable[[float], float]:
 
 
 def _derive_log_base_interval(arguments: tuple[Expr, ...], of: tuple[Interval, ...]) -> Interval:
-    """Derive the quotient of two logarithms, which is what the engine computes."""
+    """Derive the interval of the quotient of two logarithms, which the engine computes."""
     base, number = (
         _make_logarithm_rule(math.log10)((argument,), (interval,))
         for argument, interval in zip(arguments, of, strict=True)
@@ -122,8 +122,8 @@ ENTRIES = (
     _define_function(
         "SQRT", make_increasing_rule(math.sqrt, within=Interval(0), slack=Fraction(0)), ("SQRT(2.25)", "1.5")
     ),
-    # The engine knows nothing of what TRY gives. Else it compares what it computes at the least and the largest
-    # argument, which its rounding turns around where they are close, and fails.
+    # Without TRY, the engine would compare the results at the least and the largest
+    # argument, whose order rounding can reverse if they are close, and fail.
     _define_function("CBRT", make_increasing_rule(math.cbrt), ("CBRT(8)", "2.0"), of="TRY({0})"),
     _define_function("EXP", make_increasing_rule(math.exp, onto=Interval(0)), ("EXP(0)", "1.0")),
     _define_logarithm("LN", math.log, (), ("LN(1)", "0.0")),

@@ -1,4 +1,4 @@
-r"""How much work a regular expression of RE2 is, read from its text.
+r"""Bound the work of a regular expression of RE2 from its text.
 
 Claim: a search takes at most `work` steps for each byte of the text; where `is_never_empty`, no match is empty; where `is_linear`, the
 search for the next match reads no further than a bounded number of letters beyond the end of the match that it finds.
@@ -16,16 +16,16 @@ from dataclasses import dataclass
 from functools import cached_property
 
 _ANY = 12
-"""The states of a letter that may be any, or any but some: bytes of UTF-8 in ranges."""
+"""The states of a letter out of all, or all but some: bytes of UTF-8 in ranges."""
 _CLASS = 512
 """The states of a class of Unicode."""
 _FEW = 256
 _AMBIGUOUS = 8
-"""Of up to so many states, of which so many take several letters, there are few sets, each of which is one of a second automaton."""
+"""With up to so many states, and so many that take several letters, the second automaton, of sets of states, is small."""
 _STEPS = 4
 """The work of a byte in that automaton, in several passes over the text."""
 _SLOWLY = 8
-"""The work of a byte and a state, where sets of states are made anew or gone through."""
+"""The work of a byte and a state, if sets of states are built or searched."""
 _SEVERAL = frozenset({r"\d", r"\D", r"\s", r"\S", r"\w", r"\W"})
 _TOKEN = re.compile(
     r"(?P<count>\{(\d+)(?:,(\d*))?\})|(?P<unicode>\\[pP])|\\.|(?P<class>\[\^?\]?(?:\[:\^?\w+:\]|\\.|[^\]\\])*\])|.",
@@ -36,7 +36,7 @@ _LINEAR = re.compile(rf"(?:\^)?(?:{_ATOM}(?:\{{[1-9]\}}|\?)?)*{_ATOM}[+*]?", re.
 _CONSUMING = re.compile(rf"(?:\^)?(?:{_ATOM}(?:\{{[1-9]\}}|\?)?)*{_ATOM}\+?", re.DOTALL)
 _GROUP = re.compile(r"\([^()?\\][^()\\]*\)")
 _ENDLESS = re.compile(r"[*+]|,\}")
-"""What may repeat a letter without end."""
+"""The quantifiers without an upper limit."""
 _ENDING = re.compile(rf"(?:\^)?{_ATOM}\+?\$", re.DOTALL)
 
 
@@ -56,7 +56,7 @@ class RegexPattern:
 
     @cached_property
     def states(self) -> tuple[int, int]:
-        """The states of the automaton, in which counts are written out, and how many of them take several letters."""
+        """The states of the automaton with counts expanded, and how many of them take several letters."""
         open_groups, last = [(0, 0)], (0, 0)
         for found in _TOKEN.finditer(self.text):
             part = found[0]
@@ -83,7 +83,7 @@ class RegexPattern:
 
     @cached_property
     def _alternatives(self) -> list[str]:
-        """The alternatives of an expression without groups, but for one that is all of it."""
+        """The alternatives of an expression without groups, except for one group around all of it."""
         text = self.text[1:-1] if _GROUP.fullmatch(self.text) else self.text
         return [] if "(" in text else re.split(r"(?<!\\)\|", text)
 

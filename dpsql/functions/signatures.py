@@ -17,23 +17,23 @@ ANY = tuple(kind for kind in Type if kind is not Type.LIST)
 
 
 def infer_numeric_type(types: tuple[Type, ...]) -> Type | None:
-    """Numbers to their common type; NULL counts as a number."""
+    """Return the common type of numbers; NULL counts as a number."""
     shared = find_common_type(types)
     return shared if shared is None or shared.numeric or shared is Type.NULL else None
 
 
 def make_numeric_rule(count: int) -> TypeRule:
-    """So many numbers to their common type."""
+    """Return the rule that takes a given count of numbers to their common type."""
     return lambda types: infer_numeric_type(types) if len(types) == count else None
 
 
 def infer_comparison_type(types: tuple[Type, ...]) -> Type | None:
-    """Values of one type to a boolean."""
+    """Return BOOLEAN for values of one type."""
     return None if find_common_type(types) is None else Type.BOOLEAN
 
 
 def infer_logic_type(types: tuple[Type, ...]) -> Type | None:
-    """Booleans to a boolean."""
+    """Return BOOLEAN for booleans."""
     return Type.BOOLEAN if set(types) <= {Type.BOOLEAN, Type.NULL} else None
 
 

@@ -17,11 +17,11 @@ MOST_PADDED = 1_000
 MOST_REPEATED = 100
 """Most times that a text is repeated."""
 MOST_PARTS = 1_000
-"""The last part of a text that can be taken."""
+"""The largest index of a part of a text."""
 MOST_CONSTANT = 1_000
 """Most characters of a constant that is put into a text."""
 MOST_COMPARED = 1_000
-"""The first characters of a text by which it is said how alike it is to another one."""
+"""The number of first characters that decide how similar two texts are."""
 _BEGINNING = f"LEFT({{0}}, {MOST_COMPARED})"
 _DEFINED = "defined for every text"
 _CONSTANTS = "defined for every text; the positions are constants within 32 bits"
@@ -38,29 +38,29 @@ def _find_offset_error(values: tuple[Value, ...]) -> str | None:
 def _find_padding_error(values: tuple[Value, ...]) -> str | None:
     length, fill = values
     if not (isinstance(length, int) and 0 <= length <= MOST_PADDED):
-        return f"a length between 0 and {MOST_PADDED:,}"
-    return None if fill else "a text to fill with"
+        return f"the length must be between 0 and {MOST_PADDED:,}"
+    return None if fill else "the fill must not be empty"
 
 
 def _find_repeat_error(values: tuple[Value, ...]) -> str | None:
     fits = isinstance(values[0], int) and 0 <= values[0] <= MOST_REPEATED
-    return None if fits else f"between 0 and {MOST_REPEATED} times"
+    return None if fits else f"the count must be between 0 and {MOST_REPEATED}"
 
 
 def _find_length_error(values: tuple[Value, ...]) -> str | None:
     texts = [value for value in values if isinstance(value, str)]
     numbers = tuple(value for value in values if isinstance(value, int))
     fits = all(len(text) <= MOST_CONSTANT for text in texts)
-    return _find_offset_error(numbers) if fits else f"a text of at most {MOST_CONSTANT:,} characters"
+    return _find_offset_error(numbers) if fits else f"the text must have at most {MOST_CONSTANT:,} characters"
 
 
 def _find_empty_text_error(values: tuple[Value, ...]) -> str | None:
-    return _find_length_error(values) if values[0] else "a text that is not empty"
+    return _find_length_error(values) if values[0] else "the text must not be empty"
 
 
 def _find_part_error(values: tuple[Value, ...]) -> str | None:
     fits = isinstance(values[1], int) and 1 <= values[1] <= MOST_PARTS
-    return _find_length_error(values[:1]) if fits else f"a place between 1 and {MOST_PARTS:,}"
+    return _find_length_error(values[:1]) if fits else f"the place must be between 1 and {MOST_PARTS:,}"
 
 
 def _define_text_function(
@@ -301,7 +301,7 @@ ENTRIES = (
         "REPLACE(s, 'old', 'new')",
         make_fixed_rule(Type.VARCHAR, TEXT, TEXT, TEXT),
         "REPLACE({0}, {1}, {2})",
-        "what is replaced, and by what, are constants",
+        "the replaced text and its replacement are constants",
         strict=True,
         literals=frozenset({1, 2}),
         check=_find_length_error,

@@ -1,4 +1,4 @@
-"""The durable record of what was charged: accounts, entries, stored releases, and what refuses a charge."""
+"""The durable record of charges: accounts, entries, stored releases, and the errors that refuse a charge."""
 
 from __future__ import annotations
 

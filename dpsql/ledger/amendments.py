@@ -1,12 +1,12 @@
 """Amendments: entries by which an owner changes the budget of an account, and which budget held at each entry.
 
-Claim: after an amendment, all answers of the account together, those before it included, are (ε, δ)-DP for the amended
-budget, where the owner chose that without regard to answers. Where the choice followed from answers, they are so for the
+Claim: after an amendment, all answers of the account together, including the earlier ones, are (ε, δ)-DP for the amended
+budget, if the owner chose it without regard to answers. If the choice followed from answers, they are so for the
 largest budget that the owner would have chosen after any answers.
-Why: what was spent stays spent, in the measure of the same accountant, and an amendment is refused where it does not fit
-the new limit. So at each moment the sum of all losses is within the limit that holds, and the limit of the account is one
-number for all entries, as if it had been so from the start. A filter holds for a limit that is fixed beforehand: one that
-depends on answers is at most the largest of those that could follow. What is amended downwards only refuses more.
+Why: what was spent stays spent, in the measure of the same accountant, and an amendment is refused if the spent amount exceeds
+the new limit. So at each moment the sum of all losses is within the current limit, and the limit of the account is one
+number for all entries, as if it had been so from the start. A filter holds for a limit that is fixed in advance: a limit that
+depends on answers is at most the largest of those that could follow. A smaller budget only refuses more.
 Source: Rogers, Roth, Ullman, Vadhan 2016, Section 3 (filters, whose limit does not depend on answers).
 """
 
@@ -28,7 +28,7 @@ _COLUMNS: Final = ("accountant", "epsilon", "delta", "selection", "limit_loss", 
 
 @dataclass(frozen=True, slots=True)
 class Amendment:
-    """What an entry changes: the budget of an account with its limit and digest, `before` and `after`."""
+    """The change that an entry makes: an account's budget, limit and digest, `before` and `after`."""
 
     before: Account
     after: Account
@@ -36,7 +36,7 @@ class Amendment:
 
     @classmethod
     def from_row(cls, row: Row, digests: KeyedDigest) -> Amendment:
-        """The amendment of an entry; IntegrityError (`ledger_tampered`) for one that dpsql did not write."""
+        """Return the amendment of an entry; IntegrityError (`ledger_tampered`) for one that dpsql did not write."""
         try:
             details = json.loads(row["details"])
             rows = [_restore_account_row(row, details[name], digests) for name in ("before", "after")]
@@ -48,7 +48,7 @@ class Amendment:
 
 @dataclass(frozen=True, slots=True)
 class BudgetHistory:
-    """The digest of each account's budget: as it is stored now, and, by its amendments, at each entry.
+    """The digest of each account's budget now, and, following its amendments, at each entry.
 
     `amendments` has, for each account, the numbers of its amendments with the digest of the budget before each, oldest first.
     """
@@ -60,7 +60,7 @@ class BudgetHistory:
     def from_rows(
         cls, accounts: Mapping[AccountKey, Row], amendments: Iterable[Row], digests: KeyedDigest
     ) -> BudgetHistory:
-        """The history by the stored accounts and all entries that amend one, oldest first."""
+        """Return the history by the stored accounts and all entries that amend one, oldest first."""
         amended: dict[AccountKey, tuple[tuple[int, str], ...]] = {}
         for row in amendments:
             key, before = get_account_key(row), Amendment.from_row(row, digests).digests[0]
@@ -68,7 +68,7 @@ class BudgetHistory:
         return cls({key: str(row["digest"]) for key, row in accounts.items()}, amended)
 
     def find_budget_digest(self, key: AccountKey, number: int) -> str | None:
-        """The digest of the budget that holds at an entry: before the first amendment after it. None without an account.
+        """Return the digest of the budget that holds at an entry: before the first amendment after it. None without an account.
 
         >>> visits = AccountKey("visits")
         >>> history = BudgetHistory({visits: "c"}, {visits: ((3, "a"), (7, "b"))})
@@ -82,7 +82,7 @@ class BudgetHistory:
 
 
 def require_amendable(key: AccountKey, before: Account, after: Account, spent: Charge) -> None:
-    """Raises PolicyError where an amendment would not be one number for all entries.
+    """Raise PolicyError where an amendment would not be one number for all entries.
 
     `amend_kind`: another accountant counts in another measure, another renewal in other periods. `amend_spent`: more is
     spent than the new budget allows.
@@ -104,7 +104,7 @@ def require_amendable(key: AccountKey, before: Account, after: Account, spent: C
 
 
 def make_amendment_details(before: Row, after: Row, reason: str) -> dict[str, Any]:
-    """The details of an entry that amends: why, and both rows of the account."""
+    """Return the details of an entry that amends: why, and both rows of the account."""
     return {
         "reason": reason,
         **{name: _get_account_columns(row) for name, row in (("before", before), ("after", after))},
@@ -112,7 +112,7 @@ def make_amendment_details(before: Row, after: Row, reason: str) -> dict[str, An
 
 
 def require_amendment(row: Row, spent: Charge, digests: KeyedDigest) -> None:
-    """Requires of an entry that amends an account, of which `spent` is spent, that dpsql would have written it.
+    """Require of an entry that amends an account, of which `spent` is spent, that dpsql would have written it.
 
     Raises IntegrityError (`ledger_tampered`): the budget that it states is that of its details, whose limit is no more
     than the budget's and within which all is that was spent.

@@ -23,11 +23,11 @@ class AnchorFile:
 
     def __init__(self, path: str | Path) -> None:
         with _translate_errors(path):
-            # Absolute and without links, so that neither a chdir nor the replacing leads to another file.
+            # Absolute and without links, so that neither a chdir nor the replacement reaches another file.
             self.path = Path(os.path.realpath(path))
 
     def read_head(self) -> LedgerHead | None:
-        """The head in the file, None if there is no file; IntegrityError for any other content."""
+        """Return the head in the file, None if there is no file; IntegrityError for any other content."""
         with _translate_errors(self.path):
             try:
                 with self.path.open("rb") as file:
@@ -46,7 +46,7 @@ class AnchorFile:
             ) from None
 
     def replace_head(self, head: LedgerHead) -> None:
-        """Replaces the head in the file, atomically; durable when it returns."""
+        """Replace the head in the file, atomically; durable when it returns."""
         with _translate_errors(self.path):
             replace_file(self.path, f"{head}\n".encode("ascii"))
 
@@ -64,5 +64,5 @@ def _translate_errors(path: str | Path) -> Iterator[None]:
 
 
 def read_anchored_head(anchor: AnchorFile | None) -> LedgerHead:
-    """The head that an anchor holds; START without one."""
+    """Return the head that an anchor holds; START without one."""
     return (None if anchor is None else anchor.read_head()) or START

@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Gives the file at `path` this content, at once or not at all; only its owner may read it."""
+    """Replace the content of the file at `path`, at once or not at all; only its owner may read it."""
     fresh = path.with_name(f"{path.name}.new")
     with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
         file.write(content)
@@ -18,7 +18,7 @@ def replace_file(path: Path, content: bytes) -> None:
 
 
 def sync_directory(directory: Path) -> None:
-    """Makes the names in a directory durable, where the system can."""
+    """Make the names in a directory durable, on systems that support it."""
     if os.name == "posix":
         handle = os.open(directory, os.O_RDONLY)
         try:

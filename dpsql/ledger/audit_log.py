@@ -1,11 +1,12 @@
 """The audit log: a file of events, one line of JSON each, chained as the ledger's entries are and under the ledger's key.
 
-Claim: `append` returns when its event is durable. A log in which a line was edited, removed, put in or moved does not
-verify; nor does one that was cut at its end, beside a head that it had. Without the key nobody makes a line that verifies.
-Why: each line has its number and the digest of the line before, and its own digest (`KeyedDigest`) covers all of it. Who
-can write the file and knows the key, or writes a log without a key, can make another one: that shows beside a head that
-is kept elsewhere, as of a ledger. A failed write is undone, so that the next event follows the last that was acknowledged;
-after a failed synchronisation nothing is taken any more, as the system may have dropped what it holds.
+Claim: `append` returns when its event is durable. A log in which a line was edited, removed, inserted or moved does not
+verify; nor does one that was cut at its end, if it is compared with a head that it had. Without the key nobody can make a line
+that verifies.
+Why: each line has its number and the digest of the line before, and its own digest (`KeyedDigest`) covers all of it. Anybody who
+can write the file and knows the key, or writes a log without a key, can make another one: a head that is kept elsewhere, as for
+a ledger, reveals that. A failed write is undone, so that the next event follows the last acknowledged one;
+after a failed synchronization no event is accepted, since the system may have dropped what it held.
 Source: Schneier, Kelsey 1999, "Secure Audit Logs to Support Computer Forensics" (a hash chain under a key); Gray, Reuter
 1992, Section 9.4.7 (group commit).
 """
@@ -39,7 +40,7 @@ _RESTORE = "find out who could change the log, and compare it with its newest co
 
 @dataclass(frozen=True, slots=True)
 class AuditEvent:
-    """One event: its number from 1, when it was written (UTC), its name, and what is known of it."""
+    """One event: its number from 1, when it was written (UTC), its name, and its facts."""
 
     number: int
     at: datetime
@@ -83,7 +84,7 @@ class AuditLog:
         anchor: str | Path | None = None,
         clock: Clock = utc_now,
     ) -> AuditLog:
-        """The log in a file, which is made with mode 0600 if it is missing; its last line is checked, `verify_log` checks all.
+        """Return the log in a file, which is made with mode 0600 if it is missing; its last line is checked, `verify_log` checks all.
 
         A line that a crash has left unfinished was never acknowledged, and is removed. `anchor` is the path of a file that
         keeps the newest head. Raises IntegrityError (`audit_tampered`) where the last line is not what dpsql wrote with this
@@ -112,7 +113,7 @@ class AuditLog:
         return self._head
 
     def append(self, name: str, facts: EventFacts) -> int:
-        """Appends an event, and returns its number when it is durable. What waits meanwhile is written with the next one.
+        """Append an event, and return its number when it is durable. Events that wait meanwhile are written together.
 
         Raises OperationalError (`audit_unavailable`) where it cannot be written, and IntegrityError (`audit_tampered`) where
         the file was replaced, cut or edited at its end since; no line was added then.
@@ -137,7 +138,7 @@ class AuditLog:
         except Error as error:
             failed = error
         for each in group:
-            # An error of its own for each thread: a traceback is of one.
+            # Each thread gets an error object of its own, since a traceback belongs to one thread.
             each.error = None if failed is None else _copy_error(failed)
             each.done = True
 
@@ -180,7 +181,7 @@ class AuditLog:
         return line, LedgerHead(pending.number, digest)
 
     def _require_same_file(self) -> None:
-        """Another file, or less of this one, is a log that somebody has replaced or cut; more is another process'."""
+        """Require that the file is the one that was opened, and not shorter; follow what another process appended."""
         own, named = os.fstat(self._file), self.path.stat()
         if (own.st_dev, own.st_ino) != (named.st_dev, named.st_ino) or own.st_size < self._end:
             raise _make_tampering_error(
@@ -195,7 +196,7 @@ class AuditLog:
                 raise _make_tampering_error(known.entries, "was changed while the log was in use")
 
     def _recover_end(self) -> None:
-        """Finds the last line and checks it; removes an unfinished one behind it."""
+        """Find the last line and checks it; removes an unfinished one behind it."""
         size = os.fstat(self._file).st_size
         start = max(0, size - 2 * _MOST_BYTES)
         os.lseek(self._file, start, os.SEEK_SET)
@@ -215,12 +216,12 @@ class AuditLog:
             self._head = LedgerHead(row["number"], row["digest"])
 
     def close(self) -> None:
-        """Closes the file."""
+        """Close the file."""
         os.close(self._file)
 
 
 def iterate_events(path: str | Path, key: bytes | None = None) -> Iterator[AuditEvent]:
-    """The events of a log, each held against the one before as it is read.
+    """Yield the events of a log, each checked against the one before it.
 
     An unfinished line at the end, which a crash leaves, is no event. Raises IntegrityError (`audit_tampered`) with the number
     of the first line that is not what dpsql wrote, OperationalError (`audit_unavailable`) where there is no log.
@@ -245,7 +246,7 @@ def iterate_events(path: str | Path, key: bytes | None = None) -> Iterator[Audit
 
 @dataclass(slots=True)
 class VerifiedLog:
-    """What a verified log holds: its head, and how many events there are of each name.
+    """The content of a verified log: its head, and the number of events of each name.
 
     `ledger_digests` are the digests that the events state of entries of the ledger, by number; `charge_events` whose charges begin with which entry.
     """
@@ -257,7 +258,7 @@ class VerifiedLog:
 
 
 def verify_log(path: str | Path, key: bytes | None = None, expected: LedgerHead = START) -> VerifiedLog:
-    """The log, checked from the first line to the last, and that it holds the head `expected`.
+    """Return the log, checked from the first line to the last, and that it holds the head `expected`.
 
     Raises as `iterate_events`; IntegrityError (`audit_rolled_back`) where that head is not in it.
     """
@@ -282,7 +283,7 @@ def verify_log(path: str | Path, key: bytes | None = None, expected: LedgerHead 
 
 
 def require_ledger_entries(found: VerifiedLog, entries: Iterable[Row]) -> None:
-    """Requires that a ledger, whose entries are these, holds all entries that a verified log states.
+    """Require that a ledger, whose entries are these, holds all entries that a verified log states.
 
     Raises IntegrityError (`audit_ledger`) with the event that it does not agree with.
     """
@@ -300,7 +301,7 @@ def require_ledger_entries(found: VerifiedLog, entries: Iterable[Row]) -> None:
 
 
 def require_log_head(path: str | Path, head: LedgerHead) -> None:
-    """Raises IntegrityError (`audit_rolled_back`) unless a log holds a head that it had; nothing else is checked."""
+    """Raise IntegrityError (`audit_rolled_back`) unless a log holds a head that it had; nothing else is checked."""
     for line in _iterate_lines(path):
         row = _parse_line(line, None)
         if (row["number"], row["digest"]) == (head.entries, head.digest):
@@ -327,7 +328,7 @@ def _open_file(path: str | Path) -> IO[bytes]:
 
 
 def _parse_line(line: bytes, number: int | None) -> dict[str, Any]:
-    """The fields of a line, whose types are those that dpsql writes; what they say is not checked."""
+    """Return the fields of a line, with the types that dpsql writes; do not check their content."""
     try:
         row = json.loads(line)
     except (ValueError, RecursionError):
@@ -367,7 +368,7 @@ def _write_bytes(file: int, data: bytes, offset: int) -> None:
 
 @contextmanager
 def _lock_file(file: int) -> Iterator[None]:
-    """Keeps other processes from appending meanwhile, where the system has locks for it."""
+    """Keep other processes from appending meanwhile, on systems that have file locks."""
     try:
         import fcntl
     except ImportError:  # Windows, where one server has a log of its own
@@ -389,7 +390,7 @@ def _translate_errors(path: str | Path) -> Iterator[None]:
 
 
 def make_unavailable_error(path: str | Path) -> OperationalError:
-    """The error of a log that cannot be read or written."""
+    """Return the error of a log that cannot be read or written."""
     return OperationalError(
         f"the audit log {path} cannot be read or written",
         code="audit_unavailable",

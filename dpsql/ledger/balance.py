@@ -33,7 +33,7 @@ class Balance:
         return self.parts.compute_largest_charge()
 
     def move_to_period(self, period: str, *, anew: bool = False) -> Balance:
-        """The balance in a period: a later one begins without spends and reservations; an earlier one changes nothing.
+        """Return the balance in a period: a later one begins without spends and reservations; an earlier one changes nothing.
 
         A reset begins `anew` in any period: after a clock that was ahead, the budget renews again from the present one on. What was
         charged in the later period is of before the reset.
@@ -42,13 +42,13 @@ class Balance:
         return replace(self, parts=PartitionCharges(), period=period, reservations={}) if begins else self
 
     def compute_remaining(self, limit: Charge, box: Box = WHOLE) -> Charge:
-        """What may still be charged to a box."""
+        """Return what may still be charged to a box."""
         spent = self.parts.compute_largest_charge(box)
         return Charge(max(limit.loss - spent.loss, 0), max(limit.delta - spent.delta, 0))
 
 
 def compute_partitions_digest(parts: PartitionCharges) -> str | None:
-    """The digest of the spend of each partition, which entries hold; None where only the whole table was charged."""
+    """Return the digest of the charges of each partition, which entries state; None if only the whole table was charged."""
     if not parts.cells:
         return None
     return compute_text_digest(
@@ -59,14 +59,14 @@ def compute_partitions_digest(parts: PartitionCharges) -> str | None:
 
 
 def to_charges_by_box(parts: PartitionCharges) -> dict[str, Charge]:
-    """The spend of each box, and of the whole table, by the box's text; {} where only the whole table was charged."""
+    """Return the charges of each box, and of the whole table, by the box's text; {} if only the whole table was charged."""
     if not parts.cells:
         return {}
     return {**parts.compute_charges_by_text(), str(WHOLE): parts.base}
 
 
 def from_charges_by_box(rows: dict[str, Charge]) -> PartitionCharges:
-    """The spend that `to_charges_by_box` wrote as these rows."""
+    """Return the spend that `to_charges_by_box` wrote as these rows."""
     cells = {Box.parse(text): own for text, own in rows.items()}
     base = cells.pop(WHOLE, NOTHING)
     return PartitionCharges(base, cells)
@@ -75,7 +75,7 @@ def from_charges_by_box(rows: dict[str, Charge]) -> PartitionCharges:
 def compute_budget_state(
     key: AccountKey, account: Account, balance: Balance, failures: int, *, locked: bool
 ) -> BudgetState:
-    """The state of an account at a table with this number of failures; it follows from the policy and the entries."""
+    """Return the state of an account at a table with this number of failures; it follows from the policy and the entries."""
     spent, budget, accountant = balance.spent, account.budget, account.accountant
     return BudgetState(
         table=key.table,
@@ -98,14 +98,14 @@ def compute_budget_state(
 
 
 def compute_remaining_budget(key: AccountKey, account: Account, balance: Balance) -> RemainingBudget:
-    """What is left in an account."""
+    """Return the remaining budget of an account."""
     spent = balance.spent
     remaining = DisplayedFraction(account.accountant.compute_remaining_epsilon(spent, account.limit))
     return RemainingBudget(key.table, key.analyst, account.budget.accountant, spent, account.limit, remaining)
 
 
 def list_reservation_states(balances: Mapping[AccountKey, Balance]) -> tuple[ReservationState, ...]:
-    """The open reservations of accounts, in the order of their numbers."""
+    """Return the open reservations of accounts, in the order of their numbers."""
     found = (
         ReservationState(number, key, each.holder, each.limit, each.compute_remaining())
         for key, balance in balances.items()

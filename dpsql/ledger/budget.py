@@ -24,7 +24,7 @@ RENEWALS = tuple(_PERIODS)
 
 
 def compute_period(renewal: str | None, at: datetime) -> str:
-    """The period, in UTC, that a moment lies in; "" for a budget that never renews. Later ones sort later.
+    """Return the period, in UTC, that a moment lies in; "" for a budget that never renews. Later ones sort later.
 
     >>> compute_period("monthly", datetime(2026, 11, 22, tzinfo=UTC)), compute_period("weekly", datetime(2027, 1, 1, tzinfo=UTC))
     ('2026-11', '2026-W53')
@@ -38,7 +38,7 @@ class Budget:
 
     `selection` is the part of delta for key selection; None leaves the split to the accountant. Raises
     LossError unless epsilon > 0, 0 <= delta < 1 and 0 <= selection <= delta. `renewal` is one of
-    `RENEWALS`, and None for a budget that is for ever.
+    `RENEWALS`, and None for a budget that never renews.
 
     >>> Budget("zcdp", Fraction(3), Fraction(1, 10**6)).epsilon
     Fraction(3, 1)

@@ -65,11 +65,11 @@ class Chain:
     versions: frozenset[str] | None = field(default=frozenset(), compare=False)
 
     def get_balance(self, key: AccountKey) -> Balance:
-        """The balance of an account."""
+        """Return the balance of an account."""
         return self.balances.get(key, Balance())
 
     def compute_full_head(self, stored: LedgerHead) -> LedgerHead:
-        """Where the ledger ends, whose stored releases end with that number and digest."""
+        """Return the head of the ledger, given the head of its stored releases."""
         return LedgerHead(
             self.head.entries, self.head.digest, stored.entries, stored.digest if stored.entries else ""
         )
@@ -85,7 +85,7 @@ class Chain:
         *,
         read_claims: Callable[[], Claims],
     ) -> Chain:
-        """The chain whose last entry is `end`, taken from the last entry of each account.
+        """Return the chain whose last entry is `end`, taken from the last entry of each account.
 
         Claim: where the digests have a key, the totals are those that the ledger had when `end` was written.
         Why: without the key, all that passes are entries that dpsql wrote, each at its place. An account's last
@@ -132,7 +132,7 @@ class Chain:
     def follow_entries(
         self, rows: Iterable[Row], digests: KeyedDigest, find_budget_digest: BudgetDigestLookup
     ) -> Chain:
-        """The chain with these entries after its last.
+        """Return the chain with these entries after its last.
 
         Raises IntegrityError (`ledger_tampered`) with the number of the first entry that does not follow: an id, a
         digest, a link, a running total, an account's count or a budget is not what dpsql wrote.
@@ -163,7 +163,7 @@ class Chain:
 
 
 def _compute_claims_after(before: Claims, row: Row) -> Claims:
-    """The claims after an entry, which must say so; a release is claimed once."""
+    """Return the claims after an entry, which must say so; a release is claimed once."""
     try:
         claims = before.with_claims(parse_claims(row), row["id"])
     except (ValueError, TypeError, RecursionError):
@@ -174,7 +174,7 @@ def _compute_claims_after(before: Claims, row: Row) -> Claims:
 
 
 def _compute_stored_head_after(before: LedgerHead, row: Row) -> LedgerHead:
-    """Where the stored releases ended when an entry was written: never before they did."""
+    """Return the head of the stored releases when an entry was written, which never goes back."""
     stored = _parse_stored_head(row)
     if stored.entries < before.entries or (stored.entries == before.entries and stored != before):
         raise _make_inconsistency_error(row)
@@ -191,7 +191,7 @@ def _parse_stored_head(row: Row) -> LedgerHead:
 
 
 def _compute_next_balance(before: Balance, row: Row) -> Balance:
-    """The balance of an account after an entry; IntegrityError unless the entry states the same."""
+    """Return the balance of an account after an entry; IntegrityError unless the entry states the same."""
     box = WHOLE if row["box"] is None else Box.parse(row["box"])
     spend = parse_charge(row["loss"], row["delta"])
     step = EntryEffect(row["kind"], spend, box, row["slice"], row["analyst"])
@@ -222,13 +222,13 @@ def _require_stated_balance(stated: tuple[object, ...], balance: Balance, row: R
 
 
 def _to_stated_columns(balance: Balance) -> tuple[Charge, int, str, str | None, str | None]:
-    """The columns in which an entry states the balance after it."""
+    """Return the columns in which an entry states the balance after it."""
     digests = compute_partitions_digest(balance.parts), compute_reservations_digest(balance.reservations)
     return balance.spent, balance.count, balance.period, *digests
 
 
 def _restore_balance(row: Row, read_stored_state: StoredStateLookup) -> Balance:
-    """The balance by an account's last entry, and by its stored partitions and reservations, whose digests that holds."""
+    """Return the balance by an account's last entry, and by its stored partitions and reservations, whose digests that holds."""
     spent = parse_charge(row["spent_loss"], row["spent_delta"])
     stored = (
         read_stored_state(get_account_key(row))

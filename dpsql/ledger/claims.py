@@ -26,7 +26,7 @@ class Claims:
     digest: str | None = None
 
     def with_claims(self, releases: Iterable[int], entry: int) -> Claims:
-        """The claims with those of one more entry; ValueError for a release that is claimed already."""
+        """Return the claims with those of one more entry; ValueError for a release that is claimed already."""
         entries, digest = dict(self.entries), self.digest
         for release in sorted(releases):
             if release in entries:
@@ -39,13 +39,13 @@ class Claims:
 
 
 def to_claims_text(releases: Iterable[int]) -> str | None:
-    """The numbers of the releases that an entry claims, as its column holds them; None for none."""
+    """Return the numbers of the releases that an entry claims, as its column holds them; None if there are none."""
     listed = sorted(releases)
     return json.dumps(listed, separators=(",", ":")) if listed else None
 
 
 def parse_claims(row: Row) -> tuple[int, ...]:
-    """The numbers of the releases that an entry claims; ValueError for what `to_claims_text` did not write."""
+    """Return the numbers of the releases that an entry claims; raise ValueError for a text that `to_claims_text` did not write."""
     text = row["refines"]
     if text is None:
         return ()

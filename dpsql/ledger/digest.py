@@ -34,7 +34,7 @@ LATER_COLUMNS: Final[Row] = {
 
 
 def to_canonical_json(value: Row) -> str:
-    """The value as JSON text, the same for equal values; ProgrammingError if JSON cannot hold it."""
+    """Return the value as JSON text, the same for equal values; ProgrammingError if JSON cannot hold it."""
     try:
         return _JSON.encode(value)
     except (TypeError, ValueError, RecursionError):
@@ -44,7 +44,7 @@ def to_canonical_json(value: Row) -> str:
 
 
 def compute_text_digest(text: str) -> str:
-    """The SHA-256 of the text's UTF-8 bytes, in hex; ProgrammingError if it has none."""
+    """Return the SHA-256 of the text's UTF-8 bytes, in hex; ProgrammingError if it has none."""
     return hashlib.sha256(_encode_text(text)).hexdigest()
 
 
@@ -68,7 +68,7 @@ class KeyedDigest:
     key: bytes | None = field(default=None, repr=False)
 
     def compute_digest(self, row: Row) -> str:
-        """The digest that the row is to have, in hex. Raises ProgrammingError for values that JSON cannot hold."""
+        """Return the digest that the row is to have, in hex. Raises ProgrammingError for values that JSON cannot hold."""
         text = to_canonical_json(
             {name: value for name, value in row.items() if name != "digest" and not _is_default(name, value)}
         )
@@ -77,7 +77,7 @@ class KeyedDigest:
         return hmac.digest(self.key, _encode_text(text), "sha256").hex()
 
     def is_intact(self, row: Row) -> bool:
-        """Whether the row has its digest."""
+        """Return whether the row has its digest."""
         try:
             return hmac.compare_digest(self.compute_digest(row), row["digest"])
         except (ProgrammingError, TypeError):

@@ -40,7 +40,7 @@ class InvalidEntryError(ValueError):
 
 
 def apply_effect(before: Balance, step: EntryEffect) -> Balance:
-    """The balance after one more entry of its period, whether its spend fits or not.
+    """Return the balance after one more entry of its period, whether its spend fits or not.
 
     Raises NotAnEntryError for an unknown kind, a reservation that is not there, or not that analyst's, and for any other
     amount given back than all that is left of a reservation.
@@ -56,7 +56,7 @@ def _apply_charge(before: Balance, step: EntryEffect) -> Balance:
 
 
 def _apply_reset(before: Balance, step: EntryEffect) -> Balance:
-    # The guarantee from now on comes on top of the one before: a reservation of the old budget must not be spent in it.
+    # The losses before and after a reset add up: a reservation of the old budget must not be spent in the new one.
     _require_valid_entry(step.reservation is None and step.charge == NOTHING and step.box == WHOLE)
     return replace(before, parts=PartitionCharges(), reservations={})
 
@@ -96,7 +96,7 @@ def _apply_unlock(before: Balance, step: EntryEffect) -> Balance:
 
 
 def _apply_amendment(before: Balance, step: EntryEffect) -> Balance:
-    # The limit is another one; what was spent, reserved and has failed stays as it is.
+    # Only the limit changes: charges, reservations and failures stay.
     _require_valid_entry(step.reservation is None and step.charge == NOTHING and step.box == WHOLE)
     return before
 

@@ -19,7 +19,7 @@ class FailureLimit:
     by_table: Mapping[str, int] = field(default_factory=dict)
 
     def is_locked(self, table: str, failures: int) -> bool:
-        """Whether a table is locked after `failures` since the last unlock.
+        """Return whether a table is locked after `failures` since the last unlock.
 
         >>> FailureLimit({"visits": 1}).is_locked("visits", 1), FailureLimit().is_locked("visits", 2)
         (True, False)
@@ -27,7 +27,7 @@ class FailureLimit:
         return failures >= self.by_table.get(table, MOST_FAILURES)
 
     def require_unlocked(self, table: str, failures: int) -> None:
-        """Raises OperationalError (`table_locked`) for a table that is locked."""
+        """Raise OperationalError (`table_locked`) for a table that is locked."""
         if self.is_locked(table, failures):
             times = "once" if failures == 1 else f"{failures} times"
             raise OperationalError(

@@ -44,7 +44,7 @@ class PendingCharge:
     abandoned: bool = False
 
     def refuse_charge(self, error: Error) -> None:
-        """Nothing of the charge is written, for this reason."""
+        """Refuse the charge for this reason, so that nothing of it is written."""
         self.rows, self.error = [], error
 
 
@@ -60,12 +60,12 @@ class GroupCommit:
         _GROUPS.add(self)
 
     def reset_queue(self) -> None:
-        """Empties the queue: at first, and in a fork, where the waiting threads do not exist."""
+        """Empty the queue, at the start and in a fork, where the waiting threads do not exist."""
         self._leading = threading.Lock()
         self._waiting = deque[PendingCharge]()
 
     def append_charge(self, mine: PendingCharge, lock_ledger: LedgerLock, commit: CommitFunction) -> Rows:
-        """The rows that were written for `mine`, durable; raises the error that refused it or made the commit fail.
+        """Return the rows that were written for `mine`, durable; raises the error that refused it or made the commit fail.
 
         `lock_ledger` locks the ledger, `commit` writes the charges of a group in one transaction.
         """
@@ -73,7 +73,7 @@ class GroupCommit:
         try:
             run_uninterrupted(lambda: self._serve_charge(mine, lock_ledger, commit))
         except BaseException:
-            # A caller that was interrupted as it waited gets no answer, so it is not to be charged.
+            # A caller that was interrupted while it waited gets no answer, so it must not be charged.
             mine.abandoned = True
             raise
         if mine.error is not None:
@@ -81,7 +81,7 @@ class GroupCommit:
         return mine.rows
 
     def _serve_charge(self, mine: PendingCharge, lock_ledger: LedgerLock, commit: CommitFunction) -> None:
-        """Commits the pending charges, unless another thread has committed this one meanwhile."""
+        """Commit the pending charges, unless another thread has committed this one meanwhile."""
         with self._leading:
             if mine.done:
                 return
@@ -100,7 +100,7 @@ class GroupCommit:
                 each.done = True
 
     def _take_pending(self) -> list[PendingCharge]:
-        """All pending charges, in the order of their arrival."""
+        """Return all pending charges, in the order of their arrival."""
         found = list[PendingCharge]()
         while self._waiting:
             found.append(self._waiting.popleft())

@@ -18,7 +18,7 @@ SPARK: Final = "spark:"
 
 
 def can_follow(before: str | None, after: str | None) -> bool:
-    """Whether a ledger of one database goes on as that of another: of the same, or once an owner has named it.
+    """Return whether a ledger of one database goes on as that of another: of the same, or once an owner has named it.
 
     >>> can_follow(None, "file:/a"), can_follow("file:/a", "named:a"), can_follow("named:a", "file:/a")
     (True, True, False)
@@ -29,7 +29,7 @@ def can_follow(before: str | None, after: str | None) -> bool:
 
 
 def require_same_database(where: str, before: str | None, own: str | None) -> None:
-    """Raises PolicyError (`another_database`) where a ledger is of another database than `own`; None is unknown."""
+    """Raise PolicyError (`another_database`) where a ledger is of another database than `own`; None is unknown."""
     if own is None or can_follow(before, own):
         return
     raise PolicyError(

@@ -70,7 +70,7 @@ from dpsql.ledger.tables import (
 )
 from dpsql.ledger.uninterrupted import run_uninterrupted
 
-_MOST_FOLLOWED = 1000  # new entries; beyond, the last one of each account is looked up instead
+_MOST_FOLLOWED = 1000  # new entries; with more, the last one of each account is looked up instead
 
 _ENTRY = insert(ENTRIES)
 _T = TypeVar("_T")
@@ -79,10 +79,10 @@ _T = TypeVar("_T")
 class SqlJournal:
     """The entries of one ledger in one database.
 
-    Any number of these may share a database, across threads and processes: whoever appends reads the totals and
-    writes the entries while it has the ledger alone. Objects survive a fork, except those in memory, which
-    belong to the process that made them. On opening the last entry of each account is checked; after that, each
-    use checks what was added since, and that the last entry seen is still there.
+    Any number of these may share a database, across threads and processes: a writer reads the totals and
+    writes the entries while it holds the ledger's lock. Objects survive a fork, except those in memory, which
+    belong to the process that made them. Opening checks the last entry of each account; after that, each
+    use checks the entries added since, and that the last entry seen is still there.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class SqlJournal:
         weakref.finalize(self, store.abandon)
 
     def prepare_database(self, expected: LedgerHead) -> None:
-        """Makes the tables in an empty database, or checks what is there; errors as `open_ledger` says."""
+        """Create the tables in an empty database, or check the existing ones; raise what `open_ledger` documents."""
         run_uninterrupted(lambda: self._prepare_with_retries(expected))
 
     def _prepare_with_retries(self, expected: LedgerHead) -> None:
@@ -127,14 +127,14 @@ class SqlJournal:
                 time.sleep(0.01)
 
     def close(self) -> None:
-        """Ends the use of this object; a ledger in memory is gone."""
+        """End the use of this object; a ledger in memory is gone."""
         self._closed = True
         run_uninterrupted(self._store.close)
 
     def _append_entries(
         self, build_rows: Callable[[], Rows], refines: Sequence[int] = ()
     ) -> tuple[Entry, ...]:
-        """Appends the entries that `build_rows` makes while this has the ledger alone; they are durable when it returns."""
+        """Append the entries that `build_rows` makes while this has the ledger alone; they are durable when it returns."""
         return tuple(
             map(
                 parse_entry,
@@ -145,7 +145,7 @@ class SqlJournal:
         )
 
     def _commit_group(self, group: Sequence[PendingCharge]) -> None:
-        """Commits a group in one transaction: each charge has its rows then, or the error that refused it."""
+        """Commit a group in one transaction, after which each charge has its rows or the error that refused it."""
         before, head = self._chain, START
         try:
             with self._open_transaction(write=True) as connection:
@@ -159,7 +159,7 @@ class SqlJournal:
         except BaseException:
             self._chain = before
             if head != START:
-                # The commit may be done: those of the group are not to be charged again then.
+                # The commit may have happened: then the group's charges must not be repeated.
                 self._settle_commit_outcome(head, self._make_unknown_outcome_error(), group)
             raise
         for each in group:
@@ -187,14 +187,14 @@ class SqlJournal:
         self._store.require_owner()
 
     def _compute_balance(self, key: AccountKey, now: datetime | None = None) -> Balance:
-        """The balance of an account now: at the end of the chain, or at the beginning of a later period."""
+        """Return the balance of an account now: at the end of the chain, or at the beginning of a later period."""
         renewal = self._accounts[key].budget.renewal
         return self._chain.get_balance(key).move_to_period(
             compute_period(renewal, self._clock() if now is None else now)
         )
 
     def _is_current(self, connection: Connection, number: int) -> bool:
-        """Whether what the charge of this number has paid for may still be released: no account of it has begun anew since.
+        """Return whether the releases that this charge paid for may still be used: no account of it was renewed or reset since.
 
         Claim: what is drawn from private rows in one period of an account, or between two of its resets, was charged to it there.
         Why: a charge is followed at once by its releases, which are of the period in which they were charged. Three more draw from
@@ -223,7 +223,7 @@ class SqlJournal:
         claims: Claims | None = None,
         amended_account: Row | None = None,
     ) -> dict[str, Any]:
-        """The row of the entry after `end`, with the balance of its account then, and the claimed releases.
+        """Return the row of the entry after `end`, with the balance of its account then, and the claimed releases.
 
         `amended_account` is the stored row of the account where the entry changes that.
         """
@@ -243,7 +243,7 @@ class SqlJournal:
         return make_entry_row(common, end, key, balance.count, event, *columns, digests=self._digests)
 
     def _write_group(self, connection: Connection, group: Sequence[PendingCharge]) -> LedgerHead:
-        """Inserts the entries of a group, and returns the head after them; START if there are none."""
+        """Insert the entries of a group, and return the head after them; START if there are none."""
         before, rows = self._chain, Rows()
         require_same_database(self._store.where, before.database, self._database)
         self._stored_head = read_release_head(connection, self._digests, before.stored_head)
@@ -272,19 +272,19 @@ class SqlJournal:
         return self._chain.head
 
     def _insert_entries(self, connection: Connection, rows: Rows, last: LedgerHead | None = None) -> None:
-        """Inserts entries after the present last one, or after `last`, and reads them back."""
+        """Insert entries after the present last one, or after `last`, and read them back."""
         connection.execute(_ENTRY, rows)
         self._require_written(connection, self._chain.head if last is None else last, rows)
 
     def _require_written(self, connection: Connection, last: LedgerHead, rows: Rows) -> None:
-        """Reads back what was written, which must be the same, digests and all, and the end of the ledger."""
+        """Require that the database returns the written rows unchanged, as the last ones of the ledger."""
         found = read_rows_from(connection, last.entries + 1, len(rows) + 1)
         for row, own in zip_longest(found, rows):
             if row != own:
                 raise make_tampering_error((own or row)["id"], "was not stored as it was written")
 
     def _read_in_transaction(self, query: Callable[[Connection], _T]) -> _T:
-        """The result of `query` in one reading transaction, at the present end of the chain."""
+        """Return the result of `query` in one reading transaction, at the present end of the chain."""
 
         def run_query() -> _T:
             with self._open_transaction(write=False) as connection:
@@ -303,7 +303,7 @@ class SqlJournal:
                 yield connection
 
     def _follow_new_entries(self, connection: Connection, expected: LedgerHead) -> None:
-        """Checks what was added since the last time, and that the expected head is part of the chain."""
+        """Check the entries added since the last call, and that the expected head is part of the chain."""
         self._chain = chain = self._extend_chain(connection)
         if expected not in (START, chain.head):
             require_ledger_head(connection, expected, self._store.where)
@@ -330,7 +330,7 @@ class SqlJournal:
         return chain.follow_entries(new, self._digests, self._budgets.find_budget_digest)
 
     def _rebuild_chain(self, connection: Connection) -> Chain:
-        """The chain by the last entry of each account."""
+        """Return the chain by the last entry of each account."""
         self._read_budgets(connection)
         return Chain.from_last_entries(
             find_last_row(connection),
@@ -342,12 +342,12 @@ class SqlJournal:
         )
 
     def _read_head(self, connection: Connection) -> LedgerHead:
-        """The head of the ledger, with its stored releases."""
+        """Return the head of the ledger, with its stored releases."""
         end = read_release_head(connection, self._digests, self._chain.stored_head)
         return self._chain.compute_full_head(end)
 
     def _read_budgets(self, connection: Connection) -> None:
-        """Reads the budgets again, to which another process may have added one, or amended one.
+        """Read the budgets again, to which another process may have added one, or amended one.
 
         Raises PolicyError (`budget_changed`) where the budget of an account of this policy was amended: what it is now,
         a policy of before does not say.
@@ -362,15 +362,15 @@ class SqlJournal:
                 )
 
     def _read_versions(self, connection: Connection) -> frozenset[str]:
-        """The versions of dpsql that charged the entries, found once and then followed."""
+        """Return the versions of dpsql that charged the entries, found once and then followed."""
         if self._chain.versions is None:
             self._chain = replace(self._chain, versions=read_charging_versions(connection))
         return self._chain.versions or frozenset()
 
     def _require_committed(self, head: LedgerHead, error: Error) -> None:
-        """Finds out whether a commit landed whose answer was lost, or raises the error that says nobody knows."""
+        """Return if a commit whose acknowledgment was lost was stored; raise an error if it was not, or if that cannot be known."""
         try:
-            # Whoever has the ledger alone waits for the lost connection's transaction to end, one way or the other.
+            # Taking the ledger's lock waits until the lost connection's transaction has ended, either way.
             with self._open_transaction(write=True) as connection:
                 landed = connection.execute(
                     select(ENTRIES.c.digest).where(ENTRIES.c.id == head.entries)
@@ -391,11 +391,11 @@ class SqlJournal:
             _refuse_charges(group, error)
 
     def _write_anchor(self) -> None:
-        """Writes the present head to the anchor, if there is one; its errors state that the charge stays."""
+        """Write the present head to the anchor, if there is one; its errors state that the charge stays."""
         if self._anchor is None:
             return
         try:
-            # Whoever has the ledger alone sees the newest head, so the anchor never goes back.
+            # Under the ledger's lock this sees the newest head, so the anchor never goes back.
             with self._open_transaction(write=True) as connection:
                 self._anchor.replace_head(self._read_head(connection))
         except DatabaseError as error:
@@ -407,7 +407,7 @@ class SqlJournal:
 
     def _prepare_once(self, expected: LedgerHead) -> None:
         with self._store.open_connection() as connection:
-            # Before anything is changed, for the database may be somebody else's.
+            # Before anything is changed, since the database may belong to another program.
             if meta := read_ledger_meta(self._store, connection):
                 require_key(meta, self._digests, self._store.where)
             self._store.configure_database(connection)
@@ -446,7 +446,7 @@ class SqlJournal:
 
 
 def _refuse_charges(group: Sequence[PendingCharge], error: DatabaseError) -> None:
-    """Refuses all charges of a group that have written entries, each with an error of its own."""
+    """Refuse all charges of a group that have entries, each with an error object of its own."""
     for each in group:
         if each.rows:
             each.refuse_charge(type(error)(error.message, code=error.code, hint=error.hint))

@@ -11,7 +11,7 @@ _MOST = 1024
 
 
 def read_ledger_key(source: bytes | str | Path | None) -> bytes | None:
-    r"""The key that bytes are, or that the file at a path holds, without a line's end; None without one.
+    r"""Return the key that bytes are, or that the file at a path holds, without a line's end; None without one.
 
     A text is always a path, so that no key stands in a command line or a program. Raises OperationalError where the
     file cannot be read, ProgrammingError for a key of less than 16 or more than 1024 bytes.

@@ -1,11 +1,11 @@
 """Migration of a ledger from an older schema, in the transaction that first opens it.
 
-Claim: no digest changes, so that heads, anchors and receipts that were given out before stay good.
-Why: `KeyedDigest` leaves out what later schemas added where it says nothing new. An entry that was edited while it was of
-schema 2 does not match its digest here either; the whole chain is walked before that migration is committed. From
-schema 3 on nothing is moved: the columns that are new are empty in every old entry, and read so by the digests.
-Releases that were stored before schema 5 are given up, with the claims to refine them: nothing says of which database
-they are, and no entry vouches for them. What they answered is asked for anew, and charged.
+Claim: no digest changes, so that heads, anchors and receipts that were issued before stay valid.
+Why: `KeyedDigest` leaves out the columns of later schemas where they have their defaults. An entry that was edited under
+schema 2 does not match its digest here either; the whole chain is checked before that migration is committed. From
+schema 3 on nothing is moved: new columns are empty in every old entry, and the digests read them so.
+Releases that were stored before schema 5 are dropped, with the claims to refine them: nothing states which database
+they belong to, and no entry vouches for them. The same queries are then charged again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _ACCOUNTS = "table_name, accountant, epsilon, delta, selection, limit_loss, limi
 
 
 def migrate(connection: Connection, schema: str) -> None:
-    """Gives the tables of an older schema the present shape; the caller checks the entries and commits.
+    """Give the tables of an older schema the present shape; the caller checks the entries and commits.
 
     A program of an older dpsql that still has the ledger open cannot spend what is reserved: it knows neither the
     new kinds of entries nor, since schema 3, an entry without the columns that may not be empty. Nor can it store a

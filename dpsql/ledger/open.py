@@ -31,25 +31,33 @@ def open_ledger(
     database: str | None = None,
     max_failures: Mapping[str, int] | None = None,
 ) -> Ledger:
-    """The ledger at `target` with these budgets of tables, and of analysts at tables.
-
-    A target is a file's path (made with mode 0600 if missing), ":memory:", or the URL of a PostgreSQL database.
+    """Open the ledger at `target`, or create it.
 
     The last entry of each account is checked; `Ledger.verify` checks all. A ledger of schema 2 is checked as a whole
-    and brought to the present one. Raises IntegrityError where the file is not what dpsql wrote (`ledger_corrupt`,
-    `ledger_tampered`), PolicyError (`budget_changed`) when a stored budget differs, OperationalError when the
-    target cannot be a ledger.
+    and brought to the present one.
 
-    `anchor` is a `LedgerHead` that the ledger had before, or the path of a file that keeps its newest one: made
-    with a new ledger, replaced after each charge. IntegrityError (`ledger_rolled_back`) if the ledger does
-    not hold that head, (`anchor_missing`) if the ledger has entries and the file is not there.
+    Args:
+        target: The path of a file (created with mode 0600 if missing), ":memory:", or the URL of a PostgreSQL database.
+        budgets: The budget of each table, and of analysts at tables.
+        clock: The source of the time of entries.
+        anchor: A `LedgerHead` that the ledger had before, or the path of a file that keeps its newest one: created with
+            a new ledger, replaced after each charge.
+        key: The owner's secret, or the path of a file that holds it. The digests of a new ledger are computed with it
+            (HMAC), and nobody without it can change what the last entries state.
+        database: The identity of the queried database, as in `dpsql.ledger.identity`; None if there is none.
+        max_failures: The number of failures that locks each table; three unless given.
 
-    `key` is the owner's secret, or the path of a file that holds it: a new ledger's digests are made with it (HMAC),
-    and nobody without it can change what the last entries say. OperationalError (`read_ledger_key`) without the key that
-    the ledger was made with, and for a key of one that was made without.
+    Returns:
+        The ledger. Close it after use.
 
-    `database` says which one is asked, as `dpsql.ledger.identity` has it: PolicyError (`another_database`) where
-    the ledger is of another; None where none is. `max_failures` are those that lock each table, three unless given.
+    Raises:
+        IntegrityError: `ledger_corrupt` or `ledger_tampered`, if dpsql did not write the stored ledger as it is;
+            `ledger_rolled_back`, if it does not contain the head of the anchor; `anchor_missing`, if it has entries and
+            the anchor file does not exist.
+        PolicyError: `budget_changed`, if a stored budget differs; `another_database`, if the ledger belongs to another
+            database.
+        OperationalError: `ledger_key`, without the ledger's key, or with a key for a ledger without one; other codes,
+            if the target cannot be a ledger.
     """
     digests = KeyedDigest(read_ledger_key(key))
     accounts = {
@@ -97,12 +105,12 @@ def open_ledger(
 
 
 def is_url(target: str | Path) -> bool:
-    """Whether a target is a URL and no path."""
+    """Return whether a target is a URL and no path."""
     return isinstance(target, str) and "://" in target
 
 
 def open_existing_store(target: str | Path) -> Store:
-    """The database of a ledger that is there. Raises OperationalError (`ledger_unavailable`) if there is none."""
+    """Return the database of an existing ledger. Raises OperationalError (`ledger_unavailable`) if it does not exist."""
     if is_url(target):
         return _open_server_store(str(target))
     from dpsql.ledger.stores.sqlite import SqliteStore

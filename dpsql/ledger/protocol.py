@@ -7,7 +7,6 @@ neighboring databases leave the same bytes.
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -28,7 +27,7 @@ _HEAD = re.compile(f"{_LINK}(?: {_LINK})?")
 
 
 def utc_now() -> datetime:
-    """The present time, in UTC."""
+    """Return the present time, in UTC."""
     return datetime.now(UTC)
 
 
@@ -69,34 +68,30 @@ class Account:
 
     @classmethod
     def from_budget(cls, budget: Budget) -> Account:
-        """The account of a budget; PolicyError if no accountant supports it."""
+        """Return the account of a budget; PolicyError if no accountant supports it."""
         accountant = get_accountant(budget.accountant)
         return cls(
             budget, accountant, accountant.compute_limit(budget.epsilon, budget.delta, budget.selection)
         )
 
 
-def _warn_former_slice(number: int | None) -> int | None:
-    warnings.warn("this attribute is now named reservation", DeprecationWarning, stacklevel=3)
-    return number
-
-
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One entry of the ledger, for one account. Entries are never changed or removed.
 
-    The account is that of `table` and `account_analyst` (empty: the table's own); `analyst` is who asked. `charge`
-    is the id of the first entry of the same charge, `number` counts the account's entries from 1, `kind` says what
-    the entry does (see below), `period` is that of a budget which renews, `box` the partitions that the query read
-    (None: the whole table), `reservation` the number of the reservation that the entry makes, spends from or ends.
-    `spent` is the account's total after this entry, `budget` is the digest of the budget that the account has then, `digest` covers every other field and the `previous` entry's digest.
+    The account belongs to `table` and `account_analyst` (empty: the table's own); `analyst` ran the query. `charge`
+    is the id of the first entry of the same charge, `number` counts the account's entries from 1, `kind` is explained
+    below, `period` is that of a budget which renews, `box` has the partitions that the query read
+    (None: the whole table), `reservation` is the number of the reservation that the entry makes, spends from or ends.
+    `spent` is the account's total after this entry, `budget` is the digest of the account's budget at that time, and `digest`
+    covers every other field and the `previous` entry's digest.
 
-    A "charge" adds its spend to the total, and so does a "reserve", whose spend is then a reservation's; a "draw" is charged
-    to a reservation, so that the total stays; a "return" takes from the total what its reservation has not spent; a "reset" begins
-    the account anew. A "failure" says that the query of entry `charge` failed while it ran, an "unlock" that an owner has
-    looked at the failures of the table: `failures` is how many there are since. An "amend" changes the account's budget,
-    and has both in its details. It, a reset and an unlock have their reasons there, and only a charge and a draw have an
-    event.
+    A "charge" adds its spend to the total, and so does a "reserve", for a reservation; a "draw" is charged
+    to a reservation, so the total stays; a "return" subtracts from the total what its reservation has not spent; a "reset" sets
+    the account to zero. A "failure" records that the query of entry `charge` failed while it ran, an "unlock" that an owner
+    unlocked the table after failures: `failures` counts those since then. An "amend" changes the account's budget,
+    and has both budgets in its details. The details of an amend, a reset and an unlock have the reason, and only a charge
+    and a draw have an event.
 
     `refines` are the numbers of the stored releases that the entry claims to refine, `database` is the identity of the
     database.
@@ -127,11 +122,6 @@ class Entry:
     refines: tuple[int, ...] = ()
     database: str | None = None
 
-    @property
-    def slice(self) -> int | None:
-        """The former name of `reservation`, which goes with the next version."""
-        return _warn_former_slice(self.reservation)
-
 
 @dataclass(frozen=True, slots=True)
 class LedgerHead:
@@ -156,7 +146,7 @@ class LedgerHead:
 
     @classmethod
     def parse(cls, text: str) -> LedgerHead:
-        """The head that was written as `text`."""
+        """Return the head that was written as `text`."""
         match = _HEAD.fullmatch(text)
         found = None if match is None else cls(int(match[1]), match[2], int(match[3] or 0), match[4] or "")
         if found is None or str(found) != text:
@@ -181,11 +171,6 @@ class Quote:
     analyst: str = ""
     box: Box = WHOLE
     reservation: int | None = None
-
-    @property
-    def slice(self) -> int | None:
-        """The former name of `reservation`, which goes with the next version."""
-        return _warn_former_slice(self.reservation)
 
     @property
     def key(self) -> AccountKey:
@@ -264,15 +249,15 @@ class ReservationState:
 
 
 RequestedCharges: TypeAlias = Mapping[str, Event] | Sequence[TableCharge]
-"""Events by the tables to which they are charged as a whole, or bills for partitions."""
+"""Events by the tables to which they are charged as a whole, or table charges with partitions."""
 
 
 def list_table_charges(charges: RequestedCharges) -> list[TableCharge]:
-    """The bills, in the order in which they are charged."""
+    """Return the table charges, in the order in which they are charged."""
     listed = (
         [TableCharge(*item) for item in charges.items()] if isinstance(charges, Mapping) else list(charges)
     )
-    return sorted(listed, key=lambda bill: (bill.table, str(bill.box)))
+    return sorted(listed, key=lambda charge: (charge.table, str(charge.box)))
 
 
 class Ledger(Protocol):
@@ -288,142 +273,159 @@ class Ledger(Protocol):
         refines: Sequence[int] = (),
         reservation: int | None = None,
     ) -> tuple[Entry, ...]:
-        """Commits one entry for each account and bill, in the order of their keys, and returns them: all or none.
+        """Commit one entry for each account and table charge, in the order of their keys, all or none, and return them.
 
-        The accounts are those of the tables, and of the `analyst` at them where the policy has any. When it
-        returns, the entries outlive a crash. Raises BudgetExhausted, and writes nothing, if any budget would be
-        exceeded on any partition. `refines` are the numbers of the stored releases whose refinement this pays:
-        OperationalError (`release_refined`), and nothing is written, where one has been refined already. So too for a
-        table that is locked (`table_locked`); PolicyError (`another_database`) where the ledger is of another database.
+        The accounts are those of the tables, and those of the `analyst` at them if the policy has any. When this
+        returns, the entries survive a crash. When it raises one of the errors below, nothing was written.
 
-        `reservation` is the number of a reservation of that analyst's, to which all is charged instead: BudgetExhausted
-        if it would be exceeded, OperationalError (`slice_closed`) where it holds nothing of an account.
+        Args:
+            charges: The events, by tables or with their partitions.
+            analyst: The name of the analyst who runs the query.
+            query: The text of the query.
+            details: Public metadata for the entries, which JSON can hold.
+            refines: The numbers of the stored releases whose refinement this charge pays for.
+            reservation: The number of a reservation of the analyst, to which everything is charged instead.
+
+        Raises:
+            BudgetExhausted: If a budget, or the reservation, would be exceeded on any partition.
+            OperationalError: `release_refined`, if one of `refines` was refined already; `table_locked`, for a locked
+                table; `slice_closed`, if the reservation is not open for an account.
+            PolicyError: `another_database`, if the ledger belongs to another database.
         """
         ...
 
     def reserve(
         self, charges: RequestedCharges, *, analyst: str, details: Mapping[str, Any] | None = None
     ) -> tuple[Entry, ...]:
-        """Charges the same accounts as `charge` would, for a reservation that the analyst may spend from after that.
+        """Charge the same accounts as `charge` would, for a reservation that the analyst may spend from later.
 
-        All or none; the reservation's number is the first entry's id. It ends with `close_reservation`, and in an account which
-        is set to zero, by its period or a `reset`. BudgetExhausted, and nothing is written, where a budget would be
-        exceeded; ProgrammingError (`slice_part`) for partitions of a table.
+        All accounts are charged or none; the number of the reservation is the first entry's id. It ends with
+        `close_reservation`, and in an account that is set to zero, by its period or a `reset`.
+
+        Raises:
+            BudgetExhausted: If a budget would be exceeded; nothing was written.
+            ProgrammingError: `slice_part`, for partitions of a table.
         """
         ...
 
     def close_reservation(self, number: int, *, by: str) -> tuple[Entry, ...]:
-        """Ends a reservation, and takes what it has not spent from what its accounts count as spent.
+        """End a reservation, and subtract what it has not spent from the spent amounts of its accounts.
 
-        Returns one entry for each account where it is open: none where it has ended already.
+        Returns one entry for each account in which it is open, none if it has ended already.
         """
         ...
 
     def list_reservations(self) -> tuple[ReservationState, ...]:
-        """The reservations that are open in the accounts of the policy, in the order of their numbers and accounts."""
+        """Return the reservations that are open in the accounts of the policy, in the order of their numbers and accounts."""
         ...
 
     def reset(self, table: str, *, by: str, reason: str, analyst: str = "") -> Entry:
-        """Sets the account of a table, or that of an analyst at it, to zero, and records who did it and why.
+        """Set the account of a table, or of an analyst at it, to zero, and record who did it and why.
 
-        For owners alone: what is guaranteed from then on comes on top of what was guaranteed before. Raises
-        PolicyError (`no_budget`) where there is no such account, ProgrammingError without a reason.
+        For owners only: the loss from then on adds to the loss of the answers before.
+
+        Raises:
+            PolicyError: `no_budget`, if there is no such account.
+            ProgrammingError: `reset_reason`, without a reason.
         """
         ...
 
     def record_failure(
         self, tables: Sequence[str], entry: Entry, *, analyst: str, query: str, code: str
     ) -> tuple[Entry, ...]:
-        """Records that a query failed while it read these tables, one entry for each; the charge of `entry` stays.
+        """Record that a query failed while it read these tables, one entry for each; the charge of `entry` stays.
 
         After as many failures as the policy allows a table is locked: `charge` and `reserve` refuse it.
         """
         ...
 
     def unlock(self, table: str, *, by: str, reason: str) -> Entry:
-        """Unlocks a table that failures have locked, and records who did it and why.
+        """Unlock a table that failures have locked, and record who did it and why.
 
-        Raises PolicyError (`no_budget`) where there is no such table, ProgrammingError without a reason.
+        Raises:
+            PolicyError: `no_budget`, if there is no such table.
+            ProgrammingError: `unlock_reason`, without a reason.
         """
         ...
 
     def amend(
         self, budgets: Mapping[AccountKey, Budget], *, by: str, reason: str
     ) -> tuple[tuple[Entry, Budget, Budget], ...]:
-        """Changes the budgets of these accounts, all or none, and records who did it and why: entries with both budgets.
+        """Change the budgets of these accounts, all or none, and record who did it and why; the entries hold both budgets.
 
-        For owners alone; what that means for the guarantee is in `dpsql.ledger.amendments`. What was spent stays spent.
-        It ends the use of this object, and any other that has the ledger open refuses from then on (`budget_changed`):
-        whoever goes on opens it with the new budgets. Returns each entry with the budget before and after it.
+        For owners only; `dpsql.ledger.amendments` explains the effect on the guarantee. What was spent stays spent.
+        Afterwards this object is closed, and every other object with this ledger open raises `budget_changed`: open the
+        ledger again, with the new budgets. Returns each entry with the budget before and after it.
 
-        Raises PolicyError (`amend_kind`) for another accountant or renewal, (`amend_spent`) where more is spent than the
-        new budget allows, (`no_budget`) for an account that is not open; ProgrammingError without a reason, and
-        (`amend_nothing`) where no budget differs.
+        Raises:
+            PolicyError: `amend_kind`, for another accountant or renewal; `amend_spent`, if more is spent than the new
+                budget allows; `no_budget`, for an account that is not open.
+            ProgrammingError: `amend_reason`, without a reason; `amend_nothing`, if no budget differs.
         """
         ...
 
     def dry_run(
         self, charges: RequestedCharges, *, analyst: str = "", reservation: int | None = None
     ) -> tuple[Quote, ...]:
-        """What `charge` would do now, one quote an entry; writes nothing."""
+        """Return what `charge` would do now, one quote for each entry; write nothing."""
         ...
 
     def compute_states_after(
         self, charges: RequestedCharges, *, analyst: str = ""
     ) -> tuple[BudgetState, ...]:
-        """The states of the accounts after these charges, whether they fit or not; writes nothing."""
+        """Return the states of the accounts after these charges, whether they fit or not; write nothing."""
         ...
 
     def get_state(self, table: str) -> BudgetState:
-        """The state of the budget of `table`."""
+        """Return the state of the budget of `table`."""
         ...
 
     def list_remaining_budgets(self, keys: Iterable[AccountKey]) -> tuple[RemainingBudget, ...]:
-        """What is left in these accounts, of those that the policy has: a part of their states, which takes less time."""
+        """Return the remaining budgets of these accounts; a part of their states, which takes less time."""
         ...
 
     def list_states(self) -> tuple[BudgetState, ...]:
-        """The states of all budgets of the policy, in the order of the tables."""
+        """Return the states of all budgets of the policy, in the order of the tables."""
         ...
 
     def list_entries(self, table: str | None = None, limit: int | None = None) -> tuple[Entry, ...]:
-        """The entries (of one table; the last `limit`), oldest first."""
+        """Return the entries (of one table; the last `limit`), oldest first."""
         ...
 
     def find_entry(self, number: int) -> Entry | None:
-        """The entry of this number, None if there is none."""
+        """Return the entry of this number, None if there is none."""
         ...
 
     def is_current(self, entry: Entry) -> bool:
-        """Whether what the charge of an entry has paid for may still be released: no account of it has begun anew since.
+        """Return whether the releases that the charge of an entry paid for may still be used: no account of it was renewed or reset since.
 
-        For whoever holds something that was paid for, as a stream, before each release.
+        A holder of a paid release, such as a stream, checks this before each answer.
         """
         ...
 
     def store_releases(self, releases: Sequence[NewRelease], entry: Entry) -> None:
-        """Stores releases durably, all or none; `entry` is the first of those that paid for them."""
+        """Store releases durably, all or none; `entry` is the first of those that paid for them."""
         ...
 
     def list_stored_releases(
         self, statistic: str, measurement: str | None = None
     ) -> tuple[ReleaseRecord, ...]:
-        """The stored releases of a statistic, or of a measurement of it alone, oldest first.
+        """Return the stored releases of a statistic, or of a measurement of it alone, oldest first.
 
         Raises IntegrityError for one of them that was changed.
         """
         ...
 
     def list_versions(self) -> frozenset[str]:
-        """The versions of dpsql that charged the entries, up to the last that this object has read."""
+        """Return the versions of dpsql that charged the entries, up to the last that this object has read."""
         ...
 
     def read_head(self) -> LedgerHead:
-        """The head of the ledger now."""
+        """Return the head of the ledger now."""
         ...
 
     def verify(self) -> LedgerHead:
-        """Checks every entry from the first to the last, and returns where they end.
+        """Check every entry from the first to the last, and return the head.
 
         Raises IntegrityError (`ledger_tampered`) with the number of the first entry that is not what dpsql wrote.
         Takes time in proportion to the entries.
@@ -431,5 +433,5 @@ class Ledger(Protocol):
         ...
 
     def close(self) -> None:
-        """Ends the use of this object; the ledger stays."""
+        """End the use of this object; the ledger stays."""
         ...

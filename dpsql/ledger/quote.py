@@ -27,7 +27,7 @@ Accounts = Mapping[AccountKey, Account]
 
 
 class AccountCharge(NamedTuple):
-    """The cost of a bill for one account."""
+    """The charge that a table charge makes to one account."""
 
     key: AccountKey
     table_charge: TableCharge
@@ -35,7 +35,7 @@ class AccountCharge(NamedTuple):
 
 
 class QuotedCharge(NamedTuple):
-    """A bill with its quote, its entry kind, and the balance of its account after it and all bills before it."""
+    """A table charge with its quote, its entry kind, and the balance of its account after it and all charges before it."""
 
     table_charge: TableCharge
     quote: Quote
@@ -44,7 +44,7 @@ class QuotedCharge(NamedTuple):
 
 
 def get_account(key: AccountKey, accounts: Accounts) -> Account:
-    """The account of that key; PolicyError (`no_budget`) if there is none."""
+    """Return the account of that key; PolicyError (`no_budget`) if there is none."""
     if key not in accounts:
         raise PolicyError(
             f"the ledger has no budget for {key}",
@@ -55,7 +55,7 @@ def get_account(key: AccountKey, accounts: Accounts) -> Account:
 
 
 def list_account_charges(charges: RequestedCharges, analyst: str, accounts: Accounts) -> list[AccountCharge]:
-    """The costs for each account: the tables' own, and those of the analyst where they exist."""
+    """Return the charges to each account: the tables' own accounts, and the analyst's where they exist."""
     charges_due = []
     for bill in list_table_charges(charges):
         keys = [AccountKey(bill.table), *_list_analyst_accounts(bill.table, analyst, accounts)]
@@ -63,11 +63,11 @@ def list_account_charges(charges: RequestedCharges, analyst: str, accounts: Acco
             AccountCharge(key, bill, get_account(key, accounts).accountant.compute_charge(bill.event))
             for key in keys
         ]
-    return sorted(charges_due, key=lambda part: part.key)  # stable: an account's bills stay in their order
+    return sorted(charges_due, key=lambda part: part.key)  # stable: an account's charges stay in order
 
 
 def _list_analyst_accounts(table: str, analyst: str, accounts: Accounts) -> list[AccountKey]:
-    """The analyst's own account at a table, whatever the spelling of the name; [] where there is none."""
+    """Return the analyst's own account at a table, whatever the spelling of the name; [] where there is none."""
     who = normalize_account_name(analyst)
     if not who:
         return []
@@ -84,7 +84,7 @@ def iterate_quoted_charges(
     accounts: Accounts,
     compute_balance: Callable[[AccountKey], Balance],
 ) -> Iterator[QuotedCharge]:
-    """Quotes each bill as an entry of `kind`, which names the analyst and the reservation too.
+    """Yield a quote for each charge as an entry of `kind`, which also names the analyst and the reservation.
 
     Raises OperationalError (`slice_closed`) where the reservation is not open to the analyst, and (`slice_many`) where the
     account has the most reservations already.
@@ -106,7 +106,7 @@ def iterate_quoted_charges(
 
 
 def _require_room(balance: Balance, step: EntryEffect, key: AccountKey) -> None:
-    """Bounds the open reservations, each of which every later charge reads."""
+    """Bound the open reservations, each of which every later charge reads."""
     own = sum(each.holder == step.actor for each in balance.reservations.values())
     if own >= MOST_OWN_RESERVATIONS or len(balance.reservations) >= MOST_RESERVATIONS:
         raise OperationalError(

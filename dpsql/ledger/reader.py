@@ -35,7 +35,7 @@ _BATCH = 1000
 
 
 class LedgerReader:
-    """The entries of a ledger; `columns` are the names of what `iterate_rows` gives of each. Close it after use."""
+    """The entries of a ledger, read-only; `columns` are the keys of the rows that `iterate_rows` yields. Close it after use."""
 
     columns: tuple[str, ...] = tuple(ENTRIES.columns.keys())
 
@@ -46,7 +46,7 @@ class LedgerReader:
 
     @classmethod
     def open(cls, target: str | Path, key: bytes | None = None) -> Self:
-        """A reader of the ledger at `target`, with its key if it has one.
+        """Return a reader of the ledger at `target`, with its key if it has one.
 
         Nothing is checked yet but that it is a ledger of the present schema, and the key. Raises OperationalError
         where there is none (`ledger_unavailable`), where it is of another schema (`ledger_version`) and for a wrong
@@ -62,7 +62,7 @@ class LedgerReader:
         return cls(store, digests)
 
     def verify(self, expected: LedgerHead | None = None) -> Chain:
-        """Checks every entry, and that the ledger holds the head `expected`; returns the head and each account's balance.
+        """Check every entry, and that the ledger holds the head `expected`; returns the head and each account's balance.
 
         Raises IntegrityError, `ledger_tampered` with the number of the first entry that is not what dpsql wrote,
         `ledger_rolled_back` where the head is not part of the chain.
@@ -70,20 +70,20 @@ class LedgerReader:
         return verify_chain(self._store, self._digests, expected or START)
 
     def read_head(self) -> LedgerHead:
-        """Where the ledger ends, as its last entry says; whether that is true is for `verify`."""
+        """Return the head of the ledger as its last entry states it; `verify` checks it."""
         with self._store.open_transaction(write=False) as connection:
             end = find_last_row(connection)
             chain = Chain() if end is None else Chain(get_row_head(end))
             return chain.compute_full_head(read_release_head(connection, self._digests, START))
 
     def read_budgets(self) -> dict[AccountKey, Budget]:
-        """The budget of each account, checked against its digest."""
+        """Return the budget of each account, checked against its digest."""
         with self._store.open_transaction(write=False) as connection:
             rows = read_accounts(connection, self._digests)
         return {key: parse_budget(row, self._digests) for key, row in rows.items()}
 
     def find_row(self, number: int) -> Row | None:
-        """The row of the entry of this number, unchecked; None if there is none."""
+        """Return the row of the entry of this number, unchecked; None if there is none."""
         with self._store.open_transaction(write=False) as connection:
             return next(
                 iter(list(iterate_entry_rows(connection, select(ENTRIES).where(ENTRIES.c.id == number)))),
@@ -91,12 +91,12 @@ class LedgerReader:
             )
 
     def find_entry(self, number: int) -> Entry | None:
-        """The entry of this number, checked against its digest; None if there is none."""
+        """Return the entry of this number, checked against its digest; None if there is none."""
         row = self.find_row(number)
         return None if row is None else parse_checked_entry(row, self._digests)
 
     def list_charge_entries(self, number: int) -> list[Entry]:
-        """The entries of the charge whose first entry has this number, checked against their digests.
+        """Return the entries of the charge whose first entry has this number, checked against their digests.
 
         Not those of its failures.
         """
@@ -116,11 +116,11 @@ class LedgerReader:
         return self._store.where
 
     def iterate_rows(self) -> Iterator[dict[str, Any]]:
-        """The rows of all entries, oldest first, each checked against its digest; read on demand."""
+        """Return the rows of all entries, oldest first, each checked against its digest; read on demand."""
         return (dict(row) for row, _ in self._iterate_checked_rows())
 
     def iterate_entries(self) -> Iterator[Entry]:
-        """All entries, as `iterate_rows`."""
+        """Return all entries, as `iterate_rows`."""
         return (entry for _, entry in self._iterate_checked_rows())
 
     def _iterate_checked_rows(self) -> Iterator[tuple[Row, Entry]]:
@@ -138,7 +138,7 @@ class LedgerReader:
     def list_last_entries(
         self, limit: int, *, table: str | None = None, analyst: str | None = None, kind: str | None = None
     ) -> list[Entry]:
-        """The last entries (of a table, that an analyst asked for, of a kind), oldest first, each checked by its digest."""
+        """Return the last entries (of a table, an analyst or a kind), oldest first, each checked against its digest."""
         wanted = NEWEST_FIRST.limit(limit)
         if kind is not None:
             wanted = wanted.where(ENTRIES.c.kind == kind)
@@ -151,7 +151,7 @@ class LedgerReader:
         return [parse_checked_entry(row, self._digests) for row in reversed(rows)]
 
     def close(self) -> None:
-        """Ends the use of the ledger; it stays."""
+        """End the use of the ledger; it stays."""
         self._store.close()
 
 

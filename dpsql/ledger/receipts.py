@@ -37,13 +37,13 @@ _LISTS: Mapping[str, type] = {
 _ABSENT: Mapping[str, object] = {"target": None, "replayed": [], "refined": [], "notices": []}
 """Fields that the first receipts lack, with the values that they count as having."""
 _OPTIONAL = ("explained", "constants")
-"""Fields that are written where there is something to say."""
+"""Fields that are only written when they are not empty."""
 _FIELDS = frozenset({*_TEXTS, *_LISTS, *_ABSENT, *_OPTIONAL, "loss", "versions"})
 _OF_A_CLAMP = ("noise", "l1_sensitivity", "l2_sensitivity_squared", "linf_sensitivity")
 _OF_A_STEP = ("epsilon", "met")
 _MERGED = "merged: "
 _CHARGES = ("charge", "draw")
-_LEARNT = "clamps that were learnt, and their noise"
+_LEARNT = "selected clamps, and their noise"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class _RecordedCharge:
 
 
 def check_receipt(receipt: object, reader: LedgerReader) -> CheckedReceipt:
-    """Checks the data of `Receipt.to_json` against a ledger.
+    """Check the data of `Receipt.to_json` against a ledger.
 
     Raises ProgrammingError (`receipt_text`) for data that is no receipt, IntegrityError (`receipt`) with the reason where
     it disagrees with the ledger.
@@ -116,7 +116,7 @@ def check_receipt(receipt: object, reader: LedgerReader) -> CheckedReceipt:
 def _check_against_ledger(
     data: Mapping[str, Any], charges: tuple[_RecordedCharge, ...], reader: LedgerReader
 ) -> CheckedReceipt:
-    """The receipt, but for what the statement reads of the time, held against the ledger."""
+    """Check the receipt against the ledger, except for the constants that the statement took from the time."""
     if "explained" in data:
         return _check_explanation(data)
     paid = tuple(_get_paying_entry(number, reader) for number in data["replayed"])
@@ -157,12 +157,12 @@ def _require_receipt_fields(receipt: object) -> Mapping[str, Any]:
 
 
 def _is_named_texts(value: object) -> bool:
-    """Whether this is a dict of texts by name, and not empty."""
+    """Return whether this is a dict of texts by name, and not empty."""
     return isinstance(value, dict) and bool(value) and all(isinstance(text, str) for text in value.values())
 
 
 def _list_charges(data: Mapping[str, Any], reader: LedgerReader) -> tuple[_RecordedCharge, ...]:
-    """The charges that a receipt names, oldest first, each with all of its entries."""
+    """Return the charges that a receipt names, oldest first, each with all of its entries."""
     entries = [_get_named_entry(named, reader) for named in data["entries"]]
     charges = tuple(
         _RecordedCharge(tuple(group)) for _, group in groupby(entries, key=lambda entry: entry.charge)
@@ -180,7 +180,7 @@ def _list_charges(data: Mapping[str, Any], reader: LedgerReader) -> tuple[_Recor
 
 
 def _get_named_entry(named: Mapping[str, Any], reader: LedgerReader) -> Entry:
-    """The entry that a receipt names; IntegrityError where it differs from what the receipt states."""
+    """Return the entry that a receipt names; raise IntegrityError where it differs from what the receipt states."""
     number = named["id"]
     entry = _get_charge_entry(number, reader)
     recorded: dict[str, object] = {
@@ -202,7 +202,7 @@ def _get_named_entry(named: Mapping[str, Any], reader: LedgerReader) -> Entry:
 
 
 def _get_charge_entry(number: int, reader: LedgerReader) -> Entry:
-    """The charge of that number."""
+    """Return the charge of that number."""
     entry = reader.find_entry(number) if 0 < number < 2**63 else None
     if entry is None:
         raise _make_receipt_error(f"names entry {number}, which is not in the ledger")
@@ -212,7 +212,7 @@ def _get_charge_entry(number: int, reader: LedgerReader) -> Entry:
 
 
 def _get_paying_entry(number: int, reader: LedgerReader) -> Entry:
-    """The entry of an earlier charge that paid for a replay: the first of that charge."""
+    """Return the entry of an earlier charge that paid for a replay: the first of that charge."""
     entry = _get_charge_entry(number, reader)
     if entry.charge != number:
         raise _make_receipt_error(f"names entry {number}, which is not the first entry of a charge")
@@ -220,21 +220,21 @@ def _get_paying_entry(number: int, reader: LedgerReader) -> Entry:
 
 
 def _require_notices(data: Mapping[str, Any]) -> None:
-    """A search that ends before its target is met has a notice, and no other receipt has one."""
+    """Return a search that ends before its target is met has a notice, and no other receipt has one."""
     met = (data["target"] or {}).get("met")
     if met not in (None, "yes", "no") or (met == "no") != bool(data["notices"]):
         raise _make_receipt_error("has notices that contradict whether its target was met")
 
 
 def _check_explanation(data: Mapping[str, Any]) -> CheckedReceipt:
-    """The receipt of an EXPLAIN, which names no charge; the ledger holds nothing of it."""
+    """Return the receipt of an EXPLAIN, which names no charge; the ledger holds nothing of it."""
     if data["entries"] or data["notices"]:
         raise _make_receipt_error("belongs to an EXPLAIN, which charges nothing, but names charges")
     return CheckedReceipt((), (), tuple(sorted(_FIELDS - {"entries", "notices", *_OPTIONAL})))
 
 
 def _check_uncharged(data: Mapping[str, Any], paid: Sequence[Entry], reader: LedgerReader) -> CheckedReceipt:
-    """The receipt of an answer without a charge: it follows from public tables and replayed releases."""
+    """Return the receipt of an answer without a charge: it follows from public tables and replayed releases."""
     if data["loss"] is not None or data["refined"] or (data["mechanisms"] and not paid):
         raise _make_receipt_error("states released values but no charge for them")
     if len({entry.id for entry in paid}) != len(paid):
@@ -259,7 +259,7 @@ def _verify_common_fields(data: Mapping[str, Any], charge: _RecordedCharge) -> l
 
 
 def _verify_loss(data: Mapping[str, Any], charges: Sequence[_RecordedCharge]) -> list[str]:
-    """The loss is of all releases together, in all steps."""
+    """Return the loss is of all releases together, in all steps."""
     events = tuple(event for charge in charges if (event := charge.event) is not None)
     if len(events) < len(charges):
         return ["loss"]
@@ -270,7 +270,7 @@ def _verify_loss(data: Mapping[str, Any], charges: Sequence[_RecordedCharge]) ->
 
 
 def _verify_target(data: Mapping[str, Any], charges: Sequence[_RecordedCharge]) -> list[str]:
-    """Each step has the target, the last one the loss that was found; only the receipt states whether it was met."""
+    """Return each step has the target, the last one the loss that was found; only the receipt states whether it was met."""
     stated, last = data["target"], charges[-1]
     if not all(charge.is_complete for charge in charges):
         return ["target", "notices"] if stated is not None else []
@@ -291,14 +291,14 @@ def _verify_target(data: Mapping[str, Any], charges: Sequence[_RecordedCharge]) 
 
 
 def _get_common_target(target: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The fields of a target that all steps share."""
+    """Return the fields of a target that all steps share."""
     return {name: value for name, value in (target or {}).items() if name not in _OF_A_STEP}
 
 
 def _verify_sources(
     data: Mapping[str, Any], charges: Sequence[_RecordedCharge], paid: Sequence[Entry], reader: LedgerReader
 ) -> list[str]:
-    """What was refined or replayed, and the noise of the answer.
+    """Verify what was refined or replayed, and the noise of the answer.
 
     After several steps, or with other stored releases, the answer is a combination: then the entries hold which noise
     was drawn, and not its weights.
@@ -330,7 +330,7 @@ def _verify_sources(
 
 
 def _matches_all_records(stated: Sequence[Any], recorded: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether mechanisms agree with those of the entries; what follows from a learnt clamp is not known before."""
+    """Return whether mechanisms agree with those of the entries; values that depend on a selected clamp are not compared."""
     return len(stated) == len(recorded) and all(map(_matches_record, stated, recorded))
 
 
@@ -339,7 +339,7 @@ def _matches_record(stated: Any, recorded: Mapping[str, Any]) -> bool:
 
 
 def _verify_mechanisms(data: Mapping[str, Any], named: Sequence[Entry], reader: LedgerReader) -> list[str]:
-    """Requires that each mechanism was drawn for one of the charges, or combines such mechanisms."""
+    """Require that each mechanism was drawn for one of the charges, or combines such mechanisms."""
     sources = list(_iterate_paying_entries(named, reader))
     known = [item for entry in sources for item in _list_mechanisms(entry)]
     if not all("versions" in entry.details for entry in sources):
@@ -363,7 +363,7 @@ def _is_combination(stated: Mapping[str, Any], drawn: Iterable[str]) -> bool:
 
 
 def _iterate_paying_entries(named: Iterable[Entry], reader: LedgerReader) -> Iterator[Entry]:
-    """Entries, and those that paid for what they refine or replay."""
+    """Yield these entries, and those that paid for what they refine or replay."""
     waiting, known = list(named), set[int]()
     while waiting:
         entry = waiting.pop()
@@ -379,7 +379,7 @@ def _list_mechanisms(entry: Entry) -> list[Mapping[str, Any]]:
 
 
 def _undo_clamp_selection(stated: Any, recorded: Mapping[str, Any]) -> Any:
-    """What a receipt states of a mechanism, with all that follows from its clamp as it was before that was learnt."""
+    """Return a receipt's record of a mechanism, with the values that depend on its clamp as they were before the clamp was selected."""
     if (
         not _has_selected_clamp(recorded)
         or not isinstance(stated, dict)
@@ -411,7 +411,7 @@ def _require_equal(number: int, name: str, stated: object, recorded: object) -> 
 
 
 def parse_receipt(text: str) -> object:
-    """The JSON data of a receipt's text, to be checked by `check_receipt`.
+    """Return the JSON data of a receipt's text, to be checked by `check_receipt`.
 
     Raises ProgrammingError (`receipt_text`) for other text, and where a name stands twice in one object: of those a
     reader may see either.

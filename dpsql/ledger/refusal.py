@@ -31,7 +31,7 @@ def require_payable(
 def make_exhaustion_error(
     account: Account, quote: Quote, kind: str = CHARGE, later_period: str = ""
 ) -> BudgetExhausted:
-    """The error for a quote that does not fit: what was asked, by an entry of a kind, and what is left, as ε and as δ.
+    """Return the error for a quote that does not fit: what an entry of this kind needs, and what is left, as ε and as δ.
 
     The ε asked is that of the ε-DP query with the same cost; the ε left is rounded down. `later_period` is the account's period where that
     is later than the clock's: no renewal comes before it.
@@ -78,7 +78,7 @@ def _describe_account(quote: Quote) -> str:
 
 
 def _format_distinct(asked: Fraction, left: Fraction) -> tuple[str, str]:
-    """Both as text, with as few digits as show that they differ."""
+    """Return both as text, with as few digits as show that they differ."""
     for digits in (6, 12, 24, 48):
         texts = _format_fraction(asked, digits, ROUND_HALF_EVEN), _format_fraction(left, digits, ROUND_FLOOR)
         if texts[0] != texts[1]:
@@ -93,7 +93,7 @@ def _format_fraction(value: Fraction, digits: int, rounding: str) -> str:
 
 
 def make_rollback_error(where: str, head: LedgerHead) -> IntegrityError:
-    """The error for a ledger that does not hold a head that it had."""
+    """Return the error for a ledger that does not hold a head that it had."""
     return IntegrityError(
         f"the ledger {where} does not contain entry {head.entries} as it was written: an older copy or another ledger"
         " was put in its place",

@@ -46,7 +46,7 @@ _LAST = select(*_WITHOUT_BODY).order_by(RELEASES.c.number.desc()).limit(1)
 
 
 def read_release_head(connection: Connection, digests: KeyedDigest, vouched_head: LedgerHead) -> LedgerHead:
-    """The number and digest of the newest stored release.
+    """Return the number and digest of the newest stored release.
 
     `vouched_head`, which the last entry holds of it, where it is missing or was changed: no entry is to vouch for that.
     """
@@ -63,7 +63,7 @@ def iterate_stored_releases(
     claims: Claims,
     vouched_head: LedgerHead,
 ) -> Iterator[ReleaseRecord]:
-    """The stored releases of a statistic, oldest first; IntegrityError (`ledger_tampered`) for what was changed.
+    """Yield the stored releases of a statistic, oldest first; raise IntegrityError (`ledger_tampered`) for a changed one.
 
     `wanted` is the statistic with the one measurement of it that is looked for, None for all of them. `claims` are
     those of the chain of entries, `vouched_head` is the newest release that the last entry holds.
@@ -90,7 +90,7 @@ def iterate_stored_releases(
             raise _make_tampering_error(row["number"])
         rows.append(row)
     reset = _read_last_reset(connection)
-    # A refinement that was released says so itself.
+    # A stored refinement names its base itself.
     refined = claims.entries.keys() | {row["refines"] for row in rows}
     for row in rows:
         released = NewRelease(row["statistic"], row["measurement"], row["body"], row["refines"])
@@ -106,7 +106,7 @@ def store_releases(
     entry: Entry,
     vouched_head: LedgerHead,
 ) -> None:
-    """Adds releases that an entry has paid for; `vouched_head` is the newest release that the last entry holds."""
+    """Add releases that an entry has paid for; `vouched_head` is the newest release that the last entry holds."""
     last, end = connection.execute(_LAST).mappings().first(), vouched_head
     if last is not None and last["number"] >= vouched_head.entries:
         end = LedgerHead(last["number"], last["digest"])
@@ -132,14 +132,14 @@ def store_releases(
 
 
 def _is_stored(connection: Connection, released: NewRelease, rows: Sequence[Row]) -> bool:
-    """Whether a release of the same fingerprints is stored, or among the rows that are to be."""
+    """Return whether a release of the same fingerprints is stored, or among the rows that are to be."""
     names = {"statistic": released.statistic, "measurement": released.measurement}
     new = any(all(row[name] == text for name, text in names.items()) for row in rows)
     return new or connection.execute(_NUMBER_OF_MEASUREMENT, names).first() is not None
 
 
 def read_claims(connection: Connection) -> Claims:
-    """The claims as their table repeats them; an entry vouches for them."""
+    """Return the claims as their table repeats them; an entry vouches for them."""
     claims = Claims()
     for base, entry in connection.execute(
         select(REFINEMENTS).order_by(REFINEMENTS.c.entry, REFINEMENTS.c.base)
@@ -149,7 +149,7 @@ def read_claims(connection: Connection) -> Claims:
 
 
 def require_claim_count(connection: Connection, claims: Claims) -> None:
-    """Raises IntegrityError (`ledger_tampered`) unless as many claims are noted as the entries make."""
+    """Raise IntegrityError (`ledger_tampered`) unless as many claims are noted as the entries make."""
     if connection.execute(select(func.count()).select_from(REFINEMENTS)).scalar() != len(claims.entries):
         raise _make_claims_error()
 
@@ -157,11 +157,11 @@ def require_claim_count(connection: Connection, claims: Claims) -> None:
 def require_refinable(
     connection: Connection, bases: Sequence[int], claims: Claims, is_current: Callable[[int], bool]
 ) -> None:
-    """Refuses a second refinement of a release, and one of a release whose charge `is_current` no more.
+    """Require that no release in `bases` was refined before, and that the charge of each `is_current`.
 
-    Raises OperationalError (`release_refined`) where another was quicker: two refinements of one release would
-    together cost more than the two differences. And where a budget was begun anew meanwhile: what comes after is
-    guaranteed for itself, with nothing paid before it.
+    Raises OperationalError (`release_refined`) if another query refined a release first: two refinements of one release
+    would together cost more than the two differences. Also if a budget was reset or renewed meanwhile: the guarantee
+    of the new period does not count earlier payments.
     """
     require_claim_count(connection, claims)
     released = select(RELEASES.c.refines).where(RELEASES.c.refines.in_(bases))
@@ -180,14 +180,14 @@ def require_refinable(
 
 
 def write_claims(connection: Connection, bases: Iterable[int], entry: int) -> None:
-    """Repeats in their table what an entry claims."""
+    """Write the claims of an entry to their table."""
     connection.execute(insert(REFINEMENTS), [{"base": base, "entry": entry} for base in bases])
 
 
 def verify_stored_releases(
     connection: Connection, digests: KeyedDigest, claims: Claims, vouched_digests: dict[int, str]
 ) -> LedgerHead:
-    """Walks all stored releases and claims, and returns the newest release's number and digest.
+    """Walk all stored releases and claims, and returns the newest release's number and digest.
 
     `claims` are those of all entries; `vouched_digests` are the digests of those releases that an entry has vouched for, by
     number. Raises IntegrityError (`ledger_tampered`) for whatever does not follow from the entries.

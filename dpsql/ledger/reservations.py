@@ -1,12 +1,12 @@
-"""Reservations: amounts of an account that are charged as a whole at once, and spent from afterwards.
+"""Reservations: amounts of an account that are charged as a whole first, and spent step by step afterwards.
 
 Claim: at every place, what all releases have spent is at most what the account counts as spent, however reservations are
-reserved, spent from and given back amid other charges, and whoever decides that after which answers.
+reserved, spent from and closed between other charges, even if these decisions depend on earlier answers.
 Why: a reservation counts whole from the moment it is reserved, and a charge within it is admitted only while the sum of
 those at any place is within the reservation. So what the account counts is never less than what was released, and the
-filter of the account admits nothing that the same filter without reservations would refuse. What is given back is the reservation
-less the largest spend at any place of it, once, and nothing can be charged to it afterwards. This rests on nothing
-but sums that stay within a limit, which is how each accountant here is a filter for choices that depend on answers.
+filter of the account admits nothing that the same filter without reservations would refuse. Closing returns the reservation
+minus the largest spend at any place of it, once, and nothing can be charged to it afterwards. This only needs
+sums that stay within a limit, which is how each accountant here is a filter for choices that depend on answers.
 Source: Rogers, Roth, Ullman, Vadhan 2016, Section 3 (filters); for the other accountants, the sources that they name.
 """
 
@@ -37,7 +37,7 @@ class AccountReservation:
     parts: PartitionCharges = field(default_factory=PartitionCharges)
 
     def compute_remaining(self, box: Box = WHOLE) -> Charge:
-        """What may still be charged to a box; for the whole table, what is given back."""
+        """Return what may still be charged to a box; for the whole table, what closing the reservation returns."""
         spent = self.parts.compute_largest_charge(box)
         return Charge(max(self.limit.loss - spent.loss, 0), max(self.limit.delta - spent.delta, 0))
 
@@ -47,7 +47,7 @@ class AccountReservation:
         charge: Charge,
         rule: Callable[[PartitionCharges, Box, Charge], PartitionCharges] = PartitionCharges.with_charge,
     ) -> AccountReservation:
-        """The reservation after a charge to a box, whether that fits or not."""
+        """Return the reservation after a charge to a box, whether that fits or not."""
         return replace(self, parts=rule(self.parts, box, charge))
 
     @property
@@ -56,7 +56,7 @@ class AccountReservation:
         return self.parts.compute_largest_charge().is_within(self.limit)
 
     def __str__(self) -> str:
-        """The reservation as canonical JSON text: equal reservations have equal texts."""
+        """Return the reservation as canonical JSON text: equal reservations have equal texts."""
         return to_canonical_json(
             {
                 "holder": self.holder,
@@ -68,7 +68,7 @@ class AccountReservation:
 
     @classmethod
     def parse(cls, text: str) -> AccountReservation:
-        """The reservation that was written as `text`; IntegrityError for any other text."""
+        """Return the reservation that was written as `text`; IntegrityError for any other text."""
         try:
             data = json.loads(text)
             cells = {Box.parse(box): _parse_pair(own) for box, own in data["cells"].items()}
@@ -88,7 +88,7 @@ Reservations: TypeAlias = Mapping[int, AccountReservation]
 
 
 def compute_reservations_digest(reservations: Reservations) -> str | None:
-    """The digest of an account's open reservations, by which an entry vouches for them; None where there are none."""
+    """Return the digest of an account's open reservations, which entries state; None if there are none."""
     if not reservations:
         return None
     return compute_text_digest(

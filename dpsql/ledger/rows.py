@@ -31,12 +31,12 @@ VERSION_KEY = '"dpsql":"'
 
 
 def get_account_key(row: Row) -> AccountKey:
-    """The key of the account of a row."""
+    """Return the key of the account of a row."""
     return AccountKey(row["table_name"], row["account_analyst"])
 
 
 def to_account_row(key: AccountKey, account: Account, digests: KeyedDigest) -> dict[str, Any]:
-    """The row of an account's budget and limit."""
+    """Return the row of an account's budget and limit."""
     budget, limit = account.budget, account.limit
     row = {
         "table_name": key.table,
@@ -53,7 +53,7 @@ def to_account_row(key: AccountKey, account: Account, digests: KeyedDigest) -> d
 
 
 def parse_budget(row: Row, digests: KeyedDigest) -> Budget:
-    """The budget of a row; IntegrityError if it is not one that dpsql wrote."""
+    """Return the budget of a row; raise IntegrityError if dpsql did not write it."""
     if not digests.is_intact(row):
         raise IntegrityError(
             f"the stored budget of {get_account_key(row)} in the ledger was changed",
@@ -76,7 +76,7 @@ def parse_budget(row: Row, digests: KeyedDigest) -> Budget:
 def make_common_columns(
     at: datetime, analyst: str, query: str, details: Mapping[str, Any] | None
 ) -> dict[str, Any]:
-    """The columns that all entries of a charge share."""
+    """Return the columns that all entries of a charge share."""
     compute_text_digest(analyst)
     return {
         "at": at.isoformat(timespec="microseconds"),
@@ -96,7 +96,7 @@ def make_entry_row(
     *amounts: Mapping[str, str | int | None],
     digests: KeyedDigest,
 ) -> dict[str, Any]:
-    """The row of the entry after `after`, the account's `number`-th.
+    """Return the row of the entry after `after`, the account's `number`-th.
 
     `common` has the columns that all entries of a charge share; `amounts` are columns of `to_charge_columns`.
     """
@@ -115,7 +115,7 @@ def make_entry_row(
 
 
 def parse_version(row: Row) -> str:
-    r"""The version of dpsql that charged an entry; "" where it does not say, as of what is no charge.
+    r"""Return the version of dpsql that charged an entry; "" for entries without one, such as those that charge nothing.
 
     Why: details are JSON without spaces, in which no text holds a quotation mark that is not escaped.
 
@@ -127,29 +127,29 @@ def parse_version(row: Row) -> str:
 
 
 def get_row_head(row: Row) -> LedgerHead:
-    """The head of a ledger that ends with this entry."""
+    """Return the head of a ledger that ends with this entry."""
     return LedgerHead(row["id"], row["digest"])
 
 
 def to_charge_columns(prefix: str, spend: Charge) -> dict[str, str]:
-    """The two columns of an amount."""
+    """Return the two columns of an amount."""
     return {f"{prefix}loss": str(spend.loss), f"{prefix}delta": str(spend.delta)}
 
 
 def parse_charge(loss: object, delta: object) -> Charge:
-    """The spend of two columns; IntegrityError if they are not whole numbers as dpsql writes them."""
+    """Return the spend of two columns; IntegrityError if they are not whole numbers as dpsql writes them."""
     return Charge(_parse_integer(loss), _parse_integer(delta))
 
 
 def parse_checked_entry(row: Row, digests: KeyedDigest) -> Entry:
-    """The entry of a row; IntegrityError if it is not one that dpsql wrote."""
+    """Return the entry of a row; raise IntegrityError if dpsql did not write it."""
     if not digests.is_intact(row):
         raise make_tampering_error(row["id"], "was changed")
     return parse_entry(row)
 
 
 def parse_entry(row: Row) -> Entry:
-    """The entry of a row whose digest is known to be its own."""
+    """Return the entry of a row whose digest is known to be its own."""
     try:
         return Entry(
             id=int(row["id"]),
@@ -182,7 +182,7 @@ def parse_entry(row: Row) -> Entry:
 
 
 def make_tampering_error(number: int, what: str) -> IntegrityError:
-    """The error for an entry that is not where or what it was."""
+    """Return the error for an entry that was moved or changed."""
     return IntegrityError(f"entry {number} of the ledger {what}", code="ledger_tampered", hint=RESTORE)
 
 

@@ -50,7 +50,7 @@ ENTRIES = Table(
     Column("slice", _NUMBER),
     Column("slices", Text),
     Column("failures", _NUMBER),
-    # What the whole ledger holds besides its entries, as it was when the entry was written.
+    # The state of the whole ledger, apart from its entries, when the entry was written.
     Column("refines", Text),
     Column("claims", Text),
     Column("stored", Text),
@@ -73,7 +73,7 @@ ENTRIES = Table(
     Index("entries_of_kind", "kind", "id"),
 )
 ENTRIES_OF_ANALYST = Index("entries_of_analyst", ENTRIES.c.analyst, ENTRIES.c.kind, ENTRIES.c.id)
-"""What finds the charges of one analyst among those of all; an older ledger gets it as it is opened."""
+"""The index of each analyst's charges; an older ledger gets it when it is opened."""
 
 PARTS = Table(
     "parts",

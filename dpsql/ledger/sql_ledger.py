@@ -189,7 +189,7 @@ class SqlLedger(SqlJournal):
         by: str,
         reason: str,
     ) -> list[dict[str, Any]]:
-        """Writes one entry for each account, and the account's row, and checks all as whoever reads them will."""
+        """Write one entry and the row of each account, and check them as a later reader will."""
         self._stored_head = read_release_head(connection, self._digests, self._chain.stored_head)
         stored, end, rows = (
             read_accounts(connection, self._digests),
@@ -207,14 +207,14 @@ class SqlLedger(SqlJournal):
             end = get_row_head(rows[-1])
             write_amended_account(connection, after)
         self._insert_entries(connection, rows)
-        # Budgets are read back, too: what a trap in the database undoes is not amended.
+        # Budgets are read back, too: a trigger in the database might have undone the change.
         self._chain.follow_entries(
             rows, self._digests, read_budget_history(connection, self._digests).find_budget_digest
         )
         return rows
 
     def _append_owner_entry(self, key: AccountKey, kind: str, by: str, reason: str) -> Entry:
-        """The entry by which an owner begins something anew, for a reason."""
+        """Append and return the entry by which an owner resets or unlocks an account, with the reason."""
         get_account(key, self._accounts)
         if not reason.strip():
             article = "an" if kind == UNLOCK else "a"
@@ -391,7 +391,7 @@ class SqlLedger(SqlJournal):
         details: Mapping[str, Any] | None,
         refines: Sequence[int] = (),
     ) -> tuple[Entry, ...]:
-        """The entries of steps of that kind, each of which fits; a reservation that is made has the first one's number."""
+        """Return the entries of steps of that kind, each of which fits; a reservation that is made has the first one's number."""
         if not charges_due:
             return ()
         now = self._clock().astimezone(UTC)
@@ -426,5 +426,5 @@ class SqlLedger(SqlJournal):
 
 
 def _make_charge_effect(analyst: str, reservation: int | None) -> EntryEffect:
-    """The kind of a charge: to a reservation of the analyst's, or to the accounts themselves."""
+    """Return the kind of a charge: to a reservation of the analyst's, or to the accounts themselves."""
     return EntryEffect(CHARGE if reservation is None else DRAW, reservation=reservation, actor=analyst)

@@ -43,7 +43,7 @@ def _describe_account(key: AccountKey) -> str:
 
 
 def with_stored_limit(key: AccountKey, account: Account, row: Row, digests: KeyedDigest) -> Account:
-    """The account with the limit that was fixed when its budget was stored.
+    """Return the account with the limit that was fixed when its budget was stored.
 
     Raises PolicyError (`budget_changed`) where the stored budget is another.
     """

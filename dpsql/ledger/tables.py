@@ -77,12 +77,12 @@ _LASTS = (
     .outerjoin(_AFTER, _AFTER.c.id == _OF_ACCOUNT.c.id + 1)
     .order_by(_OF_ACCOUNT.c.id)
 )
-_OF_ONE_CHARGE = 16  # entries that are looked at together: few charges have more
+_OF_ONE_CHARGE = 16  # entries that are read together: few charges have more
 _PLAIN, _KEYED = "sha256", "hmac-sha256"
 
 
 def read_ledger_meta(store: Store, connection: Connection) -> dict[str, str]:
-    """The ledger's own description of itself, {} for an empty database; raises for anything else."""
+    """Return the ledger's own description of itself, {} for an empty database; raises for anything else."""
     if store.is_empty(connection):
         return {}
     meta: dict[str, str] = {}
@@ -104,23 +104,23 @@ def read_ledger_meta(store: Store, connection: Connection) -> dict[str, str]:
 
 
 def make_tables(connection: Connection, digests: KeyedDigest) -> None:
-    """Makes the tables in an empty database."""
+    """Make the tables in an empty database."""
     METADATA.create_all(connection, checkfirst=False)
     write_ledger_meta(connection, {"format": FORMAT, "schema": SCHEMA, **_make_key_meta(digests)})
 
 
 def make_missing_index(connection: Connection) -> None:
-    """Makes the index that ledgers of an older dpsql with the same schema do not have."""
+    """Make the index that ledgers of an older dpsql with the same schema do not have."""
     connection.execute(CreateIndex(ENTRIES_OF_ANALYST, if_not_exists=True))
 
 
 def write_ledger_meta(connection: Connection, meta: Mapping[str, str]) -> None:
-    """Adds to the ledger's description of itself."""
+    """Add to the ledger's description of itself."""
     connection.execute(insert(META), [{"key": key, "value": value} for key, value in meta.items()])
 
 
 def require_key(meta: Mapping[str, str], digests: KeyedDigest, where: str) -> None:
-    """Raises OperationalError (`ledger_key`) unless the given key is the ledger's, or both have none."""
+    """Raise OperationalError (`ledger_key`) unless the given key is the ledger's, or both have none."""
     keyed, given = meta.get("digests", _PLAIN) == _KEYED, digests.key is not None
     if keyed and not given:
         text, hint = "needs its key", "pass it: connect(…, ledger_key=FILE), or --ledger-key FILE"
@@ -141,7 +141,7 @@ def _make_key_meta(digests: KeyedDigest) -> dict[str, str]:
 
 
 def read_accounts(connection: Connection, digests: KeyedDigest) -> dict[AccountKey, dict[str, Any]]:
-    """The rows of all accounts, each checked against its digest."""
+    """Return the rows of all accounts, each checked against its digest."""
     rows = [dict(row) for row in connection.execute(select(ACCOUNTS)).mappings()]
     for row in rows:
         parse_budget(row, digests)
@@ -149,30 +149,30 @@ def read_accounts(connection: Connection, digests: KeyedDigest) -> dict[AccountK
 
 
 def read_budget_history(connection: Connection, digests: KeyedDigest) -> BudgetHistory:
-    """Which budget each account had at each entry, by the stored accounts and all amendments."""
+    """Return the budget that each account had at each entry, from the stored accounts and all amendments."""
     rows = list(iterate_entry_rows(connection, _AMENDMENTS))
     return BudgetHistory.from_rows(read_accounts(connection, digests), rows, digests)
 
 
 def write_amended_account(connection: Connection, row: Row) -> None:
-    """Writes the amended row of an account."""
+    """Write the amended row of an account."""
     connection.execute(
         update(ACCOUNTS).where(*_match_account(ACCOUNTS, get_account_key(row))).values(dict(row))
     )
 
 
 def read_partitions(connection: Connection, key: AccountKey) -> PartitionCharges:
-    """The stored spend of an account's partitions; an entry holds its digest."""
+    """Return the stored spend of an account's partitions; an entry holds its digest."""
     found = connection.execute(select(PARTS).where(*_match_account(PARTS, key))).mappings()
     return from_charges_by_box({row["box"]: parse_charge(row["loss"], row["delta"]) for row in found})
 
 
 def write_partitions(connection: Connection, key: AccountKey, before: Balance, after: Balance) -> None:
-    """Writes the changes in the spend of an account's partitions."""
+    """Write the changes in the spend of an account's partitions."""
     old, new = to_charges_by_box(before.parts), to_charges_by_box(after.parts)
     stale = [box for box, own in old.items() if new.get(box) != own]
     if before.period != after.period or 2 * len(stale) > len(old):
-        # One statement that deletes all takes less time than one for each of most boxes.
+        # One statement that deletes all rows is faster than one for each of most boxes.
         connection.execute(delete(PARTS).where(*_match_account(PARTS, key)))
         old = {}
     elif stale:
@@ -184,7 +184,7 @@ def write_partitions(connection: Connection, key: AccountKey, before: Balance, a
 
 
 def _to_partition_rows(key: AccountKey, balance: Balance) -> list[dict[str, Any]]:
-    """The rows of an account's partitions."""
+    """Return the rows of an account's partitions."""
     common = {"table_name": key.table, "account_analyst": key.analyst, "period": balance.period}
     return [
         {**common, "box_digest": compute_text_digest(box), "box": box, **to_charge_columns("", own)}
@@ -193,7 +193,7 @@ def _to_partition_rows(key: AccountKey, balance: Balance) -> list[dict[str, Any]
 
 
 def read_reservations(connection: Connection, key: AccountKey) -> Reservations:
-    """The stored open reservations of an account; an entry holds their digest."""
+    """Return the stored open reservations of an account; an entry holds their digest."""
     wanted = (
         select(SLICES.c.number, SLICES.c.body).where(*_match_account(SLICES, key)).order_by(SLICES.c.number)
     )
@@ -201,7 +201,7 @@ def read_reservations(connection: Connection, key: AccountKey) -> Reservations:
 
 
 def write_reservations(connection: Connection, key: AccountKey, before: Balance, after: Balance) -> None:
-    """Writes the changes in an account's open reservations."""
+    """Write the changes in an account's open reservations."""
     stale = [number for number, each in before.reservations.items() if after.reservations.get(number) != each]
     if stale:
         connection.execute(delete(SLICES).where(*_match_account(SLICES, key), SLICES.c.number.in_(stale)))
@@ -215,13 +215,13 @@ def write_reservations(connection: Connection, key: AccountKey, before: Balance,
 
 
 def _to_reservation_rows(key: AccountKey, balance: Balance) -> list[dict[str, Any]]:
-    """The rows of an account's open reservations."""
+    """Return the rows of an account's open reservations."""
     common = {"table_name": key.table, "account_analyst": key.analyst}
     return [{**common, "number": number, "body": str(each)} for number, each in balance.reservations.items()]
 
 
 def require_derived_rows(connection: Connection, balances: Mapping[AccountKey, Balance]) -> None:
-    """Requires that the rows of partitions and reservations are those that follow from the entries, column by column, and no more.
+    """Require that the rows of partitions and reservations are those that follow from the entries, column by column, and no more.
 
     Claim: these two tables say nothing that the chain of entries does not vouch for.
     Why: each row that the balances have is compared whole with what was written of it, and there is no other row.
@@ -242,7 +242,7 @@ def require_derived_rows(connection: Connection, balances: Mapping[AccountKey, B
 
 
 def require_ledger_head(connection: Connection, expected: LedgerHead, where: str) -> None:
-    """Raises IntegrityError (`ledger_rolled_back`) unless the ledger still holds a head that it had."""
+    """Raise IntegrityError (`ledger_rolled_back`) unless the ledger still holds a head that it had."""
     entry = select(ENTRIES.c.digest).where(ENTRIES.c.id == expected.entries)
     if expected.entries and connection.execute(entry).scalar() != expected.digest:
         raise make_rollback_error(where, expected)
@@ -252,7 +252,7 @@ def require_ledger_head(connection: Connection, expected: LedgerHead, where: str
 
 
 def read_charging_versions(connection: Connection) -> frozenset[str]:
-    """The versions of dpsql that charged the entries: one pass for each, and one more."""
+    """Return the versions of dpsql that charged the entries: one pass for each, and one more."""
     details, found = ENTRIES.c.details, set[str]()
     wanted = select(details).where(details.contains(VERSION_KEY, autoescape=True)).limit(1)
     while (row := connection.execute(wanted).mappings().first()) is not None:
@@ -268,14 +268,14 @@ def _match_account(table: Table, key: AccountKey) -> tuple[ColumnElement[bool], 
 def iterate_entry_rows(
     connection: Connection, wanted: Select[Any], values: Row | None = None
 ) -> Iterator[Row]:
-    """The rows that a selection of entries finds, read as they are asked for."""
+    """Yield the rows that a selection of entries finds, read as they are asked for."""
     names = ENTRIES.columns.keys()
     for row in connection.execute(wanted, values).yield_per(1000):
         yield dict(zip(names, row, strict=True))
 
 
 def read_rows_from(connection: Connection, start: int, most: int) -> list[Row]:
-    """At most so many entries in their order, from the one with this number on.
+    """Return at most this many entries in order, starting with this number.
 
     From 1 on they are all, whatever number somebody gave to one that was put in before it.
     """
@@ -285,7 +285,7 @@ def read_rows_from(connection: Connection, start: int, most: int) -> list[Row]:
 
 
 def iterate_charge_rows(connection: Connection, number: int) -> Iterator[Row]:
-    """The entries of one charge that pay for its releases: they follow one another, from that of this number on."""
+    """Yield the entries of one charge that pay for its releases: they follow one another, from that of this number on."""
     start, own = number, True
     while own:
         rows = read_rows_from(connection, start, _OF_ONE_CHARGE)
@@ -298,18 +298,18 @@ def iterate_charge_rows(connection: Connection, number: int) -> Iterator[Row]:
 
 
 def read_last_reset(connection: Connection, key: AccountKey) -> int:
-    """The number of the last entry that has reset an account, 0 where there is none."""
+    """Return the number of the last entry that has reset an account, 0 where there is none."""
     newest = select(func.max(ENTRIES.c.id)).where(ENTRIES.c.kind == RESET, *_match_account(ENTRIES, key))
     return int(connection.execute(newest).scalar() or 0)
 
 
 def find_last_row(connection: Connection) -> Row | None:
-    """The ledger's last entry."""
+    """Return the ledger's last entry."""
     return next(iterate_entry_rows(connection, NEWEST_FIRST.limit(1)), None)
 
 
 def read_last_entries(connection: Connection) -> list[LastEntry]:
-    """The last entry of each account that has any, found through the index."""
+    """Return the last entry of each account that has any, found through the index."""
     names = ENTRIES.columns.keys()
     found = []
     for *values, before, after in connection.execute(_LASTS):

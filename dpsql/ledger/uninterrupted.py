@@ -20,10 +20,10 @@ _T = TypeVar("_T")
 
 
 def run_uninterrupted(work: Callable[[], _T]) -> _T:
-    """What `work` returns or raises, done by another thread; who is interrupted meanwhile does not hear of it.
+    """Run `work` in another thread, and return or raise its outcome; an interrupt meanwhile does not reach it.
 
-    Work within work is done by the same thread, and so is what is asked for when the interpreter ends. What has not been
-    committed when the process ends is undone by the database, as after a crash.
+    The same thread does work that is requested within work, or while the interpreter ends. The database undoes what has
+    not been committed when the process ends, as after a crash.
 
     >>> run_uninterrupted(lambda: 1 + 1)
     2

@@ -23,7 +23,7 @@ _BATCH = 5000  # entries of one transaction, so that the log need not grow while
 
 
 def verify_chain(store: Store, digests: KeyedDigest, expected: LedgerHead = START) -> Chain:
-    """The chain of all entries, from the first on, and of all stored releases; what is added meanwhile is checked too.
+    """Return the chain of all entries and stored releases, from the first on; entries added meanwhile are checked too.
 
     Its `stored_head` is the head of the stored releases. Raises IntegrityError (`ledger_tampered`) with the number of the first
     entry that is not what dpsql wrote; (`ledger_rolled_back`) where the head `expected` is not part of the ledger.
@@ -37,7 +37,7 @@ def verify_chain(store: Store, digests: KeyedDigest, expected: LedgerHead = STAR
 def _verify_batch(
     chain: Chain, vouched_digests: dict[int, str], store: Store, digests: KeyedDigest, expected: LedgerHead
 ) -> tuple[Chain, bool]:
-    """The chain with the next entries, whose heads of stored releases are added to `vouched_digests`.
+    """Return the chain with the next entries, whose heads of stored releases are added to `vouched_digests`.
 
     At the end of the entries it checks that all other tables follow from them, and adds the head of the stored releases.
     """

@@ -1,4 +1,4 @@
-"""Mechanisms: a public library of those of the literature, and the noise laws that the engine draws.
+"""Mechanisms: a public library of published mechanisms, and the noise laws that the engine draws.
 
 - `LIBRARY`, for use without SQL: `LaplaceMechanism`, `RandomizedResponse`, `ExponentialMechanism` and more take a loss and a
   sensitivity, and give samples, variance, intervals, the privacy profile and the event for an accountant.

@@ -26,7 +26,7 @@ _LEAST_FLOAT, _LARGE = 5e-324, 1e300
 
 @dataclass(frozen=True, slots=True)
 class Sensitivity:
-    """How far one privacy unit moves a vector of integers, in lattice steps.
+    """The sensitivity: how far one privacy unit moves a vector of integers, in lattice steps.
 
     `l1` is the largest change in l1 norm, `l2_squared` the square of the largest change in l2 norm.
     `linf` is the largest sum, over the groups of the vector, of each group's largest change; that it is no
@@ -79,7 +79,7 @@ class MechanismRecord(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     def to_mechanism(self) -> Mechanism:
-        """The mechanism with these parameters."""
+        """Return the mechanism with these parameters."""
         raise NotImplementedError
 
     @model_validator(mode="before")
@@ -112,10 +112,10 @@ class ComponentChanges(Protocol):
 
 
 class Refinement(Protocol):
-    """A law of less noise given more noise, for the same exact values."""
+    """A conditional law of less noise, given more noise on the same exact values."""
 
     def refine(self, noise: Sequence[int], entropy: Entropy) -> list[int]:
-        """For each draw of the old law a draw of the new one, independent of the others."""
+        """Return a draw of the new law for each draw of the old one, independent of the others."""
         ...
 
 
@@ -147,29 +147,29 @@ class Mechanism(Protocol):
     """Whether `rescale_to_sensitivity` reads the changes of single components."""
 
     def draw(self, size: int, entropy: Entropy) -> list[int]:
-        """`size` independent draws from the exact law."""
+        """Return `size` independent draws from the exact law."""
         ...
 
     def compute_variance(self) -> float:
-        """The variance in squared lattice steps, rounded to nearest: for predictions, not for proofs."""
+        """Return the variance in squared lattice steps, rounded to nearest: for predictions, not for proofs."""
         ...
 
     def bound_sum_tail(self, terms: int, threshold: int) -> float:
-        """An upper bound on the probability that `terms` >= 1 independent draws sum to >= `threshold`."""
+        """Return an upper bound on the probability that `terms` >= 1 independent draws sum to >= `threshold`."""
         ...
 
     def describe(self) -> str:
-        """The law in words, for plans and receipts."""
+        """Return the law in words, for plans and receipts."""
         ...
 
     def __hash__(self) -> int:
-        """Equal mechanisms hash alike; a dataclass puts the hash of its parameters in place of this."""
+        """Return one hash for equal mechanisms; a dataclass replaces this with the hash of its parameters."""
         return hash(self.name)
 
     def compute_privacy_loss(
         self, sensitivity: Sensitivity, changes: ComponentChanges | None
     ) -> Pure | Gaussian:
-        """The privacy loss of noise with this law, for a vector of this sensitivity.
+        """Return the privacy loss of noise with this law, for a vector of this sensitivity.
 
         `changes` are those of its cells where it is known to move one cell at a time. InternalError where the law has no
         loss for such a change.
@@ -179,15 +179,15 @@ class Mechanism(Protocol):
     def rescale_to_sensitivity(
         self, old: Sensitivity, new: Sensitivity, changes: ComponentChanges | None
     ) -> Mechanism:
-        """The mechanism with the same loss for the sensitivity `new`, and for as many `changes`, as this has for `old`."""
+        """Return the mechanism with the same loss for the sensitivity `new`, and for as many `changes`, as this has for `old`."""
         raise InternalError(f"{self.name} noise is computed from releases, so it cannot be rescaled")
 
     def to_record(self) -> MechanismRecord:
-        """The mechanism as stored releases hold it."""
+        """Return the mechanism as stored releases hold it."""
         raise InternalError(f"{self.name} noise cannot be stored")
 
     def find_refinement(self, finer: Mechanism) -> Refinement | None:
-        """How noise of the law `finer` is drawn given noise of this law, for the difference of both losses; or None.
+        """Return how noise of the law `finer` is drawn given noise of this law, for the difference of both losses; or None.
 
         Only where the difference of the two draws is independent of the finer one.
         """
@@ -195,12 +195,12 @@ class Mechanism(Protocol):
 
     @property
     def is_gaussian(self) -> bool:
-        """Whether weighted sums of draws are as good as normal."""
+        """Whether weighted sums of draws are practically normal."""
         return False
 
     @property
     def subdivisions(self) -> int:
-        """Into how many steps of this law one lattice step is divided; 1 but for noise that was computed."""
+        """The number of steps of this law in one lattice step; 1 except for computed noise."""
         return 1
 
     @property
@@ -209,14 +209,14 @@ class Mechanism(Protocol):
         return ((1, self),)
 
     def find_sum_bound(self, confidence: float) -> Callable[[Sequence[float]], float] | None:
-        """The t with P(|Σ size · draw| <= t) >= `confidence` for coordinates of one vector, as a function of sizes.
+        """Return the t with P(|Σ size · draw| <= t) >= `confidence` for coordinates of one vector, as a function of sizes.
 
         Sizes are positive and fall. None where the law of a sum of Laplace variables of this variance serves.
         """
         return None
 
     def compute_characteristic_function(self, weights: Sequence[float], at: Floats) -> Floats:
-        """The characteristic function of Σ weight · draw, for draws of one vector; that of Laplace noise by default."""
+        """Return the characteristic function of Σ weight · draw, for draws of one vector; that of Laplace noise by default."""
         found = np.ones_like(at)
         for each in weights:
             found /= 1 + (self.std * each * at) ** 2 / 2
@@ -228,11 +228,11 @@ class Mechanism(Protocol):
         return math.sqrt(self.compute_variance())
 
     def bound_tail(self, threshold: int) -> float:
-        """An upper bound on the probability that one draw is >= `threshold`."""
+        """Return an upper bound on the probability that one draw is >= `threshold`."""
         return self.bound_sum_tail(1, threshold)
 
     def compute_half_width(self, confidence: float) -> int:
-        """The smallest t, in lattice steps, with P(|draw| <= t) >= `confidence`, as `bound_tail` shows it.
+        """Return the smallest t, in lattice steps, with P(|draw| <= t) >= `confidence`, as `bound_tail` shows it.
 
         DataError unless 0 < confidence < 1.
         """
@@ -242,7 +242,7 @@ class Mechanism(Protocol):
         return max(search_tail_threshold(self.bound_tail, side, math.ceil(min(self.std, _LARGE))), 1) - 1
 
     def compute_sum_threshold(self, terms: int, probability: Fraction) -> int:
-        """The smallest t >= 0 with P(sum of `terms` draws >= t) <= `probability`, as `bound_sum_tail` shows it.
+        """Return the smallest t >= 0 with P(sum of `terms` draws >= t) <= `probability`, as `bound_sum_tail` shows it.
 
         The bound holds; rounding can only make t larger. LossError unless 2**-900 <= probability < 1,
         InternalError unless `terms` >= 1.
@@ -255,7 +255,7 @@ class Mechanism(Protocol):
 
 
 def require_parameter(value: Fraction, bits: int, what: str) -> None:
-    """Refuse a noise parameter that no sound plan asks for.
+    """Require a noise parameter that a sound plan may ask for.
 
     InternalError unless `value` is a positive Fraction (a sensitivity of zero needs no noise and no
     mechanism); LossError if it is not within 2**-bits and 2**bits, far past all that a database holds.
@@ -270,7 +270,7 @@ def require_parameter(value: Fraction, bits: int, what: str) -> None:
 
 
 def rescale_parameter(parameter: Fraction, new: Fraction, old: Fraction) -> Fraction:
-    """`parameter * new / old`, reduced once; ZeroDivisionError if `old` is zero.
+    """Return `parameter * new / old`, reduced once; raise ZeroDivisionError if `old` is zero.
 
     >>> rescale_parameter(Fraction(3, 2), Fraction(4), Fraction(6))
     Fraction(1, 1)
@@ -280,14 +280,14 @@ def rescale_parameter(parameter: Fraction, new: Fraction, old: Fraction) -> Frac
 
 
 def require_positive_loss(value: Fraction, what: str) -> Fraction:
-    """`value` itself; LossError unless it is a positive Fraction."""
+    """Return `value`; raise LossError unless it is a positive Fraction."""
     if not isinstance(value, Fraction) or value.numerator <= 0:
         raise LossError(f"{what} must be a positive Fraction, not {value!r}")
     return value
 
 
 def search_smallest(holds: Callable[[int], bool]) -> int:
-    """The smallest t >= 0 where `holds`, given that it holds from there on.
+    """Return the smallest t >= 0 where `holds`, given that it holds from there on.
 
     >>> search_smallest(lambda t: t * t > 50)
     8
@@ -311,7 +311,7 @@ def _compute_sum_threshold(mechanism: Mechanism, terms: int, probability: Fracti
 
 
 def search_tail_threshold(tail: Callable[[int], float], probability: Fraction, start: int) -> int:
-    """The smallest t >= 0 where a tail, which falls, is at most a `probability`; `start` is near the scale of the tail.
+    """Return the smallest t >= 0 where a tail, which falls, is at most a `probability`; `start` is near the scale of the tail.
 
     It interpolates the logarithm of the tail, which is nearly a line or a parabola, and halves the rest in between.
 

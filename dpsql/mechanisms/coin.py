@@ -32,7 +32,7 @@ class Coin:
     as_odds: bool = False
 
     def compute_threshold(self, bits: int) -> int:
-        """floor(p * 2**bits), exactly.
+        """Return floor(p * 2**bits), exactly.
 
         >>> Coin(Fraction(1)).compute_threshold(10)
         376
@@ -40,14 +40,14 @@ class Coin:
         return _compute_threshold(self.exponent, self.as_odds, bits)
 
     def settle_toss(self, prefix: int, bits: int, entropy: Entropy) -> bool:
-        """The toss, given that the first `bits` binary digits of its uniform number are `prefix`."""
+        """Return the toss, given that the first `bits` binary digits of its uniform number are `prefix`."""
         while prefix == (threshold := self.compute_threshold(bits)):
             prefix = prefix << _WORD | int(entropy.draw_words(1)[0])
             bits += _WORD
         return prefix < threshold
 
     def toss(self, entropy: Entropy) -> bool:
-        """True with probability p."""
+        """Return True with probability p."""
         return self.settle_toss(0, 0, entropy)
 
 
@@ -71,7 +71,7 @@ def _find_float_threshold(exponent: Fraction, as_odds: bool, bits: int) -> int |
 
 @cache_for_release
 def _compute_threshold(exponent: Fraction, as_odds: bool, bits: int) -> int:
-    """floor(p * 2**bits), from bounds on exp(-exponent) that tighten until both give one integer.
+    """Return floor(p * 2**bits), from bounds on exp(-exponent) that tighten until both give one integer.
 
     They do in the end: unless the exponent is zero, p is transcendental (Lindemann), so p * 2**bits lies
     strictly between two integers.

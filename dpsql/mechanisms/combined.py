@@ -23,7 +23,7 @@ class CombinedNoiseRecord(MechanismRecord):
     parts: list[tuple[StrictInt, StoredMechanism]]
 
     def to_mechanism(self) -> Mechanism:
-        """The mechanism with these parameters."""
+        """Return the mechanism with these parameters."""
         return CombinedNoise(tuple(self.parts))
 
 
@@ -68,31 +68,31 @@ class CombinedNoise(Mechanism):
         return all(noise.is_gaussian for _, noise in self.parts)
 
     def to_record(self) -> MechanismRecord:
-        """The mechanism as stored releases hold it."""
+        """Return the mechanism as stored releases hold it."""
         return CombinedNoiseRecord.model_construct(parts=list(self.parts))
 
     def compute_characteristic_function(self, weights: Sequence[float], at: Floats) -> Floats:
-        """The characteristic function of Σ weight · draw: the product of those of all parts."""
+        """Return the characteristic function of Σ weight · draw: the product of those of all parts."""
         found = np.ones_like(at)
         for weight, part in self.parts:
             found *= part.compute_characteristic_function([weight * each for each in weights], at)
         return found
 
     def draw(self, size: int, entropy: Entropy) -> list[int]:
-        """`size` independent draws from the exact law."""
+        """Return `size` independent draws from the exact law."""
         drawn = [[weight * each for each in noise.draw(size, entropy)] for weight, noise in self.parts]
         return [sum(each) for each in zip(*drawn, strict=True)]
 
     def compute_variance(self) -> float:
-        """The variance in squared steps of 1/Σ n, rounded to nearest."""
+        """Return the variance in squared steps of 1/Σ n, rounded to nearest."""
         return math.fsum(float(weight) ** 2 * noise.compute_variance() for weight, noise in self.parts)
 
     def bound_sum_tail(self, terms: int, threshold: int) -> float:
-        """An upper bound on the probability that `terms` >= 1 independent draws sum to >= `threshold`."""
+        """Return an upper bound on the probability that `terms` >= 1 independent draws sum to >= `threshold`."""
         return bound_tail_by_variance(terms * self.compute_variance(), threshold)
 
     def describe(self) -> str:
-        """The law in words."""
+        """Return the law in words."""
         noises = "; ".join(
             f"{weight / self.subdivisions:.3g} of {noise.describe()}" for weight, noise in self.parts
         )
@@ -100,7 +100,7 @@ class CombinedNoise(Mechanism):
 
 
 def bound_tail_by_variance(variance: float, threshold: int) -> float:
-    """An upper bound on the probability that a noise with this variance is >= `threshold`.
+    """Return an upper bound on the probability that a noise with this variance is >= `threshold`.
 
     Source: Cantelli 1910, the one-sided inequality of Chebyshev.
     """

@@ -22,7 +22,7 @@ _MANY = 16
 _RATIOS = 16
 """Ratios of weights are rounded up to multiples of its inverse, so that few quantiles are needed."""
 _STEP, _REACH, _RADII = 0.125, 64.0, 128
-"""The function is followed up to 64 inverse standard deviations: beyond, a 100,000th at most is left of the integral.
+"""The function is followed up to 64 inverse standard deviations: the rest of the integral is at most a 100,000th.
 
 In steps of an eighth what lies beyond 25 standard deviations is mistaken, of which there is nothing.
 """
@@ -66,7 +66,7 @@ class ConsistencyNoise(Mechanism):
         return self.whole
 
     def find_sum_bound(self, confidence: float) -> Callable[[Sequence[float]], float]:
-        """The t with P(|Σ size · draw| <= t) = `confidence` for cells of one group, in steps of the adjusted cells.
+        """Return the t with P(|Σ size · draw| <= t) = `confidence` for cells of one group, in steps of the adjusted cells.
 
         Claim: the bounds are those of the law in which geometric noise is Laplace's, but for a 1,000th part.
         Why: a sum of independent noises has the product of their characteristic functions, and all of these are real,
@@ -79,14 +79,14 @@ class ConsistencyNoise(Mechanism):
             if not sizes or not sizes[0]:
                 return 0.0
             if not self.std:
-                return sizes[0] * longest / 2  # all noise is zero, but for what no float can tell from it
+                return sizes[0] * longest / 2  # all noise is zero, up to the precision of floats
             shape = tuple(math.ceil(size / sizes[0] * _RATIOS) for size in sizes if size)
             return sizes[0] * (self.std * _compute_sum_quantile(self, shape, confidence) + longest / 2)
 
         return bound_sum
 
     def draw(self, size: int, entropy: Entropy) -> list[int]:
-        """`size` draws for simulations: of the exact law, but that many equal noises are drawn as a normal one."""
+        """Return `size` draws for simulations, from the exact law, except that many equal noises are drawn as one normal variable."""
         columns = []
         for weight, times, noise in self.parts:
             if times < _MANY:
@@ -102,24 +102,24 @@ class ConsistencyNoise(Mechanism):
         return [sum(each) for each in zip(*columns, strict=True)]
 
     def compute_variance(self) -> float:
-        """The variance in squared steps of 1/`whole`, rounded to nearest."""
+        """Return the variance in squared steps of 1/`whole`, rounded to nearest."""
         return math.fsum(
             float(weight) ** 2 * times * noise.compute_variance() for weight, times, noise in self.parts
         )
 
     def bound_sum_tail(self, terms: int, threshold: int) -> float:
-        """An upper bound on the probability that `terms` >= 1 independent draws sum to >= `threshold`."""
+        """Return an upper bound on the probability that `terms` >= 1 independent draws sum to >= `threshold`."""
         return bound_tail_by_variance(terms * self.compute_variance(), threshold)
 
     def describe(self) -> str:
-        """The law in words."""
+        """Return the law in words."""
         std = self.std / self.whole
         return f"{self.name}: {sum(times for _, times, _ in self.parts):,} noises, of standard deviation {std:.4g}"
 
 
 @lru_cache(maxsize=4096)
 def _compute_sum_quantile(mechanism: ConsistencyNoise, shape: tuple[int, ...], confidence: float) -> float:
-    """The t with P(|S| <= t·std) = `confidence`, S = Σ w_i z_i, w being `shape` over `_RATIOS`."""
+    """Return the t with P(|S| <= t·std) = `confidence`, S = Σ w_i z_i, w being `shape` over `_RATIOS`."""
     weights = [part / _RATIOS for part in shape]
     at: Floats = np.arange(_STEP / 2, _REACH, _STEP, dtype=np.float64)
     found = np.ones_like(at)

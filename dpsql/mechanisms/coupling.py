@@ -57,7 +57,7 @@ class Coupling:
             raise InternalError(f"noise of scale {self.old} cannot be refined to scale {self.new}")
 
     def refine(self, noise: Sequence[int], entropy: Entropy) -> list[int]:
-        """For each V1 a draw of V2, independent of the others."""
+        """Return a draw of V2 for each V1, independent of the others."""
         parts = [
             self._draw_part(abs(old), int(word), entropy)
             for old, word in zip(noise, entropy.draw_words(len(noise)), strict=True)
@@ -70,7 +70,7 @@ class Coupling:
         ]
 
     def compute_chance_thresholds(self, distance: int, bits: int = _WORD) -> tuple[int, ...]:
-        """floor(c · 2**bits) for the chances c, added up, of the first three parts, where |V1| is `distance`.
+        """Return floor(c · 2**bits) for the cumulative probabilities c of the first three parts, where |V1| is `distance`.
 
         Bounds on the chances tighten until both have one floor. They do in the end: the chances are rational
         functions of e to a rational power, none of them constant, and so are transcendental (Lindemann).
@@ -78,7 +78,7 @@ class Coupling:
         return _compute_chance_thresholds(self, distance, bits)
 
     def _draw_part(self, distance: int, prefix: int, entropy: Entropy) -> int:
-        """Which of the four parts: a uniform number is compared with their chances, carried on where it must."""
+        """Draw one of the four parts: compare a uniform number with their cumulative probabilities, with more bits where needed."""
         bits = _WORD
         while prefix in (known := self.compute_chance_thresholds(distance, bits)):
             prefix = prefix << _WORD | int(entropy.draw_words(1)[0])
@@ -93,7 +93,7 @@ class Coupling:
 
 
 def _draw_magnitudes(scale: Fraction, size: int, entropy: Entropy) -> list[int]:
-    """Independent geometric magnitudes 0, 1, … of ratio exp(-1/scale)."""
+    """Return independent geometric magnitudes 0, 1, … of ratio exp(-1/scale)."""
     signed: list[int] = sample_two_sided_geometric(scale, size, entropy).tolist()
     return [~draw if draw < 0 else draw for draw in signed]
 
@@ -113,7 +113,7 @@ def _compute_chance_thresholds(law: Coupling, distance: int, bits: int) -> tuple
 def _bound_chance_thresholds(
     law: Coupling, distance: int, bits: int, places: int, *, upper: bool
 ) -> tuple[int, ...]:
-    """The floors of lower or upper bounds on the chances; each factor below is bounded on its own."""
+    """Return the floors of lower or upper bounds on the chances; each factor below is bounded on its own."""
     unit: int = 10**places
     rate, more = 1 / law.old, 1 / law.new - 1 / law.old
 

@@ -37,7 +37,7 @@ _RADII = 128
 _RATIOS = 256
 """Ratios of weights are rounded up to multiples of its inverse, so that few quantiles are needed."""
 MOST_DIMENSIONS = 64
-"""More coordinates than this are noised in several cubes, or otherwise."""
+"""The maximum number of coordinates of one cube; more need several cubes, or another mechanism."""
 
 
 class LInfinityRecord(MechanismRecord):
@@ -48,7 +48,7 @@ class LInfinityRecord(MechanismRecord):
     dimensions: StrictInt
 
     def to_mechanism(self) -> Mechanism:
-        """The mechanism with these parameters."""
+        """Return the mechanism with these parameters."""
         return LInfinityMechanism(self.scale, self.dimensions)
 
 
@@ -62,7 +62,7 @@ class LInfinityMechanism(Mechanism):
     Claim: added to a vector of integers it is (linf_sensitivity / scale)-differentially private, and no
     smaller loss holds if the sensitivity is attained. Of several groups, each with its own draw, the
     losses add up: there the sensitivity is the sum over the groups of the largest changes in each.
-    Why: a shift of the centre by d changes max|z_i| by at most max|d_i| (triangle inequality), so the
+    Why: a shift of the center by d changes max|z_i| by at most max|d_i| (triangle inequality), so the
     probability of an output by at most a factor a**-max|d_i|.
     Coordinates that move by different lengths D_i are multiplied by whole numbers m_i such that all
     m_i * D_i are at most D: then the vector moves by at most D, and dividing the noisy coordinate by m_i
@@ -92,25 +92,25 @@ class LInfinityMechanism(Mechanism):
 
     @classmethod
     def calibrate(cls, linf_sensitivity: Fraction, epsilon: Fraction, dimensions: int) -> LInfinityMechanism:
-        """The mechanism with loss exactly `epsilon`; LossError unless it is a positive Fraction."""
+        """Return the mechanism with loss exactly `epsilon`; LossError unless it is a positive Fraction."""
         return cls(linf_sensitivity / require_positive_loss(epsilon, "epsilon"), dimensions)
 
     def compute_epsilon(self, linf_sensitivity: Fraction) -> Fraction:
-        """The loss of a release with this sensitivity, exactly."""
+        """Return the loss of a release with this sensitivity, exactly."""
         return linf_sensitivity / self.scale
 
     def compute_privacy_loss(self, sensitivity: Sensitivity, changes: ComponentChanges | None) -> Pure:
-        """The privacy loss of noise with this law, for a vector of this sensitivity."""
+        """Return the privacy loss of noise with this law, for a vector of this sensitivity."""
         return Pure(self.compute_epsilon(sensitivity.linf))
 
     def rescale_to_sensitivity(
         self, old: Sensitivity, new: Sensitivity, changes: ComponentChanges | None
     ) -> LInfinityMechanism:
-        """The mechanism with the same loss for the sensitivity `new` as this has for `old`."""
+        """Return the mechanism with the same loss for the sensitivity `new` as this has for `old`."""
         return LInfinityMechanism(self.scale * new.linf / old.linf, self.dimensions)
 
     def find_sum_bound(self, confidence: float) -> Callable[[Sequence[float]], float]:
-        """A bound on |Σ size · z_i| at a confidence, for coordinates of one vector z and sizes that fall.
+        """Return a bound on |Σ size · z_i| at a confidence, for coordinates of one vector z and sizes that fall.
 
         Claim: it holds for the discrete cube, and is as tight as the continuous one's but for a few steps.
         Why: the radius of the discrete cube is an index of at most k plus k+1 whole parts of exponential
@@ -129,7 +129,7 @@ class LInfinityMechanism(Mechanism):
         return bound_sum
 
     def compute_characteristic_function(self, weights: Sequence[float], at: Floats) -> Floats:
-        """The characteristic function of Σ weight · draw, for coordinates of one vector of the continuous law.
+        """Return the characteristic function of Σ weight · draw, for coordinates of one vector of the continuous law.
 
         Why: a vector is its radius, a gamma variable, times uniform variables, so it is the mean over the radius of a
         product of sin(x)/x; the mean is taken over even parts of the radius.
@@ -145,11 +145,11 @@ class LInfinityMechanism(Mechanism):
         return found
 
     def to_record(self) -> MechanismRecord:
-        """The mechanism as stored releases hold it."""
+        """Return the mechanism as stored releases hold it."""
         return LInfinityRecord(scale=self.scale, dimensions=self.dimensions)
 
     def draw(self, size: int, entropy: Entropy) -> list[int]:
-        """Coordinates of independent vectors, one vector after the other.
+        """Return the coordinates of independent vectors, one vector after the other.
 
         InternalError unless `size` is a multiple of `dimensions`.
         """
@@ -162,7 +162,7 @@ class LInfinityMechanism(Mechanism):
         return draws
 
     def compute_variance(self) -> float:
-        """The variance of a coordinate in squared lattice steps, rounded to nearest.
+        """Return the variance of a coordinate in squared lattice steps, rounded to nearest.
 
         Why: given the radius R a coordinate is uniform on -R..R, with variance R(R+1)/3. As 4R(R+1) is
         (2R+1)**2 - 1, the mean of R(R+1) is a quarter of the ratio of two sums of (2R+1)**j * a**R; of
@@ -184,7 +184,7 @@ class LInfinityMechanism(Mechanism):
             return float(found)
 
     def bound_sum_tail(self, terms: int, threshold: int) -> float:
-        """An upper bound on the probability that `terms` >= 1 coordinates of a vector sum to >= `threshold`.
+        """Return an upper bound on the probability that `terms` >= 1 coordinates of a vector sum to >= `threshold`.
 
         Claim: for one term it is the exact probability, rounded up; for more a bound.
         Why: given the radius R >= t >= 1, R-t+1 of the 2R+1 values of a coordinate are >= t. So the
@@ -213,7 +213,7 @@ class LInfinityMechanism(Mechanism):
         return min(1.0, math.nextafter(float(upper), math.inf))
 
     def describe(self) -> str:
-        """The law in words.
+        """Return the law in words.
 
         >>> LInfinityMechanism(Fraction(20), 3).describe()
         'cube, scale 20, of 3 numbers at once'
@@ -223,7 +223,7 @@ class LInfinityMechanism(Mechanism):
 
 @lru_cache(maxsize=4096)
 def _compute_sum_quantile(dimensions: int, shape: tuple[int, ...], confidence: float) -> float:
-    """The t with P(|Σ w_i r u_i| <= t) = `confidence`, w being `shape` over `_RATIOS`.
+    """Return the t with P(|Σ w_i r u_i| <= t) = `confidence`, w being `shape` over `_RATIOS`.
 
     Here u_1, …, u_k are uniform on [-1, 1] and r is a gamma variable of shape k+1, the radius of a cube.
     Why: given r, the tail of Σ w_i u_i is a sum over the signs s of ± (Σ s_i w_i - t/r)^j, where that is above
@@ -259,7 +259,7 @@ def _compute_sum_quantile(dimensions: int, shape: tuple[int, ...], confidence: f
 
 @lru_cache(maxsize=64)
 def _compute_moments(scale: Fraction, most: int) -> tuple[Decimal, ...]:
-    """The sums over s >= 0 of (2s+1)**j * a**s, for j up to `most`, in the context of the scale.
+    """Return the sums over s >= 0 of (2s+1)**j * a**s, for j up to `most`, in the context of the scale.
 
     Why: such a sum is the polynomial with the coefficients `compute_eulerian_coefficients(j)` at a, over (1-a)**(j+1).
     Source: Brenti 1994, "q-Eulerian polynomials arising from Coxeter groups", Theorem 3.4.

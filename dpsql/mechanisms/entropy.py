@@ -14,12 +14,12 @@ class Entropy(Protocol):
     """A source of independent uniform words."""
 
     def draw_words(self, count: int) -> NDArray[np.uint64]:
-        """`count` fresh words, each uniform on 0..2**64-1 and independent of all others."""
+        """Return `count` fresh words, each uniform on 0..2**64-1 and independent of all others."""
         ...
 
 
 def draw_secret(entropy: Entropy) -> str:
-    """128 fresh bits as 32 hexadecimal digits: with an id of up to 23 letters they are one block of SHA-256."""
+    """Return 128 fresh bits as 32 hexadecimal digits: with an id of up to 23 letters they fit one block of SHA-256."""
     return "".join(f"{word:016x}" for word in entropy.draw_words(2).tolist())
 
 
@@ -31,5 +31,5 @@ class SystemEntropy:
     """
 
     def draw_words(self, count: int) -> NDArray[np.uint64]:
-        """`count` words, shape `(count,)`; OSError if the system has no generator."""
+        """Return `count` words, shape `(count,)`; raise OSError if the system has no generator."""
         return np.frombuffer(os.urandom(8 * count), dtype=np.uint64)

@@ -10,17 +10,17 @@ _PLACES = 50
 
 
 def make_guarded_context(scale: Fraction) -> Context:
-    """Digits enough to leave 50 of them after the cancellation in 1 - exp(-1/scale)."""
+    """Return a context with enough digits to leave 50 after the cancellation in 1 - exp(-1/scale)."""
     return Context(prec=_PLACES + len(str(math.ceil(scale))))
 
 
 def exp(exponent: Fraction) -> Decimal:
-    """e to that power, rounded in the current context."""
+    """Return e to that power, rounded in the current context."""
     return (Decimal(exponent.numerator) / Decimal(exponent.denominator)).exp()
 
 
 def bound_exp(exponent: Fraction, places: int) -> tuple[int, int]:
-    """Integers around exp(-exponent) * 10**places.
+    """Bound exp(-exponent) * 10**places by two integers.
 
     With ten spare digits the value is known to 1e-9 of a unit: `Decimal.exp` is correctly rounded, and a
     relative error r in the exponent x moves exp(-x) by about r * x * exp(-x) < r. One unit each way is

@@ -37,7 +37,7 @@ class DiscreteGaussianRecord(MechanismRecord):
     variance: ExactText
 
     def to_mechanism(self) -> Mechanism:
-        """The mechanism with these parameters."""
+        """Return the mechanism with these parameters."""
         return DiscreteGaussian(self.variance)
 
 
@@ -75,21 +75,21 @@ class DiscreteGaussian(Mechanism):
 
     @classmethod
     def calibrate(cls, l2_squared: Fraction, rho: Fraction) -> DiscreteGaussian:
-        """The mechanism with loss exactly `rho` (zCDP); LossError unless it is a positive Fraction."""
+        """Return the mechanism with loss exactly `rho` (zCDP); LossError unless it is a positive Fraction."""
         return cls(l2_squared / (2 * require_positive_loss(rho, "rho")))
 
     def compute_rho(self, l2_squared: Fraction) -> Fraction:
-        """The zCDP loss of a release whose l2 sensitivity has this square, exactly."""
+        """Return the zCDP loss of a release whose l2 sensitivity has this square, exactly."""
         return l2_squared / (2 * self.variance)
 
     def compute_privacy_loss(self, sensitivity: Sensitivity, changes: ComponentChanges | None) -> Gaussian:
-        """The privacy loss of noise with this law, for a vector of this sensitivity."""
+        """Return the privacy loss of noise with this law, for a vector of this sensitivity."""
         return Gaussian(self.compute_rho(sensitivity.l2_squared))
 
     def rescale_to_sensitivity(
         self, old: Sensitivity, new: Sensitivity, changes: ComponentChanges | None
     ) -> DiscreteGaussian:
-        """The mechanism with the same loss for the sensitivity `new` as this has for `old`."""
+        """Return the mechanism with the same loss for the sensitivity `new` as this has for `old`."""
         return DiscreteGaussian(rescale_parameter(self.variance, new.l2_squared, old.l2_squared))
 
     @property
@@ -98,21 +98,21 @@ class DiscreteGaussian(Mechanism):
         return True
 
     def compute_characteristic_function(self, weights: Sequence[float], at: Floats) -> Floats:
-        """The characteristic function of Σ weight · draw, for independent draws; that of the continuous law."""
+        """Return the characteristic function of Σ weight · draw, for independent draws; that of the continuous law."""
         found: Floats = np.exp(-((self.std * at) ** 2) * sum(each**2 for each in weights) / 2)
         return found
 
     def to_record(self) -> MechanismRecord:
-        """The mechanism as stored releases hold it."""
+        """Return the mechanism as stored releases hold it."""
         return DiscreteGaussianRecord(variance=self.variance)
 
     def draw(self, size: int, entropy: Entropy) -> list[int]:
-        """`size` independent draws from the exact law."""
+        """Return `size` independent draws from the exact law."""
         draws: list[int] = sample_discrete_gaussian(self.variance, size, entropy).tolist()
         return draws
 
     def compute_variance(self) -> float:
-        """The variance of the law in squared lattice steps, rounded to nearest.
+        """Return the variance of the law in squared lattice steps, rounded to nearest.
 
         It falls short of the parameter by a share of order exp(-2 * pi**2 * variance) (Poisson
         summation), which from 4 on a float does not show.
@@ -124,7 +124,7 @@ class DiscreteGaussian(Mechanism):
         return float((steps**2 * weights).sum() / (0.5 + weights.sum()))
 
     def bound_sum_tail(self, terms: int, threshold: int) -> float:
-        """An upper bound on the probability that `terms` >= 1 independent draws sum to >= `threshold`.
+        """Return an upper bound on the probability that `terms` >= 1 independent draws sum to >= `threshold`.
 
         Claim: for t >= 1 the sum of n draws is >= t with probability at most exp(-t*t / (2nV)), V the
         parameter, and at most (1+c)**n times the probability for one draw of parameter nV, where
@@ -133,7 +133,7 @@ class DiscreteGaussian(Mechanism):
         times a factor that is largest at x = 0, where it lies between 1 and 1 + 2/(exp(2 pi**2 W) - 1).
         With x = sV that gives E[exp(sX)] <= exp(s*s*V/2), hence the first bound (Chernoff). For the
         second, completing the square in the convolution of parameters kV and V leaves such a sum with
-        W = kV/(k+1) >= V/2; n-1 of these factors and one for the last normaliser are at most 1+c each.
+        W = kV/(k+1) >= V/2; n-1 of these factors and one for the last normalizer are at most 1+c each.
         Source: the first, Canonne, Kamath and Steinke 2020; the second is derived here.
         """
         if threshold < 1:
@@ -149,7 +149,7 @@ class DiscreteGaussian(Mechanism):
         return min(chernoff, _bound_tail(threshold, float(terms * self.variance), blur))
 
     def describe(self) -> str:
-        """The law in words.
+        """Return the law in words.
 
         >>> DiscreteGaussian(Fraction(100)).describe()
         'discrete gaussian, standard deviation 10'
@@ -158,7 +158,7 @@ class DiscreteGaussian(Mechanism):
 
 
 def _bound_tail(threshold: int, variance: float, blur: float) -> float:
-    """exp(`blur`) times an upper bound on P(one draw of this parameter >= `threshold`), threshold >= 1.
+    """Return exp(`blur`) times an upper bound on P(one draw of this parameter >= `threshold`), threshold >= 1.
 
     Summed where that is cheap; what lies 40 sigma beyond the threshold is less than a float can show.
     Otherwise the weights f(k) = exp(-k*k / (2 * variance)) are compared with integrals, and their total

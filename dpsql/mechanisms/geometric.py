@@ -35,7 +35,7 @@ class GeometricRecord(MechanismRecord):
     scale: ExactText
 
     def to_mechanism(self) -> Mechanism:
-        """The mechanism with these parameters."""
+        """Return the mechanism with these parameters."""
         return Geometric(self.scale)
 
 
@@ -48,8 +48,8 @@ class Geometric(Mechanism):
     Claim: added to a vector of integers, coordinate by coordinate and independently, it is
     (l1_sensitivity / scale)-differentially private, and no smaller loss holds if the sensitivity is
     attained.
-    Why: a shift of the centre by d changes the probability of an output by at most a factor a**-|d|,
-    with equality on the far side of both centres; over the coordinates the |d| add up to the l1 norm.
+    Why: a shift of the center by d changes the probability of an output by at most a factor a**-|d|,
+    with equality on the far side of both centers; over the coordinates the |d| add up to the l1 norm.
     Source: Ghosh, Roughgarden and Sundararajan, "Universally utility-maximizing privacy mechanisms", 2009.
 
     >>> Geometric.calibrate(l1_sensitivity=Fraction(2), epsilon=Fraction(1, 10))
@@ -71,45 +71,45 @@ class Geometric(Mechanism):
 
     @classmethod
     def calibrate(cls, l1_sensitivity: Fraction, epsilon: Fraction) -> Geometric:
-        """The mechanism with loss exactly `epsilon`; LossError unless it is a positive Fraction."""
+        """Return the mechanism with loss exactly `epsilon`; LossError unless it is a positive Fraction."""
         return cls(l1_sensitivity / require_positive_loss(epsilon, "epsilon"))
 
     def compute_epsilon(self, l1_sensitivity: Fraction) -> Fraction:
-        """The loss of a release with this sensitivity, exactly."""
+        """Return the loss of a release with this sensitivity, exactly."""
         return l1_sensitivity / self.scale
 
     def compute_privacy_loss(self, sensitivity: Sensitivity, changes: ComponentChanges | None) -> Pure:
-        """The privacy loss of noise with this law, for a vector of this sensitivity."""
+        """Return the privacy loss of noise with this law, for a vector of this sensitivity."""
         return Pure(self.compute_epsilon(sensitivity.l1))
 
     def rescale_to_sensitivity(
         self, old: Sensitivity, new: Sensitivity, changes: ComponentChanges | None
     ) -> Geometric:
-        """The mechanism with the same loss for the sensitivity `new` as this has for `old`."""
+        """Return the mechanism with the same loss for the sensitivity `new` as this has for `old`."""
         return Geometric(rescale_parameter(self.scale, new.l1, old.l1))
 
     def find_refinement(self, finer: Mechanism) -> Coupling | None:
-        """The `Coupling` with geometric noise of a smaller scale."""
+        """Return the `Coupling` with geometric noise of a smaller scale."""
         if not isinstance(finer, Geometric) or finer.scale >= self.scale:
             return None
         return Coupling(self.scale, finer.scale)
 
     def to_record(self) -> MechanismRecord:
-        """The mechanism as stored releases hold it."""
+        """Return the mechanism as stored releases hold it."""
         return GeometricRecord(scale=self.scale)
 
     def draw(self, size: int, entropy: Entropy) -> list[int]:
-        """`size` independent draws from the exact law."""
+        """Return `size` independent draws from the exact law."""
         draws: list[int] = sample_two_sided_geometric(self.scale, size, entropy).tolist()
         return draws
 
     def compute_variance(self) -> float:
-        """2a / (1-a)**2 in squared lattice steps, rounded to nearest."""
+        """Return 2a / (1-a)**2 in squared lattice steps, rounded to nearest."""
         rate = float(1 / self.scale)
         return 2 * math.exp(-rate) / math.expm1(-rate) ** 2
 
     def bound_sum_tail(self, terms: int, threshold: int) -> float:
-        """An upper bound on the probability that `terms` >= 1 independent draws sum to >= `threshold`.
+        """Return an upper bound on the probability that `terms` >= 1 independent draws sum to >= `threshold`.
 
         Claim: the exact probability, rounded up. For one draw and t >= 0 it is a**t / (1+a).
         Why: the sum S of n draws is the difference of two negative binomials, with generating function
@@ -133,7 +133,7 @@ class Geometric(Mechanism):
         return min(1.0, math.nextafter(float(upper), math.inf))
 
     def describe(self) -> str:
-        """The law in words.
+        """Return the law in words.
 
         >>> Geometric(Fraction(20)).describe()
         'geometric, scale 20'
@@ -143,7 +143,7 @@ class Geometric(Mechanism):
 
 @lru_cache(maxsize=256)
 def _compute_mixture_weights(scale: Fraction, terms: int) -> tuple[Decimal, ...]:
-    """For l = 0 to terms-1, the weight of the negative binomials of more than l terms.
+    """Return, for l = 0 to terms-1, the weight of the negative binomials of more than l terms.
 
     With u = 1-a and v = 1/(1+a), the weight of n-k terms is v**n times the coefficient g_k of x**k in
     G(x) = ((1-ux)/(1-vx))**n. From (1-vx) * G'(x) = n * a*a * v * G(x)/(1-ux), where h_k are the

@@ -30,8 +30,8 @@ class PartitionSelection:
     mechanism that is (ε, δ)-DP for one group releases it more often. The law is exact.
     Why: of two outcomes, released and withheld, the first two numbers are the most that (ε, δ) allows to either;
     the other direction holds because p grows. A pair of laws that is (ε, δ)-DP comes of one that tells with
-    probability δ which of the two it is, and answers else by randomised response, which is ε-DP; of n tosses
-    none tells with probability (1-δ)^n, and the losses of randomised responses add up. That event is what a
+    probability δ which of the two it is, and answers else by randomized response, which is ε-DP; of n tosses
+    none tells with probability (1-δ)^n, and the losses of randomized responses add up. That event is what a
     `Selection` beside a `Pure` stands for.
     Up to the turn n₁, p(n) = δ·(e^nε - 1)/(e^ε - 1); from there on, m = n - n₁ further,
     p(n) = (1 - e^-mε)·(1 + δ/(e^ε - 1)) + e^-mε·p(n₁), at most 1. A uniform number is read bit by bit until it
@@ -56,7 +56,7 @@ class PartitionSelection:
             raise LossError("the delta of a partition selection must lie between 0 and 1")
 
     def describe(self) -> str:
-        """The law in words.
+        """Return the law in words.
 
         >>> PartitionSelection(Fraction(1, 2), Fraction(1, 10**6)).describe()
         'partition selection, ε 0.5 and δ 1e-06 for each group'
@@ -64,7 +64,7 @@ class PartitionSelection:
         return f"{self.name}, ε {float(self.epsilon):.6g} and δ {float(self.delta):.6g} for each group"
 
     def draw_selection(self, units: int, entropy: Entropy) -> bool:
-        """Whether a group of this many units is released: a Bernoulli draw that reads one word, and more only on a tie."""
+        """Return whether a group of this many units is released: a Bernoulli draw that reads one word, and more only on a tie."""
         prefix, bits = int(entropy.draw_words(1)[0]), _WORD
         if units < 1:
             return False
@@ -74,11 +74,11 @@ class PartitionSelection:
         return prefix < threshold
 
     def compute_median_units(self) -> int:
-        """The fewest units with which a group is released with probability 1/2 or more."""
+        """Return the fewest units with which a group is released with probability 1/2 or more."""
         return search_smallest(lambda units: units > 0 and _compute_threshold(self, units, 1) >= 1)
 
     def bound_probability(self, units: int, places: int) -> ProbabilityBounds:
-        """Bounds of p(units), nearer to each other the more decimal `places` are asked for."""
+        """Bound of p(units), nearer to each other the more decimal `places` are asked for."""
         if units < 2:
             exact = self.delta if units == 1 else Fraction(0)
             return exact, exact
@@ -95,7 +95,7 @@ class PartitionSelection:
 
 @cache_for_release
 def _compute_threshold(rule: PartitionSelection, units: int, bits: int) -> int:
-    """floor(p(units) * 2**bits), exactly.
+    """Return floor(p(units) * 2**bits), exactly.
 
     Unless p is 0, δ or 1, it is a rational function of e^(ε/q), ε having the denominator q, that is not constant;
     e^(ε/q) is transcendental (Lindemann), and so is p: bounds that tighten give one integer in the end.
@@ -111,7 +111,7 @@ def _compute_threshold(rule: PartitionSelection, units: int, bits: int) -> int:
 
 @lru_cache(maxsize=256)
 def _compute_turning_point(rule: PartitionSelection) -> int:
-    """The last n that p grows to by the first of the three numbers.
+    """Return the last n that p grows to by the first of the three numbers.
 
     That is the lesser while p(n-1) is at most (1-δ)/(e^ε+1), which p(n-1) never is exactly.
     """
@@ -132,7 +132,7 @@ def _compute_turning_point(rule: PartitionSelection) -> int:
 
 
 def _bound_growth(rule: PartitionSelection, units: int, places: int) -> ProbabilityBounds:
-    """δ·(e^nε - 1)/(e^ε - 1), as δ·(1 - a^n)/(a^(n-1)·(1 - a)) with a = e^-ε; at most 1."""
+    """Bound δ·(e^nε - 1)/(e^ε - 1), as δ·(1 - a^n)/(a^(n-1)·(1 - a)) with a = e^-ε; at most 1."""
     a, whole, less = (_bound_power(rule, times, places) for times in (1, units, units - 1))
     low = rule.delta * (1 - whole[1]) / (less[1] * (1 - a[0]))
     if less[0] == 0 or a[1] >= 1:
@@ -141,7 +141,7 @@ def _bound_growth(rule: PartitionSelection, units: int, places: int) -> Probabil
 
 
 def _bound_power(rule: PartitionSelection, times: int, places: int) -> ProbabilityBounds:
-    """e^(-times·ε)."""
+    """Bound e^(-times·ε)."""
     if times == 0:
         return Fraction(1), Fraction(1)
     low, high = bound_exp(rule.epsilon * times, places)

@@ -18,7 +18,7 @@ RECORDS: dict[str, type[MechanismRecord]] = {}
 
 
 def register_mechanisms(*mechanisms: type[Mechanism]) -> None:
-    """Adds the records of mechanisms to `RECORDS`; InternalError where another has the word."""
+    """Add the records of mechanisms to `RECORDS`; InternalError where another has the word."""
     for mechanism in mechanisms:
         record = mechanism.record_type
         word = record.model_fields["kind"].default
@@ -27,7 +27,7 @@ def register_mechanisms(*mechanisms: type[Mechanism]) -> None:
 
 
 def to_stored_list(mechanism: Mechanism) -> list[Any]:
-    """The list that a stored release holds for a mechanism; InternalError for one that is not stored.
+    """Return the list that a stored release holds for a mechanism; InternalError for one that is not stored.
 
     >>> from fractions import Fraction
     >>> from dpsql.mechanisms import Geometric
@@ -42,7 +42,7 @@ def to_stored_list(mechanism: Mechanism) -> list[Any]:
 
 
 def from_stored_list(value: object) -> Mechanism:
-    """The mechanism that `to_stored_list` wrote; ValueError for anything else.
+    """Return the mechanism that `to_stored_list` wrote; ValueError for anything else.
 
     >>> from_stored_list(["geometric", "7/2"])
     Geometric(scale=Fraction(7, 2))

@@ -13,13 +13,13 @@ _CLEAR: list[Callable[[], None]] = []
 
 
 def cache_for_release(function: Callable[P, R]) -> Callable[P, R]:
-    """Caches results by their arguments until `clear_cache`."""
+    """Cache results by their arguments until `clear_cache`."""
     remembered = lru_cache(maxsize=_MOST)(function)
     _CLEAR.append(remembered.cache_clear)
     return cast(Callable[P, R], remembered)
 
 
 def clear_cache() -> None:
-    """Clears all caches."""
+    """Clear all caches."""
     for clear in _CLEAR:
         clear()

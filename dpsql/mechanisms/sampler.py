@@ -50,7 +50,7 @@ _FLOAT_MIN, _FLOAT_MAX = (
 
 
 def sample_two_sided_geometric(scale: Fraction, size: int, entropy: Entropy) -> Integers:
-    """`size` independent integers k with probability (1-a)/(1+a) * a**|k|, a = exp(-1/scale).
+    """Return `size` independent integers k with probability (1-a)/(1+a) * a**|k|, a = exp(-1/scale).
 
     Returns shape `(size,)`: int64, or Python integers where the scale is so large that an int64 might
     not hold them. `scale` is in lattice steps, any rational > 0.
@@ -72,7 +72,7 @@ def sample_two_sided_geometric(scale: Fraction, size: int, entropy: Entropy) -> 
 
 
 def sample_discrete_gaussian(variance: Fraction, size: int, entropy: Entropy) -> Integers:
-    """`size` independent integers k with probability proportional to exp(-k**2 / (2 * variance)).
+    """Return `size` independent integers k with probability proportional to exp(-k**2 / (2 * variance)).
 
     Returns shape `(size,)`, with the types of `sample_two_sided_geometric`. `variance` is in squared lattice
     steps, any rational > 0; it is the parameter sigma**2, which the variance of the law does not pass.
@@ -94,7 +94,7 @@ def sample_discrete_gaussian(variance: Fraction, size: int, entropy: Entropy) ->
 
 
 def sample_l_infinity_vectors(scale: Fraction, dimensions: int, vectors: int, entropy: Entropy) -> Integers:
-    """Independent vectors z of integers with probability proportional to a**max|z_i|, a = exp(-1/scale).
+    """Return independent vectors z of integers with probability proportional to a**max|z_i|, a = exp(-1/scale).
 
     Returns shape `(vectors, dimensions)`, with the types of `sample_two_sided_geometric`. `scale` is in lattice
     steps, any rational > 0.
@@ -120,7 +120,7 @@ def sample_l_infinity_vectors(scale: Fraction, dimensions: int, vectors: int, en
 
 
 def sample_staircase(loss: Fraction, width: int, inner: int, size: int, entropy: Entropy) -> Integers:
-    """`size` independent integers k with probability proportional to b**⌊(|k| + width - inner) / width⌋.
+    """Return `size` independent integers k with probability proportional to b**⌊(|k| + width - inner) / width⌋.
 
     Returns shape `(size,)`, with the types of `sample_two_sided_geometric`. b = exp(-loss), `loss` any rational
     > 0; 1 <= `inner` <= `width` are in lattice steps.
@@ -145,7 +145,7 @@ def sample_staircase(loss: Fraction, width: int, inner: int, size: int, entropy:
 
 
 def sample_l2_vectors(scale: Fraction, dimensions: int, vectors: int, entropy: Entropy) -> Integers:
-    """Independent vectors z of integers with probability proportional to a**⌈‖z‖₂⌉, a = exp(-1/scale).
+    """Return independent vectors z of integers with probability proportional to a**⌈‖z‖₂⌉, a = exp(-1/scale).
 
     Returns shape `(vectors, dimensions)`, with the types of `sample_two_sided_geometric`. `scale` is in lattice steps, any
     rational > 0.
@@ -174,20 +174,20 @@ def sample_l2_vectors(scale: Fraction, dimensions: int, vectors: int, entropy: E
 
 
 def sample_lies(loss: Fraction, choices: int, size: int, entropy: Entropy) -> NDArray[np.bool_]:
-    """`size` independent coins with odds (choices - 1)·b : 1, b = exp(-loss), for any rational loss > 0.
+    """Return `size` independent coins with odds (choices - 1)·b : 1, b = exp(-loss), for any rational loss > 0.
 
-    They say where randomised response does not answer the truth. The law is exact.
+    They say where randomized response does not answer the truth. The law is exact.
     """
     return _sample_outer_coins(loss, choices, 1, size, entropy)
 
 
 def sample_below(bounds: Integers, entropy: Entropy) -> Integers:
-    """For each bound n >= 1 an independent uniform integer from 0 to n-1."""
+    """Return an independent uniform integer from 0 to n-1 for each bound n >= 1."""
     return _sample_below(bounds, entropy)
 
 
 def _sample_stair_magnitudes(loss: Fraction, width: int, inner: int, size: int, entropy: Entropy) -> Integers:
-    """Magnitudes of `sample_staircase` as they are before the sign."""
+    """Return magnitudes of `sample_staircase`, before the sign is drawn."""
     signed = sample_two_sided_geometric(1 / loss, size, entropy)
     rows = np.where(signed < 0, ~signed, signed)
     roomy = rows.dtype == np.int64 and (int(rows.max(initial=0)) + 1) * width < _ROOMY
@@ -204,7 +204,7 @@ def _sample_stair_magnitudes(loss: Fraction, width: int, inner: int, size: int, 
 def _sample_outer_coins(
     loss: Fraction, width: int, inner: int, size: int, entropy: Entropy
 ) -> NDArray[np.bool_]:
-    """Coins with odds b·(width - inner) : inner, b = exp(-loss); a word that agrees with them is carried on."""
+    """Return coins with odds b·(width - inner) : inner, b = exp(-loss); where a word does not decide, draw more bits."""
     words = entropy.draw_words(size)
     threshold = _compute_outer_threshold(loss, width, inner, 64)
     found = words < np.uint64(threshold)
@@ -219,7 +219,7 @@ def _sample_outer_coins(
 
 @lru_cache(maxsize=256)
 def _compute_outer_threshold(loss: Fraction, width: int, inner: int, bits: int) -> int:
-    """floor(p * 2**bits), exactly, for the probability p of those odds, which is transcendental, as b is."""
+    """Return floor(p * 2**bits), exactly, for the probability p of those odds, which is transcendental because b is."""
     places = bits // 3 + 40
     while True:
         unit: int = 10**places
@@ -232,7 +232,7 @@ def _compute_outer_threshold(loss: Fraction, width: int, inner: int, bits: int) 
 
 @lru_cache(maxsize=128)
 def compute_eulerian_coefficients(power: int) -> tuple[int, ...]:
-    """The coefficients B_i of the polynomial with B(x) / (1-x)**(power+1) = sum of (2R+1)**power * x**R.
+    """Return the coefficients B_i of the polynomial with B(x) / (1-x)**(power+1) = sum of (2R+1)**power * x**R.
 
     They are the Eulerian numbers of type B, none of them negative.
     Source: Brenti 1994, Theorem 3.4.
@@ -248,7 +248,7 @@ def compute_eulerian_coefficients(power: int) -> tuple[int, ...]:
 
 
 def _sample_eulerian_indices(scale: Fraction, power: int, size: int, entropy: Entropy) -> NDArray[np.int64]:
-    """`size` indices i with probability proportional to B_i * a**i.
+    """Return `size` indices i with probability proportional to B_i * a**i.
 
     A uniform number is compared with the cumulated probabilities: its first word decides unless it
     agrees with one of them, and then as many more as are needed.
@@ -267,7 +267,7 @@ def _sample_eulerian_indices(scale: Fraction, power: int, size: int, entropy: En
 
 @lru_cache(maxsize=256)
 def _compute_index_thresholds(scale: Fraction, power: int, bits: int) -> tuple[int, ...]:
-    """floor(q * 2**bits), exactly, for the probabilities q of an index of at most 0, 1, … power-1.
+    """Return floor(q * 2**bits), exactly, for the probabilities q of an index of at most 0, 1, … power-1.
 
     q falls as a grows, so bounds on a give bounds on q; they tighten until both have one floor, which
     they do in the end because q is transcendental, as a is (Lindemann).
@@ -287,7 +287,7 @@ def _compute_index_thresholds(scale: Fraction, power: int, bits: int) -> tuple[i
 
 
 def _sample_below(bounds: Integers, entropy: Entropy) -> Integers:
-    """For each bound n >= 1 a uniform integer from 0 to n-1.
+    """Return a uniform integer from 0 to n-1 for each bound n >= 1.
 
     As many bits as n-1 has are drawn until they are below n: each time with probability above a half.
     """
@@ -320,7 +320,7 @@ def _sample_one_below(bound: int, entropy: Entropy) -> int:
 
 @lru_cache(maxsize=64)
 def _make_coins(scale: Fraction) -> tuple[tuple[Coin, ...], NDArray[np.uint16]]:
-    """The coins of one draw (digits 0 to J-1, beyond 2**J, sign) and their thresholds, shape (J+2, 1)."""
+    """Return the coins of one draw (digits 0 to J-1, beyond 2**J, sign) and their thresholds, shape (J+2, 1)."""
     digits = (ceil(_REACH * scale) - 1).bit_length()
     coins = (
         *(Coin(2**j / scale, as_odds=True) for j in range(digits)),
@@ -331,7 +331,7 @@ def _make_coins(scale: Fraction) -> tuple[tuple[Coin, ...], NDArray[np.uint16]]:
 
 
 def _sample_geometric_block(scale: Fraction, size: int, entropy: Entropy) -> Integers:
-    """`size` draws at once; the words asked for depend on the size and the scale alone, ties apart."""
+    """Return `size` draws at once; apart from ties, the number of words drawn depends on the size and the scale only."""
     coins, thresholds = _make_coins(scale)
     count = len(coins) * size
     words = entropy.draw_words(-(-count * _WORD // 64)).view(np.uint16)[:count].reshape(len(coins), size)
@@ -357,7 +357,7 @@ def _sample_geometric_block(scale: Fraction, size: int, entropy: Entropy) -> Int
 def _accept_proposals(
     proposals: Integers, variance: Fraction, scale: int, entropy: Entropy
 ) -> NDArray[np.bool_]:
-    """Which proposals y to keep: each with probability exp(-(|y| - variance/scale)**2 / (2 variance)).
+    """Return which proposals y to keep: each with probability exp(-(|y| - variance/scale)**2 / (2 variance)).
 
     A uniform word decides in floating point, unless it is within `_MARGIN` of the probability; then a
     coin carries on from it exactly.
@@ -379,7 +379,7 @@ def _accept_proposals(
 def _compute_acceptance_probabilities(
     proposals: Integers, variance: Fraction, scale: int
 ) -> NDArray[np.float64]:
-    """The probabilities of `_accept_proposals`, off by far less than `_MARGIN`.
+    """Return the probabilities of `_accept_proposals`, off by far less than `_MARGIN`.
 
     Let e = 2**-53 and z = (|y| - variance/scale) / sigma. Rounding |y|, variance/scale <= sigma, their
     difference, sigma and the quotient moves z by at most (2 + 5|z|)e, so z*z/2 by at most

@@ -52,15 +52,15 @@ class Exponential:
 
     @classmethod
     def calibrate(cls, step_range: int, epsilon: Fraction) -> Exponential:
-        """The mechanism of range `epsilon`, where a unit moves penalties apart by `step_range` at most."""
+        """Return the mechanism with range `epsilon`, if a unit changes differences of penalties by at most `step_range`."""
         return cls(epsilon / step_range)
 
     def compute_range(self, step_range: int) -> Fraction:
-        """The range of a choice where a unit moves penalties apart by that many steps at most."""
+        """Return the range of a choice, if a unit changes differences of penalties by at most that many steps."""
         return self.rate * step_range
 
     def describe(self) -> str:
-        """The law in words.
+        """Return the law in words.
 
         >>> Exponential(Fraction(1, 20)).describe()
         'exponential, rate 0.05'
@@ -68,7 +68,7 @@ class Exponential:
         return f"{self.name}, rate {float(self.rate):.6g}"
 
     def select_candidate(self, weights: Sequence[int], penalties: Sequence[int], entropy: Entropy) -> int:
-        """The index of the chosen candidate; weights are 0 or more, and one at least is above 0."""
+        """Return the index of the chosen candidate; weights are 0 or more, and one at least is above 0."""
         least = min(penalty for weight, penalty in zip(weights, penalties, strict=True) if weight)
         steps = [penalty - least for penalty in penalties]
         prefix, bits, places = int(entropy.draw_words(1)[0]), _WORD, 40
@@ -86,7 +86,7 @@ class Exponential:
     def _find_decided_candidate(
         self, weights: Sequence[int], steps: Sequence[int], prefix: int, bits: int, places: int
     ) -> int | None:
-        """The candidate of all uniform numbers with these first bits; None where the bounds do not decide it."""
+        """Return the candidate of all uniform numbers with these first bits; None where the bounds do not decide it."""
         bounds = [_bound_weight(self.rate, step, places) for step in steps]
         lows = _compute_cumulative_sums(
             weight * low for weight, (low, _) in zip(weights, bounds, strict=True)
@@ -129,15 +129,15 @@ class PermuteAndFlip:
 
     @classmethod
     def calibrate(cls, step_range: int, epsilon: Fraction) -> PermuteAndFlip:
-        """The mechanism of loss `epsilon`, where a unit moves penalties apart by `step_range` at most."""
+        """Return the mechanism with loss `epsilon`, if a unit changes differences of penalties by at most `step_range`."""
         return cls(epsilon / step_range)
 
     def compute_range(self, step_range: int) -> Fraction:
-        """The loss of a choice where a unit moves penalties apart by that many steps at most."""
+        """Return the loss of a choice, if a unit changes differences of penalties by at most that many steps."""
         return self.rate * step_range
 
     def describe(self) -> str:
-        """The law in words.
+        """Return the law in words.
 
         >>> PermuteAndFlip(Fraction(1, 20)).describe()
         'permute-and-flip, rate 0.05'
@@ -145,7 +145,7 @@ class PermuteAndFlip:
         return f"{self.name}, rate {float(self.rate):.6g}"
 
     def select_candidate(self, penalties: Sequence[int], entropy: Entropy) -> int:
-        """The index of the chosen candidate, of one or more."""
+        """Return the index of the chosen candidate, of one or more."""
         waiting, least = list(range(len(penalties))), min(penalties)
         while True:
             place = sample_uniform_index(len(waiting), entropy)
@@ -157,7 +157,7 @@ class PermuteAndFlip:
 
 
 def sample_uniform_index(size: int, entropy: Entropy) -> int:
-    """One of 0 to size-1, each with the same probability; `size` is between 1 and 2**64.
+    """Return one of 0 to size-1, each with the same probability; `size` is between 1 and 2**64.
 
     A word that would favour the first few of a last, incomplete lap is drawn again.
     """
@@ -170,7 +170,7 @@ def sample_uniform_index(size: int, entropy: Entropy) -> int:
 def find_candidate_in_floats(
     rate: Fraction, weights: Sequence[int], steps: Sequence[int], word: int
 ) -> int | None:
-    """The candidate of all uniform numbers whose first 64 bits are `word`, None where floats do not decide it.
+    """Return the candidate of all uniform numbers whose first 64 bits are `word`, None where floats do not decide it.
 
     Claim: what is returned is what exact arithmetic returns.
     Why: in double precision an exponent up to 745 is off by less than a part of 2^-50, so its exponential by less than
@@ -200,5 +200,5 @@ def _compute_cumulative_sums(values: Iterable[int]) -> list[int]:
 
 @cache_for_release
 def _bound_weight(rate: Fraction, step: int, places: int) -> tuple[int, int]:
-    """Integers around exp(-rate * step) * 10**places; both are exact where nothing is lost."""
+    """Bound exp(-rate * step) * 10**places by two integers; both are exact where nothing is lost."""
     return (10**places, 10**places) if step == 0 else bound_exp(rate * step, places)

@@ -1,4 +1,4 @@
-"""The sparse vector technique: which of a stream of scores is the first above a threshold, at the price of one answer."""
+"""The sparse vector technique: find the first of a stream of scores above a threshold, for the loss of one answer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dpsql.mechanisms.geometric import Geometric
 
 @dataclass(frozen=True, slots=True)
 class AboveThreshold:
-    """Says of each score whether it is above the `threshold`, both with noise, until one is.
+    """The test of each score against the `threshold`, both with noise, until one is above it.
 
     The noise of the threshold, `near`, is drawn once by `draw_noisy_threshold`; that of a score, `far`, for each score anew. Scores are whole
     numbers, and may be chosen after the answers before.
@@ -39,7 +39,7 @@ class AboveThreshold:
 
     @classmethod
     def calibrate(cls, threshold: int, sensitivity: int, epsilon: Fraction) -> AboveThreshold:
-        """The mechanism with loss `epsilon`: two fifths of it for the threshold.
+        """Return the mechanism with loss `epsilon`: two fifths of it for the threshold.
 
         Source: Lyu, Su, Li 2017, section 4.2: the sum of the noises has the least variance at 1 to 2^(2/3).
         """
@@ -51,21 +51,21 @@ class AboveThreshold:
         )
 
     def compute_epsilon(self, sensitivity: int | Fraction) -> Fraction:
-        """The loss of all answers up to the first "above", where a unit changes scores by at most that much."""
+        """Return the loss of all answers up to the first "above", where a unit changes scores by at most that much."""
         return self.near.compute_epsilon(Fraction(sensitivity)) + self.far.compute_epsilon(
             Fraction(2 * sensitivity)
         )
 
     def draw_noisy_threshold(self, entropy: Entropy) -> int:
-        """The noisy threshold, which is not shown."""
+        """Return the noisy threshold, which is not shown."""
         (noise,) = self.near.draw(1, entropy)
         return self.threshold + noise
 
     def is_above_threshold(self, score: int, noisy_threshold: int, entropy: Entropy) -> bool:
-        """Whether a score with noise reaches the noisy threshold."""
+        """Return whether a score with noise reaches the noisy threshold."""
         (noise,) = self.far.draw(1, entropy)
         return score + noise >= noisy_threshold
 
     def describe(self) -> str:
-        """The laws in words."""
+        """Return the laws in words."""
         return f"above {self.threshold}, {self.near.describe()} on it and {self.far.describe()} on each score"

@@ -30,7 +30,7 @@ from dpsql.mechanisms.sampler import sample_staircase
 _UP = 1 + Decimal(10) ** -30
 _WIDEST = 1 << 256
 _LARGEST_EXPONENT, _NEAR_ONE = 700.0, 1 - 1e-6
-"""Beyond these a float has no digits left for the first guess at the first stair."""
+"""The limits within which floats have digits left for the first guess at the first stair."""
 
 
 class StaircaseRecord(MechanismRecord):
@@ -42,7 +42,7 @@ class StaircaseRecord(MechanismRecord):
     inner: StrictInt
 
     def to_mechanism(self) -> Mechanism:
-        """The mechanism with these parameters."""
+        """Return the mechanism with these parameters."""
         return Staircase(self.loss, self.width, self.inner)
 
 
@@ -58,9 +58,9 @@ class Staircase(Mechanism):
     private; added to the cells of a vector independently, the sum over the cells of this, and so at most
     n · loss where the change is a sum of n moves, each of one cell by at most `width`. It is not private for
     the l1 norm: of two cells that move by width/2 each may cost the whole `loss`.
-    Why: j is ⌊(|k| + width - inner) / width⌋. A move of the centre by at most `width` changes |k| by at
+    Why: j is ⌊(|k| + width - inner) / width⌋. A move of the center by at most `width` changes |k| by at
     most `width` (triangle inequality), so j by at most 1, and the probability by at most a factor 1/b, with
-    the same normaliser; longer moves are made of such ones, and over independent cells factors multiply.
+    the same normalizer; longer moves are made of such ones, and over independent cells factors multiply.
     Which `inner` is chosen does not matter for this.
     Source: Geng, Viswanath 2016, "The optimal noise-adding mechanism in differential privacy", section V
     (integers); Geng, Kairouz, Oh, Viswanath 2015, "The staircase mechanism in differential privacy".
@@ -90,7 +90,7 @@ class Staircase(Mechanism):
 
     @classmethod
     def calibrate(cls, cell: int, cells: int, epsilon: Fraction) -> Staircase:
-        """The mechanism with loss `epsilon` and the least variance for `cells` moves of one cell by `cell` steps each.
+        """Return the mechanism with loss `epsilon` and the least variance for `cells` moves of one cell by `cell` steps each.
 
         LossError unless `epsilon` is a positive Fraction, InternalError unless both numbers are positive.
         """
@@ -101,11 +101,11 @@ class Staircase(Mechanism):
         return cls(loss, cell, _compute_optimal_inner(loss, cell))
 
     def compute_epsilon(self, cell: int, cells: int) -> Fraction:
-        """The loss of a release whose change is `cells` moves of one cell by at most `cell`, exactly."""
+        """Return the loss of a release whose change is `cells` moves of one cell by at most `cell`, exactly."""
         return cells * -(-cell // self.width) * self.loss
 
     def compute_privacy_loss(self, sensitivity: Sensitivity, changes: ComponentChanges | None) -> Pure:
-        """The privacy loss of noise with this law, for these moves of single cells."""
+        """Return the privacy loss of noise with this law, for these moves of single cells."""
         if changes is None:
             raise InternalError("staircase noise is for cells that move one at a time")
         return Pure(self.compute_epsilon(changes.size, changes.count))
@@ -113,28 +113,28 @@ class Staircase(Mechanism):
     def rescale_to_sensitivity(
         self, old: Sensitivity, new: Sensitivity, changes: ComponentChanges | None
     ) -> Staircase:
-        """The mechanism with the same loss for as many `moves`."""
+        """Return the mechanism with the same loss for as many `moves`."""
         if changes is None:
             raise InternalError("staircase noise is for cells that move one at a time")
         return Staircase.calibrate(changes.size, changes.count, changes.count * self.loss)
 
     def to_record(self) -> MechanismRecord:
-        """The mechanism as stored releases hold it."""
+        """Return the mechanism as stored releases hold it."""
         return StaircaseRecord(loss=self.loss, width=self.width, inner=self.inner)
 
     def draw(self, size: int, entropy: Entropy) -> list[int]:
-        """`size` independent draws from the exact law."""
+        """Return `size` independent draws from the exact law."""
         draws: list[int] = sample_staircase(self.loss, self.width, self.inner, size, entropy).tolist()
         return draws
 
     def compute_variance(self) -> float:
-        """The variance in squared lattice steps, rounded to nearest."""
+        """Return the variance in squared lattice steps, rounded to nearest."""
         with localcontext(_make_precise_context(self.loss, self.width)):
             above, below = _compute_variance_ratio(exp(-self.loss), self.width, self.inner)
             return float(above / below)
 
     def bound_sum_tail(self, terms: int, threshold: int) -> float:
-        """An upper bound on the probability that `terms` >= 1 independent draws sum to >= `threshold`.
+        """Return an upper bound on the probability that `terms` >= 1 independent draws sum to >= `threshold`.
 
         Claim: for one term it is the exact probability, rounded up; for more a bound.
         Why: with t = i·width + u, 0 <= u < width, the weights of the numbers from t on are b**i times those
@@ -160,7 +160,7 @@ class Staircase(Mechanism):
         return min(1.0, math.nextafter(float(upper), math.inf))
 
     def describe(self) -> str:
-        """The law in words.
+        """Return the law in words.
 
         >>> Staircase(Fraction(3), 1000, 260).describe()
         'staircase, stairs of 1000 steps, the first 260, standard deviation 390.735'
@@ -173,7 +173,7 @@ class Staircase(Mechanism):
 
 @lru_cache(maxsize=1024)
 def _compute_optimal_inner(loss: Fraction, width: int) -> int:
-    """The length of the first stair at which the variance is least.
+    """Return the length of the first stair at which the variance is least.
 
     Why: as a function of that length the variance is a cubic over a line, both positive, and the cubic is
     convex; so it falls up to its least value and rises from there on. That it is the least over all lengths
@@ -199,7 +199,7 @@ def _compute_optimal_inner(loss: Fraction, width: int) -> int:
 
 
 def _guess_optimal_inner(loss: Fraction, width: int) -> int:
-    """About the length of the first stair at which the variance is least: that of the continuous law.
+    """Estimate the length of the first stair that minimizes the variance, from the continuous law.
 
     Source: Geng, Viswanath 2016, "The optimal noise-adding mechanism in differential privacy", section IV.
     """
@@ -210,7 +210,7 @@ def _guess_optimal_inner(loss: Fraction, width: int) -> int:
 
 
 def _compute_variance_ratio(ratio: Decimal, width: int, inner: int) -> tuple[Decimal, Decimal]:
-    """The variance as a quotient.
+    """Return the variance as a quotient.
 
     Why: a row of `width` numbers has the sums of weights, of weights times places and of weights times
     squared places s0, s1, s2; row i is b**i of the first, moved by i·width. So the weighted squares add up to

@@ -1,4 +1,4 @@
-"""Bounds on the rows of a public source that hold whatever is released: unique columns, and at most one row."""
+"""Bounds on the rows of a public source for any released values: unique columns, and at most one row."""
 
 from __future__ import annotations
 

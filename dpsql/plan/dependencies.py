@@ -40,7 +40,7 @@ def list_releases(outer: OuterQuery) -> tuple[Release, ...]:
 
 
 def list_final_releases(found: Sequence[Step]) -> tuple[Release, ...]:
-    """Of the steps of a statement, the releases that it alone reads, and no scalar or public subquery that another step needs."""
+    """List the releases that only the statement itself reads, without scalar and public subqueries that other steps need."""
     last = max((place for place, step in enumerate(found) if not isinstance(step, Release)), default=-1)
     return tuple(step for step in found[last + 1 :] if isinstance(step, Release))
 
@@ -55,13 +55,13 @@ def list_required_subqueries(release: Release) -> tuple[Scalar | PublicSubquery,
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _StepSearch:
-    """The steps that are found, in order, and the parts that were searched, by identity: plans share many."""
+    """The steps that were found, in order, and the parts that were searched, by identity: plans share many."""
 
     found: dict[Step, None] = dataclasses.field(default_factory=dict)
     searched: set[tuple[int, bool]] = dataclasses.field(default_factory=set)
 
     def add_steps(self, part: object, *, below: bool) -> _StepSearch:
-        """Add the steps of a part, which must outlive the search; `below` says that it is below the release boundary."""
+        """Add the steps of a part, which must stay alive meanwhile; `below` if it is below the release boundary."""
         self.searched.add((id(part), below))
         inside = isinstance(part, Release) or (below and not isinstance(part, (Scalar, PublicSubquery)))
         for child in list_children(part):

@@ -47,7 +47,7 @@ def compute_equality_texts(common: tuple[object, ...], *rests: tuple[object, ...
 
 
 def _number_sources(part: object, names: dict[str, str], seen: set[int]) -> None:
-    """Numbers the sources, in an order that does not depend on the order of conditions."""
+    """Number the sources in an order that does not depend on the order of conditions."""
     seen.add(id(part))
     if isinstance(part, _NAMED):
         names.setdefault(part.alias, f"#{len(names)}")

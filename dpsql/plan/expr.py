@@ -16,7 +16,7 @@ from dpsql.plan.text_size import TextSize
 from dpsql.plan.types import Type, Value
 
 LEAVES = 8
-"""How many columns of tables or constants count as one call, in the size of an expression."""
+"""The number of columns or constants that count as one call in the size of an expression."""
 UNIT_IDENTITY = "unit"
 """The identity of the columns that hold the privacy unit's id."""
 
@@ -27,7 +27,7 @@ LinkKey = tuple[str, tuple[str, ...], str]
 
 @dataclass(frozen=True, slots=True)
 class ColumnInfo:
-    """What the policy and the schema say of a column: public knowledge, whatever the data holds.
+    """Facts about a column from the policy and the schema: public knowledge, independent of the data.
 
     `engine_type` is the column's type in the database, empty for a column of a derived table; `interval`
     its declared or derived bounds, `domain` its values, `nullable` whether NULL is one of its keys.
@@ -92,7 +92,7 @@ class Column:
     facts: ColumnInfo
 
     def __hash__(self) -> int:
-        # What is known of it seldom tells columns apart, and its fractions and lists take long to hash.
+        # Facts seldom distinguish columns, and their fractions and lists are slow to hash.
         return hash((self.source, self.name))
 
     @property
@@ -106,7 +106,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Literal:
-    """A constant of the query; one with a point and without an exponent is `exact`, as a DECIMAL of the engine's is."""
+    """A constant of the query; `exact` if it has a point and no exponent, like a DECIMAL of the engine."""
 
     tag: ClassVar[str] = "Literal"
 
@@ -194,7 +194,7 @@ class Function:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A function applied to arguments; `size` is the number of calls when the engine has written it out.
+    """A function applied to arguments; `size` is the number of calls when the engine expands it.
 
     Arguments may be shared, and an engine writes out what columns of derived tables are computed from, so the size can
     double with each level while the memory does not. `LEAVES` columns of tables or constants count as a call.
@@ -250,7 +250,7 @@ class Order:
 
 
 class FrameKind(TaggedEnum):
-    """What a frame's ends count: rows, groups of rows that are equal in order, or such groups alone."""
+    """The unit of a frame's ends: rows, groups of rows that are equal in order, or ranges of such groups."""
 
     ROWS = "ROWS", "ROWS"
     RANGE = "RANGE", "RANGE"
@@ -259,7 +259,7 @@ class FrameKind(TaggedEnum):
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """The rows of a partition that a window function looks at, from `first` to `last`.
+    """The rows of a partition that a window function reads, from `first` to `last`.
 
     Both count from the current row, backwards below zero; None is the partition's end. `exclude` leaves
     out the current row, its group or its ties.
@@ -336,14 +336,14 @@ def iterate_columns(expr: Expr) -> Iterator[Column]:
 
 
 def substitute_columns(expr: Expr, items: Mapping[Column, Expr]) -> Expr:
-    """Return an expression over rows with `items` in the place of its columns, each of which is among them."""
+    """Replace the columns of an expression over rows by `items`, which must hold each of them."""
     return _Substitution(lambda part: items[part] if isinstance(part, Column) else part).rewrite_expression(
         expr
     )
 
 
 def replace_parts(expr: Expr, known: Mapping[Expr, Expr]) -> Expr:
-    """Return an expression with what is known of its columns, released values and windows in their place; others stay."""
+    """Replace the columns, released values and windows of an expression that `known` holds; others stay."""
     return _Substitution(
         lambda part: known.get(part, part), lambda window: window not in known
     ).rewrite_expression(expr)
@@ -351,7 +351,7 @@ def replace_parts(expr: Expr, known: Mapping[Expr, Expr]) -> Expr:
 
 @dataclass(frozen=True, slots=True)
 class _Substitution:
-    """Gives each leaf what `leaf` says, and builds the calls and the windows that are `opened` anew, a shared one once."""
+    """Replace each leaf by the result of `leaf`, and rebuild the calls and windows in `opened`, a shared one once."""
 
     leaf: Callable[[Expr], Expr]
     opened: Callable[[WindowCall], bool] = lambda _: False
@@ -384,16 +384,16 @@ def has_window(expr: Expr) -> bool:
 
 
 def is_conditional(expr: Expr | None) -> bool:
-    """Return whether an expression is NULL where none of its conditions is true, as what an aggregate with FILTER reads."""
+    """Return whether an expression is NULL unless one of its conditions is true, like the argument of an aggregate with FILTER."""
     return isinstance(expr, Call) and expr.function.name == "case" and is_null(expr.arguments[-1])
 
 
 def is_null(expr: Expr) -> bool:
-    """Return whether an expression is the constant NULL, of whatever type."""
+    """Return whether an expression is the constant NULL of any type."""
     return isinstance(expr, Literal) and expr.value is None
 
 
 SizeRule = Callable[[Sequence[Expr], Sequence[TextSize]], TextSize]
-"""How long a text is that is computed of arguments whose texts are so long."""
+"""Bounds the length of a result by the lengths of the argument texts."""
 WorkRule = Callable[[Sequence[Expr], Sequence[TextSize]], int]
-"""How much work it is to compute a value of them."""
+"""Bounds the work of computing a result by the lengths of the argument texts."""

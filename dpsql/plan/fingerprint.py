@@ -33,7 +33,7 @@ def compute_canonical_text(part: object) -> str:
     if isinstance(part, frozenset):
         return compute_canonical_text(sorted(part))
     if isinstance(part, Enum) or kind.__module__.partition(".")[0] == __name__.partition(".")[0]:
-        raise TypeError(f"{kind.__name__} has no tag, so no fingerprint holds it")
+        raise TypeError(f"{kind.__name__} has no tag, so it cannot be in a fingerprint")
     _VALUES.add(kind)  # a value of Python's own, as all of its class are
     return f"{kind.__name__}:{part!r}"
 

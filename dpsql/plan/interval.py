@@ -1,4 +1,4 @@
-"""Intervals: what is known of a value before any data is read.
+"""Intervals: bounds on a value that hold before any data is read.
 
 Ends are exact Fractions; None is an end without a bound. Dates count as their ordinal and timestamps
 as microseconds since 1970, so that one algebra serves every ordered type. An interval speaks of the
@@ -40,7 +40,7 @@ class Interval:
         object.__setattr__(self, "low", None if low is None else Fraction(low))
         object.__setattr__(self, "high", None if high is None else Fraction(high))
         if self.low is not None and self.high is not None and self.low > self.high:
-            raise ValueError("an interval's low end is above its high end")
+            raise ValueError("the low end of an interval must not be above its high end")
 
     def __repr__(self) -> str:
         return f"Interval({_format_end(self.low)}, {_format_end(self.high)})"
@@ -59,7 +59,7 @@ class Interval:
     def ends(self) -> tuple[Fraction, Fraction]:
         """Both ends of a bounded interval."""
         if self.low is None or self.high is None:
-            raise ValueError("an end is not bounded")
+            raise ValueError("both ends of the interval must be bounded")
         return self.low, self.high
 
     @property
@@ -135,7 +135,7 @@ class Interval:
         return Interval(_take_lesser(self.low, other.low), _take_greater(self.high, other.high))
 
     def narrow_to(self, other: Interval) -> Interval:
-        """Return the values in both, or `self` where there are none: an empty filter needs no bound."""
+        """Return the intersection, or `self` if it is empty: an empty filter needs no bound."""
         low = other.low if self.low is None else self.low if other.low is None else max(self.low, other.low)
         high = (
             other.high
@@ -150,7 +150,7 @@ class Interval:
 
 
 ANYWHERE = Interval()
-"""Where nothing is known."""
+"""The interval without bounds."""
 
 
 def merge_intervals(intervals: Iterable[Interval]) -> Interval:
@@ -162,7 +162,7 @@ def merge_intervals(intervals: Iterable[Interval]) -> Interval:
 
 
 def find_position(value: Value) -> Fraction | None:
-    """Where a value lies on the line that intervals live on; None for text and NULL.
+    """Return the position of a value on the number line of intervals; None for text and NULL.
 
     >>> find_position(dt.date(1970, 1, 2)), find_position(True), find_position('a')
     (Fraction(719164, 1), Fraction(1, 1), None)
@@ -215,9 +215,9 @@ _POINTS: Mapping[Type, Callable[[Fraction], object]] = {
     Type.TIMESTAMP: get_timestamp_at,
     Type.TIME: get_time_at,
 }
-"""What lies at a position, for each type whose values are no numbers."""
+"""The value at a position, for each type that is not numeric."""
 DAY = Interval(Fraction(0), Fraction(24 * 60 * 60 * 10**6 - 1))
-"""Where times of day lie, in microseconds after midnight."""
+"""The positions of times of day, in microseconds after midnight."""
 
 
 def _add_ends(a: End, b: End) -> End:

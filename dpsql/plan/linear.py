@@ -17,7 +17,7 @@ class LinearForm:
 
 
 def match_linear(expr: Expr) -> LinearForm | None:
-    """Return the expression as a linear function of one released column; None if it is not."""
+    """Return the expression as a linear function of one released column, or None."""
     if isinstance(expr, ReleasedColumn):
         return LinearForm(expr)
     if not isinstance(expr, Call):

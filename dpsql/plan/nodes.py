@@ -106,7 +106,7 @@ class PerUnitWindows:
         if not is_private(self.input) or any(
             scan.unit.kind is UnitKind.ROW for scan in list_scans(self.input)
         ):
-            raise ValueError("windows within a unit are over rows of units that have an identifier")
+            raise ValueError("windows within a unit need rows of units with an identifier")
 
 
 class SetKind(TaggedEnum):
@@ -133,15 +133,15 @@ class SetOperation:
 
     def __post_init__(self) -> None:
         if is_private(self.left) != is_private(self.right):
-            raise ValueError("both sides have units, or neither has")
+            raise ValueError("either both sides of a set operation have privacy units, or neither has")
         scanned = list_private_scans(self)
         kinds = {scan.unit.kind for scan in scanned}
         once = len({scan.table for scan in scanned}) == len(scanned)
         if UnitKind.ROW in kinds and not (len(kinds) == 1 and once):
-            raise ValueError("where each row is a unit, both sides are of such rows, and each is read once")
+            raise ValueError("where each row is a unit, both sides must be such rows, each read only once")
         for side in (self.left, self.right):
             if isinstance(side, Scan) or len(side.columns) != len(self.columns):
-                raise ValueError("both sides have the columns of the whole")
+                raise ValueError("both sides of a set operation must have the columns of the whole")
         _check_columns(self.alias, self.columns, len(self.columns))
         _check_names(self.columns)
 
@@ -181,18 +181,18 @@ Source = Scan | Project | PerUnitGroupBy | PerUnitWindows | SetOperation | Publi
 def _check_columns(alias: str, columns: tuple[Column, ...], wanted: int) -> None:
     names = {column.name for column in columns}
     if len(columns) != wanted or len(names) != wanted or any(column.source != alias for column in columns):
-        raise ValueError("a derived table has one column of its own for each item")
+        raise ValueError("a derived table must have one column of its own for each item")
 
 
 def _check_no_windows(exprs: Iterable[Expr]) -> None:
     """Raise ValueError for a window function: below the boundary an expression reads one row."""
     if any(map(has_window, exprs)):
-        raise ValueError("a window stands among the outputs of released or public rows, and nowhere else")
+        raise ValueError("window functions are only allowed in the outputs of released or public rows")
 
 
 def _check_names(columns: tuple[Column, ...]) -> None:
     if any(column.name.startswith("#") for column in columns):
-        raise ValueError("names that begin with # are those of the unit and of other parts of emitted SQL")
+        raise ValueError("names that begin with # are reserved for emitted SQL")
 
 
 class JoinKind(TaggedEnum):
@@ -221,14 +221,14 @@ class Join:
 
     def __post_init__(self) -> None:
         if any(column.source != self.right.alias for _, column in self.on):
-            raise ValueError("the second of each pair is a column of the right side")
+            raise ValueError("the second of each pair must be a column of the right side")
         if is_private(self.right) and not (is_private(self.left) and self.on):
-            raise ValueError("private rows are joined to private rows, on what identifies their unit")
+            raise ValueError("private rows can only be joined to private rows on the identity of their unit")
         _check_no_windows(
             (*(ours for ours, _ in self.on), *(() if self.condition is None else (self.condition,)))
         )
         if self.condition is not None and self.condition.type not in (Type.BOOLEAN, Type.NULL):
-            raise ValueError("a condition is boolean")
+            raise ValueError("a join condition must be boolean")
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +242,7 @@ class Filter:
 
     def __post_init__(self) -> None:
         if self.predicate.type not in (Type.BOOLEAN, Type.NULL):
-            raise ValueError("a predicate is boolean")
+            raise ValueError("a predicate must be boolean")
         _check_no_windows([self.predicate])
 
 
@@ -262,7 +262,7 @@ class SemiJoin:
 
     def __post_init__(self) -> None:
         if is_private(self.right) and not is_private(self.input):
-            raise ValueError("private rows are matched with private rows")
+            raise ValueError("only private rows can be matched with private rows")
         _check_no_windows([self.on])
 
 
@@ -329,7 +329,7 @@ class Release:
     all_public_rows: bool = False
 
     def __hash__(self) -> int:
-        # Not of the whole input: a release is a key of many dictionaries, and a statement has few.
+        # The hash leaves out the input: a release is a key of many dictionaries, and a statement has few.
         return hash((self.keys, self.aggregations))
 
     def __post_init__(self) -> None:
@@ -369,13 +369,13 @@ class OuterQuery:
     def __post_init__(self) -> None:
         _check_no_windows([] if self.having is None else [self.having])
         if not isinstance(self.source, Release) and is_private(self.source):
-            raise ValueError("private rows are released, and nothing else")
+            raise ValueError("only private rows can be released")
 
     @property
     def release(self) -> Release:
         """The release that the query reads; TypeError if it reads a relation."""
         if not isinstance(self.source, Release):
-            raise TypeError("the query does not read a release alone")
+            raise TypeError("the query must read exactly one release")
         return self.source
 
 
@@ -437,7 +437,7 @@ def get_unit_source(relation: Relation) -> Source:
     for source in iterate_sources(relation):
         if is_private(source) and not (isinstance(source, Scan) and not source.unit.is_known):
             return source
-    raise ValueError("no source gives the privacy unit of the rows")
+    raise ValueError("no source holds the privacy unit of the rows")
 
 
 def list_optional_aliases(relation: Relation) -> frozenset[str]:

@@ -30,7 +30,7 @@ _CHOOSES = frozenset({"min", "max"})
 
 
 def mark_noiseless_outputs(outer: OuterQuery) -> tuple[bool, ...]:
-    """For each output of a query, whether it has no noise in it."""
+    """Return for each output of a query whether it has no noise."""
     if not list_releases(outer):
         return (True,) * len(outer.outputs)
     return tuple(is_noiseless(output.expr, outer.source) for output in outer.outputs)

@@ -46,7 +46,7 @@ class Provenance:
 
 
 def find_provenance(outer: OuterQuery) -> tuple[Provenance, ...] | None:
-    """Return the branches of a query, each row of which comes from one branch; None if rows have no single origin."""
+    """Return the branches of a query, where each row comes from one branch; None if rows have no single origin."""
     if outer.distinct:
         return None
     if isinstance(outer.source, Release):
@@ -171,7 +171,7 @@ def _find_side_branches(operation: SetOperation, side: Source) -> _Branches | No
 
 
 def _matches_one_row(join: Join) -> bool:
-    """Return whether a row finds at most one row of the right side, whatever is released, and reads no release there."""
+    """Return whether a row finds at most one row on the right side for any released values, without reading a release there."""
     right = join.right
     if not isinstance(right, PerUnitGroupBy) or has_public_subquery(right):
         return False

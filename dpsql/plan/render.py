@@ -25,11 +25,11 @@ _INFIX = {
 }
 
 _MOST_LISTED = 9
-"""What is compared in `x IN (…)`, x with it, that is written out."""
+"""The most operands of `x IN (…)` that are shown, x included."""
 
 
 def format_expression(expr: Expr, names: Mapping[str, str] | None = None) -> str:
-    """Return an expression as text; `names` says what released columns stand for.
+    """Return an expression as text; `names` holds the texts of released columns.
 
     >>> from dpsql.functions import build_function_call
     >>> format_expression(build_function_call("add", Literal(1, Type.INTEGER), Literal(2, Type.INTEGER)))

@@ -8,7 +8,7 @@ from dpsql.plan.nodes import Relation, list_private_scans
 
 
 def find_sampling_rate(relation: Relation) -> Fraction | None:
-    """Return the probability with which a unit is in the sample that a relation is read from; None where it is read whole.
+    """Return the probability that a unit is in the sample of a relation; None without a sample.
 
     Claim: what follows from the relation over a sample is what follows from it over a database of the sampled units alone.
     Why: a private row of a relation depends on rows of its own unit and on public rows, and all private tables are read from
@@ -19,7 +19,7 @@ def find_sampling_rate(relation: Relation) -> Fraction | None:
     """
     rates = {scan.sample for scan in list_private_scans(relation)}
     if len(rates) > 1:
-        raise ValueError("all private tables of a release are read from one sample, or none is")
+        raise ValueError("a release must read either all or none of its private tables from one sample")
     return next(iter(rates), None)
 
 

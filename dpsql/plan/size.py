@@ -27,20 +27,20 @@ from dpsql.plan.fields import INIT_FIELDS
 from dpsql.plan.nodes import Filter, Join, OuterQuery, SemiJoin, SetOperation, Values
 
 MAX_STATEMENT = 10_000
-"""Most operations of a statement, its derived tables written out: planning takes about a tenth of a millisecond for each."""
+"""The most operations of a statement with its derived tables expanded: planning takes about a tenth of a millisecond for each."""
 MAX_CONDITIONS = 300
 """Most conditions of one row that are joined by AND: an engine compares each of them with all others."""
 _LEAVES = (Function, Column, Literal, ReleasedColumn, Values)
 
 
 def compute_statement_size(outer: OuterQuery) -> int:
-    """Return how many operations a statement has, each as often as it is written: calls, windows and relations."""
+    """Count the calls, windows and relations of a statement, each as often as it is emitted."""
     return _SizeCounter().compute_size(outer)
 
 
 @dataclass(frozen=True, slots=True)
 class _SizeCounter:
-    """The sizes of the parts of a plan, which outlives this, by identity: plans share many."""
+    """The sizes of the parts of a plan, by identity, since plans share many; the plan outlives it."""
 
     found: dict[int, int] = field(default_factory=dict)
 
@@ -69,7 +69,7 @@ def bound_conditions(outer: OuterQuery) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _ConditionCounter:
-    """The most conditions that are put on the rows of a part of a plan, which outlives this, by identity."""
+    """The most conditions on the rows of a part of a plan, by identity; the plan outlives it."""
 
     found: dict[int, int] = field(default_factory=dict)
 

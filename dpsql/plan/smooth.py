@@ -1,4 +1,4 @@
-"""Outputs of a query over released values that change steadily with the noise, as shares, growth and running totals do.
+"""Outputs of a query over released values that change smoothly with the noise, such as shares, growth and running totals.
 
 Claim: for these, which rows there are, and which released values each output reads, is the same whatever the noise is.
 Why: conditions, orders, limits, partitions, and keys of groups and joins read group keys and public values only. Functions are
@@ -62,7 +62,7 @@ _AGGREGATES = frozenset({"sum", "avg"})
 
 
 def mark_smooth_outputs(outer: OuterQuery) -> tuple[bool, ...]:
-    """For each output of a query, whether it changes steadily with the noise; none does if noise decides which rows there are.
+    """Return for each output of a query whether it changes smoothly with the noise; none does if noise decides which rows exist.
 
     The order and the limit of the query itself are left out of account.
     """
@@ -78,7 +78,7 @@ def is_cut_by_noise(outer: OuterQuery) -> bool:
 
 
 def iterate_noisy_divisors(expr: Expr, source: Release | Relation) -> Iterator[Expr]:
-    """What an expression divides by, where that is noisy."""
+    """Yield the noisy divisors of an expression."""
     divided = (
         part.arguments[1]
         for part in walk(expr)
@@ -122,7 +122,7 @@ def _is_steady_relation(relation: Relation) -> bool:
 
 
 def _is_smooth(expr: Expr, source: Release | Relation, *, divides: bool = False) -> bool:
-    """Return whether an expression is smooth; what it divides by may be noisy only if it `divides`."""
+    """Return whether an expression is smooth; its divisors may only be noisy if it `divides`."""
     if is_noiseless(expr, source):
         return True
     match expr:

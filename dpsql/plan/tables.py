@@ -12,7 +12,7 @@ from dpsql.plan.types import Value
 
 
 class UnitKind(TaggedEnum):
-    """Whether the rows of a table are public, are privacy units themselves, or belong to a unit with an identifier."""
+    """The kinds of rows of a table: public, privacy units themselves, or rows of a unit with an identifier."""
 
     PUBLIC = "public", "PUBLIC"
     ROW = "row", "ROW"
@@ -121,7 +121,7 @@ class PartitionFilter:
 
 @dataclass(frozen=True, slots=True)
 class UnnestedList:
-    """A list column of which each row is read once for each element, the first `max_elements` of them.
+    """A list column whose rows are repeated for each of the first `max_elements` elements.
 
     `stored` is the path to the list in the table; `column` is the column that holds the element. A row without elements is
     read once, with NULL for the element, where the join with the list is `outer`.
@@ -156,8 +156,10 @@ class Scan:
 
     def __post_init__(self) -> None:
         if self.unit.private != (self.contribution is not None):
-            raise ValueError("a scan has contribution bounds if and only if it is private")
+            raise ValueError("a scan must have contribution bounds if it is private, and none otherwise")
         if self.unnested and self.unit.kind is not UnitKind.COLUMN:
-            raise ValueError("only rows with the identifier of a unit can be repeated")
+            raise ValueError("only rows with a unit's identifier can be repeated")
         if self.sample is not None and not (self.unit.kind is UnitKind.COLUMN and 0 < self.sample < 1):
-            raise ValueError("units with an identifier are sampled, with a probability between 0 and 1")
+            raise ValueError(
+                "only units with an identifier can be sampled, with a probability between 0 and 1"
+            )

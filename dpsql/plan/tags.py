@@ -1,4 +1,4 @@
-"""Tags: what plans and all that is measured are called in fingerprints, whatever their classes are called here.
+"""Tags: the names of plans and measurements in fingerprints, which do not depend on the names of classes.
 
 A fingerprint is the digest of a text. Ledgers keep fingerprints for ever, and stored releases are found by them, so the
 text of a plan never changes. A class says its tag, `tag: ClassVar[str] = "Scan"`, and a member of an enumeration says
@@ -20,7 +20,7 @@ _LATER = "tag"
 
 
 class TaggedEnum(Enum):
-    """An enumeration of which each member is written as its value and its tag.
+    """An enumeration whose members are written as their values and tags.
 
     >>> class Side(TaggedEnum):
     ...     BOTTOM = "low", "LOW"
@@ -42,7 +42,7 @@ class TaggedEnum(Enum):
 
 
 def later_field(default: Any, tag: str) -> Any:
-    """Return a field that was added to a class after others had entered fingerprints: it enters where it is not its default.
+    """Return a field that enters fingerprints only where it is not its default, since it was added to the class later.
 
     >>> from dpsql.plan.fingerprint import compute_canonical_text
     >>> @dataclasses.dataclass(frozen=True)
@@ -58,7 +58,7 @@ def later_field(default: Any, tag: str) -> Any:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Form:
-    """How the parts of one class are written: its tag, the fields that always enter, in order, and later ones.
+    """The written form of a class: its tag, the fields that always enter, in order, and later ones.
 
     Claim: parts of tagged classes whose texts are equal are equal.
     Why: no two classes have one tag, and no two members of an enumeration; a tag says how many fields follow in
@@ -78,7 +78,7 @@ class Form:
 
 
 class _Forms(dict[type, Form | None]):
-    """The form of each class, found once; None for what is no dataclass."""
+    """The form of each class, looked up once; None for a class that is no dataclass."""
 
     def __missing__(self, kind: type) -> Form | None:
         self[kind] = form = _make_form(kind) if dataclasses.is_dataclass(kind) else None
@@ -89,7 +89,7 @@ def _make_form(kind: type) -> Form:
     # A class that inherited the tag of another would be taken for it.
     tag = vars(kind).get("tag")
     if not isinstance(tag, str):
-        raise TypeError(f"{kind.__name__} has no tag of its own, so no fingerprint holds it")
+        raise TypeError(f"{kind.__name__} has no tag of its own, so it cannot be in a fingerprint")
     compared = [item for item in dataclasses.fields(kind) if item.compare]
     return Form(
         tag,

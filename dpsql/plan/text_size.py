@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 MOST_STORED = 2**20
-"""Stored texts and blobs of more bytes are read as NULL, so that no row decides whether what is made of it fails."""
+"""Longer stored texts and blobs are read as NULL, so that no row can make a computation fail."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class TextSize:
     max_bytes: int
 
     def __add__(self, other: TextSize) -> TextSize:
-        """Bound two texts that are put together."""
+        """Bound the concatenation of two texts."""
         return TextSize(
             self.share + other.share, self.extra_bytes + other.extra_bytes, self.max_bytes + other.max_bytes
         )
@@ -51,7 +51,7 @@ class TextSize:
         )
 
     def truncate_to(self, size: int) -> TextSize:
-        """Bound the text after it is cut to `size` bytes."""
+        """Bound the text after a cut to `size` bytes."""
         return TextSize(self.share, self.extra_bytes, min(self.max_bytes, size))
 
 

@@ -46,7 +46,7 @@ class Type(TaggedEnum):
 Value = int | float | str | bool | dt.date | dt.datetime | dt.time | uuid.UUID | bytes | None
 """A value of one of the types: what literals, domains and released cells hold."""
 AnswerValue = Value | Decimal
-"""A value of an answer, where what is DECIMAL in the engine is one."""
+"""A value of a result, where a DECIMAL of the engine stays one."""
 Pairs = tuple[tuple[Value, Value], ...]
 """A map of released values as a literal of the plan holds it."""
 

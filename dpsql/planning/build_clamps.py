@@ -48,10 +48,10 @@ BY_GROUP, BY_SUM, BY_NORM = ClampScope(False), ClampScope(True), ClampScope(True
 
 @dataclass(frozen=True, slots=True)
 class ClampSelection:
-    """How the clamps of a layout are chosen: by which rule and scope, at which part of the loss, and for which noise.
+    """The way in which the clamps of a layout are chosen: the rule, the scope, the part of the loss, and the noise.
 
-    `part` is what the choice spends of the loss of each of its vectors, and `range_of` gives the range of a choice that
-    spends a part. `variance` is that of the noise in a group for a sensitivity of one.
+    `part` is the part of each vector's loss that the choice spends, and `range_of` gives the range of a choice that spends
+    a part. `variance` is that of the noise in a group for a sensitivity of one.
     """
 
     rule: ClampSelectionRule
@@ -63,12 +63,12 @@ class ClampSelection:
 
     @property
     def allows_gaussian(self) -> bool:
-        """Whether these clamps are for Gaussian noise too: not on sums, if l2 norms are clamped, which are smaller."""
+        """Return whether these clamps are for Gaussian noise too: not on sums, if l2 norms are clamped, which are smaller."""
         return not (self.rule.euclidean and self.scope == BY_SUM)
 
     @property
     def tolerance(self) -> Fraction | int:
-        """The square of the number of units beyond a clamp that are tolerated for each released group.
+        """Return the square of the number of units beyond a clamp that are tolerated for each released group.
 
         Claim: let each of t units beyond a clamp τ lose as much as τ, among G groups. Then a group loses t·τ/G on
         average, which is the rule's `tolerance` times the standard deviation of the noise, σ = τ·s, if t is
@@ -79,14 +79,14 @@ class ClampSelection:
         return self.rule.tolerance**2 * self.variance or 0
 
     def compute_min_support(self, mechanism: Exponential) -> int:
-        """The rule's `slack`, in steps of the mechanism's rate: the units that must contribute beyond all odds."""
+        """Return the rule's `slack`, in steps of the mechanism's rate: the units that must contribute beyond all odds."""
         return 0 if self.rule.slack is None else -(-self.rule.slack // mechanism.rate)
 
 
 def build_clamps(
     analysis: Analysis, vectors: Sequence[StatisticVector], clamp_selection: ClampSelection
 ) -> tuple[tuple[Clamp, ...], tuple[int | None, ...]]:
-    """The clamps for a layout, and the index of the clamp of each vector, or None.
+    """Return the clamps for a layout, and the index of the clamp of each vector, or None.
 
     A total that is measured alone has a clamp of its own. All other statistics of rows share one clamp on the rows of a
     unit, and counts of units share one on its groups.
@@ -154,7 +154,7 @@ def build_clamps(
 def _compute_expected_part(
     analysis: Analysis, clamp_selection: ClampSelection, rows: int
 ) -> tuple[int, bool]:
-    """One part in how many of the rows of a unit is expected, and whether rows have clamps."""
+    """Return the divisor of a unit's rows that gives the expected number, and whether rows have clamps."""
     if not is_declared_bound(analysis.release, rows):
         return EXPECTED_PART, True
     if clamp_selection.rule.clamps_declared_rows and rows >= LEAST_STATED:
@@ -165,7 +165,7 @@ def _compute_expected_part(
 def _compute_subdivisions(
     analysis: Analysis, amount: Amount, measures: Sequence[int | None], *, across_groups: bool
 ) -> int:
-    """The subdivisions of a row or lattice step in which clamped contributions are counted; 1 if none are needed.
+    """Return the subdivisions of a row or lattice step in which clamped contributions are counted; 1 if none are needed.
 
     A clamp across groups divides its point among the groups. A clamp on rows with values divides the values' mean.
 
@@ -183,9 +183,9 @@ def _compute_subdivisions(
 def _compute_expected_amount(
     analysis: Analysis, amount: Amount, most: int, part: int, scope: ClampScope
 ) -> Fraction:
-    """The expected contribution of a unit: a `part` of its groups and rows, with values a quarter of their bounds.
+    """Return the expected contribution of a unit: a `part` of its groups and rows, with values a quarter of their bounds.
 
-    Rows are expected to be as many in each group.
+    Each group is expected to have equally many rows.
     """
     if amount is Amount.GROUPS:
         return Fraction(most, EXPECTED_PART)
@@ -199,7 +199,7 @@ def _compute_expected_amount(
 
 
 def _compute_default_index(clamp: Clamp, usual: Fraction) -> int:
-    """The index of the point that is expected to be chosen, if units contribute `usual` at most.
+    """Return the index of the point that is expected to be chosen, if units contribute `usual` at most.
 
     Claim: where the signal is clear, the noise has the mean square of that at the point returned, rounded up.
     Why: the points from `usual` on leave no unit beyond them, so that the prior weights alone decide among them. A rule
@@ -214,7 +214,7 @@ def _compute_default_index(clamp: Clamp, usual: Fraction) -> int:
 
 
 def _compute_total_sides(analysis: Analysis, measure: int) -> tuple[tuple[int, ...], int]:
-    """The signs that a unit's total can have, and its greatest magnitude."""
+    """Return the signs that a unit's total can have, and its greatest magnitude."""
     lattice = analysis.measures[measure].lattice
     if lattice is None:
         raise LookupError("totals have a lattice")
@@ -223,7 +223,7 @@ def _compute_total_sides(analysis: Analysis, measure: int) -> tuple[tuple[int, .
 
 
 def _find_single_total(vector: StatisticVector) -> int | None:
-    """The measure whose total is all that a vector measures; None for other vectors."""
+    """Return the measure whose total is all that a vector measures; None for other vectors."""
     match vector.estimates:
         case (((Moment.TOTAL, measure), _),):
             return measure

@@ -1,4 +1,4 @@
-"""The planner: chooses the statistics and mechanisms of a release, by the least predicted error at an equal loss."""
+"""The planner: choose the statistics and mechanisms of a release by the smallest predicted error at an equal loss."""
 
 from __future__ import annotations
 
@@ -68,11 +68,11 @@ class LossShare:
     pure_of: Callable[[Fraction], Fraction] | None = field(default=None, compare=False)
 
     def compute_range(self, share: Fraction) -> Fraction:
-        """The range of an exponential mechanism that spends this share."""
+        """Return the range of an exponential mechanism that spends this share."""
         return self.epsilon * share if self.range_of is None else self.range_of(share)
 
     def compute_pure_epsilon(self, share: Fraction) -> Fraction:
-        """The ε of an ε-DP release that spends this share."""
+        """Return the ε of an ε-DP release that spends this share."""
         return self.epsilon * share if self.pure_of is None else self.pure_of(share)
 
 
@@ -83,7 +83,7 @@ def choose_plan(
     *,
     allow_clamps: bool = True,
 ) -> MeasurementPlan:
-    """The measurement plan with the least predicted error among all that cost `loss`.
+    """Return the measurement plan with the least predicted error among all that cost `loss`.
 
     The score of a plan is the mean, over its aggregates, of the log of the predicted standard deviation, so that the
     scale of an aggregate does not matter. With `allow_clamps`, plans with clamps are considered; their errors are predicted at
@@ -103,7 +103,7 @@ def choose_plan(
 def _choose_plan(
     analysis: Analysis, loss: LossShare, facts: PublicFacts, *, allow_clamps: bool
 ) -> MeasurementPlan:
-    """As `choose_plan`, for all units, or for those of a sample as though there were no others."""
+    """Choose a plan as `choose_plan` does, for all units, or for those of a sample as if there were no others."""
     if analysis.selects_keys and loss.delta <= 0:
         raise QueryRejected(
             "the group keys are not declared in the policy, and partition selection needs a delta above 0",
@@ -127,7 +127,7 @@ def _choose_plan(
 
 
 def is_of_former_rule(version: str) -> bool:
-    """Whether a version of dpsql planned releases by the rule of `find_former_plan`; a version that cannot be read may have.
+    """Return whether a version of dpsql planned releases by the rule of `find_former_plan`; True for a version that cannot be parsed.
 
     >>> [is_of_former_rule(version) for version in ("0.1.0", "0.2.0", "0.3.0.dev0", "0.10.1", "1.0", "unknown")]
     [True, True, False, False, False, True]
@@ -140,7 +140,7 @@ def is_of_former_rule(version: str) -> bool:
 
 
 def find_former_plan(plan: MeasurementPlan, loss: LossShare) -> MeasurementPlan | None:
-    """The plan of the same release at the same loss as it was made before 0.3.0; None if that was the same one.
+    """Return the plan of the same release and loss by the rule before 0.3.0; None if it is the same.
 
     Clamps had another rule, distinct values were bounded by the rows of a unit alone, and decimals were on binary lattices.
     """
@@ -164,7 +164,7 @@ def _to_former_measure(measure: Measure) -> Measure:
 def _choose_least_error(
     analysis: Analysis, loss: LossShare, rule: ClampSelectionRule | None
 ) -> MeasurementPlan:
-    """The plan of statistics and quantiles with the least predicted error; without a `rule`, one without clamps."""
+    """Return the plan of statistics and quantiles with the least predicted error; without a `rule`, one without clamps."""
     least: MeasurementPlan | None = None
     candidates = []
     asked = _list_requested_quantiles(analysis)
@@ -204,7 +204,7 @@ def _choose_least_error(
 
 
 def _choose_key_selection(analysis: Analysis, loss: LossShare) -> MeasurementPlan:
-    """The plan that releases keys only: the optimal mechanism, or thresholding of noisy counts that are not released.
+    """Return the plan that releases keys only: the optimal mechanism, or thresholding of noisy counts that are not released.
 
     The score is the log of the number of units at which a group is selected with probability 1/2.
     """
@@ -233,7 +233,7 @@ def _choose_key_selection(analysis: Analysis, loss: LossShare) -> MeasurementPla
 
 
 def list_needed_statistics(analysis: Analysis) -> dict[Statistic, None]:
-    """The statistics that the aggregates, partition selection and the minimum frequency of cells need, in order."""
+    """Return the statistics that the aggregates, partition selection and the minimum frequency of cells need, in order."""
     statistics: dict[Statistic, None] = {}
     for item in analysis.release.aggregations:
         for moment in AGGREGATES[item.function].moments:
@@ -248,12 +248,12 @@ def list_needed_statistics(analysis: Analysis) -> dict[Statistic, None]:
 
 
 def get_statistic(analysis: Analysis, item: Aggregation, moment: Moment) -> Statistic:
-    """The statistic of a moment of an aggregate."""
+    """Return the statistic of a moment of an aggregate."""
     return (moment, analysis.find_measure_index(item) if moment.depends_on_argument else None)
 
 
 def _list_requested_quantiles(analysis: Analysis) -> dict[tuple[int, Fraction, int], None]:
-    """The quantiles of the query, each once: measure, rank, and interval end."""
+    """Return the quantiles of the query, each once: measure, rank, and interval end."""
     asked: dict[tuple[int, Fraction, int], None] = {}
     for item in analysis.release.aggregations:
         measure = analysis.find_measure_index(item)
@@ -265,7 +265,7 @@ def _list_requested_quantiles(analysis: Analysis) -> dict[tuple[int, Fraction, i
 def _calibrate_quantile_selection(
     analysis: Analysis, measure: int, rank: Fraction, end: int, epsilon: Fraction
 ) -> QuantileSelection:
-    """The private choice of a quantile in each group.
+    """Return the private choice of a quantile in each group.
 
     Claim: the ranges of the choices in all groups add up to at most `epsilon`.
     Why: a unit has at most R rows, each in one group, where it changes the difference of two penalties by at most one
@@ -290,7 +290,7 @@ def get_units_statistic(analysis: Analysis) -> Statistic:
 def _iterate_unclamped(
     analysis: Analysis, vectors: tuple[StatisticVector, ...], loss: LossShare, share: Fraction
 ) -> Iterator[tuple[str, tuple[VectorMeasurement, ...], tuple[Event, ...]]]:
-    """The vectors with each kind of noise that the loss allows, each vector with the same share of the loss.
+    """Yield the vectors with each kind of noise that the loss allows, each vector with the same share of the loss.
 
     Claim: with l1 sensitivity Δ_b and scale Δ_b k/ε for each of k vectors the release is ε-DP; with l2
     sensitivity Δ_b and σ_b² = Δ_b² k/2ρ it is ρ-zCDP. A joint vector has cube noise for its l∞
@@ -340,7 +340,7 @@ def _calibrate_pure_noise(
 def _list_clamp_scopes(
     analysis: Analysis, loss: LossShare, rule: ClampSelectionRule
 ) -> tuple[ClampScope, ...]:
-    """The scopes of clamps to consider.
+    """Return the scopes of clamps to consider.
 
     For a unit of several groups, a clamp across groups is never worse than one in each group: on the sum for geometric
     noise, and on the l2 norm for Gaussian noise, which is calibrated to just these norms.
@@ -355,7 +355,7 @@ def _list_clamp_scopes(
 def _iterate_clamp_selections(
     analysis: Analysis, loss: LossShare, share: Fraction, rule: ClampSelectionRule | None
 ) -> Iterator[ClampSelection]:
-    """The ways to choose clamps by a rule, for vectors that have this share of the loss each."""
+    """Yield the ways to choose clamps by a rule, for vectors that have this share of the loss each."""
     if rule is None:
         return
     pure = loss.rho is None
@@ -374,7 +374,7 @@ def _iterate_clamped(
     share: Fraction,
     clamp_selection: ClampSelection,
 ) -> Iterator[tuple[str, tuple[VectorMeasurement, ...], tuple[Event, ...], tuple[Clamp, ...]]]:
-    """As `_iterate_unclamped`, with clamps for the vectors that can have one.
+    """Yield the same as `_iterate_unclamped`, with clamps for the vectors that can have one.
 
     Claim: the choices and the noise together have the loss of `_iterate_unclamped`.
     Why: a vector with a clamp leaves a part of its share for the choice, whose range costs no more. The noise costs the
@@ -414,7 +414,7 @@ def _build_measurements(
 
 
 def compute_mean_log_error(plan: MeasurementPlan) -> float:
-    """The mean log of the predicted errors of the released aggregates: of the noise, and of what clamps are expected to cut."""
+    """Return the mean log of the predicted errors of the released aggregates: of the noise, and of the expected effect of clamps."""
     # The choice of a quantile is the same in all candidate plans.
     errors = [
         compute_predicted_std(plan, item) * _compute_error_factor(plan, item)
@@ -429,7 +429,7 @@ def compute_mean_log_error(plan: MeasurementPlan) -> float:
 
 
 def _compute_error_factor(plan: MeasurementPlan, item: Aggregation) -> float:
-    """The root mean square error of an aggregate, as a multiple of its noise's: what a clamp cuts is up to the tolerated part."""
+    """Return the root mean square error of an aggregate, as a multiple of its noise's: a clamp cuts off at most the tolerated part."""
     index, _ = plan.get_estimator(get_statistic(plan.analysis, item, AGGREGATES[item.function].moments[0]))
     place = plan.vectors[index].clamp
     learnt = place is not None and plan.clamps[place].min_support
@@ -437,7 +437,7 @@ def _compute_error_factor(plan: MeasurementPlan, item: Aggregation) -> float:
 
 
 def compute_predicted_std(plan: MeasurementPlan, item: Aggregation) -> float:
-    """The standard deviation of an aggregate's noise, in the value's own units.
+    """Return the standard deviation of an aggregate's noise, in the value's own units.
 
     For a ratio it is that of TOTAL less the midpoint times COUNT: the error of the mean times n. If these are measured
     apart, it is the expected mean in place of the midpoint: clamps of totals are expected for these values.
@@ -465,7 +465,7 @@ def compute_predicted_std(plan: MeasurementPlan, item: Aggregation) -> float:
 def _with_threshold(
     plan: MeasurementPlan, epsilon: Fraction, delta: Fraction, candidates: tuple[Candidate, ...]
 ) -> MeasurementPlan:
-    """Adds the threshold of partition selection, which hides the keys of groups of a single unit.
+    """Add the threshold of partition selection, which hides the keys of groups of a single unit.
 
     Claim: the release has the privacy of its noise and choices, except for an event of probability at most δ.
     Why: consider the groups that a unit brings to exactly `min_frequency` units. Without the unit they have fewer units
@@ -498,7 +498,7 @@ def _with_threshold(
 
 
 def _compute_least_loss(plan: MeasurementPlan, epsilon: Fraction) -> Fraction:
-    """The least loss of a vector in the measure of its noise: ρ for Gaussian noise, `epsilon` for any other.
+    """Return the least loss of a vector in the measure of its noise: ρ for Gaussian noise, `epsilon` for any other.
 
     It includes the loss of choosing a clamp.
     """

@@ -27,7 +27,7 @@ class ClampTarget:
 
 
 def list_clamp_targets(clamps: Sequence[Clamp]) -> tuple[ClampTarget, ...]:
-    """The targets of all clamps, in order. By the first of a clamp, or for a total one per side, it is chosen."""
+    """Return the targets of all clamps, in order. By the first of a clamp, or for a total one per side, it is chosen."""
     return tuple(
         ClampTarget(place, measure, sign)
         for place, clamp in enumerate(clamps)
@@ -54,7 +54,7 @@ class ClampHistogram:
 
     @classmethod
     def from_unit_counts(cls, clamp: Clamp, intervals: Mapping[int, int]) -> ClampHistogram:
-        """From the number of units (or pairs) in each interval, by its index, for `count_units_beyond` alone.
+        """Return the histogram with this number of units (or pairs) in each interval, by index, only for `count_units_beyond`.
 
         For a clamp on groups these are intervals of the number of a unit's groups: it has one of the rank that starts the
         next interval if it is in a later one.
@@ -71,7 +71,7 @@ class ClampHistogram:
 
     @classmethod
     def from_packed(cls, packed: Iterable[Iterable[int | None]] | None) -> ClampHistogram:
-        """From the list that the statement returns."""
+        """Return the histogram from the list that the statement returns."""
         return cls(
             tuple(
                 tuple(0 if value is None else int(value) for value in interval) for interval in packed or ()
@@ -85,7 +85,7 @@ def select_clamp_points(
     entropy: Entropy,
     wanted: Container[int] | None = None,
 ) -> tuple[Clamp, ...]:
-    """Chooses the points of the `wanted` clamps privately, of all by default, from the histograms of all groups.
+    """Choose the points of the `wanted` clamps privately, of all by default, from the histograms of all groups.
 
     Groups that are not selected take part: a single unit may decide which groups these are.
     """
@@ -102,14 +102,14 @@ def select_clamp_points(
 
 
 def count_units_beyond(clamp: Clamp, parts: Iterable[ClampHistogram]) -> list[int]:
-    """The numbers of unit-group pairs, or of units, that contribute more than nothing, and more than each point of a side."""
+    """Return the numbers of unit-group pairs, or of units, that contribute more than nothing, and more than each point of a side."""
     if clamp.amount is Amount.GROUPS:
         return _count_exceeding_units(len(clamp.grid), parts)
     return _count_exceeding_pairs(len(clamp.grid), parts)
 
 
 def _count_exceeding_pairs(size: int, parts: Iterable[ClampHistogram]) -> list[int]:
-    """The numbers of unit-group pairs beyond zero and beyond each point; those of nothing have the interval -1."""
+    """Return the numbers of unit-group pairs beyond zero and beyond each point; those of nothing have the interval -1."""
     at = [0] * size
     for part in parts:
         for place, *_, units in part.intervals:
@@ -119,7 +119,7 @@ def _count_exceeding_pairs(size: int, parts: Iterable[ClampHistogram]) -> list[i
 
 
 def _count_exceeding_units(size: int, parts: Iterable[ClampHistogram]) -> list[int]:
-    """The numbers of units in any group, and in more groups than each point: each has one group of the next rank."""
+    """Return the numbers of units in any group, and in more groups than each point: each has one group of the next rank."""
     at = [0] * (size + 1)
     for part in parts:
         for place, _, first in part.intervals:
@@ -132,7 +132,7 @@ Packed = Sequence[Sequence[int | None]] | None
 
 
 def list_clamped_statistics(clamps: Sequence[Clamp]) -> set[Statistic]:
-    """The statistics that `compute_clamped_series` gives for the clamps that are chosen."""
+    """Return the statistics that `compute_clamped_series` gives for the clamps that are chosen."""
     no_groups = PackedHistograms([()] * len(list_clamp_targets(clamps)))
     return set(compute_clamped_series(clamps, no_groups))
 
@@ -150,7 +150,7 @@ class ContributionTotals(Protocol):
     def compute_weighted_sums(
         self, target: int, chosen: int, within: tuple[int, int], beyond: tuple[int, int]
     ) -> list[int]:
-        """For each group, the weighted sum of two totals: over the intervals up to the chosen point, and beyond it.
+        """Return, for each group, the weighted sum of two totals: over the intervals up to the chosen point, and beyond it.
 
         Both are given by their place in an interval, and by how often it counts.
         """
@@ -169,7 +169,7 @@ class PackedHistograms:
     def compute_weighted_sums(
         self, target: int, chosen: int, within: tuple[int, int], beyond: tuple[int, int]
     ) -> list[int]:
-        """As `ContributionTotals`."""
+        """Return the sums of `ContributionTotals`."""
         (place, times), (after, as_often) = within, beyond
         return [
             sum(
@@ -194,7 +194,7 @@ class ClampedSums:
     def compute_weighted_sums(
         self, target: int, chosen: int, within: tuple[int, int], beyond: tuple[int, int]
     ) -> list[int]:
-        """As `ContributionTotals`; the engine was given the same point."""
+        """Return the sums of `ContributionTotals`; the engine was given the same point."""
         del chosen
         (place, times), (after, as_often) = within, beyond
         held = self.series[ClampedSum(target, place)]
@@ -207,13 +207,13 @@ class ClampedSums:
 def compute_clamped_moments(
     clamps: Sequence[Clamp], histograms: Sequence[ClampHistogram]
 ) -> dict[Statistic, int]:
-    """As `compute_clamped_series`, of one group."""
+    """Return the moments of `compute_clamped_series` for one group."""
     found = compute_clamped_series(clamps, PackedHistograms([[part.intervals] for part in histograms]))
     return {statistic: value for statistic, (value,) in found.items()}
 
 
 def compute_clamped_series(clamps: Sequence[Clamp], totals: ContributionTotals) -> dict[Statistic, list[int]]:
-    """The moments of groups with the contribution of each unit clamped, in subdivisions of the chosen clamps.
+    """Return the moments of groups with the contribution of each unit clamped, in subdivisions of the chosen clamps.
 
     If a unit has more rows than the clamp allows, each counted row
     has the unit's mean value. A total with a clamp of its own is limited by this clamp alone, which its noise is calibrated to.

@@ -95,17 +95,17 @@ class Clamp:
 
     @property
     def total(self) -> int | None:
-        """The measure of a clamped total; None for rows and groups."""
+        """Return the measure of a clamped total; None for rows and groups."""
         return self.measures[0] if self.amount is Amount.TOTAL else None
 
     @property
     def upper_limit(self) -> int:
-        """The greatest contribution of a unit, in rows, lattice steps or groups, as was derived."""
+        """Return the greatest contribution of a unit, in rows, lattice steps or groups, as was derived."""
         return self.grid[-1]
 
     @property
     def statistic(self) -> str:
-        """The clamped contribution, for EXPLAIN and receipts."""
+        """Return the clamped contribution, for EXPLAIN and receipts."""
         measure = "" if self.total is None else f" of x{self.total}"
         where = (
             ""
@@ -120,19 +120,19 @@ class Clamp:
 
     @property
     def points(self) -> tuple[int, ...]:
-        """The threshold of each side: the chosen one, or before the release the expected one."""
+        """Return the threshold of each side: the chosen one, or before the release the expected one."""
         return tuple(self.grid[index] for index in self.chosen or (self.default_index,) * len(self.sides))
 
     @property
     def weights(self) -> tuple[int, ...]:
-        """The prior weight of each point, above zero: its inverse to a power, in whole numbers."""
+        """Return the prior weight of each point, above zero: its inverse to a power, in whole numbers."""
         power = self.power
         scale = _LEAST_WEIGHT * self.upper_limit**power
         return tuple(scale // point**power for point in self.grid)
 
     @property
     def power(self) -> int:
-        """The power of the inverse of a point that is its weight: the exponent, or less where few groups are released.
+        """Return the power of the inverse of a point that is its weight: the exponent, or less where few groups are released.
 
         It is a function of released values: the number of groups is public, or selected before.
         """
@@ -142,7 +142,7 @@ class Clamp:
 
     @property
     def max_n_clipped(self) -> int:
-        """The most units beyond the threshold of a side, with `BEYOND_CONFIDENCE`; at the expected threshold before the release.
+        """Return the most units beyond the threshold of a side, with `BEYOND_CONFIDENCE`; at the expected threshold before the release.
 
         Claim: for a rate r, weights w and t tolerated units, at most t + ln(w/w' * n/β)/r units contribute more than
         the selected of n points but with probability β, where w' is the weight of the greatest point. It costs no privacy
@@ -161,7 +161,7 @@ class Clamp:
         return self.tolerated_units + ceil(Fraction(rest) / self.mechanism.rate)
 
     def estimate_overlooked_amounts(self, confidence: float) -> tuple[float, ...]:
-        """The contributions beyond the point of each side, of all units to all groups, that an interval allows for.
+        """Return the contributions beyond the point of each side, of all units to all groups, that an interval allows for.
 
         Claim: they are those of as many units as are overlooked with the probability that the interval may miss, if each
         contributes twice the point, or the greatest contribution if that is less. It costs no privacy loss.
@@ -176,7 +176,7 @@ class Clamp:
         )
 
     def estimate_clipped_amounts(self, units: float, spread: float = 1) -> tuple[float, ...]:
-        """What so many units contribute beyond the point of each side: each twice the point, or the greatest contribution.
+        """Return the contribution of this many units beyond the point of each side: each twice the point, or the greatest one.
 
         Contributions are measured as the clamp does. For an l2 norm, the contribution of a unit to all its groups together
         is `spread` times its norm, so its greatest norm is as much less than its greatest contribution.
@@ -184,28 +184,28 @@ class Clamp:
         return tuple(units * max(0, min(point, self.upper_limit / spread - point)) for point in self.points)
 
     def compute_range(self, analysis: Analysis) -> Fraction:
-        """The range of the choices of both sides together."""
+        """Return the range of the choices of both sides together."""
         return self.mechanism.compute_range(
             compute_step_range(analysis, self.amount, len(self.sides) if self.across_groups else 0)
         )
 
     def bound_groups(self, analysis: Analysis) -> int:
-        """The bound on the groups of a unit."""
+        """Return the bound on the groups of a unit."""
         return self.points[0] if self.amount is Amount.GROUPS else analysis.bound.groups
 
     @property
     def tolerated_units(self) -> int:
-        """The number of units beyond the clamp that are tolerated."""
+        """Return the number of units beyond the clamp that are tolerated."""
         return isqrt(int(self.released_groups**2 * self.tolerance))
 
     @property
     def norm_shift(self) -> int:
-        """Contributions are divided by two to this power, rounded up, before they are squared."""
+        """Return the power of two by which contributions are divided, rounded up, before they are squared."""
         return max(0, self.upper_limit.bit_length() - NORM_BITS)
 
     @property
     def thresholds(self) -> tuple[int, ...]:
-        """The integers that the contribution of a unit is compared with: the points, or for l2 norms their squares.
+        """Return the integers that the contribution of a unit is compared with: the points, or for l2 norms their squares.
 
         Claim: a sum of squares that is no more than a threshold has a norm of no more than the point.
         Why: contributions are rounded up before they are squared, and points are rounded down.
@@ -216,7 +216,7 @@ class Clamp:
         return tuple((point >> shift) ** 2 for point in self.grid)
 
     def compute_penalties(self, above: Sequence[int]) -> list[int]:
-        """The penalty of each point of a side, from the numbers of units (or pairs) `above` zero and above each point.
+        """Return the penalty of each point of a side, from the numbers of units (or pairs) `above` zero and above each point.
 
         More than the `tolerated_units` number above a point count against it. The greatest point is favoured by the number that
         is lacking, of units which contribute something, for a clear choice. So a clamp is lowered by evidence only: if few
@@ -233,7 +233,7 @@ class Clamp:
 
     @property
     def _needed_units(self) -> int:
-        """The number of units without which the greatest point is favoured.
+        """Return the number of units without which the greatest point is favoured.
 
         The prior odds of the least and the greatest point are their ratio to the `power`: the log of these odds, in steps
         of the mechanism's rate, is needed besides the `min_support` and what is tolerated.
@@ -245,7 +245,7 @@ class Clamp:
         return self.min_support + self.tolerated_units + -(-odds // self.mechanism.rate)
 
     def select_points(self, above: Sequence[Sequence[int]], entropy: Entropy) -> Clamp:
-        """The clamp with a chosen point for each side; `above` has the numbers of units that `compute_penalties` takes."""
+        """Return the clamp with a chosen point for each side; `above` has the numbers of units that `compute_penalties` takes."""
         chosen = (
             self.mechanism.select_candidate(self.weights, self.compute_penalties(side), entropy)
             for side in above
@@ -254,7 +254,7 @@ class Clamp:
 
 
 def compute_expected_mean(lattice: Lattice) -> Fraction:
-    """The expected mean of values, in lattice steps: a part of the way from the point nearest to zero to the farthest end.
+    """Return the expected mean of values, in lattice steps: a part of the way from the point nearest to zero to the farthest end.
 
     >>> compute_expected_mean(Lattice(0, 0, 80)), compute_expected_mean(Lattice(0, -40, 8)), compute_expected_mean(Lattice(0, 1960, 2000))
     (Fraction(10, 1), Fraction(-5, 1), Fraction(1965, 1))
@@ -265,7 +265,7 @@ def compute_expected_mean(lattice: Lattice) -> Fraction:
 
 
 def compute_step_range(analysis: Analysis, amount: Amount, sides: int) -> int:
-    """The most by which one unit changes the difference of the penalties of two points, summed over the sides.
+    """Return the most by which one unit changes the difference of the penalties of two points, summed over the sides.
 
     `sides` is the number of sides of a clamp across groups, and 0 for a clamp per group.
     """
@@ -276,13 +276,13 @@ def compute_step_range(analysis: Analysis, amount: Amount, sides: int) -> int:
 
 
 def compute_clamped_bound(analysis: Analysis, clamp: Clamp) -> ContributionBound:
-    """The contribution bound with the groups of a unit limited by a clamp."""
+    """Return the contribution bound with the groups of a unit limited by a clamp."""
     return replace(analysis.bound, groups=clamp.bound_groups(analysis))
 
 
 @lru_cache(maxsize=256)
 def compute_grid(most: int) -> tuple[int, ...]:
-    """Grid points up to `most`, four to each power of two, computed without floats.
+    """Return grid points up to `most`, four for each power of two, computed without floats.
 
     >>> compute_grid(10)
     (1, 2, 3, 4, 5, 6, 8, 9, 10)
@@ -297,7 +297,7 @@ def compute_grid(most: int) -> tuple[int, ...]:
 
 
 def compute_clamped_sensitivity(vector: StatisticVector, clamp: Clamp, analysis: Analysis) -> Sensitivity:
-    """The sensitivity of a vector whose contributions are clamped.
+    """Return the sensitivity of a vector whose contributions are clamped.
 
     Claim: let τ be the larger point, times the vector's contribution per row for a clamp on rows; S the greatest
     contribution of a unit to all groups; G its most groups. Adding or removing a unit moves all components of all
@@ -343,7 +343,7 @@ def compute_clamped_sensitivity(vector: StatisticVector, clamp: Clamp, analysis:
 
 
 def compute_ceil_sqrt(square: int) -> int:
-    """The least integer that is at least the square root.
+    """Return the least integer that is at least the square root.
 
     >>> [compute_ceil_sqrt(square) for square in (0, 1, 2, 4, 5)]
     [0, 1, 2, 2, 3]
@@ -354,7 +354,7 @@ def compute_ceil_sqrt(square: int) -> int:
 def compute_clamped_unit_change(
     vector: StatisticVector, clamp: Clamp | None, analysis: Analysis
 ) -> UnitChange | None:
-    """The changes of single components that one unit causes, with a clamp; None if there is no such bound.
+    """Return the changes of single components that one unit causes, with a clamp; None if there is no such bound.
 
     A unit's contribution to a group is at most the larger point, and differs from that of another unit by at most the sum
     of both points; for rows, times the contribution of a row.
@@ -379,7 +379,7 @@ def compute_sensitivities(
     clamps: Sequence[Clamp],
     taken: Sequence[int | None],
 ) -> list[Sensitivity]:
-    """The sensitivity of each vector, of those that have taken a clamp at its points."""
+    """Return the sensitivity of each vector, of those that have taken a clamp at its points."""
     return [
         compute_sensitivity(vector, analysis.bound, grouped=analysis.is_grouped, replace=analysis.replace)
         if place is None

@@ -57,7 +57,7 @@ class Member:
 
     @property
     def keys(self) -> Axes:
-        """The keys as a set."""
+        """Return the keys as a set."""
         return frozenset(self.axes)
 
 
@@ -69,22 +69,22 @@ class Hierarchy:
     sizes: tuple[int, ...]
 
     def count_groups(self, keys: Axes) -> int:
-        """How many groups these keys have."""
+        """Return how many groups these keys have."""
         return prod(self.sizes[key] for key in keys)
 
     def compute_variance(self, member: Member) -> float:
-        """The variance of a member's noise, in squared steps of the lattice that all share."""
+        """Return the variance of a member's noise, in squared steps of the lattice that all share."""
         return max(member.noise.compute_variance() / member.noise.subdivisions**2, _LEAST)
 
     @cached_property
     def effects(self) -> tuple[Axes, ...]:
-        """The key sets whose effects some member measures."""
+        """Return the key sets whose effects some member measures."""
         found = {keys: None for member in self.members for keys in iterate_subsets(member.keys)}
         return tuple(found)
 
     @cached_property
     def weights(self) -> dict[Axes, tuple[int, ...]]:
-        """For each effect the weight of each member, in 65,536ths; the weights add up to one."""
+        """Return the weight of each member for each effect, in 65,536ths; the weights add up to one."""
         found = {}
         for effect in self.effects:
             precise = [
@@ -99,16 +99,16 @@ class Hierarchy:
         return found
 
     def compute_subdivisions(self, member: Member) -> int:
-        """Into how many a step is divided, so that each adjusted component of a member is a whole number."""
+        """Return the subdivisions of a step with which each adjusted component of a member is a whole number."""
         return WEIGHTS * self.count_groups(member.keys) * self.common_subdivisions
 
     @cached_property
     def common_subdivisions(self) -> int:
-        """Into how many a step is divided for what was released."""
+        """Return the subdivisions of a step in the released values."""
         return math.lcm(*(member.noise.subdivisions for member in self.members))
 
     def derive_noise(self, member: Member) -> ConsistencyNoise:
-        """The noise of each of a member's adjusted components: that of one is that of all, since all keys are alike."""
+        """Return the noise of each of a member's adjusted components: it is the same for all, by symmetry of the keys."""
         parts: dict[tuple[int, Mechanism], int] = {}
         for number, other in enumerate(self.members):
             shared = member.keys & other.keys
@@ -126,23 +126,23 @@ class Hierarchy:
         )
 
     def _compute_weight(self, member: Member, number: int, equal: Axes) -> int:
-        """What a component of the member with that number counts in one of another, in steps, where `equal` keys are.
+        """Return the weight of a component of one member in that of another, in steps, where `equal` keys agree.
 
-        The centred indicator of each key is 1 - 1/n where it is equal and -1/n elsewhere.
+        The centered indicator of each key is 1 - 1/n where it is equal and -1/n elsewhere.
         """
         shared = member.keys & self.members[number].keys
         whole = Fraction(0)
         for effect in iterate_subsets(shared):
-            centred = prod(
+            centered = prod(
                 (Fraction((key in equal) * self.sizes[key] - 1, self.sizes[key]) for key in effect),
                 start=Fraction(1),
             )
-            whole += self.weights[effect][number] * centred / self.count_groups(member.keys - effect)
+            whole += self.weights[effect][number] * centered / self.count_groups(member.keys - effect)
         return int(whole * self.count_groups(member.keys))
 
     @cached_property
     def can_round(self) -> bool:
-        """Whether whole numbers that agree are constructed, one set of keys after another.
+        """Return whether whole numbers that agree are constructed, one set of keys after another.
 
         The largest sets come one by one; each may share with those before it at most two sets of keys, of which neither
         is within the other.
@@ -153,13 +153,13 @@ class Hierarchy:
 
     @cached_property
     def largest_key_sets(self) -> tuple[Axes, ...]:
-        """The sets of keys that are within no other, in order."""
+        """Return the sets of keys that are within no other, in order."""
         sets = dict.fromkeys(member.keys for member in self.members)
         return tuple(keys for keys in sets if not any(keys < other for other in sets))
 
     @cached_property
     def closure(self) -> tuple[Axes, ...]:
-        """The sets of keys of all members and what any of them share, the smallest first.
+        """Return the sets of keys of all members and what any of them share, the smallest first.
 
         Members agree on totals by what they share. The first of those within a member is within all of them.
         """
@@ -169,14 +169,14 @@ class Hierarchy:
         return tuple(sorted(found, key=lambda keys: (len(keys), sorted(keys))))
 
     def list_shared_keys(self, number: int) -> tuple[Axes, ...]:
-        """The greatest sets of keys that a largest set shares with those before it, the longest first."""
+        """Return the greatest sets of keys that a largest set shares with those before it, the longest first."""
         found = {self.largest_key_sets[number] & before for before in self.largest_key_sets[:number]}
         greatest = (keys for keys in found if not any(keys < other for other in found))
         return tuple(sorted(greatest, key=lambda keys: (-len(keys), sorted(keys))))
 
 
 def list_hierarchies(plans: Sequence[MeasurementPlan]) -> tuple[Hierarchy, ...]:
-    """The vectors of these plans, of one statement, that are made to agree.
+    """Return the vectors of these plans, of one statement, that are made to agree.
 
     Their keys are public, so that all parts of a total are there; their components are sums over rows, or units that are in
     one group alone; rows, measures and contribution bounds are the same, so they have no clamps.
@@ -192,7 +192,7 @@ def list_hierarchies(plans: Sequence[MeasurementPlan]) -> tuple[Hierarchy, ...]:
 
 
 def adjust_plans(plans: Sequence[MeasurementPlan], found: Sequence[Hierarchy]) -> list[MeasurementPlan]:
-    """The plans with the vectors and the noise of the adjusted components."""
+    """Return the plans with the vectors and the noise of the adjusted components."""
     after = list(plans)
     for agreement in found:
         for member in agreement.members:
@@ -206,16 +206,16 @@ def adjust_plans(plans: Sequence[MeasurementPlan], found: Sequence[Hierarchy]) -
 
 
 def iterate_subsets(keys: Axes) -> Iterator[Axes]:
-    """All sets of these keys, small ones first."""
+    """Yield all sets of these keys, small ones first."""
     for size in range(len(keys) + 1):
         yield from map(frozenset, itertools.combinations(sorted(keys), size))
 
 
 def _is_additive(analysis: Analysis, vector: StatisticVector) -> bool:
-    """Whether the components of a total are the sums of those of its parts, for data that keep to what is declared.
+    """Return whether the components of a total are the sums of those of its parts, for data that keep to what is declared.
 
-    Units add up where each counts in one group. Rows do where none is left out for the sake of a group, or all of a
-    unit's rows are in one by what is declared.
+    Units add up if each counts in one group. Rows add up if no row is dropped to limit groups, or if all rows of a unit are
+    declared to be in one group.
     """
     moments = {moment for component in vector.components for (moment, _), _ in component.combination}
     if not moments:
@@ -227,7 +227,7 @@ def _is_additive(analysis: Analysis, vector: StatisticVector) -> bool:
 
 
 def _compute_statistic_key(plan: MeasurementPlan, index: int) -> object:
-    """What a vector measures, of which rows, whatever the keys and the noise."""
+    """Return a key for what a vector measures and over which rows, whatever the group keys and the noise."""
     measured, analysis = plan.vectors[index], plan.analysis
     by = measured.mechanism.subdivisions
     components = tuple(

@@ -1,6 +1,6 @@
 """Joint vectors: statistics of several arguments noised together, which share the row count and the whole loss.
 
-A component is a count, or a centred sum: one of values less the middle of their interval, whose sensitivity is half that
+A component is a count, or a centered sum: one of values less the middle of their interval, whose sensitivity is half that
 of the sum. Each component is multiplied by an integer, so that all have nearly the same sensitivity, and one
 mechanism for the l∞ norm adds noise to all of them.
 """
@@ -21,14 +21,13 @@ from dpsql.plan.expr import Call, Expr, Literal
 from dpsql.planning.statistics import ROWS, UNITS, Combination, Component, Statistic, StatisticVector
 
 _FINE = 2**20
-"""Steps that a row moves a component by, at least: noise on them is as good as continuous."""
+"""The fewest steps by which a row moves a component: noise on so many steps is as good as continuous."""
 _RATIO = 2**10
-"""The largest of what a row adds times this is the common length, which so many multiples of any other
-fill up but for a thousandth."""
+"""The common length is this times the largest addition of a row: whole multiples of any other fill it up to a thousandth."""
 
 
 def iterate_joint_vectors(analysis: Analysis, wanted: Container[Statistic]) -> Iterator[StatisticVector]:
-    """Ways to measure all that is wanted, but for values that are counted, in one vector.
+    """Yield vectors that each measure all requested statistics, except for counts of values.
 
     Sums are taken about the middle of what a row may add, which takes a count of the rows, or as they
     are; units are counted within the vector, or else not at all.
@@ -39,7 +38,7 @@ def iterate_joint_vectors(analysis: Analysis, wanted: Container[Statistic]) -> I
 
 
 def derive_null_causes(expr: Expr) -> frozenset[Expr]:
-    """The expressions of which at least one is NULL wherever `expr` is, and of which none is elsewhere."""
+    """Return the expressions of which at least one is NULL wherever `expr` is, and of which none is elsewhere."""
     if not is_nullable(expr):
         return frozenset()
     if isinstance(expr, Call) and expr.function.strict:
@@ -58,13 +57,13 @@ def derive_null_causes(expr: Expr) -> frozenset[Expr]:
 
 
 def is_always_present(analysis: Analysis, measure: int) -> bool:
-    """Whether each row has a value of a measure, as far as is declared: then its count is that of the rows."""
+    """Return whether each row has a value of a measure, as far as is declared: then its count is that of the rows."""
     return not is_nullable(analysis.measures[measure].expr)
 
 
 @dataclass(slots=True)
 class _JointBuilder:
-    """A joint vector as it is put together: components with how far a row moves them, and what they serve.
+    """A joint vector under construction: its components, how far a row moves each, and what they estimate.
 
     An estimate is a list of a component's number and the factor of its exact value.
     """
@@ -76,18 +75,18 @@ class _JointBuilder:
     counts: dict[frozenset[Expr] | Statistic, int] = field(default_factory=dict)
 
     def add_component(self, name: str, combination: Combination, extent: int) -> int:
-        """Adds a component; its number."""
+        """Add a component and return its number."""
         self.names.append(name)
         self.combinations.append(tuple((statistic, weight) for statistic, weight in combination if weight))
         self.extents.append(extent)
         return len(self.names) - 1
 
     def ensure_row_count(self) -> int:
-        """The component that counts the rows."""
+        """Return the component that counts the rows."""
         return self.ensure_count(frozenset(), "rows", ROWS)
 
     def ensure_count(self, absent: frozenset[Expr], name: str, statistic: Statistic) -> int:
-        """The component that counts the rows in which none of these is NULL: one for all measures that share them."""
+        """Return the component that counts the rows in which none of these is NULL: one for all measures that share them."""
         if absent not in self.counts:
             self.counts[absent] = self.add_component(name, ((statistic, 1),), 1)
         return self.counts[absent]
@@ -95,7 +94,7 @@ class _JointBuilder:
     def add_measure(
         self, analysis: Analysis, index: int, wanted: Container[Statistic], *, centered: bool
     ) -> None:
-        """Adds what is wanted of a measure."""
+        """Add the requested statistics of a measure."""
         measure = analysis.measures[index]
         count, total, lattice = (Moment.COUNT, index), (Moment.TOTAL, index), measure.lattice
         if count in wanted or (lattice is not None and lattice.width == 0):
@@ -119,7 +118,7 @@ class _JointBuilder:
                 self.estimates[total] = ((component, Fraction(1)),)
 
     def _add_centered_total(self, index: int, lattice: Lattice, present: int) -> None:
-        """A total about the middle of its lattice, twice over so that it is a whole number."""
+        """Add a total about the middle of its lattice, doubled so that it is a whole number."""
         count, total = (Moment.COUNT, index), (Moment.TOTAL, index)
         ends = lattice.low + lattice.high
         estimate: tuple[tuple[int, Fraction], ...] = ((present, Fraction(ends, 2)),)
@@ -134,7 +133,7 @@ class _JointBuilder:
 def _build_joint_vector(
     analysis: Analysis, wanted: Container[Statistic], *, centered: bool, units: bool
 ) -> StatisticVector:
-    """All that is wanted in one vector.
+    """Return one vector with all requested statistics.
 
     Claim: one row moves no component by more than its extent, each of which is at most the vector's largest.
     Why: a row adds x to a total, or nothing; about the middle of [L, U], 2x - (L+U) lies within U-L of

@@ -35,7 +35,7 @@ FEW_VALUES = 100
 def iterate_layouts(
     analysis: Analysis, wanted: Mapping[Statistic, None], *, separate_totals: bool = False
 ) -> Iterator[tuple[StatisticVector, ...]]:
-    """Every way to serve the needed statistics: vector by vector, or joint.
+    """Yield every way to serve the needed statistics: vector by vector, or joint.
 
     COUNT(*) is measured alone, or carried by one of the measures. Where one row of a unit counts, units
     are rows; otherwise they are measured alone, or fill up what counts the rows. With `separate_totals`, there are also layouts in
@@ -75,13 +75,13 @@ def iterate_layouts(
 
 
 def favors_separate_totals(lattice: Lattice) -> bool:
-    """Whether the total and the count of values of this lattice are measured apart, if each has a learnt clamp.
+    """Return whether the total and the count of values of this lattice are measured apart, if each has a privately chosen clamp.
 
     Claim: let units have n rows in norm, and values of mean m and magnitude a. Measured apart, each at half of the loss, the
     error of the mean times the number of rows is √(2(a² + m²)) n times Gaussian noise for a sensitivity of one; as a
     partition of the width w it is w√(y² + (1-y)²) n, with y the place of the mean in the interval. They are measured apart
     if the former, for the expected values, is less than the least of the latter, w/√2.
-    Why: the learnt clamp of a total follows the magnitude of the values, however wide their bounds are. From zero on, apart
+    Why: the chosen clamp of a total follows the magnitude of the values, however wide their bounds are. From zero on, apart
     is worse by a factor of at most 2 (values near a far bound), and better without limit (values far below their
     bounds, or of both signs). Few whole numbers, as grades and months, are expected to be as large as their bounds.
     """
@@ -93,7 +93,7 @@ def favors_separate_totals(lattice: Lattice) -> bool:
 def _iterate_separated_measures(
     analysis: Analysis, wanted: Mapping[Statistic, None]
 ) -> Iterator[frozenset[int]]:
-    """The measures whose total and count are measured apart: those that have clamps, and lattices that favour it."""
+    """Yield the measures whose total and count are measured apart: those that have clamps, and lattices that favor it."""
     if not analysis.bound.per_unit or analysis.bound.rows < LEAST_ADDED:
         return
     subtracted = _list_variance_measures(analysis)
@@ -110,7 +110,7 @@ def _iterate_separated_measures(
 
 
 def _list_variance_measures(analysis: Analysis) -> frozenset[int]:
-    """The measures of a variance or covariance: products of measures, and their factors.
+    """Return the measures of a variance or covariance: products of measures, and their factors.
 
     These are means of which one is subtracted from the other. What two clamps cut off of a total and of its count changes
     their quotient by a part of itself, and the difference of two such quotients by many times that part of the difference.
@@ -128,7 +128,7 @@ def _list_variance_measures(analysis: Analysis) -> frozenset[int]:
 
 
 def _strip_null_check(expr: Expr) -> Expr:
-    """What a measure is where the other column of a pair is not NULL."""
+    """Return a measure as it is if the other column of a pair is not NULL."""
     if isinstance(expr, Call) and expr.function.name == "case" and len(expr.arguments) == 3:
         return expr.arguments[-1]
     return expr
@@ -137,7 +137,7 @@ def _strip_null_check(expr: Expr) -> Expr:
 def _iterate_separate_vectors(
     analysis: Analysis, wanted: Mapping[Statistic, None], separated: Container[int] = ()
 ) -> Iterator[list[StatisticVector]]:
-    """A vector for each measure, two for those `separated`, and one for COUNT(*) or a measure that carries it."""
+    """Yield a vector for each measure, two for those `separated`, and one for COUNT(*) or a measure that carries it."""
     carriers: list[int | None] = [None]
     if ROWS in wanted:
         able = [index for index in range(len(analysis.measures)) if _can_carry_rows(analysis, index)]
@@ -162,7 +162,7 @@ def _iterate_separate_vectors(
 def _build_count_and_total(
     analysis: Analysis, index: int, lattice: Lattice, *, with_rows: bool
 ) -> list[StatisticVector]:
-    """A vector that counts the values of a measure, and with rows also its NULLs, and one of their total."""
+    """Return a vector that counts the values of a measure, and with rows also its NULLs, and one of their total."""
     count = build_count_vector(index, lattice)
     if with_rows and is_always_present(analysis, index):
         count = count.with_estimate(ROWS, (Moment.COUNT, index))
@@ -172,7 +172,7 @@ def _build_count_and_total(
 
 
 def _with_units(analysis: Analysis, vectors: Sequence[StatisticVector]) -> Iterator[StatisticVector]:
-    """The vectors, with what they say besides: where one row of a unit counts, as many units as rows do."""
+    """Yield the vectors, with what they say besides: where one row of a unit counts, as many units as rows do."""
     for vector in vectors:
         yield vector.with_estimate(UNITS, ROWS) if analysis.bound.rows == 1 else vector
 
@@ -190,9 +190,9 @@ def _compute_carrier_key(
     separated: Container[int],
     functions: tuple[str, ...],
 ) -> tuple[object, ...]:
-    """What decides how well a measure carries COUNT(*); of several that are alike, the first is tried.
+    """Return a key for how well a measure carries COUNT(*); among measures with the same key, the first is tried.
 
-    Claim: layouts whose carriers are alike have the same score, but for the rounding of lattices.
+    Claim: layouts whose carriers are alike have the same score, except for the rounding of lattices.
     Why: the same statistics are measured for the same aggregates, over values that differ by a scale; the score is the mean
     log of the errors, and a scale moves all of these by the same amount in either layout.
     """
@@ -210,7 +210,7 @@ def _compute_carrier_key(
 
 
 def _list_functions(analysis: Analysis) -> list[tuple[str, ...]]:
-    """The aggregate functions of each measure, in order."""
+    """Return the aggregate functions of each measure, in order."""
     found: list[list[str]] = [[] for _ in analysis.measures]
     for item in analysis.release.aggregations:
         place = analysis.find_measure_index(item)

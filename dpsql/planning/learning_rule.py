@@ -37,7 +37,7 @@ TIERS = (
 
 
 def get_tier(groups: int) -> Tier:
-    """The constants of releases with this number of groups."""
+    """Return the constants of releases with this number of groups."""
     return next(each for each in TIERS if groups <= each.groups)
 
 
@@ -66,7 +66,7 @@ class ClampSelectionRule:
     separate_totals: bool = False
 
     def get_share(self, analysis: Analysis, *, pure: bool) -> Fraction:
-        """The part of a statistic's loss that the choice of its clamp spends."""
+        """Return the part of a statistic's loss that the choice of its clamp spends."""
         public = not analysis.is_grouped or analysis.domains is not None
         found = get_tier(count_released_groups(analysis)) if public and self.uses_tiers else self
         return found.pure_share if pure else found.share
@@ -91,5 +91,5 @@ FORMER_RULE = ClampSelectionRule(Fraction(1, 10), Fraction(1, 5), 3, 2)
 
 
 def count_released_groups(analysis: Analysis) -> int:
-    """The number of groups of a release, if their keys are public; else 1, until they are selected."""
+    """Return the number of groups of a release, if their keys are public; else 1, until they are selected."""
     return 1 if analysis.domains is None else min(MOST_RELEASED, prod(map(len, analysis.domains)))

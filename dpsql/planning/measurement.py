@@ -40,21 +40,21 @@ class VectorMeasurement:
 
     @property
     def source_statistics(self) -> set[Statistic]:
-        """The exact statistics that its components are computed from."""
+        """Return the exact statistics that its components are computed from."""
         return {statistic for component in self.vector.components for statistic, _ in component.combination}
 
     def compute_std(self, weights: tuple[Fraction, ...]) -> float:
-        """The standard deviation of a weighted sum of noisy components, in steps."""
+        """Return the standard deviation of a weighted sum of noisy components, in steps."""
         return self.mechanism.std * math.sqrt(sum(float(weight) ** 2 for weight in weights if weight))
 
     def with_finer_lattice(self, law: Mechanism, by: int) -> VectorMeasurement:
-        """The measurement with each lattice step divided in `by`, for values that are computed from released components."""
+        """Return the measurement with each lattice step divided in `by`, for values that are computed from released components."""
         old = self.sensitivity
         sensitivity = Sensitivity(old.l1 * by, old.l2_squared * by * by, old.linf * by)
         return VectorMeasurement(self.vector.with_finer_steps(by), sensitivity, law, self.clamp)
 
     def with_clamp(self, clamp: Clamp, analysis: Analysis) -> VectorMeasurement:
-        """The vector with the same loss, where its clamp has other points."""
+        """Return the vector with the same loss, where its clamp has other points."""
         found = clamping.compute_clamped_sensitivity(self.vector, clamp, analysis)
         # Few mechanisms are scaled by the changes of single components, which take as long to find as all the rest.
         by_change = self.mechanism.scaled_by_changes
@@ -96,7 +96,7 @@ class MeasurementPlan:
     synthesis: SynthesisPlan | None = None
 
     def with_clamps(self, clamps: tuple[Clamp, ...]) -> MeasurementPlan:
-        """The plan with other points of its clamps, and the same losses."""
+        """Return the plan with other points of its clamps, and the same losses."""
         vectors = tuple(
             measured if measured.clamp is None else measured.with_clamp(clamps[measured.clamp], self.analysis)
             for measured in self.vectors
@@ -111,7 +111,7 @@ class MeasurementPlan:
         )
 
     def with_released_groups(self, released: int) -> MeasurementPlan:
-        """The plan in which partition selection has released this number of groups, for which clamps are chosen.
+        """Return the plan in which partition selection has released this number of groups, for which clamps are chosen.
 
         The clamp of the count that selects them is chosen before. Without partition selection it is the same plan.
         """
@@ -125,13 +125,13 @@ class MeasurementPlan:
         return replace(self, clamps=tuple(clamps))
 
     def bound_groups(self, vector: int) -> int:
-        """The bound on the groups of a unit in the statistics of a vector."""
+        """Return the bound on the groups of a unit in the statistics of a vector."""
         place = self.vectors[vector].clamp
         return self.analysis.bound.groups if place is None else self.clamps[place].bound_groups(self.analysis)
 
     @property
     def counted_measures(self) -> set[int]:
-        """The measures whose values are counted, as a vector reads: each whose rows have a clamp is among them."""
+        """Return the measures whose values are counted, as a vector reads: each whose rows have a clamp is among them."""
         counts = (
             index
             for part in self.vectors
@@ -142,11 +142,11 @@ class MeasurementPlan:
 
     @property
     def threshold(self) -> Threshold | None:
-        """The threshold of partition selection, if a noisy count decides; else None."""
+        """Return the threshold of partition selection, if a noisy count decides; else None."""
         return self.selection if isinstance(self.selection, Threshold) else None
 
     def find_quantile_index(self, item: Aggregation) -> int | None:
-        """The index of an aggregate in `quantiles`; None if it is not a quantile."""
+        """Return the index of an aggregate in `quantiles`; None if it is not a quantile."""
         asked = (self.analysis.find_measure_index(item), item.rank, item.interval_end)
         found = (
             at
@@ -156,7 +156,7 @@ class MeasurementPlan:
         return next(found, None)
 
     def get_estimator(self, statistic: Statistic) -> tuple[int, tuple[Fraction, ...]]:
-        """The index of the vector that estimates a statistic, and the weights of its components."""
+        """Return the index of the vector that estimates a statistic, and the weights of its components."""
         found = self._estimators.get(statistic)
         if found is None:
             raise LookupError(f"no vector serves {statistic}")
@@ -168,7 +168,7 @@ class MeasurementPlan:
 
     @cached_property
     def _estimators(self) -> dict[Statistic, tuple[int, tuple[Fraction, ...]]]:
-        """The first vector that estimates each statistic."""
+        """Return the first vector that estimates each statistic."""
         found: dict[Statistic, tuple[int, tuple[Fraction, ...]]] = {}
         for index, measured in enumerate(self.vectors):
             for statistic, weights in measured.vector.estimates:
@@ -176,7 +176,7 @@ class MeasurementPlan:
         return found
 
     def is_selection_count(self, vector: int, weights: tuple[Fraction, ...]) -> bool:
-        """Whether a weighted sum of a vector's components is the count that the threshold was compared with."""
+        """Return whether a weighted sum of a vector's components is the count that the threshold was compared with."""
         chosen = self.threshold
         if chosen is None or chosen.vector != vector:
             return False

@@ -1,4 +1,4 @@
-"""Partition selection: which groups are released if group keys are not public. By thresholding, or by the optimal mechanism."""
+"""Partition selection: the choice of the released groups if group keys are not public, by a threshold or the optimal mechanism."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ class Threshold:
 
     @property
     def count(self) -> Fraction:
-        """The threshold as a number of units or rows."""
+        """Return the threshold as a number of units or rows."""
         return Fraction(self.threshold, self.scale)
 
     @property
     def median_units(self) -> int:
-        """The least number of units of a group that is selected with probability 1/2 or more."""
+        """Return the least number of units of a group that is selected with probability 1/2 or more."""
         return max(self.min_frequency, math.ceil(self.count))
 
     def calibrate_to(self, mechanism: Mechanism, groups: int) -> Threshold:
-        """The threshold for this noise, and for units in at most this many groups."""
+        """Return the threshold for this noise, and for units in at most this many groups."""
         surplus = mechanism.compute_sum_threshold(len(self.components), self.delta / groups)
         return replace(self, threshold=self.scale * self.min_frequency + surplus)
 
 
 def compute_sufficient_epsilon(delta: Fraction) -> Fraction:
-    """An ε of the selection in one group beyond which no more is spent: then a group of two units is all but sure to be shown.
+    """Return an ε of the selection in one group beyond which no more is spent: a group of two units is then almost always shown.
 
     Claim: with it a group of one unit is shown with probability δ, and a larger group withheld with probability below e^-64.
     Why: it is at least ln(1/δ) + 64, so that e^ε·δ is above 1, and p(2) is 1 - e^-ε·(1 - 2δ) or more.
@@ -71,18 +71,18 @@ class OptimalPartitionSelection:
 
     @property
     def median_units(self) -> int:
-        """The least number of units of a group that is selected with probability 1/2 or more."""
+        """Return the least number of units of a group that is selected with probability 1/2 or more."""
         return self.mechanism.compute_median_units() + self.min_frequency - 1
 
     def draw_selection(self, units: int, entropy: Entropy) -> bool:
-        """Whether a group of this many units is selected; random."""
+        """Return whether a group of this many units is selected; random."""
         return self.mechanism.draw_selection(units - self.min_frequency + 1, entropy)
 
 
 def calibrate_optimal_selection(
     analysis: Analysis, epsilon: Fraction, delta: Fraction
 ) -> tuple[OptimalPartitionSelection, Event]:
-    """The optimal partition selection for this loss and at most this delta, and the event that is charged.
+    """Return the optimal partition selection for this loss and at most this delta, and the event that is charged.
 
     Claim: the selected groups are (ε, δ)-DP.
     Why: a unit enters or leaves at most G groups, and a replaced unit leaves and enters at most G; each of these groups

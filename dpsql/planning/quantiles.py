@@ -48,7 +48,7 @@ class RankWindow:
 
     @classmethod
     def from_packed(cls, packed: Sequence[int] | None) -> RankWindow:
-        """From the list that the statement returns: count, before, then points and counts in turn."""
+        """Return the window from the list that the statement returns: count, before, then points and counts in turn."""
         if packed is None:
             return cls()
         count, before, *rest = map(int, packed)
@@ -93,42 +93,42 @@ class QuantileSelection:
 
     @staticmethod
     def compute_step_range(rank: Fraction) -> int:
-        """The most by which one row changes the difference of the penalties of two points."""
+        """Return the most by which one row changes the difference of the penalties of two points."""
         return 2 * (_compute_steps_per_row(rank) - _compute_least_growth(rank))
 
     @property
     def is_public(self) -> bool:
-        """Whether the choice is an end of the lattice, which is public."""
+        """Return whether the choice is an end of the lattice, which is public."""
         return (self.rank, self.interval_end) in PUBLIC
 
     @property
     def candidates(self) -> int:
-        """The number of points that may be chosen. It has as many bits as its base-2 logarithm, rounded up."""
+        """Return the number of points that may be chosen. It has as many bits as its base-2 logarithm, rounded up."""
         return self.lattice.width + 1 if self.candidate_points is None else len(self.candidate_points)
 
     @property
     def steps_per_row(self) -> int:
-        """Penalty steps per row."""
+        """Return the penalty steps per row."""
         return _compute_steps_per_row(self.rank)
 
     @property
     def steps_below(self) -> int:
-        """Penalty steps per row below the rank."""
+        """Return the penalty steps per row below the rank."""
         return int(self.rank * self.steps_per_row)
 
     @property
     def steps_to_end(self) -> int:
-        """Penalty steps per row between the rank and the nearer end of the values."""
+        """Return the penalty steps per row between the rank and the nearer end of the values."""
         return min(self.steps_below, self.steps_per_row - self.steps_below)
 
     @property
     def least_growth(self) -> int:
-        """The least number of steps by which one more row moves the offset, from either end of the values."""
+        """Return the least number of steps by which one more row moves the offset, from either end of the values."""
         return _compute_least_growth(self.rank)
 
     @property
     def shift(self) -> int:
-        """The least distance of the offset from the nearer end of the values, in penalty steps; 0 if not moved inward.
+        """Return the least distance of the offset from the nearer end of the values, in penalty steps; 0 if not moved inward.
 
         Claim: with enough values, a point beyond that end is chosen with probability at most e^-6.
         Why: the point of some value has no penalty, since the offset is among the values, and each of the w points
@@ -141,7 +141,7 @@ class QuantileSelection:
 
     @property
     def reach(self) -> int:
-        """The distance of the offset of an interval end from that of the quantile, in penalty steps.
+        """Return the distance of the offset of an interval end from that of the quantile, in penalty steps.
 
         Claim: the chosen lower end is above the quantile with probability at most 2.5%, and the upper end below it.
         Why: some point has no penalty, and each point above the quantile has a penalty of at least `reach`: for w points
@@ -151,18 +151,18 @@ class QuantileSelection:
         return self._compute_penalty_steps(_MISSED) if self.interval_end else 0
 
     def _compute_penalty_steps(self, nats: int) -> int:
-        """The penalty at which all points together weigh at most e^-`nats` times a point without penalty."""
+        """Return the penalty at which all points together weigh at most e^-`nats` times a point without penalty."""
         # ln 2 is below 0.7.
         tenths = (7 * self.candidates.bit_length() + 10 * nats) * self.mechanism.rate.denominator
         return min(_FAR, -(-tenths // (10 * self.mechanism.rate.numerator)))
 
     def compute_offset(self, count: int) -> int:
-        """The target rank among `count` values, in penalty steps from the least value up."""
+        """Return the target rank among `count` values, in penalty steps from the least value up."""
         (found,) = self.compute_offsets([count])
         return found
 
     def compute_offsets(self, counts: Sequence[int]) -> list[int]:
-        """The target rank among each number of values, in penalty steps from the least value up."""
+        """Return the target rank among each number of values, in penalty steps from the least value up."""
         shift, below = self.shift, self.steps_below
         if not shift:
             moved = self.interval_end * self.reach
@@ -175,7 +175,7 @@ class QuantileSelection:
 
     @property
     def cutoff(self) -> int:
-        """The greatest penalty: a constant that does not depend on the data."""
+        """Return the greatest penalty: a constant that does not depend on the data."""
         bits = self.candidates.bit_length() + _BITS
         # ln 2 is below 0.7.
         return min(
@@ -183,7 +183,7 @@ class QuantileSelection:
         )
 
     def list_regions(self, window: RankWindow) -> list[tuple[int, int, int]]:
-        """The lattice as regions of equal penalty, in order: first point, number of points, penalty.
+        """Return the lattice as regions of equal penalty, in order: first point, number of points, penalty.
 
         The point of a value is a region of its own; the points between two values form one region.
         """
@@ -207,7 +207,7 @@ class QuantileSelection:
         return found
 
     def _find_edge(self, window: RankWindow) -> tuple[int | None, tuple[tuple[int, int], ...]]:
-        """The lattice end that has no penalty for the interval end, or None; and the runs, with one for this point."""
+        """Return the lattice end that has no penalty for the interval end, or None; and the runs, with one for this point."""
         if not self.interval_end:
             return None, window.runs
         edge = self.lattice.low if self.interval_end < 0 else self.lattice.high
@@ -216,7 +216,7 @@ class QuantileSelection:
         return edge, ((edge, 0), *window.runs) if self.interval_end < 0 else (*window.runs, (edge, 0))
 
     def select_point(self, window: RankWindow, entropy: Entropy) -> int:
-        """The chosen point, in lattice steps."""
+        """Return the chosen point, in lattice steps."""
         if self.is_public:
             return self.lattice.low if self.interval_end < 0 else self.lattice.high
         regions = self.list_regions(window)
@@ -230,7 +230,7 @@ class QuantileSelection:
         )
 
     def round_outward(self, point: int) -> int:
-        """The point of an interval end, moved outward by one; other points, ends of the lattice and whole numbers as they are.
+        """Return the point of an interval end, moved outward by one; other points, ends of the lattice and whole numbers as they are.
 
         Claim: an interval that holds the quantile of the values on the lattice then holds that of the values.
         Why: each value is less than a step from its point, so their quantiles are, too.
@@ -240,13 +240,13 @@ class QuantileSelection:
         return min(max(point + self.interval_end, self.lattice.low), self.lattice.high)
 
     def _count_candidates(self, start: int, size: int) -> int:
-        """The number of candidates in a region."""
+        """Return the number of candidates in a region."""
         if self.candidate_points is None:
             return size
         return bisect_left(self.candidate_points, start + size) - bisect_left(self.candidate_points, start)
 
     def bound_row_error(self, confidence: float) -> float:
-        """The error of the chosen point in rows, at this confidence.
+        """Return the error of the chosen point in rows, at this confidence.
 
         Source: McSherry, Talwar 2007, Theorem 7, where at least one point has a negligible penalty.
         """
@@ -255,14 +255,14 @@ class QuantileSelection:
 
     @property
     def statistic(self) -> str:
-        """The chosen statistic, for EXPLAIN and receipts."""
+        """Return the chosen statistic, for EXPLAIN and receipts."""
         end = {-1: ", the lower end of its interval", 1: ", the upper end of its interval"}.get(
             self.interval_end, ""
         )
         return f"x{self.measure} at rank {float(self.rank):.12g}{end}"
 
     def describe(self) -> str:
-        """The mechanism, for EXPLAIN and receipts."""
+        """Return the mechanism, for EXPLAIN and receipts."""
         if self.is_public:
             return "the bound itself, which is public"
         what = "points" if self.candidate_points is None else "public values"
@@ -270,18 +270,18 @@ class QuantileSelection:
 
 
 def _is_tail(rank: Fraction) -> bool:
-    """Whether a rank is so close to 0 or 1 that few rows may be beyond it."""
+    """Return whether a rank is so close to 0 or 1 that few rows may be beyond it."""
     return min(rank, 1 - rank) <= _TAIL
 
 
 def _compute_steps_per_row(rank: Fraction) -> int:
-    """Penalty steps per row: the rank's denominator, doubled for ranks near 0 or 1, so that half a step can be the growth."""
+    """Return the penalty steps per row: the rank's denominator, doubled for ranks near 0 or 1, so that half a step can be the growth."""
     if rank in (0, 1):
         return _ENDS
     return rank.denominator * (2 if _is_tail(rank) else 1)
 
 
 def _compute_least_growth(rank: Fraction) -> int:
-    """For ranks near 0 or 1, half of the steps beyond the rank: the inward shift then vanishes as rows are added."""
+    """Return, for ranks near 0 or 1, half of the steps beyond the rank: the inward shift then vanishes as rows are added."""
     near = int(min(rank, 1 - rank) * _compute_steps_per_row(rank))
     return near // 2 if _is_tail(rank) else near

@@ -1,4 +1,4 @@
-"""Amplification: a release from a Poisson sample of the units loses less, so its noise may be less.
+"""Amplification: a release from a Poisson sample of the units has a smaller loss, so it needs less noise.
 
 Claim: what is (ε0, δ0)-DP on the sample is (ln(1 + q(e^ε0 - 1)), q·δ0)-DP on all units, where one unit is added or removed
 and each unit is in the sample with probability q, independently of the others. So it is charged ε if its noise on the sample has
@@ -24,7 +24,7 @@ _PLACES = 10**30
 
 
 def compute_sample_loss(epsilon: Fraction, rate: Fraction) -> Fraction:
-    """The loss on a sample that is amplified to at most `epsilon`: ln(1 + (e^ε - 1)/rate), rounded down, at least `epsilon`.
+    """Return the loss on a sample that is amplified to at most `epsilon`: ln(1 + (e^ε - 1)/rate), rounded down, at least `epsilon`.
 
     >>> round(float(compute_sample_loss(Fraction(1), Fraction(1, 10))), 4)
     2.9005
@@ -40,7 +40,7 @@ def compute_sample_loss(epsilon: Fraction, rate: Fraction) -> Fraction:
 
 
 def compute_charged_event(epsilon: Fraction, inner: Event | None, rate: Fraction) -> Event | None:
-    """What is charged for a release from a sample: `epsilon`, and of the δ of `inner`, which is its event on the sample, `rate`."""
+    """Return the charge of a release from a sample: `epsilon`, and the part `rate` of the δ of `inner`, its event on the sample."""
     if inner is None:
         return None
     events = inner.events if isinstance(inner, Composed) else (inner,)

@@ -25,7 +25,7 @@ class UnitChange:
     def from_contribution(
         cls, share: int, span: int | None, bound: ContributionBound, *, grouped: bool, replace: bool
     ) -> UnitChange:
-        """The changes if the contribution of a unit to a component is at most `share`, and its extremes differ by `span`.
+        """Return the changes if the contribution of a unit to a component is at most `share`, and its extremes differ by `span`.
 
         Claim: adding or removing one unit is at most G changes of one component by at most `share`, where G is the most
         groups of a unit; under `replace` there are twice as many, or without groups one by at most `span`.
@@ -41,7 +41,7 @@ class UnitChange:
 def compute_sensitivity(
     vector: StatisticVector, bound: ContributionBound, *, grouped: bool, replace: bool
 ) -> Sensitivity:
-    """The sensitivities of a vector over all groups together, that of l2 squared.
+    """Return the sensitivities of a vector over all groups together, that of l2 squared.
 
     Claim: adding or removing one unit moves the vector of all components of all groups by at most
     R·c in l1 and in l2 norm, where R is the bound on rows of a unit and c the vector's contribution; the count
@@ -78,7 +78,7 @@ def compute_sensitivity(
 def _compute_joint_sensitivity(
     vector: StatisticVector, bound: ContributionBound, *, replace: bool
 ) -> Sensitivity:
-    """The norms of a vector that several arguments share, whose rows move component i by at most e_i.
+    """Return the norms of a vector that several arguments share, whose rows move component i by at most e_i.
 
     Claim: with D the largest e_i, a unit that counts in h groups moves the components by at most R·Σe + h·u in l1
     norm, u being what it moves the count of units by in a group; in squared l2 norm by at most
@@ -103,7 +103,7 @@ def _compute_joint_sensitivity(
 def compute_unit_change(
     vector: StatisticVector, bound: ContributionBound, *, grouped: bool, replace: bool
 ) -> UnitChange | None:
-    """The changes that one unit causes in a vector of one component; None for other vectors.
+    """Return the changes that one unit causes in a vector of one component; None for other vectors.
 
     The R rows of a unit contribute at most R times the vector's contribution; a unit is counted once. Distinct values
     in groups have no such bound here: each of a unit's R values may be in a different group.

@@ -23,7 +23,7 @@ def calibrate_staircases(
     noises: Sequence[Mechanism],
     shares: Sequence[tuple[StatisticVector, Clamp | None, Fraction]],
 ) -> list[Mechanism] | None:
-    """The noise of each vector, a staircase where its standard deviation is smaller; None if no vector has one.
+    """Return the noise of each vector, a staircase where its standard deviation is smaller; None if no vector has one.
 
     `noises` are the alternatives; `shares` has each vector with its clamp and its loss.
 

@@ -36,11 +36,11 @@ class Component:
     combination: Combination
 
     def compute_exact(self, moments: Mapping[Statistic, int]) -> int:
-        """The exact value of the component, from the moments of a group in lattice steps."""
+        """Return the exact value of the component, from the moments of a group in lattice steps."""
         return sum(weight * moments[statistic] for statistic, weight in self.combination)
 
     def compute_exact_series(self, moments: Mapping[Statistic, Sequence[int]]) -> Sequence[int]:
-        """The exact values of the component in many groups, from the moments of each."""
+        """Return the exact values of the component in many groups, from the moments of each."""
         series = [
             moments[statistic] if weight == 1 else [weight * each for each in moments[statistic]]
             for statistic, weight in self.combination
@@ -77,19 +77,19 @@ class StatisticVector:
 
     @property
     def joint(self) -> bool:
-        """Whether its components are of several arguments."""
+        """Return whether its components are of several arguments."""
         return bool(self.extents)
 
     @property
     def counts_units(self) -> bool:
-        """Whether it counts units rather than rows."""
+        """Return whether it counts units rather than rows."""
         return not (self.joint or self.padded) and any(
             statistic == UNITS for component in self.components for statistic, _ in component.combination
         )
 
     @property
     def counts_distinct_values(self) -> bool:
-        """Whether it counts or adds up distinct values, which may be in more groups than the counted rows of a unit."""
+        """Return whether it counts or adds up distinct values, which may be in more groups than the counted rows of a unit."""
         return any(
             moment in (Moment.DISTINCT, Moment.DISTINCT_TOTAL)
             for component in self.components
@@ -97,14 +97,14 @@ class StatisticVector:
         )
 
     def with_estimate(self, statistic: Statistic, like: Statistic) -> StatisticVector:
-        """The same vector, which also estimates `statistic`, by the weights of `like`."""
+        """Return the same vector, which also estimates `statistic`, by the weights of `like`."""
         weights = self.find_weights(like)
         if weights is None or self.find_weights(statistic) is not None:
             return self
         return replace(self, estimates=(*self.estimates, (statistic, weights)))
 
     def with_finer_steps(self, by: int) -> StatisticVector:
-        """The same vector with each lattice step divided in `by`."""
+        """Return the same vector with each lattice step divided in `by`."""
         components = tuple(
             replace(
                 component,
@@ -128,17 +128,17 @@ class StatisticVector:
         )
 
     def with_subdivisions(self, parts: int) -> StatisticVector:
-        """The same vector, of moments that are counted in subdivisions of a row or lattice step."""
+        """Return the same vector, of moments that are counted in subdivisions of a row or lattice step."""
         scaled = self.with_finer_steps(parts)
         return replace(scaled, components=self.components)
 
     def find_weights(self, statistic: Statistic) -> tuple[Fraction, ...] | None:
-        """The weights that estimate a statistic from the components; None if it has none."""
+        """Return the weights that estimate a statistic from the components; None if it has none."""
         return next((weights for served, weights in self.estimates if served == statistic), None)
 
 
 def build_rows_vector() -> StatisticVector:
-    """Counts the rows.
+    """Count the rows.
 
     Claim: one row contributes at most 1 in l1 norm.
     Why: it is counted once or not at all.
@@ -148,7 +148,7 @@ def build_rows_vector() -> StatisticVector:
 
 
 def build_units_vector() -> StatisticVector:
-    """Counts the distinct units of each group.
+    """Count the distinct units of each group.
 
     Claim: one unit contributes at most 1 to each group it counts in.
     Why: it is one element of the set.
@@ -158,7 +158,7 @@ def build_units_vector() -> StatisticVector:
 
 
 def build_distinct_vector(measure: int, most: int) -> StatisticVector:
-    """Counts the values of the argument, of which one unit has `most` in a group, if that is above 0.
+    """Count the values of the argument, of which one unit has `most` in a group, if that is above 0.
 
     Claim: one row contributes at most 1 in l1 norm.
     Why: it brings one value or none, which others may have brought already.
@@ -170,7 +170,7 @@ def build_distinct_vector(measure: int, most: int) -> StatisticVector:
 
 
 def build_distinct_total_vector(measure: int, lattice: Lattice, most: int) -> StatisticVector:
-    """Adds the values of the argument up, each once, of which one unit has `most` in a group, if that is above 0.
+    """Add the values of the argument up, each once, of which one unit has `most` in a group, if that is above 0.
 
     Claim: one row contributes at most max(|L|, |U|, 1) steps in l1 norm.
     Why: it brings one value of [L, U] or none, which others may have brought already.
@@ -186,7 +186,7 @@ def build_distinct_total_vector(measure: int, lattice: Lattice, most: int) -> St
 
 
 def bound_counted_pairs(most_distinct: int, bound: ContributionBound) -> int:
-    """How many pairs of a group and a distinct value are counted of one unit.
+    """Return how many pairs of a group and a distinct value are counted of one unit.
 
     That is the bound on its rows or, where a group has at most `most_distinct` of its values, this number times the
     bound on its groups, if that is less.
@@ -195,7 +195,7 @@ def bound_counted_pairs(most_distinct: int, bound: ContributionBound) -> int:
 
 
 def build_count_vector(measure: int, lattice: Lattice) -> StatisticVector:
-    """Counts the rows whose argument is not NULL; where all values are equal that gives the total too.
+    """Count the rows whose argument is not NULL; where all values are equal that gives the total too.
 
     Claim: one row contributes at most 1 in l1 norm.
     Why: it is counted once or not at all.
@@ -209,7 +209,7 @@ def build_count_vector(measure: int, lattice: Lattice) -> StatisticVector:
 
 
 def build_presence_vector(measure: int) -> StatisticVector:
-    """Counts the rows whose argument is not NULL and, in a second component, those whose argument is.
+    """Count the rows whose argument is not NULL and, in a second component, those whose argument is.
 
     Claim: one row contributes at most 1 in l1 norm.
     Why: it is counted in one of the two components.
@@ -226,7 +226,7 @@ def build_presence_vector(measure: int) -> StatisticVector:
 
 
 def build_total_vector(measure: int, lattice: Lattice) -> StatisticVector:
-    """Adds the values up.
+    """Add the values up.
 
     Claim: one row contributes at most max(|L|, |U|) steps in l1 norm.
     Why: it contributes one value of [L, U], or nothing.
@@ -240,7 +240,7 @@ def build_total_vector(measure: int, lattice: Lattice) -> StatisticVector:
 
 
 def build_complementary_vector(measure: int, lattice: Lattice, *, with_rows: bool) -> StatisticVector:
-    """The partition of unity: Σ(x−L) and Σ(U−x), and with rows also (U−L) for each NULL.
+    """Return the partition of unity: Σ(x−L) and Σ(U−x), and with rows also (U−L) for each NULL.
 
     Claim: one row contributes exactly U−L steps in l1 norm, whatever its value.
     Why: x−L and U−x are not negative and add up to U−L; a NULL contributes U−L to the third component alone.
@@ -267,7 +267,7 @@ def build_complementary_vector(measure: int, lattice: Lattice, *, with_rows: boo
 
 
 def build_padded_vector(vector: StatisticVector, rows: int) -> StatisticVector:
-    """A vector that counts rows, padded: with a component for the rows by which each unit of a group has less than `rows`.
+    """Return a vector that counts rows, padded: with a component for the rows by which each unit of a group has less than `rows`.
 
     Claim: the contribution of a unit to each of its groups has an l1 norm of exactly R·c, where R is the bound on rows of
     a unit and c the vector's contribution; no component is negative.

@@ -1,4 +1,4 @@
-"""The plan of a synthetic histogram: which statistic of which groups it is made of, and the mechanism that makes it."""
+"""The plan of a synthetic histogram: its statistic, its groups, and the mechanism that makes it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MOST_COLUMNS = 16
 
 @dataclass(frozen=True, slots=True)
 class SynthesisRequest:
-    """What is asked of a synthetic table beside its rows; None leaves a number to the method. `step_columns` are columns of steps."""
+    """The options of a synthetic table; the method chooses a number that is None. `step_columns` are columns of steps."""
 
     workload: tuple[Marginal, ...]
     method: str
@@ -35,7 +35,7 @@ class SynthesisRequest:
 
 @dataclass(frozen=True, slots=True)
 class StreamRequest:
-    """What is asked of a stream beside its rows: the marginals to begin with, its updates, and about how many queries."""
+    """The options of a stream: its first marginals, its updates, and about how many queries will be asked."""
 
     workload: tuple[Marginal, ...]
     updates: int
@@ -46,7 +46,7 @@ class StreamRequest:
 def plan_synthesis(
     analysis: Analysis, loss: LossShare, facts: PublicFacts, asked: SynthesisRequest | StreamRequest
 ) -> MeasurementPlan:
-    """The measurement plan of a synthetic histogram, or of a stream, of the groups of a release that counts rows.
+    """Return the measurement plan of a synthetic histogram, or of a stream, of the groups of a release that counts rows.
 
     Claim: what is released has the loss of the plan's event.
     Why: the histogram is the vector that COUNT(*) by all columns would measure, whose sensitivity is known; see the mechanisms
@@ -82,7 +82,7 @@ def plan_synthesis(
 def _choose_count_vector(
     analysis: Analysis, loss: LossShare, facts: PublicFacts
 ) -> tuple[StatisticVector, int]:
-    """The count of rows as a vector over all groups, and how far one unit moves it in l1 norm."""
+    """Return the count of rows as a vector over all groups, and how far one unit moves it in l1 norm."""
     (measured,) = choose_plan(analysis, loss, facts, allow_clamps=False).vectors
     l1 = measured.sensitivity.l1
     if [part.combination for part in measured.vector.components] != [((ROWS, 1),)] or l1.denominator != 1:
@@ -91,11 +91,11 @@ def _choose_count_vector(
 
 
 def find_shape(analysis: Analysis) -> tuple[int, ...] | None:
-    """How many public values each column has; None where they are not public, or some are hidden for being rare."""
+    """Return how many public values each column has; None where they are not public, or some are hidden for being rare."""
     domains: Sequence[Sequence[object]] | None = None if analysis.selects_keys else analysis.domains
     return None if domains is None else tuple(map(len, domains))
 
 
 def fits_histogram(shape: Sequence[int]) -> bool:
-    """Whether a histogram of all columns is held as a whole."""
+    """Return whether a histogram of all columns is held as a whole."""
     return len(shape) <= MOST_COLUMNS and math.prod(shape) <= MAX_GROUPS

@@ -43,7 +43,7 @@ class TopKSelection:
     mechanism: Exponential | PermuteAndFlip
 
     def select_groups(self, scores: Sequence[int], entropy: Entropy) -> list[int]:
-        """The indices of the chosen groups, in rank order."""
+        """Return the indices of the chosen groups, in rank order."""
         left = list(range(len(scores)))
         found = []
         for _ in range(min(self.top.count, len(scores))):
@@ -56,7 +56,7 @@ class TopKSelection:
         return found
 
     def bound_shortfall(self, groups: int, confidence: float) -> float:
-        """How far, in steps, a chosen group's score is from the best that was left, at most, with that probability for all choices.
+        """Return how far, in steps, a chosen group's score is from the best that was left, at most, with that probability for all choices.
 
         Claim: a choice among n groups is off by (ln n + t)/rate or more with probability e^-t at most, by either mechanism.
         Why: a group that is off by c is chosen by the exponential mechanism with probability e^(-rate·c) at most, as the best has
@@ -69,7 +69,7 @@ class TopKSelection:
 
     @property
     def event(self) -> Event:
-        """The event that is charged for all choices."""
+        """Return the event that is charged for all choices."""
         epsilon = self.mechanism.compute_range(self.steps)
         each = BoundedRange(epsilon) if isinstance(self.mechanism, Exponential) else Pure(epsilon)
         return Composed((each,) * self.top.count) if self.top.count > 1 else each
@@ -78,7 +78,7 @@ class TopKSelection:
 def calibrate_top_k(
     analysis: Analysis, facts: PublicFacts, top: TopK, pure: Fraction, ranged: Fraction
 ) -> TopKSelection:
-    """The selection whose choices each have a loss of at most `pure`, or a range of at most `ranged`.
+    """Return the selection whose choices each have a loss of at most `pure`, or a range of at most `ranged`.
 
     The exponential mechanism is used if the range is more than 1.5 times the loss: at the same rate its error is at most
     twice that of permute-and-flip.
@@ -102,7 +102,7 @@ def calibrate_top_k(
 
 
 def _bound_group_rows(analysis: Analysis, facts: PublicFacts) -> int:
-    """The bound on the rows of a unit in one group.
+    """Return the bound on the rows of a unit in one group.
 
     A row that is joined to public rows is in a group once for each of them with the group's keys. The guarantee does not
     rest on this number: the emitted SQL enforces it.
@@ -114,7 +114,7 @@ def _bound_group_rows(analysis: Analysis, facts: PublicFacts) -> int:
 
 
 def _add_key_conditions(relation: Relation, keys: set[Column]) -> Relation:
-    """The rows of one group: the group keys of public sources are added to their join conditions."""
+    """Return the rows of one group: the group keys of public sources are added to their join conditions."""
     match relation:
         case Filter() | SemiJoin():
             return replace(relation, input=_add_key_conditions(relation.input, keys))

@@ -1,4 +1,4 @@
-"""Independent verification of a measurement plan: derives its loss again, without the planner's formulae.
+"""Independent verification of a measurement plan: its loss is derived again, without the planner's formulas.
 
 The planner bounds sensitivities in closed form. Here the components of every extreme row are computed, and the loss
 follows from the parameters of the mechanisms, not from the loss that they were calibrated to.
@@ -47,7 +47,7 @@ _PLACES = 40
 
 
 def verify_plan(plan: MeasurementPlan) -> None:
-    """Raises VerificationError unless the event charges for at least the loss of the noise."""
+    """Raise VerificationError unless the event charges for at least the loss of the noise."""
     if plan.top_k is not None:
         _verify_top_k(plan, plan.top_k)
         return
@@ -69,7 +69,7 @@ def verify_plan(plan: MeasurementPlan) -> None:
 
 
 def derive_loss_by_kind(plan: MeasurementPlan) -> dict[str, Fraction]:
-    """The loss of the noise and of partition selection, by kind: "pure" or "gaussian". Before clamps are chosen, the largest."""
+    """Return the loss of the noise and of partition selection, by kind: "pure" or "gaussian". Before clamps are chosen, the largest."""
     spent = {"pure": Fraction(0), "gaussian": Fraction(0)}
     totals = {clamp.total for clamp in plan.clamps}
     for measured in plan.vectors:
@@ -96,7 +96,7 @@ def derive_loss_by_kind(plan: MeasurementPlan) -> dict[str, Fraction]:
 
 
 def _verify_top_k(plan: MeasurementPlan, top_k: TopKSelection) -> None:
-    """Tries a unit with the lowest and the highest contribution to all scores, and the replacement of one by the other."""
+    """Try a unit with the lowest and the highest contribution to all scores, and the replacement of one by the other."""
     if plan.analysis.selects_keys or plan.analysis.domains is None:
         raise VerificationError("top-k selection needs public keys")
     shares = (0, top_k.low, top_k.high)
@@ -109,7 +109,7 @@ def _verify_top_k(plan: MeasurementPlan, top_k: TopKSelection) -> None:
 
 
 def _verify_synthesis(plan: MeasurementPlan, synthesis: SynthesisPlan) -> None:
-    """Tries the extreme rows of a unit, all of them in one cell of a marginal, and adds up what each step loses by them."""
+    """Try the extreme rows of a unit, all of them in one cell of a marginal, and add up the losses of the steps."""
     found, analysis = synthesis.mechanism, plan.analysis
     if find_sampling_rate(analysis.release.input) is not None:
         raise VerificationError("amplification by sampling is not supported for a synthetic table")
@@ -129,7 +129,7 @@ def _verify_synthesis(plan: MeasurementPlan, synthesis: SynthesisPlan) -> None:
 def _iterate_at_points(
     plan: MeasurementPlan, measured: VectorMeasurement
 ) -> Iterator[tuple[VectorMeasurement, Clamp | None]]:
-    """The measurement; if its clamp is not chosen, with each point that is tried."""
+    """Yield the measurement; if its clamp is not chosen, with each point that is tried."""
     clamp = None if measured.clamp is None else plan.clamps[measured.clamp]
     if clamp is None or clamp.chosen:
         yield measured, clamp
@@ -139,7 +139,7 @@ def _iterate_at_points(
 
 
 def _iterate_plans_at_points(plan: MeasurementPlan, measured: VectorMeasurement) -> Iterator[MeasurementPlan]:
-    """The plan; if the clamp of the vector is not chosen, with each point that is tried."""
+    """Yield the plan; if the clamp of the vector is not chosen, with each point that is tried."""
     if measured.clamp is None or plan.clamps[measured.clamp].chosen:
         yield plan
         return
@@ -150,7 +150,7 @@ def _iterate_plans_at_points(plan: MeasurementPlan, measured: VectorMeasurement)
 
 
 def iterate_tried_points(clamp: Clamp) -> Iterator[Clamp]:
-    """The clamp at the points that are tried before one is chosen: the least, the expected and the greatest of each side.
+    """Yield the clamp at the points that are tried before one is chosen: the least, the expected and the greatest of each side.
 
     Claim: if noise is in proportion to the norm that the planner derives, the loss at no point of the grid is larger than at
     one of these.
@@ -174,7 +174,7 @@ def iterate_tried_points(clamp: Clamp) -> Iterator[Clamp]:
 def _derive_loss(
     measured: VectorMeasurement, clamp: Clamp | None, analysis: Analysis, found: Norms
 ) -> tuple[str, Fraction]:
-    """The kind and the loss of the noise of a vector whose norms were `found`."""
+    """Return the kind and the loss of the noise of a vector whose norms were `found`."""
     l1, l2_squared, linf = found
     known = measured.sensitivity
     if (
@@ -193,18 +193,18 @@ def _derive_loss(
 
 
 def _divide_fractions(above: Fraction, below: Fraction) -> Fraction:
-    """A quotient that is reduced once."""
+    """Return a quotient that is reduced once."""
     return Fraction(above.numerator * below.denominator, above.denominator * below.numerator)
 
 
 def _exceeds_norm(found: int | Fraction, known: Fraction) -> bool:
-    """Whether a norm is above another; in whole numbers, of which there are many to a plan."""
+    """Return whether a norm is above another; in whole numbers, of which there are many to a plan."""
     return found.numerator * known.denominator > known.numerator * found.denominator
 
 
 @dataclass(frozen=True, slots=True)
 class VectorChange:
-    """How far one unit moves a vector, by this derivation: the l1 norm, the squared l2 norm, the sum of l∞ norms."""
+    """The change of a vector by one unit, by this derivation: the l1 norm, the squared l2 norm, the sum of l∞ norms."""
 
     vector: StatisticVector
     analysis: Analysis
@@ -250,7 +250,7 @@ RULES: dict[type[Mechanism], Callable[[Any, VectorChange], tuple[str, Fraction]]
 
 
 def _derive_clamp_range(clamp: Clamp, analysis: Analysis) -> Fraction:
-    """The range of the choice of a clamp: the contribution to each group is above all points, or above none.
+    """Return the range of the choice of a clamp: the contribution to each group is above all points, or above none.
 
     A clamp on groups counts the unit once, and a clamp across groups once per side.
     """
@@ -263,7 +263,7 @@ def _derive_clamp_range(clamp: Clamp, analysis: Analysis) -> Fraction:
 
 
 def _derive_quantile_range(part: QuantileSelection, analysis: Analysis) -> Fraction:
-    """The range of the choice of a quantile, from the effect of one row below or above a point on its penalty.
+    """Return the range of the choice of a quantile, from the effect of one row below or above a point on its penalty.
 
     Numbers of values of each magnitude are tried: for a rank that is moved inward, the growth changes at two of them.
     """
@@ -310,12 +310,12 @@ def _verify_selection(plan: MeasurementPlan, delta: Fraction) -> None:
 
 
 def _count_changed_groups(analysis: Analysis) -> int:
-    """How many groups one unit changes: those that it enters, and where it replaces another those of that one."""
+    """Return how many groups one unit changes: those that it enters, and where it replaces another those of that one."""
     return analysis.bound.groups + (analysis.bound.groups if analysis.replace else 0)
 
 
 def _verify_tosses(analysis: Analysis, chosen: OptimalPartitionSelection, delta: Fraction) -> None:
-    """Checks both inequalities of (ε, δ) for partition selection, from no unit up to a probability near 1."""
+    """Check both inequalities of (ε, δ) for partition selection, from no unit up to a probability near 1."""
     rule = chosen.mechanism
     if not analysis.bound.per_unit and analysis.bound.rows != 1:
         raise VerificationError("the selection does not count privacy units")

@@ -1,4 +1,4 @@
-"""What the noise of a release may lose by what is charged for it: by kind, or amplified by a sample of the units.
+"""The allowed loss of the noise of a release: the charge by kind, or what it allows on a sample of the units.
 
 The planner solves for the loss on a sample. Here the inequality that amplification rests on is tried with the loss that was
 derived from the noise: with e^-x in place of e^x, so that no number is large.
@@ -20,7 +20,7 @@ _PLACES = 90
 
 
 def split_charge_by_kind(event: Event | None) -> dict[str, Fraction]:
-    """What an event charges, by kind of noise, and its δ."""
+    """Return the loss that an event charges, by kind of noise, and its δ."""
     total = dict.fromkeys(("pure", "gaussian", "range", "delta"), Fraction(0))
     stack = [] if event is None else [event]
     while stack:
@@ -39,7 +39,7 @@ def split_charge_by_kind(event: Event | None) -> dict[str, Fraction]:
 
 
 def derive_allowed_loss(plan: MeasurementPlan, loss: Fraction) -> dict[str, Fraction]:
-    """What each kind of noise may lose, where all of it loses `loss` together: what is charged, or is amplified to that.
+    """Return the allowed loss of each kind of noise, whose total is `loss`: the charge, or what amplification makes of it.
 
     Raises VerificationError where more is lost on a sample than is charged.
     """
@@ -50,7 +50,7 @@ def derive_allowed_loss(plan: MeasurementPlan, loss: Fraction) -> dict[str, Frac
 def derive_sample_loss(
     charged: Mapping[str, Fraction], loss: Fraction, rate: Fraction, *, replace: bool
 ) -> dict[str, Fraction]:
-    """What each kind of noise on a sample may lose, if all of it loses `loss` together and is charged `charged`.
+    """Return the allowed loss of each kind of noise on a sample, whose total is `loss`, for a charge of `charged`.
 
     Claim: if 1 + q(e^loss - 1) <= e^ε, the release is (ε, q·δ0)-DP; divided by e^loss, q + (1-q)e^-loss <= e^-(loss-ε).
     Source: Balle, Barthe, Gaboardi 2018, Theorem 8.

@@ -28,14 +28,14 @@ _TRIED = 100
 
 
 def derive_norms(vector: StatisticVector, analysis: Analysis, clamp: Clamp | None = None) -> Norms:
-    """The l1 norm, squared l2 norm, and sum over groups of l∞ norms of the largest change, by trying all extreme rows."""
+    """Return the l1 norm, squared l2 norm, and sum over groups of l∞ norms of the largest change, by trying all extreme rows."""
     return build_norms_function(vector, analysis, clamp)(clamp.points if clamp else ())
 
 
 def build_norms_function(
     vector: StatisticVector, analysis: Analysis, clamp: Clamp | None
 ) -> Callable[[Vector], Norms]:
-    """As `derive_norms`, for each choice of the clamp's points: what is the same for all of them is derived once.
+    """Return `derive_norms` as a function of the clamp's points; the parts that do not depend on them are derived once.
 
     The worst case has all rows of a unit in one group; with a clamp, groups filled to its point one after another, or
     each side in a group of its own.
@@ -55,7 +55,7 @@ def build_norms_function(
 def _build_pair_function(
     vector: StatisticVector, analysis: Analysis, clamp: Clamp | None
 ) -> Callable[[Vector], Pair]:
-    """The l1 norm and squared l2 norm; the contributions of a unit to its groups are parts of one extreme contribution."""
+    """Return the l1 norm and squared l2 norm; the contributions of a unit to its groups are parts of one extreme contribution."""
     read = {statistic for component in vector.components for statistic, _ in component.combination}
     if UNITS in read and len(read) > 1:
         padded = _compute_padded_norms(vector, analysis)
@@ -86,7 +86,7 @@ def _build_pair_function(
 
 
 def _build_total_function(analysis: Analysis, clamp: Clamp) -> Callable[[Vector], Pair]:
-    """As `_build_pair_function`, for a clamp on a total: at most its points on each side, whatever a row contributes."""
+    """Return `_build_pair_function` for a clamp on a total: at most its points on each side, whatever a row contributes."""
     fine = clamp.subdivisions
 
     def compute_by_norm(points: Vector) -> Pair:
@@ -113,12 +113,12 @@ def _build_total_function(analysis: Analysis, clamp: Clamp) -> Callable[[Vector]
 
 
 def _list_extreme_totals(clamp: Clamp, points: Vector) -> Vector:
-    """The extreme totals of a unit, one on each side."""
+    """Return the extreme totals of a unit, one on each side."""
     return tuple(sign * point for sign, point in zip(clamp.sides, points, strict=True))
 
 
 def _compute_largest_norms(shares: Sequence[Vector], analysis: Analysis) -> tuple[int, int]:
-    """The largest l1 norm and squared l2 norm of a contribution; under `replace`, of the difference of two."""
+    """Return the largest l1 norm and squared l2 norm of a contribution; under `replace`, of the difference of two."""
     changes = list(shares)
     if analysis.replace:
         changes = [_subtract_vectors(a, b) for a, b in itertools.product(shares, repeat=2)]
@@ -129,7 +129,7 @@ def _compute_largest_norms(shares: Sequence[Vector], analysis: Analysis) -> tupl
 
 
 def _compute_padded_norms(vector: StatisticVector, analysis: Analysis) -> Pair:
-    """Tries units of one row, and of the most rows, in each group; norms are convex in between."""
+    """Try units of one row, and of the most rows, in each group; norms are convex in between."""
     rows = _iterate_extreme_rows(vector.components, analysis)
     shares = [
         tuple(
@@ -145,7 +145,7 @@ def _compute_padded_norms(vector: StatisticVector, analysis: Analysis) -> Pair:
 
 
 def _list_totals_across_groups(clamp: Clamp, points: Vector) -> list[Vector]:
-    """The extreme totals under a clamp across groups: all in one group, or each side in its own group."""
+    """Return the extreme totals under a clamp across groups: all in one group, or each side in its own group."""
     if len(clamp.sides) == 1:
         return [(0,), _list_extreme_totals(clamp, points)]
     above, below = points
@@ -156,7 +156,7 @@ def _list_totals_across_groups(clamp: Clamp, points: Vector) -> list[Vector]:
 def _compute_euclidean_norms(
     clamp: Clamp, points: Vector, longest: int, l2_squared: int, analysis: Analysis
 ) -> Pair:
-    """The norms under a clamp on the l2 norm: largest in l2 norm in one group, or with each side in a group of its own.
+    """Return the norms under a clamp on the l2 norm: largest in l2 norm in one group, or with each side in a group of its own.
 
     The l1 norm is largest if the unit has as much in each of its groups; `longest` is the largest of a row.
     """
@@ -170,7 +170,7 @@ def _compute_euclidean_norms(
 def bound_staircase_steps(
     vector: StatisticVector, analysis: Analysis, clamp: Clamp | None, width: int
 ) -> int:
-    """The most steps of the staircase, each of `width`, by which a unit changes all components, rounded up per component.
+    """Return the most steps of the staircase, each of `width`, by which a unit changes all components, rounded up per component.
 
     Each group is taken to have the largest change, which is tight for few groups only. A replaced unit changes its own
     groups and those of the other unit.
@@ -204,7 +204,7 @@ def bound_staircase_steps(
 
 
 def _bound_counted_rows(vector: StatisticVector, analysis: Analysis) -> int:
-    """The rows of a unit that count; of distinct values, the pairs of one with a group, as the statement limits them."""
+    """Return the rows of a unit that count; of distinct values, the pairs of one with a group, as the statement limits them."""
     each, bound = vector.most_distinct, analysis.bound
     return (
         bound.rows if not vector.counts_distinct_values or not each else min(bound.rows, bound.groups * each)
@@ -212,7 +212,7 @@ def _bound_counted_rows(vector: StatisticVector, analysis: Analysis) -> int:
 
 
 def _compute_group_sums(most: int, top: int, analysis: Analysis) -> tuple[int, int]:
-    """The sum, and the sum of squares, of what the groups have: each at most `top`, and all of them together `most`.
+    """Return the sum, and the sum of squares, of what the groups have: each at most `top`, and all of them together `most`.
 
     As many groups as possible have as much as they can, and one more has the rest.
     """
@@ -222,7 +222,7 @@ def _compute_group_sums(most: int, top: int, analysis: Analysis) -> tuple[int, i
 
 
 def _compute_unit_norms(groups: int, analysis: Analysis) -> Pair:
-    """A unit is counted once in each of its groups; under `replace`, the two units may have different groups."""
+    """Return a unit is counted once in each of its groups; under `replace`, the two units may have different groups."""
     if not analysis.is_grouped:
         return 1, 1
     total = groups * (2 if analysis.replace else 1)
@@ -230,7 +230,7 @@ def _compute_unit_norms(groups: int, analysis: Analysis) -> Pair:
 
 
 def _compute_joint_norms(vector: StatisticVector, analysis: Analysis) -> Norms:
-    """As `norms`, for components of several arguments: each argument may be at either end of its interval.
+    """Return the norms for components of several arguments: each argument may be at either end of its interval.
 
     The rows of a unit are in up to its most groups, with one row in each but one. Under `replace`, the removed and the
     added unit may be in different groups, or in the same.
@@ -277,7 +277,7 @@ def _list_contributions(components: Sequence[Component], analysis: Analysis) -> 
 def _iterate_extreme_rows(
     components: Sequence[Component], analysis: Analysis
 ) -> Iterator[dict[Statistic, int]]:
-    """The moments of no row, and of each row whose argument is NULL or at an end of its lattice."""
+    """Yield the moments of no row, and of each row whose argument is NULL or at an end of its lattice."""
     statistics = {statistic for component in components for statistic, _ in component.combination}
     yield dict.fromkeys(statistics, 0)
     measures = {index for _, index in statistics if index is not None}

@@ -1,4 +1,4 @@
-"""What a synthetic table or a stream loses, derived again from its laws, without the formulae that made it."""
+"""The loss of a synthetic table or a stream, derived again from its laws, without the formulas that calibrated it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dpsql.synthesis.stream import WeightsStream
 def derive_synthesis_loss(
     found: SyntheticMethod | WeightsStream | RandomizedTable, l1: Fraction, *, replaced: bool
 ) -> dict[str, Fraction]:
-    """What each kind of step loses of a histogram that one unit moves by at most `l1`, from the laws."""
+    """Return the loss of each kind of step for a histogram that one unit moves by at most `l1`, from the laws."""
     spent = dict.fromkeys(("pure", "gaussian", "range"), Fraction(0))
 
     def add_loss(noise: Mechanism, moved: Fraction, length: Fraction, times: int = 1) -> None:
@@ -60,7 +60,7 @@ def derive_synthesis_loss(
 
 
 def _derive_range(selection: Exponential | None, moved: Fraction, times: int) -> Fraction:
-    """The bounded range of `times` choices together, whose scores one unit moves apart by at most `moved`."""
+    """Return the bounded range of `times` choices together, whose scores one unit moves apart by at most `moved`."""
     if selection is None and times:
         raise VerificationError("a choice of a synthetic table has no mechanism")
     return Fraction(0) if selection is None else selection.compute_range(1) * moved * times

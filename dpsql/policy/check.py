@@ -17,7 +17,7 @@ from dpsql.policy.tables import BudgetSpec, Link, Table
 
 
 def list_policy_problems(budget: BudgetSpec | None, tables: Mapping[str, Table | None]) -> list[Problem]:
-    """The problems between tables, and between a table and the policy's budget.
+    """Return the problems between tables, and between a table and the policy's budget.
 
     None stands for a budget or table that is wrong itself: nothing is said about it.
     """
@@ -38,7 +38,7 @@ def list_policy_problems(budget: BudgetSpec | None, tables: Mapping[str, Table |
 
 
 def _iterate_links(table: Table) -> Iterator[tuple[KeyPath, Link]]:
-    """Each link with the key at which it is written."""
+    """Yield each link with the key at which it is written."""
     if table.link is not None:
         yield ("link",), table.link
     for place, link in enumerate(table.links):
@@ -46,7 +46,7 @@ def _iterate_links(table: Table) -> Iterator[tuple[KeyPath, Link]]:
 
 
 def list_cap_problems(least: Fraction, most: Fraction | None, default: Fraction | None) -> list[Problem]:
-    """The problems between the least, the most and the default epsilon of one query."""
+    """Return the problems between the least, the most and the default epsilon of one query."""
     if most is not None and least > most:
         words = f"max_epsilon {float(most):g} is below min_epsilon {float(least):g}"
         return [Problem(("max_epsilon",), "epsilon_order", words, "raise max_epsilon or lower min_epsilon")]

@@ -1,4 +1,4 @@
-"""What a schema's CHECK constraints say of single columns: bounds, lists of values, and that NULL cannot occur.
+"""Bounds, lists of values and NOT NULL that a schema's CHECK constraints state for single columns.
 
 Claim: each row that satisfies the constraints has a value of each column that is in the bounds and the list found here,
 or NULL, unless NULL is said not to occur. No text makes the reading fail.
@@ -22,9 +22,9 @@ from dpsql.policy.exact import parse_number
 from dpsql.policy.names import normalize_name
 
 LONGEST = 10_000
-"""Characters of a constraint, beyond which it is ignored."""
+"""The most characters of a constraint that is read; longer ones are ignored."""
 DEEPEST = 30
-"""Parentheses within each other, beyond which a constraint is ignored."""
+"""The most nested parentheses of a constraint that is read; deeper ones are ignored."""
 
 _TOKEN = re.compile(
     r"""\s*(?:
@@ -42,7 +42,7 @@ Token = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class ColumnConstraint:
-    """What constraints say of a column. A bound is a constant, and whether the bound itself is excluded."""
+    """The constraints of a column. A bound is a constant, and whether the bound itself is excluded."""
 
     low: tuple[Constant, bool] | None = None
     high: tuple[Constant, bool] | None = None
@@ -50,7 +50,7 @@ class ColumnConstraint:
     not_null: bool = False
 
     def to_bounds(self, kind: ColumnType) -> tuple[Bound, Bound] | None:
-        """The bounds as a policy may state them; None where an end is missing, or is none of the type.
+        """Return the bounds as a policy may state them; None if an end is missing or does not fit the type.
 
         >>> parse_constraints(["((n > 0) AND (n <= 9.5))"])["n"].to_bounds("integer")
         (Fraction(1, 1), Fraction(9, 1))
@@ -70,7 +70,7 @@ class ColumnConstraint:
             return None
 
     def to_values(self, kind: ColumnType) -> tuple[Value, ...] | None:
-        """The values as a policy may list them; None where there is no list, or not one of the type.
+        """Return the values as a policy may list them; None if there is no list, or if it does not fit the type.
 
         Not of real numbers: a constant is compared with them after it is rounded to their type.
         """
@@ -89,7 +89,7 @@ class _FormError(Exception):
 
 
 def parse_constraints(constraints: Iterable[str]) -> Mapping[str, ColumnConstraint]:
-    """What CHECK constraints say of columns, by their folded names. Forms that are not known are ignored.
+    """Return what CHECK constraints say of columns, by their folded names; ignore unknown forms.
 
     >>> parse_constraints(["(sex IN ('f', 'm'))", "((age >= 0) AND (age IS NOT NULL))", "(length(sex) < 3)"])["sex"].values
     ('f', 'm')
@@ -111,7 +111,7 @@ def parse_constraints(constraints: Iterable[str]) -> Mapping[str, ColumnConstrai
 
 
 def _split_tokens(text: str) -> list[Token]:
-    """The tokens of a constraint: their kind, and their text."""
+    """Return the tokens of a constraint: their kind, and their text."""
     tokens = []
     for match in _TOKEN.finditer(text.rstrip()):
         kind = str(match.lastgroup)
@@ -123,7 +123,7 @@ def _split_tokens(text: str) -> list[Token]:
 
 
 def _iterate_conjuncts(tokens: list[Token], depth: int) -> Iterator[list[Token]]:
-    """The parts of a conjunction, none within parentheses. AND binds tighter than OR, and looser than NOT."""
+    """Yield the parts of a conjunction, none within parentheses. AND binds tighter than OR, and looser than NOT."""
     tokens = _strip_parentheses(tokens)
     if depth > DEEPEST:
         raise _FormError
@@ -136,7 +136,7 @@ def _iterate_conjuncts(tokens: list[Token], depth: int) -> Iterator[list[Token]]
 
 
 def _strip_parentheses(tokens: list[Token]) -> list[Token]:
-    """The tokens within the parentheses around them all."""
+    """Return the tokens within the parentheses around them all."""
     while (
         len(tokens) > 1
         and tokens[0] == ("sign", "(")
@@ -147,7 +147,7 @@ def _strip_parentheses(tokens: list[Token]) -> list[Token]:
 
 
 def _locate_closing_parenthesis(tokens: list[Token], start: int) -> int:
-    """The place of the parenthesis that closes the one at `start`."""
+    """Return the place of the parenthesis that closes the one at `start`."""
     depth = 0
     for place in range(start, len(tokens)):
         depth += (tokens[place] == ("sign", "(")) - (tokens[place] == ("sign", ")"))
@@ -157,7 +157,7 @@ def _locate_closing_parenthesis(tokens: list[Token], start: int) -> int:
 
 
 def _split_at_word(tokens: list[Token], word: str) -> list[list[Token]]:
-    """The parts between a word that stands outside parentheses. The AND of a BETWEEN is none."""
+    """Split at a word outside of parentheses, except at the AND of a BETWEEN."""
     parts: list[list[Token]] = [[]]
     depth, ranges = 0, 0
     for token in tokens:
@@ -174,7 +174,7 @@ def _split_at_word(tokens: list[Token], word: str) -> list[list[Token]]:
 
 
 def _parse_conjunct(tokens: list[Token]) -> tuple[str, ColumnConstraint] | None:
-    """The column of a condition, and what it says of it; None for a form that is not known."""
+    """Return the column of a condition and its constraint; None for an unknown form."""
     try:
         if len(_split_at_word(tokens, "or")) > 1:
             return _parse_alternatives(_split_at_word(tokens, "or"))
@@ -184,7 +184,7 @@ def _parse_conjunct(tokens: list[Token]) -> tuple[str, ColumnConstraint] | None:
 
 
 def _parse_alternatives(parts: list[list[Token]]) -> tuple[str, ColumnConstraint]:
-    """A list of values that is spelt with OR; that NULL is one of them says nothing."""
+    """Return a list of values that is written with OR; NULL among them is ignored."""
     found = [
         _parse_condition(_strip_parentheses(part)) for part in parts if not _is_null(_strip_parentheses(part))
     ]
@@ -206,7 +206,7 @@ def _is_null(tokens: list[Token]) -> bool:
 
 
 def _parse_condition(tokens: list[Token]) -> tuple[str, ColumnConstraint]:
-    """A condition on one column."""
+    """Return a condition on one column."""
     signs = [token if kind == "sign" else "" for kind, token in tokens]
     if signs[:1] == ["not"]:
         inner = _strip_parentheses(tokens[1:])
@@ -231,7 +231,7 @@ def _parse_condition(tokens: list[Token]) -> tuple[str, ColumnConstraint]:
 
 
 def _parse_comparison(tokens: list[Token], signs: list[str]) -> tuple[str, ColumnConstraint]:
-    """A comparison of a column with a constant, on either side."""
+    """Return a comparison of a column with a constant, on either side."""
     place = next((place for place, sign in enumerate(signs) if sign in _REVERSED), None)
     if place is None:
         raise _FormError
@@ -260,7 +260,7 @@ def _split_list(tokens: list[Token]) -> list[list[Token]]:
 
 
 def _parse_column(tokens: list[Token]) -> str:
-    """The folded name of a column, which the name of its table may precede."""
+    """Return the folded name of a column, which the name of its table may precede."""
     tokens = _strip_parentheses(tokens)
     kinds = [kind for kind, _ in tokens]
     if len(tokens) == 3 and tokens[1] == ("sign", "."):
@@ -273,7 +273,7 @@ def _parse_column(tokens: list[Token]) -> str:
 
 
 def _parse_constant(tokens: list[Token]) -> Constant:
-    """A number, or a text, which may be cast to a date or a timestamp."""
+    """Return a number, or a text, which may be cast to a date or a timestamp."""
     tokens = _strip_parentheses(tokens)
     words = [token.lower() for _, token in tokens]
     if words[:2] == ["cast", "("] and words[-3:-2] == ["as"] and words[-2] in ("date", "timestamp"):
@@ -295,7 +295,7 @@ def _parse_number(text: str) -> Fraction:
 
 
 def _merge_constraints(one: ColumnConstraint, other: ColumnConstraint) -> ColumnConstraint:
-    """What two constraints say together."""
+    """Return the conjunction of two constraints."""
     values = one.values if other.values is None else other.values
     if one.values is not None and other.values is not None:
         values = tuple(value for value in one.values if value in other.values)
@@ -310,7 +310,7 @@ def _merge_constraints(one: ColumnConstraint, other: ColumnConstraint) -> Column
 def _tighten_bound(
     one: tuple[Constant, bool] | None, other: tuple[Constant, bool] | None, *, up: bool
 ) -> tuple[Constant, bool] | None:
-    """The tighter of two bounds; of texts, which may be days in several spellings, the first."""
+    """Return the tighter of two bounds; of texts, which may be days in several spellings, the first."""
     if one is None or other is None:
         return other if one is None else one
     (ours, excluded), (theirs, also_excluded) = one, other

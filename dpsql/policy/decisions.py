@@ -1,4 +1,4 @@
-"""What an owner has decided, or what others' metadata say, of a policy that is still to be written."""
+"""The decisions of an owner, or of another tool's metadata, for a policy that is still to be written."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class TableKeys:
 
 @dataclass(frozen=True, slots=True)
 class ColumnDecision:
-    """Of a column: bounds or values as YAML has them, whether NULL may occur; None is undecided. `omitted`: it is left out."""
+    """The decisions for a column: bounds or values as in YAML, whether NULL may occur (None: undecided), whether it is `omitted`."""
 
     bounds: tuple[Any, Any] | None = None
     values: tuple[Any, ...] | None = None
@@ -40,7 +40,7 @@ class ColumnDecision:
 
 @dataclass(frozen=True, slots=True)
 class TableDecision:
-    """Of a table: where its unit is, and how many rows of one count; None is undecided. Columns go by their folded names."""
+    """The decisions for a table: its unit and its rows per unit (None: undecided), and its columns by their folded names."""
 
     unit: str | None = None
     link: ForeignKey | None = None
@@ -52,7 +52,7 @@ class TableDecision:
 
 @dataclass(frozen=True, slots=True)
 class Decisions:
-    """Of a policy: the privacy unit in words, the budget, and the tables by their folded names."""
+    """The decisions for a policy: the privacy unit in words, the budget, and the tables by their folded names."""
 
     privacy_unit: str | None = None
     epsilon: str | None = None

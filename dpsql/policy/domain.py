@@ -35,7 +35,7 @@ _MOMENT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}(:[0-9]{2}
 
 
 def parse_bounds(pair: object, kind: ColumnType) -> tuple[Bound, Bound]:
-    """The two bounds of a column of type `kind`: numbers as Fraction, days as date, moments as datetime.
+    """Return the two bounds of a column of type `kind`: numbers as Fraction, days as date, moments as datetime.
 
     Raises through `make_problem_error`: `bounds_type` for types without bounds, `bounds_shape`, `bounds_inverted`,
     and whatever is wrong with one bound.
@@ -122,7 +122,7 @@ def _parse_iso_text(text: str, kind: type[D]) -> D:
 
 
 def parse_values(values: object, kind: ColumnType) -> tuple[Value, ...]:
-    """The public domain of a column of type `kind`, in the order given.
+    """Return the public domain of a column of type `kind`, in the order given.
 
     Each value has the column's type: int, float, str, date, datetime, bool, time or UUID. Raises through `make_problem_error`,
     all wrong values at once, at their place in the list.

@@ -1,4 +1,4 @@
-"""The engine's types: what a policy may call them, and as which value type a column of each is read.
+"""The engine's types: their names in a policy, and the value type as which dpsql reads a column of each.
 
 A name of the engine's stands for the type of the policy that reads it: `bigint` is `integer`, `numeric(12,2)` is `double`.
 """
@@ -19,7 +19,7 @@ _ENUM = re.compile(r"ENUM\((.*)\)", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class PolicyType:
-    """A type of a policy: `names` are what else it may be called, `engine_types` the engine types that it reads by themselves.
+    """A type of a policy: `names` are its further names, `engine_types` the engine types that it reads without a declaration.
 
     `further_engine_types` are engine types that it reads where the policy declares it. `sized_names` are the names that may have a length or a
     precision in parentheses. Both forms are regular expressions over the engine's names. `reading` says how a column is read, `operations` what a query can do with it.
@@ -115,7 +115,7 @@ POLICY_TYPES: tuple[PolicyType, ...] = (
         "blob", ("blob", "bytea", "binary", "varbinary"), r"BLOB", "as it is", "group, compare, count"
     ),
 )
-"""The types of a policy. Where several read an engine type by themselves, the first one does."""
+"""The types of a policy. Where several can read an engine type without a declaration, the first one is used."""
 
 VIEW = "leave the column out, or declare a view that casts it"
 _UNREAD: tuple[tuple[str, str], ...] = (
@@ -133,11 +133,11 @@ _UNREAD: tuple[tuple[str, str], ...] = (
     (r"MAP.*", "declare a view with one row per entry"),
     (r"(BIT|BITSTRING|BIGNUM|VARINT|UNION|VARIANT|GEOMETRY|NULL|TYPE)\b.*", VIEW),
 )
-"""Engine types that no column is read as, each with what to do instead."""
+"""Engine types that dpsql does not read, each with what to do instead."""
 
 
 def find_policy_type(text: str) -> PolicyType | None:
-    """The type that a policy's text names, in any case, with a length or precision where the engine allows one; or None.
+    """Return the type that a policy's text names, in any case, with a length or precision where the engine allows one; or None.
 
     A DECIMAL without digits after the point is a whole number.
 
@@ -169,7 +169,7 @@ def _index_types_by_name() -> dict[str, PolicyType]:
 
 
 def infer_column_type(name: str) -> ColumnType | None:
-    """The type as which a column of an engine type is read, or None where it cannot be.
+    """Return the type as which a column of an engine type is read, or None if dpsql cannot read it.
 
     >>> infer_column_type("DECIMAL(10,2)"), infer_column_type("UINTEGER"), infer_column_type("INTERVAL")
     ('double', 'integer', None)
@@ -180,7 +180,7 @@ def infer_column_type(name: str) -> ColumnType | None:
 
 
 def can_declare_type(kind: str, name: str) -> bool:
-    """Whether a column of an engine type can be declared with a type of a policy.
+    """Return whether a column of an engine type can be declared with a type of a policy.
 
     >>> can_declare_type("varchar", "UHUGEINT"), can_declare_type("date", "VARCHAR")
     (True, False)
@@ -193,17 +193,17 @@ def can_declare_type(kind: str, name: str) -> bool:
 
 
 def describe_unread_type(name: str) -> str:
-    """What to do with a column of an engine type that is not read.
+    """Return the hint for a column whose engine type dpsql does not read.
 
     >>> describe_unread_type("VARCHAR[]")
-    'declare the type of its elements, and max_elements: the most of a row that count'
+    'declare the type of its elements, and max_elements, the maximum number of elements per row'
     """
     text = " ".join(name.upper().split())
     return next((hint for form, hint in _UNREAD if re.fullmatch(form, text, re.DOTALL)), VIEW)
 
 
 def parse_enum_members(name: str) -> tuple[str, ...] | None:
-    """The members of an ENUM in their order; None for other engine types.
+    """Return the members of an ENUM in their order; None for other engine types.
 
     >>> parse_enum_members("ENUM('a', 'it''s')"), parse_enum_members("ENUM('a')[]")
     (('a', "it's"), None)
@@ -213,7 +213,7 @@ def parse_enum_members(name: str) -> tuple[str, ...] | None:
 
 
 def parse_struct_fields(name: str) -> dict[str, str] | None:
-    """The fields of a STRUCT with their engine types; None for other engine types.
+    """Return the fields of a STRUCT with their engine types; None for other engine types.
 
     >>> parse_struct_fields('STRUCT(city VARCHAR, "zip code" DECIMAL(5,0), n STRUCT(a INTEGER))')
     {'city': 'VARCHAR', 'zip code': 'DECIMAL(5,0)', 'n': 'STRUCT(a INTEGER)'}
@@ -232,7 +232,7 @@ def parse_struct_fields(name: str) -> dict[str, str] | None:
 
 
 def parse_element_type(name: str) -> str | None:
-    """The engine type of the elements of a list or array; None for other engine types.
+    """Return the engine type of the elements of a list or array; None for other engine types.
 
     >>> parse_element_type("VARCHAR[]"), parse_element_type("DECIMAL(5,2)[3]"), parse_element_type("DATE")
     ('VARCHAR', 'DECIMAL(5,2)', None)
@@ -242,7 +242,7 @@ def parse_element_type(name: str) -> str | None:
 
 
 def rename_types(name: str, names: Mapping[str, str]) -> str:
-    """An engine type with other names for some types, also where these are of its fields and elements.
+    """Return an engine type with other names for some types, also in its fields and elements.
 
     >>> rename_types("STRUCT(a VARCHAR, b JSON[3], c DATE)[]", {"VARCHAR": "TEXT"})
     'STRUCT("a" TEXT, "b" JSON[3], "c" DATE)[]'
@@ -265,7 +265,7 @@ _PIECE = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|.""", re.DOTALL)
 
 
 def _split_at_commas(text: str) -> list[str]:
-    """The parts of a text between the commas that are in no parentheses and no quotes."""
+    """Split a text at the commas outside of parentheses and quotes."""
     parts, depth = [""], 0
     for piece in _PIECE.findall(text):
         depth += (piece == "(") - (piece == ")")

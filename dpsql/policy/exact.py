@@ -20,7 +20,7 @@ _LARGEST = 10**LONGEST
 
 
 def parse_number(value: object) -> Fraction:
-    """The number that `value` is written as.
+    """Return the number that `value` is written as.
 
     Takes int, Fraction, Decimal, float (by its shortest decimal text) and the text of a decimal or a
     ratio such as `1/3`. Refuses truth values, NaN, infinities (`non_finite`), other text
@@ -62,7 +62,7 @@ def _parse_text(text: str) -> Fraction:
 
 
 def parse_decimal_text(text: str) -> Fraction:
-    """The value of a text that matches `NUMBER`; refuses what is beyond 400 digits."""
+    """Return the value of a text that matches `NUMBER`; refuse more than 400 digits."""
     try:
         return _to_fraction(Decimal(text))
     except ArithmeticError:  # an exponent past what decimal can hold
@@ -84,7 +84,7 @@ def _make_size_error() -> PydanticCustomError:
 
 
 def format_number(number: Fraction) -> str:
-    """The number as an owner would write it: `10000`, `0.1`, and `1/3` where decimals do not end.
+    """Return the number as an owner would write it: `10000`, `0.1`, and `1/3` where decimals do not end.
 
     >>> [format_number(Fraction(n)) for n in ("10000", "1/10", "1/3")]
     ['10000', '0.1', '1/3']

@@ -123,7 +123,7 @@ def _parse_link_columns(value: object, _: ValidationInfo) -> tuple[str, ...] | N
 
 
 def _parse_reference(value: object, _: ValidationInfo) -> str:
-    """`table.column`, or of several columns `table.[a, b]`, which a list of single ones says as well."""
+    """Parse `table.column`, `table.[a, b]` for several columns, or a list of single references with the same meaning."""
     if isinstance(value, (list, tuple)):
         return _combine_references(value)
     listed = isinstance(value, str) and ".[" in value  # a schema may stand before the table
@@ -144,7 +144,7 @@ def _parse_reference(value: object, _: ValidationInfo) -> str:
 
 
 def _combine_references(parts: Sequence[object]) -> str:
-    """Several references to one table as one text."""
+    """Combine several references to one table into one text."""
     named = [part.partition(".") if isinstance(part, str) else ("", "", "") for part in parts]
     tables, columns = {normalize_name(table) for table, _, _ in named}, [column for _, _, column in named]
     if not named or not all(column.strip() and not set(column) & set("[],") for column in columns):
@@ -158,7 +158,7 @@ def _combine_references(parts: Sequence[object]) -> str:
 
 
 def _parse_type_name(value: object, _: ValidationInfo) -> ColumnType:
-    """The policy's own name for a type, whichever of the engine's names it is given by."""
+    """Return the policy's own name for a type, whichever of the engine's names it is given by."""
     if not isinstance(value, str):
         raise make_problem_error(
             "unknown_choice", f"must be one of {', '.join(COLUMN_TYPES)}, not {format_value(value)}"
@@ -174,7 +174,7 @@ def _parse_type_name(value: object, _: ValidationInfo) -> ColumnType:
 
 
 def _suggest_type(value: str) -> str:
-    """What to write instead of a name that is no type's."""
+    """Return what to write instead of an unknown type name."""
     names = [name for kind in POLICY_TYPES for name in kind.names]
     name = value.partition("(")[0].strip()
     if normalize_name(name) == "enum":
@@ -202,7 +202,7 @@ def _to_json_list(items: tuple[object, ...]) -> list[object]:
 
 
 def to_dict(entries: object) -> object:
-    """A mapping as the dict that pydantic's strict mode wants; nothing at all is an empty one."""
+    """Return a mapping as the dict that pydantic's strict mode wants; nothing at all is an empty one."""
     return dict(entries) if isinstance(entries, Mapping) else {} if entries is None else entries
 
 

@@ -14,7 +14,7 @@ _MOST_SHOWN = 10
 def find_link_problem(
     name: str, link: Link, tables: NameMap[Table | None], cycles: Mapping[str, str]
 ) -> Problem | None:
-    """The problem of a link of table `name`, or None.
+    """Return the problem of a link of table `name`, or None.
 
     `cycles` is what `describe_link_cycles` gives of links that lead to the unit. Nothing is said of links to a table that
     is None, which is wrong itself.
@@ -50,7 +50,7 @@ def _has_column(table: Table, column: str) -> bool:
 
 
 def describe_link_cycles(tables: NameMap[Table | None]) -> dict[str, str]:
-    """Each table (by folded name) on a circle of links, with that circle in words: `a → b → a`."""
+    """Return each table (by folded name) on a circle of links, with that circle in words: `a → b → a`."""
     target = {
         normalize_name(name): normalize_name(table.unit_link.table)
         for name, table in tables.items()

@@ -26,10 +26,18 @@ _PLACEHOLDER = re.compile(r"\bTODO\b")
 
 
 def load(source: str | PathLike[str] | Mapping[str, object] | Policy) -> Policy:
-    """The policy in a YAML file, a YAML text (a str that holds a newline), a dict or a Policy.
+    """Load a policy.
 
-    Raises PolicyError, which lists every problem with file, line and key; `code` and `position` are
-    those of the first. A Policy is validated again, so that a copy with changes is held to the rules.
+    Args:
+        source: The path of a YAML file, a YAML text (a str with a newline), a dict or a Policy. A Policy is validated
+            again, so that the rules also hold for a changed copy.
+
+    Returns:
+        The valid policy.
+
+    Raises:
+        PolicyError: With every problem of the policy, each with file, line and key; `code` and `position` are those of
+            the first one.
 
     >>> load({"version": 1, "privacy_unit": "person", "budget": {"epsilon": 0.1},
     ...       "tables": {"people": {"unit": "row"}}}).budget.epsilon
@@ -62,7 +70,7 @@ def _dump_policy(policy: Policy) -> object:
 
 
 def _to_plain_dicts(value: object, depth: int) -> object:
-    """Mappings of any kind as dicts, as deep as a policy goes."""
+    """Convert mappings of any kind to dicts, as deep as a policy goes."""
     if not isinstance(value, Mapping) or depth > DEEPEST:
         return value
     return {key: _to_plain_dicts(part, depth + 1) for key, part in value.items()}
@@ -97,7 +105,7 @@ def _parse_policy(data: bytes, name: str) -> Policy:
 
 
 def _validate_policy(value: object, source: PolicySource, found: tuple[Problem, ...]) -> Policy:
-    """The policy in `value`; problems `found` already stop it, and silence what follows from them."""
+    """Return the policy in `value`; raise all problems, without those that only follow from the problems `found` before."""
     found = (*found, *_iterate_placeholder_problems(value, ()))
     policy: Policy | None = None
     problems: list[Problem] = []
@@ -118,7 +126,7 @@ def _is_within(path: KeyPath, others: set[KeyPath]) -> bool:
 
 
 def _iterate_cross_key_problems(value: object) -> Iterator[Problem]:
-    """What `dpsql.policy.check` says of a policy whose models could not all be built."""
+    """Yield the problems that `dpsql.policy.check` finds in a policy whose models could not all be built."""
     raw = value.get("tables") if isinstance(value, Mapping) else None
     if not isinstance(value, Mapping) or not isinstance(raw, Mapping):
         return
@@ -143,7 +151,7 @@ def _iterate_cross_key_problems(value: object) -> Iterator[Problem]:
             for name, table in tables.items()
         }
     except PydanticCustomError:
-        return  # which the models say themselves
+        return  # the models report it
     yield from list_policy_problems(_parse_budget(value.get("budget")), tables)
 
 
@@ -162,7 +170,7 @@ def _parse_budget(entry: object) -> BudgetSpec | None:
 
 
 def _iterate_placeholder_problems(value: object, path: KeyPath) -> Iterator[Problem]:
-    """The places of a skeleton that were never filled in; `TODO` as a public value is a value."""
+    """Yield the keys of a skeleton that still hold TODO, except public values."""
     if isinstance(value, str) and _PLACEHOLDER.search(value):
         yield Problem(path, "todo", "still holds TODO: replace it as the comments in the file explain")
     elif isinstance(value, Mapping) and len(path) <= DEEPEST:

@@ -1,4 +1,4 @@
-"""Others' descriptions of tables as decisions of a policy: dbt's `schema.yml`, and the metadata of SmartNoise SQL.
+"""Table metadata of other tools as decisions of a policy: dbt's `schema.yml`, and the metadata of SmartNoise SQL.
 
 What they do not say stays undecided, so nothing is taken for granted that its owner has not written. From dbt: `meta.dpsql` of
 a model or column, with the keys of a policy, and the tests `not_null`, `accepted_values` and `relationships`. From SmartNoise:
@@ -38,9 +38,9 @@ _DEFAULT_SCHEMAS = frozenset({"", "main", "public", "dbo"})
 
 
 def parse_metadata(text: str, name: str) -> tuple[Decisions, Mapping[str, TableKeys]]:
-    """What the YAML `text` of a file of this name says, and the keys that dbt's tests of relationships state.
+    """Return the decisions in the YAML `text` of a file of this name, and the foreign keys in dbt's relationship tests.
 
-    Raises PolicyError (`parse_metadata`) for what is neither dbt's nor SmartNoise's.
+    Raises PolicyError (`metadata`) for what is neither dbt's nor SmartNoise's.
     """
     try:
         found = yaml.safe_load(text)
@@ -97,7 +97,7 @@ def _list_mappings(items: Any) -> list[Mapping[str, Any]]:
 def _get_dpsql_meta(
     node: Mapping[str, Any], name: str, whose: str, known: frozenset[str]
 ) -> Mapping[str, Any]:
-    """`meta.dpsql`, which newer versions of dbt have below `config`."""
+    """Return `meta.dpsql`, which newer versions of dbt put below `config`."""
     config = node.get("config")
     for place in (node.get("meta"), config.get("meta") if isinstance(config, Mapping) else None):
         if isinstance(place, Mapping) and (own := place.get("dpsql")) is not None:
@@ -138,7 +138,7 @@ def _parse_dbt_column(
 
 
 def _is_partial(given: Any) -> bool:
-    """Whether a test is of some rows only, or warns alone."""
+    """Return whether a test is of some rows only, or warns alone."""
     config = given.get("config") if isinstance(given, Mapping) else None
     places = [given, config if isinstance(config, Mapping) else {}]
     return any(

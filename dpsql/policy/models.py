@@ -62,7 +62,7 @@ def _check_analyst_names(named: Mapping[str, AnalystBudget]) -> NameMap[AnalystB
 
 
 class Policy(Model):
-    """Whom the data protects, how much may be lost, and what analysts may touch."""
+    """A policy: the privacy unit, the budgets, and the tables and columns that analysts may use."""
 
     version: Literal[1] = Field(description="The version of this format.")
     privacy_unit: str = Field(description="What one privacy unit is, in words: patient, customer, household.")
@@ -140,7 +140,7 @@ class Policy(Model):
 
     @model_serializer(mode="wrap")
     def _drop_default_keys(self, rest: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Without newer keys that say nothing: digests stay what they were."""
+        """Leave newer keys out while they have their defaults, so that digests of older policies do not change."""
         newer = ("database", "max_failures", "default_epsilon")
         unset = {key for key in newer if getattr(self, key) is None}
         unset |= {"min_epsilon"} if self.min_epsilon == MIN_EPSILON else set()
@@ -155,32 +155,32 @@ class Policy(Model):
         return self
 
     def find_table(self, name: str) -> Table | None:
-        """The table of that name, in any case, or None when it is not declared."""
+        """Return the table of that name, in any case, or None when it is not declared."""
         return self.tables.get(name)
 
     def find_table_name(self, name: str) -> str | None:
-        """The declared spelling of a table's name, or None when it is not declared."""
+        """Return the declared spelling of a table's name, or None when it is not declared."""
         return find_declared_name(name, self.tables)
 
     def list_private_tables(self) -> tuple[str, ...]:
-        """The declared names of the private tables, in the policy's order."""
+        """Return the declared names of the private tables, in the policy's order."""
         return tuple(name for name, table in self.tables.items() if not table.public)
 
     def get_failure_limits(self) -> dict[str, int]:
-        """How many failures lock each private table of which the policy says it."""
+        """Return the number of failures that locks each private table, where the policy sets one."""
         most = {
             name: self.tables[name].max_failures or self.max_failures for name in self.list_private_tables()
         }
         return {name: count for name, count in most.items() if count is not None}
 
     def get_budget(self, name: str) -> BudgetSpec:
-        """The budget of a private table: its own keys, then the policy's. Raises PolicyError otherwise."""
+        """Return the budget of a private table: its own keys, then the policy's. Raises PolicyError otherwise."""
         own = self._require_private_table(name).budget
         given = {} if own is None else {key: value for key, value in own if value is not None}
         return BudgetSpec.model_validate({**dict(self.budget), **given})
 
     def find_analyst_budget(self, name: str, analyst: str) -> BudgetSpec | None:
-        """What an analyst may spend of a private table's budget, None for all of it; PolicyError as `get_budget`."""
+        """Return an analyst's budget at a private table, None for all of the table's; raise PolicyError as `get_budget` does."""
         given = self.analysts.get(analyst, self.per_analyst)
         own = self.get_budget(name)
         if given is None:
@@ -191,12 +191,12 @@ class Policy(Model):
         )
 
     def resolve_analyst_name(self, name: str) -> str:
-        """An analyst's name as it is listed, where it is, whatever its case or spaces; as it is given elsewhere."""
+        """Return an analyst's name as the policy lists it, whatever its case or spaces; the name itself if it is not listed."""
         wanted = normalize_account_name(name)
         return next((listed for listed in self.analysts if normalize_account_name(listed) == wanted), name)
 
     def get_column_types(self) -> dict[str, NameMap[str]]:
-        """The types of all declared columns, by the folded names of tables, and by the columns' names in any case."""
+        """Return the types of all declared columns, by the folded names of tables, and by the columns' names in any case."""
         return {
             normalize_name(name): NameMap(
                 {column: str(found.type) for column, found in table.columns.items()}
@@ -205,13 +205,13 @@ class Policy(Model):
         }
 
     def resolve_source_paths(self, beside: Path) -> dict[str, Path]:
-        """Where the tables lie that have a source, by name, seen from the policy's folder."""
+        """Return the paths of the tables' sources by table name, relative to the policy's folder."""
         return {
             name: beside / table.source for name, table in self.tables.items() if table.source is not None
         }
 
     def get_unit(self, name: str) -> Unit:
-        """Where the privacy unit of a private table is found. Raises PolicyError for other tables."""
+        """Return where the privacy unit of a private table is found. Raises PolicyError for other tables."""
         trail = [self._require_private_table(name)]
         while (link := trail[-1].unit_link) is not None:
             trail.append(self._require_private_table(link.table))
@@ -234,7 +234,7 @@ class Policy(Model):
         return unit.column or "each row"
 
     def list_referenced_columns(self, name: str) -> tuple[str, ...]:
-        """The columns of a table by each of which others find their unit, in the order in which these are declared."""
+        """Return the columns of a table through which other tables find their unit, in the order of those tables."""
         links = (table.unit_link for table in self.tables.values())
         found = (
             link.keys
@@ -244,12 +244,12 @@ class Policy(Model):
         return tuple(dict.fromkeys(keys[0] for keys in found if len(keys) == 1))
 
     def iterate_links(self) -> Iterator[tuple[str, Link]]:
-        """Each link with the table that declares it."""
+        """Yield each link with the table that declares it."""
         for name, table in self.tables.items():
             yield from ((name, link) for link in table.all_links)
 
     def compute_digest(self) -> str:
-        """SHA-256, in hexadecimal, of the whole policy as read: the same for two spellings of one number."""
+        """Return the SHA-256 in hexadecimal of the whole policy as read; two spellings of one number give the same digest."""
         text = json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
         return sha256(text.encode()).hexdigest()
 

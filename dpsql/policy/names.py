@@ -17,7 +17,7 @@ _ASCII_LOWER = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}
 
 
 def normalize_name(name: str) -> str:
-    """The form under which two names are the same name: ASCII letters in lower case.
+    """Return the form under which two names are the same name: ASCII letters in lower case.
 
     DuckDB holds `é` and `É`, or `straße` and `strasse`, to be different columns, so `str.casefold`
     would take an undeclared table for a declared one.
@@ -29,7 +29,7 @@ def normalize_name(name: str) -> str:
 
 
 def normalize_account_name(name: str) -> str:
-    """The form under which two names of tables or of analysts have one account.
+    """Return the form under which two names of tables or of analysts have one account.
 
     Names that differ in case, in spaces, in Unicode's form or in characters that do not show must not have a budget
     each, whatever the engine or a login holds to be the same. `str.casefold` and NFKC: Unicode 15, chapter 3.13, D145
@@ -78,12 +78,12 @@ class NameMap(Mapping[str, V]):
 
 
 def find_declared_name(name: str, names: Iterable[str]) -> str | None:
-    """The spelling among `names` of `name`, or None when it is not among them."""
+    """Return the spelling among `names` of `name`, or None when it is not among them."""
     return next((other for other in names if normalize_name(other) == normalize_name(name)), None)
 
 
 def find_name_problem(name: object, kind: str, *, dots: bool) -> str | None:
-    """The problem of one name of a `kind` ("table", "column"), or None."""
+    """Return the problem of one name of a `kind` ("table", "column"), or None."""
     if not isinstance(name, str):
         return f"the name of a {kind} must be text, not {name!r}"
     if not name.strip():
@@ -96,7 +96,7 @@ def find_name_problem(name: object, kind: str, *, dots: bool) -> str | None:
 
 
 def split_table_name(name: str) -> tuple[str, str]:
-    """The schema of a declared table, empty for the default one, and its name there.
+    """Return the schema of a declared table, empty for the default one, and its name there.
 
     >>> split_table_name("emr.visits"), split_table_name("visits")
     (('emr', 'visits'), ('', 'visits'))
@@ -106,7 +106,7 @@ def split_table_name(name: str) -> tuple[str, str]:
 
 
 def _find_schema_problem(name: str, kind: str) -> str | None:
-    """The problem of a table's name with dots: a schema stands before one, and the default schema goes without."""
+    """Return the problem of a table's name with dots: one dot follows a schema, and the default schema is not written."""
     schema, *rest = name.split(".")
     if kind != "table" or len(rest) != 1 or not schema.strip() or not rest[0].strip() or '"' in name:
         return f"the name of a {kind} must not hold a dot, except as <schema>.<name> of a table"
@@ -116,7 +116,7 @@ def _find_schema_problem(name: str, kind: str) -> str | None:
 
 
 def list_name_problems(names: Mapping[str, object], kind: str, *, dots: bool) -> list[Problem]:
-    """The names that cannot be used, and those that differ only by case from an earlier one.
+    """Return the names that cannot be used, and those that differ only by case from an earlier one.
 
     Of tables and analysts, which have accounts, also those that differ as `normalize_account_name` does not.
     """
@@ -143,5 +143,5 @@ def list_name_problems(names: Mapping[str, object], kind: str, *, dots: bool) ->
 
 
 def is_row(unit: object) -> bool:
-    """Whether the value of a `unit` key says that each row is a privacy unit."""
+    """Return whether the value of a `unit` key says that each row is a privacy unit."""
     return isinstance(unit, str) and normalize_name(unit) == "row"

@@ -25,7 +25,7 @@ _Writer.add_representer(Decimal, _write_decimal)
 
 
 def rewrite_policy_text(policy: Path, database: str) -> str:
-    """The text of a valid policy, for data that a database of this name holds."""
+    """Return the text of a valid policy, for data that a database of this name holds."""
     rules = parse_yaml(policy.read_text(encoding="utf-8-sig"), str(policy)).value
     if not isinstance(rules, dict):
         return ""
@@ -36,6 +36,6 @@ def rewrite_policy_text(policy: Path, database: str) -> str:
 
 
 def drop_sources(policy: Policy) -> Policy:
-    """The policy for data that lie elsewhere than in the files of its tables."""
+    """Return the policy for data that lie elsewhere than in the files of its tables."""
     tables = {name: table.model_copy(update={"source": None}) for name, table in policy.tables.items()}
     return policy.model_copy(update={"tables": NameMap(tables)})

@@ -27,12 +27,12 @@ class Problem:
     hint: str | None = None
 
     def with_parents(self, *parents: str | int) -> Problem:
-        """The same problem seen from further up, `parents` before its path."""
+        """Return the same problem seen from further up, `parents` before its path."""
         return replace(self, path=(*parents, *self.path))
 
 
 def make_problems_error(problems: Sequence[Problem]) -> PydanticCustomError:
-    """The error that a validator raises for `problems`, whose paths are relative to the value it validates."""
+    """Return the error that a validator raises for `problems`, whose paths are relative to the value it validates."""
     text = "; ".join(problem.message for problem in problems)
     return PydanticCustomError("policy", "{text}", {"text": text, "problems": tuple(problems)})
 
@@ -40,17 +40,17 @@ def make_problems_error(problems: Sequence[Problem]) -> PydanticCustomError:
 def make_problem_error(
     code: str, message: str, *, hint: str | None = None, at: KeyPath = ()
 ) -> PydanticCustomError:
-    """The error that a validator raises for one problem, `at` a path below the value it validates."""
+    """Return the error that a validator raises for one problem, `at` a path below the value it validates."""
     return make_problems_error([Problem(at, code, message, hint)])
 
 
 def list_problems(error: PydanticCustomError, *parents: str | int) -> list[Problem]:
-    """The problems that a validator raised through `make_problem_error` or `make_problems_error`, seen from above `parents`."""
+    """Return the problems that a validator raised through `make_problem_error` or `make_problems_error`, seen from above `parents`."""
     return [problem.with_parents(*parents) for problem in (error.context or {})["problems"]]
 
 
 def format_path(path: KeyPath) -> str:
-    """The path as an owner writes it: `tables.visits.columns.cost.bounds[0]`, odd names quoted."""
+    """Return the path as an owner writes it: `tables.visits.columns.cost.bounds[0]`, odd names quoted."""
     text = ""
     for part in path:
         if isinstance(part, int):
@@ -61,7 +61,7 @@ def format_path(path: KeyPath) -> str:
 
 
 def format_value(value: object) -> str:
-    """One line, at most some 60 characters, that shows a value of the policy."""
+    """Return a value of the policy as one line of at most about 60 characters."""
     try:
         text = repr(value) if isinstance(value, str) else str(value)
     except ValueError:  # Python does not write integers of thousands of digits
@@ -71,7 +71,7 @@ def format_value(value: object) -> str:
 
 
 def suggest_choice(word: str, choices: Iterable[str]) -> str | None:
-    """A hint that names the closest of the first few hundred choices, or None when nothing is close."""
+    """Return a hint that names the closest of the first few hundred choices, or None when nothing is close."""
     by_lower = {choice.lower(): choice for choice in islice(choices, _MOST_COMPARED)}
     close = get_close_matches(word.lower(), by_lower, n=1)
     return f"did you mean {by_lower[close[0]]}?" if close else None

@@ -13,7 +13,7 @@ MOST_SHOWN = 20
 
 @dataclass(frozen=True, slots=True)
 class PolicySource:
-    """Where a policy comes from: the name shown, its text, and the place of each key in the text.
+    """The source of a policy: the name shown, its text, and the place of each key in the text.
 
     A policy that is no text (a dict, a model) has neither text nor places.
     """
@@ -23,7 +23,7 @@ class PolicySource:
     positions: Mapping[KeyPath, Position] | None = None
 
     def find_position(self, path: KeyPath) -> Position | None:
-        """The place of the key, or of the nearest key around it when it is not written."""
+        """Return the place of the key, or of the nearest key around it when it is not written."""
         if not self.positions:
             return None
         return next(
@@ -33,7 +33,7 @@ class PolicySource:
 
 
 def make_policy_error(source: PolicySource, problems: Sequence[Problem]) -> PolicyError:
-    """One error for all problems, in the order of the file; the first decides code and position."""
+    """Return one error for all problems, in the order of the file; the first one sets code and position."""
     known = {(problem.path, problem.code): problem for problem in problems}
     placed = [(source.find_position(problem.path), problem) for problem in known.values()]
     placed.sort(key=lambda found: (found[0].line, found[0].column) if found[0] else (0, 0))

@@ -8,7 +8,7 @@ from dpsql.policy.models import Policy
 
 
 def build_json_schema() -> dict[str, Any]:
-    """The JSON schema (draft 2020-12) of a policy.
+    """Return the JSON schema (draft 2020-12) of a policy.
 
     It knows keys, types and ranges; what spans keys is checked by `load` alone.
     """

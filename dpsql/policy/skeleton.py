@@ -106,15 +106,28 @@ def skeleton(
     sources: str = "the schema alone, its types, keys, NOT NULL and CHECK",
     types_are_guessed: bool = False,
 ) -> str:
-    """A YAML policy with a TODO wherever the owner must decide, and every column's type.
+    """Return a YAML policy with every column's type, and a TODO wherever the owner must decide.
 
-    `schema` maps each table to its (column, DuckDB type) pairs, `required` to its columns that are NOT NULL, `checks` to
-    its CHECK constraints, which may say bounds and values; `source` names the database in the first line. No others
-    are guessed; the members of an ENUM are proposed as values. `keys` are proposed as comments where it is not decided whose a
-    row is: a primary key as a candidate for the unit, a foreign key as a link, primary and unique keys as `unique`.
-    `decisions` take the place of TODOs, and of what constraints say; `sources` are named in the second line, which says
-    whether types are those that some rows of a file suggest. Columns of types that dpsql does not read are commented
-    out, and so are lists, of which an owner has to say how many elements count. Raises PolicyError (`no_tables`) for a schema without tables.
+    Bounds and values come from constraints and decisions only; the members of an ENUM are proposed as values. Columns of
+    types that dpsql does not read are commented out, and so are lists, whose maximum number of elements is the owner's
+    decision.
+
+    Args:
+        schema: The (column, DuckDB type) pairs of each table.
+        source: The name of the database, for the first line.
+        required: The columns of each table that are NOT NULL.
+        checks: The CHECK constraints of each table, which may state bounds and values.
+        keys: The keys of each table. While the unit is undecided they are proposed as comments: a primary key as the
+            unit, a foreign key as a link, primary and unique keys as `unique`.
+        decisions: Decisions that replace TODOs and constraints.
+        sources: What the skeleton was written from, for the second line.
+        types_are_guessed: Whether the types were guessed from some rows of a file, which the second line says.
+
+    Returns:
+        The text of the YAML file.
+
+    Raises:
+        PolicyError: `no_tables`, for a schema without tables; `metadata`, for decisions that do not fit a column's type.
     """
     if not schema:
         raise PolicyError(f"{source} has no tables, so no policy can be written for it", code="no_tables")
@@ -145,7 +158,7 @@ def skeleton(
 
 
 def find_declarable_type(duckdb_type: str) -> ColumnType | None:
-    """The policy's type for a DuckDB type, or None when dpsql does not read it.
+    """Return the policy's type for a DuckDB type, or None when dpsql does not read it.
 
     >>> find_declarable_type("DECIMAL(10,2)"), find_declarable_type("VARCHAR[]")
     ('double', None)
@@ -156,7 +169,7 @@ def find_declarable_type(duckdb_type: str) -> ColumnType | None:
 
 
 def iterate_declarable_columns(columns: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """The columns that a policy may declare, with their types: of a STRUCT its fields, by dotted names.
+    """Yield the columns that a policy may declare, with their types: of a STRUCT its fields, by dotted names.
 
     >>> [*iterate_declarable_columns([("n", "INTEGER"), ("s", "STRUCT(city VARCHAR, at STRUCT(floor INTEGER))")])]
     [('n', 'INTEGER'), ('s.city', 'VARCHAR'), ('s.at.floor', 'INTEGER')]
@@ -217,7 +230,7 @@ def _iterate_table_lines(
 
 
 def _iterate_unit_lines(keys: TableKeys, decided: TableDecision) -> Iterator[str]:
-    """The lines that say whose a row is, and how many of one count."""
+    """Yield the lines that say whose a row is, and how many of one count."""
     if decided.public:
         yield "    public: true"
         return
@@ -240,7 +253,7 @@ def _iterate_unit_lines(keys: TableKeys, decided: TableDecision) -> Iterator[str
 def _iterate_unique_lines(
     keys: TableKeys, decided: TableDecision, columns: Sequence[tuple[str, str]]
 ) -> Iterator[str]:
-    """The line of the keys that tell rows apart, but for the unit's own; a comment as long as it is not decided whose a row is."""
+    """Yield the line of the keys of the rows, except the unit's own; a comment while the unit is undecided."""
     there = {
         normalize_name(column)
         for column, kind in columns
@@ -270,7 +283,7 @@ def _iterate_unique_lines(
 
 
 def _format_link(key: ForeignKey) -> str:
-    """A foreign key as a link of a policy."""
+    """Return a foreign key as a link of a policy."""
     if len(key.columns) == 1:
         return f"{{column: {_format_name(key.columns[0])}, references: {quote_yaml(f'{key.table}.{key.references[0]}')}}}"
     references = ", ".join(quote_yaml(f"{key.table}.{column}") for column in key.references)
@@ -278,12 +291,12 @@ def _format_link(key: ForeignKey) -> str:
 
 
 def _format_comment_name(name: str) -> str:
-    """A name within a comment, on one line."""
+    """Return a name within a comment, on one line."""
     return name if name.isprintable() else quote_yaml(name)
 
 
 def _format_decision(own: ColumnDecision, kind: ColumnType, whose: str) -> str:
-    """The keys of what is decided of a column. Raises PolicyError (`metadata`) for what its type cannot have."""
+    """Return the decided bounds or values of a column in YAML. Raises PolicyError (`metadata`) if they do not fit its type."""
     try:
         if own.values is not None:
             return f", values: [{', '.join(map(_format_scalar, parse_values(list(own.values), kind)))}]"
@@ -298,7 +311,7 @@ def _format_decision(own: ColumnDecision, kind: ColumnType, whose: str) -> str:
 
 
 def _format_domain(said: ColumnConstraint, known: ColumnType, kind: str) -> str:
-    """The keys of what the constraints of a column say; else the members of an ENUM, which are part of the schema."""
+    """Return the bounds or values that a column's constraints state, in YAML; else the members of an ENUM, which are part of the schema."""
     listed = _list_enum_members(kind)
     return _format_constraint(said, known) or (
         f", values: [{', '.join(map(quote_yaml, listed))}]" if listed else ""
@@ -306,19 +319,19 @@ def _format_domain(said: ColumnConstraint, known: ColumnType, kind: str) -> str:
 
 
 def _format_enum_note(said: ColumnConstraint, known: ColumnType, kind: str) -> str:
-    """What the owner has to say of the members of an ENUM."""
+    """Return the comment that asks the owner about the members of an ENUM."""
     proposed = _list_enum_members(kind) and not _format_constraint(said, known)
     return "  # the ENUM's members: delete values unless these are public" if proposed else ""
 
 
 def _list_enum_members(kind: str) -> Sequence[str]:
-    """The members of an ENUM, if a policy can list them."""
+    """Return the members of an ENUM, if a policy can list them."""
     named = parse_enum_members(kind.strip()) or ()
     return () if len(named) > MOST_VALUES or any("\0" in name for name in named) else named
 
 
 def _format_constraint(said: ColumnConstraint, kind: ColumnType) -> str:
-    """The keys of what the constraints of a column say."""
+    """Return the bounds or values that a column's constraints state, in YAML."""
     values, bounds = said.to_values(kind), said.to_bounds(kind)
     if values is not None:
         return f", values: [{', '.join(map(_format_scalar, values))}]"
@@ -326,7 +339,7 @@ def _format_constraint(said: ColumnConstraint, kind: ColumnType) -> str:
 
 
 def _format_scalar(value: Value | Bound) -> str:
-    """A value in YAML."""
+    """Return a value in YAML."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (Fraction, float)):
@@ -335,7 +348,7 @@ def _format_scalar(value: Value | Bound) -> str:
 
 
 def _parse_outer_name(duckdb_type: str) -> str:
-    """The outer name of a type; what stands in its brackets may name members or run over lines."""
+    """Return the outer name of a type, without its brackets, which may name members or span lines."""
     word = re.match(r"[A-Za-z_ ]*", duckdb_type.strip())
     name = (word[0] if word else "").strip() or "unknown"
     return f"{name}[]" if duckdb_type.strip().endswith("]") else name
@@ -346,7 +359,7 @@ def _format_name(name: str) -> str:
 
 
 def quote_yaml(text: str) -> str:
-    """A YAML double-quoted scalar, on one line, in printable characters."""
+    """Return a YAML double-quoted scalar, on one line, in printable characters."""
     return '"' + "".join(_escape_letter(letter) for letter in text) + '"'
 
 

@@ -23,7 +23,7 @@ _ROWS_PER_UNIT = "the maximum number of rows per privacy unit, such as 20 (the e
 
 
 def list_table_problems(given: Mapping[str, object]) -> list[Problem]:
-    """What is wrong between the keys of one table; `given` holds its keys as written or as read."""
+    """Return the problems between the keys of one table; `given` holds its keys as written or as read."""
     public = given.get("public", False)
     if public is True:
         words = "is only valid in a private table, and this table is public"

@@ -45,7 +45,7 @@ V = TypeVar("V")
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """Where a private table's privacy unit is found.
+    """The place of a private table's privacy unit.
 
     `row`: each row is a unit. `column`: the column of this table holds the unit's id. `indirect`: the
     column leads to another table's row, whose unit it is (follow `Table.link` from table to table).
@@ -56,7 +56,7 @@ class Unit:
 
 
 class Model(BaseModel):
-    """What all models of a policy share: frozen, with no key but those that are named."""
+    """The base of all models of a policy: frozen, without unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, revalidate_instances="always")
 
@@ -105,7 +105,7 @@ class AnalystBudget(Model):
 
 
 class Column(Model):
-    """What a column may hold.
+    """A column: its type, and the values that it may hold.
 
     `bounds` are Fraction for numbers, date or datetime (no time zone) for days and moments. `values` is
     a public domain: int, float, str, date, datetime, bool, time or UUID as `type` says. A value outside its bounds
@@ -138,7 +138,7 @@ class Column(Model):
 
     @model_serializer(mode="wrap")
     def _drop_default_keys(self, rest: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Without a newer key that says nothing: digests stay what they were."""
+        """Leave newer keys out while they have their defaults, so that digests of older policies do not change."""
         written: dict[str, Any] = rest(self)
         if self.max_elements is None:
             written.pop("max_elements", None)
@@ -157,7 +157,7 @@ class Column(Model):
 
     @property
     def declares_nullability(self) -> bool:
-        """Whether the policy says whether it may be NULL; else the database's schema does."""
+        """Whether the policy states if the column may be NULL; otherwise the database's schema does."""
         return "nullable" in self.model_fields_set
 
     @property
@@ -225,7 +225,7 @@ class Link(Model):
         return f"{first}.{halves[0][0]}", f"[{keys}]" if rest.startswith("[") else keys
 
     def resolve_table_name(self, names: Collection[str]) -> Link:
-        """The link as it is among tables of these folded names: `emr.visits.id` is of the table `emr.visits`, if there is one.
+        """Return the link, resolved among tables of these folded names: `emr.visits.id` is a column of `emr.visits`, if that table exists.
 
         Raises a refusal where it is of a field of the table `emr` as well.
         """
@@ -245,7 +245,7 @@ class Link(Model):
 
     @model_serializer(mode="wrap")
     def _drop_default_keys(self, rest: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Without a key that says nothing: digests stay what they were."""
+        """Leave keys out while they have their defaults, so that digests of older policies do not change."""
         return {key: value for key, value in rest(self).items() if value is not None}
 
 
@@ -260,7 +260,7 @@ def _check_column_names(columns: Mapping[str, Column]) -> NameMap[Column]:
 
 
 def to_name_map(entries: Mapping[str, V], kind: str, *, dots: bool) -> NameMap[V]:
-    """Entries by name, whose names are good and told apart. Raises refusals of those that are not."""
+    """Return the entries by name; raise an error for names that are invalid or not distinct."""
     problems = list_name_problems(entries, kind, dots=dots)
     if problems:
         raise make_problems_error(problems)
@@ -270,13 +270,14 @@ def to_name_map(entries: Mapping[str, V], kind: str, *, dots: bool) -> NameMap[V
 class Table(Model):
     """A table that analysts may query: public, or private with its unit and contribution bounds.
 
-    `rows_per_unit` and `max_groups` bound one privacy unit's contribution, in rows and groups;
-    `min_frequency` is in privacy units, and holds for every released value by noisy counts: a group of fewer is not shown, exactly
-    and with noise; of an answer without groups all values are NULL, with a notice, where the noisy count of units, which every
-    such query then measures within its loss, is below it; and so is an aggregate under a condition (FILTER, COUNT_IF, PIVOT, CASE
-    without ELSE) where the noisy count of its values is. It is a rule on what is shown and no part of the guarantee: noise may
-    carry a count across it, a total less its other parts is not looked at, nor is a sum that adds zeros for whom a condition
-    leaves out. Synthetic and randomized tables and streams have no such rule. For a public table only `columns` means anything.
+    `rows_per_unit` and `max_groups` bound one privacy unit's contribution, in rows and groups.
+
+    `min_frequency`, in privacy units, applies to every released value through noisy counts. A group of fewer units is not shown.
+    In an answer without groups all values are NULL, with a notice, if the noisy count of units is below it; every such query
+    measures that count within its loss. An aggregate under a condition (FILTER, COUNT_IF, PIVOT, CASE without ELSE) is NULL if the
+    noisy count of its values is below it. This is a rule for what is shown, and not part of the guarantee: noise may carry a
+    count across the limit, and differences of shown totals are not checked, nor are sums that add zeros for units outside of a
+    condition. It does not apply to synthetic and randomized tables and streams. A public table only uses `columns`.
     """
 
     public: bool = Field(
@@ -338,7 +339,7 @@ class Table(Model):
     ] = Field(default_factory=lambda: NameMap({}), description="The columns that analysts may use.")
 
     def resolve_links(self, names: Collection[str]) -> Table:
-        """The table with its links as `Link.resolve_table_name` has them."""
+        """Return the table with its links as `Link.resolve_table_name` has them."""
         link = None if self.link is None else self.link.resolve_table_name(names)
         links = tuple(item.resolve_table_name(names) for item in self.links)
         return (
@@ -355,7 +356,7 @@ class Table(Model):
         return self
 
     def find_column_name(self, column: str) -> str | None:
-        """The declared spelling of a column's name, or None when it is not declared."""
+        """Return the declared spelling of a column's name, or None when it is not declared."""
         return find_declared_name(column, self.columns)
 
     @property

@@ -36,7 +36,7 @@ class YamlTree:
 
 
 def parse_yaml(text: str, name: str) -> YamlTree:
-    """The values of the YAML `text`: dict, list, str, bool, None, int, and Decimal for other numbers.
+    """Return the values of the YAML `text`: dict, list, str, bool, None, int, and Decimal for other numbers.
 
     Raises PolicyError, with the code `yaml`, for what is not YAML or not allowed in a policy.
     """
@@ -117,7 +117,7 @@ class _Reader:
         while not isinstance(event := next(self._events), yaml.MappingEndEvent):
             key, position = self._read_key(event), _to_position(event.start_mark)
             here = (*path, key)
-            if key in entries:  # the later value is read on, so that places and values agree
+            if key in entries:  # the later value is kept, so that places and values agree
                 first = self.positions[here].line
                 self.add_problem(
                     here, "duplicate_key", f"is written twice, first on line {first}", "keep one of them"

@@ -1,4 +1,4 @@
-"""Messages of pydantic in the words of a policy."""
+"""Translation of pydantic's messages into the words of a policy."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ _OTHER_NAMES = {
     "str": "varchar", "char": "varchar", "bool": "boolean", "datetime": "timestamp", "day": "date",
     "unbounded": "add_remove", "bounded": "replace", "rho": "zcdp", "epsilon": "pure", "mu": "gdp",
 }  # fmt: skip
-_FOLLOWS = ("default_factory_not_called",)  # says only that another key is wrong
+_FOLLOWS = ("default_factory_not_called",)  # follows from an error of another key
 _OF_KEY = "[key]"  # pydantic's last step to a key that is wrong itself
 
 
 def list_validation_problems(error: ValidationError) -> list[Problem]:
-    """Everything that the validation of a Policy found."""
+    """Return all problems that the validation of a Policy found."""
     return [
         problem for details in error.errors(include_url=False) for problem in _list_detail_problems(details)
     ]
@@ -122,13 +122,13 @@ def _describe_value(value: object) -> str:
 
 
 def _find_key_description(path: KeyPath) -> str | None:
-    """The description of the key at `path`, from the models."""
+    """Return the description of the key at `path`, from the models."""
     field = _get_key_descriptions(path[:-1]).get(str(path[-1])) if path else None
     return field or None
 
 
 def _get_key_descriptions(path: KeyPath) -> dict[str, str]:
-    """The keys allowed below `path`, each with its description."""
+    """Return the keys allowed below `path`, each with its description."""
     model = _find_model(path)
     return (
         {} if model is None else {key: field.description or "" for key, field in model.model_fields.items()}

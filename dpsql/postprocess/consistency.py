@@ -27,7 +27,7 @@ _STRAYS, _KURTOSIS = 6.0, 5.0
 
 
 def make_consistent(tables: Sequence[ReleasedTable]) -> list[ReleasedTable]:
-    """The tables of one statement with consistent totals: each total is the sum of its parts.
+    """Return the tables of one statement with consistent totals: each total is the sum of its parts.
 
     Claim: it costs no privacy loss, and tables that are not in a hierarchy are unchanged.
     Why: it is a function of released values.
@@ -58,7 +58,7 @@ def make_consistent(tables: Sequence[ReleasedTable]) -> list[ReleasedTable]:
 
 
 def adjust_components(agreement: Hierarchy, columns: Sequence[Whole]) -> list[Whole]:
-    """The adjusted components of each member; `columns` are the released ones, in common steps.
+    """Return the adjusted components of each member; `columns` are the released ones, in common steps.
 
     The last axis of a column are components of a group, the others the member's keys, in order.
     """
@@ -74,7 +74,7 @@ def adjust_components(agreement: Hierarchy, columns: Sequence[Whole]) -> list[Wh
 
 
 def _estimate_effects(agreement: Hierarchy, columns: Sequence[Whole]) -> dict[Axes, Whole]:
-    """The estimated effect of each set of keys, n times over and in 65,536th parts; its axes are in order."""
+    """Return the estimated effect of each set of keys, n times over and in 65,536th parts; its axes are in order."""
     found: dict[Axes, Whole] = {}
     for effect, weights in agreement.weights.items():
         axes = sorted(effect)
@@ -89,7 +89,7 @@ def _estimate_effects(agreement: Hierarchy, columns: Sequence[Whole]) -> dict[Ax
 
 
 def _sum_other_keys(column: Whole, axes: Sequence[int], remaining_keys: Sequence[int]) -> Whole:
-    """The sums over all keys but those that are kept, whose axes come in their order."""
+    """Return the sums over all keys except those that are kept, whose axes come in their order."""
     left = [place for place, key in enumerate(axes) if key not in remaining_keys]
     total: Whole = np.sum(column, axis=tuple(left)) if left else column
     remaining = [key for key in axes if key in remaining_keys]
@@ -98,7 +98,7 @@ def _sum_other_keys(column: Whole, axes: Sequence[int], remaining_keys: Sequence
 
 
 def _align_effect(effect: Whole, keys: Sequence[int], axes: Sequence[int]) -> Whole:
-    """An effect with its axes in the order of a member's keys, and one for each of its other keys."""
+    """Return an effect with its axes in the order of a member's keys, and one for each of its other keys."""
     ordered = [key for key in axes if key in keys]
     turned = np.transpose(effect, [*(keys.index(key) for key in ordered), len(keys)])
     shape = iter(turned.shape)
@@ -106,7 +106,7 @@ def _align_effect(effect: Whole, keys: Sequence[int], axes: Sequence[int]) -> Wh
 
 
 def _scale_components(table: ReleasedTable, member: Member, agreement: Hierarchy) -> Whole:
-    """The released components of a vector, in common steps."""
+    """Return the released components of a vector, in common steps."""
     finer = agreement.common_subdivisions // member.noise.subdivisions
     rows = [[finer * component for component in components[member.vector]] for components in table.components]
     made = np.array(rows, dtype=object)
@@ -114,7 +114,7 @@ def _scale_components(table: ReleasedTable, member: Member, agreement: Hierarchy
 
 
 def _has_contradiction(agreement: Hierarchy, before: Sequence[Whole], after: Sequence[Whole]) -> bool:
-    """Whether some released component differs from the adjusted one by more than the noise explains.
+    """Return whether some released component differs from the adjusted one by more than the noise explains.
 
     The squared residuals over their variances sum on average to the residual degrees of freedom. The test rejects
     consistent data with probability about 1/300 for one degree of freedom of Laplace noise, and less for more.
@@ -137,7 +137,7 @@ def _has_contradiction(agreement: Hierarchy, before: Sequence[Whole], after: Seq
 def _build_table(
     table: ReleasedTable, plan: MeasurementPlan, place: int, adjusted: dict[tuple[int, int], Whole]
 ) -> ReleasedTable:
-    """The table with adjusted components, and the aggregates that follow from them."""
+    """Return the table with adjusted components, and the aggregates that follow from them."""
     columns = [list(column) for column in zip(*table.components, strict=True)]
     for vector in range(len(plan.vectors)):
         if (place, vector) in adjusted:
@@ -149,7 +149,7 @@ def _build_table(
 
 
 def _round_tables(tables: Sequence[ReleasedTable], agreement: Hierarchy) -> list[ReleasedTable]:
-    """The tables with consistently rounded integers in place of independently rounded ones."""
+    """Return the tables with consistently rounded integers in place of independently rounded ones."""
     after = list(tables)
     statistics = {
         found: None
@@ -178,7 +178,7 @@ def _round_tables(tables: Sequence[ReleasedTable], agreement: Hierarchy) -> list
 def _can_round_accurately(
     tables: Sequence[ReleasedTable], agreement: Hierarchy, statistic: Statistic
 ) -> bool:
-    """Return whether whole numbers that add up are as near to the truth, by any keys, as those that were released.
+    """Return whether whole numbers that add up are as accurate, by any keys, as the released ones.
 
     Claim: it depends on the laws of the noise alone. Where it holds, the mean squared error is at most a fiftieth above that
     of the released numbers; where not, each number is the nearest to its estimate, and totals differ from their parts by
@@ -208,7 +208,7 @@ def _get_step(plan: MeasurementPlan, statistic: Statistic) -> Fraction:
 
 
 def _iterate_integer_items(plan: MeasurementPlan, member: Member) -> Iterator[tuple[int, Statistic]]:
-    """The integer columns that are sums of a member's components, and their statistics."""
+    """Yield the integer columns that are sums of a member's components, and their statistics."""
     release = plan.analysis.release
     for place, item in enumerate(release.aggregations, len(release.keys)):
         moment, *more = AGGREGATES[item.function].moments
@@ -221,7 +221,7 @@ def _iterate_integer_items(plan: MeasurementPlan, member: Member) -> Iterator[tu
 def _compute_estimates(
     table: ReleasedTable, member: Member, statistic: Statistic, agreement: Hierarchy
 ) -> tuple[Whole, int]:
-    """The estimates of a statistic by a member's keys, in their order: whole numbers over one divisor."""
+    """Return the estimates of a statistic by a member's keys, in their order: whole numbers over one divisor."""
     _, weights = table.plan.get_estimator(statistic)
     step = _get_step(table.plan, statistic)
     scaled = [weight * step for weight in weights]
@@ -236,12 +236,12 @@ def _compute_estimates(
 
 
 def _invert_axes(axes: Sequence[int]) -> list[int]:
-    """Where each of the axes stands in their order."""
+    """Return the place of each axis in their order."""
     return [sorted(axes).index(axis) for axis in axes]
 
 
 def _with_values(table: ReleasedTable, places: Sequence[int], values: Sequence[int]) -> ReleasedTable:
-    """The table with these values, kept within 64 bits, in some columns."""
+    """Return the table with these values, kept within 64 bits, in some columns."""
     within = to_values([EstimateSeries(values, 1)], None, Type.INTEGER)
     rows = tuple(
         tuple(value if place in places else old for place, old in enumerate(row))

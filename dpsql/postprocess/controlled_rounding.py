@@ -86,7 +86,7 @@ def _get_totals(found: Mapping[Axes, Whole], keys: Axes) -> Whole:
 
 @dataclass(slots=True)
 class _Residuals:
-    """What is left over so far, estimates less whole numbers, for totals by some of the keys, at these places."""
+    """The residuals so far, estimates less whole numbers, of totals by some of the keys, at these places."""
 
     places: Sequence[int]
     sums: dict[tuple[int, ...], float] = field(default_factory=dict)
@@ -119,7 +119,7 @@ def _split_totals(
 ) -> Whole:
     """Return whole parts, by `finer` keys, of whole totals by `keys`.
 
-    Totals by the keys of `crossing` are looked after besides: they come near their estimates, or near `fixed` numbers.
+    Totals by the keys of `crossing` are considered too: they come near their estimates, or near `fixed` numbers.
     """
     numerators, divisor = estimate
     floors = np.asarray(numerators // divisor, dtype=object)

@@ -1,18 +1,18 @@
-"""Aggregates of nobody, which are NULL as in SQL, and quantiles in the order of their levels.
+"""Aggregates over no rows, which are NULL as in SQL, and quantiles in the order of their levels.
 
-What is chosen or divided over no rows is a number at random within the public bounds. It is NULL where a noisy count says that
-nobody is there: a count in the same release that the query shows, of at least the rows that the aggregate reads, or, where
-there is none, one that is measured anyway.
+A quantile or a mean over no rows is a random number within the public bounds. It is set to NULL if a noisy count says that there
+are no rows: a count of at least the rows that the aggregate reads, which the query shows in the same release, or else a count
+that is measured anyway.
 
-Claim: it costs no privacy loss. NULL stands wherever a shown count of its rows is not above zero. Quantiles of one argument do
-not cross, and are together no farther from the true ones than before.
-Why: it is a function of released values and noisy components. To put the released values of different levels in order, the
-least to the lowest level, lowers the sum of any convex loss of their errors, since the true values are in order.
+Claim: it costs no privacy loss. An aggregate is NULL wherever a shown count of its rows is not above zero. Quantiles of one
+argument do not cross, and are together no farther from the true ones than before.
+Why: it is a function of released values and noisy components. Ordering the released values of different levels, the least to the
+lowest level, lowers the sum of any convex loss of their errors, since the true values are in order.
 Source: Dwork, Roth 2014, Proposition 2.1 (post-processing); Chernozhukov, Fernandez-Val, Galichon 2010, "Quantile and
 probability curves without crossing", Proposition 4 (rearrangement).
 
-A sum of nobody is noise, which is zero on average, so that sums that are added up to others keep it: they are NULL only in rows
-that are shown as they are. Quantiles and means of nobody are no such estimate, and are NULL everywhere.
+A sum over no rows is noise, which is zero on average, so sums that are added to others keep it: they are only NULL in rows that
+are shown as they are. Quantiles and means over no rows are not such estimates, and are NULL everywhere.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _OF_VALUES = ("count", "count_distinct")
 def present_table(table: ReleasedTable) -> ReleasedTable:
     """Return a released table as it is shown.
 
-    Quantiles are in order, a mean or a quantile of nobody is NULL, and so are cells that are withheld.
+    Quantiles are in order, a mean or a quantile over no rows is NULL, and so are withheld cells.
     """
     release = table.plan.analysis.release
     if table.plan.synthesis is not None or release.top is not None:
@@ -107,9 +107,9 @@ def _sort_quantiles(table: ReleasedTable) -> ReleasedTable:
 
 
 def mark_empty_values(plan: MeasurementPlan, table: ReleasedTable, item: Aggregation) -> list[bool]:
-    """Return for each row of a released table whether, by the counts beside it, an aggregate is over nobody.
+    """Return, for each row of a released table, whether an aggregate is over no rows, by the counts of the release.
 
-    A count that is shown decides as it is shown; another one, which may be a fraction, where COUNT would round it to 0.
+    A shown count decides by the value that is shown. Another count may be a fraction, and decides if COUNT would round it to 0.
     """
     first, items = len(plan.analysis.release.keys), plan.analysis.release.aggregations
     deciding = [place for place, other in enumerate(items, first) if _is_deciding_count(other, item)]
@@ -127,7 +127,7 @@ def _is_zero(count: Value) -> bool:
 
 
 def has_deciding_count(plan: MeasurementPlan, item: Aggregation) -> bool:
-    """Return whether some count says that an aggregate is over nobody."""
+    """Return whether some count says that an aggregate is over no rows."""
     is_counted = any(_is_deciding_count(other, item) for other in plan.analysis.release.aggregations)
     return is_counted or _find_measured_count(plan, item) is not None
 
@@ -138,7 +138,7 @@ def has_condition(item: Aggregation) -> bool:
 
 
 def has_value_count(plan: MeasurementPlan, item: Aggregation) -> bool:
-    """Return whether a count of just the values that an aggregate reads says that it is over nobody: of rows, if none is NULL."""
+    """Return whether a count of just the values that an aggregate reads says that it is over no rows: a count of rows, if no value is NULL."""
     items, release = plan.analysis.release.aggregations, plan.analysis.release
     condition = _match_filter(item.argument)
     value = item.argument if condition is None else condition[1]
@@ -155,7 +155,7 @@ def has_value_count(plan: MeasurementPlan, item: Aggregation) -> bool:
 
 
 def list_counted_sums(plan: MeasurementPlan) -> tuple[str, ...]:
-    """Return the names of the sums of which a noisy count says whether they are over nobody."""
+    """Return the names of the sums of which a noisy count says whether they are over no rows."""
     return tuple(
         item.name
         for item in plan.analysis.release.aggregations
@@ -164,7 +164,7 @@ def list_counted_sums(plan: MeasurementPlan) -> tuple[str, ...]:
 
 
 def _is_deciding_count(count: Aggregation, item: Aggregation) -> bool:
-    """Return whether an aggregate counts rows, units or values without which another is over nobody."""
+    """Return whether an aggregate counts rows, units or values without which another has no values."""
     if count.function in _OF_ROWS:
         return True
     return _is_value_count(count, item) or _is_filtered_count(count, item)
@@ -211,7 +211,7 @@ def mark_null_sums(plan: MeasurementPlan, table: ReleasedTable, name: str) -> li
 
 
 def with_null_sums(plan: MeasurementPlan, table: ReleasedTable) -> list[tuple[Value, ...]]:
-    """Return the rows of a released table as they are shown: sums over nobody are NULL."""
+    """Return the rows of a released table as they are shown: sums over no rows are NULL."""
     names = [name for name, _ in table.columns]
     nulls = {names.index(name): mark_null_sums(plan, table, name) for name in list_counted_sums(plan)}
     return list(_with_nulls(table.rows, nulls))

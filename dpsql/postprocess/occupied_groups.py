@@ -1,8 +1,8 @@
 """Empty groups: which groups of a release are shown.
 
 For public keys every group is released, since its presence is private. SQL has no empty groups, so an average over groups
-would have groups too many. Shown are all groups whose keys are listed: by the policy, a condition, the query or a public
-table. Others are shown where somebody is in them: the group of NULL, which a nullable column has, and groups whose keys
+would have too many groups. All groups are shown whose keys are listed: by the policy, a condition, the query or a public
+table. Others are shown if they have rows: the NULL group, which a nullable column has, and groups whose keys
 follow from bounds. So are all groups of a query that asks for keys alone, under a condition: of the empty ones about one
 is shown, or one in twenty.
 
@@ -37,7 +37,7 @@ _COUNTS = ("count_rows", "count_units")
 
 
 def list_possibly_empty_releases(plans: Mapping[Release, MeasurementPlan]) -> frozenset[Release]:
-    """The releases with groups that are shown only where somebody is in them, and a count of their rows or units."""
+    """Return the releases with groups that are shown only where somebody is in them, and a count of their rows or units."""
     return frozenset(release for release, plan in plans.items() if _has_possibly_empty_groups(plan))
 
 
@@ -53,7 +53,7 @@ def _has_possibly_empty_groups(plan: MeasurementPlan) -> bool:
 
 
 def mark_occupied_groups(plan: MeasurementPlan, table: ReleasedTable) -> list[bool]:
-    """For each row of a released table, whether its group is shown: its keys are listed, or its counts are above zero."""
+    """Return, for each row of a released table, whether its group is shown: its keys are listed, or its counts are above 0."""
     if not _has_possibly_empty_groups(plan):
         return [True] * len(table.rows)
     keys = len(plan.analysis.release.keys)
@@ -74,7 +74,7 @@ def mark_occupied_groups(plan: MeasurementPlan, table: ReleasedTable) -> list[bo
 
 
 def list_possibly_empty_rows(plan: MeasurementPlan, table: ReleasedTable) -> set[int]:
-    """The rows of a released table whose keys are public and whose noisy counts, or else sums, do not exclude zero."""
+    """Return the rows of a released table whose keys are public and whose noisy counts, or else sums, do not exclude zero."""
     known = plan.analysis.domains is not None and plan.selection is None and bool(plan.analysis.release.keys)
     if not known or not any(_iterate_counts(plan)):
         return _list_rows_without_sums(plan, table) if known else set()
@@ -82,7 +82,7 @@ def list_possibly_empty_rows(plan: MeasurementPlan, table: ReleasedTable) -> set
 
 
 def _list_rows_without_sums(plan: MeasurementPlan, table: ReleasedTable) -> set[int]:
-    """The rows of a released table of which the intervals of all sums and counts of values hold zero; none without these."""
+    """Return the rows of a released table of which the intervals of all sums and counts of values hold zero; none without these."""
     added = [
         item
         for item in plan.analysis.release.aggregations
@@ -99,7 +99,7 @@ def _list_rows_without_sums(plan: MeasurementPlan, table: ReleasedTable) -> set[
 def _list_empty_rows(
     plan: MeasurementPlan, table: ReleasedTable, rows: Sequence[int], confidence: float
 ) -> set[int]:
-    """Those of some rows of which the intervals of all counts reach zero."""
+    """Return those of some rows of which the intervals of all counts reach zero."""
     found = (
         [compute_intervals(plan, table, item, rows, confidence) for item in _iterate_counts(plan)]
         if rows
@@ -113,7 +113,7 @@ def _list_empty_rows(
 
 
 def _is_sum_within_noise(plan: MeasurementPlan, table: ReleasedTable, rows: Sequence[int]) -> bool:
-    """Whether all of these rows together may be of empty groups: the sum of their counts is no more than that of so much noise."""
+    """Return whether all of these rows together may be of empty groups: the sum of their counts is no more than that of so much noise."""
     for item in _iterate_counts(plan):
         ends = [end for end in compute_intervals(plan, table, item, rows, CONFIDENCE) if end is not None]
         together = sum(low + high for low, high in ends) / 2
@@ -123,7 +123,7 @@ def _is_sum_within_noise(plan: MeasurementPlan, table: ReleasedTable, rows: Sequ
 
 
 def _iterate_counts(plan: MeasurementPlan) -> Iterator[Aggregation]:
-    """The counts of rows and of units that are measured, whether or not the query shows them.
+    """Yield the counts of rows and of units that are measured, whether or not the query shows them.
 
     Where there are none, the counts of values of all aggregates: a group that has none shows nothing but NULL and 0.
     """
@@ -137,7 +137,7 @@ def _iterate_counts(plan: MeasurementPlan) -> Iterator[Aggregation]:
 
 
 def _build_value_count(item: Aggregation) -> Aggregation:
-    """The count of the values of an aggregate."""
+    """Return the count of the values of an aggregate."""
     return Aggregation("", COUNT.name, item.argument, Type.INTEGER)
 
 

@@ -1,4 +1,4 @@
-"""Combines independent releases of one statistic: each component is their mean, weighted by inverse variance.
+"""Combine independent releases of one statistic: each component is their mean, weighted by inverse variance.
 
 Claim: it costs no privacy loss, and its variance is at most that of the most accurate release, up to a thousandth.
 Why: it is a function of released values and of the public laws of their noise. The mean of independent values with
@@ -26,7 +26,7 @@ _FINEST = 2**400
 
 
 def is_combinable(plan: MeasurementPlan) -> bool:
-    """Whether releases of a plan have the same groups and components, each with noise of its own."""
+    """Return whether releases of a plan have the same groups and components, each with noise of its own."""
     alone = plan.selection is None and not plan.quantiles and plan.top_k is None
     alone = alone and not plan.clamps and plan.synthesis is None
     alone = (
@@ -36,7 +36,7 @@ def is_combinable(plan: MeasurementPlan) -> bool:
 
 
 def combine_tables(tables: Sequence[ReleasedTable]) -> ReleasedTable:
-    """The table of the weighted means of `tables`, which are independent, combinable releases of one statistic."""
+    """Return the table of the weighted means of `tables`, which are independent, combinable releases of one statistic."""
     first, *more = tables
     if not more:
         return first
@@ -58,7 +58,7 @@ def combine_tables(tables: Sequence[ReleasedTable]) -> ReleasedTable:
 
 
 def combine_plans(plans: Sequence[MeasurementPlan]) -> MeasurementPlan:
-    """What is measured by several independent releases that are put together: the first plan, with the noise of the means."""
+    """Return the plan of several independent releases that are combined: the first plan, with the noise of the means."""
     first, vectors = plans[0], []
     for place, measurement in enumerate(first.vectors):
         noises = [plan.vectors[place].mechanism for plan in plans]
@@ -76,7 +76,7 @@ def combine_plans(plans: Sequence[MeasurementPlan]) -> MeasurementPlan:
 
 
 def compute_noise_variance(noise: Mechanism) -> float:
-    """The variance of a noisy value, in squared steps of the lattice that it was released on; above zero.
+    """Return the variance of a noisy value, in squared steps of the lattice that it was released on; above zero.
 
     If it is too small for a float, as for a very large loss, a least positive number.
     """
@@ -84,12 +84,12 @@ def compute_noise_variance(noise: Mechanism) -> float:
 
 
 def can_combine_noises(noises: Sequence[Mechanism]) -> bool:
-    """Whether values with these noises can be put together: their mean lies on a lattice that is not too fine."""
+    """Return whether values with these noises can be put together: their mean lies on a lattice that is not too fine."""
     return math.lcm(*(noise.subdivisions for noise in noises)) * len(noises) * _WEIGHTS < _FINEST
 
 
 def list_compatible_indices(plans: Sequence[MeasurementPlan]) -> list[int]:
-    """The indices of the plans that can be combined: all, or compatible ones with the least noise."""
+    """Return the indices of the plans that can be combined: all, or compatible ones with the least noise."""
     noises = [[measurement.mechanism for measurement in plan.vectors] for plan in plans]
     chosen: list[int] = []
     for at in sorted(range(len(plans)), key=lambda at: math.fsum(map(compute_noise_variance, noises[at]))):
@@ -100,7 +100,7 @@ def list_compatible_indices(plans: Sequence[MeasurementPlan]) -> list[int]:
 
 
 def _compute_weights(noises: Sequence[Mechanism]) -> list[int]:
-    """For the components of each, which may lie on lattices of their own, what they count in the mean."""
+    """Return the weight of each release's components in the mean; each may lie on a lattice of its own."""
     common = math.lcm(*(noise.subdivisions for noise in noises))
     precisions = [1 / compute_noise_variance(noise) for noise in noises]
     top = max(precisions)

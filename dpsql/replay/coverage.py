@@ -1,4 +1,4 @@
-"""Coverage: answers a plan from a stored release that measured the same statistics and more.
+"""Coverage: answer a plan from a stored release that measured the same statistics and more.
 
 Claim: a stored release that measured all statistics of a plan, over the same rows and keys, answers the plan for free.
 Why: the answer is a function of released values. The rows, keys, bounds and neighboring relation have equal digests, and
@@ -39,7 +39,7 @@ class Coverage:
 
     @classmethod
     def from_plan(cls, statistic: str, plan: MeasurementPlan, values: KnownValues) -> Coverage | None:
-        """The coverage of a plan; None if its groups, components or clamps were chosen privately, and of what is synthetic."""
+        """Return the coverage of a plan; None if its groups, components or clamps were chosen privately, and of what is synthetic."""
         if plan.selection is not None or plan.top_k is not None or plan.quantiles or plan.clamps:
             return None
         if plan.synthesis is not None:
@@ -55,7 +55,7 @@ class Coverage:
         return cls(statistic, plan.vectors, served)
 
     def find_covered_plan(self, plan: MeasurementPlan, values: KnownValues) -> MeasurementPlan | None:
-        """The plan with these vectors in place of its own; None if they do not estimate all its statistics."""
+        """Return the plan with these vectors in place of its own; None if they do not estimate all its statistics."""
         analysis = substitute_subqueries(plan.analysis, values)
         names = {
             _compute_statistic_digest(analysis, statistic): statistic
@@ -76,7 +76,7 @@ class Coverage:
         )
 
     def to_text(self) -> str:
-        """The coverage as canonical JSON."""
+        """Return the coverage as canonical JSON."""
         record = {
             "statistic": self.statistic,
             "blocks": [
@@ -87,7 +87,7 @@ class Coverage:
 
     @classmethod
     def parse(cls, text: str) -> Coverage:
-        """Parses the result of `text`. Raises IntegrityError (`ledger_corrupt`) for any other text."""
+        """Parse the result of `text`. Raises IntegrityError (`ledger_corrupt`) for any other text."""
         try:
             record = json.loads(text)
             pairs = [_parse_block(vector) for vector in record["blocks"]]
@@ -101,7 +101,7 @@ class Coverage:
 
 
 def _compute_statistic_digest(analysis: Analysis, statistic: Statistic) -> str:
-    """The digest of a statistic, whatever else is measured."""
+    """Return the digest of a statistic, whatever else is measured."""
     moment, index = statistic
     word = moment.tag.lower()
     if index is None:
@@ -112,7 +112,7 @@ def _compute_statistic_digest(analysis: Analysis, statistic: Statistic) -> str:
 
 
 def _covers_aggregates(plan: MeasurementPlan) -> bool:
-    """Whether each aggregate has a vector, and a mean has one vector for both of its moments, so that their noise is known."""
+    """Return whether each aggregate has a vector, and a mean has one vector for both of its moments, so that their noise is known."""
     try:
         for item in plan.analysis.release.aggregations:
             entry = AGGREGATES[item.function]
@@ -138,7 +138,7 @@ def _to_record(measurement: VectorMeasurement, served: Mapping[str, tuple[Fracti
 
 
 def _parse_block(record: dict[str, Any]) -> tuple[VectorMeasurement, dict[str, tuple[Fraction, ...]]]:
-    """A vector without exact combinations, which is only read, and the statistics that it estimates."""
+    """Return a vector without exact combinations, which is only read, and the statistics that it estimates."""
     components = tuple(Component(str(name), ()) for name in record["cells"])
     extents = tuple(int(extent) for extent in record["extents"])
     vector = StatisticVector(str(record["name"]), components, (), 0, None, nonnegative=False, extents=extents)

@@ -49,7 +49,7 @@ class FingerprintRules:
 
     @classmethod
     def from_policy(cls, policy: Policy, analyst: str, database: str) -> FingerprintRules:
-        """The rules of a policy and a database for an analyst.
+        """Return the rules of a policy and a database for an analyst.
 
         If analysts have their own budgets, each sees only the releases that were charged to it: otherwise an analyst
         would see more than it was charged for.
@@ -60,7 +60,7 @@ class FingerprintRules:
         return cls(compute_digest(compute_equality_text((_freeze_content(content), own, database))))
 
     def compute_fingerprint(self, plan: MeasurementPlan, values: KnownValues) -> Fingerprint:
-        """The fingerprint of a plan; `values` are those of the subqueries that it uses."""
+        """Return the fingerprint of a plan; `values` are those of the subqueries that it uses."""
         analysis = substitute_subqueries(plan.analysis, values)
         chosen = (plan.quantiles, plan.top_k, plan.clamps, *filter(None, [plan.synthesis]))
         vectors = tuple(measurement.vector for measurement in plan.vectors)
@@ -70,7 +70,7 @@ class FingerprintRules:
         return Fingerprint(*(compute_digest(f"{_FORM} {self.digest} {text}") for text in texts))
 
     def compute_rows_digest(self, plan: MeasurementPlan, values: KnownValues) -> str:
-        """The digest of the rows and groups of a release, whatever is measured of them."""
+        """Return the digest of the rows and groups of a release, whatever is measured of them."""
         analysis = substitute_subqueries(plan.analysis, values)
         keys = tuple(key.expr for key in analysis.release.keys)
         content = compute_equality_text(
@@ -80,12 +80,12 @@ class FingerprintRules:
 
 
 def compute_digest(text: str) -> str:
-    """A digest of a text."""
+    """Return a digest of a text."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _drop_budget_keys(level: dict[str, Any]) -> dict[str, Any]:
-    """One level of the policy without budgets; at deeper levels such a key is the name of a table or column."""
+    """Return one level of the policy without budgets; at deeper levels such a key is the name of a table or column."""
     return {name: value for name, value in level.items() if name not in _NOT_MEASURED}
 
 

@@ -49,7 +49,7 @@ class CoupledRefinement:
     def refine_components(
         self, vector: int, exact: Sequence[int], before: Sequence[int], entropy: Entropy
     ) -> list[int]:
-        """The refined components of a vector, from the exact and the released ones."""
+        """Return the refined components of a vector, from the exact and the released ones."""
         noise = [old - true for old, true in zip(before, exact, strict=True)]
         drawn = self.laws[vector].refine(noise, entropy)
         return [true + new for true, new in zip(exact, drawn, strict=True)]
@@ -66,7 +66,7 @@ class IndependentTopUp:
 def find_independent_top_up(
     plan: MeasurementPlan, before: StoredRelease, charge_functions: Sequence[Callable[[Event], Charge]]
 ) -> IndependentTopUp | None:
-    """The second release, charged the difference for each table; None if the combination would be less accurate.
+    """Return the second release, charged the difference for each table; None if the combination would be less accurate.
 
     `charge_functions` are the cost functions of the tables that are read. Keys are public, and components have independent noise.
     """
@@ -94,7 +94,7 @@ def find_independent_top_up(
 
 
 def find_coupled_refinement(plan: MeasurementPlan, before: StoredRelease) -> CoupledRefinement | None:
-    """The coupled refinement of a stored release of the same statistic to a plan; None if there is none.
+    """Return the coupled refinement of a stored release of the same statistic to a plan; None if there is none.
 
     Its keys are public, and each mechanism states how its noise is drawn given the old one (`Mechanism.find_refinement`).
     """

@@ -38,7 +38,7 @@ class StoredRelease:
 
     @classmethod
     def from_table(cls, table: ReleasedTable, event: Event, source: str) -> StoredRelease:
-        """The stored form of a released table."""
+        """Return the stored form of a released table."""
         plan = table.plan
         width = len(plan.analysis.release.keys)
         return cls(
@@ -51,7 +51,7 @@ class StoredRelease:
         )
 
     def to_table(self, plan: MeasurementPlan) -> ReleasedTable:
-        """The released table, for a plan of the same statistic, with the stored noise."""
+        """Return the released table, for a plan of the same statistic, with the stored noise."""
         plan = plan.with_released_groups(len(self.keys))
         clamps = tuple(
             replace(clamp, chosen=points)
@@ -69,7 +69,7 @@ class StoredRelease:
         )
 
     def to_text(self) -> str:
-        """The release as canonical JSON."""
+        """Return the release as canonical JSON."""
         record = {
             "v": _VERSION,
             "keys": [[_to_json_value(value) for value in keys] for keys in self.keys],
@@ -83,7 +83,7 @@ class StoredRelease:
 
     @classmethod
     def parse(cls, text: str) -> StoredRelease:
-        """Parses the result of `text`. Raises IntegrityError (`ledger_corrupt`) for any other text."""
+        """Parse the result of `text`. Raises IntegrityError (`ledger_corrupt`) for any other text."""
         try:
             record = json.loads(text)
             if record.pop("v") != _VERSION:
@@ -104,12 +104,12 @@ class StoredRelease:
 
 
 def make_corruption_error() -> IntegrityError:
-    """The error for a stored release that cannot be parsed."""
+    """Return the error for a stored release that cannot be parsed."""
     return IntegrityError("the ledger has a stored release that dpsql did not write", code="ledger_corrupt")
 
 
 def _to_json_value(value: Value) -> Any:
-    """The JSON form of a key's value; a type that JSON lacks is given by name."""
+    """Return the JSON form of a key's value; a type that JSON lacks is given by name."""
     match value:
         case float():
             return {"double": value.hex()}

@@ -1,7 +1,7 @@
 """Synthetic histograms, privately: MWEM over marginals, and the small-database mechanism (BLR) on tiny domains.
 
 Both read the exact histogram of the private rows through quantities whose change by one unit is bounded by the change of the
-histogram: marginals, distances from what is public, and largest errors. All of them are whole numbers.
+histogram: marginals, distances from public values, and largest errors. All of them are whole numbers.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ NoisyCounts: TypeAlias = NDArray[np.object_]
 """Noisy counts, whole numbers of any size."""
 
 MOST_DATABASES = 20_000
-"""Small databases among which BLR chooses, each with its exact probability."""
+"""The maximum number of small databases among which BLR chooses, each with its exact probability."""
 CHECK, _SELECTION = Fraction(1, 20), Fraction(1, 10)
-"""The parts of the loss for the error of the result, and for the choices of marginals or, of the rest, for the number of rows."""
+"""The shares of the loss for the error of the result, for the choices of marginals, and, of the rest, for the number of rows."""
 MOST_ROWS = 2**50
-"""Rows of a synthetic table at most, so that sums of counts and of products with weights are exact in 64 bits whatever the noise."""
+"""The maximum number of rows of a synthetic table, so that sums of counts and weighted sums are exact in 64 bits whatever the noise."""
 _ROUNDS, _LAST_ROUNDS = 40, 200
 """Updates of the weights after each measurement, and after the last."""
 MOST_WORK = 3 * 10**9
-"""Cells that are visited, at most, in making a table: about half a minute."""
+"""The maximum number of cell visits in making a table: about half a minute."""
 MOST_COMPARED = 2 * 10**7
-"""Cells of the workload, over all small databases, that are compared at most."""
+"""The maximum number of cells of the workload that are compared over all small databases."""
 
 
 class SynthesisLoss(Protocol):
-    """What a synthesis may spend; see `dpsql.planning.choose.LossShare`."""
+    """The loss that a synthesis may spend; see `dpsql.planning.choose.LossShare`."""
 
     @property
     def epsilon(self) -> Fraction:
@@ -55,17 +55,17 @@ class SynthesisLoss(Protocol):
 
     @property
     def rho(self) -> Fraction | None:
-        """The ρ of Gaussian noise that is charged as much; None where there is none."""
+        """The ρ of Gaussian noise with the same charge; None if there is none."""
         ...
 
     def compute_range(self, share: Fraction) -> Fraction:
-        """The range of a selection that spends this share."""
+        """Return the range of a selection that spends this share."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class SynthesizedHistogram:
-    """What is released: the synthetic histogram, and the noisy sum of its distances from the private one over the workload."""
+    """The released synthetic histogram, and the noisy sum of its distances from the private one over the workload."""
 
     histogram: Counts
     distance: int
@@ -74,26 +74,26 @@ class SynthesizedHistogram:
 def calibrate_noise(
     sensitivity: Sensitivity, loss: SynthesisLoss, share: Fraction
 ) -> Geometric | DiscreteGaussian:
-    """Noise for a vector that spends this share of the loss: Gaussian where the accountant knows it."""
+    """Return the noise for a vector that spends this share of the loss: Gaussian where the accountant supports it."""
     if loss.rho is None:
         return Geometric.calibrate(sensitivity.l1, loss.epsilon * share)
     return DiscreteGaussian.calibrate(sensitivity.l2_squared, loss.rho * share)
 
 
 def make_noise_event(loss: SynthesisLoss, share: Fraction) -> Pure | Gaussian:
-    """The event of noise that spends this share."""
+    """Return the event of noise that spends this share."""
     return Pure(loss.epsilon * share) if loss.rho is None else Gaussian(loss.rho * share)
 
 
 def add_noise(exact: Counts, noise: Geometric | DiscreteGaussian, entropy: Entropy) -> NoisyCounts:
-    """The counts with noise of its own in each cell."""
+    """Return the counts with noise of its own in each cell."""
     drawn = np.array(noise.draw(exact.size, entropy), dtype=object).reshape(exact.shape)
     found: NoisyCounts = exact.astype(object) + drawn
     return found
 
 
 def compute_marginal_sensitivity(l1: int, *, replace: bool) -> Sensitivity:
-    """The sensitivity of a marginal of a histogram that one unit moves by at most `l1` in l1 norm.
+    """Return the sensitivity of a marginal of a histogram that one unit moves by at most `l1` in l1 norm.
 
     Claim: l1 again, and in squared l2 norm (l1)² for a unit that is added or removed, and l1²/2 for one that is replaced.
     Why: sums of cells do not increase an l1 norm, but rows in different cells of the histogram may be in one of the marginal.
@@ -108,31 +108,31 @@ def compute_marginal_sensitivity(l1: int, *, replace: bool) -> Sensitivity:
 
 
 def compute_distance_sensitivity(l1: int, marginals: int) -> Sensitivity:
-    """The sensitivity of the sum of distances of that many marginals: one number."""
+    """Return the sensitivity of the sum of distances of that many marginals: one number."""
     return Sensitivity(Fraction(l1 * marginals), Fraction((l1 * marginals) ** 2))
 
 
 def estimate_row_count(columns: Sequence[NoisyCounts]) -> int:
-    """The number of rows: the mean of what the columns' noisy counts add up to, weighted by their numbers of cells."""
+    """Return the number of rows: the mean of what the columns' noisy counts add up to, weighted by their numbers of cells."""
     weights = [Fraction(1, found.size) for found in columns]
     sums = (int(found.sum()) * weight for found, weight in zip(columns, weights, strict=True))
     return min(MOST_ROWS, max(0, round(sum(sums, Fraction(0)) / sum(weights))))
 
 
 def rescale_std(noise: Geometric | DiscreteGaussian, share: float) -> float:
-    """The standard deviation that such noise has at 1/`share` of its loss: a variance grows as that number, a scale as its square."""
+    """Return the standard deviation that such noise has at 1/`share` of its loss."""
     return noise.std * (share if isinstance(noise, Geometric) else math.sqrt(share))
 
 
 def score_marginal(exact: Counts, estimate: Counts, noise: Geometric | DiscreteGaussian) -> int:
-    """How much is to be gained by measuring a marginal: its distance from an estimate, less the expected noise; whole rows."""
+    """Return the gain of measuring a marginal: its distance from an estimate, minus the expected noise, in whole rows."""
     cell = noise.std * math.sqrt(2 / math.pi)
     return int(np.abs(exact - estimate).sum()) - round(cell * estimate.size)
 
 
 @dataclass(frozen=True)
 class Synthesis:
-    """What all methods share. `l1` is the most that one unit moves the histogram, in l1 norm, in rows.
+    """The common part of all methods. `l1` is the l1 sensitivity of the histogram, in rows per unit.
 
     `check` is the noise of the sum of distances over the workload, by which the result is judged.
     """
@@ -148,7 +148,7 @@ class Synthesis:
     event: Event
 
     def describe(self) -> list[dict[str, object]]:
-        """What is measured and chosen, in words, for receipts and the ledger."""
+        """Describe what is measured and chosen, for receipts and the ledger."""
         raise NotImplementedError
 
     @property
@@ -176,7 +176,7 @@ class HistogramSynthesis(Synthesis):
     """A synthesis that holds a weight for each combination of values."""
 
     def run(self, histogram: Counts, entropy: Entropy) -> SynthesizedHistogram:
-        """The release."""
+        """Return the release."""
         found = self._synthesize_histogram(histogram, entropy)
         (noise,) = self.check.draw(1, entropy)
         return SynthesizedHistogram(found, self.compute_workload_distance(histogram, found) + noise)
@@ -185,7 +185,7 @@ class HistogramSynthesis(Synthesis):
         raise NotImplementedError
 
     def compute_workload_distance(self, histogram: Counts, synthetic: Counts) -> int:
-        """The sum over the workload of l1 distances between the marginals of the two, in rows."""
+        """Return the sum over the workload of l1 distances between the marginals of the two, in rows."""
         return sum(compute_marginal_distance(histogram, synthetic, part) for part in self.workload)
 
 
@@ -219,7 +219,7 @@ class Mwem(HistogramSynthesis):
         replace: bool,
         rounds: int | None = None,
     ) -> Mwem:
-        """The synthesis that spends the loss. `rounds` is at most the number of marginals that are not measured anyway.
+        """Return the synthesis that spends the loss. `rounds` is at most the number of marginals that are not measured first.
 
         By default there are twice as many as columns, or as many as there is time for. Raises LossError (`too_long`) for more.
         """
@@ -266,13 +266,13 @@ class Mwem(HistogramSynthesis):
     def measure_marginal(
         self, histogram: Counts, marginal: Marginal, entropy: Entropy
     ) -> tuple[Marginal, NoisyCounts]:
-        """A marginal with noise in each cell."""
+        """Return a marginal with noise in each cell."""
         return marginal, add_noise(compute_marginal(histogram, marginal), self.noise, entropy)
 
     def compute_scores(
         self, histogram: Counts, weights: Floats, total: int, marginals: Sequence[Marginal]
     ) -> list[int]:
-        """How much is to be gained by measuring each marginal: its distance from the weights', less the expected noise."""
+        """Return the gain of measuring each marginal: its distance from that of the weights, minus the expected noise."""
         return [
             score_marginal(
                 compute_marginal(histogram, part),
@@ -283,13 +283,13 @@ class Mwem(HistogramSynthesis):
         ]
 
     def select_marginal(self, scores: Sequence[int], entropy: Entropy) -> int:
-        """The index of the marginal that is measured next."""
+        """Select the index of the marginal that is measured next."""
         if self.selection is None:
             raise LossError("no marginal is chosen")
         return self.selection.select_candidate([1] * len(scores), [-score for score in scores], entropy)
 
     def estimate_total_rows(self, columns: Sequence[NoisyCounts]) -> int:
-        """The number of rows."""
+        """Return the number of rows."""
         return estimate_row_count(columns)
 
     def _scale_measurements(
@@ -302,7 +302,7 @@ class Mwem(HistogramSynthesis):
         ]
 
     def describe(self) -> list[dict[str, object]]:
-        """What is measured and chosen, in words."""
+        """Describe what is measured and chosen."""
         norms = compute_marginal_sensitivity(self.l1, replace=self.replace)
         measured: dict[str, object] = {
             "statistic": f"{format_count(len(self.shape), 'column')} and {format_count(self.rounds, 'marginal')}",
@@ -319,7 +319,7 @@ class Mwem(HistogramSynthesis):
 
     @property
     def direct_std(self) -> float:
-        """As it says there."""
+        """The same as in `Synthesis`."""
         marginals = len(self.shape) + self.rounds
         share = float((1 - CHECK - (_SELECTION if self.rounds else 0)) / marginals)
         return rescale_std(self.noise, share * len(self.workload))
@@ -358,7 +358,7 @@ class SmallDatabase(HistogramSynthesis):
         replace: bool,
         size: int | None = None,
     ) -> SmallDatabase:
-        """The synthesis that spends the loss; `size` is by default the largest of which there are few enough databases.
+        """Return the synthesis that spends the loss; `size` is by default the largest with few enough databases.
 
         Raises LossError (code "synthetic_domain") where there are too many of any size above 1.
         """
@@ -398,7 +398,7 @@ class SmallDatabase(HistogramSynthesis):
 
     @property
     def direct_std(self) -> float:
-        """As it says there."""
+        """The same as in `Synthesis`."""
         return self.direct.std
 
     @property
@@ -407,7 +407,7 @@ class SmallDatabase(HistogramSynthesis):
         return math.comb(math.prod(self.shape) + self.size - 1, self.size)
 
     def bound_shortfall(self, confidence: float) -> float:
-        """By how many rows, at most, the largest error exceeds that of the best small database, with that probability."""
+        """Bound by how many rows the largest error exceeds that of the best small database, with that probability."""
         rate = float(self.selection.rate) * self.size
         return (math.log(self.database_count) - math.log1p(-confidence)) / rate
 
@@ -421,7 +421,7 @@ class SmallDatabase(HistogramSynthesis):
         return round_to_rows(chosen / self.size, total, self.workload)
 
     def compute_penalties(self, histogram: Counts, total: int) -> list[int]:
-        """Of each small database, the largest error in a cell of the workload, times `size`."""
+        """Return the largest error in a cell of the workload, times `size`, of each small database."""
         small = enumerate_databases(math.prod(self.shape), self.size).reshape(-1, *self.shape)
         worst = np.zeros(len(small), object)
         for part in self.workload:
@@ -434,7 +434,7 @@ class SmallDatabase(HistogramSynthesis):
         return [int(value) for value in worst]
 
     def describe(self) -> list[dict[str, object]]:
-        """What is measured and chosen, in words."""
+        """Describe what is measured and chosen."""
         counted: dict[str, object] = {
             "statistic": "rows",
             "noise": self.count.describe(),
@@ -449,12 +449,12 @@ class SmallDatabase(HistogramSynthesis):
 
 
 def format_count(number: int, what: str) -> str:
-    """A number of things, in words."""
+    """Return a number with its noun, in the plural where needed."""
     return f"{number} {what}{'s' * (number != 1)}"
 
 
 def bound_work(shape: tuple[int, ...], marginals: int, rounds: int) -> int:
-    """How many cells are visited in fitting the weights and in scoring marginals, at most."""
+    """Bound the number of cell visits in fitting the weights and scoring the marginals."""
     cells, columns = math.prod(shape), len(shape)
     fits = _ROUNDS * sum(columns + index for index in range(rounds + 1)) + _LAST_ROUNDS * (columns + rounds)
     return cells * (fits + rounds * marginals)
@@ -466,7 +466,7 @@ def _count_compared_cells(shape: tuple[int, ...], workload: tuple[Marginal, ...]
 
 
 def compute_largest_size(cells: int) -> int:
-    """The largest number of rows of which there are at most `MOST_DATABASES` databases over that many cells; at most 64.
+    """Return the largest number of rows, up to 64, with at most `MOST_DATABASES` databases over this many cells.
 
     >>> compute_largest_size(2), compute_largest_size(8), compute_largest_size(200)
     (64, 10, 1)
@@ -479,12 +479,12 @@ def compute_largest_size(cells: int) -> int:
 
 @lru_cache(maxsize=4)
 def enumerate_databases(cells: int, size: int) -> Counts:
-    """All databases of that many rows: one in each row, with the number of rows in each cell."""
+    """Return all databases of that many rows: one in each row, with the number of rows in each cell."""
     return np.array(list(_iterate_compositions(cells, size)), np.int64)
 
 
 def _iterate_compositions(cells: int, size: int) -> Iterator[tuple[int, ...]]:
-    """All ways to put that many equal rows into the cells."""
+    """Yield all ways to put that many equal rows into the cells."""
     for bars in itertools.combinations(range(size + cells - 1), cells - 1):
         ends = (-1, *bars, size + cells - 1)
         yield tuple(after - before - 1 for before, after in itertools.pairwise(ends))

@@ -1,4 +1,4 @@
-"""The ways to make synthetic tables, by the names that they are asked for."""
+"""The methods to make synthetic tables, by name."""
 
 from __future__ import annotations
 

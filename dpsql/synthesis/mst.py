@@ -49,20 +49,20 @@ from dpsql.synthesis.tree import (
 from dpsql.synthesis.workload import Counts, Marginal
 
 Tables: TypeAlias = Mapping[Marginal, Counts]
-"""The exact table of each marginal that is read."""
+"""The exact tables of the marginals, by their columns."""
 
 MOST_COLUMNS = 40
 MOST_CELLS, MOST_TOGETHER = 100_000, 1_000_000
-"""Cells of one table, and of all that are read, at most."""
+"""The maximum number of cells of one table, and of all tables together."""
 _COLUMNS, _PAIRS = Fraction(2, 5), Fraction(9, 20)
-"""The parts of the loss for the tables of single columns and for those of the tree; choices have the rest but for `CHECK`."""
+"""The shares of the loss for the tables of single columns and for those of the tree; the choices get the rest, except `CHECK`."""
 _RARE = 3.0
 """Values whose noisy count is below this many standard deviations of its noise are merged."""
 
 
 @dataclass(frozen=True, slots=True)
 class SynthesizedRows:
-    """What is released: rows by the places of their values, how many each stands for, and the noisy distance of the workload."""
+    """The released rows, as indices of their values, their multiplicities, and the noisy distance of the workload."""
 
     rows: NDArray[np.int64]
     numbers: NDArray[np.int64]
@@ -70,7 +70,7 @@ class SynthesizedRows:
 
 
 def list_read_marginals(width: int, workload: Sequence[Marginal]) -> tuple[Marginal, ...]:
-    """The marginals that are read: of single columns, of pairs, and of the workload.
+    """Return the marginals that are read: of single columns, pairs and the workload.
 
     >>> list_read_marginals(2, [(0, 1)])
     ((0,), (1,), (0, 1))
@@ -113,7 +113,7 @@ class Mst(Synthesis):
         *,
         replace: bool,
     ) -> Mst:
-        """The synthesis that spends the loss. Raises QueryRejected (`synthetic_domain`) where a table has too many cells."""
+        """Return the synthesis that spends the loss. Raises QueryRejected (`synthetic_domain`) if a table has too many cells."""
         require_small_tables(shape, workload)
         pairs = len(shape) - 1
         # Of two columns there is one pair, of which nothing is chosen; of one there is none.
@@ -137,11 +137,11 @@ class Mst(Synthesis):
 
     @property
     def pair_count(self) -> int:
-        """How many pairs a tree has."""
+        """The number of pairs in a tree."""
         return len(self.shape) - 1
 
     def run(self, tables: Tables, entropy: Entropy) -> SynthesizedRows:
-        """The release."""
+        """Return the release."""
         columns = [self.measure_column(tables, axis, entropy) for axis in range(len(self.shape))]
         total = estimate_row_count(columns)
         counts = [found.astype(np.float64) for found in columns]
@@ -162,19 +162,19 @@ class Mst(Synthesis):
         return SynthesizedRows(rows, numbers, self.compute_workload_distance(tables, rows, numbers) + off)
 
     def measure_column(self, tables: Tables, axis: int, entropy: Entropy) -> NoisyCounts:
-        """The noisy counts of a column's values."""
+        """Return the noisy counts of a column's values."""
         return add_noise(tables[axis,], self.noise, entropy)
 
     def measure_pair(
         self, tables: Tables, pair: Marginal, merged: Sequence[MergedColumn], entropy: Entropy
     ) -> NoisyCounts:
-        """The noisy table of a pair, by its bins."""
+        """Return the noisy table of a pair, by its bins."""
         return add_noise(_merge_pair_table(tables, pair, merged), self.pair_noise, entropy)
 
     def compute_scores(
         self, tables: Tables, columns: Sequence[Floats], merged: Sequence[MergedColumn], total: int
     ) -> list[int]:
-        """How much is to be gained by measuring each pair, over its columns as if these were independent."""
+        """Return the gain of measuring each pair, compared with assuming that its columns are independent."""
         parts = [
             _normalize_counts(project_onto_simplex(bins.sum_bins(found), float(total), bins.value_counts))
             for bins, found in zip(merged, columns, strict=True)
@@ -186,7 +186,7 @@ class Mst(Synthesis):
         return found
 
     def select_pair(self, scores: Sequence[int], entropy: Entropy) -> int:
-        """The index of the pair that is measured next."""
+        """Select the index of the pair that is measured next."""
         if self.selection is None:
             return 0
         return self.selection.select_candidate([1] * len(scores), [-score for score in scores], entropy)
@@ -194,14 +194,14 @@ class Mst(Synthesis):
     def compute_workload_distance(
         self, tables: Tables, rows: NDArray[np.int64], numbers: NDArray[np.int64]
     ) -> int:
-        """The sum over the workload of l1 distances between the tables and those of such rows, in rows."""
+        """Return the sum over the workload of l1 distances between the tables and those of such rows, in rows."""
         made = (count_rows(rows, numbers, self.shape, part) for part in self.workload)
         return sum(
             int(np.abs(tables[part] - found).sum()) for part, found in zip(self.workload, made, strict=True)
         )
 
     def describe(self) -> list[dict[str, object]]:
-        """What is measured and chosen, in words."""
+        """Describe what is measured and chosen."""
         norms = compute_marginal_sensitivity(self.l1, replace=self.replace)
         sensitivities = {"l1_sensitivity": str(norms.l1), "l2_sensitivity_squared": str(norms.l2_squared)}
         found: list[dict[str, object]] = [
@@ -227,7 +227,7 @@ class Mst(Synthesis):
 
     @property
     def direct_std(self) -> float:
-        """As it says there."""
+        """The same as in `Synthesis`."""
         columns = _COLUMNS if self.selection is not None else (1 - CHECK) / (2 if self.pair_count else 1)
         return rescale_std(self.noise, float(columns / len(self.shape)) * len(self.workload))
 
@@ -235,7 +235,7 @@ class Mst(Synthesis):
 def require_small_tables(
     shape: Sequence[int], workload: Sequence[Marginal], names: Sequence[str] | None = None
 ) -> None:
-    """Raises QueryRejected (`synthetic_domain`) where tables that are read have too many cells, for one or together."""
+    """Raise QueryRejected (`synthetic_domain`) if one table, or all tables together, have too many cells."""
     sizes = {
         part: math.prod(shape[axis] for axis in part) for part in list_read_marginals(len(shape), workload)
     }
@@ -257,7 +257,7 @@ def require_small_tables(
 
 
 def _normalize_counts(counts: Floats) -> Floats:
-    """Parts that add up to 1, so that whole numbers of rows by them are within 64 bits whatever the noise was."""
+    """Return shares that add up to 1, so that row counts computed from them fit 64 bits whatever the noise was."""
     total = counts.sum()
     found: Floats = counts / total if 0 < total < math.inf else np.full(len(counts), 1 / len(counts))
     return found
@@ -269,7 +269,7 @@ def _merge_pair_table(tables: Tables, pair: Marginal, merged: Sequence[MergedCol
 
 
 def _filter_joining_pairs(pairs: Mapping[Marginal, object], left: Sequence[Marginal]) -> list[Marginal]:
-    """Those that join two columns which no path of pairs joins yet."""
+    """Return the pairs that join two columns which no path of pairs joins yet."""
     part = {axis: axis for pair in left for axis in pair}
     for pair in pairs:
         low, high = sorted(part.setdefault(axis, axis) for axis in pair)

@@ -1,4 +1,4 @@
-"""Randomised tables: each row is answered by randomised response, so that the table itself protects who is in it."""
+"""Randomized tables: each row is answered by randomized response, so that the table itself protects its units."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from dpsql.synthesis.mechanism import MOST_ROWS, SynthesisLoss, SynthesizedHisto
 from dpsql.synthesis.workload import Counts
 
 _COUNT = Fraction(1, 10)
-"""The part of the loss for the number of rows."""
+"""The share of the loss for the number of rows."""
 _PARTS = 1 << 16
-"""Odds are whole numbers of such parts, so that answers are drawn exactly."""
+"""Odds are multiples of this fraction, so that answers are drawn exactly."""
 _MOST_ODDS = 1 << 40
 _CHUNK = 1 << 20
 
@@ -47,7 +47,7 @@ class RandomizedTable:
     it, whose answers differ by at most the odds; the others are the same. Without the noisy number, the number would tell of a row.
     An end that is at random has both answers with chances whose ratio is at most the odds, too, and a value at random has each end as
     often.
-    Source: derived here; Warner 1965 and Kairouz, Bonawitz, Ramage 2016 (randomised response); Balle, Bell, Gascón, Nissim 2019,
+    Source: derived here; Warner 1965 and Kairouz, Bonawitz, Ramage 2016 (randomized response); Balle, Bell, Gascón, Nissim 2019,
     "The privacy blanket of the shuffle model" (answers at random in place of a row); Nguyên, Xiao, Yang, Hui, Shin, Shin 2016,
     "Collecting and analyzing data from smart device users with local differential privacy" (rounding at random).
     """
@@ -73,7 +73,7 @@ class RandomizedTable:
         replace: bool,
         rounded: tuple[int, ...] = (),
     ) -> RandomizedTable:
-        """The table that spends the loss, equally for each column. LossError (`epsilon_small`) where it says nothing."""
+        """Return the table that spends the loss equally on each column. Raises LossError (`epsilon_small`) if it is too small."""
         each = loss.epsilon * (1 - _COUNT) / (l1 * len(shape))
         most = math.floor(_PARTS / exp_minus_up(each)) if each < 40 else _PARTS * _MOST_ODDS
         odds = Fraction(min(most, _PARTS * _MOST_ODDS), _PARTS)
@@ -100,7 +100,7 @@ class RandomizedTable:
         return self.l1 * rows
 
     def run(self, histogram: Counts, entropy: Entropy) -> SynthesizedHistogram:
-        """The randomised rows as a histogram, which has all that rows in no order say."""
+        """Return the randomized rows as a histogram, which holds all information of unordered rows."""
         (noise,) = self.count.draw(1, entropy)
         exact = int(histogram.sum())
         rows = min(MOST_ROWS, max(0, exact + noise))
@@ -115,7 +115,7 @@ class RandomizedTable:
         return SynthesizedHistogram(found.reshape(self.shape), 0)
 
     def describe(self) -> list[dict[str, object]]:
-        """What is randomised, in words."""
+        """Describe what is randomized."""
         counted: dict[str, object] = {
             "statistic": "rows",
             "noise": self.count.describe(),
@@ -132,14 +132,14 @@ class RandomizedTable:
         return [counted, *columns]
 
     def _drop_random_rows(self, counts: Counts, number: int, entropy: Entropy) -> Counts:
-        """The counts without so many rows at random; number may be below zero."""
+        """Return the counts without this many random rows; `number` may be below zero."""
         for _ in range(number):
             place = sample_uniform_index(int(counts.sum()), entropy)
             counts[np.searchsorted(np.cumsum(counts), place, side="right")] -= 1
         return counts
 
     def _randomize_cells(self, cells: NDArray[np.int64], entropy: Entropy) -> NDArray[np.int64]:
-        """The cells of the answers of rows in these cells."""
+        """Return the cells of the randomized answers of rows in these cells."""
         answers = []
         for axis, (values, whole, odds) in enumerate(
             zip(np.unravel_index(cells, self.shape), self.shape, self.odds, strict=True)

@@ -1,4 +1,4 @@
-"""Whole rows of a distribution: post-processing of what is released, in which nothing is drawn."""
+"""Whole rows of a distribution: deterministic post-processing of a release."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SCATTER = 0x9E3779B97F4A7C15
 
 
 def round_to_rows(weights: Floats, total: int, workload: Sequence[Marginal]) -> Counts:
-    """A whole number of rows for each cell, `total` in all, each the next whole number above or below its share.
+    """Return a whole number of rows for each cell, `total` in all, each the next whole number above or below its share.
 
     Systematic sampling leaves the sums of runs of cells within 1 of their shares. Several orders of the cells are tried, and
     the result that is nearest to the distribution on the workload is taken.
@@ -34,7 +34,7 @@ def round_to_rows(weights: Floats, total: int, workload: Sequence[Marginal]) -> 
 
 
 def _iterate_orders(shape: tuple[int, ...]) -> Iterator[NDArray[np.int64]]:
-    """Orders of the cells: by each column first, and some in which neighbors are far apart."""
+    """Yield orders of the cells: by each column first, and some in which neighbors are far apart."""
     cells = np.arange(int(np.prod(shape)), dtype=np.int64).reshape(shape)
     for axis in range(len(shape)):
         yield np.moveaxis(cells, axis, 0).ravel()

@@ -24,23 +24,23 @@ from dpsql.synthesis.weights import MeasuredCount, fit_weights
 from dpsql.synthesis.workload import Counts, Marginal
 
 Cells = NDArray[np.bool_]
-"""Which cells of the histogram a counting query counts."""
+"""The cells of the histogram that a counting query counts."""
 
 MOST_UPDATES = 1_000
 MOST_LEARNT = 5 * 10**6
-"""Cells times updates, at most: what an update visits, a hundred times over."""
+"""The maximum of cells times updates, since each update visits every cell."""
 _START = Fraction(1, 2)
-"""The part of the loss for the first hypothesis. Of the rest, half is for finding its mistakes, half for counting them."""
+"""The share of the loss for the first hypothesis. Half of the rest finds its mistakes, half counts them."""
 _WRONGLY = Fraction(1, 2)
-"""The chance, about, that a hypothesis without mistakes is called wrong in all the queries."""
+"""The approximate probability that a hypothesis without mistakes is called wrong in any of the queries."""
 _ROUNDS = 40
 
 
 class StreamLoss(SynthesisLoss, Protocol):
-    """What a stream may spend."""
+    """The loss that a stream may spend."""
 
     def compute_pure_epsilon(self, share: Fraction) -> Fraction:
-        """The ε of an ε-DP release that spends this share."""
+        """Return the ε of an ε-DP release that spends this share."""
         ...
 
 
@@ -87,12 +87,12 @@ class WeightsStream:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """How many values each column has."""
+        """The number of values of each column."""
         return self.start.shape
 
     @property
     def l1(self) -> int:
-        """The most that one unit moves the histogram."""
+        """The l1 sensitivity of the histogram."""
         return self.start.l1
 
     @classmethod
@@ -107,7 +107,7 @@ class WeightsStream:
         updates: int,
         queries: int,
     ) -> WeightsStream:
-        """The stream that spends the loss, for about that many queries. LossError unless there is an update at least."""
+        """Return the stream that spends the loss, for about this many queries. Raises LossError without at least one update."""
         if not 1 <= updates <= MOST_UPDATES:
             raise LossError(
                 f"a stream must have 1 to {MOST_UPDATES:,} updates", code="stream", hint="updates=20"
@@ -138,7 +138,7 @@ class WeightsStream:
         )
 
     def bound_error(self, confidence: float) -> int:
-        """How far off the hypothesis is, at most, where it was not called wrong, with that probability.
+        """Bound the error of the hypothesis where the test accepted it, with that probability.
 
         Why: it was not if mistake + far < threshold + near. Both noises are independent, so that either passes its own
         bound with at most half of the rest.
@@ -151,7 +151,7 @@ class WeightsStream:
         return self.test.threshold + near + far
 
     def describe(self) -> list[dict[str, object]]:
-        """What is measured and tested, in words, for receipts and the ledger."""
+        """Describe what is measured and tested, for receipts and the ledger."""
         one: dict[str, object] = {
             "statistic": f"{self.updates} mistakes of the hypothesis",
             "noise": self.test.describe(),
@@ -179,10 +179,10 @@ class StreamedCount:
 
 @dataclass(slots=True, eq=False)
 class RunningStream:
-    """A stream over one exact histogram, which it holds and does not show.
+    """A stream over one exact histogram, which it keeps private.
 
-    It cannot be copied, pickled or used in another process: two of them would answer from one noisy threshold each as if it
-    were the only one. What an interrupt leaves half done ends it.
+    It cannot be copied, pickled or used in another process: two copies would answer from one noisy threshold, each as if it
+    were the only one. An interrupt in the middle of an answer ends it.
     """
 
     mechanism: WeightsStream
@@ -198,7 +198,7 @@ class RunningStream:
 
     @classmethod
     def start_stream(cls, mechanism: WeightsStream, histogram: Counts, entropy: Entropy) -> RunningStream:
-        """The stream, with its first hypothesis and its first noisy threshold."""
+        """Return the stream, with its first hypothesis and its first noisy threshold."""
         made = mechanism.start.run(histogram, entropy).histogram
         rows = int(made.sum())
         # Every cell may turn out to have rows.
@@ -208,7 +208,7 @@ class RunningStream:
         return cls(mechanism, mechanism.updates, rows, weights, histogram, noisy, {}, [], os.getpid())
 
     def find_known_count(self, cells: Cells) -> StreamedCount | None:
-        """The count of these cells, if they were counted before; else None.
+        """Return the count of these cells, if they were counted before; else None.
 
         Raises OperationalError (`stream_ended`) when there is none and no update is left.
         """
@@ -229,7 +229,7 @@ class RunningStream:
         return None
 
     def answer_query(self, cells: Cells, entropy: Entropy) -> StreamedCount:
-        """How many rows these cells have: as before, by the hypothesis, or counted. Raises as `find_known_count` does."""
+        """Answer the number of rows in these cells: as before, by the hypothesis, or by a count. Raises as `find_known_count` does."""
         before = self.find_known_count(cells)
         if before is not None:
             return before
@@ -249,7 +249,7 @@ class RunningStream:
         return StreamedCount(found, counted=True)
 
     def round_hypothesis(self) -> Counts:
-        """The hypothesis as whole rows."""
+        """Return the hypothesis as whole rows."""
         return round_to_rows(self._weights, self.rows, self.mechanism.start.workload)
 
     def _estimate_count(self, cells: Cells) -> int:
@@ -262,13 +262,13 @@ class RunningStream:
         self._weights = fit_weights(self._weights, self._measured, _ROUNDS)
 
     def __reduce__(self) -> NoReturn:
-        """Refuses to be copied or pickled."""
+        """Refuse to be copied or pickled."""
         raise TypeError("a stream holds exact counts, so it cannot be copied")
 
     def __copy__(self) -> NoReturn:
-        """Refuses to be copied."""
+        """Refuse to be copied."""
         self.__reduce__()
 
     def __deepcopy__(self, _: object) -> NoReturn:
-        """Refuses to be copied."""
+        """Refuse to be copied."""
         self.__reduce__()

@@ -16,9 +16,9 @@ from dpsql.mechanisms.base import Floats
 from dpsql.synthesis.workload import Counts, Marginal
 
 MOST_INVENTED = 250_000
-"""Rows that are made, at most: of a larger table each stands for several."""
+"""The maximum number of rows that are made: in a larger table each stands for several."""
 _ROUNDS, _NEAR = 100, 1e-3
-"""Projections onto tables with given sums, at most, and the change of a cell, in rows, at which they end."""
+"""The maximum number of projections onto tables with given sums, and the change of a cell, in rows, at which they end."""
 _LEAST = 1e-9
 """The least variance by which values are weighted: at a large loss it is 0 in floats."""
 
@@ -38,7 +38,7 @@ class MergedColumn:
 
     @classmethod
     def from_noisy_counts(cls, noisy: Floats, least: float) -> MergedColumn:
-        """The column of which these are noisy counts, with those below `least` in the last bin if there are two at least."""
+        """Return the column of which these are noisy counts, with those below `least` in the last bin if there are two at least."""
         rare = noisy < least
         if rare.sum() < 2:
             return cls(np.arange(len(noisy)), len(noisy))
@@ -51,19 +51,19 @@ class MergedColumn:
         return np.bincount(self.bins, minlength=self.size).astype(np.float64)
 
     def sum_bins(self, counts: Floats) -> Floats:
-        """The counts of values, added up in each bin."""
+        """Return the counts of values, added up in each bin."""
         return np.bincount(self.bins, counts, minlength=self.size).astype(np.float64)
 
 
 def merge_table(table: Counts, rows: MergedColumn, columns: MergedColumn) -> Counts:
-    """The table of two columns by their bins."""
+    """Return the table of two columns by their bins."""
     found = np.zeros((rows.size, columns.size), np.int64)
     np.add.at(found, (rows.bins[:, None], columns.bins[None, :]), table)
     return found
 
 
 def project_onto_simplex(values: Floats, totals: Floats | float, variances: Floats | float = 1.0) -> Floats:
-    """The nearest values of at least 0, along the last axis, that add up to `totals`, with squares weighted by 1/variance.
+    """Return the nearest values of at least 0, along the last axis, that add up to `totals`, with squares weighted by 1/variance.
 
     Why: at the minimum each value is less by a common multiple of its variance, and 0 where it would fall below that.
     Source: Duchi, Shalev-Shwartz, Singer, Chandra 2008, "Efficient projections onto the l1-ball", Theorem 1.
@@ -82,7 +82,7 @@ def project_onto_simplex(values: Floats, totals: Floats | float, variances: Floa
 
 
 def project_onto_sums(table: Floats, rows: Floats, columns: Floats) -> Floats:
-    """The nearest table of counts of at least 0 whose rows and columns add up to these; those of rows hold exactly.
+    """Return the nearest table of counts of at least 0 whose rows and columns add up to these; those of rows hold exactly.
 
     Source: Boyle, Dykstra 1986, "A method for finding projections onto the intersection of convex sets in Hilbert spaces".
     """
@@ -109,7 +109,7 @@ class NoisyTables:
     pair_variance: float
 
     def estimate_bins(self, axis: int, total: float) -> Floats:
-        """The counts of a column's bins: the mean of all that was measured of them, weighted by inverse variance; not below 0."""
+        """Return the counts of a column's bins: the mean of all that was measured of them, weighted by inverse variance; not below 0."""
         bins = self.merged[axis]
         spread = max(self.column_variance, _LEAST) * bins.value_counts
         precision, weighted = 1 / spread, bins.sum_bins(self.columns[axis]) / spread
@@ -122,7 +122,7 @@ class NoisyTables:
         return project_onto_simplex(weighted / precision, total, 1 / precision)
 
     def compute_value_shares(self, axis: int) -> Floats:
-        """For each bin of a column, a row with the parts that its values have of it."""
+        """Return, for each bin of a column, a row with the shares of its values."""
         bins = self.merged[axis]
         found = np.zeros((bins.size, len(bins.bins)))
         for place in range(bins.size):
@@ -135,7 +135,7 @@ class NoisyTables:
 def sample_rows(
     noisy: NoisyTables, total: int, draw: np.random.Generator
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Rows, a place of a value for each column, and how many each stands for: `total` together.
+    """Return rows, as the index of a value for each column, and their multiplicities, which add up to `total`.
 
     The first column has its counts, each other one those that its table with the column before it in the tree gives it, as whole
     numbers; which row of a value has which value of the next column is random.
@@ -159,7 +159,7 @@ def sample_rows(
 
 
 def _iterate_from_root(pairs: Mapping[Marginal, Floats]) -> Iterator[tuple[Marginal, Floats]]:
-    """The tables of a tree from the first column on, the column that is reached before on the left."""
+    """Yield the tables of a tree from the first column on, the column that is reached before on the left."""
     reached, left = {0}, dict(pairs)
     while left:
         one, other = next(pair for pair in left if reached & set(pair))
@@ -171,7 +171,7 @@ def _iterate_from_root(pairs: Mapping[Marginal, Floats]) -> Iterator[tuple[Margi
 def _sample_next_column(
     before: NDArray[np.int64], table: Floats, draw: np.random.Generator
 ) -> NDArray[np.int64]:
-    """For each row the value of a next column, in the parts that the table gives to those whose value `before` is its row.
+    """Return the value of a next column for each row, in the shares that the table has in the row for the value `before`.
 
     Systematic sampling leaves each number within 1 of its part.
     """
@@ -191,7 +191,7 @@ def _sample_next_column(
 def count_rows(
     found: NDArray[np.int64], numbers: NDArray[np.int64], shape: Sequence[int], part: Marginal
 ) -> Counts:
-    """The table of some columns of such rows."""
+    """Return the table of some columns of these rows."""
     cells = [shape[axis] for axis in part]
     places = np.ravel_multi_index([found[:, axis] for axis in part], cells)
     counts = np.zeros(int(np.prod(cells)), np.int64)

@@ -1,6 +1,6 @@
 """Multiplicative weights: the one core of synthetic histograms and of hypotheses that answer streams of queries.
 
-Nothing private is read here: what is fitted are noisy marginals and noisy counts.
+Nothing private is read here: the weights are fitted to noisy marginals and noisy counts.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from dpsql.mechanisms.base import Floats
 from dpsql.synthesis.workload import Marginal, compute_marginal, expand_marginal
 
 _LEAST = 1e-12
-"""The least part of a column's rows that a value has at the start, so that no cell is excluded for good."""
+"""The least share of a column's rows that a value has at the start, so that no cell is excluded for good."""
 _EXACT = 1e-9
-"""The least noise, as a part of all rows, by which errors are weighted: at a large loss it is 0 in floats."""
+"""The least noise, as a share of all rows, by which errors are weighted: at a large loss it would be 0 in floats."""
 _MOST_STEP = 600.0
-"""How far below the largest the exponent of an update may lie, which keeps weights in the range of floats."""
+"""The largest difference between exponents of an update, which keeps weights in the range of floats."""
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredMarginal:
-    """A noisy marginal as parts of all rows; `noise` is the standard deviation of each, as a part of all rows."""
+    """A noisy marginal as shares of all rows; `noise` is the standard deviation of each, as a share of all rows."""
 
     marginal: Marginal
     parts: Floats
@@ -39,7 +39,7 @@ class MeasuredMarginal:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredCount:
-    """A noisy count of these cells as a part of all rows; `noise` as in `MeasuredMarginal`."""
+    """A noisy count of these cells as a share of all rows; `noise` as in `MeasuredMarginal`."""
 
     cells: NDArray[np.bool_]
     part: float
@@ -52,7 +52,7 @@ class MeasuredCount:
 
 
 def compute_independent_weights(columns: Sequence[Floats]) -> Floats:
-    """The distribution in which columns are independent, with these noisy one-way counts; uniform where none is positive."""
+    """Return the distribution in which columns are independent, with these noisy one-way counts; uniform where none is positive."""
     found: Floats = np.ones((1,) * len(columns))
     for axis, counts in enumerate(columns):
         positive = np.maximum(np.asarray(counts, np.float64), 0)
@@ -63,7 +63,7 @@ def compute_independent_weights(columns: Sequence[Floats]) -> Floats:
 
 
 def update_weights(weights: Floats, exponent: Floats) -> Floats:
-    """The distribution with each weight multiplied by e to its exponent.
+    """Return the distribution with each weight multiplied by e to its exponent.
 
     Claim: each round with exponent η·(query, signed by the error) brings the distribution nearer to the true one in relative
     entropy by at least η·error/2 for η at most error/2, so that there are at most 4·ln(cells)/error² rounds.
@@ -79,7 +79,7 @@ def update_weights(weights: Floats, exponent: Floats) -> Floats:
 
 
 def fit_weights(weights: Floats, measured: Sequence[MeasuredMarginal | MeasuredCount], rounds: int) -> Floats:
-    """The distribution after at most so many updates against the squared error of all that was measured, weighted.
+    """Return the distribution after at most this many updates against the weighted squared error of all measurements.
 
     Each update is multiplicative, along the gradient, with a step that grows while the error falls and is halved where it
     would not. Errors count in proportion to their parts of rows, by which an update changes them, so that small and large
@@ -109,7 +109,7 @@ def _compute_error(
     measured: Sequence[MeasuredMarginal | MeasuredCount],
     precisions: Sequence[Floats | float],
 ) -> tuple[float, Floats]:
-    """Half of the weighted squared error, and its gradient."""
+    """Return half of the weighted squared error, and its gradient."""
     total, gradient = 0.0, np.zeros((1,) * weights.ndim)
     for part, precision in zip(measured, precisions, strict=True):
         if isinstance(part, MeasuredCount):

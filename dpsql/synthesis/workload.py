@@ -30,11 +30,11 @@ _HINT = (
 
 
 def parse_workload(asked: str | Iterable[Sequence[str] | str], names: Sequence[str]) -> tuple[Marginal, ...]:
-    """The marginals that are asked for, each once, in order.
+    """Return the requested marginals, each once, in order.
 
-    `asked` is "marginals(k)", all those of k columns (of all columns where there are fewer), or a list of groups of column
-    names. Raises ProgrammingError (`parse_workload`) for what is neither, for a column that is not there and where there are more
-    than `MOST_MARGINALS`.
+    `asked` is "marginals(k)", for all marginals of k columns (of all columns if there are fewer), or a list of groups of column
+    names. Raises ProgrammingError (`workload`) for anything else, for an unknown column, and for more than `MOST_MARGINALS`
+    marginals.
 
     >>> parse_workload("marginals(2)", ["age", "plan", "smoker"])
     ((0, 1), (0, 2), (1, 2))
@@ -81,14 +81,14 @@ def _make_size_error() -> ProgrammingError:
 
 
 def compute_marginal(histogram: NDArray[Any], marginal: Marginal) -> NDArray[Any]:
-    """The sums of a histogram over all columns but those of a marginal."""
+    """Return the sums of a histogram over all columns except those of a marginal."""
     others = tuple(axis for axis in range(histogram.ndim) if axis not in marginal)
     found: NDArray[Any] = np.asarray(histogram.sum(axis=others))
     return found
 
 
 def expand_marginal(values: NDArray[np.float64], marginal: Marginal, dimensions: int) -> NDArray[np.float64]:
-    """The values of a marginal's cells, with axes of length 1 for the other columns."""
+    """Return the values of a marginal's cells, with axes of length 1 for the other columns."""
     shape = [1] * dimensions
     for axis, length in zip(marginal, values.shape, strict=True):
         shape[axis] = length
@@ -96,7 +96,7 @@ def expand_marginal(values: NDArray[np.float64], marginal: Marginal, dimensions:
 
 
 def compute_marginal_distance(one: Counts, other: Counts, marginal: Marginal) -> int:
-    """The l1 distance of a marginal of two histograms, in rows.
+    """Return the l1 distance of a marginal of two histograms, in rows.
 
     Claim: where one histogram changes by l1 norm d, the distance changes by at most d.
     Why: sums over cells do not increase an l1 norm, and a norm changes by no more than its argument.

@@ -58,12 +58,12 @@ class Uncertainty:
 
     @property
     def row_selection(self) -> tuple[int, int] | None:
-        """How many of the released rows are kept, and of how many, if noisy values choose among them; else None."""
+        """Return how many of the released rows are kept, and of how many, if noisy values choose among them; else None."""
         rows, released = len(self.origin), len(self.table.rows)
         return (rows, released) if self._deciding and 0 < rows < released else None
 
     def adjust_confidence(self, column: int, confidence: float) -> float:
-        """The confidence of each interval of a column, so that those of the kept rows hold with `confidence`."""
+        """Return the confidence of each interval of a column, so that those of the kept rows hold with `confidence`."""
         if self.row_selection is None or not has_shared_noise(
             self._deciding, collect_noises(self.plan, [self.provenance.outputs[column]])
         ):
@@ -71,7 +71,7 @@ class Uncertainty:
         return compute_kept_row_confidence(confidence, *self.row_selection)
 
     def compute_scales(self) -> tuple[tuple[float | None, ...], ...]:
-        """The standard deviation of each cell's noise, in the value's own units; None if it is derived."""
+        """Return the standard deviation of each cell's noise, in the value's own units; None if it is derived."""
         columns = [self._compute_column_scales(column) for column in range(len(self.provenance.outputs))]
         return tuple(zip(*columns, strict=True))
 
@@ -88,7 +88,7 @@ class Uncertainty:
         return tuple(std / max(1.0, divide_to_double(count, of)) for count in counts)
 
     def compute_interval(self, row: int, column: int, confidence: float) -> Ends:
-        """The confidence interval of a cell, simulated if it is not a linear function of one aggregate.
+        """Return the confidence interval of a cell, simulated if it is not a linear function of one aggregate.
 
         It is wider where noisy values choose among the rows. None if nothing in it is noisy, or the law of its noise is
         unknown.
@@ -105,7 +105,7 @@ class Uncertainty:
         return min(low, high), max(low, high)
 
     def has_intervals(self, column: int) -> bool:
-        """Whether a column has confidence intervals."""
+        """Return whether a column has confidence intervals."""
         found = match_linear(self.provenance.outputs[column])
         item = _find_aggregation(self.provenance.release, None if found is None else found.column)
         if item is None:
@@ -113,7 +113,7 @@ class Uncertainty:
         return has_interval(self.plan, item)
 
     def is_count(self, column: int) -> bool:
-        """Whether a column is a noisy count."""
+        """Return whether a column is a noisy count."""
         expr = self.provenance.outputs[column]
         item = _find_aggregation(self.provenance.release, expr)
         return item is not None and AGGREGATES[item.function].moments[0] in _COUNTS
@@ -127,7 +127,7 @@ class Uncertainty:
         return self._known[column, confidence]
 
     def _get_simulated_intervals(self, expr: Expr, confidence: float) -> list[Ends]:
-        """The simulated intervals of an expression, made once for all rows when one is asked for."""
+        """Return the simulated intervals of an expression, made once for all rows when one is asked for."""
         if (expr, confidence) not in self._known:
             found = simulate_intervals(self.plan, self.table, expr, self.origin, confidence)
             self._known[expr, confidence] = found
@@ -137,10 +137,10 @@ class Uncertainty:
 def compute_intervals(
     plan: MeasurementPlan, table: ReleasedTable, item: Aggregation, rows: Sequence[int], confidence: float
 ) -> list[Ends]:
-    """The confidence interval of a released aggregate in each of these rows of the released table.
+    """Return the confidence interval of a released aggregate in each of these rows of the released table.
 
-    It holds the value without noise, and what learnt clamps cut off as far as `compute_allowances` say. It is None for a cell that
-    is withheld. If partition selection compared a count with a threshold, aggregates that share its components are
+    It holds the value without noise, and what chosen clamps cut off as far as `compute_allowances` say. It is None for a withheld
+    cell. If partition selection compared a count with a threshold, aggregates that share its components are
     simulated, since their noise given selection is not symmetric. A quantile has the interval ends that were released with it, else None.
     """
     found = _compute_intervals(plan, table, item, rows, confidence)
@@ -199,7 +199,7 @@ def _widen_interval(number: Value, ends: tuple[float, float]) -> tuple[float, fl
 def _compute_linear_intervals(
     plan: MeasurementPlan, item: Aggregation, cells: Sequence[Components], confidence: float
 ) -> list[tuple[float, float]]:
-    """As `_compute_interval`, of an aggregate that is a weighted sum of components, in many groups."""
+    """Return `_compute_interval` for an aggregate that is a weighted sum of components, in many groups."""
     entry, index = AGGREGATES[item.function], plan.analysis.find_measure_index(item)
     block, weights = plan.get_estimator(get_statistic(plan.analysis, item, entry.moments[0]))
     step = _get_step(entry, None if index is None else plan.analysis.measures[index])
@@ -211,7 +211,7 @@ def _compute_linear_intervals(
 def _compute_quantile_intervals(
     plan: MeasurementPlan, table: ReleasedTable, item: Aggregation, rows: Sequence[int], confidence: float
 ) -> list[Ends]:
-    """The intervals between the released ends of a quantile, extended to the quantile itself.
+    """Return the intervals between the released ends of a quantile, extended to the quantile itself.
 
     None for a confidence above that of the ends; for a lower confidence the intervals are conservative.
     """
@@ -226,12 +226,12 @@ def _compute_quantile_intervals(
 
 
 def has_interval(plan: MeasurementPlan, item: Aggregation) -> bool:
-    """Whether an aggregate has intervals: of a quantile, whether their ends were released beside it."""
+    """Return whether an aggregate has intervals; a quantile has them if their ends were released with it."""
     return item.rank is None or _find_numeric_ends(plan, item) is not None
 
 
 def _find_numeric_ends(plan: MeasurementPlan, item: Aggregation) -> tuple[Aggregation, Aggregation] | None:
-    """The released interval ends of a quantile of numbers; None if either is missing."""
+    """Return the released interval ends of a quantile of numbers; None if either is missing."""
     return find_released_ends(plan, item) if item.type.numeric else None
 
 
@@ -245,7 +245,7 @@ def find_released_ends(plan: MeasurementPlan, item: Aggregation) -> tuple[Aggreg
 def _compute_interval(
     plan: MeasurementPlan, item: Aggregation, cells: Components, confidence: float
 ) -> tuple[float, float]:
-    """The confidence interval of an aggregate from the law of its noise."""
+    """Return the confidence interval of an aggregate from the law of its noise."""
     entry = AGGREGATES[item.function]
     block, weights = plan.get_estimator(get_statistic(plan.analysis, item, entry.moments[0]))
     mechanism = plan.vectors[block].mechanism
@@ -265,7 +265,7 @@ def _compute_interval(
 def compute_interval_ends(
     plan: MeasurementPlan, table: ReleasedTable, column: ReleasedColumn, confidence: float = CONFIDENCE
 ) -> list[float | None]:
-    """The end of a confidence interval as a column of the released table, row by row.
+    """Return the end of a confidence interval as a column of the released table, row by row.
 
     NULL if nothing in the expression is noisy, or the law of its noise is unknown.
 
@@ -286,7 +286,7 @@ def compute_interval_ends(
 
 
 def _find_aggregation(release: Release, expr: Expr | None) -> Aggregation | None:
-    """The aggregate whose released column an expression is; None for other expressions."""
+    """Return the aggregate whose released column an expression is; None for other expressions."""
     name = expr.name if isinstance(expr, ReleasedColumn) else None
     return next((item for item in release.aggregations if item.name == name), None)
 
@@ -310,7 +310,7 @@ class RowProvenance:
         parts: Iterable[tuple[MeasurementPlan, Provenance, ReleasedTable]],
         rows: Sequence[tuple[int, int]],
     ) -> RowProvenance:
-        """From the plan, provenance and released table of each branch, and the ordinal and branch of each row."""
+        """Return the provenance of rows, from the plan, provenance and released table of each branch, and each row's ordinal and branch."""
         found: list[Uncertainty] = []
         places: dict[tuple[int, int], int] = {}
         for number, (plan, trace, table) in enumerate(parts):
@@ -320,29 +320,29 @@ class RowProvenance:
         return cls(tuple(found), tuple((branch, places[ordinal, branch]) for ordinal, branch in rows))
 
     def compute_scales(self) -> tuple[tuple[float | None, ...], ...]:
-        """The standard deviation of each cell's noise, in the value's own units; None if it is derived."""
+        """Return the standard deviation of each cell's noise, in the value's own units; None if it is derived."""
         scales = [part.compute_scales() for part in self.parts]
         return tuple(scales[part][place] for part, place in self.places)
 
     @property
     def bounded_columns(self) -> tuple[bool, ...]:
-        """Which columns have intervals in some branch."""
+        """Return, for each column, whether it has intervals in some branch."""
         width = len(self.parts[0].provenance.outputs) if self.parts else 0
         return tuple(any(part.has_intervals(column) for part in self.parts) for column in range(width))
 
     @property
     def count_columns(self) -> tuple[bool, ...]:
-        """Which columns are noisy counts in every branch."""
+        """Return, for each column, whether it is a noisy count in every branch."""
         width = len(self.parts[0].provenance.outputs) if self.parts else 0
         return tuple(all(part.is_count(column) for part in self.parts) for column in range(width))
 
     @property
     def row_selections(self) -> tuple[tuple[int, int], ...]:
-        """The numbers of kept and of released rows of each branch in which noisy values choose among the rows."""
+        """Return the numbers of kept and of released rows of each branch in which noisy values choose among the rows."""
         return tuple(part.row_selection for part in self.parts if part.row_selection is not None)
 
     def compute_interval(self, row: int, column: int, confidence: float) -> Ends:
-        """The confidence interval of a cell; None if nothing in it is noisy, or the law of its noise is unknown."""
+        """Return the confidence interval of a cell; None if nothing in it is noisy, or the law of its noise is unknown."""
         part, place = self.places[row]
         return self.parts[part].compute_interval(place, column, confidence)
 
@@ -362,7 +362,7 @@ def _compute_mean_interval(
 def _compute_ratio_intervals(
     plan: MeasurementPlan, table: ReleasedTable, item: Aggregation, rows: Sequence[int], confidence: float
 ) -> list[tuple[float, float]]:
-    """The intervals of a mean whose total and count are measured apart, with what the clamps of both cut off."""
+    """Return the intervals of a mean whose total and count are measured apart, with what the clamps of both cut off."""
     index = plan.analysis.find_measure_index(item)
     measure = None if index is None else plan.analysis.measures[index]
     if measure is None or measure.lattice is None:
@@ -391,7 +391,7 @@ def _compute_ratio_intervals(
 def _compute_joint_mean_interval(
     plan: MeasurementPlan, item: Aggregation, measure: Measure, cells: Components, confidence: float
 ) -> tuple[float, float]:
-    """As `_compute_mean_interval`, for a mean from a centred total and a count, which are components of a joint vector."""
+    """Return `_compute_mean_interval` for a mean from a centered total and a count, which are components of a joint vector."""
     low, high = measure.interval.ends
     lattice = measure.lattice
     if lattice is None or lattice.width == 0:

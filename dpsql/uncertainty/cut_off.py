@@ -113,7 +113,7 @@ def _compute_group_allowances(
 
 
 def _compute_spread(shares: NDArray[np.float64], most: int) -> float:
-    """How many times its l2 norm a unit contributes to all groups, if it is spread over them as all units are.
+    """Return how many times its l2 norm a unit contributes to all groups, if it is spread over them as all units are.
 
     Claim: a unit with the norm r loses `spread` times r - R in all groups under a clamp at R, of which each group bears its
     share. No unit with `most` groups has a larger ratio than the root of `most`.

@@ -1,7 +1,7 @@
 """Confidence intervals from the known law of the noise.
 
 They are post-processing, so they cost no privacy loss. They cover the value without noise, after clamping and contribution
-bounds; `cut_off` says how they are extended for what learnt clamps cut off.
+bounds; `cut_off` says how they are extended for what chosen clamps cut off.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NOTHING = 1e-100
 
 
 def compute_half_width(mechanism: Mechanism, weights: Sequence[Fraction], confidence: float) -> float:
-    """t, in steps, such that |Σ weight · noise| is at most t with probability `confidence`.
+    """Return t, in steps, such that |Σ weight · noise| is at most t with probability `confidence`.
 
     Exact for one weight; for more the `find_sum_bound` of a mechanism that states one serves its noise, the normal law other
     Gaussian noise, and the law of a sum of Laplace variables the rest. It serves combined releases, too: a mean of
@@ -52,7 +52,7 @@ def _compute_half_width(mechanism: Mechanism, sizes: tuple[Fraction, ...], confi
 def compute_mean_interval(
     above: int, below: int, mechanism: Mechanism, confidence: float
 ) -> tuple[Fraction, Fraction]:
-    """All θ in [0, 1] that the noisy sums of y and 1-y do not refute, a Fieller set.
+    """Return all θ in [0, 1] that the noisy sums of y and 1-y do not refute, a Fieller set.
 
     `above` and `below` are the noisy sums, in steps. At the true mean θ the exact sums satisfy
     (1-θ)·above = θ·below, so θ stays if the noise of (1-θ)·above - θ·below explains the rest.
@@ -80,7 +80,7 @@ def compute_ratio_interval(
     mechanism: Mechanism,
     confidence: float,
 ) -> tuple[Fraction, Fraction]:
-    """All θ in [-half, half] that noisy cells do not refute as the ratio of two of their sums, a Fieller set.
+    """Return all θ in [-half, half] that noisy cells do not refute as the ratio of two of their sums, a Fieller set.
 
     The `pair` are the weights of the two sums, in steps, the first about the middle of what the ratio can be.
     At the true ratio θ the exact cells satisfy first = θ·second, so θ stays if the noise explains the rest.
@@ -116,31 +116,31 @@ class ScaledNoise:
 
     @property
     def std(self) -> float:
-        """The standard deviation, in the value's own units."""
+        """Return the standard deviation, in the value's own units."""
         return self.mechanism.std * math.hypot(*map(float, self.weights)) * self.unit
 
     @property
     def step(self) -> float:
-        """What the values of the noise are apart by, at most, in the value's own units."""
+        """Return the largest distance between neighboring values of the noise, in the value's own units."""
         return max(abs(float(weight)) for weight in self.weights) * self.unit
 
     @property
     def is_laplace(self) -> bool:
-        """Whether the law of a Laplace variable of the same variance serves for it."""
+        """Return whether the law of a Laplace variable of the same variance serves for it."""
         found = self.mechanism
         return (
             not found.is_gaussian and sum(map(bool, self.weights)) == 1 and found.find_sum_bound(0.5) is None
         )
 
     def compute_half_width(self, confidence: float) -> float:
-        """t such that the noise is at most t with this probability, in the value's own units."""
+        """Return t such that the noise is at most t with this probability, in the value's own units."""
         return compute_half_width(self.mechanism, self.weights, confidence) * self.unit
 
 
 def make_ratio_interval(
     total: ScaledNoise, count: ScaledNoise, missing: tuple[float, float], uncounted: float, confidence: float
 ) -> Callable[[float, float, float, float], tuple[float, float]]:
-    """All θ in an interval that a noisy total and a noisy count do not refute as their ratio, a Fieller set.
+    """Return all θ in an interval that a noisy total and a noisy count do not refute as their ratio, a Fieller set.
 
     The noises are independent. Besides, the total lacks up to `missing` below and above, and the count up to
     `uncounted`, which clamps have cut off. The result is a function of the noisy total and count and the interval's ends.
@@ -193,7 +193,7 @@ def make_ratio_interval(
 
 
 def _make_sum_bound(mechanism: Mechanism, confidence: float) -> Callable[[Sequence[float]], float]:
-    """The bound on |Σ weight · noise| at a confidence, of Gaussian noise or one with a `find_sum_bound`, as a function of weights."""
+    """Return the bound on |Σ weight · noise| at a confidence, of Gaussian noise or one with a `find_sum_bound`, as a function of weights."""
     if (bound := mechanism.find_sum_bound(confidence)) is not None:
         return lambda weights: bound(sorted(filter(None, weights), reverse=True))
     if not mechanism.is_gaussian:
@@ -212,7 +212,7 @@ def _search_edge(plausible: Callable[[float], bool], inside: float, outside: flo
 
 
 def _make_pair_test(mechanism: Mechanism, confidence: float) -> Callable[[float, float, float], bool]:
-    """Whether |a·noise + b·noise'| is as large as this often enough, as a function of this, a and b."""
+    """Return whether |a·noise + b·noise'| is as large as this often enough, as a function of this, a and b."""
     if (bound := mechanism.find_sum_bound(confidence)) is not None:
         return lambda distance, a, b: distance <= bound([max(a, b), min(a, b)])
     if mechanism.is_gaussian:
@@ -226,7 +226,7 @@ def _make_pair_test(mechanism: Mechanism, confidence: float) -> Callable[[float,
 
 
 def _compute_laplace_pair_tail(a: float, b: float, t: float) -> float:
-    """P(|X + Y| > t) of independent Laplace X, Y of scales a >= b.
+    """Return P(|X + Y| > t) for independent Laplace variables X, Y of scales a >= b.
 
     It is (a² e^(-t/a) - b² e^(-t/b)) / (a² - b²), and (1 + t/2a) e^(-t/a) for equal scales; nothing
     where there is no noise to speak of, whose square would be zero.
@@ -241,7 +241,7 @@ def _compute_laplace_pair_tail(a: float, b: float, t: float) -> float:
 
 @lru_cache(maxsize=256)
 def _solve_laplace_sum(std: float, sizes: tuple[Fraction, ...], confidence: float) -> float:
-    """The t with P(|S| <= t) = `confidence`, S the sum of independent Laplace variables, `size * std` each.
+    """Return the t with P(|S| <= t) = `confidence`, S the sum of independent Laplace variables, `size * std` each.
 
     For scales s that differ, P(|S| > t) = sum of c e^(-t/s), c the product of s²/(s² - r²) over all other
     scales r. Equal ones are moved apart by 1e-9 of themselves; the digits are enough for what cancels. Half of

@@ -47,26 +47,26 @@ class PostSelection:
 
     @classmethod
     def from_cells(cls, plan: MeasurementPlan, chosen: Threshold, cells: tuple[int, ...]) -> PostSelection:
-        """The law for the components of the vector that the threshold was compared with."""
+        """Return the law for the components of the vector that the threshold was compared with."""
         mechanism, deciding = plan.vectors[chosen.vector].mechanism, [cells[at] for at in chosen.components]
         return cls(
             mechanism, len(deciding), chosen.scale, chosen.threshold, chosen.min_frequency, sum(deciding)
         )
 
     def compute_upper_tail(self, units: int) -> float:
-        """The probability, given selection, of a noisy count at least as large as this one."""
+        """Return the probability, given selection, of a noisy count at least as large as this one."""
         return self._compute_conditional_tail(self.noisy_count, units)
 
     def compute_lower_tail(self, units: int) -> float:
-        """The probability, given selection, of a noisy count at most as large as this one."""
+        """Return the probability, given selection, of a noisy count at most as large as this one."""
         return 1 - self._compute_conditional_tail(self.noisy_count + 1, units)
 
     def compute_interval(self, confidence: float) -> tuple[float, float]:
-        """The confidence interval of the number of units."""
+        """Return the confidence interval of the number of units."""
         return _compute_ends(self, confidence)
 
     def find_quantiles(self, places: NDArray[np.float64], reach: float) -> NDArray[np.float64] | None:
-        """The quantiles, at `places`, of the distribution `compute_upper_tail` of the number of units, interpolated.
+        """Return the quantiles, at `places`, of the distribution `compute_upper_tail` of the number of units, interpolated.
 
         None if noise of at most `reach` steps changes selection with probability at most 1/1000.
         """
@@ -84,7 +84,7 @@ class PostSelection:
         return min(share, self._compute_noise_tail(noisy - self.threshold) / self._compute_noise_tail(0))
 
     def _compute_noise_tail(self, threshold: int) -> float:
-        """The probability that the noise is `threshold` or more; its law is symmetric."""
+        """Return the probability that the noise is `threshold` or more; its law is symmetric."""
         if threshold >= 1:
             return _bound_tail(self.mechanism, self.terms, threshold)
         return 1 - _bound_tail(self.mechanism, self.terms, 1 - threshold)
@@ -92,13 +92,13 @@ class PostSelection:
 
 @lru_cache(maxsize=65536)
 def _bound_tail(mechanism: Mechanism, terms: int, threshold: int) -> float:
-    """The upper tail of the noise, cached: many counts compare it with the same numbers."""
+    """Return the upper tail of the noise, cached: many counts compare it with the same numbers."""
     return mechanism.bound_sum_tail(terms, threshold)
 
 
 @lru_cache(maxsize=4096)
 def _compute_tail_grid(selection: PostSelection) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """A grid of numbers of units, and `compute_upper_tail` of each, which is non-decreasing."""
+    """Return a grid of numbers of units, and `compute_upper_tail` of each, which is non-decreasing."""
     _, high = selection.compute_interval(_WIDE)
     units = np.unique(np.linspace(selection.min_units, math.ceil(high), _GRID).astype(np.int64))
     shares = np.array([selection.compute_upper_tail(int(count)) for count in units])
@@ -107,7 +107,7 @@ def _compute_tail_grid(selection: PostSelection) -> tuple[NDArray[np.int64], NDA
 
 @lru_cache(maxsize=4096)
 def _compute_ends(selection: PostSelection, confidence: float) -> tuple[float, float]:
-    """The confidence interval, cached: small counts recur."""
+    """Return the confidence interval, cached: small counts recur."""
     outside = (1 - confidence) / 2
     low = _search_first(lambda units: selection.compute_upper_tail(units) >= outside, selection.min_units)
     high = max(
@@ -119,7 +119,7 @@ def _compute_ends(selection: PostSelection, confidence: float) -> tuple[float, f
 
 
 def _search_first(holds: Callable[[int], bool], least: int) -> int:
-    """The smallest whole number from `least` on where `holds`, given that it holds from there on."""
+    """Return the smallest whole number from `least` on where `holds`, given that it holds from there on."""
     if holds(least):
         return least
     step = 1

@@ -75,7 +75,7 @@ Cut = Mapping[tuple[str, int], Floats]
 def simulate_intervals(
     plan: MeasurementPlan, table: ReleasedTable, expr: Expr, rows: Sequence[int], confidence: float
 ) -> list[Ends]:
-    """The interval of an expression in each of these rows of a released table.
+    """Return the interval of an expression in each of these rows of a released table.
 
     None if the value is NULL or not a number, if nothing in it is noisy, if it reads anything but columns of the release,
     if it chooses among more than four noisy values, and for a confidence above 0.99996.
@@ -98,7 +98,7 @@ def simulate_intervals(
 
 
 def count_draw_pairs(confidence: float) -> int:
-    """How many pairs of draws leave enough of them beyond the ends of an interval.
+    """Return how many pairs of draws leave enough of them beyond the ends of an interval.
 
     >>> count_draw_pairs(0.95), count_draw_pairs(0.998), count_draw_pairs(0.999)
     (5000, 5000, 10000)
@@ -107,7 +107,7 @@ def count_draw_pairs(confidence: float) -> int:
 
 
 def can_simulate(plan: MeasurementPlan, expr: Expr) -> bool:
-    """Whether an expression has intervals where it is not NULL."""
+    """Return whether an expression has intervals where it is not NULL."""
     return _find_columns(plan, expr) is not None
 
 
@@ -120,7 +120,7 @@ def simulate_values(
     *,
     cut: Sequence[Floats | None] = (),
 ) -> Floats:
-    """The values of an aggregate where noisy cells are less by `moved`, as `release` computes them.
+    """Return the values of an aggregate where noisy cells are less by `moved`, as `release` computes them.
 
     In all but the first of each row, each moment is more by its `cut`, which a clamp has cut off.
 
@@ -162,7 +162,7 @@ class _RowSimulation:
     rows: tuple[int, ...]
 
     def compute_intervals(self, confidence: float) -> list[Ends]:
-        """The intervals; where clamps may have cut off much, the least that holds those of all corners of what they may."""
+        """Return the intervals; if clamps may have cut off much, the smallest that hold the intervals of all corners."""
         draws = _draw_cell_noise(self.plan.vectors, count_draw_pairs(confidence))
         lowered = self._compute_lowering(draws)
         found = self._compute_corner_intervals(draws, lowered, confidence, {})
@@ -173,7 +173,7 @@ class _RowSimulation:
         return found
 
     def _iterate_corners(self, confidence: float) -> Iterator[Cut]:
-        """The corners of what clamps may have cut off of each moment: all of few moments, else each alone and all."""
+        """Yield the corners of the region of amounts that clamps may have cut off: all for few moments, else each moment and all."""
         allowed = {
             (item.name, at): each
             for item in self.aggregates
@@ -212,7 +212,7 @@ class _RowSimulation:
     def _compute_ends(
         self, values: Floats, along: Floats, near: NDArray[np.bool_] | None, confidence: float
     ) -> Ends:
-        """The interval from the simulated values and those along the line, the released one before each.
+        """Return the interval from the simulated values and those along the line, the released one before each.
 
         Where `near` says which draws are in a region that holds the noise, all values there are held.
         """
@@ -233,7 +233,7 @@ class _RowSimulation:
         return float(max(low, min(least, along[0]))), -float(max(high, min(-greatest, -along[0])))
 
     def _bound_expression(self) -> tuple[float, float]:
-        """Where the expression lies whatever the exact values of the aggregates are."""
+        """Return the interval of the expression over all exact values of the aggregates."""
         known: dict[Expr, Interval] = {}
         for item in self.aggregates:
             entry, index = AGGREGATES[item.function], self.plan.analysis.find_measure_index(item)
@@ -248,7 +248,7 @@ class _RowSimulation:
         return -math.inf if ends[0] is None else ends[0], math.inf if ends[1] is None else ends[1]
 
     def _compute_lowering(self, draws: Floats) -> Floats | None:
-        """As `compute_lowering`, of all rows; None where no count decided."""
+        """Return `compute_lowering` for all rows; None if no count decided."""
         if self.plan.threshold is None:
             return None
         return np.vstack([compute_lowering(self.plan, self.table, row, draws) for row in self.rows])
@@ -256,7 +256,7 @@ class _RowSimulation:
     def _simulate_expression(
         self, moved: Floats, lowered: Floats | None = None, cut: Cut = MappingProxyType({})
     ) -> Floats:
-        """What is released, then the values where the cells are less by `moved`; shape (rows, 1 + draws).
+        """Return the released values, and then those with the cells lowered by `moved`; shape (rows, 1 + draws).
 
         Where clamps have `cut` something off, each aggregate is more by it.
 
@@ -291,7 +291,7 @@ class _RowSimulation:
         return values
 
     def _lend_keys(self, scratch: ScratchDatabase) -> None:
-        """Makes the table of the rows' keys."""
+        """Make the table of the rows' keys."""
         places = [list_released_columns(self.plan.analysis.release).index(key) for key in self.keys]
         scratch.create_table(KEYS, [*((key.name, key.type.value) for key in self.keys), (ROW, "BIGINT")])
         series = [[self.table.rows[row][place] for row in self.rows] for place in places]
@@ -299,7 +299,7 @@ class _RowSimulation:
 
 
 def compute_lowering(plan: MeasurementPlan, table: ReleasedTable, row: int, draws: Floats) -> Floats:
-    """How much more than `draws` is taken off the sum of the cells that decided, in a row, shape (1, 1 + draws); first nothing.
+    """Return how much more than `draws` is taken off the sum of the cells that decided, in a row, shape (1, 1 + draws); first nothing.
 
     Claim: the sum less its noise then has the law that `PostSelection` gives to the exact count.
     Why: draws keep their order and get the quantiles of that law.
@@ -318,14 +318,14 @@ def compute_lowering(plan: MeasurementPlan, table: ReleasedTable, row: int, draw
 
 
 def _compute_hull(one: Ends, other: Ends) -> Ends:
-    """The least interval that holds both."""
+    """Return the least interval that holds both."""
     return None if one is None or other is None else (min(one[0], other[0]), max(one[1], other[1]))
 
 
 def _find_columns(
     plan: MeasurementPlan, expr: Expr
 ) -> tuple[tuple[Aggregation, ...], tuple[ReleasedColumn, ...]] | None:
-    """The aggregates and keys that an expression reads; None where no interval of it can be simulated."""
+    """Return the aggregates and keys that an expression reads; None where no interval of it can be simulated."""
     if compute_expression_size(expr) > _MOST_WRITTEN:
         return None
     known = {ReleasedColumn(item.name, item.type): item for item in plan.analysis.release.aggregations}
@@ -342,7 +342,7 @@ def _find_columns(
 
 
 def can_simulate_aggregate(plan: MeasurementPlan, item: Aggregation) -> bool:
-    """Whether an aggregate is computed of noisy cells in a way that is known here."""
+    """Return whether an aggregate is computed of noisy cells in a way that is known here."""
     entry, chosen = AGGREGATES[item.function], plan.threshold
     if chosen is not None and not plan.vectors[chosen.vector].mechanism.independent:
         # One radius for all: what lifts the count moves the other cells, too.
@@ -355,7 +355,7 @@ def can_simulate_aggregate(plan: MeasurementPlan, item: Aggregation) -> bool:
 
 
 def _build_weights(plan: MeasurementPlan, item: Aggregation, moment: Moment) -> Floats:
-    """The weights over all cells of a group that estimate an aggregate's moment, in its own units."""
+    """Return the weights over all cells of a group that estimate an aggregate's moment, in its own units."""
     index, weights = plan.get_estimator(get_statistic(plan.analysis, item, moment))
     measure = plan.analysis.find_measure_index(item)
     lattice = None if measure is None else plan.analysis.measures[measure].lattice
@@ -367,7 +367,7 @@ def _build_weights(plan: MeasurementPlan, item: Aggregation, moment: Moment) -> 
 
 
 def _list_deciding_cells(plan: MeasurementPlan) -> list[int]:
-    """Where the cells are whose sum decides whether a group is shown; nowhere where each is."""
+    """Return the places of the cells whose sum decides whether a group is shown; none if every group is shown."""
     if plan.threshold is None:
         return []
     sizes = [len(measurement.vector.components) for measurement in plan.vectors]
@@ -376,7 +376,7 @@ def _list_deciding_cells(plan: MeasurementPlan) -> list[int]:
 
 
 def _draw_shares(plan: MeasurementPlan, draws: int) -> Floats:
-    """Which part of what is added to the sum of the deciding cells each of them has, shape (1 + draws, cells).
+    """Return the share of each deciding cell in what is added to their sum, shape (1 + draws, cells).
 
     Claim: given that their noise adds up to much, it is shared so.
     Why: what equal Gaussian variables add up to says nothing of how they differ, so it is shared evenly. The
@@ -398,7 +398,7 @@ def _draw_shares(plan: MeasurementPlan, draws: int) -> Floats:
 
 
 def _count_choices(expr: Expr) -> int:
-    """Among how many noisy values something in an expression chooses, at most."""
+    """Return the largest number of noisy values among which an expression chooses."""
     most = 0
     for part in walk(expr):
         if isinstance(part, Call):
@@ -415,14 +415,14 @@ def _is_noisy(expr: Expr) -> bool:
 
 
 def _iterate_noisy_divisors(expr: Expr) -> Iterator[Expr]:
-    """What is divided by, where it is noisy."""
+    """Yield the noisy divisors."""
     for part in walk(expr):
         if isinstance(part, Call) and part.function.name in _DIVIDES:
             yield from part.arguments[1:2] * _is_noisy(part.arguments[1])
 
 
 def _compute_steepest_line(values: Floats, draws: Floats, confidence: float) -> Floats:
-    """How far the noise moves the cells in the direction in which the values change most.
+    """Return how far the noise moves the cells in the direction in which the values change most.
 
     It is the covariance with the ranks of the values, and as long as the noise along it is at `confidence`.
     """
@@ -447,7 +447,7 @@ def _compute_steepest_line(values: Floats, draws: Floats, confidence: float) -> 
 
 
 def _mark_near_draws(draws: Floats, confidence: float) -> NDArray[np.bool_]:
-    """Which draws lie in a region, an ellipsoid, that holds the noise of all cells with this probability."""
+    """Return which draws lie in an ellipsoid that holds the noise of all cells with this probability."""
     variance = (draws**2).mean(axis=0)
     distance = np.divide(draws**2, variance, out=np.zeros_like(draws), where=variance > 0).sum(axis=1)
     inside: NDArray[np.bool_] = distance <= np.quantile(distance, confidence)
@@ -455,9 +455,9 @@ def _mark_near_draws(draws: Floats, confidence: float) -> NDArray[np.bool_]:
 
 
 def _estimate_minimum(line: Floats) -> float:
-    """The least value of a function that is known at even steps, and may turn between two of them.
+    """Return the smallest value of a function that is known at even steps, and may turn between two of them.
 
-    Beyond the least known value it is taken to go on as steeply as it came, until the next one is in reach.
+    Beyond the smallest known value, the function is assumed to continue with the same slope, until the next one is in reach.
     """
     known = np.where(np.isnan(line), np.inf, line)
     place = int(known.argmin())
@@ -475,7 +475,7 @@ def _flatten_cells(cells: Components) -> list[float]:
 
 @lru_cache(maxsize=8)
 def _draw_cell_noise(blocks: tuple[VectorMeasurement, ...], pairs: int) -> Floats:
-    """Noise of all cells of a group, shape (2 * pairs, cells), both signs of each draw."""
+    """Return noise of all cells of a group, shape (2 * pairs, cells), both signs of each draw."""
     words = _PublicWords()
     parts = [
         np.array(draw_noise(measurement, pairs, words), dtype=np.float64).reshape(
@@ -488,7 +488,7 @@ def _draw_cell_noise(blocks: tuple[VectorMeasurement, ...], pairs: int) -> Float
 
 
 def draw_joint_noise(tables: Sequence[ReleasedTable], pairs: int) -> list[Floats]:
-    """Noise of all cells of each table, of the shape (rows, 1 + 2 * pairs, cells): none at first, then both signs of each draw."""
+    """Return noise of all cells of each table, of the shape (rows, 1 + 2 * pairs, cells): none at first, then both signs of each draw."""
     words, found = _PublicWords(), list[Floats]()
     for table in tables:
         rows = len(table.rows)
@@ -510,7 +510,7 @@ class _PublicWords:
         self._calls = 0
 
     def draw_words(self, count: int) -> NDArray[np.uint64]:
-        """The next `count` words."""
+        """Return the next `count` words."""
         self._calls += 1
         text = shake_128(b"simulated noise %d" % self._calls).digest(8 * count)
         return np.frombuffer(text, dtype=np.uint64)

@@ -1,4 +1,4 @@
-"""What the examples share: the option `--picture`, and the figure that it draws."""
+"""Provide the option `--picture` of the examples, and the figure that it draws."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Draw = Callable[[Sequence[Any]], None]
 
 
 def picture_of(description: str | None, arguments: Sequence[str] | None) -> Path | None:
-    """The file that `--picture FILE` names, or None."""
+    """Return the file that `--picture FILE` names, or None."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--picture", type=Path, metavar="FILE", help="draw the figure: .png, .svg or .pdf")
     found: Path | None = parser.parse_args(arguments).picture
@@ -19,7 +19,7 @@ def picture_of(description: str | None, arguments: Sequence[str] | None) -> Path
 
 
 def draw(path: Path | None, panes: int, onto: Draw) -> None:
-    """Draws a figure with so many panes into the file, if one is named; this needs matplotlib."""
+    """Draw a figure with `panes` panes into the file, if one is named; this needs matplotlib."""
     if path is None:
         return
     from dpsql.charts import make_figure, save_figure

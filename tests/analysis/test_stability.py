@@ -188,5 +188,5 @@ def test_rows_that_are_units_are_on_one_side() -> None:
     )
     side = release.input
     assert isinstance(side, Project)
-    with pytest.raises(ValueError, match="read once"):
+    with pytest.raises(ValueError, match="read only once"):
         SetOperation(side, side, side.alias, SetKind.UNION_ALL, side.columns)

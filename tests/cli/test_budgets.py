@@ -68,7 +68,9 @@ def test_a_budget_is_begun_anew_and_that_is_shown(run: Run, visits: Path) -> Non
         ran = run("query", visits, month.format(number), "-e", "0.5", "--analyst", "ana")
         assert "charged to v: ε 0.5; 50% left, at most ε 0.5 in one query" in ran.out
         assert "charged to v for ana: ε 0.5; 0% left" in ran.out
-    price = "v for ana, day 2024-01-01 to 2024-01-31 alone: ε = 0.5 and δ = 0, as for ε = 0.5; left ε = 0; REFUSED"
+    price = (
+        "v for ana, only day 2024-01-01 to 2024-01-31: ε = 0.5 and δ = 0, as for ε = 0.5; left ε = 0; REFUSED"
+    )
     assert price in run("explain", visits, month.format(1), "-e", "0.5", "--analyst", "ana", "--fresh").out
     for analyst, whose in (([], "v"), (["--analyst", "ana"], "v for ana")):
         ran = run(

@@ -253,7 +253,7 @@ def test_the_environment_says_what_no_option_does(
     assert (ran.code, ran.err) == (0, f"created a new ledger: {tmp_path / 'its.ledger'}\n")
     assert "ε = 0.25;" in ran.out
     assert "ε = 0.5;" in run("explain", study, COUNT, "-e", "0.5").out
-    assert "asked for ±50" in run("explain", study, COUNT, "--target-error", "50").out
+    assert "requested ±50" in run("explain", study, COUNT, "--target-error", "50").out
     assert "ε 0.25 (" in run("query", study, COUNT).out
     assert "ε 0.25" in run("shell", study, stdin="\\epsilon\n").out
     monkeypatch.setenv("DPSQL_EPSILON", "much")
@@ -313,7 +313,7 @@ def test_a_query_may_be_asked_by_accuracy(run: Run, study: Path) -> None:
     """`--target-error` and `--confidence` find the ε, which is told and charged; beside `--epsilon` they are refused."""
     options = ("--target-error", "50", "--confidence", "0.9")
     price, asked, _, *_ = run("explain", study, COUNT, *options).out.splitlines()
-    assert (price, asked.partition(": ")[0]) == ("Price", "  asked for ±50 in 90% of answers")
+    assert (price, asked.partition(": ")[0]) == ("Price", "  requested ±50 in 90% of answers")
     epsilon = asked.partition("ε = ")[2].split()[0]
     ran = run("query", study, COUNT, *options)
     assert ran.code == 0

@@ -225,7 +225,7 @@ def test_what_was_learnt_after_the_charge_is_in_the_receipt_alone(run: Run, stud
     for receipt in receipts:
         text = receipt.to_json()
         ran = run("receipt", "verify", "-", "--ledger", study.with_suffix(".ledger"), stdin=text)
-        assert (ran.code, "not verified: clamps that were learnt, and their noise\n" in ran.out) == (0, True)
+        assert (ran.code, "not verified: selected clamps, and their noise\n" in ran.out) == (0, True)
     for said in ('"statistic": "', '"choice": "', '"most": "'):
         mended = text.replace(said, f"{said}no ")
         assert mended != text

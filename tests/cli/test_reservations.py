@@ -25,7 +25,7 @@ def test_a_shell_reserves_for_its_queries(run: Run, study: Path) -> None:
     ]
     assert [row["kind"] for row in rows] == ["reserve", "draw", "return"]
     assert (
-        "error[budget_exhausted]: the reservation asks"
+        "error[budget_exhausted]: the reservation needs"
         in run("shell", study, "--reserve", "90", stdin=COUNT).err
     )
 
@@ -50,15 +50,10 @@ def test_an_owner_gives_back_what_a_session_left(run: Run, study: Path) -> None:
     assert run("ledger", "verify", path).code == 0
 
 
-def test_the_former_name_of_the_option_is_known(run: Run, study: Path) -> None:
-    """`--slice` warns and does what `--reservation` does; without either there is nothing to end."""
+def test_a_return_needs_the_number_of_a_reservation(run: Run, study: Path) -> None:
+    """Without it there is nothing to end."""
     path = study.with_suffix(".ledger")
-    ledger = open_ledger(path, collect_budgets(load(study.with_suffix(".yaml"))))
-    number = ledger.reserve({"visits": Pure(Fraction(10))}, analyst="ana")[0].id
-    ledger.close()
-    former = run("ledger", "return", path, "--slice", number)
-    assert (former.code, "--slice is now called --reservation" in former.err) == (0, True)
-    assert "entry 2 of the ledger" in former.out
+    open_ledger(path, collect_budgets(load(study.with_suffix(".yaml")))).close()
     missing = run("ledger", "return", path)
     assert missing.code != 0
     assert "--reservation" in missing.err

@@ -108,7 +108,7 @@ SAID: Mapping[str, frozenset[str]] = {
 """The fields that are shown of answers which were not charged; of others all are, but for these."""
 
 UNSAID: Mapping[str, frozenset[str]] = {
-    "a learnt clamp": frozenset({"clamps that were learnt, and their noise"}),
+    "a learnt clamp": frozenset({"selected clamps, and their noise"}),
     "in percent": _STEPS,
     "in percent, not met": _MERGED,
     "in percent, from what there was": _MERGED,

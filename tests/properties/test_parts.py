@@ -167,7 +167,7 @@ def test_twelve_months_cost_one() -> None:
             connection.query(monthly.format(2), replay=False)
         connection.query(monthly.format(3), replay=False)
         text = str(connection.explain(monthly.format(4) + " AND region IN ('S')"))
-        assert "visits, day 2024-04-01 to 2024-04-30 and region S alone: ε = 0.5" in text
+        assert "visits, only day 2024-04-01 to 2024-04-30 and region S: ε = 0.5" in text
         assert "left ε = 0.5" in text
 
 

@@ -46,6 +46,6 @@ def test_receipts_are_borne_out_and_changed_ones_are_not(accountant: str, kind: 
 def _is_unsaid(path: tuple[object, ...], unsaid: set[str]) -> bool:
     """Whether a place is of a field that is not shown."""
     names = {str(path[0]), ".".join(map(str, path[:2]))}
-    of_a_clamp = path[0] == "mechanisms" and "clamps that were learnt, and their noise" in unsaid
+    of_a_clamp = path[0] == "mechanisms" and "selected clamps, and their noise" in unsaid
     learnt = {"noise", "l1_sensitivity", "l2_sensitivity_squared", "linf_sensitivity"}
     return bool(names & unsaid) or (of_a_clamp and ("chosen" in path or str(path[-1]) in learnt))

@@ -37,6 +37,16 @@ def test_examples_run(
     assert not drawing or picture.stat().st_size > 10_000
 
 
+def test_the_picture_of_the_readme_can_be_drawn_again(tmp_path: Path) -> None:
+    """`docs/answer.py` draws an SVG file, which the README and the home page show."""
+    root = Path(__file__).parents[2]
+    picture = tmp_path / "answer.svg"
+    runpy.run_path(str(root / "docs" / "answer.py"))["draw_answer"](picture)
+    assert picture.read_text(encoding="utf-8").lstrip().startswith("<?xml")
+    assert "](docs/answer.svg)" in (root / "README.md").read_text(encoding="utf-8")
+    assert "](answer.svg)" in (root / "docs" / "index.md").read_text(encoding="utf-8")
+
+
 def example(name: str) -> dict[str, Any]:
     """The names that an example defines."""
     (path,) = (path for path in EXAMPLES if path.stem == name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import tomllib
 from pathlib import Path
@@ -111,20 +112,20 @@ def test_the_layout_is_the_package() -> None:
 
 
 def test_two_commands() -> None:
-    """The README has two commands that install and show, install and test; the scripts they name exist."""
+    """The README has two commands for a fresh machine: one installs and shows, one installs and tests."""
     text, own = (block.text for block in blocks(ROOT / "README.md") if block.language == "sh")
     assert len(own.splitlines()) == 3  # `benchmarks.newcomer` types them
     assert [line.split("  ")[0] for line in text.splitlines()] == [
-        "pip install . && dpsql demo",
-        "pip install -e '.[test]' && .ci/check",
+        "python3 -m venv .venv && . .venv/bin/activate && pip install . && dpsql demo",
+        ".ci/run",
     ]
-    assert (ROOT / ".ci" / "check").is_file()
-    assert (ROOT / ".ci" / "run").is_file()
+    assert os.access(ROOT / ".ci" / "check", os.X_OK)
+    assert os.access(ROOT / ".ci" / "run", os.X_OK)
 
 
 def test_the_readme_is_short() -> None:
     """The README is what a newcomer reads first; the rest is in docs/."""
-    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 130
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 100
 
 
 def test_how_many_queries_a_budget_buys(study: Path) -> None:

@@ -18,7 +18,7 @@ ACCOUNTANTS: dict[str, type[Accountant]] = {accountant.name: accountant for acco
 
 @cache
 def get_accountant(name: str) -> Accountant:
-    """The accountant of that name, one for all as it holds no state; PolicyError (`accountant_unknown`) if there is none.
+    """Return the stateless accountant of that name; raise PolicyError (`accountant_unknown`) if there is none.
 
     >>> get_accountant("pure").name
     'pure'

@@ -1,4 +1,4 @@
-"""The protocol of accountants, and what they share.
+"""The protocol of accountants, and their common parts.
 
 An accountant interprets events and fixes a filter: the sum of the costs never passes the limit, whatever
 the analyst asks and however the questions depend on earlier answers. It holds no state; the ledger
@@ -35,7 +35,7 @@ class Accountant(Protocol):
     """Whether the sum bounds the loss of each outcome, so that a refined release may be charged the difference."""
 
     def compute_limit(self, epsilon: Fraction, delta: Fraction, selection: Fraction | None = None) -> Charge:
-        """The most that may be spent so that everything together is (epsilon, delta)-DP, rounded down.
+        """Return the most that may be spent so that everything together is (epsilon, delta)-DP, rounded down.
 
         `selection` is the part of delta for key selection; the default is the accountant's. Raises
         PolicyError where the accountant does not support such a budget.
@@ -43,11 +43,11 @@ class Accountant(Protocol):
         ...
 
     def compute_charge(self, event: Event) -> Charge:
-        """The spend of the event, rounded up; NotSupportedError if this accountant does not support it."""
+        """Return the spend of the event, rounded up; NotSupportedError if this accountant does not support it."""
         ...
 
     def find_gaussian_rho(self, epsilon: Fraction) -> Fraction | None:
-        """The largest rho whose Gaussian release costs no more than an epsilon-DP one.
+        """Return the largest rho whose Gaussian release costs no more than an epsilon-DP one.
 
         None if Gaussian noise cannot be charged.
         """
@@ -56,16 +56,16 @@ class Accountant(Protocol):
     def compute_spent_epsilon(
         self, spend: Charge, delta: Fraction, selection: Fraction | None = None
     ) -> Fraction:
-        """The ε that the spend amounts to under a budget with this delta, rounded up."""
+        """Return the ε that the spend amounts to under a budget with this delta, rounded up."""
         ...
 
     def compute_remaining_epsilon(self, spend: Charge, limit: Charge) -> Fraction:
-        """The largest ε of one more ε-DP query that fits, in whole units; 0 if none does."""
+        """Return the largest ε of one more ε-DP query that fits, in whole units; 0 if none does."""
         ...
 
 
 def split_delta(delta: Fraction, selection: Fraction) -> tuple[Fraction, Fraction]:
-    """(delta for conversion, delta for selection); PolicyError if the share passes the whole."""
+    """Return (delta for conversion, delta for selection); raise PolicyError if the share exceeds the whole."""
     if not 0 <= selection <= delta < 1:
         raise PolicyError("the selection share must lie between 0 and delta", code="delta_split")
     return delta - selection, selection
@@ -74,7 +74,7 @@ def split_delta(delta: Fraction, selection: Fraction) -> tuple[Fraction, Fractio
 def split_conversion_delta(
     name: str, delta: Fraction, selection: Fraction | None
 ) -> tuple[Fraction, Fraction]:
-    """(delta for conversion, delta for selection), halves unless the share is stated.
+    """Return (delta for conversion, delta for selection), halves unless the share is stated.
 
     PolicyError (`delta_required`) if nothing is left to convert with, which the accountant of that `name` needs.
     """
@@ -89,12 +89,12 @@ def split_conversion_delta(
 
 
 def compute_composed_charge(compute_charge: Callable[[Event], Charge], events: tuple[Event, ...]) -> Charge:
-    """The sum of the parts' costs, each rounded up."""
+    """Return the sum of the parts' costs, each rounded up."""
     return sum(map(compute_charge, events), start=NOTHING)
 
 
 def make_refusal_error(name: str, event: object) -> NotSupportedError:
-    """The refusal of an event that the accountant of that `name` cannot charge."""
+    """Return the refusal of an event that the accountant of that `name` cannot charge."""
     return NotSupportedError(
         f"the accountant {name} cannot charge a {type(event).__name__} release",
         code="event_not_charged",
@@ -106,7 +106,7 @@ def make_refusal_error(name: str, event: object) -> NotSupportedError:
 def search_largest_epsilon(
     compute_charge: Callable[[Event], Charge], left: int, kind: type[Pure | BoundedRange | Gaussian] = Pure
 ) -> Fraction:
-    """The largest ε in whole units whose event of that kind costs at most `left` units of loss.
+    """Return the largest ε in whole units whose event of that kind costs at most `left` units of loss.
 
     It searches on the cost itself, so it is right for any accountant whose cost grows with ε.
     """
@@ -123,7 +123,7 @@ def search_largest_epsilon(
 
 
 def search_largest(fits: Callable[[int], bool], near: int) -> int:
-    """The largest n of 1 or more that fits, where 1 does and all up to it do, and none beyond; fast if `near` is near it.
+    """Return the largest n of 1 or more that fits, given that 1 fits and that numbers fit up to some n and not above; fast if `near` is close to n.
 
     >>> search_largest(lambda n: n * n <= 1000, near=30), search_largest(lambda n: n * n <= 1000, near=1000)
     (31, 31)
@@ -143,7 +143,7 @@ def search_largest(fits: Callable[[int], bool], near: int) -> int:
 
 
 def _guess_units(loss: Callable[[int], int], left: int) -> int:
-    """About the number of units with that loss: secants through logarithms, since losses are nearly powers."""
+    """Estimate the number of units with that loss, by secants of logarithms, since losses are nearly powers."""
     target = _SEARCH.ln(Decimal(left))
     at, slope = Decimal(0), Decimal(2)
     off = _SEARCH.ln(Decimal(loss(Charge.UNIT))) - target
@@ -158,7 +158,7 @@ def _guess_units(loss: Callable[[int], int], left: int) -> int:
 
 
 def _refine_units(loss: Callable[[int], int], left: int, near: int) -> int:
-    """A number of units nearer to that loss than `near`: secants in whole numbers, as the logarithms are too coarse for it."""
+    """Return a number of units nearer to that loss than `near`: secants in whole numbers, as the logarithms are too coarse for it."""
     other = near - (near >> _APART)
     off, before = left - loss(near), left - loss(other)
     for _ in range(_SEARCH_STEPS):

@@ -17,7 +17,7 @@ class BasicAccountant(PureAccountant):
     **Claim.** While Σε <= epsilon and Σδ <= delta, everything released is (epsilon, delta)-DP, even when
     each query is chosen after seeing the earlier answers.
 
-    **Why.** Each step is an ε-DP one but for a chance of δ, on neighbors alike. Those chances add up to at
+    **Why.** Each step is ε-DP except with probability δ, on both neighbors. Those probabilities add up to at
     most Σδ along every transcript; where none has come true, the losses add up to at most Σε.
 
     **Source.** Dwork, Roth 2014, Theorem B.1 (queries chosen one after the other); Rogers, Roth, Ullman,
@@ -32,7 +32,7 @@ class BasicAccountant(PureAccountant):
     name: ClassVar[str] = "basic"
 
     def compute_charge(self, event: Event) -> Charge:
-        """What `pure` charges, and both numbers of an (ε, δ)-DP release; Gaussian noise is refused, as there."""
+        """Return what `pure` charges, and both numbers of an (ε, δ)-DP release; refuse Gaussian noise, as `pure` does."""
         match event:
             case Approximate(epsilon, delta):
                 return Charge(to_units_up(epsilon), to_units_up(delta))

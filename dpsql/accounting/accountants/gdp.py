@@ -55,7 +55,7 @@ class GdpAccountant:
     can_charge_difference: ClassVar[bool] = False
 
     def compute_limit(self, epsilon: Fraction, delta: Fraction, selection: Fraction | None = None) -> Charge:
-        """The largest μ² that converts to (epsilon, δ_conversion), and δ_selection.
+        """Return the largest μ² that converts to (epsilon, δ_conversion), and δ_selection.
 
         Each delta is half of the budget's unless the share is stated. PolicyError (`delta_required`) if
         nothing is left to convert with.
@@ -66,7 +66,7 @@ class GdpAccountant:
         )
 
     def compute_charge(self, event: Event) -> Charge:
-        """μ² for a release, δ for a selection, both for an (ε, δ)-DP release."""
+        """Return μ² for a release, δ for a selection, both for an (ε, δ)-DP release."""
         match event:
             case Pure(epsilon):
                 return Charge(_compute_pure_loss(epsilon), 0)
@@ -84,13 +84,13 @@ class GdpAccountant:
                 raise make_refusal_error(self.name, event)
 
     def find_gaussian_rho(self, epsilon: Fraction) -> Fraction | None:
-        """The largest ρ, in units, at which Gaussian noise is charged no more than an ε-DP release."""
+        """Return the largest ρ, in units, at which Gaussian noise is charged no more than an ε-DP release."""
         return _find_rho(_compute_pure_loss(epsilon))
 
     def compute_spent_epsilon(
         self, spend: Charge, delta: Fraction, selection: Fraction | None = None
     ) -> Fraction:
-        """The ε to which the spent μ² converts at the budget's δ_conversion, in units rounded up."""
+        """Return the ε to which the spent μ² converts at the budget's δ_conversion, in units rounded up."""
         conversion, _ = split_conversion_delta(self.name, delta, selection)
         if spend.loss == 0:
             return Fraction(0)
@@ -99,7 +99,7 @@ class GdpAccountant:
         return Fraction(to_units_up(Fraction(convert_to_epsilon(mu, conversion))), Charge.UNIT)
 
     def compute_remaining_epsilon(self, spend: Charge, limit: Charge) -> Fraction:
-        """The largest ε whose μ² is at most what is left."""
+        """Return the largest ε whose μ² is at most what is left."""
         return search_largest_epsilon(self.compute_charge, max(limit.loss - spend.loss, 0))
 
 
@@ -122,7 +122,7 @@ def _find_rho(loss: int) -> Fraction | None:
 
 
 def _guess_rho_units(loss: int) -> int:
-    """The ρ of discrete Gaussian noise whose μ² is near that loss, in units."""
+    """Return the ρ of discrete Gaussian noise whose μ² is near that loss, in units."""
     with localcontext(prec=110):
         unit = Decimal(Charge.UNIT)
         middle = 1 - 2 * tail(min((loss / unit).sqrt() / 2, Decimal(1000)))

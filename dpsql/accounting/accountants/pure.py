@@ -34,12 +34,12 @@ class PureAccountant:
     can_charge_difference: ClassVar[bool] = True
 
     def compute_limit(self, epsilon: Fraction, delta: Fraction, selection: Fraction | None = None) -> Charge:
-        """The limit is the budget itself; all of delta is for selection unless a share is stated."""
+        """Return the limit is the budget itself; all of delta is for selection unless a share is stated."""
         _, selection = split_delta(delta, delta if selection is None else selection)
         return Charge(to_units_down(epsilon), to_units_down(selection))
 
     def compute_charge(self, event: Event) -> Charge:
-        """ε for a pure release, δ for a selection; Gaussian noise has no finite ε and is refused."""
+        """Return ε for a pure release, δ for a selection; refuse Gaussian noise, which has no finite ε."""
         match event:
             case Pure(epsilon) | BoundedRange(epsilon):
                 return Charge(to_units_up(epsilon), 0)
@@ -51,7 +51,7 @@ class PureAccountant:
                 raise make_refusal_error(self.name, event)
 
     def find_gaussian_rho(self, epsilon: Fraction) -> Fraction | None:  # noqa: ARG002  (the Protocol's)
-        """None: Gaussian noise is never charged here."""
+        """Return None: this accountant never charges Gaussian noise."""
         return None
 
     def compute_spent_epsilon(
@@ -60,9 +60,9 @@ class PureAccountant:
         delta: Fraction,  # noqa: ARG002  (the Protocol's)
         selection: Fraction | None = None,  # noqa: ARG002
     ) -> Fraction:
-        """Σε, exactly as charged."""
+        """Return Σε, exactly as charged."""
         return spend.loss_fraction
 
     def compute_remaining_epsilon(self, spend: Charge, limit: Charge) -> Fraction:
-        """The budget's ε − Σε."""
+        """Return the budget's ε − Σε."""
         return Fraction(max(limit.loss - spend.loss, 0), Charge.UNIT)

@@ -33,12 +33,12 @@ class ZcdpAccountant:
     An ε-DP release costs ε·tanh(ε/2), a choice of bounded range ε no more than ε²/8 either.
 
     **Why.** The filter is proven for adaptively chosen ρ. For the cost: an ε-DP release is a
-    post-processing of randomised response, whose Rényi divergence of order α is
+    post-processing of randomized response, whose Rényi divergence of order α is
     h((α−½)²) − h(¼) over α−1, with h(s) = ln cosh(ε√s). h is concave, so the difference is at most
     h'(¼)·((α−½)²−¼) = ε·tanh(ε/2)·α(α−1).
 
     **Source.** Whitehouse, Ramdas, Rogers, Wu 2023 (the filter for approximate zCDP); Steinke 2024,
-    "Sharp RDP & zCDP from Pure DP", Theorem 4 (randomised response is the worst case); Canonne, Kamath,
+    "Sharp RDP & zCDP from Pure DP", Theorem 4 (randomized response is the worst case); Canonne, Kamath,
     Steinke 2020, Corollary 13 (conversion); Cesar, Rogers 2021, section 3 (bounded range); Murtagh,
     Vadhan 2018, Lemma 3.7 (an (ε, δ)-DP release is an ε-DP one but for a chance of δ).
 
@@ -53,7 +53,7 @@ class ZcdpAccountant:
     can_charge_difference: ClassVar[bool] = False
 
     def compute_limit(self, epsilon: Fraction, delta: Fraction, selection: Fraction | None = None) -> Charge:
-        """The largest ρ that converts to (epsilon, δ_conversion), and δ_selection.
+        """Return the largest ρ that converts to (epsilon, δ_conversion), and δ_selection.
 
         Each delta is half of the budget's unless the share is stated. PolicyError (`delta_required`) if
         nothing is left to convert with.
@@ -62,7 +62,7 @@ class ZcdpAccountant:
         return Charge(to_units_down(_convert_to_rho(epsilon, conversion)), to_units_down(selection))
 
     def compute_charge(self, event: Event) -> Charge:
-        """ε·tanh(ε/2) for a pure release, ρ for a Gaussian one, δ for a selection or a release that has one."""
+        """Return ε·tanh(ε/2) for a pure release, ρ for a Gaussian one, δ for a selection or a release that has one."""
         match event:
             case Pure(epsilon):
                 return Charge(to_units_up(_compute_pure_rho(epsilon)), 0)
@@ -80,30 +80,30 @@ class ZcdpAccountant:
                 raise make_refusal_error(self.name, event)
 
     def find_gaussian_rho(self, epsilon: Fraction) -> Fraction | None:
-        """What an ε-DP release is charged, ε·tanh(ε/2) rounded up: the Gaussian one is charged the same."""
+        """Return ε·tanh(ε/2) rounded up, the charge of an ε-DP release: a Gaussian one of this ρ has the same charge."""
         return self.compute_charge(Pure(epsilon)).loss_fraction
 
     def compute_spent_epsilon(
         self, spend: Charge, delta: Fraction, selection: Fraction | None = None
     ) -> Fraction:
-        """The ε to which the spent ρ converts at the budget's δ_conversion, in units rounded up."""
+        """Return the ε to which the spent ρ converts at the budget's δ_conversion, in units rounded up."""
         conversion, _ = split_conversion_delta(self.name, delta, selection)
         return Fraction(to_units_up(_convert_to_epsilon(spend.loss_fraction, conversion)), Charge.UNIT)
 
     def compute_remaining_epsilon(self, spend: Charge, limit: Charge) -> Fraction:
-        """The largest ε with ε·tanh(ε/2) at most what is left of ρ."""
+        """Return the largest ε with ε·tanh(ε/2) at most what is left of ρ."""
         return search_largest_epsilon(self.compute_charge, max(limit.loss - spend.loss, 0))
 
 
 @lru_cache(maxsize=1024)
 def _compute_pure_rho(epsilon: Fraction) -> Fraction:
-    """ε·tanh(ε/2), rounded up."""
+    """Return ε·tanh(ε/2), rounded up."""
     power = exp_minus_down(epsilon)
     return epsilon * (1 - power) / (1 + power)
 
 
 def _compute_range_rho(epsilon: Fraction) -> Fraction:
-    """The lesser of ε·tanh(ε/2), rounded up, and ε²/8.
+    """Return the lesser of ε·tanh(ε/2), rounded up, and ε²/8.
 
     Up to ε = 4 it is the second: tanh is concave above 0, so tanh(ε/2) >= ε/4·tanh(2) > ε/8.
     """
@@ -119,7 +119,7 @@ def _compute_range_rho(epsilon: Fraction) -> Fraction:
 
 @lru_cache(maxsize=256)
 def _convert_to_rho(epsilon: Fraction, delta: Fraction) -> Fraction:
-    """A ρ, as large as can be shown, such that ρ-zCDP implies (epsilon, delta)-DP."""
+    """Return a ρ, as large as can be shown, such that ρ-zCDP implies (epsilon, delta)-DP."""
     target = _SEARCH.minus(_SEARCH.ln(to_decimal_down(delta)))
     asked = to_decimal_down(epsilon)
 
@@ -135,7 +135,7 @@ def _convert_to_rho(epsilon: Fraction, delta: Fraction) -> Fraction:
 
 @lru_cache(maxsize=256)
 def _convert_to_epsilon(rho: Fraction, delta: Fraction) -> Fraction:
-    """An ε, as small as can be shown, such that ρ-zCDP implies (ε, delta)-DP."""
+    """Return an ε, as small as can be shown, such that ρ-zCDP implies (ε, delta)-DP."""
     if rho == 0:
         return Fraction(0)
     target = _SEARCH.minus(_SEARCH.ln(to_decimal_down(delta)))
@@ -150,7 +150,7 @@ def _convert_to_epsilon(rho: Fraction, delta: Fraction) -> Fraction:
 
 
 def _search_crossing(high: Callable[[Decimal], bool]) -> Fraction:
-    """About the x > 0 from which `high` holds."""
+    """Return about the x > 0 from which `high` holds."""
     low, up = Decimal(1), Decimal(1)
     while high(low):
         low = _SEARCH.divide(low, 4)

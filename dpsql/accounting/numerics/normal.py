@@ -35,26 +35,26 @@ class Bounds(NamedTuple):
 
 
 def to_decimal(value: Fraction | Decimal) -> Decimal:
-    """`value` as a decimal of 110 digits, to nearest."""
+    """Return `value` as a decimal of 110 digits, to nearest."""
     if isinstance(value, Decimal):
         return value
     return _CONTEXT.divide(Decimal(value.numerator), Decimal(value.denominator))
 
 
 def bound_with_margin(value: Decimal) -> Bounds:
-    """What a relative error of `MARGIN` leaves of a number that is not negative."""
+    """Return the bounds of a nonnegative number with a relative error of `MARGIN`."""
     with localcontext(_CONTEXT):
         return Bounds(value * (1 - MARGIN), value * (1 + MARGIN))
 
 
 def density(x: Decimal) -> Decimal:
-    """φ(x) = exp(-x²/2) / √(2π), up to `MARGIN`; |x| at most 10^4."""
+    """Return φ(x) = exp(-x²/2) / √(2π), up to `MARGIN`; |x| at most 10^4."""
     with localcontext(_CONTEXT):
         return (-x * x / 2).exp() / (2 * PI).sqrt()
 
 
 def mills_ratio(x: Decimal) -> Decimal:
-    """Mills' ratio Φ(-x) / φ(x) for x of 0 or more, up to `MARGIN`.
+    """Return Mills' ratio Φ(-x) / φ(x) for x of 0 or more, up to `MARGIN`.
 
     Claim: up to x = 6, Φ(x) - 1/2 = φ(x)·Σ x^(2n+1)/(2n+1)!!, and the subtraction from 1/2 loses nine
     digits of 110; beyond, 1/(x+1/(x+2/(x+…))), whose convergents lie on both sides of the value in turn.
@@ -88,7 +88,7 @@ def _compute_convergent(x: Decimal, depth: int) -> Decimal:
 
 
 def tail(x: Decimal) -> Decimal:
-    """Φ(-x) = P(Z > x) for a standard normal Z, up to `MARGIN`; |x| at most 10^4.
+    """Return Φ(-x) = P(Z > x) for a standard normal Z, up to `MARGIN`; |x| at most 10^4.
 
     >>> round(tail(Decimal(1)), 12)
     Decimal('0.158655253931')
@@ -99,14 +99,14 @@ def tail(x: Decimal) -> Decimal:
 
 
 def log_odds(x: Decimal) -> Decimal:
-    """ln(Φ(x) / Φ(-x)), to nearest, for x of 0 or more: the ε whose randomised response is (2x)-GDP."""
+    """Return ln(Φ(x) / Φ(-x)), to nearest, for x of 0 or more: the ε whose randomized response is (2x)-GDP."""
     with localcontext(_CONTEXT):
         log_tail = mills_ratio(x).ln() - x * x / 2 - (2 * PI).ln() / 2
         return (1 - log_tail.exp()).ln() - log_tail if log_tail > -1000 else -log_tail
 
 
 def quantile_up(log_tail: Decimal) -> Decimal:
-    """An x, barely too large, with Φ(-x) at most exp(`log_tail`), which is at most 1/2, as x is 0 or more.
+    """Return an x, barely too large, with Φ(-x) at most exp(`log_tail`), which is at most 1/2, as x is 0 or more.
 
     `log_tail` is at least -10^7. The search is free to err: its end is checked, and moved until it holds.
 
@@ -141,7 +141,7 @@ def _guess_quantile(log_tail: Decimal) -> Decimal:
 
 
 def gaussian_delta(mu: Decimal, epsilon: Decimal) -> Bounds:
-    """The least δ at which μ-GDP implies (ε, δ)-DP, for μ above 0 and ε of 0 or more.
+    """Return the least δ at which μ-GDP implies (ε, δ)-DP, for μ above 0 and ε of 0 or more.
 
     Claim: δ = Φ(-a) - e^ε·Φ(-b) with a = ε/μ - μ/2 and b = ε/μ + μ/2. As b² - a² = 2ε, the second term is
     φ(a) times Mills' ratio at b, which no large power enters.
@@ -172,13 +172,13 @@ def gaussian_delta(mu: Decimal, epsilon: Decimal) -> Bounds:
 
 @lru_cache(maxsize=1024)
 def convert_to_mu(epsilon: Fraction, delta: Fraction) -> Decimal:
-    """A μ, barely too small, such that μ-GDP implies (`epsilon`, `delta`)-DP; `delta` above 0."""
+    """Return a μ, barely too small, such that μ-GDP implies (`epsilon`, `delta`)-DP; `delta` above 0."""
     with localcontext(_CONTEXT):
         return solve_mu(to_decimal(epsilon) * (1 - MARGIN), to_decimal(delta) * (1 - MARGIN)).low
 
 
 def solve_mu(epsilon: Decimal, delta: Decimal) -> Bounds:
-    """The μ with δ_μ(ε) = `delta`, which is above 0 and below 1; it is 0 or more, and may be as large as is asked.
+    """Return the μ with δ_μ(ε) = `delta`, which is above 0 and below 1; it is 0 or more, and may be as large as is asked.
 
     The search climbs the logarithm of δ by Newton's steps from below; its end is checked, on both sides.
     """
@@ -220,7 +220,7 @@ def _guess_mu(epsilon: Decimal, delta: Decimal) -> Decimal:
 
 @lru_cache(maxsize=1024)
 def convert_to_epsilon(mu: Decimal, delta: Fraction) -> Decimal:
-    """An ε, barely too large, such that `mu`-GDP implies (ε, `delta`)-DP; both above 0."""
+    """Return an ε, barely too large, such that `mu`-GDP implies (ε, `delta`)-DP; both above 0."""
     with localcontext(_CONTEXT):
         bound = to_decimal(delta) * (1 - MARGIN)
         if gaussian_delta(mu, Decimal(0)).high <= bound:

@@ -19,17 +19,17 @@ def _make_context(rounding: str | None = None) -> Context:
 
 
 def to_decimal_down(value: Fraction) -> Decimal:
-    """The largest decimal of 70 digits that is at most `value`."""
+    """Return the largest decimal of 70 digits that is at most `value`."""
     return _make_context(ROUND_FLOOR).divide(Decimal(value.numerator), Decimal(value.denominator))
 
 
 def to_decimal_up(value: Fraction) -> Decimal:
-    """The smallest decimal of 70 digits that is at least `value`."""
+    """Return the smallest decimal of 70 digits that is at least `value`."""
     return _make_context(ROUND_CEILING).divide(Decimal(value.numerator), Decimal(value.denominator))
 
 
 def exp_minus_down(value: Fraction) -> Fraction:
-    """A rational at most e^-value, for `value` of 0 or more.
+    """Return a rational at most e^-value, for `value` of 0 or more.
 
     >>> 0 <= Fraction(1) - exp_minus_down(Fraction(0)) < Fraction(1, 10**60)
     True
@@ -41,7 +41,7 @@ def exp_minus_down(value: Fraction) -> Fraction:
 
 
 def exp_minus_up(value: Fraction) -> Fraction:
-    """A rational at least e^-value, for `value` of 0 or more.
+    """Return a rational at least e^-value, for `value` of 0 or more.
 
     >>> 0 <= exp_minus_up(Fraction(0)) - 1 < Fraction(1, 10**60)
     True
@@ -51,13 +51,13 @@ def exp_minus_up(value: Fraction) -> Fraction:
 
 
 def ln_down(value: Fraction) -> Fraction:
-    """A rational at most ln(value), for `value` above 0."""
+    """Return a rational at most ln(value), for `value` above 0."""
     context = _make_context()
     return Fraction(context.next_minus(context.ln(to_decimal_down(value))))
 
 
 def ln_up(value: Fraction) -> Fraction:
-    """A rational at least ln(value), for `value` above 0.
+    """Return a rational at least ln(value), for `value` above 0.
 
     >>> 0 < ln_up(Fraction(2)) - ln_down(Fraction(2)) < Fraction(1, 10**60)
     True

@@ -1,1 +1,1 @@
-"""Parallel composition: what an account has spent on each partition of a table."""
+"""Parallel composition: the charges of an account on each partition of a table."""

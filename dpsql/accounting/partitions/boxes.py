@@ -1,4 +1,4 @@
-"""Partitions of a table as boxes in the space of its partition columns, and what was spent on each.
+"""Partitions of a table as boxes in the space of its partition columns, and the charges of each.
 
 Claim: what all releases together spend on one privacy unit is at most the largest spend over the places of
 the space, under every accountant here, however the analyst's boxes depend on earlier answers.
@@ -38,7 +38,7 @@ _FEW_CELLS = 64
 MOST_SIDES = 4
 """Most dimensions in which a charge is confined; in the others it is one to all places."""
 MOST_SIDE_RANGES = 48
-"""Most ranges of a side of a box that is charged; beyond, what lies between the nearest is charged too."""
+"""The maximum number of ranges of a side of a charged box; with more, the gaps between the nearest are charged too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,27 +65,27 @@ class Box:
 
     @classmethod
     def from_sides(cls, sides: Mapping[str, Ranges]) -> Box:
-        """The box with these sides; those that reach everywhere are left out."""
+        """Return the box with these sides, without those that cover everything."""
         return cls(
             tuple(sorted((name, merge_ranges(side)) for name, side in sides.items() if side != EVERYWHERE))
         )
 
     @classmethod
     def from_ordered_sides(cls, sides: Sides) -> Box:
-        """The box with these sides, which are in order and of ranges in order, and not looked at again."""
+        """Return the box with these sides, which are in order and of ranges in order, and not looked at again."""
         box = object.__new__(cls)
         object.__setattr__(box, "sides", sides)
         return box
 
     def get_side(self, name: str) -> Ranges:
-        """The ranges in a dimension."""
+        """Return the ranges in a dimension."""
         return dict(self.sides).get(name, EVERYWHERE)
 
     def _with_side(self, name: str, ranges: Ranges) -> Box:
         return Box.from_sides({**dict(self.sides), name: ranges})
 
     def intersect_box(self, other: Box) -> Box | None:
-        """The places in both boxes; None if there are none."""
+        """Return the places in both boxes; None if there are none."""
         found = dict(self.sides)
         for name, ranges in other.sides:
             shared = intersect_ranges(found.get(name, EVERYWHERE), ranges)
@@ -95,7 +95,7 @@ class Box:
         return Box.from_sides(found)
 
     def subtract_box(self, other: Box) -> Iterator[Box]:
-        """Disjoint boxes that hold the places of this one which are not in the other."""
+        """Return disjoint boxes that cover the part of this box outside of the other."""
         if self.intersect_box(other) is None:
             yield self
             return
@@ -108,19 +108,19 @@ class Box:
             rest = rest._with_side(name, intersect_ranges(own, ranges))
 
     def compute_hull(self, other: Box) -> Box:
-        """The least box around both."""
+        """Return the least box around both."""
         theirs = dict(other.sides)
         return Box.from_sides(
             {name: merge_ranges((*own, *theirs[name])) for name, own in self.sides if name in theirs}
         )
 
     def __str__(self) -> str:
-        """The box as canonical JSON text: equal boxes have equal texts."""
+        """Return the box as canonical JSON text: equal boxes have equal texts."""
         return "{" + ",".join([_encode_side(name, side) for name, side in self.sides]) + "}"
 
     @classmethod
     def parse(cls, text: str) -> Box:
-        """The box that was written as `text`; IntegrityError for any other text."""
+        """Return the box that was written as `text`; IntegrityError for any other text."""
         try:
             read = json.loads(text)
             sides = [(name, tuple((low, high) for low, high in side)) for name, side in read.items()]
@@ -157,7 +157,7 @@ class PartitionCharges:
     _known_grid: Grid | None = field(default=None, repr=False, compare=False)
 
     def compute_largest_charge(self, box: Box = WHOLE) -> Charge:
-        """The largest loss and the largest delta that were spent at any place of a box, as the cells distinguish places."""
+        """Return the largest loss and the largest delta that were charged at any place of a box."""
         wanted = dict(self.compute_charged_box(box).sides)
         met: dict[tuple[str, int], bool] = {}
         losses, deltas = 0, 0
@@ -173,7 +173,7 @@ class PartitionCharges:
         return self.base + Charge(losses, deltas)
 
     def compute_charges_by_text(self) -> Mapping[str, Charge]:
-        """The spend of each cell by the text of its box, worked out once."""
+        """Return the spend of each cell by the text of its box, worked out once."""
         if len(self._by_text) < len(self.cells):
             texts: dict[tuple[str, int], str] = {}
             for cell, own in self.cells.items():
@@ -185,7 +185,7 @@ class PartitionCharges:
         return self._by_text
 
     def with_charge(self, box: Box, spend: Charge) -> PartitionCharges:
-        """The spend after a charge to a box; `Grid` says which places its cells distinguish."""
+        """Return the charges after one more charge to a box; `Grid` explains which places its cells distinguish."""
         booked = self.compute_charged_box(box)
         if booked == WHOLE and len(self.cells) <= MOST_CELLS:
             return PartitionCharges(self.base + spend, self.cells, _known_grid=self._known_grid)
@@ -201,21 +201,21 @@ class PartitionCharges:
         return found
 
     def compute_charged_box(self, box: Box) -> Box:
-        """The box that is charged for a box: itself, or a larger one with fewer sides and ranges."""
+        """Return the box that is charged for a box: itself, or a larger one with fewer sides and ranges."""
         sides = box.sides[:MOST_SIDES]
         if len(sides) == len(box.sides) and all(len(side) <= MOST_SIDE_RANGES for _, side in sides):
             return box
         return Box(tuple((name, fill_gaps(side, MOST_SIDE_RANGES)) for name, side in sides))
 
     def _to_grid(self) -> Grid:
-        """The cells as those of a grid, including cells of an older dpsql."""
+        """Return the cells as a grid, including cells that an older dpsql wrote."""
         if self._known_grid is not None:
             return self._known_grid
         found = Grid.from_cells({cell.sides: (own.loss, own.delta) for cell, own in self.cells.items()})
         if found is not None:
             return found
         if len(self.cells) > MOST_CELLS:
-            # As many cells as it has are too many to be looked at one by one: all places count for the most of them.
+            # There are too many cells to visit one by one: every place counts as the largest of them.
             most = self.compute_largest_charge()
             loss, delta = most.loss - self.base.loss, most.delta - self.base.delta
             return Grid(losses=(loss,), deltas=(delta,) if delta else ())
@@ -230,7 +230,7 @@ _LATEST: deque[tuple[PartitionCharges, Box, Charge, PartitionCharges]] = deque(m
 
 
 def add_exact_charge(parts: PartitionCharges, box: Box, spend: Charge) -> PartitionCharges:
-    """The spend after a charge to a box by the rule of older versions: disjoint boxes, split exactly.
+    """Return the spend after a charge to a box by the rule of older versions: disjoint boxes, split exactly.
 
     Entries of older ledgers state totals by this rule. A charge that would make more than 4,096 cells is one to the
     whole table. Its result is no less than what was spent on any partition, as is that of `PartitionSpend.with_charge`;

@@ -63,7 +63,7 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Cells along some axes, and what was spent in each, in columns; the last axis runs fastest.
+    """Cells along some axes, with the charges of each, in columns; the last axis runs fastest.
 
     `deltas` is empty where all of them are zero. `levels` are the losses in steps of a sixteenth of the largest while
     classes are joined, and empty else.
@@ -76,7 +76,7 @@ class Grid:
 
     @classmethod
     def from_cells(cls, cells: Mapping[Sides, Amounts]) -> Grid | None:
-        """The grid whose cells these are; None where they are cells of no grid, or of too large a one."""
+        """Return the grid with these cells; None if they do not form a grid, or too large a one."""
         sides: dict[str, set[Ranges]] = {}
         met: dict[tuple[str, int], Ranges] = {}
         for cell in cells:
@@ -111,16 +111,16 @@ class Grid:
         return cls(tuple(axes), losses, deltas if any(deltas) else ())
 
     def to_cells(self) -> dict[Sides, Amounts]:
-        """What was spent in each cell where anything was, by its sides."""
+        """Return the charge of each cell that has one, by its sides."""
         places = product(*([(axis.name, side) for side in axis.classes] for axis in self.axes))
         amounts = zip(self.losses, self.deltas or [0] * len(self.losses), strict=True)
         return {sides: own for sides, own in zip(places, amounts, strict=True) if own != _NONE}
 
     def with_charge(self, box: Sides, spend: Amounts) -> Grid:
-        """The grid after a charge to the box with these sides."""
+        """Return the grid after a charge to the box with these sides."""
         grid = self
         for name, side in box:
-            # Only when all is cut may classes become one: a place inside must not be raised to one outside.
+            # Classes are merged only after all cuts: a place inside must not be raised to one outside.
             grid = grid.split_axis(name, side)
         inside = [True]
         for axis in grid.axes:
@@ -133,7 +133,7 @@ class Grid:
         return Grid(axes, losses, deltas).merge_equal_classes().limit_cells(MOST_CELLS)
 
     def split_axis(self, name: str, side: Ranges) -> Grid:
-        """The same with each class of a dimension divided into what is inside of these ranges and what is not."""
+        """Return the grid with each class of a dimension split into the part inside of these ranges and the part outside."""
         grid = self
         if name not in {axis.name for axis in self.axes}:
             # An axis of one class makes no more cells, wherever it stands.
@@ -150,7 +150,7 @@ class Grid:
         return grid.with_axis(place, axis, [[number] for _, _, number in found])
 
     def with_axis(self, place: int, axis: Axis, groups: Sequence[Sequence[int]]) -> Grid:
-        """The grid with another axis at this place; each of its classes has the largest amounts of some of the former."""
+        """Return the grid with another axis at this place; each of its classes has the largest amounts of some of the former."""
         axes = (*self.axes[:place], axis, *self.axes[place + 1 :])
         stride = _compute_strides(self.axes)[place]
 
@@ -172,12 +172,12 @@ class Grid:
         return Grid(axes, merge_groups(self.losses), merge_groups(self.deltas), merge_groups(self.levels))
 
     def list_slabs(self, place: int, column: _Values) -> list[_Values]:
-        """The values of a column in the cells of each class of an axis, in one order for all; nothing of an empty one."""
+        """Return the values of a column in the cells of each class of an axis, in one order for all; nothing of an empty one."""
         classes = len(self.axes[place].classes)
         return _list_slabs(column, _compute_strides(self.axes)[place], classes) if column else [()] * classes
 
     def merge_equal_classes(self) -> Grid:
-        """The grid with classes of equal amounts joined, and without axes of one class."""
+        """Return the grid with classes of equal amounts joined, and without axes of one class."""
         grid = self
         for place in reversed(range(len(self.axes))):
             twins: dict[tuple[_Values, _Values], list[int]] = {}
@@ -189,11 +189,11 @@ class Grid:
         return grid.drop_undivided_axes()
 
     def drop_undivided_axes(self) -> Grid:
-        """The grid without axes of one class."""
+        """Return the grid without axes of one class."""
         return replace(self, axes=tuple(axis for axis in self.axes if len(axis.classes) > 1))
 
     def sort_classes(self) -> Grid:
-        """The grid as `from_cells` makes it of its cells: the classes of each axis in the order of their lowest numbers."""
+        """Return the grid as `from_cells` makes it of its cells: the classes of each axis in the order of their lowest numbers."""
         grid = self
         for place, axis in enumerate(self.axes):
             order = sorted(range(len(axis.classes)), key=lambda number: _get_sort_key(axis.classes[number]))
@@ -204,7 +204,7 @@ class Grid:
         return grid
 
     def limit_cells(self, most: int) -> Grid:
-        """The grid with at most `most` cells and `MOST_RANGES` ranges: the classes that differ least are joined."""
+        """Return the grid with at most `most` cells and `MOST_RANGES` ranges: the classes that differ least are joined."""
         largest = max(self.losses) or 1
         # Joining keeps the largest of several values, and so the levels are those of what is joined.
         grid = replace(self, levels=tuple([own * _LEVELS // largest for own in self.losses]))
@@ -235,7 +235,7 @@ class Grid:
             grid = grid.merge_classes(place, sorted(lone + pairs))
 
     def list_mergeable_pairs(self, place: int) -> list[tuple[Amounts, int, int]]:
-        """Pairs of classes that may become one, with how much more some place would count for, the cheapest first.
+        """Return the pairs of classes that may be merged, with how much a place would be overcharged, the cheapest first.
 
         Only neighbors in the order of their slabs are looked at, coarsely first, so that small amounts hide no great ones.
         """
@@ -264,7 +264,7 @@ class Grid:
         return sorted(found)
 
     def merge_classes(self, place: int, groups: Sequence[Sequence[int]]) -> Grid:
-        """The grid with the classes of each group joined, where each place has the largest amount of them."""
+        """Return the grid with the classes of each group merged, where each place has the largest of their amounts."""
         axis = self.axes[place]
         classes = tuple(
             axis.classes[group[0]]
@@ -277,7 +277,7 @@ class Grid:
 
 
 def _list_slabs(values: _Values, stride: int, size: int) -> list[_Values]:
-    """The values of each of `size` classes of the axis with that stride."""
+    """Return the values of each of `size` classes of the axis with that stride."""
     if stride == 1:
         return [values[number::size] for number in range(size)]
     block = stride * size
@@ -291,17 +291,17 @@ def _list_slabs(values: _Values, stride: int, size: int) -> list[_Values]:
 
 
 def _add_inside(values: _Values, inside: Sequence[bool], amount: int) -> _Values:
-    """The values, and this much more inside of a box."""
+    """Return the values, increased by this amount inside of a box."""
     return tuple([own + amount if flag else own for own, flag in zip(values, inside, strict=True)])
 
 
 def _compute_maxima(some: _Values, others: _Values) -> _Values:
-    """The larger values of two slabs."""
+    """Return the larger values of two slabs."""
     return some if some == others else tuple(map(max, some, others))
 
 
 def _compute_largest_difference(some: _Values, others: _Values) -> int:
-    """By how much the amounts of two slabs differ at most."""
+    """Return the largest difference between the amounts of two slabs."""
     if some == others:
         return 0
     differences: list[int] = list(map(sub, some, others))
@@ -321,7 +321,7 @@ _BEYOND = 2**200  # more numbers than lie between any ends: both ends of the lin
 
 
 def _count_numbers(ranges: Ranges) -> int:
-    """How many numbers ranges hold, such that sizes of disjoint ranges add up and of others do not."""
+    """Return how many numbers ranges hold, such that sizes of disjoint ranges add up and of others do not."""
     return sum(
         (_BEYOND if high is None else high) - (-_BEYOND if low is None else low) + 1 for low, high in ranges
     )

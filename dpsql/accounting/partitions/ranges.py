@@ -19,7 +19,7 @@ EVERYWHERE: Final[Ranges] = ((None, None),)
 
 
 def merge_ranges(ranges: Iterable[tuple[End, End]]) -> Ranges:
-    """The same numbers as ranges in ascending order, with at least one number between any two.
+    """Return the same numbers as ranges in ascending order, with at least one number between any two.
 
     >>> merge_ranges([(5, 9), (1, 2), (3, 3), (None, -4)])
     ((None, -4), (1, 3), (5, 9))
@@ -45,7 +45,7 @@ def merge_ranges(ranges: Iterable[tuple[End, End]]) -> Ranges:
 
 
 def join_disjoint_ranges(sets: Iterable[Ranges]) -> Ranges:
-    """The union of sets of ranges of which no two share a number.
+    """Return the union of sets of ranges of which no two share a number.
 
     >>> join_disjoint_ranges([((0, 4), (9, None)), ((None, -3),), ((5, 5),)])
     ((None, -3), (0, 5), (9, None))
@@ -62,7 +62,7 @@ def join_disjoint_ranges(sets: Iterable[Ranges]) -> Ranges:
 
 
 def intersect_ranges(some: Ranges, others: Ranges) -> Ranges:
-    """The numbers in both, in a number of steps in proportion to the ranges.
+    """Return the numbers in both, in a number of steps in proportion to the ranges.
 
     >>> intersect_ranges(((0, 4), (6, 9)), ((None, 1), (3, 7)))
     ((0, 1), (3, 4), (6, 7))
@@ -82,7 +82,7 @@ def intersect_ranges(some: Ranges, others: Ranges) -> Ranges:
 
 
 def has_overlap(some: Ranges, others: Ranges) -> bool:
-    """Whether any number, or NULL, is in both.
+    """Return whether any number, or NULL, is in both.
 
     >>> has_overlap(((0, 4), (6, 9)), ((5, 5),)), has_overlap(((0, 4), (6, None)), ((5, 6),))
     (False, True)
@@ -100,7 +100,7 @@ def has_overlap(some: Ranges, others: Ranges) -> bool:
 
 
 def split_ranges(sets: Iterable[Ranges], others: Ranges) -> list[tuple[Ranges, Ranges]]:
-    """Of each set of ranges what is in the others, and what is not.
+    """Split each set of ranges into its part within the other and its part outside of it.
 
     Its steps are in proportion to the ranges of the sets, each times the logarithm of the others, and to those found.
 
@@ -135,7 +135,7 @@ def _split_one(some: Ranges, others: Ranges, ends: list[int]) -> tuple[Ranges, R
 
 
 def compute_complement(ranges: Ranges) -> Ranges:
-    """All other numbers, and NULL if it is not among them.
+    """Return all other numbers, and NULL if it is not among them.
 
     >>> compute_complement(((0, 4), (6, 6)))
     ((None, -1), (5, 5), (7, None))
@@ -151,7 +151,7 @@ def compute_complement(ranges: Ranges) -> Ranges:
 
 
 def fill_gaps(ranges: Ranges, most: int) -> Ranges:
-    """At most `most` ranges that contain these: the smallest gaps between them are closed.
+    """Return at most `most` ranges that contain these, by closing the smallest gaps between them.
 
     >>> fill_gaps(((0, 1), (3, 4), (9, 9)), 2)
     ((0, 4), (9, 9))

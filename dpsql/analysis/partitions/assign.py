@@ -1,4 +1,4 @@
-"""Assigns partition filters to the scans of a release, from the conditions that its rows must satisfy.
+"""Assign partition filters to the scans of a release, from the conditions that its rows must satisfy.
 
 Claim: a partition filter removes no row that counts, and the release reads only partitions in the charged box.
 Why: outside the ranges that are found for a column, and for NULL, some condition is not true; and all rows of a unit are
@@ -119,7 +119,7 @@ def _assign_to_source(source: Source, said: Conditions) -> Source:
             inner = _push_down_conditions(said, dict(zip(source.columns, source.keys, strict=False)))
             return replace(source, input=_assign_to_relation(source.input, inner))
         case PerUnitWindows():
-            # What is asked of the result says nothing of the rows that windows look at.
+            # Conditions on the result do not hold for the rows that windows read.
             return replace(source, input=_assign_to_relation(source.input, ()))
         case SetOperation():
             sides = (
@@ -143,7 +143,7 @@ def _push_down_conditions(said: Conditions, items: Mapping[Column, Expr]) -> Con
 
 def _push_down_to_side(whole: SetOperation, side: Source, said: Conditions) -> Conditions:
     if isinstance(side, Scan):
-        raise TypeError("a side has the columns of the whole")
+        raise TypeError("a side must have the columns of the whole")
     pairs = zip(whole.columns, side.columns, strict=True)
     return _push_down_conditions(said, {ours: theirs for ours, theirs in pairs if ours.type is theirs.type})
 

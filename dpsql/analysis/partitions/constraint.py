@@ -16,7 +16,7 @@ MOST_RANGES = 16
 def make_partition_filter(
     dimension: Dimension, places: Ranges, source: PartitionSource | None = None
 ) -> PartitionFilter:
-    """Build the filter to these positions, or to one range around them if there are many.
+    """Build the filter to these positions, or to one range that covers them if there are many.
 
     Without positions, one is read: a charge has at least one box.
     """
@@ -32,7 +32,7 @@ def with_positions(side: PartitionFilter, places: Ranges) -> PartitionFilter:
 
 
 def with_source(side: PartitionFilter, alias: str, source: PartitionSource | None) -> PartitionFilter:
-    """Return the same filter under the dimension of another table's account, or with no source, of the column's own table."""
+    """Return the same filter for the dimension of another table's account; without a source, for the column's own table."""
     return _build_filter(_get_dimension(replace(side.column, source=alias)), side.positions, source)
 
 
@@ -53,7 +53,7 @@ def merge_filters(side: PartitionFilter, other: PartitionFilter) -> PartitionFil
 def _get_dimension(column: Column) -> Dimension:
     dimension = Dimension.from_column(column)
     if dimension is None:
-        raise TypeError("the column is not a partition column")
+        raise TypeError("the column must be a partition column")
     return dimension
 
 

@@ -75,7 +75,7 @@ class Dimension:
 
 
 def describe_ranges(name: str, ranges: Ranges) -> str:
-    """Ranges of a dimension as text, from its name only, without the policy.
+    """Describe the ranges of a dimension by its name alone, without the policy.
 
     Listed values are given by their indices in sorted order, from 1.
 

@@ -212,7 +212,7 @@ def _search_positions(
 
 
 def _can_hold(name: str, x: Interval, y: Interval, *, exact: bool) -> bool:
-    """Return whether values of two intervals can be so compared; `exact` says that each has one value."""
+    """Return whether values of two intervals can compare like this; `exact` if each interval holds one value."""
     if name == "eq":
         return _CAN["le"](x, y) and _CAN["ge"](x, y)
     if name == "ne":
@@ -251,7 +251,7 @@ def _may_be_null(expr: Expr) -> bool:
 
 
 def _to_moments(around: Interval, own: Type, other: Type) -> Interval:
-    """Return an interval of days as one of moments, where it is compared with moments."""
+    """Return an interval of days as an interval of timestamps, for comparisons with timestamps."""
     if own is not Type.DATE or other is not Type.TIMESTAMP:
         return around
     ends = ((end - _DAY_OF_1970) * _DAY if end is not None else None for end in (around.low, around.high))

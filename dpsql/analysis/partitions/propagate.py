@@ -1,4 +1,4 @@
-"""Propagates partition filters from one table to the scans that are joined to it.
+"""Propagate partition filters from one table to the scans that are joined to it.
 
 Claim: a propagated filter removes no row that counts.
 Why: below the boundary, the rows of a unit depend on rows of that unit only (`sql.emit.relations`): joins, semi-joins and

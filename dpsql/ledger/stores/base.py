@@ -22,39 +22,41 @@ class Store(Protocol):
     patience: float
 
     def lock(self) -> AbstractContextManager[object]:
-        """Keeps this process's other threads and its forks out for a while."""
+        """Keep this process's other threads and its forks out for a while."""
         ...
 
     def open_connection(self) -> AbstractContextManager[Connection]:
-        """The connection, outside any transaction."""
+        """Return the connection, outside any transaction."""
         ...
 
     def open_transaction(self, *, write: bool) -> AbstractContextManager[Connection]:
-        """A transaction that is committed durably on leaving, or undone by an exception.
+        """Return a transaction that is committed durably on leaving, or undone by an exception.
 
-        To `write` is to have the ledger alone: what is read then, no other writer changes before the commit. A
-        commit of which nobody knows whether it landed is an OperationalError of the code `UNKNOWN`.
+        With `write` it holds the ledger's lock, so no other writer changes what it reads before the commit.
+
+        Raises:
+            OperationalError: `UNKNOWN`, if it cannot be known whether the commit was stored.
         """
         ...
 
     def configure_database(self, connection: Connection) -> None:
-        """Sets the options of a database that is known to be a ledger, or empty."""
+        """Set the options of a database that is known to be a ledger, or empty."""
         ...
 
     def is_empty(self, connection: Connection) -> bool:
-        """Whether the database is empty."""
+        """Return whether the database is empty."""
         ...
 
     def list_columns(self, connection: Connection, table: str) -> frozenset[str]:
-        """The names of a table's columns; none if there is no such table."""
+        """Return the names of a table's columns; none if there is no such table."""
         ...
 
     def require_owner(self) -> None:
-        """Raises OperationalError (`ledger_forked`) where a fork may not use the ledger of its parent."""
+        """Raise OperationalError (`ledger_forked`) where a fork may not use the ledger of its parent."""
         ...
 
     def close(self) -> None:
-        """Ends all use of the database."""
+        """End all use of the database."""
         ...
 
     def abandon(self) -> None:

@@ -16,9 +16,9 @@ from dpsql.errors import DatabaseError, IntegrityError, NotSupportedError, Opera
 from dpsql.ledger.stores.base import UNKNOWN
 
 PATIENCE = 60
-_MAKING = 0x6470_7371_6C  # the advisory lock of those who find no tables yet
+_MAKING = 0x6470_7371_6C  # the advisory lock while the tables do not exist
 _BEGIN_WRITING = (
-    "SET TRANSACTION ISOLATION LEVEL READ COMMITTED",  # so that what is read under the lock is the newest
+    "SET TRANSACTION ISOLATION LEVEL READ COMMITTED",  # so that reads under the lock see the newest rows
     "SET LOCAL synchronous_commit = on",
     f"SET LOCAL lock_timeout = '{PATIENCE}s'",
 )
@@ -142,7 +142,7 @@ class PostgresStore:
         self._engine.dispose()
 
     def reset_after_fork(self) -> None:
-        """In the child of a fork: leaves the parent's connections to the parent."""
+        """Forget the parent's connections in the child of a fork; they stay open for the parent."""
         self._lock = threading.RLock()
         self._engine.dispose(close=False)
 
@@ -161,7 +161,7 @@ if hasattr(os, "register_at_fork"):
 
 @contextmanager
 def _translate_errors(where: str) -> Iterator[None]:
-    """Turns what psycopg and SQLAlchemy raise into dpsql's errors."""
+    """Turn what psycopg and SQLAlchemy raise into dpsql's errors."""
     try:
         yield
     except DBAPIError as error:

@@ -100,7 +100,7 @@ class SqliteStore:
             )
 
     def close(self) -> None:
-        """Closes the connection; the last one of a file brings its write-ahead log into it."""
+        """Close the connection; the last one of a file brings its write-ahead log into it."""
         with _IN_USE:
             if self.has_own_connection():
                 self._engine.dispose()
@@ -110,12 +110,12 @@ class SqliteStore:
     def abandon(self) -> None:
         """As `close`, but never waits: for the garbage collector, which may run inside any other code."""
         _ABANDONED.append(self)
-        held = _is_lock_held()  # by code that this interrupts; whoever uses SQLite next closes it then
+        held = _is_lock_held()  # by the interrupted code; the next use of SQLite closes it then
         try:
             if not held and _IN_USE.acquire(blocking=False):
                 _close_abandoned()
         finally:
-            # An interrupt may have come between the lock and the knowledge of it.
+            # An interrupt may have come after the lock was taken and before `acquire` returned.
             if not held and _is_lock_held():
                 _IN_USE.release()
 
@@ -133,21 +133,21 @@ class SqliteStore:
         if self._opened_by is not None and self._opened_by[1] != _identify_files(self._files):
             self.close()
         if self._raw is not None and self._raw.in_transaction:
-            self._raw.rollback()  # what failed amid a release of the connection has left it
+            self._raw.rollback()  # left open by a failure while the connection was released
 
     def has_own_connection(self) -> bool:
-        """Whether this process opened the connection that is kept."""
+        """Return whether this process opened the connection that is kept."""
         return self._opened_by is not None and self._opened_by[0] == os.getpid()
 
     def has_inherited_connection(self) -> bool:
-        """Whether another process opened the connection that is kept; not one that is closed meanwhile."""
+        """Return whether another process opened the connection that is kept; not one that is closed meanwhile."""
         opened = self._opened_by
         return opened is not None and opened[0] != os.getpid()
 
     def _open_sqlite(self) -> sqlite3.Connection:
         if self._path is not None:
             require_not_mounted(self._path)
-        # The file is looked at before it is opened: one that is replaced in between is opened again later.
+        # The file is identified before it is opened: if it is replaced in between, it is opened again later.
         file = _identify_files(self._files)[:1]
         target = MEMORY if self._path is None else f"{self._path.as_uri()}?mode=rw"
         connection = sqlite3.connect(
@@ -172,13 +172,13 @@ class SqliteStore:
 
 
 _IN_USE = threading.RLock()
-# Those in memory stay with the process that made them. The garbage collector may take others away at any time.
+# Without ledgers in memory, which stay with the process that made them. The garbage collector may remove others at any time.
 _OPEN: set[SqliteStore] = set()
 _ABANDONED: deque[SqliteStore] = deque()
 
 
 def _is_lock_held() -> bool:
-    """Whether this thread holds the lock."""
+    """Return whether this thread holds the lock."""
     return bool(_IN_USE._is_owned())  # type: ignore[attr-defined]  # noqa: SLF001  (as threading.Condition asks)
 
 
@@ -213,14 +213,14 @@ def _identify_file(path: Path) -> tuple[int, int] | None:
 
 
 def require_one_name(path: Path) -> None:
-    """Raises OperationalError (`ledger_names`) where the file has two names, or is mounted by itself.
+    """Raise OperationalError (`ledger_names`) where the file has two names, or is mounted by itself.
 
-    SQLite keeps what was charged last in a log beside the file, by the file's name: under another name it is not seen.
+    SQLite keeps the last charges in a log next to the file, under the file's name: through another name they are not seen.
     """
     try:
         links = path.stat().st_nlink
     except OSError:
-        return  # what is wrong with it is said as it is opened
+        return  # opening the file raises the error
     if links > 1:
         raise OperationalError(
             f"the ledger {path} has {links} hard links, and each name could spend the budget again",
@@ -230,7 +230,7 @@ def require_one_name(path: Path) -> None:
 
 
 def require_not_mounted(path: Path) -> None:
-    """Raises OperationalError (`ledger_names`) where the file itself is mounted at its path, as some containers do."""
+    """Raise OperationalError (`ledger_names`) where the file itself is mounted at its path, as some containers do."""
     try:
         mounts = _MOUNTS.read_bytes().splitlines()
     except OSError:
@@ -245,7 +245,7 @@ def require_not_mounted(path: Path) -> None:
 
 
 def create_private_file(path: Path) -> None:
-    """Makes an empty file that only its owner may read, unless there is one; durable with its name.
+    """Create an empty file that only its owner may read, durably, unless the file exists.
 
     An existing file is not opened: closing it would drop this process's SQLite locks on it.
     """
@@ -271,7 +271,7 @@ def create_private_file(path: Path) -> None:
 
 @contextmanager
 def translate_errors(where: str) -> Iterator[None]:
-    """Turns what SQLite, SQLAlchemy and the file system raise into dpsql's errors."""
+    """Turn what SQLite, SQLAlchemy and the file system raise into dpsql's errors."""
     try:
         yield
     except DBAPIError as error:

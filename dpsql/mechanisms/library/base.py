@@ -1,4 +1,4 @@
-"""What the mechanisms of the library share: numbers as they are written, lattices, and additive noise on them."""
+"""Common parts of the library's mechanisms: exact numbers, lattices, and additive noise on them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from dpsql.mechanisms.entropy import Entropy, SystemEntropy
 from dpsql.request.loss import Amount, parse_amount
 
 FINENESS = 1 << 20
-"""Lattice steps in one scale of a continuous law, where no step is given."""
+"""Lattice steps per scale of a continuous law, unless a step is given."""
 MOST_DIMENSIONS = 1024
 _ROOT_BITS = 64
 
@@ -28,15 +28,15 @@ _ROOT_BITS = 64
 class LibraryMechanism(Protocol):
     """A mechanism of the literature: losses and sensitivities in, the exact law out.
 
-    `error` is what is released less what is true, of which `variance` and `interval` speak: of each coordinate for additive
+    `variance` and `interval` describe the error, the released value minus the true one: of each coordinate for additive
     noise, of the score for a selection, of an estimated frequency for a local answer.
     """
 
     name: ClassVar[str]
-    """What the mechanism is called."""
+    """The name of the mechanism."""
 
     def sample(self, size: int = 1, *, entropy: Entropy = ...) -> NDArray[Any]:
-        """`size` independent draws, from the operating system's entropy; another source is for tests."""
+        """Return `size` independent draws, from the operating system's entropy; another source is for tests."""
         ...
 
     @property
@@ -45,15 +45,15 @@ class LibraryMechanism(Protocol):
         ...
 
     def interval(self, confidence: float) -> tuple[float, float]:
-        """Ends between which the error lies with at least that probability."""
+        """Return the interval that holds the error with at least that probability."""
         ...
 
     def profile(self) -> Profile:
-        """The least δ at each ε, or an upper bound where the docstring of the class says so."""
+        """Return the least δ at each ε, or an upper bound where the docstring of the class says so."""
         ...
 
     def event(self) -> Event:
-        """What a ledger or an accountant is charged with."""
+        """Return the event that a ledger or an accountant charges."""
         ...
 
 
@@ -87,20 +87,26 @@ class NoiseMechanism(ABC):
 
     @abstractmethod
     def profile(self) -> Profile:
-        """The least δ at each ε."""
+        """Return the least δ at each ε."""
 
     @abstractmethod
     def event(self) -> Event:
-        """What an accountant is charged with."""
+        """Return the event that an accountant charges."""
 
     @abstractmethod
     def density(self, at: Floats) -> Floats:
-        """The law in closed form: the density, or for integers the probability, of one coordinate's noise."""
+        """Return the law in closed form: the density, or for integers the probability, of one coordinate's noise."""
 
     def sample(self, size: int = 1, *, entropy: Entropy | None = None) -> NDArray[Any]:
-        """`size` independent draws of the noise: shape `(size,)`, or `(size, dimensions)` of vectors.
+        """Return independent draws of the noise.
 
-        Integers where the step is 1, else floats that are exact multiples of the step.
+        Args:
+            size: The number of draws.
+            entropy: The source of random words; the operating system's by default. Another one is for tests.
+
+        Returns:
+            An array of shape `(size,)`, or `(size, dimensions)` for vectors: integers if the step is 1, else floats
+            that are exact multiples of the step.
         """
         steps = self.law.draw(size * self.dimensions, entropy or SystemEntropy())
         found = self._scale_steps(steps)
@@ -109,10 +115,20 @@ class NoiseMechanism(ABC):
     def release(
         self, values: Amount | Sequence[Any] | NDArray[Any], *, entropy: Entropy | None = None
     ) -> Any:
-        """The values with noise: one number, or as many as there are dimensions. Each call is a release of its own.
+        """Return the values with noise. Each call is a release of its own.
 
-        DataError for another number of values, for one that is not finite or, where the mechanism is for integers only, for
-        one that is not a multiple of the step. An error is seen, too: make sure that no unit's data can cause one.
+        An error is visible, too: make sure that no unit's data can cause one.
+
+        Args:
+            values: One number, or a sequence of as many numbers as the mechanism has dimensions.
+            entropy: The source of random words; the operating system's by default. Another one is for tests.
+
+        Returns:
+            One number for one value, else an array.
+
+        Raises:
+            DataError: For another number of values, for a value that is not finite, and for one that is not a multiple
+                of the step if the mechanism does not round.
         """
         single = isinstance(values, str) or not isinstance(values, (Sequence, np.ndarray))
         given: list[Any] = [values] if single else list(values)  # type: ignore[arg-type]
@@ -129,16 +145,25 @@ class NoiseMechanism(ABC):
         return self.law.compute_variance() * float(self.spacing) ** 2
 
     def interval(self, confidence: float) -> tuple[float, float]:
-        """Ends between which one coordinate's error lies with that probability: the noise, and half a step of rounding.
+        """Return the interval that holds one coordinate's error with that probability: the noise, and half a step of rounding.
 
-        The noise's ends are the narrowest in whole steps. DataError unless 0 < confidence < 1.
+        The ends of the noise are the narrowest in whole steps.
+
+        Args:
+            confidence: The probability, between 0 and 1.
+
+        Returns:
+            The lower and the upper end, in the units of the values.
+
+        Raises:
+            DataError: Unless 0 < confidence < 1.
         """
         rounding = Fraction(1, 2) if self.rounds else Fraction(0)
         reach = float((self.law.compute_half_width(confidence) + rounding) * self.spacing)
         return -reach, reach
 
     def describe(self) -> str:
-        """The law in words, in lattice steps."""
+        """Return the law in words, in lattice steps."""
         return f"{self.law.describe()}, in steps of {float(self.spacing):.6g}"
 
     @property
@@ -147,7 +172,7 @@ class NoiseMechanism(ABC):
         return True
 
     def _round_to_lattice(self, value: Any) -> int:
-        """The nearest point of the lattice, in steps, exactly."""
+        """Return the nearest point of the lattice, in steps, exactly."""
         try:
             steps = Fraction(value.item() if isinstance(value, np.generic) else value) / self.spacing
         except (TypeError, ValueError, OverflowError):
@@ -166,13 +191,13 @@ class NoiseMechanism(ABC):
 
 
 def set_frozen_fields(record: object, **values: object) -> None:
-    """Sets fields of a frozen record while it is made."""
+    """Set fields of a frozen record while it is made."""
     for name, value in values.items():
         object.__setattr__(record, name, value)
 
 
 def parse_exact_number(value: Any) -> Fraction:
-    """A finite number of either sign, exactly as it is written; DataError for what is none.
+    """Return a finite number of either sign, exactly as it is written; raise DataError for anything else.
 
     >>> parse_exact_number("-0.1"), parse_exact_number(0)
     (Fraction(-1, 10), Fraction(0, 1))
@@ -188,14 +213,14 @@ def parse_exact_number(value: Any) -> Fraction:
 
 
 def require_dimensions(dimensions: int, most: int = MOST_DIMENSIONS) -> int:
-    """`dimensions` itself; LossError unless it is a whole number from 1 to `most`."""
+    """Return `dimensions`; raise LossError unless it is a whole number from 1 to `most`."""
     if type(dimensions) is not int or not 1 <= dimensions <= most:
         raise LossError(f"a vector must have 1 to {most} dimensions, not {dimensions!r}")
     return dimensions
 
 
 def compute_spacing(step: Amount | None, scale: Fraction) -> Fraction:
-    """`step` itself, or the largest power of two that is at most `scale` / 2**20."""
+    """Return `step`, or the largest power of two that is at most `scale` / 2**20."""
     if step is not None:
         return parse_amount(step, "step")
     wanted = scale / FINENESS
@@ -205,7 +230,7 @@ def compute_spacing(step: Amount | None, scale: Fraction) -> Fraction:
 
 
 def bound_steps_moved(sensitivity: Fraction, spacing: Fraction) -> int:
-    """How many steps the rounding of one number moves at most, if the number moves by at most `sensitivity`.
+    """Return how many steps the rounding of one number moves at most, if the number moves by at most `sensitivity`.
 
     Claim: ⌈sensitivity/step⌉.
     Why: with ⌊·⌋ the rounding and f the part that x lies above its point, x + D lies in the row of ⌊f + D⌋ steps more,
@@ -218,7 +243,7 @@ def bound_steps_moved(sensitivity: Fraction, spacing: Fraction) -> int:
 
 
 def bound_l1_steps(sensitivity: Fraction, spacing: Fraction, dimensions: int) -> int:
-    """The same for the l1 norm of a vector: less than a step more for each coordinate.
+    """Bound the l1 norm of a vector in lattice steps: less than a step more for each coordinate.
 
     >>> bound_l1_steps(Fraction(1), Fraction(1, 4), 1), bound_l1_steps(Fraction(1), Fraction(1, 4), 3)
     (4, 6)
@@ -227,7 +252,7 @@ def bound_l1_steps(sensitivity: Fraction, spacing: Fraction, dimensions: int) ->
 
 
 def bound_squared_l2_steps(sensitivity: Fraction, spacing: Fraction, dimensions: int) -> Fraction:
-    """The square of the same for the l2 norm: the rounding errors add √dimensions, rounded up.
+    """Return the square of the same for the l2 norm: the rounding errors add √dimensions, rounded up.
 
     >>> bound_squared_l2_steps(Fraction(1), Fraction(1, 4), 1)
     Fraction(16, 1)
@@ -238,7 +263,7 @@ def bound_squared_l2_steps(sensitivity: Fraction, spacing: Fraction, dimensions:
 
 
 def bound_root(square: Fraction) -> Fraction:
-    """A rational, barely above the square root.
+    """Return a rational, barely above the square root.
 
     >>> 0 < bound_root(Fraction(2)) ** 2 - 2 < Fraction(1, 2**60)
     True

@@ -79,7 +79,7 @@ class GaussianMechanism(NoiseMechanism):
 
     @property
     def _mu(self) -> Decimal:
-        """The μ that the calibration asks for."""
+        """The μ of the calibration."""
         epsilon, delta = parse_amount(self.epsilon), parse_amount(self.delta)
         if self.calibration == "analytic":
             return convert_to_mu(epsilon, delta)
@@ -96,7 +96,7 @@ class GaussianMechanism(NoiseMechanism):
 
     @property
     def law(self) -> DiscreteGaussian:
-        """The discrete Gaussian law, in squared steps: the least variance, nearly, with at most the μ that is asked for."""
+        """The discrete Gaussian law, in squared steps: nearly the least variance with at most the μ of the calibration."""
         wanted = self._mu
         # A twelfth of a squared step is what the lattice costs; whole multiples of 2**-20 keep numbers short.
         variance = self._squared_sensitivity / Fraction(wanted) ** 2 + Fraction(1, 12)
@@ -107,19 +107,19 @@ class GaussianMechanism(NoiseMechanism):
 
     @property
     def mu(self) -> Decimal:
-        """The μ of Gaussian differential privacy that the noise keeps, rounded up."""
+        """The μ of the noise in Gaussian differential privacy, rounded up."""
         return bound_discrete_gaussian_mu(self.law.variance, self._squared_sensitivity)
 
     def profile(self) -> GaussianProfile:
-        """That of `mu`-GDP, which the lattice attains but for a part of 1/(24σ²)."""
+        """Return the profile of `mu`-GDP, which the lattice attains except for a share of 1/(24σ²)."""
         return GaussianProfile(self.mu)
 
     def event(self) -> Gaussian:
-        """`Gaussian(rho)` with rho = sensitivity²/(2σ²)."""
+        """Return `Gaussian(rho)` with rho = sensitivity²/(2σ²)."""
         return Gaussian(self.law.compute_rho(self._squared_sensitivity))
 
     def density(self, at: Floats) -> Floats:
-        """e^(-z²/2σ²)/(σ√2π)."""
+        """Return e^(-z²/2σ²)/(σ√2π)."""
         return _compute_normal_density(at, self.variance)
 
 
@@ -164,17 +164,17 @@ class DiscreteGaussianMechanism(NoiseMechanism):
         return DiscreteGaussian.calibrate(parse_amount(self.sensitivity) ** 2, parse_amount(self.rho))
 
     def profile(self) -> GaussianProfile:
-        """That of the μ-GDP that the law keeps."""
+        """Return the profile of the μ-GDP that the law satisfies."""
         return GaussianProfile(
             bound_discrete_gaussian_mu(self.law.variance, parse_amount(self.sensitivity) ** 2)
         )
 
     def event(self) -> Gaussian:
-        """`Gaussian(rho)`."""
+        """Return `Gaussian(rho)`."""
         return Gaussian(parse_amount(self.rho))
 
     def density(self, at: Floats) -> Floats:
-        """e^(-k²/2σ²) over its sum."""
+        """Return e^(-k²/2σ²) over its sum."""
         parameter = float(self.law.variance)
         reach = np.arange(-int(12 * parameter**0.5) - 12, int(12 * parameter**0.5) + 13)
         found: Floats = np.exp(-(at**2) / (2 * parameter)) / np.exp(-(reach**2) / (2 * parameter)).sum()

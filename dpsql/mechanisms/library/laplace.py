@@ -65,7 +65,7 @@ class LaplaceMechanism(NoiseMechanism):
         return Geometric.calibrate(Fraction(moved), parse_amount(self.epsilon))
 
     def profile(self) -> Profile:
-        """That of the noise on one number, exactly; of a vector an upper bound."""
+        """Return the profile of the noise: exact for one number, an upper bound for a vector."""
         if self.dimensions > 1:
             return PureProfile(parse_amount(self.epsilon))
         return GeometricProfile(
@@ -73,11 +73,11 @@ class LaplaceMechanism(NoiseMechanism):
         )
 
     def event(self) -> Pure:
-        """`Pure(epsilon)`."""
+        """Return `Pure(epsilon)`."""
         return Pure(parse_amount(self.epsilon))
 
     def density(self, at: Floats) -> Floats:
-        """e^(-|z|/b)/2b."""
+        """Return e^(-|z|/b)/2b."""
         scale = float(parse_amount(self.sensitivity) / parse_amount(self.epsilon))
         found: Floats = np.exp(-np.abs(at) / scale) / (2 * scale)
         return found
@@ -127,18 +127,18 @@ class GeometricMechanism(NoiseMechanism):
         return Geometric.calibrate(parse_amount(self.sensitivity), parse_amount(self.epsilon))
 
     def profile(self) -> Profile:
-        """That of one integer that moves by a whole number of steps, exactly; else an upper bound."""
+        """Return the profile: exact for one integer that moves by a whole number of steps, else an upper bound."""
         moved = parse_amount(self.sensitivity)
         if self.dimensions > 1 or moved.denominator != 1:
             return PureProfile(parse_amount(self.epsilon))
         return GeometricProfile(self.law.scale, int(moved))
 
     def event(self) -> Pure:
-        """`Pure(epsilon)`."""
+        """Return `Pure(epsilon)`."""
         return Pure(parse_amount(self.epsilon))
 
     def density(self, at: Floats) -> Floats:
-        """(1-a)/(1+a)·a^|k|."""
+        """Return (1-a)/(1+a)·a^|k|."""
         rate = float(parse_amount(self.epsilon) / parse_amount(self.sensitivity))
         found: Floats = np.tanh(rate / 2) * np.exp(-rate * np.abs(at))
         return found

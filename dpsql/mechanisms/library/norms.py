@@ -29,7 +29,7 @@ from dpsql.mechanisms.sampler import sample_l2_vectors
 from dpsql.request.loss import Amount, parse_amount
 
 MOST_OF_BALL = 12
-"""Beyond, so few proposals are kept that a draw takes long."""
+"""The largest dimension: with more, so few proposals are kept that a draw takes long."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,15 +76,15 @@ class CubeMechanism(NoiseMechanism):
         return LInfinityMechanism.calibrate(Fraction(moved), parse_amount(self.epsilon), self.dimensions)
 
     def profile(self) -> PureProfile:
-        """An upper bound."""
+        """Return an upper bound."""
         return PureProfile(parse_amount(self.epsilon))
 
     def event(self) -> Pure:
-        """`Pure(epsilon)`."""
+        """Return `Pure(epsilon)`."""
         return Pure(parse_amount(self.epsilon))
 
     def density(self, at: Floats) -> Floats:
-        """That of one coordinate: the sum over j < k of (|z|/b)^j/j!·e^(-|z|/b), over 2kb.
+        """Return the density of one coordinate: the sum over j < k of (|z|/b)^j/j!·e^(-|z|/b), over 2kb.
 
         Why: the radius is a gamma variable of shape k+1, in units of b, and a coordinate is uniform within it.
         """
@@ -100,7 +100,7 @@ class KNormMechanism(Mechanism):
     """The law of `sample_l2_vectors`: vectors z of integers with probability proportional to a**⌈‖z‖₂⌉, a = exp(-1/scale).
 
     Claim: (⌈l2_sensitivity⌉/scale)-DP for integers.
-    Why: ⌈‖z + d‖₂⌉ <= ⌈‖z‖₂⌉ + ⌈‖d‖₂⌉ (triangle inequality), with one normaliser.
+    Why: ⌈‖z + d‖₂⌉ <= ⌈‖z‖₂⌉ + ⌈‖d‖₂⌉ (triangle inequality), with one normalizer.
     Source: Hardt, Talwar 2010, section 4; on integers derived here.
 
     `compute_variance` and `compute_half_width` are those of the continuous law e^(-‖z‖₂/scale), one step and more wider: the norms of
@@ -115,25 +115,25 @@ class KNormMechanism(Mechanism):
     dimensions: int
 
     def draw(self, size: int, entropy: Entropy) -> list[int]:
-        """Coordinates of independent vectors, one vector after the other."""
+        """Return the coordinates of independent vectors, one vector after the other."""
         drawn = sample_l2_vectors(self.scale, self.dimensions, size // self.dimensions, entropy)
         clear_cache()  # of the coins of these draws
         flat: list[int] = drawn.ravel().tolist()
         return flat
 
     def compute_variance(self) -> float:
-        """(d+1)·scale², the continuous law's: that of a coordinate of a gamma radius in a uniform direction."""
+        """Return (d+1)·scale², the variance of the continuous law: of a coordinate of a gamma radius in a uniform direction."""
         return (self.dimensions + 1) * float(self.scale) ** 2
 
     def bound_sum_tail(self, terms: int, threshold: int) -> float:
-        """P(one coordinate of the continuous law >= `threshold`); sums are not known."""
+        """Bound P(one coordinate of the continuous law >= `threshold`); sums are not known."""
         if terms > 1:
             return 1.0
         beyond = 1 - compute_coordinate_probability(self.dimensions, abs(threshold) / float(self.scale))
         return beyond / 2 if threshold >= 0 else 1 - beyond / 2
 
     def compute_half_width(self, confidence: float) -> int:
-        """The t with P(|coordinate| <= t) = `confidence` in the continuous law, and 1 + √dimensions steps more."""
+        """Return the t with P(|coordinate| <= t) = `confidence` in the continuous law, and 1 + √dimensions steps more."""
         from scipy.optimize import brentq
 
         if not 0 < confidence < 1:
@@ -143,7 +143,7 @@ class KNormMechanism(Mechanism):
         return math.ceil(reach * float(self.scale)) + 1 + math.isqrt(k) + 1
 
     def describe(self) -> str:
-        """The law in words.
+        """Return the law in words.
 
         >>> KNormMechanism(Fraction(20), 3).describe()
         'ball, scale 20, of 3 numbers at once'
@@ -152,7 +152,7 @@ class KNormMechanism(Mechanism):
 
 
 def compute_coordinate_probability(dimensions: int, reach: float) -> float:
-    """P(|z_1| <= reach) where z has the density proportional to e^-‖z‖₂.
+    """Return P(|z_1| <= reach) where z has the density proportional to e^-‖z‖₂.
 
     Why: z has the characteristic function (1 + ‖w‖²)^(-(d+1)/2), as √(2g) times a standard normal vector has for a gamma
     variable g of shape (d+1)/2.
@@ -218,15 +218,15 @@ class VectorMechanism(NoiseMechanism):
         return KNormMechanism(Fraction(math.ceil(moved)) / parse_amount(self.epsilon), self.dimensions)
 
     def profile(self) -> PureProfile:
-        """An upper bound."""
+        """Return an upper bound."""
         return PureProfile(parse_amount(self.epsilon))
 
     def event(self) -> Pure:
-        """`Pure(epsilon)`."""
+        """Return `Pure(epsilon)`."""
         return Pure(parse_amount(self.epsilon))
 
     def density(self, at: Floats) -> Floats:
-        """That of one coordinate: (|z|/2b)^(d/2)·K_(d/2)(|z|/b) over b·√π·Γ((d+1)/2).
+        """Return the density of one coordinate: (|z|/2b)^(d/2)·K_(d/2)(|z|/b) over b·√π·Γ((d+1)/2).
 
         Source: the Bessel integral of the mixture in `compute_coordinate_probability`.
         """

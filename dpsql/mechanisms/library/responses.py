@@ -1,4 +1,4 @@
-"""Randomised response and optimised unary encoding: each person's answer is randomised before it leaves them."""
+"""Randomized response and optimized unary encoding: each person randomizes their own answer."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from dpsql.request.loss import Amount, parse_amount
 
 MOST_CHOICES = 1 << 16
 _LEAST = Fraction(1, 10**6)
-"""Below, p and q are as good as equal in floats."""
+"""The least epsilon: below it p and q are practically equal in floats."""
 
 
 class LocalMechanism(ABC):
-    """A randomised answer to a question with `choices` answers, which are numbered from 0.
+    """A randomized answer to a question with `choices` answers, which are numbered from 0.
 
-    An answer supports some choices. It supports the true one with chance `p`, and any other one with chance `q` < p; so a count
+    An answer supports some choices. It supports the true one with probability `p`, and any other one with probability `q` < p; so a count
     c of the answers that support a choice, of n, estimates its frequency as (c/n - q)/(p - q), without bias.
 
     The error is that estimate from a single answer less the truth.
@@ -42,36 +42,36 @@ class LocalMechanism(ABC):
     @property
     @abstractmethod
     def p(self) -> float:
-        """The chance that an answer supports the truth."""
+        """The probability that an answer supports the truth."""
 
     @property
     @abstractmethod
     def q(self) -> float:
-        """The chance that an answer supports a given choice that is not the truth."""
+        """The probability that an answer supports a given choice that is not the truth."""
 
     @property
     @abstractmethod
     def loss(self) -> Fraction:
-        """ε, exactly or barely above."""
+        """ε, exactly or rounded up."""
 
     @abstractmethod
     def sample(self, size: int = 1, *, truth: int = 0, entropy: Entropy | None = None) -> NDArray[Any]:
-        """`size` independent answers of somebody whose truth is that choice."""
+        """Return `size` independent answers of a person whose true choice this is."""
 
     @abstractmethod
     def supports(self, answers: NDArray[Any]) -> NDArray[np.bool_]:
-        """Which choices each answer supports: shape `(answers, choices)`."""
+        """Return which choices each answer supports: shape `(answers, choices)`."""
 
     @abstractmethod
     def profile(self) -> Profile:
-        """The least δ at each ε."""
+        """Return the least δ at each ε."""
 
     def event(self) -> Pure:
-        """`Pure(ε)`."""
+        """Return `Pure(ε)`."""
         return Pure(self.loss)
 
     def release(self, truth: int, *, entropy: Entropy | None = None) -> Any:
-        """The answer of one person with that truth. A second answer to the same question is a second release."""
+        """Return the answer of one person with that truth. A second answer to the same question is a second release."""
         return self.sample(1, truth=truth, entropy=entropy)[0].tolist()
 
     @property
@@ -83,7 +83,7 @@ class LocalMechanism(ABC):
         return self.q * (1 - self.q) / (self.p - self.q) ** 2
 
     def interval(self, confidence: float) -> tuple[float, float]:
-        """Ends between which the estimate for a choice that is not the truth lies with that probability, from one answer.
+        """Return the interval that holds the estimate for a choice that is not the truth with that probability, from one answer.
 
         An answer supports it or not, so the ends are the estimates of both, or one where that suffices. DataError unless
         0 < confidence < 1.
@@ -108,7 +108,7 @@ class LocalMechanism(ABC):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RandomizedResponse(LocalMechanism):
-    """The truth with chance e^ε/(e^ε + choices - 1), and each other choice with chance 1/(e^ε + choices - 1).
+    """The truth with probability e^ε/(e^ε + choices - 1), and each other choice with probability 1/(e^ε + choices - 1).
 
     `odds`, where given, is e^ε itself, for coins: `fair_coins()` and `of_truth(alpha)` make such ones. One of `epsilon` and
     `odds` is given.
@@ -145,7 +145,7 @@ class RandomizedResponse(LocalMechanism):
 
     @classmethod
     def fair_coins(cls) -> RandomizedResponse:
-        """Two fair coins: heads, the truth; tails, whatever the second coin says. ε = ln 3.
+        """Return the mechanism of two fair coins: heads, the truth; tails, what the second coin says. ε = ln 3.
 
         Source: Dwork, Roth 2014, Claim 3.5.
         """
@@ -153,7 +153,7 @@ class RandomizedResponse(LocalMechanism):
 
     @classmethod
     def of_truth(cls, alpha: Amount, choices: int = 2) -> RandomizedResponse:
-        """The truth with chance `alpha`, else one of the choices, all alike: ε = ln((1 + (choices-1)·α)/(1 - α)).
+        """Return the truth with probability `alpha`, else one of the choices, all alike: ε = ln((1 + (choices-1)·α)/(1 - α)).
 
         With two choices that is ln((1+α)/(1-α)) = 2·artanh(α), which is above 2α: the often quoted 2α is what it tends to for
         small α, and no bound. LossError unless 0 < alpha < 1.
@@ -173,21 +173,21 @@ class RandomizedResponse(LocalMechanism):
 
     @property
     def p(self) -> float:
-        """The chance of the truth."""
+        """The probability of the truth."""
         if self.odds is not None:
             return float(parse_amount(self.odds) / (parse_amount(self.odds) + self.choices - 1))
         return 1 / (1 + (self.choices - 1) * math.exp(-float(self.loss)))
 
     @property
     def q(self) -> float:
-        """The chance of any other choice."""
+        """The probability of any other choice."""
         if self.odds is not None:
             return float(1 / (parse_amount(self.odds) + self.choices - 1))
         shrunk = math.exp(-float(self.loss))
         return shrunk / (1 + (self.choices - 1) * shrunk)
 
     def sample(self, size: int = 1, *, truth: int = 0, entropy: Entropy | None = None) -> NDArray[np.int64]:
-        """`size` independent answers of somebody whose truth is that choice, as numbers of choices; the law is exact."""
+        """Return `size` independent answers of a person whose true choice this is, as numbers of choices; the law is exact."""
         self._check_truth(truth)
         source = entropy or SystemEntropy()
         if self.odds is None:
@@ -201,21 +201,21 @@ class RandomizedResponse(LocalMechanism):
         return np.where(lying, others + (others >= truth), truth)
 
     def supports(self, answers: NDArray[Any]) -> NDArray[np.bool_]:
-        """An answer supports the choice that it names."""
+        """Return an answer supports the choice that it names."""
         found: NDArray[np.bool_] = np.asarray(answers)[:, np.newaxis] == np.arange(self.choices)
         return found
 
     def profile(self) -> ResponseProfile:
-        """The exact one, at ε as `loss` has it."""
+        """Return the exact profile, at ε as in `loss`."""
         return ResponseProfile(self.loss, self.choices)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnaryEncoding(LocalMechanism):
-    """A bit for each choice: the true one's is 1 with chance 1/2, each other one's with chance 1/(e^ε + 1).
+    """A bit for each choice: the true one's is 1 with probability 1/2, each other one's with probability 1/(e^ε + 1).
 
     Claim: ε-DP for each answer; the variance 4e^ε/(e^ε - 1)² does not grow with the number of choices, and is less than that of
-    randomised response from 3e^ε + 2 choices on. The profile is exact.
+    randomized response from 3e^ε + 2 choices on. The profile is exact.
     Why: two truths' bits differ, with the ratios (1/2)/q for the one and (1-q)/(1/2) for the other, at most e^ε together.
     Source: Wang, Blocki, Li, Jha 2017, "Locally differentially private protocols for frequency estimation", section 4.3.
 
@@ -251,7 +251,7 @@ class UnaryEncoding(LocalMechanism):
         return shrunk / (1 + shrunk)
 
     def sample(self, size: int = 1, *, truth: int = 0, entropy: Entropy | None = None) -> NDArray[np.bool_]:
-        """`size` independent answers of somebody whose truth is that choice: shape `(size, choices)`; the law is exact."""
+        """Return `size` independent answers of a person whose true choice this is: shape `(size, choices)`; the law is exact."""
         self._check_truth(truth)
         source = entropy or SystemEntropy()
         found = sample_lies(self.loss, 2, size * self.choices, source).reshape(size, self.choices)
@@ -259,9 +259,9 @@ class UnaryEncoding(LocalMechanism):
         return found
 
     def supports(self, answers: NDArray[Any]) -> NDArray[np.bool_]:
-        """An answer supports the choices whose bits are 1."""
+        """Return an answer supports the choices whose bits are 1."""
         return np.asarray(answers, np.bool_)
 
     def profile(self) -> UnaryProfile:
-        """The exact one."""
+        """Return the exact one."""
         return UnaryProfile(self.loss)

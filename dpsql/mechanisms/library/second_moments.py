@@ -1,4 +1,4 @@
-"""Second-moment matrices with noise of the kind that is expected to err least, made positive semidefinite."""
+"""Second-moment matrices with the noise of the least expected error, made positive semidefinite."""
 
 from __future__ import annotations
 
@@ -100,13 +100,13 @@ class SecondMoments:
         return found
 
     def event(self) -> Pure | Gaussian | Approximate:
-        """What an accountant is charged with."""
+        """Return the event that an accountant charges."""
         return self.chosen.event()
 
     def release(
         self, matrix: Sequence[Sequence[Amount]] | NDArray[Any], *, entropy: Entropy | None = None
     ) -> Floats:
-        """The nearest positive semidefinite matrix to a second-moment matrix with noise.
+        """Return the nearest positive semidefinite matrix to a second-moment matrix with noise.
 
         DataError for another shape, or an entry that is not finite. What is below the diagonal is not read.
         """
@@ -130,11 +130,11 @@ class SecondMoments:
         return self.dimensions * (self.dimensions + 1) // 2
 
     def _compute_error(self, law: AdditiveMechanism) -> float:
-        """Of noise in isometric coordinates there is one part for each; of others those off the diagonal count twice."""
+        """Return the error of noise: in isometric coordinates each counts once, in others those off the diagonal count twice."""
         parts = self._entry_count if _is_isometric(law) else self.dimensions**2
         return math.sqrt(law.variance * parts)
 
 
 def _is_isometric(law: AdditiveMechanism) -> bool:
-    """Whether its sensitivity is an l2 norm."""
+    """Return whether its sensitivity is an l2 norm."""
     return isinstance(law, (VectorMechanism, GaussianMechanism))

@@ -34,11 +34,11 @@ MOST_CANDIDATES = 10_000
 _FINE = 1024
 """Steps in one scale of the noise of report-noisy-max."""
 _NODES = 200
-"""Of the integral of a polynomial, which it is exact for up to 400 candidates, and smooth beyond."""
+"""The points of the quadrature: exact for the polynomials of up to 400 candidates, and accurate beyond."""
 
 
 class SelectionMechanism(ABC):
-    """A selection of one of the candidates with these `scores`, of which the highest is wanted.
+    """A selection of one candidate by `scores`, of which a high one is wanted.
 
     `sensitivity` is the most that one unit changes any score; `monotone` says that a unit changes all scores in one direction,
     as counts do under `add_remove`, which is worth half of the loss. Scores and sensitivity are exact: a float counts as the
@@ -57,28 +57,28 @@ class SelectionMechanism(ABC):
 
     @abstractmethod
     def probabilities(self) -> Floats:
-        """The chance of each candidate."""
+        """Return the chance of each candidate."""
 
     @abstractmethod
     def profile(self) -> Profile:
-        """An upper bound of δ at each ε, over all scores."""
+        """Return an upper bound of δ at each ε, over all scores."""
 
     @abstractmethod
     def event(self) -> Pure | BoundedRange:
-        """What an accountant is charged with."""
+        """Return the event that an accountant charges."""
 
     @abstractmethod
     def _select_candidate(self, entropy: Entropy) -> int: ...
 
     def sample(self, size: int = 1, *, entropy: Entropy | None = None) -> NDArray[np.int64]:
-        """The indices of `size` independent selections. Each is a release of its own."""
+        """Return the indices of `size` independent selections. Each is a release of its own."""
         source = entropy or SystemEntropy()
         found = np.array([self._select_candidate(source) for _ in range(size)], np.int64)
         clear_cache()  # of what was computed from scores
         return found
 
     def release(self, *, entropy: Entropy | None = None) -> int:
-        """The index of the selected candidate."""
+        """Return the index of the selected candidate."""
         return int(self.sample(1, entropy=entropy)[0])
 
     @property
@@ -89,7 +89,7 @@ class SelectionMechanism(ABC):
         return float(((scores - mean) ** 2 * chances).sum())
 
     def interval(self, confidence: float) -> tuple[float, float]:
-        """Ends between which the error lies with that probability; the upper one is 0.
+        """Return the interval that holds the error with that probability; its upper end is 0.
 
         DataError unless 0 < confidence < 1.
         """
@@ -102,7 +102,7 @@ class SelectionMechanism(ABC):
         return float(worst - scores.max()), 0.0
 
     def shortfall(self, confidence: float) -> float:
-        """How far below the highest score the selected one lies at most, with that probability, by the theorem.
+        """Return how far below the highest score the selected one lies at most, with that probability, by the theorem.
 
         Claim: (2Δ/ε)·(ln(|R|/|R_opt|) + t) with probability 1 - e^-t, R_opt being the candidates with the highest score; half
         of that where scores are monotone.
@@ -128,7 +128,7 @@ class SelectionMechanism(ABC):
 
     @property
     def _penalties(self) -> tuple[list[int], Fraction]:
-        """Whole numbers of a unit that the scores lie below the highest, and that unit."""
+        """The distances of the scores from the highest, as whole multiples of a unit, and that unit."""
         unit = Fraction(1, math.lcm(*(score.denominator for score in self._exact_scores)))
         best = max(self._exact_scores)
         return [int((best - score) / unit) for score in self._exact_scores], unit
@@ -151,7 +151,7 @@ class ExponentialMechanism(SelectionMechanism):
     """A candidate is selected with probability proportional to e^(ε·score/2Δ), or e^(ε·score/Δ) where scores are monotone.
 
     Claim: ε-DP, and (ε²/8)-zCDP, as its range is ε. The profile is the largest of any selection of that range.
-    Why: the score and the normaliser each change by at most e^(ε/2); see `Exponential`.
+    Why: the score and the normalizer each change by at most e^(ε/2); see `Exponential`.
     Source: McSherry, Talwar 2007, "Mechanism design via differential privacy"; Cesar, Rogers 2021 (its zCDP).
 
     >>> auction = ExponentialMechanism(scores=[3, 3, 3.1, 0], epsilon=2, sensitivity=3.1)
@@ -170,17 +170,17 @@ class ExponentialMechanism(SelectionMechanism):
         self._normalize_fields()
 
     def probabilities(self) -> Floats:
-        """The chance of each candidate."""
+        """Return the chance of each candidate."""
         weights: Floats = np.exp(float(self._rate) * (self._float_scores - self._float_scores.max()))
         found: Floats = weights / weights.sum()
         return found
 
     def profile(self) -> BoundedRangeProfile:
-        """That of any selection of range ε."""
+        """Return the profile of any selection with range ε."""
         return BoundedRangeProfile(parse_amount(self.epsilon))
 
     def event(self) -> BoundedRange:
-        """`BoundedRange(epsilon)`."""
+        """Return `BoundedRange(epsilon)`."""
         return BoundedRange(parse_amount(self.epsilon))
 
     def _select_candidate(self, entropy: Entropy) -> int:
@@ -190,7 +190,7 @@ class ExponentialMechanism(SelectionMechanism):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PermuteAndFlipMechanism(SelectionMechanism):
-    """Candidates come in a random order, and the first is selected whose coin, of chance e^(-ε·(best - score)/2Δ), is heads.
+    """Candidates come in a random order, and the first is selected whose coin, of probability e^(-ε·(best - score)/2Δ), is heads.
 
     Claim: ε-DP; the expected score is never below that of the exponential mechanism at the same ε. It is report-noisy-max with
     one-sided exponential noise of scale 2Δ/ε.
@@ -214,7 +214,7 @@ class PermuteAndFlipMechanism(SelectionMechanism):
         self._normalize_fields()
 
     def probabilities(self) -> Floats:
-        """The chance of each candidate, integrated.
+        """Return the chance of each candidate, integrated.
 
         Why: candidate i wins the noisy maximum where e_i + q_i is above all others; with u = e^-noise that is the integral over
         u in (0, 1) of the product over j != i of (1 - min(1, u·p_j/p_i)), p being the coins' chances; a best one has p = 1.
@@ -230,11 +230,11 @@ class PermuteAndFlipMechanism(SelectionMechanism):
         return found
 
     def profile(self) -> PureProfile:
-        """That of any ε-DP release."""
+        """Return the profile of any ε-DP release."""
         return PureProfile(parse_amount(self.epsilon))
 
     def event(self) -> Pure:
-        """`Pure(epsilon)`."""
+        """Return `Pure(epsilon)`."""
         return Pure(parse_amount(self.epsilon))
 
     def _select_candidate(self, entropy: Entropy) -> int:
@@ -272,7 +272,7 @@ class ReportNoisyMax(SelectionMechanism):
 
     @property
     def _noise(self) -> tuple[list[int], Geometric]:
-        """The scores in steps of the lattice below the highest, and the law of the noise in these steps."""
+        """The distances of the scores from the highest, in lattice steps, and the law of the noise in these steps."""
         finest = 1 / self._rate / _FINE
         step = compute_spacing(None, finest * FINENESS)
         moved = bound_steps_moved(parse_amount(self.sensitivity), step) * (1 if self.monotone else 2)
@@ -283,7 +283,7 @@ class ReportNoisyMax(SelectionMechanism):
         )
 
     def probabilities(self) -> Floats:
-        """The chance of each candidate, summed over the noise of the winner."""
+        """Return the chance of each candidate, summed over the noise of the winner."""
         penalties, law = self._noise
         scale = float(law.scale)
         reach = math.ceil(45 * scale)
@@ -291,7 +291,7 @@ class ReportNoisyMax(SelectionMechanism):
         ratio = math.exp(-1 / scale)
 
         def compute_noise_cdf(t: Floats) -> Floats:
-            """P(noise <= t)."""
+            """Return P(noise <= t)."""
             side = np.exp(-np.where(t >= 0, t + 1, -t) / scale) / (1 + ratio)
             found: Floats = np.where(t >= 0, 1 - side, side)
             return found
@@ -308,11 +308,11 @@ class ReportNoisyMax(SelectionMechanism):
         return found
 
     def profile(self) -> PureProfile:
-        """That of any ε-DP release."""
+        """Return the profile of any ε-DP release."""
         return PureProfile(parse_amount(self.epsilon))
 
     def event(self) -> Pure:
-        """`Pure(epsilon)`."""
+        """Return `Pure(epsilon)`."""
         return Pure(parse_amount(self.epsilon))
 
     def _select_candidate(self, entropy: Entropy) -> int:
@@ -326,6 +326,6 @@ class ReportNoisyMax(SelectionMechanism):
 
 @lru_cache(maxsize=1)
 def _compute_gauss_nodes() -> tuple[Floats, Floats]:
-    """Points and weights of Gauss and Legendre."""
+    """Return the points and weights of Gauss-Legendre quadrature."""
     nodes, weights = np.polynomial.legendre.leggauss(_NODES)
     return nodes, weights

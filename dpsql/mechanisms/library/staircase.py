@@ -84,16 +84,16 @@ class StaircaseMechanism(NoiseMechanism):
         return law.inner / law.width
 
     def profile(self) -> StaircaseProfile:
-        """The exact one."""
+        """Return the exact one."""
         law = self.law
         return StaircaseProfile(parse_amount(self.epsilon), law.width, law.inner)
 
     def event(self) -> Pure:
-        """`Pure(epsilon)`."""
+        """Return `Pure(epsilon)`."""
         return Pure(parse_amount(self.epsilon))
 
     def density(self, at: Floats) -> Floats:
-        """The density; with the step 1 the probabilities of integers."""
+        """Return the density; with the step 1 the probabilities of integers."""
         law, ratio, step = self.law, math.exp(-float(parse_amount(self.epsilon))), float(self.spacing)
         steps = np.abs(np.asarray(at, np.float64)) / step
         first = law.inner - (0.5 if self.spacing != 1 else 0)
@@ -104,7 +104,7 @@ class StaircaseMechanism(NoiseMechanism):
 
 
 def compute_mean_magnitude(loss: Fraction, width: int, inner: int) -> float:
-    """The mean of |k| in steps.
+    """Return the mean of |k| in steps.
 
     Why: a row of `width` numbers has the weights and the places s0 and s1, row i is b**i of the first, moved by i·width.
     """

@@ -21,15 +21,15 @@ from dpsql.mechanisms.library.base import require_dimensions, set_frozen_fields
 from dpsql.request.loss import Amount, parse_amount
 
 _BLUR = 1e-12
-"""What floats may lose of a chance, as a share of it, and more."""
+"""An upper bound on the relative error of a probability in floats."""
 _FAR = 700.0
-"""Beyond, e^ε is no float; δ there is at most what it is here."""
+"""The largest ε whose e^ε is a float; δ at a larger ε is at most the δ at this one."""
 _MOST = 64
 
 
 @dataclass(frozen=True, slots=True)
 class WishartProfile:
-    """That of a Wishart matrix W(k, scale·I) of d dimensions, added to one that moves by v·vᵀ, ‖v‖² <= shift·scale.
+    """The profile of a Wishart matrix W(k, scale·I) of d dimensions, added to one that moves by v·vᵀ, ‖v‖² <= shift·scale.
 
     `degrees` is m = k - d + 1.
 
@@ -54,11 +54,11 @@ class WishartProfile:
         return None
 
     def bound_crossover_epsilon(self, mu: Decimal) -> Decimal:
-        """There is none."""
+        """Raise LossError: there is no crossover."""
         raise LossError(f"no δ of {float(mu):g}-GDP stays above a floor")
 
     def delta(self, epsilon: Decimal) -> Bounds:
-        """The exact δ, but for the rounding of floats."""
+        """Return the exact δ, up to the rounding of floats."""
         from scipy.special import gammainc, gammaincc
 
         e, s, half = min(float(epsilon), _FAR), self.shift, self.degrees / 2
@@ -79,7 +79,7 @@ class WishartProfile:
 
 
 def _solve_crossing(shift: float, exponent: float) -> float:
-    """The c with c/(c - shift) = e^exponent."""
+    """Return the c with c/(c - shift) = e^exponent."""
     return shift / -math.expm1(-exponent)
 
 
@@ -151,7 +151,7 @@ class WishartMechanism:
         return 2 * self.degrees * float(parse_amount(self.bound)) ** 4
 
     def interval(self, confidence: float) -> tuple[float, float]:
-        """Ends between which the noise of an entry on the diagonal, with its mean, lies with that probability.
+        """Return the ends of the interval that holds the noise of a diagonal entry, with its mean, with that probability.
 
         Why: it is bound² times a chi-squared variable of k degrees. DataError unless 0 < confidence < 1.
         """
@@ -164,7 +164,7 @@ class WishartMechanism:
         return float(scale * low), float(scale * high)
 
     def sample(self, size: int = 1, *, entropy: Entropy | None = None) -> NDArray[np.float64]:
-        """`size` independent matrices, shape `(size, dimensions, dimensions)`, in floats: for study."""
+        """Return `size` independent matrices, shape `(size, dimensions, dimensions)`, in floats: for study."""
         from scipy.special import ndtri
 
         k, d = self.degrees, self.dimensions
@@ -176,7 +176,7 @@ class WishartMechanism:
         return found
 
     def density(self, at: Floats) -> Floats:
-        """That of an entry on the diagonal, with its mean."""
+        """Return the density of an entry on the diagonal, with its mean."""
         from scipy.special import gammaln
 
         half, scale = self.degrees / 2, 2 * float(parse_amount(self.bound)) ** 2
@@ -185,9 +185,9 @@ class WishartMechanism:
         return found
 
     def profile(self) -> WishartProfile:
-        """The exact one, but for the rounding of floats."""
+        """Return the exact profile, up to the rounding of floats."""
         return WishartProfile(self.degrees - self.dimensions + 1)
 
     def event(self) -> Approximate:
-        """`Approximate(epsilon, delta)`."""
+        """Return `Approximate(epsilon, delta)`."""
         return Approximate(Fraction(parse_amount(self.epsilon)), Fraction(parse_amount(self.delta)))

@@ -1,4 +1,4 @@
-"""The types of a statement's numbered parameters, by what they stand beside: for clients that ask before they send values.
+"""Types of a statement's numbered parameters, inferred from their context for clients that ask before they send values.
 
 A guess that is wrong makes a client refuse a value, or the engine the query; nothing else rests on it.
 """
@@ -26,7 +26,7 @@ _BESIDE = (
     exp.Predicate, exp.Binary, exp.In, exp.Between, exp.Paren, exp.Neg, exp.Tuple, exp.Case, exp.If, exp.Coalesce, exp.Nullif,
     exp.Greatest, exp.Least, exp.Abs,
 )  # fmt: skip
-"""What has one type for all that it is made of, but for the conditions of a CASE."""
+"""Nodes whose parts all have one type, except for the conditions of a CASE."""
 _RESULTS: Mapping[type[exp.Expr], Type] = {
     **dict.fromkeys((exp.Count, exp.Length, exp.Extract, exp.StrPosition), Type.INTEGER),
     **dict.fromkeys((exp.Avg, exp.Round, exp.Stddev, exp.StddevSamp, exp.StddevPop, exp.Variance, exp.Sqrt, exp.Ln, exp.Exp), Type.DOUBLE),
@@ -39,7 +39,7 @@ _TAKING: Sequence[tuple[tuple[type[exp.Expr], ...], Type]] = (
     ((exp.Like, exp.ILike, exp.RegexpLike, exp.DPipe), Type.VARCHAR),
     ((exp.Where, exp.Having, exp.Connector, exp.Not), Type.BOOLEAN),
 )
-"""What takes values of one type."""
+"""Nodes that take values of one type."""
 _PLACES: Mapping[tuple[type[exp.Expr], str | None], Type] = {
     (exp.Round, "decimals"): Type.INTEGER,
     (exp.Left, "expression"): Type.INTEGER,
@@ -52,13 +52,13 @@ _PLACES: Mapping[tuple[type[exp.Expr], str | None], Type] = {
 
 @dataclass(frozen=True, slots=True)
 class ListType:
-    """The type of a list of values, as of `$1` in `x = ANY($1)`; a list of oids, which are no type of the engine's, has no item."""
+    """The type of a list of values, as of `$1` in `x = ANY($1)`; a list of oids, which the engine has no type for, has no item."""
 
     item: Type | None
 
 
 def infer_parameter_types(text: str, columns: Mapping[str, Type]) -> dict[int, Type | ListType]:
-    """Return the type of each parameter that stands beside a column of these folded names, a literal, or in a cast or LIMIT."""
+    """Return the type of each parameter that is compared with a column of these folded names or a literal, or is in a cast or LIMIT."""
     if len(text) > MOST_CHARACTERS:
         return {}
     try:
@@ -91,7 +91,7 @@ def _infer_parameter_type(node: exp.Expr, columns: Mapping[str, Type]) -> Type |
 
 
 def _infer_context_type(node: exp.Expr, columns: Mapping[str, Type]) -> Type | None:
-    """Return the type of what a node is compared with, computed with or chosen beside, or of its place."""
+    """Return the type that a node's context implies: the other side of a comparison or operation, or its place."""
     while node.parent is not None:
         around = node.parent
         if isinstance(around, exp.Cast):
@@ -114,7 +114,7 @@ def _infer_context_type(node: exp.Expr, columns: Mapping[str, Type]) -> Type | N
 
 
 def _find_place_type(node: exp.Expr, around: exp.Expr) -> Type | None:
-    """Find the type that a place takes, whatever stands beside it."""
+    """Return the type that a place takes, whatever its neighbors are."""
     if isinstance(around, exp.If) and node.arg_key == "this":
         is_condition = around.parent is None or around.parent.args.get("this") is None
         return Type.BOOLEAN if is_condition else None
@@ -123,7 +123,7 @@ def _find_place_type(node: exp.Expr, around: exp.Expr) -> Type | None:
 
 
 def _iterate_alternatives(node: exp.Expr) -> Iterable[exp.Expr]:
-    """Return the parts of a node that have one type: all, but for the conditions of a CASE."""
+    """Yield the parts of a node that share one type: all, except for the conditions of a CASE."""
     is_choice = isinstance(node, (exp.Case, exp.If))
     return (each for each in node.iter_expressions() if not is_choice or each.arg_key != "this")
 

@@ -1,4 +1,4 @@
-"""A catalogue query in PostgreSQL's SQL to one in DuckDB's over the tables of a catalogue twin.
+"""Rewrite a catalogue query in PostgreSQL's SQL as one in DuckDB's over the tables of a catalogue twin.
 
 Claim: the statement that comes out reads the twin's catalogue tables alone.
 Why: it is one SELECT; every table in it is a catalogue table, a common table expression or a subquery of its own; every
@@ -26,7 +26,7 @@ MOST_CHARACTERS = 50_000
 SCHEMAS = {"pg_catalog": "pg", "information_schema": "info"}
 """The schemas of the twin that hold the catalogue's tables."""
 PREFIX = "pg_fn_"
-"""What the names of the twin's own functions begin with."""
+"""The prefix of the twin's own functions."""
 _EXPAND = "_pg_expandarray"
 """The one function of the information schema that clients call: the items of an array with their places."""
 MACROS: Mapping[str, tuple[str, ...]] = {
@@ -87,7 +87,7 @@ MACROS: Mapping[str, tuple[str, ...]] = {
         "n := (SELECT any_value(oid) FROM pg.shown_types WHERE lower(regexp_extract(n, '([^.\"]+)\"?$', 1)) IN (shown, typname))",
     ),
 }  # fmt: skip
-"""The functions of PostgreSQL's that the twin has: parameters, and what each is over the twin's tables."""
+"""PostgreSQL's functions in the twin: parameters, and a definition over the twin's tables."""
 _BUILT_IN = {
     "abs", "array_agg", "array_length", "array_to_string", "bool_and", "bool_or", "char_length", "coalesce", "concat",
     "count", "generate_series", "generate_subscripts", "greatest", "least", "left", "length", "lower", "ltrim", "max",
@@ -107,7 +107,7 @@ _LONGEST_REPLACEMENT = 63
 _ITEM = re.compile(r'"([^"\\{}]*+)"|([^",\\{}\s]++)')
 _ARRAY = re.compile(r'\{(?:(?:"[^"\\{}]*+"|[^",\\{}\s]++)(?:,(?!\})|(?=\})))*+\}')
 _LONGEST_TEXT = 10_000
-"""Characters or items after which a text or array that is put together ends: the engine's memory limit does not hold for texts and lists."""
+"""The most characters or items of a concatenated text or array: the engine's memory limit does not apply to texts and lists."""
 _TYPES = {
     "NAME": "TEXT", "OID": "UINTEGER", "INT2": "SMALLINT", "INT4": "INT", "INT8": "BIGINT", "REGPROC": "TEXT",
     "REGROLE": "TEXT", "CHAR": "TEXT", "XID": "UINTEGER", "SERIAL": "UINTEGER", "REGPROCEDURE": "TEXT", "REGOPER": "TEXT",
@@ -127,7 +127,7 @@ class CatalogueQuery:
         values: Collection[Any],
         assign: Callable[[str, str], str],
     ) -> str:
-        """Return the statement for the twin, with what the session is called and has set, and its parameters' values.
+        """Return the statement for the twin, with the session's names and settings and the values of its parameters.
 
         `session` says what current_user and the like are, `setting` what current_setting gives, and `assign` does what set_config
         does. Raises QueryRejected for what the twin does not have.
@@ -136,7 +136,7 @@ class CatalogueQuery:
 
 
 def parse_catalogue_query(text: str, declared: Collection[str]) -> CatalogueQuery | None:
-    """Return the catalogue query that a text is, None where it is none: it names no table, or catalogue tables alone.
+    """Return the catalogue query of a text; None if it names tables outside of the catalogue.
 
     `declared` are the folded names of the policy's tables, which go before the catalogue's.
     """
@@ -162,7 +162,7 @@ def parse_catalogue_query(text: str, declared: Collection[str]) -> CatalogueQuer
 
 
 def _has_known_functions(tree: exp.Expr) -> bool:
-    """Return whether a query without tables asks for what the twin knows: the engine refuses the rest, and says why."""
+    """Return whether a query without tables only calls functions that the twin has: the engine refuses the rest, with a reason."""
     return all(
         isinstance(call, _NODES)
         or _get_function_name(call) in _SESSION
@@ -184,7 +184,7 @@ def _find_schema(table: exp.Table, declared: Collection[str]) -> str | None:
 
 
 def normalize_tokens(tokens: list[Token]) -> list[Token]:
-    """Return the words without `pg_catalog.`, which each of its names goes without, and `OPERATOR(~)` and COLLATE read plainly."""
+    """Return the words without `pg_catalog.`, `OPERATOR(~)` and COLLATE, in their plain form."""
     tokens_left = list[Token]()
     at = 0
     while at < len(tokens):
@@ -342,7 +342,7 @@ class _CatalogueRewriter:
         if name in MACROS and isinstance(node, exp.Anonymous):
             return _build_macro_call(name, *arguments)
         if name == "json_build_object" or isinstance(node, exp.JSONObject):
-            return exp.Null()  # of sequences and collations, of which there are none
+            return exp.Null()  # for sequences and collations, which the twin lacks
         if isinstance(node, _NODES) or name in _BUILT_IN:
             return node
         _refuse_query(f"the function {name} is not supported in catalogue queries")
@@ -408,7 +408,7 @@ def _limit_series(series: exp.Func) -> exp.Func:
 
 
 def _limit_concatenation(text: exp.Expr) -> exp.Expr:
-    """Return a text or array that is put together, up to `_LONGEST_TEXT`."""
+    """Return a concatenated text or array that is cut to `_LONGEST_TEXT`."""
     if len(text.expressions) > _MOST_JOINED:
         _refuse_query(f"CONCAT takes at most {_MOST_JOINED} texts")
     first, last = exp.Literal.number(1), exp.Literal.number(_LONGEST_TEXT)
@@ -416,7 +416,7 @@ def _limit_concatenation(text: exp.Expr) -> exp.Expr:
 
 
 def _limit_replacement(call: exp.Replace) -> exp.Expr:
-    """Texts put in place of others, both short, in the first `_LONGEST_TEXT` characters: what comes out is bounded."""
+    """Return a REPLACE of short texts in the first `_LONGEST_TEXT` characters, so that its result is bounded."""
     old, new = call.args.get("expression"), call.args.get("replacement")
     for each in (old, new):
         if not isinstance(each, exp.Literal) or len(each.name) > _LONGEST_REPLACEMENT:
@@ -427,7 +427,7 @@ def _limit_replacement(call: exp.Replace) -> exp.Expr:
 
 
 def _rewrite_any(node: exp.Any) -> exp.Expr:
-    """`= ANY('{r,v}')`: an array that is written as PostgreSQL writes one, as clients give it for a parameter."""
+    """Return `= ANY('{r,v}')` with PostgreSQL's notation of an array as a list, as clients give it for a parameter."""
     listed = node.this.unnest()
     if not isinstance(listed, exp.Literal) or not listed.is_string:
         return node

@@ -1,1 +1,1 @@
-"""Plans to the engine's SQL. Nothing of the analyst's text is in it."""
+"""Emit the engine's SQL from plans. It holds nothing of the analyst's text."""

@@ -1,4 +1,4 @@
-"""Emits the enforcement of contribution bounds.
+"""Emit the enforcement of contribution bounds.
 
 Claim: of each unit at most as many rows and groups count as its bound allows; which ones depends on its own rows only.
 Why: the groups of a unit are sorted by a hash of its identifier and the keys, and the first ones count.
@@ -80,7 +80,7 @@ def _emit_ranked_groups(analysis: Analysis, keys: Sequence[str], source: str) ->
 
 
 def _emit_ordered_groups(analysis: Analysis, keys: Sequence[str], source: str) -> str:
-    """Groups with their places among those of the unit, and the rows up to each."""
+    """Return the groups with their places among those of the unit, and the rows up to each."""
     return (
         f"SELECT *, ROW_NUMBER() OVER w AS place, SUM(n) OVER w AS upto FROM {source}\n"
         f"  WINDOW w AS ({emit_group_order(analysis, keys)} ROWS UNBOUNDED PRECEDING)"
@@ -102,7 +102,7 @@ def _emit_all_counted_groups(bound: ContributionBound, columns: str, source: str
 
 
 def _emit_counted_ranked_groups(bound: ContributionBound, columns: str, ranked: str) -> str:
-    """Ranked groups with the number of counted rows, without those that are beyond the bound of groups."""
+    """Return the ranked groups within the bound, with their numbers of counted rows."""
     allowed = get_dialect().to_narrow_int(f"LEAST(n, GREATEST(0, {bound.rows} - (upto - n)))", 0, bound.rows)
     counted = f"SELECT {columns}, {allowed} AS m FROM {ranked}"
     return counted + f" WHERE place <= {bound.groups}" * bound.limits_groups

@@ -1,4 +1,4 @@
-"""Emits the histograms of contributions from which clamps are chosen.
+"""Emit the histograms of contributions from which clamps are selected.
 
 Claim: each unit-group pair with counted rows is in exactly one interval: that of the least grid point that is at least
 its contribution, to this group or to all groups, or -1 if it contributes nothing. No such pair is missing.
@@ -28,7 +28,7 @@ the unit's contribution to all of them."""
 
 
 class Summand(NamedTuple):
-    """A whole number of each unit-group pair that is added up, and the greatest size that it has."""
+    """A whole number of each unit-group pair that is summed, and its largest size."""
 
     text: str
     max_magnitude: int
@@ -50,7 +50,7 @@ def needs_group_ranks(clamps: Sequence[Clamp]) -> bool:
 def emit_counted_pairs(
     analysis: Analysis, keys: Sequence[str], clamps: Sequence[Clamp], source: str, held: Sequence[str]
 ) -> str:
-    """Return the query of the pairs of `source` with the columns `held`, and with what is known of all groups of their units."""
+    """Return the query of the pairs of `source` with the columns `held`, and with totals over all groups of their units."""
     pairs = emit_plain_pairs(keys, clamps, source, held)
     windows = [
         f"{text} AS {name}"
@@ -59,7 +59,7 @@ def emit_counted_pairs(
     if needs_group_ranks(clamps):
         counts = any(clamp.amount is Amount.GROUPS for clamp in clamps)
         if not get_dialect().ranks_all_groups:
-            # Where groups are not counted, any of a unit's may be its first, and no hash is needed.
+            # If groups are not counted, any group of a unit may come first, and no hash is needed.
             order = (
                 emit_group_order(analysis, keys) if counts else f"PARTITION BY u ORDER BY {', '.join(keys)}"
             )
@@ -140,7 +140,7 @@ def build_clamp_summands(
 
 
 def emit_unit_totals(analysis: Analysis, clamps: Sequence[Clamp], over: str = "") -> dict[str, str]:
-    """What the contributions of a unit to its groups add up to, or their squares, for the clamps across groups, under its names.
+    """Return the sums of a unit's contributions over its groups, or of their squares, for the clamps across groups, by name.
 
     It is a sum over the pairs of the unit, or with `over` over a window.
     Claim: a sum of squares does not overflow, and is at most the square of the greatest contribution.
@@ -159,7 +159,7 @@ def emit_unit_totals(analysis: Analysis, clamps: Sequence[Clamp], over: str = ""
 
 
 def _emit_total_term(analysis: Analysis, clamp: Clamp, sign: int) -> str:
-    """What is added up over the groups of a unit: its contributions, or their squares."""
+    """Return the term that is added up over the groups of a unit: its contribution, or the square of it."""
     amount = _emit_contribution(analysis, clamp, clamp.measures[0], sign)
     if not clamp.euclidean:
         return amount
@@ -174,7 +174,7 @@ def _emit_total_term(analysis: Analysis, clamp: Clamp, sign: int) -> str:
 
 
 def _emit_norm_share(clamp: Clamp, amount: str, squares: str) -> str:
-    """Return the subdivisions of the point that a contribution to a group is, of a unit with this sum of squares.
+    """Return the subdivisions of the point of a contribution to a group, for a unit with this sum of squares.
 
     Claim: the squares of a unit's subdivisions add up to at most the square of those of a point.
     Why: the norm is not too small: squares are of contributions that were rounded up, and the factor is greater than all
@@ -188,9 +188,9 @@ def _emit_norm_share(clamp: Clamp, amount: str, squares: str) -> str:
 
 
 def bound_unit_total(analysis: Analysis, measure: Measure) -> int:
-    """Return the greatest size of what a unit contributes to the total of a measure, in lattice steps."""
+    """Return the largest absolute contribution of a unit to the total of a measure, in lattice steps."""
     if measure.lattice is None:
-        raise TypeError("only measures with a lattice are summed")
+        raise TypeError("only measures with a lattice can be summed")
     return analysis.bound.rows * max(abs(measure.lattice.low), abs(measure.lattice.high), 1)
 
 
@@ -206,7 +206,7 @@ def _bound_contribution(analysis: Analysis, clamp: Clamp) -> int:
 def _build_total_and_mean(
     analysis: Analysis, measure: int, times: Summand, *, narrow: bool
 ) -> tuple[Summand, Summand]:
-    """Build the total of a measure, and its mean multiplied by `times`, which is `narrow` if it is of 64 bits, towards zero.
+    """Build the total of a measure, and its mean multiplied by `times`, rounded towards zero; `narrow` if it fits 64 bits.
 
     Claim: it is no less than as many times the least value, and no more than as many times the greatest.
     Why: the mean is neither, both are whole numbers, and rounding passes none.
@@ -233,12 +233,12 @@ def _emit_contribution(analysis: Analysis, clamp: Clamp, measure: int | None, si
 def _has_other_side(measure: Measure, sign: int) -> bool:
     """Return whether the total of a measure may have the other sign."""
     if measure.lattice is None:
-        raise TypeError("only measures with a lattice are summed")
+        raise TypeError("only measures with a lattice can be summed")
     return measure.lattice.low < 0 if sign > 0 else measure.lattice.high > 0
 
 
 def name_total_column(place: int, sign: int) -> str:
-    """Return the column with the contribution of a unit to all its groups, of a clamp, on a side."""
+    """Return the name of the column with a unit's contribution to all its groups, by clamp and side."""
     return f"{'below' if sign < 0 else 'above'}{place}"
 
 
@@ -247,7 +247,7 @@ def _build_indicator(name: str, values: Iterable[int]) -> Summand:
 
 
 def _emit_interval_search(amount: str, grid: Sequence[int], first: int = 0) -> str:
-    """Return the index of the first point that is at least the amount; of the last point if there is none."""
+    """Return the index of the first point that is at least the amount, or of the last point."""
     if len(grid) == 1:
         return str(first)
     half = (len(grid) - 1) // 2

@@ -1,4 +1,4 @@
-"""Emits the lattice points of clamped columns of DECIMAL with no DOUBLE between.
+"""Emit the lattice points of clamped DECIMAL columns without a conversion to DOUBLE.
 
 Claim: they are the points of the column's value, which is a DOUBLE and clamped to the bounds.
 Why: of at most 15 digits each DECIMAL has a DOUBLE of its own, in the same order, and so have the bounds. Times a power of ten the DOUBLE
@@ -16,11 +16,11 @@ from dpsql.sql.emit.dialect import get_dialect
 from dpsql.sql.emit.stored_conditions import emit_stored_decimals
 
 _MOST_DIGITS = 18
-"""Those of a DECIMAL of 64 bits."""
+"""The digits of a DECIMAL of 64 bits."""
 
 
 def emit_decimal_lattice_point(column: Column, lattice: Lattice) -> str | None:
-    """Return the point of a column that is clamped as it is read; None where it is computed of a DOUBLE."""
+    """Return the lattice point of a column that is clamped as it is read; None if it is computed from a DOUBLE."""
     facts, digits = column.facts, parse_decimal_type(column.facts.engine_type)
     if digits is None or facts.domain is not None or not facts.interval.is_bounded:
         return None

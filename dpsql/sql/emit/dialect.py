@@ -1,4 +1,4 @@
-"""The dialect in which a statement is emitted: DuckDB's, but where a release is emitted for another engine.
+"""The dialect of emitted statements: DuckDB's, except in releases for another engine.
 
 What is above the release boundary, and what is looked up in public tables, is always evaluated by DuckDB. So the entry
 points of emission for private rows (`statement.emit_release` and `emit_sums`) take a dialect, and all that they call asks
@@ -25,7 +25,7 @@ def get_dialect() -> Dialect:
 
 @contextmanager
 def use_dialect(wanted: Dialect) -> Iterator[Dialect]:
-    """Within it, statements are emitted in this dialect, in this thread alone."""
+    """Emit statements in this dialect within the context, in this thread alone."""
     token = _DIALECT.set(wanted)
     try:
         yield wanted
@@ -35,7 +35,7 @@ def use_dialect(wanted: Dialect) -> Iterator[Dialect]:
 
 @contextmanager
 def collect_held_queries() -> Iterator[list[tuple[str, str]]]:
-    """Within it, queries that a statement reads more than once are collected, where the engine holds their rows."""
+    """Collect the queries that a statement reads more than once within the context, where the engine materializes them."""
     found: list[tuple[str, str]] = []
     token = _HELD.set(found)
     try:
@@ -50,7 +50,7 @@ def emit_cte(name: str, query: str) -> tuple[list[str], str]:
 
 
 def emit_shared_cte(name: str, query: str) -> tuple[list[str], str]:
-    """Return the common table expressions of a query that the statement reads more than once, and the name that it has there.
+    """Return the common table expressions of a query that the statement reads more than once, and its name there.
 
     An engine that would run it each time that it is read, over files that may have changed meanwhile or in a task that is
     tried again, holds its rows in a temporary table instead.

@@ -1,4 +1,4 @@
-"""Frames of GROUPS in windows within a unit, for engines that do not have them: ranges of ranks.
+"""Rewrite frames of GROUPS in windows within a unit as ranges of ranks, for engines without GROUPS.
 
 Claim: a window has the rows that it has in a frame of GROUPS.
 Why: rows that are equal in order have one DENSE_RANK, and the groups of a partition have the ranks from 1 on, in their order. So the groups
@@ -22,7 +22,7 @@ _RANKED, _RANGED = "#ranked", "#ranged"
 
 
 def rewrite_group_frames(source: PerUnitWindows) -> Project | None:
-    """Return the same rows and windows, none of which has a frame of GROUPS; None where none does."""
+    """Return the same rows and windows without frames of GROUPS; None if there are none."""
     ranks = dict.fromkeys(_build_rank_window(window) for window in source.windows if _has_group_frame(window))
     if not ranks:
         return None

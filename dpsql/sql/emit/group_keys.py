@@ -1,4 +1,4 @@
-"""Emits group keys. A value of a declared domain is grouped by its index in the domain.
+"""Emit group keys. A value of a declared domain is grouped by its index in the domain.
 
 Claim: rows have equal indices if and only if they have equal keys; index 0 is the key NULL.
 Why: the values of a domain differ; any other value, and NULL, has index 0. Small integers are grouped faster than texts,
@@ -20,13 +20,13 @@ from dpsql.sql.emit.dialect import get_dialect
 from dpsql.sql.emit.scalars import emit_constant, emit_expression, quote_identifier
 
 MOST_PLACES = 64
-"""Of a longer list, a look-up by comparing one by one is no gain."""
+"""In a longer list, comparing one value after another is no faster."""
 _PLACED = frozenset({Type.VARCHAR, Type.INTEGER, Type.DATE, Type.TIME, Type.UUID})
 """Types whose values are equal only if they are the same: 0.0 and -0.0 are not."""
 
 
 def find_indexed_column(key: Key, relation: Relation) -> Column | None:
-    """Return the column by whose place in its domain a key is grouped, or None where it is grouped as it is."""
+    """Return the column whose index in its domain stands for a key; None if the key is grouped by its value."""
     column = key.expr
     if not get_dialect().groups_by_domain_index:
         return None
@@ -34,18 +34,18 @@ def find_indexed_column(key: Key, relation: Relation) -> Column | None:
         return None
     if not 0 < len(column.facts.domain or ()) <= MOST_PLACES:
         return None
-    # Where a LEFT JOIN finds no row there is no place either, but NULL.
+    # A LEFT JOIN pads an unmatched row with NULL, which has no index.
     return None if column.source in list_optional_aliases(relation) else column
 
 
 def emit_domain_index(column: Column) -> str:
-    """Return the place of a table's column, as it is stored, in its domain."""
+    """Return the index in its domain of a stored column."""
     listed = f"list_position({_emit_domain(column)}, {get_dialect().emit_widened_column(column)})"
     return f"TRY_CAST(GREATEST({listed}, 0) AS UTINYINT)"
 
 
 def emit_domain_indices(release: Release) -> Iterator[tuple[str, str]]:
-    """What scans offer besides their columns, each with the alias: the places of keys in their domains."""
+    """Yield the columns that scans add, each with its alias: the indices of keys in their domains."""
     for key in release.keys:
         column = find_indexed_column(key, release.input)
         if column is not None:
@@ -68,7 +68,7 @@ def emit_group_key(key: Key, analysis: Analysis) -> str:
 
 
 def emit_key_condition(key: Key, analysis: Analysis) -> str | None:
-    """Return the condition that leaves rows out whose key is NULL, where the policy says so."""
+    """Return the condition that excludes rows with a NULL key, if the policy declares the key as not nullable."""
     if is_nullable(key.expr):
         return None
     text = emit_group_key(key, analysis)
@@ -78,7 +78,7 @@ def emit_key_condition(key: Key, analysis: Analysis) -> str | None:
 
 
 def emit_having_clause(analysis: Analysis) -> str:
-    """HAVING, of rows that are grouped without `emit_key_condition` of places: an engine would look these up twice for each row.
+    """Return HAVING for rows that are grouped without `emit_key_condition` on indices: an engine would look these up twice per row.
 
     It looks at a group's count, or an engine would make a condition on rows of it.
     """
@@ -91,7 +91,7 @@ def emit_having_clause(analysis: Analysis) -> str:
 
 
 def emit_key_values(analysis: Analysis) -> dict[str, str]:
-    """For each key that is grouped by its place, by name, the SQL of its value."""
+    """Return the SQL of the value of each key that is grouped by its index, by name."""
     found = {key.name: find_indexed_column(key, analysis.release.input) for key in analysis.release.keys}
     return {
         name: f"list_extract({_emit_domain(column)}, CAST({name} AS BIGINT))"

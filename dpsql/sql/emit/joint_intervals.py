@@ -1,4 +1,4 @@
-"""Emits the groups of a release with the histograms of its clamps, of one pass over the unit-group pairs.
+"""Emit the groups of a release with the histograms of its clamps, in one pass over the unit-group pairs.
 
 A joint interval is an interval for each clamp. Where these are too many, a pair becomes a row for each histogram, so that the
 work is linear in the number of histograms.
@@ -30,7 +30,7 @@ from dpsql.sql.emit.dialect import get_dialect
 from dpsql.sql.emit.unit_sums import UnitSums
 
 MOST_JOINT = 2**20
-"""With at most so many joint intervals, pairs are added up by these before they are by intervals."""
+"""With at most so many joint intervals, pairs are summed by these first, then by intervals."""
 MOST_LISTED = 2**16
 """With at most so many, histograms have an interval once for each joint interval that it is in."""
 
@@ -46,7 +46,7 @@ def bound_joint_intervals(analysis: Analysis, clamps: Sequence[Clamp]) -> float:
 
 
 def _count_contributions(clamp: Clamp) -> int:
-    """Return the number of contributions of a unit to a group that are compared with the grid of a clamp, of one side."""
+    """Return the number of a unit's contributions to a group that are compared with the grid of a clamp, on one side."""
     return len(clamp.measures) if clamp.amount is Amount.ROWS and not clamp.across_groups else 1
 
 
@@ -61,7 +61,7 @@ def emit_histograms(sums: UnitSums, keys: Sequence[str], clamps: Sequence[Clamp]
     source, intervals = joint.emit_pairs(keys), list(joint.intervals.values())
     grouped = f"\nGROUP BY {', '.join(keys)}" * bool(keys)
     if most > MOST_JOINT and not get_dialect().materializes_ctes:
-        # Where rows are held, stages are run in place of such a statement, which is planned alone.
+        # If the engine materializes rows, stages run instead of such a statement.
         source, items = joint.emit_histogram_rows(source, keys)
         return (
             f"SELECT {', '.join([*keys, *items])}\nFROM {get_dialect().emit_derived_table(source)}{grouped}"
@@ -77,7 +77,7 @@ def emit_histograms(sums: UnitSums, keys: Sequence[str], clamps: Sequence[Clamp]
 
 
 class _JointIntervals:
-    """The intervals of pairs, and what is added up of them, by their texts under their names."""
+    """The intervals of pairs and their summed columns, as texts by name."""
 
     def __init__(self, sums: UnitSums, clamps: Sequence[Clamp]) -> None:
         self.intervals: dict[str, str] = {}
@@ -90,7 +90,7 @@ class _JointIntervals:
             clamp = clamps[target.clamp]
             compared, summed = build_clamp_summands(sums.analysis, clamp, target)
             if clamp.total is None and target.measure in apart:
-                # A total with a clamp of its own is not read here.
+                # A total that has its own clamp is not read here.
                 summed = (*summed[:2], NOTHING, NOTHING, *summed[4:])
             interval = emit_interval_index(
                 self._contribution_names.setdefault(compared, f"y{len(self._contribution_names)}"), clamp
@@ -102,7 +102,7 @@ class _JointIntervals:
         return self._summand_names.setdefault(part, f"x{len(self._summand_names)}")
 
     def emit_pairs(self, keys: Sequence[str]) -> str:
-        """Return the query of all pairs, with their intervals and what is added up."""
+        """Return the query of all pairs, with their intervals and summed columns."""
         named = [*self.intervals.items(), *((part.text, name) for part, name in self._summand_names.items())]
         compared = [f"{text} AS {name}" for text, name in self._contribution_names.items()]
         source = get_dialect().emit_derived_table(
@@ -160,7 +160,7 @@ class _JointIntervals:
         return numbers, picked
 
     def emit_totals(self) -> list[str]:
-        """What all pairs of a group add up to, by one of the histograms."""
+        """Return the query of the sums over all pairs of a group, by one of the histograms."""
         first = next(iter(self.intervals.values()))
         return [
             f"SUM({part}) FILTER (WHERE {first} IS NOT NULL) AS {name}" for name, part in self._totals.items()

@@ -1,4 +1,4 @@
-"""Emits the lattice points of values."""
+"""Emit the lattice points of values."""
 
 from __future__ import annotations
 
@@ -44,5 +44,5 @@ def is_own_point(expr: Expr, lattice: Lattice) -> bool:
 
 
 def is_clamped_when_read(expr: Expr, around: Interval) -> TypeGuard[Column]:
-    """Return whether an expression is a table's column that is clamped to an interval when it is read."""
+    """Return whether an expression is a stored column that is clamped to an interval when it is read."""
     return isinstance(expr, Column) and expr.facts.is_stored and expr.facts.interval == around

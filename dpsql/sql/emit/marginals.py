@@ -1,4 +1,4 @@
-"""Emits the marginals of a count by several keys: the groups of a statement, added up by each of some sets of its keys.
+"""Emit the marginals of a count by several keys: sums of the statement's groups by some sets of its keys.
 
 Claim: the numbers are those of the marginals of the groups of the statement, cell by cell, and the text is the same on all
 neighboring databases.

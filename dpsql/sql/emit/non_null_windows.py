@@ -1,4 +1,4 @@
-"""IGNORE NULLS in windows within a unit, for engines that do not have it: of counted rows.
+"""Rewrite IGNORE NULLS in windows within a unit by counting rows, for engines without it.
 
 Claim: the value is the one of the window function with IGNORE NULLS.
 Why: a frame of n values, up to whose last row there are k values of the partition, has those from k - n + 1 to k. Up to a row there
@@ -35,7 +35,7 @@ _WHOLE, _HERE, _SO_FAR = (Frame(FrameKind.ROWS, *ends) for ends in ((None, None)
 
 
 def rewrite_ignore_nulls(source: PerUnitWindows) -> Project | None:
-    """Return the same rows and windows, none of which ignores NULLs; None where none does.
+    """Return the same rows and windows without IGNORE NULLS; None if there is none.
 
     Raises QueryRejected, with code `engine`, for frames from which rows are excluded.
     """
@@ -97,7 +97,7 @@ class _ValueCounts:
         return build_call("subtract", build_call("add", before, build_integer(1)), steps)
 
     def _build_frame_place(self, window: WindowCall) -> Expr:
-        """Build the place of the first, last or n-th value of the frame; NULL where there is none."""
+        """Build the place of the first, last or n-th value of the frame; NULL if it has none."""
         frame = build_rows_frame(window)
         if frame.exclude:
             raise QueryRejected(
@@ -125,7 +125,7 @@ class _ValueCounts:
 
 
 def _add_default(window: WindowCall, value: Column, read: ColumnMapping) -> Expr:
-    """Return the value that LAG or LEAD finds, or else what it has in its place."""
+    """Return the value that LAG or LEAD finds, or its default."""
     if not window.ignore_nulls or len(window.arguments) < 3 or window.arguments[1] == build_integer(0):
         return value
     return build_call("coalesce", value, substitute_columns(window.arguments[2], read))

@@ -1,4 +1,4 @@
-"""Emits the outer query, which is above the release boundary and reads released and public values only.
+"""Emit the outer query, which is above the release boundary and only reads released and public values.
 
 It runs on a scratch engine that holds the released tables and copies of public tables, and nothing else.
 """
@@ -37,13 +37,13 @@ DRAW, DRAWS = "#draw", "#draws"
 
 
 def name_null_column(name: str) -> str:
-    """Return the name of the column that says where a sum is over no unit."""
+    """Return the name of the column that marks a sum over no unit."""
     return f"#null {name}"
 
 
 @dataclass(frozen=True, slots=True)
 class ReleasedTables:
-    """Reads releases from the tables that `released` names, and public tables from copies.
+    """Read releases from the tables that `released` names, and public tables from copies.
 
     `columns` collects, for each table that is read, which columns its copy must have, and `interval_ends`, for each
     release, which ends of intervals must stand beside its aggregates. Of the `possibly_empty` releases some groups may be
@@ -65,7 +65,7 @@ class ReleasedTables:
     simulated: bool = False
 
     def emit_released_table(self, release: Release, read: Sequence[Expr]) -> str:
-        """Return the released table, of which these expressions are read; of simulated ones that of a draw."""
+        """Return the released table with these expressions; for simulated releases, the table of one draw."""
         parts = (part for expr in read for part in walk(expr))
         found = (part for part in parts if isinstance(part, ReleasedColumn) and part.end_of is not None)
         self.interval_ends.setdefault(release, {}).update(dict.fromkeys(found))
@@ -76,7 +76,7 @@ class ReleasedTables:
         return f"(SELECT * FROM {table} WHERE {draw} = {quote_identifier(DRAWS)}.{draw}) AS {table}"
 
     def emit_released_rows(self, release: Release, read: Sequence[Expr]) -> str:
-        """As `release`, for rows that are shown one by one: sums over no unit are NULL."""
+        """Return the released rows for display: like `emit_released_table`, but sums over no unit are NULL."""
         table = self.emit_released_table(release, read)
         names = {part.name for expr in read for part in walk(expr) if isinstance(part, ReleasedColumn)}
         sums = [name for name in self.sums.get(release, ()) if name in names]
@@ -97,14 +97,14 @@ class ReleasedTables:
         return [quote_identifier(OCCUPIED)]
 
     def with_grouping(self, source: PerUnitGroupBy) -> ReleasedTables:
-        """As the groups of `source` read releases, with all that they are made of."""
+        """Return the tables as the groups of `source` read them: without empty groups, if these would change the result."""
         if self.over_groups:
             return self
         omits = needs_occupied_groups(source)
         return replace(self, omits_empty=omits, over_groups=omits)
 
     def with_step(self, step: Scalar | PublicSubquery) -> ReleasedTables:
-        """As a subquery reads releases: a histogram with all groups, among which each has its place."""
+        """Return the tables as a subquery reads them: a histogram reads all groups, since each group has an index in it."""
         whole = isinstance(step, Scalar) and step.type is Type.LIST
         return replace(self, omits_empty=False) if whole else self
 
@@ -121,16 +121,16 @@ class ReleasedTables:
 
 @dataclass(frozen=True, slots=True)
 class OriginalTables:
-    """Reads public tables as they are: for queries on nothing private, which the database itself answers."""
+    """Read the original public tables, for queries without private tables, which the database itself answers."""
 
     def emit_released_table(self, release: Release, read: Sequence[Expr]) -> str:
-        """Never called: nothing is released."""
+        """Raise: nothing is released here, so it is never called."""
         raise LookupError(release, read)
 
     emit_released_rows = emit_released_table
 
     def emit_group_conditions(self, release: Release) -> list[str]:
-        """Never called: nothing is released."""
+        """Raise: nothing is released here, so it is never called."""
         raise LookupError(release)
 
     def with_grouping(self, _: PerUnitGroupBy) -> OriginalTables:
@@ -277,7 +277,7 @@ def _emit_traced_source(relation: Relation, above: ReleasedTables | OriginalTabl
             beside, _ = emit_from_clause(right, right.columns, above)
             return f"{source}\n    LEFT JOIN {beside} ON {' AND '.join(on)}", conditions
         case _:
-            raise TypeError("only what keeps rows as they are is traced")
+            raise TypeError("only relations that keep each row can be traced")
 
 
 def _is_join(source: Release | Relation) -> bool:
@@ -290,7 +290,7 @@ def _emit_traced_side(
 ) -> str:
     """Return one side of a UNION ALL, whose branches are numbered from `first` on."""
     if isinstance(side, Scan):
-        raise TypeError("a side has the columns of the whole")
+        raise TypeError("a side must have the columns of the whole")
     source, conditions = _emit_traced_source(side, above)
     items = (
         emit_column(theirs) if ours.type is theirs.type else emit_cast(emit_column(theirs), ours.type)
@@ -304,7 +304,7 @@ def _emit_traced_side(
 def _emit_with_origins(
     items: Iterable[str], named: Iterable[Column], source: str, conditions: Sequence[str], branch: str
 ) -> str:
-    """Return the query of items, by the names of columns, beside the origins of their rows."""
+    """Return the query of items by column name, together with the origins of their rows."""
     listed = [f"{item} AS {quote_identifier(name.name)}" for item, name in zip(items, named, strict=True)]
     listed += [quote_identifier(ORDINAL), f"{branch} AS {quote_identifier(BRANCH)}"]
     where = f" WHERE {' AND '.join(conditions)}" if conditions else ""

@@ -1,4 +1,4 @@
-"""Whether an aggregate over released groups leaves out empty groups."""
+"""Decide whether an aggregate over released groups excludes empty groups."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _ADD_UP = frozenset({Moment.ROWS, Moment.UNITS, Moment.COUNT, Moment.DISTINCT, M
 
 
 def needs_occupied_groups(source: PerUnitGroupBy) -> bool:
-    """Return whether an empty group would change what is computed: not where released counts and sums are added up alone.
+    """Return whether an empty group would change the result: it does not where released counts and sums are only added up.
 
     To these it adds nothing but noise, which is zero on average, and who is in a small group would be lost.
     """

@@ -1,4 +1,4 @@
-"""Emits partition filters: the conditions that limit a scan to the partitions that are charged.
+"""Emit partition filters: the conditions that limit a scan to the partitions that are charged.
 
 Claim: a scan with these conditions reads no row outside its ranges, and no row of a unit whose rows in the table differ in
 a partition column. So each unit is in one partition, or is not read. The same holds for a partition column of another

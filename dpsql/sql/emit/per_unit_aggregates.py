@@ -1,4 +1,4 @@
-"""Emits exact per-unit aggregates, clamped to their intervals."""
+"""Emit exact per-unit aggregates, clamped to their intervals."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _BITS = 80
 def emit_per_unit_aggregate(
     item: PerUnitAggregate, named: Column, known: KnownIntervals, over: str = ""
 ) -> str:
-    """Return the aggregate, of the type and in the interval of the column as which it is known.
+    """Return the aggregate, in the type and interval of its column.
 
     `known` is what conditions say of the rows. With `over`, the rows of that window are aggregated, not those of a group.
     """
@@ -40,7 +40,7 @@ def emit_per_unit_aggregate(
         text = entry.emit_sql(emit_with_unsigned_zero(item.argument), rank=item.rank)
     elif entry.is_sum:
         around = derive_interval(item.argument, known)
-        # Of a released value that is NULL no bounds are known; a value lies within those of a sum of it.
+        # A released NULL has no bounds; a value lies within those of its sum.
         text = _emit_point_sum(template, item.argument, around if around.is_bounded else named.facts.interval)
     else:
         text = template.format(*map(emit_with_unsigned_zero, item.arguments))
@@ -65,24 +65,24 @@ def _add_window(template: str, over: str) -> str:
 
 
 def emit_within_interval(text: str, named: Column) -> str:
-    """Return a value of the type and, if it is a number, in the interval of the column as which it is known."""
+    """Return a value in the type of its column and, for numbers, clamped to its interval."""
     return _emit_clamped_number(text, named) if named.type.numeric else emit_cast(text, named.type)
 
 
 def emit_public_aggregate(item: PerUnitAggregate, named: Column) -> str:
-    """Return the aggregate of public rows, of the type of the column as which it is known."""
+    """Return the aggregate of public rows in the type of its column."""
     text = WITHIN[item.function].emit_sql(*map(emit_expression, item.arguments), rank=item.rank)
     return f"TRY_CAST({text} AS {named.type.value})"
 
 
 def emit_with_unsigned_zero(argument: Expr) -> str:
-    """Return a value, where it is zero of one sign."""
+    """Return a value in which negative zero becomes zero."""
     text = emit_number_or_null(argument)
     return f"({text} + 0)" if argument.type is Type.DOUBLE else text
 
 
 def _emit_point_sum(template: str, argument: Expr, around: Interval) -> str:
-    """Return a sum, or what follows from one, of lattice points, as a DOUBLE; of whole numbers as they are.
+    """Return a sum of lattice points, or a function of one, as a DOUBLE; whole numbers unchanged.
 
     The points of decimals are whole numbers of their last digit, so that the sum is the DOUBLE nearest to the DECIMAL that the
     engine has, where both are below 2^50 of these.
@@ -128,7 +128,7 @@ def _emit_clamped_number(text: str, named: Column) -> str:
         clamped = f"GREATEST({clamped}, {_emit_interval_end(named.type, low, math.floor)})"
     if high is not None:
         clamped = f"LEAST({clamped}, {_emit_interval_end(named.type, high, math.ceil)})"
-    # The engine's LEAST and GREATEST skip NULL; but without a value there is none.
+    # The engine's LEAST and GREATEST skip NULL, so NULL must be kept explicitly.
     return cast if clamped == cast else f"CASE WHEN {text} IS NOT NULL THEN {clamped} END"
 
 

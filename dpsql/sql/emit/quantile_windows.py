@@ -1,4 +1,4 @@
-"""Emits the windows of values around the ranks of quantiles.
+"""Emit the windows of values around the ranks of quantiles.
 
 Claim: a window has every value whose penalty is below the cutoff, the number of all values, and the number before it.
 Why: values are counted in bins of neighboring points; a bin is dropped only if the penalty of all its values is at least
@@ -60,7 +60,7 @@ def emit_quantile_windows(
 
 
 def _emit_bin(at: str, width: int) -> str:
-    """Return the bin of a point: shifted as it is, since its distance from the lowest point may leave 64 bits."""
+    """Return the bin of a point by a shift, since its distance from the lowest point may exceed 64 bits."""
     return get_dialect().emit_right_shift(at, width)
 
 
@@ -88,7 +88,7 @@ def _emit_window(quantile: QuantileSelection, keys: Sequence[str], width: int, p
 
 
 def _emit_offset(quantile: QuantileSelection) -> str:
-    """`QuantileSelection.compute_offset` for the number of values `total`."""
+    """Return `QuantileSelection.compute_offset` for `total` values."""
     if not quantile.shift:
         direction = "-" if quantile.interval_end < 0 else "+"
         return (
@@ -132,10 +132,10 @@ def _emit_points(analysis: Analysis, measure: Measure, keys: Sequence[str]) -> t
 
 
 def _emit_value_point(measure: Measure) -> str:
-    """Return the point of a value, NULL where there is none."""
+    """Return the point of a value, or NULL if it has none."""
     lattice = measure.quantile_lattice
     if lattice is None:
-        raise TypeError("only measures with a lattice have quantiles")
+        raise TypeError("only measures with a lattice can have quantiles")
     match measure.expr.type:
         case Type.DATE:
             return _emit_clamped_point(get_dialect().emit_day_number("x"), lattice, get_date_at)
@@ -148,6 +148,6 @@ def _emit_value_point(measure: Measure) -> str:
 
 
 def _emit_clamped_point(place: str, lattice: Lattice, at: Callable[[Fraction], dt.date | dt.time]) -> str:
-    """Return the place of a day or moment, each of which is a point; those beyond the ends, infinite ones too, are at the ends."""
+    """Return the index of a day or timestamp, where each is a point; values beyond the ends, infinite ones included, are moved to them."""
     low, high = (emit_constant(at(Fraction(end))) for end in (lattice.low, lattice.high))
     return f"CASE WHEN x < {low} THEN {lattice.low} WHEN x > {high} THEN {lattice.high} ELSE {place} END"

@@ -1,4 +1,4 @@
-"""Aggregates that choose a value of a unit's rows by its place, for engines that are not asked for them: of numbered rows.
+"""Rewrite aggregates that select a unit's value by its rank over numbered rows, for engines that do not support them.
 
 Claim: the value is the one of the aggregate. It holds no list of a group's values, however many rows a unit has.
 Why: ROW_NUMBER gives the values of a group, which are counted, the places 1, 2, … in their order, NULL being last. A
@@ -35,7 +35,7 @@ _NONE = Literal(None, Type.NULL)
 
 
 def rewrite_placed_aggregates(source: PerUnitGroupBy, placed: frozenset[str]) -> Project | None:
-    """Return the groups with their aggregates, where those of `placed` are of numbered rows; None where there are none of these.
+    """Return the groups with the aggregates in `placed` computed from numbered rows; None if there are none.
 
     Raises QueryRejected, with code `engine`, for what numbered rows cannot give.
     """
@@ -85,7 +85,7 @@ def rewrite_placed_aggregates(source: PerUnitGroupBy, placed: frozenset[str]) ->
 
 @dataclass(frozen=True)
 class _PlacedAggregates:
-    """The windows that number and count the rows, and the aggregates that are taken of these."""
+    """The windows that number and count the rows, and the aggregates computed from these."""
 
     keys: tuple[Column, ...]
     windows: list[WindowCall]
@@ -99,7 +99,7 @@ class _PlacedAggregates:
     def build_value(
         self, item: PerUnitAggregate, given: tuple[Column, ...], column: Column, placed: bool
     ) -> Expr:
-        """Build the value of an aggregate over the columns `given`, of the groups' columns."""
+        """Build the value of an aggregate over the columns `given`, from the columns of its groups."""
         if not placed:
             first, by = (*given, None, None)[:2]
             return self._add_aggregate(PerUnitAggregate(item.function, first, by, item.rank), column.facts)
@@ -180,7 +180,7 @@ class _PlacedAggregates:
         return build_call("add", build_call("multiply", low, rest), build_call("multiply", high, weight))
 
     def _add_extreme(self, name: str, value: Expr, facts: ColumnInfo | None = None) -> Column:
-        """MIN or MAX over the group of values whose facts are those given, or those of whole numbers."""
+        """Add MIN or MAX over the group, with these facts or those of whole numbers."""
         known = facts or (
             value.facts if isinstance(value, Column) else ColumnInfo(value.type, "", derive_interval(value))
         )

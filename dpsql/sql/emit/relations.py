@@ -1,4 +1,4 @@
-"""Emits relations: sources with their columns and unit identifiers, joins, and conditions.
+"""Emit relations: sources with their columns and unit identifiers, joins, and conditions.
 
 Claim: every row belongs to the unit in its column `#unit`, and depends on rows of that unit and on public rows only.
 Why: tables give a row its unit; joins, semi-joins and set operations of private sources are on equal units, and groups
@@ -105,7 +105,7 @@ def emit_rows(
         if rate is not None:
             where.append(emit_sample_condition(name, rate))
     elif rate is not None:
-        raise TypeError("units are sampled by their identifiers")
+        raise TypeError("only units with identifiers can be sampled")
     read += [key.expr for key in release.keys if group_keys.find_indexed_column(key, release.input) is None]
     block = _SelectBlock.from_relation(release.input, read, units=units, offered=offered)
     source, conditions = block.emit_relation(release.input)
@@ -113,7 +113,7 @@ def emit_rows(
 
 
 def name_unit_column(relation: Relation) -> str:
-    """Return the column that says whom a row belongs to."""
+    """Return the name of the column with a row's privacy unit."""
     return f"{quote_identifier(get_unit_source(relation).alias)}.{UNIT}"
 
 
@@ -156,7 +156,7 @@ def _emit_select(items: Iterable[str], source: str, conditions: Iterable[str], d
 
 
 class OuterSource(Protocol):
-    """How sources are read above the release boundary."""
+    """The interface by which sources are read above the release boundary."""
 
     def emit_answer(self, answer: PublicSubquery) -> str:
         """Return the query of released or public values."""
@@ -173,14 +173,14 @@ class OuterSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _SelectBlock:
-    """One SELECT: the columns that its expressions read, and what its scans offer besides, each item with their alias."""
+    """One SELECT: the columns that its expressions read, and the further columns of its scans, by alias."""
 
     read: tuple[Column, ...]
     units: bool
     offered: Sequence[tuple[str, str]] = ()
     above: OuterSource | None = None
     before: int = 0
-    """How many private tables are read on sides of set operations before."""
+    """The number of private tables read by earlier sides of set operations."""
     stored: StoredConditions = _NONE
     """The conditions that are written in scans."""
 
@@ -283,7 +283,7 @@ class _SelectBlock:
         items += [item for alias, item in self.offered if alias == scan.alias]
         stored = [text for alias, text in self.stored.scan_conditions if alias == scan.alias]
         if not (self.units and scan.unit.is_known):
-            # Ids of rows are not asked for where nothing needs them: not every engine has them. Nothing does where a joined
+            # Row ids are only emitted if they are needed, since not every engine has them. They are not if a joined
             # table gives the unit: such a scan has no partition filters.
             owned = scan.unit.kind is UnitKind.COLUMN and scan.unit.is_known
             unit, source = (
@@ -364,7 +364,7 @@ class _SelectBlock:
 
     def _emit_side(self, operation: SetOperation, side: Source, *, units: bool, before: int) -> str:
         if isinstance(side, Scan):
-            raise TypeError("a side has the columns of the whole")
+            raise TypeError("a side must have the columns of the whole")
         items = []
         for ours, theirs in zip(operation.columns, side.columns, strict=True):
             text = (
@@ -424,7 +424,7 @@ def _quote_list_item(value: Value) -> str:
 
 
 def _emit_pending_rows(source: PublicSubquery) -> str:
-    """In place of rows that are answered before the text is sent: until then it is only looked at."""
+    """Return a placeholder for rows that are answered before the text is sent; until then the text is only shown."""
     return f"{emit_constant_rows(Values((), source.alias, source.columns))} /* released before */"
 
 
@@ -475,7 +475,7 @@ def emit_count_without_unit(scan: Scan) -> str | None:
 
 
 def _emit_owned_table(scan: Scan, table: str | None = None, values: Sequence[str] = ()) -> tuple[str, str]:
-    """Return the id of the unit of a table's rows, and the table, or what stands for it, joined to where the id is looked up.
+    """Return the id of the unit of a table's rows, and the table joined to the owner table that holds the id.
 
     `values` are the columns that are read of a table whose rows are units.
     """
@@ -510,7 +510,7 @@ def _alias_items(items: Iterable[str], named: Iterable[Column]) -> list[str]:
 
 
 def _iterate_conditions(relation: Relation, stored: StoredConditions) -> Iterator[Expr]:
-    """Yield the expressions in the conditions of a block, but for those that are written in scans."""
+    """Yield the expressions in the conditions of a block, except for those that are emitted in scans."""
     match relation:
         case Filter():
             yield from _list_remaining_conditions(relation, stored)
@@ -529,7 +529,7 @@ def _iterate_conditions(relation: Relation, stored: StoredConditions) -> Iterato
 
 
 def _list_remaining_conditions(relation: Filter, stored: StoredConditions) -> list[Expr]:
-    """List the conditions of a filter that are written beside the scans."""
+    """List the conditions of a filter that are not emitted in scans."""
     parts = list(split_conjuncts(relation.predicate))
     left = [part for part in parts if part not in stored.replaced_conditions]
     return left if len(left) < len(parts) else [relation.predicate]

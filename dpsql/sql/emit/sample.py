@@ -19,14 +19,14 @@ from fractions import Fraction
 from dpsql.sql.emit.dialect import get_dialect
 
 PLACEHOLDER = "a secret of this release"
-"""Stands for the secret in SQL that is shown, bound or fingerprinted: it is never the secret of a release that is drawn."""
+"""The placeholder of the secret in SQL that is shown, bound or fingerprinted; no drawn release uses it."""
 
 _SECRET: ContextVar[str] = ContextVar("secret", default=PLACEHOLDER)
 
 
 @contextmanager
 def use_sampling_secret(secret: str) -> Iterator[None]:
-    """Within it, units are sampled by this secret, in this thread alone."""
+    """Sample units by this secret within the context, in this thread alone."""
     token = _SECRET.set(secret)
     try:
         yield
@@ -44,5 +44,5 @@ def compute_sampling_threshold(rate: Fraction) -> int:
 
 
 def emit_sample_condition(unit: str, rate: Fraction) -> str:
-    """Return whether a unit is in the sample."""
+    """Return the condition that a unit is in the sample."""
     return get_dialect().emit_sample_condition(unit, _SECRET.get(), compute_sampling_threshold(rate))

@@ -1,4 +1,4 @@
-"""Emits scalar expressions from the templates of the registry.
+"""Emit scalar expressions from the templates of the registry.
 
 Templates are filled with quoted identifiers, escaped constants and emitted expressions only, so no text of the user
 reaches the engine.
@@ -30,7 +30,7 @@ def quote_identifier(name: str) -> str:
 
 
 def emit_constant(value: Value | Pairs) -> str:
-    """Return a constant of exactly the engine type that its plan type stands for. In DuckDB's dialect it is written as here.
+    """Return a constant of exactly the engine type of its plan type; in DuckDB's dialect it is written as here.
 
     >>> emit_constant(3), emit_constant(0.5), emit_constant("it's")
     ('CAST(3 AS BIGINT)', '0.5e0', "'it''s'")
@@ -39,7 +39,7 @@ def emit_constant(value: Value | Pairs) -> str:
 
 
 def emit_cast(text: str, kind: Type) -> str:
-    """Return the SQL of a value as one of a type; what is always NULL has none, and a list says its own."""
+    """Return the SQL of a value cast to a type; NULL constants and lists need no cast."""
     return get_dialect().emit_cast(text, kind)
 
 
@@ -58,7 +58,7 @@ def emit_expression(expr: Expr) -> str:
         case Literal():
             return emit_cast("NULL", expr.type) if expr.value is None else emit_constant(expr.value)
         case Scalar():
-            # Its value takes this place before the text is sent: until then it is only looked at.
+            # Its value replaces it before the text is sent; until then the text is only shown.
             return f"{emit_cast('NULL', expr.type)} /* {expr} */"
         case Call():
             return _emit_call(expr)
@@ -73,7 +73,7 @@ def emit_order_item(item: Order) -> str:
 
 
 def _emit_window_function(expr: WindowCall) -> str:
-    """Return a window function, of its own type whatever the engine makes of the arguments."""
+    """Return a window function cast to its plan type, whatever the engine makes of its arguments."""
     counts = [place for place, _ in OVER[expr.function].least_constants]
     arguments = ", ".join(
         str(argument.value)
@@ -90,7 +90,7 @@ def _emit_window_function(expr: WindowCall) -> str:
 
 
 def _emit_argument(argument: Expr, expr: WindowCall) -> str:
-    """Return an argument, in the type of the value where it is one that the value may be."""
+    """Return an argument, cast to the value's type if it is one of the possible values."""
     text = emit_expression(argument)
     return (
         text
@@ -112,7 +112,7 @@ def _emit_call(expr: Call) -> str:
         place for place, argument in enumerate(expr.arguments) if _TRY in template and has_window(argument)
     ]
     if outside:
-        # No window may stand within TRY: it is computed before, and a function of its value is tried.
+        # TRY cannot contain a window function: it is computed first, and TRY applies to a function of its value.
         fields = ", ".join(f"'a{place}': {arguments[place]}" for place in outside)
         for place in outside:
             arguments[place] = f"{_VALUES}.a{place}"
@@ -147,7 +147,7 @@ def _emit_branches(arguments: tuple[str, ...]) -> Iterator[str]:
 
 
 def emit_number_or_null(expr: Expr) -> str:
-    """Return the value of an expression that is aggregated: NULL where it is no number."""
+    """Return the value of an aggregated expression, with NaN as NULL."""
     text = emit_expression(expr)
     cleaned = isinstance(expr, Column) and expr.facts.is_stored
     return f"NULLIF({text}, {get_dialect().nan})" if expr.type is Type.DOUBLE and not cleaned else text

@@ -1,4 +1,4 @@
-"""Emits the lattice points of a table's columns where the table is read, if they are not the values themselves.
+"""Emit the lattice points of a table's columns where the table is read, if they are not the values themselves.
 
 Claim: their sums, and the numbers of those that are not NULL, are the same as of points that are computed later.
 Why: a point depends on one value alone, which is clamped as it is read, and is NULL if and only if the value is. Where a join
@@ -20,7 +20,7 @@ from dpsql.sql.emit.scalars import quote_identifier
 
 
 def emit_scan_points(analysis: Analysis) -> Iterator[tuple[str, str]]:
-    """What scans offer besides their columns, each with the alias: the points of the measures that are added up."""
+    """Yield the columns that scans add, each with its alias: the points of the summed measures."""
     for index, measure in enumerate(analysis.measures):
         column = find_point_column(measure)
         if column is not None and measure.counts_rows and measure.lattice is not None:

@@ -1,4 +1,4 @@
-"""Emits the query that evaluates expressions over simulated released rows."""
+"""Emit the query that evaluates expressions over simulated released rows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PLACE, ROW = "#place", "#row"
 def emit_simulated(
     exprs: Sequence[Expr], aggregates: Sequence[ReleasedColumn], keys: Sequence[ReleasedColumn]
 ) -> str:
-    """Return each expression as DOUBLE, over the aggregates in `DRAWN`, NaN being NULL there, and the keys in `KEYS`."""
+    """Return each expression as DOUBLE over the aggregates in `DRAWN`, with NaN as NULL, and the keys in `KEYS`."""
     drawn = [f"CASE WHEN isnan({name}) THEN NULL ELSE {name} END" for name in _quote_column_names(aggregates)]
     items = [
         f"{emit_cast(text, item.type)} AS {quote_identifier(item.name)}"

@@ -1,4 +1,4 @@
-"""Emits a release with clamps in stages: contributions once, as temporary tables, then histograms, then clamped sums.
+"""Emit a release with clamps in stages: contributions once, as temporary tables, then histograms, then clamped sums.
 
 Claim: for any points that are chosen, the sums are those that the histograms of the whole statement give, and the histograms
 of all units are those of its groups, added up.
@@ -37,7 +37,7 @@ PAIRS, UNITS = '"#pairs"', '"#units"'
 """The temporary tables: one row per unit-group pair, with its counted rows `m` and contributions; and one row per unit,
 with its contributions to all its groups, and their number."""
 SELECTED = '"#selected"'
-"""The keys of the selected groups, which are released: so the statement depends on released values alone."""
+"""The keys of the selected groups, which are released, so that the statement only depends on released values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ def _emit_histogram(analysis: Analysis, clamp: Clamp, target: ClampTarget, index
 
 
 def _emit_unit_rows() -> str:
-    """Return a row of each unit: its first pair has what is known of it, where no table of units is made."""
+    """Return one row for each unit: its first pair, if there is no table of units."""
     return (
         get_dialect().emit_derived_table(f"SELECT * FROM {PAIRS} WHERE g = 1", UNITS)
         if get_dialect().ranks_all_groups
@@ -115,12 +115,12 @@ def emit_clamped_sums(analysis: Analysis, clamps: Sequence[Clamp]) -> dict[Clamp
         for index, target in enumerate(list_clamp_targets(clamps))
         if clamps[target.clamp].chosen
         for place, text in _emit_target_sums(analysis, clamps[target.clamp], target).items()
-        if target.measure not in apart or place in (1, 2)  # a total with a clamp of its own is not read here
+        if target.measure not in apart or place in (1, 2)  # a total that has its own clamp is not read here
     }
 
 
 def _emit_target_sums(analysis: Analysis, clamp: Clamp, target: ClampTarget) -> dict[int, str]:
-    """What `compute_clamped_series` reads of a target, by its place in an interval.
+    """Return the sums of a target that `compute_clamped_series` reads, by interval.
 
     Beyond the point these are the subdivisions and as many times the mean, up to the point the rest.
     """

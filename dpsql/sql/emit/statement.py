@@ -1,4 +1,4 @@
-"""Emits the engine SQL of a release: one statement that bounds contributions and sums exact integers.
+"""Emit the engine SQL of a release: one statement that bounds contributions and sums exact integers.
 
 The statement depends on the plan, the policy and public metadata only, so it is the same on all neighboring databases.
 """
@@ -36,7 +36,7 @@ from dpsql.sql.emit.unit_sums import UnitSums, emit_point_sum
 
 @dataclass(frozen=True, slots=True)
 class ReleaseStatement:
-    """Engine SQL and the names of its columns, by what they hold, in the order of the text.
+    """Engine SQL and the names of its columns by content, in the order of the text.
 
     `moments` are exact statistics in lattice steps, by their columns. `histograms` are read by
     `planning.clamp_histogram.ClampHistogram`, one for each of its targets, `windows` by `planning.quantiles.RankWindow`, one
@@ -196,7 +196,7 @@ def _finish_statement(
     totals: Mapping[str, Statistic],
     steps: Iterable[str] = (),
 ) -> ReleaseStatement:
-    """Return the statement whose groups `body` gives, with distinct values and windows beside them, in the order of the keys.
+    """Return the statement over the groups of `body`, joined with distinct values and windows, ordered by the keys.
 
     `totals` are the columns of its moments, `steps` those of what clamps are chosen or computed from.
     """
@@ -220,7 +220,7 @@ def _finish_statement(
     if quantiles:
         body = _join_quantile_windows(analysis, keys, body, read, quantiles)
         read += near
-        # The windows of a measure stand together, and quantiles of one measure may be apart in the query.
+        # The windows of a measure are adjacent, although its quantiles may be apart in the query.
         body = f"SELECT {', '.join([*keys, *read])}\nFROM {get_dialect().emit_derived_table(body)}"
     texts = emit_key_values(analysis)
     if texts or (values and steps):
@@ -242,7 +242,7 @@ def _emit_per_row(sums: UnitSums, keys: list[str]) -> str:
 
 
 def _emit_row_source(analysis: Analysis, *, all_places: bool = False) -> str:
-    """Return the rows in FROM. What is more than a column is clamped, which reads it several times: it is computed once."""
+    """Return the FROM rows; clamped expressions that are read several times are computed once."""
     computed = any(part.counts_rows and not isinstance(part.expr, Column) for part in analysis.measures)
     return get_dialect().emit_derived_table(emit_rows(analysis, all_places=all_places), once=computed)
 
@@ -255,7 +255,7 @@ def _emit_grouping(keys: Sequence[str], min_frequency: int) -> Iterable[str]:
 
 
 def _emit_per_unit(sums: UnitSums, keys: list[str], clamps: Sequence[Clamp]) -> str:
-    """Rows are aggregated by unit and group, then bounded, then summed over units."""
+    """Aggregate rows by unit and group, bound them, and sum them over units."""
     analysis = sums.analysis
     ctes, source = _emit_pairs(sums, keys, clamps)
     if clamps:
@@ -287,7 +287,7 @@ def _emit_pairs(sums: UnitSums, keys: list[str], clamps: Sequence[Clamp]) -> tup
         ctes, source = emit_cte(CONTRIBUTION, contribution)
         return ctes, f"SELECT {listed} FROM {source}"
     names = [*(["u"] if needs_group_ranks(clamps) else []), *keys, *sums.names]
-    # Of a unit, the groups that count are the first ones.
+    # The first groups of a unit count.
     ranks = ["place AS g"] * (needs_group_ranks(clamps) and get_dialect().ranks_all_groups)
     return emit_bounded_groups(analysis, bound, keys, ", ".join([*names, *ranks]), contribution)
 
@@ -351,7 +351,7 @@ def _join_groups(
 def _emit_distinct_values(
     analysis: Analysis, measure: Measure, keys: Sequence[str], *, total: bool = False
 ) -> str:
-    """Return the numbers of distinct values of each group, of limited pairs of group and value of each unit; or their totals."""
+    """Return the numbers of distinct values of each group, over the limited pairs of group and value of each unit; or their totals."""
     by = f" GROUP BY {', '.join(keys)}" * bool(keys)
     ctes, source = _emit_limited_values(analysis, measure, keys)
     if total:
@@ -366,7 +366,7 @@ def _emit_distinct_values(
 
 
 def _emit_limited_values(analysis: Analysis, measure: Measure, keys: Sequence[str]) -> tuple[str, str]:
-    """Return the common table expressions and the source of the pairs of group and value that count, of all units."""
+    """Return the common table expressions and the source of the counted pairs of group and value of all units."""
     source = f"SELECT * FROM {get_dialect().emit_derived_table(emit_rows(analysis, measure))} WHERE {VALUE} IS NOT NULL"
     if not analysis.bound.per_unit:
         return "", get_dialect().emit_derived_table(source)

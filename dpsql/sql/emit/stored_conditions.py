@@ -1,4 +1,4 @@
-"""Writes conditions on clamped columns as conditions on what is stored, in the scan of the table.
+"""Emit conditions on clamped columns as conditions on stored values, in the scan of the table.
 
 Claim: the same rows are left as by the conditions on clamped columns, which some of them stand for and others stand before.
 Why: a clamp moves a value from beyond a bound to the bound, and no other. A constant between the bounds is on the same side of a
@@ -36,22 +36,22 @@ _READ_AS_STORED = {
     Type.DATE: ("DATE",),
     Type.TIMESTAMP: ("TIMESTAMP",),
 }
-"""The engine types of which each value has one of the plan type, in the same order."""
+"""The engine types whose values map to values of the plan type in the same order."""
 _MOST_EXACT = 2**53
-"""Up to it whole numbers are numbers of DOUBLE."""
+"""DOUBLE represents every whole number up to here."""
 _MOST_DIGITS = 15
 
 
 @dataclass(frozen=True, slots=True)
 class StoredConditions:
-    """The conditions of the rows of scans, each with the alias, and those of the query that they stand for."""
+    """The conditions on the rows of scans, by alias, and the conditions of the query that they replace."""
 
     scan_conditions: tuple[tuple[str, str], ...] = ()
     replaced_conditions: frozenset[Expr] = frozenset()
 
 
 def emit_stored_conditions(relation: Relation, *, units: bool) -> StoredConditions:
-    """Return the conditions of a block that are written in scans, of which `units` asks for ids.
+    """Return the conditions of a block that are emitted in scans, of which `units` needs ids.
 
     None is where rows are numbered: what a row's id is made of are the columns that are read, on some engines.
     """
@@ -81,7 +81,7 @@ def split_conjuncts(predicate: Expr) -> Iterator[Expr]:
 
 
 def _iterate_kept_scans(relation: Relation) -> Iterator[Scan]:
-    """Yield the tables of a block whose rows no outer join keeps beside NULL."""
+    """Yield the tables of a block whose rows no outer join pads with NULL."""
     match relation:
         case Scan():
             yield relation
@@ -94,7 +94,7 @@ def _iterate_kept_scans(relation: Relation) -> Iterator[Scan]:
 
 
 def _emit_equivalent_condition(condition: Expr) -> tuple[Column, str] | None:
-    """Return the column that a condition compares with constants, and the condition on what is stored."""
+    """Return the column that a condition compares with constants, and the condition on its stored values."""
     if not isinstance(condition, Call):
         return None
     name, (first, *others) = condition.function.name, condition.arguments
@@ -117,14 +117,14 @@ def _emit_equivalent_condition(condition: Expr) -> tuple[Column, str] | None:
 
 
 def _emit_decimals(column: Column, others: Iterable[Expr]) -> list[str] | None:
-    """Return the decimals that a DECIMAL is compared with instead of DOUBLE; None where it is not the same."""
+    """Return the decimals that a DECIMAL can be compared with instead of DOUBLE; None if the result could differ."""
     values = [other.value if isinstance(other, Literal) else None for other in others]
     numbers = [value for value in values if isinstance(value, (int, float))]
     return emit_stored_decimals(column, numbers) if len(numbers) == len(values) else None
 
 
 def emit_stored_decimals(column: Column, values: Iterable[float]) -> list[str] | None:
-    """Numbers as decimals of the column's type, with which a DECIMAL compares as with these; None where it does not.
+    """Return numbers as decimals of the column's type that compare in the same way; None if there are none.
 
     Of at most 15 digits, each has a DOUBLE of its own, and these are in the same order.
     """
@@ -142,7 +142,7 @@ def emit_stored_decimals(column: Column, values: Iterable[float]) -> list[str] |
 
 
 def _emit_implied_condition(condition: Expr) -> tuple[Column, str] | None:
-    """Return the column that is less or greater than another of its table with the same bounds, and what is so of what is stored."""
+    """Return a column that is compared with another of its table with the same bounds, and the condition on their stored values."""
     match condition:
         case Call(arguments=(Column() as first, Column() as second)) if condition.function.name in (
             "lt",
@@ -168,7 +168,7 @@ def _is_between_bounds(facts: ColumnInfo, other: Expr) -> bool:
 
 
 def _find_stored_bounds(facts: ColumnInfo) -> list[Fraction] | None:
-    """Where a column's values are clamped to, if they are, and are read as they are stored."""
+    """Return the bounds to which a column is clamped, if its stored values are read; None otherwise."""
     known = facts.engine_type.startswith(_READ_AS_STORED.get(facts.type, ()))
     if not known or facts.has_time_zone or facts.domain is not None or not facts.interval.is_bounded:
         return None

@@ -1,4 +1,4 @@
-"""Emits the scores of groups for top-k selection, with the contribution of each unit clamped."""
+"""Emit the scores of groups for top-k selection, with the contribution of each unit clamped."""
 
 from __future__ import annotations
 

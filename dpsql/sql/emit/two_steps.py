@@ -1,4 +1,4 @@
-"""Windows over windows: the columns of a first step of windows within a unit are read by those of a second.
+"""Windows over windows within a unit: a second step reads the columns of a first one.
 
 Claim: the rows are the same, with the values of the second step under the names that they had.
 Why: both steps have all items of the rows, in one form for each value, so that rows that are equal in one are equal in the other.
@@ -42,7 +42,7 @@ def build_two_steps(
 
 
 def _rename_columns(columns: Sequence[Column], source: str, letter: str) -> dict[Column, Column]:
-    """Columns of another source for these."""
+    """Replace these columns by those of another source."""
     return {column: Column(source, f"{letter}{place}", column.facts) for place, column in enumerate(columns)}
 
 

@@ -1,4 +1,4 @@
-"""Emits what is added up of a unit's rows in a group: the values of each measure that are not NULL, and their total.
+"""Emit the summed values of a unit's rows in a group: the values of each measure that are not NULL, and their total.
 
 Claim: a total, limited to the counted rows, is in the interval in which that of as many counted values is.
 Why: it is clamped to as many times the ends of the values' interval as there are counted values. Where these are not counted,
@@ -24,7 +24,7 @@ _NAMES = {Moment.COUNT: "c", Moment.TOTAL: "t"}
 
 @dataclass(frozen=True, slots=True)
 class UnitSums:
-    """What is added up of each measure of a release: its values are counted if it is `counted`, by its index, or if all are."""
+    """The summed values of each measure of a release; values are counted for `counted` measures, by index, or for all."""
 
     analysis: Analysis
     counted: Container[int] | None = None
@@ -99,7 +99,7 @@ class UnitSums:
         if self._is_counted(index):
             total, count = f"t{index}", self._build_count(index).text
         else:
-            # The least of a number and NULL is the number.
+            # LEAST of a number and NULL is the number.
             total, count, low, high = f"COALESCE(t{index}, 0)", self._limit_to_rows("m"), least, most
         greatest, rows = bound_unit_total(self.analysis, measure), self.analysis.bound.rows
         wide = get_dialect().to_wide_int(count, greatest)
@@ -117,7 +117,7 @@ def emit_measure_total(measure: Measure, index: int) -> str:
 def emit_point_sum(measure: Measure, name: str) -> str:
     """Return the sum of the lattice points of values."""
     if measure.lattice is None:
-        raise TypeError("only measures with a lattice are summed")
+        raise TypeError("only measures with a lattice can be summed")
     points = emit_lattice_point(measure.expr, measure.lattice, name, measure.interval)
     return get_dialect().emit_exact_sum(points, _bound_point_magnitude(measure))
 
@@ -130,7 +130,7 @@ def _bound_point_magnitude(measure: Measure) -> int:
 def _get_point_range(measure: Measure) -> tuple[int, int]:
     """Return the least and the greatest lattice point of a value."""
     if measure.lattice is None:
-        raise TypeError("only measures with a lattice are summed")
+        raise TypeError("only measures with a lattice can be summed")
     return measure.lattice.low, measure.lattice.high
 
 

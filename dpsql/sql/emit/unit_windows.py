@@ -1,4 +1,4 @@
-"""Emits window functions over the rows of one unit.
+"""Emit window functions over the rows of one unit.
 
 Claim: they depend on the rows of one unit alone, as a multiset, and cannot fail.
 Why: the unit partitions every window. Where more than the order decides, rows that are equal in it are ordered by all their
@@ -26,13 +26,13 @@ from dpsql.sql.emit.scalars import emit_cast, emit_expression, emit_order_item
 _PLACED = frozenset({"row_number", "ntile", "lag", "lead"})
 """Functions of the place of a row among all."""
 _CHOSEN = frozenset({"first_value", "last_value", "nth_value"})
-"""Functions that choose a row of the frame by its place."""
+"""Functions that select a row of the frame by its place."""
 _RANKED = frozenset({"rank", "dense_rank", "percent_rank", "cume_dist"})
 """Functions of the place of a row among those that differ in order."""
 
 
 def emit_unit_window(window: WindowCall, named: Column, unit: str, items: Sequence[Column]) -> str:
-    """Return a window over the rows of one unit, of the type and in the interval of the column as which it is known."""
+    """Return a window over the rows of one unit, in the type and interval of its column."""
     over = f" OVER ({_emit_window_clause(window, unit, items)})"
     if window.function in WITHIN:
         function = window.function if window.arguments else "count_rows"

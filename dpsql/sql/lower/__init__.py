@@ -1,1 +1,1 @@
-"""SELECT trees to plans: the whitelist. What it does not name is refused."""
+"""Lower SELECT trees to plans: a whitelist, which refuses every other node."""

@@ -10,7 +10,7 @@ from dpsql.sql.lower.aggregates.quantiles import normalize_quantile_call
 
 
 def rewrite_filtered_aggregate(grouping: GroupedRows, node: exp.Filter) -> exp.AggFunc:
-    """Return the aggregate that a filtered one stands for. Raises QueryRejected."""
+    """Return an aggregate without FILTER that means the same. Raises QueryRejected."""
     text = grouping.source
     aggregate, clause = text.take_arguments(node, "this", "expression")
     (condition,) = text.take_arguments(clause, "this")

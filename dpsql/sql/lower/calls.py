@@ -1,4 +1,4 @@
-"""Lowers function calls: overload resolution in the registry, and checks of constant arguments."""
+"""Lower function calls: overload resolution in the registry, and checks of constant arguments."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ _COMPARED = frozenset({"eq", "ne", "in", "is_distinct", "is_not_distinct"})
 _QUOTIENT = "//"
 SAFE_INTEGER = 2**62
 MAX_SIZE = 4_000
-"""Most calls in an expression in which aliases, BETWEEN and CASE operands, and columns of derived tables, are written out.
+"""The most calls in an expression with aliases, BETWEEN and CASE operands, and columns of derived tables expanded.
 
-An engine's planner writes these out, and takes seconds for more.
+An engine's planner expands these, and takes seconds for more.
 """
 _SAMPLES: Mapping[Type, Literal] = {
     Type.INTEGER: Literal(1, Type.INTEGER),
@@ -144,7 +144,7 @@ def _mask_to_own_bits(argument: Expr) -> Expr:
 def _iterate_readings(
     source: QueryText, node: exp.Expr | None, name: str, arguments: tuple[Expr, ...]
 ) -> Iterator[tuple[Expr, ...]]:
-    """Yield the arguments as they are; then with text constants read as the type of what stands beside them, as in SQL.
+    """Yield the arguments unchanged; then with text constants read in the type of their neighbors, as in SQL.
 
     Arithmetic that was widened is the whole number that it stands for: to // first, as of real numbers that is /, and to
     functions of whole numbers alone.
@@ -178,7 +178,7 @@ def _iterate_readings(
 
 
 def _convert_to_booleans(arguments: tuple[Expr, ...]) -> tuple[Expr, ...] | None:
-    """Return the arguments with 0 and 1 read as truth values beside others, as SQL does; None where that is not so."""
+    """Return the arguments with 0 and 1 read as truth values next to others, as in SQL; None if that does not apply."""
     numbers = [argument.type is Type.INTEGER for argument in arguments]
     known = all(
         isinstance(argument, Literal) and argument.value in (0, 1)
@@ -194,7 +194,7 @@ def _convert_to_booleans(arguments: tuple[Expr, ...]) -> tuple[Expr, ...] | None
 
 
 def _find_constant_problem(built: Call) -> str | None:
-    """What is wrong with the constants of a call."""
+    """Return the rule that the constants of a call break, or None."""
     for place in sorted(built.function.literals):
         argument = built.arguments[place]
         if not isinstance(argument, Literal) or argument.value is None:
@@ -240,7 +240,7 @@ def _finish_call(source: QueryText, node: exp.Expr | None, built: Call) -> Expr:
 
 
 def _convert_dates(built: Call) -> Call:
-    """Days among moments are read as moments, so that one interval speaks of both."""
+    """Return the arguments with days among timestamps read as timestamps, so that one interval holds both."""
     days = [argument.type is Type.DATE for argument in built.arguments]
     if built.type is not Type.TIMESTAMP or not any(days) or all(days):
         return built
@@ -254,7 +254,7 @@ def _convert_dates(built: Call) -> Call:
 
 
 def _widen_arithmetic(built: Call) -> Call:
-    """Integer arithmetic that is not known to stay within 64 bits is done in DOUBLE instead.
+    """Return integer arithmetic that may exceed 64 bits as arithmetic in DOUBLE.
 
     Neither form can fail, so an interval that is wrong on rows that a condition drops does no harm.
     """
@@ -267,12 +267,12 @@ def _widen_arithmetic(built: Call) -> Call:
 
 
 def _restore_integer(argument: Expr) -> Expr:
-    """Arithmetic that was widened, as the whole number that it stands for; NULL beyond 64 bits, where it has none."""
+    """Return widened arithmetic as a whole number again, NULL beyond 64 bits."""
     return (build_function_call("cast_bigint", argument) or argument) if is_widened(argument) else argument
 
 
 def is_widened(expr: Expr) -> bool:
-    """Return whether this is what `_widen_arithmetic` makes of integer arithmetic, or what passes it on: integers that are read as DOUBLE."""
+    """Return whether an expression is a result of `_widen_arithmetic`, or passes one on: an integer that is read as DOUBLE."""
     if isinstance(expr, Column):
         return expr.facts.widened
     if expr.type is not Type.DOUBLE:
@@ -294,7 +294,7 @@ def is_widened(expr: Expr) -> bool:
 
 
 def are_widened(values: Iterable[Expr]) -> bool:
-    """Return whether values of one column or expression are integers of which some are read as DOUBLE."""
+    """Return whether some of the values of one column or expression are integers that are read as DOUBLE."""
     known = [(is_widened(each), each.type in (Type.INTEGER, Type.NULL)) for each in values]
     return any(widened for widened, _ in known) and all(widened or whole for widened, whole in known)
 

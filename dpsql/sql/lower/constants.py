@@ -1,4 +1,4 @@
-"""Lowers constants: numbers, date and timestamp literals, and values of parameters."""
+"""Lower constants: numbers, date and timestamp literals, and values of parameters."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def parse_number(source: QueryText, node: exp.Expr, text: str) -> Literal:
 
 
 def fold_decimals(node: exp.Expr, arguments: tuple[Expr, ...]) -> Literal | None:
-    """What arithmetic on constants with decimals comes to, as in DuckDB: exactly, and only then as DOUBLE.
+    """Compute arithmetic on decimal constants exactly, and convert only the result to DOUBLE, as DuckDB does.
 
     So 0.06 + 0.01 is 0.07. None for anything else, and where the digits are too many for DuckDB too.
     """
@@ -86,7 +86,7 @@ def _evaluate_decimal(node: exp.Expr) -> Decimal | None:
 def parse_constant(
     source: QueryText, node: exp.Expr | None, target: Type, text: str, *, zoned: bool = False
 ) -> Literal:
-    """Return the constant of a type that a text writes; of a moment `zoned` is as `parse_moment` says."""
+    """Return the constant of a type that a text holds; `zoned` is for timestamps, as in `parse_moment`."""
     if target.temporal:
         return parse_moment(source, node, target, text, zoned=zoned)
     read, example = _READ[target]
@@ -142,7 +142,7 @@ def _parse_uuid(text: str) -> uuid.UUID | None:
 
 
 def _parse_bytes(text: str) -> bytes | None:
-    """Return the bytes that a text means beside a BLOB, as in DuckDB."""
+    """Return the bytes that a text means next to a BLOB, as in DuckDB."""
     if not _BYTES.fullmatch(text):
         return None
     return b"".join(
@@ -156,4 +156,4 @@ _READ: Mapping[Type, tuple[Callable[[str], Value], str]] = {
     Type.BLOB: (_parse_bytes, "'\\xAB\\xCD'"),
 }
 READ_FROM_TEXT = frozenset(_READ) | {Type.DATE, Type.TIMESTAMP}
-"""The types as which a text constant beside their values is read."""
+"""The types in which a text constant is read next to their values."""

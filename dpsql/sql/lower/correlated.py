@@ -1,4 +1,4 @@
-"""Lowers correlated scalar subqueries: grouped by their correlation keys, and joined to the outer rows.
+"""Lower correlated scalar subqueries: grouped by their correlation keys, and joined to the outer rows.
 
 `x > (SELECT AVG(y) FROM s WHERE s.a = t.a)` means the averages of s by a, joined on a. For public rows they are exact. For
 private rows they are per-unit groups if a identifies the unit, and a release otherwise.
@@ -92,7 +92,7 @@ def lower_correlated_subquery(
 
 
 def _lower_inner_expression(inner: Scope, node: exp.Expr) -> Expr:
-    """What a subquery says of its own rows alone."""
+    """Lower an expression over the subquery's own rows."""
     found = inner.scalars.lower(node)
     here = {named.alias for named in inner.tables.values()}
     outside = [column for column in iterate_columns(found) if column.source not in here]
@@ -123,7 +123,7 @@ def _build_group_source(
     alias: str,
     release: ReleaseLowering,
 ) -> tuple[Project | PublicSubquery, Expr, bool]:
-    """Build the groups, their value last; what that is of no rows; and whether it is an aggregate by itself."""
+    """Build the groups with their value last; the value of an empty group; and whether it is a plain aggregate."""
     outer = inner.outer.tables.values() if inner.outer is not None else ()
     of_units = any(is_private(named.relation) for named in outer) and (
         any(is_unit_key(key, relation) for key in keys) or covers_declared_link(pairs)
@@ -165,14 +165,14 @@ def _lower_single_output(inner: Scope, query: exp.Select, groups: Grouping) -> l
 
 
 def _get_empty_value(function: str, kind: Type) -> Literal:
-    """What an aggregate is of no rows."""
+    """Return the value of an aggregate over no rows."""
     return Literal(0 if function.startswith("count") else None, kind)
 
 
 def _evaluate_without_rows(
     inner: Scope, query: exp.Select, value: Expr, of_none: Mapping[Expr, Expr]
 ) -> Expr:
-    """What an expression over aggregates is of no rows: a constant, but for values of queries in it.
+    """Compute an expression over aggregates of no rows: a constant, except for values of queries in it.
 
     Raises QueryRejected where it reads a column beside its aggregates, of which there is not one value then.
     """

@@ -1,4 +1,4 @@
-"""Rounds DECIMAL values as the engine does: exactly, where they are read as DOUBLE.
+"""Round DECIMAL values as the engine does: exactly, where they are read as DOUBLE.
 
 A DECIMAL with s digits after the point is m / 10^s for a whole number m, and is read as the nearest DOUBLE; what is added
 and multiplied of such differs from m / 10^s by a few units in the last place.
@@ -26,7 +26,7 @@ _TO_DIGITS = {"round_digits": "round", "trunc_digits": "trunc", "round_even": "r
 
 
 def round_decimal_call(built: Call) -> Call:
-    """Return the same as a call, but for ROUND, TRUNC, FLOOR, CEIL and % of a DECIMAL, which are done exactly."""
+    """Return an equal call in which ROUND, TRUNC, FLOOR, CEIL and % of a DECIMAL are exact."""
     name, value = built.function.name, built.arguments[0] if built.arguments else None
     if name == "remainder":
         return _build_remainder(built)
@@ -42,7 +42,7 @@ def round_decimal_call(built: Call) -> Call:
     elif name not in _TO_WHOLE:
         return built
     own = find_scale(value)
-    # Of a stored value, what is whole and what is a half are so in DOUBLE too.
+    # DOUBLE represents whole numbers and halves of stored values exactly.
     if own is None or not computed or (name != "trunc" and digits >= own):
         return built
     return _round_at_digits(value, own, min(digits, own), name)
@@ -57,7 +57,7 @@ def build_decimal_text(value: Expr) -> Call | None:
 
 
 def round_before_cast(name: str, arguments: tuple[Expr, ...]) -> tuple[Expr, ...]:
-    """Return the arguments of a call, of which a DECIMAL that is cast to a whole number or to fewer digits is rounded before."""
+    """Return the arguments of a call, with a DECIMAL rounded before it is cast to a whole number or to fewer digits."""
     if name in _WHOLE_CASTS:
         return (round_to_digits(arguments[0], 0), *arguments[1:])
     said = arguments[-1].value if name == "cast_decimal" and isinstance(arguments[-1], Literal) else None
@@ -67,7 +67,7 @@ def round_before_cast(name: str, arguments: tuple[Expr, ...]) -> tuple[Expr, ...
 
 
 def round_before_comparison(name: str, arguments: tuple[Expr, ...]) -> tuple[Expr, ...]:
-    """Return the arguments of a call, of which decimals that are computed are what the engine has, where it compares.
+    """Return the arguments of a comparison, with computed decimals rounded to the engine's DECIMAL.
 
     So a + b is 0.3 where a is 0.1 and b is 0.2, and no more than that.
     """
@@ -75,7 +75,7 @@ def round_before_comparison(name: str, arguments: tuple[Expr, ...]) -> tuple[Exp
 
 
 def round_to_decimal(value: Expr) -> Expr:
-    """Return a value, which is the DOUBLE nearest to the DECIMAL that the engine has, also where it is computed.
+    """Round a computed value to the DOUBLE nearest to the engine's DECIMAL.
 
     Equal decimals are then equal: as group keys, distinct values, and in comparisons.
     """
@@ -90,7 +90,7 @@ def round_to_decimal(value: Expr) -> Expr:
 
 
 def _build_remainder(built: Call) -> Call:
-    """x % y of whole numbers of the last digit that either has."""
+    """Build x % y over whole numbers of the last digit of either."""
     scales = [find_scale(argument) for argument in built.arguments]
     known = [found for found in scales if found is not None]
     if len(known) < len(scales) or not any(known):

@@ -35,7 +35,7 @@ def is_link_key_pair(ours: Expr, theirs: Expr) -> bool:
 
 
 def covers_declared_link(on: Iterable[tuple[Expr, Expr]]) -> bool:
-    """Return whether equal pairs of columns hold all parts of a declared key, of one source on each side."""
+    """Return whether pairs of equal columns cover a declared key, with one source on each side."""
     met: dict[tuple[str, str, str, tuple[str, ...]], set[str]] = {}
     for ours, theirs in on:
         if isinstance(ours, Column) and isinstance(theirs, Column) and ours.type is theirs.type:
@@ -45,7 +45,7 @@ def covers_declared_link(on: Iterable[tuple[Expr, Expr]]) -> bool:
 
 
 def suggest_link_declaration(on: Sequence[tuple[Expr, Expr]], left: Relation, right: Relation) -> str | None:
-    """What the owner of the data would declare so that a join on these pairs is answered, as YAML; None if nothing."""
+    """Return the declaration, as YAML, by which the owner could allow a join on these pairs; None if there is none."""
     pairs = [(_find_stored_column(ours, left), _find_stored_column(theirs, right)) for ours, theirs in on]
     found = {(ours, theirs): None for ours, theirs in pairs if ours is not None and theirs is not None}
     tables = {(ours[0].table, theirs[0].table) for ours, theirs in found}

@@ -1,4 +1,4 @@
-"""Lowers derived tables, common table expressions and set operations to named sources."""
+"""Lower derived tables, common table expressions and set operations to named sources."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def is_plain_select(query: exp.Select) -> bool:
 
 
 def derive_column_info(expr: Expr, relation: Relation) -> ColumnInfo:
-    """What is known of a column that holds `expr` for the rows of `relation`."""
+    """Derive the facts of a column that holds `expr` for the rows of `relation`."""
     known = derive_known_intervals(relation)
     values = derive_domain(expr, known, derive_listed_values(relation))
     return ColumnInfo(
@@ -153,7 +153,7 @@ def with_common_tables(context: StatementContext, select: exp.Expr) -> Statement
 
 
 def lower_set_operation(context: StatementContext, node: exp.Expr, alias: str) -> SetOperation:
-    """UNION, UNION ALL, INTERSECT and EXCEPT of two queries or more, by position.
+    """Lower UNION, UNION ALL, INTERSECT and EXCEPT of two or more queries, by position.
 
     A chain of them, `a UNION ALL b UNION ALL c`, is taken from left to right, so that its depth is that of its deepest part.
     """
@@ -174,7 +174,7 @@ def lower_set_operation(context: StatementContext, node: exp.Expr, alias: str) -
             context, operation, _get_set_kind(context, operation), found, right, alias=above
         )
     if not isinstance(found, SetOperation):
-        raise TypeError("a chain has an operation")
+        raise TypeError("a chain must have an operation")
     return found
 
 
@@ -218,13 +218,13 @@ def combine_set_operation(
 ) -> SetOperation:
     """Return two sources by position; `node` is where they stand."""
     if isinstance(left, Scan) or isinstance(right, Scan):
-        raise TypeError("a query is no table")
+        raise TypeError("a query cannot be a table")
     if len(left.columns) != len(right.columns):
         context.source.refuse(
             node,
             "set_operation",
-            f"both sides of a set operation must have as many columns: {len(left.columns)} on the "
-            f"left, {len(right.columns)} on the right",
+            f"both sides of a set operation must have the same number of columns: {len(left.columns)} "
+            f"on the left, {len(right.columns)} on the right",
         )
     if is_private(left) != is_private(right):
         context.source.refuse(
@@ -279,7 +279,7 @@ def _combine_decimal_digits(*digits: tuple[int, int] | None) -> tuple[int, int]:
 
 
 def _drop_distinct(source: Source) -> Source:
-    """Return a side of a set operation that makes equal rows one itself: what the side does of that makes no difference."""
+    """Drop DISTINCT from a side of a set operation that makes rows distinct itself."""
     if isinstance(source, Project) and source.once:
         return replace(source, once=False)
     sides = (source.left, source.right) if isinstance(source, SetOperation) else ()
@@ -297,7 +297,7 @@ def _merge_column_info(ours: ColumnInfo, theirs: ColumnInfo, facts: ColumnInfo) 
         )
     domain = None
     if ours.type is not theirs.type and facts.type.temporal:
-        facts = replace(facts, interval=ANYWHERE)  # a day's line is not a moment's
+        facts = replace(facts, interval=ANYWHERE)  # days and timestamps have different positions
     else:
         facts = replace(facts, interval=ours.interval.compute_hull(theirs.interval))
     if ours.domain is not None and theirs.domain is not None and ours.type is theirs.type:
@@ -312,14 +312,14 @@ def _merge_column_info(ours: ColumnInfo, theirs: ColumnInfo, facts: ColumnInfo) 
 
 
 def is_identified(context: StatementContext, node: exp.Expr, source: Project | SetOperation) -> bool:
-    """Return whether distinct private rows say whose they are; else they would meet those of others, and are only counted."""
+    """Return whether distinct private rows identify their units; otherwise they can only be counted."""
     found = any(find_identity(column, source) is not None for column in source.columns)
     context.distinct_nodes.extend([] if found else [node])
     return found
 
 
 def _check_row_units(context: StatementContext, node: exp.Expr, left: Source, right: Source) -> None:
-    """Refuse a table whose rows are units on both sides, and such a table beside one whose units have ids.
+    """Refuse to read twice a table whose rows are units, and to combine it with one whose units have ids.
 
     Claim: each unit has its rows on one side, and is charged to the account of its table.
     Why: a row that is a unit is in one table, which is read once. Both tables are charged in full, as each has units of its own.
@@ -358,7 +358,7 @@ def _check_unit_types(context: StatementContext, node: exp.Expr, operation: SetO
 
 
 def lower_values(context: StatementContext, node: exp.Values, alias: str) -> Values:
-    """VALUES (…), (…): constants as a public table."""
+    """Lower VALUES (…), (…) to a public table of constants."""
     (tuples, _) = context.source.take_arguments(node, "expressions", "alias")
     lowered = Scope(context).scalars
     rows = []
@@ -405,7 +405,7 @@ def to_public_subquery(outer: OuterQuery, alias: str) -> PublicSubquery:
 
 
 def _derive_public_values(expr: Expr, outer: OuterQuery) -> tuple[Interval, tuple[Value, ...] | None]:
-    """What is public of a released expression's values before it is released: for columns, their domain."""
+    """Derive the public facts of a released expression before its release: for columns, their domain."""
     if isinstance(expr, Column):
         return expr.facts.interval, expr.facts.domain
     if expr.type is not Type.INTEGER:
@@ -415,7 +415,7 @@ def _derive_public_values(expr: Expr, outer: OuterQuery) -> tuple[Interval, tupl
 
 
 def make_unique_names(names: Sequence[str]) -> list[str]:
-    """Build the names of columns; of two of one name, the later is known by a number besides."""
+    """Build unique column names: a repeated name gets a number."""
     found: dict[str, str] = {}
     for name in names:
         unique, number = name, 0

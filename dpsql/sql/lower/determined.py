@@ -51,12 +51,12 @@ from dpsql.sql.lower.derived import to_public_subquery
 from dpsql.sql.lower.statement_context import StatementContext
 
 QualifiedName = tuple[str, str]
-"""The source and the name of a column: of the optional side of a join it has other facts in some places."""
+"""The source and the name of a column, whose facts can differ on the optional side of a join."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """The row of a public source that has these values in its key columns; `read_columns` are the columns that are read of it."""
+    """The row of a public source that has these values in its key columns; `read_columns` are the columns read from it."""
 
     source: Source
     alias: str
@@ -64,7 +64,7 @@ class Lookup:
     read_columns: dict[str, Column] = field(default_factory=dict)
 
     def add_column(self, column: Column) -> Column:
-        """Return a column of the row; NULL where there is none."""
+        """Return a column of the row, or NULL if it has none."""
         self.read_columns.setdefault(column.name, column)
         return self._make_column(f"v {column.name}", column)
 
@@ -88,7 +88,7 @@ class Lookup:
 
 @dataclass(frozen=True, slots=True)
 class KeyDependentColumns:
-    """What the released keys of groups determine of the columns of a relation.
+    """The columns of a relation that the released keys of groups determine.
 
     `columns` are those that are known by themselves, `rows` the rows of public sources, by the sources' names. `lookups`
     are those of all levels of derived tables, each after those that it is found by.
@@ -105,7 +105,7 @@ class KeyDependentColumns:
     def from_keys(
         cls, context: StatementContext, node: exp.Expr, relation: Relation, keys: Mapping[Expr, Expr]
     ) -> KeyDependentColumns:
-        """What keys determine, given how each is known; `node` is where the query stands."""
+        """Return the columns that keys determine, given how each key is known; `node` is the place in the query."""
         found = cls(context, node, [], dict(keys))
         found._follow_relation(relation)
         return found
@@ -166,7 +166,7 @@ class KeyDependentColumns:
         return wanted
 
     def _follow_relation(self, relation: Relation) -> None:
-        """Add what is determined, until no more follows."""
+        """Add determined columns until no more follow."""
         for expr, value in self.exprs.items():
             if isinstance(expr, Column):
                 self.columns.setdefault(_get_qualified_name(expr), value)
@@ -182,11 +182,11 @@ class KeyDependentColumns:
                 if not is_private(source):
                     self._look_up_source(source, next((join for join in joins if join.right == source), None))
                 elif isinstance(source, Project) and source.alias not in optional:
-                    # Of an optional one, NULL in a column says nothing of the rows within.
+                    # A NULL column of an optional source implies nothing about its inner rows.
                     self._follow_projection(source)
 
     def _record_equality(self, ours: Expr, theirs: Column) -> None:
-        """Of two equal values of one type, the one that is determined determines the other."""
+        """Record that of two equal values of one type, the determined one determines the other."""
         if ours.type is not theirs.type:
             return
         value = self.find_value(ours) if any(iterate_columns(ours)) else None
@@ -196,7 +196,7 @@ class KeyDependentColumns:
             self.columns[_get_qualified_name(ours)] = self.columns[_get_qualified_name(theirs)]
 
     def _follow_projection(self, source: Project) -> None:
-        """Follow what is determined into a derived table, and back out of it."""
+        """Follow determined columns into a derived table, and back out of it."""
         pairs = list(zip(source.columns, source.items, strict=True))
         known = {
             item: self.columns[_get_qualified_name(column)]
@@ -238,7 +238,7 @@ class KeyDependentColumns:
         self.lookups.append(found)
 
     def _iterate_candidate_columns(self, source: Source, join: Join | None) -> Iterator[Column]:
-        """Yield the columns of a source that may be determined: group keys, and those that it is joined on."""
+        """Yield the columns of a source that may be determined: group keys, and join columns."""
         for expr in self.exprs:
             yield from (column for column in iterate_columns(expr) if column.source == source.alias)
         for ours, theirs in () if join is None else join.on:

@@ -1,4 +1,4 @@
-"""Distinct rows across privacy units, which no relation holds, and of which a release counts values.
+"""Distinct rows across privacy units, which no relation holds: a release counts their values.
 
 SELECT DISTINCT, UNION, INTERSECT and EXCEPT of private rows that do not say whose they are make one row of equal rows of
 several units. Over them stand COUNT(*), COUNT(x) and COUNT(DISTINCT x), which are numbers of distinct values.
@@ -37,7 +37,7 @@ _HINT = (
     "SELECT COUNT(*) FROM (SELECT DISTINCT …), with WHERE and GROUP BY"
 )
 _MOST_SIDES, _MOST_COUNTS = 8, 15
-"""The most sides of set operations that are compared, and the most numbers that are added up for them."""
+"""The most compared sides of set operations, and the most numbers that are summed for them."""
 
 
 def check_counted(context: StatementContext, outer: OuterQuery) -> None:
@@ -64,20 +64,20 @@ def _has_distinct_rows(part: object, seen: set[int]) -> bool:
 
 
 def find_distinct_rows(relation: Relation) -> Project | SetOperation | None:
-    """Find the distinct rows across units that a relation is, but for conditions on them."""
+    """Find the distinct rows across units behind a relation, below conditions on them."""
     while isinstance(relation, Filter):
         relation = relation.input
     return relation if isinstance(relation, (Project, SetOperation)) and relation.once else None
 
 
 def build_all_rows(context: StatementContext, node: exp.Expr, relation: Relation) -> Relation:
-    """Build all rows, of which distinct ones are counted; those of two sides with the number of their side."""
+    """Build all rows from which distinct ones are counted; rows of two sides with the number of their side."""
     if isinstance(relation, Filter):
         return replace(relation, input=build_all_rows(context, node, relation.input))
     if isinstance(relation, Project):
         return replace(relation, once=False)
     if not isinstance(relation, SetOperation):
-        raise TypeError("these rows are distinct as they are")
+        raise TypeError("these rows must be distinct")
     if not has_side_comparison(relation):
         return replace(relation, once=False, kind=SetKind.UNION_ALL)
     first, *others = (
@@ -118,7 +118,7 @@ def _has_nested_comparison(source: SetOperation) -> bool:
 
 def _add_side_number(context: StatementContext, node: exp.Expr, side: Source, number: int) -> Source:
     if isinstance(side, Scan):
-        raise TypeError("a side is a query")
+        raise TypeError("a side must be a query")
     items: list[tuple[str, Expr]] = [(column.name, column) for column in side.columns]
     return build_projection(
         side, context.allocate_alias(node), [*items, ("side", Literal(number, Type.INTEGER))]
@@ -137,7 +137,7 @@ def count_distinct_rows(
     argument: Expr | None,
     count: Callable[[Expr], Expr],
 ) -> Expr:
-    """Return the number of distinct rows, of those in which an argument is not NULL; `count` releases one of distinct values."""
+    """Return the number of distinct rows in which an argument is not NULL; `count` releases one count of distinct values."""
     value = build_row_text(scope.scalars, node, source.columns)
     call = scope.scalars.build_call
     if argument is not None:
@@ -153,7 +153,7 @@ def has_side_comparison(source: Project | SetOperation) -> bool:
 
 
 def refuse_values(text: Text, node: exp.Expr, source: Project | SetOperation) -> NoReturn:
-    """Refuse what is not a count of distinct rows across units."""
+    """Refuse all aggregates of distinct rows across units except for counts."""
     text.refuse(
         node,
         "distinct",
@@ -203,7 +203,7 @@ def _count_over_many_sides(
             "BY x INTERSECT …)",
         )
     found: Expr | None = None
-    # The first is above zero, as no set operation has fewer values than none.
+    # The first is above zero, since no count of values is negative.
     for some, factor in sorted(factors.items(), key=lambda pair: pair[1] < 0):
         here = [Literal(place + 1, Type.INTEGER) for place in range(number) if some >> place & 1]
         among = call(node, "in", side, *here)
@@ -213,7 +213,7 @@ def _count_over_many_sides(
             part = call(node, "multiply", part, Literal(abs(factor), Type.INTEGER))
         found = part if found is None else call(node, "add" if factor > 0 else "subtract", found, part)
     if found is None:
-        raise TypeError("there are factors")
+        raise TypeError("there must be factors")
     return found
 
 

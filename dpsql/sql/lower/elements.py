@@ -1,4 +1,4 @@
-"""Lowers UNNEST of a table's list: the table's scan reads a row for each element.
+"""Lower UNNEST of a table's list: the table's scan reads a row for each element.
 
 Claim: each row of a unit becomes at most `max_elements` rows of that unit.
 Why: the scan itself repeats its rows, so that each has the unit of its table; the bound of rows is multiplied.
@@ -52,7 +52,7 @@ def add_unnested_elements(scope: Scope, node: exp.Expr, *, outer: bool = False) 
     called = names[0] if names else (alias if not alias.startswith("#") else "unnest")
     scope.context.check_name(node, called)
     if len(names) > 1:
-        scope.source.refuse(node, "column", f"{len(names)} names are given to 1 column")
+        scope.source.refuse(node, "column", f"the alias lists {len(names)} names for 1 column")
     scope.tables[normalize_name(alias)] = NamedSource(whole, {normalize_name(called): column})
     return True
 
@@ -75,9 +75,9 @@ def _repeat_scan(scope: Scope, node: exp.Expr, listed: exp.Column, *, outer: boo
     column = Column(scope.tables[holder].alias, f"#{spelt}", replace(facts, nullable=facts.nullable or outer))
     _check_unnested(scope, node, holder, scanned, column)
     if not isinstance(scanned, Scan) or scanned.contribution is None:
-        raise TypeError("a list is of a table with contribution bounds")
+        raise TypeError("a list must belong to a table with contribution bounds")
     rows = scanned.contribution.rows * most
-    # What was unique in the table is not in rows that are repeated.
+    # Keys of the table are not unique in its repeated rows.
     bound = replace(scanned.contribution, rows=rows, keys=frozenset(), unique=frozenset())
     whole = replace(
         scanned, contribution=bound, unnested=(*scanned.unnested, UnnestedList(path, column, most, outer))
@@ -106,7 +106,7 @@ def add_selected_elements(scope: Scope, select: exp.Select) -> str | None:
     _check_selected(scope, select, found)
     _, (inner, *others) = scope.source.take_arguments(found[0], "this", "expressions")
     if others:
-        scope.source.refuse(found[0], "unnest", "UNNEST takes exactly one list", "UNNEST(t.list)")
+        scope.source.refuse(found[0], "unnest", "UNNEST takes exactly one list", "write UNNEST(t.list)")
     if type(inner) is exp.Column:
         _, column = _repeat_scan(scope, found[0], inner, outer=False)
         scope.subquery_values.update(dict.fromkeys(found, column))
@@ -125,14 +125,14 @@ def _build_constant_source(listed: exp.Expr) -> exp.Expr:
 
 
 def _iterate_unnests(node: exp.Expr) -> Iterator[exp.Expr]:
-    """UNNEST within an expression, but not within subqueries of it."""
+    """Yield the UNNEST calls of an expression, without those in its subqueries."""
     for part in node.walk(prune=lambda part: isinstance(part, exp.Query)):
         if is_unnest(part):
             yield part
 
 
 def _check_selected(scope: Scope, select: exp.Select, found: Sequence[exp.Expr]) -> None:
-    """Refuse what UNNEST in SELECT does not mean as UNNEST in FROM does."""
+    """Refuse uses of UNNEST in SELECT that differ from UNNEST in FROM."""
     different = [node for node in found if node != found[0]]
     if different:
         scope.source.refuse(
@@ -147,7 +147,7 @@ def _check_selected(scope: Scope, select: exp.Select, found: Sequence[exp.Expr])
                 node,
                 "unnest",
                 "UNNEST is not allowed in an aggregate",
-                "SELECT SUM(x) FROM t, UNNEST(t.list) AS u(x)",
+                "write SELECT SUM(x) FROM t, UNNEST(t.list) AS u(x)",
             )
     where = select.args.get("where")
     for node in () if where is None else _iterate_unnests(where):
@@ -155,7 +155,7 @@ def _check_selected(scope: Scope, select: exp.Select, found: Sequence[exp.Expr])
             node,
             "unnest",
             "WHERE cannot read the elements of UNNEST in SELECT: it is applied before",
-            "FROM t, UNNEST(t.list) AS u(x) WHERE x > 0",
+            "write FROM t, UNNEST(t.list) AS u(x) WHERE x > 0",
         )
     windows = [item.find(exp.Window) for item in select.expressions]
     for window in (*filter(None, windows), select.args.get("qualify")):

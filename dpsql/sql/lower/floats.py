@@ -1,4 +1,4 @@
-"""Rounds FLOAT values, of 32 bits, as the engine does, where they are read as DOUBLE.
+"""Round FLOAT values, of 32 bits, as the engine does, where they are read as DOUBLE.
 
 Claim: a comparison, a text and what is computed of FLOAT columns and constants are those of the engine, below the largest FLOAT;
 beyond it a result is NULL.
@@ -18,11 +18,11 @@ from dpsql.plan.types import Type
 _COMPARES = frozenset({"eq", "ne", "in", "is_distinct", "is_not_distinct", "lt", "le", "gt", "ge", "nullif"})
 _COMPUTES = ROUNDED | {"remainder", "least", "greatest", "coalesce", "case"}
 _EXACT_WHOLE = 2**24
-"""FLOAT has every whole number up to here."""
+"""FLOAT represents every whole number up to here."""
 
 
 def round_float_call(built: Call) -> Call:
-    """Return a call of which the arguments, and the result, are rounded to FLOAT where they are FLOAT in the engine."""
+    """Return a call whose arguments and result are rounded to FLOAT where the engine has FLOAT."""
     name = built.function.name
     if name not in _COMPARES | _COMPUTES:
         return built
@@ -32,7 +32,7 @@ def round_float_call(built: Call) -> Call:
     if name == "nullif" and not is_float(values[0]):
         equal = build_function_call(
             "eq", _to_float(values[0]), values[1]
-        )  # what is compared as FLOAT stays what it is
+        )  # comparisons in FLOAT need no rounding
         return (equal and build_function_call("case", equal, Literal(None, Type.NULL), values[0])) or built
     read = {id(argument): _to_float(argument) for argument in values}
     arguments = tuple(read.get(id(argument), argument) for argument in built.arguments)
@@ -67,5 +67,5 @@ def _to_float(argument: Expr) -> Expr:
 
 
 def _round_to_float(value: Expr) -> Expr:
-    """Return a number rounded to FLOAT; what is no number is left for the function that reads it to refuse."""
+    """Round a number to FLOAT; other values are left to the function that reads them to refuse."""
     return build_function_call("cast_float", value) or value

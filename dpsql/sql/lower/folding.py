@@ -1,4 +1,4 @@
-"""Folds expressions of constants to the constant that they are.
+"""Fold expressions of constants to one constant.
 
 Claim: the constant is what the engine makes of the expression as it would be emitted; nothing of the data is read.
 Why: the expression names no column and no released value, and an engine without data evaluates it. Where a conversion
@@ -21,7 +21,7 @@ from dpsql.sql.lower.constants import to_literal
 from dpsql.sql.read.rejection import QueryText
 
 _GIVES_NULL = frozenset({"nullif", "case"})
-"""Functions that are NULL of constants that are not, on purpose."""
+"""Functions that may return NULL for constants that are not NULL, on purpose."""
 
 
 def is_constant(expr: Expr) -> bool:
@@ -30,7 +30,7 @@ def is_constant(expr: Expr) -> bool:
 
 
 def fold_constant(source: QueryText, node: exp.Expr | None, expr: Expr) -> Expr:
-    """Return the constant that an expression of constants is; any other expression, or one without a place in the text, as it is.
+    """Fold an expression of constants; return any other expression, or one without a place in the text, unchanged.
 
     Raises QueryRejected where such an expression has no value.
     """
@@ -52,7 +52,7 @@ def fold_constant(source: QueryText, node: exp.Expr | None, expr: Expr) -> Expr:
 
 
 def _may_be_null(expr: Expr) -> bool:
-    """Return whether NULL is what the constants say, and not what has become of a failure."""
+    """Return whether the constants mean NULL, rather than a computation that fails."""
     return any(
         (isinstance(part, Literal) and part.value is None)
         or (isinstance(part, Call) and part.function.name in _GIVES_NULL)

@@ -1,4 +1,4 @@
-"""Lowers FROM and JOIN to sources, each with its join conditions."""
+"""Lower FROM and JOIN to sources, each with its join conditions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MATCHING = ("SEMI", "ANTI")
 
 
 def lower_from_clause(scope: Scope, select: exp.Select) -> list[FromItem]:
-    """Bring the sources of FROM and JOIN into scope, and what UNNEST in SELECT reads."""
+    """Bring the sources of FROM and JOIN into scope, and those of UNNEST in SELECT."""
     items = _lower_sources(scope, select)
     alias = add_selected_elements(scope, select)
     return items if alias is None else [*items, FromItem(alias, JoinKind.INNER, (), select)]
@@ -39,7 +39,7 @@ def _lower_sources(scope: Scope, select: exp.Select) -> list[FromItem]:
 
 
 def _unwrap_table(scope: Scope, node: exp.Expr) -> tuple[exp.Expr, list[exp.Join]]:
-    """Return a table within parentheses, and the joins that follow it there."""
+    """Return a table in parentheses, and the joins that follow it there."""
     joins: list[exp.Join] = []
     while type(node) is exp.Subquery and type(node.this) in (exp.Table, exp.Subquery):
         if node.args.get("alias") is not None and type(node.this) is exp.Table:
@@ -125,7 +125,7 @@ def _check_elements(scope: Scope, join: exp.Join, side: str, items: list[FromIte
             "join",
             "UNNEST may only be joined by CROSS JOIN, or by LEFT JOIN … ON TRUE, which keeps rows "
             "without elements",
-            "FROM t, UNNEST(t.tags) AS u(tag) WHERE …",
+            "write FROM t, UNNEST(t.tags) AS u(tag) WHERE …",
         )
     if scope.semi_join_sources or any(item.kind is not JoinKind.INNER for item in items):
         scope.source.refuse(
@@ -137,7 +137,7 @@ def _check_elements(scope: Scope, join: exp.Join, side: str, items: list[FromIte
 
 
 def _make_optional(scope: Scope, side: str, alias: str, items: list[FromItem]) -> None:
-    """Note of which sources a LEFT or RIGHT JOIN may find no row."""
+    """Mark the sources that a LEFT or RIGHT JOIN may pad with NULL."""
     if side == "LEFT":
         scope.nullable.add(alias)
     if side == "RIGHT":
@@ -146,7 +146,7 @@ def _make_optional(scope: Scope, side: str, alias: str, items: list[FromItem]) -
 
 
 def _check_place(scope: Scope, join: exp.Join, side: str, items: list[FromItem]) -> None:
-    """Refuse a FULL or RIGHT JOIN that keeps rows of more than one source before it, or of which some are left out."""
+    """Refuse a FULL or RIGHT JOIN after joins or lists whose rows it would keep."""
     if side not in ("FULL", "RIGHT"):
         return
     if scope.semi_join_sources:
@@ -196,7 +196,7 @@ def _attach_group(
 def _attach_semi_join(
     scope: Scope, join: exp.Join, before: list[str], alias: str, using: Sequence[exp.Expr]
 ) -> None:
-    """SEMI JOIN and ANTI JOIN: the rows before them that have a partner, or none, whose columns are not seen after."""
+    """Attach a SEMI or ANTI JOIN: the earlier rows with a partner, or without, whose columns stay hidden."""
     on = join.args.get("on")
     conditions = [_build_using_equality(scope, join, before, alias, identifier)[1] for identifier in using]
     if on is not None:
@@ -229,7 +229,7 @@ def _merge_using_column(
 ) -> Expr:
     (name, holder), equal = _build_using_equality(scope, join, before, alias, identifier)
     folded = normalize_name(name)
-    # Of the side whose rows are all kept, the column is never missing.
+    # The side whose rows are all kept always has the column.
     scope.using_owners[folded] = alias if holder in scope.nullable else holder
     scope.using_sides.setdefault(folded, [holder]).append(alias)
     return equal
@@ -238,7 +238,7 @@ def _merge_using_column(
 def _build_using_equality(
     scope: Scope, join: exp.Join, before: list[str], alias: str, identifier: exp.Expr
 ) -> tuple[tuple[str, str], Expr]:
-    """What `resolve_using_column` finds of a column of USING, and that it is equal on both sides."""
+    """Return the column of USING that `resolve_using_column` finds, and the equality of both sides."""
     name, holder = resolve_using_column(scope, before, alias, identifier)
     equal = scope.scalars.build_call(
         join, "eq", scope.get_column(holder, name), scope.get_column(alias, name)
@@ -247,7 +247,7 @@ def _build_using_equality(
 
 
 def _get_join_side(scope: Scope, join: exp.Join) -> str:
-    """Return the side of a join whose rows are all kept, if there is one; FULL for both."""
+    """Return the side of a join whose rows are all kept, FULL for both, or "" for none."""
     side, kind, method = (join.args.get(name) or "" for name in ("side", "kind", "method"))
     known = side in ("", "LEFT", "RIGHT", "FULL") and kind in ("", "INNER", "OUTER", "CROSS", *_MATCHING)
     if method not in ("", "NATURAL") or not known or (side and kind in _MATCHING):

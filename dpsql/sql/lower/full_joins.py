@@ -1,4 +1,4 @@
-"""Lowers FULL JOIN to an equivalent set operation.
+"""Lower FULL JOIN to an equivalent set operation.
 
 Claim: a FULL JOIN b is a LEFT JOIN b, UNION ALL the rows of b without a match in a.
 Why: that is its definition. Each row keeps its unit, by the rules of LEFT JOIN, anti-joins and UNION ALL.
@@ -32,7 +32,7 @@ _MISSING = Literal(None, Type.NULL)
 
 @dataclass(frozen=True, slots=True)
 class _FullJoinColumn:
-    """A column of the whole, `name` of `alias`: what it is where `a` has a row, and where `b` alone has one."""
+    """A column of the result, `name` of `alias`: its value where `a` has a row, and where only `b` has one."""
 
     alias: str
     name: str
@@ -103,7 +103,7 @@ def _list_side_columns(scope: Scope, known: Sequence[str], second: str) -> list[
 
 
 def _get_column_name(folded: str, column: Column) -> str:
-    """What a column is called: as it was declared, but for the number that an earlier FULL JOIN gave it."""
+    """Return the declared name of a column, without the number that an earlier FULL JOIN gave it."""
     return column.name if normalize_name(column.name) == folded else folded
 
 
@@ -131,7 +131,7 @@ def _rename_columns(
 ) -> None:
     """Name mean the columns of the whole from here on; those of USING are its own."""
     if not hasattr(whole, "columns"):
-        raise TypeError("a set operation has columns")
+        raise TypeError("a set operation must have columns")
     named: dict[str, dict[str, Column]] = {
         alias: {} for alias in (*known, second, normalize_name(whole.alias))
     }

@@ -1,4 +1,4 @@
-"""Rewrites IN, EXISTS, = ANY and <> ALL of a subquery beside groups or windows to conditions on a derived table of them.
+"""Rewrite IN, EXISTS, = ANY and <> ALL with a subquery next to groups or windows as conditions on a derived table of these.
 
 `SELECT k, COUNT(*) FROM t GROUP BY k HAVING k IN (SELECT …)` is `SELECT k, n FROM (SELECT k, COUNT(*) AS n FROM t GROUP BY k)
 WHERE k IN (SELECT …)`: HAVING keeps groups as WHERE keeps the rows that they are. Windows are computed over what HAVING
@@ -29,11 +29,11 @@ _UNCHANGED = (
     exp.Query, exp.Literal, exp.Null, exp.Boolean, exp.Identifier, exp.Star, exp.DataType, exp.Var, exp.Placeholder,
     exp.Any, exp.All, exp.WindowSpec,
 )  # fmt: skip
-"""Nodes that mean the same beside the derived table."""
+"""Nodes that mean the same in the SELECT around the derived table."""
 _PARTS = (exp.If, exp.Tuple, exp.Where, exp.Order, exp.Ordered, exp.Having, exp.Qualify)
 """Nodes that are no values themselves."""
 _SETS = (exp.Group, exp.Rollup, exp.Cube, exp.GroupingSets, exp.Tuple, exp.Paren)
-"""Nodes in which a number is that of an output."""
+"""Nodes in which a number is the ordinal of an output."""
 
 
 def wrap_in_derived_table(source: QueryText, select: exp.Select) -> exp.Select:
@@ -59,7 +59,7 @@ def wrap_in_derived_table(source: QueryText, select: exp.Select) -> exp.Select:
 
 
 def _iterate_own_nodes(node: exp.Expr) -> Iterator[exp.Expr]:
-    """Return a node and what is in it, but not what is within its subqueries, and of rows within its aggregates."""
+    """Yield a node and its parts, without those in its subqueries; for rows, without those in its aggregates."""
     return node.walk(prune=_is_subquery_or_aggregate)
 
 
@@ -147,7 +147,7 @@ class _DerivedTableRewrite:
         return outer
 
     def _expand_keys(self, group: exp.Expr) -> None:
-        """Write out what GROUP BY ALL and the numbers of outputs mean: the derived table has other outputs."""
+        """Expand GROUP BY ALL and ordinals of outputs, since the derived table has other outputs."""
         items = self.select.expressions
         if group.args.get("all"):
             plain = [item.unalias() for item in items if not (has_aggregate(item) or item.find(exp.Window))]
@@ -184,7 +184,7 @@ class _DerivedTableRewrite:
         return exp.Alias(this=self._rewrite_node(item.this), alias=name)
 
     def _expand_aliases(self, condition: exp.Expr) -> exp.Expr:
-        """HAVING or QUALIFY with aliases written out: a lone name means a group key, then an alias, then a column."""
+        """Expand aliases in HAVING or QUALIFY: an unqualified name means a group key, then an alias, then a column."""
         keys = {normalize_name(key.name) for key in self._list_keys() if type(key) is exp.Column}
 
         return _replace_nodes(condition, lambda node: self._expand_alias(node, keys))
@@ -206,7 +206,7 @@ class _DerivedTableRewrite:
         return _find_same_node(node, self.keys) in self.keys or not (around or _has_subquery_comparison(node))
 
     def _rewrite_node(self, node: exp.Expr) -> exp.Expr:
-        """Return the node over the derived table, whose columns are what it reads of groups."""
+        """Rewrite a node over the derived table, whose columns are the values that it reads of groups."""
         if isinstance(node, _UNCHANGED):
             return node
         if type(node) is exp.Window and self.condition == "having":
@@ -234,7 +234,7 @@ class _DerivedTableRewrite:
         )
 
     def _rewrite_window(self, node: exp.Expr) -> exp.Expr:
-        """Return a window around the derived table: what its function, partition and order read are columns of that."""
+        """Rewrite a window over the derived table: its function, partition and order read columns of that table."""
         function = node.this
         node.set("this", None)
         self._rewrite_children(node)
@@ -276,7 +276,7 @@ def _normalize_names(node: exp.Expr) -> exp.Expr:
 
 
 def _replace_nodes(node: exp.Expr, change: Callable[[exp.Expr], exp.Expr]) -> exp.Expr:
-    """Return the node with parts of it changed, but for what is within subqueries."""
+    """Return the node with parts of it replaced, except within subqueries."""
     found = node if isinstance(node, exp.Query) else change(node)
     if found is not node or isinstance(node, exp.Query):
         return found

@@ -1,4 +1,4 @@
-"""What a SELECT with GROUP BY or aggregates means, on whichever side of the release boundary.
+"""Lower a SELECT with GROUP BY or aggregates on either side of the release boundary.
 
 Group keys, aliases and ordinals are resolved as DuckDB does. What an aggregate or a key is afterwards,
 a released column or one of a derived table, the two kinds of grouping say for themselves.
@@ -41,7 +41,7 @@ from dpsql.sql.read.rejection import QueryText
 MAX_OUTPUTS = 100
 
 _OF_EQUALS = (*ANY_VALUE.nodes, exp.Min, exp.Max)
-"""Aggregates that give one of the values of a group."""
+"""Aggregates that return one of the values of a group."""
 
 Item = tuple[str | None, exp.Expr]
 """A SELECT item: its alias, if there is one, and its expression."""
@@ -58,7 +58,7 @@ class Grouping(ABC):
     excluded_keys: list[Expr] = field(default_factory=list)
     aliases: dict[str, Expr] = field(default_factory=dict)
     is_one_group: bool = False
-    """Whether all keys are constants, so that all rows are one group, and none if there are none."""
+    """Whether all keys are constants, so that all rows form one group, which only exists if there are rows."""
 
     @abstractmethod
     def get_key_column(self, index: int) -> Expr:
@@ -70,7 +70,7 @@ class Grouping(ABC):
 
     @abstractmethod
     def check_key(self, node: exp.Expr, expr: Expr) -> None:
-        """Refuse what is no key on this side of the boundary."""
+        """Refuse an expression that cannot be a group key on this side of the release."""
 
     @property
     def source(self) -> QueryText:
@@ -95,7 +95,7 @@ class Grouping(ABC):
 
     @property
     def is_public_output(self) -> bool:
-        """Whether what it gives is released or public, so that windows may look at it."""
+        """Whether its output is released or public, so that windows may read it."""
         return not is_private(self.input)
 
     @property
@@ -124,7 +124,10 @@ class Grouping(ABC):
         expr = scalars.lower(items[0])
         if not self.is_public_output:
             self.source.refuse(
-                node, "type", "TYPEOF is only allowed over released values", "SELECT typeof(COUNT(*)) FROM …"
+                node,
+                "type",
+                "TYPEOF is only allowed over released values",
+                "write SELECT typeof(COUNT(*)) FROM …",
             )
         stored = expr.facts.engine_type if isinstance(expr, Column) else ""
         digits = find_decimal_digits(expr)
@@ -163,7 +166,7 @@ class Grouping(ABC):
         return outputs
 
     def _get_output_name(self, node: exp.Expr, expr: Expr) -> str:
-        """What an output without an alias is called: a column as it was declared, however the query spells it."""
+        """Return the name of an output without an alias; for a column its declared name, however the query spells it."""
         for index, key in enumerate(self.keys):
             if (
                 isinstance(key, Column)
@@ -187,14 +190,14 @@ class Grouping(ABC):
         return self._require_condition(predicate, expr)
 
     def _lower_having_node(self, node: exp.Expr) -> Expr | None:
-        """As over groups; but a lone name means a group key, then an alias, and only then a column, as in DuckDB."""
+        """Lower a node over groups, where an unqualified name means a group key, then an alias, then a column, as in DuckDB."""
         name = self.find_unqualified_name(node)
         if name in self.aliases and self.is_column(name):
             return self._find_key(node) or self.aliases[name]
         return self._lower_group_node(node)
 
     def lower_qualify(self) -> Expr | None:
-        """Return the condition on what windows say, after all outputs are known."""
+        """Lower QUALIFY, the condition on window values, after all outputs are known."""
         check_named_windows(self)
         qualify = self.select.args.get("qualify")
         if qualify is None:
@@ -231,7 +234,7 @@ class Grouping(ABC):
                 and not self._reads_only_aliases(node, items[:place])
             ]
         targets = [(node, self._resolve_group_item(node, items)) for node in nodes or ()]
-        # Beside other keys, one value for all rows makes no other groups; alone, it makes one.
+        # Next to other keys, a constant changes no groups; alone, it makes one group.
         varying = [node for node, target in targets if not self.is_constant_key(target)]
         self.is_one_group = bool(nodes) and not varying and is_private(self.input)
         self.add_group_keys([] if self.is_one_group else varying or nodes, items)
@@ -267,7 +270,7 @@ class Grouping(ABC):
                 self.source.refuse(group, "too_long", f"at most {MAX_KEYS} group keys")
 
     def apply_pending_joins(self) -> Relation:
-        """Return the rows, with the values of correlated subqueries beside them: after all else is lowered."""
+        """Join the values of correlated subqueries to the rows, after everything else is lowered."""
         for item in self.scope.pending_joins or ():
             self.input = build_left_join(self.scope, self.input, item)
         self.scope.pending_joins = None
@@ -295,7 +298,7 @@ class Grouping(ABC):
         """Build the groups with these outputs, where they are released or public."""
 
     def exclude_keys(self, nodes: Iterable[exp.Expr], items: Sequence[Item]) -> None:
-        """Make items of GROUP BY NULL in each group, but for those that are keys."""
+        """Make items of GROUP BY NULL in each group, except for its keys."""
         found = [
             round_to_decimal(self.scope.scalars.lower(self._resolve_group_item(node, items)))
             for node in nodes
@@ -371,7 +374,7 @@ class Grouping(ABC):
             node,
             "group_by",
             f"{name} {'would be released row by row: it ' * rows}is neither in GROUP BY nor in an aggregate",
-            f"count them: COUNT(DISTINCT {name})"
+            f"count the privacy units: COUNT(DISTINCT {name})"
             if column.facts.is_unit
             else f"add it to GROUP BY, or aggregate it: {'AVG' if column.type.numeric else 'COUNT'}({name})",
         )
@@ -426,11 +429,11 @@ class Grouping(ABC):
         return None if key is None or isinstance(key, Literal) else self.lower_aggregate_of_key(node, key)
 
     def lower_aggregate_of_key(self, node: exp.Expr, key: Expr) -> Expr:  # noqa: ARG002  (groups of a release need it)
-        """Return what MIN and the like of a group key are: the key, as each group has a row."""
+        """Return MIN and the like of a group key, which is the key itself, since each group has a row."""
         return key
 
     def _find_key(self, node: exp.Expr) -> Expr | None:
-        """Return the group key that a node is, NULL where it is one that the set leaves out."""
+        """Return the group key that a node means, or NULL if the grouping set omits it."""
         try:
             expr = round_to_decimal(self.scope.scalars.lower(node))
         except QueryRejected:
@@ -440,7 +443,7 @@ class Grouping(ABC):
         return Literal(None, Type.NULL) if expr in self.excluded_keys else None
 
     def _lower_subquery_value(self, node: exp.Expr) -> Expr:
-        """Return the one value of a subquery, or the key that it is."""
+        """Return the value of a scalar subquery, or the group key that it is."""
         expr = round_to_decimal(self.scope.lower_scalar_subquery(node))
         if expr in self.keys:
             return self.get_key_column(self.keys.index(expr))
@@ -454,19 +457,19 @@ class Grouping(ABC):
         return expr
 
     def _find_alias_value(self, node: exp.Expr) -> Expr | None:
-        """What a lone name that is no column's is the alias of."""
+        """Return the expression behind an unqualified name that is an alias and no column."""
         name = self.find_unqualified_name(node)
         return None if name is None or self.is_column(name) else self.aliases.get(name)
 
     def lower_interval_end(self, node: exp.Expr) -> Expr | None:  # noqa: ARG002  (what is not released has none)
-        """Return the end of the interval of an aggregate, where there is one."""
+        """Return the end of the interval of an aggregate, or None."""
         return None
 
     def lower_order_by(self, outputs: Sequence[Output]) -> tuple[Order, ...]:
-        """ORDER BY, over the outputs and whatever else the groups have."""
+        """Lower ORDER BY over the outputs and the other values of the groups."""
         items = tuple(self.lower_order_item(outputs, node) for node in self.list_order_items(len(outputs)))
-        # One value orders nothing, whether it is known now or answered before.
-        # A HISTOGRAM differs from group to group when it is written.
+        # A constant has no effect on the order, whether it is known now or computed in an earlier step.
+        # A HISTOGRAM differs between groups once it is emitted.
         return tuple(
             item
             for item in items
@@ -503,7 +506,7 @@ class Grouping(ABC):
         ordinal = self.find_ordinal(bare)
         name = self.find_unqualified_name(bare)
         if name in self.aliases:
-            # A lone name means the output first, and the column only if there is none of that name.
+            # An unqualified name means an output first, and otherwise a column.
             expr = self.aliases[name]
         elif ordinal is None:
             expr = self.output_scalars.lower(inner)
@@ -548,7 +551,7 @@ class Grouping(ABC):
 
 
 def _format_output_name(node: exp.Expr) -> str:
-    """What an output without an alias is called; only for nodes that have been lowered."""
+    """Return the name of an output without an alias; only for lowered nodes."""
     if type(node) is exp.Column and type(node.this) is exp.Identifier:
         return str(node.this.this)
     if type(node) is exp.Count and type(node.this) is exp.Star:
@@ -562,7 +565,7 @@ def _is_call(node: exp.Expr, name: str) -> bool:
 
 
 def has_aggregate(node: exp.Expr) -> bool:
-    """Return whether an aggregate of groups stands in a node, but for subqueries; only steers, accepts nothing."""
+    """Return whether a node holds an aggregate of groups outside of subqueries; it steers the lowering, and accepts nothing."""
     parts = node.walk(prune=lambda part: isinstance(part, exp.Query))
     return any(isinstance(part, exp.AggFunc) and not is_over_window(part) for part in parts)
 

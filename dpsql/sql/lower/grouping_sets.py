@@ -1,4 +1,4 @@
-"""Lowers ROLLUP, CUBE and GROUPING SETS to one SELECT per grouping set.
+"""Lower ROLLUP, CUBE and GROUPING SETS to one SELECT per grouping set.
 
 Claim: a query with grouping sets is the UNION ALL of one release per set, and its loss is the sum of their losses.
 Why: each set is a SELECT over the same rows, in which the other keys are NULL. Each is analysed, charged and noised like
@@ -57,7 +57,7 @@ def _list_item_sets(source: QueryText, item: exp.Expr) -> Sets:
 
 
 def _list_item_keys(source: QueryText, item: exp.Expr) -> tuple[exp.Expr, ...]:
-    """List the keys that stand for one: those within parentheses."""
+    """List the keys of an item, which may be several in parentheses."""
     if type(item) is exp.Tuple:
         (parts,) = source.take_arguments(item, "expressions")
         return tuple(parts or ())
@@ -65,7 +65,7 @@ def _list_item_keys(source: QueryText, item: exp.Expr) -> tuple[exp.Expr, ...]:
 
 
 def list_keys(source: QueryText, items: Sequence[exp.Expr]) -> list[exp.Expr]:
-    """List the keys of plain groups: those within parentheses each, of which () has none."""
+    """List the keys of plain groups, parentheses expanded; () has none."""
     return [key for item in items for key in _list_item_keys(source, item)]
 
 
@@ -76,7 +76,7 @@ def _merge_keys(parts: Sequence[tuple[exp.Expr, ...]]) -> tuple[exp.Expr, ...]:
 def lower_grouping_call(
     source: QueryText, scalars: Scalars, node: exp.Expr, keys: Sequence[Expr], excluded_keys: Sequence[Expr]
 ) -> Literal:
-    """GROUPING(x, …): a bit for each argument, the first one's the highest: 1 where the set leaves the key out."""
+    """Lower GROUPING(x, …): one bit for each argument, the first one highest, which is 1 if the set omits the key."""
     bits = 0
     (arguments,) = source.take_arguments(node, "expressions")
     if len(arguments) > MAX_KEYS:

@@ -1,4 +1,4 @@
-"""The subquery of EXISTS or IN without the clauses that do not decide which values it has.
+"""Drop the clauses of a subquery of EXISTS or IN that do not change its values.
 
 `EXISTS (SELECT … ORDER BY day LIMIT 1)` is EXISTS of the rows themselves, so that nothing is read in an order that belongs to
 private rows.
@@ -36,7 +36,7 @@ def remove_irrelevant_clauses(source: QueryText, query: exp.Expr, *, exists: boo
 
 
 def check_order(scope: Scope, query: exp.Select, order: exp.Expr | None) -> None:
-    """Refuse an ORDER BY that a subquery goes without, and that names columns which are not there."""
+    """Refuse an ORDER BY that is dropped from a subquery but names missing columns."""
     if order is None:
         return
     names = {normalize_name(item.alias) for item in query.expressions if item.alias}

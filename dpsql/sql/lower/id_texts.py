@@ -1,4 +1,4 @@
-"""Numbers beside columns of numbers that are read as text, as the engine writes those."""
+"""Numbers that are compared with numeric columns read as text, written as the engine writes them."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _LONG = Context(prec=400, traps=[Inexact, InvalidOperation])
 
 @dataclass(frozen=True, slots=True)
 class StoredNumberFormat:
-    """How the engine writes the numbers of a type: `digits` after the point, and whether it writes a `zero` before that."""
+    """The engine's format for the numbers of a type: `digits` after the point, and whether a `zero` comes before it."""
 
     digits: int
     zero: bool = True
 
     def format_number(self, number: str) -> str | None:
-        """Return a number as it is written there; None where it has more digits, or is no number.
+        """Return a number as the engine writes it; None if it has more digits, or is no number.
 
         >>> StoredNumberFormat(2).format_number("-0.5"), StoredNumberFormat(2, zero=False).format_number("-0.5"), StoredNumberFormat(0).format_number("0.5")
         ('-0.50', '-.50', None)
@@ -62,7 +62,7 @@ def is_number(node: exp.Expr) -> bool:
 def find_id_constants(
     source: QueryText, node: exp.Expr, column: Expr, given: Callable[[exp.Expr], Parameter]
 ) -> list[Literal] | None:
-    """Find a number, or a list of them, beside a column of numbers that is read as text, as the texts that it has there.
+    """Return the texts of a number or list of numbers beside a numeric id that is read as text, or None.
 
     Claim: they are equal if and only if the numbers are, of whatever size.
     Why: the engine writes each number of one type in one way.

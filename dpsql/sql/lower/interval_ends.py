@@ -1,4 +1,4 @@
-"""Lowers DP_INTERVAL_LOW(x) and DP_INTERVAL_HIGH(x): the ends of the 95% confidence interval of a released x.
+"""Lower DP_INTERVAL_LOW(x) and DP_INTERVAL_HIGH(x): the ends of the 95% confidence interval of a released x.
 
 Here x is an aggregate, or an expression over the aggregates and keys of one row, such as SUM(cost) / COUNT(*).
 
@@ -28,7 +28,7 @@ _DIGITS = 16
 
 
 def get_interval_argument(text: Text, node: exp.Expr) -> exp.Expr:
-    """What a call asks for the interval of."""
+    """Return the argument of a call of DP_INTERVAL_LOW or DP_INTERVAL_HIGH."""
     _, items = text.take_arguments(node, "this", "expressions")
     if len(items or ()) != 1:
         refuse_interval(text, node)
@@ -39,7 +39,7 @@ def get_interval_argument(text: Text, node: exp.Expr) -> exp.Expr:
 
 
 def with_interval_columns(source: Source) -> Source:
-    """Return the source with both ends beside each of its columns that is noisy.
+    """Return the source with both interval ends next to each noisy column.
 
     Where rows were made distinct, an end is no function of the row. Names that begin with # are no user's.
     """
@@ -62,7 +62,7 @@ def with_interval_columns(source: Source) -> Source:
 
 
 def build_interval_end(expr: Expr, which: str, aggregates: Sequence[Aggregation]) -> Expr | None:
-    """Build an end of the interval of what is computed of noisy aggregates and keys of one row; None for all else.
+    """Build an interval end of an expression over noisy aggregates and keys of one row; None for all others.
 
     Claim: of an aggregate with a factor and a shift it is that end of its interval; else a column for the end of an
     interval that is simulated. Either costs nothing.
@@ -125,12 +125,12 @@ def _substitute_end(expr: Expr, end: ReleasedColumn) -> Expr | None:
 
 
 def make_interval_column(column: Column, which: str) -> Column:
-    """Build the column beside a released aggregate's that holds an end of its interval."""
+    """Build the column with an interval end of a released aggregate."""
     return Column(column.source, f"#{which} {column.name}", ColumnInfo(Type.DOUBLE, ""))
 
 
 def refuse_interval(text: Text, node: exp.Expr) -> NoReturn:
-    """Refuse an interval of what is not noisy, or of a noise without a law."""
+    """Refuse an interval of a value without noise, or with noise of no known law."""
     name = str(node.args.get("this")).upper()
     text.refuse(
         node,

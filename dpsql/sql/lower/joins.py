@@ -1,4 +1,4 @@
-"""Orders joins: each source of FROM is joined as soon as an equality connects it."""
+"""Order joins: each source of FROM is joined as soon as an equality connects it."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def lower_condition(scope: Scope, node: exp.Expr) -> Expr:
 
 
 def iterate_conjuncts(predicate: Expr) -> Iterator[Expr]:
-    """Conditions that together are true exactly where a predicate is: those it joins by AND.
+    """Yield the conjuncts of a predicate.
 
     What all alternatives of an OR require is required of each row: (a AND b) OR (a AND c) is a AND
     (b OR c), whether or not anything is unknown.
@@ -197,7 +197,7 @@ def _split_and(predicate: Expr) -> tuple[Expr, ...]:
 
 
 def _normalize_condition(condition: Expr) -> object:
-    """Return a condition, but for which side of an equality is written first."""
+    """Return a condition in a form that does not depend on the order of the sides of an equality."""
     equal = isinstance(condition, Call) and condition.function.name == "eq"
     return frozenset(condition.arguments) if isinstance(condition, Call) and equal else condition
 
@@ -205,7 +205,7 @@ def _normalize_condition(condition: Expr) -> object:
 def resolve_using_column(
     scope: Scope, before: Sequence[str], alias: str, identifier: exp.Expr
 ) -> tuple[str, str]:
-    """Return the name of a column that USING makes one, and the alias before it whose column it is."""
+    """Return the name of a column that USING merges, and the earlier alias whose column it is."""
     name = str(scope.source.take_arguments(identifier, "this", quoted=(True,))[0])
     folded = normalize_name(name)
     holders = [item for item in before if folded in scope.tables[item].columns]
@@ -224,7 +224,7 @@ def build_left_join(scope: Scope, left: Relation, item: FromItem) -> Relation:
 
 
 def _rank_source(scope: Scope, item: FromItem) -> int:
-    """Private sources first, and among them those that know the unit themselves."""
+    """Rank private sources first, and among them those that hold the unit themselves."""
     relation = scope.tables[item.alias].relation
     if not is_private(relation):
         return 2
@@ -250,14 +250,14 @@ class _JoinBuilder:
         return self.scope.tables[item.alias].alias
 
     def get_sort_key(self, item: FromItem) -> tuple[bool, int, int]:
-        """Return the lower, the sooner an item of the inner joins is joined: first those that an equality joins to what there is."""
+        """Return the sort key of an item of the inner joins: lower is joined sooner, first those with an equality to joined sources."""
         pairs = [
             pair for part in self.pending_conditions if (pair := self._match_equality(part, item)) is not None
         ]
         return not pairs, self._rank_item(item, pairs), self._bound_repeats(item, pairs)
 
     def _rank_item(self, item: FromItem, pairs: Sequence[tuple[Expr, Column]]) -> int:
-        """As `_rank_item`, but a private source last of all which nothing yet shows to be of the same unit."""
+        """Rank an item like `_rank_source`, but last if it is private and nothing yet shows that its unit is the same."""
         right = self.scope.tables[item.alias].relation
         alike = covers_declared_link(pairs) or any(has_same_identity(*pair) for pair in pairs)
         return _rank_source(self.scope, item) if alike or not is_private(right) else 3
@@ -271,7 +271,7 @@ class _JoinBuilder:
         return self.scope.context.facts.look_up_multiplicity(join)
 
     def join_source(self, item: FromItem) -> None:
-        """Join one more source, on its own conditions if rows without a partner are kept, else on all there are."""
+        """Join one more source: on its own conditions for LEFT JOIN, otherwise on all available ones."""
         left = item.kind is JoinKind.LEFT
         if not left:
             self.pending_conditions += [
@@ -334,7 +334,7 @@ class _JoinBuilder:
         return right, False
 
     def _check_public_source(self, item: FromItem, right: Source) -> None:
-        """Refuse a public source of which nothing says, before its rows are released, how many join one row."""
+        """Refuse a public source for which no fact limits, before its release, how many of its rows join one row."""
         depends = any(isinstance(step, Release) for step in list_required_steps(right))
         if has_public_subquery(right) and not depends:
             self.scope.source.refuse(
@@ -375,7 +375,7 @@ class _JoinBuilder:
             )
 
     def _match_equality(self, condition: Expr, item: FromItem) -> tuple[Expr, Column] | None:
-        """`reached expression = column of the item`, however it is written."""
+        """Return the equality between a joined expression and a column of the item, in either order."""
         if not isinstance(condition, Call) or condition.function.name != "eq":
             return None
         alias = self._get_alias(item)
@@ -433,5 +433,5 @@ def build_filter(relation: Relation, predicates: Sequence[Expr]) -> Relation:
     if predicate is None:
         return relation
     if predicate.type not in (Type.BOOLEAN, Type.NULL):
-        raise TypeError("a filter takes booleans")
+        raise TypeError("a filter must be boolean")
     return Filter(relation, predicate)

@@ -1,4 +1,4 @@
-"""Lowers EXISTS and IN over a subquery, wherever a truth value may stand, to a value of each row.
+"""Lower EXISTS and IN over a subquery as a truth value of each row, wherever one is allowed.
 
 Claim: a mark adds a column to rows: it removes none, repeats none, and depends on rows of the same unit, on public rows
 and on what is released.
@@ -96,7 +96,7 @@ def _is_never_null(scope: Scope, value: Expr) -> bool:
 def _lower_subquery_rows(
     scope: Scope, rows: exp.Select, order: exp.Expr | None
 ) -> tuple[Relation, list[Expr]]:
-    """Return the rows of a subquery, and what it shows of them. Raises QueryRejected for what it shows, of which EXISTS has no use."""
+    """Lower the rows of a subquery and its outputs, which EXISTS ignores. Raises QueryRejected."""
     inner = Scope(
         scope.context.enter_subquery(rows, scope.context.common_tables, scope.context.enclosing_scope),
         outer=scope,
@@ -124,7 +124,7 @@ def _lower_existence(
     compared: Sequence[tuple[Expr, exp.Expr]],
     condition: exp.Expr | None,
 ) -> Expr:
-    """Return whether the rows have one that equals what is compared, and for which the condition is true."""
+    """Lower the condition that a row of the subquery equals the compared values and fulfills the condition."""
     count = rows.copy()
     count.set("expressions", [exp.Count(this=exp.Star(), big_int=True)])
     if condition is not None:
@@ -150,7 +150,7 @@ def _lower_shared_count(scope: Scope, node: exp.Expr, count: exp.Select) -> Expr
 
 
 def _refuse_release(inner: Scope, query: exp.Select, _: Relation, __: Sequence[Expr]) -> NoReturn:
-    """Nothing is released for a mark."""
+    """Refuse a release, which such a column cannot hold."""
     _refuse_private(inner, query)
 
 
@@ -166,7 +166,7 @@ def _refuse_private(scope: Scope, node: exp.Expr) -> NoReturn:
 
 
 def _to_plain_select(scope: Scope, query: exp.Expr) -> tuple[exp.Select, exp.Expr | None]:
-    """Return a subquery as a SELECT with one row for each of its rows, and the ORDER BY that it goes without."""
+    """Return a subquery as a SELECT that keeps each of its rows, and the ORDER BY that is dropped."""
     while type(query) in (exp.Paren, exp.Subquery):
         (query,) = scope.source.take_arguments(query, "this")
     exists = type(query.parent) is exp.Exists
@@ -181,7 +181,7 @@ def _to_plain_select(scope: Scope, query: exp.Expr) -> tuple[exp.Select, exp.Exp
 
 
 def _wrap_query(scope: Scope, query: exp.Query) -> exp.Select:
-    """SELECT c0, c1, … FROM (query) AS (c0, c1, …)."""
+    """Build SELECT c0, c1, … FROM (query) AS (c0, c1, …)."""
     items = query.selects
     if type(query.parent) is not exp.Exists and any(item.is_star for item in items):
         scope.source.refuse(

@@ -1,4 +1,4 @@
-"""The items of IN; and `= ANY` and `<> ALL` of a subquery or a list as IN and its opposite, which they are in SQL."""
+"""The items of IN; and `= ANY` and `<> ALL` of a subquery or list as IN and NOT IN, which mean the same."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dpsql.sql.read.rejection import QueryText
 def rewrite_as_in(
     source: QueryText, node: exp.Expr, left: exp.Expr, right: exp.Expr, given: Callable[[exp.Expr], Parameter]
 ) -> exp.Expr:
-    """What a comparison means, as a node that stands where it stands; `given` is the value of a parameter."""
+    """Rewrite a quantified comparison as IN, at its place in the tree; `given` returns the value of a parameter."""
     (listed,) = source.take_arguments(right, "this")
     while type(listed) in (exp.Paren, exp.Subquery):
         (listed,) = source.take_arguments(listed, "this")
@@ -40,7 +40,10 @@ def _list_array_items(
     elif type(node) is exp.Placeholder and isinstance(given(node), tuple):
         return [node]
     source.refuse(
-        node, "subquery", "ANY and ALL take a subquery or a list of at least one value", "x = ANY([1, 2])"
+        node,
+        "subquery",
+        "ANY and ALL take a subquery or a list of at least one value",
+        "write x = ANY([1, 2])",
     )
 
 
@@ -48,7 +51,7 @@ def list_members(source: QueryText, items: Sequence[exp.Expr]) -> list[exp.Expr]
     """List the items of a list; of x IN (VALUES (1), (2)) those of its rows, each of one value."""
     for item in items:
         if type(item) is exp.Alias:
-            source.refuse(item, "syntax", "only PIVOT allows a name after a value in IN", "x IN (1, 2)")
+            source.refuse(item, "syntax", "only PIVOT allows a name after a value in IN", "write x IN (1, 2)")
     if len(items) != 1 or type(items[0]) is not exp.Values:
         return list(items)
     (rows,) = source.take_arguments(items[0], "expressions")

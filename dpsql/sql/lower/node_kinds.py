@@ -1,4 +1,4 @@
-"""Which nodes compare with the rows of a subquery, and which are functions that give rows."""
+"""Kinds of nodes: comparisons with the rows of a subquery, and functions that return rows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dpsql.policy import normalize_name
 
 COMPARISONS = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE)
 COUNTED = frozenset({"range", "generate_series"})
-"""Functions that count rows out in FROM."""
+"""Functions in FROM that make a series of rows."""
 
 
 def is_matching(node: exp.Expr) -> bool:

@@ -1,4 +1,4 @@
-"""What the parser's nodes mean, as data: the operators, the types of casts, and what is refused on purpose."""
+"""The meaning of the parser's nodes, as data: operators, types of casts, and functions refused on purpose."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sqlglot import exp
 from dpsql.functions.moments import UNITS
 
 Shape = tuple[str, tuple[str, ...], Mapping[str, tuple[object, ...]]]
-"""The name of what a node means, the node's arguments in order, and those whose value must be as given."""
+"""The name of a node's function, its arguments in order, and arguments that must have the given values."""
 
 _PAIR = ("this", "expression")
 
@@ -78,7 +78,7 @@ SPANS: Mapping[str, str] = {f"to_{many}": unit for unit, many in _PLURALS.items(
 """Functions that give an interval, each with its unit."""
 
 READS_TEXT = MappingProxyType({"||": 0, "concat": 0, "concat_ws": 1})
-"""Functions that read values of any type as text, with the place of the first that they read so."""
+"""Functions that read values of any type as text, with the place of the first such argument."""
 
 _VOLATILE = "its result changes between calls, so that an answer could not be repeated"
 _SESSION = "it describes the session or the program, not the data"
@@ -133,4 +133,4 @@ REFUSED: Mapping[str, tuple[str, str | None]] = {
     "md5": ("a hash reveals as much as its text", "use the text itself"),
     "hash": ("a hash reveals as much as its value", "use the value itself"),
 }  # fmt: skip
-"""Functions that are refused on purpose, each with why, and with what to write instead."""
+"""Functions that are refused on purpose, each with the reason and a replacement."""

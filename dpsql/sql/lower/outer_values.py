@@ -1,4 +1,4 @@
-"""The values of outer rows that a correlated subquery compares otherwise than by equality, as one of its own tables.
+"""Join the outer values that a correlated scalar subquery compares other than by equality as a table of its own.
 
 `EXISTS (SELECT … FROM s WHERE s.unit = t.unit AND s.day > t.day)` means: of the distinct pairs of a unit and a day that t
 has, those that are joined to a row of s on equal units and a later day. The pairs are grouped, and the outer rows are
@@ -31,12 +31,12 @@ from dpsql.sql.lower.joins import FromItem, has_same_identity
 from dpsql.sql.lower.scope import NamedSource, Scope
 
 Pair = tuple[Expr, Expr]
-"""An expression over the outer rows, and the one over the subquery's that it equals."""
+"""An expression over the outer rows, and the equal one over the subquery's rows."""
 
 
 @dataclass(slots=True)
 class OuterValues:
-    """The pairs of a subquery with its outer scope; where conditions are no pairs, through a table of outer values."""
+    """The pairs of a subquery with its outer scope; other conditions read a table of outer values."""
 
     scope: Scope
     inner: Scope
@@ -78,7 +78,7 @@ class OuterValues:
         return [FromItem(normalize_name(alias), JoinKind.INNER, (), self.query)], [*equalities, *compared]
 
     def _list_join_keys(self, holder: NamedSource) -> list[Expr]:
-        """What the outer values are joined by besides: equal expressions of their table, and its unit."""
+        """List the further join keys of the outer values: equal expressions of their table, and its unit."""
         keys = list(
             dict.fromkeys(ours for ours, _ in self.pairs if _collect_source_names(ours) == {holder.alias})
         )
@@ -88,7 +88,7 @@ class OuterValues:
         return keys
 
     def _require_single_table(self, here: set[str], others: Sequence[Expr]) -> NamedSource:
-        """Return the one table whose rows the conditions read besides those of the subquery."""
+        """Return the one outer table whose columns the conditions read."""
         names = {name for part in others for name in _collect_source_names(part)} - here
         holders = [named for named in self.scope.tables.values() if named.alias in names]
         if len(names) != 1 or len(holders) != 1:
@@ -143,7 +143,7 @@ class OuterValues:
 
 
 def match_equality(part: Expr, here: set[str]) -> Pair | None:
-    """(outer expression, inner expression) of an equality between them; None for any other condition."""
+    """Return (outer expression, inner expression) of an equality between both; None for any other condition."""
     if isinstance(part, Call) and part.function.name == "eq":
         for ours, theirs in (part.arguments, part.arguments[::-1]):
             inside, outside = _collect_source_names(theirs), _collect_source_names(ours)

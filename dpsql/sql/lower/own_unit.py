@@ -1,4 +1,4 @@
-"""A privacy unit that the query names itself, which is not trusted: rows are grouped by its identifier."""
+"""Group rows by the identifier of a privacy unit that the query names itself, which is not trusted."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def check_unit(scope: Scope, node: exp.Column | None) -> None:
 
 
 def check_groups(source: QueryText, node: exp.Expr, keys: Iterable[Expr], relation: Relation) -> None:
-    """Refuse groups of a derived table that are one unit's each, but for those where a key is NULL or not its id.
+    """Refuse groups of a derived table that hold one unit each, unless a key is NULL or not the unit's id.
 
     They would be groups across units, of which hardly one is released.
     """
@@ -109,7 +109,7 @@ def _check_hidden_release(context: StatementContext, node: exp.Expr, release: Re
 
 
 def refuse_units(source: QueryText, node: exp.Expr, key: Expr, relation: Relation) -> NoReturn:
-    """Refuse a group key of which each value is one privacy unit's."""
+    """Refuse a group key whose values identify privacy units."""
     name = format_expression(key)
     source.refuse(
         node,

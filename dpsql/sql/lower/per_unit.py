@@ -1,4 +1,4 @@
-"""SELECT within a side of the release boundary: rows of units to rows of the same units, or public rows."""
+"""Lower a SELECT within one side of the release boundary: rows of units to rows of the same units, or public rows."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def lower_rows(scope: Scope, select: exp.Select, *, released: bool = False) -> R
 
 @dataclass(frozen=True, slots=True)
 class SelectItems:
-    """What a SELECT over rows, or over groups of a unit's or of public rows, means."""
+    """The meaning of a SELECT over rows, or over groups of a unit's or of public rows."""
 
     rows: Relation
     outputs: tuple[Output, ...]
@@ -69,12 +69,12 @@ class SelectItems:
 
     @property
     def is_limited(self) -> bool:
-        """Whether it has the first rows of an order alone."""
+        """Whether it only keeps the first rows of an order."""
         return self.limit is not None or bool(self.offset)
 
     @property
     def is_paged(self) -> bool:
-        """Whether an order of rows matters, or what windows say of them."""
+        """Whether the order of rows or window values select rows."""
         return bool(
             self.order
             or self.is_limited
@@ -96,7 +96,7 @@ class SelectItems:
 def lower_select_items(
     scope: Scope, node: exp.Select, relation: Relation, release: Callable[[], OuterQuery]
 ) -> SelectItems | OuterQuery:
-    """What a SELECT means: rows and groups of units or of public rows, or, by `release`, what is released of them.
+    """Lower a SELECT to rows and groups of units or of public rows, or by `release` to a release of them.
 
     Groups of private rows are released where their keys do not hold the unit, nor what is declared to be one unit's.
     """
@@ -127,7 +127,7 @@ def lower_select_items(
 
 
 def replace_windows(scope: Scope, node: exp.Select, chosen: SelectItems) -> SelectItems:
-    """Return the same rows of units, with what windows say of them as columns."""
+    """Return the rows of units with their window values as columns."""
     asked = [output.expr for output in chosen.outputs]
     asked += [] if chosen.qualify is None else [chosen.qualify]
     if not any(map(has_window, asked)):
@@ -154,7 +154,7 @@ def build_derived_table(scope: Scope, node: exp.Select, chosen: SelectItems, ali
     private = is_private(chosen.rows)
     if private:
         chosen = replace_windows(scope, node, chosen)
-        # Nothing follows from an order of rows without LIMIT.
+        # Without LIMIT, the order of rows has no effect.
         chosen = replace(chosen, order=chosen.order if chosen.is_limited else ())
     if private and chosen.is_paged:
         scope.source.refuse(
@@ -173,7 +173,7 @@ def build_derived_table(scope: Scope, node: exp.Select, chosen: SelectItems, ali
 
 @dataclass(slots=True)
 class PlainSelect(Grouping):
-    """Rows as they are: nothing is grouped."""
+    """A SELECT of rows without groups."""
 
     @property
     def group_scalars(self) -> Scalars:
@@ -185,15 +185,15 @@ class PlainSelect(Grouping):
         return OuterQuery(self.input, outputs, having)
 
     def get_key_column(self, index: int) -> Expr:
-        """There are no keys."""
+        """Raise LookupError: there are no keys."""
         raise LookupError(index)
 
     def lower_aggregate(self, node: exp.AggFunc) -> Expr:
-        """There are no aggregates."""
+        """Raise LookupError: there are no aggregates."""
         raise LookupError(node.key)
 
     def check_key(self, node: exp.Expr, expr: Expr) -> None:
-        """There are no keys."""
+        """Accept any expression: there are no keys."""
 
     def lower_output_columns(self) -> list[tuple[str, Expr]]:
         """Return the columns that the SELECT items mean."""
@@ -220,7 +220,7 @@ def is_unit_key(key: Expr, relation: Relation) -> bool:
 
 
 def has_unit_key(keys: Sequence[Expr], relation: Relation) -> bool:
-    """Return whether rows with equal keys have one unit, by what they identify or by what the policy declares of links.
+    """Return whether rows with equal keys belong to one unit, by identities or by declared links.
 
     Of a key whose values the policy lists, the groups are known, and are released.
 
@@ -244,7 +244,7 @@ class DerivedGroupBy(Grouping):
     facts: list[ColumnInfo] = field(default_factory=list)
 
     def build_group_by(self) -> PerUnitGroupBy:
-        """Build the groups with what was asked of them."""
+        """Build the groups with the requested aggregates."""
         columns = [self.get_key_column(index) for index in range(len(self.keys))]
         columns += [self._get_aggregate_column(index) for index in range(len(self.aggregations))]
         return PerUnitGroupBy(
@@ -268,7 +268,7 @@ class DerivedGroupBy(Grouping):
         return Column(self.alias, f"a{index}", self.facts[index])
 
     def check_key(self, node: exp.Expr, expr: Expr) -> None:
-        """Any expression over a unit's rows groups them."""
+        """Accept any expression over a unit's rows as a group key."""
 
     def lower_aggregate(self, node: exp.AggFunc) -> Expr:
         """Return an aggregate of the groups."""

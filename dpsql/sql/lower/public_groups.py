@@ -1,4 +1,4 @@
-"""What a statement needs to know of a release before it is planned: that its groups are public, and which they are.
+"""Requirements on the groups of a release before it is planned: that they are public, and their values.
 
 Lowering says what is needed, the engine decides it when it has analysed the release.
 """
@@ -28,12 +28,12 @@ class PublicGroupsRequirement:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CompleteGroupsRequirement(PublicGroupsRequirement):
-    """A release that must release all its groups if something is computed of them together, as SQL computes it of all."""
+    """A release that must release all its groups if something is computed over all of them, as in SQL."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PublicValuesRequirement(PublicGroupsRequirement):
-    """The same of a release whose public values are written into the statement.
+    """A release with the same requirement, whose public values are written into the statement.
 
     `build_value` gives what stands in the place of `placeholder`, from the public values of each key. It may refuse them.
     """
@@ -44,11 +44,11 @@ class PublicValuesRequirement(PublicGroupsRequirement):
 
 @dataclass(frozen=True, slots=True)
 class LoweredStatement:
-    """A statement as its text says it, and what it needs to know of its releases."""
+    """The plan of a statement's text, and the requirements on its releases."""
 
     outer: OuterQuery
     requirements: tuple[PublicGroupsRequirement, ...] = ()
     constants: Mapping[str, str] = field(default_factory=dict)
-    """What the statement reads of the time at which it was asked, by name."""
+    """The constants that the statement reads from its time, by name."""
     sample: Position | None = None
-    """Where the statement asks for a sample of units, if it does."""
+    """The position of the statement's sample of units, if it has one."""

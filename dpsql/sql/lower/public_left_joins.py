@@ -33,7 +33,7 @@ _COUNT = "count values of the private table: COUNT(DISTINCT unit), COUNT(x), COU
 
 
 def find_optional_source(scope: Scope) -> str | None:
-    """Return the name of the private source of which public rows may have no row; None where all rows are somebody's."""
+    """Return the name of the private source that public rows may have no row of; None if all rows belong to units."""
     private = {alias: named for alias, named in scope.tables.items() if is_private(named.relation)}
     missing = [named.alias for alias, named in private.items() if alias in scope.nullable]
     return missing[0] if missing and len(missing) == len(private) else None
@@ -66,7 +66,7 @@ def to_inner_join(scope: Scope, items: list[FromItem]) -> list[FromItem]:
 
 
 def require_private_argument(scope: Scope, node: exp.Expr, expr: Expr) -> Expr:
-    """Return the argument of an aggregate. Refuses what is not NULL of rows that belong to no unit."""
+    """Return the argument of an aggregate. Refuses one that is not NULL in rows that belong to no unit."""
     name = find_optional_source(scope)
     if name is not None and not _is_null_when_absent(expr, name):
         scope.source.refuse(
@@ -87,7 +87,7 @@ def check_row_count(scope: Scope, node: exp.Expr) -> None:
 
 
 def with_all_public_rows(scope: Scope, node: exp.Expr, release: Release) -> Release:
-    """Return the release, of groups of all public rows. Those without private rows must not be hidden."""
+    """Return the release with groups for all public rows. Those without private rows must not be hidden."""
     name = find_optional_source(scope)
     if name is None:
         return release
@@ -151,7 +151,7 @@ def _is_null_when_absent(expr: Expr, name: str) -> bool:
 
 
 def _is_untrue_when_absent(expr: Expr, name: str) -> bool:
-    """Return whether a condition is not true there."""
+    """Return whether a condition is not true in rows without a private row."""
     if isinstance(expr, Call) and expr.function.name == "and":
         return any(_is_untrue_when_absent(part, name) for part in expr.arguments)
     if isinstance(expr, Call) and expr.function.name == "or":

@@ -1,4 +1,4 @@
-"""Lowers comparisons with ALL and ANY of a column to comparisons with its least or greatest value.
+"""Lower comparisons with ALL and ANY of a column to comparisons with its least or greatest value.
 
 Claim: `x > ALL (SELECT y …)` is TRUE where there is no y; FALSE where x > MAX(y) is; unknown where it is, or where some y is
 NULL; else TRUE. Likewise for >= with MAX, and for < and <= with MIN; = is >= and <=. ANY is the opposite of ALL of the
@@ -44,7 +44,7 @@ _AGGREGATES: dict[str, Callable[[exp.Expr], exp.Expr]] = {
 ValueLowering = Callable[[exp.Expr], Expr]
 CorrelatedLowering = Callable[[exp.Select], Expr | None]
 AggregateLowering = Callable[[Callable[[exp.Expr], exp.Expr]], Expr]
-"""The value of an aggregate, given of a column, over the rows of a subquery."""
+"""Returns the value of an aggregate of a column over the rows of a subquery."""
 _OPPOSITE = {"gt": "le", "ge": "lt", "lt": "ge", "le": "gt", "eq": "ne", "ne": "eq"}
 _TRUE, _FALSE = Literal(True, Type.BOOLEAN), Literal(False, Type.BOOLEAN)
 _UNKNOWN, _ZERO = Literal(None, Type.BOOLEAN), Literal(0, Type.INTEGER)
@@ -75,7 +75,7 @@ def lower_quantified_comparison(
             side,
             "subquery",
             "ANY and ALL take a subquery or a list of constants",
-            "x > (SELECT MAX(y) FROM …)",
+            "write x > (SELECT MAX(y) FROM …)",
         )
     compared = partial(scope.scalars.lower if value is None else value, operand)
     try:
@@ -87,7 +87,7 @@ def lower_quantified_comparison(
             or not _is_single_column_select(query)
         ):
             raise
-        # It may read a column of the rows around it.
+        # It may read a column of the outer rows.
         values = _QuantifiedComparison(
             scope, node, compared(), _make_correlated_aggregate(scope, query, correlate, refusal)
         )
@@ -194,7 +194,7 @@ class _QuantifiedComparison:
         )
 
     def _get_aggregate(self, aggregate: str) -> Expr:
-        """(SELECT aggregate FROM …), once."""
+        """Build (SELECT aggregate FROM …), once."""
         if aggregate not in self.known:
             self.known[aggregate] = self.lower_aggregate(_AGGREGATES[aggregate])
         return self.known[aggregate]

@@ -1,4 +1,4 @@
-"""Lowers `TABLESAMPLE UNITS (10%)`: the probability with which a unit is in the sample."""
+"""Lower `TABLESAMPLE UNITS (10%)`: the probability with which a unit is in the sample."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from dpsql.plan.types import Type
 from dpsql.sql.read.rejection import UNITS_SAMPLED, QueryText
 
 LEAST_RATE = Fraction(1, 10**6)
-"""A smaller sample is refused: the noise of what is read of it would be next to nothing."""
+"""The least probability of a sample: a smaller one would leave almost no noise."""
 _PERCENT = re.compile(r"(\d{1,3}(\.\d{0,12})?|\.\d{1,12})")
 _IDS = (Type.INTEGER, Type.VARCHAR, Type.UUID)
-"""The types of ids that are written in one way each."""
+"""The types whose ids each have one text."""
 _WRITTEN = "write FROM t TABLESAMPLE UNITS (10%), or (10 PERCENT)"
 
 
 def lower_sample(source: QueryText, node: exp.Expr, scan: Scan) -> Scan:
-    """Return the scan of a table, read from the sample that a clause asks for; of a sample of all units, as it is.
+    """Return the scan of a table with the sample of a clause; a sample of all units leaves it unchanged.
 
     Raises QueryRejected with code "clause" for a sample of rows, with code "sample" for one of units that is not known to be
     private.

@@ -1,4 +1,4 @@
-"""Lowers scalar SQL to typed expressions: the whitelist of nodes and functions.
+"""Lower scalar SQL to typed expressions: the whitelist of nodes and functions.
 
 `SHAPES` lists the tree nodes that are plain functions of their arguments, the registry's names say which
 calls are, and `_SPECIAL` lists the nodes that need a word more. A node in none of them is refused.
@@ -39,7 +39,7 @@ _LONE_SPAN = (
     "write day + INTERVAL 1 DAY",
 )
 _DECIMAL = (18, 3)
-"""The digits of a DECIMAL that does not say them, all of them and those after the point."""
+"""The default precision and scale of a DECIMAL."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class Scalars:
         self._refuse_unknown_node(node)
 
     def find_span(self, node: exp.Expr) -> tuple[Expr, str] | None:
-        """Return how many of which unit an INTERVAL is; None for what is none."""
+        """Return the count and unit of an INTERVAL; None for other nodes."""
         return _lower_span(self, node) if is_span(node) else None
 
     def build_call(self, node: exp.Expr, name: str, *arguments: Expr) -> Expr:
@@ -180,7 +180,7 @@ def _lower_null(self: Scalars, node: exp.Expr) -> Expr:
 
 
 def _get_parameter(self: Scalars, node: exp.Expr) -> Parameter:
-    """What was given for a parameter."""
+    """Return the value of a parameter."""
     (index,) = self.source.take_arguments(node, "this")
     if not str(index).isdecimal():
         self.source.refuse(node, "parameter", "parameters are written as ? or :name")
@@ -190,7 +190,9 @@ def _get_parameter(self: Scalars, node: exp.Expr) -> Parameter:
 def _lower_parameter(self: Scalars, node: exp.Expr) -> Expr:
     value = _get_parameter(self, node)
     if isinstance(value, tuple):
-        self.source.refuse(node, "parameter", "a list of values is only allowed after IN", "WHERE x IN ?")
+        self.source.refuse(
+            node, "parameter", "a list of values is only allowed after IN", "write WHERE x IN ?"
+        )
     return _build_parameter_literal(self, node, value)
 
 
@@ -263,7 +265,7 @@ def _lower_in(self: Scalars, node: exp.Expr) -> Expr:
             node,
             "subquery",
             "IN with a subquery cannot be applied to groups",
-            "SELECT … FROM (SELECT k, COUNT(*) AS n FROM … GROUP BY k) WHERE n IN (SELECT …)",
+            "write SELECT … FROM (SELECT k, COUNT(*) AS n FROM … GROUP BY k) WHERE n IN (SELECT …)",
         )
     operand, items, column = self.source.take_arguments(node, "this", "expressions", "field")
     members = [*list_members(self.source, items or ()), *([] if column is None else [column])]
@@ -324,7 +326,7 @@ def _lower_equality(self: Scalars, node: exp.Expr) -> Expr:
 
 
 def _lower_compared_sides(self: Scalars, left: exp.Expr, right: exp.Expr) -> tuple[Expr, Expr]:
-    """Return both sides of a comparison, a number beside an id that is read as text as such a text."""
+    """Lower both sides of a comparison; a number next to a numeric id that is read as text becomes such a text."""
     sides = [None if is_number(side) else self.lower(side) for side in (left, right)]
     first, second = sides
     for node, place, other in ((left, 0, second), (right, 1, first)):
@@ -423,7 +425,7 @@ def _lower_at_time_zone(self: Scalars, node: exp.Expr) -> Expr:
 
 
 def _lower_decimal_digits(self: Scalars, nodes: Sequence[exp.Expr] | None) -> tuple[Expr, ...]:
-    """Return the digits of a DECIMAL; those after the point are none, if only all of them are said."""
+    """Return the precision and scale of a DECIMAL; the scale is 0 if only the precision is given."""
     said = [self.lower(self.source.take_arguments(node, "this")[0]) for node in nodes or ()]
     defaults = [Literal(value, Type.INTEGER) for value in (_DECIMAL if not said else (_DECIMAL[0], 0))]
     return (*said, *defaults[len(said) :])
@@ -498,7 +500,7 @@ def _shift_moment(
 
 
 def _lower_span(self: Scalars, node: exp.Expr) -> tuple[Expr, str]:
-    """Return how many of which unit an INTERVAL, or TO_DAYS(n) and its like, is."""
+    """Return the count and unit of an INTERVAL, or of TO_DAYS(n) and the like."""
     while type(node) is exp.Paren:
         (node,) = self.source.take_arguments(node, "this")
     if type(node) is exp.Anonymous:

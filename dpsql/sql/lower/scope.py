@@ -50,13 +50,13 @@ class NamedSource:
 
     @property
     def written_alias(self) -> str | None:
-        """The name that the query has for the source; None where it gives none."""
+        """The alias that the query gives the source; None if it gives none."""
         return None if self.alias.startswith("#") else self.alias
 
 
 @dataclass(frozen=True, slots=True)
 class SemiJoinSource:
-    """A source that rows are matched with, on conditions: those that have a partner stay, or those that have none."""
+    """A source of a SEMI or ANTI JOIN, whose conditions keep the rows with a partner, or those without."""
 
     source: NamedSource
     conditions: tuple[Expr, ...]
@@ -80,20 +80,20 @@ class Scope:
     using_sides: dict[str, list[str]] = field(default_factory=dict)
     """The aliases whose column of that name USING has merged, in the order in which they were joined."""
     pending_joins: list[Any] | None = None
-    """Sources that correlated subqueries bring in, to be joined; None where none can be."""
+    """Sources of correlated subqueries that are still to be joined; None if none may be."""
     subquery_values: dict[exp.Expr, Expr] = field(default_factory=dict)
-    """What these subqueries are, so that each is joined once; of UNNEST in SELECT the element."""
+    """The values of subqueries, so that each is joined once; for UNNEST in SELECT the element."""
     semi_join_sources: list[SemiJoinSource] = field(default_factory=list)
     """The sources of SEMI JOIN and ANTI JOIN."""
     predicate_values: dict[object, Expr] = field(
         default_factory=dict
-    )  # the counts behind EXISTS and IN as values, likewise
+    )  # likewise the counts behind EXISTS and IN as values
     aliases: dict[str, exp.Expr] = field(default_factory=dict)
-    """What the names of SELECT items, folded, stand for, where they may be used: in WHERE and later items."""
+    """The SELECT items behind folded aliases, while these may be used: in WHERE and later items."""
     lowered_aliases: dict[int, tuple[exp.Expr, Expr]] = field(default_factory=dict)
-    """What such items mean, by the identity of their nodes, which are kept too: each is lowered once, however often it is named."""
+    """The lowered items by the identity of their nodes, which are kept too: each is lowered once."""
     keeps_interval_columns: bool = False
-    """Whether ends of intervals are asked for, so that sources keep them beside what is released."""
+    """Whether the query asks for interval ends, so that sources keep them next to released columns."""
 
     @property
     def source(self) -> QueryText:
@@ -129,7 +129,7 @@ class Scope:
         )
 
     def _find_alias_value(self, node: exp.Column) -> Expr | None:
-        """What the name of a SELECT item stands for; None for a column, which comes before it."""
+        """Return the expression of a SELECT item's alias; None for a column, which takes precedence."""
         name = normalize_name(node.name) if type(node.this) is exp.Identifier and not node.table else ""
         if name not in self.aliases or self.list_column_owners(name, None):
             return None
@@ -177,7 +177,7 @@ class Scope:
                 node,
                 "subquery",
                 "a scalar subquery over private rows must aggregate over privacy units",
-                "as in WHERE cost > (SELECT AVG(cost) FROM visits)",
+                "write WHERE cost > (SELECT AVG(cost) FROM visits)",
             )
         if len(source.columns) != 1:
             self.source.refuse(node, "subquery", "a subquery used as a value must have one column")
@@ -189,7 +189,7 @@ class Scope:
         return Scalar(outer, source.columns[0].type)
 
     def _look_up_single_row(self, node: exp.Expr, source: nodes.Source) -> nodes.OuterQuery:
-        """Return the query of a source of public rows that, looked up, has one row or none.
+        """Return the query of a source of public rows that has at most one row when it is looked up.
 
         Claim: its value costs nothing, and it is the same on neighboring databases.
         Why: it follows from public tables alone. The statement keeps the first row only, so that it could not fail.
@@ -232,7 +232,7 @@ class Scope:
         return folded
 
     def add_single_row(self, node: exp.Expr) -> str:
-        """Bring what a SELECT without FROM reads into scope: one row, of which nothing can be named."""
+        """Bring the single row of a SELECT without FROM into scope; none of its columns can be named."""
         alias = self.context.allocate_alias(node)
         column = Column(alias, "#", ColumnInfo(Type.INTEGER, ""))
         self.tables[normalize_name(alias)] = NamedSource(nodes.Values(((1,),), alias, (column,)), {})
@@ -275,7 +275,7 @@ class Scope:
         return NamedSource(found, columns)
 
     def lower_common_table(self, node: exp.Expr, common: CommonTable, known_as: str) -> nodes.Source:
-        """Return the rows of a common table expression, which is lowered once; its tables count wherever it is read."""
+        """Return the rows of a common table expression, which is lowered once; its tables count at each use."""
         lowered = self.context.lowered_common_tables
         if id(common.query) not in lowered:
             inner = self.context.enter_subquery(node, common.earlier_tables, common.enclosing_scope)
@@ -293,10 +293,10 @@ class Scope:
     def _lower_derived_table(self, node: exp.Expr) -> NamedSource:
         alias = node.args.get("alias")
         query = self.source.take_arguments(node, "this", "alias")[0] if type(node) is exp.Subquery else node
-        # An alias that begins with # is no user's: two subqueries without one do not clash.
+        # No user's alias begins with #, so two subqueries without an alias do not clash.
         known_as, names = self.take_alias(alias, self.context.allocate_alias(node))
         if is_table_function(node) and alias is not None and not names and alias.args.get("this") is not None:
-            names = [str(alias.this.this)]  # the one column is called as the table is
+            names = [str(alias.this.this)]  # the only column has the name of the table
         inner = self.context.enter_subquery(node, self.context.common_tables, enclosing_scope=self)
         return to_named_source(self.context.lower_derived_query(inner, query, known_as, names))
 
@@ -312,7 +312,7 @@ class Scope:
             return otherwise, names
         name = str(self.source.take_arguments(identifier, "this", quoted=(True,))[0])
         self.context.check_name(node, name)
-        # Letter case makes no other name, so it must not make another plan either.
+        # Letter case does not change a name, so it must not change the plan.
         return normalize_name(name), names
 
     def resolve_column(self, node: exp.Column) -> Column:
@@ -386,14 +386,14 @@ class Scope:
         return bool(held) or (around is not None and around.has_visible_column(name, owner))
 
     def has_source(self, owner: str, schema: str | None) -> bool:
-        """Return whether there is such a source, which is a table of that schema where one is said."""
+        """Return whether a source has this name and, if a schema is given, is a table of it."""
         relation = self.tables[owner].relation if owner in self.tables else None
         if schema is None or relation is None:
             return relation is not None
         return isinstance(relation, Scan) and normalize_name(split_table_name(relation.table)[0]) == schema
 
     def get_column_name(self, column: Column) -> str:
-        """Return the name of a column for people; of an element of a list what UNNEST calls it."""
+        """Return the name of a column for people; for a list's element the name that UNNEST gives it."""
         if not column.name.startswith("#"):
             return column.name
         held = (pair for known in self.tables.values() for pair in known.columns.items())
@@ -426,7 +426,7 @@ class Scope:
         return replace(column, facts=replace(column.facts, nullable=True))
 
     def list_columns(self, node: exp.Expr, owner: str | None = None) -> list[Column]:
-        """List all columns, of the table `owner` or of each in turn, as * means them."""
+        """List the columns of the table `owner`, or of all tables, as * means them."""
         if owner is not None and normalize_name(owner) not in self.tables:
             self.source.refuse(node, "table", f"there is no table {owner} in FROM")
         if owner is not None:
@@ -434,7 +434,7 @@ class Scope:
                 self.get_column(normalize_name(owner), name)
                 for name in self.tables[normalize_name(owner)].columns
             ]
-        # A column of USING is there once, where its first side is.
+        # A column of USING appears once, at its first side.
         return [
             self.get_column(
                 self.using_owners[name] if alias in self.using_sides.get(name, ()) else alias, name
@@ -445,7 +445,7 @@ class Scope:
         ]
 
     def list_column_names(self, owner: str | None) -> list[str]:
-        """List the names of the columns of the table `owner`, or of all tables; none if there is no such table."""
+        """List the names of the columns of the table `owner`, or of all tables; empty if there is no such table."""
         among = [self.tables[normalize_name(owner)]] if owner and normalize_name(owner) in self.tables else []
         tables = self.tables.values() if owner is None else among
         return [self.get_column_name(column) for named in tables for column in named.columns.values()]
@@ -480,7 +480,7 @@ class Scope:
                 node,
                 "column",
                 f"{name} is a list, whose elements can only be read as rows",
-                f"FROM t, UNNEST(t.{name}) AS u(x), or SELECT UNNEST({name}) AS x",
+                f"write FROM t, UNNEST(t.{name}) AS u(x), or SELECT UNNEST({name}) AS x",
             )
         known = self.list_column_names(owner)
         inner = [column for column in known if normalize_name(column).startswith(f"{normalize_name(name)}.")]
@@ -500,7 +500,7 @@ def _build_single_value_query(source: nodes.Source) -> nodes.OuterQuery:
     if isinstance(source, nodes.PublicSubquery):
         return source.outer
     if isinstance(source, Scan):
-        raise TypeError("a table is no single value")
+        raise TypeError("a table is not a scalar value")
     (column,) = source.columns
     return nodes.OuterQuery(source, (nodes.Output(column.name, column),))
 
@@ -508,5 +508,5 @@ def _build_single_value_query(source: nodes.Source) -> nodes.OuterQuery:
 def to_named_source(relation: nodes.Source) -> NamedSource:
     """Return a derived source with its columns."""
     if isinstance(relation, Scan):
-        raise TypeError("a table's columns are the catalogue's")
+        raise TypeError("the columns of a table come from the catalogue")
     return NamedSource(relation, {normalize_name(column.name): column for column in relation.columns})

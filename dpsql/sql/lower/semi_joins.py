@@ -1,4 +1,4 @@
-"""Lowers EXISTS and IN over a subquery to semi-joins and anti-joins."""
+"""Lower EXISTS and IN over a subquery to semi-joins and anti-joins."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ OuterTableLowering = Callable[[Sequence[Expr]], tuple[list[FromItem], list[Expr]
 def split_where(
     scope: Scope, select: exp.Select, *, released: bool = False, joining: OuterTableLowering | None = None
 ) -> tuple[Relation, list[Expr]]:
-    """Return the rows of FROM and WHERE, and apart from them the conditions that name columns of an outer query.
+    """Return the rows of FROM and WHERE, and separately the conditions that name columns of an outer query.
 
     With `joining` these are joined to a further source, where they are no equalities. Of what is `released`, public rows without private ones may be left out, whose groups are there without them.
     """
@@ -155,7 +155,7 @@ def list_row_values(scope: Scope, operand: exp.Expr) -> list[exp.Expr]:
 def _make_comparison(
     scope: Scope, node: exp.Expr, operand: exp.Expr
 ) -> Callable[[Sequence[Expr]], list[Expr]]:
-    """What IN requires of the columns of its subquery: each equals a value of the operand."""
+    """Return the rule that IN applies to the columns of its subquery: each equals a value of the operand."""
     values = [scope.scalars.lower(item) for item in list_row_values(scope, operand)]
 
     def compare_columns(items: Sequence[Expr]) -> list[Expr]:
@@ -238,7 +238,7 @@ def _check_unknown(
 
 
 def _list_equal_pairs(on: Expr, right: Source) -> list[tuple[Expr, Expr]]:
-    """Pairs of an expression over the outer rows and the equal one over the inner rows."""
+    """List pairs of an expression over the outer rows and the equal one over the inner rows."""
     pairs = []
     for part in iterate_conjuncts(on):
         if isinstance(part, Call) and part.function.name == "eq":
@@ -288,7 +288,7 @@ def _lower_subquery(
         if compare is None:
             return derived, TRUE
         if isinstance(derived, Scan):
-            raise TypeError("a query is no table")
+            raise TypeError("a query cannot be a table")
         return derived, _build_conjunction(compare(derived.columns))
     return _lower_correlated_rows(scope, bare, query.args.get("order"), alias, compare)
 
@@ -345,5 +345,5 @@ def _build_conjunction(predicates: Sequence[Expr]) -> Expr:
         return TRUE
     joined = predicates[0] if len(predicates) == 1 else build_function_call("and", *predicates)
     if joined is None:
-        raise TypeError("conditions are booleans")
+        raise TypeError("conditions must be booleans")
     return joined

@@ -1,4 +1,4 @@
-"""Windows over the groups of all grouping sets: what each set gives of them, and the windows over these together.
+"""Windows over the groups of all grouping sets: the outputs of each set, and windows over these together.
 
 Claim: they are as private as the groups of the sets.
 Why: these are released, or public; windows over their union are post-processing.
@@ -26,7 +26,7 @@ class GroupingSetParts:
 
     @classmethod
     def from_query(cls, outer: OuterQuery) -> GroupingSetParts:
-        """Return the outputs of a set, what it is ordered by besides, and what QUALIFY asks."""
+        """Return the outputs of a set, its further ORDER BY expressions, and its QUALIFY condition."""
         found = cls()
         asked = [] if outer.qualify is None else [outer.qualify]
         exprs = (*(output.expr for output in outer.outputs), *(item.expr for item in outer.order), *asked)
@@ -77,5 +77,5 @@ def substitute_parts(shapes: Sequence[Expr], columns: Sequence[Column]) -> list[
 
 
 def _make_placeholder(place: int) -> ReleasedColumn:
-    # Of what type it is, the sets say together.
+    # The sets determine its type together.
     return ReleasedColumn(str(place), Type.NULL)

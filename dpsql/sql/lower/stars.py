@@ -1,4 +1,4 @@
-"""The columns that `*` means, also beside GROUP BY; without those of EXCLUDE, with others in place of those of REPLACE, and renamed by RENAME.
+"""Expand `*`, also next to GROUP BY, with EXCLUDE, REPLACE and RENAME.
 
 Claim: they are the columns of `*` and expressions over its rows, so that nothing else is read.
 Why: each name that stands there is one of the columns of `*`, and is refused elsewhere, as in DuckDB. Beside GROUP BY they stand
@@ -26,7 +26,7 @@ _T = TypeVar("_T")
 def apply_star_modifiers(
     source: QueryText, star: exp.Expr, columns: Sequence[tuple[str, _T]], lower: Callable[[exp.Expr], _T]
 ) -> list[tuple[str, _T]]:
-    """Return the named columns of `*`, of which `columns` is all that it means without the words behind it.
+    """Apply EXCLUDE, REPLACE and RENAME to `columns`, the columns of `*`.
 
     They are what `lower` makes of expressions: lowered ones, or their nodes.
     """
@@ -111,7 +111,7 @@ def _require_aliases(source: QueryText, items: Sequence[exp.Expr] | None) -> Seq
 
 
 def _take_replaced_name(source: QueryText, item: exp.Expr, known: Sequence[str]) -> str:
-    """Return the folded column that an item of REPLACE stands for."""
+    """Return the folded name of the column that an item of REPLACE replaces."""
     return _require_known_name(
         source, item, str(source.take_arguments(item.args["alias"], "this", quoted=(True,))[0]), known
     )

@@ -1,4 +1,4 @@
-"""SELECT trees to plans: the whitelist, and the only validator.
+"""Lower SELECT trees to plans: a whitelist, and the only validator.
 
 Every node is taken apart argument by argument, and an argument that is not named here is refused. The
 user's text stops here: what is sent to the engine is written anew from the plan.
@@ -123,7 +123,7 @@ def lower_statement(
     *,
     at: dt.datetime,
 ) -> LoweredStatement:
-    """Return the statement as a plan, and what it needs to know of its releases.
+    """Lower the statement to a plan, with its requirements on its releases.
 
     `facts` looks public tables up, `max_groups` is the query's own contribution bound, `at` when the statement was
     asked, in UTC. Raises
@@ -212,7 +212,7 @@ def _lower_select(
             else _lower_sets_within_units(scope, node, relation, sets)
         )
         return scope, within or lower_release()
-    # Whatever its groups are, the outermost SELECT is over all units.
+    # The outermost SELECT is over all units, whatever its groups are.
     released = outermost and is_private(relation)
     if released and (empty := find_empty_query(scope, node, relation)) is not None:
         return scope, empty
@@ -254,14 +254,14 @@ def _lower_sets_within_units(
             )
         )
     if together is None or isinstance(together, Scan):
-        raise TypeError("there is a grouping set, whose groups are no table")
+        raise TypeError("there must be a grouping set, whose groups are derived")
     every_column = tuple(Output(column.name, column) for column in together.columns)
     page = groups.lower_limit_or_offset("limit"), groups.lower_limit_or_offset("offset") or 0
     return SelectItems(together, every_column, (), *page, has_distinct(scope, node), None)
 
 
 def _lower_grouping_sets(scope: Scope, node: exp.Select, relation: Relation, sets: Sets) -> OuterQuery:
-    """Return one release for each grouping set, below each other; what orders or limits them does so to all."""
+    """Lower grouping sets to one release each, put together by UNION ALL; ORDER BY and LIMIT apply to all of them."""
     context, every = scope.context, [key for keys in sets for key in keys]
     together: Source | None = None
     names: list[str] = []
@@ -286,7 +286,7 @@ def _lower_grouping_sets(scope: Scope, node: exp.Select, relation: Relation, set
             )
         )
     if together is None or first is None or isinstance(together, Scan):
-        raise TypeError("there is a grouping set, and its groups are released")
+        raise TypeError("there must be a grouping set, whose groups are released")
     exprs = substitute_parts(first.shapes, together.columns)
     outputs = tuple(Output(name, expr) for name, expr in zip(names, exprs, strict=False))
     qualify = exprs[-1] if asks else None
@@ -305,7 +305,7 @@ def _lower_grouping_sets(scope: Scope, node: exp.Select, relation: Relation, set
 
 
 def _make_grouping(scope: Scope, node: exp.Select, relation: Relation) -> Grouping:
-    """Groups of private rows, which are released, or of public ones."""
+    """Build the groups of private rows, which are released, or of public ones."""
     if is_private(relation):
         return _ReleaseBuilder(scope, node, relation)
     return DerivedGroupBy(scope, node, relation, alias=scope.context.allocate_alias(node))
@@ -321,7 +321,7 @@ def _lower_correlated_select(scope: Scope, node: exp.Select) -> Expr | None:
 
 
 def _lower_set_query(context: StatementContext, node: exp.SetOperation) -> OuterQuery:
-    """What a set operation of released or public rows means."""
+    """Lower a set operation of released or public rows."""
     _check_clauses(context.source, node, _SET)
     operation = lower_set_operation(context, node, context.allocate_alias(node))
     if is_private(operation):
@@ -359,7 +359,7 @@ def _refuse_rows(context: StatementContext, node: exp.SetOperation) -> NoReturn:
 def _build_paged_query(
     context: StatementContext, node: exp.SetOperation, operation: SetOperation
 ) -> OuterQuery:
-    """Build the rows of a set operation, in the order and number that it says."""
+    """Build the rows of a set operation with its ORDER BY, LIMIT and OFFSET."""
     paging, outputs = _prepare_paging(context, node, operation)
     limit, offset = paging.lower_limit_or_offset("limit"), paging.lower_limit_or_offset("offset") or 0
     return OuterQuery(operation, outputs, None, paging.lower_order_by(outputs), limit, offset)
@@ -402,7 +402,7 @@ class _ReleaseBuilder(Grouping):
     is_correlated: bool = False
 
     def lower_query(self) -> OuterQuery:
-        """Return the release with what is done with it."""
+        """Lower the release and its post-processing."""
         if self.scope.pending_joins is None:  # else there are sources of keys that are known already
             self.scope.pending_joins = []
         items = self.list_items()
@@ -415,7 +415,7 @@ class _ReleaseBuilder(Grouping):
         ):
             # Distinct rows are groups without aggregates.
             distinct = False
-            # Beside other columns, one value for all rows makes no other rows.
+            # Next to other columns, a constant makes no further distinct rows.
             varying = [node for _, node in items if not self.is_constant_key(node)]
             for node in varying or (node for _, node in items):
                 self.add_group_key(node, node)
@@ -435,7 +435,7 @@ class _ReleaseBuilder(Grouping):
         )
 
     def _with_rows_alone(self, having: Expr | None) -> Expr:
-        """Return the condition on the one group of all rows, which DuckDB does not have where there are none."""
+        """Return the condition that the one group of all rows is not empty: DuckDB has no such group without rows."""
         there = has_counted_rows(self, self.select)
         if there is None:
             self.source.refuse(
@@ -448,7 +448,7 @@ class _ReleaseBuilder(Grouping):
 
     @property
     def is_public_output(self) -> bool:
-        """What it gives is released."""
+        """Whether its output is released, which it is."""
         return True
 
     def _build_release(self) -> Release:
@@ -471,11 +471,11 @@ class _ReleaseBuilder(Grouping):
         return self._join_public_rows(OuterQuery(self._build_release(), outputs, having))
 
     def _join_public_rows(self, outer: OuterQuery) -> OuterQuery:
-        """Return the query, with the public rows that it reads of each group beside the release."""
+        """Return the query with the public rows that it reads for each group joined to the release."""
         return outer if self.dependent_columns is None else self.dependent_columns.join_lookups(outer)
 
     def find_determined_value(self, argument: exp.Expr) -> Expr | None:
-        """What an expression is in all rows of a group, if the keys determine it; None also for what is no expression."""
+        """Return the value of an expression in all rows of a group, if the keys determine it; None also for a node that is no expression."""
         if (
             not self.keys
             or self.is_correlated
@@ -493,7 +493,7 @@ class _ReleaseBuilder(Grouping):
         return self.dependent_columns.find_value(expr)
 
     def lower_aggregate_of_key(self, node: exp.Expr, key: Expr) -> Expr:
-        """Return what MIN and the like of a group key are: the key, but NULL where a COUNT(*) beside it says that nobody is there."""
+        """Return MIN and the like of a group key, which is the key, but NULL if a COUNT(*) of the same SELECT shows an empty group."""
         return guard_by_count(self, node, key)
 
     def get_key_column(self, index: int) -> ReleasedColumn:
@@ -502,14 +502,14 @@ class _ReleaseBuilder(Grouping):
         return ReleasedColumn(f"k{index}", key.type, decimal=find_decimal_digits(key), float32=is_float(key))
 
     def check_key(self, node: exp.Expr, expr: Expr) -> None:
-        """Refuse the unit's id, of which every group would be too small to show, and what is always NULL."""
+        """Refuse the unit's id, whose groups would all be too small to release, and expressions that are always NULL."""
         if expr.type is Type.NULL:
             self.source.refuse(node, "constant", "NULL cannot be a group key", "leave it out of GROUP BY")
         if find_injective_identity(expr, self.input) == UNIT_IDENTITY:
             refuse_units(self.source, node, expr, self.input)
 
     def lower_aggregate(self, node: exp.AggFunc) -> Expr:
-        """Return an aggregate of the released table, or what is computed of several."""
+        """Lower an aggregate to a column of the released table, or to an expression over several."""
         expr, separate = lower_aggregate_across(self, node)
         if separate:
             self.separate_values.append(expr)
@@ -553,7 +553,7 @@ class _ReleaseBuilder(Grouping):
         return ReleasedColumn(name, result, decimal=_find_statistic_digits(entry, argument))
 
     def add_count(self, node: exp.AggFunc, function: str, argument: Expr | None) -> Expr:
-        """COUNT(*) or COUNT(x): of distinct rows across units, by counting values."""
+        """Return COUNT(*) or COUNT(x); distinct rows across units are counted by their values."""
         source = find_distinct_rows(self.input)
         if source is None:
             return self.add_statistic(node, function, argument)
@@ -568,7 +568,7 @@ class _ReleaseBuilder(Grouping):
         """Return the end of the interval of an aggregate of the released table, a factor and a shift aside."""
         asked, known = get_interval_argument(self.source, node), len(self.aggregations)
         name = self.find_unqualified_name(asked)
-        # An alias comes before a column here: of a private column there is no interval.
+        # An alias takes precedence over a column here: a private column has no interval.
         expr = self.aliases.get(name) if name is not None else None
         if isinstance(asked, exp.AggFunc):
             expr = self.lower_aggregate(asked)

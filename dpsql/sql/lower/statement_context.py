@@ -24,7 +24,7 @@ from dpsql.sql.read.rejection import QueryText
 MAX_SOURCES = 256
 """The most tables and subqueries of a plan: planning takes about a millisecond for each."""
 NEW, REPEATED = 4, 1
-"""What planning costs for a source, and for one of a common table expression that is read again."""
+"""The planning cost of a source, and of one in a common table expression that is read again."""
 MAX_DERIVED_DEPTH = 16
 
 
@@ -38,7 +38,7 @@ class EnclosingScope(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CommonTable:
-    """A common table expression, with those that it may refer to itself, and the rows around it, which it cannot."""
+    """A common table expression, with the earlier ones that it may name, and the enclosing rows, which it may not."""
 
     query: exp.Expr
     names: Sequence[str]
@@ -48,7 +48,7 @@ class CommonTable:
 
 @dataclass(slots=True)
 class SourceCounter:
-    """How many tables and subqueries a plan has so far, each as often as it is written out."""
+    """The number of tables and subqueries of a plan so far, each as often as it is emitted."""
 
     number: int = 0
     cost: int = 0
@@ -56,7 +56,7 @@ class SourceCounter:
 
 @dataclass(frozen=True, slots=True)
 class StatementContext:
-    """What all parts of one statement share.
+    """The context that all parts of one statement share.
 
     `lower_derived_query` lowers the query of a derived table, `lower_correlated_select` a subquery with a value for each outer row, `lower_subquery_predicate` EXISTS or
     IN over a subquery as a truth value of each row. `requirements` is what
@@ -82,11 +82,11 @@ class StatementContext:
     max_groups: int | None = None
     requirements: list[PublicGroupsRequirement] = field(default_factory=list)
     distinct_nodes: list[exp.Expr] = field(default_factory=list)
-    """Where distinct rows across units stand."""
+    """The nodes with distinct rows across units."""
     sample_nodes: list[exp.Expr] = field(default_factory=list)
     """The clauses by which units are sampled."""
     enclosing_scope: EnclosingScope | None = None
-    """The rows that stand around a derived table, which cannot name them; a refusal says so."""
+    """The rows around a derived table, which it cannot name; a refusal says so."""
 
     def enter_subquery(
         self,
@@ -132,7 +132,7 @@ class StatementContext:
             return source
         if len(names) > len(source.columns):
             self.source.refuse(
-                node, "column", f"{len(names)} names are given to {len(source.columns)} columns"
+                node, "column", f"the alias lists {len(names)} names for {len(source.columns)} columns"
             )
         given = (*names, *(column.name for column in source.columns[len(names) :]))
         for index, name in enumerate(given):
@@ -147,7 +147,7 @@ class StatementContext:
         return f"#{self.count_sources(node, 1, NEW)}"
 
     def count_sources(self, node: exp.Expr, more: int, cost: int) -> int:
-        """Count further sources, each of a cost that planning has; returns how many there were before."""
+        """Count further sources, each with a planning cost, and return how many there were before."""
         before = self.source_counter.number
         self.source_counter.number += more
         self.source_counter.cost += more * cost

@@ -1,4 +1,4 @@
-"""The day and the moment of a statement: `current_date` and `now()` are constants of it.
+"""The day and the time of a statement: `current_date` and `now()` are constants in it.
 
 Claim: a statement that names its day or its moment is the statement in which that constant is written out.
 Why: both are read once, before anything of the data is; the plan holds the constant, so that its fingerprint, by which
@@ -26,7 +26,7 @@ _MOMENTS = (
 TIME_CALLS: Mapping[str, Type] = MappingProxyType(
     {**dict.fromkeys(_DAYS, Type.DATE), **dict.fromkeys(_MOMENTS, Type.TIMESTAMP)}
 )
-"""The functions without arguments that give the day or the moment of the statement."""
+"""The functions without arguments that return the day or the time of the statement."""
 TIME_NODES: Mapping[type[exp.Expr], str] = MappingProxyType(
     {
         exp.CurrentDate: "current_date",
@@ -39,7 +39,7 @@ TIME_NODES: Mapping[type[exp.Expr], str] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class StatementTime:
-    """When a statement was asked, in UTC without a zone; `used_constants` holds what it reads of that, by name."""
+    """The time of a statement, in UTC without a zone; `used_constants` holds the constants that it reads, by name."""
 
     at: dt.datetime
     used_constants: dict[str, str] = field(default_factory=dict)

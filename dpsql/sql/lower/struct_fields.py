@@ -14,7 +14,7 @@ from dpsql.sql.read.rejection import QueryText
 
 
 class ColumnScope(Protocol):
-    """The columns that can be named, those of a query around it being `outer`."""
+    """The columns that can be named; `outer` holds those of the query around."""
 
     @property
     def source(self) -> QueryText:
@@ -35,7 +35,7 @@ class ColumnScope(Protocol):
         ...
 
     def list_column_names(self, owner: str | None) -> list[str]:
-        """List the names of the columns of the table `owner`, or of all tables; none if there is no such table."""
+        """List the names of the columns of the table `owner`, or of all tables; empty if there is no such table."""
         ...
 
 
@@ -75,7 +75,7 @@ def check_field(rows: ColumnScope, node: exp.Expr, parts: Sequence[object]) -> N
 
 
 def _take_names(rows: ColumnScope, parts: Sequence[object]) -> list[str]:
-    """Return the names that are put together with points; none where one is no name."""
+    """Return the names in a path with points; empty if a part is no name."""
     identifiers = [part for part in parts if type(part) is exp.Identifier]
     if len(identifiers) < len(parts):
         return []
@@ -123,7 +123,7 @@ def _refuse_field(rows: ColumnScope, node: exp.Expr) -> NoReturn:
 
 
 def is_field_access(node: exp.Expr) -> bool:
-    """Return whether a node is a field of what is before it."""
+    """Return whether a node reads a field of the expression before it."""
     if type(node) is exp.Dot:
         return type(node.expression) is exp.Identifier
     called = type(node) is exp.Anonymous and normalize_name(str(node.this)) == "struct_extract"

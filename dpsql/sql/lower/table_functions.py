@@ -1,4 +1,4 @@
-"""Lowers `range`, `generate_series` and UNNEST of constants to public rows.
+"""Lower `range`, `generate_series` and UNNEST of constants to public rows.
 
 Claim: their rows are public, and the same on neighboring databases.
 Why: their arguments are constants of the statement; an engine without data computes them when it is planned, and what is
@@ -26,7 +26,7 @@ from dpsql.sql.lower.scope import Scope
 from dpsql.sql.lower.statement_context import StatementContext
 
 MOST_ROWS = 10_000
-"""Most rows of a table that a statement lists or counts out."""
+"""The most rows of a table that a statement lists or generates."""
 
 
 def lower_table_function(context: StatementContext, node: exp.Expr, alias: str) -> Values:
@@ -46,13 +46,15 @@ def lower_unnested_constants(
     """Return the values of a constant list as rows."""
     if len(items) != 1 or type(items[0]) is not exp.Array:
         context.source.refuse(
-            node, "constant", "UNNEST takes a list of constants here", "FROM UNNEST([1, 2]) AS t(x)"
+            node, "constant", "UNNEST takes a list of constants here", "write FROM UNNEST([1, 2]) AS t(x)"
         )
     (parts,) = context.source.take_arguments(items[0], "expressions", value_constructor=(False,))
     scalars = Scope(context).scalars
     values = [fold_constant(context.source, part, scalars.lower(part)) for part in parts]
     if not values or not all(isinstance(value, Literal) for value in values):
-        context.source.refuse(node, "constant", "UNNEST takes a list of constants here", "UNNEST([1, 2])")
+        context.source.refuse(
+            node, "constant", "UNNEST takes a list of constants here", "write UNNEST([1, 2])"
+        )
     kind = find_common_type(tuple(value.type for value in values))
     if kind is None:
         context.source.refuse(node, "type", "all values of a list must have one type")
@@ -64,7 +66,7 @@ def lower_unnested_constants(
 def _compute_series(
     context: StatementContext, node: exp.Expr, name: str, items: Sequence[exp.Expr]
 ) -> tuple[Type, list[Value]]:
-    """What `range` or `generate_series` counts out: whole numbers, or moments at a distance."""
+    """Compute the values of `range` or `generate_series`: whole numbers, or timestamps at a distance."""
     scalars = Scope(context).scalars
     step = scalars.find_span(items[2]) if len(items) > len(("start", "stop")) else None
     plain = items if step is None else items[:2]
@@ -108,5 +110,5 @@ def _refuse_series(context: StatementContext, node: exp.Expr, name: str) -> NoRe
         node,
         "constant",
         f"{name} takes constants",
-        f"{name}(0, 10), or {name}(DATE '2026-01-01', DATE '2026-02-01', INTERVAL 1 DAY)",
+        f"write {name}(0, 10), or {name}(DATE '2026-01-01', DATE '2026-02-01', INTERVAL 1 DAY)",
     )

@@ -1,4 +1,4 @@
-"""Which declared table a name in FROM means, with its schema and its database or without, and the scan of it.
+"""Resolve a name in FROM, with or without schema and database, to a declared table and its scan.
 
 Claim: a name means the table that DuckDB would take, and no other is read.
 Why: only declared tables exist, each with its schema; a name without one is of the default schema, `main`. Where a word is
@@ -23,7 +23,7 @@ from dpsql.sql.read.rejection import QueryText
 def resolve_schema(
     source: QueryText, catalog: AnalystSchema, node: exp.Expr, parts: Sequence[exp.Expr | None]
 ) -> str | None:
-    """Return the folded schema that the words before a table name say, empty for the default one; None where there are none.
+    """Return the folded schema that qualifies a table name, "" for the default one; None without a qualifier.
 
     `parts` are the schema and the database, each None where it is not said. Raises QueryRejected for another schema.
     """
@@ -66,7 +66,7 @@ def resolve_schema(
 def resolve_table(
     source: QueryText, catalog: AnalystSchema, node: exp.Expr, name: str, schema: str | None
 ) -> AnalystTable:
-    """Return the declared table of a name in a schema, as `resolve_schema` gives it. Raises QueryRejected where there is none."""
+    """Return the declared table of a name in a schema, as `resolve_schema` returns it. Raises QueryRejected if it is missing."""
     found = None if "." in name else catalog.find_table(f"{schema}.{name}" if schema else name)
     if found is not None:
         return found

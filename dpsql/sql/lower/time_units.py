@@ -1,4 +1,4 @@
-"""Units of time: the words for them, and the lengths of time that are written as INTERVAL or TO_DAYS(n)."""
+"""Units of time: their spellings, and INTERVAL and TO_DAYS(n), which are lengths of time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ORDER BY an aggregate LIMIT n, where keys alone are shown: the best groups are selected, and no aggregate released."""
+"""ORDER BY an aggregate LIMIT n, if only keys are selected: the best groups are selected, and no aggregate is released."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dpsql.plan.nodes import OuterQuery, Release, TopK
 from dpsql.planning.top_k import SCORES
 
 MOST = 100
-"""More groups than this are not chosen one by one."""
+"""The most groups that are selected one by one."""
 
 
 def rewrite_as_top_k(outer: OuterQuery) -> OuterQuery | None:

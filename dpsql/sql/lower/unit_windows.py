@@ -1,4 +1,4 @@
-"""Lowers window functions over private rows: each window holds rows of one privacy unit.
+"""Lower window functions over private rows: each window holds rows of one privacy unit.
 
 Claim: each row with the windows' values depends on rows of its own unit alone; a unit has as many rows as before.
 Why: PARTITION BY names what identifies the unit, and the engine partitions by the unit besides. Among rows that are equal
@@ -49,7 +49,7 @@ _ALWAYS = _NUMBERED | _SHARES | {"ntile", "count"}
 
 
 def check_partition(scope: Scope, node: exp.Expr, partition: Iterable[Expr], relation: Relation) -> None:
-    """Refuse a window over private rows whose partition does not say whose they are."""
+    """Refuse a window over private rows whose partition does not identify the unit."""
     rows = any(scan.unit.kind is UnitKind.ROW for scan in list_private_scans(relation))
     if not rows and any(find_identity(part, relation) is not None for part in partition):
         return
@@ -68,7 +68,7 @@ def check_partition(scope: Scope, node: exp.Expr, partition: Iterable[Expr], rel
 
 
 def _describe_unit(scope: Scope, relation: Relation) -> str:
-    """What to write for the unit of the rows."""
+    """Return the column to write for the unit of the rows."""
     named = [column for table in scope.tables.values() for column in table.columns.values()]
     known = {source.alias for source in iterate_sources(relation)}
     there = [
@@ -147,7 +147,7 @@ def build_unit_windows(
 
 
 def _derive_window_info(window: WindowCall, rows: int) -> ColumnInfo:
-    """What is known of a window's value; `rows` are the most rows of a unit."""
+    """Derive the facts of a window's value; `rows` is the most rows of a unit."""
     return ColumnInfo(
         window.type,
         "",

@@ -1,4 +1,4 @@
-"""Lowers window functions over released or public rows, or over those of a unit, with named windows."""
+"""Lower window functions over released or public rows, or over those of a unit, with named windows."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ _AGGREGATES = {
 }
 _EXCLUDED = ("CURRENT ROW", "GROUP", "TIES", "NO OTHERS")
 _MOST = 10**6
-"""The furthest that a frame, or LAG, reaches."""
+"""The largest offset of a frame or of LAG."""
 
 
 class _WindowedSelect(Protocol):
-    """What a window needs to know of the SELECT that it stands in."""
+    """The interface of the SELECT around a window."""
 
     select: exp.Select | exp.SetOperation
     scope: Scope
@@ -76,7 +76,7 @@ class _WindowDefinition:
 
 
 def lower_window(grouping: _WindowedSelect, node: exp.Window) -> WindowCall:
-    """What a function over a window means. Raises QueryRejected."""
+    """Lower a window function. Raises QueryRejected."""
     text = grouping.source
     called, *_ = text.take_arguments(node, "this", "partition_by", "order", "spec", "alias", over=("OVER",))
     defined = _resolve_definition(grouping, node)
@@ -99,7 +99,7 @@ def lower_window(grouping: _WindowedSelect, node: exp.Window) -> WindowCall:
 
 
 def check_named_windows(grouping: _WindowedSelect) -> None:
-    """Refuse what is in windows that WINDOW names, whether or not anything reads them."""
+    """Refuse invalid windows that WINDOW defines, even if nothing uses them."""
     for _, node in _list_named_windows(grouping):
         defined = _resolve_definition(grouping, node)
         for part in defined.partition:
@@ -149,7 +149,7 @@ def _lower_called_function(
 def _lower_arguments(
     grouping: _WindowedSelect, nodes: list[exp.Expr], condition: exp.Expr | None
 ) -> tuple[Expr, ...]:
-    """Return the arguments, which FILTER lets stand where its condition is true."""
+    """Lower the arguments; FILTER makes them NULL unless its condition is true."""
     if condition is None:
         return tuple(_lower_row_expression(grouping, node) for node in nodes)
     value = nodes[0] if nodes else exp.Literal.number(1)
@@ -265,7 +265,7 @@ def _lower_frame_end(
         grouping.source.refuse(
             node,
             "clause",
-            "RANGE may only end at UNBOUNDED or CURRENT ROW",
+            "a RANGE frame may only be bounded by UNBOUNDED and CURRENT ROW",
             "write a frame of rows: ROWS BETWEEN …",
         )
     if not isinstance(value, Literal) or type(value.value) is not int or not 0 <= value.value <= _MOST:

@@ -1,4 +1,4 @@
-"""The parser's dialect: DuckDB's, but that functions are left as they are written.
+"""The parser's dialect: DuckDB's, except that functions stay as they are written.
 
 The parser would turn a call into a node of its own that many dialects share, with arguments reordered,
 renamed, added or dropped. Here it reads a name and a list of arguments, whose meaning is in the registry of
@@ -37,7 +37,7 @@ _OWN_SYNTAX = {"CAST", "EXTRACT", "OVERLAY", "POSITION", "SUBSTRING", "TRIM", "T
 
 
 def _make_aggregate_node(name: str) -> type[exp.AggFunc]:
-    """Build a node for the calls of an aggregate, of up to two arguments."""
+    """Build a node for the calls of an aggregate with up to two arguments."""
     arguments = {"this": False, "expression": False}
     words = {"arg_types": arguments, "_sql_names": [name], "__module__": __name__}
     return type(name.title().replace("_", ""), (exp.Expression, exp.AggFunc), words)
@@ -54,7 +54,7 @@ ADDED_NODES: Mapping[str, type[exp.AggFunc]] = {
 }  # fmt: skip
 """DuckDB's aggregates, macros among them, for which the parser has no node: it would take them for functions of a row.
 
-Of ANY_VALUE it would drop further arguments in silence.
+It would silently drop further arguments of ANY_VALUE.
 """
 
 
@@ -62,11 +62,11 @@ SPELLINGS: Mapping[str, type[exp.AggFunc]] = {
     "FAVG": exp.Avg, "MEAN": exp.Avg, "FSUM": exp.Sum, "KAHAN_SUM": exp.Sum, "SUMKAHAN": exp.Sum,
     "CHOOSE": exp.ArgMax,
 }  # fmt: skip
-"""Further names of aggregates: those that add up with less rounding do what SUM and AVG do here anyway, and CHOOSE is our own."""
+"""Further names of aggregates: SUM and AVG already add up with as little rounding, and CHOOSE is dpsql's own."""
 
 
 def _make_quantifier_builder(name: str, node: type[exp.Expression]) -> Callable[[list[exp.Expr]], exp.Expr]:
-    """What ALL or SOME of a list is, which the parser takes for a call; ANY of one it knows."""
+    """Return the builder of ALL or SOME over a list, which the parser takes for a call; it knows ANY."""
 
     def build_quantifier(arguments: list[exp.Expr]) -> exp.Expr:
         if len(arguments) == 1:
@@ -77,7 +77,7 @@ def _make_quantifier_builder(name: str, node: type[exp.Expression]) -> Callable[
 
 
 class Parser(DuckDBParser):
-    """DuckDB's parser, which knows aggregates and what has a syntax of its own, and no other function."""
+    """DuckDB's parser, which knows aggregates and calls with a syntax of their own, and no other function."""
 
     FUNCTIONS: ClassVar[dict[str, Callable[..., Any]]] = {
         **{name: build for name, build in DuckDBParser.FUNCTIONS.items() if name in _AGGREGATES},
@@ -94,7 +94,7 @@ class Parser(DuckDBParser):
     TABLE_ALIAS_TOKENS: ClassVar = DuckDBParser.TABLE_ALIAS_TOKENS - {TokenType.PIVOT, TokenType.UNPIVOT}
 
     def _parse_cube_or_rollup(self, with_prefix: bool = False) -> exp.Cube | exp.Rollup | None:
-        """Also of comparisons: the parser reads arithmetic alone there."""
+        """Parse CUBE or ROLLUP with comparisons, where the parser only reads arithmetic."""
         if with_prefix or self._curr.token_type not in (TokenType.CUBE, TokenType.ROLLUP):
             found: exp.Cube | exp.Rollup | None = super()._parse_cube_or_rollup(with_prefix)
             return found
@@ -110,12 +110,12 @@ class Parser(DuckDBParser):
         return found
 
     def _parse_in(self, this: exp.Expr | None, alias: bool = True) -> exp.In:
-        """Values may have names, as those of a PIVOT statement; elsewhere these are refused as any alias is."""
+        """Parse IN with names after values, as in a PIVOT statement; elsewhere these are refused like any alias."""
         found: exp.In = super()._parse_in(this, alias)
         return found
 
     def _parse_simplified_pivot(self, is_unpivot: bool | None = None) -> exp.Pivot:
-        """With ORDER BY and LIMIT behind it."""
+        """Parse a PIVOT statement with ORDER BY and LIMIT behind it."""
         found: exp.Pivot = super()._parse_simplified_pivot(is_unpivot)
         found.set("order", self._parse_order())
         offset = self._parse_offset()
@@ -129,7 +129,7 @@ class Parser(DuckDBParser):
         top: bool = False,
         skip_limit_token: bool = False,
     ) -> exp.Expr | None:
-        """FETCH FIRST n ROWS ONLY as the LIMIT that it is; of one row where it says no number."""
+        """Parse FETCH FIRST n ROWS ONLY as the LIMIT that it is; without a number, as LIMIT 1."""
         found: exp.Expr | None = super()._parse_limit(this, top, skip_limit_token)
         if type(found) is not exp.Fetch:
             return found
@@ -140,7 +140,7 @@ class Parser(DuckDBParser):
 
 
 def require_dialect(name: str) -> Dialect:
-    """Return the dialect of a name. Raises ProgrammingError if there is none."""
+    """Return the dialect with this name. Raises ProgrammingError if there is none."""
     found = DIALECTS.get(name)
     if found is None:
         raise ProgrammingError(

@@ -1,4 +1,4 @@
-"""The nodes of other dialects' trees that are read, as data: all others are refused."""
+"""The supported nodes of other dialects' trees, as data: all others are refused."""
 
 from __future__ import annotations
 

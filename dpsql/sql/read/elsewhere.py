@@ -1,4 +1,4 @@
-"""Refuses calls that belong to another statement, and names that statement."""
+"""Refuse calls that belong to another statement, and names that statement."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ELSEWHERE: Mapping[str, tuple[str, str]] = {
 
 
 def check_misplaced_calls(source: QueryText, tree: exp.Expr | None) -> exp.Expr | None:
-    """Return the tree, in which there is no such call. Raises QueryRejected (`function`) at one."""
+    """Return the tree unchanged. Raises QueryRejected (`function`) if it has a call that is only allowed elsewhere."""
     for node in () if tree is None else tree.find_all(exp.Anonymous):
         if node.name.upper() in _ELSEWHERE:
             source.refuse(node, "function", *_ELSEWHERE[node.name.upper()])

@@ -1,4 +1,4 @@
-"""Reads BEST_EXPERT(loss1, …) OVER (ORDER BY t) as the columns that a choice follows from: the losses, and the number of the round.
+"""Read BEST_EXPERT(loss1, …) OVER (ORDER BY t) as the columns that determine the choice: the losses and the round.
 
 Which expert is followed is drawn from them when they are released, outside of any engine; see `dpsql.engine.experts`.
 """
@@ -14,11 +14,14 @@ NAME = "BEST_EXPERT"
 EXPERTS = "experts"
 """Where the tree of a statement holds the place of its first loss, and the number of experts."""
 MOST_EXPERTS = 64
-_HINT = "SELECT t, BEST_EXPERT(a, b) OVER (ORDER BY t) AS followed FROM (SELECT t, AVG(x) AS a, AVG(y) AS b FROM … GROUP BY t)"
+_HINT = (
+    "write SELECT t, BEST_EXPERT(a, b) OVER (ORDER BY t) AS followed FROM (SELECT t, AVG(x) "
+    "AS a, AVG(y) AS b FROM … GROUP BY t)"
+)
 
 
 def expand_best_expert(source: QueryText, tree: exp.Expr | None) -> exp.Expr | None:
-    """Return the tree, in whose outermost SELECT such a column is several. Raises QueryRejected (`best_expert`) where it is elsewhere."""
+    """Expand BEST_EXPERT of the outermost SELECT into its columns. Raises QueryRejected (`best_expert`) if it is elsewhere."""
     if tree is None:
         return tree
     calls = [node for node in tree.find_all(exp.Anonymous) if node.name.upper() == NAME]

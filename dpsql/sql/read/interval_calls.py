@@ -1,4 +1,4 @@
-"""Which calls ask for an end of an interval: DP_INTERVAL_LOW(x) and DP_INTERVAL_HIGH(x)."""
+"""The calls that ask for an end of an interval: DP_INTERVAL_LOW(x) and DP_INTERVAL_HIGH(x)."""
 
 from __future__ import annotations
 
@@ -18,5 +18,5 @@ def find_interval_end(node: exp.Expr) -> str | None:
 
 
 def has_interval_calls(query: exp.Expr) -> bool:
-    """Return whether a query asks for an end of an interval, or one within it does; only steers what is kept."""
+    """Return whether a query, or one in it, asks for an interval end; it only decides which columns are kept."""
     return any(find_interval_end(node) is not None for node in query.walk())

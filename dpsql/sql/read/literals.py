@@ -15,7 +15,7 @@ def unwrap_sign(node: exp.Expr | None) -> exp.Expr | None:
 
 
 def is_whole_number(node: exp.Expr | None) -> bool:
-    """Return whether a node is a whole number that the query says, not below zero."""
+    """Return whether a node is a literal whole number that is not negative."""
     return isinstance(node, exp.Literal) and not node.is_string and str(node.this).isdigit()
 
 

@@ -1,4 +1,4 @@
-"""SELECTs over a randomised table: which keys, and which counts, sums and means of what, in SQL over one row for each cell.
+"""SELECTs over a randomized table: their keys, counts, sums and means, as SQL over one row for each cell.
 
 A count, sum or mean is a linear statistic of the rows, or a ratio of two, so that it can be estimated from randomised rows once its
 value in each cell is known. Conditions, keys and arguments may be anything that SQL computes of one row.
@@ -21,18 +21,18 @@ _CALLS: dict[type[exp.Expr], str] = {exp.Count: "rows", exp.Sum: "total", exp.Av
 
 @dataclass(frozen=True, slots=True)
 class LocalOutput:
-    """A column of the answer: the key at `place`, or rows with a value (all for None), total or mean of the value at `place`."""
+    """A column of the result: the key at `place`; or the number of rows with a value (None for all), total or mean of the value at `place`."""
 
     name: str
     function: str
     place: int | None
     column: str | None = None
-    """The column that is the whole argument, if it is one that was rounded to its bounds."""
+    """The column that is the whole argument, if its values were rounded to its bounds."""
 
 
 @dataclass(frozen=True, slots=True)
 class LocalSelect:
-    """`cells` gives for each cell that fulfils the condition its number, the keys, then the values.
+    """A SELECT over a randomized table; `cells` gives the number, the keys, then the values of each cell that fulfills the condition.
 
     `order` are places of outputs, each with whether it is descending and whether NULL comes first.
     """
@@ -54,7 +54,7 @@ def is_row_select(statement: Statement) -> bool:
 def parse_local_select(
     statement: Statement, columns: Collection[str], rounded: Collection[str] = ()
 ) -> LocalSelect:
-    """What a SELECT asks of one randomised table, which has these columns; of those `rounded` to their bounds, totals and means alone.
+    """Parse a SELECT over one randomized table with these columns; `rounded` ones only allow totals and means.
 
     Raises QueryRejected (`local_query`, `clause`) for one that is not made of keys, COUNT, SUM and AVG.
     """
@@ -114,7 +114,7 @@ def parse_local_select(
 def _parse_output(
     statement: Statement, item: exp.Expr, keys: Sequence[exp.Expr], place: int, rounded: Collection[str]
 ) -> tuple[LocalOutput, exp.Expr | None]:
-    """Return a column of the answer, but for its name, and its argument, which is the value at `place`."""
+    """Parse a column of the result without its name, and its argument, the value at `place`."""
     source, function = statement.source, _CALLS.get(type(item))
     if item in keys:
         return LocalOutput("", "key", keys.index(item)), None
@@ -142,7 +142,7 @@ def _list_value_outputs(outputs: Sequence[LocalOutput]) -> list[LocalOutput]:
 
 
 def _check_rounded_columns(statement: Statement, parts: Sequence[exp.Expr], rounded: Collection[str]) -> None:
-    """Refuse what reads columns of which there are ends in place of values."""
+    """Refuse expressions over columns whose values were rounded to their bounds."""
     ends = {normalize_name(name) for name in rounded}
     for column in (column for part in parts for column in part.find_all(exp.Column)):
         if normalize_name(column.name) in ends:

@@ -1,4 +1,4 @@
-"""The tables that a statement names, but for those that it defines itself."""
+"""The tables that a statement names, except for those that it defines itself."""
 
 from __future__ import annotations
 

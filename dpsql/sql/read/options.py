@@ -1,4 +1,4 @@
-"""GoogleSQL's clause `SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS(epsilon = …, …)`: what one query asks to be asked with.
+"""GoogleSQL's clause `SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS(epsilon = …, …)`: the options of one query.
 
 The parser does not know the clause. It is found among the words of the text, read here, and blanked out, so that
 the places of all other words stay those of the user's text.
@@ -30,7 +30,7 @@ _HINT = "write SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS(epsilon = 0.5) COUNT(*) 
 
 @dataclass(frozen=True, slots=True)
 class OptionsClause(StatedOptions):
-    """The options that a query's text states, with the column that it names as its privacy unit's.
+    """The options in a query's text, with the column that it names as its privacy unit.
 
     That column is checked against the policy and never trusted.
     """
@@ -216,4 +216,4 @@ _OPTIONS: Mapping[str, tuple[str, Callable[[_ClauseReader], Any]]] = {
     "confidence": ("confidence", lambda clause: clause.read_positive_number("confidence", parse_confidence)),
     "privacy_unit_column": ("unit", _ClauseReader.read_unit_column),
 }
-"""The options by name: what each sets, and how its value is read."""
+"""The options by name: the field that each sets, and the reader of its value."""

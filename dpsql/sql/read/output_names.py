@@ -1,4 +1,4 @@
-"""What PostgreSQL calls the columns of a query that it gives no name, so that programs find them.
+"""The names that PostgreSQL gives to unnamed columns of a query, which programs rely on.
 
 Claim: a name that is added changes no other part of the query.
 Why: a name stands behind the columns of FROM wherever it could be taken for one (`Scope`, `Grouping`), and a lone name in ORDER
@@ -28,7 +28,7 @@ _CALLED = {
     exp.CurrentTimestamp: "current_timestamp",
     exp.Array: "array",
 }
-"""What has a syntax of its own, of which the parser keeps no name."""
+"""Nodes with their own syntax, whose names the parser does not keep."""
 _WITHIN = (exp.Paren, exp.Window, exp.Filter, exp.WithinGroup)
 
 
@@ -41,7 +41,7 @@ def name_outputs(source: QueryText, tree: exp.Expr) -> None:
 
 
 def _is_shown(select: exp.Select) -> bool | None:
-    """Return whether the columns are those of the answer (True) or of a derived table (False); None where nobody sees them."""
+    """Return whether the columns are those of the result (True) or of a derived table (False); None if they stay hidden."""
     node: exp.Expr = select
     while isinstance(node.parent, (exp.SetOperation, exp.Subquery, exp.Paren)):
         node = node.parent

@@ -1,4 +1,4 @@
-"""Text to one SELECT tree, within fixed limits of length and nesting."""
+"""Parse text to one SELECT tree, within fixed limits of length and nesting."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ _T = TypeVar("_T")
 _Query = exp.Select | exp.SetOperation
 _LOGGER = logging.getLogger("sqlglot")
 _EXPLAIN = re.compile(r"(?:\s+|--[^\n]*\n|/\*.*?\*/)*+EXPLAIN\b", re.IGNORECASE | re.DOTALL)
-"""Possessive: what has been taken for a comment is never taken for two, which would double the work."""
+"""Possessive: a match for one comment is never retried as two, which would double the work."""
 _OPENING = {TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE, TokenType.CASE}
 _CLOSING = {TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE, TokenType.END}
 _DOUBLE = {TokenType.NOT, TokenType.ANY, TokenType.SOME, TokenType.INTERVAL}
@@ -85,7 +85,7 @@ _STARTS = {
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A parsed statement: `parameters` is the number of `?` in it, `names` are those of `:name` instead; `options` are what it asks for itself.
+    """A parsed statement: `parameters` counts its `?`, `names` holds the names of `:name` instead; `options` are the options in its text.
 
     `text` is what the engine's own parser must read too; `translated` says that it is not the user's. `matrix` are the places of the
     columns that are the entries of a covariance matrix, `experts` that of the first loss of experts, and their number.
@@ -104,7 +104,7 @@ class Statement:
 
 
 def parse_statement(text: str, dialect: str = DUCKDB) -> Statement:
-    """Return the one SELECT, or EXPLAIN SELECT, that `text` holds; of another dialect, what it means in DuckDB's.
+    """Parse the one SELECT, or EXPLAIN SELECT, of `text`; from another dialect, as its translation into DuckDB's.
 
     Raises QueryRejected with code "syntax", "too_long", "too_deep", "one_statement" or
     "not_a_select", ProgrammingError where there is no such dialect.
@@ -127,7 +127,7 @@ def parse_statement(text: str, dialect: str = DUCKDB) -> Statement:
 
 
 def parse_cached(text: str, dialect: str = DUCKDB) -> Statement:
-    """As `parse_statement`, with what was found for the same text before, where it is short. Nobody changes the tree: it is shared."""
+    """Parse like `parse_statement`, with a cache for short texts. Nobody may change the tree: it is shared."""
     return _parse_remembered(text, dialect) if len(text) <= SHORT else parse_statement(text, dialect)
 
 
@@ -149,7 +149,7 @@ def mark_translation_errors() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class _TokenizedQuery:
-    """The words of a text, within limits; `text` is what they stand in, without EXPLAIN and the clause."""
+    """The tokens of a text within limits; `text` is the text that they point into, without EXPLAIN and the clause."""
 
     source: QueryText
     text: str
@@ -174,13 +174,13 @@ def _tokenize_query(text: str, dialect: Dialect) -> _TokenizedQuery:
 
 
 def strip_explain(text: str) -> tuple[bool, str]:
-    """Return whether a text begins with EXPLAIN, and the text with that word blanked out, so that places stay what they are."""
+    """Return whether a text begins with EXPLAIN, and the text with that word blanked, so that positions stay the same."""
     explain = _EXPLAIN.match(text)
     return (False, text) if explain is None else (True, " " * explain.end() + text[explain.end() :])
 
 
 def _parse_duckdb(text: str, *, numbered: bool = False) -> Statement:
-    """Return the statement of a text in DuckDB's SQL; `numbered` says that its parameters are `$1`, `$2` already."""
+    """Parse a text in DuckDB's SQL; `numbered` if its parameters are `$1`, `$2` already."""
     if numbered:
         source, tokens = QueryText(text), read_tokens(text, DIALECT)
         _check_length(text, tokens)
@@ -219,7 +219,7 @@ def _translate_to_duckdb(words: _TokenizedQuery, dialect: str) -> str:
     _check_depth(words.source, select)
     named = sorted({node.name for node in select.find_all(exp.Placeholder)})
     if named != sorted(f"p{number}" for number in range(1, words.parameters + 1)):
-        refuse_query("parameter", "a parameter is not allowed where one stands")
+        refuse_query("parameter", "a parameter may only stand for a value")
     text = call_without_logging(partial(translate_tree, words.source, select, dialect))
     if text is None:
         refuse_query(
@@ -256,7 +256,7 @@ def _require_select(source: QueryText, select: exp.Expr | None) -> _Query:
 
 
 def parse_options_clause(text: str, dialect: str = DUCKDB) -> OptionsClause:
-    """What a query asks for itself; nothing where it cannot be read, which `parse_statement` refuses."""
+    """Return the options clause of a query; an empty one if it cannot be parsed, which `parse_statement` refuses."""
     try:
         return _tokenize_query(text, DIALECTS.get(dialect, DIALECT)).options
     except QueryRejected:
@@ -341,7 +341,7 @@ def _check_nesting(tokens: Sequence[Token]) -> None:
             depth += levels[-1]
         elif kind in _CLOSING and levels:
             depth -= levels.pop()
-        # Only one NOT right after another nests: most stand side by side.
+        # Only adjacent NOTs nest; most are apart.
         negations = negations + 1 if kind is TokenType.NOT else 0
         if depth + negations > MAX_NESTING:
             refuse_query("too_deep", f"the query is nested more than {MAX_NESTING} levels deep")
@@ -365,7 +365,7 @@ def _check_joins(tokens: Sequence[Token]) -> None:
 
 
 def _check_token_pair(source: QueryText, before: TokenType | None, token: Token, following: Token) -> None:
-    """Refuse what the parser would take for something else than the engine does.
+    """Refuse pairs of words that the parser reads differently from the engine.
 
     A bracket after a comma, a parenthesis or ARRAY begins a list, and one before a text takes a field of a STRUCT; elsewhere it
     would take a part of a value.
@@ -412,7 +412,7 @@ def _check_quantiles(source: QueryText, tokens: Sequence[Token]) -> None:
         depth = commas = 0
         for inner, after in itertools.pairwise(tokens[place + 1 :]):
             depth += (inner.token_type in _OPENING) - (inner.token_type in _CLOSING)
-            last = after.token_type is TokenType.R_PAREN  # such a comma may stand before the end
+            last = after.token_type is TokenType.R_PAREN  # a trailing comma is allowed
             commas += depth == 1 and inner.token_type is TokenType.COMMA and not last
             if depth == 0 or commas > 1:
                 break
@@ -423,7 +423,7 @@ def _check_quantiles(source: QueryText, tokens: Sequence[Token]) -> None:
 
 
 def _needs_table_next(tokens: Sequence[Token]) -> bool:
-    """Return whether the last of these, up to three, is followed by a table: FROM, but for IS (NOT) DISTINCT FROM, or JOIN."""
+    """Return whether a table follows the last of these, up to three, words: FROM, but not IS (NOT) DISTINCT FROM, or JOIN."""
     compared, distinct, last = [None, None, *(token.token_type for token in tokens)][-3:]
     if last is TokenType.FROM and distinct is TokenType.DISTINCT:
         return compared not in (TokenType.IS, TokenType.NOT)

@@ -1,4 +1,4 @@
-"""Rewrites PIVOT and UNPIVOT as the queries that they stand for, before anything else reads the tree.
+"""Rewrite PIVOT and UNPIVOT as equivalent queries, before anything else reads the tree.
 
 Claim: the rewritten query has the rows of the one that was written, so that all that is proven of it holds.
 Why: PIVOT of listed values is one aggregate for each value, or for each combination of values of several columns, of the rows
@@ -27,15 +27,15 @@ MOST_PIVOTS = 8
 MOST_COLUMNS = 40
 """Columns of one UNPIVOT: each is a query of a chain of UNION ALL."""
 NAME_OF = "name_of"
-"""Where a text holds the column whose name it is, so that the name is as the column is declared."""
+"""The key of the column that a text is the name of, so that it is spelled as declared."""
 _AROUND = ("with_", "order", "limit", "offset")
 """Clauses around a statement of PIVOT or UNPIVOT."""
 OTHERS = "pivot"
-"""What marks the * that stands for the columns by which PIVOT groups."""
+"""The mark of the * for the columns by which PIVOT groups."""
 _NAMED = (exp.PivotAlias, exp.Alias)
 """Nodes of a value with a name, in FROM and in a statement."""
 _NUMBER = re.compile(r"(0|[1-9]\d*)(\.\d+)?")
-"""Numbers that DuckDB names a column by as they are written."""
+"""Numbers that DuckDB uses as column names in the way they are written."""
 
 
 def rewrite_pivots(source: QueryText, tree: exp.Expr | None) -> exp.Expr | None:
@@ -51,7 +51,7 @@ def rewrite_pivots(source: QueryText, tree: exp.Expr | None) -> exp.Expr | None:
                     pivot,
                     "join",
                     "PIVOT and UNPIVOT are not allowed together with a join in parentheses",
-                    "FROM (SELECT * FROM t PIVOT (…)) AS p JOIN …",
+                    "write FROM (SELECT * FROM t PIVOT (…)) AS p JOIN …",
                 )
             base = node.copy()
             base.set("pivots", None)
@@ -102,7 +102,9 @@ def _build_pivot_query(source: QueryText, pivot: exp.Pivot, base: exp.Expr) -> e
     aggregates = aggregates or [exp.Count(this=exp.Star(), big_int=True)]
     found = [_parse_pivot_key(source, key) for key in keys or [pivot]]
     if len(aggregates) > 1 and any(type(item) is not exp.Alias for item in aggregates):
-        source.refuse(aggregates[0], "clause", "several aggregates in PIVOT need names", "SUM(x) AS total")
+        source.refuse(
+            aggregates[0], "clause", "several aggregates in PIVOT need names", "write SUM(x) AS total"
+        )
     _check_size(source, pivot, prod(len(values) for _, values in found), aggregates)
     rows = [
         list(zip([key for key, _ in found], row, strict=True))
@@ -154,7 +156,9 @@ def _parse_pivot_key(source: QueryText, found: exp.Expr) -> tuple[exp.Column, li
         source.refuse(key, "clause", "PIVOT ON takes a column", "compute the expression in a subquery")
     for value in values:
         if not _is_plain_constant(value.this if type(value) in _NAMED else value):
-            source.refuse(value, "clause", "the values of PIVOT must be constants", "ON k IN ('a', 'b')")
+            source.refuse(
+                value, "clause", "the values of PIVOT must be constants", "write ON k IN ('a', 'b')"
+            )
     names = [_get_column_name(value) for value in values]
     for value, name in zip(values, names, strict=True):
         if names.count(name) > 1:
@@ -168,7 +172,7 @@ def _parse_pivot_key(source: QueryText, found: exp.Expr) -> tuple[exp.Column, li
 
 
 def _is_plain_constant(constant: exp.Expr) -> bool:
-    """Return whether it is a constant whose text names a column as DuckDB does."""
+    """Return whether a node is a constant whose text is the column name that DuckDB makes from it."""
     if type(constant) is exp.Neg:
         return (
             type(constant.this) is exp.Literal
@@ -246,7 +250,7 @@ def _build_unpivot_query(source: QueryText, pivot: exp.Pivot, base: exp.Expr) ->
         source.refuse(pivot, "clause", "UNPIVOT may only make one column of names and one of values")
     into = _require_identifier(source, pivot, into[0]), _require_identifier(source, pivot, into[1])
     if not columns:
-        source.refuse(pivot, "clause", "UNPIVOT takes columns", "UNPIVOT t ON a, b INTO NAME k VALUE v")
+        source.refuse(pivot, "clause", "UNPIVOT takes columns", "write UNPIVOT t ON a, b INTO NAME k VALUE v")
     if len(columns) > MOST_COLUMNS:
         source.refuse(pivot, "too_long", f"UNPIVOT takes at most {MOST_COLUMNS} columns")
     named = [_parse_unpivot_column(source, item) for item in columns]
@@ -269,7 +273,7 @@ def _build_unpivot_query(source: QueryText, pivot: exp.Pivot, base: exp.Expr) ->
 
 
 def _build_name_label(column: exp.Column, label: str | None) -> exp.Literal:
-    """What stands in the column of names: the name of the column as its table spells it, where the query gives none."""
+    """Build the value of the column of names: the given name, or the column's name as its table spells it."""
     text = exp.Literal.string(column.name if label is None else label)
     if label is None:
         text.meta[NAME_OF] = column.copy()
@@ -280,12 +284,14 @@ def _require_identifier(source: QueryText, pivot: exp.Pivot, name: object) -> ex
     """Return the name of a column that UNPIVOT makes."""
     found = name.this if type(name) is exp.Column else name
     if type(found) is not exp.Identifier:
-        source.refuse(pivot, "clause", "UNPIVOT must name the columns that it makes", "INTO NAME k VALUE v")
+        source.refuse(
+            pivot, "clause", "UNPIVOT must name the columns that it makes", "write INTO NAME k VALUE v"
+        )
     return found
 
 
 def _parse_unpivot_column(source: QueryText, item: exp.Expr) -> tuple[exp.Column, str | None]:
-    """Return a column, and what stands in the column of names for it, if the query says so."""
+    """Parse a column of UNPIVOT, and its given value in the column of names."""
     if type(item) is exp.Column:
         return item, None
     if type(item) in _NAMED and type(item.this) is exp.Column:
@@ -294,7 +300,7 @@ def _parse_unpivot_column(source: QueryText, item: exp.Expr) -> tuple[exp.Column
 
 
 def _check_size(source: QueryText, pivot: exp.Pivot, times: int, parts: Sequence[exp.Expr]) -> None:
-    """Refuse what would be written out so often that a short text made a very long query."""
+    """Refuse an expansion that would turn a short text into a very long query."""
     if times * sum(1 for part in parts for _ in part.walk()) > MOST_PARTS:
         source.refuse(
             pivot, "too_long", "PIVOT or UNPIVOT would make the query too long", "use fewer columns"

@@ -1,4 +1,4 @@
-"""Rewrites REGRESS(y ON x, …) and COVAR_MATRIX(x, …) as the queries over moments that they stand for.
+"""Rewrite REGRESS(y ON x, …) and COVAR_MATRIX(x, …) as queries over moments.
 
 Claim: the rewritten query has a column for each coefficient, or each covariance, of the rows of each group in which all values are
 there; so that all that is proven of it holds.
@@ -23,8 +23,11 @@ REGRESS, COVAR_MATRIX = "REGRESS", "COVAR_MATRIX"
 CALLS = (f"{REGRESS}(", f"{COVAR_MATRIX}(")
 MATRICES = "matrices"
 """Where the tree of a statement holds the places of its columns that are the entries of a covariance matrix."""
-_ALONE = "join it with other aggregates: (SELECT plan, REGRESS(cost ON age) FROM … GROUP BY plan) AS r JOIN (SELECT plan, COUNT(*) AS n … GROUP BY plan) AS c USING (plan)"
-_COLUMN = "SELECT plan, REGRESS(cost ON age) FROM … GROUP BY plan"
+_ALONE = (
+    "join the other aggregates: (SELECT plan, REGRESS(cost ON age) FROM … GROUP BY plan) AS "
+    "r JOIN (SELECT plan, COUNT(*) AS n … GROUP BY plan) AS c USING (plan)"
+)
+_COLUMN = "write SELECT plan, REGRESS(cost ON age) FROM … GROUP BY plan"
 _MOST_CALLS = 8
 _ROWS, _KEY, _VALUE = "#rows", "#key", "#value"
 
@@ -153,7 +156,7 @@ class _MomentSelect:
         return list(arguments)
 
     def _resolve_keys(self, items: Sequence[exp.Expr], group: exp.Expr | None) -> list[exp.Expr]:
-        """Return the expressions of GROUP BY, in which numbers and names of columns stand for what they name."""
+        """Resolve the items of GROUP BY, with ordinals and aliases replaced by their expressions."""
         source = self.source
         others = [item for place, item in enumerate(items) if place != self.place]
         keys = list[exp.Expr]()
@@ -210,7 +213,7 @@ class _MomentSelect:
         return named
 
     def _build_order(self, order: exp.Expr | None, width: int) -> exp.Expr | None:
-        """Build the order that is asked for, or, of a whole statement, that of the keys before the call."""
+        """Build the ORDER BY that is written, or for a whole statement, the order of the keys before the call."""
         numbers = range(1, self.place + 1)
         if order is None:
             sorting = [exp.Ordered(this=exp.Literal.number(number), nulls_first=False) for number in numbers]
@@ -240,7 +243,7 @@ class _MomentSelect:
         outputs: Sequence[exp.Expr],
         names: Sequence[str],
     ) -> tuple[list[exp.Expr], list[int]]:
-        """Build the columns of the answer in the order of the statement, and the places of those that the call stands for."""
+        """Build the result's columns in the order of the statement, and the places of the columns of the call."""
         prefix = self.select.expressions[self.place].alias or _unwrap_alias(items[self.place]).name.lower()
         found, own = list[exp.Expr](), list[int]()
         for place, item in enumerate(items):

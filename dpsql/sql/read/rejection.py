@@ -1,4 +1,4 @@
-"""Refusals: a QueryRejected with the place in the text, the reason and the way out."""
+"""Refusals: a QueryRejected with the position in the text, the reason and a hint."""
 
 from __future__ import annotations
 
@@ -48,17 +48,17 @@ STATEMENTS: Mapping[str, str] = {
 }
 """What to write for a statement that begins so and changes nothing."""
 _CALLED = re.compile(r"(\w+)\s*\(\s*(?:DISTINCT\s+)?$", re.IGNORECASE)
-"""The end of a text after which the first argument of a call stands."""
+"""The end of a text before the first argument of a call."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueryText:
-    """The text of a query, which can point at its parts."""
+    """The text of a query, with the positions of its parts."""
 
     text: str
 
     def find_position(self, node: exp.Expr | None) -> Position | None:
-        """Where a node begins, as far as the parser has kept it."""
+        """Return the position where a node begins, if the parser kept it."""
         if node is None:
             return None
         starts = [part.meta["start"] for part in node.walk() if "start" in part.meta]
@@ -88,7 +88,7 @@ class QueryText:
         raise QueryRejected(message, code=code, hint=hint, position=self.find_position(node), text=self.text)
 
     def take_arguments(self, node: exp.Expr | None, *names: str, **fixed: Any) -> list[Any]:
-        """Return the named arguments of a node; refuses it if any other argument says anything.
+        """Return the named arguments of a node; refuse the node if any other argument is set.
 
         This is what makes the whitelist closed: an argument that a new release of the parser adds is
         refused until its meaning is modelled. `fixed` names arguments whose value must be as given.

@@ -31,7 +31,7 @@ _DROP_HINT = "DROP TABLE s"
 
 
 class SessionTableKind(Enum):
-    """What a table of a session is."""
+    """The kinds of session tables."""
 
     SYNTHETIC = "synthetic"
     LOCAL = "local"
@@ -118,7 +118,7 @@ class _TokenReader:
     place: int = 0
 
     def match_words(self, *words: str) -> bool:
-        """Pass over these words, where they come next and stand in no quotes."""
+        """Pass over these words, if they come next and are not in quotes."""
         found = self.tokens[self.place : self.place + len(words)]
         same = len(found) == len(words) and all(map(_is_word, found, words))
         self.place += len(words) if same else 0
@@ -139,7 +139,7 @@ class _TokenReader:
         return token.text
 
     def refuse_token(self, code: str, message: str, hint: str | None = None) -> NoReturn:
-        """Raise QueryRejected at the next word, or at the last one where there is none."""
+        """Raise QueryRejected at the next word, or at the last one if there is none."""
         token = self.tokens[min(self.place, len(self.tokens) - 1)]
         _refuse_at(self.source, token.start, code, message, hint)
 
@@ -208,7 +208,7 @@ def _parse_create_table(
 
 
 def _list_outermost_places(tokens: Sequence[Token], first: int) -> list[int]:
-    """List the places, from the first on, of words that stand in no parentheses."""
+    """List the places, from the first on, of words outside of parentheses."""
     depth, found = 0, list[int]()
     for place in range(first, len(tokens)):
         kind = tokens[place].token_type
@@ -220,7 +220,7 @@ def _list_outermost_places(tokens: Sequence[Token], first: int) -> list[int]:
 
 
 def _list_randomize_spans(source: QueryText, tokens: Sequence[Token]) -> list[tuple[int, int]]:
-    """What to blank out of a query whose columns are all RANDOMIZE(…), so that it selects what is randomised."""
+    """List the spans to blank in a query of RANDOMIZE(…) columns, so that it selects their arguments."""
     outermost = _list_outermost_places(tokens, 0)
     select = next((place for place in outermost if tokens[place].token_type is TokenType.SELECT), None)
     if select is None or any(tokens[place].token_type in _SETS for place in outermost):
@@ -245,7 +245,7 @@ def _list_randomize_spans(source: QueryText, tokens: Sequence[Token]) -> list[tu
 
 
 def _list_item_spans(source: QueryText, item: Sequence[Token], before: Token) -> list[tuple[int, int]]:
-    """What to blank out of RANDOMIZE(x) [AS name]: the word, and the parentheses where x gives the name."""
+    """List the spans to blank in RANDOMIZE(x) [AS name]: the word, and the parentheses if x gives the name."""
     ends = [place for place in _list_closing_places(item) if place]
     called = len(item) > 3 and _is_word(item[0], "RANDOMIZE") and item[1].token_type is _OPEN and bool(ends)
     rest = item[ends[0] + 1 :] if called else item
@@ -272,7 +272,7 @@ def _list_item_spans(source: QueryText, item: Sequence[Token], before: Token) ->
 
 
 def _list_closing_places(item: Sequence[Token]) -> list[int]:
-    """List the places at which parentheses that stand in no others end."""
+    """List the places where outermost parentheses end."""
     depth, found = 0, list[int]()
     for place, token in enumerate(item):
         depth += (token.token_type is _OPEN) - (token.token_type is _CLOSE)
@@ -408,4 +408,4 @@ _OPTIONS: Mapping[str, tuple[Callable[[_TokenReader, str], Any], tuple[SessionTa
     "max_groups": (_read_whole_number, tuple(SessionTableKind)),
     "replay": (_read_boolean, tuple(SessionTableKind)),
 }
-"""The options by name: how a value is read, and of which statements it is."""
+"""The options by name: the reader of the value, and the statements that take it."""

@@ -1,4 +1,4 @@
-"""The loss and the options that a statement gives in its own text: a query, or CREATE for a table of the session."""
+"""The loss and the options in the text of a statement: a query, or CREATE for a table of the session."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dpsql.sql.read.session_statement import CreateTable, parse_session_statemen
 
 
 def parse_stated_options(text: str, dialect: str = "duckdb") -> OptionsClause:
-    """Return the options in the text of a query or a CREATE; none where it cannot be read, which is refused when it is asked."""
+    """Return the options in the text of a query or a CREATE; none if it cannot be parsed, which is refused when it is run."""
     try:
         statement = parse_session_statement(text)
     except QueryRejected:

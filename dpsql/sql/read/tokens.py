@@ -1,4 +1,4 @@
-"""The words of a query's text: reading them, rewriting those that the parser would misread, numbering parameters."""
+"""Tokens of a query's text: reading them, rewriting those that the parser would misread, numbering parameters."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dpsql.sql.read.rejection import QueryText, is_valid_text, refuse_query, ref
 
 _NAME = re.compile(r"[^\W\d]\w*")
 _ALIASES = {TokenType.VAR, TokenType.IDENTIFIER, TokenType.STRING, TokenType.R_PAREN, TokenType.R_BRACKET}
-"""Words after which a colon says that they were an alias."""
+"""Words that a following colon makes an alias."""
 _COMPARISONS = {
     TokenType.EQ,
     TokenType.NEQ,
@@ -89,7 +89,7 @@ def _wrap_compared_lists(tokens: Sequence[Token]) -> list[Token]:
 
 
 def _is_compared_list(tokens: Sequence[Token], place: int) -> bool:
-    """Return whether a list begins here of which ANY, SOME or ALL is compared with what stands before."""
+    """Return whether a list begins here that ANY, SOME or ALL compares with the words before."""
     before = [token.token_type for token in tokens[max(place - 2, 0) : place]]
     if len(before) < 2 or before[0] not in _COMPARISONS or before[1] not in _QUANTIFIERS:
         return False

@@ -1,4 +1,4 @@
-"""A tree of another dialect to text in DuckDB's SQL, which then goes the way of every query.
+"""Translate a tree of another dialect to text in DuckDB's SQL, which is then processed like every query.
 
 Nothing is trusted that comes out of here: the text is parsed, lowered and refused like one that a user wrote.
 """

@@ -1,4 +1,4 @@
-"""What becomes of another dialect's tree in DuckDB's SQL, node by node.
+"""Translate the nodes of another dialect's tree to DuckDB's SQL, one by one.
 
 Claim: what is read means in DuckDB what it means where it was written, but that what fails there does not fail
 here, that texts are compared without a collation, and that numbers within texts are DuckDB's.
@@ -36,10 +36,10 @@ _MOMENTS = frozenset({exp.DType.TIMESTAMP, exp.DType.TIMESTAMPNTZ, exp.DType.DAT
 _LARGE = ("year", "quarter", "month", "day")
 _SMALL = ("hour", "minute")
 _OF_NULLS = frozenset({"snowflake", "bigquery"})
-"""The dialects whose GREATEST and LEAST are NULL where one of their arguments is."""
+"""The dialects whose GREATEST and LEAST are NULL if any argument is NULL."""
 _OF_TEXT = (exp.Left, exp.Right, exp.Length)
 _OF_DATES = (exp.Year, exp.Month, exp.Day, exp.DayOfYear, exp.DateDiff)
-"""Functions whose argument some parsers wrap in a conversion of their own."""
+"""Functions whose argument some parsers wrap in a conversion."""
 _DEFAULT_SCHEMAS: Mapping[str, str] = {
     "postgres": "public",
     "snowflake": "public",
@@ -50,23 +50,23 @@ _DEFAULT_SCHEMAS: Mapping[str, str] = {
 _ESCAPING = frozenset({"postgres", "spark", "bigquery"})
 """The dialects in which a backslash escapes in a pattern of LIKE."""
 _MOST_COPIED = 100
-"""Most nodes that are written out twice: within each other they would double the text without end."""
+"""The most nodes of an expression that is copied: nested copies would double the text each time."""
 _DUCKDB = "write it in DuckDB's SQL and leave out dialect"
 _INSTEAD: Mapping[type[exp.Expr], str] = {
     exp.TimeToStr: "write DATE_TRUNC('month', x), or EXTRACT(YEAR FROM x) and EXTRACT(MONTH FROM x)",
 }
-"""What to write for a function that is not read."""
+"""The hints for functions that are not supported."""
 
 
 @dataclass(frozen=True, slots=True)
 class Translator:
-    """Reads the trees of one dialect's text."""
+    """Translate the trees of one dialect's text."""
 
     source: QueryText
     dialect: str
 
     def translate_in_place(self, tree: exp.Expr) -> None:
-        """Make the tree one of DuckDB's, in place. Raises QueryRejected at what is not read."""
+        """Translate the tree into DuckDB's, in place. Raises QueryRejected at a node that is not supported."""
         for node in reversed(list(tree.bfs())):
             self._check_node(node)
             rule = _RULES.get(type(node))
@@ -109,7 +109,7 @@ class Translator:
 
 
 def build_call(name: str, *arguments: exp.Expr) -> exp.Anonymous:
-    """Build a call that is written as it is named."""
+    """Build a call with its name as it is written."""
     return exp.Anonymous(this=name, expressions=list(arguments))
 
 
@@ -152,7 +152,7 @@ def _translate_power(self: Translator, node: exp.Expr) -> exp.Expr:
 
 
 def _translate_addition(self: Translator, node: exp.Expr) -> exp.Expr:
-    """T-SQL puts texts together by +; a text that is no number makes it so, whatever is beside it."""
+    """Translate T-SQL's + between texts to ||; a text that is no number makes it a concatenation."""
     if self.dialect == "tsql" and any(map(is_text, (node.this, node.expression))):
         return exp.DPipe(this=node.this, expression=node.expression, safe=True)
     return node
@@ -248,14 +248,14 @@ def _translate_like(self: Translator, node: exp.Expr) -> exp.Expr:
 
 
 def _translate_is(_: Translator, node: exp.Expr) -> exp.Expr:
-    """IS NOT, which one parser reads as an IS that is negated and the others as a NOT."""
+    """Translate IS NOT, which one parser reads as a negated IS and the others as a NOT."""
     if not node.args.get("negate"):
         return node
     return exp.Paren(this=exp.Not(this=exp.Is(this=node.this, expression=node.expression)))
 
 
 def _translate_between(self: Translator, node: exp.Expr) -> exp.Expr:
-    """BETWEEN SYMMETRIC takes its ends in either order."""
+    """Translate BETWEEN SYMMETRIC, which takes its ends in either order."""
     if not node.args.get("symmetric"):
         return node
     if sum(1 for _ in node.walk()) > _MOST_COPIED:
@@ -376,7 +376,7 @@ def _translate_coalesce(self: Translator, node: exp.Expr) -> exp.Expr:
 
 
 def _translate_group_by(_: Translator, node: exp.Expr) -> exp.Expr:
-    """GROUP BY x WITH ROLLUP, as Spark writes it, is GROUP BY ROLLUP (x)."""
+    """Translate Spark's GROUP BY x WITH ROLLUP to GROUP BY ROLLUP (x)."""
     for name in ("rollup", "cube"):
         for sets in node.args.get(name) or ():
             if not sets.expressions:
@@ -458,12 +458,12 @@ def _translate_within_group(self: Translator, node: exp.Expr) -> exp.Expr:
     (item,) = order.expressions
     share = call.this
     if item.args.get("desc"):
-        if type(call) is exp.PercentileDisc:  # where q falls between two values it takes the other one
+        if type(call) is exp.PercentileDisc:  # if q falls between two values, it takes the other one
             self.source.refuse(
                 node,
                 "clause",
                 "PERCENTILE_DISC in a descending order is not supported",
-                "ORDER BY x with the share 1 - q",
+                "write ORDER BY x with the share 1 - q",
             )
         share = exp.Sub(this=exp.Literal.number(1), expression=exp.Paren(this=share))
     made: exp.Expr = type(call)(this=item.this, expression=share)
@@ -471,7 +471,7 @@ def _translate_within_group(self: Translator, node: exp.Expr) -> exp.Expr:
 
 
 def _translate_any(self: Translator, node: exp.Expr) -> exp.Expr:
-    """`= ANY($1)` of a parameter, as clients of PostgreSQL bind a list; what a list of SQL is differs in DuckDB."""
+    """Translate PostgreSQL's `= ANY($1)`, as clients bind a list; a list in SQL means something else in DuckDB."""
     if self.dialect != "postgres":
         self.source.refuse(
             node,

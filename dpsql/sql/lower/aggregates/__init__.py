@@ -62,7 +62,7 @@ BY_NODE: Mapping[type[exp.Expr], AggregateCall] = MappingProxyType(
 
 
 def lower_aggregate_across(over: ReleasedGroups, node: exp.AggFunc) -> tuple[Expr, bool]:
-    """What a call is over rows of all units, and whether it is a release of its own. Raises QueryRejected."""
+    """Lower a call over rows of all units, and return whether it is a release of its own. Raises QueryRejected."""
     entry = BY_NODE.get(type(node))
     if entry is None:
         refuse_unsupported(over.source, node, _list_signatures(AggregateContext.ACROSS_UNITS), across=True)
@@ -72,7 +72,7 @@ def lower_aggregate_across(over: ReleasedGroups, node: exp.AggFunc) -> tuple[Exp
 
 
 def lower_aggregate_within(over: ExactGroups, node: exp.AggFunc) -> Expr:
-    """What a call is over one unit's rows, released rows or public rows. Raises QueryRejected."""
+    """Lower a call over one unit's rows, released rows or public rows. Raises QueryRejected."""
     entry = BY_NODE.get(type(node))
     if entry is None:
         refuse_unsupported(over.source, node, _list_signatures(AggregateContext.WITHIN_UNIT), across=False)
@@ -82,7 +82,7 @@ def lower_aggregate_within(over: ExactGroups, node: exp.AggFunc) -> Expr:
 
 
 def iterate_distinct_spellings(entry: AggregateCall) -> Iterable[tuple[CallForm, str]]:
-    """Yield the names of an aggregate with their forms, but for those that differ in underscores alone."""
+    """Yield the names of an aggregate with their forms, except for those that only differ in underscores."""
     seen: set[str] = set()
     for form in entry.forms:
         for name in form.names:

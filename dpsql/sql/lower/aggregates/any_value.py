@@ -1,4 +1,4 @@
-"""ANY_VALUE(x): the value that all rows of a group have, where the group keys determine it.
+"""ANY_VALUE(x): the value that all rows of a group share, if the group keys determine it.
 
 Of other groups it would be some row's value, which is not released.
 """

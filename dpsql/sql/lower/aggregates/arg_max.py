@@ -21,12 +21,12 @@ from dpsql.sql.lower.joins import build_filter
 from dpsql.sql.lower.top_k import rewrite_as_top_k
 
 BEST = frozenset({"arg_max", "arg_min", "max"})
-"""The aggregates that choose one row by a score, and compute nothing of the others; the least is a hidden group's, the greatest is not."""
+"""The aggregates that select one row by a score and compute nothing from the others; a hidden group may have the least score, never the greatest."""
 
 
 @dataclass(frozen=True, slots=True)
 class BestGroup:
-    """A statement that selects the best group of `release` and shows its key, whose index is `key_index`.
+    """A statement that selects the best group of `release` and returns its key, whose index is `key_index`.
 
     Its groups must be public, and NULL no value of that key.
     """
@@ -87,7 +87,7 @@ def _has_further_clauses(outer: OuterQuery) -> bool:
 def _find_read_release(
     item: PerUnitAggregate, source: Relation
 ) -> tuple[Release, ReleasedColumn, ReleasedColumn] | None:
-    """Find the release whose every group an ARG_MAX or ARG_MIN looks at, the key that it shows, and what it goes by."""
+    """Find the release whose groups ARG_MAX or ARG_MIN compares, the key that it returns, and the value that it compares."""
     if item.argument is None or item.order_by is None:
         return None
     asked = OuterQuery(source, (Output("key", item.argument), Output("score", item.order_by)))
@@ -104,7 +104,7 @@ def _find_read_release(
 
 
 def _lower_within(over: ExactGroups, node: exp.AggFunc, function: str) -> Expr:
-    """Return one of the rows' x: of one row there is no list, as DuckDB gives of several."""
+    """Return the x of one of the rows; a list of several, as in DuckDB, is refused."""
     text, signature = over.source, WITHIN[function].signature
     if node.args.get("count") is not None:
         text.refuse(

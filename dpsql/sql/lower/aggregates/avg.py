@@ -40,7 +40,7 @@ def _lower_across(over: ReleasedGroups, node: exp.AggFunc) -> Expr:
 
 
 def _lower_distinct_mean(over: ReleasedGroups, node: exp.AggFunc, value: Expr) -> Expr:
-    """Return the total of distinct values over their number, within the interval of the values; NULL where there is none."""
+    """Return the total of distinct values over their number, within the interval of the values; NULL if there are none."""
     around, call = derive_interval(value, derive_known_intervals(over.input)), over.scope.scalars.build_call
     total, number = (over.add_statistic(node, name, value) for name in ("sum_distinct", "count_distinct"))
     found = call(node, "divide", total, number)

@@ -1,4 +1,4 @@
-"""What an aggregate of SQL is, and what it may ask of the SELECT that it stands in.
+"""The definition of an aggregate of SQL, and the interface of the SELECT around it.
 
 The statistics that are measured, and what the engine computes of one unit's rows, are entries of the registries in
 `dpsql.aggregates`, which the planner and the emitter read. An aggregate of SQL names those that it is computed of. One
@@ -39,7 +39,7 @@ class GroupedRows(Protocol):
 
 
 class ReleasedGroups(GroupedRows, Protocol):
-    """A SELECT whose groups are released: they are of rows of all privacy units."""
+    """A SELECT whose groups are released: they hold rows of all privacy units."""
 
     def add_statistic(
         self, node: exp.AggFunc, function: str, argument: Expr | None, rank: Fraction | None = None
@@ -47,14 +47,14 @@ class ReleasedGroups(GroupedRows, Protocol):
         """Return a statistic of `dpsql.aggregates.AGGREGATES`, as a column of the released table."""
 
     def add_count(self, node: exp.AggFunc, function: str, argument: Expr | None) -> Expr:
-        """COUNT(*) or COUNT(x), of distinct rows across units where the rows are those."""
+        """Return COUNT(*) or COUNT(x), which over distinct rows across units counts those."""
 
     def find_determined_value(self, argument: exp.Expr) -> Expr | None:
-        """What an expression is in all rows of a group, if the group keys determine it, through public tables too."""
+        """Return the value of an expression in all rows of a group, if the group keys determine it, also through public tables."""
 
 
 class ExactGroups(GroupedRows, Protocol):
-    """A SELECT whose groups are exact: of rows of one privacy unit, of released rows, or of public rows."""
+    """A SELECT whose groups are exact: they hold rows of one privacy unit, released rows, or public rows."""
 
     def add_exact_aggregate(
         self,
@@ -68,7 +68,7 @@ class ExactGroups(GroupedRows, Protocol):
 
 
 class AggregateContext(Enum):
-    """Where an aggregate may stand."""
+    """The contexts in which an aggregate may be called."""
 
     ACROSS_UNITS = "across units"
     WITHIN_UNIT = "within a unit"
@@ -79,7 +79,7 @@ class AggregateContext(Enum):
 
 @dataclass(frozen=True, slots=True)
 class CallForm:
-    """A syntax of calls: the grammar's terminal for it, the names that are called so, and arguments for documents.
+    """A syntax of calls: the grammar's terminal, the function names, and arguments for documents.
 
     `sample` is a template over numbers {x} and {y} and a group key {k}.
     """
@@ -91,7 +91,7 @@ class CallForm:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why an aggregate does not stand in a place. {name} is the name that the parser gives it."""
+    """The reason why an aggregate is not allowed in a context. {name} is the name that the parser gives it."""
 
     code: str
     message: str
@@ -100,7 +100,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class AggregateCall:
-    """An entry of the registry: one aggregate with all that SQL says of it.
+    """An entry of the registry: one aggregate with all its SQL syntax and lowerings.
 
     `nodes` are the parser's for its calls, `arity` the numbers of arguments of its first form. `across` lowers a call
     over rows of all units to an expression over released columns, `within` one over exact groups: those of one unit's
@@ -154,7 +154,7 @@ def refuses(code: str, message: str, hint: str) -> Refusal:
 
 
 def lower_single_argument(over: GroupedRows, node: exp.AggFunc, signature: str) -> Expr:
-    """Return the argument of an aggregate of one. Raises QueryRejected for DISTINCT, and where it is missing."""
+    """Return the argument of an aggregate with one. Raises QueryRejected for DISTINCT, and if it is missing."""
     (argument,) = over.source.take_arguments(node, "this")
     if argument is None:
         over.source.refuse(node, "syntax", f"{signature}: x is missing")
@@ -164,7 +164,7 @@ def lower_single_argument(over: GroupedRows, node: exp.AggFunc, signature: str) 
 
 
 def find_distinct_argument(over: GroupedRows, node: exp.AggFunc) -> Expr | None:
-    """Return the argument of an aggregate of one that is taken of distinct values; None where it is of all."""
+    """Return the argument of an aggregate with DISTINCT; None without DISTINCT."""
     (argument,) = over.source.take_arguments(node, "this")
     if type(argument) is not exp.Distinct:
         return None
@@ -191,7 +191,7 @@ def build_conditional_value(condition: exp.Expr, value: exp.Expr) -> exp.Expr:
 
 
 def guard_by_count(over: ReleasedGroups, node: exp.Expr, value: Expr) -> Expr:
-    """Return a value that the group keys determine, NULL where a COUNT(*) of the same SELECT says that no row is in the group.
+    """Return a value that the group keys determine, or NULL if a COUNT(*) of the same SELECT shows an empty group.
 
     Without such a count it is the value: measuring one would take part of the loss.
     """
@@ -204,7 +204,7 @@ def guard_by_count(over: ReleasedGroups, node: exp.Expr, value: Expr) -> Expr:
 
 
 def has_counted_rows(over: ReleasedGroups, node: exp.Expr) -> Expr | None:
-    """Return the condition that a COUNT(*) of the same SELECT is above 0; None if there is none."""
+    """Return the condition that a COUNT(*) of the same SELECT is above 0, or None."""
     items = over.select.expressions if isinstance(over.select, exp.Select) else ()
     parts = (part for item in items for part in item.walk(prune=lambda part: isinstance(part, exp.Query)))
     counts = (
@@ -220,4 +220,4 @@ def has_counted_rows(over: ReleasedGroups, node: exp.Expr) -> Expr | None:
 
 
 _ELSEWHERE = (exp.Filter, exp.Window)
-"""Around a COUNT(*) it is of other rows."""
+"""Inside of these, a COUNT(*) is over other rows."""

@@ -12,7 +12,7 @@ from dpsql.sql.lower.derived import derive_column_info
 
 
 def lower_count_across(over: ReleasedGroups, node: exp.AggFunc) -> Expr:
-    """COUNT over the rows of all units."""
+    """Lower COUNT over the rows of all units."""
     items, argument = _split_argument(over, node)
     if items is None:
         return over.add_count(node, *_select_count_statistic(over, argument))
@@ -22,7 +22,7 @@ def lower_count_across(over: ReleasedGroups, node: exp.AggFunc) -> Expr:
 
 
 def lower_count_within(over: ExactGroups, node: exp.AggFunc) -> Expr:
-    """COUNT over the rows of one unit, over released rows or public ones."""
+    """Lower COUNT over the rows of one unit, or over released or public rows."""
     items, argument = _split_argument(over, node)
     if items is None:
         return over.add_exact_aggregate(node, *_select_count_statistic(over, argument))
@@ -30,7 +30,7 @@ def lower_count_within(over: ExactGroups, node: exp.AggFunc) -> Expr:
 
 
 def _split_argument(over: GroupedRows, node: exp.AggFunc) -> tuple[exp.Distinct | None, exp.Expr | None]:
-    """What COUNT is of: DISTINCT values, or else its argument, if there is one."""
+    """Return the DISTINCT values that COUNT counts, or else its argument, if it has one."""
     (argument,) = over.source.take_arguments(node, "this", big_int=(True,))
     return (argument, None) if type(argument) is exp.Distinct else (None, argument)
 

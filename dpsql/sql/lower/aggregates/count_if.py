@@ -16,13 +16,13 @@ from dpsql.sql.read.rejection import QueryText
 
 
 def build_counted_value(text: QueryText, node: exp.AggFunc) -> exp.Expr:
-    """What COUNT_IF counts: a value where its condition is true."""
+    """Build the value that COUNT_IF counts, which is NULL unless its condition is true."""
     (condition,) = text.take_arguments(node, "this")
     return build_conditional_value(condition, exp.Literal.number(1))
 
 
 def build_one_or_zero(text: QueryText, node: exp.AggFunc) -> exp.Expr:
-    """What COUNT_IF adds up, where a group may have no row: 1 where its condition is true, 0 where it is false."""
+    """Build the number that COUNT_IF adds up for groups that may be empty: 1 if its condition is true, 0 if it is false."""
     (condition,) = text.take_arguments(node, "this")
     no = exp.Not(this=exp.Paren(this=condition.copy()))
     chosen = [(condition.copy(), 1), (no, 0)]
@@ -34,7 +34,7 @@ def _lower_across(over: ReleasedGroups, node: exp.AggFunc) -> Expr:
 
 
 def _lower_within(over: ExactGroups, node: exp.AggFunc) -> Expr:
-    """As in DuckDB, NULL of no row whose condition is known."""
+    """Lower COUNT_IF, which is NULL if the condition is known in no row, as in DuckDB."""
     return over.add_exact_aggregate(node, "sum", over.lower_argument(build_one_or_zero(over.source, node)))
 
 

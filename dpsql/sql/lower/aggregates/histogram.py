@@ -1,4 +1,4 @@
-"""HISTOGRAM(x, [b1, b2, …]) and HISTOGRAM(x) of all units or of each group: how many rows each bin has, as one map.
+"""HISTOGRAM(x, [b1, b2, …]) and HISTOGRAM(x) of all units or of each group: the number of rows in each bin, as one map.
 
 Claim: it is the plan of SELECT k, bin, COUNT(*) … GROUP BY k, bin over groups and bins that are all public, without
 rows of no bin, as private as that, and charged as one release of the statement.
@@ -39,7 +39,7 @@ GREATEST: dict[Type, Value] = {
     Type.DATE: dt.date.max,
     Type.TIMESTAMP: dt.datetime.max,  # noqa: DTZ901  (SQL timestamps have no zone)
 }
-"""What the bin above all boundaries is called, as in DuckDB."""
+"""The name of the bin above all boundaries, as in DuckDB."""
 _MAP = Function(
     "map",
     "MAP {x: n, …}",
@@ -47,7 +47,7 @@ _MAP = Function(
     "MAP(LIST({0} ORDER BY {0}), LIST({1} ORDER BY {0}))",
     "no value is computed, and no key comes twice",
 )
-"""All rows of a released table, as one value: it is the one output of a query over one."""
+"""All rows of a released table as one value, which is the only output of its query."""
 _PART = Function(
     "histogram_of_group",
     "the part of the group in HISTOGRAM",
@@ -168,7 +168,7 @@ def _build_histogram_value(
 def _build_cell_number(
     over: ReleasedGroups, node: exp.Expr, before: Expr | None, key: Expr, values: Sequence[Value]
 ) -> Expr:
-    """Build the place of a key among its values, or of what has a number before among all of both; NULL of other keys."""
+    """Build the index of a key among its values; after `before`, the index of earlier keys, that of both together; NULL for other keys."""
     scalars, parts = over.scope.scalars, []
     for index, value in enumerate(values):
         known = Literal(value, key.type)
@@ -189,7 +189,7 @@ def _build_cell_number(
 def _build_bin_end(over: ReleasedGroups, node: exp.Expr, value: Expr, ends: Sequence[Value]) -> Expr:
     """Build the end of a row's bin: the first that the value does not pass."""
     scalars, parts = over.scope.scalars, []
-    # Of one bin too: a constant is no key.
+    # One bin as well: a constant is no key.
     for end in (Literal(end, value.type) for end in ends[:-1] or ends):
         parts += [scalars.build_call(node, "le", value, end), end]
     return scalars.build_call(node, "case", *parts, Literal(ends[-1], value.type))
@@ -204,7 +204,7 @@ def _iterate_bin_ends(
         text.refuse(node, "type", f"HISTOGRAM takes numbers, dates and timestamps, not {value.type}")
     items = text.take_arguments(bins, "expressions")[0] if type(bins) is exp.Array else ()
     if not items:
-        text.refuse(node, "syntax", "HISTOGRAM takes a list of constants", "HISTOGRAM(x, [10, 20])")
+        text.refuse(node, "syntax", "HISTOGRAM takes a list of constants", "write HISTOGRAM(x, [10, 20])")
     if len(items) > MOST_BINS:
         text.refuse(node, "too_long", f"HISTOGRAM takes at most {MOST_BINS} bins")
     ends = [_lower_bin_end(over, item, value.type) for item in items]

@@ -1,4 +1,4 @@
-"""MODE(x) of all units: the value that most rows have is chosen, and how many have it is not released.
+"""MODE(x) of all units: the most frequent value is selected, and its frequency is not released.
 
 Claim: it is the plan of (SELECT x FROM … GROUP BY x ORDER BY COUNT(*) DESC LIMIT 1) without NULLs, as private as that,
 and charged as one release of the statement.

@@ -30,9 +30,9 @@ from dpsql.sql.lower.scalars import Scalars
 from dpsql.sql.read.rejection import QueryText
 
 _MOST = 10**6
-"""Shares are told apart to a millionth."""
+"""Shares are distinguished to a millionth."""
 _ENDS = frozenset({"min", "max"})
-"""Those that are a value of the argument's own type, and so the value itself where all rows of a group have one."""
+"""The quantiles that return a value of the argument's type, which is the value itself if all rows of a group share it."""
 MOST_SHARES = 100
 """Most values that one call lists."""
 LIST = Function(
@@ -41,7 +41,7 @@ LIST = Function(
 
 
 def normalize_quantile_call(text: QueryText, node: exp.AggFunc | exp.WithinGroup) -> exp.AggFunc:
-    """PERCENTILE_CONT(q) WITHIN GROUP (ORDER BY x) as QUANTILE_CONT(x, q), and QUANTILE and APPROX_QUANTILE as QUANTILE_DISC.
+    """Rewrite PERCENTILE_CONT(q) WITHIN GROUP (ORDER BY x) as QUANTILE_CONT(x, q), and QUANTILE and APPROX_QUANTILE as QUANTILE_DISC.
 
     From the greatest down a share q of the values is one of 1 - q from the least up.
     """
@@ -65,7 +65,7 @@ def normalize_quantile_call(text: QueryText, node: exp.AggFunc | exp.WithinGroup
             "aggregate",
             "PERCENTILE_CONT and PERCENTILE_DISC only take the share; the column follows ORDER BY",
         )
-    # NULL values are no values, wherever they come.
+    # NULLs are excluded, wherever they are sorted.
     argument, descending, _ = text.take_arguments(items[0], "this", "desc", "nulls_first")
     if descending and type(share) is exp.Array:
         (shares,) = text.take_arguments(share, "expressions")
@@ -82,7 +82,7 @@ def _build_complement(share: exp.Expr) -> exp.Expr:
 
 @dataclass(frozen=True, slots=True)
 class QuantileCall:
-    """The name of the statistic that a call asks for, its argument, and the shares of values below what it asks for.
+    """A quantile call: the name of its statistic, its argument, and the shares of values below the results.
 
     It gives one value, or `is_list` a list of them.
     """
@@ -93,7 +93,7 @@ class QuantileCall:
     is_list: bool = False
 
     def build_result(self, found: Sequence[Expr]) -> Expr:
-        """What the call gives, of the values at its shares: between two days lies a moment, as in DuckDB."""
+        """Build the result of the call from the values at its shares; between two days it is a timestamp, as in DuckDB."""
         between = AGGREGATES[self.function].result_type(Type.INTEGER) is Type.DOUBLE
         values = [
             Call(FUNCTIONS["cast_timestamp"], (value,), Type.TIMESTAMP)
@@ -105,7 +105,7 @@ class QuantileCall:
 
 
 def _parse_quantile_call(text: QueryText, scalars: Scalars, node: exp.AggFunc, name: str) -> QuantileCall:
-    """What a call of the statistic with this name asks for."""
+    """Parse the argument and the shares of a quantile call."""
     entry = AGGREGATES[name]
     share: exp.Expr | None = None
     if entry.rank is not None:

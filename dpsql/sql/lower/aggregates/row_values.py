@@ -1,4 +1,4 @@
-"""Rows of values as texts, of which distinct ones are counted.
+"""Rows of values as texts, so that distinct rows can be counted.
 
 Claim: rows have one text if and only if all their values are the same, NULL being the same as NULL.
 Why: each value is written with the number of its characters before it, NULL as a sign that no number is, so that a text is

@@ -19,7 +19,7 @@ _SIGNATURE = "SUM(x)"
 
 
 def _lower_summed_argument(over: GroupedRows, node: exp.AggFunc) -> tuple[str, Expr]:
-    """Return the statistic, and what is added up: of truth values 1 and 0, as in DuckDB."""
+    """Return the statistic and the summed expression, with truth values as 1 and 0, as in DuckDB."""
     values = find_distinct_argument(over, node)
     found = lower_single_argument(over, node, _SIGNATURE) if values is None else values
     found = (build_function_call("cast_bigint", found) or found) if found.type is Type.BOOLEAN else found

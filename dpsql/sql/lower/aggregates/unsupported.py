@@ -1,4 +1,4 @@
-"""Aggregates that there are not, and what to write instead."""
+"""Aggregates that are not supported, and what to write instead."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from dpsql.sql.read.rejection import QueryText
 
 _LISTED = "count each value: SELECT x, COUNT(*) … GROUP BY x"
 _IN_PLACE: Mapping[str, str] = {
-    "regr_count": "COUNT(*) FILTER (WHERE y IS NOT NULL AND x IS NOT NULL)",
-    **dict.fromkeys(("grouping_id", "groupingid"), "GROUPING(x, y)"),
+    "regr_count": "write COUNT(*) FILTER (WHERE y IS NOT NULL AND x IS NOT NULL)",
+    **dict.fromkeys(("grouping_id", "groupingid"), "write GROUPING(x, y)"),
     "entropy": (
         "compute it from counts: SELECT -SUM(n / t * LOG2(n / t)) FROM (SELECT x, COUNT(*) AS n, "
         "SUM(COUNT(*)) OVER () AS t … GROUP BY x HAVING COUNT(*) > 0)"
     ),
 }
-"""Aggregates that are written by others, with how."""
+"""Aggregates with an equivalent, and that equivalent."""
 _INSTEAD: Mapping[str, tuple[str, str]] = {
     **dict.fromkeys(
         ("string_agg", "stringagg", "listagg", "group_concat", "array_agg", "list", "json_group_array"),
@@ -35,16 +35,16 @@ _INSTEAD: Mapping[str, tuple[str, str]] = {
     ),
     **dict.fromkeys(
         ("arg_max_null", "arg_min_null", "arg_max_nulls_last", "arg_min_nulls_last"),
-        ("would release one row's value", "SELECT x, SUM(y) … GROUP BY x ORDER BY SUM(y) DESC LIMIT 1"),
+        ("would release one row's value", "write SELECT x, SUM(y) … GROUP BY x ORDER BY SUM(y) DESC LIMIT 1"),
     ),
 }
-"""Aggregates that one row decides, by their name, each with why and with what to write instead."""
+"""Aggregates that one row decides, by name, each with the reason and the replacement."""
 
 
 def refuse_unsupported(
     source: QueryText, node: exp.Expr, signatures: Iterable[str], *, across: bool
 ) -> NoReturn:
-    """Refuse an aggregate that is none of those with these signatures, with what to write in its place, else their names.
+    """Refuse an unknown aggregate, with a hint to its replacement or to the known signatures.
 
     `across` says whether rows of several units are aggregated.
     """

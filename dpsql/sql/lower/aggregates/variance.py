@@ -46,7 +46,7 @@ _NULL = Literal(None, Type.NULL)
 
 @dataclass(frozen=True, slots=True)
 class VarianceFormula:
-    """What is computed of the rows in which all of `arguments` have a value; `add_statistic` adds an aggregate."""
+    """A formula over the rows in which all of `arguments` have a value; `add_statistic` adds an aggregate."""
 
     node: exp.Expr
     scalars: Scalars
@@ -57,7 +57,7 @@ class VarianceFormula:
     distinct: bool = False
 
     def limit_to_interval(self, found: Expr, low: Fraction | None, high: Fraction) -> Expr:
-        """What is exact, in the interval that it is in but for rounding; `low` is None for -`high`."""
+        """Clamp an exact value to its interval, which only rounding leaves; `low` is None for -`high`."""
         if not self.exact:
             return found
         ends = (Literal(float(end), Type.DOUBLE) for end in (-high if low is None else low, high))
@@ -102,7 +102,7 @@ class VarianceFormula:
         return self._build_call("subtract", square, self._build_call("multiply", mean, mean))
 
     def _build_count(self) -> Expr:
-        """Return how many rows, or distinct values, there are."""
+        """Return the number of rows, or of distinct values."""
         return self.add_statistic(
             "count_distinct" if self.distinct else "count",
             self._restrict_to_complete_rows(self.arguments[0], 0),
@@ -129,11 +129,11 @@ class VarianceFormula:
         return self._build_call("case", self._build_call("gt", rows, _ONE), scaled, _NULL)
 
     def build_root(self, found: Expr) -> Expr:
-        """Build the square root of what is not below zero."""
+        """Build the square root of a value that is not negative."""
         return self._build_call("sqrt", found)
 
     def build_correlation(self) -> Expr:
-        """Between -1 and 1, NULL where one of the two does not vary."""
+        """Build the correlation, between -1 and 1, or NULL if one of the two does not vary."""
         both = self._build_call("multiply", self.build_variance(0), self.build_variance(1))
         found = self._build_call("divide", self.build_covariance(), self.build_root(both))
         low, high = Literal(-1.0, Type.DOUBLE), Literal(1.0, Type.DOUBLE)
@@ -145,7 +145,7 @@ class VarianceFormula:
         return self._build_call("divide", self.build_covariance(), self.build_variance(1))
 
     def build_intercept(self) -> Expr:
-        """What the line through the means says of y where x is 0."""
+        """Build the value of the regression line at x = 0."""
         means = (
             self._build_mean(self._restrict_to_complete_rows(self._build_centered_argument(place), place))
             for place in (0, 1)
@@ -170,7 +170,7 @@ class VarianceFormula:
         )
 
     def _restrict_to_complete_rows(self, expr: Expr, place: int) -> Expr:
-        """What is computed of one argument, NULL where the other one is."""
+        """Return an expression of one argument that is NULL if the other argument is."""
         for other in (*self.arguments[:place], *self.arguments[place + 1 :]):
             expr = self._build_call("case", self._build_call("is_null", other), _NULL, expr)
         return expr
@@ -191,7 +191,7 @@ class VarianceFormula:
 
 
 def _lower_arguments(over: GroupedRows, node: exp.AggFunc, width: int) -> tuple[tuple[Expr, ...], bool]:
-    """Return the numbers that are a call's arguments, and whether it is of DISTINCT ones."""
+    """Lower the numeric arguments of a call, and return whether it has DISTINCT."""
     values = find_distinct_argument(over, node) if width == 1 else None
     if values is not None:
         _check_numbers(over, node, (values,), width)
@@ -216,7 +216,7 @@ def _check_numbers(over: GroupedRows, node: exp.AggFunc, of: tuple[Expr, ...], w
 def _make_across_lowering(
     width: int, build: Callable[[VarianceFormula], Expr]
 ) -> Callable[[ReleasedGroups, exp.AggFunc], Expr]:
-    """What is computed of released means."""
+    """Return the lowering of a formula over released means."""
 
     def lower_across(over: ReleasedGroups, node: exp.AggFunc) -> Expr:
         (of, distinct), known = _lower_arguments(over, node, width), derive_known_intervals(over.input)
@@ -229,7 +229,7 @@ def _make_across_lowering(
 def _make_within_lowering(
     width: int, build: Callable[[VarianceFormula], Expr], bound_result: _ResultBound
 ) -> Callable[[ExactGroups, exp.AggFunc], Expr]:
-    """What is computed of exact means, within the bounds that follow from the arguments'."""
+    """Return the lowering of a formula over exact means, within the bounds that follow from those of the arguments."""
 
     def lower_within(over: ExactGroups, node: exp.AggFunc) -> Expr:
         (of, distinct), known = _lower_arguments(over, node, width), derive_known_intervals(over.input)
@@ -253,7 +253,7 @@ _ResultBound = Callable[[VarianceFormula], "tuple[Fraction | None, Fraction] | N
 
 
 def _make_share_bound(share: Fraction, *, root: bool = False, signed: bool = False) -> _ResultBound:
-    """Build a share of the square of the width, or of the product of two; of a `root`, of the width itself."""
+    """Build the rule that bounds a result by a share of the squared width, or of the product of two widths; with `root`, of the width."""
 
     def bound_result(of: VarianceFormula) -> tuple[Fraction | None, Fraction] | None:
         width = of.compute_width_product(*((0,) if root else (0, len(of.arguments) - 1)))
