@@ -9,7 +9,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NoReturn
 
 from sqlglot import exp
 
@@ -35,9 +34,10 @@ from dpsql.sql.lower.quantified import lower_quantified_comparison
 from dpsql.sql.lower.scalars import Scalars
 from dpsql.sql.lower.scope import Scope
 from dpsql.sql.lower.stars import expand_star_item
+from dpsql.sql.lower.unknown_syntax import refuse_constant_key
 from dpsql.sql.lower.windows import check_named_windows, lower_window
 from dpsql.sql.read.interval_calls import find_interval_end
-from dpsql.sql.read.rejection import QueryText, format_sql
+from dpsql.sql.read.rejection import QueryText
 
 MAX_OUTPUTS = 100
 
@@ -317,37 +317,13 @@ class Grouping(ABC):
             )
         expr = round_to_decimal(self.scope.scalars.lower(target))
         if not any(iterate_columns(expr)):
-            self._refuse_constant_key(node, target)
+            group = self.select.args.get("group")
+            of_all = group is not None and bool(group.args.get("all"))
+            keys = [item for _, item in self.list_items() if not has_aggregate(item)] if of_all else None
+            refuse_constant_key(self.source, node, target, keys)
         self.check_key(node, expr)
         if expr not in self.keys:
             self.keys.append(expr)
-
-    def _refuse_constant_key(self, node: exp.Expr, target: exp.Expr) -> NoReturn:
-        """Refuse a group key that has one value for all rows."""
-        group, text = self.select.args.get("group"), format_sql(target)
-        if group is None or not group.args.get("all"):
-            self.source.refuse(
-                node,
-                "constant",
-                "a constant cannot be a group key",
-                "leave it out of GROUP BY; HAVING COUNT(*) > 0 then gives no row where there are no rows",
-            )
-        keys = [
-            format_sql(item)
-            for _, item in self.list_items()
-            if item is not target
-            and not has_aggregate(item)
-            and item.find(exp.Column)
-            and not item.find(exp.Query)
-        ]
-        self.source.refuse(
-            node,
-            "constant",
-            f"GROUP BY ALL makes {text} a group key, which has one value for all rows",
-            f"name the keys: GROUP BY {', '.join(keys)}"
-            if keys
-            else "leave GROUP BY ALL out; HAVING COUNT(*) > 0 then gives no row where there are no rows",
-        )
 
     def _resolve_group_item(self, node: exp.Expr, items: Sequence[Item]) -> exp.Expr:
         """Return the expression that a GROUP BY item means: itself, a SELECT item's ordinal or its alias."""

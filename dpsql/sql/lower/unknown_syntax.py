@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import NoReturn
 
@@ -101,6 +101,32 @@ def _match_columns(node: exp.Expr, names: Iterable[str]) -> list[str]:
         except re.error:
             return []
     return []
+
+
+def refuse_constant_key(
+    source: QueryText, node: exp.Expr, target: exp.Expr, items: Sequence[exp.Expr] | None
+) -> NoReturn:
+    """Refuse a group key that has one value for all rows; `items` are those that GROUP BY ALL groups by, where it does."""
+    if items is None:
+        source.refuse(
+            node,
+            "constant",
+            "a constant cannot be a group key",
+            "leave it out of GROUP BY; HAVING COUNT(*) > 0 then gives no row where there are no rows",
+        )
+    keys = [
+        format_sql(item)
+        for item in items
+        if item is not target and item.find(exp.Column) and not item.find(exp.Query)
+    ]
+    source.refuse(
+        node,
+        "constant",
+        f"GROUP BY ALL makes {format_sql(target)} a group key, which has one value for all rows",
+        f"name the keys: GROUP BY {', '.join(keys)}"
+        if keys
+        else "leave GROUP BY ALL out; HAVING COUNT(*) > 0 then gives no row where there are no rows",
+    )
 
 
 def suggest_statistic(node: exp.AggFunc, signature: str, given: Type) -> str | None:
