@@ -115,7 +115,7 @@ def test_the_cost_of_all_is_known_before(run: Run, study: Path, publication: Pat
         (("epsilon: 0.5", "epsilon: -1"), "epsilon_range", "must be above 0"),
         (("epsilon: 0.5", "epsilon: lots"), "not_a_number", "epsilon"),
         (("  people:", "  ../people:"), "bad_name", "since files are named after it"),
-        (("  people:", "  Visits_By_Plan:"), "bad_name", "differ in case alone"),
+        (("  people:", "  Visits_By_Plan:"), "bad_name", "differ only in case"),
         (("title: Visits of a small study", ""), "missing", "title: is missing"),
     ],
 )

@@ -77,7 +77,7 @@ def test_a_server_that_would_start_is_said_to(
     Path("clinic.users").unlink()
     code, said = checked(capsys, *free)
     assert code == 1
-    assert "no user store" in said["users"]
+    assert "does not exist" in said["users"]
     assert "visits" in said["policy"]
 
 
