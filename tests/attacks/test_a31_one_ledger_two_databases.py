@@ -93,7 +93,9 @@ def test_another_file_is_refused_before_a_charge(files: dict[str, Path], tmp_pat
     with pytest.raises(dpsql.PolicyError) as caught:
         opened(files["south"], ledger)
     assert caught.value.code == "another_database"
-    assert re.search(r"of the database \S*north\.duckdb, and this is \S*south\.duckdb", caught.value.message)
+    assert re.search(
+        r"to the database \S*north\.duckdb, but this database is \S*south\.duckdb", caught.value.message
+    )
     assert "database: NAME" in str(caught.value.hint)
     assert asked(files["south"], tmp_path / "b.ledger")[1] == "charged"
     count, how = asked(files["south"], ledger, database="south-2026")
@@ -120,7 +122,7 @@ def test_a_name_is_for_ever(files: dict[str, Path], tmp_path: Path) -> None:
     assert asked(moved, ledger, database="north") == (first, "replayed")
     assert asked(moved, ledger, 30, database="north")[1] == "refined"
     for other in ({"database": "south"}, {}):
-        with pytest.raises(dpsql.PolicyError, match="of the database 'north'"):
+        with pytest.raises(dpsql.PolicyError, match="to the database 'north'"):
             opened(files["south"], ledger, **other)
 
 

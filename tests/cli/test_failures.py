@@ -35,7 +35,9 @@ def test_a_lock_is_shown_and_opened(run: Run, study: Path) -> None:
         assert run(*command).out.splitlines()[-1] == one
     failed(policy, ledger, table, 1)
     assert "3: locked" in run("budget", "--policy", policy).out
-    assert f"locked; unlock it with: dpsql ledger unlock {ledger} {table} --reason" in run("check", policy).out
+    assert (
+        f"locked; unlock it with: dpsql ledger unlock {ledger} {table} --reason" in run("check", policy).out
+    )
     assert run("ledger", "show", ledger, "--kind", "failure").out.count("failure") == 3
     assert run("ledger", "unlock", ledger, table).code != 0
     assert "error[unlock_reason]" in run("ledger", "unlock", ledger, table, "--reason", " ").err

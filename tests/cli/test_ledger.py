@@ -147,9 +147,7 @@ def test_the_export_is_what_is_kept(run: Run, ledger: Path) -> None:
 def test_what_is_no_ledger_is_not_made_one(run: Run, study: Path, tmp_path: Path) -> None:
     """Looking makes no file, and leaves an older schema as it is."""
     for command in ("verify", "show", "export", "head"):
-        assert (
-            "error[ledger_unavailable]: there is no ledger" in run("ledger", command, tmp_path / "none").err
-        )
+        assert "error[ledger_unavailable]: the ledger" in run("ledger", command, tmp_path / "none").err
     assert not (tmp_path / "none").exists()
     old = tmp_path / "old"
     edit(old, (Path(__file__).parents[1] / "fixtures" / "ledger_2.sql").read_text(encoding="utf-8"))

@@ -78,8 +78,8 @@ def test_an_owner_may_change_what_is_looked_up() -> None:
             before = str(con.explain(SQL, epsilon=1))
             owner.execute("INSERT INTO places SELECT place, 'also ' || name FROM places")
             after = str(con.explain(SQL, epsilon=1))
-    assert "at most 2 rows of a unit" in before
-    assert "at most 4 rows of a unit" in after
+    assert "at most 2 rows per unit" in before
+    assert "at most 4 rows per unit" in after
 
 
 def test_frames_are_looked_up_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -72,9 +72,9 @@ def con(database: duckdb.DuckDBPyConnection) -> Iterator[Connection]:
             ["'UK' is not among the values that the policy lists for country: DE, FR, United"],
         ),
         ("'UK' <> country", ["'UK' is not among the values"]),
-        ("country IN ('DE', 'UK', 'IT')", ["'UK' is none", "'IT' is none"]),
-        ("NOT country IN ('UK')", ["'UK' is none"]),
-        ("country IS DISTINCT FROM 'UK'", ["'UK' is none"]),
+        ("country IN ('DE', 'UK', 'IT')", ["'UK' is not among", "'IT' is not among"]),
+        ("NOT country IN ('UK')", ["'UK' is not among"]),
+        ("country IS DISTINCT FROM 'UK'", ["'UK' is not among"]),
         ("country = 'United Kingdon'", ["Did you mean United Kingdom?"]),
         (
             "hour = 24 OR country = 'DE'",

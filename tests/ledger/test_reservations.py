@@ -280,7 +280,9 @@ def test_long_ledgers_take_their_slices_as_they_are_kept(
         path.write_bytes(whole)
         with closing(sqlite3.connect(path)) as raw:
             raw.executescript(forgery)
-        with pytest.raises(IntegrityError, match="partitions or reservations of table visits was changed"):
+        with pytest.raises(
+            IntegrityError, match="partitions or reservations of table visits in the ledger were changed"
+        ):
             open_ledger(path, BUDGETS)
         with (
             closing(LedgerReader.open(path)) as history,

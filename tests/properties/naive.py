@@ -17,7 +17,7 @@ from dpsql import release as noise
 from dpsql.backends import Exact
 from dpsql.backends.duckdb import DuckDBBackend
 from dpsql.connection import Connection
-from dpsql.engine import pipeline as dataflow
+from dpsql.engine import draw as dataflow
 from dpsql.engine.explain import Explanation
 from dpsql.engine.pipeline import Engine, PreparedQuery
 from dpsql.mechanisms import Entropy

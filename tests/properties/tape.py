@@ -13,7 +13,7 @@ from properties.still import First, Lowest
 
 from dpsql.analysis.domains import list_combinations
 from dpsql.backends import Exact
-from dpsql.engine import pipeline as dataflow
+from dpsql.engine import draw as dataflow
 from dpsql.mechanisms import Entropy, Mechanism
 from dpsql.planning.clamping import Clamp
 from dpsql.planning.measurement import MeasurementPlan

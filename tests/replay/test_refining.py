@@ -212,7 +212,10 @@ def test_a_release_is_refined_by_one_alone(con: Connection) -> None:
     con.engine.answer_query(plans[0])
     with pytest.raises(dpsql.OperationalError) as caught:
         con.engine.answer_query(plans[1])
-    assert (caught.value.code, caught.value.hint) == ("release_refined", "nothing was charged; run the query again")
+    assert (caught.value.code, caught.value.hint) == (
+        "release_refined",
+        "nothing was charged; run the query again",
+    )
     assert spent(con) == 2
     # The end of the chain is refined instead.
     assert con.query(COUNT, epsilon=3).receipt.refined == (2,)

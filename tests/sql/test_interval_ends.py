@@ -254,7 +254,7 @@ def test_an_end_of_a_value_in_order_follows_what_is_computed_of_it() -> None:
         "x0 at rank 0.5, the upper end of its interval"
     ]
     assert alone.rows[0][1] == 2 * alone.rows[0][0]
-    with pytest.raises(dpsql.QueryRejected, match="one by one"):
+    with pytest.raises(dpsql.QueryRejected, match="one quantile, or an alias of these"):
         connection.query("SELECT DP_INTERVAL_LOW(m) FROM (SELECT MEDIAN(age) AS m FROM people) AS t")
 
 
