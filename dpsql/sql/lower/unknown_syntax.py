@@ -24,7 +24,7 @@ _SCHEMAS = frozenset({"main", "pg_catalog", "system"})
 """Schemas before a function's name, which DuckDB takes for no value."""
 _SIMILAR = 0.75
 """The least similarity, by difflib's measure, of a name that is proposed."""
-_SHOWN = 3
+_MOST_ITEMS = 3
 """The most columns or patterns that a hint writes out."""
 _AGGREGATES = {
     entry.signature.partition("(")[0].lower(): entry.signature
@@ -77,8 +77,8 @@ def refuse_columns_call(source: QueryText, node: exp.Expr, names: Iterable[str])
     chosen = _match_columns(node, names) or ["a", "b"]
     around = node.parent
     called = f"{source.get_function_name(around)}({{}})" if isinstance(around, exp.Func) else "{}"
-    items = [called.format(name) for name in chosen[:_SHOWN]]
-    items += ["…"] if len(chosen) > _SHOWN else []
+    items = [called.format(name) for name in chosen[:_MOST_ITEMS]]
+    items += ["…"] if len(chosen) > _MOST_ITEMS else []
     source.refuse(
         node,
         "function",
@@ -250,7 +250,7 @@ def _refuse_known_literal(source: QueryText, node: exp.Expr) -> None:
             node,
             "function",
             "texts that stand side by side are not joined",
-            f"write {' || '.join(map(format_sql, node.expressions[:_SHOWN]))}",
+            f"write {' || '.join(map(format_sql, node.expressions[:_MOST_ITEMS]))}",
         )
     if isinstance(node, exp.Array):
         source.refuse(
@@ -315,7 +315,7 @@ def _refuse_quantifier(source: QueryText, node: exp.Expr) -> NoReturn:
             f"{word} is not supported after {like}",
             f"write each comparison out, as {text} {like} 'a%' OR {text} {like} 'b%'",
         )
-    parts = [f"{text} {like} {format_sql(each)}" for each in patterns[:_SHOWN]]
-    parts += ["…"] if len(patterns) > _SHOWN else []
+    parts = [f"{text} {like} {format_sql(each)}" for each in patterns[:_MOST_ITEMS]]
+    parts += ["…"] if len(patterns) > _MOST_ITEMS else []
     joined = f" {'OR' if word == 'ANY' else 'AND'} ".join(parts)
     source.refuse(node, "function", f"{word} is not supported after {like}", f"write {joined}")

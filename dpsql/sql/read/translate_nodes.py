@@ -92,8 +92,8 @@ class Translator:
         name = self.source.get_function_name(node) if is_function else ""
         if not self.source.has_call(name):
             path = isinstance(node, (exp.JSONPath, exp.JSONPathPart))
-            shown = node.find_ancestor(exp.JSONExtract, exp.JSONExtractScalar) if path else None
-            name = format_sql(shown or node, self.dialect)
+            extraction = node.find_ancestor(exp.JSONExtract, exp.JSONExtractScalar) if path else None
+            name = format_sql(extraction or node, self.dialect)
         self.source.refuse(
             node,
             "function" if is_function else "clause",
