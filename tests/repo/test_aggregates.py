@@ -77,6 +77,7 @@ ALLOWED = {
         {"CHOOSE", "COUNT"},
         "what T-SQL has otherwise, and an argument of FETCH",
     ),
+    "sql/read/rejection.py": ({"FIRST", "LAST"}, "words of a clause, which a refusal quotes"),
     "sql/read/parse.py": (
         {"QUANTILE", "QUANTILE_CONT", "QUANTILE_DISC"},
         "calls of which the parser drops an argument in silence",
