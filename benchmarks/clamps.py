@@ -24,8 +24,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsql.planning.clamp_rules import CURRENT_RULE, FORMER_RULE, ClampSelectionRule, get_tier
 from dpsql.planning.clamping import OCTAVES
-from dpsql.planning.learning_rule import CURRENT_RULE, FORMER_RULE, ClampSelectionRule, get_tier
 
 Amounts = NDArray[np.float64]
 LAWS: dict[str, Callable[[np.random.Generator, int], Amounts]] = {

@@ -32,8 +32,8 @@ from rich.table import Table
 import dpsql
 from benchmarks.engines import spark_session
 from benchmarks.overhead import run_statements
+from dpsql.api.connection import Connection
 from dpsql.backends.spark.tables import TableDescription
-from dpsql.connection import Connection
 
 KINDS: Mapping[str, tuple[int, ...]] = {
     "rows": (100_000, 1_000_000),

@@ -284,7 +284,7 @@ def _beside(console: Console, con: dpsql.Connection, people: People) -> None:
 
 
 def _draw(found: dict[str, Errors], path: Path) -> None:
-    from dpsql.charts import make_figure, save_figure
+    from dpsql.results.charts import make_figure, save_figure
 
     figure, axes = make_figure(len(found))
     pane: Any

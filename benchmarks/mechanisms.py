@@ -28,9 +28,9 @@ from rich.console import Console
 from rich.table import Table
 
 import dpsql
-from dpsql.accounting import get_accountant
 from dpsql.errors import OperationalError
-from dpsql.mechanisms import RandomizedResponse
+from dpsql.privacy.accounting import get_accountant
+from dpsql.privacy.mechanisms import RandomizedResponse
 
 COLUMNS = ("sex", "age", "education", "work", "income", "region")
 SIZES = (2, 7, 5, 4, 3, 6)
@@ -207,7 +207,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _draw(found: dict[str, list[Error]], path: Path) -> None:
-    from dpsql.charts import make_figure, save_figure
+    from dpsql.results.charts import make_figure, save_figure
 
     figure, axes = make_figure(len(found))
     ways: dict[str, Callable[[Error], float]] = {

@@ -12,8 +12,8 @@ from fractions import Fraction
 
 import numpy as np
 
-from dpsql.mechanisms import DiscreteGaussian, Geometric, SystemEntropy
-from dpsql.mechanisms.sampler import sample_discrete_gaussian, sample_two_sided_geometric
+from dpsql.privacy.mechanisms import DiscreteGaussian, Geometric, SystemEntropy
+from dpsql.privacy.mechanisms.sampler import sample_discrete_gaussian, sample_two_sided_geometric
 
 SCALES = (1, 10, 2**20, 2**31)
 DRAWS = 10**6

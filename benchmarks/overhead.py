@@ -28,7 +28,7 @@ import dpsql
 from dpsql.backends.duckdb import LOCKED
 from dpsql.engine.pipeline import Engine
 from dpsql.engine.prepare import PreparedRelease
-from dpsql.request.query import Query
+from dpsql.policy.request.query import Query
 
 DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 ROWS_OF_A_UNIT = 100

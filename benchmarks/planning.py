@@ -22,9 +22,9 @@ from rich.console import Console
 from rich.table import Table
 
 import dpsql
+from dpsql.api.connection import Connection
 from dpsql.backends.duckdb import LOCKED
-from dpsql.connection import Connection
-from dpsql.request.query import Query
+from dpsql.policy.request.query import Query
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 

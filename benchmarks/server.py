@@ -76,7 +76,7 @@ class Served:
 @contextmanager
 def serving(folder: Path, processes: int = 1) -> Iterator[Served]:
     """A server over a new table until the end."""
-    from dpsql.server.users import Role, UserStore
+    from dpsql.interfaces.server.users import Role, UserStore
 
     with duckdb.connect(str(folder / "visits.duckdb")) as made:
         made.execute(_TABLE)
@@ -86,7 +86,7 @@ def serving(folder: Path, processes: int = 1) -> Iterator[Served]:
     token = store.add_token("ana", "benchmark", 1).to_text()
     store.close()
     command = [
-        sys.executable, "-m", "dpsql.cli", "serve", "visits.yaml", "--database", "visits.duckdb", "--host", "127.0.0.1",
+        sys.executable, "-m", "dpsql", "serve", "visits.yaml", "--database", "visits.duckdb", "--host", "127.0.0.1",
         "--port", "0", "--http-port", "0", "--running", "8", "--processes", str(processes),
     ]  # fmt: skip
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.mechanisms import (
+from dpsql.privacy.mechanisms import (
     LIBRARY,
     CubeMechanism,
     DiscreteGaussianMechanism,
@@ -219,7 +219,7 @@ def page() -> str:
     """Return the page: for each mechanism a picture, a call, its claim, its reason and its source."""
     lines = [
         "# Mechanisms",
-        "This page is made from `dpsql.mechanisms.LIBRARY` by `python docs/generate.py`; a test holds that it is current.",
+        "This page is made from `dpsql.privacy.mechanisms.LIBRARY` by `python docs/generate.py`; a test holds that it is current.",
         "",
         _INTRODUCTION,
         "",
@@ -256,21 +256,21 @@ def page() -> str:
 
 
 _INTRODUCTION = """\
-`dpsql.mechanisms` has the mechanisms of the literature, for use without SQL, policy or ledger. Each takes a loss and a sensitivity
+`dpsql.privacy.mechanisms` has the mechanisms of the literature, for use without SQL, policy or ledger. Each takes a loss and a sensitivity
 as keyword arguments, and has
 
 - `sample(size)`: independent draws, from the operating system's entropy;
 - `release(…)`: a result that may be published: values with noise, the selected candidate, an answer. Each call is a release;
 - `variance` and `interval(confidence)` of the error, the released value minus the true value;
-- `profile()`: the least δ at each ε (`.delta(Decimal("0.5"))`), for `dpsql.accounting.measurement` and others;
-- `event()`: the event that an accountant charges, for `dpsql.accounting.compare`.
+- `profile()`: the least δ at each ε (`.delta(Decimal("0.5"))`), for `dpsql.privacy.accounting.measurement` and others;
+- `event()`: the event that an accountant charges, for `dpsql.privacy.accounting.compare`.
 
 ```python
 from decimal import Decimal
 from fractions import Fraction
 
-from dpsql.accounting import compare
-from dpsql.mechanisms import GeometricMechanism, LaplaceMechanism
+from dpsql.privacy.accounting import compare
+from dpsql.privacy.mechanisms import GeometricMechanism, LaplaceMechanism
 
 count = GeometricMechanism(epsilon=0.5)          # one unit changes a count by 1
 print(count.release(1204), count.interval(0.95)) # the published count, and its error in 95% of releases

@@ -27,17 +27,17 @@ import typer
 
 import dpsql
 from dpsql import errors
+from dpsql.backends.function_spellings import CallSpelling, Spelling, TypeSpelling
 from dpsql.backends.postgres.dialect import CANNOT as POSTGRES_CANNOT
 from dpsql.backends.postgres.functions import SPELLINGS as POSTGRES_FUNCTIONS
 from dpsql.backends.spark.dialect import CANNOT as SPARK_CANNOT
 from dpsql.backends.spark.functions import SPELLINGS as SPARK_FUNCTIONS
-from dpsql.backends.spellings import CallSpelling, Spelling, TypeSpelling
-from dpsql.cli.app import app
-from dpsql.functions import FUNCTIONS
-from dpsql.functions.document import render_markdown
+from dpsql.interfaces.cli.app import app
+from dpsql.interfaces.shell.commands import COMMANDS
+from dpsql.plan.functions import FUNCTIONS
+from dpsql.plan.functions.document import render_markdown
 from dpsql.policy import build_json_schema
 from dpsql.policy.engine_types import POLICY_TYPES, describe_unread_type
-from dpsql.shell.commands import COMMANDS
 from dpsql.sql.lower.aggregates import AGGREGATE_CALLS, iterate_distinct_spellings
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -120,7 +120,7 @@ def cli() -> str:
     """Return the page of the command line: every command with its arguments and options, and those of the shell."""
     lines = [
         "# Command line",
-        _MADE.format(source="the commands of `dpsql.cli`"),
+        _MADE.format(source="the commands of `dpsql.interfaces.cli`"),
         "The exit code is 0 after success, 1 after an error, which is printed on standard error with its stable code, 2",
         "for wrong options, 3 if a query is refused, 4 if a budget does not suffice, 5 if the engine failed, and",
         "130 after Ctrl-C.",

@@ -10,7 +10,7 @@ from typing import Any
 
 import typer
 
-from dpsql.cli.app import app
+from dpsql.interfaces.cli.app import app
 
 PAGE = Path(__file__).resolve().parent / "dpsql.1"
 _VARIABLES = {

@@ -14,8 +14,9 @@
 1
 """
 
-from dpsql.connection import Connection, apilevel, connect, paramstyle, threadsafety
-from dpsql.cursor import BINARY, DATETIME, NUMBER, ROWID, STRING, Cursor
+from dpsql.api.connection import Connection, apilevel, connect, paramstyle, threadsafety
+from dpsql.api.cursor import BINARY, DATETIME, NUMBER, ROWID, STRING, Cursor
+from dpsql.api.shared_ledger import SharedLedger
 from dpsql.errors import (
     BackendError,
     BudgetExhausted,
@@ -33,9 +34,8 @@ from dpsql.errors import (
     QueryRejected,
     Warning,
 )
-from dpsql.magic import load_ipython_extension
-from dpsql.result import Receipt, Result
-from dpsql.shared_ledger import SharedLedger
+from dpsql.interfaces.notebook import load_ipython_extension
+from dpsql.results.result import Receipt, Result
 from dpsql.version import VERSION
 
 __version__ = VERSION

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from shared.pictures import draw, picture_of
 
-from dpsql.mechanisms import ExponentialMechanism, LaplaceMechanism, PermuteAndFlipMechanism
+from dpsql.privacy.mechanisms import ExponentialMechanism, LaplaceMechanism, PermuteAndFlipMechanism
 
 BIDS = [Fraction(1), Fraction(1), Fraction(1), Fraction("3.1")]
 PRICES = [Fraction(k, 10) for k in range(1, 41)]

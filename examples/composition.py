@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from shared.pictures import draw, picture_of
 
-from dpsql.accounting import Pure, compare
-from dpsql.accounting.composition import Guarantee, advanced, sampled, sequential
-from dpsql.mechanisms import GeometricMechanism
+from dpsql.privacy.accounting import Pure, compare
+from dpsql.privacy.accounting.composition import Guarantee, advanced, sampled, sequential
+from dpsql.privacy.mechanisms import GeometricMechanism
 
 EACH, DELTA = Fraction(1, 10), Fraction(1, 10**6)
 COUNTS = (1, 10, 30, 100, 300, 1000)

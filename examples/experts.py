@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from shared.pictures import draw, picture_of
 
-from dpsql.learning import Schedule, WeightedMajority, bound_regret
+from dpsql.privacy.experts import Schedule, WeightedMajority, bound_regret
 
 EXPERTS, DELTA = 10, 1e-6
 

@@ -30,10 +30,10 @@ from zipfile import ZipFile
 import duckdb
 
 import dpsql
-from dpsql.demo.beside import build_comparison_table
-from dpsql.demo.questions import Question
-from dpsql.shell.costs import build_budget_table
-from dpsql.shell.view import View
+from dpsql.interfaces.demo.comparison import build_comparison_table
+from dpsql.interfaces.demo.questions import Question
+from dpsql.interfaces.shell.costs import build_budget_table
+from dpsql.interfaces.shell.view import View
 
 POLICY = """
 version: 1

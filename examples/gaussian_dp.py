@@ -16,12 +16,12 @@ from typing import Any
 
 from shared.pictures import draw, picture_of
 
-from dpsql.accounting.batch import Batch
-from dpsql.accounting.composition import Guarantee, advanced
-from dpsql.accounting.measurement import compose_mu, is_gaussian, measure
-from dpsql.accounting.numerics.normal import Bounds, convert_to_epsilon, gaussian_delta
-from dpsql.accounting.profiles import LaplaceProfile, Profile, RefinedProfile, bound_probability
-from dpsql.accounting.tradeoffs import bound_laplace_mu
+from dpsql.privacy.accounting.batch import Batch
+from dpsql.privacy.accounting.composition import Guarantee, advanced
+from dpsql.privacy.accounting.measurement import compose_mu, is_gaussian, measure
+from dpsql.privacy.accounting.numerics.normal import Bounds, convert_to_epsilon, gaussian_delta
+from dpsql.privacy.accounting.profiles import LaplaceProfile, Profile, RefinedProfile, bound_probability
+from dpsql.privacy.accounting.tradeoffs import bound_laplace_mu
 
 ASKED = (1, 2, 4)
 GRID = tuple(Decimal(k) / 128 for k in range(24 * 128 + 1))

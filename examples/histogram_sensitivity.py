@@ -17,7 +17,7 @@ import pyarrow
 from shared.pictures import draw, picture_of
 
 import dpsql
-from dpsql.mechanisms import GeometricMechanism
+from dpsql.privacy.mechanisms import GeometricMechanism
 
 PLANS = ("A", "B", "C")
 PEOPLE = ("A", "A", "A", "A", "B", "B", "C")

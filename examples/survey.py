@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from shared.pictures import draw, picture_of
 
-from dpsql.local import Choice, estimate, randomize
-from dpsql.mechanisms import RandomizedResponse
+from dpsql.privacy.local import Choice, estimate, randomize
+from dpsql.privacy.mechanisms import RandomizedResponse
 
 SMOKERS, PEOPLE = 0.22, 2_000
 COINS = RandomizedResponse.fair_coins()
@@ -35,7 +35,7 @@ def coin_survey(people: int) -> tuple[float, float]:
 
 
 def device_survey(people: int, epsilon: float) -> tuple[float, float, float]:
-    """Return the estimate of `dpsql.local` and its 95% interval."""
+    """Return the estimate of `dpsql.privacy.local` and its 95% interval."""
     question = Choice(values=("no", "yes"), epsilon=epsilon)
     answers = [randomize("yes" if person < SMOKERS * people else "no", question) for person in range(people)]
     return estimate(answers)["yes"]

@@ -17,7 +17,7 @@ from types import FrameType
 from typing import Any
 
 import dpsql
-from dpsql import workers
+from dpsql.ledger import workers
 
 OURS = str(Path(dpsql.__file__).parent)
 DATABASES = {"sqlite3"}

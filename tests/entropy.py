@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.mechanisms.entropy import Entropy
+from dpsql.privacy.mechanisms.entropy import Entropy
 
 
 class SeededEntropy:

@@ -14,16 +14,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from worlds import Row, cells, close_all, person, prepared, world
 
-from dpsql import aggregates
-from dpsql.aggregates.base import EstimateSeries
 from dpsql.backends import Exact
 from dpsql.engine.pipeline import PreparedQuery
-from dpsql.mechanisms import Entropy, Mechanism
+from dpsql.engine.release import draw_release
+from dpsql.engine.released_table import ReleasedTable
+from dpsql.plan import aggregates
+from dpsql.plan.aggregates.base import EstimateSeries
 from dpsql.plan.interval import Interval
 from dpsql.plan.types import Type
 from dpsql.planning.measurement import MeasurementPlan
-from dpsql.release import draw_release
-from dpsql.released_table import ReleasedTable
+from dpsql.privacy.mechanisms import Entropy, Mechanism
 
 AGGREGATES = "COUNT(*), AVG(cost), SUM(age), COUNT(DISTINCT word)"
 CROWDS: list[Row] = [

@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from dpsql.workers import WorkItem, submit
+from dpsql.ledger.workers import WorkItem, submit
 from tests.forks import quiet_fork
 
 HANGS = 10
@@ -72,7 +72,7 @@ def test_so_has_one_that_python_does_not_see() -> None:
     """As a library of C forks, or a server that it embeds."""
     quiet_fork(
         """
-        from dpsql.workers import WorkItem, submit
+        from dpsql.ledger.workers import WorkItem, submit
 
         def done(number):
             work = WorkItem(lambda: number)

@@ -19,16 +19,16 @@ from entropy import RecordingEntropy, SeededEntropy
 from properties.worlds import Statistics, cells_of, change
 
 import dpsql
+from dpsql.api.connection import Connection
 from dpsql.backends.duckdb import DuckDBBackend
-from dpsql.connection import Connection
 from dpsql.engine.pipeline import Engine, PreparedQuery
 from dpsql.ledger import Budget, open_ledger
-from dpsql.plan.expr import Call, Column
+from dpsql.plan.expressions import Call, Column
 from dpsql.plan.types import Type
 from dpsql.planning.measurement import MeasurementPlan
 from dpsql.policy import load
-from dpsql.request.query import Query
-from dpsql.result import Receipt
+from dpsql.policy.request.query import Query
+from dpsql.results.result import Receipt
 
 Row = Mapping[str, Any]
 Refused = Callable[..., str]

@@ -21,7 +21,7 @@ DELTA = 1e-6
 """What each answer may spend of δ."""
 _BUDGET = {"epsilon": 10**9, "delta": 0.5, "accountant": "pure"}
 """Not at issue here. What is asked of one answer is its (ε, δ), and the pure accountant takes it at its word."""
-_DEMO = Path(__file__).parents[2] / "dpsql" / "demo"
+_DEMO = Path(__file__).parents[2] / "dpsql" / "interfaces" / "demo"
 _FUNCTIONS = {"VAR": "VAR_SAMP", "STDDEV": "STDDEV_SAMP"}
 _ORDERS: dict[str, dict[str, Any]] = {
     "orders": {"unit": "o_orderkey", "rows_per_unit": 1},

@@ -15,7 +15,7 @@ from benchmarks.accuracy.questions import Question
 from dpsql.backends import Backend, DatabaseIdentity, Exact, TableOrigin, TemporaryTables
 from dpsql.backends.dialect import Dialect
 from dpsql.engine.pipeline import Engine
-from dpsql.request.query import Query
+from dpsql.policy.request.query import Query
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ import re
 from collections.abc import Callable, Iterable
 from decimal import ROUND_HALF_UP, Context, Decimal
 
-from dpsql.aggregates.windows import OVER
-from dpsql.plan.expr import Call, Column, Expr, Literal, ReleasedColumn, Scalar, WindowCall, walk
+from dpsql.plan.aggregates.windows import OVER
+from dpsql.plan.expressions import Call, Column, Expr, Literal, ReleasedColumn, Scalar, WindowCall, walk
 from dpsql.plan.types import Type
 
 MOST_DIGITS = 38

@@ -7,8 +7,8 @@ from math import prod
 from dpsql.analysis.domains import derive_domain, derive_listed_values
 from dpsql.analysis.intervals import KnownIntervals
 from dpsql.analysis.unit_identity import find_injective_identity
-from dpsql.functions.conditional import split_case_branches
-from dpsql.plan.expr import UNIT_IDENTITY, Call, Expr, is_null, iterate_columns
+from dpsql.plan.expressions import UNIT_IDENTITY, Call, Expr, is_null, iterate_columns
+from dpsql.plan.functions.conditional import split_case_branches
 from dpsql.plan.nodes import Relation
 
 

@@ -19,8 +19,8 @@ from typing import Any, Protocol
 
 from dpsql.analysis.floats import find_nearest_float
 from dpsql.analysis.intervals import KnownIntervals, derive_interval
-from dpsql.functions.conditional import split_case_branches
-from dpsql.plan.expr import Call, Column, Expr, Literal
+from dpsql.plan.expressions import Call, Column, Expr, Literal
+from dpsql.plan.functions.conditional import split_case_branches
 from dpsql.plan.interval import find_position
 from dpsql.plan.nodes import Filter, Join, Relation, SemiJoin
 from dpsql.plan.types import Type, Value

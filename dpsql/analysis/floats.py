@@ -8,9 +8,9 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
-from dpsql.aggregates.windows import OVER
 from dpsql.analysis.decimals import find_scale
-from dpsql.plan.expr import Call, Column, Expr, Literal, ReleasedColumn, Scalar, WindowCall
+from dpsql.plan.aggregates.windows import OVER
+from dpsql.plan.expressions import Call, Column, Expr, Literal, ReleasedColumn, Scalar, WindowCall
 from dpsql.plan.types import Type
 
 ROUNDED = frozenset({"add", "subtract", "multiply", "divide", "round_digits", "trunc_digits", "round_even"})

@@ -34,9 +34,8 @@ from dpsql.analysis.intervals import (
     narrow_intervals,
 )
 from dpsql.analysis.stability import PublicFacts
-from dpsql.functions import build_function_call
 from dpsql.plan.dependencies import list_required_steps, list_steps
-from dpsql.plan.expr import (
+from dpsql.plan.expressions import (
     Call,
     Column,
     ColumnInfo,
@@ -49,6 +48,7 @@ from dpsql.plan.expr import (
     substitute_columns,
     walk,
 )
+from dpsql.plan.functions import build_function_call
 from dpsql.plan.interval import ANYWHERE
 from dpsql.plan.nodes import (
     Filter,

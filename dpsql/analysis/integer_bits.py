@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dpsql.functions.conditional import split_case_branches
-from dpsql.plan.expr import Call, Column, Expr, Literal, is_null
+from dpsql.plan.expressions import Call, Column, Expr, Literal, is_null
+from dpsql.plan.functions.conditional import split_case_branches
 from dpsql.plan.types import Type
 
 WIDE = 64

@@ -16,11 +16,10 @@ import math
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
 
-from dpsql.aggregates import AGGREGATES
-from dpsql.aggregates.windows import OVER
 from dpsql.analysis.decimals import find_unrounded
-from dpsql.functions.conditional import split_case_branches
-from dpsql.plan.expr import (
+from dpsql.plan.aggregates import AGGREGATES
+from dpsql.plan.aggregates.windows import OVER
+from dpsql.plan.expressions import (
     Call,
     Column,
     Expr,
@@ -31,6 +30,7 @@ from dpsql.plan.expr import (
     is_null,
     replace_parts,
 )
+from dpsql.plan.functions.conditional import split_case_branches
 from dpsql.plan.interval import ANYWHERE, Interval, find_position, merge_intervals
 from dpsql.plan.nodes import Filter, Join, OuterQuery, PublicSubquery, Relation, Release, SemiJoin
 from dpsql.plan.noiseless import mark_noiseless_outputs
@@ -173,8 +173,8 @@ def derive_known_intervals(relation: Relation) -> KnownIntervals:
 def narrow_intervals(predicate: Expr, known: KnownIntervals | None = None) -> KnownIntervals:
     """Narrow the `known` intervals to rows where `predicate` is true.
 
-    >>> from dpsql.plan.expr import ColumnInfo
-    >>> from dpsql.functions import build_function_call
+    >>> from dpsql.plan.expressions import ColumnInfo
+    >>> from dpsql.plan.functions import build_function_call
     >>> age = Column("t", "age", ColumnInfo(Type.INTEGER, "BIGINT", Interval(0, 110)))
     >>> derive_interval(age, narrow_intervals(build_function_call("lt", age, Literal(18, Type.INTEGER))))
     Interval(0, 17)

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from dpsql.analysis.intervals import iterate_conjuncts
-from dpsql.plan.expr import Call, Column, Expr, Literal, iterate_columns
+from dpsql.plan.expressions import Call, Column, Expr, Literal, iterate_columns
 from dpsql.plan.nodes import (
     Filter,
     Join,

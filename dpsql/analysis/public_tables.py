@@ -32,9 +32,8 @@ from dpsql.analysis.intervals import (
     narrow_intervals,
 )
 from dpsql.analysis.stability import PublicFacts
-from dpsql.functions import build_function_call
 from dpsql.plan.dependencies import list_required_steps
-from dpsql.plan.expr import (
+from dpsql.plan.expressions import (
     Call,
     Column,
     Expr,
@@ -46,6 +45,7 @@ from dpsql.plan.expr import (
     substitute_columns,
     walk,
 )
+from dpsql.plan.functions import build_function_call
 from dpsql.plan.interval import Interval, find_position
 from dpsql.plan.nodes import (
     Filter,

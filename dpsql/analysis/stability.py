@@ -18,7 +18,7 @@ from dpsql.analysis.nullability import is_never_null
 from dpsql.analysis.unit_identity import find_identity_where_present
 from dpsql.errors import QueryRejected
 from dpsql.plan.dependencies import list_releases, list_required_steps
-from dpsql.plan.expr import UNIT_IDENTITY, Column, Expr, iterate_columns, substitute_columns
+from dpsql.plan.expressions import UNIT_IDENTITY, Column, Expr, iterate_columns, substitute_columns
 from dpsql.plan.nodes import (
     Filter,
     Join,

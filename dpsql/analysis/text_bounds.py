@@ -18,15 +18,8 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 from dpsql.errors import QueryRejected
-from dpsql.functions.growth import (
-    bound_call_work,
-    bound_longest_text,
-    bound_result_size,
-    compute_literal_size,
-    makes_text,
-)
 from dpsql.plan.dependencies import list_steps
-from dpsql.plan.expr import (
+from dpsql.plan.expressions import (
     Call,
     Column,
     ColumnInfo,
@@ -36,6 +29,13 @@ from dpsql.plan.expr import (
     Scalar,
     WindowCall,
     WorkRule,
+)
+from dpsql.plan.functions.growth import (
+    bound_call_work,
+    bound_longest_text,
+    bound_result_size,
+    compute_literal_size,
+    makes_text,
 )
 from dpsql.plan.nodes import (
     Filter,

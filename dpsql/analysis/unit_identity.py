@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dpsql.analysis.nullability import is_never_null
-from dpsql.plan.expr import UNIT_IDENTITY, Call, Column, Expr, is_null, iterate_columns
+from dpsql.plan.expressions import UNIT_IDENTITY, Call, Column, Expr, is_null, iterate_columns
 from dpsql.plan.nodes import (
     PerUnitGroupBy,
     PerUnitWindows,

@@ -16,7 +16,7 @@ class Exact:
     """Exact rows on their way from the engine to the noise.
 
     They show in no repr, string, format, pickle or comparison; `reveal` is called in one place,
-    `dpsql.release`.
+    `dpsql.engine.release`.
     """
 
     __slots__ = ("__rows",)
@@ -65,7 +65,7 @@ class TableOrigin:
 class DatabaseIdentity:
     """The identity of the open database, determined without reading a row.
 
-    `ledger_text` is stored in the ledger (see `dpsql.ledger.identity`). Equal `instance_mark`s mean certainly the same database;
+    `ledger_text` is stored in the ledger (see `dpsql.ledger.database_identity`). Equal `instance_mark`s mean certainly the same database;
     a release is replayed or refined only under an equal mark.
     """
 

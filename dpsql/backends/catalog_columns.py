@@ -11,7 +11,7 @@ from dpsql import policy as policies
 from dpsql.analysis.floats import find_nearest_float
 from dpsql.backends.duckdb.frames import UNCHECKED, UNTYPED
 from dpsql.errors import PolicyError
-from dpsql.plan.expr import ColumnInfo
+from dpsql.plan.expressions import ColumnInfo
 from dpsql.plan.interval import Interval, find_position
 from dpsql.plan.types import Type, Value
 from dpsql.policy import normalize_name

@@ -1,6 +1,6 @@
 """The protocol of SQL dialects for emission.
 
-Emission (`dpsql.sql.emit`) writes a plan's operators in SQL that all engines share, and asks the engine's dialect for
+Emission (`dpsql.sql.compile`) writes a plan's operators in SQL that all engines share, and asks the engine's dialect for
 the rest. No SQL text is translated: each engine's statement is written from the plan.
 """
 
@@ -10,7 +10,7 @@ import datetime as dt
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from dpsql.plan.expr import Call, Column, WorkRule
+from dpsql.plan.expressions import Call, Column, WorkRule
 from dpsql.plan.types import Pairs, Type, Value
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ class Dialect(Protocol):
         ...
 
     def emit_call_template(self, expr: Call) -> str:
-        """Return the template of a scalar function, with arguments {0}, {1}, …; see `dpsql.plan.expr.Function`."""
+        """Return the template of a scalar function, with arguments {0}, {1}, …; see `dpsql.plan.expressions.Function`."""
         ...
 
     def emit_bounded_column(self, column: Column) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
-from dpsql.plan.expr import Call, Literal
+from dpsql.plan.expressions import Call, Literal
 
 _LITERAL = r"(?:[^\\.+*?()\[\]{}|^$\x00]|\\[!-/:-@\[-^`{-~])*"
 _ALTERNATIVE = re.compile(rf"(\^?)({_LITERAL})(\$?)(?:\||\Z)", re.DOTALL)

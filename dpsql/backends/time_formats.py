@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
-from dpsql.plan.expr import Call, Literal
+from dpsql.plan.expressions import Call, Literal
 
 PARTS = {
     "Y": ("year", 4),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from dpsql.backends.spellings import CallSpelling, Spelling
-from dpsql.plan.expr import Call, Literal
+from dpsql.backends.function_spellings import CallSpelling, Spelling
+from dpsql.plan.expressions import Call, Literal
 
 DAY = 86_400_000_000
 """The microseconds of a day."""

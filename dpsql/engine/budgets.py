@@ -11,8 +11,8 @@ from dpsql.ledger.digest import compute_text_digest
 from dpsql.ledger.protocol import AccountKey
 from dpsql.plan.nodes import Release, list_private_tables
 from dpsql.policy import Policy
+from dpsql.policy.request.target import Target
 from dpsql.policy.tables import BudgetSpec
-from dpsql.request.target import Target
 
 
 def get_table_budget(policy: Policy, table: str) -> Budget:

@@ -6,16 +6,20 @@ from collections.abc import Sequence
 from typing import Any
 
 from dpsql.analysis.decimals import find_decimal_digits
-from dpsql.covariance import project_rows
 from dpsql.engine import notices
+from dpsql.engine.intervals.cells import RowProvenance
+from dpsql.engine.intervals.derived_values import (
+    DerivedIntervals,
+    make_interval_function,
+    mark_bounded_columns,
+)
 from dpsql.engine.post_processor import build_answer_rows
 from dpsql.engine.prepare import PreparedQuery
-from dpsql.mechanisms import Entropy
+from dpsql.engine.released_table import ReleasedTable
 from dpsql.plan.provenance import find_provenance
-from dpsql.released_table import ReleasedTable
-from dpsql.result import Receipt, Result
-from dpsql.uncertainty.cells import RowProvenance
-from dpsql.uncertainty.derived import DerivedIntervals, make_interval_function, mark_bounded_columns
+from dpsql.privacy.mechanisms import Entropy
+from dpsql.results.covariance import project_rows
+from dpsql.results.result import Receipt, Result
 
 
 def build_result(

@@ -6,9 +6,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from dpsql.accounting.events import to_json
 from dpsql.engine.prepare import PreparedQuery
 from dpsql.policy import Policy
+from dpsql.privacy.accounting.events import to_json
 
 
 def build_charge_details(

@@ -8,16 +8,16 @@ from typing import TypeVar
 
 from dpsql.backends import Backend, Exact
 from dpsql.engine.prepare import PreparedRelease
+from dpsql.engine.release import GroupRows, draw_release, draw_release_in_stages, refine_release
+from dpsql.engine.released_table import Keys, ReleasedTable
+from dpsql.engine.replay.combine import combine_tables
+from dpsql.engine.replay.refine import CoupledRefinement, IndependentTopUp
 from dpsql.errors import BackendError, DatabaseError, InternalError
-from dpsql.mechanisms import Entropy
-from dpsql.mechanisms.release_cache import clear_cache
 from dpsql.planning.measurement import MeasurementPlan
-from dpsql.release import GroupRows, draw_release, draw_release_in_stages, refine_release
-from dpsql.released_table import Keys, ReleasedTable
-from dpsql.replay.combine import combine_tables
-from dpsql.replay.refine import CoupledRefinement, IndependentTopUp
-from dpsql.sql.emit.stages import Stages
-from dpsql.sql.emit.statement import ReleaseStatement
+from dpsql.privacy.mechanisms import Entropy
+from dpsql.privacy.mechanisms.release_cache import clear_cache
+from dpsql.sql.compile.staged_statement import Stages
+from dpsql.sql.compile.statement import ReleaseStatement
 
 _Outcome = TypeVar("_Outcome")
 

@@ -7,19 +7,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from dpsql.aggregates import AGGREGATES
-from dpsql.aggregates.per_unit import WITHIN
 from dpsql.analysis.listed_keys import has_unlisted_keys
 from dpsql.analysis.partitions.assign import describe_box
 from dpsql.analysis.stability import describe_stability
 from dpsql.engine import group_notices, notices
-from dpsql.engine.accuracy import predict_half_width
+from dpsql.engine.accuracy_search import predict_half_width
 from dpsql.engine.pipeline import Engine
 from dpsql.engine.prepare import PreparedQuery, PreparedRelease
-from dpsql.engine.progressive import STEPS
-from dpsql.explained import ExplainedQuery, QueryCharge
+from dpsql.engine.relative_targets import STEPS
 from dpsql.ledger import Quote
-from dpsql.plan.expr import Column, Expr, Scalar
+from dpsql.plan.aggregates import AGGREGATES
+from dpsql.plan.aggregates.per_unit import WITHIN
+from dpsql.plan.expressions import Column, Expr, Scalar
 from dpsql.plan.interval import format_interval
 from dpsql.plan.nodes import (
     Aggregation,
@@ -46,8 +45,9 @@ from dpsql.planning.clamping import BEYOND_CONFIDENCE, Clamp
 from dpsql.planning.measurement import MeasurementPlan, VectorMeasurement
 from dpsql.planning.partition_selection import OptimalPartitionSelection
 from dpsql.planning.sampling import compute_sample_loss
-from dpsql.request.target import CONFIDENCE, Target
-from dpsql.sql.emit.outer_query import ReleasedTables
+from dpsql.policy.request.target import CONFIDENCE, Target
+from dpsql.results.explanation import ExplainedQuery, QueryCharge
+from dpsql.sql.compile.outer_query import ReleasedTables
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from dpsql.accounting.spend import Charge
 from dpsql.engine import notices
 from dpsql.engine.pipeline import Engine
 from dpsql.engine.prepare import PreparedQuery
@@ -15,9 +14,10 @@ from dpsql.errors import QueryRejected
 from dpsql.ledger import BudgetState, Quote
 from dpsql.ledger.protocol import TableCharge
 from dpsql.plan.nodes import OuterQuery
-from dpsql.rendering import format_table
-from dpsql.request.loss import format_rounded
-from dpsql.request.query import ResolvedQuery
+from dpsql.policy.request.loss import format_rounded
+from dpsql.policy.request.query import ResolvedQuery
+from dpsql.privacy.accounting.charge import Charge
+from dpsql.results.rendering import format_table
 
 _WIDTH = 48
 _COMMENT = re.compile(r"--[^\n]*\n")

@@ -6,9 +6,12 @@ import math
 from collections.abc import Iterator, Sequence
 
 from dpsql.analysis.listed_keys import measures_presence
+from dpsql.engine.intervals.cells import compute_intervals
+from dpsql.engine.postprocess.occupied_groups import list_possibly_empty_rows, mark_occupied_groups
+from dpsql.engine.released_table import ReleasedTable
 from dpsql.engine.statement_notices import iterate_plan_parts
 from dpsql.plan.dependencies import list_children
-from dpsql.plan.expr import has_window
+from dpsql.plan.expressions import has_window
 from dpsql.plan.nodes import (
     OuterQuery,
     PerUnitGroupBy,
@@ -20,9 +23,6 @@ from dpsql.plan.render import format_expression
 from dpsql.planning.measurement import MeasurementPlan
 from dpsql.planning.partition_selection import OptimalPartitionSelection
 from dpsql.planning.top_k import TopKSelection
-from dpsql.postprocess.occupied_groups import list_possibly_empty_rows, mark_occupied_groups
-from dpsql.released_table import ReleasedTable
-from dpsql.uncertainty.cells import compute_intervals
 
 CONFIDENCE = 0.95
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from dpsql.analysis.text_bounds import bound_row_work
-from dpsql.backends import Backend, trial
+from dpsql.backends import Backend, constant_checks
 from dpsql.engine.post_processor import to_constants
 from dpsql.errors import BackendError, QueryRejected
 from dpsql.plan.dependencies import (
@@ -23,7 +23,7 @@ from dpsql.plan.dependencies import (
     list_steps,
     substitute_subqueries,
 )
-from dpsql.plan.expr import Expr, Scalar, compute_expression_size
+from dpsql.plan.expressions import Expr, Scalar, compute_expression_size
 from dpsql.plan.nodes import (
     Join,
     OuterQuery,
@@ -34,8 +34,8 @@ from dpsql.plan.nodes import (
     Values,
     iterate_public_groups,
 )
-from dpsql.sql.emit.outer_query import OriginalTables, emit_outer_query
-from dpsql.sql.emit.relations import emit_multiplicity
+from dpsql.sql.compile.outer_query import OriginalTables, emit_outer_query
+from dpsql.sql.compile.relations import emit_multiplicity
 
 _MOST = 256
 """How many look-ups of each kind are kept at most; beyond, all are forgotten."""
@@ -105,7 +105,11 @@ class PublicLookups:
         found = self._rows.get(sql)
         if found is None:
             constants = isinstance(query.source, Values)
-            found = trial.query_constant_rows(sql) if constants else self.backend.read_public_rows(sql)[0]
+            found = (
+                constant_checks.query_constant_rows(sql)
+                if constants
+                else self.backend.read_public_rows(sql)[0]
+            )
             if not constants or len(sql) <= _LONG:
                 _make_room(self._rows)[sql] = found
         return found

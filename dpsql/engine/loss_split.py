@@ -13,13 +13,13 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import cache
 
-from dpsql.accounting.accountants.base import search_largest_epsilon
-from dpsql.accounting.events import BoundedRange, Pure
-from dpsql.analysis.analyse import Analysis
+from dpsql.analysis.release_analysis import Analysis
 from dpsql.errors import QueryRejected
 from dpsql.ledger.protocol import Account
 from dpsql.plan.nodes import Release, list_private_tables
 from dpsql.planning.choose import LossShare
+from dpsql.privacy.accounting.accountants.base import search_largest_epsilon
+from dpsql.privacy.accounting.events import BoundedRange, Pure
 
 
 def split_loss(

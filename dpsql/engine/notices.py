@@ -12,10 +12,8 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
 
-from dpsql.aggregates import AGGREGATES, Moment
-from dpsql.aggregates.count import COUNT
 from dpsql.analysis.intervals import derive_interval, derive_known_intervals
-from dpsql.engine.accuracy import predict_noise_half_width
+from dpsql.engine.accuracy_search import predict_noise_half_width
 from dpsql.engine.group_notices import (
     CONFIDENCE,
     describe_empty_groups,
@@ -27,14 +25,20 @@ from dpsql.engine.group_notices import (
     has_unfiltered_groups,
     is_ordered_selection,
 )
+from dpsql.engine.intervals.cells import RowProvenance, compute_intervals, find_released_ends
+from dpsql.engine.intervals.clamping_bias import compute_allowances, find_clamp
+from dpsql.engine.postprocess.empty_aggregates import has_condition, has_value_count
 from dpsql.engine.prepare import PreparedQuery
+from dpsql.engine.released_table import ReleasedTable
 from dpsql.engine.statement_notices import (
     describe_absent_ids,
     describe_constant_questions,
     describe_excluded_constants,
 )
-from dpsql.engine.within_units import describe_unit_keys
-from dpsql.plan.expr import Column, Expr, ReleasedColumn, walk
+from dpsql.engine.within_unit_notices import describe_unit_keys
+from dpsql.plan.aggregates import AGGREGATES, Moment
+from dpsql.plan.aggregates.count import COUNT
+from dpsql.plan.expressions import Column, Expr, ReleasedColumn, walk
 from dpsql.plan.interval import Interval, find_position, format_interval
 from dpsql.plan.nodes import (
     Aggregation,
@@ -56,13 +60,9 @@ from dpsql.plan.sampling import find_sampling_rate, format_percent
 from dpsql.plan.types import Type, Value
 from dpsql.planning.clamping import Clamp
 from dpsql.planning.measurement import MeasurementPlan
-from dpsql.postprocess.nobody import has_condition, has_value_count
-from dpsql.released_table import ReleasedTable
-from dpsql.rendering import format_value
-from dpsql.result import Result
-from dpsql.sql.emit.outer_query import ReleasedTables
-from dpsql.uncertainty.cells import RowProvenance, compute_intervals, find_released_ends
-from dpsql.uncertainty.cut_off import compute_allowances, find_clamp
+from dpsql.results.rendering import format_value
+from dpsql.results.result import Result
+from dpsql.sql.compile.outer_query import ReleasedTables
 
 FEW_VALUES = 100
 """An end of so few whole numbers, as of months, is often reached by right values."""

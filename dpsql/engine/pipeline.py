@@ -12,26 +12,28 @@ from fractions import Fraction
 from functools import cached_property
 from typing import TypeVar
 
-from dpsql.accounting.spend import NOTHING
-from dpsql.analysis.analyse import Analysis, analyze_release
 from dpsql.analysis.partitions.assign import with_partition_filters
-from dpsql.backends import Backend, catalog
-from dpsql.backends.scratch import ScratchDatabase
-from dpsql.engine.accuracy import LossSearch
+from dpsql.analysis.release_analysis import Analysis, analyze_release
+from dpsql.backends import Backend, analyst_schema
+from dpsql.backends.scratch_database import ScratchDatabase
+from dpsql.engine.accuracy_search import LossSearch
 from dpsql.engine.budgets import compute_epsilon_cap, get_table_budget, require_above_floor, require_below_cap
 from dpsql.engine.build_result import build_result
 from dpsql.engine.charge_details import build_charge_details
 from dpsql.engine.draw import draw_noise
-from dpsql.engine.experts import ExpertLosses
-from dpsql.engine.finish import finish_statement
+from dpsql.engine.expert_choices import ExpertLosses
 from dpsql.engine.lookups import PublicLookups
 from dpsql.engine.loss_split import split_loss
+from dpsql.engine.plan_completion import finish_statement
 from dpsql.engine.post_processor import PostProcessor, to_constants
+from dpsql.engine.postprocess.empty_aggregates import list_counted_sums, present_table, with_null_sums
+from dpsql.engine.postprocess.occupied_groups import list_possibly_empty_releases, mark_occupied_groups
 from dpsql.engine.prepare import PreparedQuery, PreparedRelease, emit_statement
 from dpsql.engine.receipts import build_receipt, collect_versions
-from dpsql.engine.replay import ReleaseStore
-from dpsql.engine.sampling import require_one_sample
-from dpsql.engine.stops import InterruptibleGroup, StopRequests, run_and_record
+from dpsql.engine.released_table import ReleasedTable
+from dpsql.engine.stop_requests import InterruptibleGroup, StopRequests, run_and_record
+from dpsql.engine.stored_answers import ReleaseStore
+from dpsql.engine.unit_sampling import require_one_sample
 from dpsql.errors import (
     BackendError,
     BudgetExhausted,
@@ -42,29 +44,27 @@ from dpsql.errors import (
 from dpsql.ledger import Entry, Ledger, Quote
 from dpsql.ledger.protocol import Account
 from dpsql.ledger.refusal import require_payable
-from dpsql.mechanisms import Entropy, SystemEntropy
+from dpsql.ledger.workers import Interruptible
 from dpsql.plan.dependencies import KnownValues, list_final_releases, list_steps, substitute_subqueries
-from dpsql.plan.expr import Expr, Scalar
+from dpsql.plan.expressions import Expr, Scalar
 from dpsql.plan.nodes import OuterQuery, PublicSubquery, Release, Values, list_private_tables
 from dpsql.planning.choose import LossShare, choose_plan
 from dpsql.planning.measurement import MeasurementPlan
 from dpsql.planning.verify import verify_plan
 from dpsql.policy import Policy
-from dpsql.postprocess.nobody import list_counted_sums, present_table, with_null_sums
-from dpsql.postprocess.occupied_groups import list_possibly_empty_releases, mark_occupied_groups
-from dpsql.released_table import ReleasedTable
-from dpsql.request.query import Query, ResolvedQuery, resolve_query
-from dpsql.request.target import Target
-from dpsql.result import Receipt, Result
-from dpsql.sql.emit.outer_query import (
+from dpsql.policy.request.query import Query, ResolvedQuery, resolve_query
+from dpsql.policy.request.target import Target
+from dpsql.privacy.accounting.charge import NOTHING
+from dpsql.privacy.mechanisms import Entropy, SystemEntropy
+from dpsql.results.result import Receipt, Result
+from dpsql.sql.compile.outer_query import (
     OriginalTables,
     ReleasedTables,
     emit_outer_query,
     find_unchanged_columns,
 )
 from dpsql.sql.lower.statement import lower_statement
-from dpsql.sql.read.parse import mark_translation_errors, parse_cached, require_stack_room
-from dpsql.workers import Interruptible
+from dpsql.sql.parse.parse import mark_translation_errors, parse_cached, require_stack_room
 
 
 @dataclass(frozen=True)
@@ -80,9 +80,9 @@ class Engine:
     stops: StopRequests = field(default_factory=StopRequests, compare=False)
 
     @cached_property
-    def catalog(self) -> catalog.AnalystSchema:
+    def catalog(self) -> analyst_schema.AnalystSchema:
         """Return the schema that an analyst sees."""
-        built = catalog.build_analyst_schema(
+        built = analyst_schema.build_analyst_schema(
             self.policy, self.backend.read_schema(), self.backend.find_origin
         )
         return replace(built, database_name=self.backend.database_name)
@@ -360,7 +360,7 @@ class Engine:
         work: Callable[[], _Outcome],
         *beside: Interruptible,
     ) -> _Outcome:
-        """Return the result of `work`, which is all that follows a charge; see `dpsql.engine.stops.run_and_record`."""
+        """Return the result of `work`, which is all that follows a charge; see `dpsql.engine.stop_requests.run_and_record`."""
         record = self._make_failure_recorder(prepared, entries) if entries else None
         return run_and_record(InterruptibleGroup((self.backend, *beside)), work, record, self.stops)
 

@@ -11,23 +11,29 @@ from typing import Any
 from dpsql.analysis.decimals import to_decimal
 from dpsql.analysis.intervals import derive_answer_intervals, derive_interval
 from dpsql.backends import Backend
-from dpsql.backends.scratch import ScratchDatabase
+from dpsql.backends.scratch_database import ScratchDatabase
+from dpsql.engine.intervals.cells import CONFIDENCE, compute_interval_ends
+from dpsql.engine.intervals.derived_values import DerivedIntervals, PublicCopy, list_simulated_columns
+from dpsql.engine.intervals.selected_rows import RowChoice, compute_kept_row_confidence
+from dpsql.engine.postprocess.consistency import make_consistent
+from dpsql.engine.postprocess.empty_aggregates import mark_null_sums, present_table
+from dpsql.engine.postprocess.occupied_groups import mark_occupied_groups
 from dpsql.engine.prepare import PreparedQuery, PreparedRelease
-from dpsql.functions.enclosures import round_to_doubles
+from dpsql.engine.released_table import ReleasedTable
 from dpsql.plan.dependencies import KnownValues, list_final_releases, substitute_subqueries
-from dpsql.plan.expr import Expr, Literal, ReleasedColumn, Scalar
+from dpsql.plan.expressions import Expr, Literal, ReleasedColumn, Scalar
+from dpsql.plan.functions.enclosures import round_to_doubles
 from dpsql.plan.interval import ANYWHERE, Interval
 from dpsql.plan.nodes import PublicSubquery, Release, Values
 from dpsql.plan.noiseless import mark_noiseless_outputs
 from dpsql.plan.provenance import find_provenance
-from dpsql.postprocess.consistency import make_consistent
-from dpsql.postprocess.nobody import mark_null_sums, present_table
-from dpsql.postprocess.occupied_groups import mark_occupied_groups
-from dpsql.released_table import ReleasedTable
-from dpsql.sql.emit.outer_query import OCCUPIED, ReleasedTables, emit_copy, emit_outer_query, name_null_column
-from dpsql.uncertainty.cells import CONFIDENCE, compute_interval_ends
-from dpsql.uncertainty.derived import DerivedIntervals, PublicCopy, list_simulated_columns
-from dpsql.uncertainty.selected_rows import RowChoice, compute_kept_row_confidence
+from dpsql.sql.compile.outer_query import (
+    OCCUPIED,
+    ReleasedTables,
+    emit_copy,
+    emit_outer_query,
+    name_null_column,
+)
 
 ROUNDS = 8
 """How often ends of intervals are made again for fewer kept rows, before they are made for one."""

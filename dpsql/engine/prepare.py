@@ -7,15 +7,15 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from dpsql.accounting.events import Composed, Event
-from dpsql.accounting.partitions.boxes import Box
-from dpsql.analysis.analyse import Analysis
 from dpsql.analysis.partitions.assign import compute_boxes
+from dpsql.analysis.release_analysis import Analysis
 from dpsql.backends.dialect import Dialect
 from dpsql.backends.duckdb.dialect import DUCKDB
-from dpsql.engine.experts import ExpertLosses
+from dpsql.engine.expert_choices import ExpertLosses
+from dpsql.engine.released_table import ReleasedTable
+from dpsql.engine.replay.combine import combine_plans
+from dpsql.engine.replay.refine import CoupledRefinement, IndependentTopUp
 from dpsql.ledger.protocol import TableCharge
-from dpsql.mechanisms.entropy import Entropy, draw_secret
 from dpsql.plan import fingerprint
 from dpsql.plan.dependencies import (
     KnownValues,
@@ -36,13 +36,13 @@ from dpsql.planning.hierarchy import adjust_plans, list_hierarchies
 from dpsql.planning.measurement import MeasurementPlan
 from dpsql.planning.partition_selection import OptimalPartitionSelection
 from dpsql.planning.statistics import Statistic
-from dpsql.released_table import ReleasedTable
-from dpsql.replay.combine import combine_plans
-from dpsql.replay.refine import CoupledRefinement, IndependentTopUp
-from dpsql.request.query import Query, ResolvedQuery
-from dpsql.sql.emit.outer_query import ORDINAL, OriginalTables, ReleasedTables
-from dpsql.sql.emit.sample import PLACEHOLDER
-from dpsql.sql.emit.statement import ReleaseStatement, can_read_selected, emit_release, emit_sums
+from dpsql.policy.request.query import Query, ResolvedQuery
+from dpsql.privacy.accounting.events import Composed, Event
+from dpsql.privacy.accounting.partitions.boxes import Box
+from dpsql.privacy.mechanisms.entropy import Entropy, draw_secret
+from dpsql.sql.compile.outer_query import ORDINAL, OriginalTables, ReleasedTables
+from dpsql.sql.compile.statement import ReleaseStatement, can_read_selected, emit_release, emit_sums
+from dpsql.sql.compile.unit_sample import PLACEHOLDER
 
 
 @dataclass(frozen=True, slots=True)

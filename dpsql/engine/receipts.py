@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 
-from dpsql.accounting.events import to_json
 from dpsql.backends import Backend
 from dpsql.engine.prepare import PreparedQuery, describe_mechanisms
 from dpsql.ledger import Entry
 from dpsql.planning.measurement import MeasurementPlan
 from dpsql.policy import Policy
-from dpsql.result import Receipt
+from dpsql.privacy.accounting.events import to_json
+from dpsql.results.result import Receipt
 from dpsql.version import VERSION
 
 

@@ -7,12 +7,12 @@ from fractions import Fraction
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from dpsql.accounting import get_accountant
-from dpsql.accounting.events import Composed, Event, Pure, Selection
-from dpsql.accounting.spend import NOTHING
 from dpsql.engine.loss_split import compute_proportional_delta
 from dpsql.errors import LossError, ProgrammingError
-from dpsql.request.loss import DisplayedFraction
+from dpsql.policy.request.loss import DisplayedFraction
+from dpsql.privacy.accounting import get_accountant
+from dpsql.privacy.accounting.charge import NOTHING
+from dpsql.privacy.accounting.events import Composed, Event, Pure, Selection
 
 if TYPE_CHECKING:
     from dpsql.engine.pipeline import Engine

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 
 from dpsql.plan.dependencies import list_children
-from dpsql.plan.expr import Call, Column, Expr, Literal, ReleasedColumn
+from dpsql.plan.expressions import Call, Column, Expr, Literal, ReleasedColumn
 from dpsql.plan.interval import find_position, format_interval
 from dpsql.plan.nodes import (
     Join,

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dpsql.engine.draw import run_without_frames
 from dpsql.engine.pipeline import Engine
 from dpsql.engine.prepare import PreparedQuery
-from dpsql.engine.stops import CANCELLED, is_interruption
+from dpsql.engine.release import open_stream as open_running_stream
+from dpsql.engine.stop_requests import CANCELLED, is_interruption
 from dpsql.errors import BackendError, InternalError, OperationalError
 from dpsql.ledger import Entry
-from dpsql.release import open_stream as open_running_stream
-from dpsql.result import Receipt
-from dpsql.synthesis.stream import Cells, RunningStream, StreamedCount
+from dpsql.privacy.synthesis.stream import Cells, RunningStream, StreamedCount
+from dpsql.results.result import Receipt
 
 
 def open_stream(engine: Engine, prepared: PreparedQuery) -> tuple[RunningStream, Receipt]:

@@ -17,7 +17,6 @@ from dpsql.backends.quoting import quote_identifier
 from dpsql.engine.pipeline import Engine
 from dpsql.engine.prepare import PreparedQuery
 from dpsql.errors import LossError, Position, ProgrammingError, QueryRejected
-from dpsql.local_table import LocalTable
 from dpsql.plan.interval import Interval
 from dpsql.plan.nodes import Release
 from dpsql.plan.sampling import find_sampling_rate
@@ -31,21 +30,22 @@ from dpsql.planning.synthesis import (
     plan_synthesis,
 )
 from dpsql.planning.verify import verify_plan
-from dpsql.request.query import Query
-from dpsql.request.target import Target
-from dpsql.result import Receipt
-from dpsql.sql.emit.marginals import emit_marginals
-from dpsql.sql.emit.outer_query import find_unchanged_columns
-from dpsql.sql.emit.statement import emit_release
+from dpsql.policy.request.query import Query
+from dpsql.policy.request.target import Target
+from dpsql.privacy.synthesis.mechanism import Mwem
+from dpsql.privacy.synthesis.methods import METHODS, SyntheticMethod
+from dpsql.privacy.synthesis.mst import MOST_COLUMNS, Mst, list_read_marginals, require_small_tables
+from dpsql.privacy.synthesis.randomized import RandomizedTable
+from dpsql.privacy.synthesis.stream import WeightsStream
+from dpsql.privacy.synthesis.workload import Counts, Marginal, parse_workload
+from dpsql.results.local_table import LocalTable
+from dpsql.results.result import Receipt
+from dpsql.results.synthetic_table import SyntheticTable, WorkloadError
+from dpsql.sql.compile.marginals import emit_marginals
+from dpsql.sql.compile.outer_query import find_unchanged_columns
+from dpsql.sql.compile.statement import emit_release
 from dpsql.sql.lower.statement import lower_statement
-from dpsql.sql.read.parse import parse_cached
-from dpsql.synthesis.mechanism import Mwem
-from dpsql.synthesis.methods import METHODS, SyntheticMethod
-from dpsql.synthesis.mst import MOST_COLUMNS, Mst, list_read_marginals, require_small_tables
-from dpsql.synthesis.randomized import RandomizedTable
-from dpsql.synthesis.stream import WeightsStream
-from dpsql.synthesis.workload import Counts, Marginal, parse_workload
-from dpsql.synthetic_table import SyntheticTable, WorkloadError
+from dpsql.sql.parse.parse import parse_cached
 
 STEPS = 256
 """Steps of a column that is rounded to one of its bounds; what they lose of a mean is in its interval."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from dpsql.accounting.partitions.boxes import WHOLE, Box, PartitionCharges
-from dpsql.accounting.spend import NOTHING, Charge
 from dpsql.ledger.digest import compute_text_digest, to_canonical_json
 from dpsql.ledger.protocol import Account, AccountKey, BudgetState, RemainingBudget, ReservationState
 from dpsql.ledger.reservations import Reservations
-from dpsql.request.loss import DisplayedFraction
+from dpsql.policy.request.loss import DisplayedFraction
+from dpsql.privacy.accounting.charge import NOTHING, Charge
+from dpsql.privacy.accounting.partitions.boxes import WHOLE, Box, PartitionCharges
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from fractions import Fraction
 
-from dpsql.accounting.events import require_exact_positive
 from dpsql.errors import LossError
+from dpsql.privacy.accounting.events import require_exact_positive
 
 _PERIODS: Mapping[str, Callable[[datetime], str]] = {
     "daily": lambda at: f"{at:%Y-%m-%d}",

@@ -10,16 +10,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
-from dpsql.accounting.partitions.boxes import WHOLE, Box, PartitionCharges, add_exact_charge
-from dpsql.accounting.spend import Charge
 from dpsql.errors import IntegrityError, LossError
 from dpsql.ledger.amendments import require_amendment
 from dpsql.ledger.balance import Balance, compute_partitions_digest
-from dpsql.ledger.claims import Claims, parse_claims
+from dpsql.ledger.database_identity import can_follow
 from dpsql.ledger.digest import KeyedDigest, Row
 from dpsql.ledger.entry_kinds import AMEND, RESERVE, RESET, EntryEffect, InvalidEntryError, apply_effect
-from dpsql.ledger.identity import can_follow
 from dpsql.ledger.protocol import AccountKey, LedgerHead
+from dpsql.ledger.release_claims import Claims, parse_claims
 from dpsql.ledger.reservations import Reservations, compute_reservations_digest
 from dpsql.ledger.rows import (
     FIRST_PREVIOUS,
@@ -30,6 +28,8 @@ from dpsql.ledger.rows import (
     parse_charge,
     parse_version,
 )
+from dpsql.privacy.accounting.charge import Charge
+from dpsql.privacy.accounting.partitions.boxes import WHOLE, Box, PartitionCharges, add_exact_charge
 
 _BROKEN_LINK = "does not continue the entry before it"
 _VERIFY = "run `dpsql ledger verify` to find the changed entry, and restore the newest backup"

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final, NamedTuple, TypeAlias
 
-from dpsql.accounting.partitions.boxes import WHOLE, Box, PartitionCharges
-from dpsql.accounting.spend import NOTHING, Charge
 from dpsql.ledger.balance import Balance
 from dpsql.ledger.reservations import AccountReservation
+from dpsql.privacy.accounting.charge import NOTHING, Charge
+from dpsql.privacy.accounting.partitions.boxes import WHOLE, Box, PartitionCharges
 
 CHARGE, RESET, RESERVE, DRAW, RETURN = "charge", "reset", "reserve", "draw", "return"
 FAILURE, UNLOCK, AMEND = "failure", "unlock", "amend"

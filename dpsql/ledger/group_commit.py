@@ -23,7 +23,7 @@ from typing import Any, TypeAlias
 from weakref import WeakSet
 
 from dpsql.errors import Error
-from dpsql.ledger.uninterrupted import run_uninterrupted
+from dpsql.ledger.uninterrupted_work import run_uninterrupted
 
 Rows: TypeAlias = list[dict[str, Any]]
 

@@ -14,22 +14,21 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Connection, insert, select
 
-from dpsql.accounting.events import Event
 from dpsql.errors import DatabaseError, Error, IntegrityError, InterfaceError, OperationalError, PolicyError
 from dpsql.ledger.amendments import BudgetHistory
 from dpsql.ledger.anchor import AnchorFile, read_anchored_head
 from dpsql.ledger.balance import Balance, compute_partitions_digest
 from dpsql.ledger.budget import compute_period
 from dpsql.ledger.chain import Chain
-from dpsql.ledger.claims import Claims
+from dpsql.ledger.database_identity import require_same_database
 from dpsql.ledger.digest import KeyedDigest, Row
 from dpsql.ledger.entry_kinds import AMEND
 from dpsql.ledger.failures import FailureLimit
 from dpsql.ledger.group_commit import GroupCommit, PendingCharge, Rows
-from dpsql.ledger.identity import require_same_database
 from dpsql.ledger.migration import migrate
 from dpsql.ledger.protocol import Account, AccountKey, Clock, Entry, LedgerHead
 from dpsql.ledger.refusal import make_rollback_error
+from dpsql.ledger.release_claims import Claims
 from dpsql.ledger.releases import read_claims, read_release_head, require_refinable, write_claims
 from dpsql.ledger.reservations import compute_reservations_digest
 from dpsql.ledger.rows import (
@@ -68,7 +67,8 @@ from dpsql.ledger.tables import (
     write_partitions,
     write_reservations,
 )
-from dpsql.ledger.uninterrupted import run_uninterrupted
+from dpsql.ledger.uninterrupted_work import run_uninterrupted
+from dpsql.privacy.accounting.events import Event
 
 _MOST_FOLLOWED = 1000  # new entries; with more, the last one of each account is looked up instead
 

@@ -44,7 +44,7 @@ def open_ledger(
             a new ledger, replaced after each charge.
         key: The owner's secret, or the path of a file that holds it. The digests of a new ledger are computed with it
             (HMAC), and nobody without it can change what the last entries state.
-        database: The identity of the queried database, as in `dpsql.ledger.identity`; None if there is none.
+        database: The identity of the queried database, as in `dpsql.ledger.database_identity`; None if there is none.
         max_failures: The number of failures that locks each table; three unless given.
 
     Returns:

@@ -13,13 +13,13 @@ from datetime import UTC, datetime
 from fractions import Fraction
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from dpsql.accounting.accountants import Accountant, get_accountant
-from dpsql.accounting.events import Event
-from dpsql.accounting.partitions.boxes import WHOLE, Box
-from dpsql.accounting.spend import Charge
 from dpsql.errors import IntegrityError
 from dpsql.ledger.budget import Budget
 from dpsql.ledger.stored_release import NewRelease, ReleaseRecord
+from dpsql.privacy.accounting.accountants import Accountant, get_accountant
+from dpsql.privacy.accounting.charge import Charge
+from dpsql.privacy.accounting.events import Event
+from dpsql.privacy.accounting.partitions.boxes import WHOLE, Box
 
 Clock = Callable[[], datetime]
 _LINK = "(0|[1-9][0-9]{0,17}) ([0-9a-f]{64})"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from dpsql.accounting.spend import Charge
 from dpsql.errors import OperationalError, PolicyError
 from dpsql.ledger.balance import Balance
 from dpsql.ledger.entry_kinds import DRAW, RESERVE, EntryEffect, apply_effect
@@ -19,6 +18,7 @@ from dpsql.ledger.protocol import (
 )
 from dpsql.ledger.reservations import AccountReservation
 from dpsql.policy.names import normalize_account_name
+from dpsql.privacy.accounting.charge import Charge
 
 MOST_RESERVATIONS, MOST_OWN_RESERVATIONS = 64, 16
 """The most open reservations of an account, and of one analyst in it."""

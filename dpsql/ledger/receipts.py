@@ -19,11 +19,11 @@ from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 from typing import Any
 
-from dpsql.accounting.events import Composed, Event, from_json, to_json
 from dpsql.errors import IntegrityError, ProgrammingError
 from dpsql.ledger.digest import to_canonical_json
 from dpsql.ledger.protocol import Entry
 from dpsql.ledger.reader import LedgerReader
+from dpsql.privacy.accounting.events import Composed, Event, from_json, to_json
 
 _TEXTS = ("query", "plan", "analyst", "privacy_unit", "neighbors", "data_version", "policy")
 _DETAILS = ("plan", "data_version", "policy", "privacy_unit", "neighbors", "versions")

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from decimal import ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
 from fractions import Fraction
 
-from dpsql.accounting.events import Pure
-from dpsql.accounting.partitions.boxes import WHOLE
-from dpsql.accounting.spend import NOTHING, Charge
 from dpsql.errors import BudgetExhausted, IntegrityError
 from dpsql.ledger.entry_kinds import CHARGE, RESERVE
 from dpsql.ledger.protocol import Account, Ledger, LedgerHead, Quote, TableCharge
+from dpsql.privacy.accounting.charge import NOTHING, Charge
+from dpsql.privacy.accounting.events import Pure
+from dpsql.privacy.accounting.partitions.boxes import WHOLE
 
 
 def require_payable(

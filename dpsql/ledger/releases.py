@@ -16,9 +16,9 @@ from typing import Any
 from sqlalchemy import Connection, bindparam, func, insert, select
 
 from dpsql.errors import IntegrityError, OperationalError
-from dpsql.ledger.claims import Claims
 from dpsql.ledger.digest import KeyedDigest, Row, compute_text_digest
 from dpsql.ledger.protocol import Entry, LedgerHead
+from dpsql.ledger.release_claims import Claims
 from dpsql.ledger.rows import RESTORE, START
 from dpsql.ledger.schema import ENTRIES, REFINEMENTS, RELEASES
 from dpsql.ledger.stored_release import NewRelease, ReleaseRecord

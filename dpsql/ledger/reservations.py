@@ -17,10 +17,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
-from dpsql.accounting.partitions.boxes import WHOLE, Box, PartitionCharges
-from dpsql.accounting.spend import Charge
 from dpsql.errors import IntegrityError, LossError
 from dpsql.ledger.digest import compute_text_digest, to_canonical_json
+from dpsql.privacy.accounting.charge import Charge
+from dpsql.privacy.accounting.partitions.boxes import WHOLE, Box, PartitionCharges
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,14 +9,14 @@ from datetime import datetime
 from fractions import Fraction
 from typing import Any
 
-from dpsql.accounting.events import Event, from_json, to_json
-from dpsql.accounting.spend import Charge
 from dpsql.errors import IntegrityError, LossError
 from dpsql.ledger.budget import Budget
-from dpsql.ledger.claims import parse_claims
 from dpsql.ledger.digest import LATER_COLUMNS, KeyedDigest, Row, compute_text_digest, to_canonical_json
 from dpsql.ledger.entry_kinds import RELEASED
 from dpsql.ledger.protocol import Account, AccountKey, Entry, LedgerHead
+from dpsql.ledger.release_claims import parse_claims
+from dpsql.privacy.accounting.charge import Charge
+from dpsql.privacy.accounting.events import Event, from_json, to_json
 
 _WHOLE = re.compile(r"0|[1-9][0-9]{0,1999}")
 _RATIO = re.compile(r"(0|[1-9][0-9]{0,1999})/([1-9][0-9]{0,1999})")

@@ -8,8 +8,6 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from dpsql.accounting.partitions.boxes import WHOLE
-from dpsql.accounting.spend import NOTHING
 from dpsql.errors import ProgrammingError
 from dpsql.ledger.amendments import make_amendment_details, require_amendable
 from dpsql.ledger.balance import (
@@ -19,7 +17,6 @@ from dpsql.ledger.balance import (
     list_reservation_states,
 )
 from dpsql.ledger.budget import Budget, compute_period
-from dpsql.ledger.claims import to_claims_text
 from dpsql.ledger.entry_kinds import (
     AMEND,
     CHARGE,
@@ -53,6 +50,7 @@ from dpsql.ledger.quote import (
     list_account_charges,
 )
 from dpsql.ledger.refusal import make_exhaustion_error
+from dpsql.ledger.release_claims import to_claims_text
 from dpsql.ledger.releases import iterate_stored_releases, read_release_head, store_releases
 from dpsql.ledger.rows import (
     get_account_key,
@@ -72,8 +70,10 @@ from dpsql.ledger.tables import (
     read_budget_history,
     write_amended_account,
 )
-from dpsql.ledger.uninterrupted import run_uninterrupted
+from dpsql.ledger.uninterrupted_work import run_uninterrupted
 from dpsql.ledger.verification import verify_chain
+from dpsql.privacy.accounting.charge import NOTHING
+from dpsql.privacy.accounting.partitions.boxes import WHOLE
 
 
 class SqlLedger(SqlJournal):

@@ -20,7 +20,6 @@ from sqlalchemy import (
 )
 from sqlalchemy.schema import CreateIndex
 
-from dpsql.accounting.partitions.boxes import PartitionCharges
 from dpsql.errors import IntegrityError, OperationalError
 from dpsql.ledger.amendments import BudgetHistory
 from dpsql.ledger.balance import Balance, from_charges_by_box, to_charges_by_box
@@ -52,6 +51,7 @@ from dpsql.ledger.schema import (
     SLICES,
 )
 from dpsql.ledger.stores.base import Store
+from dpsql.privacy.accounting.partitions.boxes import PartitionCharges
 
 KNOWN_SCHEMAS = (SCHEMA, "4", "3", "2")
 

@@ -17,7 +17,7 @@ from dpsql.ledger.tables import (
     require_derived_rows,
     require_ledger_head,
 )
-from dpsql.ledger.uninterrupted import run_uninterrupted
+from dpsql.ledger.uninterrupted_work import run_uninterrupted
 
 _BATCH = 5000  # entries of one transaction, so that the log need not grow while a long history is read
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from dpsql.plan.expr import Column, ReleasedColumn
+from dpsql.plan.expressions import Column, ReleasedColumn
 from dpsql.plan.nodes import Filter, PerUnitGroupBy, Project, PublicSubquery, Release, Source, Values
 
 

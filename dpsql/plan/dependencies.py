@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any, TypeVar
 
-from dpsql.plan.expr import Column, Expr, Function, Literal, ReleasedColumn, Scalar
+from dpsql.plan.expressions import Column, Expr, Function, Literal, ReleasedColumn, Scalar
 from dpsql.plan.fields import INIT_FIELDS
 from dpsql.plan.nodes import OuterQuery, PerUnitGroupBy, PublicSubquery, Relation, Release, Values
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 
-from dpsql.plan.expr import Call, Column, ColumnInfo, Expr
+from dpsql.plan.expressions import Call, Column, ColumnInfo, Expr
 from dpsql.plan.fields import COMPARED_FIELDS
 from dpsql.plan.fingerprint import compute_canonical_text
 from dpsql.plan.nodes import PerUnitGroupBy, PerUnitWindows, Project, PublicSubquery, SetOperation, Values

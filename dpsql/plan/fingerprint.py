@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from enum import Enum
 
-from dpsql.plan.expr import Function
+from dpsql.plan.expressions import Function
 from dpsql.plan.nodes import OuterQuery
 from dpsql.plan.tags import FORMS, TaggedEnum
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dpsql.plan.expr import Call, Expr, Literal, ReleasedColumn
+from dpsql.plan.expressions import Call, Expr, Literal, ReleasedColumn
 
 
 @dataclass(frozen=True, slots=True)

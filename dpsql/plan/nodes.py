@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import ClassVar
 
-from dpsql.plan.expr import Column, Expr, Order, ReleasedColumn, WindowCall, has_window
+from dpsql.plan.expressions import Column, Expr, Order, ReleasedColumn, WindowCall, has_window
 from dpsql.plan.tables import Link, Scan, Unit, UnitKind
 from dpsql.plan.tags import TaggedEnum, later_field
 from dpsql.plan.types import Type, Value

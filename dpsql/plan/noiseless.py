@@ -9,7 +9,7 @@ rows, window functions and all unknown cases count as noisy.
 from __future__ import annotations
 
 from dpsql.plan.dependencies import list_releases
-from dpsql.plan.expr import Column, Expr, ReleasedColumn, Scalar, has_window, walk
+from dpsql.plan.expressions import Column, Expr, ReleasedColumn, Scalar, has_window, walk
 from dpsql.plan.nodes import (
     OuterQuery,
     PerUnitGroupBy,

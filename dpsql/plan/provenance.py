@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from dpsql.plan.expr import Expr, replace_parts
+from dpsql.plan.expressions import Expr, replace_parts
 from dpsql.plan.nodes import (
     Filter,
     Join,

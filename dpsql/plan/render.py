@@ -1,10 +1,10 @@
-"""Expressions as SQL for people. `dpsql.sql.emit` writes the SQL that the engine runs."""
+"""Expressions as SQL for people. `dpsql.sql.compile` writes the SQL that the engine runs."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from dpsql.plan.expr import Call, Expr, Frame, Literal, Order, ReleasedColumn, WindowCall
+from dpsql.plan.expressions import Call, Expr, Frame, Literal, Order, ReleasedColumn, WindowCall
 from dpsql.plan.types import Type
 
 _INFIX = {
@@ -31,7 +31,7 @@ _MOST_LISTED = 9
 def format_expression(expr: Expr, names: Mapping[str, str] | None = None) -> str:
     """Return an expression as text; `names` holds the texts of released columns.
 
-    >>> from dpsql.functions import build_function_call
+    >>> from dpsql.plan.functions import build_function_call
     >>> format_expression(build_function_call("add", Literal(1, Type.INTEGER), Literal(2, Type.INTEGER)))
     '(1 + 2)'
     """
@@ -114,7 +114,7 @@ def format_order_item(item: Order, names: Mapping[str, str] | None = None) -> st
 def format_frame(frame: Frame) -> str:
     """Return a frame in SQL.
 
-    >>> from dpsql.plan.expr import FrameKind
+    >>> from dpsql.plan.expressions import FrameKind
     >>> format_frame(Frame(FrameKind.ROWS, -1, None))
     'ROWS BETWEEN 1 PRECEDING AND UNBOUNDED FOLLOWING'
     """

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from dpsql.plan.expr import (
+from dpsql.plan.expressions import (
     Call,
     Column,
     Expr,

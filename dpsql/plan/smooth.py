@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from dpsql.plan.dependencies import list_releases
-from dpsql.plan.expr import Call, Column, Expr, Scalar, WindowCall, walk
+from dpsql.plan.expressions import Call, Column, Expr, Scalar, WindowCall, walk
 from dpsql.plan.nodes import (
     Filter,
     Join,

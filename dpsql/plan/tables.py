@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import ClassVar
 
-from dpsql.plan.expr import Column
+from dpsql.plan.expressions import Column
 from dpsql.plan.tags import TaggedEnum, later_field
 from dpsql.plan.types import Value
 

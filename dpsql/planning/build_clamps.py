@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import ceil, isqrt
 
-from dpsql.aggregates import Moment
-from dpsql.analysis.analyse import Analysis
+from dpsql.analysis.release_analysis import Analysis
 from dpsql.analysis.stability import is_declared_bound
-from dpsql.mechanisms import Exponential
+from dpsql.plan.aggregates import Moment
+from dpsql.planning.clamp_rules import ClampSelectionRule, count_released_groups
 from dpsql.planning.clamping import (
     EXPECTED_VALUE,
     SUBDIVISIONS,
@@ -23,8 +23,8 @@ from dpsql.planning.clamping import (
     compute_grid,
     compute_step_range,
 )
-from dpsql.planning.learning_rule import ClampSelectionRule, count_released_groups
 from dpsql.planning.statistics import Statistic, StatisticVector
+from dpsql.privacy.mechanisms import Exponential
 
 EXPECTED_PART = 4
 """One part in four of a bound is the expected contribution, by which candidate plans are compared before noise is drawn."""

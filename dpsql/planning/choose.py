@@ -7,23 +7,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
-from dpsql.accounting.events import BoundedRange, Composed, Event, Gaussian, Pure, Selection
-from dpsql.aggregates import AGGREGATES, Moment
-from dpsql.analysis.analyse import Analysis, Measure
 from dpsql.analysis.lattice import Lattice
+from dpsql.analysis.release_analysis import Analysis, Measure
 from dpsql.analysis.stability import PublicFacts
 from dpsql.errors import QueryRejected
-from dpsql.mechanisms import (
-    DiscreteGaussian,
-    Exponential,
-    Geometric,
-    LInfinityMechanism,
-    Mechanism,
-    PartitionSelection,
-    Sensitivity,
-    Staircase,
-)
-from dpsql.plan.expr import is_conditional
+from dpsql.plan.aggregates import AGGREGATES, Moment
+from dpsql.plan.expressions import is_conditional
 from dpsql.plan.nodes import Aggregation
 from dpsql.plan.sampling import find_sampling_rate
 from dpsql.planning.build_clamps import (
@@ -35,9 +24,9 @@ from dpsql.planning.build_clamps import (
     ClampSelection,
     build_clamps,
 )
+from dpsql.planning.clamp_rules import CURRENT_RULE, FORMER_RULE, ClampSelectionRule
 from dpsql.planning.clamping import Clamp, compute_expected_mean, compute_sensitivities
-from dpsql.planning.layouts import iterate_layouts
-from dpsql.planning.learning_rule import CURRENT_RULE, FORMER_RULE, ClampSelectionRule
+from dpsql.planning.estimation_layouts import iterate_layouts
 from dpsql.planning.measurement import Candidate, MeasurementPlan, VectorMeasurement
 from dpsql.planning.partition_selection import Threshold, calibrate_optimal_selection
 from dpsql.planning.quantiles import PUBLIC, QuantileSelection
@@ -45,6 +34,17 @@ from dpsql.planning.sampling import compute_charged_event, compute_sample_loss
 from dpsql.planning.staircase import calibrate_staircases
 from dpsql.planning.statistics import ROWS, UNITS, Statistic, StatisticVector
 from dpsql.planning.top_k import calibrate_top_k
+from dpsql.privacy.accounting.events import BoundedRange, Composed, Event, Gaussian, Pure, Selection
+from dpsql.privacy.mechanisms import (
+    DiscreteGaussian,
+    Exponential,
+    Geometric,
+    LInfinityMechanism,
+    Mechanism,
+    PartitionSelection,
+    Sensitivity,
+    Staircase,
+)
 
 _NO_NOISE = 1e-300
 """Replaces a standard deviation of zero before the logarithm."""

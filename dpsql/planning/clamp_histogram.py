@@ -11,10 +11,10 @@ from itertools import accumulate
 from operator import add
 from typing import NamedTuple, Protocol
 
-from dpsql.aggregates import Moment
-from dpsql.mechanisms import Entropy
+from dpsql.plan.aggregates import Moment
 from dpsql.planning.clamping import Amount, Clamp
 from dpsql.planning.statistics import ROWS, UNITS, Statistic
+from dpsql.privacy.mechanisms import Entropy
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,18 +15,18 @@ from functools import lru_cache
 from math import ceil, isqrt, log
 from typing import ClassVar
 
-from dpsql.analysis.analyse import Analysis
 from dpsql.analysis.lattice import Lattice
+from dpsql.analysis.release_analysis import Analysis
 from dpsql.analysis.stability import ContributionBound
-from dpsql.mechanisms import (
+from dpsql.plan.tags import TaggedEnum, later_field
+from dpsql.planning.clamp_rules import get_tier
+from dpsql.planning.sensitivity import UnitChange, compute_sensitivity, compute_unit_change
+from dpsql.planning.statistics import StatisticVector
+from dpsql.privacy.mechanisms import (
     Entropy,
     Exponential,
     Sensitivity,
 )
-from dpsql.plan.tags import TaggedEnum, later_field
-from dpsql.planning.learning_rule import get_tier
-from dpsql.planning.sensitivity import UnitChange, compute_sensitivity, compute_unit_change
-from dpsql.planning.statistics import StatisticVector
 
 OCTAVES = 14
 """The least point is the greatest contribution, halved this many times."""

@@ -26,13 +26,13 @@ from fractions import Fraction
 from functools import cached_property
 from math import prod
 
-from dpsql.aggregates import Moment
-from dpsql.analysis.analyse import Analysis
 from dpsql.analysis.domains import Domain
-from dpsql.mechanisms import ConsistencyNoise, Mechanism
-from dpsql.plan.expr import Expr
+from dpsql.analysis.release_analysis import Analysis
+from dpsql.plan.aggregates import Moment
+from dpsql.plan.expressions import Expr
 from dpsql.planning.measurement import MeasurementPlan
 from dpsql.planning.statistics import StatisticVector
+from dpsql.privacy.mechanisms import ConsistencyNoise, Mechanism
 
 Axes = frozenset[int]
 """A set of keys, by their numbers among all keys of the releases."""

@@ -8,10 +8,8 @@ from fractions import Fraction
 from functools import cached_property
 from typing import ClassVar
 
-from dpsql.accounting.events import Event
-from dpsql.aggregates import Moment
-from dpsql.analysis.analyse import Analysis
-from dpsql.mechanisms import Mechanism, Sensitivity
+from dpsql.analysis.release_analysis import Analysis
+from dpsql.plan.aggregates import Moment
 from dpsql.plan.nodes import Aggregation
 from dpsql.planning import clamping
 from dpsql.planning.clamping import Clamp
@@ -19,9 +17,11 @@ from dpsql.planning.partition_selection import OptimalPartitionSelection, Thresh
 from dpsql.planning.quantiles import QuantileSelection
 from dpsql.planning.statistics import Statistic, StatisticVector
 from dpsql.planning.top_k import TopKSelection
-from dpsql.synthesis.methods import SyntheticMethod
-from dpsql.synthesis.randomized import RandomizedTable
-from dpsql.synthesis.stream import WeightsStream
+from dpsql.privacy.accounting.events import Event
+from dpsql.privacy.mechanisms import Mechanism, Sensitivity
+from dpsql.privacy.synthesis.methods import SyntheticMethod
+from dpsql.privacy.synthesis.randomized import RandomizedTable
+from dpsql.privacy.synthesis.stream import WeightsStream
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import ClassVar
 
-from dpsql.accounting.events import Composed, Event, Pure, Selection
-from dpsql.analysis.analyse import Analysis
-from dpsql.mechanisms import Entropy, Mechanism, PartitionSelection
+from dpsql.analysis.release_analysis import Analysis
+from dpsql.privacy.accounting.events import Composed, Event, Pure, Selection
+from dpsql.privacy.mechanisms import Entropy, Mechanism, PartitionSelection
 
 
 @dataclass(frozen=True, slots=True)

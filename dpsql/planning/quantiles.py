@@ -10,9 +10,9 @@ from fractions import Fraction
 from typing import ClassVar
 
 from dpsql.analysis.lattice import Lattice
-from dpsql.mechanisms import Entropy, Exponential
-from dpsql.mechanisms.selection import sample_uniform_index
 from dpsql.plan.tags import later_field
+from dpsql.privacy.mechanisms import Entropy, Exponential
+from dpsql.privacy.mechanisms.selection import sample_uniform_index
 
 _BITS = 40
 """Penalties are cut off where all points beyond are chosen with probability at most 2^-40 together."""

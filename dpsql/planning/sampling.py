@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from dpsql.accounting.events import Composed, Event, Pure, Selection
-from dpsql.accounting.numerics.rigorous import ln_down
-from dpsql.mechanisms.exponentials import bound_exp
+from dpsql.privacy.accounting.events import Composed, Event, Pure, Selection
+from dpsql.privacy.accounting.numerics.rigorous import ln_down
+from dpsql.privacy.mechanisms.exponentials import bound_exp
 
 _DIGITS = 60
 _PLACES = 10**30

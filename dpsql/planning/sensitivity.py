@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from dpsql.analysis.stability import ContributionBound
-from dpsql.mechanisms import Sensitivity
 from dpsql.planning.statistics import StatisticVector, bound_counted_pairs
+from dpsql.privacy.mechanisms import Sensitivity
 
 
 @dataclass(frozen=True, slots=True)

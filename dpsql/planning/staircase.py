@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 
-from dpsql.analysis.analyse import Analysis
-from dpsql.mechanisms import Mechanism, Staircase
+from dpsql.analysis.release_analysis import Analysis
 from dpsql.planning.clamping import Clamp, compute_clamped_unit_change
 from dpsql.planning.statistics import StatisticVector
+from dpsql.privacy.mechanisms import Mechanism, Staircase
 
 WORTH = 0.99
 """The staircase is used if its standard deviation is less than this part of the geometric one."""

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import ClassVar
 
-from dpsql.aggregates import Moment
 from dpsql.analysis.lattice import Lattice
 from dpsql.analysis.stability import ContributionBound
+from dpsql.plan.aggregates import Moment
 from dpsql.plan.tags import later_field
 
 Statistic = tuple[Moment, int | None]

@@ -6,18 +6,18 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dpsql.analysis.analyse import Analysis
 from dpsql.analysis.domains import MAX_GROUPS
+from dpsql.analysis.release_analysis import Analysis
 from dpsql.analysis.stability import PublicFacts
 from dpsql.planning.choose import LossShare, choose_plan
 from dpsql.planning.measurement import MeasurementPlan, SynthesisPlan
 from dpsql.planning.statistics import ROWS, StatisticVector
-from dpsql.synthesis.mechanism import Mwem, SmallDatabase
-from dpsql.synthesis.methods import SyntheticMethod
-from dpsql.synthesis.mst import Mst
-from dpsql.synthesis.randomized import RandomizedTable
-from dpsql.synthesis.stream import WeightsStream
-from dpsql.synthesis.workload import Marginal
+from dpsql.privacy.synthesis.mechanism import Mwem, SmallDatabase
+from dpsql.privacy.synthesis.methods import SyntheticMethod
+from dpsql.privacy.synthesis.mst import Mst
+from dpsql.privacy.synthesis.randomized import RandomizedTable
+from dpsql.privacy.synthesis.stream import WeightsStream
+from dpsql.privacy.synthesis.workload import Marginal
 
 MOST_COLUMNS = 16
 """Columns of a histogram that is held as a whole."""
@@ -50,7 +50,7 @@ def plan_synthesis(
 
     Claim: what is released has the loss of the plan's event.
     Why: the histogram is the vector that COUNT(*) by all columns would measure, whose sensitivity is known; see the mechanisms
-    in `dpsql.synthesis`.
+    in `dpsql.privacy.synthesis`.
     """
     shape, (vector, l1) = find_shape(analysis), _choose_count_vector(analysis, loss, facts)
     if shape is None:

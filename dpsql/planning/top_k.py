@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import ClassVar
 
-from dpsql.accounting.events import BoundedRange, Composed, Event, Pure
-from dpsql.aggregates import AGGREGATES, Moment
-from dpsql.analysis.analyse import Analysis
+from dpsql.analysis.release_analysis import Analysis
 from dpsql.analysis.stability import PublicFacts, bound_rows
-from dpsql.mechanisms import Entropy, Exponential, PermuteAndFlip
-from dpsql.plan.expr import Column
+from dpsql.plan.aggregates import AGGREGATES, Moment
+from dpsql.plan.expressions import Column
 from dpsql.plan.nodes import Filter, Join, Relation, SemiJoin, TopK, is_private
+from dpsql.privacy.accounting.events import BoundedRange, Composed, Event, Pure
+from dpsql.privacy.mechanisms import Entropy, Exponential, PermuteAndFlip
 
 SCORES = frozenset({Moment.ROWS, Moment.UNITS, Moment.COUNT, Moment.TOTAL})
 """The moments that groups can be ranked by: sums over units."""

@@ -19,18 +19,9 @@ from fractions import Fraction
 from operator import itemgetter
 from typing import Any
 
-from dpsql.aggregates import Moment
-from dpsql.analysis.analyse import Analysis
+from dpsql.analysis.release_analysis import Analysis
 from dpsql.errors import VerificationError
-from dpsql.mechanisms import (
-    DiscreteGaussian,
-    Exponential,
-    Geometric,
-    LInfinityMechanism,
-    Mechanism,
-    Staircase,
-)
-from dpsql.mechanisms.exponentials import bound_exp
+from dpsql.plan.aggregates import Moment
 from dpsql.plan.sampling import find_sampling_rate
 from dpsql.planning.clamping import Amount, Clamp
 from dpsql.planning.measurement import MeasurementPlan, SynthesisPlan, VectorMeasurement
@@ -41,6 +32,15 @@ from dpsql.planning.top_k import TopKSelection
 from dpsql.planning.verify_charge import derive_allowed_loss, split_charge_by_kind
 from dpsql.planning.verify_norms import Norms, bound_staircase_steps, build_norms_function, derive_norms
 from dpsql.planning.verify_synthesis import derive_synthesis_loss
+from dpsql.privacy.mechanisms import (
+    DiscreteGaussian,
+    Exponential,
+    Geometric,
+    LInfinityMechanism,
+    Mechanism,
+    Staircase,
+)
+from dpsql.privacy.mechanisms.exponentials import bound_exp
 
 _PLACES = 40
 """Decimal places to which irrational probabilities are compared."""

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from fractions import Fraction
 
-from dpsql.accounting.events import BoundedRange, Composed, Event, Gaussian, Pure, Selection
 from dpsql.errors import VerificationError
-from dpsql.mechanisms.exponentials import bound_exp
 from dpsql.plan.sampling import find_sampling_rate
 from dpsql.planning.measurement import MeasurementPlan
+from dpsql.privacy.accounting.events import BoundedRange, Composed, Event, Gaussian, Pure, Selection
+from dpsql.privacy.mechanisms.exponentials import bound_exp
 
 _PLACES = 90
 """Decimal places to which the inequality is tried: more than the planner rounds away."""

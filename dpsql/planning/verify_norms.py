@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from math import isqrt
 
-from dpsql.aggregates import Moment
-from dpsql.analysis.analyse import Analysis
+from dpsql.analysis.release_analysis import Analysis
 from dpsql.errors import VerificationError
+from dpsql.plan.aggregates import Moment
 from dpsql.planning.clamping import Clamp
 from dpsql.planning.statistics import ROWS, UNITS, Component, Statistic, StatisticVector
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from dpsql.accounting.numerics.rigorous import ln_up
 from dpsql.errors import VerificationError
-from dpsql.mechanisms import DiscreteGaussian, Exponential, Geometric, Mechanism
-from dpsql.synthesis.mechanism import SmallDatabase
-from dpsql.synthesis.methods import SyntheticMethod
-from dpsql.synthesis.mst import Mst
-from dpsql.synthesis.randomized import RandomizedTable
-from dpsql.synthesis.stream import WeightsStream
+from dpsql.privacy.accounting.numerics.rigorous import ln_up
+from dpsql.privacy.mechanisms import DiscreteGaussian, Exponential, Geometric, Mechanism
+from dpsql.privacy.synthesis.mechanism import SmallDatabase
+from dpsql.privacy.synthesis.methods import SyntheticMethod
+from dpsql.privacy.synthesis.mst import Mst
+from dpsql.privacy.synthesis.randomized import RandomizedTable
+from dpsql.privacy.synthesis.stream import WeightsStream
 
 
 def derive_synthesis_loss(

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from pydantic_core import PydanticCustomError
 
-from dpsql.policy.exact import format_number, parse_number
+from dpsql.policy.exact_numbers import format_number, parse_number
 from dpsql.policy.problem import Problem, format_value, list_problems, make_problem_error, make_problems_error
 
 ColumnType = Literal["integer", "double", "varchar", "date", "timestamp", "boolean", "time", "uuid", "blob"]

@@ -19,7 +19,7 @@ from dpsql.policy.engine_types import (
     parse_enum_members,
     parse_struct_fields,
 )
-from dpsql.policy.exact import format_number
+from dpsql.policy.exact_numbers import format_number
 from dpsql.policy.names import find_name_problem, is_row, normalize_name
 
 Schema = Mapping[str, Sequence[tuple[str, str]]]

@@ -22,7 +22,7 @@ def draw(path: Path | None, panes: int, onto: Draw) -> None:
     """Draw a figure with `panes` panes into the file, if one is named; this needs matplotlib."""
     if path is None:
         return
-    from dpsql.charts import make_figure, save_figure
+    from dpsql.results.charts import make_figure, save_figure
 
     figure, axes = make_figure(panes)
     onto(axes)

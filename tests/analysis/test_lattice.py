@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from worlds import Declared, assert_neighbours_within, close_all, world
 
 from dpsql.analysis.lattice import BITS, DECIMAL_BITS, LEAST_EXPONENT, Lattice
-from dpsql.plan.expr import Column, ColumnInfo
+from dpsql.plan.expressions import Column, ColumnInfo
 from dpsql.plan.interval import Interval
 from dpsql.plan.types import Type
-from dpsql.sql.emit.lattice import emit_lattice_point
+from dpsql.sql.compile.lattice import emit_lattice_point
 
 ENDS = st.fractions(min_value=-(10**20), max_value=10**20) | st.floats(-1e150, 1e150).map(Fraction)
 

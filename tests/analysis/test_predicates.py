@@ -8,10 +8,10 @@ import duckdb
 import pytest
 
 import dpsql
-from dpsql.accounting.partitions.boxes import WHOLE
 from dpsql.analysis.partitions.assign import compute_boxes
 from dpsql.engine.prepare import PreparedQuery
 from dpsql.plan.nodes import list_private_scans
+from dpsql.privacy.accounting.partitions.boxes import WHOLE
 
 _COLUMNS: dict[str, dict[str, Any]] = {
     "day": {"type": "date", "bounds": ["2024-01-01", "2024-12-31"]},

@@ -14,9 +14,9 @@ import pytest
 
 import dpsql
 from dpsql.analysis.domains import MAX_DERIVED
-from dpsql.connection import Connection
+from dpsql.api.connection import Connection
 from dpsql.planning.quantiles import RankWindow
-from dpsql.request.query import Query
+from dpsql.policy.request.query import Query
 from tests.sql.study import prepare
 
 RULES: dict[str, Any] = {

@@ -14,9 +14,9 @@ from small_study import write_study
 from sqlalchemy.dialects import registry
 
 import dpsql
-from dpsql.connection import Connection
+from dpsql.api.connection import Connection
 
-registry.register("dpsql", "dpsql.alchemy", "DpsqlDialect")  # as the installed package does
+registry.register("dpsql", "dpsql.interfaces.sqlalchemy", "DpsqlDialect")  # as the installed package does
 SQL = "SELECT plan, COUNT(*) AS n, AVG(cost) AS mean FROM visits GROUP BY plan ORDER BY plan"
 
 

@@ -13,7 +13,7 @@ import pytest
 from small_study import write_study
 
 import dpsql
-from dpsql.connection import Connection
+from dpsql.api.connection import Connection
 from dpsql.engine.pipeline import Engine
 
 SQL = "SELECT COUNT(*) AS n FROM visits"

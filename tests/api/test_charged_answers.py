@@ -13,10 +13,10 @@ import pytest
 from clinic import POLICY, database
 
 import dpsql
-from dpsql.connection import Connection
+from dpsql.api.connection import Connection
+from dpsql.engine.replay.combine import can_combine_noises, compute_noise_variance, list_compatible_indices
 from dpsql.errors import QueryRejected
-from dpsql.mechanisms import CombinedNoise, DiscreteGaussian
-from dpsql.replay.combine import can_combine_noises, compute_noise_variance, list_compatible_indices
+from dpsql.privacy.mechanisms import CombinedNoise, DiscreteGaussian
 
 COUNT = "SELECT COUNT(*) AS n FROM visits"
 LARGE = (

@@ -10,8 +10,8 @@ import pytest
 from clinic import POLICY, database
 
 import dpsql
-from dpsql.accounting.spend import NOTHING
 from dpsql.engine.forecast import Forecast, PlannedAccount
+from dpsql.privacy.accounting.charge import NOTHING
 
 COUNT = "SELECT COUNT(*) AS n FROM visits"
 PLAN = (

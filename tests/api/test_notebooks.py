@@ -13,7 +13,7 @@ from small_study import write_study
 from traitlets.config import Config
 
 import dpsql
-from dpsql.result import Result
+from dpsql.results.result import Result
 
 NOTEBOOKS = sorted((Path(__file__).parents[2] / "examples").glob("*.ipynb"))
 

@@ -10,8 +10,8 @@ import pytest
 from clinic import POLICY, database
 
 import dpsql
-from dpsql.shell.session import Session
-from dpsql.shell.state import SessionState
+from dpsql.interfaces.shell.session import Session
+from dpsql.interfaces.shell.state import SessionState
 
 COUNT = "COUNT(*) FROM visits"
 CLAUSE = "SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS({})"

@@ -12,8 +12,8 @@ import pytest
 from worlds import engine_of, person, world
 
 import dpsql
-from dpsql.connection import Connection
-from dpsql.request.parameters import bind_parameters
+from dpsql.api.connection import Connection
+from dpsql.policy.request.parameters import bind_parameters
 
 ALIKE = {
     np.int64(3): 3,

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 import dpsql
-from dpsql.charts import build_interval_figure
-from dpsql.connection import Connection
-from dpsql.result import MOST_PRINTED, Result
+from dpsql.api.connection import Connection
+from dpsql.results.charts import build_interval_figure
+from dpsql.results.result import MOST_PRINTED, Result
 
 pyarrow = pytest.importorskip("pyarrow")
 POLICY = {

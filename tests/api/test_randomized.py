@@ -10,8 +10,8 @@ import pytest
 from entropy import SeededEntropy
 
 import dpsql
-from dpsql.accounting.events import Pure
-from dpsql.connection import Connection
+from dpsql.api.connection import Connection
+from dpsql.privacy.accounting.events import Pure
 
 
 def opened(rows: int = 12_000, accountant: str = "zcdp", neighbors: str = "add_remove") -> Connection:

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 import dpsql
-from dpsql.connection import Connection
-from dpsql.covariance import project_semidefinite
-from dpsql.regression import build_covariance_query, regression
+from dpsql.api.connection import Connection
+from dpsql.results.covariance import project_semidefinite
+from dpsql.sql.regression import build_covariance_query, regression
 
 NAMES = ("age", "days", "income", "distance")
 

@@ -9,7 +9,7 @@ import pytest
 from api.test_regression import exact, opened
 
 import dpsql
-from dpsql.connection import Connection
+from dpsql.api.connection import Connection
 from dpsql.errors import Position
 
 

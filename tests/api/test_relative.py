@@ -11,12 +11,12 @@ import pytest
 from clinic import POLICY, database
 
 import dpsql
-from dpsql.connection import Connection
+from dpsql.api.connection import Connection
 from dpsql.engine.pipeline import Engine, PreparedQuery
-from dpsql.engine.progressive import STEPS, Cell
+from dpsql.engine.relative_targets import STEPS, Cell
 from dpsql.errors import BackendError, InternalError, OperationalError
-from dpsql.shell.session import Session
-from dpsql.shell.state import SessionState
+from dpsql.interfaces.shell.session import Session
+from dpsql.interfaces.shell.state import SessionState
 
 COUNT = "SELECT COUNT(*) AS n FROM visits"
 NOBODY = f"{COUNT} WHERE cost > 990"

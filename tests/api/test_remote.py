@@ -46,13 +46,13 @@ from api.test_pep249 import (  # noqa: F401
 )
 
 import dpsql
-from dpsql.cli import main
+from dpsql.api.remote.address import Address
+from dpsql.api.remote.connection import RemoteConnection
+from dpsql.interfaces.cli import main
+from dpsql.interfaces.server.http.door import HttpServer
+from dpsql.interfaces.server.service import Service
+from dpsql.interfaces.server.users import Role, UserStore
 from dpsql.policy import load
-from dpsql.remote.address import Address
-from dpsql.remote.connection import RemoteConnection
-from dpsql.server.http.door import HttpServer
-from dpsql.server.service import Service
-from dpsql.server.users import Role, UserStore
 
 
 @contextmanager

@@ -13,10 +13,10 @@ from api.test_synthetic import connected, spent
 from entropy import SeededEntropy
 
 import dpsql
-from dpsql.connection import Connection
-from dpsql.local_sums import LocalStatistics
-from dpsql.local_table import LocalTable
-from dpsql.result import Receipt
+from dpsql.api.connection import Connection
+from dpsql.results.local_sums import LocalStatistics
+from dpsql.results.local_table import LocalTable
+from dpsql.results.result import Receipt
 
 SYNTHETIC = "CREATE SYNTHETIC TABLE s AS SELECT plan, ward FROM visits WHERE cost < 50 WITH (epsilon = 2, workload = '(plan), (ward)')"
 LOCAL = "CREATE LOCAL TABLE r AS SELECT RANDOMIZE(plan), RANDOMIZE(ward) AS w, RANDOMIZE(urgent) AS urgent FROM visits WITH (epsilon = 60)"

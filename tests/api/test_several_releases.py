@@ -11,9 +11,9 @@ import duckdb
 import pytest
 
 import dpsql
-from dpsql.accounting.events import Pure
 from dpsql.errors import BudgetExhausted, QueryRejected
-from dpsql.request.query import Query
+from dpsql.policy.request.query import Query
+from dpsql.privacy.accounting.events import Pure
 
 EXACT = 10**15
 """A loss at which no noise is left."""

@@ -11,7 +11,7 @@ import duckdb
 import pytest
 
 import dpsql
-from dpsql.connection import Connection
+from dpsql.api.connection import Connection
 from dpsql.ledger.reader import LedgerReader
 from dpsql.ledger.receipts import check_receipt
 

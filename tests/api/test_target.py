@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dpsql
-from dpsql.accounting.events import Pure
-from dpsql.engine import accuracy
-from dpsql.engine.accuracy import _get_grid_epsilon, _search_first_index
-from dpsql.shell.session import Session
-from dpsql.shell.state import SessionState
+from dpsql.engine import accuracy_search
+from dpsql.engine.accuracy_search import _get_grid_epsilon, _search_first_index
+from dpsql.interfaces.shell.session import Session
+from dpsql.interfaces.shell.state import SessionState
+from dpsql.privacy.accounting.events import Pure
 
 COUNT = "SELECT COUNT(*) AS n FROM visits"
 TWO_GROUPS = "SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS(max_groups_contributed = 2)"
@@ -252,9 +252,9 @@ def test_few_losses_are_tried(con: dpsql.Connection, name: str, monkeypatch: pyt
     sql, error = REACHABLE[name]
     tried = []
     monkeypatch.setattr(
-        accuracy,
+        accuracy_search,
         "split_loss",
-        lambda *given, _prices=accuracy.split_loss: tried.append(1) or _prices(*given),
+        lambda *given, _prices=accuracy_search.split_loss: tried.append(1) or _prices(*given),
     )
     con.explain(sql, target_error=error)
     assert len(tried) <= 20

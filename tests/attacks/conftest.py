@@ -10,7 +10,7 @@ from attacks.edits import six_entries
 from worlds import Refused, Row, close_all, person, spent, world
 
 import dpsql
-from dpsql.connection import Connection
+from dpsql.api.connection import Connection
 from dpsql.plan.types import Value
 
 

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from dpsql.accounting import Pure
 from dpsql.errors import IntegrityError
 from dpsql.ledger import Budget, Ledger, LedgerHead, open_ledger
 from dpsql.ledger.digest import KeyedDigest
 from dpsql.ledger.rows import FIRST_PREVIOUS
 from dpsql.ledger.stores.sqlite import SqliteStore
 from dpsql.ledger.verification import verify_chain
+from dpsql.privacy.accounting import Pure
 
 EIGHTH = Pure(Fraction(1, 8))
 BUDGETS = {

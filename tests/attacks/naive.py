@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from worlds import engine_of
 
-from dpsql.connection import Connection
+from dpsql.api.connection import Connection
 
 Rows = list[tuple[Any, ...]]
 Price = Callable[[float, Rows], float]

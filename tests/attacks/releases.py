@@ -8,9 +8,9 @@ from fractions import Fraction
 
 from entropy import SeededEntropy
 
-from dpsql.connection import Connection
-from dpsql.release import draw_release
-from dpsql.request.query import Query
+from dpsql.api.connection import Connection
+from dpsql.engine.release import draw_release
+from dpsql.policy.request.query import Query
 
 RUNS = 200
 Keys = list[tuple[object, ...]]

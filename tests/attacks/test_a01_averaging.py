@@ -15,9 +15,9 @@ from speeds import examples
 from worlds import Row, connected, engine_of, observed, person, spent, words_drawn, world
 
 import dpsql
-from dpsql.connection import Connection
-from dpsql.shell.session import Session
-from dpsql.shell.state import SessionState
+from dpsql.api.connection import Connection
+from dpsql.interfaces.shell.session import Session
+from dpsql.interfaces.shell.state import SessionState
 
 COUNT = "SELECT COUNT(*) FROM people"
 WITHOUT = "SELECT COUNT(*) FROM people WHERE id <> 99"

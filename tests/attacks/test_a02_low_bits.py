@@ -14,7 +14,7 @@ from attacks.naive import Naive, told_apart
 from properties.worlds import Statistics
 from worlds import Row, person, prepared, statistics, world
 
-from dpsql.connection import Connection
+from dpsql.api.connection import Connection
 from dpsql.engine.draw import draw_noise
 
 QUERIES = [

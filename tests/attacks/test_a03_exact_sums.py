@@ -20,7 +20,7 @@ from worlds import (
     world,
 )
 
-from dpsql.connection import Connection
+from dpsql.api.connection import Connection
 
 LARGEST = 2**31 - 1
 BIG = 2**63 - 1

@@ -10,7 +10,7 @@ import pytest
 from attacks.naive import Naive, told_apart
 from worlds import Declared, Refused, Row, cells, engine_of, prepared, spent, world
 
-from dpsql.connection import Connection
+from dpsql.api.connection import Connection
 from dpsql.errors import BackendError, PolicyError
 
 REFUSED = [

@@ -15,9 +15,9 @@ from attacks.naive import Naive
 from worlds import engine_of, person, spent, world
 
 import dpsql
+from dpsql.api.connection import Connection
 from dpsql.backends.duckdb import UNSOUND
 from dpsql.backends.duckdb.settings import MEANING
-from dpsql.connection import Connection
 from dpsql.errors import BackendError
 
 SECRET = "Alice Q. Archibald"

@@ -6,7 +6,7 @@ import pytest
 from attacks.naive import Naive
 from worlds import Refused, Row, person, world
 
-from dpsql.connection import Connection
+from dpsql.api.connection import Connection
 
 EVERY_OTHER = (
     "SELECT SUM(cost) FROM people WHERE id IN (SELECT id FROM "

@@ -23,7 +23,7 @@ from worlds import (
 )
 
 import dpsql
-from dpsql.connection import Connection
+from dpsql.api.connection import Connection
 
 SPELLINGS = [
     "(SELECT * FROM people) AS people",

@@ -6,8 +6,8 @@ import pytest
 from worlds import person, world
 
 import dpsql
-from dpsql.connection import Connection
-from dpsql.sql.read.session_statement import CreateTable, parse_session_statement
+from dpsql.api.connection import Connection
+from dpsql.sql.parse.session_statement import CreateTable, parse_session_statement
 
 CREATE = "CREATE SYNTHETIC TABLE x AS SELECT city FROM people"
 REFUSED = {

@@ -14,7 +14,7 @@ from attacks.naive import Naive, told_apart
 from worlds import Refused, Row, connected, engine_of, person, spent, world
 
 import dpsql
-from dpsql.connection import Connection
+from dpsql.api.connection import Connection
 
 SOURCES = [
     "duckdb_tables()",

@@ -14,7 +14,7 @@ import pytest
 from worlds import assert_within, cells, connected, engine_of, observed, prepared
 
 import dpsql
-from dpsql.connection import Connection
+from dpsql.api.connection import Connection
 
 FIRST = 2**60
 MANY = 60

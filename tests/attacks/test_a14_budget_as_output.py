@@ -10,7 +10,7 @@ import pytest
 from attacks.naive import Naive, SpentError, told_apart
 from worlds import Row, connected, engine_of, observed, person, prepared, spent, words_drawn, world
 
-from dpsql.connection import Connection
+from dpsql.api.connection import Connection
 from dpsql.ledger import journal
 from dpsql.ledger.rows import START
 from dpsql.ledger.schema import RELEASES
@@ -116,7 +116,7 @@ def test_the_file_of_the_ledger_is_equal(
     """
     import sqlite3
 
-    from dpsql.replay.stored_release import StoredRelease
+    from dpsql.engine.replay.stored_release import StoredRelease
 
     # As in `pair`: what entries say of stored releases follows from what was released.
     monkeypatch.setattr(journal, "read_release_head", lambda *_: START)

@@ -9,7 +9,7 @@ import pytest
 from worlds import Row, hold, person, spent, words_drawn, world
 
 import dpsql
-from dpsql.connection import Connection
+from dpsql.api.connection import Connection
 
 ASKED = "SELECT city, member FROM people WHERE age < 50"
 TABLES: dict[str, dict[str, Any]] = {
@@ -108,7 +108,7 @@ def test_a_stream_reads_its_rows_once(rows: list[Row]) -> None:
 
 def test_a_failure_of_a_stream_tells_nothing(rows: list[Row], monkeypatch: pytest.MonkeyPatch) -> None:
     """An error in the middle of an answer has constant text and no frames, ends the stream, and is recorded as a failure."""
-    from dpsql.synthesis.stream import RunningStream
+    from dpsql.privacy.synthesis.stream import RunningStream
 
     con = world(*rows)
     stream = con.stream("SELECT city FROM people", epsilon=1, updates=3, queries=10)

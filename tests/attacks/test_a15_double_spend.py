@@ -18,9 +18,9 @@ from typing import Any
 import pytest
 from speeds import examples
 
-from dpsql.accounting import Charge, Event, Pure
 from dpsql.errors import BudgetExhausted, OperationalError
 from dpsql.ledger import Budget, Ledger, open_ledger
+from dpsql.privacy.accounting import Charge, Event, Pure
 
 # Forking beside threads is what these tests are about (or the test runner's threads are idle).
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")

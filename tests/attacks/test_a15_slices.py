@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from attacks.test_a15_double_spend import PROCESSES, race
 
-from dpsql.accounting import Pure
 from dpsql.errors import BudgetExhausted, OperationalError
 from dpsql.ledger import Budget, Ledger, open_ledger
+from dpsql.privacy.accounting import Pure
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
 

@@ -12,8 +12,8 @@ import pytest
 from dying import dying_at, heard_from, listening
 from sqlalchemy import Connection, Engine, event
 
-from dpsql.accounting import Event, Pure
 from dpsql.ledger import AnchorFile, Budget, Ledger, open_ledger
+from dpsql.privacy.accounting import Event, Pure
 
 # The test runner's own threads are idle.
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")

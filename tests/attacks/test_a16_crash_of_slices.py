@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from dying import dying_at, heard_from, listening
 
-from dpsql.accounting import Pure
 from dpsql.ledger import Budget, Ledger, open_ledger
+from dpsql.privacy.accounting import Pure
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
 

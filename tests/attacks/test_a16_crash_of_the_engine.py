@@ -25,8 +25,8 @@ from dying import Listener, changed_something, dying_at, heard_from, listening
 from speeds import examples
 from worlds import close_all, connected, prepared
 
+from dpsql.api.connection import Connection
 from dpsql.backends.duckdb import DuckDBBackend
-from dpsql.connection import Connection
 from dpsql.engine.pipeline import Engine, PreparedQuery
 from dpsql.ledger import Budget, open_ledger
 

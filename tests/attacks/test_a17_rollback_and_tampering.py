@@ -29,10 +29,10 @@ from attacks.edits import (
     then,
 )
 
-from dpsql.accounting import Charge
 from dpsql.errors import IntegrityError
 from dpsql.ledger import AnchorFile, open_ledger
 from dpsql.ledger.schema import ACCOUNTS, ENTRIES
+from dpsql.privacy.accounting import Charge
 
 
 @pytest.mark.parametrize("name", TAMPERED)

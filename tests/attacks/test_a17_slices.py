@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from attacks.edits import BUDGETS, edit, rebuilt, then
 
-from dpsql.accounting import Charge, Pure
-from dpsql.accounting.partitions.boxes import WHOLE
 from dpsql.errors import IntegrityError
 from dpsql.ledger import open_ledger
 from dpsql.ledger.reader import LedgerReader
 from dpsql.ledger.reservations import AccountReservation, compute_reservations_digest
+from dpsql.privacy.accounting import Charge, Pure
+from dpsql.privacy.accounting.partitions.boxes import WHOLE
 
 HALF, QUARTER = Charge(Charge.UNIT // 2, 0), Charge(Charge.UNIT // 4, 0)
 HELD = AccountReservation("ana", HALF)

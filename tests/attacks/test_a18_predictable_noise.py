@@ -14,8 +14,8 @@ import pytest
 from attacks.naive import Naive
 from worlds import person, world
 
-import dpsql.mechanisms
-from dpsql.mechanisms import (
+import dpsql.privacy.mechanisms
+from dpsql.privacy.mechanisms import (
     DiscreteGaussian,
     Entropy,
     Geometric,
@@ -26,24 +26,24 @@ from dpsql.mechanisms import (
 )
 from tests.entropy import SeededEntropy
 
-ROOT = Path(dpsql.mechanisms.__file__).parents[1]
-ENTROPY = "mechanisms/entropy.py"
+ROOT = Path(dpsql.privacy.mechanisms.__file__).parents[2]
+ENTROPY = "privacy/mechanisms/entropy.py"
 GENERATORS = {"random", "numpy.random", "secrets"}
 AUTHENTICATION = {
     "backends/spark/connection.py",
-    "cli/data_versions.py",
-    "cli/users.py",
-    "server/activity.py",
-    "server/users.py",
-    "server/http/answers.py",
-    "server/http/oidc.py",
-    "server/http/web_sessions.py",
-    "server/listener.py",
-    "server/protocol/scram.py",
-    "server/tokens.py",
+    "interfaces/cli/data_versions.py",
+    "interfaces/cli/users.py",
+    "interfaces/server/activity.py",
+    "interfaces/server/users.py",
+    "interfaces/server/http/answers.py",
+    "interfaces/server/http/oidc.py",
+    "interfaces/server/http/web_sessions.py",
+    "interfaces/server/listener.py",
+    "interfaces/server/protocol/scram.py",
+    "interfaces/server/tokens.py",
 }
 """Files that draw salts, nonces, tokens, keys of sessions and names of stored answers or jobs, and no noise."""
-POST_PROCESSING = {"synthesis/mst.py", "synthesis/tree.py"}
+POST_PROCESSING = {"privacy/synthesis/mst.py", "privacy/synthesis/column_tree.py"}
 """Files that draw rows of what is released already; noise there is of `Entropy`, as everywhere."""
 SYSTEM = {"urandom", "getrandom"}
 MECHANISMS: list[Mechanism] = [
@@ -95,7 +95,7 @@ def test_words_that_anybody_knows_are_named_in_one_file() -> None:
         for path in ROOT.rglob("*.py")
         if re.search(r"_PublicWords|\bshake_", path.read_text(encoding="utf-8"))
     }
-    assert naming == {"uncertainty/simulation.py"}
+    assert naming == {"engine/intervals/simulation.py"}
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ from worlds import close_all, person, world
 import dpsql
 from dpsql.backends import Exact
 from dpsql.backends.duckdb import DuckDBBackend
-from dpsql.request.query import Query
-from dpsql.sql.emit.sample import PLACEHOLDER
+from dpsql.policy.request.query import Query
+from dpsql.sql.compile.unit_sample import PLACEHOLDER
 
 SQL = "SELECT COUNT(*) FROM people TABLESAMPLE UNITS (50%)"
 

@@ -10,7 +10,7 @@ import pytest
 from attacks.naive import Naive, told_apart
 from worlds import Refused, Row, engine_of, person, spent, world
 
-from dpsql.request.query import Query
+from dpsql.policy.request.query import Query
 
 CALLS = """
 random() | RANDOM() | rand() | setseed(0.5) | uuid() | gen_random_uuid() | uuidv4() | uuidv7()

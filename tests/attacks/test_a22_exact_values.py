@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from worlds import connected, engine_of, person, prepared, world
 
 import dpsql
+from dpsql.api.connection import Connection
 from dpsql.backends import Exact
-from dpsql.connection import Connection
 
 ROWS, TOTAL = 7919, 7919 * 77
 SQL = "SELECT COUNT(*), SUM(age) FROM people"

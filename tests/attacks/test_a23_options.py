@@ -15,7 +15,7 @@ from attacks.naive import Naive
 from worlds import Refused, person, spent, world
 
 import dpsql
-from dpsql.connection import Connection
+from dpsql.api.connection import Connection
 
 COUNT = "SELECT COUNT(*) FROM people"
 KEYS = "SELECT word, COUNT(*) FROM people GROUP BY word"
@@ -107,7 +107,7 @@ def test_a_number_too_large_to_write_is_refused_at_once() -> None:
     """No exponent makes exact arithmetic run away: LossError, in the time that it takes to read the number."""
     lines = """
 import dpsql
-from dpsql.request.loss import parse_amount
+from dpsql.policy.request.loss import parse_amount
 def code(size):
     try:
         return str(parse_amount(size))

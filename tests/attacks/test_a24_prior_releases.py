@@ -17,16 +17,16 @@ from attacks.naive import Naive, told_apart
 from properties.worlds import cells_of
 from worlds import Refused, Row, assert_within, observed, person, prepared, spent, world
 
-from dpsql.analysis.analyse import Analysis
+from dpsql.analysis.release_analysis import Analysis
+from dpsql.api.connection import Connection
 from dpsql.backends import Backend
-from dpsql.connection import Connection
 from dpsql.engine import pipeline
 from dpsql.engine.draw import draw_noise
 from dpsql.engine.prepare import PreparedRelease
-from dpsql.mechanisms import Entropy
+from dpsql.engine.released_table import ReleasedTable
 from dpsql.plan.dependencies import substitute_subqueries
-from dpsql.released_table import ReleasedTable
-from dpsql.sql.emit.statement import emit_release
+from dpsql.privacy.mechanisms import Entropy
+from dpsql.sql.compile.statement import emit_release
 
 BELOW_AVERAGE = "SELECT COUNT(*) FROM people WHERE cost < (SELECT AVG(cost) FROM people)"
 WITHIN = [

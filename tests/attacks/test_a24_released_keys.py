@@ -11,8 +11,8 @@ from attacks.naive import Naive
 from worlds import connected, engine_of, observed, person, prepared, world
 
 import dpsql
-from dpsql.connection import Connection
-from dpsql.request.query import Query
+from dpsql.api.connection import Connection
+from dpsql.policy.request.query import Query
 
 FIRST = 2**60
 KEYS = 20

@@ -11,7 +11,7 @@ import pytest
 from worlds import NOON, connected, observed, spent
 
 import dpsql
-from dpsql.connection import Connection
+from dpsql.api.connection import Connection
 
 SQL = "SELECT COUNT(x) FROM people"
 

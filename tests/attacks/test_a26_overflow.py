@@ -12,9 +12,9 @@ from unittest import mock
 import pytest
 from worlds import observed, person, world
 
-from dpsql.connection import Connection
+from dpsql.api.connection import Connection
 from dpsql.errors import BackendError
-from dpsql.sql.emit import quantile_windows
+from dpsql.sql.compile import quantile_windows
 
 AGGREGATES = (
     "MEDIAN({0})", "MIN({0})", "MAX({0})", "QUANTILE_DISC({0}, 0.3)", "QUANTILE_CONT({0}, [0.1, 0.9])", "SUM({0})",

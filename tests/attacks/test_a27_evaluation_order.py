@@ -13,9 +13,9 @@ from unittest import mock
 import pytest
 from worlds import observed, of_all_rows, person, world
 
+from dpsql.api.connection import Connection
 from dpsql.backends.duckdb import DuckDBBackend
-from dpsql.connection import Connection
-from dpsql.sql.emit import scalars
+from dpsql.sql.compile import scalars
 
 MADE = "SELECT id, CASE WHEN id = 17 THEN 4000000000000000000 ELSE 0 END AS e FROM people"
 LARGE = f"({MADE}) AS v"

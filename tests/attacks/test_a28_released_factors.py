@@ -15,15 +15,15 @@ import pytest
 from worlds import assert_within, cells, observed, person, prepared, world
 
 from dpsql.analysis.intervals import RELEASED, derive_interval
-from dpsql.connection import Connection
+from dpsql.api.connection import Connection
 from dpsql.engine import post_processor
 from dpsql.errors import QueryRejected
 from dpsql.plan.dependencies import list_steps
-from dpsql.plan.expr import Literal, Scalar
+from dpsql.plan.expressions import Literal, Scalar
 from dpsql.plan.interval import Interval
 from dpsql.plan.nodes import PublicSubquery, Values
 from dpsql.plan.types import Type
-from dpsql.sql.emit import scalars
+from dpsql.sql.compile import scalars
 
 FACTOR = "SELECT COUNT(*) // 1000 AS m FROM people"
 QUESTIONS = (

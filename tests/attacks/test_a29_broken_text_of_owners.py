@@ -20,7 +20,7 @@ from attacks.test_a05_broken_text import BROKEN, QUERIES, arrow
 from worlds import cells, connected, observed, prepared, spent
 
 import dpsql
-from dpsql.connection import Connection
+from dpsql.api.connection import Connection
 
 LONG = b"x" * 300_000
 NUL = b"o\x00k"

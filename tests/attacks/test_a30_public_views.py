@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from worlds import connected, person, world
 
 import dpsql
-from dpsql.cli.app import app
+from dpsql.interfaces.cli.app import app
 
 PRIVATE = {"unit": "id", "rows_per_unit": 1, "columns": {"age": {"type": "integer", "bounds": [0, 110]}}}
 SHOWN = {"public": True}

@@ -17,11 +17,11 @@ from attacks.edits import rebuilt
 from clinic import POLICY, database
 
 import dpsql
-from dpsql.connection import Connection
+from dpsql.api.connection import Connection
 from dpsql.ledger import AnchorFile, journal, sql_ledger
-from dpsql.ledger.claims import Claims
 from dpsql.ledger.digest import KeyedDigest, compute_text_digest
 from dpsql.ledger.reader import LedgerReader
+from dpsql.ledger.release_claims import Claims
 from dpsql.ledger.rows import START
 
 COUNT = "SELECT COUNT(*) AS n FROM visits"

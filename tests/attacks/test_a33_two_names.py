@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from dpsql.accounting.events import Pure
 from dpsql.errors import BudgetExhausted, IntegrityError, OperationalError
 from dpsql.ledger import Budget, Ledger, open_ledger
 from dpsql.ledger.reader import LedgerReader
 from dpsql.ledger.stores import sqlite
+from dpsql.privacy.accounting.events import Pure
 
 BUDGETS = {"visits": Budget("pure", Fraction(1), Fraction(0))}
 

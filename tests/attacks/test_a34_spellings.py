@@ -16,12 +16,12 @@ import duckdb
 import pytest
 
 import dpsql
-from dpsql.accounting.events import Pure
 from dpsql.errors import PolicyError
 from dpsql.ledger import Budget, open_ledger
 from dpsql.ledger.protocol import AccountKey
 from dpsql.policy import load
 from dpsql.policy.names import normalize_account_name
+from dpsql.privacy.accounting.events import Pure
 
 BUDGET = Budget("pure", Fraction(1), Fraction(0))
 NAMES = ("zoé", "Zoé", unicodedata.normalize("NFD", "zoé"), " zoé", "ZOÉ\t", "zo\u200bé", "ｚｏé")

@@ -14,10 +14,10 @@ import duckdb
 import pytest
 
 import dpsql
-from dpsql.accounting.partitions.boxes import Box, PartitionCharges, add_exact_charge
-from dpsql.accounting.partitions.grid import MOST_CELLS, MOST_RANGES
-from dpsql.accounting.spend import Charge
 from dpsql.ledger.protocol import AccountKey
+from dpsql.privacy.accounting.charge import Charge
+from dpsql.privacy.accounting.partitions.boxes import Box, PartitionCharges, add_exact_charge
+from dpsql.privacy.accounting.partitions.grid import MOST_CELLS, MOST_RANGES
 
 TINY, ASKED, ENDS = Fraction(1, 10**6), 25, 10_000
 COLUMNS = ("a", "b", "c")

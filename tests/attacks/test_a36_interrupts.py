@@ -25,10 +25,9 @@ import postgres as installed
 import pytest
 
 import dpsql.ledger
-from dpsql import workers
-from dpsql.accounting.events import Pure
-from dpsql.ledger import Budget, open_ledger
+from dpsql.ledger import Budget, open_ledger, workers
 from dpsql.ledger.sql_ledger import SqlLedger
+from dpsql.privacy.accounting.events import Pure
 
 BUDGETS = {"visits": Budget("pure", Fraction(10**6), Fraction(0))}
 LEDGER = (str(Path(dpsql.ledger.__file__).parent), workers.__file__)

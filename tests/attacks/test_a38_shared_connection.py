@@ -15,7 +15,7 @@ import pytest
 from worlds import person, world
 
 import dpsql
-from dpsql.connection import Connection
+from dpsql.api.connection import Connection
 
 CROWD, EACH, HANGS = 4, 3, 60
 SQL = "SELECT city, COUNT(*) AS n FROM people GROUP BY city"

@@ -15,7 +15,7 @@ import pytest
 from worlds import cells, connected, engine_of, prepared
 
 import dpsql
-from dpsql.connection import Connection
+from dpsql.api.connection import Connection
 from dpsql.engine.post_processor import to_constants
 from dpsql.plan.dependencies import list_steps
 from dpsql.plan.interval import Interval

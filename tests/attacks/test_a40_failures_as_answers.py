@@ -18,11 +18,11 @@ from postgres import running
 from worlds import engine_of, person, spent, world
 
 import dpsql
-from dpsql.accounting import Pure
-from dpsql.connection import Connection
+from dpsql.api.connection import Connection
 from dpsql.errors import BackendError, IntegrityError, OperationalError, PolicyError, ProgrammingError
 from dpsql.ledger import Budget, open_ledger
 from dpsql.ledger.reader import LedgerReader
+from dpsql.privacy.accounting import Pure
 
 SECRET = 41
 ONE = Pure(Fraction(1))

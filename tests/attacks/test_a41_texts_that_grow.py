@@ -13,11 +13,11 @@ from worlds import Declared, spent, world
 
 import dpsql
 from dpsql.analysis import text_bounds
+from dpsql.api.connection import Connection
 from dpsql.backends.duckdb import columns as duckdb_columns
-from dpsql.connection import Connection
-from dpsql.engine import finish
+from dpsql.engine import plan_completion
 from dpsql.errors import BackendError
-from dpsql.sql.lower import calls
+from dpsql.sql.lower import function_calls
 
 COLUMNS: Declared = {
     "id": ("INTEGER", {"type": "integer"}),
@@ -65,7 +65,7 @@ def growing(step: str, carrier: str = "derived table", times: int = 5) -> str:
 def test_a_careless_engine_tells_of_one_row() -> None:
     """The attack works where nothing bounds the texts of a chain: the query fails for whoever has the row, and nobody else."""
     with (
-        mock.patch.object(finish, "require_bounded_texts", return_value=None),
+        mock.patch.object(plan_completion, "require_bounded_texts", return_value=None),
         mock.patch.object(text_bounds, "MOST_MADE", 2**40),
     ):
         assert outcome(people(10), growing(STEPS[0])) == "answered"
@@ -115,8 +115,8 @@ def test_a_careless_reading_of_long_texts_fails() -> None:
     """Without bounds, what is made of one person's long text is longer than a text of the engine may be."""
     connection = people(10, "x" * 45_000_000)
     with (
-        mock.patch.object(finish, "require_bounded_texts", return_value=None),
-        mock.patch.object(calls, "require_bounded_text", return_value=None),
+        mock.patch.object(plan_completion, "require_bounded_texts", return_value=None),
+        mock.patch.object(function_calls, "require_bounded_text", return_value=None),
         mock.patch.object(duckdb_columns, "_emit_length_limit", lambda read, _: read),
         pytest.raises(BackendError),
     ):

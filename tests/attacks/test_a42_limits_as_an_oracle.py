@@ -20,16 +20,16 @@ from typing import Any
 
 import psycopg
 import pytest
-from server.conftest import Served, serving
+from interfaces.server.conftest import Served, serving
 from worlds import person, spent, world
 
 import dpsql.engine.pipeline
+from dpsql.api.connection import Connection
 from dpsql.backends import Exact
-from dpsql.connection import Connection
 from dpsql.errors import OperationalError
+from dpsql.interfaces.server.service import Limits
+from dpsql.interfaces.server.statement_runs import compute_grid_delay
 from dpsql.ledger.reader import LedgerReader
-from dpsql.server.running import compute_grid_delay
-from dpsql.server.service import Limits
 
 SECRET = 41
 NUMBERS = itertools.count()

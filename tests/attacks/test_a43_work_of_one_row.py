@@ -13,7 +13,7 @@ import pytest
 from worlds import Declared, engine_of, person, prepared, spent, world
 
 import dpsql
-from dpsql.connection import Connection
+from dpsql.api.connection import Connection
 
 COLUMNS: Declared = {
     "id": ("INTEGER", {"type": "integer"}),

@@ -17,13 +17,13 @@ from typing import Any
 import pytest
 from worlds import NOON, person, world
 
-from dpsql.accounting import Pure
-from dpsql.connection import Connection
+from dpsql.api.connection import Connection
 from dpsql.errors import OperationalError
 from dpsql.ledger import Budget, open_ledger
 from dpsql.ledger.sql_ledger import SqlLedger
 from dpsql.ledger.stored_release import NewRelease
-from dpsql.stream import Stream
+from dpsql.privacy.accounting import Pure
+from dpsql.results.stream import Stream
 
 Anew = Callable[[], object]
 SQL = "SELECT city, member FROM people"

@@ -20,10 +20,8 @@ import duckdb
 import pytest
 
 import dpsql
-from dpsql.connection import Connection
-from dpsql.functions import build_function_call
-from dpsql.mechanisms import PartitionSelection
-from dpsql.plan.expr import (
+from dpsql.api.connection import Connection
+from dpsql.plan.expressions import (
     Call,
     Column,
     ColumnInfo,
@@ -33,8 +31,10 @@ from dpsql.plan.expr import (
     substitute_columns,
     walk,
 )
+from dpsql.plan.functions import build_function_call
 from dpsql.plan.types import Type
 from dpsql.planning.partition_selection import OptimalPartitionSelection, compute_sufficient_epsilon
+from dpsql.privacy.mechanisms import PartitionSelection
 
 MOST_CALLS = 3_000_000
 """Python makes so many calls in about a second."""

@@ -20,16 +20,25 @@ from typing import Any, cast
 
 import psycopg
 import pytest
-from server.conftest import PASSWORD, POLICY, Served, prepared, serving
-from server.raw_client import DESCRIBE_PORTAL, SYNC, RawClient, bind, execute, parse, rows_of, state_of
-from server.test_attacks import Stuck
+from interfaces.server.conftest import PASSWORD, POLICY, Served, prepared, serving
+from interfaces.server.raw_client import (
+    DESCRIBE_PORTAL,
+    SYNC,
+    RawClient,
+    bind,
+    execute,
+    parse,
+    rows_of,
+    state_of,
+)
+from interfaces.server.test_attacks import Stuck
 
 from dpsql.errors import Error
-from dpsql.server import statements
-from dpsql.server.activity import ActiveClient
-from dpsql.server.protocol.conversation import MOST_CHARACTERS
-from dpsql.server.service import Lane, Limits
-from dpsql.server.users import Role
+from dpsql.interfaces.server import statements
+from dpsql.interfaces.server.activity import ActiveClient
+from dpsql.interfaces.server.protocol.conversation import MOST_CHARACTERS
+from dpsql.interfaces.server.service import Lane, Limits
+from dpsql.interfaces.server.users import Role
 
 COUNT = "SELECT COUNT(*) FROM visits"
 
@@ -216,14 +225,14 @@ def test_silent_logins_from_the_owner_s_own_network_keep_her_out_for_a_second(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They did for as long as a login may take, again and again."""
-    monkeypatch.setattr("dpsql.server.listener.SILENT_SECONDS", 1_000.0)
+    monkeypatch.setattr("dpsql.interfaces.server.listener.SILENT_SECONDS", 1_000.0)
     with owned(tmp_path, logins=8, login_seconds=100) as served, ExitStack() as held:
         for _ in range(20):
             held.enter_context(socket.create_connection(("127.0.0.1", served.port), timeout=30))
         until(lambda: len(served.listener.clients) == 4)
         with pytest.raises(psycopg.OperationalError, match="too many logins"):
             psycopg.connect(served.dsn("olga", sslmode="disable"))
-        monkeypatch.setattr("dpsql.server.listener.SILENT_SECONDS", 0.0)
+        monkeypatch.setattr("dpsql.interfaces.server.listener.SILENT_SECONDS", 0.0)
         with psycopg.connect(served.dsn("olga")) as owner:
             assert owner.execute("SELECT 1").fetchall() == [(1,)]
         assert len(served.listener.clients) <= 4

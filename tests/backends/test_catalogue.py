@@ -19,10 +19,10 @@ import pytest
 import yaml
 
 import dpsql
-from dpsql.aggregates import AGGREGATES
-from dpsql.connection import Connection
-from dpsql.functions import FUNCTIONS
-from dpsql.plan.expr import Call, Expr, walk
+from dpsql.api.connection import Connection
+from dpsql.plan.aggregates import AGGREGATES
+from dpsql.plan.expressions import Call, Expr, walk
+from dpsql.plan.functions import FUNCTIONS
 from dpsql.plan.nodes import Filter, Release
 from tests.sql.study import prepare, study
 

@@ -10,8 +10,8 @@ import pytest
 from worlds import close_all, connected, engine_of
 
 from dpsql.backends.duckdb import UNSOUND, DuckDBBackend
-from dpsql.backends.duckdb.shapes import compute_statement_shape
-from dpsql.backends.scratch import ScratchDatabase
+from dpsql.backends.duckdb.statement_shapes import compute_statement_shape
+from dpsql.backends.scratch_database import ScratchDatabase
 from dpsql.errors import BackendError, OperationalError
 
 POLICY = {

@@ -18,9 +18,9 @@ import pytest
 from typer.testing import CliRunner
 
 import dpsql
+from dpsql.api.connection import Connection
 from dpsql.backends.duckdb import DuckDBBackend
-from dpsql.cli.app import app
-from dpsql.connection import Connection
+from dpsql.interfaces.cli.app import app
 
 _NO_NOISE = 10**9
 _ORDERS = """

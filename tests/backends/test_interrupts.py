@@ -13,13 +13,13 @@ import duckdb
 import pytest
 from worlds import close_all, connected, engine_of
 
+from dpsql.api.connection import Connection
 from dpsql.backends import Exact
 from dpsql.backends.duckdb import DuckDBBackend
 from dpsql.backends.duckdb.interrupts import find_cancellation
-from dpsql.backends.scratch import ScratchDatabase
-from dpsql.connection import Connection
+from dpsql.backends.scratch_database import ScratchDatabase
 from dpsql.errors import BackendError, OperationalError
-from dpsql.workers import run_interruptibly
+from dpsql.ledger.workers import run_interruptibly
 
 POLICY = {
     "budget": {"epsilon": 10},

@@ -17,8 +17,8 @@ import pyarrow
 import pytest
 from worlds import connected, engine_of
 
+from dpsql.api.connection import Connection
 from dpsql.backends.duckdb import LOCKED, DuckDBBackend, lock_down
-from dpsql.connection import Connection
 from dpsql.errors import BackendError, OperationalError
 
 NO_NOISE = 10**15

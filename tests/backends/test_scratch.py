@@ -9,7 +9,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from dpsql.backends.scratch import ScratchDatabase
+from dpsql.backends.scratch_database import ScratchDatabase
 from dpsql.errors import OperationalError
 
 

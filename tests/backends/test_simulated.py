@@ -14,8 +14,8 @@ from retail.verdicts import OPEN, key
 from retail.workload import STATEMENTS
 
 import dpsql
-from dpsql.backends.empty import EmptyBackend
-from dpsql.backends.simulated import (
+from dpsql.backends.empty_database import EmptyBackend
+from dpsql.backends.simulated_rows import (
     SimulationSize,
     fill_simulated_tables,
     open_simulated_database,

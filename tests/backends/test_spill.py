@@ -14,9 +14,9 @@ import pytest
 from worlds import engine_of
 
 import dpsql
+from dpsql.api.connection import Connection
 from dpsql.backends.duckdb import LOCKED
 from dpsql.backends.duckdb.spill import open_spill_folder
-from dpsql.connection import Connection
 from dpsql.errors import BackendError, OperationalError, ProgrammingError
 
 POLICY = {

@@ -14,16 +14,16 @@ from fractions import Fraction
 
 from differential.oracle import Find
 from differential.world import LOSS, WHO, World
-from functions.pools import SIGNATURES, calls, read_by
+from plan.functions.pools import SIGNATURES, calls, read_by
 from properties.printing import scalar
 
 import dpsql
 from dpsql.backends.duckdb import DuckDBBackend
 from dpsql.engine.prepare import PreparedQuery
 from dpsql.errors import BackendError, InternalError
-from dpsql.plan.expr import Call
+from dpsql.plan.expressions import Call
 from dpsql.plan.types import Type
-from dpsql.request.query import Query
+from dpsql.policy.request.query import Query
 
 LEAST_LOSS = Fraction(1, 10**6)
 """An ε at which released counts are as large as they can be made."""

@@ -20,8 +20,8 @@ from speeds import examples
 from worlds import before_filters, of_all_rows
 
 from dpsql.engine import post_processor
-from dpsql.plan.expr import Call, Column, Literal
-from dpsql.sql.emit import quantile_windows, scalars
+from dpsql.plan.expressions import Call, Column, Literal
+from dpsql.sql.compile import quantile_windows, scalars
 
 Worlds = tuple[World, World]
 

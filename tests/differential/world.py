@@ -19,9 +19,9 @@ import duckdb
 from entropy import SeededEntropy
 from filling import insert
 
-import dpsql.release
+import dpsql.engine.release
+from dpsql.api.connection import Connection
 from dpsql.backends.duckdb import UNSOUND, DuckDBBackend
-from dpsql.connection import Connection
 from dpsql.engine.pipeline import Engine
 from dpsql.ledger import Budget, open_ledger
 from dpsql.planning.partition_selection import OptimalPartitionSelection
@@ -276,7 +276,7 @@ def open_world(seed: int = 1, without: Sequence[int] = ()) -> Iterator[World]:
     )
     world = World(Connection(engine, Fraction(LOSS)), _filled(rows))
     with (
-        mock.patch.object(dpsql.release, "_is_selected", _shows),
+        mock.patch.object(dpsql.engine.release, "_is_selected", _shows),
         mock.patch.object(
             OptimalPartitionSelection, "draw_selection", lambda _chosen, units, _entropy: units > 0
         ),

@@ -12,13 +12,13 @@ import pytest
 from entropy import SeededEntropy
 
 import dpsql
-from dpsql.connection import Connection
+from dpsql.api.connection import Connection
+from dpsql.interfaces.shell.answers import AnswerFormat, format_answer
+from dpsql.interfaces.shell.session import Session
+from dpsql.interfaces.shell.state import SessionState
+from dpsql.interfaces.shell.view import View
 from dpsql.ledger.reader import LedgerReader
 from dpsql.ledger.receipts import check_receipt
-from dpsql.shell.answers import AnswerFormat, format_answer
-from dpsql.shell.session import Session
-from dpsql.shell.state import SessionState
-from dpsql.shell.view import View
 
 POLICY: dict[str, Any] = {
     "version": 1,

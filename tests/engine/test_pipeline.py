@@ -14,10 +14,10 @@ import dpsql
 from dpsql.backends.duckdb import DuckDBBackend
 from dpsql.engine import pipeline
 from dpsql.engine.pipeline import Engine, PreparedQuery
-from dpsql.mechanisms import Sensitivity
 from dpsql.planning import clamping
-from dpsql.request.query import Query
-from dpsql.sql.emit.outer_query import find_unchanged_columns
+from dpsql.policy.request.query import Query
+from dpsql.privacy.mechanisms import Sensitivity
+from dpsql.sql.compile.outer_query import find_unchanged_columns
 
 
 @pytest.fixture(autouse=True)

@@ -17,12 +17,12 @@ from postgres import Server
 from speeds import examples
 
 import dpsql
-from dpsql.aggregates import Moment
-from dpsql.connection import Connection
+from dpsql.api.connection import Connection
 from dpsql.engine.prepare import PreparedRelease
+from dpsql.plan.aggregates import Moment
 from dpsql.planning.build_clamps import BY_GROUP, BY_NORM, BY_SUM, ClampScope
 from dpsql.planning.statistics import ROWS, UNITS
-from dpsql.request.query import Query
+from dpsql.policy.request.query import Query
 
 POLICY: dict[str, Any] = {
     "version": 1,

@@ -16,10 +16,10 @@ from engines.loading import database, grant, load
 from postgres import Server
 
 import dpsql
-from dpsql.connection import Connection
+from dpsql.api.connection import Connection
 from dpsql.engine import lookups
 from dpsql.engine.prepare import PreparedQuery
-from dpsql.request.query import Query
+from dpsql.policy.request.query import Query
 from tests.sql.fixture_files import Fixture, accepted
 from tests.sql.study import NO_NOISE, NOON, POLICY, clinic
 

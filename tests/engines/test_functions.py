@@ -17,7 +17,7 @@ from typing import Any
 import psycopg
 import pytest
 from engines.loading import database
-from functions.pools import (
+from plan.functions.pools import (
     CONSTANT_TEXTS,
     ESCAPED_TEXTS,
     EXPRESSED_TEXTS,
@@ -40,12 +40,12 @@ from dpsql.backends.postgres.functions import SPELLINGS
 from dpsql.backends.postgres.settings import build_settings_statements
 from dpsql.backends.postgres.values import TYPES, emit_constant
 from dpsql.errors import QueryRejected
-from dpsql.functions import FUNCTIONS
-from dpsql.functions import build_function_call as call_of
-from dpsql.plan.expr import Call, Literal
+from dpsql.plan.expressions import Call, Literal
+from dpsql.plan.functions import FUNCTIONS
+from dpsql.plan.functions import build_function_call as call_of
 from dpsql.plan.types import Type
-from dpsql.sql.emit.dialect import use_dialect
-from dpsql.sql.emit.scalars import emit_expression
+from dpsql.sql.compile.dialect import use_dialect
+from dpsql.sql.compile.scalars import emit_expression
 
 _CALENDAR = re.compile(r"(?!0000)\d{4}-\d\d-\d\d( [\d:.]+)?")
 _MOST = 300

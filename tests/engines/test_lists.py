@@ -14,9 +14,9 @@ from engines.test_fixtures import Pair, exact, without_units
 from postgres import Server
 
 import dpsql
-from dpsql.connection import Connection
+from dpsql.api.connection import Connection
 from dpsql.engine.prepare import PreparedQuery
-from dpsql.request.query import Query
+from dpsql.policy.request.query import Query
 from tests.sql.study import NO_NOISE
 
 

@@ -22,8 +22,8 @@ import dpsql
 from dpsql.backends.postgres import connection as module
 from dpsql.backends.postgres.connection import PostgresBackend
 from dpsql.backends.postgres.dialect import POSTGRES
-from dpsql.cli import main
 from dpsql.errors import BackendError, OperationalError, PolicyError, QueryRejected
+from dpsql.interfaces.cli import main
 
 EXACT = 10**15
 POLICY: dict[str, Any] = {

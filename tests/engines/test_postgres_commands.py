@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 import yaml
-from cli.conftest import Run, run  # noqa: F401  (a fixture)
 from engines.loading import database, grant
+from interfaces.cli.conftest import Run, run  # noqa: F401  (a fixture)
 from postgres import Server
 
-from dpsql.backends.postgres.checks import normalize_condition
+from dpsql.backends.postgres.check_constraints import normalize_condition
 from dpsql.policy import load
 
 SCHEMA = """

@@ -11,7 +11,7 @@ from engines.loading import database, grant, load
 from postgres import Server
 
 import dpsql
-from dpsql.connection import Connection
+from dpsql.api.connection import Connection
 
 KINDS = ["a", "B", "abc", "Née", "ΣΑΣ", "x_y", " a "]
 COLUMNS: dict[str, Any] = {

@@ -26,8 +26,8 @@ from dpsql.backends.spark.dialect import PART, SparkDialect
 from dpsql.backends.spark.settings import PINNED, QUICK, needs_reset
 from dpsql.errors import BackendError, OperationalError, PolicyError, QueryRejected
 from dpsql.planning.build_clamps import BY_NORM
-from dpsql.request.query import Query
-from dpsql.sql.emit import scalars
+from dpsql.policy.request.query import Query
+from dpsql.sql.compile import scalars
 
 pytestmark = sparks.WARNINGS
 EXACT = 10**15
@@ -493,7 +493,7 @@ def test_sums_over_units_have_more_than_64_bits(
     spark: Any, key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Many units whose mean, in subdivisions of a lattice step, is the greatest: of known groups, and of secret ones."""
-    monkeypatch.setattr("dpsql.planning.layouts.favors_separate_totals", lambda _: False)
+    monkeypatch.setattr("dpsql.planning.estimation_layouts.favors_separate_totals", lambda _: False)
     monkeypatch.setattr("dpsql.planning.choose._list_clamp_scopes", lambda *_: (BY_NORM,))
     monkeypatch.setattr("dpsql.planning.choose._iterate_unclamped", lambda *_: ())
     units, most = 200_000, 10**7

@@ -27,11 +27,11 @@ from engines.test_bounds import (
 from speeds import examples
 
 import dpsql
-from dpsql.aggregates import Moment
-from dpsql.connection import Connection
+from dpsql.api.connection import Connection
+from dpsql.plan.aggregates import Moment
 from dpsql.planning.build_clamps import ClampScope
 from dpsql.planning.statistics import ROWS, UNITS
-from dpsql.request.query import Query
+from dpsql.policy.request.query import Query
 
 pytestmark = [*sparks.WARNINGS, pytest.mark.slow]
 SCHEMA = pyarrow.schema(

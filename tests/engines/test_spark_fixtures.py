@@ -28,9 +28,9 @@ from engines.test_fixtures import (
 )
 
 import dpsql
-from dpsql.connection import Connection
+from dpsql.api.connection import Connection
 from dpsql.engine.prepare import PreparedQuery
-from dpsql.request.query import Query
+from dpsql.policy.request.query import Query
 from tests.sql.fixture_files import Fixture, accepted
 from tests.sql.study import NO_NOISE, POLICY, clinic
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 from engines import sparks
-from functions.pools import (
+from plan.functions.pools import (
     CONSTANTS,
     ESCAPED_TEXTS,
     EXPRESSED_TEXTS,
@@ -43,11 +43,11 @@ from dpsql.backends.spark.functions import SPELLINGS
 from dpsql.backends.spark.session import pin_settings
 from dpsql.backends.spark.values import TYPES
 from dpsql.errors import QueryRejected
-from dpsql.functions import FUNCTIONS
-from dpsql.plan.expr import Call, Literal
+from dpsql.plan.expressions import Call, Literal
+from dpsql.plan.functions import FUNCTIONS
 from dpsql.plan.types import Type
-from dpsql.sql.emit.dialect import use_dialect
-from dpsql.sql.emit.scalars import emit_expression
+from dpsql.sql.compile.dialect import use_dialect
+from dpsql.sql.compile.scalars import emit_expression
 
 pytestmark = sparks.WARNINGS
 _CALENDAR = re.compile(r"(?!0000)\d{4}-\d\d-\d\d( [\d:.]+)?")

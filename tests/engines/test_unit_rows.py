@@ -14,14 +14,14 @@ from engines.test_fixtures import Pair, exact
 from postgres import Server
 
 import dpsql
-from dpsql.connection import Connection
+from dpsql.api.connection import Connection
 from dpsql.engine.prepare import PreparedQuery
-from dpsql.plan.expr import Column, ColumnInfo
+from dpsql.plan.expressions import Column, ColumnInfo
 from dpsql.plan.interval import Interval
 from dpsql.plan.types import Type
-from dpsql.request.query import Query
-from dpsql.sql.emit.ranked import build_quantile_place
-from dpsql.sql.emit.scalars import emit_expression
+from dpsql.policy.request.query import Query
+from dpsql.sql.compile.ranked_aggregates import build_quantile_place
+from dpsql.sql.compile.scalars import emit_expression
 from tests.sql.study import NO_NOISE
 
 _OPTIONS: dict[str, Any] = {"ledger": ":memory:", "epsilon": NO_NOISE}

@@ -14,8 +14,16 @@ from itertools import pairwise
 
 from scipy import stats
 
-from dpsql.accounting.accountants import Accountant
-from dpsql.accounting.events import Approximate, BoundedRange, Composed, Event, Gaussian, Pure, Selection
+from dpsql.privacy.accounting.accountants import Accountant
+from dpsql.privacy.accounting.events import (
+    Approximate,
+    BoundedRange,
+    Composed,
+    Event,
+    Gaussian,
+    Pure,
+    Selection,
+)
 
 Budget = tuple[Fraction, Fraction]
 

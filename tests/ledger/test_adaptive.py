@@ -27,10 +27,10 @@ from ledger.adversaries import (
 )
 from speeds import examples
 
-from dpsql.accounting.accountants import ACCOUNTANTS, Accountant
-from dpsql.accounting.accountants.base import search_largest_epsilon
-from dpsql.accounting.events import BoundedRange
 from dpsql.errors import NotSupportedError
+from dpsql.privacy.accounting.accountants import ACCOUNTANTS, Accountant
+from dpsql.privacy.accounting.accountants.base import search_largest_epsilon
+from dpsql.privacy.accounting.events import BoundedRange
 
 BUDGETS: list[Budget] = [
     (Fraction(1), Fraction(1, 10**6)),

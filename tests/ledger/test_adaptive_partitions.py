@@ -21,9 +21,9 @@ from ledger.adversaries import (
     response,
 )
 
-from dpsql.accounting.accountants import ACCOUNTANTS, Accountant
-from dpsql.accounting.accountants.base import search_largest_epsilon
-from dpsql.accounting.partitions.boxes import WHOLE, Box, PartitionCharges
+from dpsql.privacy.accounting.accountants import ACCOUNTANTS, Accountant
+from dpsql.privacy.accounting.accountants.base import search_largest_epsilon
+from dpsql.privacy.accounting.partitions.boxes import WHOLE, Box, PartitionCharges
 
 BUDGET: Budget = (Fraction(1), Fraction(1, 10**3))
 PLACES, MANY = (0, 1), 8

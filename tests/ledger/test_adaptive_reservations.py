@@ -13,16 +13,16 @@ from fractions import Fraction
 import pytest
 from ledger.adversaries import Budget, Filter, Release, assert_private, gaussian, leak, response
 
-from dpsql.accounting.accountants import ACCOUNTANTS, Accountant
-from dpsql.accounting.accountants.base import search_largest_epsilon
-from dpsql.accounting.events import Composed, Event, Pure, Selection
-from dpsql.accounting.spend import Charge
 from dpsql.errors import OperationalError
 from dpsql.ledger.balance import Balance
 from dpsql.ledger.budget import Budget as Limits
 from dpsql.ledger.entry_kinds import CHARGE, DRAW, RESERVE, RETURN, EntryEffect, apply_effect
 from dpsql.ledger.protocol import Account, AccountKey
 from dpsql.ledger.quote import iterate_quoted_charges, list_account_charges
+from dpsql.privacy.accounting.accountants import ACCOUNTANTS, Accountant
+from dpsql.privacy.accounting.accountants.base import search_largest_epsilon
+from dpsql.privacy.accounting.charge import Charge
+from dpsql.privacy.accounting.events import Composed, Event, Pure, Selection
 
 BUDGET: Budget = (Fraction(1), Fraction(1, 10**3))
 MANY = 8

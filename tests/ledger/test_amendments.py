@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from speeds import examples
 
-from dpsql.accounting import Charge, Pure
 from dpsql.errors import BudgetExhausted, IntegrityError, PolicyError, ProgrammingError
 from dpsql.ledger import AnchorFile, Budget, Ledger, journal, open_ledger
 from dpsql.ledger.protocol import AccountKey
 from dpsql.ledger.reader import LedgerReader
+from dpsql.privacy.accounting import Charge, Pure
 
 VISITS, PATIENTS = AccountKey("visits"), AccountKey("patients")
 ONE = Budget("pure", Fraction(1), Fraction(0))

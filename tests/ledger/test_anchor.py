@@ -15,10 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpsql.accounting import Pure
 from dpsql.errors import BudgetExhausted, Error, IntegrityError, OperationalError
 from dpsql.ledger import AnchorFile, Budget, Ledger, LedgerHead, open_ledger
 from dpsql.ledger.rows import START
+from dpsql.privacy.accounting import Pure
 
 # The test runner's own threads are idle.
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")

@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
-from dpsql.accounting import Pure
-from dpsql.accounting.partitions.boxes import Box
 from dpsql.errors import Error
 from dpsql.ledger import Budget, open_ledger
 from dpsql.ledger.protocol import AccountKey, TableCharge
 from dpsql.ledger.reader import LedgerReader
 from dpsql.ledger.schema import METADATA
 from dpsql.ledger.stored_release import NewRelease
+from dpsql.privacy.accounting import Pure
+from dpsql.privacy.accounting.partitions.boxes import Box
 
 KEY = b"the owner's secret of thirty-two"
 EIGHTH = Pure(Fraction(1, 8))

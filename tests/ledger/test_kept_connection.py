@@ -18,11 +18,11 @@ import pytest
 from sqlalchemy import Engine, event
 from sqlalchemy.pool import Pool
 
-from dpsql.accounting import Pure
 from dpsql.errors import BudgetExhausted, OperationalError
 from dpsql.ledger import Budget, Ledger, open_ledger
 from dpsql.ledger.stores import sqlite
 from dpsql.ledger.stores.sqlite import SqliteStore
+from dpsql.privacy.accounting import Pure
 from tests.forks import quiet_fork
 
 # The test runner's own threads are idle.

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from dpsql.accounting import Pure
 from dpsql.errors import Error, IntegrityError
 from dpsql.ledger import Budget, journal, open_ledger
 from dpsql.ledger.digest import KeyedDigest
 from dpsql.ledger.key import read_ledger_key
 from dpsql.ledger.reader import LedgerReader
+from dpsql.privacy.accounting import Pure
 
 KEY, OTHER = b"k" * 32, b"o" * 32
 BUDGETS = {

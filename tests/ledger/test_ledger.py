@@ -17,11 +17,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from speeds import examples
 
-from dpsql.accounting import Charge, Composed, Gaussian, Pure, Selection
 from dpsql.errors import BudgetExhausted, InterfaceError, NotSupportedError, PolicyError, ProgrammingError
 from dpsql.ledger import Budget, Ledger, open_ledger
 from dpsql.ledger.digest import KeyedDigest
 from dpsql.ledger.rows import FIRST_PREVIOUS
+from dpsql.privacy.accounting import Charge, Composed, Gaussian, Pure, Selection
 
 TENTH = Fraction(1, 10)
 BUDGETS = {
@@ -247,6 +247,6 @@ def test_the_ledger_tells_nothing_of_the_data(tmp_path: Path) -> None:
 
 def test_importing_accounting_leaves_sqlalchemy_alone() -> None:
     """`import dpsql` stays quick: SQLAlchemy loads when a ledger opens."""
-    code = "import dpsql.accounting, sys; print('sqlalchemy' in sys.modules)"
+    code = "import dpsql.privacy.accounting, sys; print('sqlalchemy' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"

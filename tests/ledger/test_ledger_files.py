@@ -17,7 +17,6 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Connection, Engine, event
 
-from dpsql.accounting import Pure
 from dpsql.errors import (
     BudgetExhausted,
     DatabaseError,
@@ -30,6 +29,7 @@ from dpsql.errors import (
 from dpsql.ledger import Budget, Ledger, open_ledger
 from dpsql.ledger.reader import LedgerReader
 from dpsql.ledger.stores.sqlite import SqliteStore
+from dpsql.privacy.accounting import Pure
 
 BUDGETS = {"visits": Budget("pure", Fraction(1), Fraction(0))}
 CHARGE = {"visits": Pure(Fraction(1, 8))}
@@ -67,7 +67,7 @@ def test_the_next_process_has_everything(tmp_path: Path) -> None:
     code = (
         "import sys\n"
         "from fractions import Fraction\n"
-        "from dpsql.accounting import Pure\nfrom dpsql.ledger import Budget, open_ledger\n"
+        "from dpsql.privacy.accounting import Pure\nfrom dpsql.ledger import Budget, open_ledger\n"
         "ledger = open_ledger(sys.argv[1], {'visits': Budget('pure', Fraction(1), Fraction(0))})\n"
         "print([entry.id for entry in ledger.list_entries()], ledger.get_state('visits').remaining_epsilon)\n"
         "ledger.charge({'visits': Pure(Fraction(5, 8))}, analyst='bob', query='q')\n"

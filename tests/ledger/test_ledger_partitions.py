@@ -16,10 +16,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from speeds import examples
 
-from dpsql.accounting import Charge, Pure, Selection
-from dpsql.accounting.events import Composed, Event
-from dpsql.accounting.partitions.boxes import WHOLE, Box, PartitionCharges, add_exact_charge
-from dpsql.accounting.partitions.grid import MOST_CELLS
 from dpsql.errors import BudgetExhausted, IntegrityError, OperationalError, PolicyError, ProgrammingError
 from dpsql.ledger import Budget, Ledger, journal, open_ledger, sql_ledger
 from dpsql.ledger.digest import KeyedDigest
@@ -27,6 +23,10 @@ from dpsql.ledger.entry_kinds import EntryEffect
 from dpsql.ledger.protocol import AccountKey, TableCharge
 from dpsql.ledger.quote import MOST_OWN_RESERVATIONS, MOST_RESERVATIONS
 from dpsql.ledger.reader import LedgerReader
+from dpsql.privacy.accounting import Charge, Pure, Selection
+from dpsql.privacy.accounting.events import Composed, Event
+from dpsql.privacy.accounting.partitions.boxes import WHOLE, Box, PartitionCharges, add_exact_charge
+from dpsql.privacy.accounting.partitions.grid import MOST_CELLS
 
 BUDGETS: dict[str | AccountKey, Budget] = {"visits": Budget("pure", Fraction(1), Fraction(1, 1000))}
 NOON = datetime(2026, 11, 30, 12, tzinfo=UTC)

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from dpsql.accounting import Pure
-from dpsql.accounting.partitions.boxes import Box
 from dpsql.errors import IntegrityError, OperationalError, PolicyError
 from dpsql.ledger import Budget, LedgerHead, journal, open_ledger
 from dpsql.ledger.protocol import TableCharge
 from dpsql.ledger.schema import SCHEMA
 from dpsql.ledger.stored_release import NewRelease
+from dpsql.privacy.accounting import Pure
+from dpsql.privacy.accounting.partitions.boxes import Box
 
 SCHEMA_4 = Path(__file__).parents[1] / "fixtures" / "ledger_4.sql"
 HEAD_4 = LedgerHead(8, "9db01f65644cd6b070987fe2aa6ffbdba8566cdfbe1d8fadb0ef056017526378")

@@ -15,7 +15,6 @@ import pytest
 from postgres import Server
 from sqlalchemy import Connection, Engine, event
 
-from dpsql.accounting import Pure
 from dpsql.errors import (
     BudgetExhausted,
     Error,
@@ -26,6 +25,7 @@ from dpsql.errors import (
 )
 from dpsql.ledger import AnchorFile, Budget, Ledger, open_ledger
 from dpsql.ledger.reader import LedgerReader
+from dpsql.privacy.accounting import Pure
 
 # The test runner's own threads are idle.
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")

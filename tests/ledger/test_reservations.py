@@ -14,15 +14,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from speeds import examples
 
-from dpsql.accounting import Charge, Pure, Selection
-from dpsql.accounting.accountants import ACCOUNTANTS
-from dpsql.accounting.events import Composed
-from dpsql.accounting.partitions.boxes import WHOLE, Box
 from dpsql.errors import BudgetExhausted, IntegrityError, OperationalError, ProgrammingError
 from dpsql.ledger import Budget, Ledger, journal, open_ledger
 from dpsql.ledger.protocol import AccountKey, ReservationState, TableCharge
 from dpsql.ledger.reader import LedgerReader
 from dpsql.ledger.reservations import AccountReservation
+from dpsql.privacy.accounting import Charge, Pure, Selection
+from dpsql.privacy.accounting.accountants import ACCOUNTANTS
+from dpsql.privacy.accounting.events import Composed
+from dpsql.privacy.accounting.partitions.boxes import WHOLE, Box
 
 VISITS, ANA = AccountKey("visits"), AccountKey("visits", "ana")
 PURE = Budget("pure", Fraction(1), Fraction(1, 1000))

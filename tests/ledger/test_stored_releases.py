@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from dpsql.accounting import Pure
 from dpsql.errors import BudgetExhausted, IntegrityError, OperationalError
 from dpsql.ledger import Budget, Entry, Ledger, open_ledger
 from dpsql.ledger.schema import REFINEMENTS, RELEASES
 from dpsql.ledger.stored_release import NewRelease, ReleaseRecord
+from dpsql.privacy.accounting import Pure
 
 BUDGETS = {"visits": Budget("pure", Fraction(1), Fraction(0))}
 A, B, OTHER = NewRelease("s", "a", "{1}"), NewRelease("s", "b", "{2}"), NewRelease("t", "a", "{3}")

@@ -154,7 +154,7 @@ FAULTS = (
     ),
     Fault(
         "decimals-on-a-binary-lattice",
-        "dpsql.analysis.analyse:_derive_measure",
+        "dpsql.analysis.release_analysis:_derive_measure",
         "digits = None if decimal is None else decimal[1]",
         "digits = None",
         "sums of decimals are off by what their values were rounded",
@@ -283,7 +283,7 @@ FAULTS = (
     ),
     Fault(
         "declared-keys-skip-the-least-frequency",
-        "dpsql.analysis.analyse:Analysis.selects_keys",
+        "dpsql.analysis.release_analysis:Analysis.selects_keys",
         "return self.is_grouped and (self.domains is None or self.bound.min_frequency > 1)",
         "return self.is_grouped and self.domains is None",
         "a declared key is shown however few units have it",
@@ -307,7 +307,7 @@ FAULTS = (
     ),
     Fault(
         "joint-cells-rescaled-but-not-their-extents",
-        "dpsql.planning.joint:_build_vector",
+        "dpsql.planning.joint_vectors:_build_vector",
         "extents = tuple(m * extent for m, extent in zip(times, made.extents, strict=True))",
         "extents = tuple(made.extents)",
         "the l∞ norm is that of cells before they are multiplied",
@@ -315,7 +315,7 @@ FAULTS = (
     ),
     Fault(
         "joint-cell-left-out-of-the-norm",
-        "dpsql.planning.joint:_build_vector",
+        "dpsql.planning.joint_vectors:_build_vector",
         "by_row = extents[:-1] if unit_extent else extents",
         "by_row = extents[:-1] if len(extents) > 1 else extents",
         "the last cell is measured for nothing",
@@ -323,7 +323,7 @@ FAULTS = (
     ),
     Fault(
         "total-about-its-middle-half-as-wide",
-        "dpsql.planning.joint:_JointBuilder._add_centered_total",
+        "dpsql.planning.joint_vectors:_JointBuilder._add_centered_total",
         'self.add_component(f"x{index} about its middle", ((total, 2), (count, -ends)), lattice.width)',
         """
         self.add_component(
@@ -335,7 +335,7 @@ FAULTS = (
     ),
     Fault(
         "middle-taken-of-rows-without-a-value",
-        "dpsql.planning.joint:_JointBuilder._add_centered_total",
+        "dpsql.planning.joint_vectors:_JointBuilder._add_centered_total",
         "(count, -ends)",
         "(ROWS, -ends)",
         "a NULL lies farther from the middle than any value",
@@ -343,7 +343,7 @@ FAULTS = (
     ),
     Fault(
         "every-cell-of-a-joint-block-selects",
-        "dpsql.release:_is_selected",
+        "dpsql.engine.release:_is_selected",
         "sum(components[at] for at in chosen.components)",
         "sum(components)",
         "rows and totals count as units where a key is selected",
@@ -389,7 +389,7 @@ FAULTS = (
     ),
     Fault(
         "cube-narrower-in-intervals",
-        "dpsql.mechanisms.cube:_compute_sum_quantile",
+        "dpsql.privacy.mechanisms.cube:_compute_sum_quantile",
         "math.factorial(j) * 2**j",
         "math.factorial(j) * 4**j",
         "intervals of totals and means of a cube are too narrow",

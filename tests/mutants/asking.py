@@ -7,7 +7,7 @@ from .fault import Fault
 FAULTS = (
     Fault(
         "unit-of-the-query-trusted",
-        "dpsql.sql.lower.own_unit:check_unit",
+        "dpsql.sql.lower.unit_checks:check_unit",
         "not column.facts.is_unit",
         "column is None",
         "a query names a unit of its own, and believes to be answered for it",
@@ -15,7 +15,7 @@ FAULTS = (
     ),
     Fault(
         "clause-goes-unheard",
-        "dpsql.request.query:_merge_option",
+        "dpsql.policy.request.query:_merge_option",
         "return called if written is None else written",
         "return called",
         "a query that asks for less is charged what the connection was told",
@@ -23,7 +23,7 @@ FAULTS = (
     ),
     Fault(
         "cap-ignored-by-targets",
-        "dpsql.engine.accuracy:LossSearch.compute_epsilon_limit",
+        "dpsql.engine.accuracy_search:LossSearch.compute_epsilon_limit",
         "self.cap is not None",
         "self.cap is None",
         "who asks for an accuracy gets what no query may lose",
@@ -31,7 +31,7 @@ FAULTS = (
     ),
     Fault(
         "target-of-the-first-value",
-        "dpsql.engine.accuracy:LossSearch._compute_largest_excess",
+        "dpsql.engine.accuracy_search:LossSearch._compute_largest_excess",
         "max(Fraction(error) / allowed_error(value.place) for value, error in self._iterate_errors(values, epsilon))",
         "min(Fraction(error) / allowed_error(value.place) for value, error in self._iterate_errors(values, epsilon))",
         "only the most accurate value of an answer keeps to the error that was asked for",
@@ -39,7 +39,7 @@ FAULTS = (
     ),
     Fault(
         "factors-cost-nothing",
-        "dpsql.engine.accuracy:_NoisyOutput.predict_error",
+        "dpsql.engine.accuracy_search:_NoisyOutput.predict_error",
         "return half * self.factor",
         "return half",
         "what multiplies a value multiplies its noise beyond the error that was asked for",
@@ -47,7 +47,7 @@ FAULTS = (
     ),
     Fault(
         "losses-below-the-found-one-untried",
-        "dpsql.engine.accuracy:_search_first_index",
+        "dpsql.engine.accuracy_search:_search_first_index",
         "high - low > 1",
         "high - low > 2",
         "more is charged than the accuracy that was asked for takes",
@@ -55,7 +55,7 @@ FAULTS = (
     ),
     Fault(
         "released-values-beside-unseen",
-        "dpsql.engine.accuracy:_is_noisy",
+        "dpsql.engine.accuracy_search:_is_noisy",
         "list_releases(part.outer)",
         "False",
         "a value from a subquery has an error that nobody asked about",
@@ -63,7 +63,7 @@ FAULTS = (
     ),
     Fault(
         "loss-and-accuracy-at-once",
-        "dpsql.request.query:_resolve_loss",
+        "dpsql.policy.request.query:_resolve_loss",
         "epsilon is not None",
         "epsilon is None and error < 0",
         "of two prices one is guessed",
@@ -71,7 +71,7 @@ FAULTS = (
     ),
     Fault(
         "search-past-the-most",
-        "dpsql.engine.progressive:_StepwiseSearch._compute_room",
+        "dpsql.engine.relative_targets:_StepwiseSearch._compute_room",
         "whole = self._get_accountant(quote).compute_charge(Pure(most)).loss - self.spent_units[quote.key, quote.box]",
         "whole = quote.remaining.loss",
         "the steps of one query together cost more than its cap",
@@ -79,7 +79,7 @@ FAULTS = (
     ),
     Fault(
         "half-widths-as-if-nothing-was-seen",
-        "dpsql.engine.progressive",
+        "dpsql.engine.relative_targets",
         "_MISSED = Fraction(2, 3)",
         "_MISSED = Fraction(1)",
         "a search that ends on lucky noise is wrong more often than it promises",
@@ -87,7 +87,7 @@ FAULTS = (
     ),
     Fault(
         "one-value-near-enough",
-        "dpsql.engine.progressive:_StepwiseSearch._list_missed_cells",
+        "dpsql.engine.relative_targets:_StepwiseSearch._list_missed_cells",
         "return [cell for cell in self._list_cells(result) if not cell.is_within_target(self.share)]",
         """
         cells = self._list_cells(result)
@@ -98,7 +98,7 @@ FAULTS = (
     ),
     Fault(
         "what-is-out-of-reach-bought",
-        "dpsql.engine.progressive:Cell.is_out_of_reach",
+        "dpsql.engine.relative_targets:Cell.is_out_of_reach",
         "return not self.is_exact_zero and Fraction(least) > share * (abs(self.value) + self.half_width)",
         "return Fraction(least) < 0",
         "an error that nothing buys is paid for with all there is",
@@ -106,7 +106,7 @@ FAULTS = (
     ),
     Fault(
         "relative-steps-of-chosen-groups",
-        "dpsql.engine.accuracy:LossSearch._require_relative_target",
+        "dpsql.engine.accuracy_search:LossSearch._require_relative_target",
         "analysis.domains is None or analysis.selects_keys",
         "False",
         "a first step that shows no groups counts as accurate",
@@ -136,7 +136,7 @@ FAULTS = (
     ),
     Fault(
         "earlier-steps-unbilled",
-        "dpsql.engine.progressive:_StepwiseSearch._finish_answer",
+        "dpsql.engine.relative_targets:_StepwiseSearch._finish_answer",
         """
         replace(
             result.receipt,
@@ -236,7 +236,7 @@ FAULTS = (
     ),
     Fault(
         "bins-that-are-hidden",
-        "dpsql.engine.finish:_find_public_groups",
+        "dpsql.engine.plan_completion:_find_public_groups",
         "None if analysis.selects_keys else analysis.domains",
         "analysis.domains",
         "bins that few people are in are missing from the map, or it fails without any",
@@ -352,7 +352,7 @@ FAULTS = (
     ),
     Fault(
         "first-of-equals",
-        "dpsql.aggregates.per_unit",
+        "dpsql.plan.aggregates.per_unit",
         'f"{name.upper()}({{0}}, ROW({{1}}, {{0}})) FILTER (WHERE {{1}} IS NOT NULL)"',
         'f"{name.upper()}({{0}}, {{1}})"',
         "of a unit's rows that are equally good the one that comes first is shown, in whatever order they are",
@@ -360,7 +360,7 @@ FAULTS = (
     ),
     Fault(
         "ends-swapped",
-        "dpsql.uncertainty.cells:compute_interval_ends",
+        "dpsql.engine.intervals.cells:compute_interval_ends",
         'which == "high"',
         'which != "high"',
         "the lower end of an interval is above the upper one",
@@ -368,7 +368,7 @@ FAULTS = (
     ),
     Fault(
         "remainders-kept",
-        "dpsql.sql.read.translate_nodes:_translate_division",
+        "dpsql.sql.parse.translate_nodes:_translate_division",
         'node.args.get("typed")',
         'node.args.get("untyped")',
         "PostgreSQL's 7 / 2 is 3.5",
@@ -376,7 +376,7 @@ FAULTS = (
     ),
     Fault(
         "arguments-of-other-dialects-pass",
-        "dpsql.sql.read.translate_nodes:Translator._check_node",
+        "dpsql.sql.parse.translate_nodes:Translator._check_node",
         "self.source.take_arguments(node, *known)",
         "_ = known",
         "what a word after a function or clause says is left out without a word",
@@ -384,7 +384,7 @@ FAULTS = (
     ),
     Fault(
         "days-between-in-their-order",
-        "dpsql.sql.read.translate_nodes:_translate_date_difference",
+        "dpsql.sql.parse.translate_nodes:_translate_date_difference",
         'build_call("date_diff", exp.Literal.string(unit), node.expression, node.this)',
         'build_call("date_diff", exp.Literal.string(unit), node.this, node.expression)',
         "the days between two dates have the wrong sign",
@@ -392,7 +392,7 @@ FAULTS = (
     ),
     Fault(
         "joins-without-limit",
-        "dpsql.sql.read.parse:_check_joins",
+        "dpsql.sql.parse.parse:_check_joins",
         "waiting > MAX_JOINS",
         "waiting > 100 * MAX_JOINS",
         "a short text keeps the parser busy for years",
@@ -400,7 +400,7 @@ FAULTS = (
     ),
     Fault(
         "simulated-ends-less-certain",
-        "dpsql.uncertainty.cells:compute_interval_ends",
+        "dpsql.engine.intervals.cells:compute_interval_ends",
         "simulate_intervals(plan, table, of, rows, confidence)",
         "simulate_intervals(plan, table, of, rows, 0.5)",
         "ends of ratios in SQL hold half of the time",

@@ -52,7 +52,7 @@ FAULTS = (
     ),
     Fault(
         "value-of-no-rows-is-null",
-        "dpsql.sql.lower.correlated:lower_correlated_subquery",
+        "dpsql.sql.lower.correlated_subqueries:lower_correlated_subquery",
         "isinstance(empty, Literal) and empty.value is None",
         "not alone",
         "COALESCE(SUM(x), 0) of no rows is NULL",
@@ -60,7 +60,7 @@ FAULTS = (
     ),
     Fault(
         "counts-of-no-rows-are-null",
-        "dpsql.sql.lower.correlated:_get_empty_value",
+        "dpsql.sql.lower.correlated_subqueries:_get_empty_value",
         'return Literal(0 if function.startswith("count") else None, kind)',
         "return Literal(None, kind)",
         "COUNT(*) + 1 of no rows is NULL",
@@ -92,7 +92,7 @@ FAULTS = (
     ),
     Fault(
         "groups-of-one-unit-released",
-        "dpsql.sql.lower.own_unit:check_groups",
+        "dpsql.sql.lower.unit_checks:check_groups",
         "secret and find_injective_identity(key, relation) is not None",
         "not secret and find_injective_identity(key, relation) is not None",
         "groups of one unit each are released, of which none is shown",
@@ -108,7 +108,7 @@ FAULTS = (
     ),
     Fault(
         "marks-of-everybody",
-        "dpsql.sql.lower.marks:_lower_shared_count",
+        "dpsql.sql.lower.exists_columns:_lower_shared_count",
         "isinstance(value.outer.source, Release)",
         "value.outer is None",
         "EXISTS under OR releases a count of all people, and decides on a row by it",
@@ -132,7 +132,7 @@ FAULTS = (
     ),
     Fault(
         "unknown-marks-are-false",
-        "dpsql.sql.lower.marks:_allows_null_as_false",
+        "dpsql.sql.lower.exists_columns:_allows_null_as_false",
         "return isinstance(above, exp.Where)",
         "return True",
         "NOT IN is true where a NULL is compared",
@@ -140,7 +140,7 @@ FAULTS = (
     ),
     Fault(
         "values-of-marks-are-never-null",
-        "dpsql.sql.lower.marks:_lower_membership",
+        "dpsql.sql.lower.exists_columns:_lower_membership",
         "not is_never_null(outputs[0], relation)",
         "not items",
         "NOT IN is true beside a NULL of the subquery",
@@ -172,7 +172,7 @@ FAULTS = (
     ),
     Fault(
         "failures-of-constants-are-null",
-        "dpsql.sql.lower.folding:fold_constant",
+        "dpsql.sql.lower.constant_folding:fold_constant",
         "found is None and not _may_be_null(expr)",
         "found is None and expr is None",
         "a conversion that fails in DuckDB is NULL in a list of constants",

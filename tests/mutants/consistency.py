@@ -75,7 +75,7 @@ FAULTS = (
     ),
     Fault(
         "one-shared-total-kept-of-two",
-        "dpsql.postprocess.controlled_rounding:move_units",
+        "dpsql.engine.postprocess.controlled_rounding:move_units",
         "values[at] += sign",
         "pass",
         "sets that overlap in a ring show different totals by the key that both have",
@@ -83,7 +83,7 @@ FAULTS = (
     ),
     Fault(
         "totals-kept-at-any-price",
-        "dpsql.postprocess.consistency:_round_tables",
+        "dpsql.engine.postprocess.consistency:_round_tables",
         "agreement.can_round and _can_round_accurately(after, agreement, statistic)",
         "agreement.can_round",
         "where noise is small, rounding for the sake of totals moves more numbers than least squares mends",
@@ -91,7 +91,7 @@ FAULTS = (
     ),
     Fault(
         "interval-about-the-estimate",
-        "dpsql.uncertainty.cells:_compute_intervals",
+        "dpsql.engine.intervals.cells:_compute_intervals",
         "adjusted and item.type is Type.INTEGER and item in plan.analysis.release.aggregations",
         "False",
         "the number that is shown lies beside the middle of its interval, and plus or minus the half-width misses the truth",
@@ -99,7 +99,7 @@ FAULTS = (
     ),
     Fault(
         "discrete-noise-taken-for-normal",
-        "dpsql.uncertainty.laws:_compute_half_width",
+        "dpsql.engine.intervals.noise_laws:_compute_half_width",
         """
         if (bound := mechanism.find_sum_bound(confidence)) is not None:
             return bound([float(size) for size in sizes])
@@ -113,7 +113,7 @@ FAULTS = (
             return bound([float(size) for size in sizes])
         """,
         "an interval of less than one step on each side misses noise of a step, which is one case of seven",
-        "tests/uncertainty/test_laws.py::test_noise_of_a_step_or_less_is_no_normal_variable",
+        "tests/engine/intervals/test_laws.py::test_noise_of_a_step_or_less_is_no_normal_variable",
     ),
     Fault(
         "read-before-it-agrees",
@@ -125,7 +125,7 @@ FAULTS = (
     ),
     Fault(
         "contradictions-averaged",
-        "dpsql.postprocess.consistency:make_consistent",
+        "dpsql.engine.postprocess.consistency:make_consistent",
         "not _has_contradiction(agreement, columns, adjusted)",
         "True",
         "a total without bias is pulled to parts that leave rows out",
@@ -133,7 +133,7 @@ FAULTS = (
     ),
     Fault(
         "whole-numbers-one-by-one",
-        "dpsql.postprocess.consistency:make_consistent",
+        "dpsql.engine.postprocess.consistency:make_consistent",
         "after = _round_tables(after, agreement)",
         "pass",
         "counts are rounded each for itself, and do not add up",
@@ -141,7 +141,7 @@ FAULTS = (
     ),
     Fault(
         "left-over-forgotten",
-        "dpsql.postprocess.controlled_rounding:_split_totals",
+        "dpsql.engine.postprocess.controlled_rounding:_split_totals",
         "rest + sum(part.get_residual(cell) for part in left)",
         "rest",
         "what rounding leaves over piles up in totals by other keys",

@@ -12,7 +12,7 @@ _CLAMPING = "tests/planning/test_clamping.py"
 FAULTS = (
     Fault(
         "bins-are-counted-from-the-least-point",
-        "dpsql.sql.emit.quantile_windows:_emit_bin",
+        "dpsql.sql.compile.quantile_windows:_emit_bin",
         "return get_dialect().emit_right_shift(at, width)",
         'return get_dialect().emit_right_shift(f"({at} + 4611686018427387904)", width)',
         "the distance of two points leaves 64 bits for one row",
@@ -28,7 +28,7 @@ FAULTS = (
     ),
     Fault(
         "scores-not-clamped",
-        "dpsql.sql.emit.top_k_scores:emit_scores",
+        "dpsql.sql.compile.top_k_scores:emit_scores",
         'share = f"LEAST(GREATEST({_emit_unit_score(analysis, moment)}, {top_k.low}), {top_k.high})"',
         "share = _emit_unit_score(analysis, moment)",
         "a unit with many rows decides which group is best",
@@ -36,7 +36,7 @@ FAULTS = (
     ),
     Fault(
         "values-need-a-row-that-counts",
-        "dpsql.sql.emit.statement:_join_groups",
+        "dpsql.sql.compile.statement:_join_groups",
         "get_dialect().emit_full_join(query, name, on)",
         'get_dialect().emit_full_join(query, name, on).replace("FULL", "LEFT")',
         "a unit's row brings the values of others to a group",
@@ -45,7 +45,7 @@ FAULTS = (
     ),
     Fault(
         "bins-left-out-too-near",
-        "dpsql.sql.emit.quantile_windows:_emit_window",
+        "dpsql.sql.compile.quantile_windows:_emit_window",
         """
         f"SELECT {', '.join([*keys, 'b', 'total', 'upto - n AS before'])} FROM {_BINS} "
         f"WHERE upto * {_emit_wide_integer(quantile.steps_per_row)} >= {offset} - {_emit_wide_integer(quantile.cutoff)} "
@@ -61,7 +61,7 @@ FAULTS = (
     ),
     Fault(
         "all-rows-in-order",
-        "dpsql.sql.emit.quantile_windows:_emit_points",
+        "dpsql.sql.compile.quantile_windows:_emit_points",
         'get_dialect().emit_evenly_spaced_elements("s", "m")',
         '"UNNEST(s)"',
         "all rows of a unit count where values are put in order",
@@ -69,7 +69,7 @@ FAULTS = (
     ),
     Fault(
         "column-not-clamped",
-        "dpsql.backends.clamps:ColumnBounds._emit_bounded_double",
+        "dpsql.backends.column_bounds:ColumnBounds._emit_bounded_double",
         """
         f"CASE WHEN {read} BETWEEN {low} AND {high} THEN {read} "
         f"WHEN {read} < {low} THEN {low} WHEN {read} <= {self.infinity} THEN {high} END"
@@ -83,7 +83,7 @@ FAULTS = (
     ),
     Fault(
         "null-counts-as-the-upper-bound",
-        "dpsql.backends.clamps:ColumnBounds._emit_bounded_double",
+        "dpsql.backends.column_bounds:ColumnBounds._emit_bounded_double",
         """
         f"CASE WHEN {read} BETWEEN {low} AND {high} THEN {read} "
         f"WHEN {read} < {low} THEN {low} WHEN {read} <= {self.infinity} THEN {high} END"
@@ -97,7 +97,7 @@ FAULTS = (
     ),
     Fault(
         "nan-counts-as-a-value",
-        "dpsql.backends.clamps:ColumnBounds._emit_bounded_double",
+        "dpsql.backends.column_bounds:ColumnBounds._emit_bounded_double",
         'return f"NULLIF({read}, {self.nan})"',
         "return read",
         "NaN is counted in a column without bounds",
@@ -105,7 +105,7 @@ FAULTS = (
     ),
     Fault(
         "computed-nan-counts-as-a-value",
-        "dpsql.sql.emit.scalars:emit_number_or_null",
+        "dpsql.sql.compile.scalars:emit_number_or_null",
         "Type.DOUBLE",
         "None",
         "NaN that arithmetic made is counted",
@@ -113,7 +113,7 @@ FAULTS = (
     ),
     Fault(
         "null-of-any-type",
-        "dpsql.sql.emit.scalars:emit_expression",
+        "dpsql.sql.compile.scalars:emit_expression",
         'return emit_cast("NULL", expr.type) if expr.value is None else emit_constant(expr.value)',
         "return emit_constant(expr.value)",
         "a released text that is NULL makes the engine fail after the charge",
@@ -121,15 +121,15 @@ FAULTS = (
     ),
     Fault(
         "cube-roots-estimated",
-        "dpsql.functions.powers",
+        "dpsql.plan.functions.powers",
         '_define_function("CBRT", make_increasing_rule(math.cbrt), ("CBRT(8)", "2.0"), of="TRY({0})")',
         '_define_function("CBRT", make_increasing_rule(math.cbrt), ("CBRT(8)", "2.0"))',
         "the engine fails where the least and the largest of private values are close",
-        "tests/functions/test_estimates.py::test_no_entry_fails_where_the_least_and_the_largest_value_are_close[cbrt]",
+        "tests/plan/functions/test_estimates.py::test_no_entry_fails_where_the_least_and_the_largest_value_are_close[cbrt]",
     ),
     Fault(
         "values-outside-the-domain-kept",
-        "dpsql.backends.clamps:ColumnBounds.emit_bounded_column",
+        "dpsql.backends.column_bounds:ColumnBounds.emit_bounded_column",
         "facts.domain is not None",
         "facts.domain == ()",
         "a value that the policy does not list is read",
@@ -137,7 +137,7 @@ FAULTS = (
     ),
     Fault(
         "wide-integers-lost",
-        "dpsql.backends.clamps:ColumnBounds._emit_bounded_integer",
+        "dpsql.backends.column_bounds:ColumnBounds._emit_bounded_integer",
         'f"CASE WHEN {raw} BETWEEN {low} AND {high} THEN {read} WHEN {raw} < {low} THEN {low} WHEN {raw} > {high} THEN {high} END"',
         'f"CASE WHEN {read} BETWEEN {low} AND {high} THEN {read} WHEN {read} < {low} THEN {low} WHEN {read} > {high} THEN {high} END"',
         "a number beyond 64 bits is NULL, not the nearer bound",
@@ -145,7 +145,7 @@ FAULTS = (
     ),
     Fault(
         "expression-not-clamped",
-        "dpsql.sql.emit.lattice:emit_lattice_point",
+        "dpsql.sql.compile.lattice:emit_lattice_point",
         "around is not None and is_clamped_when_read(expr, around)",
         "around is not None",
         "a computed value is trusted to lie in its interval",
@@ -165,7 +165,7 @@ FAULTS = (
     ),
     Fault(
         "names-not-escaped",
-        "dpsql.sql.emit.scalars:quote_identifier",
+        "dpsql.sql.compile.scalars:quote_identifier",
         """return '"' + name.replace('"', '""') + '"'""",
         """return '"' + name + '"'""",
         "a quote in a name ends it",
@@ -173,7 +173,7 @@ FAULTS = (
     ),
     Fault(
         "minus-zero-is-another-key",
-        "dpsql.sql.emit.group_keys:emit_canonical_value",
+        "dpsql.sql.compile.group_keys:emit_canonical_value",
         'return f"NULLIF({text} + 0, {get_dialect().nan})"',
         'return f"NULLIF({text}, {get_dialect().nan})"',
         "one unit's -0.0 spells the key of everybody's 0.0",
@@ -189,7 +189,7 @@ FAULTS = (
     ),
     Fault(
         "keys-keep-their-collation",
-        "dpsql.sql.emit.group_keys:emit_canonical_value",
+        "dpsql.sql.compile.group_keys:emit_canonical_value",
         "return get_dialect().emit_binary_collation(text) if expr.type is Type.VARCHAR else text",
         "return text",
         "texts that a query makes itself are run together where the database's collation says so",
@@ -197,7 +197,7 @@ FAULTS = (
     ),
     Fault(
         "excluded-keys-kept",
-        "dpsql.sql.emit.group_keys:emit_key_condition",
+        "dpsql.sql.compile.group_keys:emit_key_condition",
         'f"{text} > 0"',
         'f"{text} >= 0"',
         "a key that the policy excludes is shown beside another key",
@@ -205,7 +205,7 @@ FAULTS = (
     ),
     Fault(
         "excluded-groups-kept",
-        "dpsql.sql.emit.group_keys:emit_having_clause",
+        "dpsql.sql.compile.group_keys:emit_having_clause",
         'f"{key.name} > 0"',
         'f"{key.name} >= 0"',
         "a key that the policy excludes is shown beside another key, and takes the place of a group that counts",
@@ -229,7 +229,7 @@ FAULTS = (
     ),
     Fault(
         "decimals-of-too-many-digits",
-        "dpsql.sql.emit.decimal_points:emit_decimal_lattice_point",
+        "dpsql.sql.compile.decimal_points:emit_decimal_lattice_point",
         "sum(digits) + 1 > _MOST_DIGITS",
         "sum(digits) > 99",
         "points of decimals are computed in 128 bits, which takes longer than DOUBLE",
@@ -237,7 +237,7 @@ FAULTS = (
     ),
     Fault(
         "beyond-the-last-point-is-up-to-it",
-        "dpsql.sql.emit.clamp_histograms:emit_interval_counts",
+        "dpsql.sql.compile.clamp_histograms:emit_interval_counts",
         "len(clamp.thresholds) - 1",
         "places[-1]",
         "units beyond the last point are not in the last interval where two points are equal",
@@ -253,7 +253,7 @@ FAULTS = (
     ),
     Fault(
         "rows-of-nobody-kept",
-        "dpsql.sql.emit.relations:emit_rows",
+        "dpsql.sql.compile.relations:emit_rows",
         'where.insert(0, f"{name} IS NOT NULL")',
         'where.insert(0, "TRUE")',
         "rows whose unit is NULL count as one unit's",
@@ -261,7 +261,7 @@ FAULTS = (
     ),
     Fault(
         "fanout-counted-before-conversion",
-        "dpsql.sql.emit.relations:emit_multiplicity",
+        "dpsql.sql.compile.relations:emit_multiplicity",
         "shared = find_common_type((ours.type, theirs.type)) or theirs.type",
         "shared = theirs.type",
         "public keys that are equal only when they are joined are counted one by one",
@@ -269,7 +269,7 @@ FAULTS = (
     ),
     Fault(
         "fanout-counted-before-cleaning",
-        "dpsql.sql.emit.relations:emit_multiplicity",
+        "dpsql.sql.compile.relations:emit_multiplicity",
         "source, _ = emit_from_clause(join.right, [theirs for _, theirs in join.on])",
         'source = f"{quote_identifier(join.right.table)} AS {quote_identifier(join.right.alias)}"',
         "public keys that are clamped to one value are counted one by one",
@@ -277,7 +277,7 @@ FAULTS = (
     ),
     Fault(
         "rows-of-a-unit-not-limited",
-        "dpsql.sql.emit.statement:_emit_pairs",
+        "dpsql.sql.compile.statement:_emit_pairs",
         'f"LEAST(n, {bound.rows}) AS m"',
         '"n AS m"',
         "all rows of a unit count, however many there are",
@@ -285,7 +285,7 @@ FAULTS = (
     ),
     Fault(
         "rows-limited-group-by-group",
-        "dpsql.sql.emit.bounding:_emit_counted_ranked_groups",
+        "dpsql.sql.compile.contribution_bounds:_emit_counted_ranked_groups",
         'f"LEAST(n, GREATEST(0, {bound.rows} - (upto - n)))"',
         'f"LEAST(n, {bound.rows})"',
         "a unit has its whole bound of rows in each group",
@@ -293,7 +293,7 @@ FAULTS = (
     ),
     Fault(
         "group-limit-dropped",
-        "dpsql.sql.emit.bounding:_emit_counted_ranked_groups",
+        "dpsql.sql.compile.contribution_bounds:_emit_counted_ranked_groups",
         'f" WHERE place <= {bound.groups}"',
         '" WHERE place > 0"',
         "a unit counts in all of its groups",
@@ -301,7 +301,7 @@ FAULTS = (
     ),
     Fault(
         "excess-rows-overlooked",
-        "dpsql.sql.emit.bounding:_emit_excess_units",
+        "dpsql.sql.compile.contribution_bounds:_emit_excess_units",
         'f"SUM(n) > {bound.rows}"',
         'f"SUM(n) > 2 * {bound.rows}"',
         "a unit with somewhat too many rows is not limited",
@@ -309,7 +309,7 @@ FAULTS = (
     ),
     Fault(
         "excess-groups-overlooked",
-        "dpsql.sql.emit.bounding:_emit_excess_units",
+        "dpsql.sql.compile.contribution_bounds:_emit_excess_units",
         '[f"SUM(n) > {bound.rows}", *([f"COUNT(*) > {bound.groups}"] if bound.limits_groups else [])]',
         '[f"SUM(n) > {bound.rows}"]',
         "a unit with too many groups but few rows is not limited",
@@ -317,7 +317,7 @@ FAULTS = (
     ),
     Fault(
         "sum-of-a-unit-not-clamped",
-        "dpsql.sql.emit.unit_sums:UnitSums._build_total",
+        "dpsql.sql.compile.unit_sums:UnitSums._build_total",
         'f"LEAST(GREATEST({total}, {wide} * ({low})), {wide} * ({high}))"',
         "total",
         "rows that do not count are added up all the same",
@@ -325,7 +325,7 @@ FAULTS = (
     ),
     Fault(
         "points-put-on-the-lattice-twice",
-        "dpsql.sql.emit.unit_sums:emit_measure_total",
+        "dpsql.sql.compile.unit_sums:emit_measure_total",
         "find_point_column(measure) is None",
         "True",
         "what a unit adds to a sum or a score is a multiple of what was derived",
@@ -333,7 +333,7 @@ FAULTS = (
     ),
     Fault(
         "stored-values-compared-at-a-bound",
-        "dpsql.sql.emit.stored_conditions:_is_between_bounds",
+        "dpsql.sql.compile.stored_conditions:_is_between_bounds",
         "ends[0] < at < ends[1]",
         "ends[0] <= at <= ends[1]",
         "a value beyond a bound fulfils a condition that the bound does not",
@@ -341,7 +341,7 @@ FAULTS = (
     ),
     Fault(
         "stored-nan-above-all",
-        "dpsql.sql.emit.stored_conditions:_emit_equivalent_condition",
+        "dpsql.sql.compile.stored_conditions:_emit_equivalent_condition",
         'name in ("gt", "ge")',
         'name == "gt"',
         "NaN, which counts nowhere, fulfils a condition",
@@ -349,7 +349,7 @@ FAULTS = (
     ),
     Fault(
         "stored-columns-with-other-bounds",
-        "dpsql.sql.emit.stored_conditions:_emit_implied_condition",
+        "dpsql.sql.compile.stored_conditions:_emit_implied_condition",
         "_find_stored_bounds(first.facts) == _find_stored_bounds(second.facts) is not None",
         "_find_stored_bounds(first.facts) is not None",
         "a row that counts is left out, as a bound is less than what is stored",
@@ -357,7 +357,7 @@ FAULTS = (
     ),
     Fault(
         "stored-decimals-compared-with-near-ones",
-        "dpsql.sql.emit.stored_conditions:emit_stored_decimals",
+        "dpsql.sql.compile.stored_conditions:emit_stored_decimals",
         "float(near) != value",
         "False",
         "a constant between two decimals is taken for one of them",
@@ -365,7 +365,7 @@ FAULTS = (
     ),
     Fault(
         "stored-conditions-beside-null",
-        "dpsql.sql.emit.stored_conditions:_iterate_kept_scans",
+        "dpsql.sql.compile.stored_conditions:_iterate_kept_scans",
         "relation.kind is JoinKind.INNER",
         "True",
         "a row is kept beside NULL that a condition leaves out",
@@ -373,7 +373,7 @@ FAULTS = (
     ),
     Fault(
         "unit-without-values-adds-the-least",
-        "dpsql.sql.emit.unit_sums:UnitSums._build_total",
+        "dpsql.sql.compile.unit_sums:UnitSums._build_total",
         'f"COALESCE(t{index}, 0)"',
         'f"t{index}"',
         "a unit without a value counts as many times the least one as it has rows",
@@ -381,7 +381,7 @@ FAULTS = (
     ),
     Fault(
         "rows-without-values-add-the-least",
-        "dpsql.sql.emit.unit_sums:UnitSums._build_total",
+        "dpsql.sql.compile.unit_sums:UnitSums._build_total",
         "least, most = min(low, 0), max(high, 0)",
         "least, most = low, high",
         "a row without a value counts as the value that is nearest to 0",
@@ -389,7 +389,7 @@ FAULTS = (
     ),
     Fault(
         "count-of-a-unit-not-capped",
-        "dpsql.sql.emit.unit_sums:UnitSums._build_count",
+        "dpsql.sql.compile.unit_sums:UnitSums._build_count",
         'f"LEAST(c{index}, m)"',
         'f"c{index}"',
         "COUNT(x) counts rows that do not count",
@@ -397,7 +397,7 @@ FAULTS = (
     ),
     Fault(
         "quantiles-of-a-unit-are-medians",
-        "dpsql.aggregates.per_unit:ExactAggregate.emit_sql",
+        "dpsql.plan.aggregates.per_unit:ExactAggregate.emit_sql",
         "_MIDDLE if rank is None else rank",
         "_MIDDLE",
         "every quantile of a unit's rows is its median",
@@ -405,7 +405,7 @@ FAULTS = (
     ),
     Fault(
         "values-of-a-unit-not-bounded",
-        "dpsql.sql.emit.statement:_emit_limited_values",
+        "dpsql.sql.compile.statement:_emit_limited_values",
         'f"{get_dialect().emit_derived_table(counted)} WHERE m > 0"',
         'f"{get_dialect().emit_derived_table(counted)} WHERE m >= 0"',
         "a unit brings more values than its rows that count",
@@ -413,7 +413,7 @@ FAULTS = (
     ),
     Fault(
         "values-counted-once-a-unit",
-        "dpsql.sql.emit.statement:_emit_distinct_values",
+        "dpsql.sql.compile.statement:_emit_distinct_values",
         'f"COUNT(DISTINCT {VALUE}) AS d"',
         'f"COUNT({VALUE}) AS d"',
         "a value that several units have is counted for each",
@@ -421,7 +421,7 @@ FAULTS = (
     ),
     Fault(
         "sum-of-what-is-null-unbounded",
-        "dpsql.sql.emit.per_unit_aggregates:emit_per_unit_aggregate",
+        "dpsql.sql.compile.per_unit_aggregates:emit_per_unit_aggregate",
         "around if around.is_bounded else named.facts.interval",
         "around",
         "a value that turns out to be NULL ends a query after its charge",
@@ -430,7 +430,7 @@ FAULTS = (
     ),
     Fault(
         "units-without-rows-counted",
-        "dpsql.sql.emit.statement:_emit_per_unit",
+        "dpsql.sql.compile.statement:_emit_per_unit",
         '"WHERE m > 0"',
         '"WHERE m >= 0"',
         "a unit counts in groups in which none of its rows does",
@@ -438,7 +438,7 @@ FAULTS = (
     ),
     Fault(
         "rows-counted-as-units",
-        "dpsql.sql.emit.unit_sums:UnitSums.pair_summands",
+        "dpsql.sql.compile.unit_sums:UnitSums.pair_summands",
         '{"units": ONE, "n": Summand("m", self.analysis.bound.rows), **limited}',
         '{"units": Summand("m", 1), "n": Summand("m", self.analysis.bound.rows), **limited}',
         "a unit is as many as it has rows",
@@ -446,7 +446,7 @@ FAULTS = (
     ),
     Fault(
         "ranks-follow-row-numbers",
-        "dpsql.sql.emit.bounding:emit_group_order",
+        "dpsql.sql.compile.contribution_bounds:emit_group_order",
         '["u" if by_column else get_dialect().emit_row_hash("u"), *keys]',
         '["u", *keys]',
         "which groups of a row count changes when another row goes",
@@ -454,7 +454,7 @@ FAULTS = (
     ),
     Fault(
         "small-groups-leave-the-engine",
-        "dpsql.sql.emit.statement:_emit_grouping",
+        "dpsql.sql.compile.statement:_emit_grouping",
         "min_frequency > 1",
         "min_frequency < 1",
         "HAVING does not hold the least frequency",
@@ -462,7 +462,7 @@ FAULTS = (
     ),
     Fault(
         "groups-in-the-order-of-the-data",
-        "dpsql.sql.emit.statement:_finish_statement",
+        "dpsql.sql.compile.statement:_finish_statement",
         r"""
         f"\nORDER BY {', '.join(f'{key} NULLS LAST' for key in keys)}"
         """,

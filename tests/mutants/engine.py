@@ -40,7 +40,7 @@ FAULTS = (
     ),
     Fault(
         "earlier-release-passed-by",
-        "dpsql.sql.emit.outer_query:find_unchanged_columns",
+        "dpsql.sql.compile.outer_query:find_unchanged_columns",
         "list_steps(outer) != (outer.source,)",
         "not list_steps(outer)",
         "a release is answered without the one that it waits for",
@@ -48,7 +48,7 @@ FAULTS = (
     ),
     Fault(
         "statements-told-apart-by-nothing",
-        "dpsql.backends.duckdb.shapes:_mask_constant",
+        "dpsql.backends.duckdb.statement_shapes:_mask_constant",
         "return found[0]",
         'return ""',
         "a statement of names that are not there is charged, because another has bound",
@@ -226,7 +226,7 @@ FAULTS = (
     ),
     Fault(
         "one-draw-for-all-cells-of-a-group",
-        "dpsql.release:_draw_noisy_components",
+        "dpsql.engine.release:_draw_noisy_components",
         "draws[at::width]",
         "draws[::width]",
         "differences of cells are exact",
@@ -234,7 +234,7 @@ FAULTS = (
     ),
     Fault(
         "one-draw-for-all-groups",
-        "dpsql.release:draw_noise",
+        "dpsql.engine.release:draw_noise",
         "measurement.mechanism.draw(groups * len(measurement.vector.components), entropy)",
         "measurement.mechanism.draw(len(measurement.vector.components), entropy) * groups",
         "differences of groups are exact",
@@ -242,7 +242,7 @@ FAULTS = (
     ),
     Fault(
         "noise-of-another-block",
-        "dpsql.release:_draw_noisy_groups",
+        "dpsql.engine.release:_draw_noisy_groups",
         "_draw_noisy_components(plan.vectors[index], groups, entropy)",
         "_draw_noisy_components(replace(plan.vectors[index], mechanism=plan.vectors[0].mechanism), groups, entropy)",
         "all blocks have the noise of the first",
@@ -250,7 +250,7 @@ FAULTS = (
     ),
     Fault(
         "empty-groups-not-noised",
-        "dpsql.release:_draw_noisy_components",
+        "dpsql.engine.release:_draw_noisy_components",
         """
         [
             value + draw
@@ -268,7 +268,7 @@ FAULTS = (
     ),
     Fault(
         "empty-groups-dropped",
-        "dpsql.release:_read_groups",
+        "dpsql.engine.release:_read_groups",
         "analysis.selects_keys",
         "analysis.domains",
         "a declared key is shown if somebody has it",
@@ -276,7 +276,7 @@ FAULTS = (
     ),
     Fault(
         "keys-chosen-by-exact-counts",
-        "dpsql.release:_is_selected",
+        "dpsql.engine.release:_is_selected",
         "found >= chosen.threshold",
         "units * chosen.scale >= chosen.threshold",
         "one unit decides whether a key is shown",
@@ -284,7 +284,7 @@ FAULTS = (
     ),
     Fault(
         "threshold-not-applied",
-        "dpsql.release:_draw_selected_groups",
+        "dpsql.engine.release:_draw_selected_groups",
         "_is_selected(decided, units, count)",
         "True",
         "every key is shown",
@@ -292,7 +292,7 @@ FAULTS = (
     ),
     Fault(
         "least-frequency-left-to-the-engine",
-        "dpsql.release:_is_selected",
+        "dpsql.engine.release:_is_selected",
         "units >= chosen.min_frequency and found >= chosen.threshold",
         "found >= chosen.threshold",
         "the release trusts the statement with the least frequency",
@@ -300,7 +300,7 @@ FAULTS = (
     ),
     Fault(
         "rows-weighed-against-the-least-frequency",
-        "dpsql.release:_Groups.get_unit_counts",
+        "dpsql.engine.release:_Groups.get_unit_counts",
         "self.moments[UNITS if plan.analysis.bound.per_unit else ROWS]",
         "self.moments[ROWS]",
         "a few units with many rows are enough",
@@ -348,7 +348,7 @@ FAULTS = (
     ),
     Fault(
         "files-in-reach",
-        "dpsql.backends.duckdb.locked",
+        "dpsql.backends.duckdb.locked_settings",
         """
         {
             "autoinstall_known_extensions": False,
@@ -384,7 +384,7 @@ FAULTS = (
     ),
     Fault(
         "settings-left-open",
-        "dpsql.backends.duckdb.locked",
+        "dpsql.backends.duckdb.locked_settings",
         """
         {
             "autoinstall_known_extensions": False,
@@ -427,7 +427,7 @@ FAULTS = (
     ),
     Fault(
         "scratch-not-locked",
-        "dpsql.backends.scratch",
+        "dpsql.backends.scratch_database",
         '{**LOCKED, "memory_limit": "1GB", "threads": 1}',
         '{"memory_limit": "1GB", "threads": 1}',
         "what is done with released values may read files",
@@ -435,7 +435,7 @@ FAULTS = (
     ),
     Fault(
         "scratch-shared",
-        "dpsql.backends.scratch:ScratchDatabase.create_table",
+        "dpsql.backends.scratch_database:ScratchDatabase.create_table",
         'f"CREATE TEMP TABLE {quote_identifier(table)} ({declared})"',
         'f"CREATE OR REPLACE TABLE {quote_identifier(table)} ({declared})"',
         "two answers at a time read each other's values",
@@ -516,18 +516,18 @@ FAULTS = (
     ),
     Fault(
         "publish-beyond-the-budget",
-        "dpsql.cli.publish:run_publication",
+        "dpsql.interfaces.cli.publish:run_publication",
         "require_budget(planned)",
         "",
         "some tables are charged and published, and then the budget is short",
-        "tests/publish/test_publish.py::test_what_cannot_be_published_is_said_before_the_first_charge[change0-budget_exhausted-does not fit into the budget of visits]",
+        "tests/interfaces/publish/test_publish.py::test_what_cannot_be_published_is_said_before_the_first_charge[change0-budget_exhausted-does not fit into the budget of visits]",
     ),
     Fault(
         "publish-with-new-noise",
-        "dpsql.publish.publication:Publication.build_query_options",
+        "dpsql.interfaces.publish.publication:Publication.build_query_options",
         '{"epsilon": loss, "delta": table.delta, "max_groups": table.max_groups, "dialect": self.dialect, "replay": True}',
         '{"epsilon": loss, "delta": table.delta, "max_groups": table.max_groups, "dialect": self.dialect, "replay": False}',
         "a release that goes on after an interruption is charged twice",
-        "tests/publish/test_publish.py::test_publishing_again_is_free_and_the_same",
+        "tests/interfaces/publish/test_publish.py::test_publishing_again_is_free_and_the_same",
     ),
 )

@@ -16,7 +16,7 @@ _SPARK_LISTS = "tests/engines/test_spark_lists.py::test_elements_and_fields_are_
 FAULTS = (
     Fault(
         "casts-in-texts",
-        "dpsql.backends.postgres.checks:normalize_condition",
+        "dpsql.backends.postgres.check_constraints:normalize_condition",
         "_TEXT.sub(lambda _: f\"'{next(places)}'\", text)",
         "text",
         "what stands in a text of a CHECK constraint is read as part of its condition",
@@ -32,7 +32,7 @@ FAULTS = (
     ),
     Fault(
         "postgres-sums-wrap",
-        "dpsql.backends.postgres.held:emit_bigint_or_null",
+        "dpsql.backends.postgres.let_bindings:emit_bigint_or_null",
         'f"CASE WHEN a BETWEEN {MIN} AND {MAX} THEN CAST(a AS BIGINT) END"',
         '"CAST(a AS BIGINT)"',
         "a whole number beyond 64 bits ends a query in PostgreSQL",
@@ -40,7 +40,7 @@ FAULTS = (
     ),
     Fault(
         "postgres-nan-is-high",
-        "dpsql.backends.clamps:ColumnBounds._emit_bounded_double",
+        "dpsql.backends.column_bounds:ColumnBounds._emit_bounded_double",
         """
         f"CASE WHEN {read} BETWEEN {low} AND {high} THEN {read} "
         f"WHEN {read} < {low} THEN {low} WHEN {read} <= {self.infinity} THEN {high} END"
@@ -151,7 +151,7 @@ FAULTS = (
     ),
     Fault(
         "spark-limits-contributions-again",
-        "dpsql.sql.emit.bounding:emit_bounded_groups",
+        "dpsql.sql.compile.contribution_bounds:emit_bounded_groups",
         "not often",
         "True",
         "histograms and quantiles of one statement are of rows that were read at different times",
@@ -255,7 +255,7 @@ FAULTS = (
     ),
     Fault(
         "spark-nan-is-high",
-        "dpsql.backends.clamps:ColumnBounds._emit_bounded_double",
+        "dpsql.backends.column_bounds:ColumnBounds._emit_bounded_double",
         """
         f"CASE WHEN {read} BETWEEN {low} AND {high} THEN {read} "
         f"WHEN {read} < {low} THEN {low} WHEN {read} <= {self.infinity} THEN {high} END"
@@ -293,7 +293,7 @@ FAULTS = (
     ),
     Fault(
         "spark-holds-nothing",
-        "dpsql.sql.emit.dialect:emit_shared_cte",
+        "dpsql.sql.compile.dialect:emit_shared_cte",
         "held is None or not get_dialect().materializes_ctes",
         "True",
         "contributions are computed once for each of their readers, over files that may have changed",
@@ -365,7 +365,7 @@ FAULTS = (
     ),
     Fault(
         "places-of-quantiles-are-rounded-down",
-        "dpsql.sql.emit.ranked:build_quantile_place",
+        "dpsql.sql.compile.ranked_aggregates:build_quantile_place",
         "build_integer(share.denominator - 1)",
         "build_integer(0)",
         "a quantile within a unit is the value before on PostgreSQL and Spark",
@@ -373,7 +373,7 @@ FAULTS = (
     ),
     Fault(
         "missing-values-are-best",
-        "dpsql.sql.emit.ranked:_PlacedAggregates._add_best_value",
+        "dpsql.sql.compile.ranked_aggregates:_PlacedAggregates._add_best_value",
         "Order(missing, descending=False, nulls_first=False)",
         "Order(missing, descending=True, nulls_first=False)",
         "ARG_MAX shows a row without a value where another has one",
@@ -381,7 +381,7 @@ FAULTS = (
     ),
     Fault(
         "medians-are-the-upper-value",
-        "dpsql.sql.emit.ranked:_PlacedAggregates._build_median",
+        "dpsql.sql.compile.ranked_aggregates:_PlacedAggregates._build_median",
         'build_call("multiply", low, half)',
         'build_call("multiply", high, half)',
         "the median of an even number of rows is one of them",
@@ -389,7 +389,7 @@ FAULTS = (
     ),
     Fault(
         "quartiles-are-weighted-the-other-way",
-        "dpsql.sql.emit.ranked:_PlacedAggregates._build_interpolation",
+        "dpsql.sql.compile.ranked_aggregates:_PlacedAggregates._build_interpolation",
         'build_call("multiply", high, weight)',
         'build_call("multiply", low, weight)',
         "a quartile between two values is the lower one",
@@ -397,7 +397,7 @@ FAULTS = (
     ),
     Fault(
         "rows-without-a-value-come-first",
-        "dpsql.sql.emit.non_null_windows:_ValueCounts.rewrite_window",
+        "dpsql.sql.compile.non_null_windows:_ValueCounts.rewrite_window",
         "Order(here, descending=True, nulls_first=False)",
         "Order(here, descending=False, nulls_first=False)",
         "IGNORE NULLS finds rows without a value on PostgreSQL",
@@ -405,7 +405,7 @@ FAULTS = (
     ),
     Fault(
         "the-row-itself-is-before-it",
-        "dpsql.sql.emit.non_null_windows:_ValueCounts._build_offset_place",
+        "dpsql.sql.compile.non_null_windows:_ValueCounts._build_offset_place",
         'build_call("subtract", so_far, here)',
         "so_far",
         "LAG with IGNORE NULLS is the value of the row itself on PostgreSQL",
@@ -413,7 +413,7 @@ FAULTS = (
     ),
     Fault(
         "ranges-of-values",
-        "dpsql.sql.emit.frames_of_groups:_build_range_window",
+        "dpsql.sql.compile.frames_of_groups:_build_range_window",
         "(Order(rank, descending=False, nulls_first=False),)",
         "window.order",
         "a frame of GROUPS on Spark goes by the distance of values",
@@ -421,7 +421,7 @@ FAULTS = (
     ),
     Fault(
         "groups-of-the-first-frame",
-        "dpsql.sql.emit.frames_of_groups:rewrite_group_frames",
+        "dpsql.sql.compile.frames_of_groups:rewrite_group_frames",
         "columns[_build_rank_window(window)]",
         "next(iter(columns.values()))",
         "two windows on Spark have the groups of one",

@@ -34,7 +34,7 @@ FAULTS = (
     ),
     Fault(
         "distances-of-64-bits",
-        "dpsql.sql.emit.quantile_windows:_emit_bin",
+        "dpsql.sql.compile.quantile_windows:_emit_bin",
         "return get_dialect().emit_right_shift(at, width)",
         'return get_dialect().emit_right_shift(f"({at} + 4611686018427387904)", width)',
         "the distance of two points leaves 64 bits for one row",
@@ -42,7 +42,7 @@ FAULTS = (
     ),
     Fault(
         "widened-numbers-are-real-in-unions",
-        "dpsql.sql.lower.calls:are_widened",
+        "dpsql.sql.lower.function_calls:are_widened",
         "any(widened for widened, _ in known)",
         "False",
         "whole numbers without bounds are divided and written as real ones where a union, CASE or a unit's group passes them on",
@@ -66,7 +66,7 @@ FAULTS = (
     ),
     Fault(
         "keys-listed-under-what-takes-too-much-work",
-        "dpsql.engine.finish:_add_presence_count",
+        "dpsql.engine.plan_completion:_add_presence_count",
         "reads_whole_table(release, facts) and not analysis.undecided_conditions",
         "reads_whole_table(release, facts)",
         "DISTINCT lists keys that a condition excludes, as computing it was given up",
@@ -90,7 +90,7 @@ FAULTS = (
     ),
     Fault(
         "groups-of-a-declared-key-hidden",
-        "dpsql.sql.lower.per_unit:has_unit_key",
+        "dpsql.sql.lower.per_unit_selects:has_unit_key",
         "finer = list_finer_keys(keys, relation)",
         "finer = ()",
         "groups by a key of one person each are hidden, and what is computed of them is of nothing",
@@ -98,7 +98,7 @@ FAULTS = (
     ),
     Fault(
         "a-declared-key-believed",
-        "dpsql.sql.emit.relations:_SelectBlock._emit_groups",
+        "dpsql.sql.compile.relations:_SelectBlock._emit_groups",
         "[len(items) + 1] if units else []",
         "[]",
         "rows of several units are one group where a declaration is false",
@@ -114,7 +114,7 @@ FAULTS = (
     ),
     Fault(
         "hidden-groups-computed",
-        "dpsql.engine.finish:_resolve_needs",
+        "dpsql.engine.plan_completion:_resolve_needs",
         """if need.release in computed and _has_secret_keys(need.release, facts):
     need.refuse()""",
         "pass",
@@ -147,7 +147,7 @@ FAULTS = (
     ),
     Fault(
         "a-count-of-another-condition-decides",
-        "dpsql.postprocess.nobody:_is_filtered_count",
+        "dpsql.engine.postprocess.empty_aggregates:_is_filtered_count",
         "condition[0] == counted[0]",
         "True",
         "a value is NULL because a count under another condition is 0",
@@ -155,7 +155,7 @@ FAULTS = (
     ),
     Fault(
         "what-no-count-is-behind-is-shown",
-        "dpsql.postprocess.withheld:_mark_rare_counts",
+        "dpsql.engine.postprocess.minimum_frequency:_mark_rare_counts",
         "return [True] * len(table.rows)",
         "return [False] * len(table.rows)",
         "a value is shown though no count says how many units are behind it",
@@ -180,7 +180,7 @@ FAULTS = (
     ),
     Fault(
         "hidden-groups-of-sets-computed",
-        "dpsql.sql.lower.own_unit:_iterate_releases",
+        "dpsql.sql.lower.unit_checks:_iterate_releases",
         "yield from _iterate_releases(part.source)",
         "pass",
         "what is computed of all groups of ROLLUP is computed of the few that are shown",
@@ -188,7 +188,7 @@ FAULTS = (
     ),
     Fault(
         "part-of-a-unique-key-taken-for-the-key",
-        "dpsql.backends.catalog:_add_link_keys",
+        "dpsql.backends.analyst_schema:_add_link_keys",
         "part = normalize_name(name), tuple(sorted(names)), column",
         "part = normalize_name(name), (column,), column",
         "groups by one column of a key of several are formed within units",
@@ -252,7 +252,7 @@ FAULTS = (
     ),
     Fault(
         "groups-that-no-row-can-have",
-        "dpsql.engine.finish:_exclude_impossible_groups",
+        "dpsql.engine.plan_completion:_exclude_impossible_groups",
         "iterate_key_conditions(outer.source, facts)",
         "()",
         "a condition on two keys leaves combinations of which it is not true",
@@ -260,7 +260,7 @@ FAULTS = (
     ),
     Fault(
         "keys-without-rows-shown-as-distinct",
-        "dpsql.postprocess.occupied_groups:mark_occupied_groups",
+        "dpsql.engine.postprocess.occupied_groups:mark_occupied_groups",
         "measures_presence(plan.analysis.release)",
         "False",
         "SELECT DISTINCT under a condition shows keys that no row has",
@@ -308,7 +308,7 @@ FAULTS = (
     ),
     Fault(
         "groups-of-nobody-are-averaged",
-        "dpsql.postprocess.occupied_groups:mark_occupied_groups",
+        "dpsql.engine.postprocess.occupied_groups:mark_occupied_groups",
         "return [place not in empty for place in range(len(table.rows))]",
         "return [True for _ in range(len(table.rows))]",
         "a group of NULL that nobody is in enters averages over groups",
@@ -316,7 +316,7 @@ FAULTS = (
     ),
     Fault(
         "small-groups-that-hold-much-left-out",
-        "dpsql.postprocess.occupied_groups:mark_occupied_groups",
+        "dpsql.engine.postprocess.occupied_groups:mark_occupied_groups",
         "some and _is_sum_within_noise(plan, table, sorted(found))",
         "some",
         "days with a few rows each are left out, and with them most rows",
@@ -324,7 +324,7 @@ FAULTS = (
     ),
     Fault(
         "noise-alone-shown-as-groups",
-        "dpsql.postprocess.occupied_groups:mark_occupied_groups",
+        "dpsql.engine.postprocess.occupied_groups:mark_occupied_groups",
         "some and _is_sum_within_noise(plan, table, sorted(found))",
         "_is_sum_within_noise(plan, table, sorted(found))",
         "of groups that are all noise the greatest alone are shown",
@@ -348,7 +348,7 @@ FAULTS = (
     ),
     Fault(
         "sums-of-nobody-are-numbers",
-        "dpsql.postprocess.nobody:mark_empty_values",
+        "dpsql.engine.postprocess.empty_aggregates:mark_empty_values",
         "2 * count < whole",
         "False",
         "a sum of nobody is its noise",
@@ -356,7 +356,7 @@ FAULTS = (
     ),
     Fault(
         "means-of-a-fraction-of-a-row-are-numbers",
-        "dpsql.postprocess.nobody:mark_empty_values",
+        "dpsql.engine.postprocess.empty_aggregates:mark_empty_values",
         "2 * count < whole",
         "count <= 0",
         "a mean of nobody is a value at random in half of all cases, whose noisy count is a fraction above 0",
@@ -364,7 +364,7 @@ FAULTS = (
     ),
     Fault(
         "quantiles-of-nobody-are-numbers",
-        "dpsql.postprocess.nobody:present_table",
+        "dpsql.engine.postprocess.empty_aggregates:present_table",
         "item.rank is not None or AGGREGATES[item.function].ratio",
         "AGGREGATES[item.function].ratio",
         "a maximum of nobody is a value at random within the bounds, beside a count of 0",
@@ -372,7 +372,7 @@ FAULTS = (
     ),
     Fault(
         "another-count-than-the-shown-one-decides",
-        "dpsql.postprocess.nobody:mark_empty_values",
+        "dpsql.engine.postprocess.empty_aggregates:mark_empty_values",
         "[place for place, other in enumerate(items, first) if _is_deciding_count(other, item)]",
         "[]",
         "a mean of nobody stands beside a count of 0, since its own noisy count is another",
@@ -380,7 +380,7 @@ FAULTS = (
     ),
     Fault(
         "quantiles-cross",
-        "dpsql.postprocess.nobody:present_table",
+        "dpsql.engine.postprocess.empty_aggregates:present_table",
         "table = _sort_quantiles(table)",
         "pass",
         "a maximum lies below the minimum beside it",
@@ -388,7 +388,7 @@ FAULTS = (
     ),
     Fault(
         "sums-beside-any-filtered-count",
-        "dpsql.postprocess.nobody:_is_filtered_count",
+        "dpsql.engine.postprocess.empty_aggregates:_is_filtered_count",
         "condition[0] == counted[0]",
         "True",
         "a sum is NULL where a count under another condition is zero",
@@ -396,7 +396,7 @@ FAULTS = (
     ),
     Fault(
         "filtered-sums-of-nobody-are-numbers",
-        "dpsql.postprocess.nobody:_is_filtered_count",
+        "dpsql.engine.postprocess.empty_aggregates:_is_filtered_count",
         "counted is not None",
         "counted is None",
         "a sum under a condition is a number beside a count of nobody under it",
@@ -404,7 +404,7 @@ FAULTS = (
     ),
     Fault(
         "small-groups-leave-sums",
-        "dpsql.sql.emit.outer_query:ReleasedTables.with_grouping",
+        "dpsql.sql.compile.outer_query:ReleasedTables.with_grouping",
         "omits = needs_occupied_groups(source)",
         "omits = True",
         "people in small groups of NULL are lost to sums over groups",
@@ -412,7 +412,7 @@ FAULTS = (
     ),
     Fault(
         "values-of-one-of-many-rows",
-        "dpsql.sql.lower.determined:KeyDependentColumns._look_up_source",
+        "dpsql.sql.lower.key_dependent_columns:KeyDependentColumns._look_up_source",
         "facts.look_up_multiplicity(Join(source, source, JoinKind.INNER, theirs)) > 1",
         "facts.look_up_multiplicity(Join(source, source, JoinKind.INNER, theirs)) > 2",
         "of two public rows with one key, one is shown for the rows of both",
@@ -420,7 +420,7 @@ FAULTS = (
     ),
     Fault(
         "values-of-rows-with-null-keys",
-        "dpsql.sql.lower.determined:KeyDependentColumns._look_up_source",
+        "dpsql.sql.lower.key_dependent_columns:KeyDependentColumns._look_up_source",
         "_get_qualified_name(column) not in joined and self._has_null(source, column)",
         "False",
         "rows with NULL for a key are taken for rows without a partner",
@@ -428,7 +428,7 @@ FAULTS = (
     ),
     Fault(
         "values-of-rows-that-are-not-joined",
-        "dpsql.sql.lower.determined:KeyDependentColumns._look_up_source",
+        "dpsql.sql.lower.key_dependent_columns:KeyDependentColumns._look_up_source",
         "join.condition is None",
         "True",
         "rows that a further condition leaves without a partner have its values",
@@ -436,7 +436,7 @@ FAULTS = (
     ),
     Fault(
         "values-of-private-columns",
-        "dpsql.sql.lower.determined:KeyDependentColumns._follow_relation",
+        "dpsql.sql.lower.key_dependent_columns:KeyDependentColumns._follow_relation",
         "not is_private(source)",
         "True",
         "columns of private rows are looked up as if they were public",
@@ -452,7 +452,7 @@ FAULTS = (
     ),
     Fault(
         "windows-within-try",
-        "dpsql.sql.emit.scalars:_emit_call",
+        "dpsql.sql.compile.scalars:_emit_call",
         "_TRY in template and has_window(argument)",
         "False",
         "EXP of a window over released rows fails after its charge",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from .fault import Fault
 
 _LAW = "tests/properties/test_parts.py::test_what_is_charged_to_a_part_reads_no_unit_outside_of_it"
-_PLACES = "tests/accounting/test_partitions.py::test_each_place_has_spent_what_was_charged_to_boxes_around_it"
+_PLACES = "tests/privacy/accounting/test_partitions.py::test_each_place_has_spent_what_was_charged_to_boxes_around_it"
 _LEDGER = "tests/ledger/test_ledger_partitions.py"
 _JOINED = "tests/properties/test_inherited_parts.py"
 _STRAY = f"{_JOINED}::test_units_outside_of_an_inherited_part_change_nothing"
@@ -14,7 +14,7 @@ _LOST = f"{_JOINED}::test_a_scan_that_inherits_a_part_loses_no_row_that_counts"
 FAULTS = (
     Fault(
         "units-of-two-parts-read",
-        "dpsql.sql.emit.partition_filters:_emit_single_value_condition",
+        "dpsql.sql.compile.partition_filters:_emit_single_value_condition",
         'f"COUNT(DISTINCT {read}) = 1 AND COUNT({read}) = COUNT(*)"',
         'f"COUNT(DISTINCT {read}) >= 1 AND COUNT({read}) = COUNT(*)"',
         "a unit is read in several parts, each of which is charged alone",
@@ -22,7 +22,7 @@ FAULTS = (
     ),
     Fault(
         "units-of-a-part-and-none-read",
-        "dpsql.sql.emit.partition_filters:_emit_single_value_condition",
+        "dpsql.sql.compile.partition_filters:_emit_single_value_condition",
         'f"COUNT(DISTINCT {read}) = 1 AND COUNT({read}) = COUNT(*)"',
         'f"COUNT(DISTINCT {read}) = 1 AND COUNT({read}) <= COUNT(*)"',
         "a unit with rows of no part besides is taken to lie in one: asked for as a whole, it lies elsewhere too",
@@ -70,15 +70,15 @@ FAULTS = (
     ),
     Fault(
         "null-lies-in-a-complement-of-nothing",
-        "dpsql.accounting.partitions.ranges:compute_complement",
+        "dpsql.privacy.accounting.partitions.ranges:compute_complement",
         "below: Ranges = () if first is None else ((None, first - 1),)",
         "below: Ranges = () if first is None else ((-(2**62), first - 1),)",
         "rows without a value are in no part once the table was cut, and what is charged to the whole forgets them",
-        "tests/accounting/test_partitions.py::test_ranges_are_sets_of_numbers_and_null",
+        "tests/privacy/accounting/test_partitions.py::test_ranges_are_sets_of_numbers_and_null",
     ),
     Fault(
         "overlaps-charged-once",
-        "dpsql.accounting.partitions.grid:_add_inside",
+        "dpsql.privacy.accounting.partitions.grid:_add_inside",
         "own + amount if flag else own",
         "max(own, amount) if flag else own",
         "what two charges share has spent the first alone",
@@ -86,7 +86,7 @@ FAULTS = (
     ),
     Fault(
         "the-first-part-counts",
-        "dpsql.accounting.partitions.boxes:PartitionCharges.compute_largest_charge",
+        "dpsql.privacy.accounting.partitions.boxes:PartitionCharges.compute_largest_charge",
         "losses, deltas = max(losses, own.loss), max(deltas, own.delta)",
         "losses, deltas = min(losses, own.loss), max(deltas, own.delta)",
         "the least spend over the parts is taken for the table's",
@@ -150,7 +150,7 @@ FAULTS = (
     ),
     Fault(
         "inherited-parts-read-whole",
-        "dpsql.sql.emit.partition_filters:emit_partition_conditions",
+        "dpsql.sql.compile.partition_filters:emit_partition_conditions",
         "(item.source for item in scan.partition_filters if item.source is not None)",
         "(item.source for item in scan.partition_filters[:0] if item.source is not None)",
         "a table is charged where a joined one says that units lie, and all of it is read",
@@ -158,7 +158,7 @@ FAULTS = (
     ),
     Fault(
         "units-of-two-inherited-parts-read",
-        "dpsql.sql.emit.partition_filters:emit_partition_conditions",
+        "dpsql.sql.compile.partition_filters:emit_partition_conditions",
         '(_emit_single_value_condition(item), f"BOOL_AND({_emit_range_condition(item)})")',
         '(f"BOOL_OR({_emit_range_condition(item)})",)',
         "a unit with several values in another table is read in the part of each",
@@ -166,7 +166,7 @@ FAULTS = (
     ),
     Fault(
         "inherited-parts-read-anywhere",
-        "dpsql.sql.emit.partition_filters:emit_partition_conditions",
+        "dpsql.sql.compile.partition_filters:emit_partition_conditions",
         '(_emit_single_value_condition(item), f"BOOL_AND({_emit_range_condition(item)})")',
         "(_emit_single_value_condition(item),)",
         "a unit of another part of another table is read",

@@ -57,7 +57,7 @@ FAULTS = (
     ),
     Fault(
         "numbers-as-floats",
-        "dpsql.policy.exact:parse_number",
+        "dpsql.policy.exact_numbers:parse_number",
         "return _to_fraction(Decimal(float.__repr__(value)))",
         "return _to_fraction(Decimal(value))",
         "0.1 is the nearest double",
@@ -127,7 +127,7 @@ FAULTS = (
     ),
     Fault(
         "undeclared-columns-exist",
-        "dpsql.backends.catalog:_build_table",
+        "dpsql.backends.analyst_schema:_build_table",
         "table.public",
         "table.columns is not None",
         "an analyst reads columns that the policy does not name",
@@ -143,7 +143,7 @@ FAULTS = (
     ),
     Fault(
         "reserved-names-pass",
-        "dpsql.backends.catalog:_refuse_reserved",
+        "dpsql.backends.analyst_schema:_refuse_reserved",
         'name.startswith("#")',
         'name == "#"',
         "a table of the owner's meets a part of the written SQL",
@@ -159,7 +159,7 @@ FAULTS = (
     ),
     Fault(
         "least-frequency-of-the-policy-ignored",
-        "dpsql.backends.catalog:_build_contribution",
+        "dpsql.backends.analyst_schema:_build_contribution",
         "table.min_frequency",
         "1",
         "groups of any size are released",
@@ -167,7 +167,7 @@ FAULTS = (
     ),
     Fault(
         "group-limit-of-the-policy-ignored",
-        "dpsql.backends.catalog:_build_contribution",
+        "dpsql.backends.analyst_schema:_build_contribution",
         "table.max_groups",
         "None",
         "a unit counts in as many groups as it has rows",
@@ -183,7 +183,7 @@ FAULTS = (
     ),
     Fault(
         "negative-losses-pass",
-        "dpsql.request.loss:parse_amount",
+        "dpsql.policy.request.loss:parse_amount",
         "exact <= 0",
         "exact == 0",
         "a query with a loss below zero is planned",
@@ -191,7 +191,7 @@ FAULTS = (
     ),
     Fault(
         "delta-of-one-asked-for",
-        "dpsql.request.query:Query.from_call",
+        "dpsql.policy.request.query:Query.from_call",
         "probability is not None and probability >= 1",
         "probability is not None and probability > 1",
         "a query may ask for every key",
@@ -199,7 +199,7 @@ FAULTS = (
     ),
     Fault(
         "parameters-write-themselves",
-        "dpsql.request.parameters:_to_plain_value",
+        "dpsql.policy.request.parameters:_to_plain_value",
         "return _PLAIN[kind](value)",
         "return value",
         "an object's own words become SQL",
@@ -223,7 +223,7 @@ FAULTS = (
     ),
     Fault(
         "one-row-for-what-links-refer-to",
-        "dpsql.backends.catalog:_iterate_referenced_keys",
+        "dpsql.backends.analyst_schema:_iterate_referenced_keys",
         "link = table.link",
         "link = next(iter(table.all_links), None)",
         "what further links refer to is taken for a key, and rows of joins are cut",

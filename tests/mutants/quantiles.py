@@ -7,7 +7,7 @@ from .fault import Fault
 FAULTS = (
     Fault(
         "times-of-day-to-the-second",
-        "dpsql.sql.emit.quantile_windows:_emit_value_point",
+        "dpsql.sql.compile.quantile_windows:_emit_value_point",
         "_emit_clamped_point(get_dialect().emit_epoch_microseconds('x'), lattice, get_time_at)",
         "_emit_clamped_point(get_dialect().emit_epoch_microseconds('x') + ' // 1000000 * 1000000', lattice, get_time_at)",
         "times of day lose their fractions of a second",
@@ -15,7 +15,7 @@ FAULTS = (
     ),
     Fault(
         "times-of-day-past-midnight",
-        "dpsql.aggregates.quantile:_compute_value",
+        "dpsql.plan.aggregates.quantile:_compute_value",
         "return get_time_at(found)",
         "return get_time_at(found + 1)",
         "the last microsecond of the day is shown as its first",
@@ -87,7 +87,7 @@ FAULTS = (
     ),
     Fault(
         "windows-of-ranks-that-are-not-moved",
-        "dpsql.sql.emit.quantile_windows:_emit_offset",
+        "dpsql.sql.compile.quantile_windows:_emit_offset",
         "not quantile.shift",
         "True",
         "values near the point that is asked for are taken for far ones",
@@ -95,7 +95,7 @@ FAULTS = (
     ),
     Fault(
         "windows-of-the-value-for-its-ends",
-        "dpsql.sql.emit.quantile_windows:_emit_offset",
+        "dpsql.sql.compile.quantile_windows:_emit_offset",
         "bool(quantile.interval_end)",
         "False",
         "values near an end are taken for far ones",
@@ -127,7 +127,7 @@ FAULTS = (
     ),
     Fault(
         "products-of-independent-factors",
-        "dpsql.analysis.analyse:_derive_domains",
+        "dpsql.analysis.release_analysis:_derive_domains",
         "domains.derive_domain(key.expr, known, listed, images)",
         "domains.derive_domain(key.expr, known, listed)",
         "a computed key has groups that no row can be in",
@@ -143,7 +143,7 @@ FAULTS = (
     ),
     Fault(
         "sums-of-a-unit-rounded",
-        "dpsql.sql.emit.per_unit_aggregates",
+        "dpsql.sql.compile.per_unit_aggregates",
         "_BITS = 80",
         "_BITS = 30",
         "a unit's sum of one value is not that value",
@@ -191,7 +191,7 @@ FAULTS = (
     ),
     Fault(
         "derived-columns-forget-that-they-are-inexact",
-        "dpsql.sql.lower.derived:derive_column_info",
+        "dpsql.sql.lower.derived_tables:derive_column_info",
         "is_inexact(expr)",
         "False",
         "0.1 + 0.2 of a derived table is more than 0.3",
@@ -207,7 +207,7 @@ FAULTS = (
     ),
     Fault(
         "units-sums-of-decimals-on-a-binary-lattice",
-        "dpsql.sql.emit.per_unit_aggregates:_emit_point_sum",
+        "dpsql.sql.compile.per_unit_aggregates:_emit_point_sum",
         "None if decimal is None else decimal[1]",
         "None",
         "a unit's sum of four times 0.3 is not 1.2",
@@ -216,7 +216,7 @@ FAULTS = (
     ),
     Fault(
         "derived-columns-forget-that-they-are-whole",
-        "dpsql.sql.lower.derived:derive_column_info",
+        "dpsql.sql.lower.derived_tables:derive_column_info",
         "is_widened(expr)",
         "False",
         "the text of 2 is 2.0 where it was computed in a derived table",
@@ -228,11 +228,11 @@ FAULTS = (
         "tuple(map(_to_former_measure, plan.analysis.measures))",
         "tuple(replace(measure, most_distinct=0) for measure in plan.analysis.measures)",
         "what was released on another lattice is not found",
-        "tests/replay/test_replay.py::test_sums_of_decimals_of_old_versions_are_answered_again",
+        "tests/engine/replay/test_replay.py::test_sums_of_decimals_of_old_versions_are_answered_again",
     ),
     Fault(
         "derived-columns-forget-their-digits",
-        "dpsql.sql.lower.derived:derive_column_info",
+        "dpsql.sql.lower.derived_tables:derive_column_info",
         "find_scale(expr)",
         "None",
         "what is DECIMAL in a derived table is rounded as DOUBLE",
@@ -240,7 +240,7 @@ FAULTS = (
     ),
     Fault(
         "sums-of-decimals-forget-their-digits",
-        "dpsql.sql.lower.per_unit:DerivedGroupBy.add_exact_aggregate",
+        "dpsql.sql.lower.per_unit_selects:DerivedGroupBy.add_exact_aggregate",
         "digits = None if held is None else find_scale(held)",
         "digits = None",
         "a unit's sum of decimals is rounded as DOUBLE",
@@ -256,7 +256,7 @@ FAULTS = (
     ),
     Fault(
         "logarithms-of-less-than-zero",
-        "dpsql.sql.read.translate_nodes",
+        "dpsql.sql.parse.translate_nodes",
         'build_call("ln", build_call("greatest", node.this, exp.Literal.number(0)))',
         'build_call("ln", node.this)',
         "what is NULL in Spark is a number that is none",
@@ -272,7 +272,7 @@ FAULTS = (
     ),
     Fault(
         "whole-numbers-with-a-point-as-text",
-        "dpsql.sql.lower.calls:_restore_integer",
+        "dpsql.sql.lower.function_calls:_restore_integer",
         "is_widened(argument)",
         "False",
         "arithmetic of integers without bounds is read as DOUBLE, and 2 becomes '2.0'",
@@ -304,11 +304,11 @@ FAULTS = (
     ),
     Fault(
         "floats-decide-what-they-do-not-know",
-        "dpsql.mechanisms.selection:find_candidate_in_floats",
+        "dpsql.privacy.mechanisms.selection:find_candidate_in_floats",
         "2.0**-39 + len(weights) * 2.0**-50",
         "0.0",
         "a candidate is chosen by the rounding of floats, where two meet",
-        "tests/mechanisms/test_selection.py::test_floats_decide_as_exact_arithmetic_does",
+        "tests/privacy/mechanisms/test_selection.py::test_floats_decide_as_exact_arithmetic_does",
     ),
     Fault(
         "ends-of-quantiles-on-their-lattice",

@@ -52,7 +52,7 @@ FAULTS = (
     ),
     Fault(
         "rounded-beyond-its-interval",
-        "dpsql.functions.casts:_is_float",
+        "dpsql.plan.functions.casts:_is_float",
         "power and abs(digits) < 2**24 and end.denominator <= 2**126 and abs(end) < 2**127",
         "True",
         "a value that is rounded to FLOAT leaves its interval",
@@ -60,7 +60,7 @@ FAULTS = (
     ),
     Fault(
         "names-of-two-meanings-pass",
-        "dpsql.backends.catalog:_build_table",
+        "dpsql.backends.analyst_schema:_build_table",
         "_refuse_two_meanings(name, declared, engine)",
         "pass",
         "addr.zip reads a column, where DuckDB reads a field of a STRUCT",
@@ -76,7 +76,7 @@ FAULTS = (
     ),
     Fault(
         "times-beyond-the-day-are-read",
-        "dpsql.backends.clamps:ColumnBounds.emit_bounded_column",
+        "dpsql.backends.column_bounds:ColumnBounds.emit_bounded_column",
         """
         match facts.type:
             case Type.INTEGER:
@@ -136,7 +136,7 @@ FAULTS = (
     ),
     Fault(
         "elements-do-not-multiply-rows",
-        "dpsql.sql.lower.elements:_repeat_scan",
+        "dpsql.sql.lower.list_elements:_repeat_scan",
         "rows = scanned.contribution.rows * most",
         "rows = scanned.contribution.rows",
         "rows of a unit are lost that are declared to count",
@@ -144,7 +144,7 @@ FAULTS = (
     ),
     Fault(
         "two-lists-are-crossed",
-        "dpsql.sql.lower.elements:_check_selected",
+        "dpsql.sql.lower.list_elements:_check_selected",
         "[node for node in found if node != found[0]]",
         "[]",
         "of two lists in SELECT one is read in the other's place",
@@ -152,7 +152,7 @@ FAULTS = (
     ),
     Fault(
         "windows-see-elements",
-        "dpsql.sql.lower.elements:_check_selected",
+        "dpsql.sql.lower.list_elements:_check_selected",
         "window is not None",
         "False",
         "a window beside UNNEST in SELECT counts elements, where DuckDB counts rows",
@@ -160,7 +160,7 @@ FAULTS = (
     ),
     Fault(
         "partitions-go-by-elements",
-        "dpsql.sql.emit.relations:_SelectBlock._emit_scan",
+        "dpsql.sql.compile.relations:_SelectBlock._emit_scan",
         "conditions = [*emit_partition_conditions(scan, unit, source), *stored]",
         "conditions = [*emit_partition_conditions(scan, unit, rows), *stored]",
         "a unit is in another partition for each list that is unnested, and pays for one of them",
@@ -168,7 +168,7 @@ FAULTS = (
     ),
     Fault(
         "rows-that-are-units-are-repeated",
-        "dpsql.sql.lower.elements:_check_unnested",
+        "dpsql.sql.lower.list_elements:_check_unnested",
         "unit.kind is not UnitKind.COLUMN",
         "unit.kind is UnitKind.PUBLIC",
         "each element of a row is a unit of its own",
@@ -176,7 +176,7 @@ FAULTS = (
     ),
     Fault(
         "numbers-beside-ids-are-written-as-they-are",
-        "dpsql.sql.lower.id_texts:StoredNumberFormat.format_number",
+        "dpsql.sql.lower.text_ids:StoredNumberFormat.format_number",
         """format(_LONG.add(value, 0), "f")""",
         "number",
         "an id is found only by one way to write its number",
@@ -184,7 +184,7 @@ FAULTS = (
     ),
     Fault(
         "computed-decimals-are-compared-as-doubles",
-        "dpsql.sql.lower.calls:resolve_call",
+        "dpsql.sql.lower.function_calls:resolve_call",
         "round_before_comparison(name, round_before_cast(name, arguments))",
         "round_before_cast(name, arguments)",
         "0.1 + 0.2 is not 0.3",
@@ -225,7 +225,7 @@ FAULTS = (
     ),
     Fault(
         "texts-of-decimals-are-of-doubles",
-        "dpsql.sql.lower.calls:_finish_call",
+        "dpsql.sql.lower.function_calls:_finish_call",
         "build_decimal_text(built.arguments[0])",
         "None",
         "the text of 0.50 is 0.5",

@@ -119,7 +119,7 @@ FAULTS = (
     ),
     Fault(
         "charged-steps-lost",
-        "dpsql.engine.progressive:_StepwiseSearch.run_steps",
+        "dpsql.engine.relative_targets:_StepwiseSearch.run_steps",
         "Exception",
         "AttributeError",
         "what was charged is not answered",
@@ -127,7 +127,7 @@ FAULTS = (
     ),
     Fault(
         "failures-in-notices",
-        "dpsql.engine.progressive:_StepwiseSearch.run_steps",
+        "dpsql.engine.relative_targets:_StepwiseSearch.run_steps",
         "notice = self._describe_failure(type(error).__name__)",
         "notice = self._describe_failure(str(error))",
         "a notice quotes what may be private",
@@ -135,7 +135,7 @@ FAULTS = (
     ),
     Fault(
         "errors-of-nothing-wanted",
-        "dpsql.engine.progressive:Cell.is_exact_zero",
+        "dpsql.engine.relative_targets:Cell.is_exact_zero",
         "return not self.half_width and not self.value",
         "return False",
         "an exact zero ends a search by a division by zero",
@@ -143,7 +143,7 @@ FAULTS = (
     ),
     Fault(
         "no-variance",
-        "dpsql.replay.combine:compute_noise_variance",
+        "dpsql.engine.replay.combine:compute_noise_variance",
         "return max(noise.compute_variance() / float(noise.subdivisions) ** 2, _LEAST)",
         "return noise.compute_variance() / float(noise.subdivisions) ** 2",
         "a refinement at a large loss divides by zero",
@@ -151,7 +151,7 @@ FAULTS = (
     ),
     Fault(
         "lattices-of-any-fineness",
-        "dpsql.replay.combine:can_combine_noises",
+        "dpsql.engine.replay.combine:can_combine_noises",
         "math.lcm(*(noise.subdivisions for noise in noises)) * len(noises) * _WEIGHTS < _FINEST",
         "math.lcm(*(noise.subdivisions for noise in noises)) * len(noises) * _WEIGHTS > 0",
         "the square of a weight passes the largest float",
@@ -159,7 +159,7 @@ FAULTS = (
     ),
     Fault(
         "sums-within-floats",
-        "dpsql.aggregates.base:to_values",
+        "dpsql.plan.aggregates.base:to_values",
         "divide_to_double(each, denominator)",
         "each / denominator",
         "a sum beyond the largest float is charged and not answered",
@@ -167,7 +167,7 @@ FAULTS = (
     ),
     Fault(
         "factorials-of-both-ends",
-        "dpsql.functions.integers:_derive_factorial_interval",
+        "dpsql.plan.functions.integers:_derive_factorial_interval",
         "0 if of[0].low is None else max(0, min(33, math.floor(of[0].low)))",
         """
         max(0, of[0].narrow_to(Interval(0, 33)).ends[0].numerator)
@@ -175,19 +175,19 @@ FAULTS = (
         else max(0, min(33, math.floor(of[0].low)))
         """,
         "bounds of a factorial are an error of Python's",
-        "tests/functions/test_odd_bounds.py::test_factorials_of_one_end_have_an_interval[9223372036854775808]",
+        "tests/plan/functions/test_odd_bounds.py::test_factorials_of_one_end_have_an_interval[9223372036854775808]",
     ),
     Fault(
         "factorials-unrounded",
-        "dpsql.functions.integers:_derive_factorial_interval",
+        "dpsql.plan.functions.integers:_derive_factorial_interval",
         "return round_to_doubles(Interval(math.factorial(low), math.factorial(high)))",
         "return Interval(math.factorial(low), math.factorial(high))",
         "the greatest factorial is beyond its bounds",
-        "tests/functions/test_odd_bounds.py::test_extremes_lie_in_the_interval[factorial]",
+        "tests/plan/functions/test_odd_bounds.py::test_extremes_lie_in_the_interval[factorial]",
     ),
     Fault(
         "second-interrupt-leaves-the-query",
-        "dpsql.workers:_interrupt_until_done",
+        "dpsql.ledger.workers:_interrupt_until_done",
         "continue",
         "raise",
         "a second Ctrl-C leaves the query running, and its connection in use",
@@ -203,15 +203,15 @@ FAULTS = (
     ),
     Fault(
         "terminals-steered-by-csv",
-        "dpsql.shell.answers:_escape_csv_cell",
+        "dpsql.interfaces.shell.answers:_escape_csv_cell",
         'category(char) != "Cc"',
         'category(char) != "Zl"',
         "a group key moves the cursor of whoever prints CSV",
-        r"tests/shell/test_answers.py::test_csv_steers_no_terminal_and_computes_nothing[a\x1b[2J\x07\x9b1m\r-a\\x1b[2J\\x07\\x9b1m\\r]",
+        r"tests/interfaces/shell/test_answers.py::test_csv_steers_no_terminal_and_computes_nothing[a\x1b[2J\x07\x9b1m\r-a\\x1b[2J\\x07\\x9b1m\\r]",
     ),
     Fault(
         "figures-rounded-the-wrong-way",
-        "dpsql.request.loss:DisplayedFraction.__str__",
+        "dpsql.policy.request.loss:DisplayedFraction.__str__",
         "return format_rounded(Fraction(self), 6, up=self._up)",
         "return format_rounded(Fraction(self), 6, up=not self._up)",
         "more seems to be left than there is",

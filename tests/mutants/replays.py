@@ -4,28 +4,28 @@ from __future__ import annotations
 
 from .fault import Fault
 
-_REFINED = "tests/replay/test_refining.py"
-_REPLAYED = "tests/replay/test_replay.py"
+_REFINED = "tests/engine/replay/test_refining.py"
+_REPLAYED = "tests/engine/replay/test_replay.py"
 _KEPT = "tests/ledger/test_stored_releases.py"
 
 _BESIDE = "tests/attacks/test_a32_edits_beside_the_chain.py"
 _DATABASES = "tests/attacks/test_a31_one_ledger_two_databases.py"
 _FAILURES = "tests/attacks/test_a40_failures_as_answers.py"
-_LAYOUTS = "tests/replay/test_layouts.py"
+_LAYOUTS = "tests/engine/replay/test_layouts.py"
 _OTHER = f"{_LAYOUTS}::test_what_was_not_released_is_not_there"
 
 FAULTS = (
     Fault(
         "spoilt-release-refined",
-        "dpsql.engine.replay:ReleaseStore._compute_source_digest",
+        "dpsql.engine.stored_answers:ReleaseStore._compute_source_digest",
         "reads_a_table_twice(part.release.input)",
         "False",
         "noise is coupled to exact values that an unsound optimizer may have read otherwise",
-        "tests/replay/test_refining.py::test_what_an_unsound_optimizer_may_have_read_is_not_refined",
+        "tests/engine/replay/test_refining.py::test_what_an_unsound_optimizer_may_have_read_is_not_refined",
     ),
     Fault(
         "statistics-of-any-lattice",
-        "dpsql.replay.coverage:_compute_statistic_digest",
+        "dpsql.engine.replay.coverage:_compute_statistic_digest",
         'f"{word} {compute_digest(compute_equality_text((analysis.release.input, measure.expr, lattice)))}"',
         'f"{word} {compute_digest(compute_equality_text((analysis.release.input, lattice)))}"',
         "a sum of one expression is answered by that of another",
@@ -33,7 +33,7 @@ FAULTS = (
     ),
     Fault(
         "more-of-other-rows",
-        "dpsql.replay.fingerprint:FingerprintRules.compute_rows_digest",
+        "dpsql.engine.replay.fingerprint:FingerprintRules.compute_rows_digest",
         "(analysis.release.input, keys, analysis.bound, analysis.domains, analysis.replace)",
         "(keys, analysis.bound, analysis.domains, analysis.replace)",
         "a count of some rows is answered by that of others",
@@ -41,7 +41,7 @@ FAULTS = (
     ),
     Fault(
         "more-with-chosen-keys",
-        "dpsql.replay.coverage:Coverage.from_plan",
+        "dpsql.engine.replay.coverage:Coverage.from_plan",
         "plan.selection is not None or plan.top_k is not None or plan.quantiles or plan.clamps",
         "plan.top_k is not None or plan.quantiles or plan.clamps",
         "cells of groups that were chosen are kept as those of all groups",
@@ -63,7 +63,7 @@ FAULTS = (
     ),
     Fault(
         "replayed-with-other-noise",
-        "dpsql.engine.replay:ReleaseStore._find_exact_release",
+        "dpsql.engine.stored_answers:ReleaseStore._find_exact_release",
         "release.release.measurement == names.measurement",
         "release.release.statistic == names.statistic",
         "an answer has more noise than was asked for",
@@ -71,7 +71,7 @@ FAULTS = (
     ),
     Fault(
         "replayed-of-other-data",
-        "dpsql.replay.fingerprint",
+        "dpsql.engine.replay.fingerprint",
         """
         {
             "budget", "max_epsilon", "min_epsilon", "default_epsilon", "max_failures", "per_analyst", "analysts"
@@ -91,7 +91,7 @@ FAULTS = (
         'names.setdefault(part.alias, f"#{len(names)}")',
         'names.setdefault(part.alias, "#")',
         "two sources are taken for one, and a query gets the answer of another",
-        "tests/replay/test_equal.py::test_what_differs_has_another_name",
+        "tests/engine/replay/test_equal.py::test_what_differs_has_another_name",
     ),
     Fault(
         "comparisons-in-any-order",
@@ -99,7 +99,7 @@ FAULTS = (
         '_SYMMETRIC = frozenset({"eq", "ne"})',
         '_SYMMETRIC = frozenset({"eq", "ne", "lt", "gt"})',
         "more is taken for less",
-        "tests/replay/test_equal.py::test_what_differs_has_another_name",
+        "tests/engine/replay/test_equal.py::test_what_differs_has_another_name",
     ),
     Fault(
         "kept-after-it-is-seen",
@@ -122,7 +122,7 @@ FAULTS = (
     ),
     Fault(
         "releases-of-another-analyst",
-        "dpsql.replay.fingerprint:FingerprintRules.from_policy",
+        "dpsql.engine.replay.fingerprint:FingerprintRules.from_policy",
         "own = analyst if policy.analysts or policy.per_analyst is not None else None",
         "own = None",
         "an analyst sees more than that one's budget",
@@ -206,7 +206,7 @@ FAULTS = (
     ),
     Fault(
         "databases-not-told-apart",
-        "dpsql.replay.fingerprint:FingerprintRules.from_policy",
+        "dpsql.engine.replay.fingerprint:FingerprintRules.from_policy",
         "(_freeze_content(content), own, database)",
         "(_freeze_content(content), own)",
         "the count of one database is answered for another",
@@ -214,7 +214,7 @@ FAULTS = (
     ),
     Fault(
         "ledger-of-two-databases",
-        "dpsql.ledger.identity:can_follow",
+        "dpsql.ledger.database_identity:can_follow",
         "before is None",
         "before != after",
         "a ledger serves another database than it was of",
@@ -258,7 +258,7 @@ FAULTS = (
     ),
     Fault(
         "refined-beyond-a-renewal",
-        "dpsql.engine.replay:ReleaseStore._can_refine",
+        "dpsql.engine.stored_answers:ReleaseStore._can_refine",
         '"data_version" in self.policy.model_fields_set and self._renewing_tables.isdisjoint(tables)',
         '"data_version" in self.policy.model_fields_set',
         "what was paid in one period pays for the next",
@@ -266,7 +266,7 @@ FAULTS = (
     ),
     Fault(
         "refined-of-unsaid-data",
-        "dpsql.engine.replay:ReleaseStore._can_refine",
+        "dpsql.engine.stored_answers:ReleaseStore._can_refine",
         '"data_version" in self.policy.model_fields_set and self._renewing_tables.isdisjoint(tables)',
         "self._renewing_tables.isdisjoint(tables)",
         "noise is taken from data that it was not added to",
@@ -274,7 +274,7 @@ FAULTS = (
     ),
     Fault(
         "refined-by-another-engine",
-        "dpsql.engine.replay:ReleaseStore._find_refinement",
+        "dpsql.engine.stored_answers:ReleaseStore._find_refinement",
         "written.source != self._compute_source_digest(part)",
         "False",
         "noise is taken from sums that another engine has made",
@@ -282,15 +282,15 @@ FAULTS = (
     ),
     Fault(
         "coupled-under-any-accountant",
-        "dpsql.engine.replay:ReleaseStore._find_refinement",
+        "dpsql.engine.stored_answers:ReleaseStore._find_refinement",
         "self.can_couple(part.tables)",
         "True",
         "a difference is charged where it bounds nothing",
-        "tests/replay/test_merging.py::test_gaussian_noise_is_refined_by_a_second_release",
+        "tests/engine/replay/test_merging.py::test_gaussian_noise_is_refined_by_a_second_release",
     ),
     Fault(
         "refined-at-half-the-difference",
-        "dpsql.replay.refine:find_coupled_refinement",
+        "dpsql.engine.replay.refine:find_coupled_refinement",
         "Pure(plan.event.epsilon - before.event.epsilon)",
         "Pure((plan.event.epsilon - before.event.epsilon) / 2)",
         "refinements pass the budget",
@@ -298,7 +298,7 @@ FAULTS = (
     ),
     Fault(
         "fresh-noise-for-the-difference",
-        "dpsql.replay.refine:CoupledRefinement.refine_components",
+        "dpsql.engine.replay.refine:CoupledRefinement.refine_components",
         "noise = [old - true for old, true in zip(before, exact, strict=True)]",
         "noise = [0 for old, true in zip(before, exact, strict=True)]",
         "the second answer does not know the first, and both cost more than the second",
@@ -306,10 +306,10 @@ FAULTS = (
     ),
     Fault(
         "a-chain-counted-twice",
-        "dpsql.engine.replay:ReleaseStore._combine_statistic",
+        "dpsql.engine.stored_answers:ReleaseStore._combine_statistic",
         "ends = [release for release in records if release.number not in refined]",
         "ends = list(records)",
         "a mean of releases has more noise than it says",
-        "tests/replay/test_merging.py::test_a_chain_counts_once",
+        "tests/engine/replay/test_merging.py::test_a_chain_counts_once",
     ),
 )

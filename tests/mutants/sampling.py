@@ -11,7 +11,7 @@ _SECRET = "tests/attacks/test_a18_predictable_samples.py"
 FAULTS = (
     Fault(
         "a-sample-of-all-units",
-        "dpsql.sql.emit.relations:emit_rows",
+        "dpsql.sql.compile.relations:emit_rows",
         "where.append(emit_sample_condition(name, rate))",
         "pass",
         "all units are read, at the price of a part of them",
@@ -39,7 +39,7 @@ FAULTS = (
     ),
     Fault(
         "samples-rounded-up",
-        "dpsql.sql.emit.sample:compute_sampling_threshold",
+        "dpsql.sql.compile.unit_sample:compute_sampling_threshold",
         "int(rate * 2**256)",
         "int(rate * 2**256) + 1",
         "a unit is in a sample more often than is charged for",
@@ -71,7 +71,7 @@ FAULTS = (
     ),
     Fault(
         "replaced-units-amplified",
-        "dpsql.engine.sampling:require_one_sample",
+        "dpsql.engine.unit_sampling:require_one_sample",
         """
         if replace:
             refuse_sample(
@@ -85,7 +85,7 @@ FAULTS = (
     ),
     Fault(
         "one-table-of-two-sampled",
-        "dpsql.engine.sampling:require_one_sample",
+        "dpsql.engine.unit_sampling:require_one_sample",
         "any(len(rates) > 1 for rates in read)",
         "False",
         "rows of units that are not in the sample are read from another table",
@@ -93,7 +93,7 @@ FAULTS = (
     ),
     Fault(
         "several-releases-of-one-sample",
-        "dpsql.engine.sampling:require_one_sample",
+        "dpsql.engine.unit_sampling:require_one_sample",
         "len(releases) > 1",
         "False",
         "totals and parts are made to agree that are of two samples",
@@ -101,7 +101,7 @@ FAULTS = (
     ),
     Fault(
         "samples-refined",
-        "dpsql.engine.replay:ReleaseStore._find_refinement",
+        "dpsql.engine.stored_answers:ReleaseStore._find_refinement",
         "not self._can_refine(part.tables) or find_sampling_rate(part.release.input) is not None",
         "not self._can_refine(part.tables)",
         "the difference is charged for another sample, whose loss is not a part of the first one's",

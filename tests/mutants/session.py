@@ -12,7 +12,7 @@ _REGRESSIONS = "tests/api/test_regression_sql.py"
 FAULTS = (
     Fault(
         "rounds-from-the-last-to-the-first",
-        "dpsql.engine.experts:ExpertLosses.choose_experts",
+        "dpsql.engine.expert_choices:ExpertLosses.choose_experts",
         "sorted(range(len(rows)), key=lambda number: rows[number][after - 1])",
         "sorted(range(len(rows)), key=lambda number: -rows[number][after - 1])",
         "a choice among experts sees later losses",
@@ -20,7 +20,7 @@ FAULTS = (
     ),
     Fault(
         "rows-of-a-regression-without-their-condition",
-        "dpsql.sql.read.regressions:_MomentSelect.build_moment_query",
+        "dpsql.sql.parse.regressions:_MomentSelect.build_moment_query",
         '_fill_template(outer, put, {"from_": origin, "joins": joins, "where": where})',
         '_fill_template(outer, put, {"from_": origin, "joins": joins})',
         "a WHERE beside REGRESS is left out",
@@ -36,7 +36,7 @@ FAULTS = (
     ),
     Fault(
         "choices-of-the-worst",
-        "dpsql.sql.read.dialect",
+        "dpsql.sql.parse.dialect",
         'SPELLINGS: Mapping[str, type[exp.AggFunc]] = {"FAVG": exp.Avg, "MEAN": exp.Avg, "FSUM": exp.Sum, "KAHAN_SUM": exp.Sum, "SUMKAHAN": exp.Sum, "CHOOSE": exp.ArgMax}',
         'SPELLINGS: Mapping[str, type[exp.AggFunc]] = {"FAVG": exp.Avg, "MEAN": exp.Avg, "FSUM": exp.Sum, "KAHAN_SUM": exp.Sum, "SUMKAHAN": exp.Sum, "CHOOSE": exp.ArgMin}',
         "CHOOSE takes what scores least",
@@ -44,7 +44,7 @@ FAULTS = (
     ),
     Fault(
         "session-tables-take-the-owners-names",
-        "dpsql.session_tables:SessionTables._require_free_name",
+        "dpsql.api.session_tables:SessionTables._require_free_name",
         "any(normalize_name(each.name) == name for each in self._host.engine.catalog.tables.values())",
         "any(each.name == statement.name for each in self._host.engine.catalog.tables.values())",
         "a table of a session has the name of a private one in capitals",
@@ -52,7 +52,7 @@ FAULTS = (
     ),
     Fault(
         "sessions-in-turn-share-tables",
-        "dpsql.session_tables:SessionTables._require_free_name",
+        "dpsql.api.session_tables:SessionTables._require_free_name",
         "not self._is_enabled",
         "False",
         "a server's connection keeps one user's tables for the next",
@@ -60,7 +60,7 @@ FAULTS = (
     ),
     Fault(
         "columns-of-a-local-table-not-randomised",
-        "dpsql.sql.read.session_statement:_list_item_spans",
+        "dpsql.sql.parse.session_statement:_list_item_spans",
         'called = len(item) > 3 and _is_word(item[0], "RANDOMIZE") and item[1].token_type is _OPEN and bool(ends)',
         "called = len(item) > 3 and item[1].token_type is _OPEN and bool(ends)",
         "any call is taken for RANDOMIZE, and its name is left out",
@@ -68,7 +68,7 @@ FAULTS = (
     ),
     Fault(
         "options-given-twice",
-        "dpsql.sql.read.session_statement:_read_options",
+        "dpsql.sql.parse.session_statement:_read_options",
         "name in found",
         "False",
         "of two losses the last one counts",
@@ -76,7 +76,7 @@ FAULTS = (
     ),
     Fault(
         "estimates-with-a-bias",
-        "dpsql.local_sums:LocalStatistics.estimate_sum",
+        "dpsql.results.local_sums:LocalStatistics.estimate_sum",
         "(weights - q * weights.sum(axis=axis, keepdims=True)) / (p - q)",
         "weights / (p - q)",
         "answers that are at random are counted",
@@ -84,7 +84,7 @@ FAULTS = (
     ),
     Fault(
         "random-rows-not-in-intervals",
-        "dpsql.local_sums:LocalStatistics.estimate_sum",
+        "dpsql.results.local_sums:LocalStatistics.estimate_sum",
         "return found, max(spread, 0.0) ** 0.5, self.table.bound_changed_rows(_ROWS_OFF) * most",
         "return found, 0.0, 0.0",
         "intervals of estimates have no width",

@@ -62,7 +62,7 @@ FAULTS = (
     ),
     Fault(
         "zoned-moments-of-frames-are-read-as-they-are",
-        "dpsql.backends.catalog",
+        "dpsql.backends.analyst_schema",
         '{"VARCHAR": UNCHECKED, "JSON": UNCHECKED, "TIMESTAMP WITH TIME ZONE": ZONED}',
         '{"VARCHAR": UNCHECKED, "JSON": UNCHECKED}',
         "one moment in seconds that is too great ends a query",
@@ -70,7 +70,7 @@ FAULTS = (
     ),
     Fault(
         "readers-of-files-allowed",
-        "dpsql.backends.duckdb.origins:parse_origin",
+        "dpsql.backends.duckdb.table_origins:parse_origin",
         "name != STORED",
         "name == STORED",
         "a view over Parquet files fails by one row",
@@ -78,7 +78,7 @@ FAULTS = (
     ),
     Fault(
         "public-view-of-private-rows",
-        "dpsql.backends.catalog:_refuse_public_views",
+        "dpsql.backends.analyst_schema:_refuse_public_views",
         "read.tables - shared",
         "{theirs}",
         "a public view of a private table is released exactly",
@@ -134,7 +134,7 @@ FAULTS = (
     ),
     Fault(
         "ids-of-a-collation-pass",
-        "dpsql.backends.catalog:build_analyst_schema",
+        "dpsql.backends.analyst_schema:build_analyst_schema",
         "_refuse_collated_ids(tables[normalize_name(name)], source.collated_columns)",
         "pass",
         "ids that the schema takes for equal are two people",
@@ -142,7 +142,7 @@ FAULTS = (
     ),
     Fault(
         "links-of-a-collation-pass",
-        "dpsql.backends.catalog:_refuse_collated_ids",
+        "dpsql.backends.analyst_schema:_refuse_collated_ids",
         "facts.identity is not None or facts.link_keys",
         "facts.identity is not None",
         "rows of one person are not joined, since their links differ by letter case",
@@ -166,7 +166,7 @@ FAULTS = (
     ),
     Fault(
         "rows-choose-the-same-group",
-        "dpsql.sql.emit.bounding:emit_group_order",
+        "dpsql.sql.compile.contribution_bounds:emit_group_order",
         '["u" if by_column else get_dialect().emit_row_hash("u"), *keys]',
         '["u", *keys] if by_column else keys',
         "all rows of a public fan-out count in one group",
@@ -174,7 +174,7 @@ FAULTS = (
     ),
     Fault(
         "private-tables-copied",
-        "dpsql.backends.simulated:_copy_public_tables",
+        "dpsql.backends.simulated_rows:_copy_public_tables",
         "name is not None and policy.tables[name].public",
         "name is not None",
         "a database of invented rows holds private ones",
@@ -182,7 +182,7 @@ FAULTS = (
     ),
     Fault(
         "public-views-copied",
-        "dpsql.backends.simulated:_copy_public_tables",
+        "dpsql.backends.simulated_rows:_copy_public_tables",
         "\"SELECT schema_name, table_name FROM duckdb_tables() WHERE database_name = 'owners'\"",
         "\"SELECT table_schema, table_name FROM information_schema.tables WHERE table_catalog = 'owners'\"",
         "a view that reads private rows is copied",

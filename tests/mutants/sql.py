@@ -15,7 +15,7 @@ FAULTS = (
     ),
     Fault(
         "conditions-that-hold-leave-no-row",
-        "dpsql.sql.lower.no_rows:_is_never_true",
+        "dpsql.sql.lower.empty_statements:_is_never_true",
         "isinstance(found, Literal) and not found.value",
         "isinstance(found, Literal)",
         "a query of rows under WHERE 1=1 is answered as if it had none",
@@ -31,7 +31,7 @@ FAULTS = (
     ),
     Fault(
         "pivot-groups-by-what-it-adds-up",
-        "dpsql.sql.read.pivots:_build_other_columns",
+        "dpsql.sql.parse.pivots:_build_other_columns",
         "[column for part in read for column in part.find_all(exp.Column)]",
         "[column for column in read if type(column) is exp.Column]",
         "without GROUP BY, PIVOT has a group for each value that it aggregates",
@@ -39,7 +39,7 @@ FAULTS = (
     ),
     Fault(
         "exists-of-no-row",
-        "dpsql.sql.lower.has_rows:remove_irrelevant_clauses",
+        "dpsql.sql.lower.exists_clauses:remove_irrelevant_clauses",
         "not (exists and _allows_rows(source, limit))",
         "not exists",
         "EXISTS (… LIMIT 0) is true where there is a row",
@@ -47,7 +47,7 @@ FAULTS = (
     ),
     Fault(
         "declared-columns-are-all",
-        "dpsql.sql.lower.stars:expand_star_item",
+        "dpsql.sql.lower.star_expansion:expand_star_item",
         "not grouped or any(isinstance(relation, Scan) for relation in private)",
         "not grouped",
         "* of a private table leaves out the columns that nobody has declared",
@@ -87,7 +87,7 @@ FAULTS = (
     ),
     Fault(
         "left-out-columns-stay",
-        "dpsql.sql.lower.stars:apply_star_modifiers",
+        "dpsql.sql.lower.star_expansion:apply_star_modifiers",
         "normalize_name(name) not in out",
         "name not in columns",
         "what EXCLUDE leaves out is there",
@@ -95,7 +95,7 @@ FAULTS = (
     ),
     Fault(
         "chain-from-the-right",
-        "dpsql.sql.lower.derived:lower_set_operation",
+        "dpsql.sql.lower.derived_tables:lower_set_operation",
         "combine_set_operation(context, operation, _get_set_kind(context, operation), found, right, alias=above)",
         "combine_set_operation(context, operation, _get_set_kind(context, operation), right, found, alias=above)",
         "a chain of set operations is not taken from left to right",
@@ -103,7 +103,7 @@ FAULTS = (
     ),
     Fault(
         "pivot-of-every-value",
-        "dpsql.sql.read.pivots:_build_filtered_aggregate",
+        "dpsql.sql.parse.pivots:_build_filtered_aggregate",
         "(value.this if type(value) in _NAMED else value).copy()",
         "key.copy()",
         "each column of PIVOT is of all rows",
@@ -111,7 +111,7 @@ FAULTS = (
     ),
     Fault(
         "unpivot-with-null",
-        "dpsql.sql.read.pivots:_build_unpivot_query",
+        "dpsql.sql.parse.pivots:_build_unpivot_query",
         "not nulls",
         "nulls",
         "UNPIVOT makes rows of NULL, and with INCLUDE NULLS it does not",
@@ -119,7 +119,7 @@ FAULTS = (
     ),
     Fault(
         "pivot-swallows-a-join",
-        "dpsql.sql.read.pivots:rewrite_pivots",
+        "dpsql.sql.parse.pivots:rewrite_pivots",
         'node.args.get("joins")',
         "False",
         "a join that follows a PIVOT in parentheses is of the rows before it, and its columns are lost",
@@ -127,7 +127,7 @@ FAULTS = (
     ),
     Fault(
         "pivots-without-end",
-        "dpsql.sql.read.pivots:_check_size",
+        "dpsql.sql.parse.pivots:_check_size",
         "times * sum(1 for part in parts for _ in part.walk()) > MOST_PARTS",
         "False",
         "a short text makes a query that fills the memory",
@@ -135,7 +135,7 @@ FAULTS = (
     ),
     Fault(
         "any-of-a-list-is-none-of-it",
-        "dpsql.sql.lower.members:rewrite_as_in",
+        "dpsql.sql.lower.in_lists:rewrite_as_in",
         "exp.Not(this=found) if type(node) is exp.NEQ else found",
         "exp.Not(this=found) if type(node) is exp.EQ else found",
         "x = ANY ([1, 2]) is x <> ALL ([1, 2])",
@@ -143,7 +143,7 @@ FAULTS = (
     ),
     Fault(
         "ties-cut-by-fetch",
-        "dpsql.sql.read.dialect:Parser._parse_limit",
+        "dpsql.sql.parse.dialect:Parser._parse_limit",
         'options.args.get("percent") or options.args.get("with_ties")',
         'options.args.get("percent")',
         "a clause that means more rows is answered with fewer",
@@ -197,7 +197,7 @@ FAULTS = (
     ),
     Fault(
         "second-statement-dropped",
-        "dpsql.sql.read.parse:_parse_single_tree",
+        "dpsql.sql.parse.parse:_parse_single_tree",
         "len(trees) > 1",
         "not trees",
         "of two statements the first is answered as if it were alone",
@@ -205,7 +205,7 @@ FAULTS = (
     ),
     Fault(
         "depth-without-limit",
-        "dpsql.sql.read.parse:_check_depth",
+        "dpsql.sql.parse.parse:_check_depth",
         "depth > MAX_DEPTH",
         "depth > 100 * MAX_DEPTH",
         "a deep query ends in a RecursionError",
@@ -213,7 +213,7 @@ FAULTS = (
     ),
     Fault(
         "functions-of-other-dialects-pass",
-        "dpsql.sql.read.dialect:Parser",
+        "dpsql.sql.parse.dialect:Parser",
         "{name: build for name, build in DuckDBParser.FUNCTIONS.items() if name in _AGGREGATES}",
         "{name: build for name, build in DuckDBParser.FUNCTIONS.items()}",
         "the parser rewrites a call before its arguments are read",
@@ -237,7 +237,7 @@ FAULTS = (
     ),
     Fault(
         "unknown-argument-passes",
-        "dpsql.sql.read.rejection:QueryText.take_arguments",
+        "dpsql.sql.parse.rejection:QueryText.take_arguments",
         "key in fixed and value in fixed[key]",
         "key not in fixed or value in fixed[key]",
         "an argument of a node that is not modelled is ignored",
@@ -285,7 +285,7 @@ FAULTS = (
     ),
     Fault(
         "windows-across-units",
-        "dpsql.sql.emit.unit_windows:_emit_window_clause",
+        "dpsql.sql.compile.unit_windows:_emit_window_clause",
         """
         f"PARTITION BY {', '.join([unit, *map(emit_expression, window.partition)])}"
         """,
@@ -297,7 +297,7 @@ FAULTS = (
     ),
     Fault(
         "ranks-of-rows",
-        "dpsql.sql.emit.unit_windows:_emit_window_clause",
+        "dpsql.sql.compile.unit_windows:_emit_window_clause",
         "window.frame is not None and OVER[window.function].depends_on_frame",
         "window.frame is not None",
         "RANK with a frame of ROWS tells rows apart that are equal in order",
@@ -305,7 +305,7 @@ FAULTS = (
     ),
     Fault(
         "ties-broken-by-storage",
-        "dpsql.sql.emit.unit_windows:_emit_window_clause",
+        "dpsql.sql.compile.unit_windows:_emit_window_clause",
         "by_place or kind is FrameKind.ROWS",
         "kind is FrameKind.ROWS",
         "among rows that are equal in order, the place where they are stored decides",
@@ -313,7 +313,7 @@ FAULTS = (
     ),
     Fault(
         "frames-of-rows-broken-by-storage",
-        "dpsql.sql.emit.unit_windows:_emit_window_clause",
+        "dpsql.sql.compile.unit_windows:_emit_window_clause",
         "by_place or kind is FrameKind.ROWS",
         "by_place",
         "which of several equal rows a frame begins with, storage says",
@@ -321,7 +321,7 @@ FAULTS = (
     ),
     Fault(
         "ties-of-two-zeros",
-        "dpsql.sql.emit.relations:_SelectBlock._emit_windows",
+        "dpsql.sql.compile.relations:_SelectBlock._emit_windows",
         "map(group_keys.emit_canonical_value, source.items)",
         "map(emit_expression, source.items)",
         "0.0 and -0.0 are equal in order, and differ in what follows",
@@ -361,7 +361,7 @@ FAULTS = (
     ),
     Fault(
         "columns-where-constants-belong",
-        "dpsql.sql.lower.calls:_find_constant_problem",
+        "dpsql.sql.lower.function_calls:_find_constant_problem",
         "sorted(built.function.literals)",
         "sorted(built.function.literals & {-1})",
         "a pattern, a start or a number of digits comes from a row",
@@ -369,7 +369,7 @@ FAULTS = (
     ),
     Fault(
         "integers-overflow",
-        "dpsql.sql.lower.calls:_widen_arithmetic",
+        "dpsql.sql.lower.function_calls:_widen_arithmetic",
         "derive_interval(built).is_within(SAFE_INTEGER)",
         "derive_interval(built)",
         "a product beyond 64 bits is NULL",
@@ -377,7 +377,7 @@ FAULTS = (
     ),
     Fault(
         "intervals-too-narrow",
-        "dpsql.functions.operators:_derive_difference_interval",
+        "dpsql.plan.functions.operators:_derive_difference_interval",
         "return of[0] - of[1]",
         "return of[0] + of[1]",
         "a difference leaves its interval, so it is clamped amiss, or overflows",
@@ -385,7 +385,7 @@ FAULTS = (
     ),
     Fault(
         "division-by-zero",
-        "dpsql.functions.operators",
+        "dpsql.plan.functions.operators",
         '"(CAST({0} AS DOUBLE) / NULLIF(CAST({1} AS DOUBLE), 0))"',
         '"(CAST({0} AS DOUBLE) / CAST({1} AS DOUBLE))"',
         "a zero divisor gives an infinity, not NULL",
@@ -393,7 +393,7 @@ FAULTS = (
     ),
     Fault(
         "casts-fail",
-        "dpsql.functions.casts:_define_integer_cast",
+        "dpsql.plan.functions.casts:_define_integer_cast",
         'f"CAST(TRY_CAST({{0}} AS {name}) AS BIGINT)"',
         'f"CAST(CAST({{0}} AS {name}) AS BIGINT)"',
         "one row's text that is no number fails the query",
@@ -401,7 +401,7 @@ FAULTS = (
     ),
     Fault(
         "days-out-of-range-fail",
-        "dpsql.functions.dates:_define_truncation",
+        "dpsql.plan.functions.dates:_define_truncation",
         """
         f"TRY(DATE_TRUNC('{unit}', TRY_CAST({{0}} AS TIMESTAMP)))"
         """,
@@ -413,7 +413,7 @@ FAULTS = (
     ),
     Fault(
         "whole-numbers-overflow",
-        "dpsql.functions.operators:_define_arithmetic",
+        "dpsql.plan.functions.operators:_define_arithmetic",
         'f"TRY_CAST((CAST({{0}} AS HUGEINT) {symbol} {{1}}) AS BIGINT)"',
         'f"({{0}} {symbol} {{1}})"',
         "a product fails on a row that a condition drops",
@@ -421,11 +421,11 @@ FAULTS = (
     ),
     Fault(
         "negated-whole-numbers-overflow",
-        "dpsql.functions.operators",
+        "dpsql.plan.functions.operators",
         '"TRY_CAST((- CAST({0} AS HUGEINT)) AS BIGINT)"',
         '"(- {0})"',
         "the least of all whole numbers fails a query",
-        "tests/functions/test_total.py::test_no_row_makes_it_fail[negate]",
+        "tests/plan/functions/test_total.py::test_no_row_makes_it_fail[negate]",
     ),
     Fault(
         "released-values-enter-as-they-are",
@@ -461,7 +461,7 @@ FAULTS = (
     ),
     Fault(
         "all-of-nothing-is-unknown",
-        "dpsql.sql.lower.quantified:_QuantifiedComparison.compare_with_all",
+        "dpsql.sql.lower.quantified_comparisons:_QuantifiedComparison.compare_with_all",
         'call(node, "eq", self._get_aggregate("rows"), _ZERO)',
         "_FALSE",
         "x > ALL of no rows is not true",
@@ -469,7 +469,7 @@ FAULTS = (
     ),
     Fault(
         "all-compares-with-the-least",
-        "dpsql.sql.lower.quantified:_QuantifiedComparison.compare_with_all",
+        "dpsql.sql.lower.quantified_comparisons:_QuantifiedComparison.compare_with_all",
         '"max" if name in ("gt", "ge") else "min"',
         '"min" if name in ("gt", "ge") else "max"',
         "x > ALL is x > ANY",
@@ -477,7 +477,7 @@ FAULTS = (
     ),
     Fault(
         "private-rows-decide-all",
-        "dpsql.sql.lower.quantified:_build_shared_comparison",
+        "dpsql.sql.lower.quantified_comparisons:_build_shared_comparison",
         "isinstance(source, Scan) or is_private(source)",
         "isinstance(source, Scan)",
         "whether one private row is the greatest of all is answered as a release that nobody asked for",
@@ -509,7 +509,7 @@ FAULTS = (
     ),
     Fault(
         "unbounded-sums-pass",
-        "dpsql.analysis.analyse:_derive_measure",
+        "dpsql.analysis.release_analysis:_derive_measure",
         "not around.is_bounded or around.narrow_to(get_type_limits(expr.type)) != around",
         "not around.is_bounded",
         "bounds are accepted whose squares no DOUBLE can hold",

@@ -7,19 +7,19 @@ from .fault import Fault
 FAULTS = (
     Fault(
         "proposals-each-at-the-whole-loss",
-        "dpsql.cli.suggest:suggest",
+        "dpsql.interfaces.cli.suggest:suggest",
         "Fraction(loss) / len(asked)",
         "Fraction(loss)",
         "each column is charged what all together may cost",
-        "tests/suggest/test_suggest.py::test_proposals_hold_what_most_have_and_are_charged_in_all",
+        "tests/interfaces/suggest/test_suggest.py::test_proposals_hold_what_most_have_and_are_charged_in_all",
     ),
     Fault(
         "proposals-of-no-public-range",
-        "dpsql.suggest.questions:_find_type_range",
+        "dpsql.interfaces.suggest.questions:_find_type_range",
         "if spec.type != 'integer':\n    return None",
         "if spec.type == 'varchar':\n    return None",
         "bounds are proposed for a column of which no range is public",
-        "tests/suggest/test_suggest.py::test_a_range_is_public_or_there_is_none",
+        "tests/interfaces/suggest/test_suggest.py::test_a_range_is_public_or_there_is_none",
     ),
     Fault(
         "dbt-tests-of-some-rows-decide",
@@ -31,10 +31,10 @@ FAULTS = (
     ),
     Fault(
         "changed-data-unnoticed",
-        "dpsql.cli.data_versions:compare_fingerprints",
+        "dpsql.interfaces.cli.data_versions:compare_fingerprints",
         "known['tables'].get(table, found) != found",
         "known['tables'].get(table, found) is None",
         "an owner who changes the data and not its version is not told",
-        "tests/cli/test_check.py::test_changed_data_of_the_same_version_are_noticed",
+        "tests/interfaces/cli/test_check.py::test_changed_data_of_the_same_version_are_noticed",
     ),
 )

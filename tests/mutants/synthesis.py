@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from .fault import Fault
 
-_LAWS = "tests/synthesis/test_mechanism.py"
-_TREE = "tests/synthesis/test_mst.py"
-_STREAM = "tests/synthesis/test_stream.py"
+_LAWS = "tests/privacy/synthesis/test_mechanism.py"
+_TREE = "tests/privacy/synthesis/test_mst.py"
+_STREAM = "tests/privacy/synthesis/test_stream.py"
 
 _PAID = "tests/attacks/test_a45_paid_before_released_after.py"
 
@@ -37,15 +37,15 @@ FAULTS = (
     ),
     Fault(
         "values-rounded-to-the-nearer-end",
-        "dpsql.synthesis.randomized:RandomizedTable._randomize_cells",
+        "dpsql.privacy.synthesis.randomized:RandomizedTable._randomize_cells",
         "values = (step < values).astype(np.int64)",
         "values = (2 * values > whole - 1).astype(np.int64)",
         "a value is rounded to its nearer bound, and means are of these",
-        "tests/synthesis/test_randomized.py::test_draws_follow_the_law",
+        "tests/privacy/synthesis/test_randomized.py::test_draws_follow_the_law",
     ),
     Fault(
         "marginals-of-replaced-units-too-short",
-        "dpsql.synthesis.mechanism:compute_marginal_sensitivity",
+        "dpsql.privacy.synthesis.mechanism:compute_marginal_sensitivity",
         "Sensitivity(Fraction(l1), Fraction(l1 * l1, 2 if replace else 1))",
         "Sensitivity(Fraction(l1), Fraction(l1))",
         "two rows of a unit in one cell of a marginal are taken for rows in two",
@@ -53,7 +53,7 @@ FAULTS = (
     ),
     Fault(
         "choices-of-marginals-half-price",
-        "dpsql.synthesis.mechanism:Mwem.calibrate",
+        "dpsql.privacy.synthesis.mechanism:Mwem.calibrate",
         "Exponential.calibrate(2 * l1, choices[0].epsilon)",
         "Exponential.calibrate(l1, choices[0].epsilon)",
         "scores are taken to move in one direction",
@@ -61,7 +61,7 @@ FAULTS = (
     ),
     Fault(
         "marginals-measured-in-parts-of-the-loss-that-overlap",
-        "dpsql.synthesis.mechanism:Mwem.calibrate",
+        "dpsql.privacy.synthesis.mechanism:Mwem.calibrate",
         "(1 - CHECK - chosen) / (len(shape) + most)",
         "(1 - CHECK - chosen) / max(len(shape), most)",
         "columns and marginals share one part of the loss",
@@ -69,7 +69,7 @@ FAULTS = (
     ),
     Fault(
         "small-databases-by-their-parts",
-        "dpsql.synthesis.mechanism:SmallDatabase.calibrate",
+        "dpsql.privacy.synthesis.mechanism:SmallDatabase.calibrate",
         "Exponential.calibrate(2 * chosen * l1, event.epsilon)",
         "Exponential.calibrate(2 * l1, event.epsilon)",
         "penalties that are times the size of a database are taken for rows",
@@ -77,7 +77,7 @@ FAULTS = (
     ),
     Fault(
         "the-distance-of-one-marginal-for-all",
-        "dpsql.synthesis.mechanism:compute_distance_sensitivity",
+        "dpsql.privacy.synthesis.mechanism:compute_distance_sensitivity",
         "Sensitivity(Fraction(l1 * marginals), Fraction((l1 * marginals) ** 2))",
         "Sensitivity(Fraction(l1), Fraction(l1**2))",
         "a sum of distances has the noise of one",
@@ -85,7 +85,7 @@ FAULTS = (
     ),
     Fault(
         "distances-shown-without-noise",
-        "dpsql.synthesis.mechanism:HistogramSynthesis.run",
+        "dpsql.privacy.synthesis.mechanism:HistogramSynthesis.run",
         "self.compute_workload_distance(histogram, found) + noise",
         "self.compute_workload_distance(histogram, found) + 0 * noise",
         "the exact distance of a synthetic table is released",
@@ -101,7 +101,7 @@ FAULTS = (
     ),
     Fault(
         "pairs-measured-in-the-share-of-columns",
-        "dpsql.synthesis.mst:Mst.calibrate",
+        "dpsql.privacy.synthesis.mst:Mst.calibrate",
         "(1 - CHECK - chosen - columns) / pairs",
         "(1 - CHECK - chosen) / pairs",
         "pairs share one part of the loss with the columns",
@@ -109,7 +109,7 @@ FAULTS = (
     ),
     Fault(
         "choices-of-pairs-half-price",
-        "dpsql.synthesis.mst:Mst.calibrate",
+        "dpsql.privacy.synthesis.mst:Mst.calibrate",
         "Exponential.calibrate(2 * l1, each[0].epsilon)",
         "Exponential.calibrate(l1, each[0].epsilon)",
         "scores of pairs are taken to move in one direction",
@@ -117,7 +117,7 @@ FAULTS = (
     ),
     Fault(
         "pairs-without-noise",
-        "dpsql.synthesis.mst:Mst.measure_pair",
+        "dpsql.privacy.synthesis.mst:Mst.measure_pair",
         "add_noise(_merge_pair_table(tables, pair, merged), self.pair_noise, entropy)",
         "_merge_pair_table(tables, pair, merged).astype(object)",
         "a table of the tree is released as it is",
@@ -125,7 +125,7 @@ FAULTS = (
     ),
     Fault(
         "scores-of-pairs-by-squares",
-        "dpsql.synthesis.mechanism:score_marginal",
+        "dpsql.privacy.synthesis.mechanism:score_marginal",
         "int(np.abs(exact - estimate).sum())",
         "int(((exact - estimate) ** 2).sum())",
         "a score moves by more than a unit has rows",
@@ -133,7 +133,7 @@ FAULTS = (
     ),
     Fault(
         "rare-values-by-their-exact-counts",
-        "dpsql.synthesis.mst:Mst.run",
+        "dpsql.privacy.synthesis.mst:Mst.run",
         "[MergedColumn.from_noisy_counts(found, _RARE * self.noise.std) for found in counts]",
         "[MergedColumn.from_noisy_counts(tables[axis,], _RARE * self.noise.std) for axis in range(len(counts))]",
         "which values are merged tells of exact counts",
@@ -149,7 +149,7 @@ FAULTS = (
     ),
     Fault(
         "rows-counted-twice-by-pairs",
-        "dpsql.sql.emit.marginals:emit_marginals",
+        "dpsql.sql.compile.marginals:emit_marginals",
         'f"SUM({rows}) AS {rows}"',
         'f"SUM(2 * {rows}) AS {rows}"',
         "a unit moves the tables of pairs by twice what it moves the count of all columns",
@@ -157,7 +157,7 @@ FAULTS = (
     ),
     Fault(
         "distances-of-trees-without-noise",
-        "dpsql.synthesis.mst:Mst.run",
+        "dpsql.privacy.synthesis.mst:Mst.run",
         "self.compute_workload_distance(tables, rows, numbers) + off",
         "self.compute_workload_distance(tables, rows, numbers) + 0 * off",
         "the exact distance of a table with many columns is released",
@@ -165,15 +165,15 @@ FAULTS = (
     ),
     Fault(
         "scores-tested-with-half-the-noise",
-        "dpsql.mechanisms.sparse_vector:AboveThreshold.calibrate",
+        "dpsql.privacy.mechanisms.sparse_vector:AboveThreshold.calibrate",
         "Geometric.calibrate(Fraction(2 * sensitivity), epsilon - part)",
         "Geometric.calibrate(Fraction(sensitivity), epsilon - part)",
         "the threshold and the score move together, and that is forgotten",
-        "tests/mechanisms/test_sparse_vector.py::test_the_loss_is_as_claimed",
+        "tests/privacy/mechanisms/test_sparse_vector.py::test_the_loss_is_as_claimed",
     ),
     Fault(
         "a-threshold-that-is-kept",
-        "dpsql.synthesis.stream:RunningStream.answer_query",
+        "dpsql.privacy.synthesis.stream:RunningStream.answer_query",
         "self._threshold = self.mechanism.test.draw_noisy_threshold(entropy)",
         "",
         "the noise of the threshold is used for more than one mistake",
@@ -181,7 +181,7 @@ FAULTS = (
     ),
     Fault(
         "the-tested-score-shown",
-        "dpsql.synthesis.stream:RunningStream.answer_query",
+        "dpsql.privacy.synthesis.stream:RunningStream.answer_query",
         "found = exact + noise",
         "found = exact + 0 * noise",
         "a mistake is answered by the exact count",
@@ -189,7 +189,7 @@ FAULTS = (
     ),
     Fault(
         "streams-without-an-end",
-        "dpsql.synthesis.stream:RunningStream.find_known_count",
+        "dpsql.privacy.synthesis.stream:RunningStream.find_known_count",
         "self._busy or not self.updates_left",
         "self._busy",
         "a stream goes on when its updates are used up",
@@ -197,7 +197,7 @@ FAULTS = (
     ),
     Fault(
         "streams-that-go-on-after-an-interrupt",
-        "dpsql.synthesis.stream:RunningStream.answer_query",
+        "dpsql.privacy.synthesis.stream:RunningStream.answer_query",
         "self._busy = True",
         "self._busy = False",
         "a test whose outcome was interrupted is repeated",
@@ -205,7 +205,7 @@ FAULTS = (
     ),
     Fault(
         "streams-in-two-processes",
-        "dpsql.synthesis.stream:RunningStream.find_known_count",
+        "dpsql.privacy.synthesis.stream:RunningStream.find_known_count",
         "self._process != os.getpid()",
         "self._process < 0",
         "a fork has the same noisy threshold, and updates of its own",
@@ -221,27 +221,27 @@ FAULTS = (
     ),
     Fault(
         "randomised-columns-at-the-whole-loss",
-        "dpsql.synthesis.randomized:RandomizedTable.calibrate",
+        "dpsql.privacy.synthesis.randomized:RandomizedTable.calibrate",
         "loss.epsilon * (1 - _COUNT) / (l1 * len(shape))",
         "loss.epsilon * (1 - _COUNT) / l1",
         "answers of one row are taken to be of as many units",
-        "tests/synthesis/test_randomized.py::test_one_row_changes_a_table_by_no_more_than_its_loss",
+        "tests/privacy/synthesis/test_randomized.py::test_one_row_changes_a_table_by_no_more_than_its_loss",
     ),
     Fault(
         "randomised-rows-as-many-as-there-are",
-        "dpsql.synthesis.randomized:RandomizedTable.run",
+        "dpsql.privacy.synthesis.randomized:RandomizedTable.run",
         "exact + noise",
         "exact + 0 * noise",
         "the number of randomised rows is that of the private ones",
-        "tests/synthesis/test_randomized.py::test_draws_follow_the_law",
+        "tests/privacy/synthesis/test_randomized.py::test_draws_follow_the_law",
     ),
     Fault(
         "randomised-rows-left-out-in-their-order",
-        "dpsql.synthesis.randomized:RandomizedTable._drop_random_rows",
+        "dpsql.privacy.synthesis.randomized:RandomizedTable._drop_random_rows",
         "sample_uniform_index(int(counts.sum()), entropy)",
         "0",
         "which rows are left out follows from their values",
-        "tests/synthesis/test_randomized.py::test_draws_follow_the_law",
+        "tests/privacy/synthesis/test_randomized.py::test_draws_follow_the_law",
     ),
     Fault(
         "randomised-odds-verified-as-given",
@@ -253,15 +253,15 @@ FAULTS = (
     ),
     Fault(
         "second-moments-by-their-diagonal",
-        "dpsql.mechanisms.library.second_moments:SecondMoments.candidates",
+        "dpsql.privacy.mechanisms.library.second_moments:SecondMoments.candidates",
         "square * (self.dimensions + 1) / 2",
         "square * self.dimensions / self.dimensions",
         "a row with several values moves entries off the diagonal, too",
-        "tests/mechanisms/test_second_moments.py::test_a_row_moves_the_entries_as_derived",
+        "tests/privacy/mechanisms/test_second_moments.py::test_a_row_moves_the_entries_as_derived",
     ),
     Fault(
         "regressions-of-rows-that-differ",
-        "dpsql.regression:_build_moments_query",
+        "dpsql.sql.regression:_build_moments_query",
         '" AND ".join(f"{name} IS NOT NULL" for name in names)',
         '" AND ".join(f"{name} IS NOT NULL" for name in names[:1])',
         "means and covariances are of different rows where values are missing",
@@ -269,7 +269,7 @@ FAULTS = (
     ),
     Fault(
         "noise-taken-for-variation",
-        "dpsql.regression:_format_positive_definite",
+        "dpsql.sql.regression:_format_positive_definite",
         "range(1, len(square) + 1)",
         "range(1, len(square))",
         "columns that are alike have coefficients",
@@ -285,7 +285,7 @@ FAULTS = (
     ),
     Fault(
         "synthetic-tables-not-told-apart",
-        "dpsql.replay.fingerprint:FingerprintRules.compute_fingerprint",
+        "dpsql.engine.replay.fingerprint:FingerprintRules.compute_fingerprint",
         "(plan.quantiles, plan.top_k, plan.clamps, *filter(None, [plan.synthesis]))",
         "(plan.quantiles, plan.top_k, plan.clamps)",
         "a table of another workload is answered from a stored one",

@@ -5,18 +5,18 @@ from __future__ import annotations
 from .fault import Fault
 
 _CHAINS = "tests/properties/test_text_chains.py"
-_SIZES = "tests/functions/test_text_sizes.py"
+_SIZES = "tests/plan/functions/test_text_sizes.py"
 _GROWTH = "tests/attacks/test_a41_texts_that_grow.py"
 _WORK = "tests/attacks/test_a43_work_of_one_row.py"
 
 FAULTS = (
     Fault(
         "separators-counted-once",
-        "dpsql.functions.growth:bound_separated_text",
+        "dpsql.plan.functions.growth:bound_separated_text",
         "separator.multiply_by(len(parts))",
         "separator",
         "CONCAT_WS with a long separator makes a longer text than its bound",
-        "tests/functions/test_text_sizes.py::test_every_argument_of_many_is_counted",
+        "tests/plan/functions/test_text_sizes.py::test_every_argument_of_many_is_counted",
     ),
     Fault(
         "texts-of-derived-columns-are-forgotten",
@@ -28,7 +28,7 @@ FAULTS = (
     ),
     Fault(
         "texts-of-statements-are-not-bounded",
-        "dpsql.engine.finish:finish_statement",
+        "dpsql.engine.plan_completion:finish_statement",
         "require_bounded_texts(outer, work)",
         "pass",
         "nothing refuses a chain of texts that grow",
@@ -60,7 +60,7 @@ FAULTS = (
     ),
     Fault(
         "translated-letters-keep-their-bytes",
-        "dpsql.functions.growth:bound_translated_text",
+        "dpsql.plan.functions.growth:bound_translated_text",
         "sizes[0].multiply_by(max([Fraction(1), *ratios]))",
         "sizes[0]",
         "TRANSLATE makes four bytes of each, unseen",
@@ -68,7 +68,7 @@ FAULTS = (
     ),
     Fault(
         "rewritten-groups-are-free",
-        "dpsql.functions.growth:bound_regexp_replaced_text",
+        "dpsql.plan.functions.growth:bound_regexp_replaced_text",
         "size.multiply_by(1 + references) + make_constant_size(fixed)",
         "size + make_constant_size(fixed)",
         "REGEXP_REPLACE repeats what a group has found, unseen",
@@ -84,7 +84,7 @@ FAULTS = (
     ),
     Fault(
         "normalizing-is-linear",
-        "dpsql.functions.strings",
+        "dpsql.plan.functions.strings",
         "growth.make_square_work_rule(40, 8)",
         "growth.make_byte_work_rule(40)",
         "letters with many marks are put in order in quadratic time",
@@ -92,7 +92,7 @@ FAULTS = (
     ),
     Fault(
         "rewriting-every-match-is-linear",
-        "dpsql.functions.growth:bound_regexp_replace_work",
+        "dpsql.plan.functions.growth:bound_regexp_replace_work",
         "once + sizes[0].max_bytes ** 2",
         "once",
         "each match of a*b|a is looked for up to the end of the text",
@@ -100,7 +100,7 @@ FAULTS = (
     ),
     Fault(
         "distances-are-of-whole-texts",
-        "dpsql.functions.strings",
+        "dpsql.plan.functions.strings",
         'f"LEFT({{0}}, {MOST_COMPARED})"',
         '"{0}"',
         "one row with a long text takes gigabytes, outside the memory that the engine counts",
@@ -116,7 +116,7 @@ FAULTS = (
     ),
     Fault(
         "states-of-expressions-are-not-counted",
-        "dpsql.functions.regex_size:RegexPattern.work",
+        "dpsql.plan.functions.regex_size:RegexPattern.work",
         "_STEPS if size <= _FEW and several <= _AMBIGUOUS else _SLOWLY * size",
         "_STEPS",
         "regular expressions with counts take as little as short ones",

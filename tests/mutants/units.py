@@ -15,7 +15,7 @@ _SMALL = "tests/attacks/test_a21_small_groups.py"
 FAULTS = (
     Fault(
         "rows-of-two-tables-are-one-unit",
-        "dpsql.sql.emit.relations:_SelectBlock._emit_scan",
+        "dpsql.sql.compile.relations:_SelectBlock._emit_scan",
         "unit = get_dialect().emit_row_id(values, self.before)",
         "unit = get_dialect().emit_row_id(values)",
         "equal rows of two tables, repeated by a join, are bounded together",
@@ -101,7 +101,7 @@ FAULTS = (
     ),
     Fault(
         "a-link-of-two-rows-of-a-derived-table",
-        "dpsql.sql.lower.derived:_derive_link_keys",
+        "dpsql.sql.lower.derived_tables:_derive_link_keys",
         "sum(map(is_private, iterate_sources(relation))) == 1",
         "sum(map(is_private, iterate_sources(relation))) >= 1",
         "the columns of a key are taken from two rows that a derived table has joined",
@@ -109,7 +109,7 @@ FAULTS = (
     ),
     Fault(
         "parts-of-a-link-of-two-rows",
-        "dpsql.sql.lower.derived:_derive_link_keys",
+        "dpsql.sql.lower.derived_tables:_derive_link_keys",
         "alone or len(part[1]) == 1",
         "alone or len(part[1]) > 0",
         "the columns of a key are taken from two rows that a derived table has joined",
@@ -125,7 +125,7 @@ FAULTS = (
     ),
     Fault(
         "a-unit-found-by-a-part-of-its-link",
-        "dpsql.sql.emit.relations:_emit_owned_table",
+        "dpsql.sql.compile.relations:_emit_owned_table",
         "enumerate(link.pairs)",
         "enumerate(link.pairs[:1])",
         "a row belongs to whoever has the first column of its key",
@@ -133,7 +133,7 @@ FAULTS = (
     ),
     Fault(
         "joined-rows-of-other-units",
-        "dpsql.sql.emit.relations:_SelectBlock.emit_relation",
+        "dpsql.sql.compile.relations:_SelectBlock.emit_relation",
         "not relation.proven",
         "relation.proven",
         "the engine is not told that joined rows must be of one unit",
@@ -141,7 +141,7 @@ FAULTS = (
     ),
     Fault(
         "matched-rows-of-other-units",
-        "dpsql.sql.emit.relations:_SelectBlock._emit_semi_join",
+        "dpsql.sql.compile.relations:_SelectBlock._emit_semi_join",
         'on.append(f"{name_unit_column(relation.right)} = {name_unit_column(relation.input)}")',
         'on.append(f"{name_unit_column(relation.right)} IS NOT NULL")',
         "EXISTS and IN look at other people's rows",
@@ -157,7 +157,7 @@ FAULTS = (
     ),
     Fault(
         "owner-looked-up-by-the-wrong-column",
-        "dpsql.sql.emit.relations:_emit_owner_table",
+        "dpsql.sql.compile.relations:_emit_owner_table",
         'f"{get_dialect().emit_widened_column(key)} AS {_name_key_column(place)}"',
         'f"{unit} AS {_name_key_column(place)}"',
         "a linked row belongs to whoever's id equals its link",
@@ -173,7 +173,7 @@ FAULTS = (
     ),
     Fault(
         "row-units-in-set-operations",
-        "dpsql.sql.lower.derived:_check_row_units",
+        "dpsql.sql.lower.derived_tables:_check_row_units",
         "len(tables) < len(scans)",
         "False",
         "one row that is read twice is two units",
@@ -181,7 +181,7 @@ FAULTS = (
     ),
     Fault(
         "distinct-rows-of-nobody",
-        "dpsql.sql.lower.derived:is_identified",
+        "dpsql.sql.lower.derived_tables:is_identified",
         "any(find_identity(column, source) is not None for column in source.columns)",
         "bool(source.columns)",
         "distinct rows of all people together are each one's own",
@@ -261,7 +261,7 @@ FAULTS = (
     ),
     Fault(
         "ids-of-two-types-put-together",
-        "dpsql.sql.lower.derived:_check_unit_types",
+        "dpsql.sql.lower.derived_tables:_check_unit_types",
         "left is not right",
         "left is None",
         "one person is two units in a set operation",
@@ -269,7 +269,7 @@ FAULTS = (
     ),
     Fault(
         "private-rows-limited",
-        "dpsql.sql.lower.per_unit:build_derived_table",
+        "dpsql.sql.lower.per_unit_selects:build_derived_table",
         "private and chosen.is_paged",
         "private and chosen.is_paged and not chosen.rows",
         "ORDER BY and LIMIT choose a row",
@@ -277,7 +277,7 @@ FAULTS = (
     ),
     Fault(
         "distinct-on-passes",
-        "dpsql.sql.lower.per_unit:has_distinct",
+        "dpsql.sql.lower.per_unit_selects:has_distinct",
         "on is not None",
         "on is False",
         "DISTINCT ON chooses a row",
@@ -285,7 +285,7 @@ FAULTS = (
     ),
     Fault(
         "sums-of-a-unit-without-bounds",
-        "dpsql.sql.lower.per_unit:DerivedGroupBy.add_exact_aggregate",
+        "dpsql.sql.lower.per_unit_selects:DerivedGroupBy.add_exact_aggregate",
         "Type.DOUBLE",
         "Type.INTEGER",
         "floats are added up in the order of the rows",
@@ -353,7 +353,7 @@ FAULTS = (
     ),
     Fault(
         "ids-not-read-exactly",
-        "dpsql.backends.catalog:_check_identities",
+        "dpsql.backends.analyst_schema:_check_identities",
         "facts.identity is not None",
         "facts.identity is None",
         "sixty people have one id once it is read",
@@ -361,7 +361,7 @@ FAULTS = (
     ),
     Fault(
         "few-units-shown-without-groups",
-        "dpsql.postprocess.withheld:withhold_rare_cells",
+        "dpsql.engine.postprocess.minimum_frequency:withhold_rare_cells",
         "groups[row] or few or _is_below(item, table.rows[row][place], least)",
         "few",
         "a condition that leaves four people shows their values, where the policy asks for more",
@@ -369,7 +369,7 @@ FAULTS = (
     ),
     Fault(
         "few-values-shown-under-a-condition",
-        "dpsql.postprocess.withheld:_mark_few_values",
+        "dpsql.engine.postprocess.minimum_frequency:_mark_few_values",
         "not is_conditional(item.argument)",
         "True",
         "FILTER shows the sum of four people among many",
@@ -385,7 +385,7 @@ FAULTS = (
     ),
     Fault(
         "interval-of-a-withheld-cell",
-        "dpsql.uncertainty.cells:compute_intervals",
+        "dpsql.engine.intervals.cells:compute_intervals",
         "not table.withheld_cells",
         "True",
         "the interval of a value that is withheld says it",

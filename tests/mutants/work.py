@@ -10,7 +10,7 @@ _GROWING = f"{_ATTACK}::test_growing_statements_are_planned_in_bounded_work"
 FAULTS = (
     Fault(
         "derived-columns-of-no-size",
-        "dpsql.sql.lower.derived:derive_column_info",
+        "dpsql.sql.lower.derived_tables:derive_column_info",
         "0 if has_public_subquery(relation) and not is_private(relation) else compute_expression_size(expr)",
         "0",
         "a chain of derived tables is written out with three times the operations at each level",
@@ -18,7 +18,7 @@ FAULTS = (
     ),
     Fault(
         "shared-parts-built-each-time",
-        "dpsql.plan.expr:_Substitution.rewrite_expression",
+        "dpsql.plan.expressions:_Substitution.rewrite_expression",
         """if id(expr) not in self.done:
     self.done[id(expr)] = self._rebuild_expression(expr)""",
         "self.done[id(expr)] = self._rebuild_expression(expr)",
@@ -27,7 +27,7 @@ FAULTS = (
     ),
     Fault(
         "shared-parts-walked-each-time",
-        "dpsql.plan.expr:_walk",
+        "dpsql.plan.expressions:_walk",
         "if id(expr) in visited:\n    return",
         "",
         "a walk over an expression visits a shared part for each place where it stands",

@@ -10,12 +10,12 @@ import pytest
 from properties.worlds import World, policy
 
 import dpsql
-from dpsql.accounting import Composed, Pure, Selection
-from dpsql.aggregates import AGGREGATES, Moment
-from dpsql.mechanisms import DiscreteGaussian, Geometric, PartitionSelection, SystemEntropy
+from dpsql.plan.aggregates import AGGREGATES, Moment
 from dpsql.planning.choose import compute_mean_log_error, compute_predicted_std, get_statistic
-from dpsql.planning.learning_rule import CURRENT_RULE
+from dpsql.planning.clamp_rules import CURRENT_RULE
 from dpsql.planning.partition_selection import OptimalPartitionSelection, Threshold
+from dpsql.privacy.accounting import Composed, Pure, Selection
+from dpsql.privacy.mechanisms import DiscreteGaussian, Geometric, PartitionSelection, SystemEntropy
 from tests.entropy import ScriptedEntropy
 
 
@@ -224,7 +224,9 @@ def test_of_carriers_that_are_alike_one_is_as_good(
     """No plan is missed where one measure alone of those that are alike is tried as the carrier of COUNT(*)."""
     sql = f"SELECT {aggregates} FROM t WHERE u > 0"
     least = compute_mean_log_error(World(policy(rows=rows)).prepare(sql).plan)
-    monkeypatch.setattr("dpsql.planning.layouts._compute_carrier_key", lambda _, __, index, *___: index)
+    monkeypatch.setattr(
+        "dpsql.planning.estimation_layouts._compute_carrier_key", lambda _, __, index, *___: index
+    )
     assert least == pytest.approx(
         compute_mean_log_error(World(policy(rows=rows)).prepare(sql).plan), abs=1e-3
     )

@@ -20,31 +20,31 @@ from hypothesis import strategies as st
 from statistical.chance import largest_share, least_share
 
 import dpsql
-from dpsql.accounting import Composed
-from dpsql.accounting.events import BoundedRange, Pure
 from dpsql.analysis.lattice import Lattice
+from dpsql.api.connection import Connection
 from dpsql.backends.duckdb.dialect import DUCKDB
 from dpsql.backends.postgres.dialect import POSTGRES
-from dpsql.connection import Connection
-from dpsql.engine.accuracy import predict_noise_half_width
+from dpsql.engine.accuracy_search import predict_noise_half_width
+from dpsql.engine.intervals.clamping_bias import MANY_GROUPS, NOTHING, compute_allowance
 from dpsql.errors import VerificationError
 from dpsql.ledger import Budget
 from dpsql.ledger.protocol import Account
-from dpsql.mechanisms import DiscreteGaussian, Exponential, Geometric
 from dpsql.planning.build_clamps import _compute_default_index
 from dpsql.planning.choose import list_needed_statistics
 from dpsql.planning.clamp_histogram import ClampHistogram, compute_clamped_moments, select_clamp_points
+from dpsql.planning.clamp_rules import CURRENT_RULE, FORMER_RULE
 from dpsql.planning.clamping import OCTAVES, Amount, Clamp, compute_grid
-from dpsql.planning.layouts import favors_separate_totals, iterate_layouts
-from dpsql.planning.learning_rule import CURRENT_RULE, FORMER_RULE
+from dpsql.planning.estimation_layouts import favors_separate_totals, iterate_layouts
 from dpsql.planning.measurement import MeasurementPlan
 from dpsql.planning.partition_selection import Threshold
 from dpsql.planning.statistics import build_complementary_vector
 from dpsql.planning.verify import verify_plan
-from dpsql.request.query import Query
-from dpsql.sql.emit.clamp_histograms import _emit_interval_search, emit_interval_counts
-from dpsql.sql.emit.dialect import use_dialect
-from dpsql.uncertainty.cut_off import MANY_GROUPS, NOTHING, compute_allowance
+from dpsql.policy.request.query import Query
+from dpsql.privacy.accounting import Composed
+from dpsql.privacy.accounting.events import BoundedRange, Pure
+from dpsql.privacy.mechanisms import DiscreteGaussian, Exponential, Geometric
+from dpsql.sql.compile.clamp_histograms import _emit_interval_search, emit_interval_counts
+from dpsql.sql.compile.dialect import use_dialect
 
 mosts = st.one_of(st.integers(1, 3000), st.integers(1, 2**61))
 every_accountant = pytest.mark.parametrize("accountant", ["pure", "zcdp"])

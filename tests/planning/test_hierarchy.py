@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from speeds import examples
 
 import dpsql
-from dpsql.mechanisms import CombinedNoise, DiscreteGaussian, Geometric, LInfinityMechanism, Mechanism
+from dpsql.engine.postprocess.consistency import adjust_components
+from dpsql.engine.postprocess.controlled_rounding import Whole, move_units, round_consistently
 from dpsql.planning.hierarchy import WEIGHTS, Axes, Hierarchy, Member
-from dpsql.postprocess.consistency import adjust_components
-from dpsql.postprocess.controlled_rounding import Whole, move_units, round_consistently
+from dpsql.privacy.mechanisms import CombinedNoise, DiscreteGaussian, Geometric, LInfinityMechanism, Mechanism
 
 NOISES: list[Mechanism] = [
     Geometric(Fraction(5)),

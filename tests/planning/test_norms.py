@@ -8,14 +8,14 @@ from fractions import Fraction
 import pytest
 from properties.worlds import World, policy
 
-from dpsql.aggregates import Moment
-from dpsql.analysis.analyse import Analysis
+from dpsql.analysis.release_analysis import Analysis
 from dpsql.errors import VerificationError
-from dpsql.mechanisms import Exponential, Sensitivity
+from dpsql.plan.aggregates import Moment
 from dpsql.planning.clamping import Amount, Clamp
 from dpsql.planning.statistics import ROWS, Component, StatisticVector
 from dpsql.planning.verify import verify_plan
 from dpsql.planning.verify_norms import derive_norms
+from dpsql.privacy.mechanisms import Exponential, Sensitivity
 
 PRESENT = (Moment.COUNT, 0)
 

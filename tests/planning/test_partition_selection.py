@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from worlds import close_all, person, prepared, world
 
-from dpsql.connection import Connection
+from dpsql.api.connection import Connection
 from dpsql.engine.pipeline import PreparedQuery
-from dpsql.mechanisms import DiscreteGaussian, Geometric
 from dpsql.planning.partition_selection import Threshold
-from dpsql.request.query import Query
+from dpsql.policy.request.query import Query
+from dpsql.privacy.mechanisms import DiscreteGaussian, Geometric
 
 QUERIES = [
     "SELECT word, COUNT(*) FROM people GROUP BY word",

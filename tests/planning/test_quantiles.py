@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpsql.analysis.lattice import Lattice
-from dpsql.mechanisms import Exponential
 from dpsql.planning.quantiles import QuantileSelection, RankWindow
+from dpsql.privacy.mechanisms import Exponential
 from tests.entropy import SeededEntropy
 
 LATTICE = Lattice(0, -2, 4)

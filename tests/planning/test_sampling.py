@@ -8,15 +8,15 @@ from fractions import Fraction
 import pytest
 from properties.worlds import World, policy
 
-from dpsql.accounting import Composed, Gaussian, Pure, Selection
-from dpsql.accounting.composition import Guarantee, sampled
 from dpsql.errors import VerificationError
 from dpsql.planning.measurement import MeasurementPlan
 from dpsql.planning.sampling import compute_sample_loss
 from dpsql.planning.synthesis import SynthesisRequest, plan_synthesis
 from dpsql.planning.verify import verify_plan
 from dpsql.planning.verify_charge import derive_sample_loss
-from dpsql.synthesis.workload import Marginal
+from dpsql.privacy.accounting import Composed, Gaussian, Pure, Selection
+from dpsql.privacy.accounting.composition import Guarantee, sampled
+from dpsql.privacy.synthesis.workload import Marginal
 
 LOSSES = tuple(map(Fraction, ("1e-25", "1/1000", "1", "20", "5000", "1e15")))
 RATES = tuple(map(Fraction, ("1e-6", "1/100", "1/3", "999/1000")))

@@ -11,15 +11,15 @@ import pytest
 from planning.test_clamping import planned
 from properties.worlds import DEFAULT, Row, World, policy, stairs
 
-from dpsql.accounting.events import Composed, Event, Pure
 from dpsql.errors import VerificationError
-from dpsql.mechanisms import Geometric, Staircase
 from dpsql.planning.clamping import compute_clamped_unit_change
 from dpsql.planning.measurement import MeasurementPlan
 from dpsql.planning.sensitivity import UnitChange
 from dpsql.planning.staircase import LEAST_LOSS, WORTH
 from dpsql.planning.verify import verify_plan
-from dpsql.request.query import Query
+from dpsql.policy.request.query import Query
+from dpsql.privacy.accounting.events import Composed, Event, Pure
+from dpsql.privacy.mechanisms import Geometric, Staircase
 
 every_relation = pytest.mark.parametrize("neighbors", ["add_remove", "replace"])
 

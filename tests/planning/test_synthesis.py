@@ -10,13 +10,13 @@ import duckdb
 import pytest
 
 import dpsql
-from dpsql.accounting.events import BoundedRange, Composed, Gaussian, Pure
 from dpsql.engine.synthetic import prepare_local_table, prepare_stream, prepare_synthetic_table
 from dpsql.errors import VerificationError
-from dpsql.mechanisms import Exponential, Geometric
 from dpsql.planning.measurement import MeasurementPlan
 from dpsql.planning.verify import verify_plan
-from dpsql.request.query import Query
+from dpsql.policy.request.query import Query
+from dpsql.privacy.accounting.events import BoundedRange, Composed, Gaussian, Pure
+from dpsql.privacy.mechanisms import Exponential, Geometric
 
 ACCOUNTANTS = ("pure", "zcdp", "gdp", "basic")
 

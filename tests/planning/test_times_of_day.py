@@ -16,7 +16,7 @@ import pytest
 from speeds import thinned
 from worlds import cells, close_all, connected, engine_of, prepared
 
-from dpsql.connection import Connection
+from dpsql.api.connection import Connection
 from dpsql.planning.quantiles import RankWindow
 
 TIMES = ("00:00:00", "23:59:59.999999", "06:30:00.25", "06:30:00.25", "24:00:00", None)

@@ -9,14 +9,14 @@ from fractions import Fraction
 import pytest
 from planning.test_clamping import every_accountant, every_relation, planned, study
 
-from dpsql.analysis.analyse import Analysis
+from dpsql.analysis.release_analysis import Analysis
 from dpsql.errors import InternalError, VerificationError
-from dpsql.mechanisms import Sensitivity
 from dpsql.planning import clamping
 from dpsql.planning.clamping import Clamp
 from dpsql.planning.measurement import MeasurementPlan
 from dpsql.planning.statistics import StatisticVector
 from dpsql.planning.verify import derive_loss_by_kind, iterate_tried_points, verify_plan
+from dpsql.privacy.mechanisms import Sensitivity
 
 QUERIES = (
     "SELECT SUM(z), COUNT(*) FROM t",
@@ -131,6 +131,6 @@ def test_the_chosen_point_is_verified_before_noise_is_drawn(
         half_where(lambda point: point not in tried, monkeypatch)
         monkeypatch.setattr(Clamp, "select_points", lambda clamp, *_: untried(clamp, tried))
         connection.explain(sql, epsilon=epsilon)
-        monkeypatch.setattr("dpsql.release.draw_noise", lambda *_: pytest.fail("noise was drawn"))
+        monkeypatch.setattr("dpsql.engine.release.draw_noise", lambda *_: pytest.fail("noise was drawn"))
         with pytest.raises(InternalError, match="VerificationError"):
             connection.query(sql, epsilon=epsilon)

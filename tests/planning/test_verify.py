@@ -9,9 +9,14 @@ import pytest
 from properties.test_sensitivity import CASES, Case
 from properties.worlds import World, derived, policy
 
-from dpsql.accounting import BoundedRange, Composed, Gaussian, Pure, Selection
 from dpsql.errors import VerificationError
-from dpsql.mechanisms import (
+from dpsql.planning.measurement import MeasurementPlan
+from dpsql.planning.partition_selection import OptimalPartitionSelection
+from dpsql.planning.statistics import Component
+from dpsql.planning.verify import verify_plan
+from dpsql.planning.verify_norms import derive_norms
+from dpsql.privacy.accounting import BoundedRange, Composed, Gaussian, Pure, Selection
+from dpsql.privacy.mechanisms import (
     DiscreteGaussian,
     Exponential,
     Geometric,
@@ -20,11 +25,6 @@ from dpsql.mechanisms import (
     PartitionSelection,
     Sensitivity,
 )
-from dpsql.planning.measurement import MeasurementPlan
-from dpsql.planning.partition_selection import OptimalPartitionSelection
-from dpsql.planning.statistics import Component
-from dpsql.planning.verify import verify_plan
-from dpsql.planning.verify_norms import derive_norms
 
 SQL = "SELECT k, COUNT(*), AVG(x), COUNT(DISTINCT s) FROM t GROUP BY k"
 TOGETHER = "SELECT k, AVG(i), AVG(x), COUNT(DISTINCT u) FROM t GROUP BY k"

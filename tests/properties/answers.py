@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from properties.expressions import build, one_of
 from properties.scopes import equal, known
 
-from dpsql.plan.expr import Expr, Literal, ReleasedColumn, Scalar
+from dpsql.plan.expressions import Expr, Literal, ReleasedColumn, Scalar
 from dpsql.plan.nodes import (
     Aggregation,
     JoinKind,
@@ -20,7 +20,7 @@ from dpsql.plan.nodes import (
     list_released_columns,
 )
 from dpsql.plan.types import Type, find_common_type
-from dpsql.sql.lower.derived import to_public_subquery
+from dpsql.sql.lower.derived_tables import to_public_subquery
 from dpsql.sql.lower.scope import NamedSource, Scope
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ import duckdb
 from worlds import connected
 
 import dpsql
-from dpsql.connection import Connection
+from dpsql.api.connection import Connection
 from dpsql.engine.pipeline import PreparedQuery
-from dpsql.request.query import Query
+from dpsql.policy.request.query import Query
 
 EPSILON = 10**6
 """A loss at which noise is zero but with a probability of e^-1000000."""

@@ -19,13 +19,13 @@ from hypothesis import strategies as st
 from properties.printing import template, variadic
 
 from dpsql.errors import QueryRejected
-from dpsql.functions import FUNCTIONS
-from dpsql.plan.expr import Call, Column, ColumnInfo, Expr, Function, Literal, ReleasedColumn, walk
+from dpsql.plan.expressions import Call, Column, ColumnInfo, Expr, Function, Literal, ReleasedColumn, walk
+from dpsql.plan.functions import FUNCTIONS
 from dpsql.plan.types import Type, Value
 from dpsql.sql.lower.scalars import Scalars
 from dpsql.sql.lower.statement_time import StatementTime
-from dpsql.sql.read.parse import parse_statement
-from dpsql.sql.read.rejection import QueryText
+from dpsql.sql.parse.parse import parse_statement
+from dpsql.sql.parse.rejection import QueryText
 
 T = TypeVar("T")
 KINDS = tuple(kind for kind in Type if kind not in (Type.NULL, Type.LIST))

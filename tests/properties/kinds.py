@@ -8,10 +8,9 @@ from typing import get_args
 from properties.oracle import Case
 from properties.plans import expressions
 
-from dpsql.aggregates import AGGREGATES
-from dpsql.aggregates.per_unit import WITHIN
-from dpsql.mechanisms import MECHANISMS
-from dpsql.plan.expr import Expr, ReleasedColumn, Scalar, WindowCall, walk
+from dpsql.plan.aggregates import AGGREGATES
+from dpsql.plan.aggregates.per_unit import WITHIN
+from dpsql.plan.expressions import Expr, ReleasedColumn, Scalar, WindowCall, walk
 from dpsql.plan.nodes import (
     Filter,
     Join,
@@ -29,6 +28,7 @@ from dpsql.plan.nodes import (
 from dpsql.plan.tables import Scan, UnitKind
 from dpsql.planning.measurement import MeasurementPlan
 from dpsql.policy.fields import Accountant, Neighbors
+from dpsql.privacy.mechanisms import MECHANISMS
 
 BLOCKS = (
     "rows",

@@ -23,8 +23,8 @@ from dpsql.backends.duckdb import DuckDBBackend
 from dpsql.engine.pipeline import Engine, PreparedQuery, get_table_budget
 from dpsql.ledger import open_ledger
 from dpsql.policy import load
-from dpsql.request.query import Query
-from dpsql.sql.emit.relations import emit_rows as rows_of
+from dpsql.policy.request.query import Query
+from dpsql.sql.compile.relations import emit_rows as rows_of
 
 NEWCOMER = 4
 MINE = 1

@@ -10,10 +10,10 @@ from properties.expressions import HALF, OFTEN, SELDOM, build
 from properties.scopes import equal, identities, known
 from sqlglot import exp
 
-from dpsql.plan.expr import Call, Column, Expr, Literal, iterate_columns
+from dpsql.plan.expressions import Call, Column, Expr, Literal, iterate_columns
 from dpsql.plan.nodes import Project, Relation, SemiJoin, iterate_sources
 from dpsql.plan.types import Type
-from dpsql.sql.lower.derived import derive_column_info
+from dpsql.sql.lower.derived_tables import derive_column_info
 from dpsql.sql.lower.joins import build_from_relation, iterate_conjuncts
 from dpsql.sql.lower.scope import Scope
 

@@ -13,17 +13,17 @@ from typing import Any
 from unittest import mock
 
 import dpsql
-from dpsql import release as noise
+from dpsql.api.connection import Connection
 from dpsql.backends import Exact
 from dpsql.backends.duckdb import DuckDBBackend
-from dpsql.connection import Connection
 from dpsql.engine import draw as dataflow
+from dpsql.engine import release as noise
 from dpsql.engine.explain import Explanation
 from dpsql.engine.pipeline import Engine, PreparedQuery
-from dpsql.mechanisms import Entropy
-from dpsql.released_table import ReleasedTable
-from dpsql.request.query import Query
-from dpsql.result import Receipt, Result
+from dpsql.engine.released_table import ReleasedTable
+from dpsql.policy.request.query import Query
+from dpsql.privacy.mechanisms import Entropy
+from dpsql.results.result import Receipt, Result
 
 COUNTED = "SELECT plan, COUNT(*), AVG(cost) FROM visits GROUP BY plan"
 REFUSED = "SELECT MODE(cost) FROM visits"

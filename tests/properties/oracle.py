@@ -24,8 +24,7 @@ from properties.printing import user_sql
 from properties.schema import PUBLIC, UNLINKED, Rules, create, policy
 from properties.worlds import Statistics, apart, cells_of, change, moved, stairs
 
-from dpsql.accounting.events import BoundedRange, Composed, Event, Gaussian, Pure, Selection
-from dpsql.analysis.analyse import analyze_release
+from dpsql.analysis.release_analysis import analyze_release
 from dpsql.analysis.stability import PublicFacts
 from dpsql.backends.duckdb import DuckDBBackend
 from dpsql.engine.pipeline import Engine, PublicLookups, get_table_budget
@@ -33,9 +32,8 @@ from dpsql.engine.post_processor import to_constants
 from dpsql.engine.prepare import PreparedRelease
 from dpsql.errors import BackendError
 from dpsql.ledger import Ledger, open_ledger
-from dpsql.mechanisms import DiscreteGaussian, Geometric, LInfinityMechanism, Mechanism, Staircase
 from dpsql.plan.dependencies import list_steps, substitute_subqueries
-from dpsql.plan.expr import Expr, Literal, Scalar
+from dpsql.plan.expressions import Expr, Literal, Scalar
 from dpsql.plan.nodes import Join, OuterQuery, PublicSubquery, Release, Values, list_private_tables
 from dpsql.plan.types import Type, Value
 from dpsql.planning.choose import LossShare, choose_plan
@@ -44,9 +42,11 @@ from dpsql.planning.partition_selection import OptimalPartitionSelection, Thresh
 from dpsql.planning.verify import verify_plan
 from dpsql.policy import load
 from dpsql.policy.fields import Accountant
-from dpsql.sql.emit.relations import emit_from_clause
-from dpsql.sql.emit.scalars import emit_expression
-from dpsql.sql.emit.statement import emit_release
+from dpsql.privacy.accounting.events import BoundedRange, Composed, Event, Gaussian, Pure, Selection
+from dpsql.privacy.mechanisms import DiscreteGaussian, Geometric, LInfinityMechanism, Mechanism, Staircase
+from dpsql.sql.compile.relations import emit_from_clause
+from dpsql.sql.compile.scalars import emit_expression
+from dpsql.sql.compile.statement import emit_release
 
 
 @dataclass(frozen=True)

@@ -12,14 +12,14 @@ from properties.printing import unit_column
 from properties.relations import Relations
 from properties.schema import Rules
 
-from dpsql.aggregates import AGGREGATES, Moment
 from dpsql.analysis import domains
 from dpsql.analysis.intervals import derive_known_intervals
 from dpsql.analysis.stability import PublicFacts
 from dpsql.analysis.unit_identity import find_injective_identity
-from dpsql.backends.catalog import AnalystSchema
-from dpsql.functions import FUNCTIONS
-from dpsql.plan.expr import UNIT_IDENTITY, Call, Column, Expr, Literal, iterate_columns, walk
+from dpsql.backends.analyst_schema import AnalystSchema
+from dpsql.plan.aggregates import AGGREGATES, Moment
+from dpsql.plan.expressions import UNIT_IDENTITY, Call, Column, Expr, Literal, iterate_columns, walk
+from dpsql.plan.functions import FUNCTIONS
 from dpsql.plan.nodes import (
     Aggregation,
     Filter,
@@ -40,7 +40,7 @@ from dpsql.plan.nodes import (
     list_scans,
 )
 from dpsql.plan.types import Type
-from dpsql.sql.lower.derived import derive_column_info
+from dpsql.sql.lower.derived_tables import derive_column_info
 
 MOST_GROUPS = 400
 """Second keys with which there would be more groups are left out, to save time."""

@@ -12,10 +12,19 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 
-from dpsql.aggregates import AGGREGATES
-from dpsql.aggregates.per_unit import WITHIN
-from dpsql.functions.conditional import split_case_branches
-from dpsql.plan.expr import Call, Column, Expr, Function, Literal, ReleasedColumn, Scalar, iterate_columns
+from dpsql.plan.aggregates import AGGREGATES
+from dpsql.plan.aggregates.per_unit import WITHIN
+from dpsql.plan.expressions import (
+    Call,
+    Column,
+    Expr,
+    Function,
+    Literal,
+    ReleasedColumn,
+    Scalar,
+    iterate_columns,
+)
+from dpsql.plan.functions.conditional import split_case_branches
 from dpsql.plan.nodes import (
     Filter,
     Join,
@@ -33,7 +42,7 @@ from dpsql.plan.nodes import (
 )
 from dpsql.plan.tables import Scan
 from dpsql.plan.types import get_value_type
-from dpsql.sql.emit.scalars import quote_identifier
+from dpsql.sql.compile.scalars import quote_identifier
 
 CHAINS = frozenset({"and", "or"})
 """Functions of two or more arguments between which their name stands."""

@@ -10,11 +10,11 @@ from typing import Any
 from clinic import POLICY, database
 
 import dpsql
-from dpsql.connection import Connection
+from dpsql.api.connection import Connection
 from dpsql.ledger.protocol import Entry
 from dpsql.ledger.reader import LedgerReader
 from dpsql.ledger.receipts import parse_receipt
-from dpsql.result import Receipt
+from dpsql.results.result import Receipt
 
 COUNT = "SELECT COUNT(*) AS n FROM visits"
 PLANS = "SELECT plan, COUNT(*) AS n FROM visits GROUP BY plan"

@@ -21,15 +21,15 @@ from properties.schema import PUBLIC, UNLINKED, Rules, ids_of
 from properties.scopes import equal, identities, known
 from sqlglot import exp
 
-from dpsql.aggregates.per_unit import WITHIN
-from dpsql.aggregates.windows import OVER
-from dpsql.analysis.analyse import get_type_limits
 from dpsql.analysis.intervals import MAX_MAGNITUDE, derive_interval, derive_known_intervals
+from dpsql.analysis.release_analysis import get_type_limits
 from dpsql.analysis.stability import PublicFacts, bound_rows
 from dpsql.analysis.unit_identity import find_identity
-from dpsql.backends.catalog import AnalystSchema
+from dpsql.backends.analyst_schema import AnalystSchema
 from dpsql.errors import QueryRejected
-from dpsql.plan.expr import Column, ColumnInfo, Expr, Literal, Order, WindowCall, iterate_columns
+from dpsql.plan.aggregates.per_unit import WITHIN
+from dpsql.plan.aggregates.windows import OVER
+from dpsql.plan.expressions import Column, ColumnInfo, Expr, Literal, Order, WindowCall, iterate_columns
 from dpsql.plan.interval import ANYWHERE
 from dpsql.plan.nodes import (
     JoinKind,
@@ -45,14 +45,14 @@ from dpsql.plan.nodes import (
 )
 from dpsql.plan.types import Type, find_common_type, get_value_type
 from dpsql.policy import normalize_name
-from dpsql.sql.lower.derived import build_projection, derive_column_info, lower_set_operation
+from dpsql.sql.lower.derived_tables import build_projection, derive_column_info, lower_set_operation
 from dpsql.sql.lower.joins import build_filter, build_from_relation, iterate_conjuncts
 from dpsql.sql.lower.scope import NamedSource, Scope
 from dpsql.sql.lower.statement_context import StatementContext
 from dpsql.sql.lower.statement_time import StatementTime
 from dpsql.sql.lower.table_names import build_scan
 from dpsql.sql.lower.unit_windows import build_unit_windows
-from dpsql.sql.read.rejection import QueryText as Text
+from dpsql.sql.parse.rejection import QueryText as Text
 
 T = TypeVar("T")
 _PRIVATE = ("t", "t", "t", "v", "l", "m", "y")

@@ -29,15 +29,15 @@ from properties.tape import Measurement, Tape, recorded_by
 from worlds import NOON, assert_within
 
 import dpsql
+from dpsql.api.connection import Connection
+from dpsql.api.cursor import Cursor
 from dpsql.backends.duckdb import DuckDBBackend
-from dpsql.connection import Connection
-from dpsql.cursor import Cursor
-from dpsql.plan.expr import Function
+from dpsql.engine.released_table import ReleasedTable
+from dpsql.plan.expressions import Function
 from dpsql.plan.fields import COMPARED_FIELDS
 from dpsql.plan.types import Value
 from dpsql.planning.clamping import Clamp
-from dpsql.released_table import ReleasedTable
-from dpsql.request import query
+from dpsql.policy.request import query
 
 Failure = tuple[Any, ...]
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from properties.expressions import build
 from sqlglot import exp
 
-from dpsql.plan.expr import Column, Expr
+from dpsql.plan.expressions import Column, Expr
 from dpsql.sql.lower.scope import Scope
 
 

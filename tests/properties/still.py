@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dpsql.mechanisms import Entropy
 from dpsql.planning.quantiles import QuantileSelection, RankWindow
 from dpsql.planning.top_k import TopKSelection
+from dpsql.privacy.mechanisms import Entropy
 
 
 class Lowest(QuantileSelection):

@@ -14,12 +14,12 @@ from properties.still import First, Lowest
 from dpsql.analysis.domains import list_combinations
 from dpsql.backends import Exact
 from dpsql.engine import draw as dataflow
-from dpsql.mechanisms import Entropy, Mechanism
+from dpsql.engine.release import ReadGroups, _read_groups, _StagedSource, _WholeSource
+from dpsql.engine.released_table import Components, Keys, ReleasedTable
 from dpsql.planning.clamping import Clamp
 from dpsql.planning.measurement import MeasurementPlan
-from dpsql.release import ReadGroups, _read_groups, _StagedSource, _WholeSource
-from dpsql.released_table import Components, Keys, ReleasedTable
-from dpsql.sql.emit.statement import ReleaseStatement
+from dpsql.privacy.mechanisms import Entropy, Mechanism
+from dpsql.sql.compile.statement import ReleaseStatement
 
 Place = tuple[int, int, Keys, int]
 """A noisy cell: the number of its release and of its block, its group, its number in the block."""

@@ -10,7 +10,7 @@ from fractions import Fraction
 import pytest
 from properties.worlds import DEFAULT, Row, World, policy
 
-from dpsql.request.query import Query
+from dpsql.policy.request.query import Query
 
 ROWS = [
     DEFAULT._replace(i=i, x=x)

@@ -12,9 +12,9 @@ from properties.pairs import Case, pairs_of
 from properties.worlds import World, policy
 
 import dpsql
-from dpsql.accounting import BoundedRange, Composed, Pure
-from dpsql.release import _read_scores
-from dpsql.request.query import Query
+from dpsql.engine.release import _read_scores
+from dpsql.policy.request.query import Query
+from dpsql.privacy.accounting import BoundedRange, Composed, Pure
 
 ASKED = ["SUM(x)", "SUM(i)", "COUNT(*)", "COUNT(x)", "COUNT(DISTINCT u)", "SUM(x + 3)"]
 WHOLE = {

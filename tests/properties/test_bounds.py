@@ -17,11 +17,11 @@ from properties.worlds import DEFAULT, KEYS, D, I, Row, S, World, X, policy
 
 from dpsql.analysis.domains import derive_domain, derive_listed_values, is_nullable
 from dpsql.analysis.intervals import derive_interval, derive_known_intervals
-from dpsql.plan.expr import Expr
+from dpsql.plan.expressions import Expr
 from dpsql.plan.interval import find_position
 from dpsql.plan.nodes import Release
-from dpsql.sql.emit.relations import emit_from_clause
-from dpsql.sql.emit.scalars import emit_expression
+from dpsql.sql.compile.relations import emit_from_clause
+from dpsql.sql.compile.scalars import emit_expression
 
 WHERES = (
     "",

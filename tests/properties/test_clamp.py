@@ -7,10 +7,10 @@ import dataclasses
 import pytest
 from properties.worlds import DEFAULT, World, X, policy
 
-from dpsql.aggregates import Moment
 from dpsql.analysis.lattice import Lattice
+from dpsql.plan.aggregates import Moment
 from dpsql.plan.interval import Interval
-from dpsql.sql.emit.statement import emit_release
+from dpsql.sql.compile.statement import emit_release
 
 
 @pytest.mark.parametrize("unit", ["u", "row"])

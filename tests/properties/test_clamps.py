@@ -20,15 +20,15 @@ from typing import Any
 import pytest
 from properties.worlds import DEFAULT, KEYS, Database, I, Row, World, X, policy
 
-from dpsql.aggregates import Moment
 from dpsql.engine.pipeline import PreparedQuery
+from dpsql.engine.release import _read_groups
+from dpsql.plan.aggregates import Moment
 from dpsql.planning import clamp_histogram as told
 from dpsql.planning.build_clamps import BY_GROUP, BY_NORM, BY_SUM, ClampScope
 from dpsql.planning.clamp_histogram import ClampHistogram, compute_clamped_moments, list_clamp_targets
 from dpsql.planning.clamping import Amount, Clamp
 from dpsql.planning.measurement import MeasurementPlan
 from dpsql.planning.statistics import ROWS, Statistic
-from dpsql.release import _read_groups
 
 Groups = dict[tuple[Any, ...], tuple[ClampHistogram, ...]]
 ROWS_OF_A_UNIT = 8
@@ -93,7 +93,7 @@ def learning(
     """A query, and the plan with clamps of a scope that would answer it with the least error."""
     with pytest.MonkeyPatch.context() as patch:
         if together:
-            patch.setattr("dpsql.planning.layouts.favors_separate_totals", lambda _: False)
+            patch.setattr("dpsql.planning.estimation_layouts.favors_separate_totals", lambda _: False)
         if scope is not None:
             patch.setattr("dpsql.planning.choose._list_clamp_scopes", lambda *_: (scope,))
             patch.setattr("dpsql.planning.choose._iterate_unclamped", lambda *_: ())

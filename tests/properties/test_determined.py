@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from speeds import examples
 
 import dpsql
-from dpsql.connection import Connection
+from dpsql.api.connection import Connection
 from dpsql.plan.nodes import Join, JoinKind
 from dpsql.plan.provenance import find_provenance
 from tests.sql.study import prepare

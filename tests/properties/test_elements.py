@@ -17,7 +17,7 @@ from properties.test_infallible import run
 from worlds import assert_within, cells, close_all, connected, engine_of, prepared
 
 import dpsql
-from dpsql.connection import Connection
+from dpsql.api.connection import Connection
 
 LISTS = ("NULL", "[]", "[1]", "[1, 1]", "[1, 2, 3]", "[NULL, 2]", "[9, -9, 5, 1, 2]")
 QUERIES = (

@@ -18,11 +18,11 @@ from properties.schema import SCHEMA, Rules
 
 from dpsql.analysis.intervals import derive_interval
 from dpsql.backends.duckdb.columns import emit_bounded_column
-from dpsql.functions import FUNCTIONS
-from dpsql.plan.expr import Call, Column, Expr, iterate_columns
+from dpsql.plan.expressions import Call, Column, Expr, iterate_columns
+from dpsql.plan.functions import FUNCTIONS
 from dpsql.plan.interval import ANYWHERE, find_position
 from dpsql.plan.types import Type, Value
-from dpsql.sql.emit.scalars import emit_expression, quote_identifier
+from dpsql.sql.compile.scalars import emit_expression, quote_identifier
 
 BENCH = Bench()
 CATALOG = BENCH.engine(Rules()).catalog

@@ -14,7 +14,7 @@ from properties.pairs import Case, pairs_of
 from properties.worlds import DEFAULT, Database, I, Row, World, X, change, derived, policy
 
 import dpsql
-from dpsql.request.query import Query
+from dpsql.policy.request.query import Query
 
 BINS = [-1, 0, 1.5, 3]
 REWRITTEN = {

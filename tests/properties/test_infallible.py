@@ -16,21 +16,21 @@ from unittest import mock
 
 import duckdb
 import pytest
-from functions.pools import NASTY, Bench
+from plan.functions.pools import NASTY, Bench
 from worlds import Declared, close_all, engine_of, prepared, world
 
-from dpsql.aggregates import AGGREGATES
-from dpsql.aggregates.per_unit import WITHIN
 from dpsql.analysis.lattice import Lattice
-from dpsql.connection import Connection
+from dpsql.api.connection import Connection
 from dpsql.errors import QueryRejected
-from dpsql.functions import FUNCTIONS
-from dpsql.plan.expr import Call, Column, ColumnInfo
+from dpsql.plan.aggregates import AGGREGATES
+from dpsql.plan.aggregates.per_unit import WITHIN
+from dpsql.plan.expressions import Call, Column, ColumnInfo
+from dpsql.plan.functions import FUNCTIONS
 from dpsql.plan.interval import Interval
 from dpsql.plan.types import Type
-from dpsql.sql.emit import quantile_windows, relations, scalars
-from dpsql.sql.emit.lattice import emit_lattice_point
-from dpsql.sql.emit.statement import emit_release
+from dpsql.sql.compile import quantile_windows, relations, scalars
+from dpsql.sql.compile.lattice import emit_lattice_point
+from dpsql.sql.compile.statement import emit_release
 
 KINDS = (Type.INTEGER, Type.DOUBLE, Type.DATE, Type.TIMESTAMP, Type.VARCHAR, Type.BOOLEAN)
 NAMES = {kind: kind.name.lower() for kind in KINDS}

@@ -13,11 +13,11 @@ from filling import insert
 from speeds import thinned
 
 import dpsql
-from dpsql.accounting.partitions.boxes import WHOLE, Box
 from dpsql.analysis.partitions.assign import compute_boxes, describe_box
 from dpsql.errors import BudgetExhausted
 from dpsql.plan.nodes import Release, list_private_scans
-from dpsql.sql.emit import relations
+from dpsql.privacy.accounting.partitions.boxes import WHOLE, Box
+from dpsql.sql.compile import relations
 
 _ID = {"id": {"type": "integer"}}
 _LISTS = {"region": ["N", "S"], "plan": ["A", "B"]}

@@ -22,10 +22,10 @@ from properties.naive import OBSERVABLE, RELEASED
 from properties.replay import Player, Replay, assert_neighbours, assert_same, differing, played
 from worlds import close_all, connected, engine_of
 
+from dpsql.engine.intervals import noise_laws
 from dpsql.plan.types import Value
 from dpsql.planning.clamping import Clamp
-from dpsql.sql.read.stated import parse_stated_options
-from dpsql.uncertainty import laws
+from dpsql.sql.parse.stated_options import parse_stated_options
 from tests.sql.fixture_files import Fixture, accepted, refused
 from tests.sql.study import POLICY, clinic
 
@@ -244,7 +244,7 @@ def test_an_explanation_is_not_drawn(variant: Variant) -> None:
     asked = "SELECT COUNT(*), COUNT(note), SUM(cost), AVG(age) FROM visits WHERE cost < 999"
     connection, texts = standing(variant, *SPECIAL)[0].connection, []
     for _ in range(2):
-        for known in vars(laws).values():
+        for known in vars(noise_laws).values():
             getattr(known, "cache_clear", int)()
         texts.append(str(connection.explain(asked, **LOSS)))
     assert texts[0] == texts[1]

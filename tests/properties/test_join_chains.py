@@ -16,7 +16,7 @@ from properties.chains import Statements, answered, in_order, opened, prepared_e
 from worlds import engine_of
 
 import dpsql
-from dpsql.connection import Connection
+from dpsql.api.connection import Connection
 from dpsql.plan.nodes import JoinKind
 from dpsql.sql.lower import joins
 

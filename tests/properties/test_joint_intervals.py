@@ -12,8 +12,8 @@ from properties.worlds import World, policy
 
 from dpsql.backends.duckdb.dialect import DUCKDB
 from dpsql.planning.measurement import MeasurementPlan
-from dpsql.sql.emit import joint_intervals
-from dpsql.sql.emit.statement import ReleaseStatement, emit_release
+from dpsql.sql.compile import joint_intervals
+from dpsql.sql.compile.statement import ReleaseStatement, emit_release
 
 LIMITS = [(2**99, 2**99), (2**99, 0), (0, 0)]
 """The most joint intervals that pairs are added up by, and that are listed: these alone, then intervals, intervals alone."""

@@ -22,7 +22,7 @@ import pytest
 from properties.rewrites import REWRITES, SPELLINGS
 from worlds import close_all, connected, engine_of, prepared
 
-from dpsql.connection import Connection
+from dpsql.api.connection import Connection
 from dpsql.engine.pipeline import PreparedQuery
 from dpsql.plan.fingerprint import compute_canonical_text, compute_digest
 from tests.sql.fixture_files import Fixture, accepted

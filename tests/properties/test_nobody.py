@@ -9,7 +9,7 @@ import duckdb
 import pytest
 
 import dpsql
-from dpsql.connection import Connection
+from dpsql.api.connection import Connection
 
 POLICY: dict[str, Any] = {
     "version": 1,

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from worlds import engine_of, person, prepared, world
 
-from dpsql.connection import Connection
-from dpsql.postprocess.occupied_groups import list_possibly_empty_releases
+from dpsql.api.connection import Connection
+from dpsql.engine.postprocess.occupied_groups import list_possibly_empty_releases
 
 COUNTED = "(SELECT city, COUNT(*) AS n FROM people GROUP BY city) AS g"
 BOTH = "(SELECT city, member, COUNT(*) AS n FROM people GROUP BY city, member) AS g"

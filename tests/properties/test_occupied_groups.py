@@ -8,9 +8,9 @@ import duckdb
 import pytest
 
 import dpsql
-from dpsql.connection import Connection
-from dpsql.postprocess.nobody import with_null_sums
-from dpsql.released_table import build_released_table
+from dpsql.api.connection import Connection
+from dpsql.engine.postprocess.empty_aggregates import with_null_sums
+from dpsql.engine.released_table import build_released_table
 
 POLICY = {
     "version": 1,

@@ -18,7 +18,7 @@ from properties.oracle import Bench, Case, cases
 from properties.plans import applied
 from properties.profiles import DEEP, DRAWN, FAST, FEATURED
 
-from dpsql.functions import FUNCTIONS
+from dpsql.plan.functions import FUNCTIONS
 
 BENCH = Bench()
 

@@ -12,9 +12,9 @@ import pytest
 from filling import insert
 
 import dpsql
-from dpsql.accounting.partitions.boxes import WHOLE, Box
 from dpsql.errors import BudgetExhausted
-from dpsql.sql.emit import partition_filters, relations
+from dpsql.privacy.accounting.partitions.boxes import WHOLE, Box
+from dpsql.sql.compile import partition_filters, relations
 
 _COLUMNS = {
     "region": {"type": "varchar", "values": ["N", "S"]},

@@ -20,7 +20,7 @@ from properties.test_infallible import run
 from worlds import assert_within, cells, close_all, connected, engine_of, prepared
 
 import dpsql
-from dpsql.connection import Connection
+from dpsql.api.connection import Connection
 from dpsql.plan.types import Type
 from dpsql.planning.statistics import ROWS
 from dpsql.policy.engine_types import POLICY_TYPES, can_declare_type, infer_column_type

@@ -12,14 +12,14 @@ from properties.oracle import Bench, Case, cases
 from properties.printing import user_sql
 from properties.profiles import WIDE
 
-from dpsql.engine.finish import finish_statement
-from dpsql.plan.expr import Call, Function, Literal, iterate_columns
+from dpsql.engine.plan_completion import finish_statement
+from dpsql.plan.expressions import Call, Function, Literal, iterate_columns
 from dpsql.plan.fields import INIT_FIELDS
 from dpsql.plan.fingerprint import compute_canonical_text
 from dpsql.plan.nodes import Filter, Join, OuterQuery, PerUnitWindows, Release
 from dpsql.sql.lower.joins import build_conjunction, iterate_conjuncts
 from dpsql.sql.lower.statement import lower_statement
-from dpsql.sql.read.parse import parse_statement
+from dpsql.sql.parse.parse import parse_statement
 from tests.sql.sentences import in_grammar
 from tests.sql.study import NOON
 

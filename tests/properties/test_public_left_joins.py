@@ -14,12 +14,12 @@ import pytest
 from properties.worlds import Database, Row, World, policy
 
 import dpsql
-from dpsql.functions import FUNCTIONS
-from dpsql.functions.signatures import ANY
-from dpsql.plan.expr import Call, Expr, Literal
+from dpsql.plan.expressions import Call, Expr, Literal
+from dpsql.plan.functions import FUNCTIONS
+from dpsql.plan.functions.signatures import ANY
 from dpsql.plan.types import Type, Value
-from dpsql.request.query import Query
-from dpsql.sql.emit.scalars import emit_expression
+from dpsql.policy.request.query import Query
+from dpsql.sql.compile.scalars import emit_expression
 from dpsql.sql.lower.public_left_joins import PROPAGATING
 
 JOINED = "p LEFT JOIN t ON t.k = p.k"

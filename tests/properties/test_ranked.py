@@ -11,9 +11,9 @@ from properties.pairs import Case, pairs_of
 from properties.worlds import DEFAULT, Row, World, moved, policy
 
 from dpsql.engine.pipeline import PreparedQuery
+from dpsql.engine.release import _read_groups
 from dpsql.planning.quantiles import QuantileSelection, RankWindow
-from dpsql.release import _read_groups
-from dpsql.request.query import Query
+from dpsql.policy.request.query import Query
 
 SHAPES = [
     "SELECT k, MEDIAN(x) AS m FROM t GROUP BY k",

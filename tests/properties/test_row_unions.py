@@ -18,7 +18,7 @@ from filling import insert
 from worlds import assert_within, cells, close_all, connected, engine_of, prepared
 
 import dpsql
-from dpsql.connection import Connection
+from dpsql.api.connection import Connection
 
 UNION = "(SELECT k, x FROM a UNION ALL SELECT k, x FROM b)"
 QUERIES = (

@@ -16,8 +16,8 @@ import duckdb
 import numpy as np
 import pytest
 from entropy import SeededEntropy
-from mechanisms.test_laws import law
 from numpy.typing import NDArray
+from privacy.mechanisms.test_laws import law
 from properties.worlds import Row, World, policy
 
 import dpsql
@@ -27,11 +27,11 @@ from dpsql.backends.duckdb.dialect import DUCKDB
 from dpsql.engine.prepare import PreparedRelease
 from dpsql.ledger.reader import LedgerReader
 from dpsql.ledger.receipts import check_receipt
-from dpsql.mechanisms.entropy import draw_secret
 from dpsql.plan.sampling import find_sampling_rate
-from dpsql.request.query import Query
-from dpsql.sql.emit.sample import PLACEHOLDER, compute_sampling_threshold
-from dpsql.sql.emit.statement import emit_release
+from dpsql.policy.request.query import Query
+from dpsql.privacy.mechanisms.entropy import draw_secret
+from dpsql.sql.compile.statement import emit_release
+from dpsql.sql.compile.unit_sample import PLACEHOLDER, compute_sampling_threshold
 
 NO_NOISE = 10**15
 

@@ -12,7 +12,7 @@ import pytest
 from properties.pairs import Case, pairs_of
 from properties.worlds import DEFAULT, World, X, derived, largest, policy
 
-from dpsql.aggregates import AGGREGATES, Moment
+from dpsql.plan.aggregates import AGGREGATES, Moment
 from dpsql.planning.statistics import ROWS
 
 EXPRESSIONS = {

@@ -17,12 +17,7 @@ from properties.worlds import DEFAULT, KEYS, Database, I, Row, World, X, policy
 import dpsql
 from dpsql.backends.duckdb.dialect import DUCKDB
 from dpsql.engine.pipeline import PreparedRelease
-from dpsql.errors import BackendError, InternalError
-from dpsql.planning.build_clamps import BY_GROUP, BY_NORM
-from dpsql.planning.clamp_histogram import count_units_beyond, list_clamp_targets
-from dpsql.planning.measurement import MeasurementPlan
-from dpsql.planning.statistics import ROWS
-from dpsql.release import (
+from dpsql.engine.release import (
     GroupRows,
     _Groups,
     _read_groups,
@@ -31,9 +26,14 @@ from dpsql.release import (
     draw_release,
     draw_release_in_stages,
 )
-from dpsql.released_table import Keys
-from dpsql.sql.emit.stages import PAIRS, UNITS, Stages
-from dpsql.sql.emit.statement import emit_release
+from dpsql.engine.released_table import Keys
+from dpsql.errors import BackendError, InternalError
+from dpsql.planning.build_clamps import BY_GROUP, BY_NORM
+from dpsql.planning.clamp_histogram import count_units_beyond, list_clamp_targets
+from dpsql.planning.measurement import MeasurementPlan
+from dpsql.planning.statistics import ROWS
+from dpsql.sql.compile.staged_statement import PAIRS, UNITS, Stages
+from dpsql.sql.compile.statement import emit_release
 from tests.entropy import SeededEntropy
 
 GROUPED = [case for case in CASES if "GROUP BY" in case.sql]
@@ -263,7 +263,7 @@ def test_nothing_is_left(study: tuple[duckdb.DuckDBPyConnection, dpsql.Connectio
     if within:
         database.execute("BEGIN")
     assert connection.engine.plan_and_match(
-        dpsql.request.query.Query(ASKED, epsilon=1)
+        dpsql.policy.request.query.Query(ASKED, epsilon=1)
     ).single_release.statement.stages
     seen: list[Any] = []
     run = connection.engine.backend.run_statement

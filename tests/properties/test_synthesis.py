@@ -13,13 +13,13 @@ from properties.worlds import World, policy
 
 from dpsql.backends import Exact
 from dpsql.engine.prepare import PreparedRelease
+from dpsql.engine.release import _build_histogram, _count_marginals, _read_groups
 from dpsql.engine.synthetic import prepare_local_table, prepare_stream, prepare_synthetic_table
 from dpsql.planning.measurement import SynthesisPlan
-from dpsql.release import _build_histogram, _count_marginals, _read_groups
-from dpsql.request.query import Query
-from dpsql.synthesis.mst import Mst
-from dpsql.synthesis.stream import WeightsStream
-from dpsql.synthesis.workload import Counts
+from dpsql.policy.request.query import Query
+from dpsql.privacy.synthesis.mst import Mst
+from dpsql.privacy.synthesis.stream import WeightsStream
+from dpsql.privacy.synthesis.workload import Counts
 
 RULES: list[dict[str, Any]] = [
     {"unit": "row"},

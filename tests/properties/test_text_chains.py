@@ -20,7 +20,7 @@ from worlds import Declared, close_all, engine_of, prepared, world
 import dpsql
 from dpsql.analysis import text_bounds
 from dpsql.analysis.text_bounds import TextBound, bound_key_texts
-from dpsql.connection import Connection
+from dpsql.api.connection import Connection
 from dpsql.errors import QueryRejected
 from dpsql.plan.nodes import Release
 from dpsql.plan.text_size import MOST_STORED, NO_TEXT

@@ -16,6 +16,7 @@ from dpsql.backends import Exact
 from dpsql.backends.duckdb import DuckDBBackend
 from dpsql.engine.pipeline import Engine, PreparedQuery, get_table_budget
 from dpsql.engine.prepare import PreparedRelease
+from dpsql.engine.release import _read_groups
 from dpsql.ledger import open_ledger
 from dpsql.plan.types import Value
 from dpsql.planning.clamp_histogram import compute_clamped_moments, count_units_beyond, list_clamp_targets
@@ -24,8 +25,7 @@ from dpsql.planning.partition_selection import OptimalPartitionSelection
 from dpsql.planning.quantiles import RankWindow
 from dpsql.planning.statistics import ROWS, UNITS
 from dpsql.policy import load
-from dpsql.release import _read_groups
-from dpsql.request.query import Query
+from dpsql.policy.request.query import Query
 
 
 class Row(NamedTuple):

@@ -34,7 +34,7 @@ from unittest import mock
 import yaml
 
 import dpsql
-from dpsql.cli import EXITS, main
+from dpsql.interfaces.cli import EXITS, main
 
 _ERRORS = {1, *(code for _, code in EXITS)}
 
@@ -234,7 +234,7 @@ class Servers:
     def start(self, arguments: list[str]) -> Ran:
         """Starts `dpsql serve`, and returns when it listens, with what it has said."""
         process = subprocess.Popen(
-            [sys.executable, "-m", "dpsql.cli", *arguments, "--port", "0", "--http-port", "0"],
+            [sys.executable, "-m", "dpsql", *arguments, "--port", "0", "--http-port", "0"],
             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)},
         )  # fmt: skip
         self._running.append(process)

@@ -12,10 +12,10 @@ import pytest
 from sqlglot import exp
 
 import dpsql
-from dpsql.aggregates.windows import OVER
-from dpsql.shell.completion import list_functions
+from dpsql.interfaces.shell.completion import list_functions
+from dpsql.plan.aggregates.windows import OVER
 from dpsql.sql.lower.aggregates import AGGREGATE_CALLS, iterate_distinct_spellings
-from dpsql.sql.read.parse import parse_statement
+from dpsql.sql.parse.parse import parse_statement
 
 PACKAGE = Path(dpsql.__file__).parent
 ROOT = PACKAGE.parent
@@ -31,54 +31,54 @@ ALLOWED = {
         "names of exact aggregates that Spark has otherwise",
     ),
     "analysis/floats.py": ({"SUM"}, "the name of an exact aggregate, in a plan"),
-    "cli/serve.py": ({"MIN"}, "minutes"),
-    "functions/regex_size.py": ({"COUNT"}, "the name of a group of a regular expression"),
-    "functions/strings.py": ({"COUNT"}, "the argument of LEFT and RIGHT"),
-    "local.py": ({"MEAN"}, "the name of an estimate"),
+    "interfaces/cli/serve.py": ({"MIN"}, "minutes"),
+    "plan/functions/regex_size.py": ({"COUNT"}, "the name of a group of a regular expression"),
+    "plan/functions/strings.py": ({"COUNT"}, "the argument of LEFT and RIGHT"),
+    "privacy/local.py": ({"MEAN"}, "the name of an estimate"),
     "ledger/tables.py": ({"LAST"}, "the last entries of an account"),
-    "mechanisms/gaussian.py": ({"VARIANCE"}, "that of the noise"),
+    "privacy/mechanisms/gaussian.py": ({"VARIANCE"}, "that of the noise"),
     "plan/noiseless.py": ({"MIN", "MAX"}, "names of exact aggregates, in a plan"),
     "plan/render.py": ({"COUNT"}, "the name of a window function, in a plan"),
-    "postprocess/nobody.py": ({"COUNT"}, "the name of a statistic, in a plan"),
-    "postprocess/withheld.py": ({"COUNT"}, "the names of statistics, in a plan"),
+    "engine/postprocess/empty_aggregates.py": ({"COUNT"}, "the name of a statistic, in a plan"),
+    "engine/postprocess/minimum_frequency.py": ({"COUNT"}, "the names of statistics, in a plan"),
     "plan/smooth.py": ({"AVG", "SUM"}, "names of window functions and of exact aggregates, in a plan"),
-    "server/session.py": ({"MODE"}, "a word of SET"),
-    "server/settings.py": ({"MIN"}, "a minute"),
-    "sql/emit/non_null_windows.py": ({"COUNT"}, "the name of a window function, in a plan"),
-    "sql/emit/over_groups.py": ({"SUM"}, "the name of an exact aggregate, in a plan"),
-    "sql/emit/scalars.py": (
+    "interfaces/server/session.py": ({"MODE"}, "a word of SET"),
+    "interfaces/server/settings.py": ({"MIN"}, "a minute"),
+    "sql/compile/non_null_windows.py": ({"COUNT"}, "the name of a window function, in a plan"),
+    "sql/compile/released_group_aggregates.py": ({"SUM"}, "the name of an exact aggregate, in a plan"),
+    "sql/compile/scalars.py": (
         {"AVG", "COUNT", "FIRST", "LAST"},
         "names of window functions, in a plan; and NULLS FIRST",
     ),
-    "suggest/questions.py": ({"QUANTILE_CONT", "QUANTILE_DISC"}, "what it asks, as SQL"),
-    "sql/emit/clamp_histograms.py": ({"SUM"}, "the engine's SQL"),
+    "interfaces/suggest/questions.py": ({"QUANTILE_CONT", "QUANTILE_DISC"}, "what it asks, as SQL"),
+    "sql/compile/clamp_histograms.py": ({"SUM"}, "the engine's SQL"),
     "engine/notices.py": ({"COUNT"}, "what to write, in a notice"),
-    "sql/emit/joint_intervals.py": ({"SUM", "MAX"}, "the engine's SQL"),
-    "sql/emit/ranked.py": (
+    "sql/compile/joint_intervals.py": ({"SUM", "MAX"}, "the engine's SQL"),
+    "sql/compile/ranked_aggregates.py": (
         {"ARG_MAX", "COUNT", "MIN", "MAX", "QUANTILE_DISC"},
         "names of exact aggregates and windows, in a plan; and a hint",
     ),
-    "sql/emit/partition_filters.py": ({"BOOL_AND"}, "the engine's SQL"),
-    "sql/emit/marginals.py": ({"SUM"}, "the engine's SQL"),
-    "sql/catalogue/rewrite.py": (
+    "sql/compile/partition_filters.py": ({"BOOL_AND"}, "the engine's SQL"),
+    "sql/compile/marginals.py": ({"SUM"}, "the engine's SQL"),
+    "sql/pg_catalog/rewrite.py": (
         {"BOOL_AND", "BOOL_OR", "COUNT", "MAX", "MIN", "SUM"},
         "what clients may call in queries of the catalogue",
     ),
-    "sql/lower/correlated.py": ({"COUNT"}, "what names of exact aggregates begin with, in a plan"),
-    "sql/lower/determined.py": ({"MAX"}, "the name of an exact aggregate, in a plan"),
+    "sql/lower/correlated_subqueries.py": ({"COUNT"}, "what names of exact aggregates begin with, in a plan"),
+    "sql/lower/key_dependent_columns.py": ({"MAX"}, "the name of an exact aggregate, in a plan"),
     "sql/lower/grouping.py": ({"AVG", "COUNT"}, "a hint"),
-    "sql/lower/quantified.py": ({"COUNT", "MIN", "MAX"}, "names of exact aggregates, in a plan"),
+    "sql/lower/quantified_comparisons.py": ({"COUNT", "MIN", "MAX"}, "names of exact aggregates, in a plan"),
     "sql/lower/unknown_syntax.py": ({"AVG", "SUM"}, "aggregates whose hint says what to count instead"),
     "sql/lower/unit_windows.py": ({"COUNT"}, "the name of a window function, in a plan"),
-    "sql/read/dialect.py": (None, "a table of the parser: which calls are aggregates, dpsql's or not"),
-    "regression.py": ({"AVG", "COVAR_POP", "VAR_POP"}, "the query that it writes"),
-    "sql/read/dialect_nodes.py": ({"COUNT"}, "an argument of FETCH"),
-    "sql/read/translate_nodes.py": (
+    "sql/parse/dialect.py": (None, "a table of the parser: which calls are aggregates, dpsql's or not"),
+    "sql/regression.py": ({"AVG", "COVAR_POP", "VAR_POP"}, "the query that it writes"),
+    "sql/parse/dialect_nodes.py": ({"COUNT"}, "an argument of FETCH"),
+    "sql/parse/translate_nodes.py": (
         {"CHOOSE", "COUNT"},
         "what T-SQL has otherwise, and an argument of FETCH",
     ),
-    "sql/read/rejection.py": ({"FIRST", "LAST"}, "words of a clause, which a refusal quotes"),
-    "sql/read/parse.py": (
+    "sql/parse/rejection.py": ({"FIRST", "LAST"}, "words of a clause, which a refusal quotes"),
+    "sql/parse/parse.py": (
         {"QUANTILE", "QUANTILE_CONT", "QUANTILE_DISC"},
         "calls of which the parser drops an argument in silence",
     ),
@@ -105,7 +105,7 @@ def test_names_stand_in_one_place() -> None:
     found = {}
     for path in PACKAGE.rglob("*.py"):
         place = path.relative_to(PACKAGE).as_posix()
-        if not place.startswith(("sql/lower/aggregates/", "aggregates/")):
+        if not place.startswith(("sql/lower/aggregates/", "plan/aggregates/")):
             found[place] = _literals(path)
     for place, names in found.items():
         allowed, _ = ALLOWED.get(place, (set(), ""))

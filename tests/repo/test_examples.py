@@ -28,7 +28,7 @@ def test_examples_run(
 ) -> None:
     """Each example runs as a program and prints something; those with a picture draw it."""
     picture = tmp_path / "picture.png"
-    drawn_elsewhere = path.stem == "gaussian_dp"  # tests/accounting/test_plot.py
+    drawn_elsewhere = path.stem == "gaussian_dp"  # tests/privacy/accounting/test_plot.py
     drawing = "picture_of" in path.read_text(encoding="utf-8") and not drawn_elsewhere
     monkeypatch.setattr("sys.argv", [str(path), *(["--picture", str(picture)] if drawing else [])])
     runpy.run_path(str(path), run_name="__main__")

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from speeds import examples
 
 import dpsql
-from dpsql.connection import Connection
-from dpsql.sql.read.parse import parse_statement
+from dpsql.api.connection import Connection
+from dpsql.sql.parse.parse import parse_statement
 from tests.sql.codes import FORM, MEANING, SIZE
 from tests.sql.fixture_files import Fixture, accepted, refused
 from tests.sql.mutants import mutant

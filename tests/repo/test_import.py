@@ -55,7 +55,7 @@ def modules_after(code: str) -> set[str]:
 def test_import_loads_no_library_before_a_database_is_opened() -> None:
     """`import dpsql` loads neither pandas nor scipy.stats, nor even the engine and the parser."""
     loaded = modules_after("import dpsql")
-    assert "dpsql.connection" in loaded
+    assert "dpsql.api.connection" in loaded
     assert loaded.isdisjoint({*HEAVY, *ENGINE})
 
 

@@ -176,7 +176,7 @@ def test_the_tutorial_names_what_the_web_page_has() -> None:
     """Bold words of the section on the browser are words of the page's files."""
     section = (ROOT / "docs" / "tutorial-analyst.md").read_text(encoding="utf-8").partition("## 4.")[2]
     bold = set(re.findall(r"\*\*(\w+)\*\*", section.partition("\n## ")[0]))
-    files = (ROOT / "dpsql" / "server" / "http" / "page").glob("*.js")
+    files = (ROOT / "dpsql" / "interfaces" / "server" / "http" / "page").glob("*.js")
     page = "".join(path.read_text(encoding="utf-8") for path in files)
     assert bold == {"Query", "History", "Tables", "Budget"}
     assert all(f'["{word}", ' in page for word in bold)

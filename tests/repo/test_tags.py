@@ -13,18 +13,16 @@ from typing import Any, ClassVar
 
 import pytest
 
-import dpsql.mechanisms
-from dpsql.accounting import events
-from dpsql.aggregates import AGGREGATES
-from dpsql.aggregates.per_unit import WITHIN
-from dpsql.aggregates.windows import OVER
-from dpsql.analysis.analyse import Analysis
+import dpsql.privacy.mechanisms
 from dpsql.analysis.lattice import Lattice
-from dpsql.functions import FUNCTIONS
-from dpsql.mechanisms import Mechanism
+from dpsql.analysis.release_analysis import Analysis
+from dpsql.plan.aggregates import AGGREGATES
+from dpsql.plan.aggregates.per_unit import WITHIN
+from dpsql.plan.aggregates.windows import OVER
 from dpsql.plan.equality import compute_equality_text
-from dpsql.plan.expr import Function, Scalar
+from dpsql.plan.expressions import Function, Scalar
 from dpsql.plan.fingerprint import compute_canonical_text
+from dpsql.plan.functions import FUNCTIONS
 from dpsql.plan.nodes import OuterQuery
 from dpsql.plan.tags import FORMS, TaggedEnum, later_field
 from dpsql.plan.types import Type
@@ -33,6 +31,8 @@ from dpsql.planning.measurement import SynthesisPlan, VectorMeasurement
 from dpsql.planning.partition_selection import OptimalPartitionSelection, Threshold
 from dpsql.planning.quantiles import QuantileSelection
 from dpsql.planning.top_k import TopKSelection
+from dpsql.privacy.accounting import events
+from dpsql.privacy.mechanisms import Mechanism
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "ledger_0_1"
 ENTERING = (
@@ -152,7 +152,7 @@ def reachable() -> set[type]:
         if kind is Mechanism:
             waiting += [
                 each
-                for _, each in inspect.getmembers(dpsql.mechanisms, inspect.isclass)
+                for _, each in inspect.getmembers(dpsql.privacy.mechanisms, inspect.isclass)
                 if Mechanism in each.__mro__
             ]
         if kind is Scalar:

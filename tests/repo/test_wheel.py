@@ -34,7 +34,7 @@ def test_the_wheel_is_whole_and_its_command_runs(tmp_path: Path) -> None:
             sys.executable,
             "-P",
             "-c",
-            "import dpsql, dpsql.cli; print(dpsql.__file__); dpsql.cli.main(['--version'])",
+            "import dpsql, dpsql.interfaces.cli; print(dpsql.__file__); dpsql.interfaces.cli.main(['--version'])",
         ],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(tmp_path / "site")},

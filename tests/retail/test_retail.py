@@ -14,7 +14,7 @@ from retail.verdicts import DECIDED, EMPTY, GUARANTEED, OPEN, PUBLIC, TABLES, WI
 from retail.workload import STATEMENTS, Statement
 
 import dpsql
-from dpsql.connection import Connection
+from dpsql.api.connection import Connection
 
 PAGE = Path(__file__).parents[2] / "docs" / "measurements" / "retail.md"
 EPSILON, DELTA = 10**6, 1e-3

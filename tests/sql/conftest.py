@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import duckdb
 import pytest
 
-from dpsql.connection import Connection
+from dpsql.api.connection import Connection
 from tests.sql.study import clinic, study
 
 

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 import dpsql
 
-_ROOMS = ("sql", "analysis", "planning", "functions", "aggregates", "plan", "request", "engine")
+_ROOMS = ("sql", "analysis", "planning", "plan", "policy/request", "engine")
 _RAISED = frozenset({"QueryRejected", "DataError", "ProgrammingError", "LossError"})
 """Errors whose hint is a keyword."""
 _PASSED_ON = frozenset({"hint", "instead", "known"})

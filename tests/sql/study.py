@@ -15,10 +15,10 @@ import duckdb
 from filling import insert
 
 import dpsql
-from dpsql.connection import Connection
+from dpsql.api.connection import Connection
 from dpsql.engine.pipeline import PreparedQuery
 from dpsql.plan.types import Value
-from dpsql.request.query import Query
+from dpsql.policy.request.query import Query
 
 NO_NOISE = 10**15
 """A loss at which no noise is left: what is answered is the exact statistic."""

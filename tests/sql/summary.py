@@ -12,11 +12,11 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from dpsql.aggregates import AGGREGATES
-from dpsql.aggregates.per_unit import WITHIN
 from dpsql.engine.pipeline import PreparedQuery
+from dpsql.plan.aggregates import AGGREGATES
+from dpsql.plan.aggregates.per_unit import WITHIN
 from dpsql.plan.dependencies import list_steps
-from dpsql.plan.expr import Call, Column, Expr, ReleasedColumn, Scalar
+from dpsql.plan.expressions import Call, Column, Expr, ReleasedColumn, Scalar
 from dpsql.plan.nodes import (
     Aggregation,
     Filter,

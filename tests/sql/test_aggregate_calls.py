@@ -7,11 +7,11 @@ import pytest
 from sqlglot import exp
 
 import dpsql
-from dpsql.connection import Connection
+from dpsql.api.connection import Connection
 from dpsql.sql.lower.aggregates import AGGREGATE_CALLS, BY_NODE, AggregateContext
 from dpsql.sql.lower.aggregates.base import AggregateCall
-from dpsql.sql.read.dialect import ADDED_NODES, Parser
-from dpsql.sql.read.parse import parse_statement
+from dpsql.sql.parse.dialect import ADDED_NODES, Parser
+from dpsql.sql.parse.parse import parse_statement
 from tests.sql.sentences import in_grammar
 from tests.sql.study import clinic, prepare
 from tests.sql.summary import summary

@@ -8,8 +8,8 @@ import pytest
 from worlds import close_all, person, prepared, spent, world
 
 import dpsql
-from dpsql.connection import Connection
-from dpsql.plan.expr import Column, ColumnInfo, Expr, WindowCall
+from dpsql.api.connection import Connection
+from dpsql.plan.expressions import Column, ColumnInfo, Expr, WindowCall
 from dpsql.plan.nodes import (
     Aggregation,
     Filter,

@@ -9,7 +9,7 @@ import duckdb
 import pytest
 
 import dpsql
-from dpsql.request.query import Query
+from dpsql.policy.request.query import Query
 
 POLICY = {
     "version": 1,

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import pytest
 from sqlglot import exp
 
-from dpsql.connection import Connection
+from dpsql.api.connection import Connection
 from dpsql.sql.lower.scope import Scope
 from dpsql.sql.lower.statement_context import CommonTable
 

@@ -11,10 +11,10 @@ import duckdb
 import pytest
 
 import dpsql
-from dpsql.cursor import NUMBER
-from dpsql.shell.answers import AnswerFormat, format_answer
-from dpsql.shell.view import View
-from dpsql.wire import answers
+from dpsql.api.cursor import NUMBER
+from dpsql.interfaces.shell.answers import AnswerFormat, format_answer
+from dpsql.interfaces.shell.view import View
+from dpsql.results.json import answers
 
 SCHEMA = """
     CREATE TABLE t AS

@@ -12,11 +12,11 @@ import pytest
 import yaml
 
 import dpsql
+from dpsql.api.connection import Connection
 from dpsql.backends.spark.dialect import SparkDialect
-from dpsql.connection import Connection
 from dpsql.policy import load
-from dpsql.request.query import Query
-from dpsql.sql.emit.statement import emit_release
+from dpsql.policy.request.query import Query
+from dpsql.sql.compile.statement import emit_release
 
 _NO_NOISE = 10**15
 _TABLES = """

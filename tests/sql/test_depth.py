@@ -10,9 +10,9 @@ import duckdb
 import pytest
 
 import dpsql
-from dpsql.sql.lower.derived import MAX_CHAIN
+from dpsql.sql.lower.derived_tables import MAX_CHAIN
 from dpsql.sql.lower.statement_context import MAX_DERIVED_DEPTH
-from dpsql.sql.read.parse import MAX_DEPTH, MAX_NESTING, ROOM
+from dpsql.sql.parse.parse import MAX_DEPTH, MAX_NESTING, ROOM
 
 POLICY = {
     "version": 1,

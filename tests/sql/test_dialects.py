@@ -8,10 +8,10 @@ from fractions import Fraction
 import pytest
 
 import dpsql
-from dpsql.connection import Connection
+from dpsql.api.connection import Connection
 from dpsql.engine.pipeline import PreparedQuery
-from dpsql.request.query import Query
-from dpsql.sql.read.dialect_nodes import TITLES
+from dpsql.policy.request.query import Query
+from dpsql.sql.parse.dialect_nodes import TITLES
 from tests.sql.damage import damage
 from tests.sql.fixture_files import Fixture, dialects, fixtures
 from tests.sql.study import NO_NOISE, NOON, prepare, study

@@ -7,7 +7,7 @@ import pytest
 from filling import insert
 
 import dpsql
-from dpsql.connection import Connection
+from dpsql.api.connection import Connection
 from tests.sql.study import clinic, prepare
 
 COUNTED = (

@@ -9,7 +9,7 @@ import duckdb
 import pytest
 from worlds import COLUMNS, Declared, Row, cells, close_all, engine_of, person, prepared, statistics, world
 
-from dpsql.connection import Connection
+from dpsql.api.connection import Connection
 
 
 @pytest.fixture(autouse=True)

@@ -11,8 +11,8 @@ import pytest
 
 import dpsql
 from dpsql.analysis import unit_identity
-from dpsql.connection import Connection
-from dpsql.functions import FUNCTIONS
+from dpsql.api.connection import Connection
+from dpsql.plan.functions import FUNCTIONS
 
 _TABLES = """
     CREATE TABLE people (pid BIGINT, city VARCHAR);

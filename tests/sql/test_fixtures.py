@@ -11,15 +11,15 @@ import duckdb
 import pytest
 
 import dpsql
-from dpsql.aggregates import AGGREGATES
-from dpsql.aggregates.windows import OVER
-from dpsql.connection import Connection
+from dpsql.api.connection import Connection
 from dpsql.engine.pipeline import PreparedQuery
-from dpsql.functions import FUNCTIONS
-from dpsql.plan.expr import Call, Expr, WindowCall, walk
+from dpsql.plan.aggregates import AGGREGATES
+from dpsql.plan.aggregates.windows import OVER
+from dpsql.plan.expressions import Call, Expr, WindowCall, walk
+from dpsql.plan.functions import FUNCTIONS
 from dpsql.plan.nodes import Filter, Join, Relation
 from dpsql.sql.lower.scalars import _SPECIAL, SHAPES
-from dpsql.sql.read.parse import parse_statement
+from dpsql.sql.parse.parse import parse_statement
 from tests.sql.codes import FORM, MEANING, SIZE, raised
 from tests.sql.fixture_files import Fixture, accepted, fixtures, refused
 from tests.sql.study import prepare

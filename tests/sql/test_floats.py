@@ -14,8 +14,8 @@ import pytest
 import dpsql
 from dpsql.analysis.floats import find_nearest_float
 from dpsql.analysis.intervals import derive_interval
-from dpsql.functions import build_function_call
-from dpsql.plan.expr import Column, ColumnInfo, Expr
+from dpsql.plan.expressions import Column, ColumnInfo, Expr
+from dpsql.plan.functions import build_function_call
 from dpsql.plan.interval import Interval
 from dpsql.plan.types import Type
 

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 import duckdb
 import pytest
 
-from dpsql.functions import CALLS, build_typed_call, get_overloads
-from dpsql.plan.expr import Call, Expr, Function, ReleasedColumn, WindowCall
+from dpsql.plan.expressions import Call, Expr, Function, ReleasedColumn, WindowCall
+from dpsql.plan.functions import CALLS, build_typed_call, get_overloads
 from dpsql.plan.types import Type
-from dpsql.sql.emit.scalars import emit_cast, emit_constant, emit_expression
+from dpsql.sql.compile.scalars import emit_cast, emit_constant, emit_expression
 from tests.sql.study import study
 
 SAMPLES: dict[Type, list[object]] = {

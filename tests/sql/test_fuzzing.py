@@ -25,9 +25,9 @@ from hypothesis import strategies as st
 from speeds import examples
 
 import dpsql
-from dpsql.connection import Connection
+from dpsql.api.connection import Connection
 from dpsql.errors import BackendError, InternalError
-from dpsql.sql.read.parse import MAX_CHARACTERS, _parse_remembered
+from dpsql.sql.parse.parse import MAX_CHARACTERS, _parse_remembered
 from tests.sql.damage import damage, damaged
 from tests.sql.mutants import mutant
 from tests.sql.sentences import sentences

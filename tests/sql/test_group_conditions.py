@@ -5,7 +5,7 @@ from __future__ import annotations
 import duckdb
 import pytest
 
-from dpsql.connection import Connection
+from dpsql.api.connection import Connection
 
 GROUPED = "FROM visits GROUP BY plan, region"
 HAVING = (

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from dpsql.connection import Connection
+from dpsql.api.connection import Connection
 from tests.sql.study import prepare, study
 
 AS_UNION = {

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from dpsql.api.connection import Connection
 from dpsql.backends.spark.dialect import SparkDialect
-from dpsql.connection import Connection
 from dpsql.errors import QueryRejected
-from dpsql.sql.emit.statement import ReleaseStatement, emit_release
+from dpsql.sql.compile.statement import ReleaseStatement, emit_release
 from tests.sql.fixture_files import Fixture, accepted
 from tests.sql.study import prepare
 

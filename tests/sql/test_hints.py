@@ -11,9 +11,9 @@ import pytest
 from sqlglot import exp
 
 import dpsql
-from dpsql.connection import Connection
+from dpsql.api.connection import Connection
 from dpsql.engine.pipeline import PreparedQuery
-from dpsql.request.query import Query
+from dpsql.policy.request.query import Query
 from tests.sql.fixture_files import dialects, refused
 from tests.sql.hints import hints
 from tests.sql.rewrites import REWRITES, Rewrite

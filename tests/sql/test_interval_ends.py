@@ -8,7 +8,7 @@ import pytest
 from worlds import COLUMNS, Row, close_all, person, spent, words_drawn, world
 
 import dpsql
-from dpsql.uncertainty.cells import CONFIDENCE
+from dpsql.engine.intervals.cells import CONFIDENCE
 
 AGGREGATES = {
     "rows": "COUNT(*)",

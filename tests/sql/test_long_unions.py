@@ -6,8 +6,8 @@ import duckdb
 import pytest
 
 import dpsql
-from dpsql.connection import Connection
-from dpsql.sql.lower.derived import MAX_CHAIN, MAX_UNION_ALL
+from dpsql.api.connection import Connection
+from dpsql.sql.lower.derived_tables import MAX_CHAIN, MAX_UNION_ALL
 
 RELEASED = [f"SELECT {i} AS k, COUNT(*) AS n FROM visits WHERE region = {i % 3}" for i in range(127)]
 PRIVATE = [f"SELECT patient_id, age + {i} AS x FROM visits WHERE age IS NOT NULL" for i in range(127)]

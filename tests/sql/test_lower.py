@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from dpsql.connection import Connection
+from dpsql.api.connection import Connection
 from dpsql.errors import DataError, QueryRejected
-from dpsql.plan.expr import Call, Column, Expr, Literal, ReleasedColumn, iterate_columns
+from dpsql.plan.expressions import Call, Column, Expr, Literal, ReleasedColumn, iterate_columns
 from dpsql.plan.nodes import Filter, Join, JoinKind, OuterQuery, Relation, list_scans
 from dpsql.plan.render import format_expression
 from dpsql.plan.tables import Scan

@@ -12,7 +12,7 @@ from dpsql.backends.dialect import Dialect
 from dpsql.backends.duckdb.dialect import DUCKDB
 from dpsql.backends.postgres.dialect import POSTGRES
 from dpsql.backends.spark.dialect import SparkDialect
-from dpsql.sql.emit.statement import ReleaseStatement, emit_release
+from dpsql.sql.compile.statement import ReleaseStatement, emit_release
 
 _READS = re.compile(
     r"\b(?:SUM|COUNT|MAX|LIST|ARRAY_AGG|COLLECT_LIST|HISTOGRAM)\(|GROUPING SETS \((?P<sets>(?:\([^()]*\),? ?)+)\)"

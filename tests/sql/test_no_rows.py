@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import dpsql
-from dpsql.connection import Connection
+from dpsql.api.connection import Connection
 from dpsql.engine.pipeline import PreparedQuery
 from dpsql.plan.nodes import Values
 from tests.sql.fixture_files import Fixture, accepted

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import dpsql
-from dpsql.connection import Connection
+from dpsql.api.connection import Connection
 from tests.sql.study import clinic, prepare
 
 _OWN = "w.patient_id = v.patient_id"

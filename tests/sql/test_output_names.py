@@ -9,9 +9,9 @@ import psycopg
 import pytest
 from sqlglot import exp
 
-from dpsql.sql.read.dialect import parse_foreign_tokens, require_dialect
-from dpsql.sql.read.output_names import name_outputs
-from dpsql.sql.read.rejection import QueryText
+from dpsql.sql.parse.dialect import parse_foreign_tokens, require_dialect
+from dpsql.sql.parse.output_names import name_outputs
+from dpsql.sql.parse.rejection import QueryText
 
 ITEMS = (
     "count(*)", "COUNT(DISTINCT age)", "avg(cost)", "sum(age) + 1", "max(day)::text", "min(cost)::int", "stddev_samp(cost)",

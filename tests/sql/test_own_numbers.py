@@ -13,11 +13,11 @@ from filling import insert
 
 import dpsql
 from dpsql.analysis.intervals import KnownIntervals
-from dpsql.plan.expr import Column, ColumnInfo
+from dpsql.plan.expressions import Column, ColumnInfo
 from dpsql.plan.interval import Interval
 from dpsql.plan.nodes import PerUnitAggregate
 from dpsql.plan.types import Type
-from dpsql.sql.emit.per_unit_aggregates import emit_per_unit_aggregate
+from dpsql.sql.compile.per_unit_aggregates import emit_per_unit_aggregate
 
 COLUMNS = {
     "x": {"type": "double", "bounds": [-1000, 1000]},

@@ -9,7 +9,7 @@ import duckdb
 import pytest
 
 import dpsql
-from dpsql.sql.read.pivots import MOST_COLUMNS, MOST_PIVOTS
+from dpsql.sql.parse.pivots import MOST_COLUMNS, MOST_PIVOTS
 
 K = {"type": "varchar", "values": ["a", "b", "c"], "nullable": False}
 G = {"type": "integer", "values": [0, 1, 2, 3], "nullable": False}

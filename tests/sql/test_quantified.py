@@ -7,7 +7,7 @@ import itertools
 import duckdb
 import pytest
 
-from dpsql.connection import Connection
+from dpsql.api.connection import Connection
 
 SETS = {
     "nothing": "SELECT y FROM (VALUES (1)) AS t(y) WHERE y > 1",

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from speeds import examples
 
 import dpsql
-from dpsql.connection import Connection
-from dpsql.engine.finish import finish_statement
+from dpsql.api.connection import Connection
 from dpsql.engine.pipeline import Engine, PreparedQuery
+from dpsql.engine.plan_completion import finish_statement
 from dpsql.plan.dependencies import list_releases
 from dpsql.sql.lower.scope import MAX_JOINED
 from dpsql.sql.lower.statement import lower_statement
-from dpsql.sql.read.parse import MAX_CHARACTERS, MAX_NESTING, parse_statement
+from dpsql.sql.parse.parse import MAX_CHARACTERS, MAX_NESTING, parse_statement
 from tests.sql.fixture_files import fixtures
 from tests.sql.mutants import mutant
 from tests.sql.study import NOON, prepare

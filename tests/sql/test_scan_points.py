@@ -17,11 +17,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import dpsql
-from dpsql.analysis.analyse import Measure
-from dpsql.plan.expr import Column
-from dpsql.sql.emit.decimal_points import emit_decimal_lattice_point
-from dpsql.sql.emit.dialect import get_dialect
-from dpsql.sql.emit.lattice import emit_lattice_point
+from dpsql.analysis.release_analysis import Measure
+from dpsql.plan.expressions import Column
+from dpsql.sql.compile.decimal_points import emit_decimal_lattice_point
+from dpsql.sql.compile.dialect import get_dialect
+from dpsql.sql.compile.lattice import emit_lattice_point
 
 RULES = {
     "version": 1,

@@ -9,8 +9,8 @@ from random import Random
 import duckdb
 import pytest
 
-from dpsql.connection import Connection
-from dpsql.sql.lower.derived import MAX_CHAIN
+from dpsql.api.connection import Connection
+from dpsql.sql.lower.derived_tables import MAX_CHAIN
 
 _SETS = ("UNION ALL", "UNION", "INTERSECT", "EXCEPT")
 

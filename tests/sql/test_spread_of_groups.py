@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from dpsql.connection import Connection
+from dpsql.api.connection import Connection
 from tests.sql.study import clinic
 
 CALLS = (

@@ -14,8 +14,8 @@ import pytest
 from filling import insert
 
 import dpsql
+from dpsql.api.connection import Connection
 from dpsql.backends.duckdb.dialect import DUCKDB
-from dpsql.connection import Connection
 
 _NO_NOISE = 10**15
 _WHOLE = "ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING"

@@ -9,7 +9,7 @@ import pytest
 from worlds import Declared, close_all, prepared, spent, statistics, world
 
 import dpsql
-from dpsql.connection import Connection
+from dpsql.api.connection import Connection
 
 COLUMNS: Declared = {
     "id": ("BIGINT", {"type": "integer", "bounds": [0, 5]}),

@@ -12,11 +12,11 @@ from sqlglot import exp
 from sqlglot.dialects.duckdb import DuckDB
 
 import dpsql
-from dpsql.connection import Connection
+from dpsql.api.connection import Connection
 from dpsql.engine.pipeline import Engine
 from dpsql.errors import QueryRejected
 from dpsql.sql.lower.statement import lower_statement
-from dpsql.sql.read.parse import Statement, parse_statement
+from dpsql.sql.parse.parse import Statement, parse_statement
 from tests.sql.fixture_files import Fixture, accepted
 from tests.sql.study import NOON, clinic, prepare
 

@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 from scipy.special import betaincinv, ndtr
 
 import dpsql
-from dpsql.connection import Connection
-from dpsql.result import Result
+from dpsql.api.connection import Connection
+from dpsql.results.result import Result
 
 FALSE_ALARM = 1e-8
 TRAINING = 1_500

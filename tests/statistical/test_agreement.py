@@ -17,13 +17,13 @@ from speeds import examples
 from statistical.chance import least_share
 
 import dpsql
-from dpsql.mechanisms import SystemEntropy
-from dpsql.plan.expr import ReleasedColumn
-from dpsql.postprocess.consistency import make_consistent
-from dpsql.release import draw_release
-from dpsql.released_table import ReleasedTable
-from dpsql.uncertainty.cells import compute_intervals
-from dpsql.uncertainty.simulation import simulate_intervals
+from dpsql.engine.intervals.cells import compute_intervals
+from dpsql.engine.intervals.simulation import simulate_intervals
+from dpsql.engine.postprocess.consistency import make_consistent
+from dpsql.engine.release import draw_release
+from dpsql.engine.released_table import ReleasedTable
+from dpsql.plan.expressions import ReleasedColumn
+from dpsql.privacy.mechanisms import SystemEntropy
 
 RUNS, MANY, CONFIDENCE = examples(320, least=60), examples(1300, least=400), 0.95
 """Releases of each statement, for shares and for moments."""
@@ -108,7 +108,7 @@ def test_intervals_hold_as_often_as_they_say(con: dpsql.Connection, sets: str) -
                     ReleasedColumn(item.name, item.type)
                     for item in table.plan.analysis.release.aggregations[:2]
                 )
-                ratio = dpsql.functions.build_function_call("multiply", count, total)
+                ratio = dpsql.plan.functions.build_function_call("multiply", count, total)
                 found = simulate_intervals(table.plan, table, ratio, rows, CONFIDENCE)
                 hits.setdefault((place, "product"), []).extend(
                     held(found, [row[0] * row[1] for row in known])

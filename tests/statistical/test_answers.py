@@ -20,7 +20,7 @@ from statistical.test_samplers import (
 )
 
 import dpsql
-from dpsql.mechanisms import DiscreteGaussian, Geometric, Staircase
+from dpsql.privacy.mechanisms import DiscreteGaussian, Geometric, Staircase
 
 GROUPS = 1000
 QUERIES = 10

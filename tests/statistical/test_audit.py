@@ -37,11 +37,11 @@ from statistical.audit import (
 from statistical.audit_cases import ALONE, CASES
 
 import dpsql
-from dpsql.connection import Connection
-from dpsql.mechanisms import DiscreteGaussian, Geometric, LInfinityMechanism, Staircase, SystemEntropy
-from dpsql.mechanisms.entropy import Entropy
-from dpsql.release import draw_release
-from dpsql.request.query import Query
+from dpsql.api.connection import Connection
+from dpsql.engine.release import draw_release
+from dpsql.policy.request.query import Query
+from dpsql.privacy.mechanisms import DiscreteGaussian, Geometric, LInfinityMechanism, Staircase, SystemEntropy
+from dpsql.privacy.mechanisms.entropy import Entropy
 
 TOO_NARROW = Fraction(2, 3)
 """Noise whose scale is divided by 1.5."""

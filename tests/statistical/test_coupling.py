@@ -10,9 +10,9 @@ import pytest
 from statistical.chance import FALSE_ALARM
 from statistical.test_samplers import geometric_p_value, p_value
 
-from dpsql.mechanisms import Geometric
-from dpsql.mechanisms.coupling import Coupling
-from dpsql.mechanisms.entropy import SystemEntropy
+from dpsql.privacy.mechanisms import Geometric
+from dpsql.privacy.mechanisms.coupling import Coupling
+from dpsql.privacy.mechanisms.entropy import SystemEntropy
 
 DRAWS = 200_000
 CASES = [

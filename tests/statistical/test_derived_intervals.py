@@ -13,7 +13,7 @@ import pytest
 from statistical.chance import least_share
 
 import dpsql
-from dpsql.uncertainty import derived
+from dpsql.engine.intervals import derived_values
 
 RUNS = 20
 BY_KIND = "(SELECT kind, COUNT(*) AS n, SUM(x) AS s FROM t GROUP BY kind)"
@@ -141,7 +141,7 @@ def test_many_groups_are_not_simulated(con: dpsql.Connection, monkeypatch: pytes
     """Fewer draws are made of many groups, and none of more; a notice says then that there is no interval."""
     sql = STEADY["a share of the total"]
     for most, known in ((10**4, True), (1000, False)):
-        monkeypatch.setattr(derived, "MOST_CELLS", most)
+        monkeypatch.setattr(derived_values, "MOST_CELLS", most)
         result = con.query(sql)
         assert all((ends[-1] is not None) is known for ends in result.intervals())
         assert any(notice.startswith("y has noise") for notice in result.notices) is not known

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from scipy.special import chdtrc, ndtr, ndtri
 from statistical.chance import FALSE_ALARM
 
-from dpsql.mechanisms import sampler
-from dpsql.mechanisms.coin import Coin
-from dpsql.mechanisms.entropy import SystemEntropy
-from dpsql.mechanisms.sampler import (
+from dpsql.privacy.mechanisms import sampler
+from dpsql.privacy.mechanisms.coin import Coin
+from dpsql.privacy.mechanisms.entropy import SystemEntropy
+from dpsql.privacy.mechanisms.sampler import (
     Integers,
     sample_discrete_gaussian,
     sample_l_infinity_vectors,

@@ -14,7 +14,7 @@ import pytest
 from statistical.chance import least_share
 
 import dpsql
-from dpsql.uncertainty.laws import compute_half_width
+from dpsql.engine.intervals.noise_laws import compute_half_width
 
 CONFIDENCE = 0.95
 GROUPS = 10_000

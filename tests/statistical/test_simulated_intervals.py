@@ -14,7 +14,7 @@ import pytest
 from statistical.chance import least_share
 
 import dpsql
-from dpsql.rendering import Ends
+from dpsql.results.rendering import Ends
 
 GROUPS, ROWS = 1000, 200
 CONFIDENCE = 0.95

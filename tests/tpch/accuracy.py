@@ -16,7 +16,7 @@ from typing import Any
 
 from dpsql.engine.pipeline import PreparedQuery
 from dpsql.planning.choose import compute_predicted_std
-from dpsql.result import Result
+from dpsql.results.result import Result
 
 Row = tuple[Any, ...]
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 import duckdb
 
 import dpsql
-from dpsql.connection import Connection
+from dpsql.api.connection import Connection
 
 from .accuracy import Comparison, compare
 from .study import QUERIES, UNITS, database, policy

@@ -29,8 +29,8 @@ from tpch.verdicts import (
 )
 
 import dpsql
-from dpsql.connection import Connection
-from dpsql.request.query import Query
+from dpsql.api.connection import Connection
+from dpsql.policy.request.query import Query
 
 CERTAIN = 1 - 1e-11
 """The confidence of intervals that hold, of all cells of all answers: one query has up to 2,651."""

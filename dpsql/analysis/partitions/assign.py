@@ -14,12 +14,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import reduce
 
-from dpsql.accounting.partitions.boxes import WHOLE, Box
 from dpsql.analysis.partitions.constraint import make_partition_filter, with_positions
 from dpsql.analysis.partitions.dimension import Dimension
 from dpsql.analysis.partitions.predicates import find_possible_positions
 from dpsql.analysis.partitions.propagate import list_source_filters, propagate_filters
-from dpsql.plan.expr import Call, Column, Expr, iterate_columns, substitute_columns
+from dpsql.plan.expressions import Call, Column, Expr, iterate_columns, substitute_columns
 from dpsql.plan.nodes import (
     Filter,
     Join,
@@ -37,6 +36,7 @@ from dpsql.plan.nodes import (
 )
 from dpsql.plan.tables import PartitionFilter, Scan, UnitKind
 from dpsql.policy import normalize_name
+from dpsql.privacy.accounting.partitions.boxes import WHOLE, Box
 
 Conditions = tuple[Expr, ...]
 """Conditions that each counted row satisfies."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dpsql.accounting.partitions.ranges import Ranges, intersect_ranges, merge_ranges
 from dpsql.analysis.partitions.dimension import Dimension
-from dpsql.plan.expr import Column
+from dpsql.plan.expressions import Column
 from dpsql.plan.tables import PartitionFilter, PartitionSource
+from dpsql.privacy.accounting.partitions.ranges import Ranges, intersect_ranges, merge_ranges
 
 MOST_RANGES = 16
 """The most ranges of a filter; with more, it is one range from the first to the last."""

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from fractions import Fraction
 from hashlib import sha256
 
-from dpsql.accounting.partitions.ranges import Ranges
-from dpsql.plan.expr import Column
+from dpsql.plan.expressions import Column
 from dpsql.plan.interval import find_position, get_timestamp_at
 from dpsql.plan.tables import PartitionSource
 from dpsql.plan.types import Type, Value
 from dpsql.policy import normalize_name
+from dpsql.privacy.accounting.partitions.ranges import Ranges
 
 _DENSE = frozenset({Type.INTEGER, Type.DATE, Type.TIMESTAMP})
 """Types whose values lie at whole positions."""

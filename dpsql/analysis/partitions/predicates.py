@@ -15,13 +15,13 @@ from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from functools import reduce
 
-from dpsql.accounting.partitions.ranges import intersect_ranges, merge_ranges
 from dpsql.analysis.intervals import derive_interval
 from dpsql.analysis.partitions.dimension import Dimension
-from dpsql.functions.moments import UNITS, convert_position, iterate_timestamps, truncate_timestamp
-from dpsql.plan.expr import Call, Column, Expr, Literal, ReleasedColumn, Scalar, is_null, walk
+from dpsql.plan.expressions import Call, Column, Expr, Literal, ReleasedColumn, Scalar, is_null, walk
+from dpsql.plan.functions.moments import UNITS, convert_position, iterate_timestamps, truncate_timestamp
 from dpsql.plan.interval import Interval, find_position
 from dpsql.plan.types import Type
+from dpsql.privacy.accounting.partitions.ranges import intersect_ranges, merge_ranges
 
 Positions = tuple[tuple[int, int], ...]
 Condition = Callable[[Interval, Interval], bool]

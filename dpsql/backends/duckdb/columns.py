@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dpsql.backends.clamps import ColumnBounds
+from dpsql.backends.column_bounds import ColumnBounds
 from dpsql.backends.duckdb.frames import UNCHECKED, UNTYPED
 from dpsql.backends.duckdb.values import NAN, emit_constant
 from dpsql.backends.quoting import quote_identifier
-from dpsql.plan.expr import Column, ColumnInfo
+from dpsql.plan.expressions import Column, ColumnInfo
 from dpsql.plan.text_size import MOST_STORED
 from dpsql.plan.types import Type
 

@@ -37,18 +37,24 @@ from dpsql.backends.duckdb.files import (
 from dpsql.backends.duckdb.fingerprint import compute_fingerprints
 from dpsql.backends.duckdb.frames import UNTYPED, to_typed_frame
 from dpsql.backends.duckdb.interrupts import find_cancellation
-from dpsql.backends.duckdb.keys import CHECKS, COLUMNS, KEYS, build_collation_probes, find_collated_columns
-from dpsql.backends.duckdb.origins import ARROW, PANDAS, parse_origin
+from dpsql.backends.duckdb.schema_constraints import (
+    CHECKS,
+    COLUMNS,
+    KEYS,
+    build_collation_probes,
+    find_collated_columns,
+)
 from dpsql.backends.duckdb.settings import MEANING, require_unchanged
-from dpsql.backends.duckdb.shapes import compute_statement_shape
 from dpsql.backends.duckdb.spill import SpillFolder, open_spill_folder
+from dpsql.backends.duckdb.statement_shapes import compute_statement_shape
+from dpsql.backends.duckdb.table_origins import ARROW, PANDAS, parse_origin
 from dpsql.backends.quoting import quote_identifier, quote_literal, quote_table_name
 from dpsql.errors import BackendError, OperationalError, ProgrammingError
-from dpsql.ledger.identity import FILE, MEMORY
+from dpsql.ledger.database_identity import FILE, MEMORY
+from dpsql.ledger.workers import run_interruptibly
 from dpsql.policy import normalize_name, split_table_name
 from dpsql.policy.check_constraints import parse_constraints
 from dpsql.policy.decisions import TableKeys
-from dpsql.workers import run_interruptibly
 
 _PROGRESS = "SELECT current_setting('enable_progress_bar')"
 _OPTIMIZERS = "SELECT current_setting('disabled_optimizers')"

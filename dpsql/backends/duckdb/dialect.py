@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from dpsql.backends.dialect import TABLES, fits_int64
 from dpsql.backends.duckdb import columns, values
 from dpsql.backends.quoting import quote_identifier, quote_table_name
-from dpsql.plan.expr import Call, Column, WorkRule
+from dpsql.plan.expressions import Call, Column, WorkRule
 from dpsql.plan.types import Pairs, Type, Value
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ import duckdb
 from dpsql.backends.duckdb import sqlite_files
 from dpsql.backends.quoting import quote_identifier, quote_literal
 from dpsql.errors import Error, OperationalError, ProgrammingError
-from dpsql.workers import run_interruptibly
+from dpsql.ledger.workers import run_interruptibly
 
 _SEPARATORS = ",;\t|"
 _WHOLE = frozenset({"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "FLOAT", "DOUBLE", "BOOLEAN"})

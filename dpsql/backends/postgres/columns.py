@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-from dpsql.backends.clamps import ColumnBounds
+from dpsql.backends.column_bounds import ColumnBounds
 from dpsql.backends.dialect import CALENDAR
 from dpsql.backends.postgres.values import INFINITY, NAN, REAL, TYPES, emit_constant
 from dpsql.backends.quoting import quote_identifier
-from dpsql.plan.expr import Column
+from dpsql.plan.expressions import Column
 from dpsql.plan.text_size import MOST_STORED
 from dpsql.plan.types import Type
 from dpsql.policy.engine_types import UNLIMITED, parse_element_type

@@ -9,12 +9,12 @@ from types import MappingProxyType
 from typing import NoReturn
 
 from dpsql.backends.dialect import TABLES, fits_int64
+from dpsql.backends.function_spellings import APPROXIMATE, require_template
 from dpsql.backends.postgres import columns, values
 from dpsql.backends.postgres.functions import SPELLINGS, WORK
 from dpsql.backends.quoting import quote_identifier
-from dpsql.backends.spellings import APPROXIMATE, require_template
 from dpsql.errors import QueryRejected
-from dpsql.plan.expr import Call, Column, WorkRule
+from dpsql.plan.expressions import Call, Column, WorkRule
 from dpsql.plan.nodes import (
     Filter,
     Join,

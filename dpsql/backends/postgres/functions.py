@@ -17,20 +17,8 @@ from collections.abc import Callable, Mapping
 from fractions import Fraction
 from types import MappingProxyType
 
-from dpsql.backends.letters import read_case_mapping
-from dpsql.backends.plain_patterns import PLAIN, make_pattern_template
-from dpsql.backends.postgres.held import (
-    CALENDAR,
-    MAX,
-    MIN,
-    bind_arguments,
-    emit_bigint_or_null,
-    emit_double,
-    emit_timestamp,
-)
-from dpsql.backends.postgres.moments import MOMENTS
-from dpsql.backends.postgres.values import INFINITY, NAN, REAL, emit_constant
-from dpsql.backends.spellings import (
+from dpsql.backends.case_mapping import read_case_mapping
+from dpsql.backends.function_spellings import (
     ALIKE,
     CHOICE,
     COMPARES,
@@ -49,8 +37,20 @@ from dpsql.backends.spellings import (
     has_only_texts,
     has_valid_part,
 )
-from dpsql.functions import growth
-from dpsql.plan.expr import Call, Literal, WorkRule
+from dpsql.backends.plain_patterns import PLAIN, make_pattern_template
+from dpsql.backends.postgres.let_bindings import (
+    CALENDAR,
+    MAX,
+    MIN,
+    bind_arguments,
+    emit_bigint_or_null,
+    emit_double,
+    emit_timestamp,
+)
+from dpsql.backends.postgres.moments import MOMENTS
+from dpsql.backends.postgres.values import INFINITY, NAN, REAL, emit_constant
+from dpsql.plan.expressions import Call, Literal, WorkRule
+from dpsql.plan.functions import growth
 from dpsql.plan.types import Type
 
 _SPACES = "".join(map(chr, (0x20, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x202F, 0x205F, 0x3000)))

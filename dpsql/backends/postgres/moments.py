@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from types import MappingProxyType
 
-from dpsql.backends.postgres.held import CALENDAR, bind_arguments, emit_bigint_or_null, emit_timestamp
+from dpsql.backends.function_spellings import DEFINED, CallSpelling, Spelling, Spellings
+from dpsql.backends.postgres.let_bindings import CALENDAR, bind_arguments, emit_bigint_or_null, emit_timestamp
 from dpsql.backends.postgres.values import REAL, emit_constant
-from dpsql.backends.spellings import DEFINED, CallSpelling, Spelling, Spellings
 from dpsql.backends.time_formats import FORMATTED, PARTS, make_strftime_template
 from dpsql.backends.time_units import MONDAY, define_full_differences, define_time_buckets, find_bucket_width
-from dpsql.plan.expr import Call
+from dpsql.plan.expressions import Call
 from dpsql.plan.types import Type
 
 

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dpsql.backends.clamps import ColumnBounds
+from dpsql.backends.column_bounds import ColumnBounds
 from dpsql.backends.dialect import CALENDAR
 from dpsql.backends.quoting import quote_identifier
 from dpsql.backends.spark.values import INFINITY, NAN, emit_constant, get_type_name
-from dpsql.plan.expr import Column
+from dpsql.plan.expressions import Column
 from dpsql.plan.text_size import MOST_STORED
 from dpsql.plan.types import Type
 from dpsql.policy.engine_types import parse_element_type, parse_struct_fields

@@ -17,7 +17,7 @@ from dpsql.backends.public_copies import Columns, PublicCopies, select_readable_
 from dpsql.backends.quoting import quote_identifier
 from dpsql.backends.spark import columns
 from dpsql.backends.spark.dialect import SparkDialect
-from dpsql.backends.spark.footers import ParquetFooters
+from dpsql.backends.spark.parquet_footers import ParquetFooters
 from dpsql.backends.spark.session import (
     close_session,
     disable_error_log,
@@ -28,7 +28,7 @@ from dpsql.backends.spark.session import (
 from dpsql.backends.spark.tables import TableDescription
 from dpsql.backends.spark.types import parse_engine_type
 from dpsql.errors import BackendError, OperationalError
-from dpsql.ledger.identity import SPARK as IDENTITY
+from dpsql.ledger.database_identity import SPARK as IDENTITY
 from dpsql.policy import normalize_name, split_table_name
 
 _PLANNED = 1000

@@ -7,14 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NoReturn
 
-from dpsql.aggregates.windows import OVER
 from dpsql.backends.dialect import fits_int64
+from dpsql.backends.function_spellings import APPROXIMATE, require_template
 from dpsql.backends.quoting import quote_identifier
 from dpsql.backends.spark import columns, values
 from dpsql.backends.spark.functions import SPELLINGS, WORK, bind_arguments
-from dpsql.backends.spellings import APPROXIMATE, require_template
 from dpsql.errors import QueryRejected
-from dpsql.plan.expr import Call, Column, WindowCall, WorkRule
+from dpsql.plan.aggregates.windows import OVER
+from dpsql.plan.expressions import Call, Column, WindowCall, WorkRule
 from dpsql.plan.nodes import (
     Filter,
     Join,

@@ -17,10 +17,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 from types import MappingProxyType
 
-from dpsql.backends.plain_patterns import PLAIN, make_pattern_template
-from dpsql.backends.spark.patterns import make_like_template, translate_letters
-from dpsql.backends.spark.values import INFINITY, NAN, emit_constant
-from dpsql.backends.spellings import (
+from dpsql.backends.function_spellings import (
     ALIKE,
     CHOICE,
     COMPARES,
@@ -37,6 +34,9 @@ from dpsql.backends.spellings import (
     has_only_texts,
     has_valid_part,
 )
+from dpsql.backends.plain_patterns import PLAIN, make_pattern_template
+from dpsql.backends.spark.patterns import make_like_template, translate_letters
+from dpsql.backends.spark.values import INFINITY, NAN, emit_constant
 from dpsql.backends.time_formats import FORMATTED, PARTS, make_strftime_template
 from dpsql.backends.time_units import (
     DAY,
@@ -45,8 +45,8 @@ from dpsql.backends.time_units import (
     define_time_buckets,
     find_bucket_width,
 )
-from dpsql.functions import growth
-from dpsql.plan.expr import Call, Literal, WorkRule
+from dpsql.plan.expressions import Call, Literal, WorkRule
+from dpsql.plan.functions import growth
 from dpsql.plan.types import Type
 
 _MIN, _MAX = -(2**63), 2**63 - 1

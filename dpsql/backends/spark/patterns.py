@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from dpsql.backends.letters import read_case_mapping
+from dpsql.backends.case_mapping import read_case_mapping
+from dpsql.backends.function_spellings import has_few_wildcards
 from dpsql.backends.spark.values import emit_constant
-from dpsql.backends.spellings import has_few_wildcards
-from dpsql.plan.expr import Call, Literal
+from dpsql.plan.expressions import Call, Literal
 
 ESCAPE = "\x01"
 """The character that escapes in patterns; a pattern that has it is refused."""

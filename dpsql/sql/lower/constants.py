@@ -11,10 +11,10 @@ from decimal import Context, Decimal, Inexact
 
 from sqlglot import exp
 
-from dpsql.plan.expr import Expr, Literal
+from dpsql.plan.expressions import Expr, Literal
 from dpsql.plan.types import Type, Value, get_value_type
-from dpsql.sql.emit.scalars import MAX_INTEGER
-from dpsql.sql.read.rejection import QueryText
+from dpsql.sql.compile.scalars import MAX_INTEGER
+from dpsql.sql.parse.rejection import QueryText
 
 _MOMENT = re.compile(r"\d{4}-\d{2}-\d{2}([ T]\d{2}:\d{2}(:\d{2}(\.\d{1,6})?)?)?", re.ASCII)
 _ZONED = re.compile(rf"{_MOMENT.pattern} ?(Z|UTC|[+-]\d{{2}}(:?\d{{2}})?)", re.ASCII)

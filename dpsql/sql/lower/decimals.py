@@ -11,8 +11,8 @@ a half or to a whole number than 1/m of itself, unless it is one: so a half is s
 from __future__ import annotations
 
 from dpsql.analysis.decimals import find_decimal_digits, find_scale, is_inexact
-from dpsql.functions import build_function_call
-from dpsql.plan.expr import Call, Column, Expr, Literal
+from dpsql.plan.expressions import Call, Column, Expr, Literal
+from dpsql.plan.functions import build_function_call
 from dpsql.plan.types import Type
 
 _COMPARES = frozenset({"eq", "ne", "in", "is_distinct", "is_not_distinct", "lt", "le", "gt", "ge"})

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from dpsql.plan.expr import Column, Expr
+from dpsql.plan.expressions import Column, Expr
 from dpsql.plan.nodes import (
     PerUnitGroupBy,
     PerUnitWindows,

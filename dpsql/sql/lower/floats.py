@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from dpsql.analysis.floats import ROUNDED, are_floats, find_nearest_float, is_float, list_typed_arguments
 from dpsql.analysis.intervals import derive_interval
-from dpsql.functions import build_function_call, build_typed_call
-from dpsql.plan.expr import Call, Expr, Literal
+from dpsql.plan.expressions import Call, Expr, Literal
+from dpsql.plan.functions import build_function_call, build_typed_call
 from dpsql.plan.types import Type
 
 _COMPARES = frozenset({"eq", "ne", "in", "is_distinct", "is_not_distinct", "lt", "le", "gt", "ge", "nullif"})

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from dpsql.plan.expr import Expr
+from dpsql.plan.expressions import Expr
 from dpsql.plan.nodes import JoinKind
 from dpsql.plan.tables import Scan
 from dpsql.policy import normalize_name
-from dpsql.sql.lower.elements import add_selected_elements, add_unnested_elements
 from dpsql.sql.lower.full_joins import lower_full_join
 from dpsql.sql.lower.joins import FromItem, iterate_conjuncts, lower_condition, resolve_using_column
+from dpsql.sql.lower.list_elements import add_selected_elements, add_unnested_elements
 from dpsql.sql.lower.scope import Scope, SemiJoinSource
 
 _MATCHING = ("SEMI", "ANTI")

@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
-from dpsql.plan.expr import Column, Expr, Literal, iterate_columns
+from dpsql.plan.expressions import Column, Expr, Literal, iterate_columns
 from dpsql.plan.nodes import JoinKind, Relation, SemiJoin, SetKind, Source, is_private
 from dpsql.plan.types import Type
 from dpsql.policy import normalize_name
-from dpsql.sql.lower.derived import build_projection, combine_set_operation
+from dpsql.sql.lower.derived_tables import build_projection, combine_set_operation
 from dpsql.sql.lower.joins import (
     FromItem,
     build_conjunction,

@@ -20,7 +20,7 @@ from sqlglot import exp
 from dpsql.policy import normalize_name
 from dpsql.sql.lower.grouping import has_aggregate, is_over_window
 from dpsql.sql.lower.node_kinds import is_matching
-from dpsql.sql.read.rejection import QueryText
+from dpsql.sql.parse.rejection import QueryText
 
 _INNER = ("from_", "joins", "where", "group")
 _OUTER = ("with_", "distinct", "limit", "offset")

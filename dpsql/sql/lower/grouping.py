@@ -15,29 +15,29 @@ from sqlglot import exp
 from dpsql.analysis.decimals import find_decimal_digits
 from dpsql.analysis.floats import is_float
 from dpsql.errors import QueryRejected
-from dpsql.plan.expr import Column, Expr, Literal, Order, Scalar, has_window, iterate_columns
+from dpsql.plan.expressions import Column, Expr, Literal, Order, Scalar, has_window, iterate_columns
 from dpsql.plan.nodes import OuterQuery, Output, Relation, is_private
 from dpsql.plan.types import Type
 from dpsql.policy import normalize_name
 from dpsql.sql.lower.aggregate_filter import rewrite_filtered_aggregate
 from dpsql.sql.lower.aggregates.any_value import ANY_VALUE
 from dpsql.sql.lower.aggregates.quantiles import normalize_quantile_call
+from dpsql.sql.lower.constant_folding import fold_constant, is_constant
 from dpsql.sql.lower.decimals import round_to_decimal
-from dpsql.sql.lower.derived import get_declared_name
-from dpsql.sql.lower.folding import fold_constant, is_constant
+from dpsql.sql.lower.derived_tables import get_declared_name
 from dpsql.sql.lower.grouping_sets import MAX_KEYS, list_keys, lower_grouping_call
 from dpsql.sql.lower.interval_ends import get_interval_argument, refuse_interval
 from dpsql.sql.lower.joins import build_left_join
 from dpsql.sql.lower.node_kinds import is_quantified
 from dpsql.sql.lower.public_left_joins import require_private_argument
-from dpsql.sql.lower.quantified import lower_quantified_comparison
+from dpsql.sql.lower.quantified_comparisons import lower_quantified_comparison
 from dpsql.sql.lower.scalars import Scalars
 from dpsql.sql.lower.scope import Scope
-from dpsql.sql.lower.stars import expand_star_item
+from dpsql.sql.lower.star_expansion import expand_star_item
 from dpsql.sql.lower.unknown_syntax import refuse_constant_key
 from dpsql.sql.lower.windows import check_named_windows, lower_window
-from dpsql.sql.read.interval_calls import find_interval_end
-from dpsql.sql.read.rejection import QueryText
+from dpsql.sql.parse.interval_calls import find_interval_end
+from dpsql.sql.parse.rejection import QueryText
 
 MAX_OUTPUTS = 100
 

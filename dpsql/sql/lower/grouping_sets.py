@@ -13,10 +13,10 @@ from collections.abc import Sequence
 
 from sqlglot import exp
 
-from dpsql.plan.expr import Expr, Literal
+from dpsql.plan.expressions import Expr, Literal
 from dpsql.plan.types import Type
 from dpsql.sql.lower.scalars import Scalars
-from dpsql.sql.read.rejection import QueryText
+from dpsql.sql.parse.rejection import QueryText
 
 MAX_KEYS = 60
 """The most keys of a SELECT; GROUPING, a bit for each, is then a BIGINT."""

@@ -15,14 +15,14 @@ from typing import NoReturn
 
 from sqlglot import exp
 
-from dpsql.functions import build_function_call
-from dpsql.plan.expr import Call, Column, ColumnInfo, Expr, Literal, ReleasedColumn, walk
+from dpsql.plan.expressions import Call, Column, ColumnInfo, Expr, Literal, ReleasedColumn, walk
 from dpsql.plan.fingerprint import compute_canonical_text
+from dpsql.plan.functions import build_function_call
 from dpsql.plan.linear import match_linear
 from dpsql.plan.nodes import Aggregation, Output, PublicSubquery, Release, Source
 from dpsql.plan.types import Type
-from dpsql.sql.read.interval_calls import NAMES
-from dpsql.sql.read.rejection import QueryText as Text
+from dpsql.sql.parse.interval_calls import NAMES
+from dpsql.sql.parse.rejection import QueryText as Text
 
 _DIGITS = 16
 

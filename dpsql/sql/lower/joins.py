@@ -9,10 +9,10 @@ from typing import NoReturn
 from sqlglot import exp
 
 from dpsql.analysis.stability import MAX_ROWS, bound_rows
-from dpsql.functions import build_function_call
 from dpsql.plan.cardinality import is_unique
 from dpsql.plan.dependencies import list_required_steps
-from dpsql.plan.expr import Call, Column, Expr, iterate_columns
+from dpsql.plan.expressions import Call, Column, Expr, iterate_columns
+from dpsql.plan.functions import build_function_call
 from dpsql.plan.nodes import (
     Filter,
     Join,

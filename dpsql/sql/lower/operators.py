@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from sqlglot import exp
 
-from dpsql.functions.moments import UNITS
+from dpsql.plan.functions.moments import UNITS
 
 Shape = tuple[str, tuple[str, ...], Mapping[str, tuple[object, ...]]]
 """The name of a node's function, its arguments in order, and arguments that must have the given values."""

@@ -20,16 +20,16 @@ from typing import NoReturn
 
 from sqlglot import exp
 
-from dpsql.plan.expr import Call, Column, Expr, iterate_columns, replace_parts
+from dpsql.plan.expressions import Call, Column, Expr, iterate_columns, replace_parts
 from dpsql.plan.nodes import JoinKind, is_private, list_private_scans
 from dpsql.plan.tables import UnitKind
 from dpsql.policy import normalize_name
 from dpsql.sql.lower.aggregates.row_values import build_row_text
 from dpsql.sql.lower.declared_links import covers_declared_link
-from dpsql.sql.lower.derived import build_projection
+from dpsql.sql.lower.derived_tables import build_projection
 from dpsql.sql.lower.joins import FromItem, has_same_identity
-from dpsql.sql.lower.own_unit import suggest_unit_comparison
 from dpsql.sql.lower.scope import NamedSource, Scope
+from dpsql.sql.lower.unit_checks import suggest_unit_comparison
 
 Pair = tuple[Expr, Expr]
 """An expression over the outer rows, and the equal one over the subquery's rows."""

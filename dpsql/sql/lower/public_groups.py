@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import NoReturn
 
 from dpsql.errors import Position
-from dpsql.plan.expr import Expr, Scalar
+from dpsql.plan.expressions import Expr, Scalar
 from dpsql.plan.nodes import OuterQuery, Release
 from dpsql.plan.types import Value
 

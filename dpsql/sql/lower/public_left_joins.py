@@ -15,8 +15,8 @@ from typing import NoReturn
 from sqlglot import exp
 
 from dpsql.analysis.intervals import iterate_conjuncts
-from dpsql.functions.conditional import split_case_branches
-from dpsql.plan.expr import Call, Column, Expr, Literal, iterate_columns
+from dpsql.plan.expressions import Call, Column, Expr, Literal, iterate_columns
+from dpsql.plan.functions.conditional import split_case_branches
 from dpsql.plan.nodes import Filter, JoinKind, Relation, Release, SemiJoin, is_private
 from dpsql.sql.lower.joins import FromItem
 from dpsql.sql.lower.public_groups import PublicGroupsRequirement

@@ -8,11 +8,11 @@ from typing import Any
 
 from sqlglot import exp
 
-from dpsql.backends.catalog import AnalystTable
+from dpsql.backends.analyst_schema import AnalystTable
 from dpsql.plan import nodes
 from dpsql.plan.cardinality import is_single_row
 from dpsql.plan.dependencies import list_required_steps
-from dpsql.plan.expr import Column, ColumnInfo, Expr, Scalar
+from dpsql.plan.expressions import Column, ColumnInfo, Expr, Scalar
 from dpsql.plan.tables import Scan
 from dpsql.plan.types import Type
 from dpsql.policy import normalize_name, split_table_name
@@ -24,14 +24,14 @@ from dpsql.sql.lower.interval_ends import (
     with_interval_columns,
 )
 from dpsql.sql.lower.node_kinds import is_matching, is_quantified, is_table_function
-from dpsql.sql.lower.samples import lower_sample
 from dpsql.sql.lower.scalars import Scalars, is_unnest
 from dpsql.sql.lower.statement_context import REPEATED, CommonTable, StatementContext
 from dpsql.sql.lower.struct_fields import check_field, find_field, is_field_access, resolve_field
 from dpsql.sql.lower.table_names import build_scan, resolve_schema, resolve_table
+from dpsql.sql.lower.table_samples import lower_sample
 from dpsql.sql.lower.unknown_syntax import refuse_columns_call
-from dpsql.sql.read.interval_calls import find_interval_end
-from dpsql.sql.read.rejection import QueryText
+from dpsql.sql.parse.interval_calls import find_interval_end
+from dpsql.sql.parse.rejection import QueryText
 
 MAX_JOINED = 64
 """The most tables of one FROM: putting n joins in order takes n² steps."""

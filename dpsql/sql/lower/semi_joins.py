@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from sqlglot import exp
 
 from dpsql.analysis.nullability import is_never_null
-from dpsql.functions import build_function_call
-from dpsql.plan.expr import Call, Column, Expr, Literal, iterate_columns
+from dpsql.plan.expressions import Call, Column, Expr, Literal, iterate_columns
+from dpsql.plan.functions import build_function_call
 from dpsql.plan.nodes import (
     Project,
     Relation,
@@ -27,9 +27,9 @@ from dpsql.sql.lower.declared_links import (
     is_link_key_pair,
     suggest_link_declaration,
 )
-from dpsql.sql.lower.derived import derive_column_info, is_plain_select, lower_select_item
+from dpsql.sql.lower.derived_tables import derive_column_info, is_plain_select, lower_select_item
+from dpsql.sql.lower.exists_clauses import check_order, remove_irrelevant_clauses
 from dpsql.sql.lower.from_clause import lower_from_clause
-from dpsql.sql.lower.has_rows import check_order, remove_irrelevant_clauses
 from dpsql.sql.lower.joins import (
     FromItem,
     build_from_relation,
@@ -40,9 +40,9 @@ from dpsql.sql.lower.joins import (
     lower_condition,
 )
 from dpsql.sql.lower.node_kinds import is_matching
-from dpsql.sql.lower.own_unit import suggest_unit_comparison
 from dpsql.sql.lower.public_left_joins import to_inner_join
 from dpsql.sql.lower.scope import Scope, SemiJoinSource
+from dpsql.sql.lower.unit_checks import suggest_unit_comparison
 
 TRUE = Literal(True, Type.BOOLEAN)
 

@@ -10,11 +10,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from dpsql.aggregates.windows import OVER
-from dpsql.plan.expr import Call, Column, Expr, Order, ReleasedColumn, WindowCall, has_window, replace_parts
+from dpsql.plan.aggregates.windows import OVER
+from dpsql.plan.expressions import (
+    Call,
+    Column,
+    Expr,
+    Order,
+    ReleasedColumn,
+    WindowCall,
+    has_window,
+    replace_parts,
+)
 from dpsql.plan.nodes import OuterQuery, Output
 from dpsql.plan.types import Type
-from dpsql.sql.lower.derived import make_unique_names
+from dpsql.sql.lower.derived_tables import make_unique_names
 
 
 @dataclass(slots=True)

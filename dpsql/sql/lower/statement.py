@@ -14,14 +14,14 @@ from typing import NoReturn
 
 from sqlglot import exp
 
-from dpsql.aggregates import AGGREGATES
-from dpsql.aggregates.base import Aggregate
 from dpsql.analysis.decimals import MOST_DIGITS, find_decimal_digits
 from dpsql.analysis.floats import is_float
 from dpsql.analysis.stability import PublicFacts
 from dpsql.analysis.unit_identity import find_injective_identity
-from dpsql.backends.catalog import AnalystSchema
-from dpsql.plan.expr import UNIT_IDENTITY, Expr, Order, ReleasedColumn, has_window, iterate_columns
+from dpsql.backends.analyst_schema import AnalystSchema
+from dpsql.plan.aggregates import AGGREGATES
+from dpsql.plan.aggregates.base import Aggregate
+from dpsql.plan.expressions import UNIT_IDENTITY, Expr, Order, ReleasedColumn, has_window, iterate_columns
 from dpsql.plan.nodes import (
     Aggregation,
     Key,
@@ -37,11 +37,11 @@ from dpsql.plan.nodes import (
 from dpsql.plan.tables import Scan
 from dpsql.plan.types import Type
 from dpsql.policy import normalize_name
-from dpsql.request.parameters import BoundParameters, Parameter
+from dpsql.policy.request.parameters import BoundParameters, Parameter
 from dpsql.sql.lower.aggregates import lower_aggregate_across
 from dpsql.sql.lower.aggregates.base import guard_by_count, has_counted_rows
-from dpsql.sql.lower.correlated import lower_correlated_subquery
-from dpsql.sql.lower.derived import (
+from dpsql.sql.lower.correlated_subqueries import lower_correlated_subquery
+from dpsql.sql.lower.derived_tables import (
     build_projection,
     combine_set_operation,
     lower_set_operation,
@@ -49,7 +49,6 @@ from dpsql.sql.lower.derived import (
     to_public_subquery,
     with_common_tables,
 )
-from dpsql.sql.lower.determined import KeyDependentColumns
 from dpsql.sql.lower.distinct_rows import (
     build_all_rows,
     check_counted,
@@ -58,6 +57,8 @@ from dpsql.sql.lower.distinct_rows import (
     has_side_comparison,
     refuse_values,
 )
+from dpsql.sql.lower.empty_statements import build_empty_query, find_empty_query
+from dpsql.sql.lower.exists_columns import lower_subquery_predicate
 from dpsql.sql.lower.group_conditions import wrap_in_derived_table
 from dpsql.sql.lower.grouping import Grouping, has_aggregate
 from dpsql.sql.lower.grouping_sets import Sets, find_grouping_sets
@@ -67,11 +68,9 @@ from dpsql.sql.lower.interval_ends import (
     get_interval_argument,
 )
 from dpsql.sql.lower.joins import build_filter
-from dpsql.sql.lower.marks import lower_subquery_predicate
-from dpsql.sql.lower.no_rows import build_empty_query, find_empty_query
+from dpsql.sql.lower.key_dependent_columns import KeyDependentColumns
 from dpsql.sql.lower.node_kinds import is_table_function
-from dpsql.sql.lower.own_unit import check_hidden_groups, check_unit, refuse_units
-from dpsql.sql.lower.per_unit import (
+from dpsql.sql.lower.per_unit_selects import (
     DerivedGroupBy,
     PlainSelect,
     SelectItems,
@@ -88,11 +87,12 @@ from dpsql.sql.lower.set_windows import GroupingSetParts, substitute_parts
 from dpsql.sql.lower.statement_context import StatementContext, check_statement_size
 from dpsql.sql.lower.statement_time import StatementTime
 from dpsql.sql.lower.table_functions import lower_table_function
+from dpsql.sql.lower.unit_checks import check_hidden_groups, check_unit, refuse_units
 from dpsql.sql.lower.unknown_syntax import suggest_statistic
-from dpsql.sql.read.interval_calls import find_interval_end, has_interval_calls
-from dpsql.sql.read.parse import Statement
-from dpsql.sql.read.rejection import CLAUSE_HINTS
-from dpsql.sql.read.rejection import QueryText as Text
+from dpsql.sql.parse.interval_calls import find_interval_end, has_interval_calls
+from dpsql.sql.parse.parse import Statement
+from dpsql.sql.parse.rejection import CLAUSE_HINTS
+from dpsql.sql.parse.rejection import QueryText as Text
 
 _SELECT = (
     "with_",

@@ -9,17 +9,17 @@ from typing import Any, Protocol
 from sqlglot import exp
 
 from dpsql.analysis.stability import PublicFacts
-from dpsql.backends.catalog import AnalystSchema
+from dpsql.backends.analyst_schema import AnalystSchema
 from dpsql.plan import nodes
-from dpsql.plan.expr import Expr
+from dpsql.plan.expressions import Expr
 from dpsql.plan.size import MAX_CONDITIONS, MAX_STATEMENT, bound_conditions, compute_statement_size
 from dpsql.plan.tables import Scan
 from dpsql.plan.types import Type
 from dpsql.policy import normalize_name
-from dpsql.request.parameters import Parameter
+from dpsql.policy.request.parameters import Parameter
 from dpsql.sql.lower.public_groups import PublicGroupsRequirement
 from dpsql.sql.lower.statement_time import StatementTime
-from dpsql.sql.read.rejection import QueryText
+from dpsql.sql.parse.rejection import QueryText
 
 MAX_SOURCES = 256
 """The most tables and subqueries of a plan: planning takes about a millisecond for each."""

@@ -15,7 +15,7 @@ from types import MappingProxyType
 
 from sqlglot import exp
 
-from dpsql.plan.expr import Literal
+from dpsql.plan.expressions import Literal
 from dpsql.plan.types import Type
 
 _DAYS = ("current_date", "today")

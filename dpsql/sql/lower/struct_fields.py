@@ -7,10 +7,10 @@ from typing import NoReturn, Protocol, Self
 
 from sqlglot import exp
 
-from dpsql.plan.expr import Column
+from dpsql.plan.expressions import Column
 from dpsql.policy import normalize_name
 from dpsql.policy.problem import suggest_choice
-from dpsql.sql.read.rejection import QueryText
+from dpsql.sql.parse.rejection import QueryText
 
 
 class ColumnScope(Protocol):

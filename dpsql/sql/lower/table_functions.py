@@ -13,15 +13,15 @@ from typing import NoReturn
 
 from sqlglot import exp
 
-from dpsql.backends import trial
+from dpsql.backends import constant_checks
 from dpsql.errors import BackendError
-from dpsql.functions import build_function_call
-from dpsql.plan.expr import Column, ColumnInfo, Expr, Literal
+from dpsql.plan.expressions import Column, ColumnInfo, Expr, Literal
+from dpsql.plan.functions import build_function_call
 from dpsql.plan.nodes import Values
 from dpsql.plan.types import Type, Value, find_common_type
 from dpsql.policy import normalize_name
-from dpsql.sql.emit.scalars import emit_constant, emit_expression
-from dpsql.sql.lower.folding import fold_constant
+from dpsql.sql.compile.scalars import emit_constant, emit_expression
+from dpsql.sql.lower.constant_folding import fold_constant
 from dpsql.sql.lower.scope import Scope
 from dpsql.sql.lower.statement_context import StatementContext
 
@@ -89,7 +89,7 @@ def _compute_series(
     try:
         found = [
             row[0]
-            for row in trial.query_constant_rows(
+            for row in constant_checks.query_constant_rows(
                 f"SELECT * FROM {name}({', '.join(written)}) LIMIT {MOST_ROWS + 1}"
             )
         ]

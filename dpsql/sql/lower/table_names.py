@@ -13,11 +13,11 @@ from collections.abc import Sequence
 
 from sqlglot import exp
 
-from dpsql.backends.catalog import AnalystSchema, AnalystTable
-from dpsql.plan.expr import Column
+from dpsql.backends.analyst_schema import AnalystSchema, AnalystTable
+from dpsql.plan.expressions import Column
 from dpsql.plan.tables import Link, Scan, Unit, UnitKind
 from dpsql.policy import normalize_name, split_table_name
-from dpsql.sql.read.rejection import QueryText
+from dpsql.sql.parse.rejection import QueryText
 
 
 def resolve_schema(

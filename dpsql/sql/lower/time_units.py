@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from dpsql.functions import BY_UNIT
-from dpsql.functions.moments import SPELLINGS
+from dpsql.plan.functions import BY_UNIT
+from dpsql.plan.functions.moments import SPELLINGS
 from dpsql.policy import normalize_name
 from dpsql.sql.lower.operators import SPANS
-from dpsql.sql.read.rejection import QueryText
+from dpsql.sql.parse.rejection import QueryText
 
 
 def is_span(node: exp.Expr | None) -> bool:

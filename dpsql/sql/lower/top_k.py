@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dpsql.aggregates import AGGREGATES
-from dpsql.plan.expr import Expr, ReleasedColumn, walk
+from dpsql.plan.aggregates import AGGREGATES
+from dpsql.plan.expressions import Expr, ReleasedColumn, walk
 from dpsql.plan.nodes import OuterQuery, Release, TopK
 from dpsql.planning.top_k import SCORES
 

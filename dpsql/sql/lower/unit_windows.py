@@ -12,14 +12,14 @@ from collections.abc import Iterable
 
 from sqlglot import exp
 
-from dpsql.aggregates.per_unit import WITHIN
 from dpsql.analysis.decimals import find_decimal_digits, find_scale
 from dpsql.analysis.domains import derive_domain
 from dpsql.analysis.floats import is_float
 from dpsql.analysis.intervals import MAX_MAGNITUDE, derive_interval
 from dpsql.analysis.stability import bound_rows
 from dpsql.analysis.unit_identity import find_identity
-from dpsql.plan.expr import (
+from dpsql.plan.aggregates.per_unit import WITHIN
+from dpsql.plan.expressions import (
     Column,
     ColumnInfo,
     Expr,
@@ -35,11 +35,11 @@ from dpsql.plan.nodes import PerUnitWindows, Relation, iterate_sources, list_pri
 from dpsql.plan.render import format_expression
 from dpsql.plan.tables import UnitKind
 from dpsql.plan.types import Type, Value
-from dpsql.sql.lower.calls import is_widened
-from dpsql.sql.lower.derived import derive_column_info, make_unique_names
+from dpsql.sql.lower.derived_tables import derive_column_info, make_unique_names
+from dpsql.sql.lower.function_calls import is_widened
 from dpsql.sql.lower.scope import Scope
 from dpsql.sql.lower.statement_context import StatementContext
-from dpsql.sql.read.rejection import QueryText
+from dpsql.sql.parse.rejection import QueryText
 
 _NUMBERED = frozenset({"row_number", "rank", "dense_rank"})
 _SHARES = frozenset({"percent_rank", "cume_dist"})

@@ -13,12 +13,12 @@ from typing import NoReturn
 
 from sqlglot import exp
 
-from dpsql.aggregates import AGGREGATES
-from dpsql.functions import CALLS, get_overloads
+from dpsql.plan.aggregates import AGGREGATES
+from dpsql.plan.functions import CALLS, get_overloads
 from dpsql.plan.types import Type
 from dpsql.policy import normalize_name
 from dpsql.sql.lower.operators import REFUSED
-from dpsql.sql.read.rejection import QueryText, format_sql
+from dpsql.sql.parse.rejection import QueryText, format_sql
 
 _SCHEMAS = frozenset({"main", "pg_catalog", "system"})
 """Schemas before a function's name, which DuckDB takes for no value."""

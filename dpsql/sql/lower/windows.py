@@ -7,8 +7,8 @@ from typing import Protocol
 
 from sqlglot import exp
 
-from dpsql.aggregates.windows import OVER, WindowFunction
-from dpsql.plan.expr import Expr, Frame, FrameKind, Literal, Order, WindowCall, has_window
+from dpsql.plan.aggregates.windows import OVER, WindowFunction
+from dpsql.plan.expressions import Expr, Frame, FrameKind, Literal, Order, WindowCall, has_window
 from dpsql.plan.nodes import Relation
 from dpsql.policy import normalize_name
 from dpsql.sql.lower.aggregates import AGGREGATE_CALLS
@@ -16,7 +16,7 @@ from dpsql.sql.lower.aggregates.base import build_conditional_value
 from dpsql.sql.lower.scalars import Scalars
 from dpsql.sql.lower.scope import Scope
 from dpsql.sql.lower.unit_windows import check_partition, check_window
-from dpsql.sql.read.rejection import QueryText
+from dpsql.sql.parse.rejection import QueryText
 
 _FUNCTIONS: dict[type[exp.Expr], str] = {
     exp.RowNumber: "row_number",

@@ -11,7 +11,7 @@ from typing import NoReturn
 
 from sqlglot import exp
 
-from dpsql.plan.expr import Expr
+from dpsql.plan.expressions import Expr
 from dpsql.sql.lower.aggregates.any_value import ANY_VALUE
 from dpsql.sql.lower.aggregates.approximate import APPROX_COUNT_DISTINCT
 from dpsql.sql.lower.aggregates.arg_max import ARG_MAX, ARG_MIN

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from dpsql.plan.expr import Expr
+from dpsql.plan.expressions import Expr
 from dpsql.sql.lower.aggregates.base import (
     AggregateCall,
     CallForm,
@@ -16,7 +16,7 @@ from dpsql.sql.lower.aggregates.base import (
     lower_single_argument,
     refuses,
 )
-from dpsql.sql.read.dialect import ADDED_NODES
+from dpsql.sql.parse.dialect import ADDED_NODES
 
 _INSTEAD = "add x to GROUP BY; or count each value: SELECT x, COUNT(*) … GROUP BY x"
 

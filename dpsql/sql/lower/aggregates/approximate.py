@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from dpsql.plan.expr import Expr
+from dpsql.plan.expressions import Expr
 from dpsql.sql.lower.aggregates.base import (
     AggregateCall,
     CallForm,

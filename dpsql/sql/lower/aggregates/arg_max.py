@@ -10,9 +10,18 @@ from functools import partial
 
 from sqlglot import exp
 
-from dpsql.aggregates.per_unit import WITHIN
-from dpsql.functions import build_function_call
-from dpsql.plan.expr import Column, ColumnInfo, Expr, Order, ReleasedColumn, Scalar, substitute_columns, walk
+from dpsql.plan.aggregates.per_unit import WITHIN
+from dpsql.plan.expressions import (
+    Column,
+    ColumnInfo,
+    Expr,
+    Order,
+    ReleasedColumn,
+    Scalar,
+    substitute_columns,
+    walk,
+)
+from dpsql.plan.functions import build_function_call
 from dpsql.plan.nodes import OuterQuery, Output, PerUnitAggregate, PerUnitGroupBy, Relation, Release, Values
 from dpsql.plan.provenance import find_provenance, is_unfiltered
 from dpsql.plan.types import Type

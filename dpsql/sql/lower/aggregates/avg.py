@@ -13,8 +13,8 @@ import datetime as dt
 from sqlglot import exp
 
 from dpsql.analysis.intervals import derive_interval, derive_known_intervals
-from dpsql.functions.moments import LENGTHS, find_end_timestamp
-from dpsql.plan.expr import Expr, Literal
+from dpsql.plan.expressions import Expr, Literal
+from dpsql.plan.functions.moments import LENGTHS, find_end_timestamp
 from dpsql.plan.types import Type
 from dpsql.sql.lower.aggregates.base import (
     AggregateCall,

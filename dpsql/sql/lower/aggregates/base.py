@@ -1,7 +1,7 @@
 """The definition of an aggregate of SQL, and the interface of the SELECT around it.
 
 The statistics that are measured, and what the engine computes of one unit's rows, are entries of the registries in
-`dpsql.aggregates`, which the planner and the emitter read. An aggregate of SQL names those that it is computed of. One
+`dpsql.plan.aggregates`, which the planner and the emitter read. An aggregate of SQL names those that it is computed of. One
 that is a formula over statistics that there are needs no entry there; one that needs a new statistic needs one.
 """
 
@@ -15,11 +15,11 @@ from typing import NoReturn, Protocol
 
 from sqlglot import exp
 
-from dpsql.plan.expr import Expr, Literal, ReleasedColumn
+from dpsql.plan.expressions import Expr, Literal, ReleasedColumn
 from dpsql.plan.nodes import Relation
 from dpsql.plan.types import Type
 from dpsql.sql.lower.scope import Scope
-from dpsql.sql.read.rejection import QueryText
+from dpsql.sql.parse.rejection import QueryText
 
 
 class GroupedRows(Protocol):
@@ -44,7 +44,7 @@ class ReleasedGroups(GroupedRows, Protocol):
     def add_statistic(
         self, node: exp.AggFunc, function: str, argument: Expr | None, rank: Fraction | None = None
     ) -> ReleasedColumn:
-        """Return a statistic of `dpsql.aggregates.AGGREGATES`, as a column of the released table."""
+        """Return a statistic of `dpsql.plan.aggregates.AGGREGATES`, as a column of the released table."""
 
     def add_count(self, node: exp.AggFunc, function: str, argument: Expr | None) -> Expr:
         """Return COUNT(*) or COUNT(x), which over distinct rows across units counts those."""
@@ -64,7 +64,7 @@ class ExactGroups(GroupedRows, Protocol):
         by: Expr | None = None,
         rank: Fraction | None = None,
     ) -> Expr:
-        """Return an aggregate of `dpsql.aggregates.per_unit.WITHIN`, as a column of the groups."""
+        """Return an aggregate of `dpsql.plan.aggregates.per_unit.WITHIN`, as a column of the groups."""
 
 
 class AggregateContext(Enum):
@@ -105,7 +105,7 @@ class AggregateCall:
     `nodes` are the parser's for its calls, `arity` the numbers of arguments of its first form. `across` lowers a call
     over rows of all units to an expression over released columns, `within` one over exact groups: those of one unit's
     rows, of released rows and of public rows. `filters` says that FILTER may stand behind it, `distinct` that DISTINCT
-    may stand in it, `window` that it may stand over a window, where it is the entry of `dpsql.aggregates.windows.OVER`
+    may stand in it, `window` that it may stand over a window, where it is the entry of `dpsql.plan.aggregates.windows.OVER`
     of its first name. ORDER BY stands in no call; WITHIN GROUP (ORDER BY x) is a form of its own. `separate` says that it
     is a release of its own, not a column of the SELECT's.
 

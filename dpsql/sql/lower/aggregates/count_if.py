@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from dpsql.plan.expr import Expr
+from dpsql.plan.expressions import Expr
 from dpsql.sql.lower.aggregates.base import (
     AggregateCall,
     CallForm,
@@ -12,7 +12,7 @@ from dpsql.sql.lower.aggregates.base import (
     ReleasedGroups,
     build_conditional_value,
 )
-from dpsql.sql.read.rejection import QueryText
+from dpsql.sql.parse.rejection import QueryText
 
 
 def build_counted_value(text: QueryText, node: exp.AggFunc) -> exp.Expr:

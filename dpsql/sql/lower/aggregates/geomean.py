@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from dpsql.aggregates.base import round_to_double
 from dpsql.analysis.intervals import derive_interval, derive_known_intervals
-from dpsql.plan.expr import Expr, Literal
+from dpsql.plan.aggregates.base import round_to_double
+from dpsql.plan.expressions import Expr, Literal
 from dpsql.plan.types import Type
 from dpsql.sql.lower.aggregates.base import (
     AggregateCall,
@@ -20,7 +20,7 @@ from dpsql.sql.lower.aggregates.base import (
     lower_single_argument,
     refuses,
 )
-from dpsql.sql.read.dialect import ADDED_NODES
+from dpsql.sql.parse.dialect import ADDED_NODES
 
 _SIGNATURE = "GEOMEAN(x)"
 

@@ -19,7 +19,16 @@ from typing import NoReturn
 from sqlglot import exp
 
 from dpsql.analysis.intervals import derive_interval, derive_known_intervals
-from dpsql.plan.expr import Call, Column, Expr, Function, Literal, ReleasedColumn, Scalar, iterate_columns
+from dpsql.plan.expressions import (
+    Call,
+    Column,
+    Expr,
+    Function,
+    Literal,
+    ReleasedColumn,
+    Scalar,
+    iterate_columns,
+)
 from dpsql.plan.interval import find_position
 from dpsql.plan.nodes import Aggregation, Key, OuterQuery, Output, Release, iterate_sources
 from dpsql.plan.types import Type, Value
@@ -28,7 +37,7 @@ from dpsql.sql.lower.aggregates.quantiles import LIST
 from dpsql.sql.lower.constants import parse_moment
 from dpsql.sql.lower.joins import build_filter
 from dpsql.sql.lower.public_groups import PublicValuesRequirement
-from dpsql.sql.read.dialect import ADDED_NODES
+from dpsql.sql.parse.dialect import ADDED_NODES
 
 MOST_BINS = 300
 MOST_CELLS = 10_000

@@ -14,7 +14,7 @@ from typing import NoReturn
 from sqlglot import exp
 
 from dpsql.analysis.decimals import find_decimal_digits
-from dpsql.plan.expr import ReleasedColumn, Scalar
+from dpsql.plan.expressions import ReleasedColumn, Scalar
 from dpsql.plan.nodes import Aggregation, Key, OuterQuery, Output, Release, TopK
 from dpsql.plan.types import Type
 from dpsql.sql.lower.aggregates.base import AggregateCall, CallForm, ReleasedGroups, refuses

@@ -11,9 +11,9 @@ from fractions import Fraction
 
 from sqlglot import exp
 
-from dpsql.aggregates import AGGREGATES, Aggregate
-from dpsql.functions import FUNCTIONS
-from dpsql.plan.expr import Call, Expr, Function, Literal
+from dpsql.plan.aggregates import AGGREGATES, Aggregate
+from dpsql.plan.expressions import Call, Expr, Function, Literal
+from dpsql.plan.functions import FUNCTIONS
 from dpsql.plan.nodes import is_private
 from dpsql.plan.types import Type
 from dpsql.sql.lower.aggregates.base import (
@@ -25,9 +25,9 @@ from dpsql.sql.lower.aggregates.base import (
     lower_single_argument,
     refuse_distinct,
 )
-from dpsql.sql.lower.folding import fold_constant
+from dpsql.sql.lower.constant_folding import fold_constant
 from dpsql.sql.lower.scalars import Scalars
-from dpsql.sql.read.rejection import QueryText
+from dpsql.sql.parse.rejection import QueryText
 
 _MOST = 10**6
 """Shares are distinguished to a millionth."""

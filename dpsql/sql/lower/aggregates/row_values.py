@@ -13,7 +13,7 @@ from functools import reduce
 
 from sqlglot import exp
 
-from dpsql.plan.expr import Expr, Literal
+from dpsql.plan.expressions import Expr, Literal
 from dpsql.plan.types import Type
 from dpsql.sql.lower.scalars import Scalars
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from dpsql.functions import build_function_call
-from dpsql.plan.expr import Expr
+from dpsql.plan.expressions import Expr
+from dpsql.plan.functions import build_function_call
 from dpsql.plan.types import Type
 from dpsql.sql.lower.aggregates.base import (
     AggregateCall,

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from sqlglot import exp
 
-from dpsql.plan.expr import Expr
+from dpsql.plan.expressions import Expr
 from dpsql.plan.types import Type
 from dpsql.sql.lower.aggregates.base import (
     AggregateCall,

@@ -8,7 +8,7 @@ from typing import NoReturn
 from sqlglot import exp
 
 from dpsql.policy import normalize_name
-from dpsql.sql.read.rejection import QueryText
+from dpsql.sql.parse.rejection import QueryText
 
 _LISTED = "count each value: SELECT x, COUNT(*) … GROUP BY x"
 _IN_PLACE: Mapping[str, str] = {

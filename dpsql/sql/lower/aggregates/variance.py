@@ -26,7 +26,7 @@ from functools import partial
 from sqlglot import exp
 
 from dpsql.analysis.intervals import MAX_MAGNITUDE, KnownIntervals, derive_interval, derive_known_intervals
-from dpsql.plan.expr import Expr, Literal
+from dpsql.plan.expressions import Expr, Literal
 from dpsql.plan.nodes import is_private
 from dpsql.plan.types import Type
 from dpsql.sql.lower.aggregates.base import (

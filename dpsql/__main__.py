@@ -1,0 +1,5 @@
+"""`python -m dpsql` is `dpsql`."""
+
+from dpsql.interfaces.cli import main
+
+main()

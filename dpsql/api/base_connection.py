@@ -1,0 +1,233 @@
+"""The methods of each connection, wherever its engine runs: those of PEP 249, and those that dpsql adds."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, Self, Unpack, overload
+
+from dpsql import errors
+from dpsql.api.cursor import Cursor
+from dpsql.policy.request.loss import Amount
+from dpsql.policy.request.parameters import Parameters
+from dpsql.policy.request.query import QueryOptions
+from dpsql.results.covariance import CovarianceMatrix, iterate_matrices
+from dpsql.results.result import Receipt, Result
+from dpsql.sql.regression import Columns, build_covariance_query, regression
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
+    from datetime import datetime
+
+    from dpsql.engine.forecast import Forecast
+    from dpsql.engine.schema_description import Description
+    from dpsql.ledger import BudgetState
+    from dpsql.results.budgets import Budgets
+    from dpsql.results.explanation import ExplainedQuery
+
+
+class BaseConnection(ABC):
+    """A connection to private data under a policy: a `Connection` in this process, or a `RemoteConnection` over HTTP."""
+
+    Warning = errors.Warning
+    Error = errors.Error
+    InterfaceError = errors.InterfaceError
+    DatabaseError = errors.DatabaseError
+    DataError = errors.DataError
+    OperationalError = errors.OperationalError
+    IntegrityError = errors.IntegrityError
+    InternalError = errors.InternalError
+    ProgrammingError = errors.ProgrammingError
+    NotSupportedError = errors.NotSupportedError
+
+    _thread: ThreadPoolExecutor | None = None
+
+    @abstractmethod
+    def require_open(self) -> None:
+        """Raise InterfaceError if the connection is closed."""
+
+    @abstractmethod
+    def query(self, sql: str, parameters: Parameters = (), **options: Unpack[QueryOptions]) -> Result:
+        """Return the private answer to a SELECT; see `Connection.query`."""
+
+    @abstractmethod
+    def combine(
+        self,
+        sql: str,
+        parameters: Parameters = (),
+        *,
+        max_groups: int | None = None,
+        dialect: str | None = None,
+    ) -> Result:
+        """Return the most accurate answer that follows from stored releases, free; see `Connection.combine`."""
+
+    @abstractmethod
+    def explain(
+        self, sql: str, parameters: Parameters = (), **options: Unpack[QueryOptions]
+    ) -> ExplainedQuery:
+        """Return the plan of a query with its proofs and its price, free; see `Connection.explain`."""
+
+    @overload
+    def budget(self) -> Budgets: ...
+
+    @overload
+    def budget(
+        self, plan: str | Sequence[str], *, epsilon: Amount | None = None, dialect: str | None = None
+    ) -> Forecast: ...
+
+    def budget(
+        self,
+        plan: str | Sequence[str] | None = None,
+        *,
+        epsilon: Amount | None = None,
+        dialect: str | None = None,
+    ) -> Budgets | Forecast:
+        """Return the budgets of the private tables, or the forecast of a plan; nothing is charged, and nothing private is read.
+
+        Args:
+            plan: One or several queries whose cost is forecast. Without it, the current budgets are returned.
+            epsilon: The loss of the queries of the plan that name none.
+            dialect: The dialect of the queries of the plan.
+
+        Returns:
+            The budgets by the name of their table, and by "<table> for <analyst>" those of the analyst; or the forecast.
+
+        Raises:
+            QueryRejected: if a query of the plan would be refused.
+        """
+        if plan is not None:
+            return self._forecast_plan(plan, epsilon, dialect)
+        from dpsql.results.budgets import Budgets
+
+        return Budgets(self._read_budgets())
+
+    @abstractmethod
+    def _read_budgets(self) -> dict[str, BudgetState]: ...
+
+    @abstractmethod
+    def _forecast_plan(
+        self, plan: str | Sequence[str], epsilon: Amount | None, dialect: str | None
+    ) -> Forecast: ...
+
+    @abstractmethod
+    def describe(self) -> Description:
+        """Return the tables that may be queried, with the bounds and public values of their columns, from the policy alone."""
+
+    def is_free(self, sql: str) -> bool:  # noqa: ARG002  (a connection that keeps tables looks at it)
+        """Return whether a statement reads only tables of the session, and costs nothing."""
+        return False
+
+    def list_session_tables(self) -> Mapping[str, Sequence[str]]:
+        """Return the columns of each table of this session; see `CREATE SYNTHETIC TABLE`."""
+        return {}
+
+    @abstractmethod
+    def charge_probe(self, sql: str) -> Callable[[], str]:
+        """Return a function that says whether a query was charged; call this before the query, and the function after Ctrl-C."""
+
+    @abstractmethod
+    def find_answer_time(self, receipt: Receipt) -> datetime | None:
+        """Return the time at which the newest stored release of an answer was charged; None if none was used, or it is not known."""
+
+    def cursor(self) -> Cursor:
+        """Return a new cursor."""
+        self.require_open()
+        return Cursor(self)
+
+    def execute(self, sql: str, parameters: Parameters = (), **options: Unpack[QueryOptions]) -> Cursor:
+        """Run a query and return a new cursor with its result; the arguments and errors are those of `query`."""
+        return Cursor(self, self.query(sql, parameters, **options))
+
+    def regress(
+        self, y: str, x: Columns, *, source: str, by: Columns = (), **options: Unpack[QueryOptions]
+    ) -> Result:
+        """Return the least-squares coefficients of `y` on one to four `x`: the intercept, then one coefficient per `x`.
+
+        It is one query at one price, whose text `dpsql.sql.regression.regression` has. It reads the rows in which all columns have a
+        value. The intervals of the result are those of the coefficients. Coefficients are NULL if noise leaves the covariances of
+        `x` not positive definite.
+
+        Args:
+            y: An SQL expression over `source`.
+            x: One SQL expression over `source`, several in a list, or a dict of name → expression.
+            source: The table or join that follows FROM.
+            by: The expressions to group by, as for `x`.
+            **options: The keyword arguments of `query`; `dialect` is DuckDB's by default.
+
+        Returns:
+            A row of coefficients for each group.
+
+        Raises:
+            Error: as `query` does.
+        """
+        options.setdefault("dialect", "duckdb")
+        return self.query(regression(y, x, source, by).sql, **options)
+
+    def covariance(
+        self, columns: Columns, *, source: str, by: Columns = (), **options: Unpack[QueryOptions]
+    ) -> list[CovarianceMatrix]:
+        """Return the covariance matrix of up to ten columns in each group, positive semidefinite, from one query at one price.
+
+        A group is left out if, as far as noise shows, no row of it has a value in all columns.
+
+        Args:
+            columns: SQL expressions over `source`, in a list or as a dict of name → expression.
+            source: The table or join that follows FROM.
+            by: The expressions to group by, as for `columns`.
+            **options: The keyword arguments of `query`; `dialect` is DuckDB's by default.
+
+        Returns:
+            A matrix for each group.
+
+        Raises:
+            Error: as `query` does.
+        """
+        options.setdefault("dialect", "duckdb")
+        asked = build_covariance_query(columns, source, by)
+        return list(iterate_matrices(asked, self.query(asked.sql, **options)))
+
+    async def aquery(self, sql: str, parameters: Parameters = (), **options: Unpack[QueryOptions]) -> Result:
+        """Run `query` in a thread, for asyncio; the arguments and errors are those of `query`.
+
+        The queries of a connection run one after the other. A task that is cancelled before its query begins is not charged. A
+        query that has begun runs to its end, and its answer is then replayed free.
+        """
+        import asyncio
+        from concurrent.futures import ThreadPoolExecutor
+
+        self.require_open()
+        if self._thread is None:
+            self._thread = ThreadPoolExecutor(1, "dpsql query")
+        asked = partial(self.query, sql, parameters, **options)
+        return await asyncio.get_running_loop().run_in_executor(self._thread, asked)
+
+    def commit(self) -> None:
+        """Do nothing: a charge is durable before its answer is returned."""
+        self.require_open()
+
+    def rollback(self) -> None:
+        """Do nothing: an answer that was returned stays charged."""
+        self.require_open()
+
+    def close(self) -> None:
+        """Close the connection; the budgets stay in the ledger.
+
+        Queries of `aquery` that have begun are waited for, and others are cancelled. What is left of a reservation of this process is
+        returned. A shared ledger stays open.
+        """
+        if self._thread is not None:
+            self._thread.shutdown(wait=True, cancel_futures=True)
+        self._close()
+
+    @abstractmethod
+    def _close(self) -> None: ...
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

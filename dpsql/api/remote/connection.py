@@ -1,0 +1,221 @@
+"""The connection itself: each method asks the server, and gives what a connection in this process gives."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import datetime
+from fractions import Fraction
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack
+
+from dpsql.api.base_connection import BaseConnection
+from dpsql.api.remote.address import Address
+from dpsql.api.remote.transport import Transport
+from dpsql.engine.forecast import Forecast, PlannedAccount, PlannedQuery
+from dpsql.engine.schema_description import Description
+from dpsql.errors import InterfaceError, OperationalError, ProgrammingError
+from dpsql.ledger import BudgetState
+from dpsql.policy.request.loss import Amount
+from dpsql.policy.request.parameters import Parameters
+from dpsql.policy.request.query import Query, QueryOptions
+from dpsql.results.json import answers, records
+from dpsql.results.json.cells import write_parameters
+from dpsql.sql.parse.dialect import require_dialect
+
+if TYPE_CHECKING:
+    from dpsql.results.explanation import ExplainedQuery
+    from dpsql.results.result import Receipt, Result
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+def _run_exclusively(
+    method: Callable[Concatenate[RemoteConnection, _P], _T],
+) -> Callable[Concatenate[RemoteConnection, _P], _T]:
+    """Run a method in one thread at a time, and report a malformed answer of the server as an error of dpsql."""
+
+    @wraps(method)
+    def call_exclusively(self: RemoteConnection, /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        with self._lock:
+            self.require_open()
+            try:
+                return method(self, *args, **kwargs)
+            except (KeyError, TypeError, ValueError, AttributeError) as error:
+                if isinstance(error, ProgrammingError):
+                    raise
+                failed = type(error).__name__
+        found = OperationalError(
+            f"cannot read the server's answer ({failed})",
+            code="server_answer",
+            hint="check that the server has the same version of dpsql",
+        )
+        found.charged = None
+        raise found
+
+    return call_exclusively
+
+
+class RemoteConnection(BaseConnection):
+    """A connection to `dpsql serve`, opened by `connect("https://…", token=…)`.
+
+    `epsilon`, `dialect` and `replay` are defaults of queries; without `epsilon` the server's default applies. Threads that share
+    a connection wait for each other. Intervals at other confidences than 0.95 are requested from the server, while the connection
+    is open and the answer is among the user's latest.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        token: str,
+        *,
+        epsilon: Fraction | None = None,
+        dialect: str = "duckdb",
+        replay: bool = True,
+        tls_ca: str | Path | None = None,
+    ) -> None:
+        require_dialect(dialect)
+        self.address = Address.parse(url)
+        self._transport = Transport(self.address, token, tls_ca=tls_ca)
+        self._epsilon, self._dialect, self._replay = epsilon, dialect, replay
+        self._lock = threading.RLock()
+        self._closed = False
+
+    def require_open(self) -> None:
+        """Raise InterfaceError if the connection is closed."""
+        if self._closed:
+            raise InterfaceError("the connection is closed", hint="open another with dpsql.connect(…)")
+
+    @_run_exclusively
+    def query(self, sql: str, parameters: Parameters = (), **options: Unpack[QueryOptions]) -> Result:
+        """Return the private answer to a SELECT; arguments, errors and answer are those of `Connection.query`."""
+        body = self._build_request(sql, parameters, options)
+        data = self._transport.post("/v1/query", body, sql=sql, repeatable=body["replay"])
+        return answers.read_answer(data, self._make_interval_reader(data))
+
+    @_run_exclusively
+    def combine(
+        self,
+        sql: str,
+        parameters: Parameters = (),
+        *,
+        max_groups: int | None = None,
+        dialect: str | None = None,
+    ) -> Result:
+        """Return the most accurate answer that follows from stored releases, at no charge; see `Connection.combine`."""
+        asked = self._build_request(sql, parameters, {"max_groups": max_groups, "dialect": dialect})
+        body = {name: asked[name] for name in ("sql", "parameters", "max_groups", "dialect")}
+        data = self._transport.post("/v1/combine", body, sql=sql)
+        return answers.read_answer(data, self._make_interval_reader(data))
+
+    @_run_exclusively
+    def explain(
+        self, sql: str, parameters: Parameters = (), **options: Unpack[QueryOptions]
+    ) -> ExplainedQuery:
+        """Return the plan with its proofs and its price, at no charge; see `Connection.explain`."""
+        body = self._build_request(sql, parameters, options)
+        return answers.read_explanation(self._transport.post("/v1/explain", body, sql=sql))
+
+    @_run_exclusively
+    def _read_budgets(self) -> dict[str, BudgetState]:
+        found = self._transport.get("/v1/budget")["budgets"]
+        return {state.name: state for state in (records.read_record(BudgetState, each) for each in found)}
+
+    @_run_exclusively
+    def _forecast_plan(
+        self, plan: str | Sequence[str], epsilon: Amount | None, dialect: str | None
+    ) -> Forecast:
+        texts = [plan] if isinstance(plan, str) else list(plan)
+        asked = [
+            Query.from_call(sql, (), **self._complete_options({"epsilon": epsilon, "dialect": dialect}))
+            for sql in texts
+        ]
+        loss = next((query.epsilon or query.default for query in asked), None)
+        body = {
+            "queries": texts,
+            "epsilon": None if loss is None else _format_fraction(loss),
+            "dialect": dialect or self._dialect,
+        }
+        data = self._transport.post("/v1/price", body, sql=texts[0] if len(texts) == 1 else None)
+        return Forecast(
+            tuple(records.read_record(PlannedQuery, each) for each in data["queries"]),
+            tuple(records.read_record(PlannedAccount, each) for each in data["accounts"]),
+            tuple(map(str, data["notices"])),
+        )
+
+    @_run_exclusively
+    def describe(self) -> Description:
+        """Return the declared tables, with the bounds and public values of their columns, from the policy alone."""
+        return records.read_record(Description, self._transport.get("/v1/catalogue"))
+
+    @_run_exclusively
+    def find_answer_time(self, receipt: Receipt) -> datetime | None:
+        """Return when a replayed answer was charged, or None if it was charged to another analyst."""
+        found = list[datetime]()
+        for entry in receipt.replayed:
+            with suppress(ProgrammingError):
+                charged = self._transport.get(f"/v1/receipts/{entry}")["entries"]
+                found += [datetime.fromisoformat(each["at"]) for each in charged]
+        return max(found, default=None)
+
+    def charge_probe(self, sql: str) -> Callable[[], str]:
+        """Return a function that describes the charge after Ctrl-C; the server finishes a query that it has started."""
+        del sql
+        return lambda: (
+            "interrupted; if the server had started the query, it was charged, and running it again is free"
+        )
+
+    def _close(self) -> None:
+        with self._lock:
+            self._closed = True
+            self._transport.close()
+
+    def _make_interval_reader(self, data: dict[str, Any]) -> answers.IntervalSource:
+        """Return a function that requests the intervals of an answer at further confidences."""
+        number = data["answer"]
+
+        @_run_exclusively
+        def fetch_intervals(connection: RemoteConnection, confidence: float) -> answers.IntervalMatrix:
+            if not isinstance(number, str) or not number.isalnum():
+                raise ProgrammingError(
+                    "the answer is too large for intervals at other confidences",
+                    code="not_found",
+                )
+            path = f"/v1/answers/{number}/intervals?confidence={confidence!r}"
+            return answers.read_intervals(connection._transport.get(path)["ends"])
+
+        return lambda confidence: fetch_intervals(self, float(confidence))
+
+    def _build_request(self, sql: str, parameters: Parameters, options: QueryOptions) -> dict[str, Any]:
+        """Return the body of a request for a query."""
+        asked = Query.from_call(sql, parameters, **self._complete_options(options))
+        bound = asked.parameters
+        return {
+            "sql": asked.sql,
+            "parameters": [] if isinstance(bound, tuple) else write_parameters(bound),
+            "epsilon": None if asked.epsilon is None else _format_fraction(asked.epsilon),
+            "default_epsilon": None if asked.default is None else _format_fraction(asked.default),
+            "delta": None if asked.delta is None else _format_fraction(asked.delta),
+            "max_groups": asked.max_groups,
+            "target_error": None if asked.target_error is None else str(asked.target_error),
+            "confidence": None if asked.confidence is None else _format_fraction(asked.confidence),
+            "dialect": asked.dialect,
+            "replay": asked.replay,
+        }
+
+    def _complete_options(self, options: QueryOptions) -> dict[str, Any]:
+        named = ("epsilon", "delta", "max_groups", "target_error", "confidence")
+        replay = options.get("replay")
+        return {
+            **{name: options.get(name) for name in named},
+            "dialect": options.get("dialect") or self._dialect,
+            "replay": self._replay if replay is None else replay,
+            "default": self._epsilon,
+        }
+
+
+def _format_fraction(exact: Fraction) -> str:
+    return str(exact)

@@ -1,5 +1,0 @@
-"""`python -m dpsql.cli` is `dpsql`."""
-
-from dpsql.cli import main
-
-main()

@@ -1,0 +1,273 @@
+"""Confidence intervals from the known law of the noise.
+
+They are post-processing, so they cost no privacy loss. They cover the value without noise, after clamping and contribution
+bounds; `cut_off` says how they are extended for what chosen clamps cut off.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal, localcontext
+from fractions import Fraction
+from functools import lru_cache
+from math import prod
+
+from dpsql.privacy.mechanisms import Mechanism
+
+_APART = Decimal("1e-9")
+_NOTHING = 1e-100
+
+
+def compute_half_width(mechanism: Mechanism, weights: Sequence[Fraction], confidence: float) -> float:
+    """Return t, in steps, such that |Σ weight · noise| is at most t with probability `confidence`.
+
+    Exact for one weight; for more the `find_sum_bound` of a mechanism that states one serves its noise, the normal law other
+    Gaussian noise, and the law of a sum of Laplace variables the rest. It serves combined releases, too: a mean of
+    several noises has thinner tails than one Laplace variable of its variance. It depends on its arguments alone, as all that EXPLAIN shows must.
+    """
+    return _compute_half_width(
+        mechanism, tuple(sorted((abs(weight) for weight in weights if weight), reverse=True)), confidence
+    )
+
+
+@lru_cache(maxsize=256)
+def _compute_half_width(mechanism: Mechanism, sizes: tuple[Fraction, ...], confidence: float) -> float:
+    if not sizes:
+        return 0.0
+    if len(sizes) == 1 and mechanism.tight_tail:
+        return float(sizes[0]) * mechanism.compute_half_width(confidence)
+    if (bound := mechanism.find_sum_bound(confidence)) is not None:
+        return bound([float(size) for size in sizes])
+    if mechanism.is_gaussian:
+        return (
+            _compute_normal_quantile(confidence)
+            * mechanism.std
+            * math.sqrt(sum(float(size) ** 2 for size in sizes))
+        )
+    return _solve_laplace_sum(mechanism.std, sizes, confidence)
+
+
+def compute_mean_interval(
+    above: int, below: int, mechanism: Mechanism, confidence: float
+) -> tuple[Fraction, Fraction]:
+    """Return all θ in [0, 1] that the noisy sums of y and 1-y do not refute, a Fieller set.
+
+    `above` and `below` are the noisy sums, in steps. At the true mean θ the exact sums satisfy
+    (1-θ)·above = θ·below, so θ stays if the noise of (1-θ)·above - θ·below explains the rest.
+
+    Source: Fieller 1954, "Some problems in interval estimation", section 4.
+    """
+    explained = _make_pair_test(mechanism, confidence)
+
+    def is_plausible(theta: float) -> bool:
+        return explained(abs((1 - theta) * above - theta * below), 1 - theta, theta)
+
+    total = above + below
+    centre = min(1.0, max(0.0, above / total)) if total > 0 else 0.5
+    if not is_plausible(centre):
+        return Fraction(0), Fraction(1)
+    return Fraction(_search_edge(is_plausible, centre, 0.0)), Fraction(
+        _search_edge(is_plausible, centre, 1.0)
+    )
+
+
+def compute_ratio_interval(
+    cells: Sequence[int],
+    pair: tuple[Sequence[Fraction], Sequence[Fraction]],
+    half: Fraction,
+    mechanism: Mechanism,
+    confidence: float,
+) -> tuple[Fraction, Fraction]:
+    """Return all θ in [-half, half] that noisy cells do not refute as the ratio of two of their sums, a Fieller set.
+
+    The `pair` are the weights of the two sums, in steps, the first about the middle of what the ratio can be.
+    At the true ratio θ the exact cells satisfy first = θ·second, so θ stays if the noise explains the rest.
+
+    Source: Fieller 1954, "Some problems in interval estimation", section 4.
+    """
+    total, count = ([float(weight) for weight in weights] for weights in pair)
+    above, beside = (
+        float(sum((w * cell for w, cell in zip(weights, cells, strict=True)), start=Fraction(0)))
+        for weights in pair
+    )
+    bound, spread = float(half), _make_sum_bound(mechanism, confidence)
+
+    def is_plausible(theta: float) -> bool:
+        weights = [abs(first - theta * second) for first, second in zip(total, count, strict=True)]
+        return abs(above - theta * beside) <= spread(weights)
+
+    centre = min(bound, max(-bound, above / beside)) if beside > 0 else 0.0
+    if not is_plausible(centre):
+        return -half, half
+    return Fraction(_search_edge(is_plausible, centre, -bound)), Fraction(
+        _search_edge(is_plausible, centre, bound)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ScaledNoise:
+    """The noise of a weighted sum of components, each `unit` in the value's own units."""
+
+    mechanism: Mechanism
+    weights: tuple[Fraction, ...]
+    unit: float
+
+    @property
+    def std(self) -> float:
+        """Return the standard deviation, in the value's own units."""
+        return self.mechanism.std * math.hypot(*map(float, self.weights)) * self.unit
+
+    @property
+    def step(self) -> float:
+        """Return the largest distance between neighboring values of the noise, in the value's own units."""
+        return max(abs(float(weight)) for weight in self.weights) * self.unit
+
+    @property
+    def is_laplace(self) -> bool:
+        """Return whether the law of a Laplace variable of the same variance serves for it."""
+        found = self.mechanism
+        return (
+            not found.is_gaussian and sum(map(bool, self.weights)) == 1 and found.find_sum_bound(0.5) is None
+        )
+
+    def compute_half_width(self, confidence: float) -> float:
+        """Return t such that the noise is at most t with this probability, in the value's own units."""
+        return compute_half_width(self.mechanism, self.weights, confidence) * self.unit
+
+
+def make_ratio_interval(
+    total: ScaledNoise, count: ScaledNoise, missing: tuple[float, float], uncounted: float, confidence: float
+) -> Callable[[float, float, float, float], tuple[float, float]]:
+    """Return all θ in an interval that a noisy total and a noisy count do not refute as their ratio, a Fieller set.
+
+    The noises are independent. Besides, the total lacks up to `missing` below and above, and the count up to
+    `uncounted`, which clamps have cut off. The result is a function of the noisy total and count and the interval's ends.
+
+    Claim: it holds the ratio of total and count with probability `confidence`, if that ratio is in the interval and the
+    clamps have cut off no more than this.
+    Why: with cut parts A of the total and B of the count, the noisy total less θ times the noisy count is the noise
+    of the two, less A - θB, at the true ratio θ. So θ stays if the noise explains what no such A and B do. Where the two
+    laws differ in kind, the noise is bounded by the sum of two bounds, each at half of the probability to fail.
+    Source: Fieller 1954, "Some problems in interval estimation", section 4.
+    """
+    outside, steps = 1 - confidence, (total.step / 2, count.step / 2)
+    below, above = missing
+    if total.mechanism.is_gaussian and count.mechanism.is_gaussian:
+        z = _compute_normal_quantile(confidence)
+
+        def is_explained(distance: float, theta: float) -> bool:
+            return distance <= z * math.hypot(total.std, theta * count.std)
+
+    elif total.is_laplace and count.is_laplace:
+        scales = total.std / math.sqrt(2), count.std / math.sqrt(2)
+
+        def is_explained(distance: float, theta: float) -> bool:
+            first, second = scales[0], theta * scales[1]
+            return (
+                distance <= 0
+                or _compute_laplace_pair_tail(max(first, second), min(first, second), distance) >= outside
+            )
+
+    else:
+        halves = total.compute_half_width(1 - outside / 2), count.compute_half_width(1 - outside / 2)
+
+        def is_explained(distance: float, theta: float) -> bool:
+            return distance <= halves[0] + theta * halves[1]
+
+    def compute_interval(noisy: float, rows: float, low: float, high: float) -> tuple[float, float]:
+        def is_plausible(theta: float) -> bool:
+            apart = noisy - theta * rows
+            least = -above + min(0.0, theta * uncounted)
+            most = below + max(0.0, theta * uncounted)
+            distance = max(apart - most, least - apart, 0.0)
+            return is_explained(max(0.0, distance - steps[0] - abs(theta) * steps[1]), abs(theta))
+
+        centre = min(high, max(low, noisy / rows)) if rows > 0 else low
+        if not is_plausible(centre):
+            return low, high
+        return _search_edge(is_plausible, centre, low), _search_edge(is_plausible, centre, high)
+
+    return compute_interval
+
+
+def _make_sum_bound(mechanism: Mechanism, confidence: float) -> Callable[[Sequence[float]], float]:
+    """Return the bound on |Σ weight · noise| at a confidence, of Gaussian noise or one with a `find_sum_bound`, as a function of weights."""
+    if (bound := mechanism.find_sum_bound(confidence)) is not None:
+        return lambda weights: bound(sorted(filter(None, weights), reverse=True))
+    if not mechanism.is_gaussian:
+        raise TypeError(f"values of several arguments have no {mechanism.name} noise")
+    z = _compute_normal_quantile(confidence) * mechanism.std
+    return lambda weights: z * math.hypot(*weights) + sum(weights) / 2
+
+
+def _search_edge(plausible: Callable[[float], bool], inside: float, outside: float) -> float:
+    if plausible(outside):
+        return outside
+    for _ in range(60):
+        middle = (inside + outside) / 2
+        inside, outside = (middle, outside) if plausible(middle) else (inside, middle)
+    return outside
+
+
+def _make_pair_test(mechanism: Mechanism, confidence: float) -> Callable[[float, float, float], bool]:
+    """Return whether |a·noise + b·noise'| is as large as this often enough, as a function of this, a and b."""
+    if (bound := mechanism.find_sum_bound(confidence)) is not None:
+        return lambda distance, a, b: distance <= bound([max(a, b), min(a, b)])
+    if mechanism.is_gaussian:
+        z = _compute_normal_quantile(confidence) * mechanism.std
+        return lambda distance, a, b: distance <= z * math.hypot(a, b) + 0.5
+    scale, outside = mechanism.std / math.sqrt(2), 1 - confidence
+    return lambda distance, a, b: (
+        distance <= 0.5
+        or _compute_laplace_pair_tail(scale * max(a, b), scale * min(a, b), distance - 0.5) >= outside
+    )
+
+
+def _compute_laplace_pair_tail(a: float, b: float, t: float) -> float:
+    """Return P(|X + Y| > t) for independent Laplace variables X, Y of scales a >= b.
+
+    It is (a² e^(-t/a) - b² e^(-t/b)) / (a² - b²), and (1 + t/2a) e^(-t/a) for equal scales; nothing
+    where there is no noise to speak of, whose square would be zero.
+    """
+    if a < _NOTHING:
+        return 0.0
+    if a - b <= 1e-6 * a:
+        return (1 + t / (2 * a)) * math.exp(-t / a)
+    small = b * b * math.exp(-t / b) if b > 0 else 0.0
+    return (a * a * math.exp(-t / a) - small) / (a * a - b * b)
+
+
+@lru_cache(maxsize=256)
+def _solve_laplace_sum(std: float, sizes: tuple[Fraction, ...], confidence: float) -> float:
+    """Return the t with P(|S| <= t) = `confidence`, S the sum of independent Laplace variables, `size * std` each.
+
+    For scales s that differ, P(|S| > t) = sum of c e^(-t/s), c the product of s²/(s² - r²) over all other
+    scales r. Equal ones are moved apart by 1e-9 of themselves; the digits are enough for what cancels. Half of
+    the least size is added, because the noise is on a lattice.
+    Source: partial fractions of the characteristic function, the product of 1/(1 + s²w²).
+    """
+    with localcontext(prec=100):
+        scales = [
+            Decimal(size.numerator) / size.denominator * Decimal(std) / Decimal(2).sqrt() * (1 + at * _APART)
+            for at, size in enumerate(sizes)
+        ]
+        if not std:
+            return 0.0
+        parts = [
+            prod((s * s / (s * s - r * r) for r in scales if r is not s), start=Decimal(1)) for s in scales
+        ]
+        outside = 1 - Decimal(confidence)
+        low, high = Decimal(0), sum(scales) * (1 - outside.ln()) * len(scales)
+        for _ in range(60):
+            middle = (low + high) / 2
+            tail = sum(part * (-middle / s).exp() for part, s in zip(parts, scales, strict=True))
+            low, high = (middle, high) if tail > outside else (low, middle)
+        return float(high) + float(sizes[-1]) / 2
+
+
+def _compute_normal_quantile(confidence: float) -> float:
+    from scipy.special import ndtri  # scipy costs a tenth of a second, which not every query needs
+
+    return float(ndtri(0.5 + confidence / 2))

@@ -1,0 +1,95 @@
+"""Warnings about a valid policy that the owner may not intend: settings that are weak, unreachable, or without effect."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import TYPE_CHECKING, Final
+
+from dpsql.engine.budgets import collect_budgets, get_table_budget
+from dpsql.ledger.protocol import Account, AccountKey
+from dpsql.policy.request.loss import format_rounded
+from dpsql.privacy.accounting.charge import NOTHING
+
+if TYPE_CHECKING:
+    from dpsql.ledger import Budget
+    from dpsql.policy import Policy
+
+_LARGE_DELTA: Final = Fraction(1, 100_000)
+_LARGE_EPSILON: Final = 10
+_IDENTIFIERS: Final = re.compile(
+    r"(?:^|_)(?:(?:first|last|full|sur|family|given)_?name|name|e?_?mail|phone|mobile|fax|address|street|ssn|nino|"
+    r"passport|iban|licen[cs]e|birth_?date|date_of_birth|dob|ip|mac|uuid|guid)(?:$|_)",
+    re.IGNORECASE,
+)
+
+
+def iterate_policy_warnings(policy: Policy) -> Iterator[str]:
+    """Yield a sentence for each setting that an owner should check. It follows from the policy alone."""
+    reach = {
+        name: _compute_largest_epsilon(get_table_budget(policy, name))
+        for name in policy.list_private_tables()
+    }
+    for name in reach:
+        yield from _describe_weak_budget(name, get_table_budget(policy, name))
+    yield from _describe_idle_caps(policy, reach)
+    yield from _describe_idle_analyst_budgets(policy)
+    for name in reach:
+        for column in policy.tables[name].columns:
+            if _IDENTIFIERS.search(column):
+                yield f"{name}.{column} looks like an identifier of people: leave it out unless analysts need it"
+
+
+def _describe_weak_budget(name: str, own: Budget) -> Iterator[str]:
+    if own.epsilon > _LARGE_EPSILON:
+        yield f"{name}: ε {float(own.epsilon):g} is weak: above {_LARGE_EPSILON}, one unit has little protection"
+    if own.delta > _LARGE_DELTA:
+        yield (
+            f"{name}: δ {float(own.delta):g} is large: with that probability everything about a unit may be revealed;"
+            " use a number far below 1 / (number of units), such as 1e-7"
+        )
+
+
+def _describe_idle_caps(policy: Policy, reach: dict[str, Fraction]) -> Iterator[str]:
+    """Yield the caps and defaults that exceed the ε of the largest single query that each budget allows."""
+    if not reach:
+        return
+    most = max(reach.values())
+    if policy.max_epsilon is not None and policy.max_epsilon > most:
+        yield (
+            f"max_epsilon {float(policy.max_epsilon):g} has no effect: no table's budget allows a query above"
+            f" ε {_format_rounded_down(most)}"
+        )
+    for name, own in reach.items():
+        cap = policy.tables[name].max_epsilon
+        if cap is not None and cap > own:
+            yield f"{name}: max_epsilon {float(cap):g} has no effect: its budget allows no query above ε {_format_rounded_down(own)}"
+        if policy.default_epsilon is not None and policy.default_epsilon > own:
+            yield (
+                f"{name}: default_epsilon {float(policy.default_epsilon):g} is refused: its budget allows no query"
+                f" above ε {_format_rounded_down(own)}"
+            )
+        if policy.min_epsilon > own:
+            yield f"{name}: no query can be answered: its budget allows no query of min_epsilon {float(policy.min_epsilon):g}"
+
+
+def _describe_idle_analyst_budgets(policy: Policy) -> Iterator[str]:
+    """Yield the budgets of analysts that are not below the table's own."""
+    named = [*policy.analysts, *([] if policy.per_analyst is None else ["#"])]
+    found = {key: own for key, own in collect_budgets(policy, named).items() if isinstance(key, AccountKey)}
+    for key, own in found.items():
+        table = Account.from_budget(collect_budgets(policy)[key.table])
+        if table.limit.is_within(Account.from_budget(own).limit):
+            whose = "per_analyst" if key.analyst == "#" else f"the budget of {key.analyst}"
+            yield f"{key.table}: {whose} has no effect: it is not less than the budget of the table"
+
+
+def _compute_largest_epsilon(own: Budget) -> Fraction:
+    """Return the ε of the largest single query that a budget allows."""
+    account = Account.from_budget(own)
+    return account.accountant.compute_remaining_epsilon(NOTHING, account.limit)
+
+
+def _format_rounded_down(value: Fraction) -> str:
+    return format_rounded(value)

@@ -1,0 +1,51 @@
+"""The command line: `dpsql shell`, `query`, `explain`, `check`, `init`, `budget`, and what app.py lists besides."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Sequence
+
+from dpsql.errors import BackendError, BudgetExhausted, Error, QueryRejected
+
+EXITS = ((QueryRejected, 3), (BudgetExhausted, 4), (BackendError, 5))
+"""Exit codes of errors that a script can distinguish: a refused query, a budget too small, a failed engine."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run a command and exit: with 0 on success, 2 after invalid options, the code in `EXITS` after an error, else 1.
+
+    An error is a message on stderr, never a traceback: a traceback could hold private values.
+    """
+    from dpsql.interfaces.cli.app import app
+
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(AttributeError):
+            # A terminal that cannot print ε must not make the command fail after the charge.
+            stream.reconfigure(errors="replace")  # type: ignore[union-attr]
+    failure, code = "", 1
+    try:
+        app(None if arguments is None else list(arguments), prog_name="dpsql")
+    except Error as error:
+        failure = _format_error(error)
+        code = next((code for kind, code in EXITS if isinstance(error, kind)), 1)
+    except Exception as error:  # noqa: BLE001  (whatever it is, its words may quote private values)
+        from dpsql.interfaces.shell.failures import format_unforeseen_error
+
+        failure = format_unforeseen_error(error)
+    if failure:
+        _print_error(failure)
+        sys.exit(code)
+
+
+def _format_error(error: Error) -> str:
+    from dpsql.interfaces.shell.failures import format_error
+
+    return format_error(error)
+
+
+def _print_error(text: str) -> None:
+    from dpsql.interfaces.shell.failures import highlight_error
+    from dpsql.interfaces.shell.view import View
+
+    print(View.from_stream(sys.stderr).render_parts(highlight_error(text)), file=sys.stderr)

@@ -1,0 +1,90 @@
+"""Register all commands, each from its own file, in one application."""
+
+from __future__ import annotations
+
+import sys
+from importlib.metadata import version
+from typing import Annotated
+
+import typer
+
+from dpsql import __version__
+from dpsql.interfaces.cli.account import account
+from dpsql.interfaces.cli.audit import audit
+from dpsql.interfaces.cli.budget import budget
+from dpsql.interfaces.cli.check import check
+from dpsql.interfaces.cli.demo import demo
+from dpsql.interfaces.cli.explain import explain
+from dpsql.interfaces.cli.init import init
+from dpsql.interfaces.cli.ledger import ledger
+from dpsql.interfaces.cli.owner_actions import amend, give_back, reset, unlock
+from dpsql.interfaces.cli.plan import plan
+from dpsql.interfaces.cli.publish import publish
+from dpsql.interfaces.cli.query import query
+from dpsql.interfaces.cli.receipt import receipt
+from dpsql.interfaces.cli.report import report
+from dpsql.interfaces.cli.run import run
+from dpsql.interfaces.cli.serve import serve
+from dpsql.interfaces.cli.shell import shell
+from dpsql.interfaces.cli.simulate import simulate
+from dpsql.interfaces.cli.suggest import suggest
+from dpsql.interfaces.cli.users import users
+
+app = typer.Typer(
+    name="dpsql",
+    help="Ordinary SQL over private data, answered with differential privacy.",
+    no_args_is_help=True,
+    # A pretty traceback shows local variables, which may be private values.
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for command in (
+    shell,
+    query,
+    explain,
+    check,
+    plan,
+    simulate,
+    init,
+    suggest,
+    publish,
+    run,
+    budget,
+    report,
+    account,
+    demo,
+    serve,
+):
+    app.command()(command)
+ledger.command()(reset)
+ledger.command()(amend)
+ledger.command()(unlock)
+ledger.command("return")(give_back)
+app.add_typer(audit, name="audit", context_settings={"help_option_names": ["-h", "--help"]})
+app.add_typer(ledger, name="ledger", context_settings={"help_option_names": ["-h", "--help"]})
+app.add_typer(receipt, name="receipt", context_settings={"help_option_names": ["-h", "--help"]})
+app.add_typer(users, name="users", context_settings={"help_option_names": ["-h", "--help"]})
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        python = ".".join(map(str, sys.version_info[:3]))
+        engines = ", ".join(f"{name} {version(name)}" for name in ("duckdb", "sqlglot"))
+        print(f"dpsql {__version__} ({engines}; Python {python})")
+        raise typer.Exit
+
+
+@app.callback()
+def define_common_options(
+    show: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            callback=_show_version,
+            is_eager=True,
+            help="Show the versions of dpsql and its engines, and exit.",
+        ),
+    ] = False,
+) -> None:
+    """Ordinary SQL over private data, answered with differential privacy."""

@@ -1,0 +1,208 @@
+"""`dpsql ledger verify`, `export`, `show` and `head`: a ledger without its policy."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from contextlib import closing
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dpsql.errors import OperationalError
+from dpsql.interfaces.cli.options import AnchorPath, LedgerKey
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from dpsql.ledger import Budget, Entry, LedgerHead
+    from dpsql.ledger.protocol import AccountKey
+    from dpsql.ledger.reader import LedgerReader
+
+ledger = typer.Typer(help="Verify, show and export a ledger; no policy is needed.", no_args_is_help=True)
+
+Target = Annotated[
+    str,
+    typer.Argument(
+        metavar="LEDGER", help="The ledger: a file, or postgresql://user@host/name.", show_default=False
+    ),
+]
+AnchoredHead = Annotated[
+    str | None,
+    typer.Option("--head", help="A head that `ledger head` printed earlier.", show_default=False),
+]
+
+
+class ExportFormat(StrEnum):
+    """The format of an export."""
+
+    jsonl = "jsonl"
+    csv = "csv"
+
+
+FormatName = Annotated[
+    ExportFormat, typer.Option("--format", "-f", help="Write one entry per line, as JSON or as CSV.")
+]
+TableName = Annotated[
+    str | None, typer.Option("--table", help="Show only entries of this table.", show_default=False)
+]
+Who = Annotated[
+    str | None, typer.Option("--analyst", help="Show only entries of this analyst.", show_default=False)
+]
+Kind = Annotated[
+    str | None,
+    typer.Option(
+        "--kind",
+        help="Show only entries of this kind: charge, failure, unlock, reset, amend, reserve, draw or return.",
+        show_default=False,
+    ),
+]
+Last = Annotated[int, typer.Option("--last", min=1, help="Show at most this number of the newest entries.")]
+
+
+@ledger.command()
+def verify(
+    target: Target, anchor: AnchorPath = None, head: AnchoredHead = None, ledger_key: LedgerKey = None
+) -> None:
+    """Verify every entry, from the first to the last."""
+    anchored = read_anchored_head(anchor, head)
+    with open_reader(target, ledger_key) as history:
+        chain = history.verify(anchored)
+    under = " with its key" if ledger_key else ""
+    print(f"the chain is intact{under}: entries {chain.head.entries:,}, accounts {len(chain.balances):,}")
+    if held := {number for balance in chain.balances.values() for number in balance.reservations}:
+        print(f"open reservations: {', '.join(map(str, sorted(held)))}")
+    if anchored is None:
+        print("to detect entries missing at the end, compare with a recorded head: --anchor FILE or --head")
+    else:
+        print(f"the chain contains the recorded head of {anchored.entries:,} entries")
+    print(f"head: {chain.compute_full_head(chain.stored_head)}")
+
+
+@ledger.command()
+def export(target: Target, format_: FormatName = ExportFormat.jsonl, ledger_key: LedgerKey = None) -> None:
+    """Write all entries to standard output, and check each against its digest."""
+    with open_reader(target, ledger_key) as history:
+        if format_ is ExportFormat.jsonl:
+            for row in history.iterate_rows():
+                print(json.dumps(row, ensure_ascii=False))
+            return
+        writer = csv.writer(sys.stdout, lineterminator="\n")
+        writer.writerow(history.columns)
+        for row in history.iterate_rows():
+            writer.writerow(row.values())
+
+
+@ledger.command()
+def show(
+    target: Target,
+    *,
+    table: TableName = None,
+    analyst: Who = None,
+    kind: Kind = None,
+    last: Last = 20,
+    ledger_key: LedgerKey = None,
+) -> None:
+    """Show the newest entries, oldest first."""
+    from dpsql.interfaces.shell.view import View
+
+    with open_reader(target, ledger_key) as history:
+        entries = history.list_last_entries(last, table=table, analyst=analyst, kind=kind)
+        budgets = history.read_budgets()
+    if not entries:
+        chosen = table or analyst or kind
+        print("the ledger has no such entries" if chosen else "the ledger has no entries")
+        return
+    print(View.from_stream(sys.stdout).render_parts(_build_entry_table(entries, budgets)))
+
+
+@ledger.command()
+def head(target: Target, ledger_key: LedgerKey = None) -> None:
+    """Print the ledger's head. Record it where nobody who can write the ledger can change it."""
+    with open_reader(target, ledger_key) as history:
+        print(history.read_head())
+
+
+def open_reader(target: str, key: Path | None) -> closing[LedgerReader]:
+    """Open a ledger for reading, with the key in a file."""
+    from dpsql.ledger.key import read_ledger_key
+    from dpsql.ledger.reader import LedgerReader
+
+    return closing(LedgerReader.open(target, read_ledger_key(key)))
+
+
+def read_anchored_head(anchor: Path | None, head: str | None) -> LedgerHead | None:
+    """Return the head of an anchor or of the option, or None if neither is given."""
+    from dpsql.ledger import AnchorFile
+    from dpsql.ledger.protocol import LedgerHead
+
+    if anchor is not None and head is not None:
+        raise typer.BadParameter("--anchor and --head cannot be combined")
+    if head is not None:
+        return LedgerHead.parse(head)
+    if anchor is None:
+        return None
+    anchored = AnchorFile(anchor).read_head()
+    if anchored is None:
+        raise OperationalError(
+            f"the anchor {anchor} does not exist", code="anchor_unavailable", hint="correct the path"
+        )
+    return anchored
+
+
+def _build_entry_table(entries: list[Entry], budgets: dict[AccountKey, Budget]) -> Table:
+    from dpsql.analysis.partitions.dimension import describe_ranges
+    from dpsql.interfaces.shell.view import build_table
+    from dpsql.ledger.protocol import AccountKey
+    from dpsql.policy.request.loss import format_rounded
+    from dpsql.privacy.accounting import get_accountant
+    from dpsql.privacy.accounting.partitions.boxes import Box
+
+    parts = any(entry.box is not None for entry in entries)
+    heads = (
+        "entry",
+        "at (UTC)",
+        "analyst",
+        "table",
+        "account",
+        *(("part",) if parts else ()),
+        "kind",
+        "loss",
+        "in",
+        "δ",
+        "spent",
+        "of",
+        "query",
+    )
+    rows = []
+    for entry in entries:
+        budget = budgets.get(AccountKey(entry.table, entry.account_analyst))
+        symbol = "?" if budget is None else get_accountant(budget.accountant).symbol
+        costs = (entry.spend.loss_fraction, entry.spend.delta_fraction, entry.spent.loss_fraction)
+        loss, delta, spent = (format_rounded(amount, 4, up=True) for amount in costs)
+        rows.append(
+            (
+                f"{entry.id}",
+                entry.at.strftime("%Y-%m-%d %H:%M:%S"),
+                entry.analyst,
+                entry.table,
+                entry.account_analyst or "the table's",
+                *(("all",) if parts and entry.box is None else ()),
+                *(
+                    " and ".join(describe_ranges(*side) for side in Box.parse(box).sides)
+                    for box in [entry.box]
+                    if box
+                ),
+                entry.kind if entry.reservation is None else f"{entry.kind} {entry.reservation}",
+                loss,
+                symbol,
+                delta,
+                spent,
+                format_rounded(entry.limit.loss_fraction, 4),
+                " ".join(entry.query.split()),
+            )
+        )
+    return build_table(heads, rows, right=(0, *(place + parts for place in (6, 8, 9, 10))))

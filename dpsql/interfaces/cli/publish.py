@@ -1,0 +1,136 @@
+"""`dpsql publish`."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dpsql.errors import ProgrammingError
+from dpsql.interfaces.cli.options import (
+    AnchorPath,
+    LedgerKey,
+    NewLedger,
+    connect_to_database,
+    resolve_location,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dpsql.api.connection import Connection
+    from dpsql.interfaces.publish.publication import Publication
+    from dpsql.interfaces.publish.release import RefusedQuery
+    from dpsql.results.result import Result
+
+File = Annotated[
+    Path,
+    typer.Argument(metavar="FILE", help="The publication: named queries, in YAML.", show_default=False),
+]
+Folder = Annotated[
+    Path | None,
+    typer.Option("--output", "-o", help="The folder to write; it is created if missing.", show_default=False),
+]
+Check = Annotated[
+    bool,
+    typer.Option(
+        "--check", help="Show the total charge and whether it fits into the budget; run and charge nothing."
+    ),
+]
+
+
+def publish(
+    file: File,
+    *,
+    output: Folder = None,
+    check: Check = False,
+    ledger_key: LedgerKey = None,
+    anchor: AnchorPath = None,
+    new_ledger: NewLedger = False,
+) -> None:
+    """Run the queries of a publication, and write tables, intervals, receipts, charts and a note on methods.
+
+    Nothing is charged unless every query is valid and all fit into the budget. Publishing again is free: it writes the same
+    numbers, and continues an interrupted run.
+    """
+    from dpsql.interfaces.publish.publication import load_publication
+    from dpsql.ledger.open import MEMORY, is_url
+
+    publication = load_publication(file)
+    policy = file.parent / publication.policy
+    database = policy if publication.database is None else resolve_location(file.parent, publication.database)
+    ledger = publication.ledger
+    if ledger is None:
+        ledger = str(policy.with_suffix(".ledger"))
+    elif not is_url(ledger):
+        ledger = str(file.parent / ledger)
+    book = resolve_ledger(ledger, check=check)
+    with closing(
+        connect_to_database(
+            database,
+            policy,
+            book,
+            publication.analyst,
+            ledger_key,
+            anchor=None if book == MEMORY else anchor,
+            new_ledger=new_ledger,
+        )
+    ) as connection:
+        run_publication(connection, publication, output, check=check)
+
+
+def resolve_ledger(ledger: str, *, check: bool) -> str:
+    """Return the ledger to open: one in memory if a check would otherwise create it."""
+    from dpsql.ledger.open import MEMORY, is_url
+
+    return MEMORY if check and not is_url(ledger) and not Path(ledger).is_file() else ledger
+
+
+def run_publication(
+    connection: Connection, publication: Publication, output: Path | None, *, check: bool
+) -> None:
+    """Run all queries, or show their charge. Raises typer.Exit with 3 if a query is refused, 4 if they do not fit."""
+    from dpsql.interfaces.publish.release import forecast_publication, publish_tables, require_budget
+
+    if output is None and not check:
+        raise ProgrammingError(
+            "no output folder given",
+            code="argument",
+            hint="add --output FOLDER, or --check to see only the charge",
+        )
+    planned, refused = forecast_publication(connection, publication)
+    if planned is None:
+        _report_refused_queries(refused)
+        raise typer.Exit(3)
+    if check:
+        print(planned)
+        raise typer.Exit(0 if planned.fits else 4)
+    require_budget(planned)
+    folder = output or Path()
+    for name, result in publish_tables(connection, publication, folder):
+        print(f"{folder / name}.csv: {_describe_result(result)}", flush=True)
+    print(folder / "methods.md")
+
+
+def _describe_result(result: Result) -> str:
+    rows = "1 row" if len(result) == 1 else f"{len(result):,} rows"
+    return rows if result.receipt.entries else f"{rows}, nothing was charged"
+
+
+def _report_refused_queries(refused: Sequence[RefusedQuery]) -> None:
+    """Print the error of each refused query."""
+    from dpsql.interfaces.shell.failures import format_error, highlight_error
+    from dpsql.interfaces.shell.view import View
+
+    view = View.from_stream(sys.stderr)
+    for each in refused:
+        print(
+            f"{each.name}:",
+            view.render_parts(highlight_error(format_error(each.error))),
+            "",
+            sep="\n",
+            file=sys.stderr,
+        )

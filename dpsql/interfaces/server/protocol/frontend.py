@@ -1,0 +1,311 @@
+"""The client's messages: bytes to frozen values, within limits of size.
+
+A message that is not formed as the protocol says raises ProtocolError, whatever its bytes are; nothing else is raised.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from dpsql.interfaces.server.protocol.failure import ProtocolError
+
+MOST_AT_STARTUP = 10_000
+"""Bytes of a message before the login, as in PostgreSQL."""
+MOST = 4_000_000
+"""Bytes of a message after the login: a text of the most characters that are parsed, with its parameters."""
+MOST_PARAMETERS = 1_000
+
+VERSION_3 = 3
+SSL, GSS, CANCEL = 80877103, 80877104, 80877102
+
+
+@dataclass(frozen=True, slots=True)
+class Startup:
+    """The first message: who connects, with which settings; `minor` is the protocol's minor version."""
+
+    parameters: dict[str, str]
+    minor: int
+
+
+@dataclass(frozen=True, slots=True)
+class SSLRequest:
+    """Asks for TLS."""
+
+
+@dataclass(frozen=True, slots=True)
+class GSSRequest:
+    """Asks for encryption by GSSAPI."""
+
+
+@dataclass(frozen=True, slots=True)
+class CancelRequest:
+    """Asks to cancel what another connection runs, which its process number and key name."""
+
+    process: int
+    key: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Password:
+    """A step of an authentication, whose meaning the step before decides."""
+
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """The simple query: one text of any number of statements."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Parse:
+    """Names a statement; `types` are the types of its parameters as far as the client states them."""
+
+    name: str
+    text: str
+    types: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Bind:
+    """Makes a portal of a statement and its parameters' values; `formats` and `results` are 0 for text, 1 for binary."""
+
+    portal: str
+    statement: str
+    formats: tuple[int, ...]
+    values: tuple[bytes | None, ...]
+    results: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Describe:
+    """Asks for the columns of a statement (`S`) or portal (`P`)."""
+
+    kind: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Execute:
+    """Asks for rows of a portal, at most `rows` of them unless that is 0."""
+
+    portal: str
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """Forgets a statement (`S`) or portal (`P`)."""
+
+    kind: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Flush:
+    """Asks for what is still to be sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sync:
+    """Ends a series of extended messages."""
+
+
+@dataclass(frozen=True, slots=True)
+class Terminate:
+    """Ends the connection."""
+
+
+@dataclass(frozen=True, slots=True)
+class Other:
+    """A message of the protocol for what is not offered here: COPY and function calls."""
+
+    kind: str
+
+
+FirstMessage = Startup | SSLRequest | GSSRequest | CancelRequest
+Message = (
+    Password | Query | Parse | Bind | Describe | Execute | Close | Flush | Sync | Terminate | Other
+)  # fmt: skip
+
+
+class MessageBuffer:
+    """The bytes that a client has sent and that are not read yet."""
+
+    def __init__(self) -> None:
+        self._bytes = bytearray()
+
+    def __len__(self) -> int:
+        return len(self._bytes)
+
+    def feed_bytes(self, data: bytes) -> None:
+        """Adds what has arrived."""
+        self._bytes += data
+
+    def take_first_message(self) -> FirstMessage | None:
+        """The next message of one who has not said yet which protocol it speaks; None until all of it is there."""
+        if len(self._bytes) < 4:
+            return None
+        (length,) = struct.unpack_from("!i", self._bytes)
+        if not 8 <= length <= MOST_AT_STARTUP:
+            raise ProtocolError("invalid length of startup packet")
+        if len(self._bytes) < length:
+            return None
+        body = bytes(self._bytes[4:length])
+        del self._bytes[:length]
+        return _parse_first_message(body)
+
+    def take_message(self, limit: int) -> Message | None:
+        """The next message of at most `limit` bytes; None until all of it is there."""
+        if len(self._bytes) < 5:
+            return None
+        kind, length = struct.unpack_from("!ci", self._bytes)
+        if kind not in _MESSAGES:
+            raise ProtocolError(f"invalid frontend message type {kind[0]}")
+        if length < 4 or length > limit:
+            raise ProtocolError("invalid message length")
+        if len(self._bytes) <= length:
+            return None
+        body = bytes(self._bytes[5 : length + 1])
+        del self._bytes[: length + 1]
+        reader = _FieldReader(body)
+        message = _MESSAGES[kind](reader)
+        reader.require_end()
+        return message
+
+
+def _parse_first_message(body: bytes) -> FirstMessage:
+    reader = _FieldReader(body)
+    major, minor = reader.read_int16(), reader.read_int16()
+    code = (major << 16) | (minor & 0xFFFF)
+    if code in (SSL, GSS):
+        reader.require_end()
+        return SSLRequest() if code == SSL else GSSRequest()
+    if code == CANCEL:
+        process, key = reader.read_int32(), reader.read_rest()
+        if not 4 <= len(key) <= 256:
+            raise ProtocolError("invalid length of cancel key")
+        return CancelRequest(process, key)
+    if major != VERSION_3:
+        raise ProtocolError(
+            f"unsupported frontend protocol {major}.{minor}: the server supports 3.0", "0A000"
+        )
+    parameters = dict[str, str]()
+    while name := reader.read_text():
+        if name in parameters:
+            raise ProtocolError("invalid startup packet layout: a parameter is given twice")
+        parameters[name] = reader.read_text()
+    reader.require_end()
+    return Startup(parameters, minor)
+
+
+class _FieldReader:
+    """The fields of a message's body, one after the other."""
+
+    def __init__(self, body: bytes) -> None:
+        self._body = body
+        self._at = 0
+
+    def read_bytes(self, count: int) -> bytes:
+        if count < 0 or self._at + count > len(self._body):
+            raise ProtocolError("insufficient data left in message")
+        taken = self._body[self._at : self._at + count]
+        self._at += count
+        return taken
+
+    def read_int16(self) -> int:
+        return int.from_bytes(self.read_bytes(2), signed=True)
+
+    def read_int32(self) -> int:
+        return int.from_bytes(self.read_bytes(4), signed=True)
+
+    def read_text(self) -> str:
+        end = self._body.find(b"\0", self._at)
+        if end < 0:
+            raise ProtocolError("invalid string in message")
+        taken = self.read_bytes(end + 1 - self._at)[:-1]
+        try:
+            return taken.decode()
+        except UnicodeDecodeError:
+            raise ProtocolError('invalid byte sequence for encoding "UTF8"', "22021") from None
+
+    def read_kind(self) -> str:
+        kind = self.read_bytes(1)
+        if kind not in (b"S", b"P"):
+            raise ProtocolError("invalid subtype in message")
+        return kind.decode()
+
+    def read_count(self) -> int:
+        """A number of items, of which each takes at least two bytes or is refused for want of them."""
+        count = int.from_bytes(self.read_bytes(2))
+        if count > MOST_PARAMETERS:
+            raise ProtocolError(f"a statement has at most {MOST_PARAMETERS:,} parameters", "54023")
+        return count
+
+    def read_formats(self) -> tuple[int, ...]:
+        found = tuple(self.read_int16() for _ in range(self.read_count()))
+        if not set(found) <= {0, 1}:
+            raise ProtocolError("unsupported format code")
+        return found
+
+    def read_value(self) -> bytes | None:
+        length = self.read_int32()
+        return None if length == -1 else self.read_bytes(length)
+
+    def read_rest(self) -> bytes:
+        return self.read_bytes(len(self._body) - self._at)
+
+    def require_end(self) -> None:
+        if self._at != len(self._body):
+            raise ProtocolError("invalid message format")
+
+
+def _read_parse(reader: _FieldReader) -> Message:
+    name, text = reader.read_text(), reader.read_text()
+    return Parse(name, text, tuple(reader.read_int32() & 0xFFFFFFFF for _ in range(reader.read_count())))
+
+
+def _read_bind(reader: _FieldReader) -> Message:
+    portal, statement, formats = reader.read_text(), reader.read_text(), reader.read_formats()
+    values = tuple(reader.read_value() for _ in range(reader.read_count()))
+    return Bind(portal, statement, formats, values, reader.read_formats())
+
+
+def _read_execute(reader: _FieldReader) -> Message:
+    return Execute(reader.read_text(), max(reader.read_int32(), 0))
+
+
+def _read_other(reader: _FieldReader) -> Message:
+    reader.read_rest()
+    return Other("COPY or a function call")
+
+
+_MESSAGES: dict[bytes, Callable[[_FieldReader], Message]] = {
+    b"p": lambda reader: Password(reader.read_rest()),
+    b"Q": lambda reader: Query(reader.read_text()),
+    b"P": _read_parse,
+    b"B": _read_bind,
+    b"D": lambda reader: Describe(reader.read_kind(), reader.read_text()),
+    b"E": _read_execute,
+    b"C": lambda reader: Close(reader.read_kind(), reader.read_text()),
+    b"H": lambda _: Flush(),
+    b"S": lambda _: Sync(),
+    b"X": lambda _: Terminate(),
+    b"d": _read_other,
+    b"c": _read_other,
+    b"f": _read_other,
+    b"F": _read_other,
+}
+
+
+def parse_initial_response(data: bytes) -> tuple[str, bytes]:
+    """The mechanism and first message of a SASLInitialResponse."""
+    reader = _FieldReader(data)
+    mechanism, length = reader.read_text(), reader.read_int32()
+    first = b"" if length == -1 else reader.read_bytes(length)
+    reader.require_end()
+    return mechanism, first

@@ -1,0 +1,506 @@
+"""The state that all sessions share: the policy, one ledger, engine connections by analyst, the catalog emulator, turns and threads.
+
+Nothing here is of one protocol, so that an analyst has one set of limits however many doors there are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from dpsql.api.shared_ledger import SharedLedger
+from dpsql.engine.stop_requests import record_lost_charges
+from dpsql.errors import Error, InternalError, OperationalError, PolicyError
+from dpsql.interfaces.server.activity import ActiveClient, Activity
+from dpsql.interfaces.server.audit import ServerAudit
+from dpsql.interfaces.server.connections import ConnectionPool, open_connection
+from dpsql.interfaces.server.engine_process import ProcessSetup
+from dpsql.interfaces.server.logins import FailedLogins, PasswordCheckLimiter
+from dpsql.interfaces.server.pg_catalog import PgCatalog
+from dpsql.interfaces.server.processes import ProcessPool
+from dpsql.interfaces.server.session_memory import UserMemory
+from dpsql.interfaces.server.users import User, UserStore
+from dpsql.ledger.key import read_ledger_key as read_key
+from dpsql.ledger.open import MEMORY
+from dpsql.ledger.workers import mark_as_worker
+from dpsql.policy import Policy, load, normalize_name, split_table_name
+from dpsql.sql.parse.stated_options import parse_stated_options
+from dpsql.version import VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Limits of concurrent work: `running_per_user` and `waiting_per_user` are statements of one person, `workers` those of all.
+
+    `lookup_workers` are statements of all that reach no private rows, as catalogue queries and budgets; one of each person runs.
+    `owner_workers` and `owner_connections` are kept for owners beside those of all. `held_bytes` are what the sessions of one
+    person hold between statements. Sessions that ask nothing for `idle_seconds` end; 0 means never.
+    `logins` are connections that have not logged in; one address may have half of them, the next one half of the rest.
+    A statement that has run for `statement_seconds` seconds is stopped, which is a failure if it was charged; 0 means never.
+    Statements are answered at whole multiples of `answer_grid` seconds after their turn began; 0 means at once.
+    """
+
+    workers: int = 8
+    running_per_user: int = 4
+    waiting_per_user: int = 64
+    lookup_workers: int = 4
+    owner_workers: int = 1
+    connections: int = 200
+    owner_connections: int = 8
+    held_bytes: int = 64_000_000
+    idle_seconds: float = 0.0
+    logins: int = 64
+    login_seconds: float = 15.0
+    write_seconds: float = 30.0
+    drain_seconds: float = 30.0
+    pg_catalog_seconds: float = 3.0
+    statement_seconds: float = 600.0
+    answer_grid: float = 0.0
+
+
+class Lane(Enum):
+    """The lane of a statement: `query` may read private rows; `lookup` reads the policy, the catalog or the ledger."""
+
+    query = "asking"
+    lookup = "looking"
+
+
+class _LaneQueue:
+    """Those who wait in one lane: a limited number of one person's statements runs, and of all, in the order of asking."""
+
+    def __init__(self, workers: int, owner_workers: int, running: int, waiting: int) -> None:
+        self._all, self._owners = asyncio.Semaphore(workers), asyncio.Semaphore(owner_workers)
+        self._running, self._limit = running, running + waiting
+        self._own = dict[str, asyncio.Semaphore]()
+        self.pending = Counter[str]()
+
+    @asynccontextmanager
+    async def wait_for_place(self, person: str, *, owner: bool) -> AsyncIterator[None]:
+        if self.pending[person] >= self._limit:
+            raise OperationalError(
+                f"{person} already has {self.pending[person]} statements running or waiting; nothing was charged",
+                code="too_many_statements",
+                hint="wait for their answers",
+            )
+        self.pending[person] += 1
+        own = self._own.setdefault(person, asyncio.Semaphore(self._running))
+        try:
+            async with own, self._owners if owner and self._all.locked() else self._all:
+                yield
+        finally:
+            self.pending[person] -= 1
+            if not self.pending[person]:
+                del self.pending[person], self._own[person]
+
+
+class Turns:
+    """Turns of statements: limited numbers per person and in all, first come, first served.
+
+    Claim: whatever others ask, an owner waits for no statement but those of owners.
+    Why: where all workers are taken, `owner_workers` more are for owners alone. A person has at most `Limits.running_per_user`
+    statements among those that wait for a worker, so nobody's crowd delays others by more than that.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        self._queues = {
+            Lane.query: _LaneQueue(
+                limits.workers, limits.owner_workers, limits.running_per_user, limits.waiting_per_user
+            ),
+            Lane.lookup: _LaneQueue(limits.lookup_workers, limits.owner_workers, 1, limits.waiting_per_user),
+        }
+        self._running_count = 0
+        self._pause_lock = asyncio.Lock()
+        self._open, self._idle = asyncio.Event(), asyncio.Event()
+        self._open.set()
+        self._idle.set()
+
+    def count_statements(self) -> tuple[int, int]:
+        """Return the number of running and waiting statements, and that of running ones."""
+        return sum(queue.pending.total() for queue in self._queues.values()), self._running_count
+
+    @asynccontextmanager
+    async def wait_for_turn(
+        self, person: str, *, owner: bool = False, lane: Lane = Lane.query
+    ) -> AsyncIterator[None]:
+        """Wait for a turn. Raises OperationalError if too many statements of the person already wait."""
+        async with self._queues[lane].wait_for_place(person, owner=owner):
+            while not self._open.is_set():  # also where it is paused again in between
+                await self._open.wait()
+            self._running_count += 1
+            self._idle.clear()
+            try:
+                yield
+            finally:
+                self._running_count -= 1
+                if not self._running_count:
+                    self._idle.set()
+
+    @asynccontextmanager
+    async def pause_turns(
+        self, seconds: float, end: Callable[[], None] = lambda: None
+    ) -> AsyncIterator[None]:
+        """A time in which nothing runs; who asks meanwhile waits. What still runs after `seconds` is told to `end`.
+
+        Raises OperationalError (`reload_service`) where something has not ended after as many seconds more; then all go on.
+        """
+        async with self._pause_lock:
+            self._open.clear()
+            try:
+                if not await self._wait_until_idle(seconds):
+                    end()
+                    if not await self._wait_until_idle(seconds):
+                        raise OperationalError(
+                            f"a statement is still running {seconds:g} seconds after it was cancelled; nothing was reloaded",
+                            code="reload",
+                            hint="try again later",
+                        )
+                yield
+            finally:
+                self._open.set()
+
+    async def _wait_until_idle(self, seconds: float) -> bool:
+        try:
+            await asyncio.wait_for(self._idle.wait(), seconds)
+        except TimeoutError:
+            return False
+        return True
+
+
+class Service:
+    """One policy over one database with one ledger, and its users.
+
+    `turns`, `activity`, `failed_logins` and `password_checks` belong to one event loop. `threads` are those that statements
+    run in.
+    """
+
+    def __init__(
+        self,
+        policy: Any,
+        database: str | Path | None,
+        *,
+        users: UserStore,
+        ledger: str | Path,
+        ledger_key: bytes | str | Path | None = None,
+        anchor: str | Path | None = None,
+        epsilon: str | None = None,
+        limits: Limits | None = None,
+        audit: ServerAudit | None = None,
+        processes: int = 1,
+    ) -> None:
+        self.limits = limits or Limits()
+        self._process_count = processes
+        self.processes: ProcessPool | None = None
+        """Where questions are answered; in this process where there are none."""
+        self.audit = audit or ServerAudit()
+        self.users, self.epsilon = users, epsilon
+        self.ledger, self.ledger_key = str(ledger), read_key(ledger_key)
+        self._policy_source, self._database = policy, None if database is None else str(database)
+        self._anchor, self._given_key = anchor, ledger_key
+        self.turns, self.failed_logins = Turns(self.limits), FailedLogins()
+        self.password_checks = PasswordCheckLimiter()
+        self.activity, self.memory = Activity(), UserMemory(self.limits.held_bytes)
+        self.threads: Mapping[Lane, Executor] = {
+            lane: ThreadPoolExecutor(count + self.limits.owner_workers, f"dpsql {lane.value}", mark_as_worker)
+            for lane, count in ((Lane.query, self.limits.workers), (Lane.lookup, self.limits.lookup_workers))
+        }
+        self._pg_catalog: PgCatalog | None = None
+        self._pg_catalog_lock, self._user_changes_lock = threading.Lock(), threading.Lock()
+        self.reload_count = 0
+        """How often the policy or the data has changed since the start."""
+        self._open_policy(load(policy))
+        try:
+            self.audit.note_event("start", dpsql=VERSION, **self.describe_state())
+            self.note_user_changes()
+        except BaseException:
+            self.close()
+            raise
+
+    def note_user_changes(self) -> None:
+        """Appends to the audit log what was done to users since: by `dpsql users`, which has no such log.
+
+        One that is noted as the process is killed may be noted twice, with the same number. Raises as `Audit.note_event`.
+        """
+        with self._user_changes_lock:
+            for each in self.users.list_changes():
+                self.audit.note_event(
+                    each.what,
+                    user=each.user,
+                    by=each.by,
+                    change=each.number,
+                    done=each.at,
+                    **({"detail": each.detail} if each.detail else {}),
+                )
+                self.users.mark_noted(each)
+
+    def describe_state(self) -> dict[str, Any]:
+        """What the audit log says of what is served: policy, data, how many users of each role, where the ledger ended then."""
+        return {
+            "policy": self.policy.compute_digest(),
+            "data_version": self.policy.data_version,
+            "users": Counter(user.role.value for user in self.users.list_users()),
+            "ledger": f"{self._head.entries} {self._head.digest}",
+        }
+
+    def _open_policy(self, policy: Policy) -> None:
+        """Opens the ledger and the first engine connection: the policy is held against the database, and the ledger against both.
+
+        Nothing of the service has changed where that fails.
+        """
+        names = [user.name for user in self.users.list_users() if user.role.can_query]
+        if not names:
+            raise OperationalError(
+                "the user store has no user who may run queries",
+                code="no_users",
+                hint="add one: dpsql users add NAME --role analyst",
+            )
+        # Before they are opened: what changes meanwhile counts as changed.
+        files = list_file_stamps(self._list_data_places(policy))
+        ledger = SharedLedger(
+            self.ledger, policy=policy, analysts=names, ledger_key=self._given_key, anchor=self._anchor
+        )
+        opened = partial(open_connection, self._select_data(policy), policy, ledger)
+        connections = ConnectionPool(opened, self.limits.workers * 4)
+        try:
+            with connections.acquire_connection(names[0]) as first:
+                found, catalog = first.engine.policy, first.engine.catalog
+                head = first.engine.ledger.read_head()
+            processes = None if self._process_count == 1 else self._start_processes(policy, names)
+        except BaseException:
+            connections.close()
+            ledger.close()
+            raise
+        self.policy, self._schema, self._ledger, self._head = found, catalog, ledger, head
+        self.declared_tables = tuple({split_table_name(normalize_name(name))[1] for name in found.tables})
+        self.processes = processes
+        self.connections, self._file_stamps = connections, files
+
+    def _start_processes(self, policy: Policy, names: Sequence[str]) -> ProcessPool:
+        """Start the processes that answer queries, each with the data and the ledger open."""
+        if self.ledger == MEMORY:
+            raise OperationalError(
+                "a ledger in memory cannot be shared by several processes",
+                code="processes",
+                hint="keep the ledger in a file, or omit --processes",
+            )
+        workers = self.limits.workers + self.limits.owner_workers
+        return ProcessPool(
+            ProcessSetup(
+                self._select_data(policy),
+                policy,
+                tuple(names),
+                self.ledger,
+                self._given_key,
+                self._anchor,
+                self._process_count,
+                workers,
+            ),
+            self._record_lost_query,
+        )
+
+    def _record_lost_query(self, analyst: str, sql: str, since: datetime) -> None:
+        """Records the failure of a question whose process has ended, where it was charged and its answer not stored."""
+        with self.connections.acquire_connection(analyst) as connection:
+            record_lost_charges(connection.engine.ledger, analyst, sql, since)
+
+    def _list_data_places(self, policy: Policy) -> list[str]:
+        """List the paths of the database and of the files that the policy names."""
+        return [
+            *([] if self._database is None else [self._database]),
+            *self._resolve_sources(policy).values(),
+        ]
+
+    def _resolve_sources(self, policy: Policy) -> dict[str, str]:
+        """Where the files of tables lie that the policy names, by table."""
+        beside = Path(self._policy_source).parent if isinstance(self._policy_source, (str, Path)) else Path()
+        return {name: str(place.absolute()) for name, place in policy.resolve_source_paths(beside).items()}
+
+    def _select_data(self, policy: Policy) -> str | dict[str, str] | None:
+        """What `connect` is to open: the database, or the files that the policy names, seen from its folder."""
+        return (self._resolve_sources(policy) or None) if self._database is None else self._database
+
+    async def reload(self, policy: Any = None) -> None:
+        """Reads the policy again (or takes another one), and opens the data and the ledger again, for all users that there are now.
+
+        Sessions stay, but for those of `disconnect_outdated_logins`, and statements wait meanwhile: those that run end under
+        the former policy, or are cancelled after `Limits.drain_seconds`; all others run under the new one. Raises an error of dpsql's, and the former policy stays, where the new one is wrong, does not fit the database or
+        the ledger, or where files have changed and `data_version` has not; also where a cancelled statement does not end.
+        """
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(None, self._load_new_policy, policy)
+        async with self.turns.pause_turns(self.limits.drain_seconds, self.activity.stop_running_statements):
+            await loop.run_in_executor(None, self._replace_policy, policy)
+        await self.disconnect_outdated_logins()
+
+    async def disconnect_outdated_logins(self) -> None:
+        """Ends the sessions of users that were removed, or have another password or role, since they logged in."""
+        members = self.activity.list_clients()
+        loop = asyncio.get_running_loop()
+        self.activity.disconnect_clients(
+            await loop.run_in_executor(None, self._list_outdated_logins, members)
+        )
+
+    def _list_outdated_logins(self, members: Iterable[ActiveClient]) -> list[ActiveClient]:
+        """Those of these who would not be let in as they were."""
+        found = {name: self.find_user(name) for name in {each.user.name for each in members}}
+        return [each for each in members if not _is_login_current(each, found[each.user.name])]
+
+    def _load_new_policy(self, policy: Any) -> Policy:
+        """The policy that is to come, which asks nothing that is known to be refused."""
+        found = load(self._policy_source if policy is None else policy)
+        if self.ledger == MEMORY:
+            raise OperationalError(
+                "a server needs a durable ledger; charges in a ledger in memory would be lost",
+                code="reload",
+            )
+        if (
+            list_file_stamps(self._list_data_places(found)) != self._file_stamps
+            and found.data_version == self.policy.data_version
+        ):
+            raise PolicyError(
+                f"the data has changed but data_version is still {found.data_version!r}, so stored answers of the former data would be reused",
+                code="data_version",
+                hint="change data_version in the policy",
+            )
+        return found
+
+    def _replace_policy(self, policy: Any) -> None:
+        found, former = self._load_new_policy(policy), self.policy
+        # The engine opens a file once in a process: all connections to the former one have to end first.
+        if self.processes is not None:
+            self.processes.close()
+        self.connections.close()
+        self._ledger.close()
+        try:
+            self._open_policy(found)
+        except Error:
+            self._restore_policy(former)
+            raise
+        if policy is not None:
+            self._policy_source = policy
+        self.reload_count += 1
+        with self._pg_catalog_lock:
+            former_twin, self._pg_catalog = self._pg_catalog, None
+        if former_twin is not None:
+            former_twin.close()
+
+    def _restore_policy(self, former: Policy) -> None:
+        """Goes on as before a failed reload. Where the files have changed, nobody is answered until a reload succeeds."""
+        if list_file_stamps(self._list_data_places(former)) == self._file_stamps:
+            with suppress(Error):
+                self._open_policy(former)
+
+    @property
+    def pg_catalog(self) -> PgCatalog:
+        """The catalogue twin, made once, for the door whose clients look around in it."""
+        with self._pg_catalog_lock:
+            if self._pg_catalog is None:
+                self._pg_catalog = PgCatalog(
+                    self.policy,
+                    self._schema,
+                    self.limits.pg_catalog_seconds,
+                    self.limits.lookup_workers + self.limits.owner_workers,
+                )
+            return self._pg_catalog
+
+    def resolve_loss(self, sql: str, dialect: str, given: Any) -> Any:
+        """Return the ε of a query: that of its text, else the given one, else the policy's, else None."""
+        said = parse_stated_options(sql, dialect).epsilon if "epsilon" in sql.lower() else None
+        return next(
+            (each for each in (said, given, self.policy.default_epsilon) if each not in (None, "")), None
+        )
+
+    def find_user(self, name: str) -> tuple[User, Any] | None:
+        """Return the user of a name with the password verifier, or None."""
+        return self.users.find_user(name)
+
+    def stop_client(self, member: ActiveClient, by: User, *, session: bool) -> None:
+        """Ends what a member runs, or its session, after that was noted. Raises as `Audit.note_event`. It is called in a worker.
+
+        Whoever is no owner cancels it as any client does: after its charge a statement goes on.
+        """
+        what = "session ended" if session else "statement ended"
+        self.audit.note_event(what, by=by.name, user=member.user.name, door=member.door, peer=member.peer)
+        running, stop = member.statement, by.role.is_owner
+        self.activity.call_in_loop(running.stop if stop else running.cancel)
+        if session:
+            self.activity.call_in_loop(member.disconnect)
+
+    def close(self) -> None:
+        """Wait for running statements, and close the engine connections and the ledger."""
+        for each in self.threads.values():
+            each.shutdown(wait=True)
+        if self.processes is not None:
+            self.processes.close()
+        self.connections.close()
+        if self._pg_catalog is not None:
+            self._pg_catalog.close()
+        self._ledger.close()
+        with suppress(Error):  # all else has ended well
+            self.note_user_changes()
+            self.audit.note_event("stop")
+        self.audit.close()
+
+
+def _is_login_current(member: ActiveClient, found: tuple[User, Any] | None) -> bool:
+    """Whether a member's user is there as at the login, by what is stored of the user now."""
+    if found is None:
+        return False
+    user, verifier = found
+    is_same = (user.role, user.created) == (member.user.role, member.user.created)
+    return is_same and member.verifier in (None, verifier)
+
+
+async def reload_service(service: Service, log: Callable[..., None], by: str) -> None:
+    """Reload a service, and log who requested it and the outcome. Raises as `Service.reload`."""
+    failed = ""
+    await _note_event(service, "reload asked", by=by)
+    try:
+        await service.reload()
+    except Error as error:
+        log("reload refused", by=by, code=error.code, message=error.message)
+        await _note_event(service, "reload refused", by=by, code=error.code)
+        raise
+    except Exception as error:  # noqa: BLE001  (whatever it is, its words may quote private values)
+        failed = type(error).__name__
+    if failed:
+        log("reload refused", by=by, code=InternalError.code, message=failed)
+        await _note_event(service, "reload refused", by=by, code=InternalError.code)
+        raise InternalError("the reload failed", hint="the owner's log has the reason")
+    log("reload", by=by, policy=service.policy.compute_digest(), data_version=service.policy.data_version)
+    await _note_event(service, "reload", by=by, **service.describe_state())
+
+
+async def _note_event(service: Service, event: str, **facts: Any) -> None:
+    """Append an event to the audit log without blocking the event loop."""
+    await asyncio.get_running_loop().run_in_executor(None, partial(service.audit.note_event, event, **facts))
+
+
+def list_file_stamps(places: Iterable[str]) -> tuple[tuple[object, ...], ...]:
+    """What tells whether the files at paths, in folders or of patterns are others than they were; nothing of what is no file."""
+    found = list[tuple[object, ...]]()
+    for place in places:
+        path = Path(place)
+        root = Path(path.anchor)
+        pattern = str(path.relative_to(root))
+        files = [path] if path.is_file() else path.rglob("*") if path.is_dir() else root.glob(pattern)
+        for file in sorted(files):
+            facts = file.stat()
+            found.append((str(file), facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns))
+    return tuple(found)
+
+
+def describe_service(service: Service) -> str:
+    """Return a line that describes the service."""
+    private = ", ".join(service.policy.list_private_tables())
+    public = ", ".join(name for name, table in service.policy.tables.items() if table.public)
+    return f"private: {private}" + (f"; public: {public}" if public else "")

@@ -1,0 +1,103 @@
+"""Errors of dpsql as PostgreSQL's clients know them: SQLSTATE, position, hint and detail.
+
+An error's text is made of the query, the policy and public metadata alone (see `dpsql.errors`), and so is what is said
+here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dpsql import errors
+from dpsql.errors import Error
+from dpsql.interfaces.server.protocol.failure import Failure
+
+_BY_CODE = {
+    "syntax": "42601",
+    "one_statement": "42601",
+    "parameter": "42P02",
+    "table": "42P01",
+    "column": "42703",
+    "function": "42883",
+    "ambiguous": "42702",
+    "type": "42804",
+    "group_by": "42803",
+    "too_long": "54000",
+    "too_deep": "54001",
+    "not_a_select": "25006",
+    "epsilon_missing": "22023",
+    "epsilon_cap": "22023",
+    "epsilon_floor": "22023",
+    "cancelled": "57014",
+    "stopped": "57014",
+    "table_locked": "55006",
+    "audit": "58030",
+    "too_many_statements": "53400",
+}
+_BY_CLASS: tuple[tuple[type[Error], str], ...] = (
+    (errors.BudgetExhausted, "53400"),
+    (errors.BackendError, "58000"),
+    (errors.IntegrityError, "XX001"),
+    (errors.InternalError, "XX000"),
+    (errors.QueryRejected, "0A000"),
+    (errors.NotSupportedError, "0A000"),
+    (errors.LossError, "22023"),
+    (errors.PolicyError, "F0000"),
+    (errors.DataError, "22023"),
+    (errors.OperationalError, "58000"),
+    (errors.ProgrammingError, "42000"),
+)
+_HINTS = {"epsilon_missing": "set one: SET dpsql.epsilon = 0.1, or SET dpsql.target_error = 50"}
+
+
+def to_failure(error: Error, engine_text: str, places: Sequence[int] = ()) -> Failure:
+    """What a client is told of an error about its statement.
+
+    `engine_text` is what the engine was given of it, in which `places` are those of the letters that the client did not write.
+    """
+    state = _BY_CODE.get(error.code) or next(
+        (state for kind, state in _BY_CLASS if isinstance(error, kind)), "XX000"
+    )
+    position = internal = None
+    query = None
+    at = _find_offset(error)
+    if at is not None:
+        if error.text == engine_text:
+            position = at - sum(place < at for place in places) + 1
+        else:
+            query, internal = error.text, at + 1
+    return Failure(
+        state,
+        error.message,
+        _HINTS.get(error.code, _translate_hint(error.hint)),
+        f"dpsql error code: {error.code}",
+        position,
+        query,
+        internal,
+        charged=error.charged,
+    )
+
+
+def _translate_hint(hint: str | None) -> str | None:
+    """A hint that names an argument of Python's calls, as the setting that it is here."""
+    return None if hint is None else hint.replace("leave out dialect", "SET dpsql.dialect = duckdb")
+
+
+def _find_offset(error: Error) -> int | None:
+    """The place of an error in its text, from 0."""
+    if error.position is None or error.text is None:
+        return None
+    rows = error.text.splitlines(keepends=True)
+    if not 1 <= error.position.line <= len(rows):
+        return None
+    return sum(map(len, rows[: error.position.line - 1])) + error.position.column - 1
+
+
+def make_unforeseen_failure() -> Failure:
+    """What a client is told of a failure that should not happen: its own words could quote private values."""
+    return Failure(
+        "XX000",
+        "unexpected failure in dpsql; any charge stands",
+        "ask the owner; the server's log has the place",
+        "dpsql error code: internal",
+    )

@@ -1,0 +1,152 @@
+"""Load the shell's settings from ~/.config/dpsql/config.toml, with defaults."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, Final
+
+from dpsql.errors import ProgrammingError
+from dpsql.policy.request.loss import parse_amount
+
+PLAIN: Final = "none"
+"""The theme without colors."""
+SWITCHES: Final = ("auto", "on", "off")
+DIALECTS: Final = ("duckdb", "postgres", "spark", "snowflake", "bigquery", "tsql")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The settings that a session starts with; each field is a key of the file.
+
+    `expanded` shows rows as lines, one per column; `auto` does so if a table is wider than the terminal. `pager` is the command
+    that shows long output; `auto` is $PAGER, else `less`. `ask_above` is the ε above which the shell shows the price of a query
+    and asks for confirmation.
+    """
+
+    expanded: str = "auto"
+    pager: str = "auto"
+    timing: bool = False
+    progress: bool = True
+    theme: str = "default"
+    format: str = "table"
+    dialect: str = "duckdb"
+    history: bool = True
+    ask_above: Fraction = Fraction(1)
+
+
+def get_config_path(environment: Mapping[str, str] | None = None) -> Path:
+    """Return the path of the settings: $XDG_CONFIG_HOME/dpsql/config.toml, by default under ~/.config."""
+    known = os.environ if environment is None else environment
+    config = Path(known.get("XDG_CONFIG_HOME", ""))
+    base = config if config.is_absolute() else Path.home() / ".config"
+    return base / "dpsql" / "config.toml"
+
+
+def load_settings(path: Path) -> Settings:
+    """Load the settings of a file, or the defaults if it does not exist.
+
+    Raises ProgrammingError (`config`) for a file that cannot be read, an unknown key, or an invalid value.
+    """
+    try:
+        found = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        return Settings()
+    except OSError as error:
+        raise _make_error(path, f"cannot read the file: {error.strerror}") from None
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise _make_error(path, f"invalid TOML: {error}") from None
+    known = {field.name for field in fields(Settings)}
+    for key in found:
+        if key not in known:
+            raise _make_error(path, f"unknown setting {key}", f"settings are {', '.join(sorted(known))}")
+    return Settings(**{key: _check_setting(path, key, value) for key, value in found.items()})
+
+
+def list_themes() -> tuple[str, ...]:
+    """Return the names of themes: those of Pygments, and one without colors."""
+    from pygments.styles import get_all_styles
+
+    return (PLAIN, *sorted(get_all_styles()))
+
+
+def require_theme(name: str) -> str:
+    """Return the name of a theme. Raises ProgrammingError if it is unknown."""
+    if name not in list_themes():
+        raise ProgrammingError(
+            f"unknown theme {name}", code="argument", hint=f"use one of {', '.join(list_themes())}"
+        )
+    return name
+
+
+def require_switch(value: str) -> str:
+    """Return `auto`, `on` or `off`. Raises ProgrammingError for other words."""
+    if value not in SWITCHES:
+        raise ProgrammingError(
+            f"{value} is not one of auto, on and off", code="argument", hint="use auto, on or off"
+        )
+    return value
+
+
+def _check_setting(path: Path, key: str, value: Any) -> Any:
+    check = _CHECKS[key]
+    try:
+        return check(value)
+    except (ProgrammingError, ValueError, TypeError) as error:
+        hint = error.hint if isinstance(error, ProgrammingError) else None
+        said = error.message if isinstance(error, ProgrammingError) else str(error)
+        raise _make_error(path, f"{key}: {said}", hint) from None
+
+
+def _require_boolean(value: Any) -> bool:
+    if type(value) is not bool:
+        raise ValueError("the value must be true or false")
+    return value
+
+
+def _require_text(value: Any) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError("the value must be a non-empty string")
+    return value
+
+
+def _make_choice_check(*known: str) -> Callable[[Any], str]:
+    def require_choice(value: Any) -> str:
+        if value not in known:
+            raise ValueError(f"the value must be one of {', '.join(known)}")
+        return str(value)
+
+    return require_choice
+
+
+def _parse_switch(value: Any) -> str:
+    return require_switch(("on" if value else "off") if isinstance(value, bool) else _require_text(value))
+
+
+def _parse_theme(value: Any) -> str:
+    return require_theme(_require_text(value))
+
+
+def _parse_amount(value: Any) -> Fraction:
+    return parse_amount(value, "ask_above")
+
+
+_CHECKS: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "expanded": _parse_switch,
+    "pager": _require_text,
+    "timing": _require_boolean,
+    "progress": _require_boolean,
+    "theme": _parse_theme,
+    "format": _make_choice_check("table", "csv", "json", "markdown"),
+    "dialect": _make_choice_check(*DIALECTS),
+    "history": _require_boolean,
+    "ask_above": _parse_amount,
+}
+
+
+def _make_error(path: Path, what: str, hint: str | None = None) -> ProgrammingError:
+    return ProgrammingError(f"{path}: {what}", code="config", hint=hint)

@@ -1,0 +1,190 @@
+"""Joint vectors: statistics of several arguments noised together, which share the row count and the whole loss.
+
+A component is a count, or a centered sum: one of values less the middle of their interval, whose sensitivity is half that
+of the sum. Each component is multiplied by an integer, so that all have nearly the same sensitivity, and one
+mechanism for the l∞ norm adds noise to all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+from dpsql.analysis.domains import is_nullable
+from dpsql.analysis.lattice import Lattice
+from dpsql.analysis.release_analysis import Analysis
+from dpsql.plan.aggregates import Moment
+from dpsql.plan.expressions import Call, Expr, Literal
+from dpsql.plan.functions.conditional import split_case_branches
+from dpsql.planning.statistics import ROWS, UNITS, Combination, Component, Statistic, StatisticVector
+from dpsql.privacy.mechanisms.cube import MOST_DIMENSIONS
+
+_FINE = 2**20
+"""The fewest steps by which a row moves a component: noise on so many steps is as good as continuous."""
+_RATIO = 2**10
+"""The common length is this times the largest addition of a row: whole multiples of any other fill it up to a thousandth."""
+
+
+def iterate_joint_vectors(analysis: Analysis, wanted: Container[Statistic]) -> Iterator[StatisticVector]:
+    """Yield vectors that each measure all requested statistics, except for counts of values.
+
+    Sums are taken about the middle of what a row may add, which takes a count of the rows, or as they
+    are; units are counted within the vector, or else not at all.
+    """
+    units = [False, True] if UNITS in wanted and analysis.bound.rows > 1 else [False]
+    found = [_build_joint_vector(analysis, wanted, centered=c, units=u) for c in (True, False) for u in units]
+    yield from dict.fromkeys(vector for vector in found if 1 <= len(vector.components) <= MOST_DIMENSIONS)
+
+
+def derive_null_causes(expr: Expr) -> frozenset[Expr]:
+    """Return the expressions of which at least one is NULL wherever `expr` is, and of which none is elsewhere."""
+    if not is_nullable(expr):
+        return frozenset()
+    if isinstance(expr, Call) and expr.function.strict:
+        return frozenset[Expr]().union(*map(derive_null_causes, expr.arguments))
+    if isinstance(expr, Call) and expr.function.name == "case":
+        branches, otherwise = split_case_branches(expr.arguments)
+        tests = [condition for condition, _ in branches if isinstance(condition, Call)]
+        if len(tests) == len(branches) and all(
+            test.function.name == "is_null" and value == Literal(None, value.type)
+            for test, (_, value) in zip(tests, branches, strict=True)
+        ):
+            return derive_null_causes(otherwise).union(
+                *(derive_null_causes(test.arguments[0]) for test in tests)
+            )
+    return frozenset({expr})
+
+
+def is_always_present(analysis: Analysis, measure: int) -> bool:
+    """Return whether each row has a value of a measure, as far as is declared: then its count is that of the rows."""
+    return not is_nullable(analysis.measures[measure].expr)
+
+
+@dataclass(slots=True)
+class _JointBuilder:
+    """A joint vector under construction: its components, how far a row moves each, and what they estimate.
+
+    An estimate is a list of a component's number and the factor of its exact value.
+    """
+
+    names: list[str] = field(default_factory=list)
+    combinations: list[Combination] = field(default_factory=list)
+    extents: list[int] = field(default_factory=list)
+    estimates: dict[Statistic, tuple[tuple[int, Fraction], ...]] = field(default_factory=dict)
+    counts: dict[frozenset[Expr] | Statistic, int] = field(default_factory=dict)
+
+    def add_component(self, name: str, combination: Combination, extent: int) -> int:
+        """Add a component and return its number."""
+        self.names.append(name)
+        self.combinations.append(tuple((statistic, weight) for statistic, weight in combination if weight))
+        self.extents.append(extent)
+        return len(self.names) - 1
+
+    def ensure_row_count(self) -> int:
+        """Return the component that counts the rows."""
+        return self.ensure_count(frozenset(), "rows", ROWS)
+
+    def ensure_count(self, absent: frozenset[Expr], name: str, statistic: Statistic) -> int:
+        """Return the component that counts the rows in which none of these is NULL: one for all measures that share them."""
+        if absent not in self.counts:
+            self.counts[absent] = self.add_component(name, ((statistic, 1),), 1)
+        return self.counts[absent]
+
+    def add_measure(
+        self, analysis: Analysis, index: int, wanted: Container[Statistic], *, centered: bool
+    ) -> None:
+        """Add the requested statistics of a measure."""
+        measure = analysis.measures[index]
+        count, total, lattice = (Moment.COUNT, index), (Moment.TOTAL, index), measure.lattice
+        if count in wanted or (lattice is not None and lattice.width == 0):
+            absent = derive_null_causes(measure.expr)
+            present = (
+                self.ensure_count(absent, f"count of x{index}", count) if absent else self.ensure_row_count()
+            )
+            self.estimates[count] = ((present, Fraction(1)),)
+            if lattice is not None:
+                self._add_centered_total(index, lattice, present)
+        elif lattice is not None:
+            low, high = min(0, lattice.low), max(0, lattice.high)
+            if centered and low + high:
+                rows = self.ensure_row_count()
+                component = self.add_component(
+                    f"x{index} beside rows", ((total, 2), (ROWS, -low - high)), high - low
+                )
+                self.estimates[total] = ((component, Fraction(1, 2)), (rows, Fraction(low + high, 2)))
+            else:
+                component = self.add_component(f"total of x{index}", ((total, 1),), max(-low, high))
+                self.estimates[total] = ((component, Fraction(1)),)
+
+    def _add_centered_total(self, index: int, lattice: Lattice, present: int) -> None:
+        """Add a total about the middle of its lattice, doubled so that it is a whole number."""
+        count, total = (Moment.COUNT, index), (Moment.TOTAL, index)
+        ends = lattice.low + lattice.high
+        estimate: tuple[tuple[int, Fraction], ...] = ((present, Fraction(ends, 2)),)
+        if lattice.width:
+            component = self.add_component(
+                f"x{index} about its middle", ((total, 2), (count, -ends)), lattice.width
+            )
+            estimate = ((component, Fraction(1, 2)), *estimate)
+        self.estimates[total] = estimate
+
+
+def _build_joint_vector(
+    analysis: Analysis, wanted: Container[Statistic], *, centered: bool, units: bool
+) -> StatisticVector:
+    """Return one vector with all requested statistics.
+
+    Claim: one row moves no component by more than its extent, each of which is at most the vector's largest.
+    Why: a row adds x to a total, or nothing; about the middle of [L, U], 2x - (L+U) lies within U-L of
+    zero, and where a NULL counts as zero the ends are those of the hull of [L, U] and zero. A count
+    moves by one. A multiple of a component moves by as many times its extent.
+    Source: Kulesza, Suresh, Wang 2024, "Mean estimation in the add-remove model of differential privacy",
+    section 3, for sums about the middle; Hardt, Talwar 2010, section 4, for the norm.
+    """
+    made = _JointBuilder()
+    if ROWS in wanted or (UNITS in wanted and analysis.bound.rows == 1):
+        made.ensure_row_count()
+    for index, measure in enumerate(analysis.measures):
+        if measure.counts_rows:
+            made.add_measure(analysis, index, wanted, centered=centered)
+    if frozenset() in made.counts:
+        made.estimates[ROWS] = ((made.ensure_row_count(), Fraction(1)),)
+        if analysis.bound.rows == 1:
+            made.estimates[UNITS] = made.estimates[ROWS]
+    largest = max(made.extents, default=1)
+    alone = len(made.extents) + units == 1
+    length = largest if alone else largest * max(_RATIO, -(-_FINE // largest))
+    times = [length // extent for extent in made.extents]
+    unit_extent = 0
+    if units:
+        made.estimates[UNITS] = ((made.add_component("units", ((UNITS, 1),), 1), Fraction(1)),)
+        # In one group alone it takes a unit's rows together to move another component as far as it may move.
+        unit_extent = length * (analysis.bound.rows if analysis.bound.groups == 1 else 1)
+        times.append(unit_extent)
+    return _build_vector(made, times, unit_extent)
+
+
+def _build_vector(made: _JointBuilder, times: list[int], unit_extent: int) -> StatisticVector:
+    extents = tuple(m * extent for m, extent in zip(times, made.extents, strict=True))
+    components = tuple(
+        Component(name, tuple((statistic, weight * m) for statistic, weight in combination))
+        for name, combination, m in zip(made.names, made.combinations, times, strict=True)
+    )
+    estimates = []
+    for statistic, parts in made.estimates.items():
+        weights = [Fraction(0)] * len(components)
+        for at, factor in parts:
+            weights[at] += factor / times[at]
+        estimates.append((statistic, tuple(weights)))
+    by_row = extents[:-1] if unit_extent else extents
+    return StatisticVector(
+        f"joint: {', '.join(made.names)}",
+        components,
+        tuple(estimates),
+        contribution=sum(by_row),
+        range=None,
+        nonnegative=False,
+        extents=by_row,
+        unit_extent=unit_extent,
+    )

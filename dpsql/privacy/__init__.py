@@ -1,0 +1,1 @@
+"""Differential privacy as a library of its own: mechanisms, accounting, synthesis, the local model, experts."""

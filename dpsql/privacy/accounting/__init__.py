@@ -1,0 +1,32 @@
+"""Privacy accounting: events, and the accountants that interpret them."""
+
+from __future__ import annotations
+
+from dpsql.privacy.accounting.accountants import ACCOUNTANTS, Accountant, get_accountant
+from dpsql.privacy.accounting.charge import Charge
+from dpsql.privacy.accounting.comparison import ComparedCharge, compare
+from dpsql.privacy.accounting.events import (
+    Approximate,
+    BoundedRange,
+    Composed,
+    Event,
+    Gaussian,
+    Pure,
+    Selection,
+)
+
+__all__ = [
+    "ACCOUNTANTS",
+    "Accountant",
+    "Approximate",
+    "BoundedRange",
+    "Charge",
+    "ComparedCharge",
+    "Composed",
+    "Event",
+    "Gaussian",
+    "Pure",
+    "Selection",
+    "compare",
+    "get_accountant",
+]

@@ -1,0 +1,344 @@
+"""The protocol of additive noise mechanisms, and the sensitivity that they are calibrated to."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache, partial
+from typing import Annotated, Any, ClassVar, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, PlainSerializer, PlainValidator, model_serializer, model_validator
+
+from dpsql.errors import DataError, InternalError, LossError
+from dpsql.privacy.accounting.events import Gaussian, Pure
+from dpsql.privacy.mechanisms.entropy import Entropy
+
+Floats = NDArray[np.float64]
+
+_LEAST_PROBABILITY = Fraction(1, 2**900)
+_LEAST_FLOAT, _LARGE = 5e-324, 1e300
+
+
+@dataclass(frozen=True, slots=True)
+class Sensitivity:
+    """The sensitivity: how far one privacy unit moves a vector of integers, in lattice steps.
+
+    `l1` is the largest change in l1 norm, `l2_squared` the square of the largest change in l2 norm.
+    `linf` is the largest sum, over the groups of the vector, of each group's largest change; that it is no
+    more than `l1` is all that is known of it where it is not given. InternalError if one is negative, or
+    another norm passes the l1 norm, which no vector's does.
+
+    >>> Sensitivity(l1=Fraction(2), l2_squared=Fraction(2))
+    Sensitivity(l1=Fraction(2, 1), l2_squared=Fraction(2, 1), linf=Fraction(2, 1))
+    """
+
+    tag: ClassVar[str] = "Sensitivity"
+
+    l1: Fraction
+    l2_squared: Fraction
+    linf: Fraction = Fraction(-1)
+
+    def __post_init__(self) -> None:
+        # In whole numbers: of these there are many to a plan.
+        (above, below), (square, divisor) = self.l1.as_integer_ratio(), self.l2_squared.as_integer_ratio()
+        if above < 0 or not 0 <= square * below * below <= above * above * divisor:
+            raise InternalError(f"no vector has l1 norm {self.l1} and squared l2 norm {self.l2_squared}")
+        if self.linf.numerator < 0:
+            object.__setattr__(self, "linf", self.l1)
+        elif self.linf > self.l1:
+            raise InternalError(f"no vector has l1 norm {self.l1} and l∞ norm {self.linf}")
+
+
+def _parse_fraction(value: object) -> Fraction:
+    if isinstance(value, Fraction):
+        return value
+    if not isinstance(value, str):
+        raise ValueError("an exact number is stored as text")  # noqa: TRY004 - pydantic expects it
+    try:
+        return Fraction(value)
+    except ZeroDivisionError:
+        raise ValueError("the denominator is zero") from None
+
+
+ExactText = Annotated[Fraction, PlainValidator(_parse_fraction), PlainSerializer(str)]
+"""An exact number in a record: the text of a whole number or of a ratio."""
+
+
+class MechanismRecord(BaseModel):
+    """A mechanism as stored releases hold it: the list of its word and its parameters, in this order.
+
+    The first field is `kind: Literal[…] = …`, the word; the others are the parameters. Words and the order of fields
+    never change: stored releases keep them.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    def to_mechanism(self) -> Mechanism:
+        """Return the mechanism with these parameters."""
+        raise NotImplementedError
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_list(cls, value: Any) -> Any:
+        if not isinstance(value, list):
+            return value
+        names = tuple(cls.model_fields)
+        if len(value) != len(names):
+            raise ValueError(f"the record has {len(names)} parts, not {len(value)}")
+        return dict(zip(names, value, strict=True))
+
+    @model_serializer(mode="wrap")
+    def _to_list(self, fields: Callable[[MechanismRecord], dict[str, Any]]) -> list[Any]:
+        return list(fields(self).values())
+
+
+class ComponentChanges(Protocol):
+    """A change of a vector as a sum of `count` changes, each of one component by at most `size` lattice steps."""
+
+    @property
+    def size(self) -> int:
+        """The largest change, in lattice steps."""
+        ...
+
+    @property
+    def count(self) -> int:
+        """The number of changes."""
+        ...
+
+
+class Refinement(Protocol):
+    """A conditional law of less noise, given more noise on the same exact values."""
+
+    def refine(self, noise: Sequence[int], entropy: Entropy) -> list[int]:
+        """Return a draw of the new law for each draw of the old one, independent of the others."""
+        ...
+
+
+class Mechanism(Protocol):
+    """A symmetric law on the integers, added to exact values: 1 is one lattice step.
+
+    A mechanism states, in its own file:
+    - its law: `draw`, `compute_variance`, `bound_sum_tail`, `describe`, and whether its coordinates are `independent`;
+    - its privacy: `compute_privacy_loss` of a sensitivity, and `rescale_to_sensitivity` to the same loss for another sensitivity;
+    - its intervals, where those of Laplace noise with its variance do not serve: `is_gaussian`, `find_sum_bound`,
+      `compute_characteristic_function`;
+    - its form in stored releases: `to_record` and `record_type`;
+    - whether releases with it can be refined (`find_refinement`) and combined (`independent`).
+
+    `dpsql.planning.verify` has one rule for each mechanism besides, derived from its law and independent of `compute_privacy_loss`:
+    without it no plan with the mechanism runs.
+    """
+
+    __slots__ = ()
+
+    name: ClassVar[str]
+    record_type: ClassVar[type[MechanismRecord]] = MechanismRecord
+    """Its form in stored releases; the base class for noise that is not stored."""
+    independent: ClassVar[bool] = True
+    """Whether the coordinates of a vector are drawn independently; if not, releases are neither combined nor topped up."""
+    tight_tail: ClassVar[bool] = True
+    """Whether `bound_tail` is tight enough for the interval of one draw."""
+    scaled_by_changes: ClassVar[bool] = False
+    """Whether `rescale_to_sensitivity` reads the changes of single components."""
+
+    def draw(self, size: int, entropy: Entropy) -> list[int]:
+        """Return `size` independent draws from the exact law."""
+        ...
+
+    def compute_variance(self) -> float:
+        """Return the variance in squared lattice steps, rounded to nearest: for predictions, not for proofs."""
+        ...
+
+    def bound_sum_tail(self, terms: int, threshold: int) -> float:
+        """Return an upper bound on the probability that `terms` >= 1 independent draws sum to >= `threshold`."""
+        ...
+
+    def describe(self) -> str:
+        """Return the law in words, for plans and receipts."""
+        ...
+
+    def __hash__(self) -> int:
+        """Return one hash for equal mechanisms; a dataclass replaces this with the hash of its parameters."""
+        return hash(self.name)
+
+    def compute_privacy_loss(
+        self, sensitivity: Sensitivity, changes: ComponentChanges | None
+    ) -> Pure | Gaussian:
+        """Return the privacy loss of noise with this law, for a vector of this sensitivity.
+
+        `changes` are those of its cells where it is known to move one cell at a time. InternalError where the law has no
+        loss for such a change.
+        """
+        raise InternalError(f"{self.name} noise is computed from releases, so it has no loss of its own")
+
+    def rescale_to_sensitivity(
+        self, old: Sensitivity, new: Sensitivity, changes: ComponentChanges | None
+    ) -> Mechanism:
+        """Return the mechanism with the same loss for the sensitivity `new`, and for as many `changes`, as this has for `old`."""
+        raise InternalError(f"{self.name} noise is computed from releases, so it cannot be rescaled")
+
+    def to_record(self) -> MechanismRecord:
+        """Return the mechanism as stored releases hold it."""
+        raise InternalError(f"{self.name} noise cannot be stored")
+
+    def find_refinement(self, finer: Mechanism) -> Refinement | None:
+        """Return how noise of the law `finer` is drawn given noise of this law, for the difference of both losses; or None.
+
+        Only where the difference of the two draws is independent of the finer one.
+        """
+        return None
+
+    @property
+    def is_gaussian(self) -> bool:
+        """Whether weighted sums of draws are practically normal."""
+        return False
+
+    @property
+    def subdivisions(self) -> int:
+        """The number of steps of this law in one lattice step; 1 except for computed noise."""
+        return 1
+
+    @property
+    def summands(self) -> tuple[tuple[int, Mechanism], ...]:
+        """The independent noises, with whole weights, that this is a sum of."""
+        return ((1, self),)
+
+    def find_sum_bound(self, confidence: float) -> Callable[[Sequence[float]], float] | None:
+        """Return the t with P(|Σ size · draw| <= t) >= `confidence` for coordinates of one vector, as a function of sizes.
+
+        Sizes are positive and fall. None where the law of a sum of Laplace variables of this variance serves.
+        """
+        return None
+
+    def compute_characteristic_function(self, weights: Sequence[float], at: Floats) -> Floats:
+        """Return the characteristic function of Σ weight · draw, for draws of one vector; that of Laplace noise by default."""
+        found = np.ones_like(at)
+        for each in weights:
+            found /= 1 + (self.std * each * at) ** 2 / 2
+        return found
+
+    @property
+    def std(self) -> float:
+        """The standard deviation in lattice steps."""
+        return math.sqrt(self.compute_variance())
+
+    def bound_tail(self, threshold: int) -> float:
+        """Return an upper bound on the probability that one draw is >= `threshold`."""
+        return self.bound_sum_tail(1, threshold)
+
+    def compute_half_width(self, confidence: float) -> int:
+        """Return the smallest t, in lattice steps, with P(|draw| <= t) >= `confidence`, as `bound_tail` shows it.
+
+        DataError unless 0 < confidence < 1.
+        """
+        if not 0 < confidence < 1:
+            raise DataError(f"the confidence must lie between 0 and 1, not {confidence}")
+        side = (1 - Fraction(confidence)) / 2
+        return max(search_tail_threshold(self.bound_tail, side, math.ceil(min(self.std, _LARGE))), 1) - 1
+
+    def compute_sum_threshold(self, terms: int, probability: Fraction) -> int:
+        """Return the smallest t >= 0 with P(sum of `terms` draws >= t) <= `probability`, as `bound_sum_tail` shows it.
+
+        The bound holds; rounding can only make t larger. LossError unless 2**-900 <= probability < 1,
+        InternalError unless `terms` >= 1.
+        """
+        if terms < 1:
+            raise InternalError(f"a sum needs at least one term, not {terms}")
+        if not _LEAST_PROBABILITY <= probability < 1:
+            raise LossError("the failure probability must lie between 2**-900 and 1")
+        return _compute_sum_threshold(self, terms, probability)
+
+
+def require_parameter(value: Fraction, bits: int, what: str) -> None:
+    """Require a noise parameter that a sound plan may ask for.
+
+    InternalError unless `value` is a positive Fraction (a sensitivity of zero needs no noise and no
+    mechanism); LossError if it is not within 2**-bits and 2**bits, far past all that a database holds.
+    """
+    if not isinstance(value, Fraction) or value.numerator <= 0:
+        raise InternalError(f"the {what} of a mechanism must be a positive Fraction, not {value!r}")
+    if not value.denominator <= value.numerator << bits or value.numerator > value.denominator << bits:
+        raise LossError(
+            f"this privacy loss needs noise whose {what} is out of range",
+            hint="choose an epsilon nearer to 1",
+        )
+
+
+def rescale_parameter(parameter: Fraction, new: Fraction, old: Fraction) -> Fraction:
+    """Return `parameter * new / old`, reduced once; raise ZeroDivisionError if `old` is zero.
+
+    >>> rescale_parameter(Fraction(3, 2), Fraction(4), Fraction(6))
+    Fraction(1, 1)
+    """
+    above = parameter.numerator * new.numerator * old.denominator
+    return Fraction(above, parameter.denominator * new.denominator * old.numerator)
+
+
+def require_positive_loss(value: Fraction, what: str) -> Fraction:
+    """Return `value`; raise LossError unless it is a positive Fraction."""
+    if not isinstance(value, Fraction) or value.numerator <= 0:
+        raise LossError(f"{what} must be a positive Fraction, not {value!r}")
+    return value
+
+
+def search_smallest(holds: Callable[[int], bool]) -> int:
+    """Return the smallest t >= 0 where `holds`, given that it holds from there on.
+
+    >>> search_smallest(lambda t: t * t > 50)
+    8
+    """
+    high = 1
+    while not holds(high):
+        high *= 2
+    low = -1
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high
+
+
+@lru_cache(maxsize=1024)
+def _compute_sum_threshold(mechanism: Mechanism, terms: int, probability: Fraction) -> int:
+    """As `Mechanism.compute_sum_threshold`, computed once for equal arguments."""
+    return search_tail_threshold(
+        partial(mechanism.bound_sum_tail, terms), probability, math.ceil(min(mechanism.std, _LARGE))
+    )
+
+
+def search_tail_threshold(tail: Callable[[int], float], probability: Fraction, start: int) -> int:
+    """Return the smallest t >= 0 where a tail, which falls, is at most a `probability`; `start` is near the scale of the tail.
+
+    It interpolates the logarithm of the tail, which is nearly a line or a parabola, and halves the rest in between.
+
+    >>> search_tail_threshold(lambda t: math.exp(-t / 1000), Fraction(1, 10**6), 1000)
+    13816
+    """
+    wanted, steps = math.log(probability), itertools.chain((True, True, False) * 6, itertools.repeat(False))
+    low, high = (-1, 0.0), (max(1, start), tail(max(1, start)))
+    while high[1] > probability:
+        low, high = (high[0], math.log(high[1])), (2 * high[0], tail(2 * high[0]))
+    high = (high[0], math.log(max(high[1], _LEAST_FLOAT)))
+    before = high[0]
+    while high[0] - low[0] > 1:
+        middle = (low[0] + high[0]) // 2
+        if next(steps) and low[1] > high[1]:
+            part = min(1.0, max(0.0, (low[1] - wanted) / (low[1] - high[1])))
+            guess = low[0] + math.ceil(part * (high[0] - low[0]))
+            # A little to the side of the end that is farther off, so that both ends come nearer.
+            moved = abs(guess - before) // 8
+            nearer_low = guess - low[0] < high[0] - guess
+            before, middle = (
+                guess,
+                min(high[0] - 1, max(low[0] + 1, guess + (moved if nearer_low else -moved))),
+            )
+        found = tail(middle)
+        if found <= probability:
+            high = (middle, math.log(max(found, _LEAST_FLOAT)))
+        else:
+            low = (middle, math.log(found))
+    return high[0]

@@ -1,0 +1,130 @@
+"""A synthetic table, from the analyst's side: synthetic rows, their distance from the private ones, and a receipt."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from dpsql.errors import DataError, InterfaceError
+from dpsql.plan.types import Value
+from dpsql.results.local_table import MOST_LISTED
+from dpsql.results.result import Receipt, Result
+
+if TYPE_CHECKING:
+    import pandas
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadError:
+    """The distance of the marginals of a synthetic table from those of the private rows, compared with noisy counts.
+
+    The private rows are those that are counted: of each unit at most as many as the policy allows.
+
+    All distances are sums of absolute differences over the cells of a marginal, in rows. `distance` is the released, noisy sum
+    over the workload. `direct` is its expected value if the same loss were spent on a noisy count of each cell of each marginal.
+    `rows` is the number of synthetic rows.
+    """
+
+    rows: int
+    marginals: int
+    distance: int
+    direct: float
+    half_width: Callable[[float], int] = field(repr=False, compare=False)
+
+    def interval(self, confidence: float = 0.95) -> tuple[float, float]:
+        """Return an interval that holds the mean distance of a marginal, in rows, with this probability.
+
+        Raises:
+            DataError: unless 0 < confidence < 1.
+        """
+        if not 0 < confidence < 1:
+            raise DataError("a confidence must lie between 0 and 1", hint="interval(0.95)")
+        width = self.half_width(confidence)
+        low, high = self.distance - width, self.distance + width
+        return max(0, low) / self.marginals, max(0, high) / self.marginals
+
+    @property
+    def mean(self) -> float:
+        """Return the mean distance of a marginal, in rows; it is noisy."""
+        return max(0, self.distance) / self.marginals
+
+    @property
+    def direct_mean(self) -> float:
+        """Return the mean distance of a marginal that is expected of noisy counts, in rows."""
+        return self.direct / self.marginals
+
+    def __str__(self) -> str:
+        low, high = self.interval()
+        return (
+            f"mean distance of {self.marginals} marginal{'s' * (self.marginals != 1)}: {self.mean:,.0f} rows (95%: {low:,.0f} to {high:,.0f}) "
+            f"of {self.rows:,}; noisy counts at the same loss: {self.direct_mean:,.0f}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SyntheticTable:
+    """Synthetic rows, in which each column has only public values. All queries over them are free.
+
+    `cells` has each combination that occurs, followed by the number of its rows. `error` is the distance of the table from the
+    private rows; it is None for the hypothesis of a stream. `receipt` is the record of the charge.
+
+    The accuracy of marginals outside the workload is not known: the rows are made as if columns were independent, except for what
+    was measured.
+    """
+
+    columns: tuple[str, ...]
+    types: tuple[str, ...]
+    cells: tuple[tuple[Value, ...], ...]
+    error: WorkloadError | None
+    receipt: Receipt
+    name: str = "synthetic"
+    _connect: Callable[[SyntheticTable], Any] | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def rows(self) -> list[tuple[Value, ...]]:
+        """Return all rows, equal ones next to each other.
+
+        Raises:
+            DataError: if there are more than ten million.
+        """
+        if len(self) > MOST_LISTED:
+            raise DataError(
+                f"the table has {len(self):,} rows, too many to list",
+                hint="use .cells, which has each combination with its number of rows",
+            )
+        return [
+            tuple(keys)
+            for *keys, number in self.cells
+            for _ in range(int(number))  # type: ignore[arg-type]  # the last column is a count
+        ]
+
+    @property
+    def result(self) -> Result:
+        """Return the rows as a result, with its `df`, `pl` and `to_arrow_table`."""
+        rows = tuple(self.rows)
+        scales = ((None,) * len(self.columns),) * len(rows)
+        return Result(self.columns, self.types, rows, scales, self.receipt, _no_interval)
+
+    def df(self) -> pandas.DataFrame:
+        """Return the rows as a pandas DataFrame."""
+        return self.result.df()
+
+    def query(self, sql: str) -> Result:
+        """Return the answer to a SELECT on the table `synthetic`: exact for these rows, and free."""
+        if self._connect is None:
+            raise InterfaceError("this table was not made by a connection", hint="con.synthetic(…)")
+        with self._connect(self) as con:
+            found: Result = con.query(sql)
+        return found
+
+    def __len__(self) -> int:
+        return sum(int(row[-1]) for row in self.cells)  # type: ignore[arg-type, misc]
+
+    def __str__(self) -> str:
+        head = f"synthetic table ({', '.join(self.columns)}): {len(self):,} rows"
+        return head if self.error is None else f"{head}\n{self.error}"
+
+
+def _no_interval(_row: int, _column: int, _confidence: float) -> None:
+    """Return no interval: a synthetic value has none."""

@@ -1,0 +1,173 @@
+"""Emit a release with clamps in stages: contributions once, as temporary tables, then histograms, then clamped sums.
+
+Claim: for any points that are chosen, the sums are those that the histograms of the whole statement give, and the histograms
+of all units are those of its groups, added up.
+Why: both read the same unit-group pairs. A contribution is in an interval up to the chosen point if and only if it is no
+more than the chosen threshold, and of the last point there is nothing beyond; so the totals of both parts are all that
+`compute_clamped_series` reads. Across groups, each unit has one row in `UNITS`. For a clamp on groups, a unit has a group of the next
+rank after a point if and only if it has more groups than the point; and each group of a unit with no more has a rank up
+to the point, so that ranks are needed of the other units alone.
+Source: McSherry 2009, "Privacy integrated queries", section 2.3 (adaptive composition: a later query may depend on the
+choice).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dpsql.analysis.release_analysis import Analysis
+from dpsql.plan.nodes import Values
+from dpsql.planning.clamp_histogram import ClampedSum, ClampTarget, list_clamp_targets
+from dpsql.planning.clamping import Amount, Clamp
+from dpsql.sql.compile.clamp_histograms import (
+    GROUPS,
+    Summand,
+    build_clamp_summands,
+    emit_counted_pairs,
+    emit_interval_counts,
+    emit_plain_pairs,
+    emit_unit_totals,
+)
+from dpsql.sql.compile.contribution_bounds import emit_group_order
+from dpsql.sql.compile.dialect import get_dialect
+from dpsql.sql.compile.relations import emit_constant_rows
+
+PAIRS, UNITS = '"#pairs"', '"#units"'
+"""The temporary tables: one row per unit-group pair, with its counted rows `m` and contributions; and one row per unit,
+with its contributions to all its groups, and their number."""
+SELECTED = '"#selected"'
+"""The keys of the selected groups, which are released, so that the statement only depends on released values."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stages:
+    """The queries of temporary tables, by their names, in order; and the query of the histograms of all clamps over them.
+
+    The latter has the index of a clamp target, the index of an interval, and the number of units (or pairs) in it.
+    """
+
+    tables: tuple[tuple[str, str], ...]
+    histograms: str
+
+
+def emit_stages(
+    analysis: Analysis,
+    keys: Sequence[str],
+    clamps: Sequence[Clamp],
+    pairs: tuple[Sequence[str], str],
+    held: Sequence[str],
+) -> Stages:
+    """Return the stages of a release by group; `pairs` are the common table expressions and the query of its pairs.
+
+    Where the groups of all units are put in order anyway, pairs have what is known of their units, and no other table does.
+    """
+    ctes, source = pairs
+    alone = get_dialect().ranks_all_groups
+    query = (
+        emit_counted_pairs(analysis, keys, clamps, source, held)
+        if alone
+        else emit_plain_pairs(keys, clamps, source, held)
+    )
+    tables = [(PAIRS, f"WITH {', '.join(ctes)}\n{query}")]
+    totals = [f"{text} AS {name}" for name, text in emit_unit_totals(analysis, clamps).items()]
+    totals += [f"COUNT(*) AS {GROUPS}" for clamp in clamps if clamp.amount is Amount.GROUPS]
+    if totals and not alone:
+        tables.append((UNITS, f"SELECT u, {', '.join(totals)} FROM {PAIRS} GROUP BY u"))
+    histograms = [
+        _emit_histogram(analysis, clamps[target.clamp], target, index)
+        for index, target in _list_selection_targets(clamps)
+    ]
+    return Stages(tuple(tables), "\nUNION ALL ".join(histograms))
+
+
+def _list_selection_targets(clamps: Sequence[Clamp]) -> list[tuple[int, ClampTarget]]:
+    """List the targets by which clamps are chosen: the first of each clamp, or one for each side of a total."""
+    found: list[tuple[int, ClampTarget]] = []
+    for index, target in enumerate(list_clamp_targets(clamps)):
+        if sum(known.clamp == target.clamp for _, known in found) < len(clamps[target.clamp].sides):
+            found.append((index, target))
+    return found
+
+
+def _emit_histogram(analysis: Analysis, clamp: Clamp, target: ClampTarget, index: int) -> str:
+    compared, of_units = GROUPS, True
+    if clamp.amount is not Amount.GROUPS:
+        (compared, _), of_units = build_clamp_summands(analysis, clamp, target), clamp.across_groups
+    source = _emit_unit_rows() if of_units else PAIRS
+    return f"SELECT {index} AS t, {emit_interval_counts(compared, clamp, source)}"
+
+
+def _emit_unit_rows() -> str:
+    """Return one row for each unit: its first pair, if there is no table of units."""
+    return (
+        get_dialect().emit_derived_table(f"SELECT * FROM {PAIRS} WHERE g = 1", UNITS)
+        if get_dialect().ranks_all_groups
+        else UNITS
+    )
+
+
+def emit_clamped_sums(analysis: Analysis, clamps: Sequence[Clamp]) -> dict[ClampedSum, str]:
+    """Return the sums from which the contributions of units to a group are known, clamped to the points that are chosen so far."""
+    apart = {clamp.total for clamp in clamps} - {None}
+    return {
+        ClampedSum(index, place): text
+        for index, target in enumerate(list_clamp_targets(clamps))
+        if clamps[target.clamp].chosen
+        for place, text in _emit_target_sums(analysis, clamps[target.clamp], target).items()
+        if target.measure not in apart or place in (1, 2)  # a total that has its own clamp is not read here
+    }
+
+
+def _emit_target_sums(analysis: Analysis, clamp: Clamp, target: ClampTarget) -> dict[int, str]:
+    """Return the sums of a target that `compute_clamped_series` reads, by interval.
+
+    Beyond the point these are the subdivisions and as many times the mean, up to the point the rest.
+    """
+    compared, summed = build_clamp_summands(analysis, clamp, target)
+    chosen = clamp.chosen[clamp.sides.index(target.side)]
+    within = "TRUE" if chosen == len(clamp.grid) - 1 else f"{compared} <= {clamp.thresholds[chosen]}"
+    beyond = (1, 4) if clamp.amount is not Amount.GROUPS else ()
+    # A CASE computes the text for these rows alone: the divisions beyond the point take long, and are few.
+    return {
+        place: Summand(
+            f"CASE WHEN {'NOT ' * (place in beyond)}({within}) THEN {part.text} END", part.max_magnitude
+        ).sum
+        for place, part in enumerate(summed[:-1], start=1)
+    }
+
+
+def emit_clamped_groups(
+    analysis: Analysis,
+    keys: Sequence[str],
+    clamps: Sequence[Clamp],
+    totals: Sequence[str],
+    selected: Values | None = None,
+) -> str:
+    """Return the query of the groups: their keys and these totals. With `selected`, only the groups with these keys are read."""
+    across = (
+        any(clamp.across_groups and clamp.chosen for clamp in clamps) and not get_dialect().ranks_all_groups
+    )
+    source = _emit_ranked_pairs(analysis, keys, clamps)
+    if across:
+        source = f"{source} JOIN {UNITS} USING (u)"
+    if selected is not None:
+        on = " AND ".join(f"{PAIRS}.{key} IS NOT DISTINCT FROM {SELECTED}.{key}" for key in keys)
+        source = f"{source}\nSEMI JOIN ({emit_constant_rows(selected)}) AS {SELECTED} ON {on}"
+    grouped = f"\nGROUP BY {', '.join(keys)}" * bool(keys)
+    return f"SELECT {', '.join([*keys, *totals])}\nFROM {source}{grouped}"
+
+
+def _emit_ranked_pairs(analysis: Analysis, keys: Sequence[str], clamps: Sequence[Clamp]) -> str:
+    """Return the pairs, with the rank of the group among those of the unit if a clamp on groups leaves groups of some unit out."""
+    for clamp in () if get_dialect().ranks_all_groups else clamps:
+        if clamp.amount is Amount.GROUPS and clamp.chosen and clamp.points[0] < clamp.upper_limit:
+            few, many = (
+                get_dialect().emit_semi_join(
+                    PAIRS, f"(SELECT u FROM {UNITS} WHERE {GROUPS} {compared} {clamp.points[0]})"
+                )
+                for compared in ("<=", ">")
+            )
+            rank = f"ROW_NUMBER() OVER ({emit_group_order(analysis, keys)})"
+            return f"(\n  SELECT *, 1 AS g FROM {few}\n  UNION ALL SELECT *, {rank} AS g FROM {many}\n) AS {PAIRS}"
+    return PAIRS

@@ -1,0 +1,384 @@
+"""Emit the engine SQL of a release: one statement that bounds contributions and sums exact integers.
+
+The statement depends on the plan, the policy and public metadata only, so it is the same on all neighboring databases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from dpsql.analysis.release_analysis import Analysis, Measure
+from dpsql.backends.dialect import Dialect
+from dpsql.backends.duckdb.dialect import DUCKDB
+from dpsql.plan.aggregates import Moment
+from dpsql.plan.expressions import Column, ColumnInfo
+from dpsql.plan.nodes import Values
+from dpsql.plan.types import Type, Value
+from dpsql.planning.clamp_histogram import ClampedSum, list_clamp_targets
+from dpsql.planning.clamping import Clamp
+from dpsql.planning.quantiles import QuantileSelection
+from dpsql.planning.statistics import UNITS, Statistic, bound_counted_pairs
+from dpsql.planning.top_k import TopKSelection
+from dpsql.sql.compile.clamp_histograms import COUNTED, emit_counted_pairs, needs_group_ranks
+from dpsql.sql.compile.contribution_bounds import CONTRIBUTION, emit_bounded_groups
+from dpsql.sql.compile.dialect import collect_held_queries, emit_cte, get_dialect, use_dialect
+from dpsql.sql.compile.group_keys import emit_having_clause, emit_key_values
+from dpsql.sql.compile.joint_intervals import MOST_JOINT, bound_joint_intervals, emit_histograms
+from dpsql.sql.compile.quantile_windows import emit_quantile_windows
+from dpsql.sql.compile.relations import VALUE, emit_rows
+from dpsql.sql.compile.staged_statement import (
+    SELECTED,
+    Stages,
+    emit_clamped_groups,
+    emit_clamped_sums,
+    emit_stages,
+)
+from dpsql.sql.compile.top_k_scores import SCORE, emit_scores
+from dpsql.sql.compile.unit_sample import PLACEHOLDER, use_sampling_secret
+from dpsql.sql.compile.unit_sums import UnitSums, emit_point_sum
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseStatement:
+    """Engine SQL and the names of its columns by content, in the order of the text.
+
+    `moments` are exact statistics in lattice steps, by their columns. `histograms` are read by
+    `planning.clamp_histogram.ClampHistogram`, one for each of its targets, `windows` by `planning.quantiles.RankWindow`, one
+    for each quantile. A top-k statement has the `score` of each group and nothing else. With `stages`, its rows are read
+    in stages instead, from which `emit_sums` gives the groups, with `clamped_sums` sums in place of histograms. `held_queries` are the
+    temporary tables that the text reads, by their names with their queries, on an engine that holds rows in them. Rows of
+    several sets of keys say in `left_out` which keys theirs leaves out.
+    """
+
+    sql: str
+    keys: tuple[str, ...]
+    moments: Mapping[str, Statistic] = field(default_factory=dict, hash=False)
+    histograms: tuple[str, ...] = ()
+    clamped_sums: Mapping[str, ClampedSum] = field(default_factory=dict, hash=False)
+    windows: tuple[str, ...] = ()
+    score: str | None = None
+    stages: Stages | None = field(default=None, hash=False)
+    held_queries: tuple[tuple[str, str], ...] = field(default=(), hash=False)
+    left_out: str | None = None
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of all columns."""
+        score = () if self.score is None else (self.score,)
+        left_out = () if self.left_out is None else (self.left_out,)
+        read = (*self.moments, *self.histograms, *self.clamped_sums, *self.windows)
+        return (*self.keys, *read, *score, *left_out)
+
+    def label_row(self, row: Sequence[Any]) -> dict[str, Any]:
+        """Return a row of the result, by the names of its columns."""
+        return dict(zip(self.columns, row, strict=True))
+
+
+def emit_release(
+    analysis: Analysis,
+    quantiles: Sequence[QuantileSelection] = (),
+    top_k: TopKSelection | None = None,
+    clamps: Sequence[Clamp] = (),
+    target: Dialect = DUCKDB,
+    *,
+    counted: Container[int] | None = None,
+    secret: str = PLACEHOLDER,
+) -> ReleaseStatement:
+    """Return the only statement that reads private rows for a release, in the dialect `target`.
+
+    It counts the values of the `counted` measures, or of all. Where units are sampled, the `secret` decides which.
+
+    Its result has a window for each of the `quantiles`, and histograms for the `clamps`; with `top_k`, only scores. With
+    clamps by group, it also has their stages, where the engine can have temporary tables. Raises QueryRejected, with code
+    `engine` or `engine_function`, for what the engine of the dialect cannot be asked for.
+    """
+    target.require_supported_release(analysis.release)
+    with use_dialect(target), use_sampling_secret(secret), collect_held_queries() as held:
+        statement = _emit_release(UnitSums(analysis, counted), quantiles, top_k, clamps)
+    for text in (statement.sql, *(query for _, query in held)):
+        target.require_readable_sql(text)
+    return replace(statement, held_queries=tuple(held))
+
+
+def _emit_release(
+    sums: UnitSums,
+    quantiles: Sequence[QuantileSelection],
+    top_k: TopKSelection | None,
+    clamps: Sequence[Clamp],
+) -> ReleaseStatement:
+    analysis = sums.analysis
+    if top_k is not None:
+        names = tuple(key.name for key in analysis.release.keys)
+        return ReleaseStatement(emit_scores(analysis, top_k), names, score=SCORE)
+    keys = [key.name for key in analysis.release.keys]
+    if not analysis.bound.per_unit:
+        return _finish_statement(analysis, _emit_per_row(sums, keys), quantiles, sums.moments)
+    histograms = tuple(f"s{index}" for index in range(len(list_clamp_targets(clamps))))
+    body = _emit_per_unit(sums, keys, clamps)
+    whole = _finish_statement(analysis, body, quantiles, sums.moments, histograms)
+    whole = replace(whole, histograms=histograms)
+    if not clamps or not _needs_stages(analysis, clamps):
+        return whole
+    with collect_held_queries() as before:
+        ctes, source = _emit_pairs(sums, keys, clamps)
+    made = emit_stages(analysis, keys, clamps, (ctes, source), sums.pair_columns)
+    return replace(whole, stages=replace(made, tables=(*before, *made.tables)))
+
+
+def _needs_stages(analysis: Analysis, clamps: Sequence[Clamp]) -> bool:
+    """Return whether a release is read in stages: not where one statement has few joint intervals, and no groups or held rows.
+
+    With many, one statement adds all its sums up by the intervals of each clamp: so its work is quadratic in their number.
+    """
+    few = bound_joint_intervals(analysis, clamps) <= MOST_JOINT
+    return get_dialect().supports_stages and not (
+        few and (get_dialect().materializes_ctes or not analysis.release.keys)
+    )
+
+
+def emit_sums(
+    analysis: Analysis,
+    quantiles: Sequence[QuantileSelection] = (),
+    clamps: Sequence[Clamp] = (),
+    selected: Sequence[tuple[Value, ...]] | None = None,
+    unclamped: Container[Statistic] = (),
+    *,
+    target: Dialect = DUCKDB,
+    secret: str = PLACEHOLDER,
+) -> ReleaseStatement:
+    """Return the last stage of a release: its groups, clamped to the points that are chosen so far, as the statement has them.
+
+    Of the moments without a clamp it has the `unclamped` ones and the numbers of units. With `selected`, only the groups
+    with these keys: see `can_read_selected`.
+    """
+    with use_dialect(target), use_sampling_secret(secret), collect_held_queries() as held:
+        statement = _emit_sums(analysis, quantiles, clamps, selected, unclamped)
+    return replace(statement, held_queries=tuple(held))
+
+
+def _emit_sums(
+    analysis: Analysis,
+    quantiles: Sequence[QuantileSelection],
+    clamps: Sequence[Clamp],
+    selected: Sequence[tuple[Value, ...]] | None,
+    unclamped: Container[Statistic],
+) -> ReleaseStatement:
+    keys, whole = [key.name for key in analysis.release.keys], UnitSums(analysis)
+    sums = emit_clamped_sums(analysis, clamps)
+    clamped = {f"s{part.target}_{part.place}": part for part in sums}
+    moments = {name: part for name, part in whole.moments.items() if part == UNITS or part in unclamped}
+    summed = whole.pair_summands
+    totals = [
+        *(f"{summed[name].sum} AS {name}" for name in moments),
+        *(f"{sums[part]} AS {name}" for name, part in clamped.items()),
+    ]
+    values = None
+    if selected is not None:
+        columns = tuple(
+            Column(SELECTED, key.name, ColumnInfo(key.expr.type, "")) for key in analysis.release.keys
+        )
+        values = Values(tuple(selected), SELECTED, columns)
+    body = emit_clamped_groups(analysis, keys, clamps, totals, values)
+    return replace(_finish_statement(analysis, body, quantiles, moments, clamped), clamped_sums=clamped)
+
+
+def can_read_selected(analysis: Analysis, quantiles: Sequence[QuantileSelection]) -> bool:
+    """Return whether the sums of a release can be read for its selected groups alone.
+
+    Distinct values and quantiles are of groups that they read themselves, and the keys must be such as constants of the
+    engine compare with: whole numbers and texts that no index stands for.
+    """
+    comparable = all(key.expr.type in (Type.INTEGER, Type.VARCHAR) for key in analysis.release.keys)
+    beside = quantiles or any(part.counts_distinct or part.sums_distinct for part in analysis.measures)
+    return comparable and not beside and not emit_key_values(analysis)
+
+
+def _finish_statement(
+    analysis: Analysis,
+    body: str,
+    quantiles: Sequence[QuantileSelection],
+    totals: Mapping[str, Statistic],
+    steps: Iterable[str] = (),
+) -> ReleaseStatement:
+    """Return the statement over the groups of `body`, joined with distinct values and windows, ordered by the keys.
+
+    `totals` are the columns of its moments, `steps` those of what clamps are chosen or computed from.
+    """
+    keys = [key.name for key in analysis.release.keys]
+    values = {
+        f"d{index}": (Moment.DISTINCT, index)
+        for index, part in enumerate(analysis.measures)
+        if part.counts_distinct
+    } | {
+        f"e{index}": (Moment.DISTINCT_TOTAL, index)
+        for index, part in enumerate(analysis.measures)
+        if part.sums_distinct
+    }
+    moments: dict[str, Statistic] = {**totals, **values}
+    read = [*totals, *steps]
+    if values:
+        body = _join_distinct_values(analysis, keys, body, read)
+        # Histograms stand after all moments.
+        read = [*moments, *steps]
+    near = [f"w{index}" for index in range(len(quantiles))]
+    if quantiles:
+        body = _join_quantile_windows(analysis, keys, body, read, quantiles)
+        read += near
+        # The windows of a measure are adjacent, although its quantiles may be apart in the query.
+        body = f"SELECT {', '.join([*keys, *read])}\nFROM {get_dialect().emit_derived_table(body)}"
+    texts = emit_key_values(analysis)
+    if texts or (values and steps):
+        items = [*(f"{texts.get(key, key)} AS {key}" for key in keys), *read]
+        body = f"SELECT {', '.join(items)}\nFROM {get_dialect().emit_derived_table(body)}"
+    if keys and analysis.domains is None:
+        body += f"\nORDER BY {', '.join(f'{key} NULLS LAST' for key in keys)}"
+    return ReleaseStatement(body, tuple(keys), moments, windows=tuple(near))
+
+
+def _emit_per_row(sums: UnitSums, keys: list[str]) -> str:
+    """Return each row is a unit: rows are aggregated directly."""
+    analysis = sums.analysis
+    lines = [
+        f"SELECT {', '.join([*keys, 'COUNT(*) AS n', *sums.row_sums])}",
+        f"FROM {_emit_row_source(analysis)}",
+    ]
+    return "\n".join([*lines, *_emit_grouping(keys, analysis.bound.min_frequency)])
+
+
+def _emit_row_source(analysis: Analysis, *, all_places: bool = False) -> str:
+    """Return the FROM rows; clamped expressions that are read several times are computed once."""
+    computed = any(part.counts_rows and not isinstance(part.expr, Column) for part in analysis.measures)
+    return get_dialect().emit_derived_table(emit_rows(analysis, all_places=all_places), once=computed)
+
+
+def _emit_grouping(keys: Sequence[str], min_frequency: int) -> Iterable[str]:
+    if keys:
+        yield f"GROUP BY {', '.join(keys)}"
+        if min_frequency > 1:
+            yield f"HAVING COUNT(*) >= {min_frequency}"
+
+
+def _emit_per_unit(sums: UnitSums, keys: list[str], clamps: Sequence[Clamp]) -> str:
+    """Aggregate rows by unit and group, bound them, and sum them over units."""
+    analysis = sums.analysis
+    ctes, source = _emit_pairs(sums, keys, clamps)
+    if clamps:
+        pairs = emit_counted_pairs(analysis, keys, clamps, source, sums.pair_columns)
+        ctes.append(f"{COUNTED} AS (\n  {pairs}\n)")
+        return f"WITH {', '.join(ctes)}\n{emit_histograms(sums, keys, clamps)}"
+    summed = {**sums.pair_summands, **dict(sums.iterate_limited_sums())}
+    totals = [f"{part.sum} AS {name}" for name, part in summed.items()]
+    return "\n".join(
+        [
+            f"WITH {', '.join(ctes)}",
+            f"SELECT {', '.join([*keys, *totals])}",
+            f"FROM {get_dialect().emit_derived_table(source)}",
+            "WHERE m > 0",
+            *_emit_grouping(keys, analysis.bound.min_frequency),
+        ]
+    )
+
+
+def _emit_pairs(sums: UnitSums, keys: list[str], clamps: Sequence[Clamp]) -> tuple[list[str], str]:
+    """Return the common table expressions and the query of the unit-group pairs with their counted rows."""
+    analysis, bound = sums.analysis, sums.analysis.bound
+    contribution = (
+        f"SELECT {', '.join(['u', *keys, 'COUNT(*) AS n', *sums.row_sums])}\n"
+        f"  FROM {_emit_row_source(analysis, all_places=True)}\n  GROUP BY {', '.join(['u', *keys])}{emit_having_clause(analysis)}"
+    )
+    if not keys:
+        listed = ", ".join([*sums.names, f"LEAST(n, {bound.rows}) AS m"])
+        ctes, source = emit_cte(CONTRIBUTION, contribution)
+        return ctes, f"SELECT {listed} FROM {source}"
+    names = [*(["u"] if needs_group_ranks(clamps) else []), *keys, *sums.names]
+    # The first groups of a unit count.
+    ranks = ["place AS g"] * (needs_group_ranks(clamps) and get_dialect().ranks_all_groups)
+    return emit_bounded_groups(analysis, bound, keys, ", ".join([*names, *ranks]), contribution)
+
+
+def _join_distinct_values(analysis: Analysis, keys: Sequence[str], body: str, read: Sequence[str]) -> str:
+    """Return the groups, joined with their numbers of distinct values, and with their totals."""
+    # A group of the rows may have no value.
+    parts = [
+        (f"COALESCE({{0}}.d, 0) AS d{index}", _emit_distinct_values(analysis, measure, keys))
+        for index, measure in enumerate(analysis.measures)
+        if measure.counts_distinct
+    ]
+    parts += [
+        (f"COALESCE({{0}}.e, 0) AS e{index}", _emit_distinct_values(analysis, measure, keys, total=True))
+        for index, measure in enumerate(analysis.measures)
+        if measure.sums_distinct
+    ]
+    return _join_groups(keys, body, read, parts)
+
+
+def _join_quantile_windows(
+    analysis: Analysis,
+    keys: Sequence[str],
+    body: str,
+    read: Sequence[str],
+    quantiles: Sequence[QuantileSelection],
+) -> str:
+    """Return the groups, joined with the windows of values near the ranks of the quantiles."""
+    measures = dict.fromkeys(part.measure for part in quantiles)
+    parts = []
+    for measure in measures:
+        asked = [(index, part) for index, part in enumerate(quantiles) if part.measure == measure]
+        items = ", ".join(f"{{0}}.w{index}" for index, _ in asked)
+        parts.append((items, emit_quantile_windows(analysis, keys, asked)))
+    return _join_groups(keys, body, read, parts)
+
+
+def _join_groups(
+    keys: Sequence[str], body: str, read: Sequence[str], parts: Sequence[tuple[str, str]]
+) -> str:
+    """Return a full join of the groups of `body` with the groups of further queries.
+
+    So the counted rows of a group do not decide whether its values are released, which would raise the sensitivity.
+    """
+    texts = {key: f"g.{key}" for key in keys}
+    items, lines = [f"g.{name}" for name in read], [f"FROM ({body}) AS g"]
+    for index, (item, query) in enumerate(parts):
+        name = f"v{index}"
+        items.append(item.format(name))
+        on = [(text, f"{name}.{key}") for key, text in texts.items()]
+        lines.append(
+            get_dialect().emit_full_join(query, name, on)
+            if keys
+            else f"LEFT JOIN ({query}) AS {name} ON TRUE"
+        )
+        texts = {key: f"COALESCE({text}, {name}.{key})" for key, text in texts.items()}
+    named = [f"{text} AS {key}" for key, text in texts.items()]
+    return "\n".join([f"SELECT {', '.join([*named, *items])}", *lines])
+
+
+def _emit_distinct_values(
+    analysis: Analysis, measure: Measure, keys: Sequence[str], *, total: bool = False
+) -> str:
+    """Return the numbers of distinct values of each group, over the limited pairs of group and value of each unit; or their totals."""
+    by = f" GROUP BY {', '.join(keys)}" * bool(keys)
+    ctes, source = _emit_limited_values(analysis, measure, keys)
+    if total:
+        # Each value once, before it is put on the lattice, where several may have one point.
+        source = get_dialect().emit_derived_table(
+            f"SELECT DISTINCT {', '.join([*keys, VALUE])} FROM {source}"
+        )
+        counted = ", ".join([*keys, f"{emit_point_sum(measure, VALUE)} AS e"])
+    else:
+        counted = ", ".join([*keys, f"COUNT(DISTINCT {VALUE}) AS d"])
+    return f"{ctes}SELECT {counted} FROM {source}{by}"
+
+
+def _emit_limited_values(analysis: Analysis, measure: Measure, keys: Sequence[str]) -> tuple[str, str]:
+    """Return the common table expressions and the source of the counted pairs of group and value of all units."""
+    source = f"SELECT * FROM {get_dialect().emit_derived_table(emit_rows(analysis, measure))} WHERE {VALUE} IS NOT NULL"
+    if not analysis.bound.per_unit:
+        return "", get_dialect().emit_derived_table(source)
+    pair = [*keys, VALUE]
+    grouped = f"SELECT {', '.join(['u', *pair])}, 1 AS n\n  FROM {get_dialect().emit_derived_table(source)}\n  GROUP BY {', '.join(['u', *pair])}"
+    pairs = bound_counted_pairs(measure.most_distinct, analysis.bound)
+    bound = replace(analysis.bound, limits_groups=False, rows=pairs)
+    ctes, counted = emit_bounded_groups(analysis, bound, pair, ", ".join(pair), grouped)
+    return f"WITH {', '.join(ctes)}\n", f"{get_dialect().emit_derived_table(counted)} WHERE m > 0"

@@ -1,0 +1,329 @@
+"""What was released is answered again: equal, free, and told as such, whoever asks in whatever process."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from clinic import POLICY, database
+from entropy import RecordingEntropy, ScriptedEntropy, SeededEntropy
+from small_study import write_study
+
+import dpsql
+from dpsql.analysis import release_analysis
+from dpsql.api.connection import Connection
+from dpsql.backends.duckdb import DuckDBBackend
+from dpsql.engine import receipts, stored_answers
+from dpsql.ledger import journal
+from dpsql.policy.request.query import Query
+from dpsql.version import VERSION
+
+COUNT = "SELECT COUNT(*) AS n FROM visits"
+QUERIES = [
+    COUNT,
+    "SELECT plan, AVG(cost) AS mean, COUNT(*) FROM visits GROUP BY plan",
+    "SELECT ward, COUNT(*) FROM visits GROUP BY ward",
+    "SELECT MEDIAN(cost), MAX(day) FROM visits",
+    "SELECT days FROM visits GROUP BY days ORDER BY SUM(cost) DESC LIMIT 2",
+    "SELECT ward FROM visits GROUP BY ward",
+    "SELECT ROLLUP.n FROM (SELECT plan, COUNT(*) AS n FROM visits GROUP BY ROLLUP (plan)) AS rollup",
+    "SELECT COUNT(*) FROM visits WHERE cost > (SELECT AVG(cost) FROM visits)",
+    (
+        "SELECT plan, COUNT(*) FROM visits WHERE plan IN (SELECT plan FROM visits GROUP BY plan HAVING AVG(cost) > 0)"
+        " GROUP BY plan"
+    ),
+    "SELECT SUM(days) / COUNT(*), STDDEV_POP(cost) FROM visits JOIN wards ON ward = name WHERE beds > 10",
+]
+
+
+def opened(ledger: str | Path = ":memory:", **policy: Any) -> Connection:
+    """The clinic."""
+    return dpsql.connect(database(), policy=POLICY | policy, ledger=ledger, analyst="ana", epsilon=1)
+
+
+@pytest.fixture
+def con() -> Iterator[Connection]:
+    """The clinic, with a ledger in memory."""
+    with opened() as connection:
+        yield connection
+
+
+def history(connection: Connection) -> list[str]:
+    """The digests of all that was charged."""
+    return [entry.digest for entry in connection.engine.ledger.list_entries()]
+
+
+@pytest.mark.parametrize("accountant", ["zcdp", "pure", "gdp", "basic"])
+@pytest.mark.parametrize("sql", QUERIES)
+def test_the_same_is_answered_again_and_free(sql: str, accountant: str) -> None:
+    """Values, intervals, scales and columns are equal, the ledger and the budget are what they were."""
+    with opened(budget={"epsilon": 30, "delta": 1e-6, "accountant": accountant}) as connection:
+        first = connection.query(sql)
+        charged, budget = history(connection), connection.budget()
+        again = connection.query(sql)
+        assert (history(connection), connection.budget()) == (charged, budget)
+    assert again == type(again)(
+        **{name: getattr(first, name) for name in first.__slots__} | {"receipt": again.receipt}
+    )
+    assert (again.intervals(), str(again)) == (first.intervals(), str(first))
+    assert (again.receipt.entries, again.receipt.loss) == ((), None)
+    assert again.receipt.replayed == (first.receipt.entries[0]["id"],)
+    assert again.receipt.mechanisms == first.receipt.mechanisms
+    assert (first.receipt.replayed, again.receipt.plan) == ((), first.receipt.plan)
+
+
+def test_nothing_private_is_read_and_no_word_is_drawn(
+    con: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second time the engine is asked nothing and the entropy gives nothing."""
+    first = con.query(QUERIES[1]).rows
+
+    def run(*_: object) -> None:
+        raise AssertionError("private rows are read")
+
+    monkeypatch.setattr(DuckDBBackend, "run_statement", run)
+    object.__setattr__(con.engine, "entropy", ScriptedEntropy([]))
+    assert con.query(QUERIES[1]).rows == first
+    with pytest.raises(AssertionError):
+        con.query(QUERIES[1], replay=False)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        "SELECT n FROM (SELECT COUNT(*) AS n FROM visits AS v) AS t",
+        "SELECT COUNT(*) + 0 FROM visits ORDER BY 1 LIMIT 1",
+        "WITH x AS (SELECT COUNT(*) AS n FROM visits) SELECT n FROM x WHERE n > -1000000",
+        "SELECT COUNT(1) FROM visits",
+    ],
+)
+def test_what_is_done_with_a_release_is_free(con: Connection, other: str) -> None:
+    """Other words above the release boundary are a replay, too."""
+    assert con.query(COUNT).rows == con.query(other).rows
+    assert len(history(con)) == 1
+
+
+@pytest.mark.parametrize(
+    ("sql", "terms"),
+    [
+        (COUNT, {"epsilon": 0.5}),
+        (COUNT + " WHERE cost > 5", {}),
+        (COUNT, {"replay": False}),
+        ("SELECT COUNT(*), AVG(cost) FROM visits", {}),
+    ],
+    ids=str,
+)
+def test_what_differs_is_charged(con: Connection, sql: str, terms: dict[str, Any]) -> None:
+    """Another loss, another condition, another statistic; and whoever asks for noise of its own."""
+    con.query(COUNT)
+    con.query(sql, **terms)
+    assert len(history(con)) == 2
+
+
+def test_a_part_that_was_released_is_not_charged(con: Connection) -> None:
+    """Of a statement with two releases the new one alone is charged, at its own share."""
+    both = f"SELECT a.n, b.n FROM ({COUNT}) AS a, ({COUNT} WHERE cost > 5) AS b"
+    parts = con.engine.plan_and_match(Query(both)).releases
+    epsilon = parts[0].loss_share.epsilon
+    first = con.query(COUNT, epsilon=epsilon)
+    result = con.query(both)
+    assert result.rows[0][0] == first.rows[0][0]
+    assert result.receipt.replayed == (1,)
+    (entry,) = result.receipt.entries
+    assert Fraction(entry["loss"]) == Fraction(first.receipt.entries[0]["loss"])
+    assert len(con.engine.ledger.list_entries()[-1].details["mechanisms"]) == 1
+    assert con.query(f"{COUNT} WHERE cost > 5", epsilon=epsilon).rows[0][0] == result.rows[0][1]
+
+
+def test_a_value_that_stands_in_a_release_is_part_of_it(con: Connection) -> None:
+    """The inner answer decides which outer release is meant: with another one, the outer is asked anew."""
+    sql = "SELECT COUNT(*) FROM visits WHERE cost > (SELECT AVG(cost) FROM visits)"
+    first = con.query(sql)
+    con.query("SELECT AVG(cost) FROM visits", replay=False)
+    again = con.query(sql)
+    assert again.rows == first.rows
+    fresh = con.query(sql, replay=False)
+    assert fresh.receipt.replayed == ()
+    # The first release of each kind is the one that is answered again, whatever was released since.
+    assert con.query(sql).rows == first.rows
+
+
+def test_the_least_loss_that_is_accurate_enough_is_found_again(con: Connection) -> None:
+    """A target that was met is met by the same answer."""
+    first = con.query(COUNT, target_error=50, epsilon=None)
+    again = con.query(COUNT, target_error=50)
+    assert (again.rows, again.receipt.target) == (first.rows, first.receipt.target)
+    assert len(history(con)) == 1
+
+
+def test_explain_says_what_is_free(con: Connection) -> None:
+    """Before it is asked a query has a price, after that none; EXPLAIN in SQL says so, too."""
+    free = "the release is stored (ledger entry 1): replayed free"
+    assert free not in str(con.explain(COUNT))
+    con.query(COUNT)
+    explained = con.explain(COUNT)
+    assert [line.strip() for line in explained.lines[:3]] == ["Price", free, "nothing"]
+    assert explained.receipt.replayed == (1,)
+    assert free not in str(con.explain(COUNT, replay=False))
+    assert free in con.query(f"EXPLAIN {COUNT}").rows[1][0]
+    assert len(history(con)) == 1
+
+
+def test_an_empty_budget_hinders_no_replay() -> None:
+    """What was released stays there when nothing is left; what is new is refused."""
+    with opened(budget={"epsilon": 1, "delta": 1e-6}, max_epsilon=None) as connection:
+        whole = connection.budget()["visits"].remaining_epsilon
+        first = connection.query(QUERIES[3], epsilon=whole)
+        assert connection.query(QUERIES[3], epsilon=whole).rows == first.rows
+        with pytest.raises(dpsql.BudgetExhausted):
+            connection.query(COUNT, epsilon=1)
+        with pytest.raises(dpsql.BudgetExhausted):
+            connection.query(QUERIES[3], epsilon=whole, replay=False)
+
+
+def test_a_connection_may_ask_for_new_noise_always() -> None:
+    """`connect(replay=False)` charges each query that does not say otherwise."""
+    with dpsql.connect(database(), policy=POLICY, ledger=":memory:", epsilon=1, replay=False) as connection:
+        first, second = connection.query(COUNT), connection.query(COUNT)
+        assert (first.receipt.replayed, second.receipt.replayed) == ((), ())
+        assert connection.query(COUNT, replay=True).receipt.replayed == (1,)
+        assert connection.execute(COUNT, replay=True).fetchall() == list(first.rows)
+
+
+@pytest.mark.parametrize("replay", [1, "no", 0.0])
+def test_replay_is_true_or_false(con: Connection, replay: Any) -> None:
+    """Anything else is refused before a charge."""
+    with pytest.raises(dpsql.ProgrammingError, match="replay must be True or False"):
+        con.query(COUNT, replay=replay)
+    assert history(con) == []
+
+
+def test_other_analysts_and_processes_have_the_same_answer(tmp_path: Path) -> None:
+    """A release is public: who asks later, elsewhere and in a fresh interpreter, pays nothing for it."""
+    data, policy = write_study(tmp_path)
+    sql = "SELECT plan, COUNT(*), AVG(cost) FROM visits GROUP BY plan"
+    program = (
+        "import dpsql, json, sys\n"
+        "with dpsql.connect(sys.argv[1], policy=sys.argv[2], analyst='bob', epsilon=1) as con:\n"
+        "    result = con.query(sys.argv[3])\n"
+        "    print(json.dumps([result.rows, result.intervals(), result.receipt.replayed]))\n"
+    )
+    with dpsql.connect(str(data), policy=str(policy), analyst="ana", epsilon=1) as connection:
+        first = connection.query(sql)
+    told = subprocess.run(
+        [sys.executable, "-c", program, str(data), str(policy), sql],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert json.loads(told.stdout) == json.loads(json.dumps([first.rows, first.intervals(), [1]]))
+    with dpsql.connect(str(data), policy=str(policy)) as connection:
+        assert connection.budget()["visits"].queries == 1
+
+
+def test_new_data_are_asked_anew(tmp_path: Path) -> None:
+    """The owner's version says which data were meant; nothing is inferred from the data themselves."""
+    for version, queries in (("1", 1), ("1", 1), ("2", 2), ("1", 2)):
+        with opened(tmp_path / "a.ledger", data_version=version, database="clinic") as connection:
+            connection.query(COUNT)
+            assert connection.budget()["visits"].queries == queries
+
+
+def test_programs_that_race_see_what_they_paid_for(con: Connection) -> None:
+    """Both have prepared before either has asked: both are charged, and what is kept first is answered later."""
+    plans = [con.engine.plan_and_match(Query(COUNT)) for _ in range(2)]
+    first, second = (con.engine.answer_query(plan) for plan in plans)
+    assert [result.receipt.replayed for result in (first, second)] == [(), ()]
+    assert len(history(con)) == 2
+    assert con.query(COUNT).rows == first.rows
+
+
+def test_an_answer_that_cannot_be_kept_is_not_given(con: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The charge stays, nothing is answered, and the next one who asks is charged."""
+    ledger = type(con.engine.ledger)
+
+    def full(*_: object) -> None:
+        raise dpsql.OperationalError("the disk is full", code="ledger_unavailable")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ledger, "store_releases", full)
+        with pytest.raises(dpsql.OperationalError, match="the disk is full"):
+            con.query(COUNT)
+    assert len(history(con)) == 1
+    assert con.query(COUNT).receipt.replayed == ()
+    assert len(history(con)) == 2
+
+
+def test_a_replay_draws_nothing_on_neighbours() -> None:
+    """The number of words that were drawn, and the ledger, are the same whether or not somebody is there."""
+    seen = []
+    for patients in (200, 199):
+        data = database()
+        data.execute("DELETE FROM visits WHERE patient_id >= ?", [patients])
+        with dpsql.connect(data, policy=POLICY, ledger=":memory:", analyst="ana", epsilon=1) as connection:
+            entropy = RecordingEntropy(SeededEntropy(1))
+            object.__setattr__(connection.engine, "entropy", entropy)
+            for sql in (COUNT, QUERIES[1], COUNT, QUERIES[1]):
+                connection.query(sql)
+            seen.append(
+                (entropy.requests, [entry.event for entry in connection.engine.ledger.list_entries()])
+            )
+    assert seen[0] == seen[1]
+
+
+def test_the_old_rule_costs_nothing_where_no_old_version_has_charged(
+    con: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The plan of versions before 0.3 is made only where one of them has charged the ledger."""
+    planned = []
+    monkeypatch.setattr(stored_answers, "find_former_plan", lambda *_: planned.append(1))
+    con.query(COUNT)
+    con.query(COUNT, epsilon=0.5)
+    assert planned == []
+    monkeypatch.setattr(receipts, "VERSION", "0.2.0")
+    con.query(COUNT, epsilon=0.25)
+    con.query(COUNT, epsilon=0.125)
+    assert planned == [1]
+
+
+def test_sums_of_decimals_of_old_versions_are_answered_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They were on binary lattices, from which their values are computed; what is asked anew is on one of decimals."""
+    data = duckdb.connect()
+    data.execute(
+        "CREATE TABLE t AS SELECT i AS id, CAST(i * 9.99 AS DECIMAL(9, 2)) AS x FROM range(900) r(i)"
+    )
+    table = {"unit": "id", "rows_per_unit": 1, "columns": {"x": {"type": "decimal", "bounds": [0, 10**6]}}}
+    policy = {"version": 1, "privacy_unit": "p", "budget": {"epsilon": 1e6}, "tables": {"t": table}}
+    asked = ["SELECT SUM(x) FROM t", "SELECT AVG(x), COUNT(*) FROM t", "SELECT MEDIAN(x) FROM t"]
+    with dpsql.connect(data, policy=policy, ledger=":memory:", epsilon=10) as connection:
+        with monkeypatch.context() as old:
+            old.setattr(receipts, "VERSION", "0.2.0")
+            old.setattr(release_analysis, "find_decimal_digits", lambda _: None)
+            before = [connection.query(sql) for sql in asked]
+        again = [connection.query(sql) for sql in asked]
+        assert [result.rows for result in again] == [result.rows for result in before]
+        assert [bool(result.receipt.replayed) for result in again] == [True] * 3
+        anew = [connection.query(sql, epsilon=9) for sql in asked]
+        assert [result.receipt.replayed for result in anew] == [()] * 3
+
+
+def test_old_versions_are_known_of_a_long_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the entries before the last of each account are not read; and those that are added are followed."""
+    path = tmp_path / "ledger"
+    monkeypatch.setattr(receipts, "VERSION", "0.2.0")
+    with opened(path) as connection:
+        for epsilon in (0.5, 0.25, 0.125):
+            connection.query(COUNT, epsilon=epsilon, replay=False)
+    monkeypatch.setattr(receipts, "VERSION", VERSION)
+    monkeypatch.setattr(journal, "_MOST_FOLLOWED", 1)
+    with opened(path) as connection:
+        assert connection.engine.ledger.list_versions() == {"0.2.0"}
+        connection.query(COUNT, epsilon=1)
+        assert connection.engine.ledger.list_versions() == {"0.2.0", VERSION}

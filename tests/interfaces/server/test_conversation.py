@@ -1,0 +1,457 @@
+"""A connection as a state machine: no sockets, no engine; each task is answered by the test."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import struct
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from speeds import examples
+
+from dpsql.interfaces.server.protocol.conversation import MOST_VALUES_AT_ONCE, Conversation
+from dpsql.interfaces.server.protocol.failure import Failure
+from dpsql.interfaces.server.protocol.scram import Verifier
+from dpsql.interfaces.server.protocol.tasks import (
+    Answer,
+    CancelStatement,
+    DescribeStatement,
+    InferTypes,
+    LogIn,
+    LoginResult,
+    LookUpUser,
+    ReadText,
+    RejectLogin,
+    RunStatement,
+    StartTLS,
+    StatementDescription,
+)
+from dpsql.interfaces.server.protocol.values import INT8, TEXT, Column
+from dpsql.interfaces.server.statements import parse_statements
+
+from .scram_client import ScramClient
+from .test_frontend import message, startup
+
+PASSWORD = "correct horse battery staple"
+SALTED = hashlib.pbkdf2_hmac("sha256", PASSWORD.encode(), b"salt", 1)  # once, for there are many logins here
+VERIFIER = Verifier(
+    1,
+    b"salt",
+    hashlib.sha256(hmac.digest(SALTED, b"Client Key", "sha256")).digest(),
+    hmac.digest(SALTED, b"Server Key", "sha256"),
+)
+START = startup(struct.pack("!i", 196608) + b"user\0ana\0\0")
+COLUMNS = (Column("n", INT8),)
+ROWS = ((1,), (2,), (3,))
+
+
+def said(data: bytes) -> list[tuple[str, bytes]]:
+    """The server's messages."""
+    found = []
+    while data:
+        (length,) = struct.unpack_from("!i", data, 1)
+        found.append((chr(data[0]), data[5 : length + 1]))
+        data = data[length + 1 :]
+    return found
+
+
+def kinds(data: bytes) -> str:
+    return "".join(kind for kind, _ in said(data))
+
+
+def fields(body: bytes) -> dict[str, str]:
+    return {chr(part[0]): part[1:].decode() for part in body.split(b"\0") if part}
+
+
+def state_of(data: bytes) -> str:
+    return next(fields(body)["C"] for kind, body in said(data) if kind == "E")
+
+
+def proved(conversation: Conversation, password: str = PASSWORD, *, known: bool = True) -> object:
+    """Goes up to the proof of a password; the task after it."""
+    conversation.receive_bytes(START)
+    assert conversation.step() == LookUpUser("ana")
+    conversation.receive_verifier(VERIFIER, known=known)
+    client = ScramClient(password)
+    first = client.first().encode()
+    conversation.take_output()
+    conversation.receive_bytes(message(b"p", b"SCRAM-SHA-256\0" + struct.pack("!i", len(first)) + first))
+    assert conversation.step() is None
+    ((_, body),) = said(conversation.take_output())
+    conversation.receive_bytes(message(b"p", client.final(body[4:].decode()).encode()))
+    return conversation.step()
+
+
+def ready() -> Conversation:
+    conversation = Conversation()
+    assert proved(conversation) == LogIn("ana", {"user": "ana"})
+    conversation.accept_login(LoginResult({"server_version": "15.0"}, 7, b"keys"))
+    assert kinds(conversation.take_output()) == "RRSKZ"
+    return conversation
+
+
+def answered(task: RunStatement) -> Answer | Failure:
+    """What a server would answer to a few statements."""
+    if task.statement.command is not None:
+        return Answer(task.statement.command)
+    if "bad" in task.text:
+        return Failure("42601", "bad")
+    if "SET" in task.text:
+        return Answer("SET", statuses={"application_name": "x"})
+    return Answer("SELECT 3", COLUMNS, ROWS)
+
+
+def ask(conversation: Conversation, *messages: bytes) -> bytes:
+    """Sends messages and answers all tasks; what the server says."""
+    conversation.receive_bytes(b"".join(messages))
+    while (task := conversation.step()) is not None:
+        if isinstance(task, RunStatement):
+            conversation.receive_answer(answered(task))
+        elif isinstance(task, ReadText):
+            conversation.receive_statements(parse_statements(task.text))
+        elif isinstance(task, InferTypes):
+            conversation.receive_types(tuple(each or TEXT for each in task.types))
+        else:
+            assert isinstance(task, DescribeStatement)
+            found = (
+                Failure("42P01", "no")
+                if "bad" in task.text
+                else StatementDescription(COLUMNS, (TEXT,) * len(task.types))
+            )
+            conversation.receive_description(found)
+    return conversation.take_output()
+
+
+def parse(text: str, name: str = "") -> bytes:
+    return message(b"P", f"{name}\0{text}\0".encode() + struct.pack("!h", 0))
+
+
+def bind(
+    portal: str = "", name: str = "", values: tuple[bytes, ...] = (), results: tuple[int, ...] = ()
+) -> bytes:
+    body = b"".join(struct.pack("!i", len(value)) + value for value in values)
+    codes = struct.pack("!h", len(results)) + b"".join(struct.pack("!h", code) for code in results)
+    return message(b"B", f"{portal}\0{name}\0".encode() + struct.pack("!hh", 0, len(values)) + body + codes)
+
+
+def execute(portal: str = "", rows: int = 0) -> bytes:
+    return message(b"E", f"{portal}\0".encode() + struct.pack("!i", rows))
+
+
+def query(text: str) -> bytes:
+    return message(b"Q", text.encode() + b"\0")
+
+
+SYNC = message(b"S")
+
+
+@pytest.mark.parametrize(
+    ("password", "known", "expected"),
+    [(PASSWORD, True, LogIn), ("wrong" + PASSWORD, True, RejectLogin), (PASSWORD, False, RejectLogin)],
+)
+def test_the_password_of_a_known_user_alone_opens_the_door(
+    password: str, known: bool, expected: type
+) -> None:
+    conversation = Conversation()
+    assert isinstance(proved(conversation, password, known=known), expected)
+    if expected is RejectLogin:
+        conversation.reject_login()
+        assert state_of(conversation.take_output()) == "28P01"
+        assert conversation.is_closing
+
+
+def test_an_unknown_user_is_told_the_same_as_a_known_one() -> None:
+    """Up to the last message, whose lengths and kinds are equal too; and the same each time."""
+    told = []
+    for known, verifier in (
+        (True, Verifier.from_password(PASSWORD)),
+        (False, Verifier.make_mock("ana", b"secret")),
+    ):
+        conversation = Conversation()
+        conversation.receive_bytes(START)
+        conversation.step()
+        conversation.receive_verifier(verifier, known=known)
+        first = b"n,,n=,r=abcdefghijklmnop"
+        conversation.receive_bytes(message(b"p", b"SCRAM-SHA-256\0" + struct.pack("!i", len(first)) + first))
+        conversation.step()
+        told.append([(kind, len(body)) for kind, body in said(conversation.take_output())])
+    assert told[0] == told[1]
+    assert (
+        Verifier.make_mock("ana", b"secret")
+        == Verifier.make_mock("ana", b"secret")
+        != Verifier.make_mock("bob", b"secret")
+    )
+
+
+@pytest.mark.parametrize(
+    "data", [query("SELECT 1"), SYNC, message(b"p", b"\0"), message(b"p", b"PLAIN\0\0\0\0\1x")]
+)
+def test_nobody_asks_before_the_login(data: bytes) -> None:
+    conversation = Conversation()
+    conversation.receive_bytes(START)
+    conversation.step()
+    conversation.receive_verifier(VERIFIER, known=True)
+    conversation.receive_bytes(data)
+    assert conversation.step() is None
+    assert conversation.is_closing
+
+
+def test_what_comes_unencrypted_with_a_request_for_tls_is_not_taken_for_encrypted() -> None:
+    conversation = Conversation(tls=True)
+    conversation.receive_bytes(startup(struct.pack("!i", 80877103)) + START)
+    assert conversation.step() is None
+    assert conversation.is_closing
+    assert state_of(conversation.take_output()) == "08P01"
+
+
+def test_tls_is_asked_for_offered_and_required() -> None:
+    asked = startup(struct.pack("!i", 80877103))
+    plain = Conversation()
+    plain.receive_bytes(asked)
+    assert plain.step() is None
+    assert plain.take_output() == b"N"
+    offered = Conversation(tls=True, requires_tls=True)
+    offered.receive_bytes(asked)
+    assert offered.step() == StartTLS()
+    assert offered.take_output() == b"S"
+    offered.confirm_tls()
+    offered.receive_bytes(START)
+    assert offered.step() == LookUpUser("ana")
+    refused = Conversation(tls=True, requires_tls=True)
+    refused.receive_bytes(START)
+    assert refused.step() is None
+    assert state_of(refused.take_output()) == "28000"
+
+
+def test_a_cancel_request_is_passed_on_and_told_nothing() -> None:
+    conversation = Conversation()
+    conversation.receive_bytes(startup(struct.pack("!ii", 80877102, 9) + b"keys"))
+    assert conversation.step() == CancelStatement(9, b"keys")
+    conversation.confirm_cancel()
+    assert conversation.step() is None
+    assert conversation.is_closing
+    assert conversation.take_output() == b""
+
+
+def begun(at: str) -> Conversation:
+    """A conversation that waits for the user, for the login or for a statement."""
+    if at == "statement":
+        conversation = ready()
+        conversation.receive_bytes(query("SELECT 1"))
+    else:
+        conversation = Conversation()
+        if at == "login":
+            proved(conversation)
+        else:
+            conversation.receive_bytes(START)
+    return conversation
+
+
+@pytest.mark.parametrize("at", ["user", "login", "statement"])
+def test_a_connection_that_ends_asks_for_nothing_more(at: str) -> None:
+    """Its task was asked for again and again, for as long as the client kept its socket open."""
+    conversation = begun(at)
+    assert conversation.step() is not None
+    conversation.close_with_failure(Failure("53300", "sorry", severity="FATAL"))
+    assert kinds(conversation.take_output())[-1] == "E"
+    assert (conversation.step(), conversation.is_waiting, conversation.is_closing) == (None, False, True)
+    assert conversation.take_output() == b""
+
+
+def test_a_simple_query_runs_its_statements_up_to_the_first_error() -> None:
+    conversation = ready()
+    assert kinds(ask(conversation, query("SELECT 1; SET a = 1; SELECT 2"))) == "TDDDC" + "SC" + "TDDDC" + "Z"
+    assert kinds(ask(conversation, query("SELECT 1; bad; SELECT 2"))) == "TDDDCEZ"
+    assert kinds(ask(conversation, query(" -- nothing"))) == "IZ"
+    assert kinds(ask(conversation, query("SELECT 1"), query("SELECT 1"))) == "TDDDCZ" * 2
+
+
+def test_the_extended_query_and_its_portals() -> None:
+    conversation = ready()
+    described = message(b"D", b"P\0")
+    assert kinds(ask(conversation, parse("SELECT 1"), bind(), described, execute(), SYNC)) == "12TDDDCZ"
+    assert kinds(ask(conversation, query("BEGIN"))) == "CZ"
+    told = ask(conversation, parse("SELECT 1"), bind("p"), execute("p", 2), execute("p", 2), SYNC)
+    assert kinds(told) == "12DDsDCZ"
+    assert said(told)[-2][1] == b"SELECT 1\0"
+    assert kinds(ask(conversation, execute("p", 2), SYNC)) == "CZ"
+    assert kinds(ask(conversation, query("COMMIT"), SYNC, execute("p"), SYNC)) == "CZZEZ"
+
+
+def test_after_an_error_everything_up_to_sync_is_skipped() -> None:
+    conversation = ready()
+    told = ask(conversation, parse("bad"), bind(), execute(), parse("SELECT 1"), bind(), execute(), SYNC)
+    assert kinds(told) == "12EZ"
+    assert (
+        kinds(ask(conversation, bind("", "none"), parse("SELECT 1"), SYNC, query("SELECT 1"))) == "EZTDDDCZ"
+    )
+    assert kinds(ask(conversation, parse("bad"), message(b"D", b"S\0"), execute(), SYNC)) == "1EZ"
+
+
+def test_a_portal_is_run_once_however_often_it_is_executed() -> None:
+    """Each run could be a charge."""
+    conversation = ready()
+    ran = []
+    conversation.receive_bytes(query("BEGIN") + parse("SELECT 1") + bind("p") + execute("p", 1) * 3 + SYNC)
+    while (task := conversation.step()) is not None:
+        assert isinstance(task, RunStatement)
+        ran.append(task.text)
+        conversation.receive_answer(answered(task))
+    assert ran == ["BEGIN", "SELECT 1"]
+
+
+def test_the_transaction_s_status_follows() -> None:
+    conversation = ready()
+
+    def status(*messages: bytes) -> str:
+        return said(ask(conversation, *messages))[-1][1].decode()
+
+    assert [status(query(text)) for text in ("SELECT 1", "BEGIN", "SELECT 1", "COMMIT")] == [
+        "I",
+        "T",
+        "T",
+        "I",
+    ]
+    assert [status(query(text)) for text in ("BEGIN", "bad", "SELECT 1", "ROLLBACK")] == ["T", "E", "E", "I"]
+    assert [
+        status(query(text)) for text in ("BEGIN", "SAVEPOINT a", "bad", "RELEASE a", "ROLLBACK TO a")
+    ] == [*"TTEET"]
+    assert status(query("COMMIT")) == "I"
+    assert state_of(ask(conversation, query("BEGIN; bad"), query("SELECT 1"))) == "42601"
+    assert state_of(ask(conversation, parse("SELECT 1"), SYNC)) == "25P02"
+    assert status(parse("ROLLBACK"), bind(), execute(), SYNC) == "I"
+
+
+def test_parameters_are_counted_and_read_by_their_types() -> None:
+    conversation = ready()
+    assert state_of(ask(conversation, parse("SELECT $2"), bind(values=(b"1",)), SYNC)) == "08P01"
+    assert state_of(ask(conversation, parse("SELECT $1; SELECT 2"), SYNC)) == "42601"
+    typed = message(b"P", b"\0SELECT $1\0" + struct.pack("!hi", 1, INT8))
+    assert state_of(ask(conversation, typed, bind(values=(b"x",)), SYNC)) == "22P02"
+    conversation.receive_bytes(typed + bind(values=(b"12",)) + execute())
+    task = conversation.step()
+    assert isinstance(task, RunStatement)
+    assert task.values == (12,)
+
+
+def test_results_are_binary_where_that_is_asked() -> None:
+    told = ask(ready(), parse("SELECT 1"), bind(results=(1,)), execute(), SYNC)
+    assert said(told)[2][1] == struct.pack("!hiq", 1, 8, 1)
+
+
+def test_many_messages_are_handled_in_parts() -> None:
+    """Each part has an end, so that what is answered to them is sent before more is made, and others have their turn."""
+    conversation = ready()
+    ask(conversation, parse("SELECT 1", "s"), message(b"D", b"Ss\0"), SYNC)
+    conversation.receive_bytes(message(b"D", b"Ss\0") * 1_000)
+    told = []
+    while conversation.step() is None:
+        told.append(len(said(conversation.take_output())))
+        if not conversation.has_more_messages:
+            break
+    assert sum(told) == 2_000
+    assert max(told) <= 200
+
+
+@pytest.mark.parametrize("limit", [None, 0, 50_000])
+def test_a_large_answer_is_written_in_parts(limit: int | None) -> None:
+    """The event loop writes it: others have their turn in between, and what comes after waits for its end."""
+    conversation, rows, wanted = ready(), tuple((number,) for number in range(60_000)), limit or 60_000
+    asked = (query("SELECT 1"),) if limit is None else (parse("SELECT 1"), bind(), execute("", limit), SYNC)
+    conversation.receive_bytes(b"".join((*asked, query("SELECT 2"))))
+    task = conversation.step()
+    assert isinstance(task, RunStatement)
+    conversation.receive_answer(Answer("SELECT 60000", COLUMNS, rows))
+    parts = [conversation.take_output()]
+    while (task := conversation.step()) is None:
+        assert conversation.has_more_messages
+        assert conversation.is_waiting
+        parts.append(conversation.take_output())
+    parts.append(conversation.take_output())
+    assert isinstance(task, RunStatement)
+    assert task.text == "SELECT 2"
+    assert max(kinds(part).count("D") for part in parts) <= MOST_VALUES_AT_ONCE
+    head = "T" if limit is None else "12"
+    end = "s" if limit == 50_000 else "C"
+    assert kinds(b"".join(parts)) == head + "D" * wanted + end + "Z"
+
+
+def test_what_a_connection_holds_is_bounded() -> None:
+    conversation = ready()
+    text = "SELECT '" + "x" * 90_000 + "'"
+    parsed = kinds(ask(conversation, *(parse(text, f"s{number}") for number in range(60)), SYNC))
+    assert parsed == "1" * (len(parsed) - 2) + "EZ"
+    assert len(parsed) < 50
+    closed = [message(b"C", f"Ss{number}\0".encode()) for number in range(60)]
+    assert kinds(ask(conversation, *closed, parse("SELECT $1", "s"), SYNC)) == "3" * 60 + "1Z"
+    ask(conversation, query("BEGIN"))
+    bound = kinds(
+        ask(conversation, *(bind(f"p{number}", "s", (b"x" * 900_000,)) for number in range(20)), SYNC)
+    )
+    assert bound == "2" * (len(bound) - 2) + "EZ"
+    assert len(bound) < 12
+
+
+def test_a_text_that_no_statement_needs_is_not_read() -> None:
+    text = "SELECT 1" + ";" * 1_000_000
+    assert state_of(ask(ready(), query(text))) == "54000"
+    assert state_of(ask(ready(), parse(text), SYNC)) == "54000"
+    assert kinds(ask(ready(), query(text), query("SELECT 1"))) == "EZTDDDCZ"
+
+
+def test_the_rows_of_a_portal_are_let_go_when_they_are_sent() -> None:
+    conversation = ready()
+    ask(conversation, query("BEGIN"), parse("SELECT 1"), bind("p"), execute("p"), SYNC)
+    answer = conversation._named.portals["p"].answer
+    assert answer is not None
+    assert answer.rows == ()
+    assert kinds(ask(conversation, execute("p"), SYNC)) == "CZ"
+
+
+_PIECES = [
+    query("SELECT 1"), query("BEGIN"), query("bad"), query("COMMIT"), parse("SELECT 1"), parse("SELECT $1", "s"),
+    parse("bad"), bind(), bind("p", "s", (b"1",)), bind("p"), execute(), execute("p", 1), execute("p"), SYNC,
+    message(b"D", b"P\0"), message(b"D", b"Ss\0"), message(b"C", b"Ss\0"), message(b"C", b"Pp\0"), message(b"H"),
+]  # fmt: skip
+
+
+@settings(max_examples=examples(1_000))
+@given(st.lists(st.sampled_from(_PIECES), max_size=12))
+def test_whatever_is_sent_in_whatever_order_each_sync_is_answered_once(sent: list[bytes]) -> None:
+    conversation = ready()
+    told = ask(conversation, *sent)
+    wanted = sum(each[:1] in (b"Q", b"S") for each in sent) - skipped(sent)
+    assert kinds(told).count("Z") == wanted
+    assert kinds(ask(conversation, SYNC)).endswith("Z")
+
+
+def skipped(sent: list[bytes]) -> int:
+    """How many simple queries stand where an error before them has not been ended by Sync: run once more to see."""
+    conversation = ready()
+    count = 0
+    for each in sent:
+        before = conversation._is_ignoring
+        ask(conversation, each)
+        count += each[:1] == b"Q" and before
+    return count
+
+
+@settings(max_examples=examples(1_000))
+@given(st.lists(st.one_of(st.sampled_from(_PIECES), st.binary(max_size=30)), max_size=8))
+def test_random_bytes_end_in_a_protocol_error_and_nothing_worse(sent: list[bytes]) -> None:
+    conversation = ready()
+    told = ask(conversation, *sent)
+    if conversation.is_closing and kinds(told).endswith("E"):
+        assert fields(said(told)[-1][1])["S"] == "FATAL"
+
+
+def test_a_failure_s_fields_end_at_no_nul() -> None:
+    """A NUL in a message would let its rest pass for another field."""
+    conversation: Any = ready()
+    conversation.receive_bytes(query("SELECT 1"))
+    conversation.step()
+    conversation.receive_answer(Failure("42601", "a\0Hwrong", hint="right"))
+    assert fields(said(conversation.take_output())[0][1])["H"] == "right"

@@ -1,0 +1,300 @@
+"""The HTTP API: what it answers, in which forms, and what it says of errors."""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import json
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+import pytest
+
+from dpsql.interfaces.server.http import openapi
+from dpsql.interfaces.server.http.requests import ARROW, parse_json, parse_query_request
+from dpsql.interfaces.server.service import Limits
+
+from .conftest import PASSWORD, Serve, Served
+
+GROUPED = "SELECT plan, COUNT(*) AS n, AVG(cost) AS c FROM visits GROUP BY plan ORDER BY plan"
+
+
+@pytest.fixture(scope="module")
+def token(shared: Served) -> str:
+    """A token of ana's."""
+    return shared.token()
+
+
+def test_an_answer_has_rows_intervals_cost_and_receipt(shared: Served, token: str) -> None:
+    """And asked again it is the same, free."""
+    body = {"sql": GROUPED, "epsilon": 0.5, "confidences": [0.5, 0.95]}
+    told = shared.ask("/v1/query", body, token=token)
+    assert told.status == 200
+    answer = told.json
+    assert [column["name"] for column in answer["columns"]] == ["plan", "n", "c"]
+    assert [row[0] for row in answer["rows"]] == ["A", "B"]
+    narrow, wide = answer["intervals"]
+    assert (narrow["confidence"], wide["confidence"]) == (0.5, 0.95)
+    for row, inner, outer in zip(answer["rows"], narrow["ends"], wide["ends"], strict=True):
+        assert inner[0] is outer[0] is None
+        assert outer[1][0] < inner[1][0] <= row[1] <= inner[1][1] < outer[1][1]
+    assert answer["receipt"]["entries"]
+    assert "charged to visits" in answer["cost"][0]
+    again = shared.ask("/v1/query", body, token=token).json
+    assert again["rows"] == answer["rows"]
+    assert again["receipt"]["entries"] == []
+    assert "nothing was charged" in again["cost"][0]
+    later = shared.ask(f"/v1/answers/{answer['answer']}/intervals?confidence=0.5", token=token).json
+    assert later["ends"] == narrow["ends"]
+
+
+def test_an_arrow_stream_has_the_rows_and_all_else_beside_them(shared: Served, token: str) -> None:
+    body = {"sql": GROUPED, "epsilon": 0.5}
+    told = shared.ask("/v1/query", body, token=token, headers={"Accept": f"{ARROW}, application/json;q=0.5"})
+    assert (told.status, told.headers["content-type"]) == (200, ARROW)
+    table = pyarrow.ipc.open_stream(told.body).read_all()
+    plain = shared.ask("/v1/query", body, token=token).json
+    assert [list(row.values()) for row in table.to_pylist()] == plain["rows"]
+    beside = json.loads(table.schema.metadata[b"dpsql"])
+    assert beside["intervals"] == plain["intervals"]
+    assert beside["columns"] == plain["columns"]
+
+
+def test_parameters_of_every_type(shared: Served, token: str) -> None:
+    """Those that JSON lacks have their type beside them; by place and by name, and in a list."""
+    text = "SELECT COUNT(*) AS n FROM visits WHERE days > ? AND plan IN ? AND day >= ? AND cost < ?"
+    values = [0, ["A"], {"type": "DATE", "value": "2024-02-01"}, 900.5]
+    first = shared.ask("/v1/query", {"sql": text, "parameters": values, "epsilon": 0.1}, token=token)
+    named = "SELECT COUNT(*) AS n FROM visits WHERE days > :a AND plan IN :b AND day >= :c AND cost < :d"
+    told = {"sql": named, "parameters": dict(zip("abcd", values, strict=True)), "epsilon": 0.1}
+    assert shared.ask("/v1/query", told, token=token).json["rows"] == first.json["rows"]
+    wrong = {"sql": text, "parameters": [0, ["A"], {"type": "DATE", "value": "soon"}, 1], "epsilon": 0.1}
+    refused = shared.ask("/v1/query", wrong, token=token)
+    assert (refused.status, refused.code) == (400, "parameter")
+
+
+def test_plans_prices_and_budgets_are_free(shared: Served, token: str) -> None:
+    spent = shared.spent()
+    body = {"sql": "SELECT SUM(days) FROM visits", "epsilon": 1}
+    told = shared.ask("/v1/explain", body, token=token).json
+    assert told["plan"][0] == "Price"
+    assert told["receipt"]["explained"]
+    price = shared.ask("/v1/price", {"queries": [body["sql"]] * 2, "epsilon": 1}, token=token).json
+    assert price["fits"]
+    assert [each["quote"] is None for each in price["queries"]] == [False, False, True]
+    budgets = {each["name"]: each for each in shared.ask("/v1/budget", token=token).json["budgets"]}
+    assert set(budgets) == {"visits", "visits for ana"}
+    assert Fraction(budgets["visits for ana"]["spent_epsilon"]) == spent
+    assert shared.spent() == spent
+
+
+def test_the_catalogue_says_what_the_policy_says(shared: Served, token: str) -> None:
+    told = shared.ask("/v1/catalogue", token=token).json
+    visits, wards = sorted(told["tables"], key=lambda table: str(table["name"]))
+    columns = {column["name"]: column for column in visits["columns"]}
+    assert columns["plan"]["values"] == ["A", "B"]
+    assert columns["day"]["bounds"] == ["2024-01-01", "2024-12-31"]
+    assert (visits["private"], wards["private"]) == (True, False)
+    assert b"secrets" not in shared.ask("/v1/catalogue", token=token).body
+
+
+def test_history_and_receipts_are_the_caller_s_own(shared: Served, token: str) -> None:
+    """Another's entry is answered as one that is not there; auditors see what the ledger holds of each."""
+    text = "SELECT COUNT(*) AS only_ana FROM visits WHERE days = 3"
+    answer = shared.ask("/v1/query", {"sql": text, "epsilon": 0.1}, token=token).json
+    number = min(entry["id"] for entry in answer["receipt"]["entries"])
+    own = shared.ask("/v1/history?limit=5", token=token).json["history"]
+    assert number in [entry["id"] for entry in own]
+    assert own[0]["query"] == text
+    receipt = shared.ask(f"/v1/receipts/{number}", token=token).json
+    assert [each["digest"] for each in receipt["entries"]] == [
+        each["digest"] for each in answer["receipt"]["entries"]
+    ]
+    bob = shared.token("bob")
+    missing = shared.ask("/v1/receipts/999999", token=bob)
+    hidden = shared.ask(f"/v1/receipts/{number}", token=bob)
+    assert (hidden.status, hidden.body) == (404, missing.body)
+    assert b"only_ana" not in shared.ask("/v1/history", token=bob).body
+    assert shared.ask(f"/v1/receipts/{number}", token=shared.token("eve")).status == 200
+    kept = f"/v1/answers/{answer['answer']}/intervals?confidence=0.9"
+    assert shared.ask(kept, token=token).status == 200
+    assert shared.ask(kept, token=bob).code == "not_found"
+
+
+def test_an_auditor_sees_all_budgets_and_asks_nothing(shared: Served, token: str) -> None:
+    eve = shared.token("eve")
+    names = {each["name"] for each in shared.ask("/v1/budget?all=1", token=eve).json["budgets"]}
+    assert {"visits for ana", "visits for bob"} <= names
+    for path, body in (
+        ("/v1/query", {"sql": GROUPED, "epsilon": 0.5}),
+        ("/v1/combine", {"sql": GROUPED}),
+        ("/v1/explain", {"sql": GROUPED, "epsilon": 0.5}),
+        ("/v1/price", {"queries": [GROUPED], "epsilon": 0.5}),
+    ):
+        assert shared.ask(path, body, token=eve).status == 403
+    assert shared.ask("/v1/budget?all=1", token=token).status == 403
+
+
+def test_metrics_have_numbers_alone(shared: Served, token: str) -> None:
+    """For who oversees; neither names of users nor texts of clients are among them."""
+    shared.ask("/v1/query", {"sql": "SELECT nothing_here FROM visits", "epsilon": 1}, token=token)
+    shared.ask("/a_path_of_a_client", token=token)
+    assert shared.ask("/metrics", token=token).status == 403
+    told = shared.ask("/metrics", token=shared.token("eve"))
+    text = told.body.decode()
+    assert told.headers["content-type"].startswith("text/plain; version=0.0.4")
+    assert 'dpsql_http_requests_total{route="/v1/query",status="422"}' in text
+    assert "dpsql_statements_running 0\n" in text
+    for word in ("ana", "nothing_here", "a_path_of_a_client", "visits"):
+        assert word not in text
+
+
+@pytest.fixture
+def unslowed(shared: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Failed logins are answered at once."""
+    monkeypatch.setattr(shared.service.failed_logins, "note_failure", lambda _: 0.0)
+
+
+@pytest.mark.usefixtures("unslowed")
+def test_what_anybody_may_know(shared: Served) -> None:
+    assert shared.ask("/health").json == {"status": "ok"}
+    assert shared.ask("/v1/openapi.json").json == openapi.DOCUMENT
+    routes = {route.path for route in shared.door.api.app.routes}  # type: ignore[attr-defined]
+    routes -= {"/", "/page/{name}"}  # the page's files, which the API's description leaves out
+    assert set(openapi.DOCUMENT["paths"]) == routes
+    assert shared.ask("/v1/login").json == {"issuer": None}  # what logs in elsewhere is in test_oidc.py
+    for path in routes - {"/health", "/v1/openapi.json", "/v1/login", "/v1/login/code"}:
+        methods = openapi.DOCUMENT["paths"][path]
+        method = next(each for each in ("get", "post", "delete") if each in methods).upper()
+        assert shared.ask(path, method=method).status == 401
+
+
+@pytest.mark.usefixtures("unslowed")
+def test_a_password_opens_the_door_too(shared: Served) -> None:
+    def basic(text: str) -> dict[str, str]:
+        return {"Authorization": f"Basic {base64.b64encode(text.encode()).decode()}"}
+
+    assert shared.ask("/v1/budget", headers=basic(f"ana:{PASSWORD}")).status == 200
+    for wrong in (f"ana:{PASSWORD}x", f"nobody:{PASSWORD}", f"Ana:{PASSWORD}", "ana", f":{PASSWORD}"):
+        assert shared.ask("/v1/budget", headers=basic(wrong)).status == 401
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code"),
+    [
+        ({"sql": "SELECT COUNT(*)\nFROM visits WHERE cots > 5", "epsilon": 1}, 422, "column"),
+        ({"sql": "SELECT COUNT(*) FROM visits"}, 400, "epsilon_missing"),
+        ({"sql": "SELECT COUNT(*) FROM visits", "epsilon": 2.5}, 422, "epsilon_cap"),
+        ({"sql": "SELECT COUNT(*) FROM visits", "epsilon": -1}, 400, "loss"),
+        ({"sql": "SELECT COUNT(*) FROM visits", "epsilon": "1e999999999"}, 400, "loss"),
+        ({"sql": "SELECT COUNT(*) FROM visits", "epsilon": True}, 400, "body"),
+        ({"sql": "SELECT COUNT(*) FROM visits", "epsilon": 1, "seed": 7}, 400, "body"),
+        ({"sql": ["SELECT 1"], "epsilon": 1}, 400, "body"),
+        ({"sql": "SELECT 1", "confidences": [2]}, 400, "argument"),
+        ({"sql": "SELECT 1", "parameters": "x"}, 400, "body"),
+        ({"sql": "SELECT COUNT(*) FROM visits", "max_groups": 1.5}, 400, "body"),
+        ({"sql": "SELECT COUNT(*) FROM visits", "epsilon": 1, "dialect": "klingon"}, 400, "dialect"),
+        ({"sql": "SELECT COUNT(*) FROM visits", "epsilon": 1, "seconds": 0}, 400, "body"),
+        ([], 400, "body"),
+    ],
+)
+def test_an_error_says_what_where_and_whether_it_was_charged(
+    shared: Served, token: str, body: Any, status: int, code: str
+) -> None:
+    told = shared.ask("/v1/query", body, token=token)
+    error = told.json["error"]
+    assert (told.status, error["code"], error["charged"]) == (status, code, False)
+    assert error["message"]
+    if code == "column":
+        assert (error["line"], error["column"], error["hint"]) == (2, 19, "did you mean cost?")
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "code"),
+    [
+        (lambda ask: ask("/v1/query", b"sql", headers={"Content-Type": "text/plain"}), 415, "media_type"),
+        (lambda ask: ask("/v1/query", b"{", headers={}), 400, "body"),
+        (
+            lambda ask: ask("/v1/query", {"sql": GROUPED}, headers={"Accept": "text/html"}),
+            406,
+            "not_acceptable",
+        ),
+        (lambda ask: ask("/v1/query", method="GET"), 405, "method"),
+        (lambda ask: ask("/v2/query", {"sql": GROUPED}), 404, "not_found"),
+        (lambda ask: ask("/v1/history?limit=0"), 400, "argument"),
+        (lambda ask: ask("/v1/history?limit=9999999999999999"), 400, "argument"),
+        (lambda ask: ask("/v1/history?limit=000000100999999"), 400, "argument"),
+        (lambda ask: ask(f"/v1/history?limit={'9' * 5000}"), 400, "argument"),
+        (lambda ask: ask("/v1/receipts/1x"), 404, "not_found"),
+        (lambda ask: ask("/v1/answers/x/intervals?confidence=nan"), 400, "argument"),
+        (lambda ask: ask("/v1/answers/x/intervals?confidence=0.9"), 404, "not_found"),
+    ],
+)
+def test_what_is_no_request_has_its_status(
+    shared: Served, token: str, change: Callable[..., Any], status: int, code: str
+) -> None:
+    def ask(path: str, body: Any = None, **options: Any) -> Any:
+        return shared.ask(path, body, token=token, **options)
+
+    told = change(ask)
+    assert (told.status, told.code) == (status, code)
+
+
+def test_a_default_loss_goes_after_what_the_text_says(shared: Served, token: str) -> None:
+    text = "SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS(epsilon = 0.125) COUNT(*) FROM visits"
+    told = shared.ask("/v1/query", {"sql": text, "default_epsilon": 1}, token=token).json
+    assert told["receipt"]["entries"][0]["loss"] == "1/8"
+    plain = {"sql": "SELECT COUNT(*) FROM visits", "default_epsilon": "0.25"}
+    assert shared.ask("/v1/query", plain, token=token).json["receipt"]["entries"][0]["loss"] == "1/4"
+
+
+def test_stored_releases_are_combined_free(shared: Served, token: str) -> None:
+    for _ in range(2):
+        body = {"sql": "SELECT SUM(cost) AS s FROM visits", "epsilon": 0.2, "replay": False}
+        shared.ask("/v1/query", body, token=token)
+    spent = shared.spent()
+    told = shared.ask("/v1/combine", {"sql": "SELECT SUM(cost) AS s FROM visits"}, token=token).json
+    assert len(told["receipt"]["replayed"]) >= 2
+    assert shared.spent() == spent
+    wrong = {"sql": "SELECT SUM(cost) AS s FROM visits", "epsilon": 1}
+    assert shared.ask("/v1/combine", wrong, token=token).code == "argument"
+
+
+def test_a_query_that_runs_too_long_is_cancelled_and_says_whether_it_was_charged(
+    tmp_path: Path, serve: Serve
+) -> None:
+    """After `seconds` it ends before its charge, or goes on to its answer."""
+    with serve(tmp_path, limits=Limits(workers=1)) as served:
+        token = served.token()
+        body = {"sql": "SELECT COUNT(*) FROM visits", "epsilon": 0.1, "seconds": 0.001}
+        told = served.ask("/v1/query", body, token=token)
+        assert told.status in (200, 504)
+        if told.status == 504:
+            assert told.json["error"]["charged"] is False
+            assert served.spent() == 0
+        assert served.ask("/v1/query", {**body, "seconds": 60}, token=token).status == 200
+        assert served.spent() == Fraction(1, 10)
+
+
+def test_json_that_means_two_things_is_none() -> None:
+    for text in (
+        b'{"a": 1, "a": 2}',
+        b"NaN",
+        b"[-Infinity]",
+        b"\xff",
+        b"[" * 5_000,
+        b"[[[[[[[[[[1]]]]]]]]]]",
+    ):
+        with pytest.raises(Exception, match="body of the request"):
+            parse_json(text)
+    assert parse_json(b"[[[[[[1]]]]]]") == [[[[[[1]]]]]]
+    with pytest.raises(Exception, match="body of the request"):
+        parse_json(b"9" * 10_000)
+
+
+def test_dates_of_parameters_are_dates() -> None:
+    asked = parse_query_request({"sql": "", "parameters": [{"type": "DATE", "value": "2024-01-31"}]})
+    assert asked.parameters == [dt.date(2024, 1, 31)]
