@@ -33,7 +33,7 @@ import dpsql
 from benchmarks.engines import spark_session
 from benchmarks.overhead import run_statements
 from dpsql.api.connection import Connection
-from dpsql.backends.spark.tables import TableDescription
+from dpsql.backends.spark.catalog import TableDescription
 
 KINDS: Mapping[str, tuple[int, ...]] = {
     "rows": (100_000, 1_000_000),

@@ -25,12 +25,11 @@ from pathlib import Path
 
 from sqlalchemy import insert
 
-from dpsql.interfaces.shell.view import View, build_table
+from dpsql.interfaces.shell.answers import View, build_table
 from dpsql.ledger import Budget, open_ledger
 from dpsql.ledger.digest import compute_text_digest
 from dpsql.ledger.protocol import AccountKey, TableCharge
-from dpsql.ledger.rows import get_row_head, make_entry_row, to_charge_columns
-from dpsql.ledger.schema import ENTRIES
+from dpsql.ledger.schema import ENTRIES, get_row_head, make_entry_row, to_charge_columns
 from dpsql.ledger.sql_ledger import SqlLedger
 from dpsql.privacy.accounting import Pure
 from dpsql.privacy.accounting.partitions.boxes import Box

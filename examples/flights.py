@@ -30,10 +30,8 @@ from zipfile import ZipFile
 import duckdb
 
 import dpsql
-from dpsql.interfaces.demo.comparison import build_comparison_table
-from dpsql.interfaces.demo.questions import Question
-from dpsql.interfaces.shell.costs import build_budget_table
-from dpsql.interfaces.shell.view import View
+from dpsql.interfaces.demo.tour import Question, build_comparison_table
+from dpsql.interfaces.shell.answers import View, build_budget_table
 
 POLICY = """
 version: 1

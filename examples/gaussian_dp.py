@@ -19,7 +19,7 @@ from shared.pictures import draw, picture_of
 from dpsql.privacy.accounting.batch import Batch
 from dpsql.privacy.accounting.composition import Guarantee, advanced
 from dpsql.privacy.accounting.measurement import compose_mu, is_gaussian, measure
-from dpsql.privacy.accounting.numerics.normal import Bounds, convert_to_epsilon, gaussian_delta
+from dpsql.privacy.accounting.numerics import Bounds, convert_to_epsilon, gaussian_delta
 from dpsql.privacy.accounting.profiles import LaplaceProfile, Profile, RefinedProfile, bound_probability
 from dpsql.privacy.accounting.tradeoffs import bound_laplace_mu
 

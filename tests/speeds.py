@@ -43,7 +43,7 @@ UNIT = (
     "dpsql/policy/request",
     "dpsql/privacy/synthesis",
     "dpsql/engine/intervals",
-    "dpsql/results/json",
+    "dpsql/results/json_format.py",
     "tests/privacy/accounting",
     "tests/privacy/learning",
     "tests/ledger",

@@ -17,8 +17,8 @@ from fractions import Fraction
 from functools import reduce
 from typing import Any, Protocol
 
-from dpsql.analysis.floats import find_nearest_float
 from dpsql.analysis.intervals import KnownIntervals, derive_interval
+from dpsql.analysis.number_types import find_nearest_float
 from dpsql.plan.expressions import Call, Column, Expr, Literal
 from dpsql.plan.functions.conditional import split_case_branches
 from dpsql.plan.interval import find_position

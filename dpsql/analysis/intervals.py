@@ -16,7 +16,7 @@ import math
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
 
-from dpsql.analysis.decimals import find_unrounded
+from dpsql.analysis.number_types import find_unrounded
 from dpsql.plan.aggregates import AGGREGATES
 from dpsql.plan.aggregates.windows import OVER
 from dpsql.plan.expressions import (
@@ -33,7 +33,7 @@ from dpsql.plan.expressions import (
 from dpsql.plan.functions.conditional import split_case_branches
 from dpsql.plan.interval import ANYWHERE, Interval, find_position, merge_intervals
 from dpsql.plan.nodes import Filter, Join, OuterQuery, PublicSubquery, Relation, Release, SemiJoin
-from dpsql.plan.noiseless import mark_noiseless_outputs
+from dpsql.plan.provenance import mark_noiseless_outputs
 from dpsql.plan.types import Type
 
 KnownIntervals = Mapping[Expr, Interval]

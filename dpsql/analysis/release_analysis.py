@@ -8,12 +8,12 @@ from math import prod
 from typing import ClassVar
 
 from dpsql.analysis import domains
-from dpsql.analysis.decimals import find_decimal_digits
 from dpsql.analysis.distinct_values import bound_distinct_values
 from dpsql.analysis.domains import Domain
 from dpsql.analysis.images import Images
 from dpsql.analysis.intervals import KnownIntervals, derive_interval, derive_known_intervals, get_type_limits
 from dpsql.analysis.lattice import BITS, DECIMAL_BITS, Lattice
+from dpsql.analysis.number_types import find_decimal_digits
 from dpsql.analysis.public_tables import look_up_interval, look_up_values, shares_public_rows
 from dpsql.analysis.stability import ContributionBound, PublicFacts, derive_contribution_bound
 from dpsql.errors import QueryRejected

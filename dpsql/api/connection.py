@@ -537,7 +537,7 @@ class Connection(SyntheticConnection):
             public: The path of a DuckDB file from which public tables are copied; without it they are simulated too.
         """
         import dpsql.backends.simulated_rows as simulation
-        from dpsql.policy.other_data import drop_sources
+        from dpsql.policy.skeleton import drop_sources
 
         for name, number in (("units", units), ("rows", rows)):
             if number is not None and (type(number) is not int or number < 1):

@@ -380,7 +380,7 @@ class SessionTables:
     def _open_cell_table(self, table: SessionTable, local: LocalTable) -> Iterator[SessionConnection]:
         """Return a connection to a table of the same name with a row for each combination of values, and its number."""
         from dpsql.analysis.domains import list_combinations
-        from dpsql.backends.memory_database import create_database
+        from dpsql.backends.scratch_database import create_database
         from dpsql.sql.parse.local_select import CELL
 
         rows = [(*keys, place) for place, keys in enumerate(list_combinations(local.domains))]
@@ -393,7 +393,8 @@ class SessionTables:
 
     def _open_tables(self, tables: Sequence[SessionTable]) -> SessionConnection:
         """Return a connection to a database of these tables, which is kept for the next SELECT."""
-        from dpsql.backends.memory_database import add_table, create_empty_database
+        from dpsql.backends.scratch_database import add_table
+        from dpsql.backends.scratch_database import create_memory_database as create_empty_database
 
         names = frozenset(table.name for table in tables)
         if self._connection is None or not names <= self._open_names:

@@ -251,7 +251,7 @@ class SyntheticConnection(BaseConnection):
 
     def _connect_to_table(self, made: SyntheticTable) -> BaseConnection:
         """Return a connection to a synthetic table, which is public."""
-        from dpsql.backends.memory_database import create_database
+        from dpsql.backends.scratch_database import create_database
 
         columns = list(zip(made.columns, made.types, strict=True))
         return self._open_database(
@@ -283,7 +283,7 @@ class _CellTable:
     def list_matching_cells(self, condition: str) -> list[int]:
         """Return the numbers of the cells that satisfy a condition; raise QueryRejected for a text that is not a condition."""
         from dpsql.analysis.domains import list_combinations
-        from dpsql.backends.memory_database import create_database
+        from dpsql.backends.scratch_database import create_database
 
         if self._connection is None:
             named = self._prepared

@@ -21,7 +21,7 @@ from dpsql.backends.catalog_columns import (
     is_read_exactly,
     suggest_id_type,
 )
-from dpsql.backends.duckdb.frames import UNCHECKED, ZONED
+from dpsql.backends.duckdb.sources import UNCHECKED, ZONED
 from dpsql.errors import PolicyError
 from dpsql.plan.expressions import UNIT_IDENTITY, ColumnInfo
 from dpsql.plan.tables import Contribution, UnitKind

@@ -8,8 +8,8 @@ from dataclasses import replace
 from fractions import Fraction
 
 from dpsql import policy as policies
-from dpsql.analysis.floats import find_nearest_float
-from dpsql.backends.duckdb.frames import UNCHECKED, UNTYPED
+from dpsql.analysis.number_types import find_nearest_float
+from dpsql.backends.duckdb.sources import UNCHECKED, UNTYPED
 from dpsql.errors import PolicyError
 from dpsql.plan.expressions import ColumnInfo
 from dpsql.plan.interval import Interval, find_position

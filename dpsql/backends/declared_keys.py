@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from dpsql.policy.decisions import ForeignKey, TableKeys
+from dpsql.policy.skeleton import ForeignKey, TableKeys
 
 
 def build_table_keys(

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from types import MappingProxyType
+
+import duckdb
 
 from dpsql.errors import QueryRejected
 from dpsql.plan.expressions import Call, Literal
@@ -162,3 +166,184 @@ def require_template(spellings: Spellings, expr: Call, where: str) -> str:
             hint="compute it from aggregates, or store it as a column; the engines reference lists the functions of each engine",
         )
     return template
+
+
+# Formats of STRFTIME that are put together of parts, for engines whose own formats differ from DuckDB's.
+#
+# Claim: the text is the one that DuckDB writes, for each moment of the years 1 to 9999.
+# Why: each part is a whole number with leading zeros, or a literal text; no language, setting or time zone decides it.
+# Source: DuckDB's documentation, "Date Format Functions", format specifiers.
+
+
+PARTS = {
+    "Y": ("year", 4),
+    "m": ("month", 2),
+    "d": ("day", 2),
+    "H": ("hour", 2),
+    "M": ("minute", 2),
+    "S": ("second", 2),
+}
+"""The fields of a moment by their specifiers, and how many digits each has at least."""
+FORMATTED = "whole numbers with leading zeros and literal texts: %Y, %m, %d, %H, %M, %S, %F, %T and %%"
+_SHORT = {"%F": "%Y-%m-%d", "%T": "%H:%M:%S"}
+_MOST = 100
+"""The most characters of a format."""
+
+
+def make_strftime_template(
+    fields: Mapping[str, str], join_parts: Callable[[list[str]], str], emit_constant: Callable[[str], str]
+) -> Callable[[Call], str | None]:
+    """The template of STRFTIME by the texts of a moment's `fields`, with their zeros, which are `join_parts` with literals."""
+
+    def build_template(call: Call) -> str | None:
+        form = call.arguments[1]
+        if not isinstance(form, Literal) or len(str(form.value)) > _MOST:
+            return None
+        text = re.sub("%[FT]", lambda found: _SHORT[found[0]], str(form.value))
+        parts = re.findall(r"%.?|[^%]+", text, re.DOTALL)
+        if not all(part[0] != "%" or part == "%%" or part[1:] in PARTS for part in parts):
+            return None
+        return join_parts(
+            [
+                fields[PARTS[part[1:]][0]]
+                if part[0] == "%" and part != "%%"
+                else emit_constant("%" if part == "%%" else part).replace("{", "{{").replace("}", "}}")
+                for part in parts
+            ]
+        )
+
+    return build_template
+
+
+# Regular expressions that are texts: alternatives of literals, for engines whose own expressions are not DuckDB's.
+#
+# Claim: a text matches such an expression where it contains, begins with, ends with or is one of the literals, as the anchors say.
+# Why: of all that RE2, the expressions of PostgreSQL and those of Java mean, this is what needs no engine for expressions: `^` and
+# `$` are the ends of the text, and `\` takes a sign of punctuation as it is. Time is in proportion to the text.
+# Source: RE2's documentation, "Syntax", single characters, composites and empty strings.
+
+
+_LITERAL = r"(?:[^\\.+*?()\[\]{}|^$\x00]|\\[!-/:-@\[-^`{-~])*"
+_ALTERNATIVE = re.compile(rf"(\^?)({_LITERAL})(\$?)(?:\||\Z)", re.DOTALL)
+_ESCAPED = re.compile(r"\\(.)")
+PLAIN = "alternatives of literals with or without ^ and $: a text is searched for each"
+
+
+def parse_alternatives(pattern: str, *, whole: bool) -> list[tuple[bool, bool, str]] | None:
+    r"""The literals of a pattern, each with whether it is at the beginning and at the end; None of other patterns.
+
+    `whole` says that the expression is asked for all of the text.
+
+    >>> parse_alternatives(r"^a|b\.c$", whole=False)
+    [(True, False, 'a'), (False, True, 'b.c')]
+    >>> parse_alternatives("a+", whole=False)
+    """
+    found, at = list[tuple[bool, bool, str]](), 0
+    while (part := _ALTERNATIVE.match(pattern, at)) is not None:
+        found.append((whole or part[1] != "", whole or part[3] != "", _ESCAPED.sub(r"\1", part[2])))
+        if not part[0].endswith("|") or part[0].endswith("\\|"):
+            return found
+        at = part.end()
+    return None
+
+
+def make_pattern_template(
+    tests: Mapping[tuple[bool, bool], str],
+    emit_constant: Callable[[str], str],
+    bind_arguments: Callable[[str, str], str],
+    *,
+    whole: bool = False,
+) -> Callable[[Call], str | None]:
+    """The template of a call by `tests` of a text `a` for a literal {0}, by whether it is at the beginning and at the end."""
+
+    def build_template(call: Call) -> str | None:
+        pattern = call.arguments[1]
+        found = parse_alternatives(str(pattern.value), whole=whole) if isinstance(pattern, Literal) else None
+        if found is None:
+            return None
+        each = [tests[first, last].format(emit_constant(text)) for first, last, text in found]
+        return bind_arguments(f"({' OR '.join(each)})".replace("{", "{{").replace("}", "}}"), "{0}")
+
+    return build_template
+
+
+# Which letters LOWER and UPPER change in DuckDB, and into what, for engines whose own tables of letters are others.
+#
+# Claim: each letter changes into one letter, whatever stands beside it.
+# Why: the table is read from DuckDB itself, one letter at a time, and a test holds that texts are their letters.
+# Source: Unicode 15, section 5.18 (case mappings that are simple, that is, of one letter to one).
+
+
+_SURROGATES = 0xD800, 0xE000
+_LETTERS = " UNION ALL ".join(
+    f"SELECT CHR(CAST(i AS INTEGER)) AS c FROM RANGE({low}, {high}) AS r(i)"
+    for low, high in ((1, _SURROGATES[0]), (_SURROGATES[1], 0x110000))
+)
+
+
+@cache
+def read_case_mapping(function: str) -> tuple[str, str]:
+    """The letters that `lower` or `upper` changes, and what they become, in the same order.
+
+    >>> before, after = read_case_mapping("lower")
+    >>> after[before.index("Σ")]
+    'σ'
+    """
+    with duckdb.connect() as connection:
+        found = connection.execute(
+            f"SELECT c, {function}(c) FROM ({_LETTERS}) WHERE {function}(c) <> c ORDER BY 1"
+        ).fetchall()
+    return "".join(row[0] for row in found), "".join(row[1] for row in found)
+
+
+# Functions of moments that differ by a unit of time alone: which units they have, and what one is worth.
+
+
+DAY = 86_400_000_000
+"""The microseconds of a day."""
+MONDAY = 946_857_600_000_000
+"""The microseconds from 1970 to the third of January 2000, at which buckets of days begin in DuckDB."""
+_MICROSECONDS = {
+    "week": 7 * DAY,
+    "day": DAY,
+    "hour": 3_600_000_000,
+    "minute": 60_000_000,
+    "second": 1_000_000,
+    "millisecond": 1_000,
+    "microsecond": 1,
+}
+_MONTHS = {"month": 1, "quarter": 3, "year": 12}
+
+
+def find_bucket_width(call: Call, unit: int) -> int | None:
+    """The width of the buckets of a call that has their number of units first; None where it is none, or too large."""
+    times = call.arguments[0]
+    width = unit * times.value if isinstance(times, Literal) and isinstance(times.value, int) else 0
+    return width if 0 < width <= 2**62 else None
+
+
+def define_time_buckets(
+    define_bucket: Callable[[int, str], CallSpelling],
+    define_month_bucket: Callable[[int, str], CallSpelling],
+    moment: str,
+) -> dict[str, CallSpelling]:
+    """TIME_BUCKET of each unit, by its name in the registry; `moment` is the engine's type of moments.
+
+    Buckets of days and longer units are of days, too.
+    """
+    clock = {unit: define_bucket(_MICROSECONDS[unit], moment) for unit in ("second", "minute", "hour")}
+    of_days = {
+        f"{unit}{end}": made(worth, kind)
+        for end, kind in (("", moment), ("_of_days", "DATE"))
+        for made, units in (
+            (define_bucket, {unit: _MICROSECONDS[unit] for unit in ("day", "week")}),
+            (define_month_bucket, _MONTHS),
+        )
+        for unit, worth in units.items()
+    }
+    return {f"time_bucket_{name}": bucket for name, bucket in {**clock, **of_days}.items()}
+
+
+def define_full_differences(define_difference: Callable[[int], Spelling]) -> dict[str, Spelling]:
+    """DATE_SUB of each unit that is always as long, by its name in the registry."""
+    return {f"date_sub_{unit}": define_difference(worth) for unit, worth in _MICROSECONDS.items()}

@@ -10,16 +10,16 @@ from fractions import Fraction
 from dpsql.analysis.release_analysis import Analysis
 from dpsql.analysis.stability import PublicFacts
 from dpsql.engine.intervals import noise_laws
-from dpsql.engine.intervals.clamping_bias import compute_allowance, find_clamp
+from dpsql.engine.intervals.noise_laws import compute_allowance, find_clamp
 from dpsql.engine.loss_split import split_loss
 from dpsql.errors import QueryRejected
 from dpsql.ledger.protocol import Account
 from dpsql.plan.aggregates import AGGREGATES
 from dpsql.plan.dependencies import list_releases, list_required_subqueries
 from dpsql.plan.expressions import Expr, ReleasedColumn, Scalar, walk
-from dpsql.plan.linear import match_linear
 from dpsql.plan.nodes import Aggregation, OuterQuery, Release, list_private_tables
 from dpsql.plan.provenance import find_provenance, is_unfiltered
+from dpsql.plan.smooth import match_linear
 from dpsql.planning.choose import choose_plan, get_statistic
 from dpsql.planning.measurement import MeasurementPlan
 from dpsql.policy.request.target import RelativeError, Target

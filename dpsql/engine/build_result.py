@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dpsql.analysis.decimals import find_decimal_digits
+from dpsql.analysis.number_types import find_decimal_digits
 from dpsql.engine import notices
 from dpsql.engine.intervals.cells import RowProvenance
 from dpsql.engine.intervals.derived_values import (

@@ -10,8 +10,7 @@ from dpsql.backends import Backend, Exact
 from dpsql.engine.prepare import PreparedRelease
 from dpsql.engine.release import GroupRows, draw_release, draw_release_in_stages, refine_release
 from dpsql.engine.released_table import Keys, ReleasedTable
-from dpsql.engine.replay.combine import combine_tables
-from dpsql.engine.replay.refine import CoupledRefinement, IndependentTopUp
+from dpsql.engine.replay.reuse import CoupledRefinement, IndependentTopUp, combine_tables
 from dpsql.errors import BackendError, DatabaseError, InternalError
 from dpsql.planning.measurement import MeasurementPlan
 from dpsql.privacy.mechanisms import Entropy

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from dpsql.analysis.listed_keys import has_unlisted_keys
-from dpsql.analysis.partitions.assign import describe_box
+from dpsql.analysis.partitions.assignment import describe_box
 from dpsql.analysis.stability import describe_stability
-from dpsql.engine import group_notices, notices
+from dpsql.engine import notices, statement_notices
 from dpsql.engine.accuracy_search import predict_half_width
 from dpsql.engine.pipeline import Engine
 from dpsql.engine.prepare import PreparedQuery, PreparedRelease
@@ -42,9 +42,9 @@ from dpsql.plan.sampling import find_sampling_rate, format_percent
 from dpsql.plan.tables import Scan, UnitKind
 from dpsql.planning.choose import compute_predicted_std, get_statistic
 from dpsql.planning.clamping import BEYOND_CONFIDENCE, Clamp
+from dpsql.planning.group_selection import OptimalPartitionSelection
 from dpsql.planning.measurement import MeasurementPlan, VectorMeasurement
-from dpsql.planning.partition_selection import OptimalPartitionSelection
-from dpsql.planning.sampling import compute_sample_loss
+from dpsql.planning.sensitivity import compute_sample_loss
 from dpsql.policy.request.target import CONFIDENCE, Target
 from dpsql.results.explanation import ExplainedQuery, QueryCharge
 from dpsql.sql.compile.outer_query import ReleasedTables
@@ -181,7 +181,7 @@ def _describe_domain(part: PreparedRelease, index: int) -> str:
         return f"{known}, of which the top groups are selected"
     if chosen is None:
         return f"{known}, all released"
-    return f"{known}; {group_notices.describe_selection_threshold(part.plan)}"
+    return f"{known}; {statement_notices.describe_selection_threshold(part.plan)}"
 
 
 def _describe_tree(engine: Engine, prepared: PreparedQuery, relation: Relation, indent: str) -> Iterator[str]:
@@ -269,7 +269,7 @@ def _describe_measurements(
         which = "greatest" if chosen.top.descending else "least"
         yield f"  the {_format_count(chosen.top.count, 'group')} of {which} {notices.format_call(item)}: {chosen.mechanism.describe()}"
         yield f"  a unit adds {chosen.low:,} to {chosen.high:,} steps to each score; scores are not released"
-        yield f"  {group_notices.describe_shortfall(plan, chosen, confidence)}"
+        yield f"  {statement_notices.describe_shortfall(plan, chosen, confidence)}"
         return
     if isinstance(plan.selection, OptimalPartitionSelection):
         yield f"  partition selection: {plan.selection.mechanism.describe()}"

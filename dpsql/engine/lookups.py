@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from dpsql.analysis.text_bounds import bound_row_work
-from dpsql.backends import Backend, constant_checks
+from dpsql.backends import Backend, scratch_database
 from dpsql.engine.post_processor import to_constants
 from dpsql.errors import BackendError, QueryRejected
 from dpsql.plan.dependencies import (
@@ -106,7 +106,7 @@ class PublicLookups:
         if found is None:
             constants = isinstance(query.source, Values)
             found = (
-                constant_checks.query_constant_rows(sql)
+                scratch_database.query_constant_rows(sql)
                 if constants
                 else self.backend.read_public_rows(sql)[0]
             )

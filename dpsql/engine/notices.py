@@ -14,30 +14,28 @@ from decimal import Decimal
 
 from dpsql.analysis.intervals import derive_interval, derive_known_intervals
 from dpsql.engine.accuracy_search import predict_noise_half_width
-from dpsql.engine.group_notices import (
+from dpsql.engine.intervals.cells import RowProvenance, compute_intervals, find_released_ends
+from dpsql.engine.intervals.noise_laws import compute_allowances, find_clamp
+from dpsql.engine.postprocess.empty_groups import has_condition, has_value_count
+from dpsql.engine.prepare import PreparedQuery
+from dpsql.engine.released_table import ReleasedTable
+from dpsql.engine.statement_notices import (
     CONFIDENCE,
+    describe_absent_ids,
+    describe_constant_questions,
     describe_empty_groups,
     describe_empty_selection,
+    describe_excluded_constants,
     describe_missing_groups,
     describe_partial_totals,
     describe_shortfall,
+    describe_unit_keys,
     describe_withheld_groups,
     has_unfiltered_groups,
     is_ordered_selection,
 )
-from dpsql.engine.intervals.cells import RowProvenance, compute_intervals, find_released_ends
-from dpsql.engine.intervals.clamping_bias import compute_allowances, find_clamp
-from dpsql.engine.postprocess.empty_aggregates import has_condition, has_value_count
-from dpsql.engine.prepare import PreparedQuery
-from dpsql.engine.released_table import ReleasedTable
-from dpsql.engine.statement_notices import (
-    describe_absent_ids,
-    describe_constant_questions,
-    describe_excluded_constants,
-)
-from dpsql.engine.within_unit_notices import describe_unit_keys
 from dpsql.plan.aggregates import AGGREGATES, Moment
-from dpsql.plan.aggregates.count import COUNT
+from dpsql.plan.aggregates.statistics import COUNT
 from dpsql.plan.expressions import Column, Expr, ReleasedColumn, walk
 from dpsql.plan.interval import Interval, find_position, format_interval
 from dpsql.plan.nodes import (
@@ -53,8 +51,7 @@ from dpsql.plan.nodes import (
     SetOperation,
     list_inputs,
 )
-from dpsql.plan.noiseless import mark_noiseless_outputs
-from dpsql.plan.provenance import find_provenance
+from dpsql.plan.provenance import find_provenance, mark_noiseless_outputs
 from dpsql.plan.render import format_expression
 from dpsql.plan.sampling import find_sampling_rate, format_percent
 from dpsql.plan.types import Type, Value

@@ -12,28 +12,31 @@ from fractions import Fraction
 from functools import cached_property
 from typing import TypeVar
 
-from dpsql.analysis.partitions.assign import with_partition_filters
+from dpsql.analysis.partitions.assignment import with_partition_filters
 from dpsql.analysis.release_analysis import Analysis, analyze_release
 from dpsql.backends import Backend, analyst_schema
 from dpsql.backends.scratch_database import ScratchDatabase
 from dpsql.engine.accuracy_search import LossSearch
 from dpsql.engine.budgets import compute_epsilon_cap, get_table_budget, require_above_floor, require_below_cap
 from dpsql.engine.build_result import build_result
-from dpsql.engine.charge_details import build_charge_details
 from dpsql.engine.draw import draw_noise
 from dpsql.engine.expert_choices import ExpertLosses
 from dpsql.engine.lookups import PublicLookups
-from dpsql.engine.loss_split import split_loss
+from dpsql.engine.loss_split import require_one_sample, split_loss
 from dpsql.engine.plan_completion import finish_statement
 from dpsql.engine.post_processor import PostProcessor, to_constants
-from dpsql.engine.postprocess.empty_aggregates import list_counted_sums, present_table, with_null_sums
-from dpsql.engine.postprocess.occupied_groups import list_possibly_empty_releases, mark_occupied_groups
+from dpsql.engine.postprocess.empty_groups import (
+    list_counted_sums,
+    list_possibly_empty_releases,
+    mark_occupied_groups,
+    present_table,
+    with_null_sums,
+)
 from dpsql.engine.prepare import PreparedQuery, PreparedRelease, emit_statement
-from dpsql.engine.receipts import build_receipt, collect_versions
+from dpsql.engine.receipts import build_charge_details, build_receipt, collect_versions
 from dpsql.engine.released_table import ReleasedTable
 from dpsql.engine.stop_requests import InterruptibleGroup, StopRequests, run_and_record
 from dpsql.engine.stored_answers import ReleaseStore
-from dpsql.engine.unit_sampling import require_one_sample
 from dpsql.errors import (
     BackendError,
     BudgetExhausted,

@@ -13,9 +13,9 @@ from dpsql.analysis.stability import PublicFacts, require_bounded_joins
 from dpsql.analysis.text_bounds import require_bounded_texts
 from dpsql.plan.dependencies import list_children, substitute_subqueries
 from dpsql.plan.expressions import Column, Expr, Function, Literal, ReleasedColumn, Scalar, WorkRule
-from dpsql.plan.fields import INIT_FIELDS
 from dpsql.plan.functions import build_function_call
 from dpsql.plan.nodes import OuterQuery, PerUnitGroupBy, PublicSubquery, Release, Values, is_private
+from dpsql.plan.tags import INIT_FIELDS
 from dpsql.plan.types import Value
 from dpsql.sql.lower.aggregates.arg_max import BEST, find_best_group
 from dpsql.sql.lower.public_groups import CompleteGroupsRequirement, LoweredStatement, PublicValuesRequirement

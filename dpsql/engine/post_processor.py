@@ -8,16 +8,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from dpsql.analysis.decimals import to_decimal
 from dpsql.analysis.intervals import derive_answer_intervals, derive_interval
+from dpsql.analysis.number_types import to_decimal
 from dpsql.backends import Backend
 from dpsql.backends.scratch_database import ScratchDatabase
 from dpsql.engine.intervals.cells import CONFIDENCE, compute_interval_ends
 from dpsql.engine.intervals.derived_values import DerivedIntervals, PublicCopy, list_simulated_columns
-from dpsql.engine.intervals.selected_rows import RowChoice, compute_kept_row_confidence
+from dpsql.engine.intervals.post_selection import RowChoice, compute_kept_row_confidence
 from dpsql.engine.postprocess.consistency import make_consistent
-from dpsql.engine.postprocess.empty_aggregates import mark_null_sums, present_table
-from dpsql.engine.postprocess.occupied_groups import mark_occupied_groups
+from dpsql.engine.postprocess.empty_groups import mark_null_sums, mark_occupied_groups, present_table
 from dpsql.engine.prepare import PreparedQuery, PreparedRelease
 from dpsql.engine.released_table import ReleasedTable
 from dpsql.plan.dependencies import KnownValues, list_final_releases, substitute_subqueries
@@ -25,8 +24,7 @@ from dpsql.plan.expressions import Expr, Literal, ReleasedColumn, Scalar
 from dpsql.plan.functions.enclosures import round_to_doubles
 from dpsql.plan.interval import ANYWHERE, Interval
 from dpsql.plan.nodes import PublicSubquery, Release, Values
-from dpsql.plan.noiseless import mark_noiseless_outputs
-from dpsql.plan.provenance import find_provenance
+from dpsql.plan.provenance import find_provenance, mark_noiseless_outputs
 from dpsql.sql.compile.outer_query import (
     OCCUPIED,
     ReleasedTables,

@@ -7,16 +7,15 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from dpsql.analysis.partitions.assign import compute_boxes
+from dpsql.analysis.partitions.assignment import compute_boxes
 from dpsql.analysis.release_analysis import Analysis
 from dpsql.backends.dialect import Dialect
 from dpsql.backends.duckdb.dialect import DUCKDB
 from dpsql.engine.expert_choices import ExpertLosses
 from dpsql.engine.released_table import ReleasedTable
-from dpsql.engine.replay.combine import combine_plans
-from dpsql.engine.replay.refine import CoupledRefinement, IndependentTopUp
+from dpsql.engine.replay.reuse import CoupledRefinement, IndependentTopUp, combine_plans
 from dpsql.ledger.protocol import TableCharge
-from dpsql.plan import fingerprint
+from dpsql.plan import equality
 from dpsql.plan.dependencies import (
     KnownValues,
     PublicGroups,
@@ -32,17 +31,17 @@ from dpsql.plan.types import Value
 from dpsql.planning.choose import LossShare
 from dpsql.planning.clamp_histogram import list_clamped_statistics
 from dpsql.planning.clamping import Clamp
+from dpsql.planning.group_selection import OptimalPartitionSelection
 from dpsql.planning.hierarchy import adjust_plans, list_hierarchies
 from dpsql.planning.measurement import MeasurementPlan
-from dpsql.planning.partition_selection import OptimalPartitionSelection
 from dpsql.planning.statistics import Statistic
 from dpsql.policy.request.query import Query, ResolvedQuery
 from dpsql.privacy.accounting.events import Composed, Event
 from dpsql.privacy.accounting.partitions.boxes import Box
 from dpsql.privacy.mechanisms.entropy import Entropy, draw_secret
 from dpsql.sql.compile.outer_query import ORDINAL, OriginalTables, ReleasedTables
+from dpsql.sql.compile.scan_conditions import PLACEHOLDER
 from dpsql.sql.compile.statement import ReleaseStatement, can_read_selected, emit_release, emit_sums
-from dpsql.sql.compile.unit_sample import PLACEHOLDER
 
 
 @dataclass(frozen=True, slots=True)
@@ -363,7 +362,7 @@ class PreparedQuery:
     @cached_property
     def plan_digest(self) -> str:
         """Return the digest of the plan."""
-        return fingerprint.compute_digest(self.outer)
+        return equality.compute_digest(self.outer)
 
     @cached_property
     def event(self) -> Event | None:

@@ -26,7 +26,7 @@ from fractions import Fraction
 from dpsql.engine.accuracy_search import FIRST, LossSearch, Place
 from dpsql.engine.pipeline import Engine
 from dpsql.engine.prepare import PreparedQuery
-from dpsql.engine.replay.combine import is_combinable
+from dpsql.engine.replay.reuse import is_combinable
 from dpsql.errors import BudgetExhausted, Error, QueryRejected
 from dpsql.ledger import Quote
 from dpsql.ledger.protocol import AccountKey

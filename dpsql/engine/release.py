@@ -28,8 +28,8 @@ from dpsql.planning.clamp_histogram import (
     select_clamp_points,
 )
 from dpsql.planning.clamping import Clamp
+from dpsql.planning.group_selection import Threshold
 from dpsql.planning.measurement import MeasurementPlan, SynthesisPlan, VectorMeasurement
-from dpsql.planning.partition_selection import Threshold
 from dpsql.planning.quantiles import RankWindow
 from dpsql.planning.statistics import ROWS, UNITS, Statistic
 from dpsql.planning.verify import verify_plan

@@ -15,16 +15,22 @@ from dpsql.engine.database_identity import get_database_mark
 from dpsql.engine.post_processor import PostProcessor
 from dpsql.engine.prepare import PreparedQuery, PreparedRelease, Refinement, ReplayedRelease
 from dpsql.engine.released_table import ReleasedTable
-from dpsql.engine.replay.combine import combine_tables, is_combinable, list_compatible_indices
-from dpsql.engine.replay.coverage import Coverage
-from dpsql.engine.replay.fingerprint import Fingerprint, FingerprintRules
-from dpsql.engine.replay.refine import (
+from dpsql.engine.replay.reuse import (
     CoupledRefinement,
+    Coverage,
     IndependentTopUp,
+    combine_tables,
     find_coupled_refinement,
     find_independent_top_up,
+    is_combinable,
+    list_compatible_indices,
 )
-from dpsql.engine.replay.stored_release import StoredRelease, make_corruption_error
+from dpsql.engine.replay.stored_release import (
+    Fingerprint,
+    FingerprintRules,
+    StoredRelease,
+    make_corruption_error,
+)
 from dpsql.errors import QueryRejected
 from dpsql.ledger import Entry, Ledger
 from dpsql.ledger.protocol import Account

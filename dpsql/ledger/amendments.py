@@ -20,7 +20,7 @@ from typing import Any, Final
 from dpsql.errors import Error, PolicyError
 from dpsql.ledger.digest import KeyedDigest, Row
 from dpsql.ledger.protocol import Account, AccountKey
-from dpsql.ledger.rows import get_account_key, make_tampering_error, parse_budget, parse_charge
+from dpsql.ledger.schema import get_account_key, make_tampering_error, parse_budget, parse_charge
 from dpsql.privacy.accounting.charge import Charge
 
 _COLUMNS: Final = ("accountant", "epsilon", "delta", "selection", "limit_loss", "limit_delta", "renewal")

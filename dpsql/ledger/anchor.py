@@ -8,9 +8,32 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from dpsql.errors import IntegrityError, OperationalError
-from dpsql.ledger.atomic_file import replace_file
 from dpsql.ledger.protocol import LedgerHead
-from dpsql.ledger.rows import START
+from dpsql.ledger.schema import START
+
+# Atomic, durable replacement of files.
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Replace the content of the file at `path`, at once or not at all; only its owner may read it."""
+    fresh = path.with_name(f"{path.name}.new")
+    with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    fresh.replace(path)
+    sync_directory(path.parent)
+
+
+def sync_directory(directory: Path) -> None:
+    """Make the names in a directory durable, on systems that support it."""
+    if os.name == "posix":
+        handle = os.open(directory, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
 
 _MOST_BYTES = 200
 

@@ -19,7 +19,7 @@ from dpsql.ledger.entry_kinds import AMEND, RESERVE, RESET, EntryEffect, Invalid
 from dpsql.ledger.protocol import AccountKey, LedgerHead
 from dpsql.ledger.release_claims import Claims, parse_claims
 from dpsql.ledger.reservations import Reservations, compute_reservations_digest
-from dpsql.ledger.rows import (
+from dpsql.ledger.schema import (
     FIRST_PREVIOUS,
     START,
     get_account_key,

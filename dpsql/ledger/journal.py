@@ -24,25 +24,33 @@ from dpsql.ledger.database_identity import require_same_database
 from dpsql.ledger.digest import KeyedDigest, Row
 from dpsql.ledger.entry_kinds import AMEND
 from dpsql.ledger.failures import FailureLimit
-from dpsql.ledger.group_commit import GroupCommit, PendingCharge, Rows
-from dpsql.ledger.migration import migrate
+from dpsql.ledger.group_commit import GroupCommit, PendingCharge, Rows, run_uninterrupted
 from dpsql.ledger.protocol import Account, AccountKey, Clock, Entry, LedgerHead
 from dpsql.ledger.refusal import make_rollback_error
 from dpsql.ledger.release_claims import Claims
-from dpsql.ledger.releases import read_claims, read_release_head, require_refinable, write_claims
+from dpsql.ledger.releases import (
+    read_claims,
+    read_release_head,
+    require_refinable,
+    verify_stored_releases,
+    write_claims,
+)
 from dpsql.ledger.reservations import compute_reservations_digest
-from dpsql.ledger.rows import (
+from dpsql.ledger.schema import (
+    ACCOUNTS,
+    ENTRIES,
+    SCHEMA,
     START,
     get_account_key,
     get_row_head,
     make_entry_row,
     make_tampering_error,
+    migrate,
     parse_charge,
     parse_entry,
     to_account_row,
     to_charge_columns,
 )
-from dpsql.ledger.schema import ACCOUNTS, ENTRIES, SCHEMA
 from dpsql.ledger.stored_budget import require_one_spelling, with_stored_limit
 from dpsql.ledger.stores.base import UNKNOWN, Store
 from dpsql.ledger.tables import (
@@ -67,7 +75,6 @@ from dpsql.ledger.tables import (
     write_partitions,
     write_reservations,
 )
-from dpsql.ledger.uninterrupted_work import run_uninterrupted
 from dpsql.privacy.accounting.events import Event
 
 _MOST_FOLLOWED = 1000  # new entries; with more, the last one of each account is looked up instead
@@ -454,3 +461,44 @@ def _refuse_charges(group: Sequence[PendingCharge], error: DatabaseError) -> Non
 
 def _get_digests(stored: Mapping[AccountKey, Row]) -> dict[AccountKey, str]:
     return {key: str(row["digest"]) for key, row in stored.items()}
+
+
+# Full verification of a ledger, entry by entry.
+
+
+_BATCH = 5000  # entries of one transaction, so that the log need not grow while a long history is read
+
+
+def verify_chain(store: Store, digests: KeyedDigest, expected: LedgerHead = START) -> Chain:
+    """Return the chain of all entries and stored releases, from the first on; entries added meanwhile are checked too.
+
+    Its `stored_head` is the head of the stored releases. Raises IntegrityError (`ledger_tampered`) with the number of the first
+    entry that is not what dpsql wrote; (`ledger_rolled_back`) where the head `expected` is not part of the ledger.
+    """
+    chain, marks, ended = Chain(), dict[int, str](), False
+    while not ended:
+        chain, ended = run_uninterrupted(partial(_verify_batch, chain, marks, store, digests, expected))
+    return chain
+
+
+def _verify_batch(
+    chain: Chain, vouched_digests: dict[int, str], store: Store, digests: KeyedDigest, expected: LedgerHead
+) -> tuple[Chain, bool]:
+    """Return the chain with the next entries, whose heads of stored releases are added to `vouched_digests`.
+
+    At the end of the entries it checks that all other tables follow from them, and adds the head of the stored releases.
+    """
+    with store.open_transaction(write=False) as connection:
+        budgets = read_budget_history(connection, digests)
+        rows = read_rows_from(connection, chain.head.entries + 1, _BATCH)
+        chain = chain.follow_entries(rows, digests, budgets.find_budget_digest)
+        for stored in {row["stored"] for row in rows if row["stored"] is not None}:
+            mark = LedgerHead.parse(stored)
+            vouched_digests[mark.entries] = mark.digest
+        if rows:
+            return chain, False
+        require_derived_rows(connection, chain.balances)
+        require_ledger_head(connection, expected, store.where)
+        return replace(
+            chain, stored_head=verify_stored_releases(connection, digests, chain.claims, vouched_digests)
+        ), True

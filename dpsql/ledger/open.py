@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 from dpsql.errors import NotSupportedError, OperationalError, ProgrammingError
 from dpsql.ledger.anchor import AnchorFile, read_anchored_head
 from dpsql.ledger.budget import Budget
-from dpsql.ledger.digest import KeyedDigest
+from dpsql.ledger.digest import KeyedDigest, read_ledger_key
 from dpsql.ledger.failures import FailureLimit
-from dpsql.ledger.key import read_ledger_key
 from dpsql.ledger.protocol import Account, AccountKey, Clock, Ledger, LedgerHead, utc_now
 
 if TYPE_CHECKING:
@@ -131,7 +130,7 @@ def _open_memory_store() -> Store:
 
 def _open_file_store(target: str | Path, expected: LedgerHead) -> Store:
     from dpsql.ledger.refusal import make_rollback_error
-    from dpsql.ledger.rows import START
+    from dpsql.ledger.schema import START
     from dpsql.ledger.stores.sqlite import SqliteStore, create_private_file
 
     # Absolute, so that a later chdir cannot lead to another, fresh, ledger.

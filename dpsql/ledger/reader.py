@@ -14,11 +14,11 @@ from dpsql.ledger.budget import Budget
 from dpsql.ledger.chain import Chain
 from dpsql.ledger.digest import KeyedDigest, Row
 from dpsql.ledger.entry_kinds import FAILURE
+from dpsql.ledger.journal import verify_chain
 from dpsql.ledger.open import open_existing_store
 from dpsql.ledger.protocol import AccountKey, Entry, LedgerHead
 from dpsql.ledger.releases import read_release_head
-from dpsql.ledger.rows import START, get_row_head, parse_budget, parse_checked_entry
-from dpsql.ledger.schema import ENTRIES, SCHEMA
+from dpsql.ledger.schema import ENTRIES, SCHEMA, START, get_row_head, parse_budget, parse_checked_entry
 from dpsql.ledger.stores.base import Store
 from dpsql.ledger.tables import (
     NEWEST_FIRST,
@@ -29,7 +29,6 @@ from dpsql.ledger.tables import (
     read_ledger_meta,
     require_key,
 )
-from dpsql.ledger.verification import verify_chain
 
 _BATCH = 1000
 

@@ -19,8 +19,7 @@ from dpsql.errors import IntegrityError, OperationalError
 from dpsql.ledger.digest import KeyedDigest, Row, compute_text_digest
 from dpsql.ledger.protocol import Entry, LedgerHead
 from dpsql.ledger.release_claims import Claims
-from dpsql.ledger.rows import RESTORE, START
-from dpsql.ledger.schema import ENTRIES, REFINEMENTS, RELEASES
+from dpsql.ledger.schema import ENTRIES, REFINEMENTS, RELEASES, RESTORE, START
 from dpsql.ledger.stored_release import NewRelease, ReleaseRecord
 
 _BATCH = 200  # releases at once, as their bodies may be long

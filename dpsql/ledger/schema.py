@@ -2,7 +2,35 @@
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Column, Index, Integer, MetaData, Table, Text
+import json
+import re
+from collections.abc import Mapping
+from datetime import datetime
+from fractions import Fraction
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Connection,
+    Index,
+    Integer,
+    MetaData,
+    Table,
+    Text,
+    insert,
+    text,
+    update,
+)
+
+from dpsql.errors import IntegrityError, LossError
+from dpsql.ledger.budget import Budget
+from dpsql.ledger.digest import LATER_COLUMNS, KeyedDigest, Row, compute_text_digest, to_canonical_json
+from dpsql.ledger.entry_kinds import RELEASED
+from dpsql.ledger.protocol import Account, AccountKey, Entry, LedgerHead
+from dpsql.ledger.release_claims import parse_claims
+from dpsql.privacy.accounting.charge import Charge
+from dpsql.privacy.accounting.events import Event, from_json, to_json
 
 FORMAT = "dpsql ledger"
 SCHEMA = "5"
@@ -119,3 +147,253 @@ REFINEMENTS = Table(
     Column("base", _NUMBER, primary_key=True, autoincrement=False),
     Column("entry", _NUMBER, nullable=False),
 )
+
+
+# Accounts and entries as rows of a database, and back.
+
+
+_WHOLE = re.compile(r"0|[1-9][0-9]{0,1999}")
+_RATIO = re.compile(r"(0|[1-9][0-9]{0,1999})/([1-9][0-9]{0,1999})")
+
+RESTORE = "restore the newest backup, and find out who could change the ledger"
+"""The hint of each error that says that a ledger was changed or damaged."""
+
+FIRST_PREVIOUS = "0" * 64
+START = LedgerHead(0, FIRST_PREVIOUS)
+VERSION_KEY = '"dpsql":"'
+"""What precedes the version of dpsql in the details of an entry."""
+
+
+def get_account_key(row: Row) -> AccountKey:
+    """Return the key of the account of a row."""
+    return AccountKey(row["table_name"], row["account_analyst"])
+
+
+def to_account_row(key: AccountKey, account: Account, digests: KeyedDigest) -> dict[str, Any]:
+    """Return the row of an account's budget and limit."""
+    budget, limit = account.budget, account.limit
+    row = {
+        "table_name": key.table,
+        "account_analyst": key.analyst,
+        "accountant": budget.accountant,
+        "epsilon": _format_ratio(budget.epsilon),
+        "delta": _format_ratio(budget.delta),
+        "selection": None if budget.selection is None else _format_ratio(budget.selection),
+        "limit_loss": str(limit.loss),
+        "limit_delta": str(limit.delta),
+        "renewal": budget.renewal,
+    }
+    return row | {"digest": digests.compute_digest(row)}
+
+
+def parse_budget(row: Row, digests: KeyedDigest) -> Budget:
+    """Return the budget of a row; raise IntegrityError if dpsql did not write it."""
+    if not digests.is_intact(row):
+        raise IntegrityError(
+            f"the stored budget of {get_account_key(row)} in the ledger was changed",
+            code="ledger_tampered",
+            hint=RESTORE,
+        )
+    selection = row["selection"]
+    try:
+        return Budget(
+            str(row["accountant"]),
+            _parse_ratio(row["epsilon"]),
+            _parse_ratio(row["delta"]),
+            None if selection is None else _parse_ratio(selection),
+            row["renewal"],
+        )
+    except LossError:
+        raise _make_corruption_error("budget") from None
+
+
+def make_common_columns(
+    at: datetime, analyst: str, query: str, details: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """Return the columns that all entries of a charge share."""
+    compute_text_digest(analyst)
+    return {
+        "at": at.isoformat(timespec="microseconds"),
+        "analyst": analyst,
+        "query": query,
+        "query_digest": compute_text_digest(query),
+        "details": to_canonical_json(dict(details or {})),
+    }
+
+
+def make_entry_row(
+    common: Row,
+    after: LedgerHead,
+    key: AccountKey,
+    number: int,
+    event: Event | None,
+    *amounts: Mapping[str, str | int | None],
+    digests: KeyedDigest,
+) -> dict[str, Any]:
+    """Return the row of the entry after `after`, the account's `number`-th.
+
+    `common` has the columns that all entries of a charge share; `amounts` are columns of `to_charge_columns`.
+    """
+    row: dict[str, Any] = {name: value for name, value in LATER_COLUMNS.items() if name != "renewal"}
+    row |= common
+    row |= {
+        "id": after.entries + 1,
+        "previous": after.digest,
+        "number": number,
+        "event": "" if event is None else to_json(event),
+    }
+    row |= {"table_name": key.table, "account_analyst": key.analyst}
+    for columns in amounts:
+        row |= columns
+    return row | {"digest": digests.compute_digest(row)}
+
+
+def parse_version(row: Row) -> str:
+    r"""Return the version of dpsql that charged an entry; "" for entries without one, such as those that charge nothing.
+
+    Why: details are JSON without spaces, in which no text holds a quotation mark that is not escaped.
+
+    >>> parse_version({"details": '{"plan":"\\"dpsql\\":\\"7","versions":{"dpsql":"0.1.0","duckdb":"2.0.0"}}'})
+    '0.1.0'
+    """
+    _, _, rest = str(row["details"]).partition(VERSION_KEY)
+    return rest.partition('"')[0]
+
+
+def get_row_head(row: Row) -> LedgerHead:
+    """Return the head of a ledger that ends with this entry."""
+    return LedgerHead(row["id"], row["digest"])
+
+
+def to_charge_columns(prefix: str, spend: Charge) -> dict[str, str]:
+    """Return the two columns of an amount."""
+    return {f"{prefix}loss": str(spend.loss), f"{prefix}delta": str(spend.delta)}
+
+
+def parse_charge(loss: object, delta: object) -> Charge:
+    """Return the spend of two columns; IntegrityError if they are not whole numbers as dpsql writes them."""
+    return Charge(_parse_integer(loss), _parse_integer(delta))
+
+
+def parse_checked_entry(row: Row, digests: KeyedDigest) -> Entry:
+    """Return the entry of a row; raise IntegrityError if dpsql did not write it."""
+    if not digests.is_intact(row):
+        raise make_tampering_error(row["id"], "was changed")
+    return parse_entry(row)
+
+
+def parse_entry(row: Row) -> Entry:
+    """Return the entry of a row whose digest is known to be its own."""
+    try:
+        return Entry(
+            id=int(row["id"]),
+            charge=int(row["charge"]),
+            at=datetime.fromisoformat(row["at"]),
+            table=str(row["table_name"]),
+            account_analyst=str(row["account_analyst"]),
+            number=int(row["number"]),
+            kind=str(row["kind"]),
+            period=str(row["period"]),
+            box=None if row["box"] is None else str(row["box"]),
+            reservation=None if row["slice"] is None else int(row["slice"]),
+            analyst=str(row["analyst"]),
+            query=str(row["query"]),
+            query_digest=str(row["query_digest"]),
+            event=from_json(row["event"]) if row["event"] or row["kind"] in RELEASED else None,
+            spend=parse_charge(row["loss"], row["delta"]),
+            spent=parse_charge(row["spent_loss"], row["spent_delta"]),
+            limit=parse_charge(row["limit_loss"], row["limit_delta"]),
+            budget=str(row["budget"]),
+            details=json.loads(row["details"]),
+            previous=str(row["previous"]),
+            digest=str(row["digest"]),
+            failures=int(row["failures"] or 0),
+            refines=parse_claims(row),
+            database=None if row["database"] is None else str(row["database"]),
+        )
+    except (TypeError, ValueError, RecursionError):
+        raise _make_corruption_error("entry") from None
+
+
+def make_tampering_error(number: int, what: str) -> IntegrityError:
+    """Return the error for an entry that was moved or changed."""
+    return IntegrityError(f"entry {number} of the ledger {what}", code="ledger_tampered", hint=RESTORE)
+
+
+def _parse_integer(text: object) -> int:
+    if not isinstance(text, str) or not _WHOLE.fullmatch(text):
+        raise _make_corruption_error("amount")
+    return int(text)
+
+
+def _format_ratio(value: Fraction) -> str:
+    return f"{value.numerator}/{value.denominator}"
+
+
+def _parse_ratio(text: object) -> Fraction:
+    match = _RATIO.fullmatch(text) if isinstance(text, str) else None
+    if match is None:
+        raise _make_corruption_error("budget")
+    return Fraction(int(match[1]), int(match[2]))
+
+
+def _make_corruption_error(what: str) -> IntegrityError:
+    return IntegrityError(
+        f"the ledger holds an invalid {what}, which dpsql did not write", code="ledger_corrupt", hint=RESTORE
+    )
+
+
+# Migration of a ledger from an older schema, in the transaction that first opens it.
+#
+# Claim: no digest changes, so that heads, anchors and receipts that were issued before stay valid.
+# Why: `KeyedDigest` leaves out the columns of later schemas where they have their defaults. An entry that was edited under
+# schema 2 does not match its digest here either; the whole chain is checked before that migration is committed. From
+# schema 3 on nothing is moved: new columns are empty in every old entry, and the digests read them so.
+# Releases that were stored before schema 5 are dropped, with the claims to refine them: nothing states which database
+# they belong to, and no entry vouches for them. The same queries are then charged again.
+
+
+_ENTRIES = (
+    "id, charge, at, table_name, number, analyst, query, query_digest, event, loss, delta, spent_loss,"
+    " spent_delta, limit_loss, limit_delta, budget, details, previous, digest"
+)
+_ACCOUNTS = "table_name, accountant, epsilon, delta, selection, limit_loss, limit_delta, digest"
+
+
+def migrate(connection: Connection, schema: str) -> None:
+    """Give the tables of an older schema the present shape; the caller checks the entries and commits.
+
+    A program of an older dpsql that still has the ledger open cannot spend what is reserved: it knows neither the
+    new kinds of entries nor, since schema 3, an entry without the columns that may not be empty. Nor can it store a
+    release.
+    """
+    if schema == "2":
+        _migrate_schema_2(connection)
+    else:
+        columns = ["failures BIGINT", "refines TEXT", "claims TEXT", "stored TEXT", "database TEXT"]
+        if schema == "3":
+            columns = ["slice BIGINT", "slices TEXT", *columns]
+            METADATA.create_all(connection, tables=[SLICES], checkfirst=False)
+        for column in columns:
+            connection.execute(text(f"ALTER TABLE entries ADD COLUMN {column}"))
+        METADATA.drop_all(connection, tables=[RELEASES, REFINEMENTS], checkfirst=False)
+        METADATA.create_all(connection, tables=[RELEASES, REFINEMENTS], checkfirst=False)
+    connection.execute(update(META).where(META.c.key == "schema").values(value=SCHEMA))
+
+
+def _migrate_schema_2(connection: Connection) -> None:
+    for statement in (
+        "ALTER TABLE entries RENAME TO entries_2",
+        "DROP INDEX entries_of_table",
+    ):
+        connection.execute(text(statement))
+    METADATA.create_all(connection, tables=[table for table in METADATA.sorted_tables if table is not META])
+    added = "account_analyst, kind, period"
+    for statement in (
+        f"INSERT INTO entries ({_ENTRIES}, {added}) SELECT {_ENTRIES}, '', 'charge', '' FROM entries_2",
+        f"INSERT INTO accounts ({_ACCOUNTS}, account_analyst) SELECT {_ACCOUNTS}, '' FROM budgets",
+        "DROP TABLE entries_2",
+        "DROP TABLE budgets",
+    ):
+        connection.execute(text(statement))
+    connection.execute(insert(META).values(key="digests", value="sha256"))

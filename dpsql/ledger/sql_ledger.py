@@ -30,7 +30,8 @@ from dpsql.ledger.entry_kinds import (
     EntryEffect,
     apply_effect,
 )
-from dpsql.ledger.journal import SqlJournal
+from dpsql.ledger.group_commit import run_uninterrupted
+from dpsql.ledger.journal import SqlJournal, verify_chain
 from dpsql.ledger.protocol import (
     Account,
     AccountKey,
@@ -52,7 +53,8 @@ from dpsql.ledger.quote import (
 from dpsql.ledger.refusal import make_exhaustion_error
 from dpsql.ledger.release_claims import to_claims_text
 from dpsql.ledger.releases import iterate_stored_releases, read_release_head, store_releases
-from dpsql.ledger.rows import (
+from dpsql.ledger.schema import (
+    ENTRIES,
     get_account_key,
     get_row_head,
     make_common_columns,
@@ -61,7 +63,6 @@ from dpsql.ledger.rows import (
     to_account_row,
     to_charge_columns,
 )
-from dpsql.ledger.schema import ENTRIES
 from dpsql.ledger.stored_release import NewRelease, ReleaseRecord
 from dpsql.ledger.tables import (
     NEWEST_FIRST,
@@ -70,8 +71,6 @@ from dpsql.ledger.tables import (
     read_budget_history,
     write_amended_account,
 )
-from dpsql.ledger.uninterrupted_work import run_uninterrupted
-from dpsql.ledger.verification import verify_chain
 from dpsql.privacy.accounting.charge import NOTHING
 from dpsql.privacy.accounting.partitions.boxes import WHOLE
 

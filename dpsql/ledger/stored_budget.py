@@ -8,7 +8,7 @@ from dataclasses import replace
 from dpsql.errors import IntegrityError, PolicyError
 from dpsql.ledger.digest import KeyedDigest, Row
 from dpsql.ledger.protocol import Account, AccountKey
-from dpsql.ledger.rows import RESTORE, parse_budget, parse_charge
+from dpsql.ledger.schema import RESTORE, parse_budget, parse_charge
 from dpsql.policy.names import normalize_account_name
 
 

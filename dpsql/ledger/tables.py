@@ -29,15 +29,6 @@ from dpsql.ledger.entry_kinds import AMEND, RELEASED, RESET
 from dpsql.ledger.protocol import AccountKey, LedgerHead
 from dpsql.ledger.refusal import make_rollback_error
 from dpsql.ledger.reservations import AccountReservation, Reservations
-from dpsql.ledger.rows import (
-    RESTORE,
-    VERSION_KEY,
-    get_account_key,
-    parse_budget,
-    parse_charge,
-    parse_version,
-    to_charge_columns,
-)
 from dpsql.ledger.schema import (
     ACCOUNTS,
     ENTRIES,
@@ -47,8 +38,15 @@ from dpsql.ledger.schema import (
     METADATA,
     PARTS,
     RELEASES,
+    RESTORE,
     SCHEMA,
     SLICES,
+    VERSION_KEY,
+    get_account_key,
+    parse_budget,
+    parse_charge,
+    parse_version,
+    to_charge_columns,
 )
 from dpsql.ledger.stores.base import Store
 from dpsql.privacy.accounting.partitions.boxes import PartitionCharges

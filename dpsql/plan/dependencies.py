@@ -8,8 +8,8 @@ from itertools import chain
 from typing import Any, TypeVar
 
 from dpsql.plan.expressions import Column, Expr, Function, Literal, ReleasedColumn, Scalar
-from dpsql.plan.fields import INIT_FIELDS
 from dpsql.plan.nodes import OuterQuery, PerUnitGroupBy, PublicSubquery, Relation, Release, Values
+from dpsql.plan.tags import INIT_FIELDS
 
 Part = TypeVar("Part")
 Step = Release | Scalar | PublicSubquery

@@ -23,8 +23,8 @@ from dpsql.plan.expressions import (
     compute_expression_size,
     walk,
 )
-from dpsql.plan.fields import INIT_FIELDS
 from dpsql.plan.nodes import Filter, Join, OuterQuery, SemiJoin, SetOperation, Values
+from dpsql.plan.tags import INIT_FIELDS
 
 MAX_STATEMENT = 10_000
 """The most operations of a statement with its derived tables expanded: planning takes about a tenth of a millisecond for each."""

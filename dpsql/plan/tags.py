@@ -44,7 +44,7 @@ class TaggedEnum(Enum):
 def later_field(default: Any, tag: str) -> Any:
     """Return a field that enters fingerprints only where it is not its default, since it was added to the class later.
 
-    >>> from dpsql.plan.fingerprint import compute_canonical_text
+    >>> from dpsql.plan.equality import compute_canonical_text
     >>> @dataclasses.dataclass(frozen=True)
     ... class Row:
     ...     tag = "Line"
@@ -102,3 +102,24 @@ def _make_form(kind: type) -> Form:
 
 FORMS = _Forms()
 """How the parts of each class are written."""
+
+
+# The names of the fields of each class of plan, looked up once for each class.
+
+
+class _FieldNames(dict[type, tuple[str, ...]]):
+    """The names of the wanted fields of each class; none if it is not a dataclass."""
+
+    def __init__(self, wanted: Callable[[dataclasses.Field[object]], bool]) -> None:
+        self._wanted = wanted
+
+    def __missing__(self, kind: type) -> tuple[str, ...]:
+        fields = dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ()
+        self[kind] = tuple(item.name for item in fields if self._wanted(item))
+        return self[kind]
+
+
+INIT_FIELDS = _FieldNames(lambda item: item.init)
+"""The fields that the constructor of a class takes."""
+COMPARED_FIELDS = _FieldNames(lambda item: item.compare)
+"""The fields that equality of a class compares."""

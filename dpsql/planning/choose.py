@@ -27,13 +27,12 @@ from dpsql.planning.build_clamps import (
 from dpsql.planning.clamp_rules import CURRENT_RULE, FORMER_RULE, ClampSelectionRule
 from dpsql.planning.clamping import Clamp, compute_expected_mean, compute_sensitivities
 from dpsql.planning.estimation_layouts import iterate_layouts
+from dpsql.planning.group_selection import Threshold, calibrate_optimal_selection, calibrate_top_k
+from dpsql.planning.joint_vectors import calibrate_staircases
 from dpsql.planning.measurement import Candidate, MeasurementPlan, VectorMeasurement
-from dpsql.planning.partition_selection import Threshold, calibrate_optimal_selection
 from dpsql.planning.quantiles import PUBLIC, QuantileSelection
-from dpsql.planning.sampling import compute_charged_event, compute_sample_loss
-from dpsql.planning.staircase import calibrate_staircases
+from dpsql.planning.sensitivity import compute_charged_event, compute_sample_loss
 from dpsql.planning.statistics import ROWS, UNITS, Statistic, StatisticVector
-from dpsql.planning.top_k import calibrate_top_k
 from dpsql.privacy.accounting.events import BoundedRange, Composed, Event, Gaussian, Pure, Selection
 from dpsql.privacy.mechanisms import (
     DiscreteGaussian,
@@ -90,7 +89,7 @@ def choose_plan(
     the expected thresholds. Raises QueryRejected with code "delta_required" if keys are not public and no delta is left
     for partition selection.
 
-    Of a sample of the units, the noise is as `dpsql.planning.sampling` allows, and `loss` is charged.
+    Of a sample of the units, the noise is as `dpsql.planning.sensitivity` allows, and `loss` is charged.
     """
     rate = find_sampling_rate(analysis.release.input)
     if rate is None:

@@ -13,10 +13,9 @@ from dpsql.plan.aggregates import Moment
 from dpsql.plan.nodes import Aggregation
 from dpsql.planning import clamping
 from dpsql.planning.clamping import Clamp
-from dpsql.planning.partition_selection import OptimalPartitionSelection, Threshold
+from dpsql.planning.group_selection import OptimalPartitionSelection, Threshold, TopKSelection
 from dpsql.planning.quantiles import QuantileSelection
 from dpsql.planning.statistics import Statistic, StatisticVector
-from dpsql.planning.top_k import TopKSelection
 from dpsql.privacy.accounting.events import Event
 from dpsql.privacy.mechanisms import Mechanism, Sensitivity
 from dpsql.privacy.synthesis.methods import SyntheticMethod

@@ -24,14 +24,12 @@ from dpsql.errors import VerificationError
 from dpsql.plan.aggregates import Moment
 from dpsql.plan.sampling import find_sampling_rate
 from dpsql.planning.clamping import Amount, Clamp
+from dpsql.planning.group_selection import OptimalPartitionSelection, TopKSelection
 from dpsql.planning.measurement import MeasurementPlan, SynthesisPlan, VectorMeasurement
-from dpsql.planning.partition_selection import OptimalPartitionSelection
 from dpsql.planning.quantiles import QuantileSelection
 from dpsql.planning.statistics import ROWS, UNITS, StatisticVector
-from dpsql.planning.top_k import TopKSelection
-from dpsql.planning.verify_charge import derive_allowed_loss, split_charge_by_kind
+from dpsql.planning.verify_charge import derive_allowed_loss, derive_synthesis_loss, split_charge_by_kind
 from dpsql.planning.verify_norms import Norms, bound_staircase_steps, build_norms_function, derive_norms
-from dpsql.planning.verify_synthesis import derive_synthesis_loss
 from dpsql.privacy.mechanisms import (
     DiscreteGaussian,
     Exponential,

@@ -2,9 +2,8 @@
 
 from dpsql.policy.domain import Bound, ColumnType, Value
 from dpsql.policy.load import load
-from dpsql.policy.models import Policy
+from dpsql.policy.models import Policy, build_json_schema
 from dpsql.policy.names import normalize_name, split_table_name
-from dpsql.policy.schema import build_json_schema
 from dpsql.policy.skeleton import skeleton
 from dpsql.policy.tables import BudgetOverride, BudgetSpec, Column, Link, Table, Unit
 

@@ -5,6 +5,6 @@ from __future__ import annotations
 import json
 import sys
 
-from dpsql.policy.schema import build_json_schema
+from dpsql.policy.models import build_json_schema
 
 sys.stdout.write(json.dumps(build_json_schema(), indent=2, sort_keys=True) + "\n")

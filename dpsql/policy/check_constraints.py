@@ -17,8 +17,7 @@ from fractions import Fraction
 
 from pydantic_core import PydanticCustomError
 
-from dpsql.policy.domain import Bound, ColumnType, Value, parse_bounds, parse_values
-from dpsql.policy.exact_numbers import parse_number
+from dpsql.policy.domain import Bound, ColumnType, Value, parse_bounds, parse_number, parse_values
 from dpsql.policy.names import normalize_name
 
 LONGEST = 10_000

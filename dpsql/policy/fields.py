@@ -24,10 +24,10 @@ from dpsql.policy.domain import (
     ColumnType,
     Value,
     parse_bounds,
+    parse_number,
     parse_values,
 )
 from dpsql.policy.engine_types import POLICY_TYPES, VIEW, describe_unread_type, find_policy_type
-from dpsql.policy.exact_numbers import parse_number
 from dpsql.policy.names import find_name_problem, normalize_name
 from dpsql.policy.problem import format_value, make_problem_error, suggest_choice
 

@@ -14,8 +14,8 @@ from typing import Any
 import yaml
 
 from dpsql.errors import PolicyError
-from dpsql.policy.decisions import ColumnDecision, Decisions, ForeignKey, TableDecision, TableKeys
 from dpsql.policy.names import normalize_name
+from dpsql.policy.skeleton import ColumnDecision, Decisions, ForeignKey, TableDecision, TableKeys
 
 _DBT = ("models", "sources", "seeds", "snapshots")
 _TABLE_KEYS = frozenset({"unit", "rows_per_unit", "public", "link"})

@@ -5,22 +5,123 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from decimal import Decimal
 from fractions import Fraction
+from pathlib import Path
+from typing import Any
 
+import yaml
 from pydantic_core import PydanticCustomError
 
 from dpsql.errors import PolicyError
 from dpsql.policy.check_constraints import ColumnConstraint, parse_constraints
-from dpsql.policy.decisions import ColumnDecision, Decisions, ForeignKey, TableDecision, TableKeys
-from dpsql.policy.domain import MOST_VALUES, Bound, ColumnType, Value, parse_bounds, parse_values
+from dpsql.policy.domain import (
+    MOST_VALUES,
+    Bound,
+    ColumnType,
+    Value,
+    format_number,
+    parse_bounds,
+    parse_values,
+)
 from dpsql.policy.engine_types import (
     find_policy_type,
     parse_element_type,
     parse_enum_members,
     parse_struct_fields,
 )
-from dpsql.policy.exact_numbers import format_number
-from dpsql.policy.names import find_name_problem, is_row, normalize_name
+from dpsql.policy.models import Policy
+from dpsql.policy.names import NameMap, find_name_problem, is_row, normalize_name
+from dpsql.policy.tree import parse_yaml
+
+# The decisions of an owner, or of another tool's metadata, for a policy that is still to be written.
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignKey:
+    """Columns that refer to those of another table, in order."""
+
+    columns: tuple[str, ...]
+    table: str
+    references: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{', '.join(self.columns)} refers to {self.table}.{', '.join(self.references)}"
+
+
+@dataclass(frozen=True, slots=True)
+class TableKeys:
+    """The keys that a schema declares for a table."""
+
+    primary: tuple[str, ...] = ()
+    foreign: tuple[ForeignKey, ...] = ()
+    unique: tuple[tuple[str, ...], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnDecision:
+    """The decisions for a column: bounds or values as in YAML, whether NULL may occur (None: undecided), whether it is `omitted`."""
+
+    bounds: tuple[Any, Any] | None = None
+    values: tuple[Any, ...] | None = None
+    nullable: bool | None = None
+    omitted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TableDecision:
+    """The decisions for a table: its unit and its rows per unit (None: undecided), and its columns by their folded names."""
+
+    unit: str | None = None
+    link: ForeignKey | None = None
+    public: bool = False
+    omitted: bool = False
+    rows_per_unit: int | None = None
+    columns: Mapping[str, ColumnDecision] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Decisions:
+    """The decisions for a policy: the privacy unit in words, the budget, and the tables by their folded names."""
+
+    privacy_unit: str | None = None
+    epsilon: str | None = None
+    delta: str | None = None
+    tables: Mapping[str, TableDecision] = field(default_factory=dict)
+
+
+# A policy's text for other data: the same rules, with a database name of their own and without the files of the tables.
+
+
+class _Writer(yaml.SafeDumper):
+    """Writes decimal numbers digit by digit, as a policy is read."""
+
+
+def _write_decimal(writer: yaml.SafeDumper, number: Decimal) -> yaml.ScalarNode:
+    text = format(number, "f")
+    return writer.represent_scalar(f"tag:yaml.org,2002:{'float' if '.' in text else 'int'}", text)
+
+
+_Writer.add_representer(Decimal, _write_decimal)
+
+
+def rewrite_policy_text(policy: Path, database: str) -> str:
+    """Return the text of a valid policy, for data that a database of this name holds."""
+    rules = parse_yaml(policy.read_text(encoding="utf-8-sig"), str(policy)).value
+    if not isinstance(rules, dict):
+        return ""
+    rules["database"] = database
+    for table in rules["tables"].values():
+        table.pop("source", None)
+    return yaml.dump(rules, Dumper=_Writer, sort_keys=False, allow_unicode=True)
+
+
+def drop_sources(policy: Policy) -> Policy:
+    """Return the policy for data that lie elsewhere than in the files of its tables."""
+    tables = {name: table.model_copy(update={"source": None}) for name, table in policy.tables.items()}
+    return policy.model_copy(update={"tables": NameMap(tables)})
+
 
 Schema = Mapping[str, Sequence[tuple[str, str]]]
 

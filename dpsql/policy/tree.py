@@ -15,7 +15,7 @@ from typing import NoReturn, Protocol
 import yaml
 
 from dpsql.errors import Position
-from dpsql.policy.exact_numbers import LONGEST, NUMBER
+from dpsql.policy.domain import LONGEST, NUMBER
 from dpsql.policy.problem import KeyPath, Problem, format_value
 from dpsql.policy.report import PolicySource, make_policy_error
 

@@ -16,7 +16,7 @@ from dpsql.policy.request.loss import Amount, parse_amount
 from dpsql.privacy.accounting.accountants import get_accountant
 from dpsql.privacy.accounting.accountants.base import search_largest
 from dpsql.privacy.accounting.events import BoundedRange, Composed
-from dpsql.privacy.accounting.numerics.rigorous import ln_down
+from dpsql.privacy.accounting.numerics import ln_down
 from dpsql.privacy.mechanisms.base import Floats
 from dpsql.privacy.mechanisms.entropy import Entropy, SystemEntropy
 from dpsql.privacy.mechanisms.release_cache import clear_cache

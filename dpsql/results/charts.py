@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dpsql.errors import DataError, OperationalError, ProgrammingError
+from dpsql.privacy.accounting.comparison import ComparedCharge
 
 MOST_LABELS = 60
 """Rows with labels that fit into a figure."""
@@ -221,3 +222,21 @@ def _build_whole_axis(keys: Sequence[tuple[Any, ...]]) -> dict[str, Any]:
 
 def _format_label(key: tuple[Any, ...]) -> str:
     return ", ".join("NULL" if part is None else str(part) for part in key)
+
+
+# Plots of privacy profiles and spends, by matplotlib, which is an extra.
+
+
+def plot_comparison(found: Sequence[tuple[int, tuple[ComparedCharge, ...]]], delta: str, path: Path) -> None:
+    """Draw the ε of each accountant after each number of releases."""
+    figure, axes = make_figure(1)
+    for index, last in enumerate(found[-1][1]):
+        if last.epsilon is None:
+            continue
+        points = [(stop, charges[index].epsilon) for stop, charges in found]
+        line = [(stop, float(epsilon)) for stop, epsilon in points if epsilon is not None]
+        axes[0].plot(*zip(*line, strict=True), label=last.accountant, marker="o" if len(line) == 1 else "")
+    axes[0].set(xlabel="releases", ylabel=f"ε at δ = {delta}", ylim=(0, None))
+    if axes[0].lines:
+        axes[0].legend()
+    save_figure(figure, path)

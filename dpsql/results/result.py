@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from dpsql.analysis.decimals import parse_decimal_type
+from dpsql.analysis.number_types import parse_decimal_type
 from dpsql.errors import DataError
 from dpsql.plan.types import AnswerValue
 from dpsql.results.rendering import (

@@ -8,7 +8,7 @@ import duckdb
 import pytest
 
 import dpsql
-from dpsql.analysis.partitions.assign import compute_boxes
+from dpsql.analysis.partitions.assignment import compute_boxes
 from dpsql.engine.prepare import PreparedQuery
 from dpsql.plan.nodes import list_private_scans
 from dpsql.privacy.accounting.partitions.boxes import WHOLE

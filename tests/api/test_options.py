@@ -11,7 +11,7 @@ from clinic import POLICY, database
 
 import dpsql
 from dpsql.interfaces.shell.session import Session
-from dpsql.interfaces.shell.state import SessionState
+from dpsql.interfaces.shell.settings import SessionState
 
 COUNT = "COUNT(*) FROM visits"
 CLAUSE = "SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS({})"

@@ -16,7 +16,7 @@ from dpsql.engine.pipeline import Engine, PreparedQuery
 from dpsql.engine.relative_targets import STEPS, Cell
 from dpsql.errors import BackendError, InternalError, OperationalError
 from dpsql.interfaces.shell.session import Session
-from dpsql.interfaces.shell.state import SessionState
+from dpsql.interfaces.shell.settings import SessionState
 
 COUNT = "SELECT COUNT(*) AS n FROM visits"
 NOBODY = f"{COUNT} WHERE cost > 990"

@@ -17,7 +17,7 @@ import dpsql
 from dpsql.engine import accuracy_search
 from dpsql.engine.accuracy_search import _get_grid_epsilon, _search_first_index
 from dpsql.interfaces.shell.session import Session
-from dpsql.interfaces.shell.state import SessionState
+from dpsql.interfaces.shell.settings import SessionState
 from dpsql.privacy.accounting.events import Pure
 
 COUNT = "SELECT COUNT(*) AS n FROM visits"

@@ -13,9 +13,9 @@ import pytest
 from dpsql.errors import IntegrityError
 from dpsql.ledger import Budget, Ledger, LedgerHead, open_ledger
 from dpsql.ledger.digest import KeyedDigest
-from dpsql.ledger.rows import FIRST_PREVIOUS
+from dpsql.ledger.journal import verify_chain
+from dpsql.ledger.schema import FIRST_PREVIOUS
 from dpsql.ledger.stores.sqlite import SqliteStore
-from dpsql.ledger.verification import verify_chain
 from dpsql.privacy.accounting import Pure
 
 EIGHTH = Pure(Fraction(1, 8))

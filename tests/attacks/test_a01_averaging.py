@@ -17,7 +17,7 @@ from worlds import Row, connected, engine_of, observed, person, spent, words_dra
 import dpsql
 from dpsql.api.connection import Connection
 from dpsql.interfaces.shell.session import Session
-from dpsql.interfaces.shell.state import SessionState
+from dpsql.interfaces.shell.settings import SessionState
 
 COUNT = "SELECT COUNT(*) FROM people"
 WITHOUT = "SELECT COUNT(*) FROM people WHERE id <> 99"

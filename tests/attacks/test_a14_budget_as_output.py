@@ -12,8 +12,7 @@ from worlds import Row, connected, engine_of, observed, person, prepared, spent,
 
 from dpsql.api.connection import Connection
 from dpsql.ledger import journal
-from dpsql.ledger.rows import START
-from dpsql.ledger.schema import RELEASES
+from dpsql.ledger.schema import RELEASES, START
 
 ANSWERED = [
     "SELECT COUNT(*) FROM people",

@@ -23,7 +23,7 @@ from dpsql.ledger import Budget, open_ledger
 from dpsql.ledger.digest import KeyedDigest
 from dpsql.ledger.protocol import Account, AccountKey
 from dpsql.ledger.reader import LedgerReader
-from dpsql.ledger.rows import to_account_row
+from dpsql.ledger.schema import to_account_row
 
 VISITS = AccountKey("visits")
 ONE, TWO, HALF = (Budget("pure", Fraction(each), Fraction(0)) for each in ("1", "2", "1/2"))

@@ -31,13 +31,13 @@ ENTROPY = "privacy/mechanisms/entropy.py"
 GENERATORS = {"random", "numpy.random", "secrets"}
 AUTHENTICATION = {
     "backends/spark/connection.py",
-    "interfaces/cli/data_versions.py",
+    "interfaces/cli/check.py",
     "interfaces/cli/users.py",
     "interfaces/server/activity.py",
     "interfaces/server/users.py",
     "interfaces/server/http/answers.py",
     "interfaces/server/http/oidc.py",
-    "interfaces/server/http/web_sessions.py",
+    "interfaces/server/http/access.py",
     "interfaces/server/listener.py",
     "interfaces/server/protocol/scram.py",
     "interfaces/server/tokens.py",

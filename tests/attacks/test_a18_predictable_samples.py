@@ -14,7 +14,7 @@ import dpsql
 from dpsql.backends import Exact
 from dpsql.backends.duckdb import DuckDBBackend
 from dpsql.policy.request.query import Query
-from dpsql.sql.compile.unit_sample import PLACEHOLDER
+from dpsql.sql.compile.scan_conditions import PLACEHOLDER
 
 SQL = "SELECT COUNT(*) FROM people TABLESAMPLE UNITS (50%)"
 

@@ -10,7 +10,7 @@ from attacks.naive import Naive
 from attacks.releases import shown, without_threshold
 from worlds import COLUMNS, Declared, Refused, Row, observed, person, spent, world
 
-from dpsql.engine.postprocess import minimum_frequency
+from dpsql.engine.postprocess import empty_groups
 from dpsql.planning.measurement import MeasurementPlan
 
 LEAST = 5
@@ -229,7 +229,7 @@ def test_what_is_not_measured_is_withheld(monkeypatch: pytest.MonkeyPatch) -> No
     """Where no count says how many units are behind a value, it is taken for a rare one."""
     con = world(*several(200, word="crowd"), table={"min_frequency": 5})
     monkeypatch.setattr(
-        minimum_frequency, "estimate_moments", lambda *_: pytest.fail("a count is read that was not measured")
+        empty_groups, "estimate_moments", lambda *_: pytest.fail("a count is read that was not measured")
     )
     monkeypatch.setattr(MeasurementPlan, "is_measured", lambda *_: False)
     ((total,),) = con.query("SELECT SUM(cost) FROM people", epsilon=1).rows

@@ -18,7 +18,7 @@ import pytest
 
 import dpsql
 from dpsql.api.connection import Connection
-from dpsql.backends.empty_database import EmptyBackend
+from dpsql.backends.scratch_database import EmptyBackend
 from dpsql.engine import database_identity
 from dpsql.policy import load
 

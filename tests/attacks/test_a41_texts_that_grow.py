@@ -14,7 +14,7 @@ from worlds import Declared, spent, world
 import dpsql
 from dpsql.analysis import text_bounds
 from dpsql.api.connection import Connection
-from dpsql.backends.duckdb import columns as duckdb_columns
+from dpsql.backends.duckdb import dialect as duckdb_columns
 from dpsql.engine import plan_completion
 from dpsql.errors import BackendError
 from dpsql.sql.lower import function_calls

@@ -33,7 +33,7 @@ from dpsql.plan.expressions import (
 )
 from dpsql.plan.functions import build_function_call
 from dpsql.plan.types import Type
-from dpsql.planning.partition_selection import OptimalPartitionSelection, compute_sufficient_epsilon
+from dpsql.planning.group_selection import OptimalPartitionSelection, compute_sufficient_epsilon
 from dpsql.privacy.mechanisms import PartitionSelection
 
 MOST_CALLS = 3_000_000

@@ -10,7 +10,7 @@ import pytest
 from worlds import close_all, connected, engine_of
 
 from dpsql.backends.duckdb import UNSOUND, DuckDBBackend
-from dpsql.backends.duckdb.statement_shapes import compute_statement_shape
+from dpsql.backends.duckdb.dialect import compute_statement_shape
 from dpsql.backends.scratch_database import ScratchDatabase
 from dpsql.errors import BackendError, OperationalError
 

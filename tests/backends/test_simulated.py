@@ -14,7 +14,7 @@ from retail.verdicts import OPEN, key
 from retail.workload import STATEMENTS
 
 import dpsql
-from dpsql.backends.empty_database import EmptyBackend
+from dpsql.backends.scratch_database import EmptyBackend
 from dpsql.backends.simulated_rows import (
     SimulationSize,
     fill_simulated_tables,

@@ -16,7 +16,7 @@ from worlds import engine_of
 import dpsql
 from dpsql.api.connection import Connection
 from dpsql.backends.duckdb import LOCKED
-from dpsql.backends.duckdb.spill import open_spill_folder
+from dpsql.backends.duckdb.settings import open_spill_folder
 from dpsql.errors import BackendError, OperationalError, ProgrammingError
 
 POLICY = {
@@ -124,7 +124,7 @@ def test_without_a_directory_nothing_is_written(database: Path) -> None:
 def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
     """The folder of a process that is no more goes when the next one is made; that of a living one stays."""
     code = (
-        "import os, sys; from dpsql.backends.duckdb.spill import open_spill_folder\n"
+        "import os, sys; from dpsql.backends.duckdb.settings import open_spill_folder\n"
         "print(open_spill_folder(sys.argv[1], None, None).path, flush=True); os._exit(0)"
     )
     done = subprocess.run(

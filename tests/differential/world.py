@@ -24,7 +24,7 @@ from dpsql.api.connection import Connection
 from dpsql.backends.duckdb import UNSOUND, DuckDBBackend
 from dpsql.engine.pipeline import Engine
 from dpsql.ledger import Budget, open_ledger
-from dpsql.planning.partition_selection import OptimalPartitionSelection
+from dpsql.planning.group_selection import OptimalPartitionSelection
 from dpsql.policy import load
 
 UNITS_TOTAL = 36

@@ -13,10 +13,9 @@ from entropy import SeededEntropy
 
 import dpsql
 from dpsql.api.connection import Connection
-from dpsql.interfaces.shell.answers import AnswerFormat, format_answer
+from dpsql.interfaces.shell.answers import AnswerFormat, View, format_answer
 from dpsql.interfaces.shell.session import Session
-from dpsql.interfaces.shell.state import SessionState
-from dpsql.interfaces.shell.view import View
+from dpsql.interfaces.shell.settings import SessionState
 from dpsql.ledger.reader import LedgerReader
 from dpsql.ledger.receipts import check_receipt
 

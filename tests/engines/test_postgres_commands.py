@@ -12,7 +12,7 @@ from engines.loading import database, grant
 from interfaces.cli.conftest import Run, run  # noqa: F401  (a fixture)
 from postgres import Server
 
-from dpsql.backends.postgres.check_constraints import normalize_condition
+from dpsql.backends.postgres.catalog import normalize_condition
 from dpsql.policy import load
 
 SCHEMA = """

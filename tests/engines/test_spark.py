@@ -23,7 +23,7 @@ import dpsql
 from dpsql.backends.spark import session as sessions
 from dpsql.backends.spark.connection import SparkBackend
 from dpsql.backends.spark.dialect import PART, SparkDialect
-from dpsql.backends.spark.settings import PINNED, QUICK, needs_reset
+from dpsql.backends.spark.session import PINNED, QUICK, needs_reset
 from dpsql.errors import BackendError, OperationalError, PolicyError, QueryRejected
 from dpsql.planning.build_clamps import BY_NORM
 from dpsql.policy.request.query import Query

@@ -20,7 +20,7 @@ from dpsql.plan.expressions import Column, ColumnInfo
 from dpsql.plan.interval import Interval
 from dpsql.plan.types import Type
 from dpsql.policy.request.query import Query
-from dpsql.sql.compile.ranked_aggregates import build_quantile_place
+from dpsql.sql.compile.per_unit_aggregates import build_quantile_place
 from dpsql.sql.compile.scalars import emit_expression
 from tests.sql.study import NO_NOISE
 

@@ -11,8 +11,7 @@ import pytest
 
 from dpsql.errors import Error, IntegrityError
 from dpsql.ledger import Budget, journal, open_ledger
-from dpsql.ledger.digest import KeyedDigest
-from dpsql.ledger.key import read_ledger_key
+from dpsql.ledger.digest import KeyedDigest, read_ledger_key
 from dpsql.ledger.reader import LedgerReader
 from dpsql.privacy.accounting import Pure
 

@@ -15,7 +15,7 @@ FAULTS = (
     ),
     Fault(
         "gdp-limit-in-the-analysts-favour",
-        "dpsql.privacy.accounting.numerics.normal:convert_to_mu",
+        "dpsql.privacy.accounting.numerics:convert_to_mu",
         "solve_mu(to_decimal(epsilon) * (1 - MARGIN), to_decimal(delta) * (1 - MARGIN)).low",
         "solve_mu(to_decimal(epsilon) * (1 - MARGIN), to_decimal(delta) * (1 - MARGIN)).high",
         "a μ is admitted that does not keep the budget",

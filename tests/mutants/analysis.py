@@ -10,7 +10,7 @@ _MOVED = "tests/properties/test_sensitivity.py::test_no_neighbour_moves_a_statis
 FAULTS = (
     Fault(
         "scores-move-one-way",
-        "dpsql.planning.top_k:calibrate_top_k",
+        "dpsql.planning.group_selection:calibrate_top_k",
         "steps = max(1, high - low) * (2 if analysis.replace else 1)",
         "steps = max(1, high - low)",
         "a unit in another's place moves two scores apart by the share of one",
@@ -18,7 +18,7 @@ FAULTS = (
     ),
     Fault(
         "choices-of-several-for-one",
-        "dpsql.planning.top_k:TopKSelection.event",
+        "dpsql.planning.group_selection:TopKSelection.event",
         "return Composed((each,) * self.top.count) if self.top.count > 1 else each",
         "return each",
         "of several groups the first alone is paid for",
@@ -227,7 +227,7 @@ FAULTS = (
     ),
     Fault(
         "threshold-without-delta",
-        "dpsql.planning.partition_selection:Threshold.calibrate_to",
+        "dpsql.planning.group_selection:Threshold.calibrate_to",
         "self.scale * self.min_frequency + surplus",
         "self.scale * self.min_frequency",
         "a lone unit's key is shown every other time",
@@ -235,7 +235,7 @@ FAULTS = (
     ),
     Fault(
         "threshold-without-least-frequency",
-        "dpsql.planning.partition_selection:Threshold.calibrate_to",
+        "dpsql.planning.group_selection:Threshold.calibrate_to",
         "self.scale * self.min_frequency",
         "self.scale",
         "delta covers one unit, not the last of the fewest",
@@ -243,7 +243,7 @@ FAULTS = (
     ),
     Fault(
         "delta-for-each-group",
-        "dpsql.planning.partition_selection:Threshold.calibrate_to",
+        "dpsql.planning.group_selection:Threshold.calibrate_to",
         "self.delta / groups",
         "self.delta",
         "each of a unit's keys is shown with probability delta",

@@ -172,7 +172,7 @@ FAULTS = (
     ),
     Fault(
         "failures-of-constants-are-null",
-        "dpsql.sql.lower.constant_folding:fold_constant",
+        "dpsql.sql.lower.constants:fold_constant",
         "found is None and not _may_be_null(expr)",
         "found is None and expr is None",
         "a conversion that fails in DuckDB is NULL in a list of constants",

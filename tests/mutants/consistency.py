@@ -75,7 +75,7 @@ FAULTS = (
     ),
     Fault(
         "one-shared-total-kept-of-two",
-        "dpsql.engine.postprocess.controlled_rounding:move_units",
+        "dpsql.engine.postprocess.consistency:move_units",
         "values[at] += sign",
         "pass",
         "sets that overlap in a ring show different totals by the key that both have",
@@ -141,7 +141,7 @@ FAULTS = (
     ),
     Fault(
         "left-over-forgotten",
-        "dpsql.engine.postprocess.controlled_rounding:_split_totals",
+        "dpsql.engine.postprocess.consistency:_split_totals",
         "rest + sum(part.get_residual(cell) for part in left)",
         "rest",
         "what rounding leaves over piles up in totals by other keys",

@@ -21,8 +21,8 @@ FAULTS = (
     Fault(
         "points-are-cast-plainly",
         "dpsql.backends.duckdb.dialect:DuckDBDialect.emit_lattice_point",
-        'f"TRY_CAST({number} * {values.emit_constant(factor)} AS BIGINT)"',
-        'f"CAST({number} * {values.emit_constant(factor)} AS BIGINT)"',
+        'f"TRY_CAST({number} * {emit_constant(factor)} AS BIGINT)"',
+        'f"CAST({number} * {emit_constant(factor)} AS BIGINT)"',
         "a value beyond 64 bits fails a query, wherever the engine casts it",
         "tests/properties/test_infallible.py::test_points_are_infallible",
     ),
@@ -69,7 +69,7 @@ FAULTS = (
     ),
     Fault(
         "column-not-clamped",
-        "dpsql.backends.column_bounds:ColumnBounds._emit_bounded_double",
+        "dpsql.backends.dialect:ColumnBounds._emit_bounded_double",
         """
         f"CASE WHEN {read} BETWEEN {low} AND {high} THEN {read} "
         f"WHEN {read} < {low} THEN {low} WHEN {read} <= {self.infinity} THEN {high} END"
@@ -83,7 +83,7 @@ FAULTS = (
     ),
     Fault(
         "null-counts-as-the-upper-bound",
-        "dpsql.backends.column_bounds:ColumnBounds._emit_bounded_double",
+        "dpsql.backends.dialect:ColumnBounds._emit_bounded_double",
         """
         f"CASE WHEN {read} BETWEEN {low} AND {high} THEN {read} "
         f"WHEN {read} < {low} THEN {low} WHEN {read} <= {self.infinity} THEN {high} END"
@@ -97,7 +97,7 @@ FAULTS = (
     ),
     Fault(
         "nan-counts-as-a-value",
-        "dpsql.backends.column_bounds:ColumnBounds._emit_bounded_double",
+        "dpsql.backends.dialect:ColumnBounds._emit_bounded_double",
         'return f"NULLIF({read}, {self.nan})"',
         "return read",
         "NaN is counted in a column without bounds",
@@ -129,7 +129,7 @@ FAULTS = (
     ),
     Fault(
         "values-outside-the-domain-kept",
-        "dpsql.backends.column_bounds:ColumnBounds.emit_bounded_column",
+        "dpsql.backends.dialect:ColumnBounds.emit_bounded_column",
         "facts.domain is not None",
         "facts.domain == ()",
         "a value that the policy does not list is read",
@@ -137,7 +137,7 @@ FAULTS = (
     ),
     Fault(
         "wide-integers-lost",
-        "dpsql.backends.column_bounds:ColumnBounds._emit_bounded_integer",
+        "dpsql.backends.dialect:ColumnBounds._emit_bounded_integer",
         'f"CASE WHEN {raw} BETWEEN {low} AND {high} THEN {read} WHEN {raw} < {low} THEN {low} WHEN {raw} > {high} THEN {high} END"',
         'f"CASE WHEN {read} BETWEEN {low} AND {high} THEN {read} WHEN {read} < {low} THEN {low} WHEN {read} > {high} THEN {high} END"',
         "a number beyond 64 bits is NULL, not the nearer bound",
@@ -153,7 +153,7 @@ FAULTS = (
     ),
     Fault(
         "texts-not-escaped",
-        "dpsql.backends.duckdb.values:emit_constant",
+        "dpsql.backends.duckdb.dialect:emit_constant",
         """
         return "'" + value.replace("'", "''") + "'"
         """,
@@ -181,7 +181,7 @@ FAULTS = (
     ),
     Fault(
         "columns-keep-their-collation",
-        "dpsql.backends.duckdb.columns:_emit_widened_value",
+        "dpsql.backends.duckdb.dialect:_emit_widened_value",
         """return f'({read} COLLATE "binary")' if facts.type is Type.VARCHAR else read""",
         "return read",
         "texts that differ in case are one key",
@@ -229,7 +229,7 @@ FAULTS = (
     ),
     Fault(
         "decimals-of-too-many-digits",
-        "dpsql.sql.compile.decimal_points:emit_decimal_lattice_point",
+        "dpsql.sql.compile.lattice:emit_decimal_lattice_point",
         "sum(digits) + 1 > _MOST_DIGITS",
         "sum(digits) > 99",
         "points of decimals are computed in 128 bits, which takes longer than DOUBLE",
@@ -333,7 +333,7 @@ FAULTS = (
     ),
     Fault(
         "stored-values-compared-at-a-bound",
-        "dpsql.sql.compile.stored_conditions:_is_between_bounds",
+        "dpsql.sql.compile.scan_conditions:_is_between_bounds",
         "ends[0] < at < ends[1]",
         "ends[0] <= at <= ends[1]",
         "a value beyond a bound fulfils a condition that the bound does not",
@@ -341,7 +341,7 @@ FAULTS = (
     ),
     Fault(
         "stored-nan-above-all",
-        "dpsql.sql.compile.stored_conditions:_emit_equivalent_condition",
+        "dpsql.sql.compile.scan_conditions:_emit_equivalent_condition",
         'name in ("gt", "ge")',
         'name == "gt"',
         "NaN, which counts nowhere, fulfils a condition",
@@ -349,7 +349,7 @@ FAULTS = (
     ),
     Fault(
         "stored-columns-with-other-bounds",
-        "dpsql.sql.compile.stored_conditions:_emit_implied_condition",
+        "dpsql.sql.compile.scan_conditions:_emit_implied_condition",
         "_find_stored_bounds(first.facts) == _find_stored_bounds(second.facts) is not None",
         "_find_stored_bounds(first.facts) is not None",
         "a row that counts is left out, as a bound is less than what is stored",
@@ -357,7 +357,7 @@ FAULTS = (
     ),
     Fault(
         "stored-decimals-compared-with-near-ones",
-        "dpsql.sql.compile.stored_conditions:emit_stored_decimals",
+        "dpsql.sql.compile.scan_conditions:emit_stored_decimals",
         "float(near) != value",
         "False",
         "a constant between two decimals is taken for one of them",
@@ -365,7 +365,7 @@ FAULTS = (
     ),
     Fault(
         "stored-conditions-beside-null",
-        "dpsql.sql.compile.stored_conditions:_iterate_kept_scans",
+        "dpsql.sql.compile.scan_conditions:_iterate_kept_scans",
         "relation.kind is JoinKind.INNER",
         "True",
         "a row is kept beside NULL that a condition leaves out",
@@ -480,7 +480,7 @@ FAULTS = (
     ),
     Fault(
         "what-noise-chose-is-taken-for-noise",
-        "dpsql.plan.noiseless:_is_noiseless_column",
+        "dpsql.plan.provenance:_is_noiseless_column",
         "return mark_noiseless_outputs(source.outer)[source.columns.index(column)]",
         "return False",
         "group keys beyond 2^55 that a query over an answer gives match nothing",

@@ -48,7 +48,7 @@ FAULTS = (
     ),
     Fault(
         "statements-told-apart-by-nothing",
-        "dpsql.backends.duckdb.statement_shapes:_mask_constant",
+        "dpsql.backends.duckdb.dialect:_mask_constant",
         "return found[0]",
         'return ""',
         "a statement of names that are not there is charged, because another has bound",
@@ -167,7 +167,7 @@ FAULTS = (
     ),
     Fault(
         "only-the-first-table-charged",
-        "dpsql.analysis.partitions.assign:compute_boxes",
+        "dpsql.analysis.partitions.assignment:compute_boxes",
         "read.items()",
         "[*read.items()][:1]",
         "of two private tables that are read one is charged",
@@ -348,7 +348,7 @@ FAULTS = (
     ),
     Fault(
         "files-in-reach",
-        "dpsql.backends.duckdb.locked_settings",
+        "dpsql.backends.duckdb.settings",
         """
         {
             "autoinstall_known_extensions": False,
@@ -384,7 +384,7 @@ FAULTS = (
     ),
     Fault(
         "settings-left-open",
-        "dpsql.backends.duckdb.locked_settings",
+        "dpsql.backends.duckdb.settings",
         """
         {
             "autoinstall_known_extensions": False,
@@ -492,7 +492,7 @@ FAULTS = (
     ),
     Fault(
         "types-guessed-from-values",
-        "dpsql.backends.duckdb.frames:to_typed_frame",
+        "dpsql.backends.duckdb.sources:to_typed_frame",
         'untyped = str(dtype) == "object" or isinstance(dtype, pandas.CategoricalDtype)',
         "untyped = isinstance(dtype, pandas.CategoricalDtype)",
         "one value changes the type of a column",

@@ -16,7 +16,7 @@ _SPARK_LISTS = "tests/engines/test_spark_lists.py::test_elements_and_fields_are_
 FAULTS = (
     Fault(
         "casts-in-texts",
-        "dpsql.backends.postgres.check_constraints:normalize_condition",
+        "dpsql.backends.postgres.catalog:normalize_condition",
         "_TEXT.sub(lambda _: f\"'{next(places)}'\", text)",
         "text",
         "what stands in a text of a CHECK constraint is read as part of its condition",
@@ -40,7 +40,7 @@ FAULTS = (
     ),
     Fault(
         "postgres-nan-is-high",
-        "dpsql.backends.column_bounds:ColumnBounds._emit_bounded_double",
+        "dpsql.backends.dialect:ColumnBounds._emit_bounded_double",
         """
         f"CASE WHEN {read} BETWEEN {low} AND {high} THEN {read} "
         f"WHEN {read} < {low} THEN {low} WHEN {read} <= {self.infinity} THEN {high} END"
@@ -223,7 +223,7 @@ FAULTS = (
     ),
     Fault(
         "spark-moments-in-structs-are-read",
-        "dpsql.backends.spark.types:_parse_inner_type",
+        "dpsql.backends.spark.catalog:_parse_inner_type",
         'None if name.startswith("timestamp") else _parse_plain_type(name) or _parse_nested_type(name)',
         "_parse_plain_type(name) or _parse_nested_type(name)",
         "a moment in milliseconds that is far off ends a query",
@@ -231,7 +231,7 @@ FAULTS = (
     ),
     Fault(
         "spark-arrays-beside-long-moments-are-read",
-        "dpsql.backends.spark.tables:TableDescription.with_masked_timestamps",
+        "dpsql.backends.spark.catalog:TableDescription.with_masked_timestamps",
         'unknown and "array<" in kind',
         "False",
         "that no query of an array reads a moment beside it is left to Spark's optimizer",
@@ -255,7 +255,7 @@ FAULTS = (
     ),
     Fault(
         "spark-nan-is-high",
-        "dpsql.backends.column_bounds:ColumnBounds._emit_bounded_double",
+        "dpsql.backends.dialect:ColumnBounds._emit_bounded_double",
         """
         f"CASE WHEN {read} BETWEEN {low} AND {high} THEN {read} "
         f"WHEN {read} < {low} THEN {low} WHEN {read} <= {self.infinity} THEN {high} END"
@@ -317,7 +317,7 @@ FAULTS = (
     ),
     Fault(
         "spark-orc-passes",
-        "dpsql.backends.spark.tables",
+        "dpsql.backends.spark.catalog",
         'frozenset({"parquet", "delta", "iceberg"})',
         'frozenset({"parquet", "delta", "iceberg", "orc"})',
         "a moment in an ORC file that is more than 64 bits of microseconds ends a query",
@@ -365,7 +365,7 @@ FAULTS = (
     ),
     Fault(
         "places-of-quantiles-are-rounded-down",
-        "dpsql.sql.compile.ranked_aggregates:build_quantile_place",
+        "dpsql.sql.compile.per_unit_aggregates:build_quantile_place",
         "build_integer(share.denominator - 1)",
         "build_integer(0)",
         "a quantile within a unit is the value before on PostgreSQL and Spark",
@@ -373,7 +373,7 @@ FAULTS = (
     ),
     Fault(
         "missing-values-are-best",
-        "dpsql.sql.compile.ranked_aggregates:_PlacedAggregates._add_best_value",
+        "dpsql.sql.compile.per_unit_aggregates:_PlacedAggregates._add_best_value",
         "Order(missing, descending=False, nulls_first=False)",
         "Order(missing, descending=True, nulls_first=False)",
         "ARG_MAX shows a row without a value where another has one",
@@ -381,7 +381,7 @@ FAULTS = (
     ),
     Fault(
         "medians-are-the-upper-value",
-        "dpsql.sql.compile.ranked_aggregates:_PlacedAggregates._build_median",
+        "dpsql.sql.compile.per_unit_aggregates:_PlacedAggregates._build_median",
         'build_call("multiply", low, half)',
         'build_call("multiply", high, half)',
         "the median of an even number of rows is one of them",
@@ -389,7 +389,7 @@ FAULTS = (
     ),
     Fault(
         "quartiles-are-weighted-the-other-way",
-        "dpsql.sql.compile.ranked_aggregates:_PlacedAggregates._build_interpolation",
+        "dpsql.sql.compile.per_unit_aggregates:_PlacedAggregates._build_interpolation",
         'build_call("multiply", high, weight)',
         'build_call("multiply", low, weight)',
         "a quartile between two values is the lower one",
@@ -397,7 +397,7 @@ FAULTS = (
     ),
     Fault(
         "rows-without-a-value-come-first",
-        "dpsql.sql.compile.non_null_windows:_ValueCounts.rewrite_window",
+        "dpsql.sql.compile.unit_windows:_ValueCounts.rewrite_window",
         "Order(here, descending=True, nulls_first=False)",
         "Order(here, descending=False, nulls_first=False)",
         "IGNORE NULLS finds rows without a value on PostgreSQL",
@@ -405,7 +405,7 @@ FAULTS = (
     ),
     Fault(
         "the-row-itself-is-before-it",
-        "dpsql.sql.compile.non_null_windows:_ValueCounts._build_offset_place",
+        "dpsql.sql.compile.unit_windows:_ValueCounts._build_offset_place",
         'build_call("subtract", so_far, here)',
         "so_far",
         "LAG with IGNORE NULLS is the value of the row itself on PostgreSQL",
@@ -413,7 +413,7 @@ FAULTS = (
     ),
     Fault(
         "ranges-of-values",
-        "dpsql.sql.compile.frames_of_groups:_build_range_window",
+        "dpsql.sql.compile.unit_windows:_build_range_window",
         "(Order(rank, descending=False, nulls_first=False),)",
         "window.order",
         "a frame of GROUPS on Spark goes by the distance of values",
@@ -421,7 +421,7 @@ FAULTS = (
     ),
     Fault(
         "groups-of-the-first-frame",
-        "dpsql.sql.compile.frames_of_groups:rewrite_group_frames",
+        "dpsql.sql.compile.unit_windows:rewrite_group_frames",
         "columns[_build_rank_window(window)]",
         "next(iter(columns.values()))",
         "two windows on Spark have the groups of one",
@@ -477,7 +477,7 @@ FAULTS = (
     ),
     Fault(
         "expressions-match-anywhere",
-        "dpsql.backends.plain_patterns:parse_alternatives",
+        "dpsql.backends.function_spellings:parse_alternatives",
         'whole or part[3] != ""',
         "whole",
         "a regular expression that ends with $ is searched for in all of a text",

@@ -78,7 +78,7 @@ FAULTS = (
     ),
     Fault(
         "interrupts-reach-the-ledger",
-        "dpsql.ledger.uninterrupted_work:run_uninterrupted",
+        "dpsql.ledger.group_commit:run_uninterrupted",
         "is_worker()",
         "True",
         "an interrupt amid a charge leaves the write lock held, for every process",
@@ -270,7 +270,7 @@ FAULTS = (
     ),
     Fault(
         "exponential-rounded-up",
-        "dpsql.privacy.accounting.numerics.rigorous:exp_minus_down",
+        "dpsql.privacy.accounting.numerics:exp_minus_down",
         "return Fraction(context.next_minus(context.exp(-to_decimal_up(value))))",
         "return Fraction(context.next_plus(context.exp(-to_decimal_up(value))))",
         "the price of a pure release is rounded in its favour",
@@ -278,7 +278,7 @@ FAULTS = (
     ),
     Fault(
         "logarithm-rounded-up",
-        "dpsql.privacy.accounting.numerics.rigorous:ln_down",
+        "dpsql.privacy.accounting.numerics:ln_down",
         "return Fraction(context.next_minus(context.ln(to_decimal_down(value))))",
         "return Fraction(context.next_plus(context.ln(to_decimal_down(value))))",
         "the conversion of a budget is rounded in its favour",

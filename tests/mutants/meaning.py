@@ -82,7 +82,7 @@ FAULTS = (
     ),
     Fault(
         "groups-that-nobody-is-in-without-a-notice",
-        "dpsql.engine.group_notices:has_unfiltered_groups",
+        "dpsql.engine.statement_notices:has_unfiltered_groups",
         "part.having is None",
         "False",
         "groups that nobody is in are shown, and nothing says so",
@@ -147,7 +147,7 @@ FAULTS = (
     ),
     Fault(
         "a-count-of-another-condition-decides",
-        "dpsql.engine.postprocess.empty_aggregates:_is_filtered_count",
+        "dpsql.engine.postprocess.empty_groups:_is_filtered_count",
         "condition[0] == counted[0]",
         "True",
         "a value is NULL because a count under another condition is 0",
@@ -155,7 +155,7 @@ FAULTS = (
     ),
     Fault(
         "what-no-count-is-behind-is-shown",
-        "dpsql.engine.postprocess.minimum_frequency:_mark_rare_counts",
+        "dpsql.engine.postprocess.empty_groups:_mark_rare_counts",
         "return [True] * len(table.rows)",
         "return [False] * len(table.rows)",
         "a value is shown though no count says how many units are behind it",
@@ -260,7 +260,7 @@ FAULTS = (
     ),
     Fault(
         "keys-without-rows-shown-as-distinct",
-        "dpsql.engine.postprocess.occupied_groups:mark_occupied_groups",
+        "dpsql.engine.postprocess.empty_groups:mark_occupied_groups",
         "measures_presence(plan.analysis.release)",
         "False",
         "SELECT DISTINCT under a condition shows keys that no row has",
@@ -308,7 +308,7 @@ FAULTS = (
     ),
     Fault(
         "groups-of-nobody-are-averaged",
-        "dpsql.engine.postprocess.occupied_groups:mark_occupied_groups",
+        "dpsql.engine.postprocess.empty_groups:mark_occupied_groups",
         "return [place not in empty for place in range(len(table.rows))]",
         "return [True for _ in range(len(table.rows))]",
         "a group of NULL that nobody is in enters averages over groups",
@@ -316,7 +316,7 @@ FAULTS = (
     ),
     Fault(
         "small-groups-that-hold-much-left-out",
-        "dpsql.engine.postprocess.occupied_groups:mark_occupied_groups",
+        "dpsql.engine.postprocess.empty_groups:mark_occupied_groups",
         "some and _is_sum_within_noise(plan, table, sorted(found))",
         "some",
         "days with a few rows each are left out, and with them most rows",
@@ -324,7 +324,7 @@ FAULTS = (
     ),
     Fault(
         "noise-alone-shown-as-groups",
-        "dpsql.engine.postprocess.occupied_groups:mark_occupied_groups",
+        "dpsql.engine.postprocess.empty_groups:mark_occupied_groups",
         "some and _is_sum_within_noise(plan, table, sorted(found))",
         "_is_sum_within_noise(plan, table, sorted(found))",
         "of groups that are all noise the greatest alone are shown",
@@ -348,7 +348,7 @@ FAULTS = (
     ),
     Fault(
         "sums-of-nobody-are-numbers",
-        "dpsql.engine.postprocess.empty_aggregates:mark_empty_values",
+        "dpsql.engine.postprocess.empty_groups:mark_empty_values",
         "2 * count < whole",
         "False",
         "a sum of nobody is its noise",
@@ -356,7 +356,7 @@ FAULTS = (
     ),
     Fault(
         "means-of-a-fraction-of-a-row-are-numbers",
-        "dpsql.engine.postprocess.empty_aggregates:mark_empty_values",
+        "dpsql.engine.postprocess.empty_groups:mark_empty_values",
         "2 * count < whole",
         "count <= 0",
         "a mean of nobody is a value at random in half of all cases, whose noisy count is a fraction above 0",
@@ -364,7 +364,7 @@ FAULTS = (
     ),
     Fault(
         "quantiles-of-nobody-are-numbers",
-        "dpsql.engine.postprocess.empty_aggregates:present_table",
+        "dpsql.engine.postprocess.empty_groups:present_table",
         "item.rank is not None or AGGREGATES[item.function].ratio",
         "AGGREGATES[item.function].ratio",
         "a maximum of nobody is a value at random within the bounds, beside a count of 0",
@@ -372,7 +372,7 @@ FAULTS = (
     ),
     Fault(
         "another-count-than-the-shown-one-decides",
-        "dpsql.engine.postprocess.empty_aggregates:mark_empty_values",
+        "dpsql.engine.postprocess.empty_groups:mark_empty_values",
         "[place for place, other in enumerate(items, first) if _is_deciding_count(other, item)]",
         "[]",
         "a mean of nobody stands beside a count of 0, since its own noisy count is another",
@@ -380,7 +380,7 @@ FAULTS = (
     ),
     Fault(
         "quantiles-cross",
-        "dpsql.engine.postprocess.empty_aggregates:present_table",
+        "dpsql.engine.postprocess.empty_groups:present_table",
         "table = _sort_quantiles(table)",
         "pass",
         "a maximum lies below the minimum beside it",
@@ -388,7 +388,7 @@ FAULTS = (
     ),
     Fault(
         "sums-beside-any-filtered-count",
-        "dpsql.engine.postprocess.empty_aggregates:_is_filtered_count",
+        "dpsql.engine.postprocess.empty_groups:_is_filtered_count",
         "condition[0] == counted[0]",
         "True",
         "a sum is NULL where a count under another condition is zero",
@@ -396,7 +396,7 @@ FAULTS = (
     ),
     Fault(
         "filtered-sums-of-nobody-are-numbers",
-        "dpsql.engine.postprocess.empty_aggregates:_is_filtered_count",
+        "dpsql.engine.postprocess.empty_groups:_is_filtered_count",
         "counted is not None",
         "counted is None",
         "a sum under a condition is a number beside a count of nobody under it",

@@ -212,7 +212,7 @@ FAULTS = (
     ),
     Fault(
         "tosses-each-with-the-whole-delta",
-        "dpsql.planning.partition_selection:calibrate_optimal_selection",
+        "dpsql.planning.group_selection:calibrate_optimal_selection",
         "spent / groups",
         "spent",
         "a person in many groups is shown in one of them more often than delta allows",
@@ -220,7 +220,7 @@ FAULTS = (
     ),
     Fault(
         "tosses-forget-who-leaves",
-        "dpsql.planning.partition_selection:calibrate_optimal_selection",
+        "dpsql.planning.group_selection:calibrate_optimal_selection",
         "2 if analysis.replace else 1",
         "1 if analysis.replace else 1",
         "of a person who is replaced only half of the groups is paid for",
@@ -228,7 +228,7 @@ FAULTS = (
     ),
     Fault(
         "tosses-below-the-minimum",
-        "dpsql.planning.partition_selection:OptimalPartitionSelection.draw_selection",
+        "dpsql.planning.group_selection:OptimalPartitionSelection.draw_selection",
         "units - self.min_frequency + 1",
         "units",
         "a group of fewer people than the policy asks for is shown",
@@ -300,7 +300,7 @@ FAULTS = (
     ),
     Fault(
         "rows-that-noise-chose-as-any",
-        "dpsql.engine.intervals.selected_rows:compute_kept_row_confidence",
+        "dpsql.engine.intervals.post_selection:compute_kept_row_confidence",
         "1 - (1 - confidence) * rows / released if 0 < rows < released else confidence",
         "confidence",
         "28% of the intervals of the greatest five counts hold",

@@ -14,7 +14,7 @@ _LOST = f"{_JOINED}::test_a_scan_that_inherits_a_part_loses_no_row_that_counts"
 FAULTS = (
     Fault(
         "units-of-two-parts-read",
-        "dpsql.sql.compile.partition_filters:_emit_single_value_condition",
+        "dpsql.sql.compile.scan_conditions:_emit_single_value_condition",
         'f"COUNT(DISTINCT {read}) = 1 AND COUNT({read}) = COUNT(*)"',
         'f"COUNT(DISTINCT {read}) >= 1 AND COUNT({read}) = COUNT(*)"',
         "a unit is read in several parts, each of which is charged alone",
@@ -22,7 +22,7 @@ FAULTS = (
     ),
     Fault(
         "units-of-a-part-and-none-read",
-        "dpsql.sql.compile.partition_filters:_emit_single_value_condition",
+        "dpsql.sql.compile.scan_conditions:_emit_single_value_condition",
         'f"COUNT(DISTINCT {read}) = 1 AND COUNT({read}) = COUNT(*)"',
         'f"COUNT(DISTINCT {read}) = 1 AND COUNT({read}) <= COUNT(*)"',
         "a unit with rows of no part besides is taken to lie in one: asked for as a whole, it lies elsewhere too",
@@ -30,7 +30,7 @@ FAULTS = (
     ),
     Fault(
         "linked-rows-are-parts-of-nobody",
-        "dpsql.analysis.partitions.assign:_assign_to_scan",
+        "dpsql.analysis.partitions.assignment:_assign_to_scan",
         "scan.contribution is None or not (scan.unit.kind is UnitKind.ROW or scan.unit.is_known)",
         "scan.contribution is None",
         "rows whose unit the scan does not know are confined, and nothing sees to it that it lies in one part",
@@ -38,7 +38,7 @@ FAULTS = (
     ),
     Fault(
         "owners-of-links-are-not-charged-whole",
-        "dpsql.analysis.partitions.assign:compute_boxes",
+        "dpsql.analysis.partitions.assignment:compute_boxes",
         "read[link.owner.table].append(WHOLE)",
         "read[link.owner.table].append(read[scan.table][-1])",
         "a table that is read as a whole for its ids is charged for the part that is read besides",
@@ -62,7 +62,7 @@ FAULTS = (
     ),
     Fault(
         "several-scans-charged-to-the-last",
-        "dpsql.analysis.partitions.assign:compute_boxes",
+        "dpsql.analysis.partitions.assignment:compute_boxes",
         "reduce(Box.compute_hull, found)",
         "found[-1]",
         "of a table that is read twice, the part that is read first is free",
@@ -110,7 +110,7 @@ FAULTS = (
     ),
     Fault(
         "parts-not-verified",
-        "dpsql.ledger.verification:_verify_batch",
+        "dpsql.ledger.journal:_verify_batch",
         "require_derived_rows(connection, chain.balances)",
         "pass",
         "what is kept of the parts is never held against the entries",
@@ -150,7 +150,7 @@ FAULTS = (
     ),
     Fault(
         "inherited-parts-read-whole",
-        "dpsql.sql.compile.partition_filters:emit_partition_conditions",
+        "dpsql.sql.compile.scan_conditions:emit_partition_conditions",
         "(item.source for item in scan.partition_filters if item.source is not None)",
         "(item.source for item in scan.partition_filters[:0] if item.source is not None)",
         "a table is charged where a joined one says that units lie, and all of it is read",
@@ -158,7 +158,7 @@ FAULTS = (
     ),
     Fault(
         "units-of-two-inherited-parts-read",
-        "dpsql.sql.compile.partition_filters:emit_partition_conditions",
+        "dpsql.sql.compile.scan_conditions:emit_partition_conditions",
         '(_emit_single_value_condition(item), f"BOOL_AND({_emit_range_condition(item)})")',
         '(f"BOOL_OR({_emit_range_condition(item)})",)',
         "a unit with several values in another table is read in the part of each",
@@ -166,7 +166,7 @@ FAULTS = (
     ),
     Fault(
         "inherited-parts-read-anywhere",
-        "dpsql.sql.compile.partition_filters:emit_partition_conditions",
+        "dpsql.sql.compile.scan_conditions:emit_partition_conditions",
         '(_emit_single_value_condition(item), f"BOOL_AND({_emit_range_condition(item)})")',
         "(_emit_single_value_condition(item),)",
         "a unit of another part of another table is read",
@@ -174,7 +174,7 @@ FAULTS = (
     ),
     Fault(
         "left-joins-need-a-partner",
-        "dpsql.analysis.partitions.propagate:_get_needed_sides",
+        "dpsql.analysis.partitions.assignment:_get_needed_sides",
         """
         match relation:
             case Join(kind=JoinKind.INNER) | SemiJoin(anti=False) | SetOperation(kind=SetKind.INTERSECT):
@@ -198,7 +198,7 @@ FAULTS = (
     ),
     Fault(
         "not-exists-needs-a-match",
-        "dpsql.analysis.partitions.propagate:_get_needed_sides",
+        "dpsql.analysis.partitions.assignment:_get_needed_sides",
         """
         match relation:
             case Join(kind=JoinKind.INNER) | SemiJoin(anti=False) | SetOperation(kind=SetKind.INTERSECT):
@@ -222,7 +222,7 @@ FAULTS = (
     ),
     Fault(
         "except-needs-both",
-        "dpsql.analysis.partitions.propagate:_get_needed_sides",
+        "dpsql.analysis.partitions.assignment:_get_needed_sides",
         """
         match relation:
             case Join(kind=JoinKind.INNER) | SemiJoin(anti=False) | SetOperation(kind=SetKind.INTERSECT):
@@ -250,7 +250,7 @@ FAULTS = (
     ),
     Fault(
         "unions-need-both",
-        "dpsql.analysis.partitions.propagate:_get_needed_sides",
+        "dpsql.analysis.partitions.assignment:_get_needed_sides",
         """
         match relation:
             case Join(kind=JoinKind.INNER) | SemiJoin(anti=False) | SetOperation(kind=SetKind.INTERSECT):
@@ -274,7 +274,7 @@ FAULTS = (
     ),
     Fault(
         "unions-lie-where-their-left-side-does",
-        "dpsql.analysis.partitions.propagate:_derive_unit_filters",
+        "dpsql.analysis.partitions.assignment:_derive_unit_filters",
         "merge_filters(side, right[name])",
         "side",
         "units that are on the right side of a union alone are not read",
@@ -290,7 +290,7 @@ FAULTS = (
     ),
     Fault(
         "rolls-are-read-free",
-        "dpsql.analysis.partitions.assign:compute_boxes",
+        "dpsql.analysis.partitions.assignment:compute_boxes",
         "read[table].append(_compute_box(list_source_filters(table, scan)))",
         "pass",
         "units whose rows decide what is read of another table are not charged in their own",
@@ -298,7 +298,7 @@ FAULTS = (
     ),
     Fault(
         "units-of-links-have-their-own-part",
-        "dpsql.analysis.partitions.propagate:_filter_scan",
+        "dpsql.analysis.partitions.assignment:_filter_scan",
         "scan.unit.kind is not UnitKind.COLUMN or not scan.unit.is_known",
         "scan.unit.kind is not UnitKind.COLUMN",
         "rows whose unit the scan does not know are looked for among ids that they do not have",

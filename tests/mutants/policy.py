@@ -57,7 +57,7 @@ FAULTS = (
     ),
     Fault(
         "numbers-as-floats",
-        "dpsql.policy.exact_numbers:parse_number",
+        "dpsql.policy.domain:parse_number",
         "return _to_fraction(Decimal(float.__repr__(value)))",
         "return _to_fraction(Decimal(value))",
         "0.1 is the nearest double",

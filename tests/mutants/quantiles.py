@@ -15,7 +15,7 @@ FAULTS = (
     ),
     Fault(
         "times-of-day-past-midnight",
-        "dpsql.plan.aggregates.quantile:_compute_value",
+        "dpsql.plan.aggregates.statistics:_compute_quantile",
         "return get_time_at(found)",
         "return get_time_at(found + 1)",
         "the last microsecond of the day is shown as its first",
@@ -151,7 +151,7 @@ FAULTS = (
     ),
     Fault(
         "decimals-cast-like-doubles",
-        "dpsql.analysis.decimals:_ScaleDerivation._derive_scale",
+        "dpsql.analysis.number_types:_ScaleDerivation._derive_scale",
         "return expr.facts.scale if stored is None else stored[1]",
         "return expr.facts.scale",
         "halves of decimals go to the even number",
@@ -159,7 +159,7 @@ FAULTS = (
     ),
     Fault(
         "decimals-rounded-like-doubles",
-        "dpsql.sql.lower.decimals:round_decimal_call",
+        "dpsql.sql.lower.number_types:round_decimal_call",
         "own is None or not computed or (name != 'trunc' and digits >= own)",
         "True",
         "1.005 with three digits after the point is rounded to 1.0",
@@ -167,7 +167,7 @@ FAULTS = (
     ),
     Fault(
         "decimals-cast-to-fewer-digits-like-doubles",
-        "dpsql.sql.lower.decimals:round_to_digits",
+        "dpsql.sql.lower.number_types:round_to_digits",
         "return value if own == digits else _round_at_digits(value, own, digits, 'round')",
         "return value",
         "a cast of a DECIMAL to one with fewer digits takes halves to the even number",
@@ -175,7 +175,7 @@ FAULTS = (
     ),
     Fault(
         "computed-decimals-compared-as-doubles",
-        "dpsql.sql.lower.decimals:round_before_comparison",
+        "dpsql.sql.lower.number_types:round_before_comparison",
         "name in _COMPARES",
         "False",
         "0.1 * 3 is more than 0.3",

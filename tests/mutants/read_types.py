@@ -12,7 +12,7 @@ _ELEMENTS = "tests/properties/test_elements.py"
 FAULTS = (
     Fault(
         "constants-beside-floats-are-doubles",
-        "dpsql.sql.lower.floats:_to_float",
+        "dpsql.sql.lower.number_types:_to_float",
         "nearest is None or nearest == argument.value",
         "True",
         "a FLOAT equals no constant with a point",
@@ -20,7 +20,7 @@ FAULTS = (
     ),
     Fault(
         "computed-floats-are-not-rounded",
-        "dpsql.sql.lower.floats:round_float_call",
+        "dpsql.sql.lower.number_types:round_float_call",
         '(build_function_call("cast_float", built) or built) if name in ROUNDED else built',
         "built",
         "what is computed of a FLOAT equals no constant with a point",
@@ -28,7 +28,7 @@ FAULTS = (
     ),
     Fault(
         "floats-beside-doubles-are-floats",
-        "dpsql.analysis.floats:is_exact",
+        "dpsql.analysis.number_types:is_exact",
         "isinstance(expr, Literal) or find_scale(expr) is not None",
         "True",
         "a DOUBLE beside a FLOAT is rounded",
@@ -36,7 +36,7 @@ FAULTS = (
     ),
     Fault(
         "texts-of-floats-are-those-of-doubles",
-        "dpsql.sql.lower.floats:build_float_text",
+        "dpsql.sql.lower.number_types:build_float_text",
         "build_function_call('cast_varchar float', value) if is_float(value) else None",
         "None",
         "the text of a FLOAT has digits that it does not have in DuckDB",
@@ -68,7 +68,7 @@ FAULTS = (
     ),
     Fault(
         "moments-are-in-the-session-s-zone",
-        "dpsql.backends.duckdb.columns:_emit_widened_value",
+        "dpsql.backends.duckdb.dialect:_emit_widened_value",
         """raw = f"TRY({raw} AT TIME ZONE 'UTC')" """,
         'raw = f"TRY_CAST({raw} AS TIMESTAMP)"',
         "a moment with a time zone is another one in another session",
@@ -76,7 +76,7 @@ FAULTS = (
     ),
     Fault(
         "times-beyond-the-day-are-read",
-        "dpsql.backends.column_bounds:ColumnBounds.emit_bounded_column",
+        "dpsql.backends.dialect:ColumnBounds.emit_bounded_column",
         """
         match facts.type:
             case Type.INTEGER:
@@ -129,8 +129,8 @@ FAULTS = (
     Fault(
         "lists-are-not-cut",
         "dpsql.backends.duckdb.dialect:DuckDBDialect.emit_list_elements",
-        'cut = f"list_slice({columns.emit_column_path(listed.stored)}, 1, {listed.max_elements})"',
-        "cut = columns.emit_column_path(listed.stored)",
+        'cut = f"list_slice({emit_column_path(listed.stored)}, 1, {listed.max_elements})"',
+        "cut = emit_column_path(listed.stored)",
         "more elements of a row count than are declared",
         f"{_ELEMENTS}::test_as_many_elements_count_as_are_declared",
     ),
@@ -176,7 +176,7 @@ FAULTS = (
     ),
     Fault(
         "numbers-beside-ids-are-written-as-they-are",
-        "dpsql.sql.lower.text_ids:StoredNumberFormat.format_number",
+        "dpsql.sql.lower.number_types:StoredNumberFormat.format_number",
         """format(_LONG.add(value, 0), "f")""",
         "number",
         "an id is found only by one way to write its number",
@@ -233,7 +233,7 @@ FAULTS = (
     ),
     Fault(
         "remainders-of-decimals-are-of-doubles",
-        "dpsql.sql.lower.decimals:round_decimal_call",
+        "dpsql.sql.lower.number_types:round_decimal_call",
         "name == 'remainder'",
         "False",
         "0.3 % 0.1 is not 0",

@@ -52,7 +52,7 @@ FAULTS = (
     ),
     Fault(
         "units-outside-the-ledger",
-        "dpsql.engine.charge_details:build_charge_details",
+        "dpsql.engine.receipts:build_charge_details",
         """
         {
             "plan": prepared.plan_digest,
@@ -87,7 +87,7 @@ FAULTS = (
     ),
     Fault(
         "noise-of-the-answer-unsaid",
-        "dpsql.engine.charge_details:build_charge_details",
+        "dpsql.engine.receipts:build_charge_details",
         "None if answered == drawn else answered",
         "None",
         "receipts of refined answers are refused",
@@ -103,7 +103,7 @@ FAULTS = (
     ),
     Fault(
         "losses-of-all-tables-by-hearsay",
-        "dpsql.engine.charge_details:build_charge_details",
+        "dpsql.engine.receipts:build_charge_details",
         "all(bill.event == event for bill in prepared.table_charges)",
         "bool(event)",
         "of several parts that are charged the loss of all is unsaid",
@@ -143,7 +143,7 @@ FAULTS = (
     ),
     Fault(
         "no-variance",
-        "dpsql.engine.replay.combine:compute_noise_variance",
+        "dpsql.engine.replay.reuse:compute_noise_variance",
         "return max(noise.compute_variance() / float(noise.subdivisions) ** 2, _LEAST)",
         "return noise.compute_variance() / float(noise.subdivisions) ** 2",
         "a refinement at a large loss divides by zero",
@@ -151,7 +151,7 @@ FAULTS = (
     ),
     Fault(
         "lattices-of-any-fineness",
-        "dpsql.engine.replay.combine:can_combine_noises",
+        "dpsql.engine.replay.reuse:can_combine_noises",
         "math.lcm(*(noise.subdivisions for noise in noises)) * len(noises) * _WEIGHTS < _FINEST",
         "math.lcm(*(noise.subdivisions for noise in noises)) * len(noises) * _WEIGHTS > 0",
         "the square of a weight passes the largest float",
@@ -195,7 +195,7 @@ FAULTS = (
     ),
     Fault(
         "interrupts-as-failures",
-        "dpsql.backends.duckdb.interrupts:find_cancellation",
+        "dpsql.backends.duckdb.settings:find_cancellation",
         'str(error) == "Query interrupted"',
         'str(error) == ""',
         "Ctrl-C is reported as a failure of the engine, and counted as one",

@@ -25,7 +25,7 @@ FAULTS = (
     ),
     Fault(
         "statistics-of-any-lattice",
-        "dpsql.engine.replay.coverage:_compute_statistic_digest",
+        "dpsql.engine.replay.reuse:_compute_statistic_digest",
         'f"{word} {compute_digest(compute_equality_text((analysis.release.input, measure.expr, lattice)))}"',
         'f"{word} {compute_digest(compute_equality_text((analysis.release.input, lattice)))}"',
         "a sum of one expression is answered by that of another",
@@ -33,7 +33,7 @@ FAULTS = (
     ),
     Fault(
         "more-of-other-rows",
-        "dpsql.engine.replay.fingerprint:FingerprintRules.compute_rows_digest",
+        "dpsql.engine.replay.stored_release:FingerprintRules.compute_rows_digest",
         "(analysis.release.input, keys, analysis.bound, analysis.domains, analysis.replace)",
         "(keys, analysis.bound, analysis.domains, analysis.replace)",
         "a count of some rows is answered by that of others",
@@ -41,7 +41,7 @@ FAULTS = (
     ),
     Fault(
         "more-with-chosen-keys",
-        "dpsql.engine.replay.coverage:Coverage.from_plan",
+        "dpsql.engine.replay.reuse:Coverage.from_plan",
         "plan.selection is not None or plan.top_k is not None or plan.quantiles or plan.clamps",
         "plan.top_k is not None or plan.quantiles or plan.clamps",
         "cells of groups that were chosen are kept as those of all groups",
@@ -71,7 +71,7 @@ FAULTS = (
     ),
     Fault(
         "replayed-of-other-data",
-        "dpsql.engine.replay.fingerprint",
+        "dpsql.engine.replay.stored_release",
         """
         {
             "budget", "max_epsilon", "min_epsilon", "default_epsilon", "max_failures", "per_analyst", "analysts"
@@ -122,7 +122,7 @@ FAULTS = (
     ),
     Fault(
         "releases-of-another-analyst",
-        "dpsql.engine.replay.fingerprint:FingerprintRules.from_policy",
+        "dpsql.engine.replay.stored_release:FingerprintRules.from_policy",
         "own = analyst if policy.analysts or policy.per_analyst is not None else None",
         "own = None",
         "an analyst sees more than that one's budget",
@@ -182,7 +182,7 @@ FAULTS = (
     ),
     Fault(
         "stored-releases-not-walked",
-        "dpsql.ledger.verification:_verify_batch",
+        "dpsql.ledger.journal:_verify_batch",
         "replace(chain, stored_head=verify_stored_releases(connection, digests, chain.claims, vouched_digests))",
         "chain",
         "verify says unbroken of a ledger whose stored releases were edited",
@@ -206,7 +206,7 @@ FAULTS = (
     ),
     Fault(
         "databases-not-told-apart",
-        "dpsql.engine.replay.fingerprint:FingerprintRules.from_policy",
+        "dpsql.engine.replay.stored_release:FingerprintRules.from_policy",
         "(_freeze_content(content), own, database)",
         "(_freeze_content(content), own)",
         "the count of one database is answered for another",
@@ -290,7 +290,7 @@ FAULTS = (
     ),
     Fault(
         "refined-at-half-the-difference",
-        "dpsql.engine.replay.refine:find_coupled_refinement",
+        "dpsql.engine.replay.reuse:find_coupled_refinement",
         "Pure(plan.event.epsilon - before.event.epsilon)",
         "Pure((plan.event.epsilon - before.event.epsilon) / 2)",
         "refinements pass the budget",
@@ -298,7 +298,7 @@ FAULTS = (
     ),
     Fault(
         "fresh-noise-for-the-difference",
-        "dpsql.engine.replay.refine:CoupledRefinement.refine_components",
+        "dpsql.engine.replay.reuse:CoupledRefinement.refine_components",
         "noise = [old - true for old, true in zip(before, exact, strict=True)]",
         "noise = [0 for old, true in zip(before, exact, strict=True)]",
         "the second answer does not know the first, and both cost more than the second",

@@ -39,7 +39,7 @@ FAULTS = (
     ),
     Fault(
         "samples-rounded-up",
-        "dpsql.sql.compile.unit_sample:compute_sampling_threshold",
+        "dpsql.sql.compile.scan_conditions:compute_sampling_threshold",
         "int(rate * 2**256)",
         "int(rate * 2**256) + 1",
         "a unit is in a sample more often than is charged for",
@@ -47,7 +47,7 @@ FAULTS = (
     ),
     Fault(
         "loss-divided-by-the-rate",
-        "dpsql.planning.sampling:compute_sample_loss",
+        "dpsql.planning.sensitivity:compute_sample_loss",
         "grown = 1 / rate - Fraction(power, 10**_DIGITS) * (1 / rate - 1)",
         "grown = 1 / rate",
         "a small loss is taken to grow by the inverse of the rate, which is beyond the theorem",
@@ -71,7 +71,7 @@ FAULTS = (
     ),
     Fault(
         "replaced-units-amplified",
-        "dpsql.engine.unit_sampling:require_one_sample",
+        "dpsql.engine.loss_split:require_one_sample",
         """
         if replace:
             refuse_sample(
@@ -85,7 +85,7 @@ FAULTS = (
     ),
     Fault(
         "one-table-of-two-sampled",
-        "dpsql.engine.unit_sampling:require_one_sample",
+        "dpsql.engine.loss_split:require_one_sample",
         "any(len(rates) > 1 for rates in read)",
         "False",
         "rows of units that are not in the sample are read from another table",
@@ -93,7 +93,7 @@ FAULTS = (
     ),
     Fault(
         "several-releases-of-one-sample",
-        "dpsql.engine.unit_sampling:require_one_sample",
+        "dpsql.engine.loss_split:require_one_sample",
         "len(releases) > 1",
         "False",
         "totals and parts are made to agree that are of two samples",

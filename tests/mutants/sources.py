@@ -30,7 +30,7 @@ FAULTS = (
     ),
     Fault(
         "views-of-sqlite-are-tables",
-        "dpsql.backends.duckdb.sqlite_files:_list_columns",
+        "dpsql.backends.duckdb.sources:_list_columns",
         "not names or table.lower() not in (name.lower() for (name,) in connection.execute(_TABLES))",
         "not names",
         "a view of a SQLite file is read as a table",
@@ -46,7 +46,7 @@ FAULTS = (
     ),
     Fault(
         "frame-text-not-repaired",
-        "dpsql.backends.duckdb.columns:_emit_raw_column",
+        "dpsql.backends.duckdb.dialect:_emit_raw_column",
         'return f"TRY(decode(encode({raw})))"',
         "return raw",
         "one row of broken text in a registered frame ends a query, and all later ones",
@@ -70,7 +70,7 @@ FAULTS = (
     ),
     Fault(
         "readers-of-files-allowed",
-        "dpsql.backends.duckdb.table_origins:parse_origin",
+        "dpsql.backends.duckdb.catalog:parse_origin",
         "name != STORED",
         "name == STORED",
         "a view over Parquet files fails by one row",
@@ -158,7 +158,7 @@ FAULTS = (
     ),
     Fault(
         "texts-as-one-number",
-        "dpsql.backends.duckdb.columns:_emit_raw_column",
+        "dpsql.backends.duckdb.dialect:_emit_raw_column",
         'return f"CASE WHEN CAST({number} AS VARCHAR) = {raw} THEN {number} END"',
         "return number",
         "the ids '1' and '01' are one person",

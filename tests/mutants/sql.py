@@ -245,7 +245,7 @@ FAULTS = (
     ),
     Fault(
         "window-passes",
-        "dpsql.sql.lower.unit_windows:check_partition",
+        "dpsql.sql.lower.windows:check_partition",
         "not rows and any(find_identity(part, relation) is not None for part in partition)",
         "not rows",
         "a window is laid on private rows of whomever",
@@ -269,7 +269,7 @@ FAULTS = (
     ),
     Fault(
         "windows-of-each-set",
-        "dpsql.sql.lower.set_windows:GroupingSetParts._extract_parts",
+        "dpsql.sql.lower.grouping_sets:GroupingSetParts._extract_parts",
         "isinstance(expr, WindowCall)",
         "isinstance(expr, WindowCall) and not expr.order",
         "ranks of the groups of several grouping sets are those within each set",
@@ -277,7 +277,7 @@ FAULTS = (
     ),
     Fault(
         "last-of-equal-rows",
-        "dpsql.sql.lower.unit_windows:check_window",
+        "dpsql.sql.lower.windows:check_window",
         "window.function in _CHOSEN and not by_rows and not whole",
         "window.function in _CHOSEN and node is None",
         "which of several rows that are equal in order is shown, storage says",
@@ -353,7 +353,7 @@ FAULTS = (
     ),
     Fault(
         "clock-read-at-each-use",
-        "dpsql.sql.lower.statement_time:StatementTime.build_constant",
+        "dpsql.sql.lower.constants:StatementTime.build_constant",
         "self.at.date() if kind is Type.DATE else self.at",
         "self.at.date() if kind is Type.DATE else dt.datetime.now()",
         "a plan depends on when it is made, not on when it is asked for",

@@ -103,7 +103,7 @@ FAULTS = (
     ),
     Fault(
         "stairs-below-the-lattice",
-        "dpsql.planning.staircase:_choose_staircase",
+        "dpsql.planning.joint_vectors:_choose_staircase",
         "min(epsilon, Fraction(_MOST * change.count))",
         "epsilon",
         "at a large loss an interval is narrower than what values are rounded by",

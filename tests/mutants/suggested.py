@@ -31,7 +31,7 @@ FAULTS = (
     ),
     Fault(
         "changed-data-unnoticed",
-        "dpsql.interfaces.cli.data_versions:compare_fingerprints",
+        "dpsql.interfaces.cli.check:compare_fingerprints",
         "known['tables'].get(table, found) != found",
         "known['tables'].get(table, found) is None",
         "an owner who changes the data and not its version is not told",

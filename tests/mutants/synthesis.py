@@ -93,7 +93,7 @@ FAULTS = (
     ),
     Fault(
         "synthetic-plans-not-verified",
-        "dpsql.planning.verify_synthesis:derive_synthesis_loss",
+        "dpsql.planning.verify_charge:derive_synthesis_loss",
         'spent["range"] += _derive_range(found.selection, 2 * l1, found.rounds)',
         'spent["range"] += _derive_range(found.selection, l1, 1)',
         "the second derivation counts one choice, in one direction",
@@ -141,7 +141,7 @@ FAULTS = (
     ),
     Fault(
         "trees-charged-for-one-pair",
-        "dpsql.planning.verify_synthesis:derive_synthesis_loss",
+        "dpsql.planning.verify_charge:derive_synthesis_loss",
         "add_loss(found.pair_noise, l1, squared, pairs)",
         "add_loss(found.pair_noise, l1, squared)",
         "the second derivation counts one pair",
@@ -245,7 +245,7 @@ FAULTS = (
     ),
     Fault(
         "randomised-odds-verified-as-given",
-        "dpsql.planning.verify_synthesis:derive_synthesis_loss",
+        "dpsql.planning.verify_charge:derive_synthesis_loss",
         "l1 * (sum(logs, Fraction(0)) + 1 / found.count.scale)",
         "sum(logs, Fraction(0)) + 1 / found.count.scale",
         "the second derivation forgets that a unit moves several rows",
@@ -277,7 +277,7 @@ FAULTS = (
     ),
     Fault(
         "choices-nearer-than-they-are",
-        "dpsql.planning.top_k:TopKSelection.bound_shortfall",
+        "dpsql.planning.group_selection:TopKSelection.bound_shortfall",
         "math.log(groups) + math.log(choices) - math.log1p(-confidence)",
         "math.log1p(confidence) / 4",
         "the bound on what a choice misses forgets the candidates",
@@ -285,7 +285,7 @@ FAULTS = (
     ),
     Fault(
         "synthetic-tables-not-told-apart",
-        "dpsql.engine.replay.fingerprint:FingerprintRules.compute_fingerprint",
+        "dpsql.engine.replay.stored_release:FingerprintRules.compute_fingerprint",
         "(plan.quantiles, plan.top_k, plan.clamps, *filter(None, [plan.synthesis]))",
         "(plan.quantiles, plan.top_k, plan.clamps)",
         "a table of another workload is answered from a stored one",

@@ -76,7 +76,7 @@ FAULTS = (
     ),
     Fault(
         "stored-texts-are-read-whole",
-        "dpsql.backends.duckdb.columns:_emit_length_limit",
+        "dpsql.backends.duckdb.dialect:_emit_length_limit",
         'f"CASE WHEN {length}({read}) <= {MOST_STORED} THEN {read} END"',
         "read",
         "one person's long text is made longer than DuckDB's texts can be",

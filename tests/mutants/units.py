@@ -149,7 +149,7 @@ FAULTS = (
     ),
     Fault(
         "ids-clamped-before-they-are-told-apart",
-        "dpsql.backends.duckdb.columns:emit_unit_id",
+        "dpsql.backends.duckdb.dialect:emit_unit_id",
         "return emit_stored_column(unit) if whole else emit_widened_column(unit)",
         "return emit_bounded_column(unit)",
         "people whose ids are beyond the bounds are one unit",
@@ -221,7 +221,7 @@ FAULTS = (
     ),
     Fault(
         "outer-values-more-than-once",
-        "dpsql.sql.lower.outer_values:OuterValues.build_outer_table",
+        "dpsql.sql.lower.correlated_subqueries:OuterValues.build_outer_table",
         "build_projection(holder.relation, alias, items, distinct=True)",
         "build_projection(holder.relation, alias, items)",
         "a row is compared as often as there are others of its values",
@@ -239,7 +239,7 @@ FAULTS = (
         "kept-rows-count-all-elements",
         "dpsql.backends.duckdb.dialect:DuckDBDialect.emit_list_elements",
         'f"CASE WHEN LEN({cut}) > 0 THEN {cut} ELSE [NULL] END"',
-        'f"CASE WHEN LEN({cut}) > 0 THEN {columns.emit_column_path(listed.stored)} ELSE [NULL] END"',
+        'f"CASE WHEN LEN({cut}) > 0 THEN {emit_column_path(listed.stored)} ELSE [NULL] END"',
         "where a LEFT JOIN keeps rows without elements, lists are not cut",
         "tests/properties/test_elements.py::test_a_left_join_cuts_lists_too",
     ),
@@ -361,7 +361,7 @@ FAULTS = (
     ),
     Fault(
         "few-units-shown-without-groups",
-        "dpsql.engine.postprocess.minimum_frequency:withhold_rare_cells",
+        "dpsql.engine.postprocess.empty_groups:withhold_rare_cells",
         "groups[row] or few or _is_below(item, table.rows[row][place], least)",
         "few",
         "a condition that leaves four people shows their values, where the policy asks for more",
@@ -369,7 +369,7 @@ FAULTS = (
     ),
     Fault(
         "few-values-shown-under-a-condition",
-        "dpsql.engine.postprocess.minimum_frequency:_mark_few_values",
+        "dpsql.engine.postprocess.empty_groups:_mark_few_values",
         "not is_conditional(item.argument)",
         "True",
         "FILTER shows the sum of four people among many",

@@ -68,7 +68,7 @@ FAULTS = (
     ),
     Fault(
         "selection-of-any-loss",
-        "dpsql.planning.partition_selection:calibrate_optimal_selection",
+        "dpsql.planning.group_selection:calibrate_optimal_selection",
         "min(epsilon / groups, compute_sufficient_epsilon(each))",
         "epsilon / groups",
         "e^-ε is computed to as many digits as it has zeros, before the charge",

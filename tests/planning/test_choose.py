@@ -13,7 +13,7 @@ import dpsql
 from dpsql.plan.aggregates import AGGREGATES, Moment
 from dpsql.planning.choose import compute_mean_log_error, compute_predicted_std, get_statistic
 from dpsql.planning.clamp_rules import CURRENT_RULE
-from dpsql.planning.partition_selection import OptimalPartitionSelection, Threshold
+from dpsql.planning.group_selection import OptimalPartitionSelection, Threshold
 from dpsql.privacy.accounting import Composed, Pure, Selection
 from dpsql.privacy.mechanisms import DiscreteGaussian, Geometric, PartitionSelection, SystemEntropy
 from tests.entropy import ScriptedEntropy

@@ -25,7 +25,7 @@ from dpsql.api.connection import Connection
 from dpsql.backends.duckdb.dialect import DUCKDB
 from dpsql.backends.postgres.dialect import POSTGRES
 from dpsql.engine.accuracy_search import predict_noise_half_width
-from dpsql.engine.intervals.clamping_bias import MANY_GROUPS, NOTHING, compute_allowance
+from dpsql.engine.intervals.noise_laws import MANY_GROUPS, NOTHING, compute_allowance
 from dpsql.errors import VerificationError
 from dpsql.ledger import Budget
 from dpsql.ledger.protocol import Account
@@ -35,8 +35,8 @@ from dpsql.planning.clamp_histogram import ClampHistogram, compute_clamped_momen
 from dpsql.planning.clamp_rules import CURRENT_RULE, FORMER_RULE
 from dpsql.planning.clamping import OCTAVES, Amount, Clamp, compute_grid
 from dpsql.planning.estimation_layouts import favors_separate_totals, iterate_layouts
+from dpsql.planning.group_selection import Threshold
 from dpsql.planning.measurement import MeasurementPlan
-from dpsql.planning.partition_selection import Threshold
 from dpsql.planning.statistics import build_complementary_vector
 from dpsql.planning.verify import verify_plan
 from dpsql.policy.request.query import Query

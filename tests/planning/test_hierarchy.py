@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 from speeds import examples
 
 import dpsql
-from dpsql.engine.postprocess.consistency import adjust_components
-from dpsql.engine.postprocess.controlled_rounding import Whole, move_units, round_consistently
+from dpsql.engine.postprocess.consistency import Whole, adjust_components, move_units, round_consistently
 from dpsql.planning.hierarchy import WEIGHTS, Axes, Hierarchy, Member
 from dpsql.privacy.mechanisms import CombinedNoise, DiscreteGaussian, Geometric, LInfinityMechanism, Mechanism
 

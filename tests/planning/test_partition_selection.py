@@ -12,7 +12,7 @@ from worlds import close_all, person, prepared, world
 
 from dpsql.api.connection import Connection
 from dpsql.engine.pipeline import PreparedQuery
-from dpsql.planning.partition_selection import Threshold
+from dpsql.planning.group_selection import Threshold
 from dpsql.policy.request.query import Query
 from dpsql.privacy.mechanisms import DiscreteGaussian, Geometric
 

@@ -10,7 +10,7 @@ from properties.worlds import World, policy
 
 from dpsql.errors import VerificationError
 from dpsql.planning.measurement import MeasurementPlan
-from dpsql.planning.sampling import compute_sample_loss
+from dpsql.planning.sensitivity import compute_sample_loss
 from dpsql.planning.synthesis import SynthesisRequest, plan_synthesis
 from dpsql.planning.verify import verify_plan
 from dpsql.planning.verify_charge import derive_sample_loss

@@ -13,9 +13,9 @@ from properties.worlds import DEFAULT, Row, World, policy, stairs
 
 from dpsql.errors import VerificationError
 from dpsql.planning.clamping import compute_clamped_unit_change
+from dpsql.planning.joint_vectors import LEAST_LOSS, WORTH
 from dpsql.planning.measurement import MeasurementPlan
 from dpsql.planning.sensitivity import UnitChange
-from dpsql.planning.staircase import LEAST_LOSS, WORTH
 from dpsql.planning.verify import verify_plan
 from dpsql.policy.request.query import Query
 from dpsql.privacy.accounting.events import Composed, Event, Pure

@@ -10,8 +10,8 @@ from properties.test_sensitivity import CASES, Case
 from properties.worlds import World, derived, policy
 
 from dpsql.errors import VerificationError
+from dpsql.planning.group_selection import OptimalPartitionSelection
 from dpsql.planning.measurement import MeasurementPlan
-from dpsql.planning.partition_selection import OptimalPartitionSelection
 from dpsql.planning.statistics import Component
 from dpsql.planning.verify import verify_plan
 from dpsql.planning.verify_norms import derive_norms

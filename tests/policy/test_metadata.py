@@ -8,8 +8,8 @@ import pytest
 
 from dpsql.errors import PolicyError
 from dpsql.policy import load, skeleton
-from dpsql.policy.decisions import ColumnDecision, Decisions, ForeignKey, TableDecision, TableKeys
 from dpsql.policy.metadata import parse_metadata
+from dpsql.policy.skeleton import ColumnDecision, Decisions, ForeignKey, TableDecision, TableKeys
 
 SCHEMA = {
     "patients": [("id", "INTEGER"), ("sex", "VARCHAR"), ("born", "DATE")],

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pydantic_core import PydanticCustomError
 
 from dpsql.policy import load, normalize_name
-from dpsql.policy.exact_numbers import format_number, parse_number
+from dpsql.policy.domain import format_number, parse_number
 from dpsql.policy.names import NameMap
 
 

@@ -22,8 +22,8 @@ from dpsql.errors import QueryRejected
 from dpsql.plan.expressions import Call, Column, ColumnInfo, Expr, Function, Literal, ReleasedColumn, walk
 from dpsql.plan.functions import FUNCTIONS
 from dpsql.plan.types import Type, Value
+from dpsql.sql.lower.constants import StatementTime
 from dpsql.sql.lower.scalars import Scalars
-from dpsql.sql.lower.statement_time import StatementTime
 from dpsql.sql.parse.parse import parse_statement
 from dpsql.sql.parse.rejection import QueryText
 

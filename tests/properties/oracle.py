@@ -37,8 +37,8 @@ from dpsql.plan.expressions import Expr, Literal, Scalar
 from dpsql.plan.nodes import Join, OuterQuery, PublicSubquery, Release, Values, list_private_tables
 from dpsql.plan.types import Type, Value
 from dpsql.planning.choose import LossShare, choose_plan
+from dpsql.planning.group_selection import OptimalPartitionSelection, Threshold
 from dpsql.planning.measurement import MeasurementPlan
-from dpsql.planning.partition_selection import OptimalPartitionSelection, Threshold
 from dpsql.planning.verify import verify_plan
 from dpsql.policy import load
 from dpsql.policy.fields import Accountant

@@ -34,7 +34,7 @@ from dpsql.api.cursor import Cursor
 from dpsql.backends.duckdb import DuckDBBackend
 from dpsql.engine.released_table import ReleasedTable
 from dpsql.plan.expressions import Function
-from dpsql.plan.fields import COMPARED_FIELDS
+from dpsql.plan.tags import COMPARED_FIELDS
 from dpsql.plan.types import Value
 from dpsql.planning.clamping import Clamp
 from dpsql.policy.request import query

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from dpsql.planning.group_selection import TopKSelection
 from dpsql.planning.quantiles import QuantileSelection, RankWindow
-from dpsql.planning.top_k import TopKSelection
 from dpsql.privacy.mechanisms import Entropy
 
 

@@ -17,7 +17,7 @@ from properties.oracle import Bench
 from properties.schema import SCHEMA, Rules
 
 from dpsql.analysis.intervals import derive_interval
-from dpsql.backends.duckdb.columns import emit_bounded_column
+from dpsql.backends.duckdb.dialect import emit_bounded_column
 from dpsql.plan.expressions import Call, Column, Expr, iterate_columns
 from dpsql.plan.functions import FUNCTIONS
 from dpsql.plan.interval import ANYWHERE, find_position

@@ -13,7 +13,7 @@ from filling import insert
 from speeds import thinned
 
 import dpsql
-from dpsql.analysis.partitions.assign import compute_boxes, describe_box
+from dpsql.analysis.partitions.assignment import compute_boxes, describe_box
 from dpsql.errors import BudgetExhausted
 from dpsql.plan.nodes import Release, list_private_scans
 from dpsql.privacy.accounting.partitions.boxes import WHOLE, Box

@@ -24,7 +24,7 @@ from worlds import close_all, connected, engine_of, prepared
 
 from dpsql.api.connection import Connection
 from dpsql.engine.pipeline import PreparedQuery
-from dpsql.plan.fingerprint import compute_canonical_text, compute_digest
+from dpsql.plan.equality import compute_canonical_text, compute_digest
 from tests.sql.fixture_files import Fixture, accepted
 from tests.sql.study import prepare, study
 

@@ -9,7 +9,7 @@ import pytest
 from worlds import engine_of, person, prepared, world
 
 from dpsql.api.connection import Connection
-from dpsql.engine.postprocess.occupied_groups import list_possibly_empty_releases
+from dpsql.engine.postprocess.empty_groups import list_possibly_empty_releases
 
 COUNTED = "(SELECT city, COUNT(*) AS n FROM people GROUP BY city) AS g"
 BOTH = "(SELECT city, member, COUNT(*) AS n FROM people GROUP BY city, member) AS g"

@@ -9,7 +9,7 @@ import pytest
 
 import dpsql
 from dpsql.api.connection import Connection
-from dpsql.engine.postprocess.empty_aggregates import with_null_sums
+from dpsql.engine.postprocess.empty_groups import with_null_sums
 from dpsql.engine.released_table import build_released_table
 
 POLICY = {

@@ -14,7 +14,7 @@ from filling import insert
 import dpsql
 from dpsql.errors import BudgetExhausted
 from dpsql.privacy.accounting.partitions.boxes import WHOLE, Box
-from dpsql.sql.compile import partition_filters, relations
+from dpsql.sql.compile import relations, scan_conditions
 
 _COLUMNS = {
     "region": {"type": "varchar", "values": ["N", "S"]},
@@ -146,7 +146,7 @@ def test_without_constancy_units_of_two_parts_would_be_read(monkeypatch: pytest.
     """The law sees it where the ranges alone are enforced: units are read in two parts, and charged in one."""
 
     def careless(scan: Any, _unit: str, _source: str) -> list[str]:
-        return [partition_filters._emit_range_condition(side) for side in scan.partition_filters]
+        return [scan_conditions._emit_range_condition(side) for side in scan.partition_filters]
 
     monkeypatch.setattr(relations, "emit_partition_conditions", careless)
     boxes, changed = _readers("id", _QUERIES[:1])[0]

@@ -30,8 +30,8 @@ from dpsql.ledger.receipts import check_receipt
 from dpsql.plan.sampling import find_sampling_rate
 from dpsql.policy.request.query import Query
 from dpsql.privacy.mechanisms.entropy import draw_secret
+from dpsql.sql.compile.scan_conditions import PLACEHOLDER, compute_sampling_threshold
 from dpsql.sql.compile.statement import emit_release
-from dpsql.sql.compile.unit_sample import PLACEHOLDER, compute_sampling_threshold
 
 NO_NOISE = 10**15
 

@@ -14,7 +14,7 @@ from properties.worlds import World, policy
 from scipy import stats
 from worlds import close_all, person, world
 
-from dpsql.planning.partition_selection import OptimalPartitionSelection
+from dpsql.planning.group_selection import OptimalPartitionSelection
 
 KEYS = {"domain": False, "accountant": "pure"}
 CASES = [

@@ -20,8 +20,8 @@ from dpsql.engine.release import _read_groups
 from dpsql.ledger import open_ledger
 from dpsql.plan.types import Value
 from dpsql.planning.clamp_histogram import compute_clamped_moments, count_units_beyond, list_clamp_targets
+from dpsql.planning.group_selection import OptimalPartitionSelection
 from dpsql.planning.measurement import MeasurementPlan, VectorMeasurement
-from dpsql.planning.partition_selection import OptimalPartitionSelection
 from dpsql.planning.quantiles import RankWindow
 from dpsql.planning.statistics import ROWS, UNITS
 from dpsql.policy import load

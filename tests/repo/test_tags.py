@@ -19,18 +19,16 @@ from dpsql.analysis.release_analysis import Analysis
 from dpsql.plan.aggregates import AGGREGATES
 from dpsql.plan.aggregates.per_unit import WITHIN
 from dpsql.plan.aggregates.windows import OVER
-from dpsql.plan.equality import compute_equality_text
+from dpsql.plan.equality import compute_canonical_text, compute_equality_text
 from dpsql.plan.expressions import Function, Scalar
-from dpsql.plan.fingerprint import compute_canonical_text
 from dpsql.plan.functions import FUNCTIONS
 from dpsql.plan.nodes import OuterQuery
 from dpsql.plan.tags import FORMS, TaggedEnum, later_field
 from dpsql.plan.types import Type
 from dpsql.planning.clamping import Clamp
+from dpsql.planning.group_selection import OptimalPartitionSelection, Threshold, TopKSelection
 from dpsql.planning.measurement import SynthesisPlan, VectorMeasurement
-from dpsql.planning.partition_selection import OptimalPartitionSelection, Threshold
 from dpsql.planning.quantiles import QuantileSelection
-from dpsql.planning.top_k import TopKSelection
 from dpsql.privacy.accounting import events
 from dpsql.privacy.mechanisms import Mechanism
 

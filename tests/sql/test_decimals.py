@@ -12,9 +12,8 @@ import pytest
 
 import dpsql
 from dpsql.api.cursor import NUMBER
-from dpsql.interfaces.shell.answers import AnswerFormat, format_answer
-from dpsql.interfaces.shell.view import View
-from dpsql.results.json import answers
+from dpsql.interfaces.shell.answers import AnswerFormat, View, format_answer
+from dpsql.results import json_format
 
 SCHEMA = """
     CREATE TABLE t AS
@@ -148,6 +147,8 @@ def test_every_face_shows_decimals(both: tuple[duckdb.DuckDBPyConnection, dpsql.
     assert "14,500.00" in str(result)
     assert format_answer(result, AnswerFormat.CSV, View()).splitlines()[1].startswith("0.0,14500.00,")
     assert json.loads(format_answer(result, AnswerFormat.JSON, View()))["rows"][1]["s"] == 14492
-    again = answers.read_answer(json.loads(json.dumps(answers.write_answer(result, [0.95]))), lambda _: ())
+    again = json_format.read_answer(
+        json.loads(json.dumps(json_format.write_answer(result, [0.95]))), lambda _: ()
+    )
     assert again.rows == result.rows
     assert again.types == result.types

@@ -12,8 +12,8 @@ import duckdb
 import pytest
 
 import dpsql
-from dpsql.analysis.floats import find_nearest_float
 from dpsql.analysis.intervals import derive_interval
+from dpsql.analysis.number_types import find_nearest_float
 from dpsql.plan.expressions import Column, ColumnInfo, Expr
 from dpsql.plan.functions import build_function_call
 from dpsql.plan.interval import Interval

@@ -21,8 +21,8 @@ from dpsql.ledger import BudgetState
 from dpsql.policy.request.loss import Amount
 from dpsql.policy.request.parameters import Parameters
 from dpsql.policy.request.query import Query, QueryOptions
-from dpsql.results.json import answers, records
-from dpsql.results.json.cells import write_parameters
+from dpsql.results import json_format
+from dpsql.results.json_format import write_parameters
 from dpsql.sql.parse.dialect import require_dialect
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class RemoteConnection(BaseConnection):
         """Return the private answer to a SELECT; arguments, errors and answer are those of `Connection.query`."""
         body = self._build_request(sql, parameters, options)
         data = self._transport.post("/v1/query", body, sql=sql, repeatable=body["replay"])
-        return answers.read_answer(data, self._make_interval_reader(data))
+        return json_format.read_answer(data, self._make_interval_reader(data))
 
     @_run_exclusively
     def combine(
@@ -109,7 +109,7 @@ class RemoteConnection(BaseConnection):
         asked = self._build_request(sql, parameters, {"max_groups": max_groups, "dialect": dialect})
         body = {name: asked[name] for name in ("sql", "parameters", "max_groups", "dialect")}
         data = self._transport.post("/v1/combine", body, sql=sql)
-        return answers.read_answer(data, self._make_interval_reader(data))
+        return json_format.read_answer(data, self._make_interval_reader(data))
 
     @_run_exclusively
     def explain(
@@ -117,12 +117,12 @@ class RemoteConnection(BaseConnection):
     ) -> ExplainedQuery:
         """Return the plan with its proofs and its price, at no charge; see `Connection.explain`."""
         body = self._build_request(sql, parameters, options)
-        return answers.read_explanation(self._transport.post("/v1/explain", body, sql=sql))
+        return json_format.read_explanation(self._transport.post("/v1/explain", body, sql=sql))
 
     @_run_exclusively
     def _read_budgets(self) -> dict[str, BudgetState]:
         found = self._transport.get("/v1/budget")["budgets"]
-        return {state.name: state for state in (records.read_record(BudgetState, each) for each in found)}
+        return {state.name: state for state in (json_format.read_record(BudgetState, each) for each in found)}
 
     @_run_exclusively
     def _forecast_plan(
@@ -141,15 +141,15 @@ class RemoteConnection(BaseConnection):
         }
         data = self._transport.post("/v1/price", body, sql=texts[0] if len(texts) == 1 else None)
         return Forecast(
-            tuple(records.read_record(PlannedQuery, each) for each in data["queries"]),
-            tuple(records.read_record(PlannedAccount, each) for each in data["accounts"]),
+            tuple(json_format.read_record(PlannedQuery, each) for each in data["queries"]),
+            tuple(json_format.read_record(PlannedAccount, each) for each in data["accounts"]),
             tuple(map(str, data["notices"])),
         )
 
     @_run_exclusively
     def describe(self) -> Description:
         """Return the declared tables, with the bounds and public values of their columns, from the policy alone."""
-        return records.read_record(Description, self._transport.get("/v1/catalogue"))
+        return json_format.read_record(Description, self._transport.get("/v1/catalogue"))
 
     @_run_exclusively
     def find_answer_time(self, receipt: Receipt) -> datetime | None:
@@ -173,19 +173,19 @@ class RemoteConnection(BaseConnection):
             self._closed = True
             self._transport.close()
 
-    def _make_interval_reader(self, data: dict[str, Any]) -> answers.IntervalSource:
+    def _make_interval_reader(self, data: dict[str, Any]) -> json_format.IntervalSource:
         """Return a function that requests the intervals of an answer at further confidences."""
         number = data["answer"]
 
         @_run_exclusively
-        def fetch_intervals(connection: RemoteConnection, confidence: float) -> answers.IntervalMatrix:
+        def fetch_intervals(connection: RemoteConnection, confidence: float) -> json_format.IntervalMatrix:
             if not isinstance(number, str) or not number.isalnum():
                 raise ProgrammingError(
                     "the answer is too large for intervals at other confidences",
                     code="not_found",
                 )
             path = f"/v1/answers/{number}/intervals?confidence={confidence!r}"
-            return answers.read_intervals(connection._transport.get(path)["ends"])
+            return json_format.read_intervals(connection._transport.get(path)["ends"])
 
         return lambda confidence: fetch_intervals(self, float(confidence))
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from dpsql.api.remote.address import Address
 from dpsql.errors import InterfaceError, OperationalError, ProgrammingError
-from dpsql.results.json import failures
+from dpsql.results import json_format
 from dpsql.version import VERSION
 
 _MOST_BYTES = 2**31
@@ -66,7 +66,7 @@ class Transport:
             raise _make_unavailable_error(
                 f"{self._address} answers with status {status} and is not a dpsql server"
             )
-        raise failures.read_error(error, sql)
+        raise json_format.read_error(error, sql)
 
     def _send_request(
         self, method: str, path: str, body: bytes | None, *, lost_is_fatal: bool

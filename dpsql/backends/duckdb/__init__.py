@@ -2,6 +2,6 @@
 
 from dpsql.backends.duckdb.connect import UNSOUND, lock_down
 from dpsql.backends.duckdb.connection import DuckDBBackend
-from dpsql.backends.duckdb.locked_settings import LOCKED
+from dpsql.backends.duckdb.settings import LOCKED
 
 __all__ = ["LOCKED", "UNSOUND", "DuckDBBackend", "lock_down"]

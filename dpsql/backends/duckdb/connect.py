@@ -14,8 +14,7 @@ from dpsql.backends.duckdb.files import (
     list_lazy_paths,
     make_file_table,
 )
-from dpsql.backends.duckdb.locked_settings import Config, build_locked_config
-from dpsql.backends.duckdb.spill import SpillFolder
+from dpsql.backends.duckdb.settings import Config, SpillFolder, build_locked_config
 from dpsql.backends.quoting import quote_literal
 from dpsql.errors import OperationalError, ProgrammingError
 from dpsql.policy import normalize_name

@@ -21,12 +21,23 @@ import duckdb
 from dpsql.backends.base import DatabaseIdentity, Exact, TableOrigin, TemporaryTables
 from dpsql.backends.declared_keys import build_table_keys
 from dpsql.backends.dialect import Dialect
+from dpsql.backends.duckdb.catalog import (
+    ARROW,
+    CHECKS,
+    COLUMNS,
+    KEYS,
+    PANDAS,
+    build_collation_probes,
+    compute_fingerprints,
+    find_collated_columns,
+    parse_origin,
+)
 from dpsql.backends.duckdb.connect import (
     MEMORY_PATH,
     UNSOUND,
     open_connection,
 )
-from dpsql.backends.duckdb.dialect import DUCKDB
+from dpsql.backends.duckdb.dialect import DUCKDB, compute_statement_shape
 from dpsql.backends.duckdb.files import (
     ColumnTypes,
     FileTable,
@@ -34,27 +45,21 @@ from dpsql.backends.duckdb.files import (
     resolve_file_table,
     suggest_types,
 )
-from dpsql.backends.duckdb.fingerprint import compute_fingerprints
-from dpsql.backends.duckdb.frames import UNTYPED, to_typed_frame
-from dpsql.backends.duckdb.interrupts import find_cancellation
-from dpsql.backends.duckdb.schema_constraints import (
-    CHECKS,
-    COLUMNS,
-    KEYS,
-    build_collation_probes,
-    find_collated_columns,
+from dpsql.backends.duckdb.settings import (
+    MEANING,
+    SpillFolder,
+    find_cancellation,
+    open_spill_folder,
+    require_unchanged,
 )
-from dpsql.backends.duckdb.settings import MEANING, require_unchanged
-from dpsql.backends.duckdb.spill import SpillFolder, open_spill_folder
-from dpsql.backends.duckdb.statement_shapes import compute_statement_shape
-from dpsql.backends.duckdb.table_origins import ARROW, PANDAS, parse_origin
+from dpsql.backends.duckdb.sources import UNTYPED, to_typed_frame
 from dpsql.backends.quoting import quote_identifier, quote_literal, quote_table_name
 from dpsql.errors import BackendError, OperationalError, ProgrammingError
 from dpsql.ledger.database_identity import FILE, MEMORY
 from dpsql.ledger.workers import run_interruptibly
 from dpsql.policy import normalize_name, split_table_name
 from dpsql.policy.check_constraints import parse_constraints
-from dpsql.policy.decisions import TableKeys
+from dpsql.policy.skeleton import TableKeys
 
 _PROGRESS = "SELECT current_setting('enable_progress_bar')"
 _OPTIMIZERS = "SELECT current_setting('disabled_optimizers')"

@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 
 import duckdb
 
-from dpsql.backends.duckdb import sqlite_files
+from dpsql.backends.duckdb import sources
 from dpsql.backends.quoting import quote_identifier, quote_literal
 from dpsql.errors import Error, OperationalError, ProgrammingError
 from dpsql.ledger.workers import run_interruptibly
@@ -219,7 +219,7 @@ def suggest_types(name: str, table: FileTable) -> list[tuple[str, str]]:
         if table.format.name == "JSON":
             return _describe_json_columns(table.files)
         if table.format.name == "SQLite":
-            return sqlite_files.describe_columns(table.files[0], name)
+            return sources.describe_columns(table.files[0], name)
         separator, names = _read_csv_header(table.files[0])
         with duckdb.connect() as connection:
             return connection.execute(
@@ -336,13 +336,13 @@ def _make_sqlite(
     connection: duckdb.DuckDBPyConnection, name: str, files: Sequence[Path], types: ColumnTypes
 ) -> None:
     """A table in memory, of the file's table of that name."""
-    names = sqlite_files.list_columns(files[0], name)
+    names = sources.list_columns(files[0], name)
     texts = quote_identifier("#rows")
     connection.execute(
         f"CREATE TEMP TABLE {texts} ({', '.join(f'{quote_identifier(column)} VARCHAR' for column in names)})"
     )
     handed = ", ".join("UNNEST(CAST(? AS VARCHAR[]))" for _ in names)
-    for batch in sqlite_files.iterate_batches(files[0], name):
+    for batch in sources.iterate_batches(files[0], name):
         connection.execute(f"INSERT INTO {texts} SELECT {handed}", batch)
     connection.execute(f"CREATE TABLE {quote_identifier(name)} AS {_build_typed_query(names, types, texts)}")
     connection.execute(f"DROP TABLE {texts}")
@@ -420,7 +420,7 @@ FORMATS = (
         has_types=False,
         has_several_tables=True,
         needs_name=True,
-        list_tables=sqlite_files.list_tables,
+        list_tables=sources.list_tables,
     ),
     FileFormat(
         "DuckDB",

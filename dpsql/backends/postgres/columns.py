@@ -12,8 +12,7 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-from dpsql.backends.column_bounds import ColumnBounds
-from dpsql.backends.dialect import CALENDAR
+from dpsql.backends.dialect import CALENDAR, ColumnBounds
 from dpsql.backends.postgres.values import INFINITY, NAN, REAL, TYPES, emit_constant
 from dpsql.backends.quoting import quote_identifier
 from dpsql.plan.expressions import Column

@@ -14,17 +14,55 @@ from typing import Any
 from dpsql.backends.base import DatabaseIdentity, Exact, TableOrigin, TemporaryTables
 from dpsql.backends.declared_keys import build_table_keys
 from dpsql.backends.dialect import Dialect
-from dpsql.backends.postgres import catalog_queries, columns
-from dpsql.backends.postgres.check_constraints import normalize_condition
+from dpsql.backends.postgres import catalog, columns
+from dpsql.backends.postgres.catalog import normalize_condition, parse_engine_type
 from dpsql.backends.postgres.dialect import POSTGRES, SCHEMA
-from dpsql.backends.postgres.settings import build_settings_statements
-from dpsql.backends.postgres.types import parse_engine_type
 from dpsql.backends.public_copies import Columns, PublicCopies, select_readable_columns
 from dpsql.backends.quoting import quote_identifier
 from dpsql.errors import BackendError, OperationalError, PolicyError
 from dpsql.ledger.database_identity import POSTGRES as IDENTITY
 from dpsql.policy import normalize_name, split_table_name
-from dpsql.policy.decisions import TableKeys
+from dpsql.policy.skeleton import TableKeys
+
+# The settings of a connection to PostgreSQL that decide over values, errors or rows.
+#
+# Claim: an emitted statement means the same whatever the server, the database or the role sets.
+# Why: each of these settings is set again at the start of each transaction, in which nothing else sets them. The others of
+# PostgreSQL 15 to 17 were reviewed: they decide over speed, memory, logs, replication, or statements that are never sent.
+# Source: PostgreSQL manual, chapter 20 (server configuration), and section 20.11 (client connection defaults).
+
+
+PINNED = MappingProxyType(
+    {
+        "search_path": "pg_catalog, pg_temp",  # nobody's functions and operators; tables are named with their schemas
+        "TimeZone": "UTC",
+        "DateStyle": "ISO, YMD",
+        "IntervalStyle": "postgres",
+        "bytea_output": "hex",
+        "extra_float_digits": "1",  # the shortest text that no other DOUBLE has
+        "standard_conforming_strings": "on",
+        "backslash_quote": "safe_encoding",
+        "transform_null_equals": "off",
+        "array_nulls": "on",
+        "row_security": "off",  # an error, while the statement is planned, in place of some of the rows
+        "jit": "off",
+        "lock_timeout": "30s",  # a lock is waited for when a statement is bound, which is before it is charged
+        "idle_in_transaction_session_timeout": "0",
+        "client_min_messages": "error",
+    }
+)
+"""What each setting has to be."""
+
+
+def build_settings_statements(timeout: int) -> str:
+    """The statements that set them for a transaction, with the most seconds that a statement may take; 0 for no limit."""
+    settings = {**PINNED, "statement_timeout": f"{timeout}s"}
+    return "; ".join(f"SET LOCAL {name} = {_quote_value(name, value)}" for name, value in settings.items())
+
+
+def _quote_value(name: str, value: str) -> str:
+    return value if name in ("search_path", "DateStyle") else f"'{value}'"
+
 
 OLDEST = 15
 """The oldest version that was reviewed; none newer than `NEWEST` is taken."""
@@ -67,7 +105,7 @@ class PostgresBackend:
         try:
             self._query_rows("SET statement_timeout = 0")  # a role's own would end what sets the others
             ((self.database_name, number, encoding, self._oid, *powers),) = self._query_pg_catalog(
-                catalog_queries.SERVER
+                catalog.SERVER
             )
             self.version = f"{number // 10_000}.{number % 10_000}"
             _require_version(number // 10_000, encoding)
@@ -84,7 +122,7 @@ class PostgresBackend:
         Raises PolicyError where the role may not read the server's number, and the policy has no name.
         """
         try:
-            ((system, timeline),) = self._query_pg_catalog(catalog_queries.IDENTITY)
+            ((system, timeline),) = self._query_pg_catalog(catalog.IDENTITY)
         except BackendError:
             system = None
         if system is None:
@@ -119,7 +157,7 @@ class PostgresBackend:
 
     def _read_columns(self) -> dict[str, list[tuple[str, str]]]:
         found: dict[str, list[tuple[str, str]]] = {}
-        for schema, table, column, name, kind, unread, members in self._query_rows(catalog_queries.SCHEMA):
+        for schema, table, column, name, kind, unread, members in self._query_rows(catalog.SCHEMA):
             known = unread or parse_engine_type(name, kind, members)
             found.setdefault(_format_table_name(schema, table), []).append((column, known))
         alike = [normalize_name(name) for name in found]
@@ -135,14 +173,14 @@ class PostgresBackend:
             (
                 columns.get(name),
                 self._read_relations(name),
-                self._query_rows(catalog_queries.DECLARED, _split_table_name(name)),
+                self._query_rows(catalog.DECLARED, _split_table_name(name)),
             )
             for name in self._declared
         ]
 
     def _read_relations(self, table: str) -> list[tuple[Any, ...]]:
         with self.open_snapshot():
-            return sorted(self._query_rows(catalog_queries.RELATION, _split_table_name(table)))
+            return sorted(self._query_rows(catalog.RELATION, _split_table_name(table)))
 
     def find_origin(self, table: str) -> TableOrigin | None:
         """Whether a name is a table, with all that inherits from it; views and foreign tables are told by their kind."""
@@ -152,11 +190,11 @@ class PostgresBackend:
         foreign = [_KINDS[kind] for _, kind, *_ in rows if kind in _KINDS]
         foreign += ["a table with row security" for _, _, secured, *_ in rows if secured]
         foreign += ["storage of an extension" for _, _, _, method, _ in rows if method != "heap"]
-        declared = self._query_pg_catalog(catalog_queries.DECLARED, _split_table_name(table))
+        declared = self._query_pg_catalog(catalog.DECLARED, _split_table_name(table))
         tables = frozenset(str(oid) for oid, *_ in rows)
         checks = tuple(
             normalize_condition(str(text))
-            for (text,) in self._query_pg_catalog(catalog_queries.CHECKS, _split_table_name(table))
+            for (text,) in self._query_pg_catalog(catalog.CHECKS, _split_table_name(table))
         )
         # One from which others inherit shows their rows, too, as a view would.
         return TableOrigin(
@@ -170,7 +208,7 @@ class PostgresBackend:
 
     def read_table_keys(self) -> dict[str, TableKeys]:
         """The primary and foreign keys that each table declares, from the catalogue."""
-        return build_table_keys(self._query_pg_catalog(catalog_queries.KEYS), _format_table_name)
+        return build_table_keys(self._query_pg_catalog(catalog.KEYS), _format_table_name)
 
     @property
     def is_unchanging(self) -> bool:
@@ -331,10 +369,10 @@ class PostgresBackend:
             return
         names = {(schema or SCHEMA, table) for schema, table in map(split_table_name, self._declared)}
         folded = {(normalize_name(schema), normalize_name(table)) for schema, table in names}
-        writable = [".".join(name) for name in self._query_pg_catalog(catalog_queries.WRITABLE)]
+        writable = [".".join(name) for name in self._query_pg_catalog(catalog.WRITABLE)]
         others = [
             f"{schema}.{table}"
-            for schema, table in self._query_pg_catalog(catalog_queries.READABLE)
+            for schema, table in self._query_pg_catalog(catalog.READABLE)
             if (normalize_name(schema), normalize_name(table)) not in folded
         ]
         if writable:

@@ -17,7 +17,6 @@ from collections.abc import Callable, Mapping
 from fractions import Fraction
 from types import MappingProxyType
 
-from dpsql.backends.case_mapping import read_case_mapping
 from dpsql.backends.function_spellings import (
     ALIKE,
     CHOICE,
@@ -27,6 +26,7 @@ from dpsql.backends.function_spellings import (
     MOST_DOUBLE,
     MOST_ROUNDED_TO_ZERO,
     MOST_WILDCARDS,
+    PLAIN,
     CallSpelling,
     Spelling,
     Spellings,
@@ -36,8 +36,9 @@ from dpsql.backends.function_spellings import (
     has_few_wildcards,
     has_only_texts,
     has_valid_part,
+    make_pattern_template,
+    read_case_mapping,
 )
-from dpsql.backends.plain_patterns import PLAIN, make_pattern_template
 from dpsql.backends.postgres.let_bindings import (
     CALENDAR,
     MAX,

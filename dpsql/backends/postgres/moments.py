@@ -10,11 +10,21 @@ from __future__ import annotations
 
 from types import MappingProxyType
 
-from dpsql.backends.function_spellings import DEFINED, CallSpelling, Spelling, Spellings
+from dpsql.backends.function_spellings import (
+    DEFINED,
+    FORMATTED,
+    MONDAY,
+    PARTS,
+    CallSpelling,
+    Spelling,
+    Spellings,
+    define_full_differences,
+    define_time_buckets,
+    find_bucket_width,
+    make_strftime_template,
+)
 from dpsql.backends.postgres.let_bindings import CALENDAR, bind_arguments, emit_bigint_or_null, emit_timestamp
 from dpsql.backends.postgres.values import REAL, emit_constant
-from dpsql.backends.time_formats import FORMATTED, PARTS, make_strftime_template
-from dpsql.backends.time_units import MONDAY, define_full_differences, define_time_buckets, find_bucket_width
 from dpsql.plan.expressions import Call
 from dpsql.plan.types import Type
 

@@ -12,8 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dpsql.backends.column_bounds import ColumnBounds
-from dpsql.backends.dialect import CALENDAR
+from dpsql.backends.dialect import CALENDAR, ColumnBounds
 from dpsql.backends.quoting import quote_identifier
 from dpsql.backends.spark.values import INFINITY, NAN, emit_constant, get_type_name
 from dpsql.plan.expressions import Column

@@ -16,8 +16,8 @@ from dpsql.backends.dialect import Dialect
 from dpsql.backends.public_copies import Columns, PublicCopies, select_readable_columns
 from dpsql.backends.quoting import quote_identifier
 from dpsql.backends.spark import columns
+from dpsql.backends.spark.catalog import ParquetFooters, TableDescription, parse_engine_type
 from dpsql.backends.spark.dialect import SparkDialect
-from dpsql.backends.spark.parquet_footers import ParquetFooters
 from dpsql.backends.spark.session import (
     close_session,
     disable_error_log,
@@ -25,8 +25,6 @@ from dpsql.backends.spark.session import (
     open_session,
     pin_settings,
 )
-from dpsql.backends.spark.tables import TableDescription
-from dpsql.backends.spark.types import parse_engine_type
 from dpsql.errors import BackendError, OperationalError
 from dpsql.ledger.database_identity import SPARK as IDENTITY
 from dpsql.policy import normalize_name, split_table_name

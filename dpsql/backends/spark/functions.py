@@ -21,30 +21,31 @@ from dpsql.backends.function_spellings import (
     ALIKE,
     CHOICE,
     COMPARES,
+    DAY,
     DEFINED,
+    FORMATTED,
     LEAST_BEYOND_FLOAT,
+    MONDAY,
     MOST_DOUBLE,
     MOST_WILDCARDS,
+    PARTS,
+    PLAIN,
     CallSpelling,
     Spelling,
     Spellings,
     TypeSpelling,
+    define_full_differences,
+    define_time_buckets,
+    find_bucket_width,
     has_constant,
     has_constant_text,
     has_only_texts,
     has_valid_part,
+    make_pattern_template,
+    make_strftime_template,
 )
-from dpsql.backends.plain_patterns import PLAIN, make_pattern_template
 from dpsql.backends.spark.patterns import make_like_template, translate_letters
 from dpsql.backends.spark.values import INFINITY, NAN, emit_constant
-from dpsql.backends.time_formats import FORMATTED, PARTS, make_strftime_template
-from dpsql.backends.time_units import (
-    DAY,
-    MONDAY,
-    define_full_differences,
-    define_time_buckets,
-    find_bucket_width,
-)
 from dpsql.plan.expressions import Call, Literal, WorkRule
 from dpsql.plan.functions import growth
 from dpsql.plan.types import Type

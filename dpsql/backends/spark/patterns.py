@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from dpsql.backends.case_mapping import read_case_mapping
-from dpsql.backends.function_spellings import has_few_wildcards
+from dpsql.backends.function_spellings import has_few_wildcards, read_case_mapping
 from dpsql.backends.spark.values import emit_constant
 from dpsql.plan.expressions import Call, Literal
 

@@ -9,10 +9,10 @@ from fractions import Fraction
 
 from dpsql.analysis.release_analysis import Measure
 from dpsql.engine.intervals import noise_laws
-from dpsql.engine.intervals.clamping_bias import compute_allowances
-from dpsql.engine.intervals.post_selection import PostSelection
-from dpsql.engine.intervals.selected_rows import (
+from dpsql.engine.intervals.noise_laws import compute_allowances
+from dpsql.engine.intervals.post_selection import (
     Noises,
+    PostSelection,
     collect_deciding_noises,
     collect_noises,
     compute_kept_row_confidence,
@@ -23,9 +23,9 @@ from dpsql.engine.released_table import Components, ReleasedTable, estimate_mome
 from dpsql.plan.aggregates import AGGREGATES, Aggregate, Moment
 from dpsql.plan.aggregates.base import divide_to_double, round_to_double
 from dpsql.plan.expressions import Expr, ReleasedColumn
-from dpsql.plan.linear import match_linear
 from dpsql.plan.nodes import Aggregation, Release
 from dpsql.plan.provenance import Provenance
+from dpsql.plan.smooth import match_linear
 from dpsql.plan.types import Type, Value
 from dpsql.planning.choose import compute_predicted_std, get_statistic
 from dpsql.planning.measurement import MeasurementPlan

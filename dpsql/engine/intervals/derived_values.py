@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 
 from dpsql.backends.scratch_database import ScratchDatabase
 from dpsql.engine.intervals.cells import RowProvenance
-from dpsql.engine.intervals.clamping_bias import compute_allowances
-from dpsql.engine.intervals.selected_rows import compute_kept_row_confidence
+from dpsql.engine.intervals.noise_laws import compute_allowances
+from dpsql.engine.intervals.post_selection import compute_kept_row_confidence
 from dpsql.engine.intervals.simulation import (
     can_simulate_aggregate,
     compute_lowering,
@@ -34,8 +34,7 @@ from dpsql.engine.intervals.simulation import (
 from dpsql.engine.released_table import ReleasedTable
 from dpsql.errors import OperationalError
 from dpsql.plan.nodes import OuterQuery, Output, Release
-from dpsql.plan.noiseless import mark_noiseless_outputs
-from dpsql.plan.provenance import find_provenance
+from dpsql.plan.provenance import find_provenance, mark_noiseless_outputs
 from dpsql.plan.smooth import is_cut_by_noise, iterate_noisy_divisors, mark_smooth_outputs
 from dpsql.results.rendering import Ends
 from dpsql.sql.compile.outer_query import DRAW, DRAWS, OCCUPIED, ORDINAL, ReleasedTables, emit_simulations

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from dpsql.analysis.intervals import derive_interval
 from dpsql.backends.scratch_database import ScratchDatabase
-from dpsql.engine.intervals.clamping_bias import compute_allowances
+from dpsql.engine.intervals.noise_laws import compute_allowances
 from dpsql.engine.intervals.post_selection import PostSelection
 from dpsql.engine.release import draw_noise
 from dpsql.engine.released_table import Components, ReleasedTable
@@ -44,7 +44,7 @@ from dpsql.plan.types import Type
 from dpsql.planning.choose import get_statistic
 from dpsql.planning.measurement import MeasurementPlan, VectorMeasurement
 from dpsql.results.rendering import Ends
-from dpsql.sql.compile.simulated_values import DRAWN, KEYS, PLACE, ROW, emit_simulated
+from dpsql.sql.compile.outer_query import DRAWN, KEYS, PLACE, ROW, emit_simulated
 
 PAIRS = 5000
 """The fewest draws, each of which is used with both signs: enough for a confidence of 0.998."""

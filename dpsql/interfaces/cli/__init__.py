@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         failure = _format_error(error)
         code = next((code for kind, code in EXITS if isinstance(error, kind)), 1)
     except Exception as error:  # noqa: BLE001  (whatever it is, its words may quote private values)
-        from dpsql.interfaces.shell.failures import format_unforeseen_error
+        from dpsql.interfaces.shell.answers import format_unforeseen_error
 
         failure = format_unforeseen_error(error)
     if failure:
@@ -39,13 +39,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _format_error(error: Error) -> str:
-    from dpsql.interfaces.shell.failures import format_error
+    from dpsql.interfaces.shell.answers import format_error
 
     return format_error(error)
 
 
 def _print_error(text: str) -> None:
-    from dpsql.interfaces.shell.failures import highlight_error
-    from dpsql.interfaces.shell.view import View
+    from dpsql.interfaces.shell.answers import View, highlight_error
 
     print(View.from_stream(sys.stderr).render_parts(highlight_error(text)), file=sys.stderr)

@@ -9,26 +9,19 @@ from typing import Annotated
 import typer
 
 from dpsql import __version__
-from dpsql.interfaces.cli.account import account
-from dpsql.interfaces.cli.audit import audit
-from dpsql.interfaces.cli.budget import budget
+from dpsql.interfaces.cli.budget import account, budget
 from dpsql.interfaces.cli.check import check
 from dpsql.interfaces.cli.demo import demo
-from dpsql.interfaces.cli.explain import explain
 from dpsql.interfaces.cli.init import init
-from dpsql.interfaces.cli.ledger import ledger
-from dpsql.interfaces.cli.owner_actions import amend, give_back, reset, unlock
-from dpsql.interfaces.cli.plan import plan
-from dpsql.interfaces.cli.publish import publish
-from dpsql.interfaces.cli.query import query
+from dpsql.interfaces.cli.ledger import amend, give_back, ledger, reset, unlock
+from dpsql.interfaces.cli.plan import plan, simulate
+from dpsql.interfaces.cli.publish import publish, report
+from dpsql.interfaces.cli.queries import explain, query, run
 from dpsql.interfaces.cli.receipt import receipt
-from dpsql.interfaces.cli.report import report
-from dpsql.interfaces.cli.run import run
 from dpsql.interfaces.cli.serve import serve
 from dpsql.interfaces.cli.shell import shell
-from dpsql.interfaces.cli.simulate import simulate
 from dpsql.interfaces.cli.suggest import suggest
-from dpsql.interfaces.cli.users import users
+from dpsql.interfaces.cli.users import audit, users
 
 app = typer.Typer(
     name="dpsql",

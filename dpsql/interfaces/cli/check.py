@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import os
+import secrets
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import closing, suppress
-from datetime import datetime
+from datetime import UTC, datetime
 from fractions import Fraction
+from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeAlias, TypedDict, Unpack
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, TypedDict, Unpack
 
 import typer
 
 from dpsql.engine.policy_advice import iterate_policy_warnings
 from dpsql.errors import Error, ProgrammingError
-from dpsql.interfaces.cli.data_versions import compare_fingerprints, find_last_answer_time
 from dpsql.interfaces.cli.options import (
     Analyst,
     Dialect,
@@ -26,15 +29,243 @@ from dpsql.interfaces.cli.options import (
     parse_location,
     require_loss,
 )
-from dpsql.interfaces.cli.query_files import FileQuery, read_queries
-from dpsql.interfaces.cli.unread_rows import describe_unread_rows
+from dpsql.interfaces.cli.queries import FileQuery, read_queries
+from dpsql.policy.names import normalize_name
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from dpsql.api.connection import Connection
-    from dpsql.backends.analyst_schema import DatabaseSchema
+    from dpsql.backends.analyst_schema import AnalystSchema, DatabaseSchema
+    from dpsql.backends.duckdb import DuckDBBackend
     from dpsql.policy import Column, Policy
+
+
+# Check whether the data still match their `data_version`, by fingerprints of tables stored beside the policy.
+#
+# A stored release answers a query again while the policy's `data_version` is the same, so an owner who changes the data but not
+# the version gets answers of the former data. The file `hie.fingerprints` for `hie.yaml` holds, for each version, the time and a
+# fingerprint of each declared table, with a salt that is drawn once. The file reveals exactly whether data changed, so only its
+# owner can read it.
+
+
+ENDING: Final = ".fingerprints"
+
+
+def compare_fingerprints(
+    rules: Policy, policy: Path, backend: DuckDBBackend, schema: DatabaseSchema, answered: datetime | None
+) -> Iterator[str]:
+    """Yield remarks on whether the data match their version; record a new version or table.
+
+    `answered` is when the ledger last answered with this version, or None.
+    """
+    path, this = policy.with_suffix(ENDING), str(rules.data_version)
+    try:
+        record = _read_record(path)
+    except OSError as error:  # do not replace another user's file
+        yield f"cannot read {path} ({error.strerror}), so changes of the data go unnoticed"
+        return
+    engine = f"duckdb {version('duckdb')}"
+    if record.get("engine") != engine:  # another engine hashes otherwise
+        record = {"engine": engine, "salt": secrets.token_hex(32), "versions": {}}
+    now = backend.compute_fingerprints(_list_answer_columns(rules, schema), bytes.fromhex(record["salt"]))
+    known = record["versions"].setdefault(
+        this, {"at": datetime.now(UTC).isoformat(timespec="seconds"), "tables": {}}
+    )
+    when = _format_time(datetime.fromisoformat(known["at"]))
+    changed = [table for table, found in now.items() if known["tables"].get(table, found) != found]
+    fresh = {table: found for table, found in now.items() if table not in known["tables"]}
+    if changed:
+        last = "" if answered is None else f", its last answer from {_format_time(answered)}"
+        yield (
+            f"{', '.join(changed)} changed: the fingerprint of data_version {this} is from {when}{last}."
+            " Change data_version in the policy; until then, stored answers of the former data are reused"
+        )
+    elif not fresh:
+        yield f"the data match data_version {this}, recorded on {when}"
+    if fresh:
+        known["tables"] |= fresh
+        if _write_record(path, record):
+            yield f"recorded the fingerprint of data_version {this} in {path.name} for the next check"
+        else:
+            yield f"cannot write {path}, so changes of the data will go unnoticed"
+
+
+def find_last_answer_time(ledger: str, key: Path | None, this: str) -> datetime | None:
+    """Return when a ledger last charged an answer of this data version, or None."""
+    from contextlib import closing
+
+    from dpsql.ledger.digest import read_ledger_key
+    from dpsql.ledger.reader import LedgerReader
+
+    with closing(LedgerReader.open(ledger, read_ledger_key(key))) as history:
+        times = [
+            entry.at for entry in history.iterate_entries() if str(entry.details.get("data_version")) == this
+        ]
+    return max(times, default=None)
+
+
+def _list_answer_columns(rules: Policy, schema: DatabaseSchema) -> dict[str, list[str]]:
+    """Return the columns of each declared table that answers may depend on."""
+    found: dict[str, list[str]] = {}
+    for name, columns in schema.items():
+        declared = rules.find_table(name)
+        if declared is None:
+            continue
+        names = {normalize_name(column) for column in declared.columns}
+        names |= {
+            normalize_name(column.partition(".")[0]) for column in declared.columns
+        }  # fields of a STRUCT
+        names |= {normalize_name(column) for link in declared.all_links for column in link.names}
+        names.add(normalize_name(declared.unit or ""))
+        every = declared.public and not declared.columns
+        found[name] = [column for column, _ in columns if every or normalize_name(column) in names]
+    return found
+
+
+def _format_time(moment: datetime) -> str:
+    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+
+
+def _read_record(path: Path) -> dict[str, Any]:
+    """Return the stored record, empty if it is missing or malformed. Raises OSError if it cannot be read."""
+    try:
+        text = path.read_bytes()
+    except FileNotFoundError:
+        return {}
+    try:
+        found = json.loads(text)
+        bytes.fromhex(found["salt"])
+        for each in found["versions"].values():
+            datetime.fromisoformat(each["at"])
+            dict(each["tables"])
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _write_record(path: Path, record: Mapping[str, Any]) -> bool:
+    """Write the record, readable by its owner only; return whether that succeeded."""
+    beside = path.with_name(f"{path.name}.{os.getpid()}.new")
+    try:
+        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            json.dump(record, file, indent=1)
+        beside.replace(path)
+    except OSError:
+        return False
+    return True
+
+
+# Count exactly the rows and cells that no answer reads, for `dpsql check`, whose user has the data anyway.
+
+
+_WRITTEN = {
+    "integer": "whole numbers are written as 1234",
+    "double": "numbers are written as 1234.5",
+    "date": "dates are written as 2026-01-31",
+    "timestamp": "timestamps are written as 2026-01-31 12:00:00",
+    "time": "times of day are written as 12:00:00",
+    "boolean": "truth values are written as true and false",
+    "uuid": "UUIDs are written as 01234567-89ab-cdef-0123-456789abcdef",
+}
+"""How files must write the values of each type of the policy."""
+
+
+def describe_unread_rows(
+    rules: Policy, declared: AnalystSchema, backend: DuckDBBackend, database: Path | Mapping[str, Path]
+) -> Iterator[str]:
+    """Yield a line for each kind of cells or rows that no answer reads, or joins to nothing."""
+    yield from _describe_unread_texts(rules, database)
+    yield from _describe_rows_without_unit(rules, declared, backend)
+    yield from _describe_crossing_rows(rules, declared, backend)
+
+
+def _describe_unread_texts(rules: Policy, database: Path | Mapping[str, Path]) -> Iterator[str]:
+    """Yield a line for each column of a file with texts that are not valid for its type."""
+    from dpsql.backends.duckdb.files import count_unread_texts, find_file_tables, resolve_file_table
+    from dpsql.policy import normalize_name
+
+    types = rules.get_column_types()
+    if isinstance(database, Mapping):
+        files = {name: resolve_file_table(path) for name, path in database.items()}
+    else:
+        files = find_file_tables(database)
+    for table in (name for name in files if normalize_name(name) in types):
+        known = types[normalize_name(table)]
+        for column, many in count_unread_texts(table, files[table], known).items():
+            kind = known[column]
+            found = "1 text is" if many == 1 else f"{many:,} texts are"
+            read = "is" if many == 1 else "are"
+            yield f"{table}.{column}: {found} not a valid {kind}, and {read} read as NULL: {_WRITTEN[kind]}"
+
+
+def _describe_rows_without_unit(
+    rules: Policy, declared: AnalystSchema, backend: DuckDBBackend
+) -> Iterator[str]:
+    """Yield a line for each table with rows that belong to no privacy unit."""
+    from dpsql.policy import normalize_name
+    from dpsql.sql.compile.relations import emit_count_without_unit
+    from dpsql.sql.lower.table_names import build_scan
+
+    names = rules.list_private_tables()
+    queries = [
+        emit_count_without_unit(build_scan(declared, "a", declared.tables[normalize_name(name)]))
+        for name in names
+    ]
+    asked = [(name, sql) for name, sql in zip(names, queries, strict=True) if sql is not None]
+    for (name, _), many in zip(asked, backend.read_counts([sql for _, sql in asked]), strict=True):
+        link, unit = rules.tables[name].unit_link, rules.get_unit(name).column
+        if many and link is None:
+            yield f"{name}: {_format_row_count(many)} no {unit}, so they belong to no privacy unit and no answer reads them"
+        elif many and link is not None:
+            lead = "row references" if many == 1 else "rows reference"
+            yield f"{name}: {many:,} {lead} no row of {link.table} with a unit, so no answer reads them"
+
+
+def _describe_crossing_rows(rules: Policy, declared: AnalystSchema, backend: DuckDBBackend) -> Iterator[str]:
+    """Yield a line for each declared link and key that rows of several units violate; no guarantee depends on them."""
+    from dpsql.plan.expressions import Column
+    from dpsql.policy import normalize_name
+    from dpsql.sql.compile.relations import emit_crossings
+    from dpsql.sql.lower.table_names import build_scan
+
+    asked = [
+        (name, link.names, link.table, link.keys)
+        for name, link in rules.iterate_links()
+        if link is not rules.tables[name].unit_link
+    ]
+    asked += [(name, key, name, key) for name, table in rules.tables.items() for key in table.unique]
+    queries = []
+    for name, names, other, keys in asked:
+        ours, theirs = declared.tables[normalize_name(name)], declared.tables[normalize_name(other)]
+        on = [
+            (
+                Column("a", *ours.columns[normalize_name(column)]),
+                Column("b", *theirs.columns[normalize_name(key)]),
+            )
+            for column, key in zip(names, keys, strict=True)
+        ]
+        queries.append(emit_crossings(build_scan(declared, "a", ours), build_scan(declared, "b", theirs), on))
+    for (name, names, other, keys), many in zip(asked, backend.read_counts(queries), strict=True):
+        if not many:
+            continue
+        source, target = f"{name}.{' and '.join(names)}", f"{other}.{' and '.join(keys)}"
+        if source == target:
+            yield (
+                f"{source} is declared unique, but {_format_row_count(many)} a value that a row of another unit also has; each unit "
+                "gets a group of its own. Remove it from the policy unless it is unique within a unit"
+            )
+        else:
+            yield (
+                f"{source} references {target}, but {_format_row_count(many)} the key of a row of another unit, and such rows are not "
+                "joined. Remove the link from the policy unless it stays within a unit"
+            )
+
+
+def _format_row_count(many: int) -> str:
+    return "1 row has" if many == 1 else f"{many:,} rows have"
+
 
 Database: TypeAlias = Path | str | Mapping[str, Path]
 """The file or folder with the data, the URL of a database, or the file of each table."""
@@ -70,7 +301,7 @@ def check(
     charged. Queries need the database only if they read public tables. The exit code is 1 if a query would be refused, or if
     the budget does not suffice for all of them.
     """
-    from dpsql.interfaces.shell.costs import describe_failures
+    from dpsql.interfaces.shell.answers import describe_failures
     from dpsql.ledger.open import is_url
     from dpsql.policy import load
 
@@ -136,8 +367,7 @@ def _is_answered(
     default: Fraction | None,
 ) -> bool:
     """Return whether a query would be answered, and print its error to standard error."""
-    from dpsql.interfaces.shell.failures import format_error, highlight_error
-    from dpsql.interfaces.shell.view import View
+    from dpsql.interfaces.shell.answers import View, format_error, highlight_error
 
     try:
         require_loss(epsilon, None, query.sql, dialect, default)
@@ -157,7 +387,7 @@ def _connect_for_planning(
 
     if database is not None:
         return dpsql.connect(database, policy=rules, dialect=dialect, **ledger_options)
-    from dpsql.backends.empty_database import EmptyBackend
+    from dpsql.backends.scratch_database import EmptyBackend
     from dpsql.policy.names import NameMap
 
     private = {name: rules.tables[name] for name in rules.list_private_tables()}
@@ -168,7 +398,7 @@ def _connect_for_planning(
 def _show_policy_summary(
     policy: Path, rules: Policy, database: Database | None, ledger: tuple[str, Path | None]
 ) -> None:
-    from dpsql.interfaces.shell.view import View
+    from dpsql.interfaces.shell.answers import View
 
     schema, versions = None, list[str]()
     if database is not None:
@@ -196,7 +426,7 @@ def _describe_database(database: Database) -> str:
 def _show_failures(rules: Policy, ledger: str, key: Path | None) -> None:
     """Print the failed queries that the policy's ledger records."""
     from dpsql.engine.budgets import collect_budgets
-    from dpsql.interfaces.shell.costs import describe_failures
+    from dpsql.interfaces.shell.answers import describe_failures
     from dpsql.ledger import open_ledger
 
     try:
@@ -242,8 +472,8 @@ def _find_last_answer_time(rules: Policy, ledger: str, key: Path | None) -> date
 
 
 def _render_policy_summary(rules: Policy) -> Iterator[RenderableType]:
+    from dpsql.interfaces.shell.answers import build_table
     from dpsql.interfaces.shell.describe import format_domain
-    from dpsql.interfaces.shell.view import build_table
 
     yield f"privacy unit: {rules.privacy_unit}; neighbors: {rules.neighbors}"
     if rules.max_epsilon is not None:

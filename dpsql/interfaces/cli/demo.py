@@ -26,6 +26,6 @@ def demo(save: Save = None) -> None:
     demo, unlike any other command, may show true answers.
     """
     from dpsql.interfaces.demo.tour import run_tour
-    from dpsql.interfaces.shell.view import View
+    from dpsql.interfaces.shell.answers import View
 
     run_tour(View.from_stream(sys.stdout), print, save)

@@ -14,16 +14,92 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dpsql.errors import Error, LossError, ProgrammingError
+from dpsql.errors import Error, LossError, OperationalError, ProgrammingError
 from dpsql.interfaces.cli.options import Dialect
-from dpsql.interfaces.cli.query_files import FileQuery, read_queries
-from dpsql.interfaces.cli.simulate import Public, Rows, Units, Variant, make_size
+from dpsql.interfaces.cli.queries import FileQuery, read_queries
 from dpsql.policy.request.loss import format_rounded, parse_amount
 
 if TYPE_CHECKING:
     from dpsql.api.connection import Connection
+    from dpsql.backends.simulated_rows import SimulationSize
     from dpsql.policy import Policy
     from dpsql.results.result import Result
+
+
+# `dpsql simulate`.
+
+
+PolicyArgument = Annotated[
+    Path, typer.Argument(help="The policy that declares the tables.", show_default=False)
+]
+Units = Annotated[int, typer.Option("--units", min=1, max=10**8, help="The number of privacy units.")]
+Rows = Annotated[
+    int | None,
+    typer.Option(
+        "--rows",
+        min=1,
+        max=10**9,
+        help="The number of rows of each table in which a unit may have several. [default: three per unit]",
+        show_default=False,
+    ),
+]
+Variant = Annotated[
+    int,
+    typer.Option("--seed", min=0, help="The seed of the generator; the same seed generates the same rows."),
+]
+Public = Annotated[
+    Path | None,
+    typer.Option(
+        "--public",
+        metavar="DATABASE",
+        help="A DuckDB file whose public tables are copied; its private tables are not read.",
+        show_default=False,
+    ),
+]
+Output = Annotated[Path, typer.Option("--output", "-o", help="The database to write.", show_default=False)]
+
+
+def simulate(
+    policy: PolicyArgument,
+    *,
+    output: Output,
+    units: Units = 1000,
+    rows: Rows = None,
+    variant: Variant = 0,
+    public: Public = None,
+) -> None:
+    """Generate a database from a policy alone, for development, demos and tests without a budget.
+
+    Values are drawn uniformly from declared bounds and values; ids follow the declared links. No private data is read. A copy of
+    the policy is written beside the database, so that its queries have a ledger of their own.
+    """
+    from dpsql.backends.simulated_rows import write_simulated_file
+    from dpsql.policy import load
+    from dpsql.policy.skeleton import rewrite_policy_text
+
+    rules, beside = load(policy), output.with_suffix(".yaml")
+    if beside.exists():
+        raise OperationalError(
+            f"{beside} already exists", code="file_exists", hint="choose another file with --output"
+        )
+    text = rewrite_policy_text(policy, f"generated rows, {output.name}")
+    missing = write_simulated_file(rules, make_size(units, rows, variant), output, public)
+    made = [name for name in rules.tables if name not in missing]
+    beside.write_text(text, encoding="utf-8")
+    print(f"wrote generated rows of {', '.join(made)} to {output}; its policy is {beside}")
+    if missing:
+        print(
+            f"left out, since they declare no columns: {', '.join(missing)}; copy them with --public DATABASE",
+            file=sys.stderr,
+        )
+
+
+def make_size(units: int, rows: int | None, variant: int) -> SimulationSize:
+    """Return the size of the generated data from the options."""
+    from dpsql.backends.simulated_rows import SimulationSize
+
+    return SimulationSize(units, 3 * units if rows is None else rows, variant)
+
 
 _EXACT = Fraction(10**6)
 """A loss at which every group is released."""
@@ -71,10 +147,9 @@ def plan(
     in the units of the values. The exit code is 1 if a query would be refused.
     """
     from dpsql.backends.simulated_rows import open_simulated_database
-    from dpsql.interfaces.shell.failures import format_error, highlight_error
-    from dpsql.interfaces.shell.view import View, build_table
+    from dpsql.interfaces.shell.answers import View, build_table, format_error, highlight_error
     from dpsql.policy import load
-    from dpsql.policy.other_data import drop_sources
+    from dpsql.policy.skeleton import drop_sources
 
     rules, losses, view = drop_sources(load(policy)), _parse_losses(epsilons), View.from_stream(sys.stdout)
     drawn, refused = dict[str, list[Accuracy]](), 0

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dpsql.errors import ProgrammingError
+from dpsql.errors import OperationalError, ProgrammingError
+from dpsql.interfaces.cli.ledger import Target
 from dpsql.interfaces.cli.options import (
     AnchorPath,
     LedgerKey,
@@ -22,9 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dpsql.api.connection import Connection
-    from dpsql.interfaces.publish.publication import Publication
-    from dpsql.interfaces.publish.release import RefusedQuery
+    from dpsql.interfaces.publish.publication import Publication, RefusedQuery
     from dpsql.results.result import Result
+
 
 File = Annotated[
     Path,
@@ -93,7 +94,7 @@ def run_publication(
     connection: Connection, publication: Publication, output: Path | None, *, check: bool
 ) -> None:
     """Run all queries, or show their charge. Raises typer.Exit with 3 if a query is refused, 4 if they do not fit."""
-    from dpsql.interfaces.publish.release import forecast_publication, publish_tables, require_budget
+    from dpsql.interfaces.publish.publication import forecast_publication, publish_tables, require_budget
 
     if output is None and not check:
         raise ProgrammingError(
@@ -122,8 +123,7 @@ def _describe_result(result: Result) -> str:
 
 def _report_refused_queries(refused: Sequence[RefusedQuery]) -> None:
     """Print the error of each refused query."""
-    from dpsql.interfaces.shell.failures import format_error, highlight_error
-    from dpsql.interfaces.shell.view import View
+    from dpsql.interfaces.shell.answers import View, format_error, highlight_error
 
     view = View.from_stream(sys.stderr)
     for each in refused:
@@ -134,3 +134,44 @@ def _report_refused_queries(refused: Sequence[RefusedQuery]) -> None:
             sep="\n",
             file=sys.stderr,
         )
+
+
+# `dpsql report`.
+
+
+Output = Annotated[
+    Path,
+    typer.Option(
+        "--output", "-o", help="The HTML file to write, or - for standard output.", show_default=False
+    ),
+]
+
+
+def report(target: Target, *, output: Output, ledger_key: LedgerKey = None) -> None:
+    """Write a report of a ledger as one self-contained HTML page: budgets over time, analysts, most expensive queries.
+
+    The page contains the texts of queries, as the ledger does, but no answers.
+    """
+    from dpsql.interfaces.report.page import LedgerSummary, render_page
+    from dpsql.ledger.digest import read_ledger_key as key_of
+    from dpsql.ledger.reader import LedgerReader
+
+    if str(output) != "-" and output.suffix.lower() not in {".html", ".htm"}:
+        raise ProgrammingError(
+            f"the report is an HTML page, but {output} does not end in .html",
+            code="argument",
+            hint="use --output report.html, or --output -",
+        )
+    with closing(LedgerReader.open(target, key_of(ledger_key))) as history:
+        text = render_page(LedgerSummary.from_ledger(history), Path(history.where).name)
+    if str(output) == "-":
+        sys.stdout.write(text)
+        return
+    try:
+        output.write_text(text, encoding="utf-8")
+    except OSError as error:
+        said = error.strerror
+    else:
+        print(f"wrote {output}")
+        return
+    raise OperationalError(f"cannot write {output}: {said}", code="not_written")

@@ -42,7 +42,7 @@ def _keep_command_name() -> None:
 @receipt.command()
 def verify(file: File, ledger: Target, ledger_key: LedgerKey = None) -> None:
     """Verify that the ledger has the charges of a receipt."""
-    from dpsql.ledger.key import read_ledger_key as read_key
+    from dpsql.ledger.digest import read_ledger_key as read_key
     from dpsql.ledger.reader import LedgerReader
     from dpsql.ledger.receipts import check_receipt, parse_receipt
 

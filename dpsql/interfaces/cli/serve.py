@@ -255,7 +255,7 @@ def serve(
     from dpsql.interfaces.server.user_changes import UserChangeWatcher
     from dpsql.interfaces.server.users import UserStore
     from dpsql.ledger.audit_log import AuditLog
-    from dpsql.ledger.key import read_ledger_key as read_key
+    from dpsql.ledger.digest import read_ledger_key as read_key
 
     tls = None if tls_certificate is None else load_tls_context(tls_certificate, tls_key)
     store = UserStore.open(users)
@@ -340,7 +340,7 @@ def _make_login_provider(
 def _check_server(policy: Path, database: Path | None, **plan: Any) -> None:
     """Print the results of the checks, and exit with code 1 if a server would not start."""
     from dpsql.interfaces.server.check import ServerOptions, iterate_findings
-    from dpsql.interfaces.shell.failures import format_error
+    from dpsql.interfaces.shell.answers import format_error
 
     wrong = False
     for each in iterate_findings(ServerOptions(policy, database, **plan)):

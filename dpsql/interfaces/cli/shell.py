@@ -38,7 +38,7 @@ from dpsql.interfaces.cli.options import (
 from dpsql.interfaces.shell.answers import AnswerFormat
 
 if TYPE_CHECKING:
-    from dpsql.interfaces.shell.state import SessionState
+    from dpsql.interfaces.shell.settings import SessionState
 
 
 class ShellFormat(StrEnum):
@@ -103,11 +103,10 @@ def shell(
     Statements end with a semicolon. Statements from a pipe are answered one by one, without a prompt. Settings are in
     ~/.config/dpsql/config.toml.
     """
+    from dpsql.interfaces.shell.answers import View
     from dpsql.interfaces.shell.prompt import get_history_path, run_interactive, run_piped
     from dpsql.interfaces.shell.session import Session
-    from dpsql.interfaces.shell.settings import PLAIN, get_config_path, load_settings
-    from dpsql.interfaces.shell.state import SessionState
-    from dpsql.interfaces.shell.view import View
+    from dpsql.interfaces.shell.settings import PLAIN, SessionState, get_config_path, load_settings
     from dpsql.sql.parse.dialect import require_dialect
 
     chosen = load_settings(get_config_path())

@@ -29,7 +29,7 @@ from dpsql.interfaces.cli.options import (
     resolve_policy_path,
 )
 from dpsql.interfaces.cli.publish import resolve_ledger
-from dpsql.interfaces.shell.view import escape_unprintable
+from dpsql.interfaces.shell.answers import escape_unprintable
 from dpsql.policy.names import normalize_name
 
 if TYPE_CHECKING:
@@ -117,8 +117,7 @@ def suggest(
     """
     from dpsql.api.connection import Connection
     from dpsql.engine.pipeline import Engine
-    from dpsql.interfaces.publish.publication import build_publication
-    from dpsql.interfaces.publish.release import forecast_publication, require_budget
+    from dpsql.interfaces.publish.publication import build_publication, forecast_publication, require_budget
     from dpsql.interfaces.suggest.questions import build_questions, find_proposal
     from dpsql.interfaces.suggest.text import with_keys
     from dpsql.policy import load

@@ -5,16 +5,204 @@ Analysts' texts are escaped, with control characters written out.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from fractions import Fraction
 from html import escape
+from typing import TYPE_CHECKING
 
-from dpsql.interfaces.report.chart import MOST_LINES, render_chart
-from dpsql.interfaces.report.summary import PACE, ChargeTotal, LedgerSummary
-from dpsql.interfaces.shell.view import escape_unprintable
-from dpsql.ledger.protocol import BudgetState, Entry
+from dpsql.interfaces.shell.answers import escape_unprintable
+from dpsql.ledger.balance import compute_budget_state
+from dpsql.ledger.entry_kinds import AMEND, CHARGE, DRAW, FAILURE, RELEASED, RESET, RETURN, UNLOCK
+from dpsql.ledger.protocol import Account, AccountKey, BudgetState, Entry, LedgerHead
 from dpsql.policy.request.loss import format_rounded
 from dpsql.results.budgets import BUDGET_HEADS, format_budget_cells
+
+if TYPE_CHECKING:
+    from dpsql.ledger.reader import LedgerReader
+
+
+# Summarize a ledger: spending over time, by analyst and by query, and how long each budget lasts at this pace.
+#
+# The summary depends only on the entries, so the same ledger gives the same report.
+
+
+PACE = timedelta(days=30)
+"""The time before the newest entry over which the pace of spending is measured."""
+_LATEST = timedelta(days=36_500)
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetStep:
+    """The spent part of an account's budget after an entry."""
+
+    at: datetime
+    part: Fraction
+
+
+@dataclass(frozen=True, slots=True)
+class ChargeTotal:
+    """The charges of one analyst or one query to a table: their number, their part of the table's limit, and the last time."""
+
+    who: str
+    table: str
+    charges: int
+    part: Fraction
+    last: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerSummary:
+    """The summary of a ledger.
+
+    `spending` has the steps of each account; `analysts` and `queries` belong to the tables' own accounts, most expensive first;
+    `remarkable` are failures, resets, unlocks, amended budgets and returns; `exhaustion_dates` are the dates at which budgets are
+    exhausted at the pace of the last `PACE`, None if that is beyond a hundred years or the budget renews.
+    """
+
+    head: LedgerHead
+    states: tuple[BudgetState, ...]
+    spending: dict[AccountKey, tuple[BudgetStep, ...]]
+    analysts: tuple[ChargeTotal, ...]
+    queries: tuple[ChargeTotal, ...]
+    remarkable: tuple[Entry, ...]
+    exhaustion_dates: dict[AccountKey, datetime | None]
+
+    @classmethod
+    def from_ledger(cls, history: LedgerReader) -> LedgerSummary:
+        """Summarize a ledger. Raises IntegrityError (`ledger_tampered`) if an entry was changed."""
+        chain, entries = history.verify(), list(history.iterate_entries())
+        accounts = {key: Account.from_budget(budget) for key, budget in history.read_budgets().items()}
+        failures = {key.table: balance.failures for key, balance in chain.balances.items() if not key.analyst}
+        states = tuple(
+            compute_budget_state(
+                key, account, chain.get_balance(key), failures.get(key.table, 0), locked=False
+            )
+            for key, account in sorted(accounts.items())
+        )
+        own = [entry for entry in entries if entry.kind in RELEASED and not entry.account_analyst]
+        return cls(
+            head=chain.compute_full_head(chain.stored_head),
+            states=states,
+            spending={state.key: _compute_spending(entries, state.key) for state in states},
+            analysts=_sum_charges((entry.analyst, entry) for entry in own),
+            queries=_sum_charges((" ".join(entry.query.split()), entry) for entry in own),
+            remarkable=tuple(
+                entry for entry in entries if entry.kind in {AMEND, FAILURE, RESET, RETURN, UNLOCK}
+            ),
+            exhaustion_dates={state.key: _estimate_exhaustion(entries, state) for state in states},
+        )
+
+
+def _compute_spending(entries: Iterable[Entry], key: AccountKey) -> tuple[BudgetStep, ...]:
+    return tuple(
+        BudgetStep(entry.at, _compute_part(entry.spent.loss, entry))
+        for entry in entries
+        if _get_account_key(entry) == key
+    )
+
+
+def _sum_charges(named: Iterable[tuple[str, Entry]]) -> tuple[ChargeTotal, ...]:
+    found: dict[tuple[str, str], list[Entry]] = {}
+    for name, entry in named:
+        found.setdefault((name, entry.table), []).append(entry)
+    spenders = [
+        ChargeTotal(
+            name,
+            table,
+            len({entry.charge for entry in entries}),
+            sum((_compute_part(entry.spend.loss, entry) for entry in entries), Fraction(0)),
+            max(entry.at for entry in entries),
+        )
+        for (name, table), entries in found.items()
+    ]
+    return tuple(sorted(spenders, key=lambda each: (-each.part, each.who, each.table)))
+
+
+def _estimate_exhaustion(entries: Sequence[Entry], state: BudgetState) -> datetime | None:
+    """Estimate when a budget is exhausted at the average daily pace of the last `PACE` of the ledger."""
+    own = [entry for entry in entries if _get_account_key(entry) == state.key]
+    if not own or state.renewal is not None:
+        return None
+    now = entries[-1].at
+    since = max(own[0].at, now - PACE)
+    lately = sum(entry.spend.loss for entry in own if entry.kind in {CHARGE, DRAW} and entry.at >= since)
+    days = Fraction(max(now - since, timedelta(days=1)) // timedelta(seconds=1), 86_400)
+    left = max(state.limit.loss - state.spent.loss, 0)
+    if not left:
+        return now
+    if not lately or left * days / lately > _LATEST.days:
+        return None
+    return now + timedelta(days=float(left * days / lately))
+
+
+def _get_account_key(entry: Entry) -> AccountKey:
+    return AccountKey(entry.table, entry.account_analyst)
+
+
+def _compute_part(loss: int, entry: Entry) -> Fraction:
+    return Fraction(loss, entry.limit.loss) if entry.limit.loss else Fraction(0)
+
+
+# A chart of spending over time: steps in SVG, without scripts.
+
+
+WIDTH, HEIGHT = 720, 260
+_LEFT, _RIGHT, _TOP, _BOTTOM = 48, 12, 10, 28
+MOST_LINES = 6
+"""The largest number of accounts in the chart, limited by the number of distinguishable colors."""
+
+
+def render_chart(spent: Mapping[str, Sequence[BudgetStep]]) -> str:
+    """Render the spent share of each account's budget over time, in percent, by name.
+
+    A line stays level until the next entry, since nothing is spent in between, and falls when a budget renews.
+    """
+    moments = [step.at for steps in spent.values() for step in steps]
+    if not moments:
+        return ""
+    first, last = min(moments), max(moments)
+    lines = [*_render_grid(), *_render_dates(first, last)]
+    for place, (name, steps) in enumerate(list(spent.items())[:MOST_LINES]):
+        path = _format_path(steps, first, last)
+        lines.append(f'<path class="line c{place}" d="{path}"><title>{escape(name)}</title></path>')
+    drawn = "\n".join(lines)
+    return (
+        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="Part of each budget that was spent, over time">\n'
+        f"{drawn}\n</svg>"
+    )
+
+
+def _format_path(steps: Sequence[BudgetStep], first: datetime, last: datetime) -> str:
+    found = f"M{_LEFT} {_compute_y(0):.1f}"
+    for step in steps:
+        found += f"H{_compute_x(step.at, first, last):.1f}V{_compute_y(float(100 * step.part)):.1f}"
+    return f"{found}H{WIDTH - _RIGHT}"
+
+
+def _render_grid() -> Iterator[str]:
+    for percent in (0, 25, 50, 75, 100):
+        y = _compute_y(percent)
+        yield f'<path class="grid" d="M{_LEFT} {y:.1f}H{WIDTH - _RIGHT}"/>'
+        yield f'<text class="end" x="{_LEFT - 6}" y="{y + 4:.1f}">{percent}%</text>'
+
+
+def _render_dates(first: datetime, last: datetime) -> Iterator[str]:
+    y = HEIGHT - 8
+    yield f'<text x="{_LEFT}" y="{y}">{first:%Y-%m-%d}</text>'
+    if f"{last:%Y-%m-%d}" != f"{first:%Y-%m-%d}":
+        yield f'<text class="end" x="{WIDTH - _RIGHT}" y="{y}">{last:%Y-%m-%d}</text>'
+
+
+def _compute_x(at: datetime, first: datetime, last: datetime) -> float:
+    whole = (last - first).total_seconds()
+    return _LEFT + (WIDTH - _LEFT - _RIGHT) * ((at - first).total_seconds() / whole if whole else 0.5)
+
+
+def _compute_y(percent: float) -> float:
+    return _TOP + (HEIGHT - _TOP - _BOTTOM) * (1 - min(percent, 100) / 100)
+
 
 MOST_QUERIES = 20
 """The largest number of listed queries, most expensive first."""

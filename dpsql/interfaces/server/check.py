@@ -18,9 +18,9 @@ from dpsql.interfaces.server.sockets import load_tls_context, require_encryption
 from dpsql.interfaces.server.users import UserStore
 from dpsql.ledger.anchor import AnchorFile
 from dpsql.ledger.audit_log import make_unavailable_error, verify_log
-from dpsql.ledger.key import read_ledger_key
+from dpsql.ledger.digest import read_ledger_key
 from dpsql.ledger.open import MEMORY, is_url
-from dpsql.ledger.rows import START
+from dpsql.ledger.schema import START
 from dpsql.policy import load
 
 

@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any
 from dpsql.errors import Error, OperationalError
 from dpsql.ledger.workers import mark_as_worker
 from dpsql.policy.request.parameters import Parameters
-from dpsql.results.json import failures
-from dpsql.results.json.answers import IntervalMatrix
+from dpsql.results import json_format
+from dpsql.results.json_format import IntervalMatrix
 
 if TYPE_CHECKING:
     from dpsql.api.connection import Connection
@@ -75,7 +75,7 @@ class Interrupt:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The result of a call: `value`, or an error written by `dpsql.results.json.failures`."""
+    """The result of a call: `value`, or an error written by `dpsql.results.json_format`."""
 
     number: int
     value: Any = None
@@ -184,13 +184,13 @@ def serve_calls(pipe: Pipe, setup: ProcessSetup) -> None:
     try:
         process = _EngineProcess(pipe, setup)
     except Error as error:
-        pipe.send(Reply(0, error=failures.write_error(error)))
+        pipe.send(Reply(0, error=json_format.write_error(error)))
         return
     except Exception as error:  # noqa: BLE001  (its words may quote private values)
         pipe.send(
             Reply(
                 0,
-                error=failures.write_error(failures.make_unforeseen_error(None))
+                error=json_format.write_error(json_format.make_unforeseen_error(None))
                 | {"hint": type(error).__name__},
             )
         )
@@ -205,7 +205,7 @@ class _EngineProcess:
 
     def __init__(self, pipe: Pipe, setup: ProcessSetup) -> None:
         from dpsql.api.shared_ledger import SharedLedger
-        from dpsql.backends.duckdb.locked_settings import use_part
+        from dpsql.backends.duckdb.settings import use_part
         from dpsql.interfaces.server.connections import ConnectionPool, open_connection
 
         use_part(setup.processes)
@@ -252,10 +252,12 @@ class _EngineProcess:
         try:
             reply = Reply(call.number, self._execute_call(call))
         except Error as error:
-            reply = Reply(call.number, error=failures.write_error(error))
+            reply = Reply(call.number, error=json_format.write_error(error))
         except Exception as error:  # noqa: BLE001  (whatever it is, its words may quote private values)
             charged = getattr(error, "charged", None)
-            reply = Reply(call.number, error=failures.write_error(failures.make_unforeseen_error(charged)))
+            reply = Reply(
+                call.number, error=json_format.write_error(json_format.make_unforeseen_error(charged))
+            )
         try:
             with self._send_lock:
                 self._pipe.send(reply)

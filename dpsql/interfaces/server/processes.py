@@ -39,8 +39,8 @@ from dpsql.interfaces.server.engine_process import (
 )
 from dpsql.policy.request.parameters import Parameters
 from dpsql.policy.request.query import QueryOptions
-from dpsql.results.json import failures
-from dpsql.results.json.answers import IntervalMatrix
+from dpsql.results import json_format
+from dpsql.results.json_format import IntervalMatrix
 from dpsql.results.rendering import Ends
 from dpsql.results.result import Receipt, Result
 
@@ -71,10 +71,10 @@ class _ProcessHandle:
         try:
             reply: Reply = self._pipe.recv()
         except (EOFError, OSError):
-            reply = Reply(0, error=failures.write_error(make_process_ended_error()))
+            reply = Reply(0, error=json_format.write_error(make_process_ended_error()))
         if reply.error is not None:
             self._process.join()
-            raise failures.read_error(reply.error)
+            raise json_format.read_error(reply.error)
         threading.Thread(target=self._read_replies, name="dpsql replies", daemon=True).start()
 
     @property
@@ -127,7 +127,7 @@ class _ProcessHandle:
             if reply.error is None:
                 future.set_result(reply.value)
             else:
-                future.set_exception(failures.read_error(reply.error))
+                future.set_exception(json_format.read_error(reply.error))
         with self._lock:
             self.has_ended = True
             left, self._futures = self._futures, {}

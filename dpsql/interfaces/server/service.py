@@ -30,7 +30,7 @@ from dpsql.interfaces.server.pg_catalog import PgCatalog
 from dpsql.interfaces.server.processes import ProcessPool
 from dpsql.interfaces.server.session_memory import UserMemory
 from dpsql.interfaces.server.users import User, UserStore
-from dpsql.ledger.key import read_ledger_key as read_key
+from dpsql.ledger.digest import read_ledger_key as read_key
 from dpsql.ledger.open import MEMORY
 from dpsql.ledger.workers import mark_as_worker
 from dpsql.policy import Policy, load, normalize_name, split_table_name

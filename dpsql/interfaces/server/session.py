@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from dpsql.errors import Error, OperationalError
 from dpsql.interfaces.server.audit import Caller
+from dpsql.interfaces.server.connections import PlannedQuery, QueryRunner
 from dpsql.interfaces.server.protocol.conversation import TOO_MANY_STATEMENTS
 from dpsql.interfaces.server.protocol.failure import Failure, StatementError
 from dpsql.interfaces.server.protocol.tasks import (
@@ -33,7 +34,6 @@ from dpsql.interfaces.server.protocol.values import (
     find_element_oid,
     get_oid,
 )
-from dpsql.interfaces.server.query_runner import PlannedQuery, QueryRunner
 from dpsql.interfaces.server.service import Lane, Service
 from dpsql.interfaces.server.session_memory import compute_size
 from dpsql.interfaces.server.settings import Settings
@@ -57,7 +57,7 @@ from dpsql.interfaces.server.utilities import (
     to_budget_row,
     unquote_value,
 )
-from dpsql.interfaces.shell.costs import format_charges
+from dpsql.interfaces.shell.answers import format_charges
 from dpsql.policy.request.loss import parse_amount
 from dpsql.sql.pg_catalog.rewrite import MOST_CHARACTERS as MOST_OF_CATALOGUE
 

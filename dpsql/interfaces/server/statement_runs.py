@@ -9,7 +9,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from dpsql.interfaces.server.query_runner import QueryRunner
+from dpsql.interfaces.server.connections import QueryRunner
 from dpsql.interfaces.server.service import Lane, Service
 from dpsql.interfaces.server.users import User
 

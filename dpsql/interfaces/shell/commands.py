@@ -9,11 +9,16 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from dpsql.errors import OperationalError, ProgrammingError
-from dpsql.interfaces.shell import answers, costs, describe
-from dpsql.interfaces.shell.answers import AnswerFormat
-from dpsql.interfaces.shell.settings import PLAIN, require_switch, require_theme
-from dpsql.interfaces.shell.state import PendingQuery, Reply, SessionState
-from dpsql.interfaces.shell.view import build_table, render_table
+from dpsql.interfaces.shell import answers, describe
+from dpsql.interfaces.shell.answers import AnswerFormat, build_table, render_table
+from dpsql.interfaces.shell.settings import (
+    PLAIN,
+    PendingQuery,
+    Reply,
+    SessionState,
+    require_switch,
+    require_theme,
+)
 from dpsql.policy.request.loss import format_rounded, parse_amount
 from dpsql.policy.request.target import CONFIDENCE, Target, parse_confidence, parse_target_error
 
@@ -103,7 +108,7 @@ def _describe_tables(state: SessionState, name: str) -> Reply:
 
 
 def _show_budget(state: SessionState, _: str) -> Reply:
-    return Reply(render_table(costs.build_budget_table(state.connection.budget().values()), state.view))
+    return Reply(render_table(answers.build_budget_table(state.connection.budget().values()), state.view))
 
 
 def _set_epsilon(state: SessionState, text: str) -> Reply:

@@ -8,11 +8,9 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dpsql.interfaces.shell.answers import AnswerFormat
-from dpsql.interfaces.shell.failures import INTERRUPTED
+from dpsql.interfaces.shell.answers import INTERRUPTED, AnswerFormat
 from dpsql.interfaces.shell.session import Session, is_command, is_unfinished, iterate_entries
-from dpsql.interfaces.shell.settings import PLAIN
-from dpsql.interfaces.shell.state import Reply, SessionState, Terminal
+from dpsql.interfaces.shell.settings import PLAIN, Reply, SessionState, Terminal
 from dpsql.interfaces.shell.terminal import edit_text, find_style, show_in_pager
 
 if TYPE_CHECKING:

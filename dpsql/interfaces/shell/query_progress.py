@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from dpsql.errors import Error
-from dpsql.interfaces.shell.failures import INTERRUPTED
+from dpsql.interfaces.shell.answers import INTERRUPTED
 
 if TYPE_CHECKING:
     from dpsql.api.base_connection import BaseConnection

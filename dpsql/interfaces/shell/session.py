@@ -11,11 +11,16 @@ from pathlib import Path
 from typing import Any, Final
 
 from dpsql.errors import Error, OperationalError, ProgrammingError
-from dpsql.interfaces.shell import answers, commands, costs, describe, query_progress
-from dpsql.interfaces.shell.failures import format_error, format_unforeseen_error, highlight_error
-from dpsql.interfaces.shell.state import PendingQuery, Reply, SessionState
+from dpsql.interfaces.shell import answers, commands, describe, query_progress
+from dpsql.interfaces.shell.answers import (
+    View,
+    format_error,
+    format_unforeseen_error,
+    highlight_error,
+    make_dim,
+)
+from dpsql.interfaces.shell.settings import PendingQuery, Reply, SessionState
 from dpsql.interfaces.shell.statements import find_command, is_blank, remove_comments, split_statements
-from dpsql.interfaces.shell.view import View, make_dim
 from dpsql.policy.request.loss import format_rounded
 from dpsql.results.budgets import Budgets, compute_remaining_percent
 from dpsql.results.explanation import QueryCharge
@@ -154,7 +159,7 @@ class Session:
         charged = [entry["table"] for entry in result.receipt.entries]
         state.table = charged[-1] if charged else state.table
         when = state.connection.find_answer_time(result.receipt)
-        cost = costs.format_remarks(result, terms["epsilon"], state.connection.budget().values(), when)
+        cost = answers.format_remarks(result, terms["epsilon"], state.connection.budget().values(), when)
         remarks = state.view.render_parts(make_dim("\n".join([cost, *took])))
         expanded = "on" if asked.expanded else state.settings.expanded
         if (output := asked.output or state.output) is not None:

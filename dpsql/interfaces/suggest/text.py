@@ -11,7 +11,7 @@ import yaml
 
 from dpsql.errors import PolicyError
 from dpsql.policy import Policy, load, normalize_name
-from dpsql.policy.exact_numbers import format_number
+from dpsql.policy.domain import format_number
 from dpsql.policy.skeleton import quote_yaml
 
 Keys = Mapping[str | None, Mapping[str, Sequence[Any] | int]]

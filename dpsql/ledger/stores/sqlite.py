@@ -21,7 +21,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.pool import StaticPool
 
 from dpsql.errors import DatabaseError, IntegrityError, OperationalError
-from dpsql.ledger.atomic_file import sync_directory
+from dpsql.ledger.anchor import sync_directory
 
 BUSY_SECONDS = 60
 _MOUNTS = Path("/proc/self/mountinfo")

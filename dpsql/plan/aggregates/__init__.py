@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from types import MappingProxyType
 
-from dpsql.plan.aggregates.avg import AVG
 from dpsql.plan.aggregates.base import Aggregate, Moment
-from dpsql.plan.aggregates.count import COUNT
-from dpsql.plan.aggregates.count_distinct import COUNT_DISTINCT
-from dpsql.plan.aggregates.count_rows import COUNT_ROWS
-from dpsql.plan.aggregates.count_units import COUNT_UNITS
-from dpsql.plan.aggregates.quantile import ORDER_STATISTICS
-from dpsql.plan.aggregates.sum import SUM
-from dpsql.plan.aggregates.sum_distinct import SUM_DISTINCT
+from dpsql.plan.aggregates.statistics import (
+    AVG,
+    COUNT,
+    COUNT_DISTINCT,
+    COUNT_ROWS,
+    COUNT_UNITS,
+    ORDER_STATISTICS,
+    SUM,
+    SUM_DISTINCT,
+)
 
 _ENTRIES = (COUNT_ROWS, COUNT, COUNT_UNITS, COUNT_DISTINCT, SUM, AVG, SUM_DISTINCT, *ORDER_STATISTICS)
 AGGREGATES = MappingProxyType({entry.name: entry for entry in _ENTRIES})

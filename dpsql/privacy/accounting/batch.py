@@ -19,7 +19,7 @@ import numpy.typing as npt
 from dpsql.errors import LossError
 from dpsql.privacy.accounting.events import BoundedRange, Composed, Event, Gaussian, Pure
 from dpsql.privacy.accounting.measurement import compose_mu, measure
-from dpsql.privacy.accounting.numerics.normal import Bounds, to_decimal
+from dpsql.privacy.accounting.numerics import Bounds, to_decimal
 from dpsql.privacy.accounting.profiles import GeometricProfile, LaplaceProfile, PureProfile, ResponseProfile
 from dpsql.privacy.accounting.tradeoffs import bound_lattice_gaussian_mu, bound_range_mu
 

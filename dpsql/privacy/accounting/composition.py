@@ -13,13 +13,7 @@ from typing import Literal, NamedTuple
 
 from dpsql.errors import LossError
 from dpsql.privacy.accounting.events import require_exact_positive
-from dpsql.privacy.accounting.numerics.rigorous import (
-    exp_minus_down,
-    exp_minus_up,
-    ln_down,
-    ln_up,
-    to_decimal_up,
-)
+from dpsql.privacy.accounting.numerics import exp_minus_down, exp_minus_up, ln_down, ln_up, to_decimal_up
 
 _FAR = 1000  # no power beyond is computed: nothing is left of a δ that grows by it
 

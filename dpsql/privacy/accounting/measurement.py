@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from decimal import ROUND_CEILING, Context, Decimal, localcontext
 
 from dpsql.errors import LossError
-from dpsql.privacy.accounting.numerics.normal import Bounds, gaussian_delta, solve_mu
+from dpsql.privacy.accounting.numerics import Bounds, gaussian_delta, solve_mu
 from dpsql.privacy.accounting.profiles import Profile
 
 _LEAST = Decimal("1e-9")

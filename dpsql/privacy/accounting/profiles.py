@@ -22,7 +22,7 @@ from dpsql.privacy.accounting.events import (
     Selection,
     require_exact_positive,
 )
-from dpsql.privacy.accounting.numerics.normal import MARGIN, Bounds, gaussian_delta, to_decimal
+from dpsql.privacy.accounting.numerics import MARGIN, Bounds, gaussian_delta, to_decimal
 from dpsql.privacy.accounting.tradeoffs import bound_lattice_gaussian_mu
 
 NOTHING = Bounds(Decimal(0), Decimal(0))

@@ -21,7 +21,7 @@ from dpsql.privacy.accounting.events import (
     Pure,
     Selection,
 )
-from dpsql.privacy.accounting.numerics.rigorous import exp_minus_down, exp_minus_up, ln_down, ln_up
+from dpsql.privacy.accounting.numerics import exp_minus_down, exp_minus_up, ln_down, ln_up
 
 _SMALLEST, _STEP, _PLACES = -16.0, 0.125, 321
 """The range and the step of log(α-1) in which the best order is searched."""

@@ -12,8 +12,7 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal, localcontext
 from fractions import Fraction
 from functools import lru_cache
 
-from dpsql.privacy.accounting.numerics.normal import MARGIN, PI, quantile_up
-from dpsql.privacy.accounting.numerics.rigorous import to_decimal_up
+from dpsql.privacy.accounting.numerics import MARGIN, PI, quantile_up, to_decimal_up
 
 _DIGITS = 110
 _LARGE = 10**6  # beyond, a simpler bound serves

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from dpsql.errors import LossError
 from dpsql.plan.tags import later_field
 from dpsql.privacy.accounting.events import Event, Pure
-from dpsql.privacy.accounting.numerics.rigorous import exp_minus_up, ln_up
+from dpsql.privacy.accounting.numerics import exp_minus_up, ln_up
 from dpsql.privacy.mechanisms.entropy import Entropy
 from dpsql.privacy.mechanisms.geometric import Geometric
 from dpsql.privacy.mechanisms.sampler import sample_below

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from dpsql.plan.aggregates import AGGREGATES, Moment
 from dpsql.plan.dependencies import list_steps
 from dpsql.plan.expressions import Column, Expr, ReleasedColumn, Scalar, has_window, walk
 from dpsql.plan.nodes import (
@@ -23,12 +24,11 @@ from dpsql.plan.nodes import (
     Source,
     list_released_columns,
 )
-from dpsql.plan.provenance import count_branches, find_provenance
+from dpsql.plan.provenance import count_branches, find_provenance, trace_expression
 from dpsql.plan.tables import Scan
 from dpsql.plan.types import Type
 from dpsql.sql.compile.dialect import get_dialect
 from dpsql.sql.compile.relations import emit_from_clause
-from dpsql.sql.compile.released_group_aggregates import needs_occupied_groups
 from dpsql.sql.compile.scalars import (
     emit_cast,
     emit_column,
@@ -36,6 +36,65 @@ from dpsql.sql.compile.scalars import (
     emit_order_item,
     quote_identifier,
 )
+
+# Decide whether an aggregate over released groups excludes empty groups.
+
+
+_ADD_UP = frozenset({Moment.ROWS, Moment.UNITS, Moment.COUNT, Moment.DISTINCT, Moment.TOTAL})
+
+
+def needs_occupied_groups(source: PerUnitGroupBy) -> bool:
+    """Return whether an empty group would change the result: it does not where released counts and sums are only added up.
+
+    To these it adds nothing but noise, which is zero on average, and who is in a small group would be lost.
+    """
+    return not all(
+        item.function == "sum" and item.argument is not None and _is_additive(item.argument, source)
+        for item in source.aggregates
+    )
+
+
+def _is_additive(expr: Expr, source: PerUnitGroupBy) -> bool:
+    found = trace_expression(expr, source.input)
+    return found is not None and all(_is_count_or_sum(origin, release) for release, origin in found)
+
+
+def _is_count_or_sum(expr: Expr, release: Release) -> bool:
+    """Return whether an expression is a released count or sum."""
+    name = expr.name if isinstance(expr, ReleasedColumn) else None
+    named = (item for item in release.aggregations if item.name == name)
+    return any(
+        len(moments) == 1 and set(moments) <= _ADD_UP
+        for moments in (AGGREGATES[item.function].moments for item in named)
+    )
+
+
+# Emit the query that evaluates expressions over simulated released rows.
+
+
+DRAWN, KEYS = "#drawn", "#keys"
+PLACE, ROW = "#place", "#row"
+"""The columns with the order of a simulated row, and with the released row that it simulates."""
+
+
+def emit_simulated(
+    exprs: Sequence[Expr], aggregates: Sequence[ReleasedColumn], keys: Sequence[ReleasedColumn]
+) -> str:
+    """Return each expression as DOUBLE over the aggregates in `DRAWN`, with NaN as NULL, and the keys in `KEYS`."""
+    drawn = [f"CASE WHEN isnan({name}) THEN NULL ELSE {name} END" for name in _quote_column_names(aggregates)]
+    items = [
+        f"{emit_cast(text, item.type)} AS {quote_identifier(item.name)}"
+        for text, item in zip(drawn, aggregates, strict=True)
+    ]
+    rows = f"(SELECT {', '.join([*items, quote_identifier(PLACE), quote_identifier(ROW)])} FROM {quote_identifier(DRAWN)})"
+    values = [f"TRY_CAST({emit_expression(expr)} AS DOUBLE) AS v{place}" for place, expr in enumerate(exprs)]
+    joined = f" JOIN {quote_identifier(KEYS)} USING ({quote_identifier(ROW)})" if keys else ""
+    return f"SELECT {', '.join(values)} FROM {rows}{joined} ORDER BY {quote_identifier(PLACE)}"
+
+
+def _quote_column_names(columns: Sequence[ReleasedColumn]) -> list[str]:
+    return [quote_identifier(column.name) for column in columns]
+
 
 ORDINAL, BRANCH, OCCUPIED = "#", "#branch", "#occupied"
 DRAW, DRAWS = "#draw", "#draws"

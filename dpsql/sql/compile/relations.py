@@ -38,11 +38,12 @@ from dpsql.plan.tables import Link, Scan, UnitKind
 from dpsql.plan.types import Type, Value, find_common_type
 from dpsql.sql.compile import group_keys
 from dpsql.sql.compile.dialect import get_dialect
-from dpsql.sql.compile.frames_of_groups import rewrite_group_frames
-from dpsql.sql.compile.non_null_windows import rewrite_ignore_nulls
-from dpsql.sql.compile.partition_filters import emit_partition_conditions
-from dpsql.sql.compile.per_unit_aggregates import emit_per_unit_aggregate, emit_public_aggregate
-from dpsql.sql.compile.ranked_aggregates import rewrite_placed_aggregates
+from dpsql.sql.compile.lattice import emit_scan_points, find_offered_point
+from dpsql.sql.compile.per_unit_aggregates import (
+    emit_per_unit_aggregate,
+    emit_public_aggregate,
+    rewrite_placed_aggregates,
+)
 from dpsql.sql.compile.scalars import (
     emit_cast,
     emit_column,
@@ -51,10 +52,14 @@ from dpsql.sql.compile.scalars import (
     emit_number_or_null,
     quote_identifier,
 )
-from dpsql.sql.compile.scan_points import emit_scan_points, find_offered_point
-from dpsql.sql.compile.stored_conditions import StoredConditions, emit_stored_conditions, split_conjuncts
-from dpsql.sql.compile.unit_sample import emit_sample_condition
-from dpsql.sql.compile.unit_windows import emit_unit_window
+from dpsql.sql.compile.scan_conditions import (
+    StoredConditions,
+    emit_partition_conditions,
+    emit_sample_condition,
+    emit_stored_conditions,
+    split_conjuncts,
+)
+from dpsql.sql.compile.unit_windows import emit_unit_window, rewrite_group_frames, rewrite_ignore_nulls
 
 _NONE = StoredConditions()
 _FEW = 100

@@ -18,9 +18,9 @@ from dpsql.plan.nodes import Values
 from dpsql.plan.types import Type, Value
 from dpsql.planning.clamp_histogram import ClampedSum, list_clamp_targets
 from dpsql.planning.clamping import Clamp
+from dpsql.planning.group_selection import TopKSelection
 from dpsql.planning.quantiles import QuantileSelection
 from dpsql.planning.statistics import UNITS, Statistic, bound_counted_pairs
-from dpsql.planning.top_k import TopKSelection
 from dpsql.sql.compile.clamp_histograms import COUNTED, emit_counted_pairs, needs_group_ranks
 from dpsql.sql.compile.contribution_bounds import CONTRIBUTION, emit_bounded_groups
 from dpsql.sql.compile.dialect import collect_held_queries, emit_cte, get_dialect, use_dialect
@@ -28,6 +28,7 @@ from dpsql.sql.compile.group_keys import emit_having_clause, emit_key_values
 from dpsql.sql.compile.joint_intervals import MOST_JOINT, bound_joint_intervals, emit_histograms
 from dpsql.sql.compile.quantile_windows import emit_quantile_windows
 from dpsql.sql.compile.relations import VALUE, emit_rows
+from dpsql.sql.compile.scan_conditions import PLACEHOLDER, use_sampling_secret
 from dpsql.sql.compile.staged_statement import (
     SELECTED,
     Stages,
@@ -36,7 +37,6 @@ from dpsql.sql.compile.staged_statement import (
     emit_stages,
 )
 from dpsql.sql.compile.top_k_scores import SCORE, emit_scores
-from dpsql.sql.compile.unit_sample import PLACEHOLDER, use_sampling_secret
 from dpsql.sql.compile.unit_sums import UnitSums, emit_point_sum
 
 

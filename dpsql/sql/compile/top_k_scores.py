@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dpsql.analysis.release_analysis import Analysis
 from dpsql.plan.aggregates import AGGREGATES, Moment
-from dpsql.planning.top_k import TopKSelection
+from dpsql.planning.group_selection import TopKSelection
 from dpsql.sql.compile.dialect import get_dialect
 from dpsql.sql.compile.group_keys import emit_key_values
 from dpsql.sql.compile.relations import emit_rows

@@ -16,8 +16,7 @@ from dpsql.plan.aggregates import Moment
 from dpsql.planning.statistics import ROWS, UNITS, Statistic
 from dpsql.sql.compile.clamp_histograms import ONE, Summand, bound_unit_total
 from dpsql.sql.compile.dialect import get_dialect
-from dpsql.sql.compile.lattice import emit_lattice_point
-from dpsql.sql.compile.scan_points import find_point_column
+from dpsql.sql.compile.lattice import emit_lattice_point, find_point_column
 
 _NAMES = {Moment.COUNT: "c", Moment.TOTAL: "t"}
 

@@ -7,13 +7,17 @@ import math
 import re
 import uuid
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from decimal import Context, Decimal, Inexact
+from types import MappingProxyType
 
 from sqlglot import exp
 
-from dpsql.plan.expressions import Expr, Literal
+from dpsql.analysis.number_types import is_exact
+from dpsql.backends import scratch_database
+from dpsql.plan.expressions import Call, Expr, Literal, walk
 from dpsql.plan.types import Type, Value, get_value_type
-from dpsql.sql.compile.scalars import MAX_INTEGER
+from dpsql.sql.compile.scalars import MAX_INTEGER, emit_cast, emit_expression
 from dpsql.sql.parse.rejection import QueryText
 
 _MOMENT = re.compile(r"\d{4}-\d{2}-\d{2}([ T]\d{2}:\d{2}(:\d{2}(\.\d{1,6})?)?)?", re.ASCII)
@@ -157,3 +161,93 @@ _READ: Mapping[Type, tuple[Callable[[str], Value], str]] = {
 }
 READ_FROM_TEXT = frozenset(_READ) | {Type.DATE, Type.TIMESTAMP}
 """The types in which a text constant is read next to their values."""
+
+
+# The day and the time of a statement: `current_date` and `now()` are constants in it.
+#
+# Claim: a statement that names its day or its moment is the statement in which that constant is written out.
+# Why: both are read once, before anything of the data is; the plan holds the constant, so that its fingerprint, by which
+# stored releases are found, is of that day, and no clock is in the SQL that is sent.
+# Source: ISO/IEC 9075-2, <datetime value function>: all of one statement are effectively evaluated at once.
+
+
+_DAYS = ("current_date", "today")
+_MOMENTS = (
+    "now", "current_timestamp", "get_current_timestamp", "transaction_timestamp", "localtimestamp",
+    "current_localtimestamp",
+)  # fmt: skip
+TIME_CALLS: Mapping[str, Type] = MappingProxyType(
+    {**dict.fromkeys(_DAYS, Type.DATE), **dict.fromkeys(_MOMENTS, Type.TIMESTAMP)}
+)
+"""The functions without arguments that return the day or the time of the statement."""
+TIME_NODES: Mapping[type[exp.Expr], str] = MappingProxyType(
+    {
+        exp.CurrentDate: "current_date",
+        exp.CurrentTimestamp: "current_timestamp",
+        exp.Localtimestamp: "localtimestamp",
+    }
+)
+"""The parser's nodes for those that are written without parentheses."""
+
+
+@dataclass(frozen=True, slots=True)
+class StatementTime:
+    """The time of a statement, in UTC without a zone; `used_constants` holds the constants that it reads, by name."""
+
+    at: dt.datetime
+    used_constants: dict[str, str] = field(default_factory=dict)
+
+    def build_constant(self, name: str) -> Literal:
+        """Build the constant that a call of the name is in this statement."""
+        kind = TIME_CALLS[name]
+        found = self.at.date() if kind is Type.DATE else self.at
+        self.used_constants[name] = f"{found} UTC" if kind is Type.TIMESTAMP else str(found)
+        return Literal(found, kind)
+
+
+# Fold expressions of constants to one constant.
+#
+# Claim: the constant is what the engine makes of the expression as it would be emitted; nothing of the data is read.
+# Why: the expression names no column and no released value, and an engine without data evaluates it. Where a conversion
+# or a division fails, which is NULL on rows, the statement is refused before any charge.
+# Source: the manual of DuckDB, "Expressions": an expression of constants has one value in a statement.
+
+
+_GIVES_NULL = frozenset({"nullif", "case"})
+"""Functions that may return NULL for constants that are not NULL, on purpose."""
+
+
+def is_constant(expr: Expr) -> bool:
+    """Return whether an expression is built of constants alone."""
+    return all(isinstance(part, (Call, Literal)) for part in walk(expr))
+
+
+def fold_constant(source: QueryText, node: exp.Expr | None, expr: Expr) -> Expr:
+    """Fold an expression of constants; return any other expression, or one without a place in the text, unchanged.
+
+    Raises QueryRejected where such an expression has no value.
+    """
+    if node is None or isinstance(expr, Literal) or not is_constant(expr) or expr.type is Type.LIST:
+        return expr
+    text = (
+        emit_cast(emit_expression(expr), expr.type) if expr.type is not Type.NULL else emit_expression(expr)
+    )
+    failure = scratch_database.find_evaluation_error(text)
+    found = None if failure is not None else scratch_database.evaluate_constant(text)
+    if failure is not None or (found is None and not _may_be_null(expr)):
+        source.refuse(
+            node,
+            "constant",
+            "this constant expression cannot be computed: a conversion, a division or an overflow fails",
+            "write the value itself, or NULL if none is meant",
+        )
+    return replace(to_literal(source, node, found), type=expr.type, exact=is_exact(expr))
+
+
+def _may_be_null(expr: Expr) -> bool:
+    """Return whether the constants mean NULL, rather than a computation that fails."""
+    return any(
+        (isinstance(part, Literal) and part.value is None)
+        or (isinstance(part, Call) and part.function.name in _GIVES_NULL)
+        for part in walk(expr)
+    )

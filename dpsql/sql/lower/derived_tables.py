@@ -7,11 +7,17 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from dpsql.analysis.decimals import MOST_DIGITS, find_decimal_digits, find_scale, is_inexact
 from dpsql.analysis.domains import derive_domain, derive_listed_values, is_nullable
-from dpsql.analysis.floats import are_floats, is_float
-from dpsql.analysis.integer_bits import derive_bits
 from dpsql.analysis.intervals import derive_interval, derive_known_intervals, derive_released_interval
+from dpsql.analysis.number_types import (
+    MOST_DIGITS,
+    are_floats,
+    derive_bits,
+    find_decimal_digits,
+    find_scale,
+    is_float,
+    is_inexact,
+)
 from dpsql.analysis.unit_identity import find_compared_identity, find_identity
 from dpsql.plan.expressions import Column, ColumnInfo, Expr, LinkKey, Literal, compute_expression_size
 from dpsql.plan.interval import ANYWHERE, Interval
@@ -34,9 +40,9 @@ from dpsql.plan.nodes import (
 from dpsql.plan.tables import Scan, UnitKind
 from dpsql.plan.types import Type, Value, find_common_type
 from dpsql.policy import normalize_name
-from dpsql.sql.lower.constant_folding import fold_constant
-from dpsql.sql.lower.decimals import round_to_decimal
+from dpsql.sql.lower.constants import fold_constant
 from dpsql.sql.lower.function_calls import are_widened, is_widened
+from dpsql.sql.lower.number_types import round_to_decimal
 from dpsql.sql.lower.scalars import Scalars, is_unnest
 from dpsql.sql.lower.scope import Scope
 from dpsql.sql.lower.star_expansion import apply_star_modifiers

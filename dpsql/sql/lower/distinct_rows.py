@@ -5,7 +5,7 @@ several units. Over them stand COUNT(*), COUNT(x) and COUNT(DISTINCT x), which a
 
 Claim: one unit moves each of these numbers, in all groups together, by at most the number of its rows that count.
 Why: rows are made one by counting distinct texts, one for each row of values, over all rows of the units; see
-`dpsql.plan.aggregates.count_distinct`. |A ∩ B| = |A| + |B| - |A ∪ B| and |A - B| = |A ∪ B| - |B| are computed of three and of
+`dpsql.plan.aggregates.statistics`. |A ∩ B| = |A| + |B| - |A ∪ B| and |A - B| = |A ∪ B| - |B| are computed of three and of
 two such numbers over the rows of both sides, each of which a release measures. Of several sides, whatever is asked of a
 value is decided by the sides that have it; it is a sum, with whole factors, of whether it is on any of some sides, and
 so the number of values is that sum of numbers of distinct values of some sides.
@@ -22,9 +22,9 @@ from typing import NoReturn
 from sqlglot import exp
 
 from dpsql.plan.expressions import Column, ColumnInfo, Expr, Literal
-from dpsql.plan.fields import INIT_FIELDS
 from dpsql.plan.nodes import Filter, OuterQuery, Project, Relation, SetKind, SetOperation, Source
 from dpsql.plan.tables import Scan
+from dpsql.plan.tags import INIT_FIELDS
 from dpsql.plan.types import Type
 from dpsql.sql.lower.aggregates.row_values import build_row_text
 from dpsql.sql.lower.derived_tables import build_projection, make_unique_names

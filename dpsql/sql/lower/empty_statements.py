@@ -14,12 +14,11 @@ from collections.abc import Iterator, Sequence
 
 from sqlglot import exp
 
-from dpsql.analysis.decimals import find_decimal_digits, find_scale, is_inexact
-from dpsql.analysis.floats import is_float
+from dpsql.analysis.number_types import find_decimal_digits, find_scale, is_float, is_inexact
 from dpsql.plan.expressions import Column, ColumnInfo, Expr, Literal
 from dpsql.plan.nodes import OuterQuery, Output, Relation, Values
 from dpsql.plan.types import Type
-from dpsql.sql.lower.constant_folding import fold_constant, is_constant
+from dpsql.sql.lower.constants import fold_constant, is_constant
 from dpsql.sql.lower.function_calls import is_widened
 from dpsql.sql.lower.grouping import has_aggregate
 from dpsql.sql.lower.per_unit_selects import PlainSelect, lower_select_items, replace_windows

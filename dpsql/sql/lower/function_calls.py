@@ -9,10 +9,10 @@ from typing import NoReturn
 
 from sqlglot import exp
 
-from dpsql.analysis.integer_bits import WIDE, derive_bits
 from dpsql.analysis.intervals import derive_interval
+from dpsql.analysis.number_types import WIDE, derive_bits
 from dpsql.analysis.text_bounds import require_bounded_text
-from dpsql.backends import constant_checks
+from dpsql.backends import scratch_database
 from dpsql.errors import QueryRejected
 from dpsql.plan.aggregates.windows import OVER
 from dpsql.plan.expressions import Call, Column, Expr, Function, Literal, WindowCall
@@ -21,15 +21,15 @@ from dpsql.plan.functions.conditional import split_case_branches
 from dpsql.plan.functions.growth import MULTIPLIES, list_constants
 from dpsql.plan.types import Type, find_common_type
 from dpsql.sql.compile.scalars import emit_expression
-from dpsql.sql.lower.constant_folding import fold_constant
-from dpsql.sql.lower.constants import READ_FROM_TEXT, parse_constant
-from dpsql.sql.lower.decimals import (
+from dpsql.sql.lower.constants import READ_FROM_TEXT, fold_constant, parse_constant
+from dpsql.sql.lower.number_types import (
     build_decimal_text,
+    build_float_text,
     round_before_cast,
     round_before_comparison,
     round_decimal_call,
+    round_float_call,
 )
-from dpsql.sql.lower.floats import build_float_text, round_float_call
 from dpsql.sql.lower.operators import READS_TEXT
 from dpsql.sql.parse.rejection import QueryText
 
@@ -178,7 +178,7 @@ def _find_constant_problem(built: Call) -> str | None:
         argument if place in built.function.literals else _SAMPLES[argument.type]
         for place, argument in enumerate(built.arguments)
     )
-    return constant_checks.find_evaluation_error(emit_expression(Call(built.function, sampled, built.type)))
+    return scratch_database.find_evaluation_error(emit_expression(Call(built.function, sampled, built.type)))
 
 
 def _finish_call(source: QueryText, node: exp.Expr | None, built: Call) -> Expr:

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
-from dpsql.analysis.decimals import find_decimal_digits
-from dpsql.analysis.floats import is_float
+from dpsql.analysis.number_types import find_decimal_digits, is_float
 from dpsql.errors import QueryRejected
 from dpsql.plan.expressions import Column, Expr, Literal, Order, Scalar, has_window, iterate_columns
 from dpsql.plan.nodes import OuterQuery, Output, Relation, is_private
@@ -22,13 +21,13 @@ from dpsql.policy import normalize_name
 from dpsql.sql.lower.aggregate_filter import rewrite_filtered_aggregate
 from dpsql.sql.lower.aggregates.any_value import ANY_VALUE
 from dpsql.sql.lower.aggregates.quantiles import normalize_quantile_call
-from dpsql.sql.lower.constant_folding import fold_constant, is_constant
-from dpsql.sql.lower.decimals import round_to_decimal
+from dpsql.sql.lower.constants import fold_constant, is_constant
 from dpsql.sql.lower.derived_tables import get_declared_name
 from dpsql.sql.lower.grouping_sets import MAX_KEYS, list_keys, lower_grouping_call
 from dpsql.sql.lower.interval_ends import get_interval_argument, refuse_interval
 from dpsql.sql.lower.joins import build_left_join
 from dpsql.sql.lower.node_kinds import is_quantified
+from dpsql.sql.lower.number_types import round_to_decimal
 from dpsql.sql.lower.public_left_joins import require_private_argument
 from dpsql.sql.lower.quantified_comparisons import lower_quantified_comparison
 from dpsql.sql.lower.scalars import Scalars

@@ -8,11 +8,16 @@ from fractions import Fraction
 
 from sqlglot import exp
 
-from dpsql.analysis.decimals import MOST_DIGITS, find_decimal_digits, find_scale
-from dpsql.analysis.floats import is_float
-from dpsql.analysis.integer_bits import WIDE, derive_bits
 from dpsql.analysis.intervals import MAX_MAGNITUDE, derive_interval, derive_known_intervals
 from dpsql.analysis.listed_keys import is_listed
+from dpsql.analysis.number_types import (
+    MOST_DIGITS,
+    WIDE,
+    derive_bits,
+    find_decimal_digits,
+    find_scale,
+    is_float,
+)
 from dpsql.analysis.stability import bound_rows
 from dpsql.analysis.unit_identity import find_identity, list_finer_keys
 from dpsql.plan.aggregates.per_unit import WITHIN
@@ -46,7 +51,7 @@ from dpsql.sql.lower.scalars import Scalars
 from dpsql.sql.lower.scope import Scope
 from dpsql.sql.lower.semi_joins import split_where
 from dpsql.sql.lower.unit_checks import check_groups
-from dpsql.sql.lower.unit_windows import build_unit_windows
+from dpsql.sql.lower.windows import build_unit_windows
 
 
 def lower_rows(scope: Scope, select: exp.Select, *, released: bool = False) -> Relation:

@@ -20,15 +20,22 @@ from dpsql.plan.functions import CALLS, SYNONYMS
 from dpsql.plan.types import Type, Value
 from dpsql.policy import normalize_name
 from dpsql.policy.request.parameters import Parameter
-from dpsql.sql.lower.constant_folding import fold_constant
-from dpsql.sql.lower.constants import READ_FROM_TEXT, fold_decimals, parse_constant, parse_number, to_literal
-from dpsql.sql.lower.floats import unify_float_width
+from dpsql.sql.lower.constants import (
+    READ_FROM_TEXT,
+    TIME_CALLS,
+    TIME_NODES,
+    StatementTime,
+    fold_constant,
+    fold_decimals,
+    parse_constant,
+    parse_number,
+    to_literal,
+)
 from dpsql.sql.lower.function_calls import resolve_call
 from dpsql.sql.lower.in_lists import list_members, rewrite_as_in
+from dpsql.sql.lower.number_types import find_id_constants, is_number, unify_float_width
 from dpsql.sql.lower.operators import CASTS, SHAPES, SPAN_UNITS, SPANS
-from dpsql.sql.lower.statement_time import TIME_CALLS, TIME_NODES, StatementTime
 from dpsql.sql.lower.struct_fields import is_field_access
-from dpsql.sql.lower.text_ids import find_id_constants, is_number
 from dpsql.sql.lower.time_units import is_span, resolve_time_unit, take_unit_word
 from dpsql.sql.lower.unknown_syntax import refuse_unknown_function, refuse_unknown_node
 from dpsql.sql.parse.pivots import NAME_OF

@@ -14,8 +14,7 @@ from typing import NoReturn
 
 from sqlglot import exp
 
-from dpsql.analysis.decimals import MOST_DIGITS, find_decimal_digits
-from dpsql.analysis.floats import is_float
+from dpsql.analysis.number_types import MOST_DIGITS, find_decimal_digits, is_float
 from dpsql.analysis.stability import PublicFacts
 from dpsql.analysis.unit_identity import find_injective_identity
 from dpsql.backends.analyst_schema import AnalystSchema
@@ -40,6 +39,7 @@ from dpsql.policy import normalize_name
 from dpsql.policy.request.parameters import BoundParameters, Parameter
 from dpsql.sql.lower.aggregates import lower_aggregate_across
 from dpsql.sql.lower.aggregates.base import guard_by_count, has_counted_rows
+from dpsql.sql.lower.constants import StatementTime
 from dpsql.sql.lower.correlated_subqueries import lower_correlated_subquery
 from dpsql.sql.lower.derived_tables import (
     build_projection,
@@ -61,7 +61,7 @@ from dpsql.sql.lower.empty_statements import build_empty_query, find_empty_query
 from dpsql.sql.lower.exists_columns import lower_subquery_predicate
 from dpsql.sql.lower.group_conditions import wrap_in_derived_table
 from dpsql.sql.lower.grouping import Grouping, has_aggregate
-from dpsql.sql.lower.grouping_sets import Sets, find_grouping_sets
+from dpsql.sql.lower.grouping_sets import GroupingSetParts, Sets, find_grouping_sets, substitute_parts
 from dpsql.sql.lower.interval_ends import (
     build_interval_end,
     build_quantile_interval_end,
@@ -83,9 +83,7 @@ from dpsql.sql.lower.per_unit_selects import (
 from dpsql.sql.lower.public_groups import LoweredStatement
 from dpsql.sql.lower.public_left_joins import check_row_count, with_all_public_rows
 from dpsql.sql.lower.scope import Scope, to_named_source
-from dpsql.sql.lower.set_windows import GroupingSetParts, substitute_parts
 from dpsql.sql.lower.statement_context import StatementContext, check_statement_size
-from dpsql.sql.lower.statement_time import StatementTime
 from dpsql.sql.lower.table_functions import lower_table_function
 from dpsql.sql.lower.unit_checks import check_hidden_groups, check_unit, refuse_units
 from dpsql.sql.lower.unknown_syntax import suggest_statistic

@@ -17,8 +17,8 @@ from dpsql.plan.tables import Scan
 from dpsql.plan.types import Type
 from dpsql.policy import normalize_name
 from dpsql.policy.request.parameters import Parameter
+from dpsql.sql.lower.constants import StatementTime
 from dpsql.sql.lower.public_groups import PublicGroupsRequirement
-from dpsql.sql.lower.statement_time import StatementTime
 from dpsql.sql.parse.rejection import QueryText
 
 MAX_SOURCES = 256

@@ -13,7 +13,7 @@ from typing import NoReturn
 
 from sqlglot import exp
 
-from dpsql.backends import constant_checks
+from dpsql.backends import scratch_database
 from dpsql.errors import BackendError
 from dpsql.plan.expressions import Column, ColumnInfo, Expr, Literal
 from dpsql.plan.functions import build_function_call
@@ -21,7 +21,7 @@ from dpsql.plan.nodes import Values
 from dpsql.plan.types import Type, Value, find_common_type
 from dpsql.policy import normalize_name
 from dpsql.sql.compile.scalars import emit_constant, emit_expression
-from dpsql.sql.lower.constant_folding import fold_constant
+from dpsql.sql.lower.constants import fold_constant
 from dpsql.sql.lower.scope import Scope
 from dpsql.sql.lower.statement_context import StatementContext
 
@@ -89,7 +89,7 @@ def _compute_series(
     try:
         found = [
             row[0]
-            for row in constant_checks.query_constant_rows(
+            for row in scratch_database.query_constant_rows(
                 f"SELECT * FROM {name}({', '.join(written)}) LIMIT {MOST_ROWS + 1}"
             )
         ]

@@ -7,7 +7,7 @@ from dataclasses import replace
 from dpsql.plan.aggregates import AGGREGATES
 from dpsql.plan.expressions import Expr, ReleasedColumn, walk
 from dpsql.plan.nodes import OuterQuery, Release, TopK
-from dpsql.planning.top_k import SCORES
+from dpsql.planning.group_selection import SCORES
 
 MOST = 100
 """The most groups that are selected one by one."""

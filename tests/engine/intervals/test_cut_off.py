@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dpsql.engine.intervals.clamping_bias import _compute_group_allowances
+from dpsql.engine.intervals.noise_laws import _compute_group_allowances
 from dpsql.planning.clamping import Amount, Clamp, compute_grid
 from dpsql.privacy.mechanisms import Exponential
 

@@ -9,7 +9,7 @@ from clinic import POLICY, database
 
 import dpsql
 from dpsql.api.connection import Connection
-from dpsql.engine.replay.fingerprint import Fingerprint, FingerprintRules
+from dpsql.engine.replay.stored_release import Fingerprint, FingerprintRules
 from dpsql.plan.equality import compute_equality_text
 from dpsql.plan.functions import FUNCTIONS
 from dpsql.policy import load

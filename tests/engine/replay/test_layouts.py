@@ -10,7 +10,7 @@ import pytest
 from clinic import POLICY, database
 
 import dpsql
-from dpsql.engine.replay.coverage import Coverage
+from dpsql.engine.replay.reuse import Coverage
 from dpsql.errors import IntegrityError
 
 MORE = "SELECT plan, COUNT(*) AS n, SUM(days) AS s, AVG(days) AS m FROM visits GROUP BY plan"

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from interfaces.cli.conftest import Run
 
-from dpsql.interfaces.demo import true_answers
-from dpsql.interfaces.demo.questions import QUESTIONS, Question
+from dpsql.interfaces.demo import tour
+from dpsql.interfaces.demo.tour import QUESTIONS, Question
 from dpsql.policy import load
 
 PLAN, VISITS = 0, 2
@@ -44,17 +44,17 @@ def test_the_demo_can_be_gone_on_with(run: Run, tmp_path: Path) -> None:
 
 def test_the_data_is_the_study() -> None:
     """20,190 rows with the codebook's columns, none of them NULL."""
-    assert true_answers.compute_true_rows("SELECT COUNT(*) FROM rand_hie") == [(20_190,)]
-    names = [row[0] for row in true_answers.compute_true_rows("SELECT column_name FROM (DESCRIBE rand_hie)")]
+    assert tour.compute_true_rows("SELECT COUNT(*) FROM rand_hie") == [(20_190,)]
+    names = [row[0] for row in tour.compute_true_rows("SELECT column_name FROM (DESCRIBE rand_hie)")]
     assert names == list(load(_policy()).tables["rand_hie"].columns)
-    ((missing,),) = true_answers.compute_true_rows(
+    ((missing,),) = tour.compute_true_rows(
         f"SELECT SUM(({' OR '.join(f'{name} IS NULL' for name in names)})::INT) FROM rand_hie"
     )
     assert missing == 0
 
 
 def _policy() -> str:
-    return (Path(true_answers.__file__).parent / "rand_hie.yaml").read_text(encoding="utf-8")
+    return (Path(tour.__file__).parent / "rand_hie.yaml").read_text(encoding="utf-8")
 
 
 def test_bounds_are_no_copies_of_the_data() -> None:
@@ -62,7 +62,7 @@ def test_bounds_are_no_copies_of_the_data() -> None:
     for name, column in load(_policy()).tables["rand_hie"].columns.items():
         if column.numeric_bounds is None:
             continue
-        ((low, high),) = true_answers.compute_true_rows(f"SELECT MIN({name}), MAX({name}) FROM rand_hie")
+        ((low, high),) = tour.compute_true_rows(f"SELECT MIN({name}), MAX({name}) FROM rand_hie")
         assert column.numeric_bounds[0] == 0 <= low
         assert float(column.numeric_bounds[1]) == 1 or float(column.numeric_bounds[1]) != high
 
@@ -74,20 +74,16 @@ def question(words: str) -> Question:
 
 def test_the_remarks_are_true() -> None:
     """What the demo says of its data can be read off the data."""
-    ((whole, clamped),) = true_answers.compute_true_rows(
-        "SELECT AVG(mdvis), AVG(LEAST(mdvis, 52)) FROM rand_hie"
-    )
+    ((whole, clamped),) = tour.compute_true_rows("SELECT AVG(mdvis), AVG(LEAST(mdvis, 52)) FROM rand_hie")
     assert 0 < whole - clamped < 0.01
-    visits = {
-        row[PLAN]: row[VISITS] for row in true_answers.compute_true_rows(question("paying part").select)
-    }
+    visits = {row[PLAN]: row[VISITS] for row in tour.compute_true_rows(question("paying part").select)}
     assert 1.6 < visits["free care"] / visits["pays 95%"] < 1.75
-    sizes = [row[1] for row in true_answers.compute_true_rows(question("incentive").select)]
+    sizes = [row[1] for row in tour.compute_true_rows(question("incentive").select)]
     assert min(sizes) == 1 < max(sizes)
 
 
 @pytest.mark.parametrize("asked", QUESTIONS, ids=lambda asked: asked.title)
 def test_the_true_answers_cover_every_group(asked: Question) -> None:
     """Exact answers are found by the keys, which name each row once."""
-    rows = true_answers.compute_true_rows(asked.select)
+    rows = tour.compute_true_rows(asked.select)
     assert len({row[: asked.keys] for row in rows}) == len(rows)

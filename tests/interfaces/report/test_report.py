@@ -13,9 +13,7 @@ import pytest
 from small_study import write_study
 
 import dpsql
-from dpsql.interfaces.report.chart import MOST_LINES, render_chart
-from dpsql.interfaces.report.page import render_page
-from dpsql.interfaces.report.summary import BudgetStep, LedgerSummary
+from dpsql.interfaces.report.page import MOST_LINES, BudgetStep, LedgerSummary, render_chart, render_page
 from dpsql.ledger.reader import LedgerReader
 
 TOTAL = "SELECT SUM(cost) AS cost FROM visits"

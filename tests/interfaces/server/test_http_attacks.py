@@ -32,7 +32,7 @@ from dpsql.interfaces.server.http.requests import (
     parse_query_request,
     parse_quote_request,
 )
-from dpsql.interfaces.server.http.statuses import get_status
+from dpsql.interfaces.server.http.responses import get_status
 from dpsql.interfaces.server.logins import PasswordCheckLimiter
 from dpsql.interfaces.server.protocol.scram import Verifier
 from dpsql.interfaces.server.service import Limits

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from dpsql.interfaces.server.http import page as files
-from dpsql.interfaces.server.http.web_sessions import IDLE, LONGEST, MOST_OF_ONE, PREFIX, WebSessions
+from dpsql.interfaces.server.http.access import IDLE, LONGEST, MOST_OF_ONE, PREFIX, WebSessions
 from dpsql.interfaces.server.protocol.scram import Verifier
 
 from .browser import Page, browsing

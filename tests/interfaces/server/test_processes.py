@@ -276,18 +276,18 @@ def test_a_ledger_in_memory_is_of_one_process(tmp_path: Path) -> None:
 
 def test_parts_of_the_machine() -> None:
     """Each process has its share of memory and processors; alone it has what it always had."""
-    from dpsql.backends.duckdb import locked_settings
+    from dpsql.backends.duckdb import settings
 
-    assert locked_settings.build_locked_config() is locked_settings.LOCKED
-    locked_settings.use_part(4)
+    assert settings.build_locked_config() is settings.LOCKED
+    settings.use_part(4)
     try:
         with dpsql.connect(clinic_frames(), policy=clinic.POLICY, ledger=":memory:") as part:
             backend: Any = part.engine.backend
             ((threads,),) = backend._query_rows("SELECT current_setting('threads')")
         assert threads == max(1, (os.cpu_count() or 1) // 4)
-        assert locked_settings.build_locked_config()["memory_limit"] == "20.00%"
+        assert settings.build_locked_config()["memory_limit"] == "20.00%"
     finally:
-        locked_settings.use_part(1)
+        settings.use_part(1)
 
 
 def clinic_frames() -> dict[str, Any]:

@@ -11,7 +11,7 @@ from small_study import write_study
 
 import dpsql
 from dpsql.interfaces.shell.session import Session
-from dpsql.interfaces.shell.state import SessionState
+from dpsql.interfaces.shell.settings import SessionState
 
 
 @pytest.fixture(scope="session")

@@ -14,8 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpsql.interfaces.shell.answers import AnswerFormat, flatten_result, format_answer
-from dpsql.interfaces.shell.view import View
+from dpsql.interfaces.shell.answers import AnswerFormat, View, flatten_result, format_answer
 from dpsql.results.rendering import Ends
 from dpsql.results.result import Receipt, Result
 

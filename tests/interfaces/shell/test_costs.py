@@ -8,7 +8,7 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpsql.interfaces.shell.costs import format_charges
+from dpsql.interfaces.shell.answers import format_charges
 from dpsql.ledger import BudgetState
 from dpsql.policy.request.loss import format_rounded
 from dpsql.privacy.accounting import Charge

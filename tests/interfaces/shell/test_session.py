@@ -12,11 +12,10 @@ import pytest
 from small_study import SECRET
 
 import dpsql
-from dpsql.interfaces.shell.answers import AnswerFormat
+from dpsql.interfaces.shell.answers import AnswerFormat, View
 from dpsql.interfaces.shell.commands import COMMANDS
 from dpsql.interfaces.shell.session import Session, is_unfinished, split_entry
-from dpsql.interfaces.shell.state import SessionState
-from dpsql.interfaces.shell.view import View
+from dpsql.interfaces.shell.settings import SessionState
 from dpsql.privacy.accounting import Charge
 
 COUNT = "SELECT COUNT(*) FROM visits"

@@ -20,7 +20,7 @@ from typing import Any
 
 import duckdb
 
-from dpsql.backends.case_mapping import read_case_mapping
+from dpsql.backends.function_spellings import read_case_mapping
 from dpsql.errors import QueryRejected
 from dpsql.plan.expressions import Call, Column, ColumnInfo, Expr, Function, Literal, iterate_columns
 from dpsql.plan.functions import FUNCTIONS, build_function_call

@@ -23,9 +23,9 @@ from dpsql.plan.functions import CALLS, FUNCTIONS, OVERLOADS, SYNONYMS
 from dpsql.plan.functions.strings import MOST_COMPARED
 from dpsql.plan.types import Type
 from dpsql.sql.compile.scalars import emit_expression
+from dpsql.sql.lower.constants import StatementTime
 from dpsql.sql.lower.operators import SPANS
 from dpsql.sql.lower.scalars import Scalars
-from dpsql.sql.lower.statement_time import StatementTime
 from dpsql.sql.parse.parse import parse_statement
 
 _EXACT = 2**53

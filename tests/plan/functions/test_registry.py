@@ -14,9 +14,9 @@ from dpsql.plan.expressions import Expr, Function
 from dpsql.plan.functions import BY_UNIT, CALLS, FAMILIES, FUNCTIONS, OVERLOADS, get_overloads
 from dpsql.plan.functions.document import list_names, list_signatures, render_markdown
 from dpsql.sql.compile.scalars import emit_expression
+from dpsql.sql.lower.constants import StatementTime
 from dpsql.sql.lower.operators import REFUSED
 from dpsql.sql.lower.scalars import Scalars
-from dpsql.sql.lower.statement_time import StatementTime
 from dpsql.sql.parse.parse import parse_statement
 
 ROOT = Path(__file__).parents[3]

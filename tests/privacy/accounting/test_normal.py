@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy import integrate, special, stats
 from speeds import examples
 
-from dpsql.privacy.accounting.numerics.normal import (
+from dpsql.privacy.accounting.numerics import (
     MARGIN,
     PI,
     convert_to_epsilon,

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from dpsql.privacy.accounting.measurement import is_gaussian, measure
-from dpsql.privacy.accounting.numerics.normal import gaussian_delta
+from dpsql.privacy.accounting.numerics import gaussian_delta
 from dpsql.privacy.accounting.tradeoffs import bound_laplace_mu
 
 PATH = Path(__file__).parents[3] / "examples" / "gaussian_dp.py"

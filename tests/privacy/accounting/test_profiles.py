@@ -17,7 +17,7 @@ from dpsql.errors import LossError
 from dpsql.privacy.accounting.batch import Batch, bound_mu
 from dpsql.privacy.accounting.events import Approximate, BoundedRange, Composed, Gaussian, Pure, Selection
 from dpsql.privacy.accounting.measurement import compose_mu, is_gaussian, measure, transform
-from dpsql.privacy.accounting.numerics.normal import Bounds, gaussian_delta
+from dpsql.privacy.accounting.numerics import Bounds, gaussian_delta
 from dpsql.privacy.accounting.profiles import (
     ApproximateProfile,
     BoundedRangeProfile,

@@ -8,7 +8,7 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpsql.privacy.accounting.numerics.rigorous import exp_minus_down, ln_down, ln_up
+from dpsql.privacy.accounting.numerics import exp_minus_down, ln_down, ln_up
 
 WIDE = Context(prec=200)
 TIGHT = Fraction(1, 10**60)

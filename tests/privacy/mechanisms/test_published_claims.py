@@ -14,7 +14,7 @@ from scipy.special import gammainc, ndtr
 
 from dpsql.errors import LossError
 from dpsql.privacy.accounting.measurement import measure
-from dpsql.privacy.accounting.numerics.normal import gaussian_delta
+from dpsql.privacy.accounting.numerics import gaussian_delta
 from dpsql.privacy.accounting.profiles import LaplaceProfile
 from dpsql.privacy.mechanisms import (
     GaussianMechanism,

@@ -19,8 +19,7 @@ import dpsql
 from dpsql.engine.draw import draw_noise
 from dpsql.engine.intervals.noise_laws import compute_half_width
 from dpsql.engine.pipeline import Query
-from dpsql.engine.replay.combine import combine_tables, is_combinable
-from dpsql.engine.replay.refine import find_coupled_refinement
+from dpsql.engine.replay.reuse import combine_tables, find_coupled_refinement, is_combinable
 from dpsql.engine.replay.stored_release import StoredRelease
 from dpsql.errors import InternalError, VerificationError
 from dpsql.ledger import Budget, open_ledger

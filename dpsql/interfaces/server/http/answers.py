@@ -12,7 +12,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 
 from dpsql.errors import ProgrammingError
-from dpsql.results.json.answers import IntervalMatrix
+from dpsql.results.json_format import IntervalMatrix
 from dpsql.results.result import Result
 
 MOST_ANSWERS = 16

@@ -20,8 +20,10 @@ from starlette.routing import Route
 from dpsql.engine.schema_description import Description
 from dpsql.errors import Error, OperationalError, ProgrammingError
 from dpsql.interfaces.server.audit import Caller, Outcome
+from dpsql.interfaces.server.connections import QueryRunner
 from dpsql.interfaces.server.http import openapi, page
 from dpsql.interfaces.server.http.access import (
+    LONGEST,
     NOBODY,
     Authenticator,
     make_forbidden_error,
@@ -49,6 +51,7 @@ from dpsql.interfaces.server.http.requests import (
 )
 from dpsql.interfaces.server.http.responses import (
     HEADERS,
+    get_status,
     to_arrow_bytes,
     to_entry_json,
     to_full_entry_json,
@@ -59,20 +62,17 @@ from dpsql.interfaces.server.http.responses import (
     to_user_json,
     write_json,
 )
-from dpsql.interfaces.server.http.statuses import get_status
-from dpsql.interfaces.server.http.web_sessions import LONGEST
-from dpsql.interfaces.server.query_runner import QueryRunner
 from dpsql.interfaces.server.service import Lane, Service, reload_service
 from dpsql.interfaces.server.sockets import Log
 from dpsql.interfaces.server.statement_runs import CancelledBeforeTurn, StatementRunner
 from dpsql.interfaces.server.users import User
+from dpsql.interfaces.shell.answers import format_charges
 from dpsql.interfaces.shell.completion import KEYWORDS, list_functions
-from dpsql.interfaces.shell.costs import format_charges
 from dpsql.ledger.reader import LedgerReader
 from dpsql.policy.request.loss import parse_amount
 from dpsql.policy.request.query import QueryOptions
-from dpsql.results.json import answers as wire
-from dpsql.results.json import failures, records
+from dpsql.results import json_format
+from dpsql.results import json_format as wire
 from dpsql.sql.parse.stated_options import parse_stated_options
 
 if TYPE_CHECKING:
@@ -180,7 +180,7 @@ class HttpApi:
         except Exception as error:  # noqa: BLE001  (whatever it is, its words may quote private values)
             self._log("failure", peer=peer, error=type(error).__name__, door="http")
             response = self._make_error_response(
-                failures.make_unforeseen_error(getattr(error, "charged", None))
+                json_format.make_unforeseen_error(getattr(error, "charged", None))
             )
             facts["code"] = "internal"
         seconds = time.monotonic() - begun
@@ -201,7 +201,7 @@ class HttpApi:
 
     def _make_error_response(self, error: Error, sql: str | None = None) -> Response:
         number = get_status(error)
-        response = to_json_response({"error": failures.write_error(error, sql)}, number)
+        response = to_json_response({"error": json_format.write_error(error, sql)}, number)
         if number == 401:
             response.headers["WWW-Authenticate"] = 'Bearer realm="dpsql"'
         if number in (401, 408, 413, 415, 503):
@@ -217,7 +217,7 @@ class HttpApi:
             405: ("method", "this path does not support this method"),
         }.get(found, ("request", "malformed request"))
         self.metrics.count_response("", found, 0)
-        body = failures.write_error(
+        body = json_format.write_error(
             ProgrammingError(message, code=code, hint="GET /v1/openapi.json lists all paths")
         )
         return to_json_response({"error": body}, found)
@@ -369,7 +369,7 @@ class HttpApi:
         def run_quote(connection: Connection) -> Any:
             with self._audit_request(user, peer, "price"):
                 found = connection.budget(asked.queries, epsilon=loss, dialect=asked.dialect)
-            return {**records.write_record(found), "fits": found.fits}
+            return {**json_format.write_record(found), "fits": found.fits}
 
         return to_json_response(
             await self._run_work(request, running, lambda: running.run_with_connection(run_quote))
@@ -387,7 +387,7 @@ class HttpApi:
 
         def list_states(connection: Connection) -> Any:
             found = connection.engine.ledger.list_states() if everyone else connection.budget().values()
-            return {"budgets": [{"name": state.name, **records.write_record(state)} for state in found]}
+            return {"budgets": [{"name": state.name, **json_format.write_record(state)} for state in found]}
 
         return to_json_response(
             await self._run_work(
@@ -545,7 +545,7 @@ class HttpApi:
         running = StatementRunner(self.service, user)
 
         def describe_schema(connection: Connection) -> Any:
-            return records.write_record(
+            return json_format.write_record(
                 Description.from_catalog(self.service.policy, connection.engine.catalog)
             )
 

@@ -19,7 +19,7 @@ from dpsql.errors import InternalError, ProgrammingError
 from dpsql.interfaces.server.http.api import HttpApi
 from dpsql.interfaces.server.service import Service
 from dpsql.interfaces.server.sockets import Log, get_network, log_event, make_port_error, require_encryption
-from dpsql.results.json import failures
+from dpsql.results import json_format
 
 if TYPE_CHECKING:
     from dpsql.interfaces.server.http.oidc import OidcProvider
@@ -284,7 +284,7 @@ class HttpProtocol(H11Protocol):
     def send_400_response(self, msg: str) -> None:
         """What is no HTTP is refused as the API refuses, and the connection ends."""
         del msg
-        body = failures.write_error(ProgrammingError("this is not an HTTP/1.1 request", code="request"))
+        body = json_format.write_error(ProgrammingError("this is not an HTTP/1.1 request", code="request"))
         text = _encode_error(body)
         self.transport.write(
             b"HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\nConnection: close\r\n"

@@ -14,12 +14,11 @@ from typing import Any
 from starlette.requests import ClientDisconnect, Request
 
 from dpsql.errors import OperationalError, ProgrammingError
-from dpsql.interfaces.server.http.responses import JSON
-from dpsql.interfaces.server.http.statuses import make_body_error
+from dpsql.interfaces.server.http.responses import JSON, make_body_error
 from dpsql.interfaces.server.protocol.conversation import MOST_CHARACTERS
 from dpsql.policy.request.parameters import Parameters
 from dpsql.policy.request.query import QueryOptions
-from dpsql.results.json.cells import read_parameters
+from dpsql.results.json_format import read_parameters
 
 _FRACTION = re.compile(r"\d{1,600}/[1-9]\d{0,599}", re.ASCII)
 MOST_BYTES = 2_000_000

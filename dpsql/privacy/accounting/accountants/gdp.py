@@ -25,7 +25,7 @@ from dpsql.privacy.accounting.events import (
     Pure,
     Selection,
 )
-from dpsql.privacy.accounting.numerics.normal import PI, convert_to_epsilon, convert_to_mu, tail
+from dpsql.privacy.accounting.numerics import PI, convert_to_epsilon, convert_to_mu, tail
 from dpsql.privacy.accounting.tradeoffs import (
     bound_lattice_gaussian_mu,
     bound_pure_mu,

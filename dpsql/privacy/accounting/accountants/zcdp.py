@@ -25,7 +25,7 @@ from dpsql.privacy.accounting.events import (
     Pure,
     Selection,
 )
-from dpsql.privacy.accounting.numerics.rigorous import exp_minus_down, ln_down, ln_up, to_decimal_down
+from dpsql.privacy.accounting.numerics import exp_minus_down, ln_down, ln_up, to_decimal_down
 
 _SEARCH = Context(prec=50)
 _SMALL = 4

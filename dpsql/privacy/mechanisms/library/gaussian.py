@@ -12,8 +12,7 @@ import numpy as np
 from dpsql.errors import InternalError, LossError
 from dpsql.policy.request.loss import Amount, parse_amount
 from dpsql.privacy.accounting.events import Gaussian
-from dpsql.privacy.accounting.numerics.normal import convert_to_mu, gaussian_delta, to_decimal
-from dpsql.privacy.accounting.numerics.rigorous import ln_up
+from dpsql.privacy.accounting.numerics import convert_to_mu, gaussian_delta, ln_up, to_decimal
 from dpsql.privacy.accounting.profiles import GaussianProfile
 from dpsql.privacy.accounting.tradeoffs import bound_discrete_gaussian_mu
 from dpsql.privacy.mechanisms.base import Floats

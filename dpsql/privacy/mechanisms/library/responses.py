@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from dpsql.errors import DataError, LossError
 from dpsql.policy.request.loss import Amount, parse_amount
 from dpsql.privacy.accounting.events import Pure
-from dpsql.privacy.accounting.numerics.rigorous import ln_up
+from dpsql.privacy.accounting.numerics import ln_up
 from dpsql.privacy.accounting.profiles import Profile, ResponseProfile, UnaryProfile
 from dpsql.privacy.mechanisms.entropy import Entropy, SystemEntropy
 from dpsql.privacy.mechanisms.library.base import set_frozen_fields

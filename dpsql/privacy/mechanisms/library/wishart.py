@@ -15,7 +15,7 @@ from dpsql.errors import DataError, LossError
 from dpsql.policy.request.loss import Amount, parse_amount
 from dpsql.privacy.accounting.accountants.base import search_largest
 from dpsql.privacy.accounting.events import Approximate
-from dpsql.privacy.accounting.numerics.normal import Bounds
+from dpsql.privacy.accounting.numerics import Bounds
 from dpsql.privacy.mechanisms.base import Floats
 from dpsql.privacy.mechanisms.entropy import Entropy, SystemEntropy
 from dpsql.privacy.mechanisms.library.base import require_dimensions, set_frozen_fields

@@ -7,8 +7,8 @@ from sqlglot import exp
 from dpsql.plan.expressions import Expr, Literal
 from dpsql.sql.lower.aggregates.base import AggregateCall, CallForm, ExactGroups, GroupedRows, ReleasedGroups
 from dpsql.sql.lower.aggregates.row_values import build_row_text, guard_missing_values
-from dpsql.sql.lower.decimals import round_to_decimal
 from dpsql.sql.lower.derived_tables import derive_column_info
+from dpsql.sql.lower.number_types import round_to_decimal
 
 
 def lower_count_across(over: ReleasedGroups, node: exp.AggFunc) -> Expr:

@@ -13,7 +13,7 @@ from typing import NoReturn
 
 from sqlglot import exp
 
-from dpsql.analysis.decimals import find_decimal_digits
+from dpsql.analysis.number_types import find_decimal_digits
 from dpsql.plan.expressions import ReleasedColumn, Scalar
 from dpsql.plan.nodes import Aggregation, Key, OuterQuery, Output, Release, TopK
 from dpsql.plan.types import Type

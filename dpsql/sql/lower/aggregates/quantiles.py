@@ -25,7 +25,7 @@ from dpsql.sql.lower.aggregates.base import (
     lower_single_argument,
     refuse_distinct,
 )
-from dpsql.sql.lower.constant_folding import fold_constant
+from dpsql.sql.lower.constants import fold_constant
 from dpsql.sql.lower.scalars import Scalars
 from dpsql.sql.parse.rejection import QueryText
 

@@ -1,0 +1,144 @@
+"""What DuckDB says of tables: declared keys and constraints, where their rows come from, and fingerprints."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from dpsql.backends.base import TableOrigin
+from dpsql.backends.duckdb.dialect import emit_column_path
+from dpsql.backends.quoting import quote_identifier, quote_table_name
+from dpsql.policy.engine_types import parse_struct_fields
+
+# What a DuckDB schema declares beside types: keys, NOT NULL, CHECK and collations, as queries of its catalogue.
+
+
+COLUMNS: Final = """
+    SELECT column_name, is_nullable, data_type FROM duckdb_columns()
+    WHERE NOT internal AND {} AND table_name = {}
+"""
+CHECKS: Final = """
+    SELECT expression FROM duckdb_constraints()
+    WHERE {} AND constraint_type = 'CHECK' AND expression IS NOT NULL AND table_name = {}
+"""
+KEYS: Final = """
+    SELECT schema_name, table_name, constraint_type, constraint_column_names, referenced_table, referenced_column_names
+    FROM duckdb_constraints()
+    WHERE database_name = current_database() AND constraint_type IN ('PRIMARY KEY', 'UNIQUE', 'FOREIGN KEY')
+    ORDER BY constraint_index
+"""
+
+
+def build_collation_probes(table: str, columns: Sequence[tuple[str, str]]) -> tuple[str, ...]:
+    """Return the queries whose plans show which columns, of engine types, have a collation; none of a table without texts.
+
+    Claim: the two plans write a comparison in two ways exactly where the collation of a column or field is not the one that
+    compares bytes.
+    Why: the catalogue does not say what a column's collation is. Binding writes a comparison under a collation as one of
+    function calls (`lower(id) = lower('')`), and a view hands the collation of its columns on.
+    Source: DuckDB's documentation, "Collations".
+    """
+    texts = [read for name, kind in columns for read in _iterate_text_paths((name,), kind)]
+    return tuple(
+        f"EXPLAIN (FORMAT JSON) SELECT {', '.join(form.format(text) for text in texts)} FROM {quote_table_name(table)}"
+        for form in ("{} = ''", "({} COLLATE \"binary\") = ''")
+        if texts
+    )
+
+
+def find_collated_columns(columns: Sequence[tuple[str, str]], plans: Sequence[str]) -> frozenset[str]:
+    """Return the columns that have a collation, or a field that has one, by the plans of `build_collation_probes` as JSON."""
+    names = [name for name, kind in columns for _ in _iterate_text_paths((name,), kind)]
+    written = [_list_expressions(json.loads(plan)[0]["extra_info"]["Expressions"]) for plan in plans]
+    return frozenset(name for name, *forms in zip(names, *written, strict=True) if len(set(forms)) > 1)
+
+
+def _list_expressions(expressions: Any) -> list[str]:
+    return [expressions] if isinstance(expressions, str) else expressions
+
+
+def _iterate_text_paths(names: tuple[str, ...], kind: str) -> Iterator[str]:
+    """Each text that is a column or a field of it, as it is read."""
+    if kind == "VARCHAR":
+        yield emit_column_path(names)
+    for field, of in (parse_struct_fields(kind) or {}).items():
+        yield from _iterate_text_paths((*names, field), of)
+
+
+# Where the rows of a table or view come from, by the plan that DuckDB binds for it.
+#
+# Claim: every stored table that a view reads, through other views, macros, subqueries and names of any
+# spelling, is in its `TableOrigin`, and so is every operator that may read anything else.
+# Why: the plan is the engine's own, taken before an optimiser could leave a scan out; an operator that is
+# not known to read nothing is taken to read something.
+# Source: DuckDB's documentation, "EXPLAIN" (explain_output).
+
+
+READS_NOTHING = frozenset(
+    {
+        *("PROJECTION", "FILTER", "AGGREGATE", "WINDOW", "DISTINCT", "SAMPLE", "LIMIT", "ORDER_BY", "TOP_N"),
+        *("COMPARISON_JOIN", "ANY_JOIN", "ASOF_JOIN", "POSITIONAL_JOIN", "CROSS_PRODUCT"),
+        *("DELIM_JOIN", "DEPENDENT_JOIN", "DELIM_GET", "UNION", "EXCEPT", "INTERSECT"),
+        *("CTE", "REC_CTE", "CTE_SCAN", "EXPRESSION_GET", "DUMMY_SCAN", "EMPTY_RESULT"),
+        *("UNNEST", "RANGE", "GENERATE_SERIES", "REPEAT"),
+    }
+)
+"""Operators that pass rows on, or make them of constants."""
+STORED = "SEQ_SCAN"
+"""The scan of a table in DuckDB's own storage, which looks at the bytes of each text that is put into it."""
+ARROW, PANDAS = "PYTHON_ARROW_SCAN", "PANDAS_SCAN"
+_FRAME = re.compile(r"SELECT \* FROM (python_arrow_scan|pandas_scan)\(\) AS \w+;?\Z")
+_FRAME_PLAN = ("PROJECTION", "PROJECTION")
+
+
+def parse_origin(table: str, plan: str, definition: str | None, *, frames: frozenset[str]) -> TableOrigin:
+    """The origin of `table`, by its plan as JSON and the SQL of its view, if it is one.
+
+    A registered frame is a view of its own; what another view reads of frames has no name, so that it is
+    foreign there. `frames` are the scans of frames that are read without failing on any value.
+    """
+    nodes = list(_iterate_nodes(json.loads(plan)))
+    names = [str(node["name"]) for node in nodes]
+    if definition is not None and _FRAME.search(definition) and (*names[:-1],) == _FRAME_PLAN:
+        foreign: tuple[str, ...] = () if names[-1] in frames else (names[-1],)
+        return TableOrigin(frozenset({f"frame {table}"}), foreign, has_checked_texts=False)
+    tables = frozenset(node["extra_info"].get("Table", "?") for node in nodes if node["name"] == STORED)
+    foreign = tuple(dict.fromkeys(name for name in names if name != STORED and name not in READS_NOTHING))
+    return TableOrigin(tables, foreign, is_stored_table=definition is None)
+
+
+def _iterate_nodes(plan: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    for node in plan:
+        yield node
+        yield from _iterate_nodes(node["children"])
+
+
+# Fingerprints of tables, by which an owner sees that data changed: exact, salted, and for nobody else.
+#
+# Claim: equal rows, in any order, have the same fingerprint; other rows have another, but for chance. Without the salt nobody
+# can hold a guess of all rows against one.
+# Why: the number of rows and two sums of their hashes do not depend on the order, and a row that occurs twice counts twice. The
+# digest is keyed by the salt. The engine's hash is no cryptographic one: whoever may write rows can find others with the same sums.
+# Source: Bellare, Micciancio 1997, "A new paradigm for collision-free hashing" (sums of hashes of a multiset); RFC 7693 (keyed BLAKE2).
+
+
+_BYTES = 16
+
+
+def compute_fingerprints(
+    tables: Mapping[str, Sequence[str]], salt: bytes, query_rows: Callable[[str], Sequence[tuple[Any, ...]]]
+) -> dict[str, str]:
+    """For each table the fingerprint of these columns of all rows, in hexadecimal digits; `query_rows` gives the rows of a statement."""
+    found = {}
+    for table, columns in tables.items():
+        row = f"hash(ROW({', '.join(map(quote_identifier, columns))}))" if columns else "0"
+        ((rows, total, other),) = query_rows(
+            f"SELECT COUNT(*), SUM(h::HUGEINT), BIT_XOR(hash(h)) FROM (SELECT {row} AS h FROM {quote_table_name(table)})"
+        )
+        names = "\0".join(columns)
+        text = f"{names}\0{rows} {total} {other}".encode(errors="surrogatepass")
+        found[table] = hashlib.blake2b(text, key=salt, digest_size=_BYTES).hexdigest()
+    return found

@@ -1,0 +1,208 @@
+"""Tables as PostgreSQL's catalog describes them: types, columns, CHECK constraints."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from types import MappingProxyType
+
+from dpsql.policy.engine_types import UNLIMITED
+
+# PostgreSQL's types, by the names of the engine types that policies and plans know.
+#
+# A column whose type is not listed here has a name that no policy reads: domains and types of extensions (as citext) among
+# them, whose functions and comparisons anybody may have defined.
+
+
+_MOST_DIGITS = 38
+_NAMES = MappingProxyType(
+    {
+        "smallint": "SMALLINT",
+        "integer": "INTEGER",
+        "bigint": "BIGINT",
+        "real": "FLOAT",
+        "double precision": "DOUBLE",
+        "numeric": UNLIMITED,
+        "text": "VARCHAR",
+        "character varying": "VARCHAR",
+        "character": "VARCHAR",
+        "bpchar": "VARCHAR",
+        "boolean": "BOOLEAN",
+        "date": "DATE",
+        "timestamp without time zone": "TIMESTAMP",
+        "timestamp with time zone": "TIMESTAMP WITH TIME ZONE",
+        "time without time zone": "TIME",
+        "uuid": "UUID",
+        "bytea": "BLOB",
+    }
+)
+_SIZED = re.compile(r"(?P<name>[a-z ]+?)\((?P<digits>\d+)(?:,(?P<scale>-?\d+))?\)(?P<rest>[a-z ]*)")
+
+
+def parse_engine_type(name: str, kind: str = "b", members: Sequence[str] = ()) -> str:
+    """The engine type of a column, by `format_type`'s name for it, the `typtype` of its type, and the members of an enum.
+
+    >>> parse_engine_type("character varying(20)"), parse_engine_type("numeric(12,2)"), parse_engine_type("numeric")
+    ('VARCHAR', 'DECIMAL(12,2)', 'NUMERIC')
+    >>> parse_engine_type("timestamp(3) with time zone"), parse_engine_type("mood", "e", ["sad", "ok"]), parse_engine_type("citext")
+    ('TIMESTAMP WITH TIME ZONE', "ENUM('sad', 'ok')", 'CITEXT (POSTGRESQL)')
+    >>> parse_engine_type("numeric(12,2)[]"), parse_engine_type("interval[]")
+    ('DECIMAL(12,2)[]', 'INTERVAL (POSTGRESQL)[]')
+    """
+    if kind == "e":
+        listed = ", ".join("'" + member.replace("'", "''") + "'" for member in members)
+        return f"ENUM({listed})"
+    unread = f"{name.upper()} (POSTGRESQL)"
+    if kind != "b":
+        return unread
+    if name.endswith("[]"):
+        return f"{parse_engine_type(name.removesuffix('[]'))}[]"
+    found = _SIZED.fullmatch(name)
+    if found is None:
+        return _NAMES.get(name, unread)
+    if found["name"] == "numeric":
+        digits, scale = int(found["digits"]), int(found["scale"] or 0)
+        return f"DECIMAL({digits},{scale})" if 0 <= scale <= digits <= _MOST_DIGITS else UNLIMITED
+    return _NAMES.get(found["name"] + found["rest"], unread)
+
+
+# What PostgreSQL's catalogue says of tables: columns, what stands behind a name, and what a role may do. No row is read.
+
+
+SCHEMA = """
+    SELECT n.nspname, c.relname, a.attname, format_type(a.atttypid, a.atttypmod), t.typtype,
+           CASE WHEN NOT (has_schema_privilege(n.oid, 'USAGE') AND has_table_privilege(c.oid, 'SELECT'))
+                THEN 'NOT GRANTED TO THIS ROLE'
+                WHEN a.attgenerated = 'v' THEN 'COMPUTED WHEN READ'
+                WHEN t.typtype <> 'e' AND tn.nspname <> 'pg_catalog' THEN upper(t.typname) || ' (EXTENSION)' END,
+           ARRAY(SELECT e.enumlabel::text FROM pg_enum AS e WHERE e.enumtypid = a.atttypid ORDER BY e.enumsortorder)
+    FROM pg_class AS c
+    JOIN pg_namespace AS n ON n.oid = c.relnamespace
+    JOIN pg_attribute AS a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+    JOIN pg_type AS t ON t.oid = a.atttypid
+    JOIN pg_namespace AS tn ON tn.oid = t.typnamespace
+    WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f') AND c.relpersistence <> 't'
+      AND n.nspname NOT IN ('pg_catalog', 'information_schema') AND n.nspname NOT LIKE 'pg\\_%'
+      AND NOT c.relispartition
+    ORDER BY n.nspname <> 'public', n.nspname, c.relname, a.attnum
+"""
+"""The columns of all tables and views, but for partitions, which are read through their table; and why one is not read.
+
+A right to columns alone is not enough for the lock under which a query reads."""
+
+RELATION = """
+    WITH RECURSIVE parts AS (
+        SELECT c.oid FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
+        WHERE n.nspname = %s AND c.relname = %s
+        UNION SELECT i.inhrelid FROM pg_inherits AS i JOIN parts ON i.inhparent = parts.oid
+    )
+    SELECT c.oid::bigint, c.relkind, c.relrowsecurity, COALESCE(m.amname, 'heap'), c.relpersistence
+    FROM parts JOIN pg_class AS c ON c.oid = parts.oid LEFT JOIN pg_am AS m ON m.oid = c.relam
+"""
+"""A relation and those that inherit from it: its number, kind, row security, access method and persistence."""
+
+DECLARED = """
+    SELECT a.attname, a.attnotnull, NOT COALESCE(l.collisdeterministic, TRUE) FROM pg_attribute AS a
+    JOIN pg_class AS c ON c.oid = a.attrelid JOIN pg_namespace AS n ON n.oid = c.relnamespace
+    LEFT JOIN pg_collation AS l ON l.oid = a.attcollation
+    WHERE n.nspname = %s AND c.relname = %s AND a.attnum > 0 AND NOT a.attisdropped
+"""
+"""The columns; whether each is NOT NULL, and whether its collation takes texts for equal that differ."""
+
+CHECKS = """
+    SELECT pg_get_expr(k.conbin, k.conrelid) FROM pg_constraint AS k
+    JOIN pg_class AS c ON c.oid = k.conrelid JOIN pg_namespace AS n ON n.oid = c.relnamespace
+    WHERE n.nspname = %s AND c.relname = %s AND k.contype = 'c' AND k.convalidated
+    ORDER BY k.conname
+"""
+"""The conditions of a table's CHECK constraints that hold for all its rows."""
+
+KEYS = """
+    SELECT n.nspname, c.relname, CASE k.contype WHEN 'p' THEN 'PRIMARY KEY' WHEN 'u' THEN 'UNIQUE' ELSE 'FOREIGN KEY' END,
+           ARRAY(SELECT a.attname::text FROM unnest(k.conkey) WITH ORDINALITY AS u (number, place)
+                 JOIN pg_attribute AS a ON a.attrelid = k.conrelid AND a.attnum = u.number ORDER BY place),
+           t.relname,
+           ARRAY(SELECT a.attname::text FROM unnest(k.confkey) WITH ORDINALITY AS u (number, place)
+                 JOIN pg_attribute AS a ON a.attrelid = k.confrelid AND a.attnum = u.number ORDER BY place)
+    FROM pg_constraint AS k
+    JOIN pg_class AS c ON c.oid = k.conrelid JOIN pg_namespace AS n ON n.oid = c.relnamespace
+    LEFT JOIN pg_class AS t ON t.oid = k.confrelid
+    WHERE k.contype IN ('p', 'u', 'f') AND k.convalidated AND NOT c.relispartition
+      AND (t.oid IS NULL OR t.relnamespace = c.relnamespace)
+    ORDER BY n.nspname, c.relname, k.conname
+"""
+"""The primary, unique and foreign keys, as `declared_keys.build_table_keys` reads them."""
+
+SERVER = """
+    SELECT current_database(), current_setting('server_version_num')::int, current_setting('server_encoding'),
+           (SELECT oid::bigint FROM pg_database WHERE datname = current_database()),
+           current_setting('is_superuser') = 'on',
+           (SELECT rolcreaterole OR rolcreatedb OR rolbypassrls OR rolreplication
+            FROM pg_roles WHERE rolname = current_user)
+"""
+
+IDENTITY = "SELECT (SELECT system_identifier FROM pg_control_system()), (SELECT timeline_id FROM pg_control_checkpoint())"
+
+WRITABLE = """
+    SELECT n.nspname, c.relname FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
+    WHERE c.relkind IN ('r', 'p') AND n.nspname NOT IN ('pg_catalog', 'information_schema')
+      AND n.nspname NOT LIKE 'pg\\_%'
+      AND (pg_has_role(c.relowner, 'USAGE') OR has_table_privilege(c.oid, 'INSERT, UPDATE, DELETE, TRUNCATE'))
+    ORDER BY 1, 2
+"""
+"""The tables that the role may change."""
+
+READABLE = """
+    SELECT n.nspname, c.relname FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
+    WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f') AND n.nspname NOT IN ('pg_catalog', 'information_schema')
+      AND n.nspname NOT LIKE 'pg\\_%' AND NOT c.relispartition
+      AND has_schema_privilege(n.oid, 'USAGE') AND has_any_column_privilege(c.oid, 'SELECT')
+    ORDER BY 1, 2
+"""
+"""The tables that the role may read."""
+
+
+# CHECK constraints as PostgreSQL writes them, in the words that `dpsql.policy.check_constraints` reads.
+#
+# Claim: the condition is the same; what has another form than those below stays as it is, and says nothing then.
+# Why: PostgreSQL writes constants with casts to their types, negative numbers as texts, and IN as = ANY of an array; each of these
+# forms is put into the one that DuckDB writes, outside of texts alone.
+# Source: PostgreSQL's documentation, `pg_get_expr` and "Row and Array Comparisons".
+
+
+_TEXT = re.compile(r"'(?:[^']|'')*'")
+_NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?")
+_CAST = re.compile(
+    r"'(?P<place>[0-9]+)'::(?P<type>[a-z]+(?: (?:precision|varying|without time zone))?)(?:\([0-9]+\))?"
+)
+_NUMBERS = r"(?:smallint|integer|bigint|numeric|real|double precision)"
+_CONSTANT = re.compile(rf"\((?P<number>-?[0-9.]+)\)::{_NUMBERS}")
+_COLUMN = re.compile(r'\((?P<name>\w+|"[^"]+")\)::text')
+_ANY = re.compile(r"= ANY \((?:ARRAY\[(?P<plain>[^\[\]]*)\]|\(ARRAY\[(?P<cast>[^\[\]]*)\]\)::text\[\])\)")
+
+
+def normalize_condition(text: str) -> str:
+    """The condition, with constants, lists and columns of text as DuckDB writes them.
+
+    >>> normalize_condition("((n >= '-5'::integer) AND (n <= (10)::numeric) AND (day > '2020-01-01'::date))")
+    "((n >= -5) AND (n <= 10) AND (day > CAST('2020-01-01' AS DATE)))"
+    >>> normalize_condition("((plan)::text = ANY ((ARRAY['A'::character varying, 'it''s'::character varying])::text[]))")
+    "(plan IN ('A', 'it''s'))"
+    """
+    texts = _TEXT.findall(text)
+    places = iter(range(len(texts)))
+    bare = _TEXT.sub(lambda _: f"'{next(places)}'", text)
+    bare = _CAST.sub(lambda found: _normalize_constant(found, texts), bare)
+    bare = _COLUMN.sub(lambda found: found["name"], _CONSTANT.sub(lambda found: found["number"], bare))
+    bare = _ANY.sub(lambda found: f"IN ({found['plain'] or found['cast']})", bare)
+    return re.sub(r"'([0-9]+)'", lambda found: texts[int(found[1])], bare)
+
+
+def _normalize_constant(found: re.Match[str], texts: list[str]) -> str:
+    """A text with its cast: a number, a day or a moment, or the text itself."""
+    inner, kind = texts[int(found["place"])][1:-1], found["type"]
+    if re.fullmatch(_NUMBERS, kind) and _NUMBER.fullmatch(inner):
+        return inner
+    if kind == "date" or kind.startswith("timestamp"):
+        return f"CAST('{found['place']}' AS {kind.split()[0].upper()})"
+    return f"'{found['place']}'" if kind in ("text", "character varying", "bpchar") else found[0]

@@ -1,0 +1,400 @@
+"""`dpsql query`, `dpsql explain` and `dpsql run`: the files of queries, and where answers are written."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from enum import StrEnum
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dpsql.api.remote.address import is_address
+from dpsql.errors import OperationalError, ProgrammingError
+from dpsql.interfaces.cli.options import (
+    Analyst,
+    AnchorPath,
+    Confidence,
+    Delta,
+    Dialect,
+    Epsilon,
+    Fresh,
+    LedgerFile,
+    LedgerKey,
+    MaxGroups,
+    NewLedger,
+    PolicyFile,
+    Source,
+    Sql,
+    TargetError,
+    connect_to_database,
+    connect_to_source,
+    find_default_epsilon,
+    find_source_epsilon,
+    parse_location,
+    read_sql,
+    require_loss,
+    resolve_policy_path,
+)
+from dpsql.interfaces.cli.publish import Check, Folder, resolve_ledger, run_publication
+from dpsql.interfaces.shell.answers import AnswerFormat
+from dpsql.policy.request.query import QueryOptions
+
+if TYPE_CHECKING:
+    from dpsql.interfaces.shell.describe import Listing
+    from dpsql.results.result import Result
+
+
+# Write the answer of `dpsql query` in a format, to a file or to standard output.
+
+
+class OutputFormat(StrEnum):
+    """The format of an answer: for reading, or as data."""
+
+    table = "table"
+    csv = "csv"
+    json = "json"
+    markdown = "markdown"
+    parquet = "parquet"
+
+
+_BY_ENDING = {
+    ".csv": OutputFormat.csv,
+    ".json": OutputFormat.json,
+    ".md": OutputFormat.markdown,
+    ".parquet": OutputFormat.parquet,
+}
+StyleOption = Annotated[
+    OutputFormat | None,
+    typer.Option(
+        "--format",
+        "-f",
+        help="The format of the answer. [default: from the ending of --output, else table]",
+        show_default=False,
+    ),
+]
+Output = Annotated[
+    Path | None,
+    typer.Option("--output", "-o", help="The file to write, instead of standard output.", show_default=False),
+]
+
+
+def resolve_output_format(style: OutputFormat | None, output: Path | None) -> OutputFormat:
+    """Return the given format, or that of the file's ending. Raises ProgrammingError for Parquet without a file."""
+    found = style or (
+        OutputFormat.table if output is None else _BY_ENDING.get(output.suffix.lower(), OutputFormat.table)
+    )
+    if found is OutputFormat.parquet:
+        if output is None:
+            raise ProgrammingError(
+                "Parquet requires an output file", code="argument", hint="add --output answer.parquet"
+            )
+        if find_spec("pyarrow") is None:
+            raise ProgrammingError(
+                "Parquet needs pyarrow, which is not installed",
+                code="parquet_unavailable",
+                hint="pip install pyarrow",
+            )
+    return found
+
+
+def write_answer(result: Result, style: OutputFormat, output: Path | None) -> None:
+    """Write the answer. Raises OperationalError (`not_written`); the same query is then answered again at no charge."""
+    from dpsql.interfaces.shell.answers import View, build_arrow_table, format_answer
+
+    if output is None:
+        print(format_answer(result, AnswerFormat(style.value), View.from_stream(sys.stdout)), flush=True)
+        return
+    try:
+        if style is OutputFormat.parquet:
+            from pyarrow import parquet
+
+            parquet.write_table(build_arrow_table(result), output)
+        else:
+            output.write_text(
+                format_answer(result, AnswerFormat(style.value), View()) + "\n", encoding="utf-8"
+            )
+    except OSError as error:
+        said = error.strerror
+    else:
+        return
+    raise _make_write_error(output, said)
+
+
+def write_listing(found: Listing, style: OutputFormat, output: Path | None) -> None:
+    """Write a list of tables or columns. Raises OperationalError (`not_written`), and ProgrammingError for Parquet."""
+    from dpsql.interfaces.shell.answers import View, format_listing
+
+    if style is OutputFormat.parquet:
+        raise ProgrammingError(
+            "a list of tables or columns cannot be written as Parquet",
+            code="argument",
+            hint="use --format csv",
+        )
+    view = View.from_stream(sys.stdout) if output is None else View()
+    text = format_listing(
+        found.heads, found.rows, AnswerFormat(style.value), view, numbers=found.numbers, rules=found.rules
+    )
+    if output is None:
+        print(text)
+        return
+    try:
+        output.write_text(text + "\n", encoding="utf-8")
+    except OSError as error:
+        raise _make_write_error(output, error.strerror) from None
+
+
+def _make_write_error(output: Path, said: str | None) -> OperationalError:
+    return OperationalError(
+        f"cannot write {output}: {said}",
+        code="not_written",
+        hint="run the query again with another file; the stored answer is free",
+    )
+
+
+# `dpsql explain`.
+
+
+def explain(
+    database: Source,
+    sql: Sql,
+    *,
+    policy: PolicyFile = None,
+    ledger: LedgerFile = None,
+    ledger_key: LedgerKey = None,
+    anchor: AnchorPath = None,
+    new_ledger: NewLedger = False,
+    analyst: Analyst = None,
+    epsilon: Epsilon = None,
+    delta: Delta = None,
+    max_groups: MaxGroups = None,
+    target_error: TargetError = None,
+    confidence: Confidence = None,
+    dialect: Dialect = "duckdb",
+    fresh: Fresh = False,
+) -> None:
+    """Show the plan of a query and its charge.
+
+    The plan states the bound proved for each step and the expected error. Nothing is charged, and no private data is read.
+    """
+    text = read_sql(sql)
+    default = find_source_epsilon(database, policy)
+    require_loss(epsilon, target_error, text, dialect, default, server=is_address(database))
+    with connect_to_source(
+        database,
+        policy,
+        ledger,
+        analyst,
+        ledger_key,
+        anchor=anchor,
+        new_ledger=new_ledger,
+        fresh=fresh,
+        default=default,
+    ) as connection:
+        explanation = connection.explain(
+            text,
+            epsilon=epsilon,
+            delta=delta,
+            max_groups=max_groups,
+            target_error=target_error,
+            confidence=confidence,
+            dialect=dialect,
+        )
+        print(explanation)
+
+
+# Read files with queries.
+
+
+_WIDTH = 60
+
+
+@dataclass(frozen=True, slots=True)
+class FileQuery:
+    """A query of a file; numbers begin with 1."""
+
+    file: Path
+    number: int
+    sql: str
+
+    @property
+    def short_sql(self) -> str:
+        """The beginning of the query, in one line."""
+        line = " ".join(self.sql.split())
+        return line if len(line) <= _WIDTH else f"{line[: _WIDTH - 1]}…"
+
+
+def read_queries(file: Path) -> Iterator[FileQuery]:
+    """Yield the queries of a file. Raises ProgrammingError (`query_file`) if it cannot be read."""
+    from dpsql.interfaces.shell.statements import is_blank, split_statements
+
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        raise ProgrammingError(
+            f"cannot read {file} as UTF-8 text", code="query_file", hint="check the path and the encoding"
+        ) from None
+    cut = split_statements(text)
+    statements = [*cut.statements, *([] if is_blank(cut.rest) else [cut.rest.strip()])]
+    for number, sql in enumerate(statements, 1):
+        yield FileQuery(file, number, sql)
+
+
+# `dpsql query`.
+
+
+INTERRUPTED = 130
+"""The exit code after Ctrl-C."""
+
+
+def query(
+    database: Source,
+    sql: Sql,
+    *,
+    policy: PolicyFile = None,
+    ledger: LedgerFile = None,
+    ledger_key: LedgerKey = None,
+    anchor: AnchorPath = None,
+    new_ledger: NewLedger = False,
+    analyst: Analyst = None,
+    epsilon: Epsilon = None,
+    delta: Delta = None,
+    max_groups: MaxGroups = None,
+    target_error: TargetError = None,
+    confidence: Confidence = None,
+    dialect: Dialect = "duckdb",
+    fresh: Fresh = False,
+    style: StyleOption = None,
+    output: Output = None,
+) -> None:
+    """Answer one SELECT, and charge the budget unless the same query was answered before.
+
+    SHOW TABLES and DESCRIBE t are answered from the policy, at no charge. The answer is written to standard output or to a file,
+    with the 95% interval of each noisy value. The charge follows a table; with other formats it is written to standard error.
+    """
+    from dpsql.interfaces.shell import describe
+    from dpsql.interfaces.shell.answers import View, format_remarks, make_dim
+    from dpsql.interfaces.shell.query_progress import QueryInterrupted, run_query
+    from dpsql.interfaces.shell.session import is_explain
+
+    text, form = read_sql(sql), resolve_output_format(style, output)
+    if (table := describe.parse_describe_statement(text)) is not None:
+        with connect_to_source(
+            database, policy, ledger, analyst, ledger_key, anchor=anchor, new_ledger=new_ledger
+        ) as connection:
+            found = describe.build_listing(table, connection.describe())
+        write_listing(found, form, output)
+        return
+    default = find_source_epsilon(database, policy)
+    loss = require_loss(epsilon, target_error, text, dialect, default, server=is_address(database))
+    with connect_to_source(
+        database,
+        policy,
+        ledger,
+        analyst,
+        ledger_key,
+        anchor=anchor,
+        new_ledger=new_ledger,
+        fresh=fresh,
+        default=default,
+    ) as connection:
+        terms: QueryOptions = {
+            "epsilon": epsilon,
+            "delta": delta,
+            "max_groups": max_groups,
+            "target_error": target_error,
+            "confidence": confidence,
+            "dialect": dialect,
+        }
+        if is_explain(text):
+            print(connection.explain(text, **terms))
+            return
+        progress = sys.stderr if sys.stderr.isatty() else None
+        try:
+            result = run_query(connection, text, terms, progress=progress)
+        except QueryInterrupted as stopped:
+            print(stopped.text, file=sys.stderr)
+            raise typer.Exit(INTERRUPTED) from None
+        write_answer(result, form, output)
+        beside = sys.stdout if form is OutputFormat.table and output is None else sys.stderr
+        when = connection.find_answer_time(result.receipt)
+        cost = format_remarks(result, loss, connection.budget().values(), when)
+        print(View.from_stream(beside).render_parts(make_dim(cost)), file=beside)
+
+
+# `dpsql run`.
+
+
+Queries = Annotated[list[Path], typer.Argument(help="Files with queries.", show_default=False)]
+DatabaseOption = Annotated[
+    str,
+    typer.Option(
+        "--database",
+        "-d",
+        metavar="DATABASE|URL",
+        help="The data, the URL of a database, or a policy with the sources of its tables.",
+        show_default=False,
+    ),
+]
+
+
+def run(
+    queries: Queries,
+    *,
+    database: DatabaseOption,
+    output: Folder = None,
+    policy: PolicyFile = None,
+    ledger: LedgerFile = None,
+    ledger_key: LedgerKey = None,
+    anchor: AnchorPath = None,
+    new_ledger: NewLedger = False,
+    analyst: Analyst = None,
+    epsilon: Epsilon = None,
+    dialect: Dialect = "duckdb",
+    check: Check = False,
+) -> None:
+    """Run all queries of files, or none: if one is refused, or the budget does not suffice for all, nothing is charged.
+
+    The answers are written as by `dpsql publish` and named after the files; a file's second query is NAME_2.
+    """
+    from dpsql.interfaces.publish.publication import build_publication
+    from dpsql.ledger.open import MEMORY
+    from dpsql.policy import load
+
+    data = parse_location(database)
+    rules = resolve_policy_path(data, policy)
+    loss = epsilon or find_default_epsilon(load(rules))
+    named = dict[str, str]()
+    for text in (each for file in queries for each in read_queries(file)):
+        stem = text.file.stem if text.number == 1 else f"{text.file.stem}_{text.number}"
+        named[_make_unique_name(stem, named)] = text.sql
+    publication = build_publication(
+        ", ".join(file.stem for file in queries), str(rules), named, loss, dialect
+    )
+    book = resolve_ledger(ledger or str(rules.with_suffix(".ledger")), check=check)
+    with closing(
+        connect_to_database(
+            data,
+            policy,
+            book,
+            analyst,
+            ledger_key,
+            anchor=None if book == MEMORY else anchor,
+            new_ledger=new_ledger,
+        )
+    ) as connection:
+        run_publication(connection, publication, output, check=check)
+
+
+def _make_unique_name(stem: str, taken: dict[str, str]) -> str:
+    """Return a file name that no other query has."""
+    names = {name.casefold() for name in taken}
+    number, name = 1, stem
+    while name.casefold() in names:
+        number += 1
+        name = f"{stem}_{number}"
+    return name

@@ -1,1 +1,0 @@
-"""Rigorous bounds of real functions: exp, ln and the normal law."""
