@@ -64,7 +64,7 @@ FAULTS = (
         "require_payable(self.ledger, accounts, wanted.loss, self.analyst, self.reservation)",
         "",
         "a loss beyond the whole budget is planned before it is refused",
-        f"{_ATTACK}::test_a_loss_that_nobody_can_pay_is_refused_before_it_is_planned[pure-explain]",
+        f"{_ATTACK}::test_a_loss_that_nobody_can_pay_is_refused_before_it_is_planned[pure-plan]",
     ),
     Fault(
         "selection-of-any-loss",
