@@ -299,7 +299,7 @@ def test_like_does_not_go_back(spark: Any) -> None:
             shown = emit_expression(built).replace(SPARK_COLUMN, "c")
         began = time.perf_counter()
         spark.sql(
-            f"SELECT {shown} FROM (SELECT REPEAT('a', 1300 + CAST(id AS INT)) AS c FROM RANGE(1))"
+            f"SELECT {shown} FROM (SELECT REPEAT('a', 3000 + CAST(id AS INT)) AS c FROM RANGE(1))"
         ).collect()
         return time.perf_counter() - began
 
