@@ -5,6 +5,7 @@ from __future__ import annotations
 from .fault import Fault
 
 _ATTACK = "tests/attacks/test_a46_plans_that_explode.py"
+_HINTS = "tests/sql/test_fuzzing.py::test_a_hint_costs_no_more_than_reading_the_text"
 _GROWING = f"{_ATTACK}::test_growing_statements_are_planned_in_bounded_work"
 
 FAULTS = (
@@ -57,6 +58,36 @@ FAULTS = (
         "False",
         "an engine compares thousands of conditions with each other, after the charge",
         f"{_ATTACK}::test_conditions_of_all_levels_are_bounded",
+    ),
+    Fault(
+        "names-before-brackets-searched-everywhere",
+        "dpsql.sql.parse.rejection:refuse_brackets",
+        "source.text[max(0, offset - _NEAR) : offset]",
+        "source.text[:offset]",
+        "a long name before brackets takes minutes before the charge",
+        f"{_HINTS}[a name before brackets]",
+    ),
+    Fault(
+        "brackets-with-any-spaces",
+        "dpsql.sql.parse.rejection",
+        r"""
+        _PART = re.compile(
+            r"\[\s{0,9}(?P<first>-?\d{1,9})?\s{0,9}(?P<colon>:)?\s{0,9}(?P<last>-?\d{1,9})?\s{0,9}\]"
+        )
+        """,
+        r"""
+        _PART = re.compile(r"\[\s*(?P<first>-?\d{1,9})?\s*(?P<colon>:)?\s*(?P<last>-?\d{1,9})?\s*\]")
+        """,
+        "spaces in brackets take hours before the charge",
+        f"{_HINTS}[spaces in brackets]",
+    ),
+    Fault(
+        "any-pattern-of-columns-tried",
+        "dpsql.sql.lower.unknown_syntax:_is_simple_pattern",
+        "len(text) <= _LONGEST_PATTERN and sum(map(text.count, '*?')) <= _MOST_REPEATED",
+        "True",
+        "a pattern of an analyst takes hours before the charge",
+        f"{_HINTS}[a pattern of columns]",
     ),
     Fault(
         "unpayable-loss-planned",

@@ -37,6 +37,9 @@ LONG: Mapping[str, Shape] = {
     "a day": lambda size: f"{_WHERE}day = '{'2' * size}'",
     "a limit": lambda size: f"{_COUNT} LIMIT {'1' * size}",
     "semicolons": lambda size: _COUNT + ";" * size,
+    "a name before brackets": lambda size: f"SELECT {'a' * size}(1)[1] FROM visits",
+    "spaces in brackets": lambda size: f"SELECT note[{' ' * size}x FROM visits",
+    "a pattern of columns": lambda size: f"SELECT COLUMNS('{'.*' * size}q') FROM visits",
 }
 """One word or space that is long."""
 _QUOTES = "''"

@@ -13,6 +13,7 @@ import resource
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
@@ -181,6 +182,31 @@ def test_work_follows_the_text(asker: Asker, shape: str) -> None:
     small, large = (SHAPES[shape](size) for size in (150, 300))
     calls(asker.connection, small)
     assert calls(asker.connection, large) <= 2.2 * calls(asker.connection, small)
+
+
+def seconds(connection: Connection, text: str) -> float:
+    """The time of the processor in which a text is refused, the least of three: searches by a pattern call no function."""
+    took = []
+    for _ in range(3):
+        _parse_remembered.cache_clear()
+        began = time.process_time()
+        with pytest.raises(dpsql.Error):
+            connection.explain(text)
+        took.append(time.process_time() - began)
+    return min(took)
+
+
+SEARCHED = {"a name before brackets": 20_000, "spaces in brackets": 300, "a pattern of columns": 18}
+"""Shapes whose refusal searches the text for what to write instead, at sizes that a careless search takes a second for."""
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("shape", SEARCHED)
+def test_a_hint_costs_no_more_than_reading_the_text(asker: Asker, shape: str) -> None:
+    """Finding what to write instead takes no power of the length of a text."""
+    text = SHAPES[shape](SEARCHED[shape])
+    plain = f"SELECT COUNT({'a' * len(text)}) FROM visits"
+    assert seconds(asker.connection, text) <= 20 * seconds(asker.connection, plain)
 
 
 LARGEST = {

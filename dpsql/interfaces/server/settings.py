@@ -118,7 +118,7 @@ _KNOWN = {
         _Setting("dpsql.target_error", "", lambda value: _require_readable(value, parse_target_error)),
         _Setting("dpsql.confidence", "", lambda value: _require_readable(value, parse_confidence)),
         _Setting("dpsql.dialect", "postgres", _make_choice_parser(*sorted(DIALECTS))),
-        _Setting("dpsql.engine.replay", "on", _parse_boolean),
+        _Setting("dpsql.replay", "on", _parse_boolean),
         _Setting("dpsql.notices", "on", _parse_boolean),
     )
 }
@@ -233,7 +233,7 @@ class Settings:
         """The terms of a query that states none itself."""
         options: QueryOptions = {
             "dialect": self.dialect,
-            "replay": self.get_value("dpsql.engine.replay") == "on",
+            "replay": self.get_value("dpsql.replay") == "on",
         }
         if epsilon := self.get_value("dpsql.epsilon"):
             options["epsilon"] = Fraction(epsilon)

@@ -26,6 +26,8 @@ _SIMILAR = 0.75
 """The least similarity, by difflib's measure, of a name that is proposed."""
 _MOST_ITEMS = 3
 """The most columns or patterns that a hint writes out."""
+_LONGEST_PATTERN, _MOST_REPEATED = 100, 2
+"""The most characters of a pattern whose columns a hint names, and the most of its parts that are repeated."""
 _AGGREGATES = {
     entry.signature.partition("(")[0].lower(): entry.signature
     for entry in AGGREGATES.values()
@@ -88,19 +90,28 @@ def refuse_columns_call(source: QueryText, node: exp.Expr, names: Iterable[str])
 
 
 def _match_columns(node: exp.Expr, names: Iterable[str]) -> list[str]:
-    """The columns that COLUMNS('pattern'), COLUMNS(*) or COLUMNS([…]) stands for; none where that is not simple."""
+    """Return the columns that COLUMNS('pattern'), COLUMNS(*) or COLUMNS([…]) stands for; none where that is not simple.
+
+    A longer pattern, or one of more repeated parts, is not tried: each part multiplies the work by the length of a name.
+    """
     (asked, *_) = node.expressions or [None]
     if isinstance(asked, exp.Star) and not any(asked.args.values()):
         return list(names)
     if isinstance(asked, exp.Array):
         wanted = {normalize_name(part.name) for part in asked.expressions}
         return [name for name in names if normalize_name(name) in wanted]
-    if isinstance(asked, exp.Literal) and asked.is_string and re.fullmatch(r"[\w .|*?$^]*", asked.name):
+    if isinstance(asked, exp.Literal) and asked.is_string and _is_simple_pattern(asked.name):
         try:
             return [name for name in names if re.search(asked.name, name, re.IGNORECASE)]
         except re.error:
             return []
     return []
+
+
+def _is_simple_pattern(text: str) -> bool:
+    """Whether a regular expression is short, and takes little work on any name."""
+    short = len(text) <= _LONGEST_PATTERN and sum(map(text.count, "*?")) <= _MOST_REPEATED
+    return short and re.fullmatch(r"[\w .|*?$^]*", text) is not None
 
 
 def refuse_constant_key(

@@ -73,8 +73,10 @@ STATEMENTS: Mapping[str, str] = {
 """What to write for a statement that begins so and changes nothing."""
 _NAME_BEFORE = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*\s*$")
 """A name at the end of a text, with those before it."""
-_PART = re.compile(r"\[\s*(?P<first>-?\d{1,9})?\s*(?P<colon>:)?\s*(?P<last>-?\d{1,9})?\s*\]")
+_PART = re.compile(r"\[\s{0,9}(?P<first>-?\d{1,9})?\s{0,9}(?P<colon>:)?\s{0,9}(?P<last>-?\d{1,9})?\s{0,9}\]")
 """Brackets with a place, or with the first and the last."""
+_NEAR = 100
+"""How many characters before a place are searched: a search that may begin anywhere takes the square of its text."""
 _CALLED = re.compile(r"(\w+)\s*\(\s*(?:DISTINCT\s+)?$", re.IGNORECASE)
 """The end of a text before the first argument of a call."""
 
@@ -105,7 +107,7 @@ class QueryText:
             written = self.text[node.meta["start"] : node.meta["end"] + 1]
         else:
             starts = [part.meta["start"] for part in node.walk() if "start" in part.meta]
-            found = _CALLED.search(self.text[: min(starts)]) if starts else None
+            found = _CALLED.search(self.text[max(0, min(starts) - _NEAR) : min(starts)]) if starts else None
             written = found[1] if found is not None else ""
         if re.fullmatch(r"\w+", written):
             return written.upper()
@@ -187,8 +189,8 @@ def format_sql(node: exp.Expr, dialect: str = "duckdb") -> str:
 
 def refuse_brackets(source: QueryText, offset: int) -> NoReturn:
     """Refuse `s[1]` and `s[1:3]`, whose bracket stands at an offset, with the function that takes a part of a text."""
-    before, after = source.text[:offset], source.text[offset:]
-    named, taken = _NAME_BEFORE.search(before), _PART.match(after)
+    named = _NAME_BEFORE.search(source.text[max(0, offset - _NEAR) : offset])
+    taken = _PART.match(source.text, offset)
     text = named[0].strip() if named is not None else "s"
     raise QueryRejected(
         f"brackets after a value are not supported: {'…' if named is None else text}{taken[0]}"

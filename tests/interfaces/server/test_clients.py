@@ -170,6 +170,21 @@ def test_settings_transactions_and_explain(shared: Served) -> None:
         assert '"entries"' in connection.execute("SHOW dpsql.receipt").fetchall()[0][0]
 
 
+SETTINGS = {
+    "dpsql.epsilon": "0.1", "dpsql.delta": "1e-6", "dpsql.max_groups": "3", "dpsql.target_error": "50",
+    "dpsql.confidence": "0.9", "dpsql.dialect": "duckdb", "dpsql.replay": "off", "dpsql.notices": "off",
+}  # fmt: skip
+"""What clients may set, by the names that programs have written down."""
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_setting_has_its_name(shared: Served, name: str) -> None:
+    """A setting is set and shown by its name, which documents and programs use."""
+    with connected(shared) as connection:
+        connection.execute(f"SET {name} = '{SETTINGS[name]}'")
+        assert connection.execute(f"SHOW {name}").fetchall() == [(SETTINGS[name],)]
+
+
 def test_an_auditor_sees_all_budgets_and_asks_nothing(shared: Served) -> None:
     with connected(shared, "eve") as connection:
         seen = {row[1] for row in connection.execute("SHOW dpsql.budget")}
