@@ -51,7 +51,7 @@ def parse_decimal_type(engine_type: str) -> tuple[int, int] | None:
 
 
 def to_decimal(value: float, digits: tuple[int, int]) -> Decimal:
-    """Return a DOUBLE as a DECIMAL of so many digits; larger and infinite values become the largest DECIMAL.
+    """Return a DOUBLE as a DECIMAL of the given digits; larger and infinite values become the largest DECIMAL.
 
     >>> to_decimal(0.1 + 0.2, (38, 2)), to_decimal(-float("inf"), (3, 1))
     (Decimal('0.30'), Decimal('-99.9'))

@@ -118,10 +118,10 @@ def _iterate_nodes(plan: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 
 # Fingerprints of tables, by which an owner sees that data changed: exact, salted, and for nobody else.
 #
-# Claim: equal rows, in any order, have the same fingerprint; other rows have another, but for chance. Without the salt nobody
+# Claim: equal rows, in any order, have the same fingerprint; other rows have another, except with negligible probability. Without the salt nobody
 # can hold a guess of all rows against one.
 # Why: the number of rows and two sums of their hashes do not depend on the order, and a row that occurs twice counts twice. The
-# digest is keyed by the salt. The engine's hash is no cryptographic one: whoever may write rows can find others with the same sums.
+# digest is keyed by the salt. The engine's hash is not cryptographic: somebody who may write rows can find others with the same sums.
 # Source: Bellare, Micciancio 1997, "A new paradigm for collision-free hashing" (sums of hashes of a multiset); RFC 7693 (keyed BLAKE2).
 
 

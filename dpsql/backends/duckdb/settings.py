@@ -140,7 +140,7 @@ def _read_default_settings() -> dict[str, str | None]:
         return dict(plain.execute("SELECT name, value FROM duckdb_settings()").fetchall())
 
 
-# Queries that the engine stopped on request, which is no failure of the engine.
+# Recognize queries that the engine stopped on request: these are not failures.
 
 
 def find_cancellation(error: Exception) -> BaseException | None:
@@ -183,7 +183,7 @@ _PARTS = [1]
 
 
 def use_part(processes: int) -> None:
-    """Lets the engines of this process, from the next one on, use its part of the machine, as one of so many processes."""
+    """Limit the next engines of this process to its share of the machine, as one of several processes."""
     _PARTS[0] = processes
 
 
