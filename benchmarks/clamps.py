@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.planning.clamp_rules import CURRENT_RULE, FORMER_RULE, ClampSelectionRule, get_tier
+from dpsql.planning.clamp_rules import RULE, get_tier
 from dpsql.planning.clamping import OCTAVES
 
 Amounts = NDArray[np.float64]
@@ -60,7 +60,6 @@ class Constants:
     `exponent` and `share` are factors of those that the rule has for a number of groups.
     """
 
-    rule: ClampSelectionRule
     accountant: str
     exponent: float
     share: float
@@ -68,20 +67,17 @@ class Constants:
     slack: float | None
 
     @classmethod
-    def of(cls, rule: ClampSelectionRule, accountant: str) -> Constants:
-        """The constants of a rule."""
-        return cls(rule, accountant, 1, 1, float(rule.tolerance), rule.slack)
+    def of(cls, accountant: str) -> Constants:
+        """The constants of the rule."""
+        return cls(accountant, 1, 1, float(RULE.tolerance), RULE.slack)
 
     def exponent_of(self, groups: int) -> float:
         """The exponent where so many groups are released."""
-        rule = self.rule
-        if rule.uses_tiers:
-            return self.exponent * get_tier(groups).exponent
-        return self.exponent * (rule.pure_exponent if self.accountant == "pure" else rule.exponent)
+        return self.exponent * get_tier(groups).exponent
 
     def share_of(self, groups: int) -> float:
         """The share of the loss that is spent on the choice where so many groups are released."""
-        found = get_tier(groups) if self.rule.uses_tiers else self.rule
+        found = get_tier(groups)
         return self.share * float(found.pure_share if self.accountant == "pure" else found.share)
 
 
@@ -201,13 +197,12 @@ def main() -> None:
     known = list(cases(random))
     for accountant in ACCOUNTANTS:
         some = [case for case in known if case.accountant == accountant]
-        chosen = Constants.of(CURRENT_RULE, accountant)
+        chosen = Constants.of(accountant)
         print(f"\n{accountant:<20} {_COLUMNS}")
         print(f"{'chosen':<20} {summary(some, chosen, random)}")
         for name, values in TRIED.items():
             for value in values:
                 print(f"{name:<13} {value!s:>6} {summary(some, replace(chosen, **{name: value}), random)}")
-        print(f"{'before 0.3.0':<20} {summary(some, Constants.of(FORMER_RULE, accountant), random)}")
         print(f"\n{accountant:<13} {'groups':>6} {_COLUMNS}")
         for law, groups in itertools.product(LAWS, GROUPS):
             part = [case for case in some if (case.law, case.groups) == (law, groups)]

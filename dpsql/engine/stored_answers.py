@@ -39,7 +39,7 @@ from dpsql.plan.dependencies import KnownValues, list_releases, list_required_su
 from dpsql.plan.expressions import Expr, Scalar
 from dpsql.plan.nodes import PublicSubquery, Release, Values, reads_a_table_twice
 from dpsql.plan.sampling import find_sampling_rate
-from dpsql.planning.choose import compute_mean_log_error, find_former_plan, is_of_former_rule
+from dpsql.planning.choose import compute_mean_log_error
 from dpsql.planning.measurement import MeasurementPlan
 from dpsql.planning.verify import verify_plan
 from dpsql.policy import Policy
@@ -137,11 +137,6 @@ class ReleaseStore:
         if part.plan.event is None:
             return part
         records, found = self._find_exact_release(part, values)
-        if found is None and any(map(is_of_former_rule, self.ledger.list_versions())):
-            earlier = find_former_plan(part.plan, part.loss_share)
-            found = (
-                None if earlier is None else self._find_exact_release(replace(part, plan=earlier), values)[1]
-            )
         if found is not None:
             return found
         part = part.with_values(values)

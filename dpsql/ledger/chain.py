@@ -26,7 +26,6 @@ from dpsql.ledger.schema import (
     get_row_head,
     make_tampering_error,
     parse_charge,
-    parse_version,
 )
 from dpsql.privacy.accounting.charge import Charge
 from dpsql.privacy.accounting.partitions.boxes import WHOLE, Box, PartitionCharges, add_exact_charge
@@ -53,8 +52,7 @@ class Chain:
     """The state that follows from the entries: the head, and the balance of each account.
 
     With what the last entry states of the whole ledger: the `claims` to refine stored releases, the head of the
-    `stored_head` releases when it was written, and the identity of the `database`. `versions` are those of dpsql that
-    charged the entries; None where not all entries were read.
+    `stored_head` releases when it was written, and the identity of the `database`.
     """
 
     head: LedgerHead = START
@@ -62,7 +60,6 @@ class Chain:
     claims: Claims = field(default_factory=Claims)
     stored_head: LedgerHead = START
     database: str | None = None
-    versions: frozenset[str] | None = field(default=frozenset(), compare=False)
 
     def get_balance(self, key: AccountKey) -> Balance:
         """Return the balance of an account."""
@@ -119,7 +116,7 @@ class Chain:
                 hint=_VERIFY,
             )
         if end is None:
-            return cls(found, balances, versions=None)
+            return cls(found, balances)
         claims = read_claims() if end["claims"] is not None else Claims()
         if claims.digest != end["claims"]:
             raise IntegrityError(
@@ -127,7 +124,7 @@ class Chain:
                 code="ledger_tampered",
                 hint=_VERIFY,
             )
-        return cls(found, balances, claims, _parse_stored_head(end), end["database"], None)
+        return cls(found, balances, claims, _parse_stored_head(end), end["database"])
 
     def follow_entries(
         self, rows: Iterable[Row], digests: KeyedDigest, find_budget_digest: BudgetDigestLookup
@@ -138,7 +135,7 @@ class Chain:
         digest, a link, a running total, an account's count or a budget is not what dpsql wrote.
         """
         end, balances = self.head, dict(self.balances)
-        claims, stored, database, versions = self.claims, self.stored_head, self.database, self.versions
+        claims, stored, database = self.claims, self.stored_head, self.database
         for row in rows:
             number = end.entries + 1
             if row["id"] > number:
@@ -157,9 +154,7 @@ class Chain:
             if not can_follow(database, row["database"]):
                 raise make_tampering_error(number, "names another database than the entries before it")
             end, database = get_row_head(row), row["database"]
-            if versions is not None and (version := parse_version(row)) and version not in versions:
-                versions |= {version}
-        return Chain(end, balances, claims, stored, database, versions)
+        return Chain(end, balances, claims, stored, database)
 
 
 def _compute_claims_after(before: Claims, row: Row) -> Claims:

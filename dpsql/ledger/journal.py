@@ -62,7 +62,6 @@ from dpsql.ledger.tables import (
     make_tables,
     read_accounts,
     read_budget_history,
-    read_charging_versions,
     read_last_entries,
     read_last_reset,
     read_ledger_meta,
@@ -367,12 +366,6 @@ class SqlJournal:
                     code="budget_changed",
                     hint="connect again, with the policy that has the amended budget",
                 )
-
-    def _read_versions(self, connection: Connection) -> frozenset[str]:
-        """Return the versions of dpsql that charged the entries, found once and then followed."""
-        if self._chain.versions is None:
-            self._chain = replace(self._chain, versions=read_charging_versions(connection))
-        return self._chain.versions or frozenset()
 
     def _require_committed(self, head: LedgerHead, error: Error) -> None:
         """Return if a commit whose acknowledgment was lost was stored; raise an error if it was not, or if that cannot be known."""

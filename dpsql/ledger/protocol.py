@@ -416,10 +416,6 @@ class Ledger(Protocol):
         """
         ...
 
-    def list_versions(self) -> frozenset[str]:
-        """Return the versions of dpsql that charged the entries, up to the last that this object has read."""
-        ...
-
     def read_head(self) -> LedgerHead:
         """Return the head of the ledger now."""
         ...

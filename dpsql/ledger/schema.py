@@ -160,8 +160,6 @@ RESTORE = "restore the newest backup, and find out who could change the ledger"
 
 FIRST_PREVIOUS = "0" * 64
 START = LedgerHead(0, FIRST_PREVIOUS)
-VERSION_KEY = '"dpsql":"'
-"""What precedes the version of dpsql in the details of an entry."""
 
 
 def get_account_key(row: Row) -> AccountKey:
@@ -246,18 +244,6 @@ def make_entry_row(
     for columns in amounts:
         row |= columns
     return row | {"digest": digests.compute_digest(row)}
-
-
-def parse_version(row: Row) -> str:
-    r"""Return the version of dpsql that charged an entry; "" for entries without one, such as those that charge nothing.
-
-    Why: details are JSON without spaces, in which no text holds a quotation mark that is not escaped.
-
-    >>> parse_version({"details": '{"plan":"\\"dpsql\\":\\"7","versions":{"dpsql":"0.1.0","duckdb":"2.0.0"}}'})
-    '0.1.0'
-    """
-    _, _, rest = str(row["details"]).partition(VERSION_KEY)
-    return rest.partition('"')[0]
 
 
 def get_row_head(row: Row) -> LedgerHead:

@@ -360,11 +360,6 @@ class SqlLedger(SqlJournal):
 
         return self._read_in_transaction(read_releases)
 
-    def list_versions(self) -> frozenset[str]:
-        """As `Ledger.list_versions`."""
-        known = self._chain.versions
-        return self._read_in_transaction(self._read_versions) if known is None else known
-
     def read_head(self) -> LedgerHead:
         """As `Ledger.read_head`."""
         return self._read_in_transaction(self._read_head)

@@ -41,11 +41,9 @@ from dpsql.ledger.schema import (
     RESTORE,
     SCHEMA,
     SLICES,
-    VERSION_KEY,
     get_account_key,
     parse_budget,
     parse_charge,
-    parse_version,
     to_charge_columns,
 )
 from dpsql.ledger.stores.base import Store
@@ -247,16 +245,6 @@ def require_ledger_head(connection: Connection, expected: LedgerHead, where: str
     release = select(RELEASES.c.digest).where(RELEASES.c.number == expected.releases)
     if expected.releases and connection.execute(release).scalar() != expected.release_digest:
         raise make_rollback_error(where, expected)
-
-
-def read_charging_versions(connection: Connection) -> frozenset[str]:
-    """Return the versions of dpsql that charged the entries: one pass for each, and one more."""
-    details, found = ENTRIES.c.details, set[str]()
-    wanted = select(details).where(details.contains(VERSION_KEY, autoescape=True)).limit(1)
-    while (row := connection.execute(wanted).mappings().first()) is not None:
-        found.add(version := parse_version({"details": row["details"]}))
-        wanted = wanted.where(~details.contains(f'{VERSION_KEY}{version}"', autoescape=True))
-    return frozenset(found)
 
 
 def _match_account(table: Table, key: AccountKey) -> tuple[ColumnElement[bool], ColumnElement[bool]]:

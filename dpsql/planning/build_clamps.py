@@ -14,7 +14,7 @@ from math import ceil, isqrt
 from dpsql.analysis.release_analysis import Analysis
 from dpsql.analysis.stability import is_declared_bound
 from dpsql.plan.aggregates import Moment
-from dpsql.planning.clamp_rules import ClampSelectionRule, count_released_groups
+from dpsql.planning.clamp_rules import RULE, count_released_groups
 from dpsql.planning.clamping import (
     EXPECTED_VALUE,
     SUBDIVISIONS,
@@ -48,26 +48,24 @@ BY_GROUP, BY_SUM, BY_NORM = ClampScope(False), ClampScope(True), ClampScope(True
 
 @dataclass(frozen=True, slots=True)
 class ClampSelection:
-    """The way in which the clamps of a layout are chosen: the rule, the scope, the part of the loss, and the noise.
+    """The way in which the clamps of a layout are chosen: the scope, the part of the loss, and the noise.
 
     `part` is the part of each vector's loss that the choice spends, and `range_of` gives the range of a choice that spends
     a part. `variance` is that of the noise in a group for a sensitivity of one.
     """
 
-    rule: ClampSelectionRule
     scope: ClampScope
     part: Fraction
-    exponent: int
     range_of: Callable[[Fraction], Fraction]
     variance: Fraction
 
     @property
     def allows_gaussian(self) -> bool:
-        """Return whether these clamps are for Gaussian noise too: not on sums, if l2 norms are clamped, which are smaller."""
-        return not (self.rule.euclidean and self.scope == BY_SUM)
+        """Return whether these clamps are for Gaussian noise too: not on sums, since l2 norms are smaller."""
+        return self.scope != BY_SUM
 
     @property
-    def tolerance(self) -> Fraction | int:
+    def tolerance(self) -> Fraction:
         """Return the square of the number of units beyond a clamp that are tolerated for each released group.
 
         Claim: let each of t units beyond a clamp τ lose as much as τ, among G groups. Then a group loses t·τ/G on
@@ -76,11 +74,11 @@ class ClampSelection:
         Why: what a unit loses beyond the clamp is divided among its groups. Noise is added to each group, however many
         there are, so that more units may lose where there are more groups.
         """
-        return self.rule.tolerance**2 * self.variance or 0
+        return RULE.tolerance**2 * self.variance
 
-    def compute_min_support(self, mechanism: Exponential) -> int:
-        """Return the rule's `slack`, in steps of the mechanism's rate: the units that must contribute beyond all odds."""
-        return 0 if self.rule.slack is None else -(-self.rule.slack // mechanism.rate)
+    def calibrate_mechanism(self, steps: int, vectors: int) -> Exponential:
+        """Return the mechanism that chooses the clamp of this many vectors, whose penalties change by at most `steps`."""
+        return Exponential.calibrate(steps, self.range_of(self.part * vectors))
 
 
 def build_clamps(
@@ -91,64 +89,133 @@ def build_clamps(
     A total that is measured alone has a clamp of its own. All other statistics of rows share one clamp on the rows of a
     unit, and counts of units share one on its groups.
     """
-    # The sensitivity of joint and of padded vectors is proved for unclamped rows only.
-    able = analysis.bound.per_unit and not any(vector.joint or vector.padded for vector in vectors)
-    rows = analysis.bound.rows if able else 1
-    scope = clamp_selection.scope
+    builder = _ClampBuilder.from_layout(analysis, vectors, clamp_selection)
+    taken: list[int | None] = [None] * len(vectors)
+    clamps: list[Clamp] = []
+    for places, clamp in (
+        *builder.iterate_total_clamps(),
+        *builder.iterate_row_clamps(),
+        *builder.iterate_group_clamps(),
+    ):
+        for place in places:
+            taken[place] = len(clamps)
+        clamps.append(clamp)
+    return tuple(clamps), tuple(taken)
 
-    def make_clamp(
-        amount: Amount, measures: tuple[int | None, ...], signs: tuple[int, ...], most: int, vectors: int
+
+@dataclass(frozen=True, slots=True)
+class _ClampBuilder:
+    """Builds the clamps of one layout, each with the places of the vectors that it clamps.
+
+    A unit has at most `rows` rows and `groups` groups: 1, where clamps cannot be proved. `expected_part` divides its rows into
+    the expected number. `clamps_rows` says whether rows have a clamp.
+    """
+
+    analysis: Analysis
+    vectors: Sequence[StatisticVector]
+    selection: ClampSelection
+    rows: int
+    groups: int
+    expected_part: int
+    clamps_rows: bool
+
+    @classmethod
+    def from_layout(
+        cls, analysis: Analysis, vectors: Sequence[StatisticVector], selection: ClampSelection
+    ) -> _ClampBuilder:
+        """Return the builder of a layout's clamps."""
+        # The sensitivity of joint and of padded vectors is proved for unclamped rows only.
+        is_able = analysis.bound.per_unit and not any(vector.joint or vector.padded for vector in vectors)
+        rows = analysis.bound.rows if is_able else 1
+        groups = analysis.bound.groups if is_able and analysis.is_grouped else 1
+        expected_part, clamps_rows = _compute_expected_part(analysis, selection, rows)
+        return cls(analysis, vectors, selection, rows, groups, expected_part, clamps_rows)
+
+    def iterate_total_clamps(self) -> Iterator[tuple[list[int], Clamp]]:
+        """Yield the clamp of each total that is measured alone."""
+        counted = {
+            index
+            for vector in self.vectors
+            for (moment, index), _ in vector.estimates
+            if moment is Moment.COUNT
+        }
+        for place, vector in enumerate(self.vectors):
+            measure = _find_single_total(vector)
+            if measure is None or self.rows < LEAST_ADDED:
+                continue
+            signs, most = _compute_total_sides(self.analysis, measure)
+            scope, part = self.selection.scope, self.expected_part
+            expected = _compute_expected_amount(self.analysis, Amount.TOTAL, most, part, scope)
+            if measure in counted:
+                # What a unit has above zero and below is together as much as its values in magnitude.
+                expected *= Fraction(EXPECTED_PART, EXPECTED_VALUE * len(signs))
+            yield [place], self._build_clamp(Amount.TOTAL, (measure,), signs, most, expected=expected)
+
+    def iterate_row_clamps(self) -> Iterator[tuple[list[int], Clamp]]:
+        """Yield the clamp on the rows of a unit, which all other statistics of rows share, if there are any."""
+        places = [
+            place
+            for place, vector in enumerate(self.vectors)
+            if self.clamps_rows and self.rows >= LEAST_ROWS and _counts_rows(vector)
+        ]
+        if not places:
+            return
+        read = dict.fromkeys(
+            index for place in places for _, index in _iterate_read_statistics(self.vectors[place])
+        )
+        # If the vectors read rows of one measure, those are counted; else rows of any kind.
+        measures = tuple(read) if len(read) == 1 else (None, *(index for index in read if index is not None))
+        expected = _compute_expected_amount(
+            self.analysis, Amount.ROWS, self.rows, self.expected_part, self.selection.scope
+        )
+        yield (
+            places,
+            self._build_clamp(Amount.ROWS, measures, (1,), self.rows, expected=expected, vectors=len(places)),
+        )
+
+    def iterate_group_clamps(self) -> Iterator[tuple[list[int], Clamp]]:
+        """Yield the clamp on the groups of a unit, which counts of units share, if there are any."""
+        places = [place for place, vector in enumerate(self.vectors) if vector.counts_units]
+        if places and self.groups >= LEAST_GROUPS:
+            expected = Fraction(self.groups, EXPECTED_PART)
+            yield (
+                places,
+                self._build_clamp(
+                    Amount.GROUPS, (None,), (1,), self.groups, expected=expected, vectors=len(places)
+                ),
+            )
+
+    def _build_clamp(
+        self,
+        amount: Amount,
+        measures: tuple[int | None, ...],
+        signs: tuple[int, ...],
+        most: int,
+        *,
+        expected: Fraction,
+        vectors: int = 1,
     ) -> Clamp:
-        own = BY_GROUP if amount is Amount.GROUPS else scope
-        steps = compute_step_range(analysis, amount, len(signs) if own.across_groups else 0)
-        mechanism = Exponential.calibrate(steps, clamp_selection.range_of(clamp_selection.part * vectors))
-        usual = _compute_expected_amount(analysis, amount, most, part, own)
-        if amount is Amount.TOTAL and measures[0] in apart:
-            # What a unit has above zero and below is together as much as its values in magnitude.
-            usual *= Fraction(EXPECTED_PART, EXPECTED_VALUE * len(signs))
+        """Return the clamp on an amount of at most `most`, for this many vectors; `expected` is a unit's expected amount."""
+        scope = BY_GROUP if amount is Amount.GROUPS else self.selection.scope
+        steps = compute_step_range(self.analysis, amount, len(signs) if scope.across_groups else 0)
+        mechanism = self.selection.calibrate_mechanism(steps, vectors)
         clamp = Clamp(
             amount,
             measures,
             signs,
             compute_grid(most),
             mechanism,
-            clamp_selection.exponent,
-            across_groups=own.across_groups,
-            subdivisions=_compute_subdivisions(analysis, amount, measures, across_groups=own.across_groups),
-            euclidean=own.euclidean,
-            tolerance=clamp_selection.tolerance,
-            released_groups=count_released_groups(analysis) if clamp_selection.tolerance else 1,
-            min_support=clamp_selection.compute_min_support(mechanism),
+            RULE.exponent,
+            across_groups=scope.across_groups,
+            subdivisions=_compute_subdivisions(
+                self.analysis, amount, measures, across_groups=scope.across_groups
+            ),
+            euclidean=scope.euclidean,
+            tolerance=self.selection.tolerance,
+            released_groups=count_released_groups(self.analysis),
+            min_support=RULE.compute_min_support(mechanism),
         )
-        return replace(clamp, default_index=_compute_default_index(clamp, usual))
-
-    apart = {index for vector in vectors for (moment, index), _ in vector.estimates if moment is Moment.COUNT}
-    taken: list[int | None] = [None] * len(vectors)
-    found: list[Clamp] = []
-    part, learns = _compute_expected_part(analysis, clamp_selection, rows)
-    sharing = [place for place, vector in enumerate(vectors) if learns and _counts_rows(vector)]
-    for place, vector in enumerate(vectors):
-        measure = _find_single_total(vector)
-        if measure is not None and rows >= LEAST_ADDED:
-            taken[place] = len(found)
-            signs, most = _compute_total_sides(analysis, measure)
-            found.append(make_clamp(Amount.TOTAL, (measure,), signs, most, 1))
-    if sharing and rows >= LEAST_ROWS:
-        for place in sharing:
-            taken[place] = len(found)
-        read = dict.fromkeys(
-            index for place in sharing for _, index in _iterate_read_statistics(vectors[place])
-        )
-        # If the vectors read rows of one measure, those are counted; else rows of any kind.
-        measures = tuple(read) if len(read) == 1 else (None, *(index for index in read if index is not None))
-        found.append(make_clamp(Amount.ROWS, measures, (1,), rows, len(sharing)))
-    people = [place for place, vector in enumerate(vectors) if vector.counts_units]
-    groups = analysis.bound.groups if able and analysis.is_grouped else 1
-    if people and groups >= LEAST_GROUPS:
-        for place in people:
-            taken[place] = len(found)
-        found.append(make_clamp(Amount.GROUPS, (None,), (1,), groups, len(people)))
-    return tuple(found), tuple(taken)
+        return replace(clamp, default_index=_compute_default_index(clamp, expected))
 
 
 def _compute_expected_part(
@@ -157,7 +224,7 @@ def _compute_expected_part(
     """Return the divisor of a unit's rows that gives the expected number, and whether rows have clamps."""
     if not is_declared_bound(analysis.release, rows):
         return EXPECTED_PART, True
-    if clamp_selection.rule.clamps_declared_rows and rows >= LEAST_STATED:
+    if rows >= LEAST_STATED:
         return _EXPECTED_STATED, True
     return 1, analysis.bound.groups > 1 and clamp_selection.scope != BY_SUM
 
@@ -187,8 +254,6 @@ def _compute_expected_amount(
 
     Each group is expected to have equally many rows.
     """
-    if amount is Amount.GROUPS:
-        return Fraction(most, EXPECTED_PART)
     part *= EXPECTED_PART if amount is Amount.TOTAL else 1
     groups = analysis.bound.groups
     if scope.euclidean:
@@ -198,16 +263,13 @@ def _compute_expected_amount(
     return most / (part * max(among, Fraction(1)))
 
 
-def _compute_default_index(clamp: Clamp, usual: Fraction) -> int:
-    """Return the index of the point that is expected to be chosen, if units contribute `usual` at most.
+def _compute_default_index(clamp: Clamp, expected: Fraction) -> int:
+    """Return the index of the point that is expected to be chosen, if units contribute at most `expected`.
 
     Claim: where the signal is clear, the noise has the mean square of that at the point returned, rounded up.
-    Why: the points from `usual` on leave no unit beyond them, so that the prior weights alone decide among them. A rule
-    without evidence is expected to choose the first of them.
+    Why: the points from `expected` on leave no unit beyond them, so that the prior weights alone decide among them.
     """
-    first = bisect_left(clamp.grid, ceil(usual))
-    if not clamp.min_support:
-        return first
+    first = bisect_left(clamp.grid, ceil(expected))
     likely = list(zip(clamp.grid, clamp.weights, strict=True))[first:]
     squares, weights = sum(weight * point**2 for point, weight in likely), sum(weight for _, weight in likely)
     return next(at for at, point in enumerate(clamp.grid) if weights * point**2 >= squares)

@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
-from dpsql.analysis.lattice import Lattice
-from dpsql.analysis.release_analysis import Analysis, Measure
+from dpsql.analysis.release_analysis import Analysis
 from dpsql.analysis.stability import PublicFacts
 from dpsql.errors import QueryRejected
 from dpsql.plan.aggregates import AGGREGATES, Moment
@@ -19,12 +18,11 @@ from dpsql.planning.build_clamps import (
     BY_GROUP,
     BY_NORM,
     BY_SUM,
-    LEAST_ADDED,
     ClampScope,
     ClampSelection,
     build_clamps,
 )
-from dpsql.planning.clamp_rules import CURRENT_RULE, FORMER_RULE, ClampSelectionRule
+from dpsql.planning.clamp_rules import RULE
 from dpsql.planning.clamping import Clamp, compute_expected_mean, compute_sensitivities
 from dpsql.planning.estimation_layouts import iterate_layouts
 from dpsql.planning.group_selection import Threshold, calibrate_optimal_selection, calibrate_top_k
@@ -122,54 +120,19 @@ def _choose_plan(
         return MeasurementPlan(analysis, (), None, groups.event, top_k=groups)
     if analysis.selects_keys and not analysis.release.aggregations:
         return _choose_key_selection(analysis, loss)
-    return _choose_least_error(analysis, loss, CURRENT_RULE if allow_clamps else None)
+    return _choose_least_error(analysis, loss, allow_clamps=allow_clamps)
 
 
-def is_of_former_rule(version: str) -> bool:
-    """Return whether a version of dpsql planned releases by the rule of `find_former_plan`; True for a version that cannot be parsed.
-
-    >>> [is_of_former_rule(version) for version in ("0.1.0", "0.2.0", "0.3.0.dev0", "0.10.1", "1.0", "unknown")]
-    [True, True, False, False, False, True]
-    """
-    first, _, rest = version.partition(".")
-    second = rest.partition(".")[0]
-    if not (first.isdecimal() and second.isdecimal()):
-        return True
-    return (int(first), int(second)) < (0, 3)
-
-
-def find_former_plan(plan: MeasurementPlan, loss: LossShare) -> MeasurementPlan | None:
-    """Return the plan of the same release and loss by the rule before 0.3.0; None if it is the same.
-
-    Clamps had another rule, distinct values were bounded by the rows of a unit alone, and decimals were on binary lattices.
-    """
-    measures = tuple(map(_to_former_measure, plan.analysis.measures))
-    few = plan.analysis.bound.rows < LEAST_ADDED
-    same = measures == plan.analysis.measures and (few or not plan.vectors)
-    if plan.top_k is not None or same or find_sampling_rate(plan.analysis.release.input) is not None:
-        return None
-    return _choose_least_error(replace(plan.analysis, measures=measures), loss, FORMER_RULE)
-
-
-def _to_former_measure(measure: Measure) -> Measure:
-    lattice, ranked = measure.lattice, measure.quantile_lattice
-    if lattice is not None and lattice.digits:
-        lattice = Lattice.from_interval(measure.interval, integral=False)
-    if ranked is not None and ranked.digits and measure.candidates is None:
-        ranked = Lattice.from_interval(measure.interval, integral=False)
-    return replace(measure, most_distinct=0, lattice=lattice, quantile_lattice=ranked)
-
-
-def _choose_least_error(
-    analysis: Analysis, loss: LossShare, rule: ClampSelectionRule | None
-) -> MeasurementPlan:
-    """Return the plan of statistics and quantiles with the least predicted error; without a `rule`, one without clamps."""
+def _choose_least_error(analysis: Analysis, loss: LossShare, *, allow_clamps: bool) -> MeasurementPlan:
+    """Return the plan of statistics and quantiles with the least predicted error."""
     least: MeasurementPlan | None = None
     candidates = []
     asked = _list_requested_quantiles(analysis)
     wanted = list_needed_statistics(analysis)
-    apart = rule is not None and rule.separate_totals
-    for vectors in iterate_layouts(analysis, wanted, separate_totals=apart) if wanted else [()] * bool(asked):
+    layouts = (
+        iterate_layouts(analysis, wanted, separate_totals=allow_clamps) if wanted else [()] * bool(asked)
+    )
+    for vectors in layouts:
         costly = sum((rank, end) not in PUBLIC for _, rank, end in asked)
         share = Fraction(1, max(1, len(vectors) + costly))
         quantiles = tuple(
@@ -180,8 +143,8 @@ def _choose_least_error(
             *((*fixed, ()) for fixed in _iterate_unclamped(analysis, vectors, loss, share)),
             *(
                 found
-                for learning in _iterate_clamp_selections(analysis, loss, share, rule)
-                for found in _iterate_clamped(analysis, vectors, loss, share, learning)
+                for selection in (_iterate_clamp_selections(analysis, loss, share) if allow_clamps else ())
+                for found in _iterate_clamped(analysis, vectors, loss, share, selection)
             ),
         ):
             events = (*noise, *choices)
@@ -336,9 +299,7 @@ def _calibrate_pure_noise(
     return Geometric.calibrate(sensitivity.l1, epsilon)
 
 
-def _list_clamp_scopes(
-    analysis: Analysis, loss: LossShare, rule: ClampSelectionRule
-) -> tuple[ClampScope, ...]:
+def _list_clamp_scopes(analysis: Analysis, loss: LossShare) -> tuple[ClampScope, ...]:
     """Return the scopes of clamps to consider.
 
     For a unit of several groups, a clamp across groups is never worse than one in each group: on the sum for geometric
@@ -348,22 +309,18 @@ def _list_clamp_scopes(
         return (BY_GROUP,)
     if loss.rho is None:
         return (BY_SUM,)
-    return (BY_SUM, BY_NORM if rule.euclidean else BY_GROUP)
+    return (BY_SUM, BY_NORM)
 
 
 def _iterate_clamp_selections(
-    analysis: Analysis, loss: LossShare, share: Fraction, rule: ClampSelectionRule | None
+    analysis: Analysis, loss: LossShare, share: Fraction
 ) -> Iterator[ClampSelection]:
-    """Yield the ways to choose clamps by a rule, for vectors that have this share of the loss each."""
-    if rule is None:
-        return
-    pure = loss.rho is None
-    spent = share * rule.get_share(analysis, pure=pure)
+    """Yield the ways to choose clamps, for vectors that have this share of the loss each."""
+    spent = share * RULE.get_share(analysis, pure=loss.rho is None)
     rest = share - spent
     variance = 2 / (loss.epsilon * rest) ** 2 if loss.rho is None else 1 / (2 * loss.rho * rest)
-    exponent = rule.pure_exponent if pure else rule.exponent
-    for scope in _list_clamp_scopes(analysis, loss, rule):
-        yield ClampSelection(rule, scope, spent, exponent, loss.compute_range, variance)
+    for scope in _list_clamp_scopes(analysis, loss):
+        yield ClampSelection(scope, spent, loss.compute_range, variance)
 
 
 def _iterate_clamped(
@@ -432,7 +389,7 @@ def _compute_error_factor(plan: MeasurementPlan, item: Aggregation) -> float:
     index, _ = plan.get_estimator(get_statistic(plan.analysis, item, AGGREGATES[item.function].moments[0]))
     place = plan.vectors[index].clamp
     learnt = place is not None and plan.clamps[place].min_support
-    return math.hypot(1.0, CURRENT_RULE.tolerance) if learnt else 1.0
+    return math.hypot(1.0, RULE.tolerance) if learnt else 1.0
 
 
 def compute_predicted_std(plan: MeasurementPlan, item: Aggregation) -> float:

@@ -1,4 +1,4 @@
-"""The rules by which clamps are chosen: public constants, that of today and the one before 0.3.0."""
+"""The rule by which clamps are chosen: public constants."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from fractions import Fraction
 from math import prod
 
 from dpsql.analysis.release_analysis import Analysis
+from dpsql.privacy.mechanisms import Exponential
 
 MOST_RELEASED = 256
 """No more groups of a public domain are expected to have units: in a larger one many may be empty."""
@@ -46,48 +47,33 @@ class ClampSelectionRule:
     """The public constants by which clamps are chosen.
 
     `share` is the part of a statistic's loss that the choice of its clamp spends, and `exponent` the power of the inverse
-    of a point that is its prior weight; `pure_share` and `pure_exponent` are those of pure accounting. With `uses_tiers` these
-    follow from the number of groups: the share where it is public, the exponent where it is released. `tolerance` is the
+    of a point that is its prior weight; `pure_share` is the share of pure accounting. Where the number of groups is known, the
+    constants follow from it (`TIERS`): the share where it is public, the exponent where it is released. `tolerance` is the
     mean error that units beyond the clamp may cause in a group, as a part of the noise. `slack` is the surplus of evidence,
-    as a log of odds, that a point below the greatest needs; None asks for no evidence, and then the power is the same for
-    any number of groups. `euclidean` says that l2 norms are clamped, `clamps_declared_rows` that clamps are also chosen where the
-    owner declares the rows of a unit, and `separate_totals` that the total and the count of a mean may have clamps of their own.
+    as a log of odds, that a point below the greatest needs.
     """
 
     share: Fraction
     pure_share: Fraction
     exponent: int
-    pure_exponent: int
-    uses_tiers: bool = False
-    tolerance: Fraction = Fraction(0)
-    slack: int | None = None
-    euclidean: bool = False
-    clamps_declared_rows: bool = False
-    separate_totals: bool = False
+    tolerance: Fraction
+    slack: int
 
     def get_share(self, analysis: Analysis, *, pure: bool) -> Fraction:
         """Return the part of a statistic's loss that the choice of its clamp spends."""
-        public = not analysis.is_grouped or analysis.domains is not None
-        found = get_tier(count_released_groups(analysis)) if public and self.uses_tiers else self
+        is_public = not analysis.is_grouped or analysis.domains is not None
+        found = get_tier(count_released_groups(analysis)) if is_public else self
         return found.pure_share if pure else found.share
 
+    def compute_min_support(self, mechanism: Exponential) -> int:
+        """Return the `slack`, in steps of the mechanism's rate: the units that must contribute beyond all odds."""
+        return -(-self.slack // mechanism.rate)
 
-CURRENT_RULE = ClampSelectionRule(
-    Fraction(1, 5),
-    Fraction(1, 4),
-    4,
-    4,
-    uses_tiers=True,
-    tolerance=Fraction(2, 5),
-    slack=12,
-    euclidean=True,
-    clamps_declared_rows=True,
-    separate_totals=True,
+
+RULE = ClampSelectionRule(
+    share=Fraction(1, 5), pure_share=Fraction(1, 4), exponent=4, tolerance=Fraction(2, 5), slack=12
 )
-"""The rule of all new releases. Its constants are those for which intervals hold the true value, cut included, in
-`benchmarks.clamps`."""
-FORMER_RULE = ClampSelectionRule(Fraction(1, 10), Fraction(1, 5), 3, 2)
-"""The rule of releases before 0.3.0: they are found again by the plan that was made then."""
+"""The constants for which intervals hold the true value, including what clamps cut off, in `benchmarks.clamps`."""
 
 
 def count_released_groups(analysis: Analysis) -> int:

@@ -65,7 +65,7 @@ class Clamp:
     the index that the noise is calibrated to until then. `euclidean` says that a clamp across groups limits the l2 norm
     of the contributions, and not their sum. `tolerance` is the square of the number of units beyond the clamp that are
     tolerated for each of the `released_groups` groups, and `min_support` the number that is needed beyond these and the prior odds:
-    see `compute_penalties`. Without evidence it is a clamp of a release before 0.3.0.
+    see `compute_penalties`. Without `min_support` any point may be chosen, and `exponent` holds for any number of groups.
 
     Claim: the choices of both sides together have a range of `mechanism.rate` times n, where n is the most groups of a
     unit; 1 for a clamp on groups; the number of sides for a clamp across groups; and twice as much under `replace`.

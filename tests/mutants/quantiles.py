@@ -223,14 +223,6 @@ FAULTS = (
         "tests/differential/test_differential.py::test_what_was_found[the text of a whole number that was computed without bounds]",
     ),
     Fault(
-        "sums-of-decimals-of-old-versions-are-charged-again",
-        "dpsql.planning.choose:find_former_plan",
-        "tuple(map(_to_former_measure, plan.analysis.measures))",
-        "tuple(replace(measure, most_distinct=0) for measure in plan.analysis.measures)",
-        "what was released on another lattice is not found",
-        "tests/engine/replay/test_replay.py::test_sums_of_decimals_of_old_versions_are_answered_again",
-    ),
-    Fault(
         "derived-columns-forget-their-digits",
         "dpsql.sql.lower.derived_tables:derive_column_info",
         "find_scale(expr)",

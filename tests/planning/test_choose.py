@@ -12,7 +12,7 @@ from properties.worlds import World, policy
 import dpsql
 from dpsql.plan.aggregates import AGGREGATES, Moment
 from dpsql.planning.choose import compute_mean_log_error, compute_predicted_std, get_statistic
-from dpsql.planning.clamp_rules import CURRENT_RULE
+from dpsql.planning.clamp_rules import RULE
 from dpsql.planning.group_selection import OptimalPartitionSelection, Threshold
 from dpsql.privacy.accounting import Composed, Pure, Selection
 from dpsql.privacy.mechanisms import DiscreteGaussian, Geometric, PartitionSelection, SystemEntropy
@@ -203,7 +203,7 @@ def test_candidates_are_compared_by_what_clamps_cut_too(rows: int) -> None:
     """The score is the noise where no clamp is learnt, and above it by the tolerated part where one is."""
     plan = World(policy(rows=rows)).prepare("SELECT k, SUM(x) FROM t WHERE u > 0 GROUP BY k").plan
     noise = compute_predicted_std(plan, plan.analysis.release.aggregations[0])
-    cut = math.hypot(1, CURRENT_RULE.tolerance) if plan.clamps else 1
+    cut = math.hypot(1, RULE.tolerance) if plan.clamps else 1
     assert bool(plan.clamps) == (rows == 40)
     assert compute_mean_log_error(plan) == pytest.approx(math.log(noise * cut))
 

@@ -32,7 +32,7 @@ from dpsql.ledger.protocol import Account
 from dpsql.planning.build_clamps import _compute_default_index
 from dpsql.planning.choose import list_needed_statistics
 from dpsql.planning.clamp_histogram import ClampHistogram, compute_clamped_moments, select_clamp_points
-from dpsql.planning.clamp_rules import CURRENT_RULE, FORMER_RULE
+from dpsql.planning.clamp_rules import RULE
 from dpsql.planning.clamping import OCTAVES, Amount, Clamp, compute_grid
 from dpsql.planning.estimation_layouts import favors_separate_totals, iterate_layouts
 from dpsql.planning.group_selection import Threshold
@@ -107,7 +107,7 @@ def test_a_grid_has_four_points_to_a_doubling(most: int) -> None:
 @given(mosts)
 def test_points_weigh_by_their_inverse_to_a_power(most: int) -> None:
     """As whole numbers, of which the least is large enough for the ratios of all."""
-    for power in {of for rule in (CURRENT_RULE, FORMER_RULE) for of in (rule.exponent, rule.pure_exponent)}:
+    for power in (1, RULE.exponent):
         clamp = Clamp(Amount.TOTAL, (0,), (1,), compute_grid(most), Exponential(Fraction(1)), power)
         for point, weight in zip(clamp.grid, clamp.weights, strict=True):
             assert weight >= 2**10
@@ -148,14 +148,6 @@ def test_the_expected_noise_is_that_of_a_choice_by_the_prior_weights(accountant:
 def test_clamps_are_learnt_where_the_expected_choice_pays_its_price(sql: str, learnt: int) -> None:
     """Not of all rows that an owner declares, nor of one mean, where the choice of few groups falls high."""
     assert len(planned(sql, accountant="pure").clamps) == learnt
-
-
-def test_without_evidence_the_first_point_is_expected() -> None:
-    """As it was before 0.3.0, whose plans are found again."""
-    clamp = Clamp(Amount.TOTAL, (0,), (1,), compute_grid(1000), Exponential(Fraction(1)), 2)
-    assert [_compute_default_index(clamp, Fraction(point)) for point in clamp.grid] == list(
-        range(len(clamp.grid))
-    )
 
 
 @given(mosts, st.data())
@@ -225,7 +217,7 @@ def test_choices_and_noise_cost_what_was_asked(accountant: str, neighbors: str, 
     account = Account.from_budget(Budget(accountant, Fraction(10**6), Fraction(1, 10**6)))
     cost = account.accountant.compute_charge
     assert cost(plan.event).loss <= cost(Pure(Fraction(1))).loss
-    assert {clamp.exponent for clamp in plan.clamps} == {CURRENT_RULE.exponent}
+    assert {clamp.exponent for clamp in plan.clamps} == {RULE.exponent}
     ranges = [event.epsilon for event in plan.event.events if isinstance(event, BoundedRange)]
     assert ranges == [clamp.compute_range(plan.analysis) for clamp in plan.clamps]
     assert 10 * cost(plan.event).loss >= 9 * cost(Pure(Fraction(1))).loss

@@ -10,20 +10,15 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pytest
 from clinic import POLICY, database
 from entropy import RecordingEntropy, ScriptedEntropy, SeededEntropy
 from small_study import write_study
 
 import dpsql
-from dpsql.analysis import release_analysis
 from dpsql.api.connection import Connection
 from dpsql.backends.duckdb import DuckDBBackend
-from dpsql.engine import receipts, stored_answers
-from dpsql.ledger import journal
 from dpsql.policy.request.query import Query
-from dpsql.version import VERSION
 
 COUNT = "SELECT COUNT(*) AS n FROM visits"
 QUERIES = [
@@ -276,54 +271,3 @@ def test_a_replay_draws_nothing_on_neighbours() -> None:
                 (entropy.requests, [entry.event for entry in connection.engine.ledger.list_entries()])
             )
     assert seen[0] == seen[1]
-
-
-def test_the_old_rule_costs_nothing_where_no_old_version_has_charged(
-    con: Connection, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The plan of versions before 0.3 is made only where one of them has charged the ledger."""
-    planned = []
-    monkeypatch.setattr(stored_answers, "find_former_plan", lambda *_: planned.append(1))
-    con.query(COUNT)
-    con.query(COUNT, epsilon=0.5)
-    assert planned == []
-    monkeypatch.setattr(receipts, "VERSION", "0.2.0")
-    con.query(COUNT, epsilon=0.25)
-    con.query(COUNT, epsilon=0.125)
-    assert planned == [1]
-
-
-def test_sums_of_decimals_of_old_versions_are_answered_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They were on binary lattices, from which their values are computed; what is asked anew is on one of decimals."""
-    data = duckdb.connect()
-    data.execute(
-        "CREATE TABLE t AS SELECT i AS id, CAST(i * 9.99 AS DECIMAL(9, 2)) AS x FROM range(900) r(i)"
-    )
-    table = {"unit": "id", "rows_per_unit": 1, "columns": {"x": {"type": "decimal", "bounds": [0, 10**6]}}}
-    policy = {"version": 1, "privacy_unit": "p", "budget": {"epsilon": 1e6}, "tables": {"t": table}}
-    asked = ["SELECT SUM(x) FROM t", "SELECT AVG(x), COUNT(*) FROM t", "SELECT MEDIAN(x) FROM t"]
-    with dpsql.connect(data, policy=policy, ledger=":memory:", epsilon=10) as connection:
-        with monkeypatch.context() as old:
-            old.setattr(receipts, "VERSION", "0.2.0")
-            old.setattr(release_analysis, "find_decimal_digits", lambda _: None)
-            before = [connection.query(sql) for sql in asked]
-        again = [connection.query(sql) for sql in asked]
-        assert [result.rows for result in again] == [result.rows for result in before]
-        assert [bool(result.receipt.replayed) for result in again] == [True] * 3
-        anew = [connection.query(sql, epsilon=9) for sql in asked]
-        assert [result.receipt.replayed for result in anew] == [()] * 3
-
-
-def test_old_versions_are_known_of_a_long_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where the entries before the last of each account are not read; and those that are added are followed."""
-    path = tmp_path / "ledger"
-    monkeypatch.setattr(receipts, "VERSION", "0.2.0")
-    with opened(path) as connection:
-        for epsilon in (0.5, 0.25, 0.125):
-            connection.query(COUNT, epsilon=epsilon, replay=False)
-    monkeypatch.setattr(receipts, "VERSION", VERSION)
-    monkeypatch.setattr(journal, "_MOST_FOLLOWED", 1)
-    with opened(path) as connection:
-        assert connection.engine.ledger.list_versions() == {"0.2.0"}
-        connection.query(COUNT, epsilon=1)
-        assert connection.engine.ledger.list_versions() == {"0.2.0", VERSION}
