@@ -86,12 +86,12 @@ def boxed(folder: Path) -> float:
 
 def lengthen(ledger: SqlLedger, length: int) -> None:
     """Adds entries up to this length, each as a charge would write it, many in one transaction."""
-    cost = ledger._accounts[VISITS].accountant.compute_charge(EVENT)
-    limit = to_charge_columns("limit_", ledger._accounts[VISITS].limit)
+    cost = ledger._book.accounts[VISITS].accountant.compute_charge(EVENT)
+    limit = to_charge_columns("limit_", ledger._book.accounts[VISITS].limit)
     while (missing := length - ledger.read_head().entries) > 0:
-        with ledger._store.open_transaction(write=True) as connection:
-            end, standing = ledger._chain.head, ledger._chain.standing(VISITS)
-            spent, count = standing.spent, standing.count
+        with ledger._journal.open_transaction(write=True) as connection:
+            end, balance = ledger._journal.chain.head, ledger._journal.chain.get_balance(VISITS)
+            spent, count = balance.spent, balance.count
             rows = []
             for number in range(count + 1, count + 1 + min(missing, BATCH)):
                 spent += cost
@@ -104,9 +104,11 @@ def lengthen(ledger: SqlLedger, length: int) -> None:
                     "charge": end.entries + 1,
                 }
                 amounts = to_charge_columns("", cost), to_charge_columns("spent_", spent), limit
-                budget = {"budget": ledger._budgets[VISITS]}
+                budget = {"budget": ledger._journal.budgets.current[VISITS]}
                 rows.append(
-                    make_entry_row(common, end, VISITS, number, EVENT, *amounts, budget, seal=ledger._seal)
+                    make_entry_row(
+                        common, end, VISITS, number, EVENT, *amounts, budget, digests=ledger._journal.digests
+                    )
                 )
                 end = get_row_head(rows[-1])
             connection.execute(insert(ENTRIES), rows)

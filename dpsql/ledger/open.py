@@ -63,44 +63,50 @@ def open_ledger(
         AccountKey(name) if isinstance(name, str) else name: Account.from_budget(budget)
         for name, budget in budgets.items()
     }
+    anchor_file = None if anchor is None or isinstance(anchor, LedgerHead) else AnchorFile(anchor)
+    _require_possible_anchor(target, anchor, anchor_file)
+    expected = anchor if isinstance(anchor, LedgerHead) else read_anchored_head(anchor_file)
     # SQLAlchemy takes longer to import than the rest of dpsql, and only a ledger in use needs it.
+    from dpsql.ledger.account_book import AccountBook
+    from dpsql.ledger.journal import Journal
+    from dpsql.ledger.prepare import prepare_ledger
     from dpsql.ledger.sql_ledger import SqlLedger
 
-    anchor_file = None if anchor is None or isinstance(anchor, LedgerHead) else AnchorFile(anchor)
+    journal = Journal(_open_store(target, expected), digests, anchor_file)
+    book = AccountBook(accounts, clock, FailureLimit(max_failures or {}))
+    try:
+        prepare_ledger(journal, book, expected, database)
+    except BaseException:
+        journal.close()
+        raise
+    return SqlLedger(journal, book, database)
+
+
+def _require_possible_anchor(
+    target: str | Path, anchor: LedgerHead | str | Path | None, anchor_file: AnchorFile | None
+) -> None:
+    """Raise ProgrammingError for the ledger's own file as its anchor, NotSupportedError for an anchor of a ledger in memory."""
     if anchor_file is not None and not is_url(target) and anchor_file.path == _resolve_path(target):
         raise ProgrammingError(
             "the anchor file must be another file than the ledger",
             code="anchor_unavailable",
             hint="give the anchor a path of its own, best on another disk",
         )
-    expected = anchor if isinstance(anchor, LedgerHead) else read_anchored_head(anchor_file)
+    if str(target) == MEMORY and anchor is not None:
+        raise NotSupportedError(
+            "a ledger in memory cannot have an anchor",
+            code="ledger_target",
+            hint="leave the anchor out, or keep the ledger in a file",
+        )
+
+
+def _open_store(target: str | Path, expected: LedgerHead) -> Store:
+    """Return the database that a target names; a file is created if it is missing and no head of it is `expected`."""
     if is_url(target):
-        store = _open_server_store(str(target))
-    elif str(target) == MEMORY:
-        if anchor is not None:
-            raise NotSupportedError(
-                "a ledger in memory cannot have an anchor",
-                code="ledger_target",
-                hint="leave the anchor out, or keep the ledger in a file",
-            )
-        store = _open_memory_store()
-    else:
-        store = _open_file_store(target, expected)
-    ledger = SqlLedger(
-        store,
-        accounts,
-        clock,
-        anchor_file,
-        digests,
-        database=database,
-        failure_limit=FailureLimit(max_failures or {}),
-    )
-    try:
-        ledger.prepare_database(expected)
-    except BaseException:
-        ledger.close()
-        raise
-    return ledger
+        return _open_server_store(str(target))
+    if str(target) == MEMORY:
+        return _open_memory_store()
+    return _open_file_store(target, expected)
 
 
 def is_url(target: str | Path) -> bool:

@@ -13,8 +13,8 @@ import duckdb
 import pytest
 
 import dpsql
+from dpsql.ledger.entry_writer import EntryWriter
 from dpsql.ledger.group_commit import PendingCharge
-from dpsql.ledger.journal import SqlJournal
 
 THREADS, FITTING, HANGS = 8, 5, 60
 POLICY: dict[str, Any] = {
@@ -77,17 +77,17 @@ def test_what_waits_is_committed_together(
 ) -> None:
     """Charges that wait while the first is committed are the next group."""
     groups: list[int] = []
-    commit = SqlJournal._commit_group
+    commit = EntryWriter._commit_group
 
-    def waiting(journal: SqlJournal, group: Sequence[PendingCharge]) -> None:
+    def waiting(writer: EntryWriter, group: Sequence[PendingCharge]) -> None:
         deadline = time.monotonic() + HANGS
-        while not groups and len(group) + len(journal._group._waiting) < FITTING:
+        while not groups and len(group) + len(writer._group._waiting) < FITTING:
             assert time.monotonic() < deadline
             time.sleep(0.001)
         groups.append(len(group))
-        commit(journal, group)
+        commit(writer, group)
 
-    monkeypatch.setattr(SqlJournal, "_commit_group", waiting)
+    monkeypatch.setattr(EntryWriter, "_commit_group", waiting)
     connections = [connect(data, ledger) for _ in range(FITTING)]
     threads = [threading.Thread(target=con.query, args=[COUNT]) for con in connections]
     for thread in threads:

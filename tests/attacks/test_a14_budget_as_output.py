@@ -11,7 +11,7 @@ from attacks.naive import Naive, SpentError, told_apart
 from worlds import Row, connected, engine_of, observed, person, prepared, spent, words_drawn, world
 
 from dpsql.api.connection import Connection
-from dpsql.ledger import journal
+from dpsql.ledger import entry_writer
 from dpsql.ledger.schema import RELEASES, START
 
 ANSWERED = [
@@ -53,7 +53,7 @@ def pair(
     Each entry vouches by a digest for the releases that are stored before it, which are noisy and public: without that,
     entries hold nothing of what was released, and must be equal to the byte.
     """
-    monkeypatch.setattr(journal, "read_release_head", lambda *_: START)
+    monkeypatch.setattr(entry_writer, "read_release_head", lambda *_: START)
     ours, theirs = NEIGHBOURS[request.param]
     base = [] if "nobody" in request.param else rows
     return world(*base, *ours), world(*base, *theirs)
@@ -118,7 +118,7 @@ def test_the_file_of_the_ledger_is_equal(
     from dpsql.engine.replay.stored_release import StoredRelease
 
     # As in `pair`: what entries say of stored releases follows from what was released.
-    monkeypatch.setattr(journal, "read_release_head", lambda *_: START)
+    monkeypatch.setattr(entry_writer, "read_release_head", lambda *_: START)
     policy = {
         "budget": {"epsilon": 9, "delta": 1e-6},
         "database": "town",

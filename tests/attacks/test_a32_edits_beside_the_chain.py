@@ -18,7 +18,7 @@ from clinic import POLICY, database
 
 import dpsql
 from dpsql.api.connection import Connection
-from dpsql.ledger import AnchorFile, journal, sql_ledger
+from dpsql.ledger import AnchorFile, entry_writer, journal, sql_ledger
 from dpsql.ledger.digest import KeyedDigest, compute_text_digest
 from dpsql.ledger.reader import LedgerReader
 from dpsql.ledger.release_claims import Claims
@@ -77,7 +77,7 @@ def test_a_careless_ledger_draws_again_for_the_difference(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The attack works where a table beside the chain holds the claims: eight couplings for eight differences."""
-    monkeypatch.setattr(journal, "require_refinable", lambda *_: None)
+    monkeypatch.setattr(entry_writer, "require_refinable", lambda *_: None)
     monkeypatch.setattr("dpsql.ledger.releases.require_claim_count", lambda *_: None)
     monkeypatch.setattr(sql_ledger, "iterate_stored_releases", _careless(sql_ledger.iterate_stored_releases))
     monkeypatch.setattr(Claims, "with_claims", lambda self, *_: self)

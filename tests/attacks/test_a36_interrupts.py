@@ -198,11 +198,11 @@ def test_at_each_line_of_one_of_many(ledger: SqlLedger, target: str, places: ran
         names = [f"beside {line} {number}" for number in range(CROWD)]
         crowd = [threading.Thread(target=first, daemon=True)]
         crowd += [threading.Thread(target=other, args=(name,), daemon=True) for name in names]
-        with ledger._store.lock():
+        with ledger._journal.store.lock():
             for thread in crowd:
                 thread.start()
             deadline = time.monotonic() + HANGS
-            while len(ledger._group._waiting) < CROWD:
+            while len(ledger._writer._group._waiting) < CROWD:
                 assert time.monotonic() < deadline
                 time.sleep(0.0005)
         for thread in crowd:

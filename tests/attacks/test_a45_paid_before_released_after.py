@@ -41,7 +41,7 @@ def renewing(how: str) -> tuple[Connection, Anew]:
     )
     engine = connection.engine
     object.__setattr__(engine, "ledger", ledger)
-    object.__setattr__(engine, "_accounts", {"people": next(iter(ledger._accounts.values()))})  # type: ignore[attr-defined]
+    object.__setattr__(engine, "_accounts", {"people": next(iter(ledger._book.accounts.values()))})  # type: ignore[attr-defined]
 
     def anew() -> None:
         if how == "renew":

@@ -54,10 +54,10 @@ def together(ledger: SqlLedger, ask: Callable[[], Any]) -> list[Any]:
 
     crowd = [threading.Thread(target=asks) for _ in range(CROWD)]
     deadline = time.monotonic() + HANGS
-    with ledger._store.lock():
+    with ledger._journal.store.lock():
         for thread in crowd:
             thread.start()
-        while len(ledger._group._waiting) < CROWD:
+        while len(ledger._writer._group._waiting) < CROWD:
             assert time.monotonic() < deadline
             time.sleep(0.001)
     for thread in crowd:
@@ -113,7 +113,7 @@ def failing_once(
     ledger: SqlLedger, monkeypatch: pytest.MonkeyPatch, lost: BaseException, *, landed: bool
 ) -> None:
     """The next write transaction ends with an error, before its commit or after it."""
-    whole, failed = ledger._store.open_transaction, list[bool]()
+    whole, failed = ledger._journal.store.open_transaction, list[bool]()
 
     @contextmanager
     def transaction(*, write: bool) -> Iterator[Connection]:
@@ -126,7 +126,7 @@ def failing_once(
         if fails:
             raise lost
 
-    monkeypatch.setattr(ledger._store, "open_transaction", transaction)
+    monkeypatch.setattr(ledger._journal.store, "open_transaction", transaction)
 
 
 def test_a_failure_is_of_one_and_the_others_try_for_themselves(
@@ -177,7 +177,7 @@ def test_who_was_interrupted_as_it_waited_is_not_charged(ledger: SqlLedger) -> N
     """And does not keep the others waiting."""
     waiting = PendingCharge(lambda: pytest.fail("nobody waits for this"))
     waiting.abandoned = True
-    ledger._group._waiting.append(waiting)
+    ledger._writer._group._waiting.append(waiting)
     assert charge(ledger, Fraction(1, 64))[0].id == 1
 
 

@@ -97,7 +97,7 @@ def test_what_is_kept_of_parts_is_bounded(kept: str) -> None:
         for _ in range(40):
             sides = {name: (tuple(sorted(rng.sample(range(1000), 2))),) for name in ("day", "x", "y")}
             ask(ledger, Box.from_sides(sides), epsilon=Fraction(1, 10**9))
-        balance = ledger._compute_balance(AccountKey("visits"))  # type: ignore[attr-defined]
+        balance = ledger._book.compute_balance(ledger._journal.chain, AccountKey("visits"))  # type: ignore[attr-defined]
         assert 1 < len(balance.parts.cells) <= MOST_CELLS
         assert (
             Fraction(1, 2)
@@ -124,7 +124,7 @@ def test_cells_that_a_charge_leaves_as_they_are_stay_stored(kept: str) -> None:
         expected = expected.with_charge(part, Charge(Charge.UNIT // 10, 0))
         with closing(open_ledger(kept, BUDGETS)) as ledger:
             ledger.verify()
-            assert ledger._compute_balance(AccountKey("visits")).parts == expected  # type: ignore[attr-defined]
+            assert ledger._book.compute_balance(ledger._journal.chain, AccountKey("visits")).parts == expected  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("sliced", [False, True])
@@ -150,7 +150,7 @@ def test_a_ledger_of_the_rule_before_is_followed_and_goes_on(
                 reservation=held,
             )
         ask(ledger, WHOLE, epsilon=Fraction(1, 10**6))
-        parts = ledger._compute_balance(AccountKey("visits")).parts  # type: ignore[attr-defined]
+        parts = ledger._book.compute_balance(ledger._journal.chain, AccountKey("visits")).parts  # type: ignore[attr-defined]
         assert sliced or len(parts.cells) > MOST_CELLS
     for _ in range(2):
         with closing(open_ledger(path, BUDGETS)) as ledger:
@@ -159,7 +159,10 @@ def test_a_ledger_of_the_rule_before_is_followed_and_goes_on(
             ask(ledger, WHOLE, epsilon=Fraction(1, 10**6))
             assert ledger.get_state("visits").spent.loss == spent.loss + Charge.UNIT // 10**6
             ask(ledger, skew(), epsilon=Fraction(1, 10**6))
-            assert len(ledger._compute_balance(AccountKey("visits")).parts.cells) <= MOST_CELLS  # type: ignore[attr-defined]
+            assert (
+                len(ledger._book.compute_balance(ledger._journal.chain, AccountKey("visits")).parts.cells)
+                <= MOST_CELLS
+            )  # type: ignore[attr-defined]
             ledger.verify()
 
 

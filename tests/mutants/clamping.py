@@ -448,7 +448,7 @@ verify_plan(plan)""",
         "RULE.compute_min_support(mechanism)",
         "0",
         "clamps fall low where units are in many groups, and intervals hold the noise alone",
-        "tests/statistical/test_true_answers.py::test_intervals_hold_the_numbers_of_flights[zcdp-secret]",
+        "tests/planning/test_clamping.py::test_no_clamp_is_below_what_all_units_have[300-0.4-pure]",
     ),
     Fault(
         "few-groups-weigh-as-many",

@@ -199,7 +199,7 @@ FAULTS = (
     Fault(
         "stored-releases-not-anchored",
         "dpsql.ledger.sql_ledger:SqlLedger.store_releases.commit",
-        "self._write_anchor()",
+        "journal.write_anchor()",
         "",
         "the newest stored release is edited beside an anchor",
         f"{_BESIDE}::test_an_edited_release_does_not_pass",
@@ -222,12 +222,12 @@ FAULTS = (
     ),
     Fault(
         "database-looked-at-on-opening-alone",
-        "dpsql.ledger.journal:SqlJournal._write_group",
+        "dpsql.ledger.entry_writer:EntryWriter._write_group",
         """
-        before, rows = self._chain, Rows()
-        require_same_database(self._store.where, before.database, self._database)
+        before = journal.chain
+        require_same_database(journal.store.where, before.database, self._database)
         """,
-        "before, rows = self._chain, Rows()",
+        "before = journal.chain",
         "two databases that are open at once share a ledger",
         f"{_DATABASES}::test_two_that_are_open_at_once",
     ),

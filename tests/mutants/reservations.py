@@ -125,8 +125,8 @@ FAULTS = (
     ),
     Fault(
         "tables-not-checked-on-opening",
-        "dpsql.ledger.journal:SqlJournal._prepare_once",
-        "require_derived_rows(connection, self._chain.balances)",
+        "dpsql.ledger.prepare:_prepare_once",
+        "require_derived_rows(connection, journal.chain.balances)",
         "",
         "a ledger whose partitions were edited goes on until somebody verifies it",
         f"{_LAW}::test_what_is_kept_beside_the_entries_is_checked_on_opening[without a key-UPDATE parts SET period = 'x']",

@@ -500,7 +500,7 @@ FAULTS = (
     ),
     Fault(
         "history-reads-what-others-asked",
-        "dpsql.ledger.journal:SqlJournal._prepare_once",
+        "dpsql.ledger.prepare:_prepare_once",
         "make_missing_index(connection)",
         "pass",
         "whoever looks at a history holds up all charges, the longer the older the ledger is",

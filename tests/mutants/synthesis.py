@@ -21,7 +21,7 @@ FAULTS = (
     ),
     Fault(
         "paid-before-a-reset",
-        "dpsql.ledger.journal:SqlJournal._is_current",
+        "dpsql.ledger.account_book:AccountBook.is_current",
         "row['id'] < read_last_reset(connection, key)",
         "False",
         "what was paid for before a reset is released after it",
@@ -29,7 +29,7 @@ FAULTS = (
     ),
     Fault(
         "paid-in-a-former-period",
-        "dpsql.ledger.journal:SqlJournal._is_current",
+        "dpsql.ledger.account_book:AccountBook.is_current",
         "row['period'] != balance.period",
         "False",
         "what was paid for in one period is released in the next",

@@ -12,7 +12,7 @@ UNKNOWN = "ledger_unknown"
 
 
 class Store(Protocol):
-    """One database, as one `SqlLedger` uses it. Every failure is raised as a dpsql error.
+    """The database of one `Journal`. Every failure is raised as a dpsql error.
 
     `where` names it in errors. A store survives a fork and the loss of its connection, or says in an error that
     nothing was charged, or that it cannot be known.
